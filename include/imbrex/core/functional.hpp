@@ -1,0 +1,46 @@
+// The small functions that reductions and maps are given. Any type with an IMBREX_FN call operator serves as well.
+#pragma once
+
+#include <imbrex/core/config.hpp>
+
+namespace imbrex {
+
+struct add {
+    template <class T>
+    constexpr IMBREX_FN T operator()(T a, T b) const {
+        return a + b;
+    }
+};
+struct subtract {
+    template <class T>
+    constexpr IMBREX_FN T operator()(T a, T b) const {
+        return a - b;
+    }
+};
+struct multiply {
+    template <class T>
+    constexpr IMBREX_FN T operator()(T a, T b) const {
+        return a * b;
+    }
+};
+struct divide {
+    template <class T>
+    constexpr IMBREX_FN T operator()(T a, T b) const {
+        return a / b;
+    }
+};
+// Of a number and a NaN, both give the number, as the hardware's own instructions do.
+struct maximum {
+    template <class T>
+    constexpr IMBREX_FN T operator()(T a, T b) const {
+        return a > b || b != b ? a : b;
+    }
+};
+struct minimum {
+    template <class T>
+    constexpr IMBREX_FN T operator()(T a, T b) const {
+        return a < b || b != b ? a : b;
+    }
+};
+
+}  // namespace imbrex

@@ -1,0 +1,30 @@
+// A rectangle of global memory as the copies see it: where it starts, how far its rows are apart, and how much of it
+// exists. The rectangle may hang over the edge of its matrix: a copy fills what does not exist and never stores there.
+#pragma once
+
+#include <imbrex/core/config.hpp>
+
+#include <cstdint>
+#include <type_traits>
+
+namespace imbrex {
+
+template <class T>
+struct global_tile {
+    using element = T;
+
+    T* pointer = nullptr;
+    std::int64_t row_stride = 0;  // in elements
+    int rows = 0;                 // how many exist from here on; none if not positive
+    int columns = 0;
+
+    IMBREX_FN T* at(int row, int column) const { return pointer + row * row_stride + column; }
+    IMBREX_FN bool has(int row, int column) const { return row < rows && column < columns; }
+
+    // A tile that may be written may also be read.
+    IMBREX_FN operator global_tile<const T>() const requires(!std::is_const_v<T>) {
+        return {pointer, row_stride, rows, columns};
+    }
+};
+
+}  // namespace imbrex

@@ -1,0 +1,93 @@
+// Between registers and global memory, without shared memory between: each lane moves the neighbours it holds as one
+// word where the matrix is aligned for it. Rows and columns beyond the edge are filled or skipped, never touched.
+#pragma once
+
+#include <imbrex/core/config.hpp>
+#include <imbrex/core/global_tile.hpp>
+#include <imbrex/core/order.hpp>
+#include <imbrex/core/source.hpp>
+#include <imbrex/hw/cuda/fragment.hpp>
+#include <imbrex/hw/cuda/thread.hpp>
+
+namespace imbrex::hw {
+
+// Whether every row of the rectangle starts at a multiple of so many bytes.
+template <int Bytes, class T>
+IMBREX_KERNEL bool rows_aligned(const global_tile<T>& tile) {
+    const auto start = reinterpret_cast<std::uintptr_t>(tile.pointer);
+    const auto stride = static_cast<std::uintptr_t>(tile.row_stride) * sizeof(T);
+    return (start | stride) % Bytes == 0;
+}
+
+// Rows by move_row(exists, first element of this lane, block, half) where all columns exist and are aligned; otherwise
+// element by element, by move_element(exists, place, value). The choice is the same in the whole scope.
+template <class Scope, class Fragment, class T, class MoveRow, class MoveElement>
+IMBREX_KERNEL void move_global(const Scope& scope, Fragment& held, const global_tile<T>& tile, MoveRow&& move_row,
+                               MoveElement&& move_element) {
+    using fragment_type = std::remove_const_t<Fragment>;
+    check_scope<fragment_type>(scope);
+    if constexpr (fragment_type::held == order::rows) {
+        if (tile.columns >= fragment_type::columns && rows_aligned<fragment_type::run_bytes>(tile)) {
+#pragma unroll
+            for (int block = 0; block < fragment_type::blocks; ++block) {
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    const int row = stored_row<fragment_type>(scope, block, half);
+                    move_row(row < tile.rows, tile.at(row, stored_column<fragment_type>(0)), block, half);
+                }
+            }
+            return;
+        }
+    }
+    visit(
+        scope, use::update, source{},
+        [&](int row, int column, auto& value) { move_element(tile.has(row, column), tile.at(row, column), value); },
+        held);
+}
+
+template <class Scope, class T, int Rows, int Columns, int Warps, order Order>
+IMBREX_KERNEL void load_global(const Scope& scope, fragment<T, Rows, Columns, Warps, Order>& to,
+                               const std::type_identity_t<global_tile<const T>>& from, std::type_identity_t<T> fill,
+                               source = source::current()) {
+    using fragment_type = fragment<T, Rows, Columns, Warps, Order>;
+    using run_word = word<fragment_type::run_bytes>;
+    const auto move_row = [&](bool exists, const T* start, int block, int half) {
+        if (exists) {
+#pragma unroll
+            for (int strip = 0; strip < fragment_type::strips; ++strip) {
+                write_as(&to.values[block][strip][half * fragment_type::run],
+                         *reinterpret_cast<const run_word*>(start + strip * fragment_type::strip_columns));
+            }
+        } else {
+#pragma unroll
+            for (int strip = 0; strip < fragment_type::strips; ++strip) {
+#pragma unroll
+                for (int item = 0; item < fragment_type::run; ++item) {
+                    to.values[block][strip][half * fragment_type::run + item] = fill;
+                }
+            }
+        }
+    };
+    move_global(scope, to, from, move_row,
+                [&](bool exists, const T* place, T& value) { value = exists ? *place : fill; });
+}
+
+template <class Scope, class T, int Rows, int Columns, int Warps, order Order>
+IMBREX_KERNEL void store_global(const Scope& scope, const global_tile<T>& to,
+                                const fragment<T, Rows, Columns, Warps, Order>& from, source = source::current()) {
+    using fragment_type = fragment<T, Rows, Columns, Warps, Order>;
+    using run_word = word<fragment_type::run_bytes>;
+    const auto move_row = [&](bool exists, T* start, int block, int half) {
+        if (!exists) return;
+#pragma unroll
+        for (int strip = 0; strip < fragment_type::strips; ++strip) {
+            *reinterpret_cast<run_word*>(start + strip * fragment_type::strip_columns) =
+                read_as<run_word>(&from.values[block][strip][half * fragment_type::run]);
+        }
+    };
+    move_global(scope, from, to, move_row, [&](bool exists, T* place, const T& value) {
+        if (exists) *place = value;
+    });
+}
+
+}  // namespace imbrex::hw

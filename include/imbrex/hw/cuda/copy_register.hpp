@@ -1,0 +1,132 @@
+// Between registers and shared memory. 8- and 16-bit elements go by ldmatrix and stmatrix, which move 16-byte chunks,
+// the unit of the swizzle, so that no two rows meet in a bank; wider ones by ordinary loads of a lane's neighbours.
+//
+// A part of a shared tile must start at a whole chunk: its first column a multiple of 16 bytes.
+#pragma once
+
+#include <imbrex/core/config.hpp>
+#include <imbrex/core/order.hpp>
+#include <imbrex/core/source.hpp>
+#include <imbrex/hw/cuda/fragment.hpp>
+#include <imbrex/hw/cuda/ldmatrix.hpp>
+#include <imbrex/hw/cuda/thread.hpp>
+
+namespace imbrex::hw {
+
+template <class Fragment, class Shared, class Scope>
+IMBREX_KERNEL void check_shared(const Scope& scope) {
+    static_assert(std::is_same_v<typename Fragment::element, std::remove_const_t<typename Shared::element>>,
+                  "imbrex: a register tile and a shared tile must have one element type; convert in registers");
+    static_assert(Fragment::rows == Shared::rows && Fragment::columns == Shared::columns,
+                  "imbrex: a register tile and a shared tile, or its part, must have one shape");
+    check_scope<Fragment>(scope);
+}
+
+// Whether matrix instructions can move it: in column order they transpose elements of 16 bits only.
+template <class Fragment>
+inline constexpr bool moves_by_matrix = sizeof(typename Fragment::element) == 2 ||
+                                        (sizeof(typename Fragment::element) == 1 && Fragment::held == order::rows);
+
+// The chunk whose address this lane gives for the matrices of a block: two of 8 rows in the first strip, and the same
+// in the next one.
+template <class Fragment, class Scope, class Shared>
+IMBREX_KERNEL auto* matrix_row(const Scope& scope, Shared& shared, int block, int strip) {
+    const int matrix = lane() / 8, line = lane() % 8;
+    const int first_row = 16 * (block * Fragment::warps + scope.rank()) + 8 * (matrix % 2);
+    const int first_column = (strip + (strip + 1 < Fragment::strips ? matrix / 2 : 0)) * Fragment::strip_columns;
+    if constexpr (Fragment::held == order::rows) {
+        return shared.at(first_row + line, first_column);
+    } else {
+        return shared.at(first_column + line, first_row);
+    }
+}
+
+template <class Scope, class T, int Rows, int Columns, int Warps, order Order, class Shared>
+IMBREX_KERNEL void load_shared(const Scope& scope, fragment<T, Rows, Columns, Warps, Order>& to, const Shared& from,
+                               source = source::current()) {
+    using fragment_type = fragment<T, Rows, Columns, Warps, Order>;
+    check_shared<fragment_type, Shared>(scope);
+    constexpr bool transposed = Order == order::columns;
+#pragma unroll
+    for (int block = 0; block < fragment_type::blocks; ++block) {
+        if constexpr (moves_by_matrix<fragment_type>) {
+#pragma unroll
+            for (int strip = 0; strip + 1 < fragment_type::strips; strip += 2) {
+                std::uint32_t words[4];
+                load_matrices<transposed>(words, matrix_row<fragment_type>(scope, from, block, strip));
+                to.set_word(block, strip, 0, words[0]);
+                to.set_word(block, strip, 1, words[1]);
+                to.set_word(block, strip + 1, 0, words[2]);
+                to.set_word(block, strip + 1, 1, words[3]);
+            }
+            if constexpr (fragment_type::strips % 2 != 0) {
+                constexpr int last = fragment_type::strips - 1;
+                std::uint32_t words[2];
+                load_matrices<transposed>(words, matrix_row<fragment_type>(scope, from, block, last));
+                to.set_word(block, last, 0, words[0]);
+                to.set_word(block, last, 1, words[1]);
+            }
+        } else {
+#pragma unroll
+            for (int strip = 0; strip < fragment_type::strips; ++strip) {
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    const int row = stored_row<fragment_type>(scope, block, half);
+                    const int column = stored_column<fragment_type>(strip);
+                    T* values = &to.values[block][strip][half * fragment_type::run];
+                    if constexpr (Order == order::rows) {
+                        using run_word = word<fragment_type::run_bytes>;
+                        write_as(values, *reinterpret_cast<const run_word*>(from.at(row, column)));
+                    } else {
+#pragma unroll
+                        for (int item = 0; item < fragment_type::run; ++item)
+                            values[item] = *from.at(column + item, row);
+                    }
+                }
+            }
+        }
+    }
+}
+
+template <class Scope, class T, int Rows, int Columns, int Warps, order Order, class Shared>
+IMBREX_KERNEL void store_shared(const Scope& scope, Shared&& to, const fragment<T, Rows, Columns, Warps, Order>& from,
+                                source = source::current()) {
+    using fragment_type = fragment<T, Rows, Columns, Warps, Order>;
+    check_shared<fragment_type, std::remove_cvref_t<Shared>>(scope);
+    constexpr bool transposed = Order == order::columns;
+#pragma unroll
+    for (int block = 0; block < fragment_type::blocks; ++block) {
+        if constexpr (moves_by_matrix<fragment_type> && has_tma) {
+#pragma unroll
+            for (int strip = 0; strip + 1 < fragment_type::strips; strip += 2) {
+                const std::uint32_t words[4] = {from.word_at(block, strip, 0), from.word_at(block, strip, 1),
+                                                from.word_at(block, strip + 1, 0), from.word_at(block, strip + 1, 1)};
+                store_matrices<transposed>(matrix_row<fragment_type>(scope, to, block, strip), words);
+            }
+            if constexpr (fragment_type::strips % 2 != 0) {
+                constexpr int last = fragment_type::strips - 1;
+                const std::uint32_t words[2] = {from.word_at(block, last, 0), from.word_at(block, last, 1)};
+                store_matrices<transposed>(matrix_row<fragment_type>(scope, to, block, last), words);
+            }
+        } else {
+#pragma unroll
+            for (int strip = 0; strip < fragment_type::strips; ++strip) {
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    const int row = stored_row<fragment_type>(scope, block, half);
+                    const int column = stored_column<fragment_type>(strip);
+                    const T* values = &from.values[block][strip][half * fragment_type::run];
+                    if constexpr (Order == order::rows) {
+                        using run_word = word<fragment_type::run_bytes>;
+                        *reinterpret_cast<run_word*>(to.at(row, column)) = read_as<run_word>(values);
+                    } else {
+#pragma unroll
+                        for (int item = 0; item < fragment_type::run; ++item) *to.at(column + item, row) = values[item];
+                    }
+                }
+            }
+        }
+    }
+}
+
+}  // namespace imbrex::hw

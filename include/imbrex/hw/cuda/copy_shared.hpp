@@ -1,0 +1,202 @@
+// Between global and shared memory, by the threads of a scope: in chunks of 16 bytes, the unit of the swizzle, dealt to
+// the threads in turn so that a warp's accesses are next to each other. A matrix whose rows do not start at multiples
+// of 16 bytes, or that ends within a chunk, is copied there element by element.
+//
+// The asynchronous copies are cp.async (sm_80 and later), complete for a thread once it has waited for its own groups;
+// the scope must then meet at a barrier before others read.
+#pragma once
+
+#include <imbrex/core/config.hpp>
+#include <imbrex/core/global_tile.hpp>
+#include <imbrex/core/source.hpp>
+#include <imbrex/hw/cuda/copy_global.hpp>
+#include <imbrex/hw/cuda/thread.hpp>
+
+namespace imbrex::hw {
+
+// How a shared tile or part divides into chunks.
+template <class Shared>
+struct chunks_of {
+    using element = std::remove_const_t<typename Shared::element>;
+    static constexpr int elements = 16 / static_cast<int>(sizeof(element));
+    static_assert(Shared::columns % elements == 0, "imbrex: the columns of a part must fill whole chunks of 16 bytes");
+    static constexpr int in_row = Shared::columns / elements;
+    static constexpr int count = Shared::rows * in_row;
+
+    static constexpr IMBREX_KERNEL int row(int chunk) { return chunk / in_row; }
+    static constexpr IMBREX_KERNEL int column(int chunk) { return chunk % in_row * elements; }
+};
+
+// Chunks that a thread has on their way at once: enough to hide most of the latency of memory in few registers.
+inline constexpr int chunks_in_flight = 4;
+
+// Calls f(row, first column) for each chunk of this thread.
+template <class Shared, class Scope, class F>
+IMBREX_KERNEL void each_chunk(const Scope& scope, F&& f) {
+    for (int chunk = thread_in(scope); chunk < chunks_of<Shared>::count; chunk += Scope::threads) {
+        f(chunks_of<Shared>::row(chunk), chunks_of<Shared>::column(chunk));
+    }
+}
+
+template <class T>
+IMBREX_KERNEL uint4 chunk_filled_with(T value) {
+    constexpr int elements = 16 / static_cast<int>(sizeof(T));
+    alignas(16) T values[elements];
+#pragma unroll
+    for (int item = 0; item < elements; ++item) values[item] = value;
+    return read_as<uint4>(values);
+}
+
+// One chunk of which some elements may not exist.
+template <class T>
+IMBREX_KERNEL uint4 read_ragged_chunk(const global_tile<const T>& from, int row, int column, T fill) {
+    constexpr int elements = 16 / static_cast<int>(sizeof(T));
+    alignas(16) T values[elements];
+#pragma unroll
+    for (int item = 0; item < elements; ++item) {
+        values[item] = from.has(row, column + item) ? *from.at(row, column + item) : fill;
+    }
+    return read_as<uint4>(values);
+}
+
+template <class Scope, class Shared, class T = typename std::remove_cvref_t<Shared>::element>
+IMBREX_KERNEL void copy_in(const Scope& scope, Shared&& to, const std::type_identity_t<global_tile<const T>>& from,
+                           std::type_identity_t<T> fill, source = source::current()) {
+    using tile = std::remove_cvref_t<Shared>;
+    using chunks = chunks_of<tile>;
+    if (from.columns >= tile::columns && rows_aligned<16>(from)) {
+        const uint4 filled = chunk_filled_with(fill);
+        for (int first = thread_in(scope); first < chunks::count; first += chunks_in_flight * Scope::threads) {
+            uint4 flying[chunks_in_flight];
+#pragma unroll
+            for (int i = 0; i < chunks_in_flight; ++i) {
+                const int chunk = first + i * Scope::threads, row = chunks::row(chunk);
+                const bool exists = chunk < chunks::count && row < from.rows;
+                flying[i] = exists ? *reinterpret_cast<const uint4*>(from.at(row, chunks::column(chunk))) : filled;
+            }
+#pragma unroll
+            for (int i = 0; i < chunks_in_flight; ++i) {
+                const int chunk = first + i * Scope::threads;
+                if (chunk < chunks::count) {
+                    *reinterpret_cast<uint4*>(to.at(chunks::row(chunk), chunks::column(chunk))) = flying[i];
+                }
+            }
+        }
+    } else {
+        each_chunk<tile>(scope, [&](int row, int column) {
+            *reinterpret_cast<uint4*>(to.at(row, column)) = read_ragged_chunk<T>(from, row, column, fill);
+        });
+    }
+}
+
+template <class Scope, class T, class Shared>
+IMBREX_KERNEL void copy_out(const Scope& scope, const global_tile<T>& to, const Shared& from,
+                            source = source::current()) {
+    const bool aligned = rows_aligned<16>(to);
+    each_chunk<Shared>(scope, [&](int row, int column) {
+        constexpr int elements = chunks_of<Shared>::elements;
+        const uint4 chunk = *reinterpret_cast<const uint4*>(from.at(row, column));
+        if (row >= to.rows) return;
+        if (aligned && column + elements <= to.columns) {
+            *reinterpret_cast<uint4*>(to.at(row, column)) = chunk;
+        } else {
+            alignas(16) T values[elements];
+            write_as(values, chunk);
+#pragma unroll
+            for (int item = 0; item < elements; ++item) {
+                if (column + item < to.columns) *to.at(row, column + item) = values[item];
+            }
+        }
+    });
+}
+
+// Copies `valid` bytes of Bytes and makes the rest zero.
+template <int Bytes>
+IMBREX_KERNEL void copy_bytes_async(void* to, const void* from, int valid) {
+    if constexpr (Bytes == 16) {
+        // Past the first-level cache: it is read once.
+        asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
+                     :
+                     : "r"(shared_address(to)), "l"(__cvta_generic_to_global(from)), "r"(valid)
+                     : "memory");
+    } else {
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
+                     :
+                     : "r"(shared_address(to)), "l"(__cvta_generic_to_global(from)), "n"(Bytes), "r"(valid)
+                     : "memory");
+    }
+}
+
+// What does not exist is filled with zeros.
+template <class Scope, class Shared, class T = typename std::remove_cvref_t<Shared>::element>
+IMBREX_KERNEL void copy_in_async(const Scope& scope, Shared&& to,
+                                 const std::type_identity_t<global_tile<const T>>& from, source = source::current()) {
+    using tile = std::remove_cvref_t<Shared>;
+    constexpr int size = sizeof(T);
+    // How many bytes of a row, from a column on, exist; and a place that may be named even if none do.
+    const auto existing = [&](int row, int column, int bytes) {
+        const int left = row < from.rows ? from.columns - column : 0;
+        return left <= 0 ? 0 : left >= bytes / size ? bytes : left * size;
+    };
+    if (rows_aligned<16>(from)) {
+        each_chunk<tile>(scope, [&](int row, int column) {
+            const int valid = existing(row, column, 16);
+            copy_bytes_async<16>(to.at(row, column), valid > 0 ? from.at(row, column) : from.pointer, valid);
+        });
+    } else if (size <= 4 && rows_aligned<4>(from)) {
+        each_chunk<tile>(scope, [&](int row, int column) {
+#pragma unroll
+            for (int byte = 0; byte < 16; byte += 4) {
+                const int valid = existing(row, column + byte / size, 4);
+                copy_bytes_async<4>(reinterpret_cast<unsigned char*>(to.at(row, column)) + byte,
+                                    valid > 0 ? from.at(row, column + byte / size) : from.pointer, valid);
+            }
+        });
+    } else {
+        const T zero{};
+        each_chunk<tile>(scope, [&](int row, int column) {
+            *reinterpret_cast<uint4*>(to.at(row, column)) = read_ragged_chunk<T>(from, row, column, zero);
+        });
+    }
+}
+
+// Ends a group of copies; then waits until at most Pending of this thread's groups are under way.
+template <class Scope>
+IMBREX_KERNEL void copy_commit(const Scope&, source = source::current()) {
+    asm volatile("cp.async.commit_group;" : : : "memory");
+}
+template <int Pending, class Scope>
+IMBREX_KERNEL void copy_wait(const Scope&, source = source::current()) {
+    asm volatile("cp.async.wait_group %0;" : : "n"(Pending) : "memory");
+}
+
+template <class Scope, class Shared>
+IMBREX_KERNEL void fill_shared(const Scope& scope, Shared&& to, typename std::remove_cvref_t<Shared>::element value,
+                               source = source::current()) {
+    const uint4 filled = chunk_filled_with(value);
+    each_chunk<std::remove_cvref_t<Shared>>(
+        scope, [&](int row, int column) { *reinterpret_cast<uint4*>(to.at(row, column)) = filled; });
+}
+
+// Calls f(row, column, value of first, value of each other) for every element. Threads take four neighbours at a time,
+// whatever the element types, so that tiles of one shape are always dealt alike.
+template <class Scope, class F, class First, class... Others>
+IMBREX_KERNEL void visit_shared(const Scope& scope, use, source, F&& f, First&& first, Others&&... others) {
+    using tile = std::remove_cvref_t<First>;
+    static_assert(
+        ((std::remove_cvref_t<Others>::rows == tile::rows && std::remove_cvref_t<Others>::columns == tile::columns) &&
+         ...),
+        "imbrex: shared tiles visited together must have one shape");
+    constexpr int neighbours = tile::columns % 4 == 0 ? 4 : 1;
+    constexpr int in_row = tile::columns / neighbours;
+    for (int group = thread_in(scope); group < tile::rows * in_row; group += Scope::threads) {
+        const int row = group / in_row;
+#pragma unroll
+        for (int item = 0; item < neighbours; ++item) {
+            const int column = group % in_row * neighbours + item;
+            f(row, column, *first.at(row, column), *others.at(row, column)...);
+        }
+    }
+}
+
+}  // namespace imbrex::hw

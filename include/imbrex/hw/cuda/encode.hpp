@@ -1,0 +1,98 @@
+// Encodes tensor maps, on the host, through the driver's own function. It is looked up at run time, so that a program
+// links without libcuda and runs, without TMA, where there is no driver.
+#pragma once
+
+#include <imbrex/core/error.hpp>
+#include <imbrex/hw/tensor_description.hpp>
+#include <imbrex/hw/tensor_map.hpp>
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <cstring>
+#include <string>
+
+namespace imbrex::hw {
+
+inline decltype(&cuTensorMapEncodeTiled) driver_tensor_map_encoder() {
+    static const auto encoder = [] {
+        void* function = nullptr;
+        cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+        const cudaError_t status =
+            cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found);
+        if (status != cudaSuccess) cudaGetLastError();  // no driver: not an error of whoever asks the runtime next
+        const bool usable = status == cudaSuccess && found == cudaDriverEntryPointSuccess;
+        return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(usable ? function : nullptr);
+    }();
+    return encoder;
+}
+
+inline CUtensorMapDataType driver_type(tensor_element element) {
+    switch (element) {
+        case tensor_element::uint8:
+            return CU_TENSOR_MAP_DATA_TYPE_UINT8;
+        case tensor_element::uint16:
+            return CU_TENSOR_MAP_DATA_TYPE_UINT16;
+        case tensor_element::int32:
+            return CU_TENSOR_MAP_DATA_TYPE_INT32;
+        case tensor_element::float16:
+            return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+        case tensor_element::bfloat16:
+            return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+        case tensor_element::float32:
+            return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+    }
+    throw invalid_argument(sentence("imbrex: no tensor element has the number ", static_cast<int>(element)));
+}
+
+inline CUtensorMapSwizzle driver_swizzle(int bytes) {
+    switch (bytes) {
+        case 0:
+            return CU_TENSOR_MAP_SWIZZLE_NONE;
+        case 32:
+            return CU_TENSOR_MAP_SWIZZLE_32B;
+        case 64:
+            return CU_TENSOR_MAP_SWIZZLE_64B;
+        case 128:
+            return CU_TENSOR_MAP_SWIZZLE_128B;
+        default:
+            throw invalid_argument(sentence("imbrex: a swizzle is 0, 32, 64 or 128 bytes wide, not ", bytes));
+    }
+}
+
+template <class T>
+std::string list_of(const T* values, int count) {
+    std::string list;
+    for (int i = 0; i < count; ++i) list += (i > 0 ? " x " : "") + std::to_string(values[i]);
+    return list;
+}
+
+// False where there is no driver to ask; throws what the driver refuses.
+inline bool encode(tensor_map& map, const tensor_description& tensor) {
+    require(tensor.rank >= 1 && tensor.rank <= 5, "imbrex: a tensor map has 1 to 5 dimensions, not ", tensor.rank);
+    const CUtensorMapDataType type = driver_type(tensor.element);
+    const CUtensorMapSwizzle swizzle = driver_swizzle(tensor.swizzle_bytes);
+    const auto encoder = driver_tensor_map_encoder();
+    if (encoder == nullptr) return false;
+
+    static_assert(sizeof(CUtensorMap) == sizeof(tensor_map));
+    CUtensorMap encoded;
+    const cuuint32_t adjacent[5] = {1, 1, 1, 1, 1};
+    const CUresult status =
+        encoder(&encoded, type, static_cast<cuuint32_t>(tensor.rank), tensor.pointer, tensor.extents,
+                tensor.strides_bytes, tensor.box, adjacent, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+                CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (status != CUDA_SUCCESS) {
+        throw cuda_error(sentence(
+            "imbrex: the driver refuses (error ", static_cast<int>(status), ") a tensor map of element kind ",
+            static_cast<int>(tensor.element), " at ", tensor.pointer, ", extents ",
+            list_of(tensor.extents, tensor.rank), ", strides in bytes ", list_of(tensor.strides_bytes, tensor.rank - 1),
+            ", box ", list_of(tensor.box, tensor.rank), ", swizzle ", tensor.swizzle_bytes,
+            " bytes; the pointer and strides must be multiples of 16 bytes, the strides below 2^40, the box at most "
+            "256 in each dimension and its innermost one at most as wide as the swizzle"));
+    }
+    std::memcpy(&map, &encoded, sizeof(map));
+    return true;
+}
+
+}  // namespace imbrex::hw

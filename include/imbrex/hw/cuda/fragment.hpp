@@ -1,0 +1,277 @@
+// What a scope holds of a register tile. Every matrix instruction of the hardware deals a block of 16 rows to a warp in
+// one way, and so do we, for all types and all sizes; what one instruction leaves is what the next one takes.
+//
+//   A block of 16 rows x 8 columns, and who holds what (g = lane / 4, t = lane % 4):
+//
+//              columns 2t, 2t+1                          Of 8-bit elements a block has 16 columns
+//     row g    values[..][..][0], values[..][..][1]      and a lane holds four in a row: values 0 to 3 in row g,
+//     row g+8  values[..][..][2], values[..][..][3]      4 to 7 in row g+8, in columns 4t to 4t+3.
+//
+// It is an accumulator's layout and, two blocks side by side, that of a 16-bit operand. Row block b of warp w are the
+// rows 16 * (b * Warps + w) and on: a warpgroup's 64 rows, as wgmma has them. A fragment in column order is stored as
+// its transpose is in row order.
+//
+// Every index into the arrays is known at compile time: an index of run time would move them out of the registers.
+#pragma once
+
+#include <imbrex/core/config.hpp>
+#include <imbrex/core/order.hpp>
+#include <imbrex/core/source.hpp>
+#include <imbrex/hw/cuda/thread.hpp>
+
+namespace imbrex::hw {
+
+template <class T, int Rows, int Columns, int Warps, order Order = order::rows>
+struct fragment {
+    using element = T;
+    static constexpr int rows = Rows;
+    static constexpr int columns = Columns;
+    static constexpr int warps = Warps;
+    static constexpr order held = Order;
+
+    // Of what is stored: this tile or its transpose.
+    static constexpr int stored_rows = Order == order::rows ? Rows : Columns;
+    static constexpr int stored_columns = Order == order::rows ? Columns : Rows;
+    static constexpr int strip_columns = sizeof(T) == 1 ? 16 : 8;
+    static_assert(
+        stored_rows > 0 && stored_rows % (16 * Warps) == 0,
+        "imbrex: a register tile's rows (its columns, in column order) must be a multiple of 16 for each warp "
+        "of its scope");
+    static_assert(stored_columns > 0 && stored_columns % strip_columns == 0,
+                  "imbrex: a register tile's columns (its rows, in column order) must be a multiple of 8, of 16 for "
+                  "8-bit elements");
+
+    static constexpr int blocks = stored_rows / 16 / Warps;
+    static constexpr int strips = stored_columns / strip_columns;
+    // Values in a row of a strip, next to each other; a lane has two such rows.
+    static constexpr int run = strip_columns / 4;
+    static constexpr int run_bytes = run * static_cast<int>(sizeof(T));
+    static constexpr int each = 2 * run;
+
+    alignas(sizeof(T) < 4 ? 4 : sizeof(T)) T values[blocks][strips][each];
+
+    // Both rows of a strip as the registers a matrix instruction wants them in.
+    IMBREX_KERNEL std::uint32_t word_at(int block, int strip, int half) const {
+        static_assert(run_bytes == 4, "imbrex: only 8- and 16-bit elements are operands of matrix instructions");
+        return read_as<std::uint32_t>(&values[block][strip][half * run]);
+    }
+    IMBREX_KERNEL void set_word(int block, int strip, int half, std::uint32_t word) {
+        static_assert(run_bytes == 4, "imbrex: only 8- and 16-bit elements are operands of matrix instructions");
+        write_as(&values[block][strip][half * run], word);
+    }
+};
+
+// One value for each row, the same in the four lanes that share the row.
+template <class T, int Rows, int Warps>
+struct row_fragment {
+    static_assert(Rows > 0 && Rows % (16 * Warps) == 0,
+                  "imbrex: a row vector's length must be a multiple of 16 for each warp of its scope");
+    using element = T;
+    static constexpr int rows = Rows;
+    static constexpr int warps = Warps;
+    static constexpr int blocks = Rows / 16 / Warps;
+
+    T values[blocks][2];
+};
+
+// One value for each column, the same in the eight lanes that share the column, and in every warp.
+template <class T, int Columns>
+struct column_fragment {
+    static_assert(Columns > 0 && Columns % 8 == 0, "imbrex: a column vector's length must be a multiple of 8");
+    using element = T;
+    static constexpr int columns = Columns;
+    static constexpr int strips = Columns / 8;
+
+    T values[strips][2];
+};
+
+// A tile in column order as its transpose in row order: the same registers.
+template <class T, int Rows, int Columns, int Warps>
+IMBREX_KERNEL fragment<T, Columns, Rows, Warps> transposed(
+    const fragment<T, Rows, Columns, Warps, order::columns>& tile) {
+    fragment<T, Columns, Rows, Warps> result;
+    using fragment_type = fragment<T, Columns, Rows, Warps>;
+#pragma unroll
+    for (int block = 0; block < fragment_type::blocks; ++block) {
+#pragma unroll
+        for (int strip = 0; strip < fragment_type::strips; ++strip) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                using bits = word<fragment_type::run_bytes>;
+                write_as(&result.values[block][strip][half * fragment_type::run],
+                         read_as<bits>(&tile.values[block][strip][half * fragment_type::run]));
+            }
+        }
+    }
+    return result;
+}
+
+// What an operation does with its first argument; the host world wants to know.
+enum class use { read, write, update };
+
+// Rows and columns, as stored, of what this lane holds.
+template <class Fragment, class Scope>
+IMBREX_KERNEL int stored_row(const Scope& scope, int block, int half) {
+    return 16 * (block * Fragment::warps + scope.rank()) + 8 * half + lane_row();
+}
+template <class Fragment>
+IMBREX_KERNEL int stored_column(int strip) {
+    return strip * Fragment::strip_columns + lane_in_quad() * Fragment::run;
+}
+
+template <class Fragment, class Scope>
+IMBREX_KERNEL void check_scope(const Scope&) {
+    static_assert(Fragment::warps == Scope::warps, "imbrex: a register tile belongs to the scope it was made for");
+}
+
+// The value of a fragment, row fragment or column fragment that belongs to an element of First.
+template <class First, class T, int Rows, int Columns, int Warps, order Order>
+IMBREX_KERNEL T& value_for(fragment<T, Rows, Columns, Warps, Order>& from, int block, int strip, int item) {
+    using other = fragment<T, Rows, Columns, Warps, Order>;
+    static_assert(other::rows == First::rows && other::columns == First::columns && other::warps == First::warps &&
+                      other::held == First::held,
+                  "imbrex: register tiles visited together must have one shape, one order and one scope");
+    static_assert(other::strip_columns == First::strip_columns,
+                  "imbrex: an 8-bit register tile can only be visited with other 8-bit ones; convert it first");
+    return from.values[block][strip][item];
+}
+template <class First, class T, int Rows, int Columns, int Warps, order Order>
+IMBREX_KERNEL const T& value_for(const fragment<T, Rows, Columns, Warps, Order>& from, int block, int strip, int item) {
+    return value_for<First>(const_cast<fragment<T, Rows, Columns, Warps, Order>&>(from), block, strip, item);
+}
+template <class First, class T, int Rows, int Warps>
+IMBREX_KERNEL T& value_for(row_fragment<T, Rows, Warps>& from, int block, int, int item) {
+    static_assert(First::held == order::rows, "imbrex: vectors go with register tiles in row order");
+    static_assert(Rows == First::rows && Warps == First::warps,
+                  "imbrex: a row vector must have a value for each row of the register tile, in the same scope");
+    return from.values[block][item / First::run];
+}
+template <class First, class T, int Rows, int Warps>
+IMBREX_KERNEL const T& value_for(const row_fragment<T, Rows, Warps>& from, int block, int strip, int item) {
+    return value_for<First>(const_cast<row_fragment<T, Rows, Warps>&>(from), block, strip, item);
+}
+template <class First, class T, int Columns>
+IMBREX_KERNEL T& value_for(column_fragment<T, Columns>& from, int, int strip, int item) {
+    static_assert(First::held == order::rows, "imbrex: vectors go with register tiles in row order");
+    static_assert(Columns == First::columns,
+                  "imbrex: a column vector must have a value for each column of the register tile");
+    static_assert(First::run == 2, "imbrex: 8-bit register tiles do not go with column vectors; convert them first");
+    return from.values[strip][item % 2];
+}
+template <class First, class T, int Columns>
+IMBREX_KERNEL const T& value_for(const column_fragment<T, Columns>& from, int block, int strip, int item) {
+    return value_for<First>(const_cast<column_fragment<T, Columns>&>(from), block, strip, item);
+}
+
+// Calls f(row, column, value of first, value of each other) for every element that this thread holds.
+template <class Scope, class F, class First, class... Others>
+IMBREX_KERNEL void visit(const Scope& scope, use, source, F&& f, First& first, Others&... others) {
+    using fragment_type = std::remove_const_t<First>;
+    check_scope<fragment_type>(scope);
+#pragma unroll
+    for (int block = 0; block < fragment_type::blocks; ++block) {
+#pragma unroll
+        for (int strip = 0; strip < fragment_type::strips; ++strip) {
+#pragma unroll
+            for (int item = 0; item < fragment_type::each; ++item) {
+                const int row = stored_row<fragment_type>(scope, block, item / fragment_type::run);
+                const int column = stored_column<fragment_type>(strip) + item % fragment_type::run;
+                constexpr bool by_rows = fragment_type::held == order::rows;
+                f(by_rows ? row : column, by_rows ? column : row, first.values[block][strip][item],
+                  value_for<fragment_type>(others, block, strip, item)...);
+            }
+        }
+    }
+}
+
+// Calls f(row, value of each vector) for every row that this thread holds; all lanes of a row do so alike.
+template <class Scope, class F, class First, class... Others>
+IMBREX_KERNEL void visit_rows(const Scope& scope, use, source, F&& f, First& first, Others&... others) {
+    check_scope<std::remove_const_t<First>>(scope);
+    static_assert(((Others::rows == First::rows && Others::warps == First::warps) && ...),
+                  "imbrex: row vectors visited together must have one length and one scope");
+#pragma unroll
+    for (int block = 0; block < First::blocks; ++block) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            f(stored_row<First>(scope, block, half), first.values[block][half], others.values[block][half]...);
+        }
+    }
+}
+
+template <class Scope, class F, class First, class... Others>
+IMBREX_KERNEL void visit_columns(const Scope&, use, source, F&& f, First& first, Others&... others) {
+    static_assert(((Others::columns == First::columns) && ...),
+                  "imbrex: column vectors visited together must have one length");
+#pragma unroll
+    for (int strip = 0; strip < First::strips; ++strip) {
+#pragma unroll
+        for (int item = 0; item < 2; ++item) {
+            f(strip * 8 + 2 * lane_in_quad() + item, first.values[strip][item], others.values[strip][item]...);
+        }
+    }
+}
+
+// into = op(into, value) over the values of each row that this lane holds; combine_rows then joins the four lanes.
+// Apart, so that a loop over many tiles pays for the lanes only once, at its end.
+template <class Scope, class T, int Rows, int Warps, class Tile, class Op>
+IMBREX_KERNEL void fold_rows(const Scope& scope, row_fragment<T, Rows, Warps>& into, const Tile& tile, Op op,
+                             source here = source::current()) {
+    visit(
+        scope, use::read, here, [&](int, int, const auto& value, T& result) { result = op(result, value); }, tile,
+        into);
+}
+
+template <class Scope, class T, int Columns, class Tile, class Op>
+IMBREX_KERNEL void fold_columns(const Scope& scope, column_fragment<T, Columns>& into, const Tile& tile, Op op,
+                                source here = source::current()) {
+    visit(
+        scope, use::read, here, [&](int, int, const auto& value, T& result) { result = op(result, value); }, tile,
+        into);
+}
+
+template <class T>
+IMBREX_KERNEL T from_lane_across(T value, int distance) {
+    static_assert(sizeof(T) <= 4 || std::is_arithmetic_v<T>, "imbrex: only numbers are combined between lanes");
+    if constexpr (std::is_arithmetic_v<T> && sizeof(T) >= 4) {
+        return __shfl_xor_sync(all_lanes, value, distance);
+    } else {
+        using bits = word<sizeof(T)>;
+        const unsigned other = __shfl_xor_sync(all_lanes, static_cast<unsigned>(read_as<bits>(&value)), distance);
+        const bits narrow = static_cast<bits>(other);
+        return read_as<T>(&narrow);
+    }
+}
+
+template <class Scope, class T, int Rows, int Warps, class Op>
+IMBREX_KERNEL void combine_rows(const Scope&, row_fragment<T, Rows, Warps>& rows, Op op, source = source::current()) {
+#pragma unroll
+    for (int block = 0; block < Rows / 16 / Warps; ++block) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            T& value = rows.values[block][half];
+            value = op(value, from_lane_across(value, 1));
+            value = op(value, from_lane_across(value, 2));
+        }
+    }
+}
+
+// Over the rows of this warp: the warps of a larger scope are left apart.
+template <class Scope, class T, int Columns, class Op>
+IMBREX_KERNEL void combine_columns(const Scope&, column_fragment<T, Columns>& columns, Op op,
+                                   source = source::current()) {
+#pragma unroll
+    for (int strip = 0; strip < Columns / 8; ++strip) {
+#pragma unroll
+        for (int item = 0; item < 2; ++item) {
+            T& value = columns.values[strip][item];
+            value = op(value, from_lane_across(value, 4));
+            value = op(value, from_lane_across(value, 8));
+            value = op(value, from_lane_across(value, 16));
+        }
+    }
+}
+
+}  // namespace imbrex::hw
+
+#include <imbrex/hw/cuda/convert.hpp>  // completes what <imbrex/hw/fragment.hpp> promises

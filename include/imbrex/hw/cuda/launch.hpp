@@ -1,0 +1,108 @@
+// Starts a kernel on the device. Compiled by nvcc only, in both of its passes: the host pass makes the launch, the
+// device pass the kernel's code.
+//
+// A kernel is a type with `warps`, `arguments`, optionally `shared_memory` and `cluster` (blocks in a cluster, along
+// x), and run(block, arguments, shared memory), the same that the host world runs.
+#pragma once
+
+#include <imbrex/core/config.hpp>
+#include <imbrex/core/error.hpp>
+#include <imbrex/core/position.hpp>
+#include <imbrex/hw/kernel_traits.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <cstdint>
+#include <type_traits>
+
+#if IMBREX_DEVICE_WORLD
+#include <imbrex/hw/cuda/scope.hpp>
+#endif
+
+namespace imbrex::device {
+
+// Zero for a kernel without shared memory.
+template <class Kernel>
+inline constexpr std::size_t shared_bytes = std::is_empty_v<hw::shared_memory_of<Kernel>>
+                                                ? 0
+                                                : sizeof(hw::shared_memory_of<Kernel>);
+
+// The second bound, one block a multiprocessor, is what lets setmaxnreg take effect. It does not keep a second block
+// away from a kernel that needs few registers.
+template <class Kernel>
+__global__ void __launch_bounds__(Kernel::warps * 32, 1)
+    entry(const __grid_constant__ typename Kernel::arguments arguments) {
+#if IMBREX_DEVICE_WORLD
+    extern __shared__ __align__(1024) unsigned char imbrex_shared_memory[];
+#if !defined(NDEBUG)
+    // The swizzle is read off addresses. The base is a multiple of 1024 as long as a kernel has no static shared
+    // memory.
+    if (hw::shared_address(imbrex_shared_memory) % 1024 != 0) __trap();
+#endif
+    block_scope<Kernel::warps, hw::cluster_of<Kernel>> block;
+    Kernel::run(block, arguments, *reinterpret_cast<hw::shared_memory_of<Kernel>*>(imbrex_shared_memory));
+#endif
+}
+
+// Also forgets the error, so that it is told once, here, and not again by an unrelated call.
+inline void check(cudaError_t status, const char* what) {
+    if (status == cudaSuccess) return;
+    cudaGetLastError();
+    throw cuda_error(sentence("imbrex: ", what, ": ", cudaGetErrorString(status)));
+}
+
+// Raises a kernel's limit of shared memory, the first time it runs on a device.
+template <class Kernel>
+void prepare() {
+    constexpr std::size_t bytes = shared_bytes<Kernel>;
+    int device = 0;
+    check(cudaGetDevice(&device), "no current device");
+    static std::atomic<std::uint64_t> prepared{0};
+    const std::uint64_t bit = std::uint64_t{1} << (device % 64);
+    if ((prepared.load(std::memory_order_relaxed) & bit) != 0 && device < 64) return;
+
+    int limit = 0;
+    check(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+          "cannot ask the device for its shared memory");
+    require(bytes <= static_cast<std::size_t>(limit), "imbrex: the kernel needs ", bytes,
+            " bytes of shared memory a block, but the device has at most ", limit);
+    check(cudaFuncSetAttribute(reinterpret_cast<const void*>(entry<Kernel>),
+                               cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+          "cannot prepare the kernel (was it compiled for this device's architecture?)");
+    prepared.fetch_or(bit, std::memory_order_relaxed);
+}
+
+// Puts the kernel into the stream and returns.
+template <class Kernel>
+void launch(position grid, const typename Kernel::arguments& arguments, cudaStream_t stream = nullptr) {
+    constexpr int cluster = hw::cluster_of<Kernel>;
+    static_assert(alignof(hw::shared_memory_of<Kernel>) <= 1024, "imbrex: shared memory is aligned to 1024 bytes");
+    static_assert(cluster >= 1 && cluster <= 8, "imbrex: a cluster has 1 to 8 blocks");
+    require(grid.x > 0 && grid.y > 0 && grid.z > 0 && grid.y <= 65535 && grid.z <= 65535, "imbrex: a grid of ", grid.x,
+            " x ", grid.y, " x ", grid.z, " blocks: each must be positive, and the second and third at most 65535");
+    require(grid.x % cluster == 0, "imbrex: a grid of ", grid.x, " blocks along x, which is not a multiple of the ",
+            cluster, " blocks of a cluster");
+    prepare<Kernel>();
+
+    cudaLaunchConfig_t configuration = {};
+    configuration.gridDim =
+        dim3(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y), static_cast<unsigned>(grid.z));
+    configuration.blockDim = dim3(static_cast<unsigned>(Kernel::warps * 32));
+    configuration.dynamicSmemBytes = shared_bytes<Kernel>;
+    configuration.stream = stream;
+    cudaLaunchAttribute attribute = {};
+    if constexpr (cluster > 1) {
+        attribute.id = cudaLaunchAttributeClusterDimension;
+        attribute.val.clusterDim.x = cluster;
+        attribute.val.clusterDim.y = 1;
+        attribute.val.clusterDim.z = 1;
+        configuration.attrs = &attribute;
+        configuration.numAttrs = 1;
+    }
+    void* parameters[] = {const_cast<typename Kernel::arguments*>(&arguments)};
+    check(cudaLaunchKernelExC(&configuration, reinterpret_cast<const void*>(entry<Kernel>), parameters),
+          "the kernel did not start");
+}
+
+}  // namespace imbrex::device

@@ -1,0 +1,75 @@
+// ldmatrix and stmatrix: 8 x 8 matrices of 16-bit elements between shared memory and the registers of a warp. Each lane
+// gives the address of one matrix row of 16 bytes, lanes 0 to 7 those of the first matrix, 8 to 15 of the second, and
+// so on; lane 4g + t ends up with row g, columns 2t and 2t + 1, or in the transposed form with column g, rows 2t and
+// 2t + 1. Of 8-bit elements a row has sixteen, and a lane gets four.
+#pragma once
+
+#include <imbrex/core/config.hpp>
+#include <imbrex/hw/cuda/thread.hpp>
+
+namespace imbrex::hw {
+
+template <bool Transposed>
+IMBREX_KERNEL void load_matrices(std::uint32_t (&words)[2], const void* row) {
+    if constexpr (Transposed) {
+        asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+                     : "=r"(words[0]), "=r"(words[1])
+                     : "r"(shared_address(row))
+                     : "memory");
+    } else {
+        asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+                     : "=r"(words[0]), "=r"(words[1])
+                     : "r"(shared_address(row))
+                     : "memory");
+    }
+}
+
+template <bool Transposed>
+IMBREX_KERNEL void load_matrices(std::uint32_t (&words)[4], const void* row) {
+    if constexpr (Transposed) {
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                     : "r"(shared_address(row))
+                     : "memory");
+    } else {
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                     : "r"(shared_address(row))
+                     : "memory");
+    }
+}
+
+// From sm_90 on.
+template <bool Transposed>
+IMBREX_KERNEL void store_matrices(void* row, const std::uint32_t (&words)[2]) {
+    static_assert(has_tma, "imbrex: stmatrix needs sm_90 or later");
+    if constexpr (Transposed) {
+        asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};"
+                     :
+                     : "r"(shared_address(row)), "r"(words[0]), "r"(words[1])
+                     : "memory");
+    } else {
+        asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};"
+                     :
+                     : "r"(shared_address(row)), "r"(words[0]), "r"(words[1])
+                     : "memory");
+    }
+}
+
+template <bool Transposed>
+IMBREX_KERNEL void store_matrices(void* row, const std::uint32_t (&words)[4]) {
+    static_assert(has_tma, "imbrex: stmatrix needs sm_90 or later");
+    if constexpr (Transposed) {
+        asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};"
+                     :
+                     : "r"(shared_address(row)), "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
+                     : "memory");
+    } else {
+        asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
+                     :
+                     : "r"(shared_address(row)), "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
+                     : "memory");
+    }
+}
+
+}  // namespace imbrex::hw

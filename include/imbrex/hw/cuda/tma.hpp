@@ -1,0 +1,111 @@
+// Bulk copies between a tensor in global memory and a shared tile, by the copy engine. One lane issues them, the same
+// one each time; a tile of several panels is one copy for each panel. What lies outside the tensor is read as zero,
+// counted as if it had been read, and not written.
+//
+// A view is anything with a member `map`, the encoded tensor_map, and a constant `rank`; its box must be one panel of
+// the tile: layout::panel_columns x rows. It must lie in kernel arguments or global memory.
+#pragma once
+
+#include <imbrex/core/barrier_word.hpp>
+#include <imbrex/core/config.hpp>
+#include <imbrex/core/source.hpp>
+#include <imbrex/hw/cuda/thread.hpp>
+#include <imbrex/hw/tensor_map.hpp>
+
+#include <cuda/ptx>
+
+namespace imbrex::hw {
+
+// Calls f(coordinates, first element in shared memory) for each panel, in the elected lane.
+template <class Scope, class Shared, class View, class F>
+IMBREX_KERNEL void each_panel(const Scope& scope, Shared& tile, const View&, const tensor_coordinate& coordinate,
+                              F&& f) {
+    using layout = layout_of<std::remove_const_t<Shared>>;
+    static_assert(has_tma, "imbrex: bulk tensor copies need sm_90 or later");
+    static_assert(View::rank >= 2 && View::rank <= 5, "imbrex: a bulk tensor copy has 2 to 5 dimensions");
+    static_assert(Shared::rows <= 256, "imbrex: a bulk tensor copy has at most 256 rows; copy the tile in parts");
+    static_assert(layout::panel_columns <= 256, "imbrex: a bulk tensor copy has at most 256 columns in a panel");
+    static_assert(Shared::columns % layout::panel_columns == 0,
+                  "imbrex: a part copied in bulk must be as wide as whole panels of its tile");
+    if (!elected(scope)) return;
+#pragma unroll
+    for (int panel = 0; panel < Shared::columns / layout::panel_columns; ++panel) {
+        std::int32_t at[View::rank];
+#pragma unroll
+        for (int i = 0; i < View::rank; ++i) at[i] = coordinate.at[i];
+        at[0] += panel * layout::panel_columns;
+        f(at, tile.at(0, panel * layout::panel_columns));
+    }
+}
+
+template <class Warp, class Shared, class View>
+IMBREX_KERNEL void tma_load(const Warp& scope, Shared&& to, const View& view, const tensor_coordinate& coordinate,
+                            barrier_word& barrier, source = source::current()) {
+    static_assert(Warp::warps == 1, "imbrex: a bulk load is issued by one warp");
+    each_panel(scope, to, view, coordinate, [&](const auto& at, auto* panel) {
+        cuda::ptx::cp_async_bulk_tensor(cuda::ptx::space_cluster, cuda::ptx::space_global, panel, &view.map, at,
+                                        &barrier.word);
+    });
+}
+
+// Into the same place of every block of the cluster whose bit is set, each of whose barriers counts the bytes.
+template <class Warp, class Shared, class View>
+IMBREX_KERNEL void tma_load_multicast(const Warp& scope, Shared&& to, const View& view,
+                                      const tensor_coordinate& coordinate, barrier_word& barrier, unsigned short mask,
+                                      source = source::current()) {
+    static_assert(has_multicast && Warp::warps == 1, "imbrex: multicast copies need sm_90a or sm_100a");
+    each_panel(scope, to, view, coordinate, [&](const auto& at, auto* panel) {
+        cuda::ptx::cp_async_bulk_tensor(cuda::ptx::space_cluster, cuda::ptx::space_global, panel, &view.map, at,
+                                        &barrier.word, mask);
+    });
+}
+
+// Stores are issued for a scope of any size by its elected lane. The tile's writers must have called async_fence and
+// met this scope at a barrier.
+template <class Scope, class View, class Shared>
+IMBREX_KERNEL void tma_store(const Scope& scope, const View& view, const tensor_coordinate& coordinate,
+                             const Shared& from, source = source::current()) {
+    each_panel(scope, from, view, coordinate, [&](const auto& at, auto* panel) {
+        cuda::ptx::cp_async_bulk_tensor(cuda::ptx::space_global, cuda::ptx::space_shared, &view.map, at, panel);
+    });
+}
+
+// Adds the tile to what is there, each element atomically.
+template <class Scope, class View, class Shared>
+IMBREX_KERNEL void tma_reduce_add(const Scope& scope, const View& view, const tensor_coordinate& coordinate,
+                                  const Shared& from, source = source::current()) {
+    each_panel(scope, from, view, coordinate, [&](const auto& at, auto* panel) {
+        cuda::ptx::cp_reduce_async_bulk_tensor(cuda::ptx::space_global, cuda::ptx::space_shared, cuda::ptx::op_add,
+                                               &view.map, at, panel);
+    });
+}
+
+// Ends a group of stores. Groups belong to the thread that issued them, which is always the elected one.
+template <class Scope>
+IMBREX_KERNEL void bulk_commit(const Scope& scope, source = source::current()) {
+    static_assert(has_tma && Scope::warps > 0, "imbrex: bulk tensor copies need sm_90 or later");
+    if (elected(scope)) cuda::ptx::cp_async_bulk_commit_group();
+}
+
+// Until all but Pending groups have read their shared memory, which may then be written again; or are complete.
+template <int Pending, class Scope>
+IMBREX_KERNEL void bulk_wait_read(const Scope& scope, source = source::current()) {
+    static_assert(has_tma && Scope::warps > 0, "imbrex: bulk tensor copies need sm_90 or later");
+    if (elected(scope)) cuda::ptx::cp_async_bulk_wait_group_read(cuda::ptx::n32_t<Pending>{});
+    scope.sync();
+}
+template <int Pending, class Scope>
+IMBREX_KERNEL void bulk_wait(const Scope& scope, source = source::current()) {
+    static_assert(has_tma && Scope::warps > 0, "imbrex: bulk tensor copies need sm_90 or later");
+    if (elected(scope)) cuda::ptx::cp_async_bulk_wait_group(cuda::ptx::n32_t<Pending>{});
+    scope.sync();
+}
+
+// Fetches the descriptor itself, so that the first copy does not wait for it.
+template <class Scope, class View>
+IMBREX_KERNEL void prefetch_map(const Scope& scope, const View& view, source = source::current()) {
+    static_assert(has_tma && Scope::warps > 0, "imbrex: bulk tensor copies need sm_90 or later");
+    if (elected(scope)) asm volatile("prefetch.tensormap [%0];" : : "l"(&view.map) : "memory");
+}
+
+}  // namespace imbrex::hw

@@ -1,0 +1,243 @@
+// Barriers of the host world: transaction barriers (arrivals and bytes, in phases), named barriers, the cluster's
+// barrier, and the fences between the proxies. In plain mode they only count; in checked mode they also carry the
+// clocks by which one scope comes to know what another has done, and report their own misuse.
+#pragma once
+
+#include <imbrex/core/barrier_word.hpp>
+#include <imbrex/hw/host/barrier_counters.hpp>
+#include <imbrex/hw/host/named_barrier.hpp>
+#include <imbrex/hw/host/scope.hpp>
+
+namespace imbrex::hw {
+
+// The checker's side of a barrier in use; reports one that nobody may use yet.
+inline barrier_state* state_in_use(const context& c, const barrier_word& word, const char* what, source where) {
+    machine& m = *c.on;
+    const access made{c.by, c.by->actor, c.by->tick, false, false, -1, 0, what, where};
+    const auto found = m.barriers.find(&word);
+    if (found == m.barriers.end() || barrier_counters::of(word).live != barrier_counters::live_mark) {
+        m.report(hazard_kind::barrier_not_initialised, *c.by->block, "the barrier was never initialised",
+                 {m.place_of(made)});
+    }
+    barrier_state& state = found->second;
+    if (!state.init_fenced) {
+        m.report(hazard_kind::barrier_not_initialised, *c.by->block,
+                 "the barrier's initialisation was not followed by its fence",
+                 {m.place_of(made), m.place_of(state.init)});
+    }
+    if (judge(state.init, true, *c.by, false, 0) != verdict::ordered) {
+        m.report(hazard_kind::barrier_not_initialised, *c.by->block,
+                 "no sync stands between the barrier's initialisation and this use",
+                 {m.place_of(made), m.place_of(state.init)});
+    }
+    return &state;
+}
+
+// The phase under way is complete: what was gathered may be learned by those who wait.
+inline void complete_phase(barrier_state& state) {
+    ++state.generation;
+    state.completed = state.gathering;
+    state.completed_async = state.gathering_async;
+    if (state.actor >= 0) state.completed.raise(state.actor, state.generation);
+    state.gathering.clear();
+    state.gathering_async.clear();
+    state.ready_at = state.gathering_ready;
+    state.gathering_ready = 0;
+}
+
+inline double& ready_time(machine& m, const barrier_word& word) {
+    return m.barriers[&word].gathering_ready;
+}
+
+// One thread sets a barrier up for phases of `warps` arriving warps.
+template <class Scope>
+void barrier_init(const Scope& scope, barrier_word& word, int warps, source here = source::current()) {
+    const context c = enter(scope, "barrier init", here);
+    if (!c) return;
+    int counted = warps;
+    if (c.checked()) {
+        const alteration altered = c.on->pass_site(*c.by, synchronisation::barrier_init, here);
+        if (altered == alteration::skip) return;
+        if (altered == alteration::fewer_warps) --counted;
+        if (altered == alteration::more_warps) ++counted;
+        const access made{c.by, c.by->actor, ++c.by->tick, false, false, -1, 0, "barrier init", here};
+        if (warps < 1 || warps > 64) {
+            c.on->report(hazard_kind::beyond_limits, *c.by->block,
+                         sentence("a barrier was to count ", warps, " warps; 1 to 64 are allowed"),
+                         {c.on->place_of(made)});
+        }
+        barrier_state& state = c.on->barriers[&word];
+        state = barrier_state{};
+        state.actor = c.on->new_actor();
+        state.block = block_holding(*c.on, &word);
+        state.init = made;
+        state.init.stage = stage_of(*c.by->block, &word);
+        if (state.block == nullptr) {
+            c.on->report(hazard_kind::beyond_limits, *c.by->block, "the barrier is not in shared memory",
+                         {c.on->place_of(made)});
+        }
+    } else if (c.on->trace.enabled()) {
+        c.on->barriers[&word] = barrier_state{};
+    }
+    barrier_counters{0, static_cast<std::uint8_t>(counted), static_cast<std::uint8_t>(counted), 0,
+                     barrier_counters::live_mark}
+        .put(word);
+}
+
+// Makes this scope's initialised barriers known to the copy engine and the cluster; a sync must follow.
+template <class Scope>
+void barrier_init_fence(const Scope& scope, source here = source::current()) {
+    const context c = enter(scope, "barrier init fence", here);
+    if (!c.checked()) return;
+    if (c.on->pass_site(*c.by, synchronisation::barrier_init_fence, here) == alteration::skip) return;
+    for (auto& [word, state] : c.on->barriers) {
+        if (state.init.by == c.by) state.init_fenced = true;
+    }
+}
+
+// Counts `warps` arrivals and `bytes` more to land.
+inline void arrive(const context& c, barrier_word& word, int warps, int bytes, const char* what, source here) {
+    barrier_counters counters = barrier_counters::of(word);
+    barrier_state* state = nullptr;
+    if (c.checked()) {
+        state = state_in_use(c, word, what, here);
+        const access made{c.by, c.by->actor, ++c.by->tick, false, false, stage_of(*state->block, &word), 0, what, here};
+        if (counters.pending < warps || c.by->seen[state->actor] < state->generation) {
+            c.on->report(hazard_kind::arrived_too_often, *c.by->block,
+                         counters.pending < warps ? sentence("the phase counts ", static_cast<int>(counters.expected),
+                                                             " warps and all of them have arrived")
+                                                  : "this scope does not know that the phase before is over",
+                         {c.on->place_of(made), c.on->place_of(state->last_arrive)});
+        }
+        state->last_arrive = made;
+        release(*c.by, state->gathering, state->gathering_async);
+    }
+    counters.pending = static_cast<std::uint8_t>(counters.pending - warps);
+    counters.bytes += bytes;
+    if (c.on->trace.enabled()) {
+        double& ready = ready_time(*c.on, word);
+        ready = std::max(ready, c.by->time);
+    }
+    if (counters.turn() && (state != nullptr || c.on->trace.enabled())) complete_phase(c.on->barriers[&word]);
+    counters.put(word);
+}
+
+// Each warp of the scope arrives once.
+template <class Scope>
+void barrier_arrive(const Scope& scope, barrier_word& word, source here = source::current()) {
+    const context c = enter(scope, "barrier arrive", here);
+    if (!c) return;
+    c.on->pause(*c.by);
+    const alteration altered = c.on->pass_site(*c.by, synchronisation::barrier_arrive, here);
+    if (altered == alteration::skip) return;
+    arrive(c, word, Scope::warps, 0, "barrier arrive", here);
+    if (altered == alteration::twice) arrive(c, word, Scope::warps, 0, "barrier arrive", here);
+}
+
+// The address of a shared object of this block in another block of the cluster.
+template <class T>
+T& in_cluster(const context& c, T& object, int cluster_rank) {
+    machine& m = *c.on;
+    const auto* address = reinterpret_cast<const unsigned char*>(&object);
+    const std::ptrdiff_t offset = address - c.by->block->memory;
+    if (cluster_rank < 0 || cluster_rank >= static_cast<int>(m.blocks.size())) {
+        m.report(hazard_kind::beyond_limits, *c.by->block,
+                 sentence("cluster rank ", cluster_rank, " of a cluster of ", m.blocks.size()), {});
+    }
+    return *reinterpret_cast<T*>(m.blocks[cluster_rank]->memory + offset);
+}
+
+// The same at the barrier that lies at this place in another block of the cluster.
+template <class Scope>
+void barrier_arrive_at(const Scope& scope, barrier_word& word, int cluster_rank, source here = source::current()) {
+    const context c = enter(scope, "remote barrier arrive", here);
+    if (!c) return;
+    c.on->pause(*c.by);
+    const alteration altered = c.on->pass_site(*c.by, synchronisation::barrier_arrive, here);
+    if (altered == alteration::skip) return;
+    barrier_word& remote = in_cluster(c, word, cluster_rank);
+    if (c.checked() && c.on->blocks[cluster_rank]->finished) {
+        c.on->report(hazard_kind::in_flight_at_exit, *c.by->block,
+                     sentence("block ", cluster_rank, " of the cluster has already left the kernel"),
+                     {{c.by->name(), "remote barrier arrive", here.file, here.line}});
+    }
+    arrive(c, remote, Scope::warps, 0, "remote barrier arrive", here);
+    if (altered == alteration::twice) arrive(c, remote, Scope::warps, 0, "remote barrier arrive", here);
+}
+
+// One warp arrives and says how many bytes of copies the phase must also wait for.
+inline void barrier_expect(const warp& scope, barrier_word& word, int bytes, source here = source::current()) {
+    const context c = enter(scope, "barrier expect", here);
+    if (!c) return;
+    c.on->pause(*c.by);
+    const alteration altered = c.on->pass_site(*c.by, synchronisation::barrier_expect, here);
+    if (altered == alteration::skip) return;
+    if (altered == alteration::fewer_bytes) bytes -= 16;
+    if (altered == alteration::more_bytes) bytes += 16;
+    arrive(c, word, 1, bytes, "barrier expect", here);
+    if (altered == alteration::twice) arrive(c, word, 1, bytes, "barrier expect", here);
+}
+
+// Waits until phase number `phase`, counted from 0, is complete. The hardware sees its parity only; the checker knows
+// which phase was meant. Phase -1 is always complete: that is how a producer finds every stage empty at first.
+template <class Scope>
+void barrier_wait(const Scope& scope, barrier_word& word, unsigned phase, source here = source::current()) {
+    const context c = enter(scope, "barrier wait", here);
+    if (!c) return;
+    c.on->pause(*c.by);
+    const alteration altered = c.on->pass_site(*c.by, synchronisation::barrier_wait, here);
+    if (altered == alteration::skip) return;
+    if (altered == alteration::other_phase) phase ^= 1;
+    barrier_state* state = c.checked() ? state_in_use(c, word, "barrier wait", here) : nullptr;
+    const auto complete = [&word, phase] { return barrier_counters::of(word).parity != (phase & 1); };
+    if (!complete()) {
+        std::string what;
+        if (c.checked()) {
+            what = sentence("phase ", static_cast<int>(phase), " of the barrier at byte ",
+                            reinterpret_cast<unsigned char*>(&word) - state->block->memory, " of shared memory");
+            const int stage = stage_of(*state->block, &word);
+            if (stage >= 0) what += sentence(", stage ", stage);
+        }
+        c.on->wait_until(*c.by, complete, what, here);
+    }
+    if (state != nullptr) {
+        if (state->generation != phase + 1) {
+            c.on->report(hazard_kind::wrong_phase, *c.by->block,
+                         sentence("waited for phase ", static_cast<int>(phase), " when ", state->generation,
+                                  " phases were complete"),
+                         {{c.by->name(), "barrier wait", here.file, here.line, stage_of(*state->block, &word)},
+                          c.on->place_of(state->last_arrive)});
+        }
+        acquire(*c.by, state->completed, state->completed_async);
+        ++c.by->tick;
+    }
+    if (c.on->trace.enabled()) {
+        const double ready = c.on->barriers[&word].ready_at;
+        c.on->trace.record(c.by->block->number, c.by->name(), "wait", c.by->time, ready);
+        c.by->time = std::max(c.by->time, ready);
+    }
+}
+
+// Ordinary shared writes of this scope become visible to the async proxy, once a barrier follows.
+template <class Scope>
+void async_fence(const Scope& scope, source here = source::current()) {
+    const context c = enter(scope, "async fence", here);
+    if (!c.checked()) return;
+    if (c.on->pass_site(*c.by, synchronisation::async_fence, here) == alteration::skip) return;
+    c.by->fenced = c.by->tick;
+    c.by->fenced_copies = c.by->copies.waited;
+    if (Scope::warps == 1) c.by->async_seen.raise(c.by->copies.actor, c.by->fenced_copies);
+}
+
+// Tells the checker which bytes are which stage of a pipeline, so that a report can say so.
+inline void label_stage(const context& c, const void* begin, int bytes, int stage) {
+    if (!c.checked()) return;
+    const auto* first = static_cast<const unsigned char*>(begin);
+    c.by->block->stages.push_back({first, first + bytes, stage});
+}
+template <class Scope>
+void label_stage(const Scope& scope, const void* begin, int bytes, int stage, source here = source::current()) {
+    label_stage(enter(scope, "label", here), begin, bytes, stage);
+}
+
+}  // namespace imbrex::hw

@@ -1,0 +1,159 @@
+// The rules of shared memory. Each access is compared with the history of its bytes: an earlier write, and for a write
+// the reads since, must come before it in an order that the program's own synchronisation makes. What "come before"
+// asks for depends on both sides: see `judge`, which is the memory model in twenty lines; docs/memory_model.md has it
+// with pictures.
+#pragma once
+
+#include <imbrex/hw/host/machine.hpp>
+
+namespace imbrex::hw {
+
+enum class verdict {
+    ordered,
+    unsynchronised,  // by this scope's own program order, but other warps of it may run ahead
+    unfenced,        // ordered, but an ordinary write may not yet be seen by the async proxy
+    unordered
+};
+
+// Does the earlier access come before one that this scope makes (or asks for) now?
+inline verdict judge(const access& earlier, bool earlier_writes, const strand& now, bool async_proxy,
+                     std::uint64_t partition) {
+    const bool one_warp = now.warps == 1;
+    const bool same_bytes_by_same_warp = partition != 0 && earlier.partition == partition;
+    if (earlier.actor == now.actor) {
+        if (async_proxy && earlier_writes) {
+            return earlier.tick <= (one_warp ? now.fenced : now.async_synced) ? verdict::ordered : verdict::unfenced;
+        }
+        const bool known = one_warp || earlier.tick <= now.synced || (!async_proxy && same_bytes_by_same_warp);
+        return known ? verdict::ordered : verdict::unsynchronised;
+    }
+    for (const group_queue* own : {&now.copies, &now.stores, &now.mmas}) {
+        if (earlier.actor != own->actor) continue;
+        if (earlier.tick > own->waited) return verdict::unordered;
+        if (!one_warp && earlier.tick > own->synced && !same_bytes_by_same_warp) return verdict::unsynchronised;
+    }
+    if (earlier.tick > now.seen[earlier.actor]) return verdict::unordered;
+    if (async_proxy && earlier_writes && !earlier.async_proxy && earlier.tick > now.async_seen[earlier.actor]) {
+        return verdict::unfenced;
+    }
+    return verdict::ordered;
+}
+
+inline hazard_kind hazard_of(verdict broken, const access& earlier, bool earlier_writes, const access& now,
+                             bool writes) {
+    if (broken == verdict::unfenced) return hazard_kind::missing_proxy_fence;
+    if (broken == verdict::unsynchronised) return hazard_kind::unsynchronised_scope;
+    if (earlier.deferred && earlier_writes && !writes) return hazard_kind::read_before_landed;
+    if (earlier.deferred) return hazard_kind::overwritten_in_flight;
+    if (now.deferred && writes && !earlier_writes) return hazard_kind::refilled_before_release;
+    return hazard_kind::race;
+}
+
+// The block of this cluster whose shared memory holds the address, if one does.
+inline block_state* block_holding(machine& m, const void* address) {
+    const auto* at = static_cast<const unsigned char*>(address);
+    for (auto& block : m.blocks) {
+        if (at >= block->memory && at < block->memory + block->bytes) return block.get();
+    }
+    return nullptr;
+}
+
+inline int stage_of(const block_state& block, const void* address) {
+    for (const stage_label& label : block.stages) {
+        if (address >= label.begin && address < label.end) return label.stage;
+    }
+    return -1;
+}
+
+// Checks and remembers one access to `bytes` bytes of shared memory.
+inline void touch(machine& m, strand& now, const void* address, int bytes, access made, bool writes) {
+    block_state* block = block_holding(m, address);
+    if (block == nullptr) {
+        m.report(hazard_kind::beyond_limits, *now.block, "the address is not in the cluster's shared memory",
+                 {m.place_of(made)});
+    }
+    const int begin = static_cast<int>(static_cast<const unsigned char*>(address) - block->memory);
+    made.stage = stage_of(*block, address);
+    block->shadow->visit(begin, begin + bytes, [&](byte_history& history) {
+        const auto compare = [&](const access& earlier, bool earlier_writes) {
+            const verdict found = judge(earlier, earlier_writes, now, made.async_proxy, made.partition);
+            if (found == verdict::ordered) return;
+            m.report(hazard_of(found, earlier, earlier_writes, made, writes), *now.block,
+                     sentence("shared bytes ", begin, " to ", begin + bytes - 1),
+                     {m.place_of(made), m.place_of(earlier)});
+        };
+        if (history.written) {
+            compare(history.write, true);
+        } else if (!writes) {
+            m.report(hazard_kind::never_written, *now.block,
+                     sentence("shared bytes ", begin, " to ", begin + bytes - 1), {m.place_of(made)});
+        }
+        if (writes) {
+            for (const access& read : history.reads) compare(read, false);
+            history.remember_write(made);
+        } else {
+            history.remember_read(made);
+        }
+    });
+}
+
+// The same for every contiguous run of bytes of a shared tile, a part of one, or a shared vector.
+template <class Shared, class F>
+void for_each_run(const Shared& shared, F f) {
+    if constexpr (requires { Shared::length; }) {
+        f(shared.at(0), Shared::bytes);
+    } else {
+        constexpr int row_bytes = Shared::columns * static_cast<int>(sizeof(typename Shared::element));
+        if (shared.at(1, 0) == shared.at(0, 0) + Shared::columns) {
+            f(shared.at(0, 0), Shared::rows * row_bytes);
+        } else {
+            for (int row = 0; row < Shared::rows; ++row) f(shared.at(row, 0), row_bytes);
+        }
+    }
+}
+
+// How a collective deals a tile's bytes to its warps, as a number: equal numbers, equal dealing.
+inline std::uint64_t partition_of(int way, const void* first, int rows, int columns, int warps) {
+    std::uint64_t hash = reinterpret_cast<std::uintptr_t>(first);
+    for (const int part : {way, rows, columns, warps})
+        hash = (hash ^ static_cast<std::uint64_t>(part)) * 0x100000001b3u;
+    return hash | 1;
+}
+
+// An ordinary access by a scope to a shared tile. `way` numbers the dealing; 0: any warp may touch any byte.
+template <class Shared>
+void touch_ordinary(machine& m, strand& now, const Shared& shared, bool writes, int way, const char* what,
+                    source where) {
+    access made{&now, now.actor, ++now.tick, false, false, -1, 0, what, where};
+    if constexpr (requires { Shared::length; }) {
+        if (way != 0) made.partition = partition_of(way, shared.at(0), 1, Shared::length, now.warps);
+    } else {
+        if (way != 0) made.partition = partition_of(way, shared.at(0, 0), Shared::rows, Shared::columns, now.warps);
+    }
+    for_each_run(shared, [&](const void* address, int bytes) { touch(m, now, address, bytes, made, writes); });
+}
+
+// All warps of the scope have met: what each has done or waited for is known to all.
+inline void meet(strand& one) {
+    one.synced = one.tick;
+    one.async_synced = one.fenced;
+    one.async_seen.raise(one.copies.actor, one.fenced_copies);
+    for (group_queue* own : {&one.copies, &one.stores, &one.mmas}) own->synced = own->waited;
+    one.seen.join(one.children_seen);
+    one.async_seen.join(one.children_async_seen);
+}
+
+// What a strand lets others know when it arrives somewhere, and what it learns when it has waited.
+inline void release(strand& one, vector_clock& gathering, vector_clock& gathering_async) {
+    one.seen.set(one.actor, one.tick);
+    one.async_seen.set(one.actor, one.fenced);
+    if (one.warps == 1) one.async_seen.raise(one.copies.actor, one.fenced_copies);
+    gathering.join(one.seen);
+    gathering_async.join(one.async_seen);
+}
+inline void acquire(strand& one, const vector_clock& completed, const vector_clock& completed_async) {
+    one.seen.join(completed);
+    one.async_seen.join(completed_async);
+}
+
+}  // namespace imbrex::hw

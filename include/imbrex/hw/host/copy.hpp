@@ -1,0 +1,271 @@
+// Copies of the host world that a scope makes itself: between shared memory, global memory and registers, at once or,
+// as cp.async does, in groups that complete later. Ragged edges are filled on the way in and skipped on the way out.
+#pragma once
+
+#include <imbrex/core/global_tile.hpp>
+#include <imbrex/hw/host/fragment.hpp>
+#include <imbrex/hw/host/scope.hpp>
+
+#include <algorithm>
+#include <cstring>
+
+namespace imbrex::hw {
+
+// How an operation deals a shared tile to the warps of its scope (see partition_of).
+inline constexpr int dealt_by_fragment = 1;
+inline constexpr int dealt_by_chunks = 2;
+inline constexpr int dealt_by_elements = 3;
+
+template <class Scope, class T, int Rows, int Columns, int Warps, order Order, class Shared>
+void load_shared(const Scope& scope, fragment<T, Rows, Columns, Warps, Order>& to, const Shared& from,
+                 source here = source::current()) {
+    const context c = enter(scope, "load from shared memory", here);
+    if (!c) return;
+    if (c.checked()) touch_ordinary(*c.on, *c.by, from, false, dealt_by_fragment, "load from shared memory", here);
+    touch_fragment(c, to, use::write, "load from shared memory", here);
+    for (int row = 0; row < Rows; ++row) std::memcpy(&to.at(row, 0), from.at(row, 0), Columns * sizeof(T));
+    spend_lanes(c, Rows * Columns / 4, "load");
+}
+
+template <class Scope, class T, int Rows, int Columns, int Warps, order Order, class Shared>
+void store_shared(const Scope& scope, Shared&& to, const fragment<T, Rows, Columns, Warps, Order>& from,
+                  source here = source::current()) {
+    const context c = enter(scope, "store to shared memory", here);
+    if (!c) return;
+    touch_fragment(c, from, use::read, "store to shared memory", here);
+    if (c.checked()) touch_ordinary(*c.on, *c.by, to, true, dealt_by_fragment, "store to shared memory", here);
+    for (int row = 0; row < Rows; ++row) std::memcpy(to.at(row, 0), &from.at(row, 0), Columns * sizeof(T));
+    spend_lanes(c, Rows * Columns / 4, "store");
+}
+
+template <class Scope, class T, int Rows, int Columns, int Warps, order Order>
+void load_global(const Scope& scope, fragment<T, Rows, Columns, Warps, Order>& to, global_tile<const T> from, T fill,
+                 source here = source::current()) {
+    const context c = enter(scope, "load from global memory", here);
+    if (!c) return;
+    touch_fragment(c, to, use::write, "load from global memory", here);
+    for (int row = 0; row < Rows; ++row) {
+        for (int column = 0; column < Columns; ++column) {
+            to.at(row, column) = from.has(row, column) ? *from.at(row, column) : fill;
+        }
+    }
+    spend_lanes(c, Rows * Columns, "load");
+}
+
+template <class Scope, class T, int Rows, int Columns, int Warps, order Order>
+void store_global(const Scope& scope, global_tile<T> to, const fragment<T, Rows, Columns, Warps, Order>& from,
+                  source here = source::current()) {
+    const context c = enter(scope, "store to global memory", here);
+    if (!c) return;
+    touch_fragment(c, from, use::read, "store to global memory", here);
+    const int rows = std::min(Rows, to.rows);
+    const int columns = std::min(Columns, to.columns);
+    for (int row = 0; row < rows; ++row) {
+        for (int column = 0; column < columns; ++column) *to.at(row, column) = from.at(row, column);
+    }
+    spend_lanes(c, Rows * Columns, "store");
+}
+
+// Row and column values from and to plain memory (global, or a shared vector through the operations of ops/).
+template <class Scope, class Fragment, class T>
+void load_values(const Scope& scope, Fragment& to, const T* from, int valid, T fill, source here) {
+    const context c = enter(scope, "load of a vector", here);
+    if (!c) return;
+    touch_fragment(c, to, use::write, "load of a vector", here);
+    const int length = static_cast<int>(std::size(to.values));
+    for (int i = 0; i < length; ++i) to.values[i] = i < valid ? from[i] : fill;
+}
+template <class Scope, class Fragment, class T>
+void store_values(const Scope& scope, T* to, int valid, const Fragment& from, source here) {
+    const context c = enter(scope, "store of a vector", here);
+    if (!c) return;
+    touch_fragment(c, from, use::read, "store of a vector", here);
+    const int length = std::min(valid, static_cast<int>(std::size(from.values)));
+    for (int i = 0; i < length; ++i) to[i] = from.values[i];
+}
+template <class Scope, class T, int Rows, int Warps>
+void load_rows(const Scope& scope, row_fragment<T, Rows, Warps>& to, const T* from, int valid, T fill,
+               source here = source::current()) {
+    load_values(scope, to, from, valid, fill, here);
+}
+template <class Scope, class T, int Rows, int Warps>
+void store_rows(const Scope& scope, T* to, int valid, const row_fragment<T, Rows, Warps>& from,
+                source here = source::current()) {
+    store_values(scope, to, valid, from, here);
+}
+template <class Scope, class T, int Columns>
+void load_columns(const Scope& scope, column_fragment<T, Columns>& to, const T* from, int valid, T fill,
+                  source here = source::current()) {
+    load_values(scope, to, from, valid, fill, here);
+}
+template <class Scope, class T, int Columns>
+void store_columns(const Scope& scope, T* to, int valid, const column_fragment<T, Columns>& from,
+                   source here = source::current()) {
+    store_values(scope, to, valid, from, here);
+}
+
+// Row and column values from and to shared vectors.
+template <class Scope, class Fragment, class Vector>
+void load_vector(const Scope& scope, Fragment& to, const Vector& from, source here) {
+    const context c = enter(scope, "load of a shared vector", here);
+    if (!c) return;
+    if (c.checked()) touch_ordinary(*c.on, *c.by, from, false, 0, "load of a shared vector", here);
+    touch_fragment(c, to, use::write, "load of a shared vector", here);
+    std::copy(from.at(0), from.at(0) + Vector::length, to.values);
+}
+template <class Scope, class Fragment, class Vector>
+void store_vector(const Scope& scope, Vector& to, const Fragment& from, source here) {
+    const context c = enter(scope, "store to a shared vector", here);
+    if (!c) return;
+    touch_fragment(c, from, use::read, "store to a shared vector", here);
+    if (c.checked()) touch_ordinary(*c.on, *c.by, to, true, dealt_by_fragment, "store to a shared vector", here);
+    std::copy(from.values, from.values + Vector::length, to.at(0));
+}
+
+// The warps of a warpgroup exchange their parts of column values through shared memory. Here they have them already;
+// what stays is that the scratch is written and read.
+template <class T, int Columns, class Vector, class Op>
+void exchange_columns(const warpgroup& scope, column_fragment<T, Columns>& values, Vector& scratch, Op, source here) {
+    const context c = enter(scope, "column reduction", here);
+    if (!c) return;
+    touch_fragment(c, values, use::update, "column reduction", here);
+    if (!c.checked()) return;
+    touch_ordinary(*c.on, *c.by, scratch, true, 0, "column reduction", here);
+    meet(*c.by);
+    touch_ordinary(*c.on, *c.by, scratch, false, 0, "column reduction", here);
+    meet(*c.by);
+}
+
+// A shared tile from a rectangle of global memory; what does not exist becomes `fill`.
+template <class Shared, class T>
+void copy_rows_in(Shared& to, const global_tile<const T>& from, T fill) {
+    const int columns = std::clamp(from.columns, 0, Shared::columns);
+    for (int row = 0; row < Shared::rows; ++row) {
+        T* target = to.at(row, 0);
+        const int exist = row < from.rows ? columns : 0;
+        if (exist > 0) std::memcpy(target, from.at(row, 0), static_cast<std::size_t>(exist) * sizeof(T));
+        std::fill(target + exist, target + Shared::columns, fill);
+    }
+}
+template <class Shared, class T>
+void copy_rows_out(const global_tile<T>& to, const Shared& from) {
+    const int rows = std::min(Shared::rows, to.rows);
+    const int columns = std::min(Shared::columns, to.columns);
+    if (columns <= 0) return;
+    for (int row = 0; row < rows; ++row) {
+        std::memcpy(to.at(row, 0), from.at(row, 0), static_cast<std::size_t>(columns) * sizeof(T));
+    }
+}
+
+template <class Scope, class Shared, class T>
+void copy_in(const Scope& scope, Shared& to, global_tile<const T> from, T fill, source here = source::current()) {
+    const context c = enter(scope, "copy to shared memory", here);
+    if (!c) return;
+    if (c.checked()) touch_ordinary(*c.on, *c.by, to, true, dealt_by_chunks, "copy to shared memory", here);
+    copy_rows_in(to, from, fill);
+    spend_lanes(c, Shared::rows * Shared::columns, "copy");
+}
+
+template <class Scope, class Shared, class T>
+void copy_out(const Scope& scope, global_tile<T> to, const Shared& from, source here = source::current()) {
+    const context c = enter(scope, "copy from shared memory", here);
+    if (!c) return;
+    if (c.checked()) touch_ordinary(*c.on, *c.by, from, false, dealt_by_chunks, "copy from shared memory", here);
+    copy_rows_out(to, from);
+    spend_lanes(c, Shared::rows * Shared::columns, "copy");
+}
+
+// The same, asynchronously: it lands by the time its group is waited for.
+template <class Scope, class Shared, class T>
+void copy_in_async(const Scope& scope, Shared& to, global_tile<const T> from, source here = source::current()) {
+    const context c = enter(scope, "asynchronous copy", here);
+    if (!c) return;
+    c.on->pause(*c.by);
+    group_queue& queue = c.by->copies;
+    if (c.checked()) {
+        access made{c.by, queue.actor, queue.open_tick(), false, true, -1, 0, "asynchronous copy", here};
+        made.partition = partition_of(dealt_by_chunks, to.at(0, 0), Shared::rows, Shared::columns, Scope::warps);
+        for_each_run(to, [&](const void* address, int bytes) { touch(*c.on, *c.by, address, bytes, made, true); });
+        ++queue.open;
+        queue.last_issue = here;
+        for_each_run(to, [](const void* address, int bytes) { std::memset(const_cast<void*>(address), 0xff, bytes); });
+    }
+    if (c.on->trace.enabled()) {
+        double begin = 0;
+        const double asked = c.by->time += nominal_rates::issue;
+        const double end = c.by->block->copy_engine.serve(asked, Shared::bytes / nominal_rates::copy_bytes, begin);
+        queue.done_at = end + nominal_rates::copy_latency;
+        c.on->trace.record(c.by->block->number, "copies", "copy", begin, end + nominal_rates::copy_latency);
+    }
+    c.on->ask(&queue, queue.open_tick(), [&to, from] { copy_rows_in(to, from, T{}); });
+}
+
+// Closes a group of asynchronous operations; waits until all but the newest Left groups of them are done.
+inline void commit_group(const context& c, group_queue& queue, synchronisation kind, source here) {
+    if (!c.checked()) return;
+    c.on->pause(*c.by);
+    if (c.on->pass_site(*c.by, kind, here) == alteration::skip) return;
+    ++queue.committed;
+    queue.open = 0;
+}
+inline void wait_group(const context& c, group_queue& queue, synchronisation kind, int left, source here) {
+    if (!c) return;
+    if (c.on->trace.enabled() && left == 0) {
+        c.on->trace.record(c.by->block->number, c.by->name(), "wait", c.by->time, queue.done_at);
+        c.by->time = std::max(c.by->time, queue.done_at);
+    }
+    if (!c.checked()) return;
+    c.on->pause(*c.by);
+    const alteration altered = c.on->pass_site(*c.by, kind, here);
+    if (altered == alteration::skip) return;
+    if (altered == alteration::one_group_less) ++left;
+    const std::uint32_t done = queue.committed > static_cast<std::uint32_t>(left) ? queue.committed - left : 0;
+    c.on->finish(&queue, done);
+    queue.waited = std::max(queue.waited, done);
+    c.by->seen.raise(queue.actor, queue.waited);
+}
+
+template <class Scope>
+void copy_commit(const Scope& scope, source here = source::current()) {
+    const context c = enter(scope, "commit of copies", here);
+    if (c) commit_group(c, c.by->copies, synchronisation::copy_commit, here);
+}
+template <int Left, class Scope>
+void copy_wait(const Scope& scope, source here = source::current()) {
+    const context c = enter(scope, "wait for copies", here);
+    if (c) wait_group(c, c.by->copies, synchronisation::copy_wait, Left, here);
+}
+
+// Every element of shared tiles of one shape, dealt over the threads of the scope: f(row, column, value, others...).
+template <class Scope, class F, class First, class... Others>
+void visit_shared(const Scope& scope, use first_use, source here, F f, First& first, Others&... others) {
+    const context c = enter(scope, "elementwise operation on shared memory", here);
+    if (!c) return;
+    const char* what = "elementwise operation on shared memory";
+    if (c.checked()) {
+        (touch_ordinary(*c.on, *c.by, others, false, dealt_by_elements, what, here), ...);
+        if (first_use != use::write) touch_ordinary(*c.on, *c.by, first, false, dealt_by_elements, what, here);
+        if (first_use != use::read) touch_ordinary(*c.on, *c.by, first, true, dealt_by_elements, what, here);
+    }
+    for (int row = 0; row < First::rows; ++row) {
+        for (int column = 0; column < First::columns; ++column) {
+            f(row, column, *first.at(row, column), *others.at(row, column)...);
+        }
+    }
+    spend_lanes(c, First::rows * First::columns, "elementwise");
+}
+
+// An element of a shared vector, by index, dealt over the threads of the scope: f(index, value).
+template <class Scope, class F, class Vector>
+void visit_vector(const Scope& scope, use how, source here, F f, Vector& vector) {
+    const context c = enter(scope, "operation on a shared vector", here);
+    if (!c) return;
+    const char* what = "operation on a shared vector";
+    if (c.checked()) {
+        if (how != use::write) touch_ordinary(*c.on, *c.by, vector, false, dealt_by_elements, what, here);
+        if (how != use::read) touch_ordinary(*c.on, *c.by, vector, true, dealt_by_elements, what, here);
+    }
+    for (int i = 0; i < Vector::length; ++i) f(i, *vector.at(i));
+}
+
+}  // namespace imbrex::hw

@@ -1,0 +1,229 @@
+// Register tiles of the host world: the whole matrix, kept by the one strand that stands for all lanes. In checked mode
+// a fragment also knows whether it was ever written and whether an asynchronous mma is using it.
+#pragma once
+
+#include <imbrex/core/numeric.hpp>
+#include <imbrex/core/order.hpp>
+#include <imbrex/hw/host/scope.hpp>
+
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+namespace imbrex::hw {
+
+// What the checker knows of one fragment.
+struct fragment_state {
+    bool written = false;
+    int mma_writes = 0;  // asynchronous mmas in flight that accumulate into it
+    int mma_reads = 0;   // and that read it
+    std::uint32_t last_write = 0;
+    source mma_at{};
+};
+
+// Storage that starts as it does on the device: with whatever was there. In checked mode that is poison.
+template <class T, int Count>
+struct fragment_storage {
+    alignas(64) T values[Count];
+    mutable fragment_state state;
+
+    fragment_storage() {
+        if (machine::running() != nullptr && machine::running()->checked) std::memset(values, 0xff, sizeof values);
+    }
+    fragment_storage(const fragment_storage&) = default;
+    fragment_storage& operator=(const fragment_storage&) = default;
+
+    ~fragment_storage() noexcept(false) {
+        machine* on = machine::running();
+        if (state.mma_writes + state.mma_reads == 0 || on == nullptr || on->stopping()) return;
+        strand* by = machine::running_strand();
+        on->finish(&by->mmas, by->mmas.open_tick());  // they must not write here any more
+        on->report(hazard_kind::accumulator_in_flight, *by->block, "a register tile ended while an mma was using it",
+                   {{by->name(), "end of the tile", "", 0}, {by->name(), "mma", state.mma_at.file, state.mma_at.line}});
+    }
+};
+
+template <class T, int Rows, int Columns, int Warps, order Order = order::rows>
+struct fragment : fragment_storage<T, Rows * Columns> {
+    static constexpr int held_rows = Order == order::rows ? Rows : Columns;
+    static constexpr int held_columns = Order == order::rows ? Columns : Rows;
+    static_assert(held_rows % (16 * Warps) == 0,
+                  "imbrex: a register tile needs 16 rows for each warp of its scope (columns, in column order)");
+    static_assert(held_columns % (sizeof(T) == 1 ? 16 : 8) == 0,
+                  "imbrex: a register tile's columns must be a multiple of 8, or 16 for 8-bit elements");
+    using element = T;
+    static constexpr int rows = Rows;
+    static constexpr int columns = Columns;
+    static constexpr int warps = Warps;
+    static constexpr order held = Order;
+
+    T& at(int row, int column) { return this->values[row * Columns + column]; }
+    const T& at(int row, int column) const { return this->values[row * Columns + column]; }
+};
+
+// A tile in column order as its transpose in row order. On the device that is another name for the same registers.
+template <class T, int Rows, int Columns, int Warps>
+fragment<T, Columns, Rows, Warps> transposed(const fragment<T, Rows, Columns, Warps, order::columns>& tile) {
+    fragment<T, Columns, Rows, Warps> result;
+    result.state = tile.state;
+    for (int row = 0; row < Rows; ++row) {
+        for (int column = 0; column < Columns; ++column) result.at(column, row) = tile.at(row, column);
+    }
+    return result;
+}
+
+template <class T, int Rows, int Warps>
+struct row_fragment : fragment_storage<T, Rows> {
+    using element = T;
+    static constexpr int rows = Rows;
+    static constexpr int warps = Warps;
+};
+
+template <class T, int Columns>
+struct column_fragment : fragment_storage<T, Columns> {
+    using element = T;
+    static constexpr int columns = Columns;
+};
+
+enum class use { read, write, update };
+
+// Checks one use of a fragment by an ordinary operation.
+template <class Fragment>
+void touch_fragment(const context& c, const Fragment& one, use how, const char* what, source where) {
+    if (!c.checked()) return;
+    fragment_state& state = one.state;
+    const hazard_place now{c.by->name(), what, where.file, where.line};
+    if (state.mma_writes > 0 || (state.mma_reads > 0 && how != use::read)) {
+        c.on->report(hazard_kind::accumulator_in_flight, *c.by->block, "",
+                     {now, {c.by->name(), "mma", state.mma_at.file, state.mma_at.line}});
+    }
+    if (how != use::write && !state.written) {
+        c.on->report(hazard_kind::never_written, *c.by->block, "the register tile or vector holds nothing yet", {now});
+    }
+    if (how != use::read) {
+        state.written = true;
+        state.last_write = ++c.by->tick;
+    }
+}
+
+// An elementwise pass over registers, for the trace.
+inline void spend_lanes(const context& c, double elements, const char* what) {
+    if (!c || !c.on->trace.enabled()) return;
+    const double begin = c.by->time;
+    c.by->time += elements / (c.by->warps * 32) / nominal_rates::lane_operations;
+    c.on->trace.record(c.by->block->number, c.by->name(), what, begin, c.by->time);
+}
+
+template <class Fragment>
+inline constexpr use use_of = std::is_const_v<Fragment> ? use::read : use::update;
+
+// The value of a tile, row or column fragment that belongs to element (row, column).
+template <class T, int Rows, int Columns, int Warps, order Order>
+T& value_at(fragment<T, Rows, Columns, Warps, Order>& one, int row, int column) {
+    return one.values[row * Columns + column];
+}
+template <class T, int Rows, int Columns, int Warps, order Order>
+const T& value_at(const fragment<T, Rows, Columns, Warps, Order>& one, int row, int column) {
+    return one.values[row * Columns + column];
+}
+template <class T, int Rows, int Warps>
+T& value_at(row_fragment<T, Rows, Warps>& one, int row, int) {
+    return one.values[row];
+}
+template <class T, int Rows, int Warps>
+const T& value_at(const row_fragment<T, Rows, Warps>& one, int row, int) {
+    return one.values[row];
+}
+template <class T, int Columns>
+T& value_at(column_fragment<T, Columns>& one, int, int column) {
+    return one.values[column];
+}
+template <class T, int Columns>
+const T& value_at(const column_fragment<T, Columns>& one, int, int column) {
+    return one.values[column];
+}
+
+// Calls f(row, column, value, other values...) for every element of the first fragment. The first is written only,
+// unless it is marked as updated by its caller having written it before.
+template <class Scope, class F, class First, class... Others>
+void visit(const Scope& scope, use first_use, source here, F f, First& first, Others&... others) {
+    const context c = enter(scope, "elementwise operation", here);
+    if (!c) return;
+    (touch_fragment(c, others, use_of<Others>, "elementwise operation", here), ...);
+    touch_fragment(c, first, first_use, "elementwise operation", here);
+    for (int row = 0; row < First::rows; ++row) {
+        for (int column = 0; column < First::columns; ++column) {
+            f(row, column, value_at(first, row, column), value_at(others, row, column)...);
+        }
+    }
+    spend_lanes(c, First::rows * First::columns, "elementwise");
+}
+
+template <class Scope, class F, class First, class... Others>
+void visit_rows(const Scope& scope, use first_use, source here, F f, First& first, Others&... others) {
+    const context c = enter(scope, "operation on row values", here);
+    if (!c) return;
+    (touch_fragment(c, others, use_of<Others>, "operation on row values", here), ...);
+    touch_fragment(c, first, first_use, "operation on row values", here);
+    for (int row = 0; row < First::rows; ++row) f(row, first.values[row], others.values[row]...);
+}
+
+template <class Scope, class F, class First, class... Others>
+void visit_columns(const Scope& scope, use first_use, source here, F f, First& first, Others&... others) {
+    const context c = enter(scope, "operation on column values", here);
+    if (!c) return;
+    (touch_fragment(c, others, use_of<Others>, "operation on column values", here), ...);
+    touch_fragment(c, first, first_use, "operation on column values", here);
+    for (int column = 0; column < First::columns; ++column) f(column, first.values[column], others.values[column]...);
+}
+
+template <class Scope, class To, class From, int Rows, int Columns, int Warps, order Order>
+void convert_fragment(const Scope& scope, fragment<To, Rows, Columns, Warps, Order>& to,
+                      const fragment<From, Rows, Columns, Warps, Order>& from, source here) {
+    const context c = enter(scope, "conversion", here);
+    if (!c) return;
+    touch_fragment(c, from, use::read, "conversion", here);
+    touch_fragment(c, to, use::write, "conversion", here);
+    for (int i = 0; i < Rows * Columns; ++i) to.values[i] = convert<To>(from.values[i]);
+    spend_lanes(c, Rows * Columns, "conversion");
+}
+
+// Folds each row of a tile into one value. On the device `fold` covers what a lane holds and `combine` the lanes beside
+// it; here the fold has everything, and combine only checks.
+template <class Scope, class T, int Rows, int Warps, class Tile, class Op>
+void fold_rows(const Scope& scope, row_fragment<T, Rows, Warps>& into, const Tile& tile, Op op, source here) {
+    const context c = enter(scope, "row reduction", here);
+    if (!c) return;
+    touch_fragment(c, tile, use::read, "row reduction", here);
+    touch_fragment(c, into, use::update, "row reduction", here);
+    for (int row = 0; row < Rows; ++row) {
+        T value = into.values[row];
+        for (int column = 0; column < Tile::columns; ++column) value = op(value, tile.at(row, column));
+        into.values[row] = value;
+    }
+    spend_lanes(c, Rows * Tile::columns, "row reduction");
+}
+template <class Scope, class T, int Rows, int Warps, class Op>
+void combine_rows(const Scope& scope, row_fragment<T, Rows, Warps>& values, Op, source here) {
+    touch_fragment(enter(scope, "row reduction", here), values, use::update, "row reduction", here);
+}
+
+template <class Scope, class T, int Columns, class Tile, class Op>
+void fold_columns(const Scope& scope, column_fragment<T, Columns>& into, const Tile& tile, Op op, source here) {
+    const context c = enter(scope, "column reduction", here);
+    if (!c) return;
+    touch_fragment(c, tile, use::read, "column reduction", here);
+    touch_fragment(c, into, use::update, "column reduction", here);
+    for (int row = 0; row < Tile::rows; ++row) {
+        for (int column = 0; column < Columns; ++column) {
+            into.values[column] = op(into.values[column], tile.at(row, column));
+        }
+    }
+    spend_lanes(c, Columns * Tile::rows, "column reduction");
+}
+template <class Scope, class T, int Columns, class Op>
+void combine_columns(const Scope& scope, column_fragment<T, Columns>& values, Op, source here) {
+    touch_fragment(enter(scope, "column reduction", here), values, use::update, "column reduction", here);
+}
+
+}  // namespace imbrex::hw

@@ -1,0 +1,207 @@
+// Launching a kernel in the host world. A kernel is a type with
+//
+//   static constexpr int warps;                 the block's size
+//   static constexpr int cluster;               blocks a cluster (optional, 1)
+//   struct arguments;                           what the caller passes, by value
+//   struct shared_memory;                       what the block shares (optional)
+//   template <class Block> IMBREX_KERNEL static void run(Block&, const arguments&, shared_memory&);
+//
+// and the same type is launched on a device by hw/cuda/launch.hpp. `host::launch` runs it, plain or checked as asked;
+// `host::check` runs it checked over many seeds and returns the first hazard; `host::mutate` breaks each of its
+// synchronisations in turn and counts how many are reported.
+#pragma once
+
+#include <imbrex/core/config.hpp>
+#include <imbrex/core/position.hpp>
+#include <imbrex/hw/host/hazard.hpp>
+#include <imbrex/hw/host/options.hpp>
+#include <imbrex/hw/kernel_traits.hpp>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#if !IMBREX_DEVICE_WORLD
+#include <imbrex/hw/host/barrier.hpp>
+#include <imbrex/hw/host/thread_pool.hpp>
+#endif
+
+namespace imbrex::host {
+
+// What the checker says of a mutated kernel.
+struct mutation_result {
+    mutation made;
+    std::optional<hazard> found;
+};
+struct mutation_score {
+    std::vector<mutation_result> results;
+    int killed() const {
+        int count = 0;
+        for (const mutation_result& one : results) count += one.found.has_value() ? 1 : 0;
+        return count;
+    }
+    int total() const { return static_cast<int>(results.size()); }
+    std::string text() const {
+        std::string out = sentence(killed(), " / ", total(), " mutants reported\n");
+        for (const mutation_result& one : results) {
+            out += sentence("  ", one.found ? name_of(one.found->kind) : "SURVIVED", ": ", one.made.text(), "\n");
+        }
+        return out;
+    }
+};
+
+#if !IMBREX_DEVICE_WORLD
+namespace detail {
+
+inline constexpr int shared_memory_limit = 227 * 1024;
+
+// One block's shared memory, reused by the blocks that follow on this thread.
+class memory_cache {
+  public:
+    static unsigned char* of(int rank) {
+        thread_local memory_cache cache;
+        auto& blocks = cache.blocks_;
+        while (static_cast<int>(blocks.size()) <= rank) {
+            blocks.push_back(
+                static_cast<unsigned char*>(::operator new (shared_memory_limit + 1024, std::align_val_t{1024})));
+        }
+        return blocks[rank];
+    }
+    ~memory_cache() {
+        for (unsigned char* block : blocks_) ::operator delete (block, std::align_val_t{1024});
+    }
+
+  private:
+    std::vector<unsigned char*> blocks_;
+};
+
+// A copy bound to a barrier must have been waited for by somebody before the kernel is left.
+inline void check_loads_waited_for(hw::machine& m) {
+    for (const auto& [word, state] : m.barriers) {
+        if (state.bound == 0) continue;
+        bool known = false;
+        for (const auto& one : m.strands()) known = known || one->seen[state.actor] >= state.bound;
+        if (known) continue;
+        m.report(hazard_kind::in_flight_at_exit, *state.block, "a copy that nobody waited for",
+                 {m.place_of(state.last_copy)});
+    }
+}
+
+// Runs one cluster; returns the hazard found in it, if one was.
+template <class Kernel>
+std::optional<hazard> run_cluster(position grid, int cluster_number, const typename Kernel::arguments& arguments,
+                                  const host_options& options) {
+    constexpr int cluster = hw::cluster_of<Kernel>;
+    using shared_memory = hw::shared_memory_of<Kernel>;
+    hw::machine m(hw::name_of_kernel<Kernel>().c_str(), options);
+    int blocks_left = cluster;
+    for (int rank = 0; rank < cluster; ++rank) {
+        auto block = std::make_unique<hw::block_state>();
+        block->number = cluster_number * cluster + rank;
+        block->index = {block->number % grid.x, block->number / grid.x % grid.y, block->number / grid.x / grid.y};
+        block->count = grid;
+        block->cluster_rank = rank;
+        block->memory = memory_cache::of(rank);
+        block->bytes = static_cast<int>(sizeof(shared_memory));
+        if (m.checked) {
+            block->shadow.emplace(block->bytes);
+            std::memset(block->memory, 0xff, block->bytes);
+        }
+        m.blocks.push_back(std::move(block));
+    }
+    for (auto& block : m.blocks) {
+        m.start(*block, nullptr, "block", -1, Kernel::warps, [&](hw::strand& one) {
+            block_scope<Kernel::warps, cluster> scope{&one};
+            Kernel::run(scope, arguments, *reinterpret_cast<shared_memory*>(one.block->memory));
+            one.block->finished = true;
+            if (!m.checked) return;
+            hw::check_nothing_in_flight(m, one);
+            if (--blocks_left == 0) check_loads_waited_for(m);
+        });
+    }
+    m.run();
+    if (!options.trace_file.empty()) m.trace.write(options.trace_file);
+    return m.found();
+}
+
+template <class Kernel>
+std::optional<hazard> run_grid(position grid, const typename Kernel::arguments& arguments,
+                               const host_options& options) {
+    constexpr int cluster = hw::cluster_of<Kernel>;
+    require(grid.x > 0 && grid.y > 0 && grid.z > 0, "grid: (", grid.x, ", ", grid.y, ", ", grid.z,
+            ") has no blocks; each extent must be positive");
+    require(grid.x % cluster == 0, "grid: ", grid.x, " blocks along x do not fill clusters of ", cluster);
+    static_assert(sizeof(hw::shared_memory_of<Kernel>) <= shared_memory_limit,
+                  "imbrex: a kernel's shared_memory must not exceed 227 KB, what a Hopper block can have");
+    const int clusters = grid.x * grid.y * grid.z / cluster;
+    if (options.mode == host_mode::plain && options.trace_file.empty()) {
+        hw::thread_pool::shared().for_each(clusters, options.threads, [&](int number) {
+            if (auto found = run_cluster<Kernel>(grid, number, arguments, options)) throw hazard_error(*found);
+        });
+        return std::nullopt;
+    }
+    // Checked, clusters run one after the other, in an order that the seed turns round.
+    const int first = options.mode == host_mode::checked ? static_cast<int>(options.seed % clusters) : 0;
+    for (int i = 0; i < clusters; ++i) {
+        if (auto found = run_cluster<Kernel>(grid, (first + i) % clusters, arguments, options)) return found;
+    }
+    return std::nullopt;
+}
+
+}  // namespace detail
+#endif
+
+// Runs the kernel; throws hazard_error if it is not right (in plain mode, only if it cannot go on).
+template <class Kernel>
+void launch([[maybe_unused]] position grid, [[maybe_unused]] const typename Kernel::arguments& arguments,
+            [[maybe_unused]] const host_options& options = {}) {
+#if !IMBREX_DEVICE_WORLD
+    if (auto found = detail::run_grid<Kernel>(grid, arguments, options)) throw hazard_error(*found);
+#endif
+}
+
+// Runs the kernel checked under the seeds first_seed, first_seed + 1, ...; returns the first hazard, or none.
+template <class Kernel>
+std::optional<hazard> check([[maybe_unused]] position grid,
+                            [[maybe_unused]] const typename Kernel::arguments& arguments,
+                            [[maybe_unused]] int schedules = 1000, [[maybe_unused]] std::uint64_t first_seed = 0) {
+#if !IMBREX_DEVICE_WORLD
+    for (int i = 0; i < schedules; ++i) {
+        host_options options;
+        options.mode = host_mode::checked;
+        options.seed = first_seed + i;
+        if (auto found = detail::run_grid<Kernel>(grid, arguments, options)) return found;
+    }
+#endif
+    return std::nullopt;
+}
+
+// Alters each synchronisation of the kernel in turn, and runs each mutant checked until it is reported, at most over
+// `schedules` seeds.
+template <class Kernel>
+mutation_score mutate([[maybe_unused]] position grid, [[maybe_unused]] const typename Kernel::arguments& arguments,
+                      [[maybe_unused]] int schedules = 20) {
+    mutation_score score;
+#if !IMBREX_DEVICE_WORLD
+    std::vector<synchronisation_site> sites;
+    host_options options;
+    options.mode = host_mode::checked;
+    options.sites = &sites;
+    if (auto found = detail::run_grid<Kernel>(grid, arguments, options)) throw hazard_error(*found);
+    options.sites = nullptr;
+    for (const synchronisation_site& site : sites) {
+        for (const alteration how : alterations_of(site.kind)) {
+            mutation_result result{{site, how}, std::nullopt};
+            options.mutate = result.made;
+            for (int seed = 0; seed < schedules && !result.found; ++seed) {
+                options.seed = seed;
+                result.found = detail::run_grid<Kernel>(grid, arguments, options);
+            }
+            score.results.push_back(std::move(result));
+        }
+    }
+#endif
+    return score;
+}
+
+}  // namespace imbrex::host

@@ -1,0 +1,420 @@
+// The host world's machine: one cluster of blocks at work on one OS thread. It owns the blocks' shared memory, the
+// strands (a strand is a scope at work: a fiber with the clocks the checker keeps for it) and the asynchronous
+// operations that were asked for and are not done, and it decides who goes next. In plain mode a strand runs until it
+// must wait and operations are done when asked for. In checked mode the seed decides, at every synchronisation and
+// asynchronous operation, who goes next and whether an operation completes early, late or in between.
+#pragma once
+
+#include <imbrex/core/barrier_word.hpp>
+#include <imbrex/core/position.hpp>
+#include <imbrex/core/source.hpp>
+#include <imbrex/hw/host/barrier_counters.hpp>
+#include <imbrex/hw/host/clock.hpp>
+#include <imbrex/hw/host/fiber.hpp>
+#include <imbrex/hw/host/hazard.hpp>
+#include <imbrex/hw/host/options.hpp>
+#include <imbrex/hw/host/random.hpp>
+#include <imbrex/hw/host/shadow.hpp>
+#include <imbrex/hw/host/trace.hpp>
+
+#include <cstring>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace imbrex::hw {
+
+struct block_state;
+
+// Asynchronous operations of one strand that complete in groups: committed together, waited for oldest first.
+struct group_queue {
+    int actor = -1;
+    std::uint32_t committed = 0;
+    std::uint32_t waited = 0;
+    std::uint32_t synced = 0;  // waited for, and known to all warps of the scope
+    int open = 0;              // operations since the last commit
+    double done_at = 0;        // in the trace's time
+    source last_issue{};
+
+    std::uint32_t open_tick() const { return committed + 1; }
+};
+
+// A register tile that an asynchronous mma of this group uses: which of its counts to take back.
+struct lent_register_tile {
+    std::uint32_t tick;
+    int* uses;
+};
+
+struct strand {
+    std::unique_ptr<fiber> context;
+    block_state* block = nullptr;
+    strand* parent = nullptr;
+    std::string role;
+    int index = 0;
+    int warps = 1;
+    int actor = -1;
+    int children = 0;  // still at work
+
+    // What this scope comes after: for ordinary accesses, and for what it asks of the async proxy.
+    vector_clock seen, async_seen;
+    std::uint32_t tick = 0;           // of its own clock
+    std::uint32_t synced = 0;         // its accesses up to here are known to all its warps
+    std::uint32_t fenced = 0;         // its writes up to here have passed a proxy fence in the warps that made them
+    std::uint32_t fenced_copies = 0;  // and its groups of cp.async
+    std::uint32_t async_synced = 0;   // fenced, and known to all its warps
+    std::uint32_t mma_fenced = 0;     // its register writes up to here are known to wgmma
+    vector_clock children_seen, children_async_seen;
+
+    group_queue copies, stores, mmas;
+    std::vector<lent_register_tile> lent;
+
+    // What it waits for, if it does.
+    bool (*may_go_on)(void*) = nullptr;
+    void* may_go_on_data = nullptr;
+    std::string waiting_for;
+    source waiting_at{};
+
+    double time = 0;
+
+    std::string name() const { return index < 0 ? role : role + " " + std::to_string(index); }
+};
+
+struct named_barrier_state {
+    int actor = -1;
+    int expected = 0;
+    int arrived = 0;
+    std::uint32_t generation = 0;
+    vector_clock gathering, gathering_async, completed, completed_async;
+    const strand* last = nullptr;
+    source last_where{};
+    double ready_at = 0;
+};
+
+struct barrier_state {
+    int actor = -1;
+    block_state* block = nullptr;
+    std::uint32_t generation = 0;  // phases completed
+    std::uint32_t bound = 0;       // the latest phase a copy was bound to, counted from 1
+    bool init_fenced = false;
+    vector_clock gathering, gathering_async, completed, completed_async;
+    access init, last_arrive, last_copy;
+    double gathering_ready = 0, ready_at = 0;
+};
+
+struct stage_label {
+    const unsigned char* begin;
+    const unsigned char* end;
+    int stage;
+};
+
+struct block_state {
+    position index;
+    position count;
+    int number = 0;  // in the grid
+    int cluster_rank = 0;
+    unsigned char* memory = nullptr;
+    int bytes = 0;
+    std::optional<shadow_memory> shadow;
+    named_barrier_state named[16];
+    std::vector<stage_label> stages;
+    shared_unit copy_engine, tensor_cores;
+    bool finished = false;
+};
+
+// An asynchronous operation that was asked for. Those of one queue are done in order.
+struct operation {
+    virtual ~operation() = default;
+    virtual void perform() = 0;
+    const void* in_order_with = nullptr;
+    std::uint32_t group = 0;
+};
+
+// Thrown through a strand to end it when the run is over early.
+struct stopped {};
+
+class machine {
+  public:
+    machine(const char* kernel, const host_options& options)
+        : options(options), checked(options.mode == host_mode::checked), kernel_(kernel), random_(options.seed) {
+        if (!options.trace_file.empty()) trace.enable();
+        policy_ = static_cast<policy>(options.seed % 4);
+    }
+
+    static machine*& running() {
+        static thread_local machine* one = nullptr;
+        return one;
+    }
+    static strand*& running_strand() {
+        static thread_local strand* one = nullptr;
+        return one;
+    }
+
+    const host_options& options;
+    const bool checked;
+    trace_writer trace;
+    std::vector<std::unique_ptr<block_state>> blocks;
+    std::map<const barrier_word*, barrier_state> barriers;
+    named_barrier_state cluster_barrier;
+
+    const std::optional<hazard>& found() const { return found_; }
+    bool stopping() const { return stopping_; }
+    int new_actor() { return actors_++; }
+    const std::vector<std::unique_ptr<strand>>& strands() const { return strands_; }
+
+    // Makes a strand that will run `body(strand)`.
+    template <class Body>
+    strand& start(block_state& block, strand* parent, const char* role, int index, int warps, Body body) {
+        auto made = std::make_unique<strand>();
+        strand& one = *made;
+        one.block = &block;
+        one.parent = parent;
+        one.role = role;
+        one.index = index;
+        one.warps = warps;
+        if (checked) {
+            one.actor = new_actor();
+            one.copies.actor = new_actor();
+            one.stores.actor = new_actor();
+            one.mmas.actor = new_actor();
+        }
+        one.context = std::make_unique<fiber>([this, &one, body] {
+            if (!stopping_) body(one);
+        });
+        if (parent != nullptr) {
+            ++parent->children;
+            one.time = parent->time;
+        }
+        strands_.push_back(std::move(made));
+        return one;
+    }
+
+    // Runs all strands to their end. A hazard or an exception ends them early.
+    void run() {
+        running() = this;
+        while (step()) {}
+        if (stopping_) unwind();
+        running() = nullptr;
+        if (failure_) std::rethrow_exception(failure_);
+    }
+
+    // Gives up the processor until `ready()`. What is waited for is told if nobody can go on.
+    template <class Ready>
+    void wait_until(strand& one, Ready ready, std::string waiting_for, source where) {
+        one.may_go_on = [](void* data) { return (*static_cast<Ready*>(data))(); };
+        one.may_go_on_data = &ready;
+        one.waiting_for = std::move(waiting_for);
+        one.waiting_at = where;
+        while (!ready()) suspend(one);
+        one.may_go_on = nullptr;
+    }
+
+    // In checked mode, lets the seed decide who goes next.
+    void pause(strand& one) {
+        if ((checked || trace.enabled()) && !stopping_) suspend(one);
+    }
+
+    // Asks for an asynchronous operation. Those given the same `in_order_with` are done in the order asked for; `group`
+    // is the one of that queue to which it belongs.
+    template <class Perform>
+    void ask(const void* in_order_with, std::uint32_t group, Perform perform) {
+        if (!checked || policy_ == policy::eager) {
+            perform();
+            return;
+        }
+        struct closure final : operation {
+            explicit closure(Perform p) : perform_it(std::move(p)) {}
+            void perform() override { perform_it(); }
+            Perform perform_it;
+        };
+        auto made = std::make_unique<closure>(std::move(perform));
+        made->in_order_with = in_order_with;
+        made->group = group;
+        pending_.push_back(std::move(made));
+    }
+
+    // Does the operations of one queue up to a group now.
+    void finish(const void* in_order_with, std::uint32_t group) {
+        for (std::size_t i = 0; i < pending_.size();) {
+            if (pending_[i]->in_order_with == in_order_with && pending_[i]->group <= group) {
+                perform(i);
+            } else {
+                ++i;
+            }
+        }
+    }
+
+    // Records a hazard and ends the run. Only the first is kept: what follows may only be its consequence.
+    void report(hazard_kind kind, const block_state& block, std::string detail, std::vector<hazard_place> places) {
+        if (!stopping_) {
+            found_ = hazard{kind, kernel_, block.index, options.seed, std::move(detail), std::move(places)};
+            stopping_ = true;
+        }
+        throw stopped{};
+    }
+
+    // The alteration that the mutation under test asks for at this synchronisation, if it is the one.
+    alteration pass_site(const strand& one, synchronisation kind, source where) {
+        if (!checked) return alteration::none;
+        if (options.sites == nullptr && !options.mutate) return alteration::none;
+        const synchronisation_site site{kind, where.file, where.line, one.role};
+        if (options.sites != nullptr) {
+            bool known = false;
+            for (const synchronisation_site& old : *options.sites) known = known || old == site;
+            if (!known) options.sites->push_back(site);
+        }
+        return options.mutate && options.mutate->site == site ? options.mutate->how : alteration::none;
+    }
+
+    // A past access, for a report.
+    hazard_place place_of(const access& past) const {
+        hazard_place place{past.by != nullptr ? past.by->name() : "nobody", past.what, past.where.file,
+                           past.where.line};
+        place.stage = past.stage;
+        return place;
+    }
+
+  private:
+    enum class policy { late, eager, random, random_again };
+
+    void suspend(strand& one) {
+        one.context->suspend();
+        running_strand() = &one;
+        if (stopping_) throw stopped{};
+    }
+
+    void resume(strand& one) {
+        running_strand() = &one;
+        one.context->resume();
+        running_strand() = nullptr;
+        if (!one.context->finished()) return;
+        if (one.parent != nullptr) --one.parent->children;
+        if (one.context->failure()) {
+            try {
+                std::rethrow_exception(one.context->failure());
+            } catch (const stopped&) {
+            } catch (...) {
+                if (!failure_) failure_ = std::current_exception();
+            }
+            stopping_ = true;
+        }
+    }
+
+    bool can_go(const strand& one) const {
+        return !one.context->finished() && (one.may_go_on == nullptr || one.may_go_on(one.may_go_on_data));
+    }
+
+    // Lets one strand or operation go on; false when there is nothing left to do.
+    bool step() {
+        if (stopping_) return false;
+        candidates_.clear();
+        bool alive = false;
+        for (auto& one : strands_) {
+            if (one->context->finished()) continue;
+            alive = true;
+            if (!can_go(*one)) continue;
+            candidates_.push_back(one.get());
+        }
+        const bool operations = may_perform();
+        if (candidates_.empty() && !operations) {
+            if (alive) tell_deadlock();
+            return false;
+        }
+        if (!checked) {
+            resume(*next_in_plain_mode());
+        } else if (!candidates_.empty() && (!operations || policy_ == policy::late || random_.below(2) == 0)) {
+            resume(*candidates_[random_.below(static_cast<int>(candidates_.size()))]);
+        } else {
+            perform_one();
+        }
+        return true;
+    }
+
+    // The newest strand first: forked work before the one that waits for it. A trace goes by time instead.
+    strand* next_in_plain_mode() {
+        if (!trace.enabled()) {
+            ++turn_;
+            return candidates_[turn_ % candidates_.size()];
+        }
+        strand* earliest = candidates_.front();
+        for (strand* one : candidates_) {
+            if (one->time < earliest->time) earliest = one;
+        }
+        return earliest;
+    }
+
+    bool may_perform() const { return !pending_.empty(); }
+
+    void perform_one() {
+        std::size_t chosen = random_.below(static_cast<int>(pending_.size()));
+        for (std::size_t i = 0; i < chosen; ++i) {
+            if (pending_[i]->in_order_with != nullptr &&
+                pending_[i]->in_order_with == pending_[chosen]->in_order_with) {
+                chosen = i;
+            }
+        }
+        perform(chosen);
+    }
+
+    void perform(std::size_t at) {
+        std::unique_ptr<operation> one = std::move(pending_[at]);
+        pending_.erase(pending_.begin() + static_cast<std::ptrdiff_t>(at));
+        try {
+            one->perform();
+        } catch (const stopped&) {
+            if (running_strand() != nullptr) throw;
+        }
+    }
+
+    // Ends every strand that is still suspended, the forked before those that forked them.
+    void unwind() {
+        for (auto one = strands_.rbegin(); one != strands_.rend(); ++one) {
+            while (!(*one)->context->finished()) resume(**one);
+        }
+        pending_.clear();
+    }
+
+    void tell_deadlock() {
+        std::vector<hazard_place> waiting;
+        const block_state* block = nullptr;
+        for (auto& one : strands_) {
+            if (one->context->finished() || one->children > 0) continue;
+            block = one->block;
+            waiting.push_back(
+                {one->name(), "waits for " + one->waiting_for, one->waiting_at.file, one->waiting_at.line});
+        }
+        try {
+            if (!tell_wrong_bytes()) {
+                report(hazard_kind::deadlock, block != nullptr ? *block : *blocks.front(), "nobody can go on", waiting);
+            }
+        } catch (const stopped&) {}
+    }
+
+    // A barrier that has all its arrivals and still counts bytes was armed with more than was copied.
+    bool tell_wrong_bytes() {
+        for (const auto& [word, state] : barriers) {
+            const barrier_counters counters = barrier_counters::of(*word);
+            if (counters.pending != 0 || counters.bytes == 0) continue;
+            report(hazard_kind::wrong_byte_count, *state.block,
+                   sentence("all copies have landed and the barrier still waits for ", counters.bytes, " bytes"),
+                   {place_of(state.last_arrive), place_of(state.last_copy)});
+        }
+        return false;
+    }
+
+    std::string kernel_;
+    random_stream random_;
+    policy policy_ = policy::late;
+    std::size_t turn_ = 0;
+    int actors_ = 0;
+    std::vector<std::unique_ptr<strand>> strands_;
+    std::vector<strand*> candidates_;
+    std::vector<std::unique_ptr<operation>> pending_;
+    std::optional<hazard> found_;
+    std::exception_ptr failure_;
+    bool stopping_ = false;
+};
+
+}  // namespace imbrex::hw

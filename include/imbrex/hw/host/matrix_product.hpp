@@ -1,0 +1,310 @@
+// The product behind the host world's mma and wgmma: c (+)= a b^T for operands of any strides, in float or, for int8,
+// in exact 32-bit integers.
+//
+// Operands are packed first, which converts them to float, makes every layout one, and keeps what the innermost loop
+// reads in the nearest cache. That loop holds a block of c in registers and goes once over k:
+//
+//                             k
+//                      +--------------+
+//      b, packed:      |  panel in L1 |  panel_columns wide; [k][column], so that a vector lies along c's row
+//                      +--------------+
+//      a, packed:  rows of k values, in L2; [row][k], one value at a time is broadcast against the panel
+//
+// The product is in float for int8 too: a partial sum over at most 1024 of its products stays below 2^24, so float
+// keeps it exactly, and multiplies faster than most processors' integers do.
+#pragma once
+
+#include <imbrex/core/numeric.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+namespace imbrex::hw {
+
+// How an operand lies: element (i, k) at data[i * outer + k * inner].
+template <class T>
+struct operand_view {
+    const T* data;
+    std::ptrdiff_t outer;
+    std::ptrdiff_t inner;
+};
+
+// The widest vectors of floats that this compilation may use, and how many registers hold them. Each target has its own
+// type, and all that follows is a template on it: two object files compiled for different processors then share no
+// function. zip_low and zip_high alternate the values of the lower and the upper halves. Vectors are the compiler's own
+// and not those of <immintrin.h>, so that one source serves x86 and Arm; nvcc needs their width to be a plain number.
+#if defined(__AVX512F__)
+struct vectors_of_16 {
+    typedef float vector __attribute__((vector_size(64)));
+    static constexpr int registers = 32;
+    static vector zip_low(vector a, vector b) {
+        return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    }
+    static vector zip_high(vector a, vector b) {
+        return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    }
+};
+using native_vectors = vectors_of_16;
+#elif defined(__AVX__)
+struct vectors_of_8 {
+    typedef float vector __attribute__((vector_size(32)));
+    static constexpr int registers = 16;
+    static vector zip_low(vector a, vector b) { return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11); }
+    static vector zip_high(vector a, vector b) { return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15); }
+};
+using native_vectors = vectors_of_8;
+#else
+struct vectors_of_4 {
+    typedef float vector __attribute__((vector_size(16)));
+#if defined(__aarch64__)
+    static constexpr int registers = 32;
+#else
+    static constexpr int registers = 16;
+#endif
+    static vector zip_low(vector a, vector b) {
+        return __builtin_shufflevector(a, b, 0, 4, 1, 5);
+    }
+    static vector zip_high(vector a, vector b) {
+        return __builtin_shufflevector(a, b, 2, 6, 3, 7);
+    }
+};
+using native_vectors = vectors_of_4;
+#endif
+
+// Calls body with the constants 0 ... Count - 1. Values kept in an array that only constants index become registers.
+template <int Count, class Body>
+void unroll(Body body) {
+    [&]<int... Index>(std::integer_sequence<int, Index...>) {
+        (body(std::integral_constant<int, Index>{}), ...);
+    }
+    (std::make_integer_sequence<int, Count>{});
+}
+
+template <class Vectors>
+class matrix_product {
+  public:
+    template <class C, class A, class B>
+    static void run(C* c, std::ptrdiff_t c_stride, operand_view<A> a, operand_view<B> b, int m, int n, int k,
+                    bool accumulate) {
+        if (m <= 0 || n <= 0) return;
+        if (k <= 0) {
+            for (int i = 0; i < m && !accumulate; ++i) std::fill_n(c + i * c_stride, n, C{});
+            return;
+        }
+        buffers& packed = own_buffers();
+        const int k_step = even_part(k, block_depth), row_step = even_part(m, block_rows);
+        for (int k0 = 0; k0 < k; k0 += k_step) {
+            const int depth = std::min(k_step, k - k0);
+            for (int i0 = 0; i0 < m; i0 += row_step) {
+                const int rows = std::min(row_step, m - i0);
+                pack(packed.a, a_stride, a.data + i0 * a.outer + k0 * a.inner, a.outer, a.inner, rows, depth);
+                for (int j0 = 0; j0 < n; j0 += panel_columns) {
+                    const int columns = std::min(panel_columns, n - j0);
+                    const int width = (columns + lanes - 1) / lanes * lanes;
+                    pack(packed.b, width, b.data + j0 * b.outer + k0 * b.inner, b.inner, b.outer, depth, columns);
+                    clear_columns(packed.b, width, columns, depth);
+                    multiply_panel(c + i0 * c_stride + j0, c_stride, packed, rows, columns, depth,
+                                   accumulate || k0 > 0);
+                }
+            }
+        }
+    }
+
+  private:
+    using vector = typename Vectors::vector;
+    static constexpr int lanes = sizeof(vector) / sizeof(float);
+    // Sums, a row of b and one value of a must fit the registers; and enough sums to hide the latency of an addition.
+    static constexpr int panel_vectors = 2;
+    static constexpr int panel_columns = panel_vectors * lanes;
+    static constexpr int panel_rows = Vectors::registers == 32 ? 8 : 6;
+    static constexpr int block_depth = 256;
+    static constexpr int block_rows = 256;
+    static constexpr int a_stride =
+        block_depth + 16;  // no power of two: rows must not compete for the same cache lines
+    static_assert(block_depth <= 1024, "imbrex: a float must hold the sum of block_depth products of int8 exactly");
+
+    struct alignas(64) buffers {
+        float a[block_rows * a_stride];
+        float b[block_depth * panel_columns];
+        float c[panel_rows * panel_columns];
+    };
+
+    // On the heap, since a thread's own variables count against its stack. Nothing in here gives way to another fiber.
+    static buffers& own_buffers() {
+        thread_local const std::unique_ptr<buffers> own = std::make_unique_for_overwrite<buffers>();
+        return *own;
+    }
+
+    // The part that divides `total` into parts of at most `most`, as few and as even as can be.
+    static int even_part(int total, int most) {
+        const int parts = (total + most - 1) / most;
+        return (total + parts - 1) / parts;
+    }
+
+    template <class T>
+    static vector load(const T* from) {
+        vector values;
+        if constexpr (std::is_same_v<T, float>) {
+            std::memcpy(&values, from, sizeof values);
+        } else {
+            float converted[lanes];
+            for (int i = 0; i < lanes; ++i) converted[i] = convert<float>(from[i]);
+            std::memcpy(&values, converted, sizeof values);
+        }
+        return values;
+    }
+
+    static void store(float* to, vector values) { std::memcpy(to, &values, sizeof values); }
+
+    // The columns of one panel, for all rows of the block.
+    template <class C>
+    static void multiply_panel(C* c, std::ptrdiff_t c_stride, buffers& packed, int rows, int columns, int depth,
+                               bool accumulate) {
+        const int vectors = (columns + lanes - 1) / lanes;
+        const int row_step = even_part(rows, panel_rows);
+        for (int i0 = 0; i0 < rows; i0 += row_step) {
+            const int count = std::min(row_step, rows - i0);
+            const kernel_function kernel = kernels[(vectors - 1) * panel_rows + count - 1];
+            const float* a = packed.a + i0 * a_stride;
+            if constexpr (std::is_same_v<C, float>) {
+                if (columns == vectors * lanes) {
+                    kernel(c + i0 * c_stride, c_stride, a, packed.b, depth, accumulate);
+                    continue;
+                }
+            }
+            kernel(packed.c, panel_columns, a, packed.b, depth, false);
+            for (int i = 0; i < count; ++i) {
+                add_row(c + (i0 + i) * c_stride, packed.c + i * panel_columns, columns, accumulate);
+            }
+        }
+    }
+
+    template <class C>
+    static void add_row(C* c, const float* sums, int columns, bool accumulate) {
+        for (int j = 0; j < columns; ++j) {
+            if constexpr (std::is_same_v<C, std::int32_t>) {
+                // Unsigned, so that it wraps on overflow, as the device's accumulators do.
+                const std::uint32_t before = accumulate ? static_cast<std::uint32_t>(c[j]) : 0U;
+                c[j] =
+                    static_cast<std::int32_t>(before + static_cast<std::uint32_t>(static_cast<std::int32_t>(sums[j])));
+            } else {
+                c[j] = accumulate ? c[j] + sums[j] : sums[j];
+            }
+        }
+    }
+
+    // c (+)= a b^T for Rows rows and Columns vectors of columns, all sums in registers.
+    template <int Rows, int Columns>
+    static void kernel(float* c, std::ptrdiff_t c_stride, const float* a, const float* b, int depth, bool accumulate) {
+        vector sums[Rows][Columns] = {};
+        for (int k = 0; k < depth; ++k, b += Columns * lanes) {
+            vector right[Columns];
+            unroll<Columns>([&](auto j) { right[j] = load(b + j * lanes); });
+            unroll<Rows>([&](auto i) {
+                const float left = a[i * a_stride + k];
+                unroll<Columns>([&](auto j) { sums[i][j] = left * right[j] + sums[i][j]; });
+            });
+        }
+        unroll<Rows>([&](auto i) {
+            unroll<Columns>([&](auto j) {
+                float* to = c + i * c_stride + j * lanes;
+                store(to, accumulate ? load(to) + sums[i][j] : sums[i][j]);
+            });
+        });
+    }
+
+    using kernel_function = void (*)(float*, std::ptrdiff_t, const float*, const float*, int, bool);
+
+    template <std::size_t... Index>
+    static constexpr auto kernel_table(std::index_sequence<Index...>) {
+        return std::array<kernel_function, sizeof...(Index)>{
+            &kernel<static_cast<int>(Index % panel_rows) + 1, static_cast<int>(Index / panel_rows) + 1>...};
+    }
+
+    // to[row * to_stride + column] = from[row * row_stride + column * column_stride], as floats.
+    template <class T>
+    static void pack(float* to, int to_stride, const T* from, std::ptrdiff_t row_stride, std::ptrdiff_t column_stride,
+                     int rows, int columns) {
+        if (column_stride == 1) {
+            for (int i = 0; i < rows; ++i) convert_row(to + i * to_stride, from + i * row_stride, columns);
+            return;
+        }
+        int rows_done = 0;
+        int columns_done = 0;
+        if (row_stride == 1) {
+            rows_done = rows / lanes * lanes;
+            columns_done = columns / lanes * lanes;
+            for (int j = 0; j < columns_done; j += lanes) {
+                transpose(to + j, to_stride, from + j * column_stride, column_stride, rows_done);
+            }
+        }
+        for (int i = 0; i < rows; ++i) {
+            for (int j = i < rows_done ? columns_done : 0; j < columns; ++j) {
+                to[i * to_stride + j] = convert<float>(from[i * row_stride + j * column_stride]);
+            }
+        }
+    }
+
+    // By whole vectors, in loops of constant length: compilers are shy of vectorising others, above all for short rows.
+    template <class T>
+    static void convert_row(float* to, const T* from, int count) {
+        int i = 0;
+        for (; i + lanes <= count; i += lanes) store(to + i, load(from + i));
+        for (; i < count; ++i) to[i] = convert<float>(from[i]);
+    }
+
+    // A column of square blocks: to[row * to_stride + column] = from[row + column * column_stride] for `lanes` columns
+    // and a multiple of that in rows.
+    template <class T>
+    static void transpose(float* to, int to_stride, const T* from, std::ptrdiff_t column_stride, int rows) {
+        if constexpr (std::is_same_v<T, float>) {
+            for (int i = 0; i < rows; i += lanes)
+                transpose_block(to + i * to_stride, to_stride, from + i, column_stride);
+        } else {
+            float converted[lanes * block_depth];
+            for (int j = 0; j < lanes; ++j) convert_row(converted + j * block_depth, from + j * column_stride, rows);
+            transpose(to, to_stride, converted, block_depth, rows);
+        }
+    }
+
+    // Each round deals the upper half of the vectors into the lower one; after log2(lanes) of them rows are columns.
+    static void transpose_block(float* to, int to_stride, const float* from, std::ptrdiff_t column_stride) {
+        vector values[lanes];
+        unroll<lanes>([&](auto j) { values[j] = load(from + j * column_stride); });
+        for (int distance = 1; distance < lanes; distance *= 2) {
+            vector dealt[lanes];
+            unroll<lanes / 2>([&](auto j) {
+                dealt[2 * j] = Vectors::zip_low(values[j], values[j + lanes / 2]);
+                dealt[2 * j + 1] = Vectors::zip_high(values[j], values[j + lanes / 2]);
+            });
+            unroll<lanes>([&](auto j) { values[j] = dealt[j]; });
+        }
+        unroll<lanes>([&](auto i) { store(to + i * to_stride, values[i]); });
+    }
+
+    // The panel's last vector may reach past c: what stands there is multiplied, but never stored.
+    static void clear_columns(float* b, int width, int columns, int depth) {
+        if (columns == width) return;
+        for (int k = 0; k < depth; ++k) std::fill(b + k * width + columns, b + (k + 1) * width, 0.0f);
+    }
+
+    static constexpr auto kernels = kernel_table(std::make_index_sequence<panel_rows * panel_vectors>{});
+};
+
+// c[i * c_stride + j] (+)= sum over k of a(i, k) * b(j, k); overwrites c, without reading it, unless `accumulate`.
+template <class C, class A, class B>
+void multiply(C* c, std::ptrdiff_t c_stride, operand_view<A> a, operand_view<B> b, int m, int n, int k,
+              bool accumulate) {
+    static_assert(std::is_same_v<C, float> || (std::is_same_v<C, std::int32_t> && std::is_same_v<A, std::int8_t> &&
+                                               std::is_same_v<B, std::int8_t>),
+                  "imbrex: a matrix product accumulates in float, or in int32 where both operands are int8");
+    matrix_product<native_vectors>::run(c, c_stride, a, b, m, n, k, accumulate);
+}
+
+}  // namespace imbrex::hw

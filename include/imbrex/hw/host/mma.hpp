@@ -1,0 +1,22 @@
+// The warp's own matrix instruction (mma.sync) in the host world: operands and accumulator in registers, done at once.
+#pragma once
+
+#include <imbrex/hw/host/fragment.hpp>
+#include <imbrex/hw/host/matrix_product.hpp>
+
+namespace imbrex::hw {
+
+// accumulator += a * transpose(b).
+template <class Scope, class C, class A, class B, int M, int N, int K>
+void mma_sync(const Scope& scope, fragment<C, M, N, 1>& accumulator, const fragment<A, M, K, 1>& a,
+              const fragment<B, N, K, 1>& b, source here = source::current()) {
+    const context c = enter(scope, "mma", here);
+    if (!c) return;
+    touch_fragment(c, a, use::read, "mma", here);
+    touch_fragment(c, b, use::read, "mma", here);
+    touch_fragment(c, accumulator, use::update, "mma", here);
+    multiply(accumulator.values, N, operand_view<A>{a.values, K, 1}, operand_view<B>{b.values, K, 1}, M, N, K, true);
+    spend_lanes(c, 2.0 * M * N * K / 128, "mma");
+}
+
+}  // namespace imbrex::hw

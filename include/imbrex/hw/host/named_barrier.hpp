@@ -1,0 +1,110 @@
+// Named barriers and the cluster's barrier in the host world. A named barrier has a number and is met by a stated
+// number of warps; some may only arrive and go on. Two parties must not use one at once: who arrives must know that the
+// phase before is over, or warps of the two could be counted together.
+#pragma once
+
+#include <imbrex/hw/host/scope.hpp>
+
+namespace imbrex::hw {
+
+inline void arrive_named(const context& c, named_barrier_state& state, int warps, const char* what, std::string name,
+                         source here) {
+    const hazard_place now{c.by->name(), what, here.file, here.line};
+    const auto last = [&] {
+        return hazard_place{state.last != nullptr ? state.last->name() : "nobody", "the arrival before",
+                            state.last_where.file, state.last_where.line};
+    };
+    if (state.arrived == 0) state.expected = warps;
+    if (c.checked()) {
+        if (state.actor < 0) state.actor = c.on->new_actor();
+        if (state.expected != warps || state.arrived + c.by->warps > warps) {
+            c.on->report(hazard_kind::named_barrier_conflict, *c.by->block,
+                         sentence(name, " is met by ", state.expected, " warps; ", state.arrived, " have arrived, and ",
+                                  c.by->warps, " more come expecting ", warps),
+                         {now, last()});
+        }
+        if (c.by->seen[state.actor] < state.generation) {
+            c.on->report(hazard_kind::named_barrier_conflict, *c.by->block,
+                         sentence(name, " is used again by a scope that does not know that its last use is over"),
+                         {now, last()});
+        }
+        release(*c.by, state.gathering, state.gathering_async);
+        ++c.by->tick;
+    }
+    state.last = c.by;
+    state.last_where = here;
+    state.arrived += c.by->warps;
+    state.ready_at = std::max(state.ready_at, c.by->time);
+    if (state.arrived < state.expected) return;
+    state.arrived = 0;
+    ++state.generation;
+    state.completed = state.gathering;
+    state.completed_async = state.gathering_async;
+    if (c.checked()) state.completed.raise(state.actor, state.generation);
+    state.gathering.clear();
+    state.gathering_async.clear();
+}
+
+inline void wait_named(const context& c, named_barrier_state& state, std::uint32_t before, std::string name,
+                       source here) {
+    c.on->wait_until(
+        *c.by, [&state, before] { return state.generation != before; }, std::move(name), here);
+    if (c.on->trace.enabled()) {
+        c.on->trace.record(c.by->block->number, c.by->name(), "wait", c.by->time, state.ready_at);
+        c.by->time = std::max(c.by->time, state.ready_at);
+    }
+    if (!c.checked()) return;
+    acquire(*c.by, state.completed, state.completed_async);
+    meet(*c.by);
+}
+
+template <class Scope>
+named_barrier_state& named(const context& c, const Scope&, int id, source here) {
+    if (id < 0 || id > 15) {
+        c.on->report(hazard_kind::beyond_limits, *c.by->block, sentence("named barrier ", id, "; 0 to 15 exist"),
+                     {{c.by->name(), "named barrier", here.file, here.line}});
+    }
+    return c.by->block->named[id];
+}
+
+// Meets at barrier `id` with the others of `warps` warps in all.
+template <class Scope>
+void named_sync(const Scope& scope, int id, int warps, source here = source::current()) {
+    const context c = enter(scope, "named sync", here);
+    if (!c) return;
+    c.on->pause(*c.by);
+    if (c.on->pass_site(*c.by, synchronisation::named_sync, here) == alteration::skip) return;
+    named_barrier_state& state = named(c, scope, id, here);
+    const std::uint32_t before = state.generation;
+    arrive_named(c, state, warps, "named sync", sentence("named barrier ", id), here);
+    wait_named(c, state, before, sentence("the others at named barrier ", id), here);
+}
+
+// Arrives there and goes on.
+template <class Scope>
+void named_arrive(const Scope& scope, int id, int warps, source here = source::current()) {
+    const context c = enter(scope, "named arrive", here);
+    if (!c) return;
+    c.on->pause(*c.by);
+    if (c.on->pass_site(*c.by, synchronisation::named_arrive, here) == alteration::skip) return;
+    arrive_named(c, named(c, scope, id, here), warps, "named arrive", sentence("named barrier ", id), here);
+}
+
+}  // namespace imbrex::hw
+
+namespace imbrex {
+
+template <int Warps, int Cluster>
+void block_scope<Warps, Cluster>::cluster_sync(source here) const {
+    const hw::context c = hw::enter(*this, "cluster sync", here);
+    if (!c) return;
+    c.on->pause(*c.by);
+    if (c.on->pass_site(*c.by, synchronisation::cluster_sync, here) == alteration::skip) return;
+    hw::named_barrier_state& state = c.on->cluster_barrier;
+    const std::uint32_t before = state.generation;
+    hw::meet(*c.by);
+    hw::arrive_named(c, state, Warps * Cluster, "cluster sync", "the cluster's barrier", here);
+    hw::wait_named(c, state, before, "the other blocks of the cluster", here);
+}
+
+}  // namespace imbrex

@@ -1,0 +1,178 @@
+// The scopes of the host world: a warp, a warpgroup or a block is a strand of the machine. What forks (roles,
+// each_warp) starts strands and waits for their end; it does not order their accesses with what the block does next: on
+// the device nothing does but a sync, and so it is here.
+#pragma once
+
+#include <imbrex/core/config.hpp>
+#include <imbrex/core/position.hpp>
+#include <imbrex/core/source.hpp>
+#include <imbrex/hw/host/checker.hpp>
+#include <imbrex/hw/host/machine.hpp>
+#include <imbrex/hw/roles.hpp>
+
+#include <string>
+
+namespace imbrex::hw {
+
+// The machine and the strand that an operation works for. Empty while a run is being ended, when operations called by
+// destructors must do nothing.
+struct context {
+    machine* on = nullptr;
+    strand* by = nullptr;
+    explicit operator bool() const { return on != nullptr; }
+    bool checked() const { return on != nullptr && on->checked; }
+};
+
+// Every operation begins here: it refuses a scope that is not the caller's own.
+template <class Scope>
+context enter(const Scope& scope, const char* what, source where) {
+    machine* on = machine::running();
+    strand* caller = machine::running_strand();
+    if (on == nullptr || caller == nullptr) {
+        throw error(sentence(what, " at ", where.file, ":", where.line, " was called outside of a launched kernel"));
+    }
+    if (on->stopping()) return {};
+    if (scope.self != caller) {
+        on->report(hazard_kind::wrong_scope, *caller->block,
+                   sentence("the scope passed belongs to ", scope.self->name(), ", which does not run this line"),
+                   {{caller->name(), what, where.file, where.line}});
+    }
+    return {on, caller};
+}
+
+// Forks nothing, leaves nothing behind: what a strand must not have in flight when it ends.
+inline void check_nothing_in_flight(machine& m, strand& one) {
+    const auto check = [&](const group_queue& queue, const char* what) {
+        if (queue.open == 0 && queue.waited == queue.committed) return;
+        m.report(hazard_kind::in_flight_at_exit, *one.block, sentence(what, " asked for and not waited for"),
+                 {{one.name(), what, queue.last_issue.file, queue.last_issue.line}});
+    };
+    check(one.copies, "asynchronous copies");
+    check(one.stores, "asynchronous stores");
+    check(one.mmas, "asynchronous mmas");
+}
+
+// Starts a strand for a part of the parent's warps. A negative index is of a role played by one scope alone.
+template <class Scope, class Body>
+void fork(machine& m, strand& parent, const char* role, int index, const Body& body) {
+    strand& child =
+        m.start(*parent.block, &parent, role, index, Scope::warps, [&m, &parent, &body, index](strand& one) {
+            Scope scope{&one, index < 0 ? 0 : index};
+            body(scope);
+            if (!m.checked) return;
+            check_nothing_in_flight(m, one);
+            release(one, parent.children_seen, parent.children_async_seen);
+        });
+    if (m.checked) {
+        child.seen = parent.seen;
+        child.async_seen = parent.async_seen;
+        child.seen.set(parent.actor, parent.warps == 1 ? parent.tick : parent.synced);
+        child.async_seen.set(parent.actor, parent.warps == 1 ? parent.fenced : parent.async_synced);
+    }
+}
+
+inline void wait_for_children(machine& m, strand& parent, source where) {
+    m.wait_until(
+        parent, [&parent] { return parent.children == 0; }, "its roles to end", where);
+}
+
+// A sync of all warps of one strand's scope.
+inline void sync_scope(const context& c, source where) {
+    if (!c.checked()) return;
+    c.on->pause(*c.by);
+    if (c.on->pass_site(*c.by, synchronisation::scope_sync, where) == alteration::skip) return;
+    meet(*c.by);
+}
+
+// True in the one thread of a scope that should do what only one may do.
+template <class Scope>
+bool elected(const Scope&) {
+    return true;
+}
+
+}  // namespace imbrex::hw
+
+namespace imbrex {
+
+struct warp {
+    static constexpr int warps = 1;
+    static constexpr int threads = 32;
+    static constexpr const char* name = "warp";
+
+    hw::strand* self;
+    int number;
+
+    int index() const { return number; }
+    void sync(source here = source::current()) const { hw::enter(*this, "warp sync", here); }
+};
+
+struct warpgroup {
+    static constexpr int warps = 4;
+    static constexpr int threads = 128;
+    static constexpr const char* name = "warpgroup";
+
+    hw::strand* self;
+    int number;
+
+    int index() const { return number; }
+    void sync(source here = source::current()) const { hw::sync_scope(hw::enter(*this, "warpgroup sync", here), here); }
+};
+
+template <int Warps, int Cluster = 1>
+struct block_scope {
+    static constexpr int warps = Warps;
+    static constexpr int threads = Warps * 32;
+    static constexpr int cluster_size = Cluster;
+    static constexpr const char* name = "block";
+
+    hw::strand* self;
+
+    position index() const { return self->block->index; }
+    position count() const { return self->block->count; }
+    int cluster_rank() const { return self->block->cluster_rank; }
+
+    void sync(source here = source::current()) const { hw::sync_scope(hw::enter(*this, "block sync", here), here); }
+
+    // All blocks of the cluster meet.
+    void cluster_sync(source here = source::current()) const;
+
+    template <class... Roles>
+    void roles(const Roles&... parts) const {
+        static_assert(warps_of_roles<Roles...> == Warps,
+                      "imbrex: the roles of a kernel must take all of its warps (a role of single warps takes whole "
+                      "warpgroups)");
+        const hw::context c = hw::enter(*this, "roles", source{});
+        if (!c) return;
+        (play(*c.on, *c.by, parts), ...);
+        hw::wait_for_children(*c.on, *c.by, source{});
+    }
+
+    template <class Body>
+    void each_warp(Body body, source here = source::current()) const {
+        fork_all<warp>(Warps, "warp", body, here);
+    }
+
+    template <class Body>
+    void each_group(Body body, source here = source::current()) const {
+        static_assert(Warps % 4 == 0,
+                      "imbrex: each_group needs a block of whole warpgroups: warps must be a multiple of 4");
+        fork_all<warpgroup>(Warps / 4, "warpgroup", body, here);
+    }
+
+  private:
+    template <class Role>
+    static void play(hw::machine& m, hw::strand& block, const Role& part) {
+        for (int i = 0; i < Role::count; ++i) {
+            hw::fork<typename Role::scope>(m, block, part.name, Role::count == 1 ? -1 : i, part.body);
+        }
+    }
+    template <class Scope, class Body>
+    void fork_all(int count, const char* role, const Body& body, source here) const {
+        const hw::context c = hw::enter(*this, "fork", here);
+        if (!c) return;
+        for (int i = 0; i < count; ++i) hw::fork<Scope>(*c.on, *c.by, role, i, body);
+        hw::wait_for_children(*c.on, *c.by, here);
+    }
+};
+
+}  // namespace imbrex

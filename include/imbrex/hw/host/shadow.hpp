@@ -1,0 +1,76 @@
+// The history of every byte of a block's shared memory: who wrote it last and who has read it since. Kernels touch
+// memory by tiles, so neighbouring bytes nearly always share their history; it is kept by intervals, exact to the byte.
+#pragma once
+
+#include <imbrex/core/source.hpp>
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+namespace imbrex::hw {
+
+struct strand;
+
+// One access as history remembers it.
+struct access {
+    const strand* by = nullptr;  // the scope that did it or asked for it
+    int actor = -1;              // whose clock ticked: the scope's own, a barrier's or a group's
+    std::uint32_t tick = 0;
+    bool async_proxy = false;     // through the async proxy: TMA or wgmma
+    bool deferred = false;        // asked for, and done at some later time
+    int stage = -1;               // of the pipeline the bytes belong to
+    std::uint64_t partition = 0;  // how the bytes were dealt to the scope's warps; equal means each warp has its own
+    const char* what = "";
+    source where{};
+};
+
+struct byte_history {
+    bool written = false;
+    access write;
+    std::vector<access> reads;  // since that write, the latest of each actor
+
+    void remember_read(const access& read) {
+        for (access& old : reads) {
+            if (old.actor == read.actor && old.partition == read.partition) {
+                old = read;
+                return;
+            }
+        }
+        reads.push_back(read);
+    }
+    void remember_write(const access& by) {
+        written = true;
+        write = by;
+        reads.clear();
+    }
+};
+
+class shadow_memory {
+  public:
+    explicit shadow_memory(int bytes) {
+        histories_[0];
+        end_ = bytes;
+    }
+
+    // Calls f(history) for each interval of [begin, end), cut at these bounds.
+    template <class F>
+    void visit(int begin, int end, F f) {
+        auto first = cut(begin);
+        const auto last = end < end_ ? cut(end) : histories_.end();
+        for (; first != last; ++first) f(first->second);
+    }
+
+  private:
+    std::map<int, byte_history>::iterator cut(int at) {
+        auto next = histories_.lower_bound(at);
+        if (next != histories_.end() && next->first == at) return next;
+        auto before = next;
+        --before;
+        return histories_.emplace_hint(next, at, before->second);
+    }
+    std::map<int, byte_history> histories_;
+    int end_;
+};
+
+}  // namespace imbrex::hw

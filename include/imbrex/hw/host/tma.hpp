@@ -1,0 +1,177 @@
+// The copy engine (TMA) in the host world. A copy is asked for by one warp, runs by itself, and is known to have landed
+// by whoever waits for the barrier it was given. The element outside the tensor reads as zero and is never written.
+#pragma once
+
+#include <imbrex/hw/host/atomic.hpp>
+#include <imbrex/hw/host/barrier.hpp>
+#include <imbrex/hw/host/copy.hpp>
+#include <imbrex/hw/tensor_map.hpp>
+
+namespace imbrex::hw {
+
+// The rectangle that a copy of one shared tile touches. `View` knows its tensor: see tile/tensor.hpp.
+template <class Tile, class View>
+auto rectangle(const context& c, const View& view, const tensor_coordinate& coordinate, const char* what, source here) {
+    auto tile = view.rectangle(coordinate);
+    if (c.checked() && (tile.rows <= 0 || tile.columns <= 0 || !view.inside(coordinate))) {
+        c.on->report(
+            hazard_kind::beyond_limits, *c.by->block,
+            sentence("the tile at row ", coordinate.at[1], ", column ", coordinate.at[0], " lies outside the tensor"),
+            {{c.by->name(), what, here.file, here.line}});
+    }
+    return tile;
+}
+
+inline void check_alignment(const context& c, const void* address, int alignment, const char* what, source here) {
+    if (!c.checked() || reinterpret_cast<std::uintptr_t>(address) % alignment == 0) return;
+    c.on->report(hazard_kind::beyond_limits, *c.by->block,
+                 sentence("the shared tile is not aligned to ", alignment, " bytes"),
+                 {{c.by->name(), what, here.file, here.line}});
+}
+
+// Lands a copy: counts its bytes at the barrier it was bound to.
+inline void land(machine& m, barrier_word& word, int bytes, std::uint32_t bound_generation, const access& made) {
+    barrier_counters counters = barrier_counters::of(word);
+    counters.bytes -= bytes;
+    const auto tell = [&](const char* detail) {
+        const barrier_state& state = m.barriers[&word];
+        m.report(hazard_kind::wrong_byte_count, *state.block, detail,
+                 {m.place_of(made), m.place_of(state.last_arrive)});
+    };
+    if (m.checked) {
+        if (m.barriers[&word].generation != bound_generation) tell("the phase was complete before this copy landed");
+        if (counters.pending == 0 && counters.bytes < 0) tell("more bytes landed than the barrier was armed with");
+    }
+    const bool turned = counters.turn();
+    counters.put(word);
+    if (turned && (m.checked || m.trace.enabled())) complete_phase(m.barriers[&word]);
+}
+
+template <class Tile, class View>
+void ask_load(const context& c, Tile& to, const View& view, const tensor_coordinate& coordinate, barrier_word& word,
+              source here) {
+    const char* what = "TMA load";
+    const auto from = rectangle<Tile>(c, view, coordinate, what, here);
+    check_alignment(c, to.storage, Tile::layout::alignment, what, here);
+    access made{c.by, -1, 0, true, true, -1, 0, what, here};
+    std::uint32_t generation = 0;
+    if (c.checked()) {
+        barrier_state& state = *state_in_use(c, word, what, here);
+        generation = state.generation;
+        made.actor = state.actor;
+        made.tick = generation + 1;
+        touch(*c.on, *c.by, to.storage, Tile::bytes, made, true);
+        made.stage = stage_of(*state.block, to.storage);
+        state.bound = generation + 1;
+        state.last_copy = made;
+        std::memset(to.storage, 0xff, Tile::bytes);
+    }
+    if (c.on->trace.enabled()) {
+        double begin = 0;
+        const double end = c.by->block->copy_engine.serve(c.by->time, Tile::bytes / nominal_rates::copy_bytes, begin);
+        c.on->trace.record(c.by->block->number, "copy engine", "TMA load", begin, end);
+        double& ready = ready_time(*c.on, word);
+        ready = std::max(ready, end + nominal_rates::copy_latency);
+    }
+    machine& m = *c.on;
+    m.ask(nullptr, 0, [&m, &to, &word, from, generation, made] {
+        using element = typename Tile::element;
+        copy_rows_in(to, static_cast<global_tile<const element>>(from), element{});
+        land(m, word, Tile::bytes, generation, made);
+    });
+}
+
+template <class Tile, class View>
+void tma_load(const warp& scope, Tile& to, const View& view, const tensor_coordinate& coordinate, barrier_word& word,
+              source here = source::current()) {
+    const context c = enter(scope, "TMA load", here);
+    if (!c) return;
+    c.on->pause(*c.by);
+    if (c.on->trace.enabled()) c.by->time += nominal_rates::issue;
+    ask_load(c, to, view, coordinate, word, here);
+}
+
+// The same into every block of the cluster whose bit is set, each at its own tile and barrier.
+template <class Tile, class View>
+void tma_load_multicast(const warp& scope, Tile& to, const View& view, const tensor_coordinate& coordinate,
+                        barrier_word& word, unsigned blocks, source here = source::current()) {
+    const context c = enter(scope, "TMA multicast load", here);
+    if (!c) return;
+    c.on->pause(*c.by);
+    if (c.on->trace.enabled()) c.by->time += nominal_rates::issue;
+    for (int rank = 0; rank < 16; ++rank) {
+        if ((blocks >> rank & 1u) == 0) continue;
+        ask_load(c, in_cluster(c, to, rank), view, coordinate, in_cluster(c, word, rank), here);
+    }
+}
+
+// A shared tile out to the tensor. `combine(target, value)` stores or adds.
+template <class Scope, class Tile, class View, class Combine>
+void ask_store(const Scope& scope, const View& view, const tensor_coordinate& coordinate, const Tile& from,
+               const char* what, source here, Combine combine) {
+    const context c = enter(scope, what, here);
+    if (!c) return;
+    c.on->pause(*c.by);
+    const auto to = rectangle<Tile>(c, view, coordinate, what, here);
+    check_alignment(c, from.storage, Tile::layout::alignment, what, here);
+    group_queue& queue = c.by->stores;
+    if (c.checked()) {
+        const access made{c.by, queue.actor, queue.open_tick(), true, true, -1, 0, what, here};
+        touch(*c.on, *c.by, from.storage, Tile::bytes, made, false);
+        ++queue.open;
+        queue.last_issue = here;
+    }
+    if (c.on->trace.enabled()) {
+        double begin = 0;
+        const double asked = c.by->time += nominal_rates::issue;
+        queue.done_at = c.by->block->copy_engine.serve(asked, Tile::bytes / nominal_rates::copy_bytes, begin);
+        c.on->trace.record(c.by->block->number, "copy engine", what, begin, queue.done_at);
+    }
+    c.on->ask(&queue, queue.open_tick(), [to, &from, combine] {
+        const int rows = std::min(Tile::rows, to.rows);
+        const int columns = std::min(Tile::columns, to.columns);
+        for (int row = 0; row < rows; ++row) {
+            for (int column = 0; column < columns; ++column) combine(*to.at(row, column), *from.at(row, column));
+        }
+    });
+}
+
+template <class Scope, class Tile, class View>
+void tma_store(const Scope& scope, const View& view, const tensor_coordinate& coordinate, const Tile& from,
+               source here = source::current()) {
+    using element = typename Tile::element;
+    ask_store(scope, view, coordinate, from, "TMA store", here, [](element& to, const element& value) { to = value; });
+}
+
+// Adds to what is there. Blocks on other threads may add to the same element, as they may on the device.
+template <class Scope, class Tile, class View>
+void tma_reduce_add(const Scope& scope, const View& view, const tensor_coordinate& coordinate, const Tile& from,
+                    source here = source::current()) {
+    using element = typename Tile::element;
+    ask_store(scope, view, coordinate, from, "TMA reduce-add", here,
+              [](element& to, const element& value) { atomic_add(&to, value); });
+}
+
+template <class Scope>
+void bulk_commit(const Scope& scope, source here = source::current()) {
+    const context c = enter(scope, "commit of stores", here);
+    if (c) commit_group(c, c.by->stores, synchronisation::store_commit, here);
+}
+
+// Until all but the newest Left groups of stores have read their shared tiles.
+template <int Left, class Scope>
+void bulk_wait_read(const Scope& scope, source here = source::current()) {
+    const context c = enter(scope, "wait for stores", here);
+    if (c) wait_group(c, c.by->stores, synchronisation::store_wait, Left, here);
+}
+
+// Until they have also written the tensor.
+template <int Left, class Scope>
+void bulk_wait(const Scope& scope, source here = source::current()) {
+    bulk_wait_read<Left>(scope, here);
+}
+
+template <class Scope, class View>
+void prefetch_map(const Scope&, const View&) {}
+
+}  // namespace imbrex::hw

@@ -1,0 +1,80 @@
+// A picture of a kernel: who computed, copied and waited when, as a Chrome/Perfetto trace (open it in ui.perfetto.dev
+// or chrome://tracing). The host world runs one fiber at a time, so wall time would show no overlap. Instead each scope
+// has a clock of its own, in cycles of a nominal Hopper multiprocessor; the copy engine and the tensor cores are rows
+// of their own that serve one request at a time; a wait ends when what it waits for is done. The rates below are
+// nominal: the picture shows the shape of a schedule and where it stalls, not how fast it is.
+#pragma once
+
+#include <imbrex/core/error.hpp>
+
+#include <algorithm>
+#include <fstream>
+#include <string>
+#include <vector>
+
+namespace imbrex::hw {
+
+struct nominal_rates {
+    static constexpr double copy_bytes = 32;           // a cycle, through TMA or cp.async
+    static constexpr double copy_latency = 500;        // cycles until the first byte lands
+    static constexpr double tensor_operations = 4096;  // multiply-adds a cycle count two; 16-bit operands
+    static constexpr double lane_operations = 1;       // a cycle, for each lane
+    static constexpr double issue = 20;                // cycles to ask for something asynchronous
+};
+
+// A unit of a multiprocessor that serves one request at a time.
+struct shared_unit {
+    double free_at = 0;
+
+    // Serves a request made at `asked`; returns when it is done. `begin` is when it was begun.
+    double serve(double asked, double duration, double& begin) {
+        begin = std::max(asked, free_at);
+        free_at = begin + duration;
+        return free_at;
+    }
+};
+
+class trace_writer {
+  public:
+    bool enabled() const { return enabled_; }
+    void enable() { enabled_ = true; }
+
+    void record(int block, const std::string& row, const std::string& what, double begin, double end) {
+        if (enabled_ && end > begin) events_.push_back({block, row, what, begin, end});
+    }
+
+    void write(const std::string& file) const {
+        std::ofstream out(file);
+        require(static_cast<bool>(out), "trace_file: cannot write ", file);
+        out << "{\"displayTimeUnit\": \"ns\", \"traceEvents\": [";
+        const char* separator = "\n";
+        std::vector<std::string> rows;
+        for (const event& e : events_) {
+            const std::string row = std::to_string(e.block) + "/" + e.row;
+            auto found = std::find(rows.begin(), rows.end(), row);
+            if (found == rows.end()) {
+                found = rows.insert(rows.end(), row);
+                out << separator << "{\"ph\": \"M\", \"name\": \"thread_name\", \"pid\": " << e.block
+                    << ", \"tid\": " << found - rows.begin() << ", \"args\": {\"name\": \"" << e.row << "\"}}";
+                separator = ",\n";
+            }
+            out << separator << "{\"ph\": \"X\", \"name\": \"" << e.what << "\", \"pid\": " << e.block
+                << ", \"tid\": " << found - rows.begin() << ", \"ts\": " << e.begin / 1000
+                << ", \"dur\": " << (e.end - e.begin) / 1000 << "}";
+            separator = ",\n";
+        }
+        out << "\n]}\n";
+    }
+
+  private:
+    struct event {
+        int block;
+        std::string row;
+        std::string what;
+        double begin, end;
+    };
+    bool enabled_ = false;
+    std::vector<event> events_;
+};
+
+}  // namespace imbrex::hw

@@ -1,0 +1,120 @@
+// The warpgroup's asynchronous matrix instruction (wgmma) in the host world: operands in shared memory, the first
+// perhaps in registers, the accumulator in registers and not to be touched until the group of instructions has been
+// waited for.
+#pragma once
+
+#include <imbrex/hw/host/copy.hpp>
+#include <imbrex/hw/host/matrix_product.hpp>
+
+namespace imbrex::hw {
+
+// Orders this warpgroup's own register writes before the mmas it asks for next.
+inline void wgmma_begin(const warpgroup& scope, source here = source::current()) {
+    const context c = enter(scope, "mma fence", here);
+    if (!c.checked()) return;
+    if (c.on->pass_site(*c.by, synchronisation::mma_fence, here) == alteration::skip) return;
+    c.by->mma_fenced = c.by->tick;
+}
+
+// An operand in shared memory as rows of the product's outer dimension.
+template <bool OuterIsColumn, class Shared>
+auto shared_operand(const Shared& shared) {
+    using element = std::remove_const_t<typename Shared::element>;
+    const std::ptrdiff_t stride = shared.at(1, 0) - shared.at(0, 0);
+    return OuterIsColumn ? operand_view<element>{shared.at(0, 0), 1, stride}
+                         : operand_view<element>{shared.at(0, 0), stride, 1};
+}
+
+// Checks that a register tile is fit for an mma, and marks it as in use until the mma's group has been waited for.
+template <class Fragment>
+void lend_to_mma(const context& c, const Fragment& one, bool accumulates, bool reads, source here) {
+    fragment_state& state = one.state;
+    const hazard_place now{c.by->name(), "mma", here.file, here.line};
+    if (reads && !state.written) {
+        c.on->report(hazard_kind::never_written, *c.by->block, "the register tile holds nothing yet", {now});
+    }
+    if (state.mma_writes == 0 && state.mma_reads == 0 && state.written && state.last_write > c.by->mma_fenced) {
+        c.on->report(hazard_kind::missing_mma_fence, *c.by->block,
+                     "the register tile was written and no mma fence stands between", {now});
+    }
+    state.mma_at = here;
+    if (accumulates) {
+        state.written = true;
+        ++state.mma_writes;
+    } else {
+        ++state.mma_reads;
+    }
+    c.by->lent.push_back({c.by->mmas.open_tick(), accumulates ? &state.mma_writes : &state.mma_reads});
+}
+
+// accumulator (+)= A B. `a` is M x K, or K x M when TransposeA; `b` is K x N, or N x K when TransposeB.
+template <bool TransposeA, bool TransposeB, class C, int M, int N, class A, class B>
+void wgmma(const warpgroup& scope, fragment<C, M, N, 4>& accumulator, const A& a, const B& b, bool accumulate,
+           source here = source::current()) {
+    const context c = enter(scope, "mma", here);
+    if (!c) return;
+    c.on->pause(*c.by);
+    constexpr bool in_registers = requires {
+        a.state;
+    };
+    constexpr int K = TransposeA ? A::rows : A::columns;
+    group_queue& queue = c.by->mmas;
+    if (c.checked()) {
+        const access made{c.by, queue.actor, queue.open_tick(), true, true, -1, 0, "mma", here};
+        const auto read = [&](const void* address, int bytes) { touch(*c.on, *c.by, address, bytes, made, false); };
+        if constexpr (in_registers) {
+            lend_to_mma(c, a, false, true, here);
+        } else {
+            for_each_run(a, read);
+        }
+        for_each_run(b, read);
+        lend_to_mma(c, accumulator, true, accumulate, here);
+        ++queue.open;
+        queue.last_issue = here;
+    }
+    if (c.on->trace.enabled()) {
+        double begin = 0;
+        const double asked = c.by->time += nominal_rates::issue;
+        queue.done_at =
+            c.by->block->tensor_cores.serve(asked, 2.0 * M * N * K / nominal_rates::tensor_operations, begin);
+        c.on->trace.record(c.by->block->number, "tensor cores", "mma of " + c.by->name(), begin, queue.done_at);
+    }
+    auto b_operand = shared_operand<!TransposeB>(b);
+    if constexpr (in_registers) {
+        static_assert(!TransposeA, "imbrex: wgmma takes A from registers only as it stands, not transposed");
+        using element = typename A::element;
+        const operand_view<element> a_operand{a.values, A::columns, 1};
+        c.on->ask(&queue, queue.open_tick(), [&accumulator, a_operand, b_operand, accumulate] {
+            multiply(accumulator.values, N, a_operand, b_operand, M, N, K, accumulate);
+        });
+    } else {
+        const auto a_operand = shared_operand<TransposeA>(a);
+        c.on->ask(&queue, queue.open_tick(), [&accumulator, a_operand, b_operand, accumulate] {
+            multiply(accumulator.values, N, a_operand, b_operand, M, N, K, accumulate);
+        });
+    }
+}
+
+inline void wgmma_commit(const warpgroup& scope, source here = source::current()) {
+    const context c = enter(scope, "commit of mmas", here);
+    if (c) commit_group(c, c.by->mmas, synchronisation::mma_commit, here);
+}
+
+// Until all but the newest Left groups are done: their operands and accumulators are free again.
+template <int Left>
+void wgmma_wait(const warpgroup& scope, source here = source::current()) {
+    const context c = enter(scope, "wait for mmas", here);
+    if (!c) return;
+    wait_group(c, c.by->mmas, synchronisation::mma_wait, Left, here);
+    auto& lent = c.by->lent;
+    for (std::size_t i = 0; i < lent.size();) {
+        if (lent[i].tick <= c.by->mmas.waited) {
+            --*lent[i].uses;
+            lent.erase(lent.begin() + static_cast<std::ptrdiff_t>(i));
+        } else {
+            ++i;
+        }
+    }
+}
+
+}  // namespace imbrex::hw

@@ -1,0 +1,16 @@
+// The descriptor by which TMA addresses a tensor: opaque bytes that the driver encodes (hw/cuda/encode.hpp) and the
+// copy engine reads. The host world carries it unused, so that kernel arguments have the same bytes in both worlds.
+#pragma once
+
+namespace imbrex::hw {
+
+struct alignas(64) tensor_map {
+    unsigned char bytes[128];
+};
+
+// Where a copy starts, innermost dimension first: column, row, then the batch dimensions outwards.
+struct tensor_coordinate {
+    int at[5];
+};
+
+}  // namespace imbrex::hw

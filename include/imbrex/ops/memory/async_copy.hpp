@@ -1,0 +1,31 @@
+// Copies into shared memory that a scope starts and later waits for (cp.async), in groups: `copy_async` as often as
+// wanted, `commit_copies` to close a group, `wait_copies<N>` until all but the newest N groups have landed. Each thread
+// waits for its own part, so the scope must sync before it reads another's. This is the way of the sm_80 class; see
+// tma.hpp for Hopper's.
+#pragma once
+
+#include <imbrex/core/global_tile.hpp>
+#include <imbrex/core/source.hpp>
+#include <imbrex/hw/copy.hpp>
+#include <imbrex/tile/shared_tile.hpp>
+
+namespace imbrex {
+
+// What does not exist of the rectangle lands as zero.
+template <class Scope, class T, int Rows, int Columns, class Element>
+IMBREX_KERNEL void copy_async(const Scope& scope, shared_tile<T, Rows, Columns>& to, global_tile<Element> from,
+                              source here = source::current()) {
+    hw::copy_in_async(scope, to, static_cast<global_tile<const T>>(from), here);
+}
+
+template <class Scope>
+IMBREX_KERNEL void commit_copies(const Scope& scope, source here = source::current()) {
+    hw::copy_commit(scope, here);
+}
+
+template <int Left = 0, class Scope>
+IMBREX_KERNEL void wait_copies(const Scope& scope, source here = source::current()) {
+    hw::copy_wait<Left>(scope, here);
+}
+
+}  // namespace imbrex

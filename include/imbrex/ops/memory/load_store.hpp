@@ -1,0 +1,122 @@
+// Loads and stores that are done when the call returns: between registers, shared memory and global memory, at any
+// scope. A rectangle of global memory may hang over the edge of its matrix: what does not exist loads as `outside` and
+// is not stored.
+#pragma once
+
+#include <imbrex/core/global_tile.hpp>
+#include <imbrex/core/source.hpp>
+#include <imbrex/hw/copy.hpp>
+#include <imbrex/tile/register_tile.hpp>
+#include <imbrex/tile/shared_tile.hpp>
+
+namespace imbrex {
+
+// Shared tile (or part of one) to registers, and back.
+template <class Scope, class T, int Rows, int Columns, int Warps, order Order, class Shared>
+requires requires {
+    Shared::rows;
+}
+IMBREX_KERNEL void load(const Scope& scope, hw::fragment<T, Rows, Columns, Warps, Order>& to, const Shared& from,
+                        source here = source::current()) {
+    require_scope<Scope, hw::fragment<T, Rows, Columns, Warps, Order>>();
+    static_assert(Shared::rows == Rows && Shared::columns == Columns,
+                  "imbrex: a register tile is loaded from a shared tile (or part) of its own shape");
+    hw::load_shared(scope, to, from, here);
+}
+template <class Scope, class Shared, class T, int Rows, int Columns, int Warps, order Order>
+requires requires {
+    std::remove_reference_t<Shared>::rows;
+}
+IMBREX_KERNEL void store(const Scope& scope, Shared&& to, const hw::fragment<T, Rows, Columns, Warps, Order>& from,
+                         source here = source::current()) {
+    require_scope<Scope, hw::fragment<T, Rows, Columns, Warps, Order>>();
+    using shared = std::remove_reference_t<Shared>;
+    static_assert(shared::rows == Rows && shared::columns == Columns,
+                  "imbrex: a register tile is stored to a shared tile (or part) of its own shape");
+    hw::store_shared(scope, to, from, here);
+}
+
+// Global memory to registers, and back.
+template <class Scope, class T, int Rows, int Columns, int Warps, order Order, class Element>
+IMBREX_KERNEL void load(const Scope& scope, hw::fragment<T, Rows, Columns, Warps, Order>& to, global_tile<Element> from,
+                        T outside = T{}, source here = source::current()) {
+    require_scope<Scope, hw::fragment<T, Rows, Columns, Warps, Order>>();
+    hw::load_global(scope, to, static_cast<global_tile<const T>>(from), outside, here);
+}
+template <class Scope, class T, int Rows, int Columns, int Warps, order Order>
+IMBREX_KERNEL void store(const Scope& scope, global_tile<T> to,
+                         const hw::fragment<T, Rows, Columns, Warps, Order>& from, source here = source::current()) {
+    require_scope<Scope, hw::fragment<T, Rows, Columns, Warps, Order>>();
+    hw::store_global(scope, to, from, here);
+}
+
+// Global memory to a shared tile, and back.
+template <class Scope, class T, int Rows, int Columns, class Element>
+IMBREX_KERNEL void load(const Scope& scope, shared_tile<T, Rows, Columns>& to, global_tile<Element> from,
+                        T outside = T{}, source here = source::current()) {
+    hw::copy_in(scope, to, static_cast<global_tile<const T>>(from), outside, here);
+}
+template <class Scope, class T, int Rows, int Columns>
+IMBREX_KERNEL void store(const Scope& scope, global_tile<T> to, const shared_tile<T, Rows, Columns>& from,
+                         source here = source::current()) {
+    hw::copy_out(scope, to, from, here);
+}
+
+// Row and column values from and to global memory, of which `exist` elements exist.
+template <class Scope, class T, int Rows, int Warps>
+IMBREX_KERNEL void load(const Scope& scope, hw::row_fragment<T, Rows, Warps>& to, const T* from, int exist,
+                        T outside = T{}, source here = source::current()) {
+    hw::load_rows(scope, to, from, exist, outside, here);
+}
+template <class Scope, class T, int Rows, int Warps>
+IMBREX_KERNEL void store(const Scope& scope, T* to, int exist, const hw::row_fragment<T, Rows, Warps>& from,
+                         source here = source::current()) {
+    hw::store_rows(scope, to, exist, from, here);
+}
+template <class Scope, class T, int Columns>
+IMBREX_KERNEL void load(const Scope& scope, hw::column_fragment<T, Columns>& to, const T* from, int exist,
+                        T outside = T{}, source here = source::current()) {
+    hw::load_columns(scope, to, from, exist, outside, here);
+}
+template <class Scope, class T, int Columns>
+IMBREX_KERNEL void store(const Scope& scope, T* to, int exist, const hw::column_fragment<T, Columns>& from,
+                         source here = source::current()) {
+    hw::store_columns(scope, to, exist, from, here);
+}
+
+// Row and column values from and to shared vectors.
+template <class Scope, class T, int Rows, int Warps>
+IMBREX_KERNEL void load(const Scope& scope, hw::row_fragment<T, Rows, Warps>& to, const shared_vector<T, Rows>& from,
+                        source here = source::current()) {
+    hw::load_vector(scope, to, from, here);
+}
+template <class Scope, class T, int Rows, int Warps>
+IMBREX_KERNEL void store(const Scope& scope, shared_vector<T, Rows>& to, const hw::row_fragment<T, Rows, Warps>& from,
+                         source here = source::current()) {
+    hw::store_vector(scope, to, from, here);
+}
+template <class Scope, class T, int Columns>
+IMBREX_KERNEL void load(const Scope& scope, hw::column_fragment<T, Columns>& to, const shared_vector<T, Columns>& from,
+                        source here = source::current()) {
+    hw::load_vector(scope, to, from, here);
+}
+
+// A shared vector from and to global memory.
+template <class Scope, class T, int Length>
+IMBREX_KERNEL void load(const Scope& scope, shared_vector<T, Length>& to, const T* from, int exist, T outside = T{},
+                        source here = source::current()) {
+    hw::visit_vector(
+        scope, hw::use::write, here, [&](int i, T& element) { element = i < exist ? from[i] : outside; }, to);
+}
+template <class Scope, class T, int Length>
+IMBREX_KERNEL void store(const Scope& scope, T* to, int exist, const shared_vector<T, Length>& from,
+                         source here = source::current()) {
+    hw::visit_vector(
+        scope, hw::use::read, here,
+        [&](int i, const T& element) {
+            if (i < exist) to[i] = element;
+        },
+        from);
+}
+
+}  // namespace imbrex

@@ -1,0 +1,69 @@
+// Copies by the engine (TMA). A load is asked for by one warp and lands on a barrier; whoever waits for the barrier may
+// read. A store is asked for by one scope, in groups as with cp.async; what it reads must have been fenced
+// (`fence_async`) and synced before, and must not be overwritten until it has been waited for.
+#pragma once
+
+#include <imbrex/core/source.hpp>
+#include <imbrex/hw/tma.hpp>
+#include <imbrex/tile/barrier.hpp>
+#include <imbrex/tile/tensor.hpp>
+
+namespace imbrex {
+
+template <class Tile, int Rank>
+IMBREX_KERNEL void load_async(const warp& scope, Tile& to, const tensor_tile<tensor<Tile, Rank>>& from,
+                              transaction_barrier& landing, source here = source::current()) {
+    hw::tma_load(scope, to, *from.of, from.where, landing.word, here);
+}
+
+// Into a stage that a pipeline's producer has acquired.
+template <class Tile, int Rank, class Slot>
+requires requires(const Slot& slot) {
+    slot.barrier();
+}
+IMBREX_KERNEL void load_async(const warp& scope, Tile& to, const tensor_tile<tensor<Tile, Rank>>& from,
+                              const Slot& slot, source here = source::current()) {
+    hw::tma_load(scope, to, *from.of, from.where, slot.barrier().word, here);
+}
+
+// Into the same place of every block of the cluster whose bit is set in `blocks`.
+template <class Tile, int Rank, class Slot>
+requires requires(const Slot& slot) {
+    slot.barrier();
+}
+IMBREX_KERNEL void load_multicast(const warp& scope, Tile& to, const tensor_tile<tensor<Tile, Rank>>& from,
+                                  const Slot& slot, unsigned blocks, source here = source::current()) {
+    hw::tma_load_multicast(scope, to, *from.of, from.where, slot.barrier().word, blocks, here);
+}
+
+template <class Scope, class Tile, int Rank>
+IMBREX_KERNEL void store_async(const Scope& scope, const tensor_tile<tensor<Tile, Rank>>& to, const Tile& from,
+                               source here = source::current()) {
+    hw::tma_store(scope, *to.of, to.where, from, here);
+}
+
+// Adds the tile to what is in global memory.
+template <class Scope, class Tile, int Rank>
+IMBREX_KERNEL void add_async(const Scope& scope, const tensor_tile<tensor<Tile, Rank>>& to, const Tile& from,
+                             source here = source::current()) {
+    hw::tma_reduce_add(scope, *to.of, to.where, from, here);
+}
+
+template <class Scope>
+IMBREX_KERNEL void commit_stores(const Scope& scope, source here = source::current()) {
+    hw::bulk_commit(scope, here);
+}
+
+// Until all but the newest Left groups have read their shared tiles, which may then be overwritten.
+template <int Left = 0, class Scope>
+IMBREX_KERNEL void wait_stores_read(const Scope& scope, source here = source::current()) {
+    hw::bulk_wait_read<Left>(scope, here);
+}
+
+// Until they have also written global memory.
+template <int Left = 0, class Scope>
+IMBREX_KERNEL void wait_stores(const Scope& scope, source here = source::current()) {
+    hw::bulk_wait<Left>(scope, here);
+}
+
+}  // namespace imbrex

@@ -1,0 +1,27 @@
+// A register tile in another element type: rounded to nearest even and saturated as the hardware does.
+#pragma once
+
+#include <imbrex/core/source.hpp>
+#include <imbrex/hw/fragment.hpp>
+#include <imbrex/tile/register_tile.hpp>
+
+namespace imbrex {
+
+template <class Scope, class To, class From, int Rows, int Columns, int Warps, order Order>
+IMBREX_KERNEL void convert(const Scope& scope, hw::fragment<To, Rows, Columns, Warps, Order>& to,
+                           const hw::fragment<From, Rows, Columns, Warps, Order>& from,
+                           source here = source::current()) {
+    require_scope<Scope, hw::fragment<To, Rows, Columns, Warps, Order>>();
+    hw::convert_fragment(scope, to, from, here);
+}
+
+// The same as a value: to<bf16>(group, scores).
+template <class To, class Scope, class From, int Rows, int Columns, int Warps, order Order>
+IMBREX_KERNEL hw::fragment<To, Rows, Columns, Warps, Order> to(
+    const Scope& scope, const hw::fragment<From, Rows, Columns, Warps, Order>& from, source here = source::current()) {
+    hw::fragment<To, Rows, Columns, Warps, Order> result;
+    convert(scope, result, from, here);
+    return result;
+}
+
+}  // namespace imbrex

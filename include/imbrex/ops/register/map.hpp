@@ -1,0 +1,115 @@
+// Elementwise operations on register tiles and their vectors, at any scope. A function object says what happens to an
+// element; these say to which. Where a function also wants to know the place, the `_indexed` forms pass row and column.
+#pragma once
+
+#include <imbrex/core/functional.hpp>
+#include <imbrex/core/source.hpp>
+#include <imbrex/hw/fragment.hpp>
+#include <imbrex/tile/register_tile.hpp>
+
+namespace imbrex {
+
+// Every element becomes `value`.
+template <class Scope, class T, int Rows, int Columns, int Warps, order Order>
+IMBREX_KERNEL void fill(const Scope& scope, hw::fragment<T, Rows, Columns, Warps, Order>& tile, T value,
+                        source here = source::current()) {
+    require_scope<Scope, hw::fragment<T, Rows, Columns, Warps, Order>>();
+    hw::visit(
+        scope, hw::use::write, here, [&](int, int, T& element) { element = value; }, tile);
+}
+template <class Scope, class T, int Rows, int Warps>
+IMBREX_KERNEL void fill(const Scope& scope, hw::row_fragment<T, Rows, Warps>& values, T value,
+                        source here = source::current()) {
+    hw::visit_rows(
+        scope, hw::use::write, here, [&](int, T& element) { element = value; }, values);
+}
+template <class Scope, class T, int Columns>
+IMBREX_KERNEL void fill(const Scope& scope, hw::column_fragment<T, Columns>& values, T value,
+                        source here = source::current()) {
+    hw::visit_columns(
+        scope, hw::use::write, here, [&](int, T& element) { element = value; }, values);
+}
+
+// element = function(element)
+template <class Scope, class T, int Rows, int Columns, int Warps, order Order, class Function>
+IMBREX_KERNEL void map(const Scope& scope, hw::fragment<T, Rows, Columns, Warps, Order>& tile, Function function,
+                       source here = source::current()) {
+    require_scope<Scope, hw::fragment<T, Rows, Columns, Warps, Order>>();
+    hw::visit(
+        scope, hw::use::update, here, [&](int, int, T& element) { element = function(element); }, tile);
+}
+template <class Scope, class T, int Rows, int Warps, class Function>
+IMBREX_KERNEL void map(const Scope& scope, hw::row_fragment<T, Rows, Warps>& values, Function function,
+                       source here = source::current()) {
+    hw::visit_rows(
+        scope, hw::use::update, here, [&](int, T& element) { element = function(element); }, values);
+}
+template <class Scope, class T, int Columns, class Function>
+IMBREX_KERNEL void map(const Scope& scope, hw::column_fragment<T, Columns>& values, Function function,
+                       source here = source::current()) {
+    hw::visit_columns(
+        scope, hw::use::update, here, [&](int, T& element) { element = function(element); }, values);
+}
+
+// element = function(row, column, element)
+template <class Scope, class T, int Rows, int Columns, int Warps, order Order, class Function>
+IMBREX_KERNEL void map_indexed(const Scope& scope, hw::fragment<T, Rows, Columns, Warps, Order>& tile,
+                               Function function, source here = source::current()) {
+    require_scope<Scope, hw::fragment<T, Rows, Columns, Warps, Order>>();
+    hw::visit(
+        scope, hw::use::update, here,
+        [&](int row, int column, T& element) { element = function(row, column, element); }, tile);
+}
+
+// tile = function(tile, other), element by element
+template <class Scope, class T, class U, int Rows, int Columns, int Warps, order Order, class Function>
+IMBREX_KERNEL void combine(const Scope& scope, hw::fragment<T, Rows, Columns, Warps, Order>& tile,
+                           const hw::fragment<U, Rows, Columns, Warps, Order>& other, Function function,
+                           source here = source::current()) {
+    require_scope<Scope, hw::fragment<T, Rows, Columns, Warps, Order>>();
+    hw::visit(
+        scope, hw::use::update, here,
+        [&](int, int, T& element, const U& second) { element = function(element, second); }, tile, other);
+}
+template <class Scope, class T, int Rows, int Warps, class Function>
+IMBREX_KERNEL void combine(const Scope& scope, hw::row_fragment<T, Rows, Warps>& values,
+                           const hw::row_fragment<T, Rows, Warps>& other, Function function,
+                           source here = source::current()) {
+    hw::visit_rows(
+        scope, hw::use::update, here, [&](int, T& element, const T& second) { element = function(element, second); },
+        values, other);
+}
+template <class Scope, class T, int Columns, class Function>
+IMBREX_KERNEL void combine(const Scope& scope, hw::column_fragment<T, Columns>& values,
+                           const hw::column_fragment<T, Columns>& other, Function function,
+                           source here = source::current()) {
+    hw::visit_columns(
+        scope, hw::use::update, here, [&](int, T& element, const T& second) { element = function(element, second); },
+        values, other);
+}
+
+// element = function(element, value of its row)
+template <class Scope, class T, class U, int Rows, int Columns, int Warps, order Order, class Function>
+IMBREX_KERNEL void combine_with_rows(const Scope& scope, hw::fragment<T, Rows, Columns, Warps, Order>& tile,
+                                     const hw::row_fragment<U, Rows, Warps>& values, Function function,
+                                     source here = source::current()) {
+    static_assert(Order == order::rows, "imbrex: row values go with register tiles in row order");
+    require_scope<Scope, hw::fragment<T, Rows, Columns, Warps, Order>>();
+    hw::visit(
+        scope, hw::use::update, here, [&](int, int, T& element, const U& value) { element = function(element, value); },
+        tile, values);
+}
+
+// element = function(element, value of its column)
+template <class Scope, class T, class U, int Rows, int Columns, int Warps, order Order, class Function>
+IMBREX_KERNEL void combine_with_columns(const Scope& scope, hw::fragment<T, Rows, Columns, Warps, Order>& tile,
+                                        const hw::column_fragment<U, Columns>& values, Function function,
+                                        source here = source::current()) {
+    static_assert(Order == order::rows, "imbrex: column values go with register tiles in row order");
+    require_scope<Scope, hw::fragment<T, Rows, Columns, Warps, Order>>();
+    hw::visit(
+        scope, hw::use::update, here, [&](int, int, T& element, const U& value) { element = function(element, value); },
+        tile, values);
+}
+
+}  // namespace imbrex

@@ -1,0 +1,68 @@
+// Masks on register tiles: elements whose place fails a test are replaced. A mask is a function of the element's row
+// and column in the whole matrix, so a tile is masked together with the place of its first element; the common tests
+// are below and any other is a function object of one's own.
+#pragma once
+
+#include <imbrex/core/config.hpp>
+#include <imbrex/core/source.hpp>
+#include <imbrex/hw/fragment.hpp>
+#include <imbrex/tile/register_tile.hpp>
+
+namespace imbrex {
+
+// Column at most row + offset: what a query may see of the keys before it. With fewer queries than keys, an offset of
+// (keys - queries) aligns the last ones.
+struct causal {
+    int offset = 0;
+    constexpr IMBREX_FN bool operator()(int row, int column) const { return column <= row + offset; }
+};
+
+// At or below, or at or above, a diagonal.
+struct lower_triangle {
+    int diagonal = 0;
+    constexpr IMBREX_FN bool operator()(int row, int column) const { return column - row <= diagonal; }
+};
+struct upper_triangle {
+    int diagonal = 0;
+    constexpr IMBREX_FN bool operator()(int row, int column) const { return column - row >= diagonal; }
+};
+
+// At most `left` columns before the diagonal and `right` after it.
+struct window {
+    int left;
+    int right;
+    int offset = 0;
+    constexpr IMBREX_FN bool operator()(int row, int column) const {
+        return column >= row + offset - left && column <= row + offset + right;
+    }
+};
+
+// Inside a matrix of this size.
+struct bound {
+    int rows;
+    int columns;
+    constexpr IMBREX_FN bool operator()(int row, int column) const { return row < rows && column < columns; }
+};
+
+// Where both tests hold.
+template <class First, class Second>
+struct both {
+    First first;
+    Second second;
+    constexpr IMBREX_FN bool operator()(int row, int column) const { return first(row, column) && second(row, column); }
+};
+
+// Elements for which keep(first_row + row, first_column + column) fails become `masked`.
+template <class Scope, class T, int Rows, int Columns, int Warps, order Order, class Keep>
+IMBREX_KERNEL void mask(const Scope& scope, hw::fragment<T, Rows, Columns, Warps, Order>& tile, Keep keep,
+                        int first_row, int first_column, T masked, source here = source::current()) {
+    require_scope<Scope, hw::fragment<T, Rows, Columns, Warps, Order>>();
+    hw::visit(
+        scope, hw::use::update, here,
+        [&](int row, int column, T& element) {
+            element = keep(first_row + row, first_column + column) ? element : masked;
+        },
+        tile);
+}
+
+}  // namespace imbrex

@@ -1,0 +1,106 @@
+// Softmax along the rows of a register tile: at once, when a tile has whole rows, and online, when rows come in pieces.
+//
+// The exponentials are powers of two: e^x = 2^(x log2 e), with the factor folded into the scale, since the hardware has
+// 2^x and not e^x. A row all of whose elements are masked (-infinity) gives zeros, not NaN.
+#pragma once
+
+#include <imbrex/core/functional.hpp>
+#include <imbrex/core/source.hpp>
+#include <imbrex/hw/math.hpp>
+#include <imbrex/ops/register/map.hpp>
+#include <imbrex/ops/register/reduce.hpp>
+#include <imbrex/tile/register_tile.hpp>
+
+#include <limits>
+
+namespace imbrex {
+
+inline constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
+inline constexpr float log2_of_e = 1.44269504088896340736f;
+
+// tile = softmax(scale * tile), row by row.
+template <class Scope, int Rows, int Columns, int Warps>
+IMBREX_KERNEL void softmax(const Scope& scope, hw::fragment<float, Rows, Columns, Warps>& tile, float scale = 1.0f,
+                           source here = source::current()) {
+    hw::row_fragment<float, Rows, Warps> largest;
+    hw::row_fragment<float, Rows, Warps> sum;
+    const float factor = scale * log2_of_e;
+    map(
+        scope, tile, [&](float x) { return x * factor; }, here);
+    reduce_rows(scope, largest, tile, maximum{}, minus_infinity, here);
+    map(
+        scope, largest, [](float x) { return x == minus_infinity ? 0.0f : x; }, here);
+    combine_with_rows(
+        scope, tile, largest, [](float x, float most) { return hw::exp2(x - most); }, here);
+    reduce_rows(scope, sum, tile, add{}, 0.0f, here);
+    map(
+        scope, sum, [](float x) { return x > 0.0f ? hw::reciprocal(x) : 0.0f; }, here);
+    combine_with_rows(scope, tile, sum, multiply{}, here);
+}
+
+// Softmax over rows that come tile by tile, weighing an output that is accumulated meanwhile (the heart of attention).
+// `step` turns a tile of scores into weights and rescales the output for a larger maximum; `finish` divides by the
+// sums. The base-2 logarithm of each row's sum of exponentials is left for whoever merges partial results.
+template <int Rows, class Scope>
+class online_softmax {
+  public:
+    static constexpr int warps = Scope::warps;
+
+    IMBREX_KERNEL online_softmax(const Scope& scope, float scale, source here = source::current())
+        : factor_(scale * log2_of_e) {
+        fill(scope, largest_, minus_infinity, here);
+        fill(scope, sum_, 0.0f, here);
+    }
+
+    template <int Columns, int OutColumns>
+    IMBREX_KERNEL void step(const Scope& scope, hw::fragment<float, Rows, Columns, warps>& scores,
+                            hw::fragment<float, Rows, OutColumns, warps>& out, source here = source::current()) {
+        hw::row_fragment<float, Rows, warps> rescale;
+        hw::row_fragment<float, Rows, warps> before = largest_;
+        fold_rows(scope, largest_, scores, maximum{}, here);
+        finish_rows(scope, largest_, maximum{}, here);
+        hw::visit_rows(
+            scope, hw::use::write, here,
+            [&](int, float& factor, const float& old, const float& now) {
+                factor = now == minus_infinity ? 1.0f : hw::exp2((old - now) * factor_);
+            },
+            rescale, before, largest_);
+        combine_with_rows(
+            scope, scores, largest_,
+            [&](float x, float most) { return most == minus_infinity ? 0.0f : hw::exp2(x * factor_ - most * factor_); },
+            here);
+        combine(scope, sum_, rescale, multiply{}, here);
+        fold_rows(scope, sum_, scores, add{}, here);
+        combine_with_rows(scope, out, rescale, multiply{}, here);
+    }
+
+    template <int OutColumns>
+    IMBREX_KERNEL void finish(const Scope& scope, hw::fragment<float, Rows, OutColumns, warps>& out,
+                              source here = source::current()) {
+        finish_rows(scope, sum_, add{}, here);
+        hw::row_fragment<float, Rows, warps> inverse = sum_;
+        map(
+            scope, inverse, [](float x) { return x > 0.0f ? hw::reciprocal(x) : 0.0f; }, here);
+        combine_with_rows(scope, out, inverse, multiply{}, here);
+    }
+
+    // After finish: log2 of the sum of 2^(scaled score) over each row; -infinity for a row with nothing in it.
+    IMBREX_KERNEL hw::row_fragment<float, Rows, warps> log2_sum(const Scope& scope,
+                                                                source here = source::current()) const {
+        hw::row_fragment<float, Rows, warps> result = sum_;
+        hw::visit_rows(
+            scope, hw::use::update, here,
+            [&](int, float& sum, const float& most) {
+                sum = sum > 0.0f ? hw::log2(sum) + most * factor_ : minus_infinity;
+            },
+            result, largest_);
+        return result;
+    }
+
+  private:
+    float factor_;
+    hw::row_fragment<float, Rows, warps> largest_;
+    hw::row_fragment<float, Rows, warps> sum_;
+};
+
+}  // namespace imbrex

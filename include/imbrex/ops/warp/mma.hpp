@@ -1,0 +1,110 @@
+// Matrix products of one warp (mma.sync), the accumulator and the operands in registers. The letters say what is
+// multiplied: `ab` A B, `abt` A times B transposed, `atb`, `atbt`. The instruction wants A by rows and B by columns, so
+// the order that a register tile must have follows from the letters: an operand that stands as the instruction reads it
+// is in row order, one that it must read across is in column order (load it so: the load transposes on its way).
+//
+//              A                       B
+//   mma_ab     M x K by rows           K x N by columns
+//   mma_abt    M x K by rows           N x K by rows
+//   mma_atb    K x M by columns        K x N by columns
+//   mma_atbt   K x M by columns        N x K by rows
+//
+// With operands in shared memory the same names load what they need, a step of K at a time.
+#pragma once
+
+#include <imbrex/core/source.hpp>
+#include <imbrex/hw/mma.hpp>
+#include <imbrex/ops/memory/load_store.hpp>
+#include <imbrex/tile/register_tile.hpp>
+
+namespace imbrex {
+
+template <class C, class A, class B, int M, int N, int K>
+IMBREX_KERNEL void mma_abt(const warp& scope, warp_tile<C, M, N>& accumulator, const warp_tile<A, M, K>& a,
+                           const warp_tile<B, N, K>& b, source here = source::current()) {
+    hw::mma_sync(scope, accumulator, a, b, here);
+}
+template <class C, class A, class B, int M, int N, int K>
+IMBREX_KERNEL void mma_ab(const warp& scope, warp_tile<C, M, N>& accumulator, const warp_tile<A, M, K>& a,
+                          const warp_tile<B, K, N, order::columns>& b, source here = source::current()) {
+    hw::mma_sync(scope, accumulator, a, hw::transposed(b), here);
+}
+template <class C, class A, class B, int M, int N, int K>
+IMBREX_KERNEL void mma_atb(const warp& scope, warp_tile<C, M, N>& accumulator,
+                           const warp_tile<A, K, M, order::columns>& a, const warp_tile<B, K, N, order::columns>& b,
+                           source here = source::current()) {
+    hw::mma_sync(scope, accumulator, hw::transposed(a), hw::transposed(b), here);
+}
+template <class C, class A, class B, int M, int N, int K>
+IMBREX_KERNEL void mma_atbt(const warp& scope, warp_tile<C, M, N>& accumulator,
+                            const warp_tile<A, K, M, order::columns>& a, const warp_tile<B, N, K>& b,
+                            source here = source::current()) {
+    hw::mma_sync(scope, accumulator, hw::transposed(a), b, here);
+}
+
+namespace detail {
+
+// Loads the operands from shared memory a step of K at a time, and multiplies. The loads are the instruction's own
+// size.
+template <bool TransposeA, bool TransposeB, class C, int M, int N, class A, class B>
+IMBREX_KERNEL void mma_from_shared(const warp& scope, warp_tile<C, M, N>& accumulator, const A& a, const B& b,
+                                   source here) {
+    using a_element = std::remove_const_t<typename A::element>;
+    using b_element = std::remove_const_t<typename B::element>;
+    constexpr int depth = TransposeA ? A::rows : A::columns;
+    static_assert((TransposeA ? A::columns : A::rows) == M && (TransposeB ? B::rows : B::columns) == N &&
+                      (TransposeB ? B::columns : B::rows) == depth,
+                  "imbrex: the shapes of the operands do not multiply to the accumulator's");
+    constexpr int step = 32 / static_cast<int>(sizeof(a_element));
+    static_assert(depth % step == 0, "imbrex: an mma takes K in steps of 32 bytes");
+    for (int k = 0; k < depth; k += step) {
+        warp_tile<a_element, M, step> a_rows;
+        warp_tile<b_element, N, step> b_rows;
+        if constexpr (TransposeA) {
+            warp_tile<a_element, step, M, order::columns> across;
+            load(scope, across, a.template part<step, M>(k, 0), here);
+            a_rows = hw::transposed(across);
+        } else {
+            load(scope, a_rows, a.template part<M, step>(0, k), here);
+        }
+        if constexpr (TransposeB) {
+            load(scope, b_rows, b.template part<N, step>(0, k), here);
+        } else {
+            warp_tile<b_element, step, N, order::columns> across;
+            load(scope, across, b.template part<step, N>(k, 0), here);
+            b_rows = hw::transposed(across);
+        }
+        hw::mma_sync(scope, accumulator, a_rows, b_rows, here);
+    }
+}
+
+template <class Operand>
+concept in_shared_memory = requires(const Operand& operand) {
+    operand.at(0, 0);
+    operand.template part<16, 16>(0, 0);
+};
+
+}  // namespace detail
+
+template <class C, int M, int N, detail::in_shared_memory A, detail::in_shared_memory B>
+IMBREX_KERNEL void mma_ab(const warp& scope, warp_tile<C, M, N>& accumulator, const A& a, const B& b,
+                          source here = source::current()) {
+    detail::mma_from_shared<false, false>(scope, accumulator, a, b, here);
+}
+template <class C, int M, int N, detail::in_shared_memory A, detail::in_shared_memory B>
+IMBREX_KERNEL void mma_abt(const warp& scope, warp_tile<C, M, N>& accumulator, const A& a, const B& b,
+                           source here = source::current()) {
+    detail::mma_from_shared<false, true>(scope, accumulator, a, b, here);
+}
+template <class C, int M, int N, detail::in_shared_memory A, detail::in_shared_memory B>
+IMBREX_KERNEL void mma_atb(const warp& scope, warp_tile<C, M, N>& accumulator, const A& a, const B& b,
+                           source here = source::current()) {
+    detail::mma_from_shared<true, false>(scope, accumulator, a, b, here);
+}
+template <class C, int M, int N, detail::in_shared_memory A, detail::in_shared_memory B>
+IMBREX_KERNEL void mma_atbt(const warp& scope, warp_tile<C, M, N>& accumulator, const A& a, const B& b,
+                            source here = source::current()) {
+    detail::mma_from_shared<true, true>(scope, accumulator, a, b, here);
+}
+
+}  // namespace imbrex

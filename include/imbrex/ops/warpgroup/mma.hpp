@@ -1,0 +1,90 @@
+// Matrix products of a warpgroup (wgmma): B in shared memory, A in shared memory or in registers, the accumulator in
+// registers. The letters say what is multiplied: `ab` A B, `abt` A times B transposed, and so on; a transposed operand
+// is read across where it lies. 8-bit operands must be abt, the only way the hardware has.
+//
+// The `_async` forms return while the tensor cores work: each is one group; `wait_mma<N>` waits until all but the
+// newest N groups are done. Until then the accumulator and the operands must not be touched. The others wait before
+// they return.
+#pragma once
+
+#include <imbrex/core/source.hpp>
+#include <imbrex/hw/wgmma.hpp>
+#include <imbrex/tile/register_tile.hpp>
+
+namespace imbrex {
+
+// Whether a product is added to what the accumulator holds or takes its place.
+enum class accumulation { add, replace };
+
+namespace detail {
+
+template <bool TransposeA, bool TransposeB, class C, int M, int N, class A, class B>
+IMBREX_KERNEL void mma_group(const warpgroup& scope, group_tile<C, M, N>& accumulator, const A& a, const B& b,
+                             accumulation how, source here) {
+    constexpr int depth = TransposeA ? A::rows : A::columns;
+    static_assert(M % 64 == 0, "imbrex: a warpgroup's product has a multiple of 64 rows");
+    static_assert((TransposeA ? A::columns : A::rows) == M && (TransposeB ? B::rows : B::columns) == N &&
+                      (TransposeB ? B::columns : B::rows) == depth,
+                  "imbrex: the shapes of the operands do not multiply to the accumulator's");
+    static_assert(sizeof(typename B::element) > 1 || (!TransposeA && TransposeB),
+                  "imbrex: wgmma multiplies 8-bit operands only as A times B transposed (mma_abt)");
+    hw::wgmma_begin(scope, here);
+    hw::wgmma<TransposeA, TransposeB>(scope, accumulator, a, b, how == accumulation::add, here);
+    hw::wgmma_commit(scope, here);
+}
+
+}  // namespace detail
+
+// Until all but the newest Left groups of products are done.
+template <int Left = 0>
+IMBREX_KERNEL void wait_mma(const warpgroup& scope, source here = source::current()) {
+    hw::wgmma_wait<Left>(scope, here);
+}
+
+template <class C, int M, int N, class A, class B>
+IMBREX_KERNEL void mma_ab_async(const warpgroup& scope, group_tile<C, M, N>& accumulator, const A& a, const B& b,
+                                accumulation how = accumulation::add, source here = source::current()) {
+    detail::mma_group<false, false>(scope, accumulator, a, b, how, here);
+}
+template <class C, int M, int N, class A, class B>
+IMBREX_KERNEL void mma_abt_async(const warpgroup& scope, group_tile<C, M, N>& accumulator, const A& a, const B& b,
+                                 accumulation how = accumulation::add, source here = source::current()) {
+    detail::mma_group<false, true>(scope, accumulator, a, b, how, here);
+}
+template <class C, int M, int N, class A, class B>
+IMBREX_KERNEL void mma_atb_async(const warpgroup& scope, group_tile<C, M, N>& accumulator, const A& a, const B& b,
+                                 accumulation how = accumulation::add, source here = source::current()) {
+    detail::mma_group<true, false>(scope, accumulator, a, b, how, here);
+}
+template <class C, int M, int N, class A, class B>
+IMBREX_KERNEL void mma_atbt_async(const warpgroup& scope, group_tile<C, M, N>& accumulator, const A& a, const B& b,
+                                  accumulation how = accumulation::add, source here = source::current()) {
+    detail::mma_group<true, true>(scope, accumulator, a, b, how, here);
+}
+
+template <class C, int M, int N, class A, class B>
+IMBREX_KERNEL void mma_ab(const warpgroup& scope, group_tile<C, M, N>& accumulator, const A& a, const B& b,
+                          accumulation how = accumulation::add, source here = source::current()) {
+    mma_ab_async(scope, accumulator, a, b, how, here);
+    wait_mma(scope, here);
+}
+template <class C, int M, int N, class A, class B>
+IMBREX_KERNEL void mma_abt(const warpgroup& scope, group_tile<C, M, N>& accumulator, const A& a, const B& b,
+                           accumulation how = accumulation::add, source here = source::current()) {
+    mma_abt_async(scope, accumulator, a, b, how, here);
+    wait_mma(scope, here);
+}
+template <class C, int M, int N, class A, class B>
+IMBREX_KERNEL void mma_atb(const warpgroup& scope, group_tile<C, M, N>& accumulator, const A& a, const B& b,
+                           accumulation how = accumulation::add, source here = source::current()) {
+    mma_atb_async(scope, accumulator, a, b, how, here);
+    wait_mma(scope, here);
+}
+template <class C, int M, int N, class A, class B>
+IMBREX_KERNEL void mma_atbt(const warpgroup& scope, group_tile<C, M, N>& accumulator, const A& a, const B& b,
+                            accumulation how = accumulation::add, source here = source::current()) {
+    mma_atbt_async(scope, accumulator, a, b, how, here);
+    wait_mma(scope, here);
+}
+
+}  // namespace imbrex

@@ -1,0 +1,161 @@
+// A ring of stages between one producer warp and its consumers. The pipeline owns everything about it that can be got
+// wrong: which stage is next, which phase its barriers are in, how many bytes a stage waits for, and when it is free
+// again.
+//
+//        producer                                   consumers
+//   acquire(): waits until the stage is empty  wait(): waits until the stage is full
+//              arms `full` with its bytes              *stage is the tile (or struct of tiles)
+//   load_async(..., slot) lands on `full`      the handle's end arrives at `empty`: released
+//
+//   full  [0][1][2][3]   one arrival (the producer's, which also says the bytes) a phase
+//   empty [0][1][2][3]   one arrival a phase from every consumer warp
+//
+// Each side keeps a cursor of its own in registers; nothing of the ring's state but the barriers is in shared memory.
+#pragma once
+
+#include <imbrex/core/source.hpp>
+#include <imbrex/hw/barrier.hpp>
+#include <imbrex/hw/scope.hpp>
+#include <imbrex/tile/barrier.hpp>
+
+namespace imbrex {
+
+template <class Item>
+constexpr IMBREX_FN int bytes_of_item() {
+    if constexpr (requires { Item::bytes; }) {
+        return Item::bytes;
+    } else {
+        return static_cast<int>(sizeof(Item));
+    }
+}
+
+// Where a cursor stands: the stage, and how often it has gone round.
+template <int Stages>
+struct ring_position {
+    int stage = 0;
+    unsigned round = 0;
+
+    IMBREX_KERNEL void advance() {
+        if (++stage == Stages) {
+            stage = 0;
+            ++round;
+        }
+    }
+};
+
+template <class Item, int Stages, int Cluster = 1>
+struct pipeline {
+    static_assert(Stages >= 1, "imbrex: a pipeline needs at least one stage");
+    static constexpr int stages = Stages;
+    static constexpr int bytes_per_stage = bytes_of_item<Item>();
+
+    Item items[Stages];
+    transaction_barrier full[Stages];
+    transaction_barrier empty[Stages];
+
+    // Sets the barriers up for this many consumer warps in each block. A fence_barriers and a block sync (a cluster
+    // sync, if the cluster shares loads) must follow, once for all pipelines of the kernel.
+    template <class Scope>
+    IMBREX_KERNEL void init(const Scope& scope, int consumer_warps, source here = source::current()) {
+        for (int stage = 0; stage < Stages; ++stage) {
+            hw::label_stage(scope, &items[stage], sizeof(Item), stage, here);
+            hw::label_stage(scope, &full[stage], sizeof(transaction_barrier), stage, here);
+            hw::label_stage(scope, &empty[stage], sizeof(transaction_barrier), stage, here);
+            full[stage].init(scope, 1, here);
+            empty[stage].init(scope, consumer_warps * Cluster, here);
+        }
+    }
+
+    // A stage that the producer is filling.
+    struct slot {
+        Item* item;
+        transaction_barrier* landing;
+
+        IMBREX_KERNEL Item& operator*() const { return *item; }
+        IMBREX_KERNEL Item* operator->() const { return item; }
+        IMBREX_KERNEL transaction_barrier& barrier() const { return *landing; }
+    };
+
+    class producer_cursor {
+      public:
+        IMBREX_KERNEL producer_cursor(pipeline& ring, const warp& scope) : ring_(&ring), scope_(&scope) {}
+
+        // Waits until the next stage is empty and arms it for its bytes.
+        IMBREX_KERNEL slot acquire(source here = source::current()) {
+            const int stage = at_.stage;
+            ring_->empty[stage].wait(*scope_, at_.round - 1, here);
+            ring_->full[stage].expect(*scope_, bytes_per_stage, here);
+            at_.advance();
+            return {&ring_->items[stage], &ring_->full[stage]};
+        }
+
+      private:
+        pipeline* ring_;
+        const warp* scope_;
+        ring_position<Stages> at_;
+    };
+
+    // A stage that a consumer holds. It is released when the handle ends, or earlier by release().
+    template <class Scope>
+    class held_stage {
+      public:
+        IMBREX_KERNEL held_stage(pipeline& ring, const Scope& scope, int stage, source from)
+            : ring_(&ring), scope_(&scope), stage_(stage), from_(from) {}
+        IMBREX_KERNEL held_stage(held_stage&& other)
+            : ring_(other.ring_), scope_(other.scope_), stage_(other.stage_), from_(other.from_) {
+            other.ring_ = nullptr;
+        }
+        held_stage(const held_stage&) = delete;
+        held_stage& operator=(const held_stage&) = delete;
+        // Throws in the host world if the release itself is a hazard.
+        IMBREX_KERNEL ~held_stage() noexcept(false) { release(from_); }
+
+        IMBREX_KERNEL Item& operator*() const { return ring_->items[stage_]; }
+        IMBREX_KERNEL Item* operator->() const { return &ring_->items[stage_]; }
+
+        IMBREX_KERNEL void release(source here = source::current()) {
+            if (ring_ == nullptr) return;
+            pipeline* ring = ring_;
+            ring_ = nullptr;
+            if constexpr (Cluster == 1) {
+                ring->empty[stage_].arrive(*scope_, here);
+            } else {
+                for (int rank = 0; rank < Cluster; ++rank) ring->empty[stage_].arrive_at(*scope_, rank, here);
+            }
+        }
+
+      private:
+        pipeline* ring_;
+        const Scope* scope_;
+        int stage_;
+        [[no_unique_address]] source from_;
+    };
+
+    template <class Scope>
+    class consumer_cursor {
+      public:
+        IMBREX_KERNEL consumer_cursor(pipeline& ring, const Scope& scope) : ring_(&ring), scope_(&scope) {}
+
+        // Waits until the next stage is full.
+        IMBREX_KERNEL held_stage<Scope> wait(source here = source::current()) {
+            const int stage = at_.stage;
+            ring_->full[stage].wait(*scope_, at_.round, here);
+            at_.advance();
+            return {*ring_, *scope_, stage, here};
+        }
+
+      private:
+        pipeline* ring_;
+        const Scope* scope_;
+        ring_position<Stages> at_;
+    };
+
+    IMBREX_KERNEL producer_cursor producer(const warp& scope) { return {*this, scope}; }
+
+    template <class Scope>
+    IMBREX_KERNEL consumer_cursor<Scope> consumer(const Scope& scope) {
+        return {*this, scope};
+    }
+};
+
+}  // namespace imbrex

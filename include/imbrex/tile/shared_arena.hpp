@@ -1,0 +1,71 @@
+// Shared memory laid out by hand. Most kernels declare a plain struct of tiles, barriers and pipelines as their shared
+// memory, and the compiler places them. An arena does the same for a list of types, with the offsets as constants to
+// look at; an overlay gives one place to several things that are not alive at the same time, such as a result that is
+// staged where the operands were.
+#pragma once
+
+#include <imbrex/core/config.hpp>
+
+#include <cstddef>
+#include <tuple>
+
+namespace imbrex {
+
+// What a block of a Hopper multiprocessor can have.
+inline constexpr int shared_memory_limit = 227 * 1024;
+
+template <class... Parts>
+struct shared_arena {
+    template <std::size_t I>
+    using part = std::tuple_element_t<I, std::tuple<Parts...>>;
+
+    static constexpr int alignment = [] {
+        int most = 1;
+        ((most = static_cast<int>(alignof(Parts)) > most ? static_cast<int>(alignof(Parts)) : most), ...);
+        return most;
+    }();
+
+    // Where part number I begins; `offset_of(sizeof...(Parts))` is the end of the last.
+    static constexpr IMBREX_FN int offset_of(std::size_t which) {
+        constexpr int sizes[] = {static_cast<int>(sizeof(Parts))...};
+        constexpr int alignments[] = {static_cast<int>(alignof(Parts))...};
+        int offset = 0;
+        for (std::size_t i = 0; i < sizeof...(Parts); ++i) {
+            offset = (offset + alignments[i] - 1) / alignments[i] * alignments[i];
+            if (i == which) return offset;
+            offset += sizes[i];
+        }
+        return offset;
+    }
+    template <std::size_t I>
+    static constexpr int offset = offset_of(I);
+    static constexpr int bytes = offset_of(sizeof...(Parts));
+    static_assert(bytes <= shared_memory_limit, "imbrex: a shared arena must not exceed 227 KB, what a block can have");
+
+    alignas(alignment) unsigned char storage[bytes];
+
+    template <std::size_t I>
+    IMBREX_KERNEL part<I>& get() {
+        return *reinterpret_cast<part<I>*>(storage + offset<I>);
+    }
+};
+
+// One place for several things, one at a time.
+template <class... Choices>
+struct overlay {
+    static constexpr int bytes = [] {
+        int most = 0;
+        ((most = static_cast<int>(sizeof(Choices)) > most ? static_cast<int>(sizeof(Choices)) : most), ...);
+        return most;
+    }();
+
+    alignas(Choices...) unsigned char storage[bytes];
+
+    template <class Choice>
+    IMBREX_KERNEL Choice& as() {
+        static_assert((false || ... || std::is_same_v<Choice, Choices>), "imbrex: the overlay does not list this type");
+        return *reinterpret_cast<Choice*>(storage);
+    }
+};
+
+}  // namespace imbrex

@@ -1,0 +1,82 @@
+// A matrix in shared memory, and a rectangular part of one. The storage has the same bytes in both worlds; where an
+// element lies in it differs: swizzled on the device, plain rows in the host world, where no bank conflicts exist and
+// rows should be quick to walk. A kernel never sees the difference, since it names elements only through operations.
+#pragma once
+
+#include <imbrex/core/config.hpp>
+#include <imbrex/core/layout.hpp>
+
+namespace imbrex {
+
+template <class Tile, int Rows, int Columns>
+struct shared_part;
+
+template <class T, int Rows, int Columns>
+struct shared_tile {
+    using element = T;
+    using layout = tile_layout<T, Rows, Columns>;
+    static constexpr int rows = Rows;
+    static constexpr int columns = Columns;
+    static constexpr int bytes = layout::bytes;
+
+    alignas(layout::alignment) unsigned char storage[bytes];
+
+    IMBREX_KERNEL T* at(int row, int column) { return reinterpret_cast<T*>(storage + byte_offset(row, column)); }
+    IMBREX_KERNEL const T* at(int row, int column) const {
+        return reinterpret_cast<const T*>(storage + byte_offset(row, column));
+    }
+
+    // The part of Rows x Columns elements whose first element is (row, column).
+    template <int PartRows, int PartColumns = Columns>
+    IMBREX_KERNEL shared_part<shared_tile, PartRows, PartColumns> part(int row, int column = 0) {
+        return {this, row, column};
+    }
+    template <int PartRows, int PartColumns = Columns>
+    IMBREX_KERNEL shared_part<const shared_tile, PartRows, PartColumns> part(int row, int column = 0) const {
+        return {this, row, column};
+    }
+
+    static constexpr IMBREX_FN int byte_offset(int row, int column) {
+        if constexpr (device_world) {
+            return layout::byte_offset(row, column);
+        } else {
+            return (row * Columns + column) * static_cast<int>(sizeof(T));
+        }
+    }
+};
+
+template <class Tile, int Rows, int Columns>
+struct shared_part {
+    static_assert(Rows <= Tile::rows && Columns <= Tile::columns,
+                  "imbrex: a part must not be larger than its shared tile");
+    using element = typename Tile::element;
+    static constexpr int rows = Rows;
+    static constexpr int columns = Columns;
+
+    Tile* tile;
+    int first_row;
+    int first_column;
+
+    IMBREX_KERNEL auto* at(int row, int column) const { return tile->at(first_row + row, first_column + column); }
+
+    template <int PartRows, int PartColumns = Columns>
+    IMBREX_KERNEL shared_part<Tile, PartRows, PartColumns> part(int row, int column = 0) const {
+        return {tile, first_row + row, first_column + column};
+    }
+};
+
+// A vector in shared memory.
+template <class T, int Length>
+struct shared_vector {
+    static_assert(Length > 0, "imbrex: a shared vector's length must be positive");
+    using element = T;
+    static constexpr int length = Length;
+    static constexpr int bytes = Length * static_cast<int>(sizeof(T));
+
+    alignas(128) T storage[Length];
+
+    IMBREX_KERNEL T* at(int index) { return storage + index; }
+    IMBREX_KERNEL const T* at(int index) const { return storage + index; }
+};
+
+}  // namespace imbrex
