@@ -3,14 +3,12 @@
 //
 //   128-byte swizzle, one panel of a bf16 tile (64 columns = 8 chunks a row); the number is the chunk's logical column:
 //
-//     row 0 | 0 1 2 3 4 5 6 7 |      The chunk index is XORed with address bits 7..9, which in a panel of 128-byte rows
-//     row 1 | 1 0 3 2 5 4 7 6 |      are the row modulo 8. The 64- and 32-byte swizzles XOR two bits and one bit. This
-//     is row 2 | 2 3 0 1 6 7 4 5 |      the pattern that TMA writes and wgmma reads, so a tile is one thing to all
-//     three.
-//     ...
+//     row 0 | 0 1 2 3 4 5 6 7 |    The chunk index is XORed with address bits 7 to 9, which in a panel of 128-byte
+//     row 1 | 1 0 3 2 5 4 7 6 |    rows are the row modulo 8. The 64- and 32-byte swizzles XOR two bits and one bit.
+//     row 2 | 2 3 0 1 6 7 4 5 |    This is the pattern that TMA writes and wgmma reads, so a tile is one thing to all
+//     ...                          three.
 //
-// The swizzle follows from the tile's width alone; nobody chooses it, so nobody can choose it differently in two
-// places.
+// The swizzle follows from the tile's width alone: nobody chooses it, so nobody chooses it differently in two places.
 #pragma once
 
 #include <imbrex/core/config.hpp>

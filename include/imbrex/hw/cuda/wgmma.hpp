@@ -1,12 +1,11 @@
 // wgmma: a warpgroup multiplies tiles in shared memory (the left one may be in registers) and accumulates in registers,
-// asynchronously. wgmma_begin, any number of wgmma, wgmma_commit, and wgmma_wait before the accumulators are read or
+// asynchronously: wgmma_begin, any number of wgmma, wgmma_commit; and wgmma_wait before the accumulators are read or
 // the tiles overwritten. Only sm_90a has it.
 //
 // The hardware finds a tile in shared memory through a descriptor: where it starts, how it is swizzled, and two strides
 // between the 8-row patterns of the swizzle.
 //
-//     bits  0-13 start / 16   16-29 leading stride / 16   32-45 stride / 16   62-63 swizzle: 1 = 128, 2 = 64, 3 = 32
-//     bytes
+//     bits  0-13 start / 16   16-29 leading stride / 16   32-45 stride / 16   62-63 swizzle: 1 = 128, 2 = 64, 3 = 32 bytes
 //
 //   K-major (k along the rows in memory): 8 rows of a panel are a pattern; the stride leads to the next 8 rows, the
 //   leading stride is not used; the next k lies 32 bytes further on, or in the next panel.
@@ -96,6 +95,57 @@ IMBREX_KERNEL void run_wgmma(C (&c)[Strips][4], bool accumulate, std::integer_se
 
 #endif
 
+// Keeps the compiler from moving ordinary uses of these registers across: it does not know that wgmma goes on writing
+// (or reading) them after the instruction.
+template <class T, int Rows, int Columns, int Warps, order Order>
+IMBREX_KERNEL void wgmma_guard(fragment<T, Rows, Columns, Warps, Order>& registers) {
+    using fragment_type = fragment<T, Rows, Columns, Warps, Order>;
+#pragma unroll
+    for (int block = 0; block < fragment_type::blocks; ++block) {
+#pragma unroll
+        for (int strip = 0; strip < fragment_type::strips; ++strip) {
+            if constexpr (std::is_same_v<T, float>) {
+#pragma unroll
+                for (int item = 0; item < 4; ++item) asm volatile("" : "+f"(registers.values[block][strip][item]));
+            } else if constexpr (sizeof(T) == 4) {
+#pragma unroll
+                for (int item = 0; item < 4; ++item) asm volatile("" : "+r"(registers.values[block][strip][item]));
+            } else {
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    std::uint32_t word = registers.word_at(block, strip, half);
+                    asm volatile("" : "+r"(word));
+                    registers.set_word(block, strip, half, word);
+                }
+            }
+        }
+    }
+}
+
+// Where a product takes the place of what the accumulator held, that has no further use; but the instruction is told to
+// read it, and the compiler would carry it round a loop and copy it between instructions that are under way, for which
+// ptxas serialises them all. Nothing is left of this at run time.
+template <class T, int Rows, int Columns>
+IMBREX_KERNEL void forget_unless(bool accumulate, fragment<T, Rows, Columns, 4>& c) {
+    fragment<T, Rows, Columns, 4> anything;
+#pragma unroll
+    for (int block = 0; block < Rows / 64; ++block) {
+#pragma unroll
+        for (int strip = 0; strip < Columns / 8; ++strip) {
+#pragma unroll
+            for (int item = 0; item < 4; ++item) {
+                T& value = c.values[block][strip][item];
+                value = accumulate ? value : anything.values[block][strip][item];
+            }
+        }
+    }
+}
+
+// Orders the registers' earlier uses before the instructions that follow.
+IMBREX_KERNEL void wgmma_fence() {
+    asm volatile("wgmma.fence.sync.aligned;" : : : "memory");
+}
+
 // c = a * b, or c += a * b. TransposeA: a is stored as k x m instead of m x k. TransposeB: b is stored as n x k instead
 // of k x n.
 template <bool TransposeA, bool TransposeB, class Group, class C, int M, int N, class A, class B>
@@ -122,6 +172,10 @@ IMBREX_KERNEL void wgmma(const Group&, fragment<C, M, N, 4>& c, const A& a, cons
                           "imbrex: the left operand of wgmma must have the accumulator's rows and the right one's "
                           "inner dimension");
             using instruction = typename table_entry::template registers<false, !TransposeB>;
+            forget_unless(accumulate, c);
+            wgmma_guard(c);
+            wgmma_guard(const_cast<A&>(a));
+            wgmma_fence();
 #pragma unroll
             for (int step = 0; step < steps; ++step) {
 #pragma unroll
@@ -139,6 +193,9 @@ IMBREX_KERNEL void wgmma(const Group&, fragment<C, M, N, 4>& c, const A& a, cons
                           "inner dimension");
             using instruction = typename table_entry::template shared<TransposeA, !TransposeB>;
             const left a_operand(a);
+            forget_unless(accumulate, c);
+            wgmma_guard(c);
+            wgmma_fence();
 #pragma unroll
             for (int step = 0; step < steps; ++step) {
 #pragma unroll
@@ -151,11 +208,11 @@ IMBREX_KERNEL void wgmma(const Group&, fragment<C, M, N, 4>& c, const A& a, cons
     }
 }
 
-// Orders the registers' earlier uses before the instructions that follow.
+// Stands before the instructions of a group. The fence itself comes with each wgmma, where the compiler has settled the
+// accumulators in their registers.
 template <class Group>
 IMBREX_KERNEL void wgmma_begin(const Group&, source = source::current()) {
     static_assert(has_wgmma && Group::warps == 4, "imbrex: wgmma needs sm_90a and a warpgroup");
-    asm volatile("wgmma.fence.sync.aligned;" : : : "memory");
 }
 
 // Ends a group of instructions; then waits until at most Pending groups are under way.
@@ -169,33 +226,6 @@ IMBREX_KERNEL void wgmma_wait(const Group&, source = source::current()) {
     static_assert(has_wgmma && Group::warps == 4, "imbrex: wgmma needs sm_90a and a warpgroup");
     static_assert(Pending >= 0 && Pending <= 7, "imbrex: wgmma_wait leaves 0 to 7 groups under way");
     asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(Pending) : "memory");
-}
-
-// Keeps the compiler from moving ordinary uses of these registers across: it does not know that wgmma goes on writing
-// (or reading) them after the instruction.
-template <class T, int Rows, int Columns, int Warps, order Order>
-IMBREX_KERNEL void wgmma_guard(fragment<T, Rows, Columns, Warps, Order>& registers) {
-    using fragment_type = fragment<T, Rows, Columns, Warps, Order>;
-#pragma unroll
-    for (int block = 0; block < fragment_type::blocks; ++block) {
-#pragma unroll
-        for (int strip = 0; strip < fragment_type::strips; ++strip) {
-            if constexpr (std::is_same_v<T, float>) {
-#pragma unroll
-                for (int item = 0; item < 4; ++item) asm volatile("" : "+f"(registers.values[block][strip][item]));
-            } else if constexpr (sizeof(T) == 4) {
-#pragma unroll
-                for (int item = 0; item < 4; ++item) asm volatile("" : "+r"(registers.values[block][strip][item]));
-            } else {
-#pragma unroll
-                for (int half = 0; half < 2; ++half) {
-                    std::uint32_t word = registers.word_at(block, strip, half);
-                    asm volatile("" : "+r"(word));
-                    registers.set_word(block, strip, half, word);
-                }
-            }
-        }
-    }
 }
 
 }  // namespace imbrex::hw

@@ -35,10 +35,11 @@ struct operand_view {
     std::ptrdiff_t inner;
 };
 
-// The widest vectors of floats that this compilation may use, and how many registers hold them. Each target has its own
-// type, and all that follows is a template on it: two object files compiled for different processors then share no
-// function. zip_low and zip_high alternate the values of the lower and the upper halves. Vectors are the compiler's own
-// and not those of <immintrin.h>, so that one source serves x86 and Arm; nvcc needs their width to be a plain number.
+// The widest vectors of floats that this compilation may use, and how many registers hold them. They are the compiler's
+// own and not those of <immintrin.h>, so that one source serves x86 and Arm. Each width has its own type, and all that
+// follows is a template on it: object files compiled for different processors may be linked together, and each keeps
+// its own functions and buffers. zip_low and zip_high alternate the values of two vectors' lower and upper halves; nvcc
+// understands the builtin only where the width is a plain number.
 #if defined(__AVX512F__)
 struct vectors_of_16 {
     typedef float vector __attribute__((vector_size(64)));
@@ -76,15 +77,6 @@ struct vectors_of_4 {
 };
 using native_vectors = vectors_of_4;
 #endif
-
-// Calls body with the constants 0 ... Count - 1. Values kept in an array that only constants index become registers.
-template <int Count, class Body>
-void unroll(Body body) {
-    [&]<int... Index>(std::integer_sequence<int, Index...>) {
-        (body(std::integral_constant<int, Index>{}), ...);
-    }
-    (std::make_integer_sequence<int, Count>{});
-}
 
 template <class Vectors>
 class matrix_product {
@@ -147,16 +139,19 @@ class matrix_product {
         return (total + parts - 1) / parts;
     }
 
-    template <class T>
-    static vector load(const T* from) {
-        vector values;
-        if constexpr (std::is_same_v<T, float>) {
-            std::memcpy(&values, from, sizeof values);
-        } else {
-            float converted[lanes];
-            for (int i = 0; i < lanes; ++i) converted[i] = convert<float>(from[i]);
-            std::memcpy(&values, converted, sizeof values);
+    // Calls body with the constants 0 ... Count - 1. Values in an array that only constants index are kept in
+    // registers.
+    template <int Count, class Body>
+    static void unroll(Body body) {
+        [&]<int... Index>(std::integer_sequence<int, Index...>) {
+            (body(std::integral_constant<int, Index>{}), ...);
         }
+        (std::make_integer_sequence<int, Count>{});
+    }
+
+    static vector load(const float* from) {
+        vector values;
+        std::memcpy(&values, from, sizeof values);
         return values;
     }
 
@@ -213,9 +208,10 @@ class matrix_product {
         }
         unroll<Rows>([&](auto i) {
             unroll<Columns>([&](auto j) {
-                float* to = c + i * c_stride + j * lanes;
+                float* to = c + j * lanes;
                 store(to, accumulate ? load(to) + sums[i][j] : sums[i][j]);
             });
+            c += c_stride;
         });
     }
 
@@ -251,12 +247,15 @@ class matrix_product {
         }
     }
 
-    // By whole vectors, in loops of constant length: compilers are shy of vectorising others, above all for short rows.
+    // Whole strips first: compilers are shy of vectorising a loop of unknown, perhaps small, length.
     template <class T>
-    static void convert_row(float* to, const T* from, int count) {
-        int i = 0;
-        for (; i + lanes <= count; i += lanes) store(to + i, load(from + i));
-        for (; i < count; ++i) to[i] = convert<float>(from[i]);
+    static void convert_row(float* __restrict to, const T* __restrict from, int count) {
+        constexpr int strip = 32;
+        int done = 0;
+        for (; done + strip <= count; done += strip, to += strip, from += strip) {
+            for (int i = 0; i < strip; ++i) to[i] = convert<float>(from[i]);
+        }
+        for (int i = 0; i < count - done; ++i) to[i] = convert<float>(from[i]);
     }
 
     // A column of square blocks: to[row * to_stride + column] = from[row + column * column_stride] for `lanes` columns
@@ -297,14 +296,15 @@ class matrix_product {
     static constexpr auto kernels = kernel_table(std::make_index_sequence<panel_rows * panel_vectors>{});
 };
 
-// c[i * c_stride + j] (+)= sum over k of a(i, k) * b(j, k); overwrites c, without reading it, unless `accumulate`.
-template <class C, class A, class B>
+// c[i * c_stride + j] (+)= sum over k of a(i, k) * b(j, k); overwrites c, without reading it, unless `accumulate`. c
+// may not overlap a or b.
+template <class C, class A, class B, class Vectors = native_vectors>
 void multiply(C* c, std::ptrdiff_t c_stride, operand_view<A> a, operand_view<B> b, int m, int n, int k,
               bool accumulate) {
     static_assert(std::is_same_v<C, float> || (std::is_same_v<C, std::int32_t> && std::is_same_v<A, std::int8_t> &&
                                                std::is_same_v<B, std::int8_t>),
                   "imbrex: a matrix product accumulates in float, or in int32 where both operands are int8");
-    matrix_product<native_vectors>::run(c, c_stride, a, b, m, n, k, accumulate);
+    matrix_product<Vectors>::run(c, c_stride, a, b, m, n, k, accumulate);
 }
 
 }  // namespace imbrex::hw

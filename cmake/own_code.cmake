@@ -1,0 +1,38 @@
+# How the code of this repository itself (tests, examples, benchmarks) is compiled: strictly. A project that uses the
+# library gets none of this.
+if(NOT DEFINED CMAKE_COMPILE_WARNING_AS_ERROR)
+    set(CMAKE_COMPILE_WARNING_AS_ERROR ON)  # off again with cmake --compile-no-warning-as-error
+endif()
+
+add_library(imbrex_own_code INTERFACE)
+target_link_libraries(imbrex_own_code INTERFACE imbrex::imbrex)
+target_compile_options(imbrex_own_code INTERFACE
+    "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra>"
+    "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra;-lineinfo>")
+
+if(IMBREX_CUDA_ENABLED)
+    find_package(CUDAToolkit REQUIRED)
+    # Every device compilation fails where ptxas spills registers or serialises the tensor cores.
+    set(IMBREX_CHECKED_NVCC sh "${PROJECT_SOURCE_DIR}/cmake/checked_nvcc.sh")
+    set(CMAKE_CUDA_COMPILER_LAUNCHER ${IMBREX_CHECKED_NVCC} ${CMAKE_CUDA_COMPILER_LAUNCHER})
+endif()
+
+# Sets result to a generated .cu file that includes the source: with it nvcc compiles, for both worlds, the file that
+# the host compiler compiles for the host world.
+function(imbrex_as_cuda result source)
+    cmake_path(RELATIVE_PATH source BASE_DIRECTORY "${PROJECT_SOURCE_DIR}" OUTPUT_VARIABLE name)
+    set(generated "${PROJECT_BINARY_DIR}/as_cuda/${name}.cu")
+    file(CONFIGURE OUTPUT "${generated}" CONTENT "#include \"${source}\"\n")
+    set(${result} "${generated}" PARENT_SCOPE)
+endfunction()
+
+# Compiles a .cu file for each of the architectures (80, 90a, ...), as part of the build and with the checks of
+# checked_nvcc.sh. The result is not run: for most of them there is no machine.
+function(imbrex_compile_for source)
+    cmake_path(GET source STEM name)
+    set(architectures ${ARGN})
+    list(TRANSFORM architectures APPEND "-real")
+    add_library(imbrex_architectures_${name} OBJECT "${source}")
+    target_link_libraries(imbrex_architectures_${name} PRIVATE imbrex_own_code)
+    set_target_properties(imbrex_architectures_${name} PROPERTIES CUDA_ARCHITECTURES "${architectures}")
+endfunction()

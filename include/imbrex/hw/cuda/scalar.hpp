@@ -1,0 +1,78 @@
+// Single values on the device: one element of a shared vector, one global value, and reductions to one value.
+#pragma once
+
+#include <imbrex/core/position.hpp>
+#include <imbrex/core/source.hpp>
+#include <imbrex/hw/cuda/atomic.hpp>
+#include <imbrex/hw/cuda/copy.hpp>
+#include <imbrex/hw/cuda/scope.hpp>
+
+namespace imbrex::hw {
+
+// One thread of the scope writes one element.
+template <class Scope, class Vector, class T>
+IMBREX_KERNEL void put(const Scope& scope, Vector& vector, int index, T value, source) {
+    __syncwarp();
+    if (elected(scope)) *vector.at(index) = value;
+    __syncwarp();
+}
+
+// Every thread of the scope reads it.
+template <class Scope, class Vector>
+IMBREX_KERNEL typename Vector::element get(const Scope&, const Vector& vector, int index, source) {
+    __syncwarp();
+    return *static_cast<const volatile typename Vector::element*>(vector.at(index));
+}
+
+// One thread writes one value of global memory.
+template <class Scope, class T>
+IMBREX_KERNEL void put_global(const Scope& scope, T* to, T value, source) {
+    if (elected(scope)) *to = value;
+}
+
+// One thread takes the next number of a counter in global memory; all threads of the warp get it.
+IMBREX_KERNEL int take_number(const warp&, int* counter, source) {
+    int number = 0;
+    if (lane() == 0) number = atomic_add(counter, 1);
+    return __shfl_sync(0xffffffffu, number, 0);
+}
+
+// All elements of a shared tile reduced to one value that every thread of the block gets.
+template <class Block, class Tile, class Vector, class Op>
+IMBREX_KERNEL typename Tile::element reduce_shared(const Block& block, const Tile& tile, Op op,
+                                                   typename Tile::element identity, Vector& scratch, source here) {
+    using element = typename Tile::element;
+    element value = identity;
+    visit_shared(
+        block, use::read, here, [&](int, int, const element& one) { value = op(value, one); }, tile);
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2)
+        value = op(value, __shfl_xor_sync(0xffffffffu, value, distance));
+    if (lane() == 0) *scratch.at(block.rank()) = value;
+    block.sync();
+    value = identity;
+    for (int warp_number = 0; warp_number < Block::warps; ++warp_number) value = op(value, *scratch.at(warp_number));
+    block.sync();
+    return value;
+}
+
+// True in the last block of the grid to come here, which then sees what all the others wrote to global memory before.
+// The counter must be zero at first and is zero again afterwards.
+template <class Block, class Flag>
+IMBREX_KERNEL bool is_last_block(const Block& block, int* counter, Flag& flag, source) {
+    __threadfence();
+    block.sync();
+    if (elected(block)) {
+        const position grid = block.count();
+        const bool last = atomic_add(counter, 1) == grid.x * grid.y * grid.z - 1;
+        if (last) *counter = 0;
+        *flag.at(0) = last ? 1 : 0;
+        __threadfence();
+    }
+    block.sync();
+    const bool last = *flag.at(0) != 0;
+    block.sync();
+    return last;
+}
+
+}  // namespace imbrex::hw

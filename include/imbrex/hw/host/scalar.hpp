@@ -1,0 +1,86 @@
+// Single values in the host world: one element of a shared vector, one global value, and reductions to one value.
+#pragma once
+
+#include <imbrex/hw/host/atomic.hpp>
+#include <imbrex/hw/host/copy.hpp>
+
+namespace imbrex::hw {
+
+inline void touch_value(const context& c, const void* address, int bytes, bool writes, const char* what, source here) {
+    if (!c.checked()) return;
+    const access made{c.by, c.by->actor, ++c.by->tick, false, false, -1, 0, what, here};
+    touch(*c.on, *c.by, address, bytes, made, writes);
+}
+
+// One thread of the scope writes one element.
+template <class Scope, class Vector, class T>
+void put(const Scope& scope, Vector& vector, int index, T value, source here) {
+    const context c = enter(scope, "store of one value", here);
+    if (!c) return;
+    touch_value(c, vector.at(index), sizeof(T), true, "store of one value", here);
+    *vector.at(index) = value;
+}
+
+// Every thread of the scope reads it.
+template <class Scope, class Vector>
+typename Vector::element get(const Scope& scope, const Vector& vector, int index, source here) {
+    const context c = enter(scope, "load of one value", here);
+    if (!c) return {};
+    touch_value(c, vector.at(index), sizeof(typename Vector::element), false, "load of one value", here);
+    return *vector.at(index);
+}
+
+// One thread writes one value of global memory.
+template <class Scope, class T>
+void put_global(const Scope& scope, T* to, T value, source here) {
+    if (enter(scope, "store of one global value", here)) *to = value;
+}
+
+// One thread takes the next number of a counter in global memory; all threads of the warp get it.
+inline int take_number(const warp& scope, int* counter, source here) {
+    const context c = enter(scope, "taking of a number", here);
+    if (!c) return 0;
+    c.on->pause(*c.by);
+    return atomic_add(counter, 1);
+}
+
+// All elements of a shared tile reduced to one value that every thread of the block gets.
+template <class Block, class Tile, class Vector, class Op>
+typename Tile::element reduce_shared(const Block& block, const Tile& tile, Op op, typename Tile::element identity,
+                                     Vector& scratch, source here) {
+    const context c = enter(block, "block reduction", here);
+    if (!c) return identity;
+    if (c.checked()) {
+        touch_ordinary(*c.on, *c.by, tile, false, dealt_by_elements, "block reduction", here);
+        touch_ordinary(*c.on, *c.by, scratch, true, 0, "block reduction", here);
+        meet(*c.by);
+        touch_ordinary(*c.on, *c.by, scratch, false, 0, "block reduction", here);
+        meet(*c.by);
+    }
+    typename Tile::element result = identity;
+    for (int row = 0; row < Tile::rows; ++row) {
+        for (int column = 0; column < Tile::columns; ++column) result = op(result, *tile.at(row, column));
+    }
+    spend_lanes(c, Tile::rows * Tile::columns, "block reduction");
+    return result;
+}
+
+// True in the last block of the grid to come here, which then sees what all the others wrote to global memory before.
+// The counter must be zero at first and is zero again afterwards.
+template <class Block, class Flag>
+bool is_last_block(const Block& block, int* counter, Flag& flag, source here) {
+    const context c = enter(block, "meeting of all blocks", here);
+    if (!c) return false;
+    if (c.checked()) {
+        touch_ordinary(*c.on, *c.by, flag, true, 0, "meeting of all blocks", here);
+        meet(*c.by);
+        touch_ordinary(*c.on, *c.by, flag, false, 0, "meeting of all blocks", here);
+        meet(*c.by);
+    }
+    const position grid = block.count();
+    const bool last = atomic_add(counter, 1) == grid.x * grid.y * grid.z - 1;
+    if (last) *counter = 0;
+    return last;
+}
+
+}  // namespace imbrex::hw

@@ -1,0 +1,111 @@
+// Programs that run a kernel in whichever world there is: an array that lives there, and one launch for all. The device
+// is a choice where nvcc compiles the program; any other compiler knows the host world alone.
+#pragma once
+
+#include <imbrex/core/error.hpp>
+#include <imbrex/core/position.hpp>
+#include <imbrex/hw/host/launch.hpp>
+
+#include <cstddef>
+#include <vector>
+
+#if defined(__CUDACC__)
+#include <imbrex/hw/cuda/launch.hpp>
+
+#include <cuda_runtime_api.h>
+#endif
+
+namespace imbrex {
+
+enum class world { host, host_checked, device };
+
+inline const char* name_of(world one) {
+    return one == world::host ? "host" : one == world::host_checked ? "host, checked" : "device";
+}
+
+// Whether this program can use the device, and there is one.
+inline bool device_available() {
+#if defined(__CUDACC__)
+    int devices = 0;
+    return cudaGetDeviceCount(&devices) == cudaSuccess && devices > 0;
+#else
+    return false;
+#endif
+}
+
+namespace detail {
+#if defined(__CUDACC__)
+inline void require_success(cudaError_t status, const char* what) {
+    if (status != cudaSuccess) throw cuda_error(sentence(what, ": ", cudaGetErrorString(status)));
+}
+#endif
+}  // namespace detail
+
+// An array in the memory of one world, with a copy on the host to fill and to look at.
+template <class T>
+class world_array {
+  public:
+    world_array(world where, std::size_t count, T value = T{}) : values(count, value), where_(where) {
+        if (where_ != world::device) return;
+#if defined(__CUDACC__)
+        // A little more than asked for: an empty array still has an address.
+        detail::require_success(cudaMalloc(reinterpret_cast<void**>(&on_device_), bytes() + 16), "cudaMalloc");
+#else
+        throw error("world: device; this program was not compiled by nvcc and has the host world alone");
+#endif
+    }
+    world_array(const world_array&) = delete;
+    world_array& operator=(const world_array&) = delete;
+    ~world_array() {
+#if defined(__CUDACC__)
+        if (on_device_ != nullptr) cudaFree(on_device_);
+#endif
+    }
+
+    std::vector<T> values;
+
+    // Sends `values` to the world and returns where they are there.
+    T* send() {
+#if defined(__CUDACC__)
+        if (where_ == world::device) {
+            detail::require_success(cudaMemcpy(on_device_, values.data(), bytes(), cudaMemcpyHostToDevice),
+                                    "copy to the device");
+            return on_device_;
+        }
+#endif
+        return values.data();
+    }
+    // Brings what is there back into `values`, once what was launched before is done.
+    void fetch() {
+#if defined(__CUDACC__)
+        if (where_ == world::device) {
+            detail::require_success(cudaMemcpy(values.data(), on_device_, bytes(), cudaMemcpyDeviceToHost),
+                                    "copy from the device");
+        }
+#endif
+    }
+
+  private:
+    std::size_t bytes() const {
+        return values.size() * sizeof(T);
+    }
+
+    world where_;
+    T* on_device_ = nullptr;
+};
+
+// Launches the kernel there. On the device it returns at once, as any launch does.
+template <class Kernel>
+void launch(world where, position grid, const typename Kernel::arguments& arguments) {
+    if (where == world::device) {
+#if defined(__CUDACC__)
+        device::launch<Kernel>(grid, arguments);
+#endif
+        return;
+    }
+    host_options options;
+    options.mode = where == world::host ? host_mode::plain : host_mode::checked;
+    host::launch<Kernel>(grid, arguments, options);
+}
+
+}  // namespace imbrex

@@ -1,0 +1,36 @@
+// The vocabulary of Imbrex: everything a kernel is written with, and the launchers of both worlds. Kernels that are
+// ready to use are under imbrex/kernels/.
+#pragma once
+
+#include <imbrex/core/config.hpp>
+#include <imbrex/core/error.hpp>
+#include <imbrex/core/functional.hpp>
+#include <imbrex/core/numeric.hpp>
+#include <imbrex/hw/host/launch.hpp>
+#include <imbrex/hw/math.hpp>
+#include <imbrex/hw/world.hpp>
+#include <imbrex/ops/block/reduce.hpp>
+#include <imbrex/ops/block/shared.hpp>
+#include <imbrex/ops/grid/reduce.hpp>
+#include <imbrex/ops/grid/scheduler.hpp>
+#include <imbrex/ops/memory/async_copy.hpp>
+#include <imbrex/ops/memory/load_store.hpp>
+#include <imbrex/ops/memory/tma.hpp>
+#include <imbrex/ops/register/convert.hpp>
+#include <imbrex/ops/register/map.hpp>
+#include <imbrex/ops/register/mask.hpp>
+#include <imbrex/ops/register/reduce.hpp>
+#include <imbrex/ops/register/softmax.hpp>
+#include <imbrex/ops/warp/mma.hpp>
+#include <imbrex/ops/warpgroup/mma.hpp>
+#include <imbrex/tile/barrier.hpp>
+#include <imbrex/tile/global_view.hpp>
+#include <imbrex/tile/pipeline.hpp>
+#include <imbrex/tile/register_tile.hpp>
+#include <imbrex/tile/shared_arena.hpp>
+#include <imbrex/tile/shared_tile.hpp>
+#include <imbrex/tile/tensor.hpp>
+
+#if defined(__CUDACC__)
+#include <imbrex/hw/cuda/launch.hpp>
+#endif

@@ -1,0 +1,58 @@
+// Operations on shared tiles themselves, their elements dealt over the threads of any scope. Each thread meets the same
+// elements of same-shaped tiles every time, so such operations may follow one another with no sync between.
+#pragma once
+
+#include <imbrex/core/source.hpp>
+#include <imbrex/hw/copy.hpp>
+#include <imbrex/hw/scalar.hpp>
+#include <imbrex/tile/shared_tile.hpp>
+
+namespace imbrex {
+
+template <class Scope, class T, int Rows, int Columns>
+IMBREX_KERNEL void fill(const Scope& scope, shared_tile<T, Rows, Columns>& tile, T value,
+                        source here = source::current()) {
+    hw::visit_shared(
+        scope, hw::use::write, here, [&](int, int, T& element) { element = value; }, tile);
+}
+
+// element = function(element)
+template <class Scope, class T, int Rows, int Columns, class Function>
+IMBREX_KERNEL void map(const Scope& scope, shared_tile<T, Rows, Columns>& tile, Function function,
+                       source here = source::current()) {
+    hw::visit_shared(
+        scope, hw::use::update, here, [&](int, int, T& element) { element = function(element); }, tile);
+}
+
+// element = function(row, column, element)
+template <class Scope, class T, int Rows, int Columns, class Function>
+IMBREX_KERNEL void map_indexed(const Scope& scope, shared_tile<T, Rows, Columns>& tile, Function function,
+                               source here = source::current()) {
+    hw::visit_shared(
+        scope, hw::use::update, here,
+        [&](int row, int column, T& element) { element = function(row, column, element); }, tile);
+}
+
+// tile = function(tile, other), element by element
+template <class Scope, class T, class U, int Rows, int Columns, class Function>
+IMBREX_KERNEL void combine(const Scope& scope, shared_tile<T, Rows, Columns>& tile,
+                           const shared_tile<U, Rows, Columns>& other, Function function,
+                           source here = source::current()) {
+    hw::visit_shared(
+        scope, hw::use::update, here,
+        [&](int, int, T& element, const U& second) { element = function(element, second); }, tile, other);
+}
+
+// One element of a shared vector: written by one thread, read by all. A sync belongs between.
+template <class Scope, class T, int Length>
+IMBREX_KERNEL void put(const Scope& scope, shared_vector<T, Length>& vector, int index, T value,
+                       source here = source::current()) {
+    hw::put(scope, vector, index, value, here);
+}
+template <class Scope, class T, int Length>
+IMBREX_KERNEL T get(const Scope& scope, const shared_vector<T, Length>& vector, int index,
+                    source here = source::current()) {
+    return hw::get(scope, vector, index, here);
+}
+
+}  // namespace imbrex

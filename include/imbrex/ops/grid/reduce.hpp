@@ -1,0 +1,34 @@
+// A reduction over the whole grid in one launch. Each block brings a value; the last block to come reduces them all, in
+// the order of the blocks, so that the result has the same bits every time. Nothing waits: the other blocks go on or
+// leave.
+#pragma once
+
+#include <imbrex/core/position.hpp>
+#include <imbrex/core/source.hpp>
+#include <imbrex/hw/scalar.hpp>
+#include <imbrex/tile/shared_tile.hpp>
+
+namespace imbrex {
+
+// Memory the caller provides: a place for each block's value, and a counter that is zero before the first launch (it is
+// zero again after each, so a captured graph can be replayed).
+template <class T>
+struct grid_scratch {
+    T* values;
+    int* counter;
+};
+
+template <int Warps, int Cluster, class T, class Op>
+IMBREX_KERNEL void reduce_grid(const block_scope<Warps, Cluster>& block, T value, Op op, T identity,
+                               grid_scratch<T> scratch, T* result, shared_vector<int, 1>& flag,
+                               source here = source::current()) {
+    const position at = block.index();
+    const position grid = block.count();
+    hw::put_global(block, scratch.values + (at.z * grid.y + at.y) * grid.x + at.x, value, here);
+    if (!hw::is_last_block(block, scratch.counter, flag, here)) return;
+    T all = identity;
+    for (int i = 0; i < grid.x * grid.y * grid.z; ++i) all = op(all, scratch.values[i]);
+    hw::put_global(block, result, all, here);
+}
+
+}  // namespace imbrex

@@ -1,0 +1,21 @@
+# Passes where the compiler refuses SOURCE and its output has every sentence that SOURCE expects:
+#   cmake -DCOMPILER=<command;with;arguments> -DSOURCE=<file> -P expect_failure.cmake
+file(STRINGS "${SOURCE}" expectations REGEX "^// expect: ")
+if(NOT expectations)
+    message(FATAL_ERROR "No line \"// expect: <part of a sentence>\" in ${SOURCE}")
+endif()
+
+execute_process(COMMAND ${COMPILER} "${SOURCE}" RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
+if(status EQUAL 0)
+    message(FATAL_ERROR "It compiles, and it must not: ${SOURCE}")
+endif()
+
+# A compiler may quote the source; the expectation itself is not what was looked for.
+string(REGEX REPLACE "// expect: [^\n]*" "" said "${output}")
+foreach(expectation IN LISTS expectations)
+    string(REPLACE "// expect: " "" expectation "${expectation}")
+    string(FIND "${said}" "${expectation}" position)
+    if(position EQUAL -1)
+        message(FATAL_ERROR "It fails, but nothing says \"${expectation}\": ${SOURCE}\n${output}")
+    endif()
+endforeach()

@@ -1,0 +1,56 @@
+// Runs a kernel in every world there is: the host world plain and checked, and the device where there is one. A test
+// loops over `worlds()`, gives the kernel buffers of that world, launches it and compares with plain loops of its own.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <imbrex/hw/world.hpp>
+#include <imbrex/imbrex.hpp>
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace imbrex_test {
+
+using imbrex::name_of;
+using imbrex::world;
+
+template <class T>
+using buffer = imbrex::world_array<T>;
+
+// Where nvcc compiles a test, the host worlds have been tested by the host compiler's copy of it; so only the device
+// runs.
+inline std::vector<world> worlds() {
+#if defined(__CUDACC__)
+    return {world::device};
+#else
+    return {world::host, world::host_checked};
+#endif
+}
+
+// Launches the kernel there and waits for it. In the checked world, over several schedules.
+template <class Kernel>
+void run(world where, imbrex::position grid, const typename Kernel::arguments& arguments, int schedules = 8) {
+    if (where == world::host_checked) {
+        const auto found = imbrex::host::check<Kernel>(grid, arguments, schedules);
+        INFO((found ? found->text() : std::string()));
+        REQUIRE(!found);
+        return;
+    }
+    imbrex::launch<Kernel>(where, grid, arguments);
+#if defined(__CUDACC__)
+    imbrex::detail::require_success(cudaDeviceSynchronize(), "kernel");
+#endif
+}
+
+// Random numbers that a test can make again from its seed.
+template <class T>
+void fill_random(std::vector<T>& values, std::uint32_t seed, float low = -1.0f, float high = 1.0f) {
+    std::mt19937 generator(seed);
+    std::uniform_real_distribution<float> number(low, high);
+    for (T& value : values) value = imbrex::convert<T>(number(generator));
+}
+
+}  // namespace imbrex_test
