@@ -41,7 +41,9 @@ struct transaction_barrier {
         hw::barrier_arrive_at(scope, word, cluster_rank, here);
     }
     // One warp arrives and adds the bytes of copies that must land before the phase turns.
-    IMBREX_KERNEL void expect(const warp& scope, int bytes, source here = source::current()) {
+    template <class Scope>
+    IMBREX_KERNEL void expect(const Scope& scope, int bytes, source here = source::current()) {
+        static_assert(Scope::warps == 1, "imbrex: a barrier is armed by one warp");
         hw::barrier_expect(scope, word, bytes, here);
     }
     // Until phase number `phase`, counted from 0, is over. Phase -1 is over from the start.

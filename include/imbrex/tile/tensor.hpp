@@ -34,6 +34,7 @@ struct tensor {
     element* pointer;
     std::int64_t extents[Rank];  // outermost first, as in a view
     std::int64_t strides[Rank];
+    bool storable;  // checked to be what the engine can store to
 
     // The tile at these indices: batches first, then row and column counted in tiles.
     template <class... Indices>
@@ -102,8 +103,12 @@ constexpr hw::tensor_element kind_of_element() {
 
 }  // namespace detail
 
+// What a tensor is for. The engine loads any number of columns, but stores whole chunks of 16 bytes: of a tensor whose rows
+// end inside a chunk it would overwrite what lies behind them.
+enum class tensor_use { load, store };
+
 template <class Tile, class View>
-tensor<Tile, View::rank> tensor_of(const View& view) {
+tensor<Tile, View::rank> tensor_of(const View& view, tensor_use use = tensor_use::load) {
     constexpr int rank = View::rank;
     using element = typename Tile::element;
     using layout = typename Tile::layout;
@@ -114,6 +119,12 @@ tensor<Tile, View::rank> tensor_of(const View& view) {
 
     tensor<Tile, rank> made{};
     made.pointer = const_cast<element*>(view.pointer);
+    made.storable = use == tensor_use::store;
+    if (made.storable) {
+        const std::int64_t row_bytes = view.extents[rank - 1] * static_cast<std::int64_t>(sizeof(element));
+        require(row_bytes % 16 == 0, "view.extents[", rank - 1, "]: ", view.extents[rank - 1], " columns are ",
+                row_bytes, " bytes; the copy engine stores whole chunks of 16 bytes");
+    }
     require(view.pointer != nullptr, "view.pointer: null; a tensor needs memory");
     require(reinterpret_cast<std::uintptr_t>(view.pointer) % 16 == 0,
             "view.pointer: ", static_cast<const void*>(view.pointer),

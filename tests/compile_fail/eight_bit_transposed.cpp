@@ -1,0 +1,10 @@
+// The hardware multiplies 8-bit operands in one way only.
+// expect: wgmma multiplies 8-bit operands only as A times B transposed (mma_abt)
+#include <imbrex/imbrex.hpp>
+
+using namespace imbrex;
+
+void wrong(warpgroup& self, group_tile<float, 64, 128>& sum, const shared_tile<e4m3, 64, 64>& a,
+           const shared_tile<e4m3, 64, 128>& b) {
+    mma_ab(self, sum, a, b);
+}

@@ -1,0 +1,5 @@
+// A row of a shared tile must be a multiple of 16 bytes, or the copies cannot move it.
+// expect: a shared tile's row must be a multiple of 16 bytes
+#include <imbrex/imbrex.hpp>
+
+imbrex::shared_tile<imbrex::bf16, 16, 12> tile;

@@ -1,0 +1,7 @@
+// A warp must not be handed a warpgroup's tile.
+// expect: this register tile belongs to another scope than the one passed first
+#include <imbrex/imbrex.hpp>
+
+void wrong(imbrex::warp& self, imbrex::group_tile<float, 64, 64>& tile) {
+    imbrex::fill(self, tile, 0.0f);
+}

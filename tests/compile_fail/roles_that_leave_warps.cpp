@@ -1,0 +1,18 @@
+// Warps that no role takes would run on past the kernel's end, or wait for ever.
+// expect: the roles of a kernel must take all of its warps
+#include <imbrex/imbrex.hpp>
+
+using namespace imbrex;
+
+struct kernel {
+    static constexpr int warps = 12;
+    struct arguments {};
+    template <class Block, class SharedMemory>
+    IMBREX_KERNEL static void run(Block& block, const arguments&, SharedMemory&) {
+        block.roles(producer([](warp&) {}), consumers<1>([](warpgroup&) {}));
+    }
+};
+
+void wrong() {
+    host::launch<kernel>({1}, {});
+}

@@ -1,0 +1,19 @@
+// A block cannot have more than 227 KB.
+// expect: a kernel's shared_memory must not exceed 227 KB
+#include <imbrex/imbrex.hpp>
+
+using namespace imbrex;
+
+struct kernel {
+    static constexpr int warps = 4;
+    struct arguments {};
+    struct shared_memory {
+        shared_tile<float, 256, 256> tile;
+    };
+    template <class Block>
+    IMBREX_KERNEL static void run(Block&, const arguments&, shared_memory&) {}
+};
+
+void wrong() {
+    host::launch<kernel>({1}, {});
+}

@@ -1,0 +1,182 @@
+// The copy engine: tiles in, out and added, ragged edges, wide tiles of several panels, batches, and multicast in a cluster.
+#include "worlds.hpp"
+
+#include <cmath>
+#include <cstring>
+
+using namespace imbrex;
+using namespace imbrex_test;
+
+namespace {
+
+enum class way { store, add };
+
+// Each block brings its tile in and takes it out again.
+template <class T, int Rows, int Columns, way Way>
+struct through_shared {
+    using tile = shared_tile<T, Rows, Columns>;
+    static constexpr int warps = 4;
+    struct arguments {
+        tensor<tile, 3> in;
+        tensor<tile, 3> out;
+    };
+    struct shared_memory {
+        tile one;
+        transaction_barrier landed;
+    };
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& shared) {
+        const position at = block.index();
+        shared.landed.init(block, 1);
+        fence_barriers(block);
+        block.sync();
+        block.roles(producer([&](warp& self) {
+            shared.landed.expect(self, tile::bytes);
+            load_async(self, shared.one, args.in.tile(at.z, at.y, at.x), shared.landed);
+            shared.landed.wait(self, 0);
+            if constexpr (Way == way::store) {
+                store_async(self, args.out.tile(at.z, at.y, at.x), shared.one);
+            } else {
+                add_async(self, args.out.tile(at.z, at.y, at.x), shared.one);
+            }
+            commit_stores(self);
+            wait_stores(self);
+        }));
+    }
+};
+
+template <class T, int Rows, int Columns, way Way>
+void check_through_shared(int batches, int rows, int columns) {
+    using kernel = through_shared<T, Rows, Columns, Way>;
+    // Rows must lie a multiple of 16 bytes apart; the columns beyond the matrix must stay as they were.
+    const int stride = (columns * static_cast<int>(sizeof(T)) + 15) / 16 * 16 / static_cast<int>(sizeof(T)) + 16;
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        CAPTURE(rows);
+        CAPTURE(columns);
+        buffer<T> in(where, static_cast<std::size_t>(batches) * rows * stride);
+        buffer<T> out(where, in.values.size());
+        fill_random(in.values, 1);
+        fill_random(out.values, 2);
+        const std::vector<T> before = out.values;
+        using view = global_view<T, dimensions<dynamic, dynamic, dynamic>, dimensions<dynamic, dynamic, 1>>;
+        const auto view_of = [&](buffer<T>& one) {
+            return tensor_of<typename kernel::tile>(
+                view{one.send(), {batches, rows, columns}, {static_cast<std::int64_t>(rows) * stride, stride}},
+                tensor_use::store);
+        };
+        const typename kernel::arguments args{view_of(in), view_of(out)};
+        // Adding is not repeatable: one schedule only.
+        run<kernel>(where, {(columns + Columns - 1) / Columns, (rows + Rows - 1) / Rows, batches}, args,
+                    Way == way::add ? 1 : 4);
+        out.fetch();
+        int wrong = 0;
+        for (std::size_t i = 0; i < before.size(); ++i) {
+            const bool inside = static_cast<int>(i % stride) < columns;
+            T expected = before[i];
+            if (inside && Way == way::store) expected = in.values[i];
+            if (inside && Way == way::add) {
+                expected = convert<T>(convert<float>(before[i]) + convert<float>(in.values[i]));
+            }
+            wrong += std::memcmp(&expected, &out.values[i], sizeof(T)) == 0 ? 0 : 1;
+        }
+        CHECK(wrong == 0);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("TMA brings tiles in and takes them out, over ragged edges") {
+    for (const int rows : {64, 100, 1}) {
+        for (const int columns : {64, 200, 8}) check_through_shared<bf16, 64, 64, way::store>(1, rows, columns);
+    }
+    check_through_shared<fp16, 8, 256, way::store>(2, 21, 304);
+    check_through_shared<float, 16, 16, way::store>(3, 33, 20);
+    check_through_shared<float, 32, 8, way::store>(1, 33, 20);
+    check_through_shared<std::int8_t, 128, 128, way::store>(1, 130, 144);
+    check_through_shared<e4m3, 256, 64, way::store>(2, 300, 80);
+    check_through_shared<std::int8_t, 64, 16, way::store>(1, 70, 32);
+}
+
+TEST_CASE("TMA adds tiles to what is there") {
+    check_through_shared<float, 64, 64, way::add>(2, 70, 100);
+    check_through_shared<bf16, 64, 128, way::add>(1, 64, 128);
+    check_through_shared<std::int32_t, 16, 32, way::add>(1, 30, 40);
+}
+
+namespace {
+
+// Each block of a cluster brings one half of the tile to both, and takes out its own copy.
+struct multicast_copy {
+    using half = shared_tile<bf16, 32, 64>;
+    struct stage {
+        half part[2];
+    };
+    static constexpr int warps = 4;
+    static constexpr int cluster = 2;
+    struct arguments {
+        tensor<half, 2> in;
+        tensor<half, 2> out;
+        int tiles;
+    };
+    struct shared_memory {
+        pipeline<stage, 2, cluster> ring;
+    };
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& shared) {
+        const int rank = block.cluster_rank();
+        shared.ring.init(block, 1);
+        fence_barriers(block);
+        block.cluster_sync();
+        block.roles(warps_of_role(block, args, shared, rank));
+        block.cluster_sync();
+    }
+
+  private:
+    template <class Block>
+    IMBREX_KERNEL static auto warps_of_role(Block&, const arguments& args, shared_memory& shared, int rank) {
+        return imbrex::warps<2>("mover", [&args, &shared, rank](warp& self) {
+            if (self.index() == 0) {
+                auto filling = shared.ring.producer(self);
+                for (int tile = 0; tile < args.tiles; ++tile) {
+                    auto slot = filling.acquire();
+                    load_multicast(self, slot->part[rank], args.in.tile(2 * tile + rank, 0), slot, 0b11);
+                }
+            } else {
+                auto full = shared.ring.consumer(self);
+                for (int tile = 0; tile < args.tiles; ++tile) {
+                    auto stage = full.wait();
+                    for (int i = 0; i < 2; ++i) {
+                        store_async(self, args.out.tile((2 * tile + i) * cluster + rank, 0), stage->part[i]);
+                    }
+                    commit_stores(self);
+                    wait_stores(self);
+                }
+            }
+        });
+    }
+};
+
+}  // namespace
+
+TEST_CASE("A cluster shares its loads by multicast") {
+    const int tiles = 7;
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        buffer<bf16> in(where, tiles * 64 * 64);
+        buffer<bf16> out(where, 2 * in.values.size(), bf16(NAN));
+        fill_random(in.values, 3);
+        const multicast_copy::arguments args{tensor_of<multicast_copy::half>(matrix(in.send(), tiles * 64, 64)),
+                                             tensor_of<multicast_copy::half>(matrix(out.send(), 2 * tiles * 64, 64)),
+                                             tiles};
+        run<multicast_copy>(where, {2, 1, 1}, args);
+        out.fetch();
+        int wrong = 0;
+        for (std::size_t i = 0; i < out.values.size(); ++i) {
+            const int row = static_cast<int>(i / 64), column = static_cast<int>(i % 64);
+            const int half = row / 64;
+            wrong += out.values[i].bits == in.values[(half * 32 + row % 32) * 64 + column].bits ? 0 : 1;
+        }
+        CHECK(wrong == 0);
+    }
+}
