@@ -98,6 +98,60 @@ TEST_CASE("TMA brings tiles in and takes them out, over ragged edges") {
     check_through_shared<std::int8_t, 64, 16, way::store>(1, 70, 32);
 }
 
+namespace {
+
+// A tile that hangs over every edge, brought in by the copy engine and looked at whole.
+template <class T>
+struct ragged_load {
+    using tile = shared_tile<T, 64, 64>;
+    static constexpr int warps = 4;
+    struct arguments {
+        tensor<tile, 2> in;
+        matrix_view<T> out;
+    };
+    struct shared_memory {
+        tile one;
+        transaction_barrier landed;
+    };
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& shared) {
+        shared.landed.init(block, 1);
+        fence_barriers(block);
+        block.sync();
+        block.roles(producer([&](warp& self) {
+            shared.landed.expect(self, tile::bytes);
+            load_async(self, shared.one, args.in.at(20, 16), shared.landed);
+            shared.landed.wait(self, 0);
+            store(self, args.out.at(0, 0), shared.one);
+        }));
+    }
+};
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("TMA loads zeros for what lies outside, to the element", T, float, bf16, std::int8_t) {
+    const int rows = 37, columns = 39, stride = 48;
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        buffer<T> in(where, rows * stride), out(where, 64 * 64);
+        fill_random(in.values, 4, 1.0f, 9.0f);
+        fill_random(out.values, 5, 1.0f, 9.0f);
+        run<ragged_load<T>>(where, {1},
+                            {tensor_of<typename ragged_load<T>::tile>(matrix(in.send(), rows, columns, stride)),
+                             matrix(out.send(), 64, 64)});
+        out.fetch();
+        int wrong = 0;
+        for (int row = 0; row < 64; ++row) {
+            for (int column = 0; column < 64; ++column) {
+                const bool inside = row + 20 < rows && column + 16 < columns;
+                const T expected = inside ? in.values[(row + 20) * stride + column + 16] : T{};
+                wrong += std::memcmp(&expected, &out.values[row * 64 + column], sizeof(T)) == 0 ? 0 : 1;
+            }
+        }
+        CHECK(wrong == 0);
+    }
+}
+
 TEST_CASE("TMA adds tiles to what is there") {
     check_through_shared<float, 64, 64, way::add>(2, 70, 100);
     check_through_shared<bf16, 64, 128, way::add>(1, 64, 128);

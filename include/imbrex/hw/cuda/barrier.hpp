@@ -35,7 +35,9 @@ IMBREX_KERNEL void barrier_arrive(const Scope&, barrier_word& barrier, source = 
     if (lane() == 0) cuda::ptx::mbarrier_arrive(&barrier.word);
 }
 
-// The same at this barrier's counterpart in another block of the cluster (or in this one).
+// The same at this barrier's counterpart in another block of the cluster (or in this one). What it tells the other block
+// is that this warp has read its shared memory; a release of the cluster's scope would also wait for this warp's writes
+// to global memory, in the middle of a loop.
 template <class Scope>
 IMBREX_KERNEL void barrier_arrive_at(const Scope&, barrier_word& barrier, int cluster_rank,
                                      source = source::current()) {
@@ -45,7 +47,7 @@ IMBREX_KERNEL void barrier_arrive_at(const Scope&, barrier_word& barrier, int cl
         asm volatile(
             "{\n\t.reg .b32 remote;\n\t"
             "mapa.shared::cluster.u32 remote, %0, %1;\n\t"
-            "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n\t}"
+            "mbarrier.arrive.shared::cluster.b64 _, [remote];\n\t}"
             :
             : "r"(shared_address(&barrier)), "r"(cluster_rank)
             : "memory");

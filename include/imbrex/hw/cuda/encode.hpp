@@ -67,7 +67,7 @@ std::string list_of(const T* values, int count) {
     return list;
 }
 
-// False where there is no driver to ask; throws what the driver refuses.
+// False where there is no driver or no device; throws what the driver refuses.
 inline bool encode(tensor_map& map, const tensor_description& tensor) {
     require(tensor.rank >= 1 && tensor.rank <= 5, "imbrex: a tensor map has 1 to 5 dimensions, not ", tensor.rank);
     const CUtensorMapDataType type = driver_type(tensor.element);
@@ -82,6 +82,7 @@ inline bool encode(tensor_map& map, const tensor_description& tensor) {
         encoder(&encoded, type, static_cast<cuuint32_t>(tensor.rank), tensor.pointer, tensor.extents,
                 tensor.strides_bytes, tensor.box, adjacent, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (status == CUDA_ERROR_NO_DEVICE || status == CUDA_ERROR_NOT_INITIALIZED) return false;
     if (status != CUDA_SUCCESS) {
         throw cuda_error(sentence(
             "imbrex: the driver refuses (error ", static_cast<int>(status), ") a tensor map of element kind ",

@@ -80,15 +80,15 @@ IMBREX_GMMA_INTEGERS(48)  IMBREX_GMMA_INTEGERS(64)  IMBREX_GMMA_INTEGERS(80)  IM
 IMBREX_GMMA_INTEGERS(112) IMBREX_GMMA_INTEGERS(128) IMBREX_GMMA_INTEGERS(144) IMBREX_GMMA_INTEGERS(160)
 IMBREX_GMMA_INTEGERS(176) IMBREX_GMMA_INTEGERS(192) IMBREX_GMMA_INTEGERS(208) IMBREX_GMMA_INTEGERS(224)
 IMBREX_GMMA_INTEGERS(240) IMBREX_GMMA_INTEGERS(256)
-// clang-format on
-
 #undef IMBREX_GMMA_FLOATS
 #undef IMBREX_GMMA_INTEGERS
 
-                                                        template <int N>
-                                                        concept gmma_float_columns = N % 8 == 0 && N >= 8 && N <= 256;
+template <int N>
+concept gmma_float_columns = N % 8 == 0 && N >= 8 && N <= 256;
 template <int N>
 concept gmma_integer_columns = (N % 16 == 0 && N >= 16 && N <= 256) || N == 8 || N == 24;
+
+// clang-format on
 
 template <class Accumulator>
 struct gmma_entry {

@@ -24,9 +24,9 @@ namespace imbrex::device {
 
 // Zero for a kernel without shared memory.
 template <class Kernel>
-inline constexpr std::size_t shared_bytes = std::is_empty_v<hw::shared_memory_of<Kernel>>
-                                                ? 0
-                                                : sizeof(hw::shared_memory_of<Kernel>);
+inline constexpr int shared_bytes = std::is_empty_v<hw::shared_memory_of<Kernel>>
+                                        ? 0
+                                        : static_cast<int>(sizeof(hw::shared_memory_of<Kernel>));
 
 // The second bound, one block a multiprocessor, is what lets setmaxnreg take effect. It does not keep a second block
 // away from a kernel that needs few registers.
@@ -55,7 +55,7 @@ inline void check(cudaError_t status, const char* what) {
 // Raises a kernel's limit of shared memory, the first time it runs on a device.
 template <class Kernel>
 void prepare() {
-    constexpr std::size_t bytes = shared_bytes<Kernel>;
+    constexpr int bytes = shared_bytes<Kernel>;
     int device = 0;
     check(cudaGetDevice(&device), "no current device");
     static std::atomic<std::uint64_t> prepared{0};
@@ -65,10 +65,10 @@ void prepare() {
     int limit = 0;
     check(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
           "cannot ask the device for its shared memory");
-    require(bytes <= static_cast<std::size_t>(limit), "imbrex: the kernel needs ", bytes,
+    require(bytes <= limit, "imbrex: the kernel needs ", bytes,
             " bytes of shared memory a block, but the device has at most ", limit);
     check(cudaFuncSetAttribute(reinterpret_cast<const void*>(entry<Kernel>),
-                               cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+                               cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
           "cannot prepare the kernel (was it compiled for this device's architecture?)");
     prepared.fetch_or(bit, std::memory_order_relaxed);
 }

@@ -38,13 +38,15 @@ IMBREX_KERNEL void each_panel(const Scope& scope, Shared& tile, const View&, con
     }
 }
 
+// The state space of a load's destination. For the cluster's, which is sm_90's own, ptxas makes a function call on sm_120.
+using load_space = std::conditional_t<(architecture < 1000), cuda::ptx::space_cluster_t, cuda::ptx::space_shared_t>;
+
 template <class Warp, class Shared, class View>
 IMBREX_KERNEL void tma_load(const Warp& scope, Shared&& to, const View& view, const tensor_coordinate& coordinate,
                             barrier_word& barrier, source = source::current()) {
     static_assert(Warp::warps == 1, "imbrex: a bulk load is issued by one warp");
     each_panel(scope, to, view, coordinate, [&](const auto& at, auto* panel) {
-        cuda::ptx::cp_async_bulk_tensor(cuda::ptx::space_cluster, cuda::ptx::space_global, panel, &view.map, at,
-                                        &barrier.word);
+        cuda::ptx::cp_async_bulk_tensor(load_space{}, cuda::ptx::space_global, panel, &view.map, at, &barrier.word);
     });
 }
 
@@ -87,18 +89,19 @@ IMBREX_KERNEL void bulk_commit(const Scope& scope, source = source::current()) {
     if (elected(scope)) cuda::ptx::cp_async_bulk_commit_group();
 }
 
-// Until all but Pending groups have read their shared memory, which may then be written again; or are complete.
+// Until all but Pending groups have read their shared memory, which may then be written again; or are complete. The warp
+// that asked for them waits: a scope of several warps must sync before the others write.
 template <int Pending, class Scope>
 IMBREX_KERNEL void bulk_wait_read(const Scope& scope, source = source::current()) {
     static_assert(has_tma && Scope::warps > 0, "imbrex: bulk tensor copies need sm_90 or later");
     if (elected(scope)) cuda::ptx::cp_async_bulk_wait_group_read(cuda::ptx::n32_t<Pending>{});
-    scope.sync();
+    __syncwarp();
 }
 template <int Pending, class Scope>
 IMBREX_KERNEL void bulk_wait(const Scope& scope, source = source::current()) {
     static_assert(has_tma && Scope::warps > 0, "imbrex: bulk tensor copies need sm_90 or later");
     if (elected(scope)) cuda::ptx::cp_async_bulk_wait_group(cuda::ptx::n32_t<Pending>{});
-    scope.sync();
+    __syncwarp();
 }
 
 // Fetches the descriptor itself, so that the first copy does not wait for it.

@@ -55,20 +55,21 @@ class online_softmax {
     template <int Columns, int OutColumns>
     IMBREX_KERNEL void step(const Scope& scope, hw::fragment<float, Rows, Columns, warps>& scores,
                             hw::fragment<float, Rows, OutColumns, warps>& out, source here = source::current()) {
-        hw::row_fragment<float, Rows, warps> rescale;
-        hw::row_fragment<float, Rows, warps> before = largest_;
+        hw::row_fragment<float, Rows, warps> rescale = largest_;
+        hw::row_fragment<float, Rows, warps> shift;
         fold_rows(scope, largest_, scores, maximum{}, here);
         finish_rows(scope, largest_, maximum{}, here);
+        // A row that has seen nothing but -infinity is shifted by zero: its weights come out zero and not NaN. The test
+        // is made once a row, never in the element's exponential.
         hw::visit_rows(
             scope, hw::use::write, here,
-            [&](int, float& factor, const float& old, const float& now) {
-                factor = now == minus_infinity ? 1.0f : hw::exp2((old - now) * factor_);
-            },
-            rescale, before, largest_);
+            [&](int, float& by, const float& most) { by = most == minus_infinity ? 0.0f : most * factor_; }, shift,
+            largest_);
+        hw::visit_rows(
+            scope, hw::use::update, here,
+            [&](int, float& factor, const float& by) { factor = hw::exp2(factor * factor_ - by); }, rescale, shift);
         combine_with_rows(
-            scope, scores, largest_,
-            [&](float x, float most) { return most == minus_infinity ? 0.0f : hw::exp2(x * factor_ - most * factor_); },
-            here);
+            scope, scores, shift, [&](float x, float by) { return hw::exp2(x * factor_ - by); }, here);
         combine(scope, sum_, rescale, multiply{}, here);
         fold_rows(scope, sum_, scores, add{}, here);
         combine_with_rows(scope, out, rescale, multiply{}, here);

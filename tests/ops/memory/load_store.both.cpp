@@ -1,0 +1,313 @@
+// Loads and stores that are done when they return: registers, shared memory and global memory, in all pairs, of all
+// types and both orders, whole, in part and over the edge.
+#include <ops/memory/ragged.hpp>
+
+#include <cstdint>
+
+using namespace imbrex;
+using namespace imbrex_test;
+
+namespace {
+
+// Global to shared, to registers, to global; and from the registers to another shared tile, and to global.
+template <class T, int Rows, int Columns, class Scope, order Order>
+struct round_trip {
+    using tile = register_tile<T, Rows, Columns, Scope, Order>;
+    static constexpr int warps = 2 * Scope::warps;
+    struct arguments {
+        matrix_view<const T> in;
+        matrix_view<T> from_registers, from_shared;
+    };
+    struct shared_memory {
+        shared_tile<T, Rows, Columns> first[2], second[2];
+    };
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& smem) {
+        each<Scope>(block, [&](auto& self) {
+            const int mine = self.index();
+            tile held;
+            load(self, smem.first[mine], args.in.template tile<tile>(mine, 0));
+            self.sync();
+            load(self, held, smem.first[mine]);
+            store(self, args.from_registers.template tile<tile>(mine, 0), held);
+            store(self, smem.second[mine], held);
+            self.sync();
+            store(self, args.from_shared.template tile<tile>(mine, 0), smem.second[mine]);
+        });
+    }
+};
+
+template <class T, int Rows, int Columns, class Scope, order Order = order::rows>
+void test_round_trip() {
+    constexpr std::size_t count = 2 * Rows * Columns;
+    for (const world where : worlds()) {
+        buffer<T> in(where, count), from_registers(where, count, poison<T>()), from_shared(where, count, poison<T>());
+        fill_random(in.values, 16, -100.0f, 100.0f);
+        run<round_trip<T, Rows, Columns, Scope, Order>>(
+            where, {1, 1, 1},
+            {matrix(static_cast<const T*>(in.send()), 2 * Rows, Columns),
+             matrix(from_registers.send(), 2 * Rows, Columns), matrix(from_shared.send(), 2 * Rows, Columns)},
+            4);
+        from_registers.fetch();
+        from_shared.fetch();
+        const std::string name =
+            name_of_shape<T>(where, Rows, Columns, Scope::warps) + (Order == order::columns ? ", column order" : "");
+        tally loaded(name + ", shared to registers"), stored(name + ", registers to shared");
+        for (std::size_t i = 0; i < count; ++i) {
+            const int row = static_cast<int>(i) / Columns, column = static_cast<int>(i) % Columns;
+            loaded.expect_same(row, column, from_registers.values[i], in.values[i]);
+            stored.expect_same(row, column, from_shared.values[i], in.values[i]);
+        }
+    }
+}
+
+TEST_CASE("between global memory, shared memory and registers") {
+    test_round_trip<float, 16, 8, warp>();
+    test_round_trip<std::int32_t, 32, 72, warp>();
+    test_round_trip<bf16, 16, 8, warp>();
+    test_round_trip<fp16, 48, 24, warp>();
+    test_round_trip<bf16, 64, 128, warp>();
+    test_round_trip<e4m3, 16, 16, warp>();
+    test_round_trip<std::int8_t, 32, 48, warp>();
+    test_round_trip<float, 64, 64, warpgroup>();
+    test_round_trip<bf16, 128, 64, warpgroup>();
+    test_round_trip<e4m3, 64, 128, warpgroup>();
+}
+
+TEST_CASE("between shared memory and registers in column order") {
+    test_round_trip<float, 8, 16, warp, order::columns>();
+    test_round_trip<bf16, 8, 16, warp, order::columns>();
+    test_round_trip<fp16, 24, 64, warp, order::columns>();
+    test_round_trip<std::int8_t, 16, 32, warp, order::columns>();
+    test_round_trip<bf16, 32, 128, warpgroup, order::columns>();
+}
+
+// A part of one shared tile, wherever it stands, to a part of another.
+template <class T, int Rows, int Columns, int PartRows, int PartColumns, order Order>
+struct parts {
+    static constexpr int warps = 1;
+    static constexpr int chunk = 16 / sizeof(T);
+    static constexpr int steps_down = Rows - PartRows, steps_across = (Columns - PartColumns) / chunk;
+    struct arguments {
+        matrix_view<const T> in;
+        matrix_view<T> out;
+        T background;
+    };
+    struct shared_memory {
+        shared_tile<T, Rows, Columns> from, to;
+    };
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& smem) {
+        const int down = block.index().x, across = block.index().y;
+        block.each_warp([&](warp& self) {
+            load(self, smem.from, args.in.at(0, 0));
+            fill(self, smem.to, args.background);
+            self.sync();
+            register_tile<T, PartRows, PartColumns, warp, Order> held;
+            load(self, held, smem.from.template part<PartRows, PartColumns>(down, across * chunk));
+            store(self,
+                  smem.to.template part<PartRows, PartColumns>(steps_down - down, (steps_across - across) * chunk),
+                  held);
+            self.sync();
+            store(self, args.out.template tile<shared_tile<T, Rows, Columns>>(down, across), smem.to);
+        });
+    }
+};
+
+template <class T, int Rows, int Columns, int PartRows, int PartColumns, order Order = order::rows>
+void test_parts() {
+    using kernel = parts<T, Rows, Columns, PartRows, PartColumns, Order>;
+    constexpr int down_count = kernel::steps_down + 1, across_count = kernel::steps_across + 1;
+    constexpr int width = Columns * across_count;
+    for (const world where : worlds()) {
+        buffer<T> in(where, Rows * Columns),
+            out(where, static_cast<std::size_t>(Rows) * down_count * width, poison<T>());
+        fill_random(in.values, 17, 1.0f, 100.0f);
+        const T background = convert<T>(-5.0f);
+        run<kernel>(where, {down_count, across_count, 1},
+                    {matrix(static_cast<const T*>(in.send()), Rows, Columns),
+                     matrix(out.send(), Rows * down_count, width), background},
+                    1);
+        out.fetch();
+        tally compared(name_of_shape<T>(where, PartRows, PartColumns, 1) + " as a part");
+        for (int down = 0; down < down_count; ++down) {
+            for (int across = 0; across < across_count; ++across) {
+                const int to_row = kernel::steps_down - down;
+                const int to_column = (kernel::steps_across - across) * kernel::chunk;
+                for (int row = 0; row < Rows; ++row) {
+                    for (int column = 0; column < Columns; ++column) {
+                        const int part_row = row - to_row, part_column = column - to_column;
+                        const bool copied =
+                            part_row >= 0 && part_row < PartRows && part_column >= 0 && part_column < PartColumns;
+                        const T wanted =
+                            copied ? in.values[(down + part_row) * Columns + across * kernel::chunk + part_column]
+                                   : background;
+                        compared.expect_same(
+                            row, column, out.values[(down * Rows + row) * width + across * Columns + column], wanted);
+                    }
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("parts of shared tiles, anywhere in them") {
+    test_parts<bf16, 32, 64, 16, 16>();
+    test_parts<float, 24, 48, 16, 8>();
+    test_parts<e4m3, 24, 64, 16, 32>();
+    test_parts<fp16, 24, 48, 16, 16, order::columns>();
+}
+
+template <class T, int Rows, int Columns, class Scope, order Order>
+struct ragged_registers {
+    static constexpr int warps = Scope::warps;
+    using arguments = ragged_arguments<T>;
+    struct shared_memory {};
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory&) {
+        const position at = block.index(), grid = block.count();
+        each<Scope>(block, [&](auto& self) {
+            register_tile<T, Rows, Columns, Scope, Order> held;
+            load(self, held, args.source(at), args.outside);
+            store(self, args.tile(Rows, Columns, at, grid), held);
+            store(self, args.target(at, grid), held);
+        });
+    }
+};
+
+template <class T, int Rows, int Columns, class Scope>
+struct ragged_shared {
+    static constexpr int warps = Scope::warps;
+    using arguments = ragged_arguments<T>;
+    struct shared_memory {
+        shared_tile<T, Rows, Columns> held;
+    };
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& smem) {
+        const position at = block.index(), grid = block.count();
+        each<Scope>(block, [&](auto& self) {
+            load(self, smem.held, args.source(at), args.outside);
+            self.sync();
+            store(self, args.tile(Rows, Columns, at, grid), smem.held);
+            store(self, args.target(at, grid), smem.held);
+        });
+    }
+};
+
+template <class Kernel, class T>
+void test_ragged_kernel(const std::string& of, int rows, int columns, float outside) {
+    for (const world where : worlds()) {
+        test_ragged(where, name_of_shape<T>(where, rows, columns, Kernel::warps) + ", " + of, rows, columns,
+                    convert<T>(outside), [&](position grid, const ragged_arguments<T>& arguments) {
+                        run<Kernel>(where, grid, arguments, 1);
+                    });
+    }
+}
+template <class T, int Rows, int Columns, class Scope, order Order = order::rows>
+void test_ragged_registers(float outside) {
+    test_ragged_kernel<ragged_registers<T, Rows, Columns, Scope, Order>, T>("registers", Rows, Columns, outside);
+}
+template <class T, int Rows, int Columns, class Scope>
+void test_ragged_shared(float outside) {
+    test_ragged_kernel<ragged_shared<T, Rows, Columns, Scope>, T>("shared", Rows, Columns, outside);
+}
+
+TEST_CASE("registers and the edge of a matrix") {
+    test_ragged_registers<float, 16, 8, warp>(-3.0f);
+    test_ragged_registers<bf16, 16, 16, warp>(0.0f);
+    test_ragged_registers<std::int8_t, 16, 16, warp>(77.0f);
+    test_ragged_registers<bf16, 8, 16, warp, order::columns>(5.0f);
+    test_ragged_registers<float, 64, 8, warpgroup>(1.0f);
+}
+
+TEST_CASE("shared tiles and the edge of a matrix") {
+    test_ragged_shared<float, 8, 12, warp>(-3.0f);
+    test_ragged_shared<bf16, 16, 16, whole_block<2>>(0.0f);
+    test_ragged_shared<std::int8_t, 8, 32, warp>(77.0f);
+    test_ragged_shared<fp16, 8, 24, warpgroup>(5.0f);
+}
+
+// Row values, column values and shared vectors, of which the first `block - 1` elements exist.
+template <class T, int Rows, int Columns, class Scope>
+struct vectors {
+    static constexpr int warps = Scope::warps;
+    static constexpr int each_rows = 5 * Rows, each_columns = 3 * Columns;
+    struct arguments {
+        const T* in;
+        T* rows;     // for each block: loaded; stored in part; through shared memory; back; shared in part
+        T* columns;  // for each block: loaded; stored in part; through shared memory
+        T outside;
+    };
+    struct shared_memory {
+        shared_vector<T, Rows> rows, back;
+        shared_vector<T, Columns> columns;
+    };
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& smem) {
+        const int exist = block.index().x - 1;
+        T* rows = args.rows + each_rows * block.index().x;
+        T* columns = args.columns + each_columns * block.index().x;
+        each<Scope>(block, [&](auto& self) {
+            row_values<T, Rows, Scope> by_row, by_row_again;
+            load(self, by_row, args.in, exist, args.outside);
+            store(self, rows, Rows, by_row);
+            store(self, rows + Rows, exist, by_row);
+            load(self, smem.rows, args.in, exist, args.outside);
+            load(self, smem.columns, args.in, exist, args.outside);
+            store(self, smem.back, by_row);
+            self.sync();
+            load(self, by_row_again, smem.rows);
+            store(self, rows + 2 * Rows, Rows, by_row_again);
+            store(self, rows + 3 * Rows, Rows, smem.back);
+            store(self, rows + 4 * Rows, exist, smem.back);
+
+            column_values<T, Columns> by_column, by_column_again;
+            load(self, by_column, args.in, exist, args.outside);
+            store(self, columns, Columns, by_column);
+            store(self, columns + Columns, exist, by_column);
+            load(self, by_column_again, smem.columns);
+            store(self, columns + 2 * Columns, Columns, by_column_again);
+        });
+    }
+};
+
+template <class T, int Rows, int Columns, class Scope>
+void test_vectors() {
+    using kernel = vectors<T, Rows, Columns, Scope>;
+    constexpr int length = Rows > Columns ? Rows : Columns, blocks = length + 4;
+    for (const world where : worlds()) {
+        buffer<T> in(where, length + 2), rows(where, blocks * kernel::each_rows, poison<T>()),
+            columns(where, blocks * kernel::each_columns, poison<T>());
+        fill_random(in.values, 18, -100.0f, 100.0f);
+        const T outside = convert<T>(-7.0f);
+        run<kernel>(where, {blocks, 1, 1}, {in.send(), rows.send(), columns.send(), outside}, 1);
+        rows.fetch();
+        columns.fetch();
+        tally compared(name_of_shape<T>(where, Rows, Columns, Scope::warps) + ", vectors");
+        for (int block = 0; block < blocks; ++block) {
+            const int exist = block - 1;
+            const auto compare = [&](const T* values, int count, bool in_part, int which) {
+                for (int i = 0; i < count; ++i) {
+                    const T wanted = i < exist ? in.values[i] : in_part ? poison<T>() : outside;
+                    compared.expect(same_bits(values[i], wanted), exist, "exist, vector", which, "element", i, "is",
+                                    convert<float>(values[i]), "not", convert<float>(wanted));
+                }
+            };
+            const T* by_row = rows.values.data() + block * kernel::each_rows;
+            for (int which = 0; which < 5; ++which)
+                compare(by_row + which * Rows, Rows, which == 1 || which == 4, which);
+            const T* by_column = columns.values.data() + block * kernel::each_columns;
+            for (int which = 0; which < 3; ++which) {
+                compare(by_column + which * Columns, Columns, which == 1, 5 + which);
+            }
+        }
+    }
+}
+
+TEST_CASE("row values, column values and shared vectors") {
+    test_vectors<float, 16, 24, warp>();
+    test_vectors<bf16, 48, 8, warp>();
+    test_vectors<std::int32_t, 128, 40, warpgroup>();
+}
+
+}  // namespace
