@@ -56,7 +56,7 @@ struct gemm_softmax {
                             auto stage = full.wait();
                             mma_ab_async(self, scores, stage->a, stage->b);
                             if constexpr (ReleasesEarly) stage.release();
-                            wait_mma(self);
+                            wait_mma(self, scores);
                         }
                         softmax(self, scores);
                         store(self, args.c.template tile<c_tile>(row, 0), scores);

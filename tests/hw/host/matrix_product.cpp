@@ -82,7 +82,16 @@ struct operand {
     }
 
     std::size_t index(int i, int k) const { return static_cast<std::size_t>(first + i * outer + k * inner); }
-    double at(int i, int k) const { return static_cast<double>(convert<float>(storage[index(i, k)])); }
+
+    // All elements in order, whatever the strides.
+    std::vector<double> values(int count, int k) const {
+        std::vector<double> result;
+        for (int i = 0; i < count; ++i) {
+            for (int j = 0; j < k; ++j) result.push_back(convert<double>(storage[index(i, j)]));
+        }
+        return result;
+    }
+
     hw::operand_view<T> view() const { return {storage.data() + (storage.empty() ? 0 : first), outer, inner}; }
 };
 
@@ -106,6 +115,7 @@ void check_operands(const operand<A>& a, const operand<B>& b, int m, int n, int 
     const std::vector<C> before = c;
     hw::multiply(c.data(), stride, a.view(), b.view(), m, n, k, accumulate);
 
+    const std::vector<double> left = a.values(m, k), right = b.values(n, k);
     int wrong = 0;
     for (int i = 0; i < m; ++i) {
         for (int j = 0; j < stride; ++j) {
@@ -117,7 +127,7 @@ void check_operands(const operand<A>& a, const operand<B>& b, int m, int n, int 
             double sum = accumulate ? static_cast<double>(before[i * stride + j]) : 0.0;
             double magnitude = std::abs(sum);
             for (int step = 0; step < k; ++step) {
-                const double product = a.at(i, step) * b.at(j, step);
+                const double product = left[i * k + step] * right[j * k + step];
                 sum += product;
                 magnitude += std::abs(product);
             }

@@ -38,11 +38,11 @@ struct product {
                 load(self, a, shared.a);
                 multiply_tiles(self, sum, a, shared.b, accumulation::replace);
                 multiply_tiles(self, sum, a, shared.b, accumulation::add);
-                if constexpr (Asynchronous) wait_mma(self);
+                if constexpr (Asynchronous) wait_mma(self, sum);
             } else {
                 multiply_tiles(self, sum, shared.a, shared.b, accumulation::replace);
                 multiply_tiles(self, sum, shared.a, shared.b, accumulation::add);
-                if constexpr (Asynchronous) wait_mma(self);
+                if constexpr (Asynchronous) wait_mma(self, sum);
             }
             store(self, args.c.at(0, 0), sum);
         });

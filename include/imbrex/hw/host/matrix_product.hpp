@@ -4,14 +4,15 @@
 // Operands are packed first, which converts them to float, makes every layout one, and keeps what the innermost loop
 // reads in the nearest cache. That loop holds a block of c in registers and goes once over k:
 //
-//                             k
-//                      +--------------+
-//      b, packed:      |  panel in L1 |  panel_columns wide; [k][column], so that a vector lies along c's row
-//                      +--------------+
-//      a, packed:  rows of k values, in L2; [row][k], one value at a time is broadcast against the panel
+//                                  +---------------------+
+//                                  |  b: [k][column]     |  a panel, in L1; vectors lie along c's rows
+//                                  +---------------------+
+//      +---------------------+     +---------------------+
+//      |  a: [row][k], in L2 |     |  c: in registers    |  each value of a is broadcast against a row of the panel
+//      +---------------------+     +---------------------+
 //
-// The product is in float for int8 too: a partial sum over at most 1024 of its products stays below 2^24, so float
-// keeps it exactly, and multiplies faster than most processors' integers do.
+// The product is in float for int8 too: a sum of at most 1024 of its products does not exceed 2^24, so float keeps it
+// exactly, and most processors multiply floats faster than integers.
 #pragma once
 
 #include <imbrex/core/numeric.hpp>
@@ -117,8 +118,10 @@ class matrix_product {
     static constexpr int panel_rows = Vectors::registers == 32 ? 8 : 6;
     static constexpr int block_depth = 256;
     static constexpr int block_rows = 256;
-    static constexpr int a_stride =
-        block_depth + 16;  // no power of two: rows must not compete for the same cache lines
+    // No power of two, or the rows of a would compete for the same places in L1.
+    static constexpr int a_stride = block_depth + 16;
+    // What is converted in one go. Compilers are shy of vectorising a loop of unknown, perhaps small, length.
+    static constexpr int strip = 32;
     static_assert(block_depth <= 1024, "imbrex: a float must hold the sum of block_depth products of int8 exactly");
 
     struct alignas(64) buffers {
@@ -140,7 +143,7 @@ class matrix_product {
     }
 
     // Calls body with the constants 0 ... Count - 1. Values in an array that only constants index are kept in
-    // registers.
+    // registers, provided that all is inlined, as [[gnu::flatten]] in its callers demands.
     template <int Count, class Body>
     static void unroll(Body body) {
         [&]<int... Index>(std::integer_sequence<int, Index...>) {
@@ -165,15 +168,15 @@ class matrix_product {
         const int row_step = even_part(rows, panel_rows);
         for (int i0 = 0; i0 < rows; i0 += row_step) {
             const int count = std::min(row_step, rows - i0);
-            const kernel_function kernel = kernels[(vectors - 1) * panel_rows + count - 1];
+            const kernel_function multiply_rows = kernels[(vectors - 1) * panel_rows + count - 1];
             const float* a = packed.a + i0 * a_stride;
             if constexpr (std::is_same_v<C, float>) {
                 if (columns == vectors * lanes) {
-                    kernel(c + i0 * c_stride, c_stride, a, packed.b, depth, accumulate);
+                    multiply_rows(c + i0 * c_stride, c_stride, a, packed.b, depth, accumulate);
                     continue;
                 }
             }
-            kernel(packed.c, panel_columns, a, packed.b, depth, false);
+            multiply_rows(packed.c, panel_columns, a, packed.b, depth, false);
             for (int i = 0; i < count; ++i) {
                 add_row(c + (i0 + i) * c_stride, packed.c + i * panel_columns, columns, accumulate);
             }
@@ -186,8 +189,8 @@ class matrix_product {
             if constexpr (std::is_same_v<C, std::int32_t>) {
                 // Unsigned, so that it wraps on overflow, as the device's accumulators do.
                 const std::uint32_t before = accumulate ? static_cast<std::uint32_t>(c[j]) : 0U;
-                c[j] =
-                    static_cast<std::int32_t>(before + static_cast<std::uint32_t>(static_cast<std::int32_t>(sums[j])));
+                const std::int32_t sum = static_cast<std::int32_t>(sums[j]);
+                c[j] = static_cast<std::int32_t>(before + static_cast<std::uint32_t>(sum));
             } else {
                 c[j] = accumulate ? c[j] + sums[j] : sums[j];
             }
@@ -196,7 +199,8 @@ class matrix_product {
 
     // c (+)= a b^T for Rows rows and Columns vectors of columns, all sums in registers.
     template <int Rows, int Columns>
-    static void kernel(float* c, std::ptrdiff_t c_stride, const float* a, const float* b, int depth, bool accumulate) {
+    [[gnu::flatten]] static void kernel(float* c, std::ptrdiff_t c_stride, const float* a, const float* b, int depth,
+                                        bool accumulate) {
         vector sums[Rows][Columns] = {};
         for (int k = 0; k < depth; ++k, b += Columns * lanes) {
             vector right[Columns];
@@ -247,10 +251,8 @@ class matrix_product {
         }
     }
 
-    // Whole strips first: compilers are shy of vectorising a loop of unknown, perhaps small, length.
     template <class T>
     static void convert_row(float* __restrict to, const T* __restrict from, int count) {
-        constexpr int strip = 32;
         int done = 0;
         for (; done + strip <= count; done += strip, to += strip, from += strip) {
             for (int i = 0; i < strip; ++i) to[i] = convert<float>(from[i]);
@@ -263,17 +265,22 @@ class matrix_product {
     template <class T>
     static void transpose(float* to, int to_stride, const T* from, std::ptrdiff_t column_stride, int rows) {
         if constexpr (std::is_same_v<T, float>) {
-            for (int i = 0; i < rows; i += lanes)
+            for (int i = 0; i < rows; i += lanes) {
                 transpose_block(to + i * to_stride, to_stride, from + i, column_stride);
+            }
         } else {
-            float converted[lanes * block_depth];
-            for (int j = 0; j < lanes; ++j) convert_row(converted + j * block_depth, from + j * column_stride, rows);
-            transpose(to, to_stride, converted, block_depth, rows);
+            for (int i = 0; i < rows; i += strip) {
+                const int count = std::min(strip, rows - i);
+                float converted[lanes * strip];
+                for (int j = 0; j < lanes; ++j) convert_row(converted + j * strip, from + j * column_stride + i, count);
+                transpose(to + i * to_stride, to_stride, converted, strip, count);
+            }
         }
     }
 
     // Each round deals the upper half of the vectors into the lower one; after log2(lanes) of them rows are columns.
-    static void transpose_block(float* to, int to_stride, const float* from, std::ptrdiff_t column_stride) {
+    [[gnu::flatten]] static void transpose_block(float* to, int to_stride, const float* from,
+                                                 std::ptrdiff_t column_stride) {
         vector values[lanes];
         unroll<lanes>([&](auto j) { values[j] = load(from + j * column_stride); });
         for (int distance = 1; distance < lanes; distance *= 2) {

@@ -41,6 +41,14 @@ IMBREX_KERNEL void wait_mma(const warpgroup& scope, source here = source::curren
     hw::wgmma_wait<Left>(scope, here);
 }
 
+// The same, naming an accumulator that is touched next: the compiler, which does not know that the tensor cores write it
+// behind its back, is kept from reading it before the wait.
+template <int Left = 0, class C, int M, int N>
+IMBREX_KERNEL void wait_mma(const warpgroup& scope, group_tile<C, M, N>& accumulator, source here = source::current()) {
+    hw::wgmma_wait<Left>(scope, here);
+    hw::wgmma_guard(accumulator);
+}
+
 template <class C, int M, int N, class A, class B>
 IMBREX_KERNEL void mma_ab_async(const warpgroup& scope, group_tile<C, M, N>& accumulator, const A& a, const B& b,
                                 accumulation how = accumulation::add, source here = source::current()) {
@@ -66,25 +74,25 @@ template <class C, int M, int N, class A, class B>
 IMBREX_KERNEL void mma_ab(const warpgroup& scope, group_tile<C, M, N>& accumulator, const A& a, const B& b,
                           accumulation how = accumulation::add, source here = source::current()) {
     mma_ab_async(scope, accumulator, a, b, how, here);
-    wait_mma(scope, here);
+    wait_mma(scope, accumulator, here);
 }
 template <class C, int M, int N, class A, class B>
 IMBREX_KERNEL void mma_abt(const warpgroup& scope, group_tile<C, M, N>& accumulator, const A& a, const B& b,
                            accumulation how = accumulation::add, source here = source::current()) {
     mma_abt_async(scope, accumulator, a, b, how, here);
-    wait_mma(scope, here);
+    wait_mma(scope, accumulator, here);
 }
 template <class C, int M, int N, class A, class B>
 IMBREX_KERNEL void mma_atb(const warpgroup& scope, group_tile<C, M, N>& accumulator, const A& a, const B& b,
                            accumulation how = accumulation::add, source here = source::current()) {
     mma_atb_async(scope, accumulator, a, b, how, here);
-    wait_mma(scope, here);
+    wait_mma(scope, accumulator, here);
 }
 template <class C, int M, int N, class A, class B>
 IMBREX_KERNEL void mma_atbt(const warpgroup& scope, group_tile<C, M, N>& accumulator, const A& a, const B& b,
                             accumulation how = accumulation::add, source here = source::current()) {
     mma_atbt_async(scope, accumulator, a, b, how, here);
-    wait_mma(scope, here);
+    wait_mma(scope, accumulator, here);
 }
 
 }  // namespace imbrex
