@@ -8,6 +8,8 @@ add_library(imbrex_own_code INTERFACE)
 target_link_libraries(imbrex_own_code INTERFACE imbrex::imbrex)
 target_compile_options(imbrex_own_code INTERFACE
     "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra>"
+    # Reports of the checker name files as they lie in the repository.
+    "$<$<COMPILE_LANGUAGE:CXX>:-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=>"
     "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra;-lineinfo>")
 
 if(IMBREX_CUDA_ENABLED)
