@@ -1,6 +1,9 @@
 // Between registers and shared memory. 8- and 16-bit elements go by ldmatrix and stmatrix, which move 16-byte chunks,
 // the unit of the swizzle, so that no two rows meet in a bank; wider ones by ordinary loads of a lane's neighbours.
 //
+// Every operation on shared memory, here and in the headers beside, begins with __syncwarp: what other lanes of the warp
+// wrote or read in the operation before is over. That is why the checker takes one warp's operations as ordered.
+//
 // A part of a shared tile must start at a whole chunk: its first column a multiple of 16 bytes.
 #pragma once
 
@@ -46,6 +49,7 @@ IMBREX_KERNEL void load_shared(const Scope& scope, fragment<T, Rows, Columns, Wa
                                source = source::current()) {
     using fragment_type = fragment<T, Rows, Columns, Warps, Order>;
     check_shared<fragment_type, Shared>(scope);
+    __syncwarp();
     constexpr bool transposed = Order == order::columns;
 #pragma unroll
     for (int block = 0; block < fragment_type::blocks; ++block) {
@@ -93,6 +97,7 @@ IMBREX_KERNEL void store_shared(const Scope& scope, Shared&& to, const fragment<
                                 source = source::current()) {
     using fragment_type = fragment<T, Rows, Columns, Warps, Order>;
     check_shared<fragment_type, std::remove_cvref_t<Shared>>(scope);
+    __syncwarp();
     constexpr bool transposed = Order == order::columns;
 #pragma unroll
     for (int block = 0; block < fragment_type::blocks; ++block) {

@@ -33,6 +33,7 @@ inline constexpr int chunks_in_flight = 4;
 // Calls f(row, first column) for each chunk of this thread.
 template <class Shared, class Scope, class F>
 IMBREX_KERNEL void each_chunk(const Scope& scope, F&& f) {
+    __syncwarp();
     for (int chunk = thread_in(scope); chunk < chunks_of<Shared>::count; chunk += Scope::threads) {
         f(chunks_of<Shared>::row(chunk), chunks_of<Shared>::column(chunk));
     }
@@ -66,6 +67,7 @@ IMBREX_KERNEL void copy_in(const Scope& scope, Shared&& to, const std::type_iden
     using chunks = chunks_of<tile>;
     if (from.columns >= tile::columns && rows_aligned<16>(from)) {
         const uint4 filled = chunk_filled_with(fill);
+        __syncwarp();
         for (int first = thread_in(scope); first < chunks::count; first += chunks_in_flight * Scope::threads) {
             uint4 flying[chunks_in_flight];
 #pragma unroll
@@ -189,6 +191,7 @@ IMBREX_KERNEL void visit_shared(const Scope& scope, use, source, F&& f, First&& 
         "imbrex: shared tiles visited together must have one shape");
     constexpr int neighbours = tile::columns % 4 == 0 ? 4 : 1;
     constexpr int in_row = tile::columns / neighbours;
+    __syncwarp();
     for (int group = thread_in(scope); group < tile::rows * in_row; group += Scope::threads) {
         const int row = group / in_row;
 #pragma unroll

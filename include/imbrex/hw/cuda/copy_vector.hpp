@@ -52,6 +52,7 @@ template <class Scope, class T, int Rows, int Warps, class Vector>
 IMBREX_KERNEL void load_vector(const Scope& scope, row_fragment<T, Rows, Warps>& to, const Vector& from,
                                source here = source::current()) {
     static_assert(Vector::length == Rows, "imbrex: a shared vector must have a value for each row");
+    __syncwarp();
     visit_rows(
         scope, use::write, here, [&](int row, T& value) { value = *from.at(row); }, to);
 }
@@ -60,6 +61,7 @@ template <class Scope, class T, int Columns, class Vector>
 IMBREX_KERNEL void load_vector(const Scope& scope, column_fragment<T, Columns>& to, const Vector& from,
                                source here = source::current()) {
     static_assert(Vector::length == Columns, "imbrex: a shared vector must have a value for each column");
+    __syncwarp();
     visit_columns(
         scope, use::write, here, [&](int column, T& value) { value = *from.at(column); }, to);
 }
@@ -68,6 +70,7 @@ template <class Scope, class T, int Rows, int Warps, class Vector>
 IMBREX_KERNEL void store_vector(const Scope& scope, Vector& to, const row_fragment<T, Rows, Warps>& from,
                                 source here = source::current()) {
     static_assert(Vector::length == Rows, "imbrex: a shared vector must have a value for each row");
+    __syncwarp();
     store_rows(scope, to.at(0), Rows, from, here);
 }
 
@@ -75,6 +78,7 @@ template <class Scope, class T, int Columns, class Vector>
 IMBREX_KERNEL void store_vector(const Scope& scope, Vector& to, const column_fragment<T, Columns>& from,
                                 source here = source::current()) {
     static_assert(Vector::length == Columns, "imbrex: a shared vector must have a value for each column");
+    __syncwarp();
     store_columns(scope, to.at(0), Columns, from, here);
 }
 
@@ -84,6 +88,7 @@ template <class T, int Columns, class Vector, class Op>
 IMBREX_KERNEL void exchange_columns(const warpgroup& scope, column_fragment<T, Columns>& values, Vector& scratch, Op op,
                                     source here = source::current()) {
     static_assert(Vector::length == 4 * Columns, "imbrex: the scratch must have a value for each column and warp");
+    __syncwarp();
     visit_columns(
         scope, use::read, here,
         [&](int column, const T& value) {
@@ -105,6 +110,7 @@ IMBREX_KERNEL void exchange_columns(const warpgroup& scope, column_fragment<T, C
 // Calls f(index, value) for every element of a shared vector, dealt to the threads of the scope in turn.
 template <class Scope, class F, class Vector>
 IMBREX_KERNEL void visit_vector(const Scope& scope, use, source, F&& f, Vector& vector) {
+    __syncwarp();
     for (int index = thread_in(scope); index < Vector::length; index += Scope::threads) f(index, *vector.at(index));
 }
 
