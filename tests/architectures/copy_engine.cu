@@ -26,7 +26,7 @@ struct pipelined_copy {
                             load_async(self, *slot, args.in.tile(tile, 0), slot);
                         }
                     }),
-                    imbrex::warps<1>("writer", [&](warp& self) {
+                    single_warps<1>("writer", [&](warp& self) {
                         auto full = shared.ring.consumer(self);
                         for (int tile : static_tiles(block, args.tiles)) {
                             auto stage = full.wait();

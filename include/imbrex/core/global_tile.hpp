@@ -22,7 +22,9 @@ struct global_tile {
     IMBREX_FN bool has(int row, int column) const { return row < rows && column < columns; }
 
     // A tile that may be written may also be read.
-    IMBREX_FN operator global_tile<const T>() const requires(!std::is_const_v<T>) {
+    template <class Constant>
+    requires(!std::is_const_v<T> && std::is_same_v<Constant, const T>) IMBREX_FN operator global_tile<Constant>()
+        const {
         return {pointer, row_stride, rows, columns};
     }
 };

@@ -40,7 +40,7 @@ IMBREX_KERNEL auto consumers(Body body) {
 
 // Count single warps of any other calling.
 template <int Count, int Registers = 0, class Body>
-IMBREX_KERNEL auto warps(const char* name, Body body) {
+IMBREX_KERNEL auto single_warps(const char* name, Body body) {
     return role<warp, Count, Registers, Body>{name, body};
 }
 

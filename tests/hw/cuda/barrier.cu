@@ -32,7 +32,7 @@ struct who_is_who {
         block.roles(producer<24>([&](auto& warp) {
                         if (hw::elected(warp)) hw::atomic_add(mine + 0 + warp.index(), 1);
                     }),
-                    imbrex::warps<6, 80>("helper",
+                    single_warps<6, 80>("helper",
                                          [&](auto& warp) {
                                              if (hw::elected(warp)) hw::atomic_add(mine + 16 + warp.index(), 1);
                                          }),

@@ -189,7 +189,7 @@ struct multicast_copy {
   private:
     template <class Block>
     IMBREX_KERNEL static auto warps_of_role(Block&, const arguments& args, shared_memory& shared, int rank) {
-        return imbrex::warps<2>("mover", [&args, &shared, rank](warp& self) {
+        return single_warps<2>("mover", [&args, &shared, rank](warp& self) {
             if (self.index() == 0) {
                 auto filling = shared.ring.producer(self);
                 for (int tile = 0; tile < args.tiles; ++tile) {

@@ -5,7 +5,9 @@
 #include <imbrex/core/source.hpp>
 #include <imbrex/hw/cuda/atomic.hpp>
 #include <imbrex/hw/cuda/copy.hpp>
+#include <imbrex/hw/cuda/fragment.hpp>
 #include <imbrex/hw/cuda/scope.hpp>
+#include <imbrex/hw/cuda/thread.hpp>
 
 namespace imbrex::hw {
 
@@ -21,7 +23,7 @@ IMBREX_KERNEL void put(const Scope& scope, Vector& vector, int index, T value, s
 template <class Scope, class Vector>
 IMBREX_KERNEL typename Vector::element get(const Scope&, const Vector& vector, int index, source) {
     __syncwarp();
-    return *static_cast<const volatile typename Vector::element*>(vector.at(index));
+    return *vector.at(index);
 }
 
 // One thread writes one value of global memory.
@@ -34,7 +36,7 @@ IMBREX_KERNEL void put_global(const Scope& scope, T* to, T value, source) {
 IMBREX_KERNEL int take_number(const warp&, int* counter, source) {
     int number = 0;
     if (lane() == 0) number = atomic_add(counter, 1);
-    return __shfl_sync(0xffffffffu, number, 0);
+    return __shfl_sync(all_lanes, number, 0);
 }
 
 // All elements of a shared tile reduced to one value that every thread of the block gets.
@@ -47,7 +49,7 @@ IMBREX_KERNEL typename Tile::element reduce_shared(const Block& block, const Til
         block, use::read, here, [&](int, int, const element& one) { value = op(value, one); }, tile);
 #pragma unroll
     for (int distance = 16; distance > 0; distance /= 2)
-        value = op(value, __shfl_xor_sync(0xffffffffu, value, distance));
+        value = op(value, from_lane_across(value, distance));
     if (lane() == 0) *scratch.at(block.rank()) = value;
     block.sync();
     value = identity;

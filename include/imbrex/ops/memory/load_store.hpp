@@ -100,6 +100,11 @@ IMBREX_KERNEL void load(const Scope& scope, hw::column_fragment<T, Columns>& to,
                         source here = source::current()) {
     hw::load_vector(scope, to, from, here);
 }
+template <class Scope, class T, int Columns>
+IMBREX_KERNEL void store(const Scope& scope, shared_vector<T, Columns>& to, const hw::column_fragment<T, Columns>& from,
+                         source here = source::current()) {
+    hw::store_vector(scope, to, from, here);
+}
 
 // A shared vector from and to global memory.
 template <class Scope, class T, int Length>

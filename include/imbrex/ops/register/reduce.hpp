@@ -1,4 +1,5 @@
-// Reductions of a register tile to one value a row or one value a column, by any associative function.
+// Reductions of a register tile to one value a row or one value a column, by any function that is associative and
+// commutative: the device takes the elements as they lie in its lanes, not from left to right.
 //
 // Along a row, a value lies in four lanes of one warp. A reduction folds what each lane has and then combines the four.
 // The two halves can be asked for apart, so that a loop may fold many tiles and combine once, at its end.
@@ -14,7 +15,8 @@
 
 namespace imbrex {
 
-// values = op(values, each element of the row), over what each lane holds.
+// values = op(values, each element of the row), over what each lane holds. Before the first fold the values must be the
+// identity of op: each of a row's four lanes begins with them.
 template <class Scope, class T, int Rows, int Columns, int Warps, class Op>
 IMBREX_KERNEL void fold_rows(const Scope& scope, hw::row_fragment<T, Rows, Warps>& values,
                              const hw::fragment<T, Rows, Columns, Warps>& tile, Op op,

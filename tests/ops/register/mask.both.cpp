@@ -1,0 +1,110 @@
+// Masks on register tiles: every test that the library has, alone and joined, with tiles that stand anywhere in their
+// matrix.
+#include <ops/tools.hpp>
+
+#include <cstdint>
+
+using namespace imbrex;
+using namespace imbrex_test;
+
+namespace {
+
+struct checkerboard {
+    int period;
+    constexpr IMBREX_FN bool operator()(int row, int column) const { return (row / period + column / period) % 2 == 0; }
+};
+
+template <class T, int Rows, int Columns, class Scope, class Keep, order Order>
+struct masking {
+    using tile = register_tile<T, Rows, Columns, Scope, Order>;
+    static constexpr int warps = 2 * Scope::warps;
+    struct arguments {
+        matrix_view<const T> in;
+        matrix_view<T> out;
+        Keep keep;
+        int first_row, first_column;
+        T masked;
+    };
+    struct shared_memory {};
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory&) {
+        each<Scope>(block, [&](auto& self) {
+            tile one;
+            load(self, one, args.in.template tile<tile>(self.index(), 0));
+            mask(self, one, args.keep, args.first_row + self.index() * Rows, args.first_column, args.masked);
+            store(self, args.out.template tile<tile>(self.index(), 0), one);
+        });
+    }
+};
+
+// `wanted` says in words of its own which elements stay; `places` are where the tile's first element stands.
+template <class T, int Rows, int Columns, class Scope, order Order = order::rows, class Keep, class Wanted>
+void test_mask(const std::string& of, Keep keep, Wanted wanted, std::vector<std::pair<int, int>> places) {
+    using kernel = masking<T, Rows, Columns, Scope, Keep, Order>;
+    constexpr std::size_t count = 2 * Rows * Columns;
+    for (const world where : worlds()) {
+        tally compared(sentence(name_of_shape<T>(where, Rows, Columns, Scope::warps), ", ", of));
+        long kept = 0, replaced = 0;
+        for (const auto& [first_row, first_column] : places) {
+            buffer<T> in(where, count), out(where, count, poison<T>());
+            fill_random(in.values, 8, 1.0f, 100.0f);
+            const T masked = convert<T>(-1000.0f);
+            run<kernel>(where, {1, 1, 1},
+                        {matrix(static_cast<const T*>(in.send()), 2 * Rows, Columns),
+                         matrix(out.send(), 2 * Rows, Columns), keep, first_row, first_column, masked},
+                        2);
+            out.fetch();
+            for (int row = 0; row < 2 * Rows; ++row) {
+                for (int column = 0; column < Columns; ++column) {
+                    const int i = row * Columns + column;
+                    const bool stays = wanted(first_row + row, first_column + column);
+                    ++(stays ? kept : replaced);
+                    compared.expect_same(row, column, out.values[i], stays ? in.values[i] : masked);
+                }
+            }
+        }
+        INFO(of);
+        CHECK(kept > 0);
+        CHECK(replaced > 0);
+    }
+}
+
+TEST_CASE("causal masks") {
+    test_mask<float, 32, 24, warp>("causal", causal{}, [](int row, int column) { return column <= row; },
+                                   {{0, 0}, {100, 110}, {0, 64}});
+    test_mask<bf16, 64, 64, warpgroup>("causal, more keys than queries", causal{.offset = 37},
+                                       [](int row, int column) { return column - 37 <= row; }, {{0, 0}, {64, 128}});
+    test_mask<float, 64, 8, warpgroup>("causal, fewer keys than queries", causal{.offset = -5},
+                                       [](int row, int column) { return row >= column + 5; }, {{0, 0}, {128, 192}});
+}
+
+TEST_CASE("triangles") {
+    test_mask<float, 16, 8, warp>("lower triangle", lower_triangle{.diagonal = -1},
+                                  [](int row, int column) { return row > column; }, {{0, 0}, {8, 16}});
+    test_mask<fp16, 16, 32, warp, order::columns>("upper triangle", upper_triangle{.diagonal = 2},
+                                                  [](int row, int column) { return column >= row + 2; },
+                                                  {{0, 0}, {8, 16}});
+}
+
+TEST_CASE("windows and bounds") {
+    test_mask<float, 16, 40, warp>("window", window{.left = 3, .right = 5},
+                                   [](int row, int column) { return row - column <= 3 && column - row <= 5; },
+                                   {{0, 0}, {40, 16}, {16, 20}});
+    test_mask<std::int32_t, 16, 40, warp>("window beside the diagonal", window{.left = 0, .right = 1, .offset = 7},
+                                          [](int row, int column) { return column == row + 7 || column == row + 8; },
+                                          {{0, 0}, {12, 16}});
+    test_mask<e4m3, 64, 32, warpgroup>("bound", bound{.rows = 70, .columns = 29},
+                                       [](int row, int column) { return !(row >= 70 || column >= 29); },
+                                       {{0, 0}, {32, 16}, {71, 0}});
+}
+
+TEST_CASE("masks joined, and one of one's own") {
+    test_mask<float, 128, 32, warpgroup>(
+        "causal within a bound", both<causal, bound>{{.offset = 3}, {.rows = 190, .columns = 50}},
+        [](int row, int column) { return column <= row + 3 && row < 190 && column < 50; }, {{0, 0}, {0, 32}});
+    test_mask<std::int8_t, 32, 16, warp>("checkerboard", checkerboard{3},
+                                         [](int row, int column) { return (row / 3) % 2 == (column / 3) % 2; },
+                                         {{0, 0}, {5, 7}});
+}
+
+}  // namespace

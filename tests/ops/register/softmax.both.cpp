@@ -1,0 +1,182 @@
+// Softmax along rows, at once and online, against sums in double precision. Among the rows are some that are masked
+// altogether, in part, at their beginning or at their end, and some with very large, very small and equal elements.
+#include <ops/tools.hpp>
+
+using namespace imbrex;
+using namespace imbrex_test;
+
+namespace {
+
+void fill_scores(std::vector<float>& values, int rows, int columns, std::uint32_t seed) {
+    fill_random(values, seed, -5.0f, 5.0f);
+    for (int row = 0; row < rows; ++row) {
+        float* one = values.data() + static_cast<std::size_t>(row) * columns;
+        for (int column = 0; column < columns; ++column) {
+            const int kind = row % 11;
+            if (kind == 1) one[column] = minus_infinity;
+            if (kind == 2 && column % 3 != 0) one[column] = minus_infinity;
+            if (kind == 3 && column < columns / 2) one[column] = minus_infinity;
+            if (kind == 4 && column > columns / 3) one[column] = minus_infinity;
+            if (kind == 5) one[column] *= 2000.0f;   // one weight takes all
+            if (kind == 6) one[column] += 10000.0f;  // far from zero, close together
+            if (kind == 7) one[column] -= 10000.0f;
+            if (kind == 8) one[column] *= 1e-30f;
+            if (kind == 9) one[column] = -7.0f;
+            if (kind == 10 && column != columns - 1) one[column] = minus_infinity;
+        }
+    }
+}
+
+// The weights of one row, and the base-2 logarithm of the sum of its exponentials.
+struct row_of_weights {
+    std::vector<double> weights;
+    double log2_sum;
+    double largest;  // magnitude of a scaled score: what float rounds in proportion to
+};
+row_of_weights weigh(const float* scores, int columns, double scale) {
+    double most = -INFINITY, largest = 0;
+    for (int i = 0; i < columns; ++i) {
+        most = std::max(most, scale * scores[i]);
+        if (std::isfinite(scores[i])) largest = std::max(largest, std::fabs(scale * scores[i]));
+    }
+    row_of_weights result{std::vector<double>(columns, 0.0), -INFINITY, largest};
+    if (most == -INFINITY) return result;
+    double sum = 0;
+    for (int i = 0; i < columns; ++i) sum += result.weights[i] = std::exp(scale * scores[i] - most);
+    for (double& weight : result.weights) weight /= sum;
+    result.log2_sum = (most + std::log(sum)) / std::log(2.0);
+    return result;
+}
+
+// A float's rounding of scaled scores, as a relative error of their exponentials, and the approximations' own.
+double tolerance(double largest) {
+    return 4e-6 + 2.5e-7 * largest;
+}
+
+template <int Rows, int Columns, class Scope>
+struct at_once {
+    using tile = register_tile<float, Rows, Columns, Scope>;
+    static constexpr int warps = 2 * Scope::warps;
+    struct arguments {
+        matrix_view<const float> in;
+        matrix_view<float> out;
+        float scale;
+    };
+    struct shared_memory {};
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory&) {
+        each<Scope>(block, [&](auto& self) {
+            tile one;
+            load(self, one, args.in.template tile<tile>(self.index(), 0));
+            softmax(self, one, args.scale);
+            store(self, args.out.template tile<tile>(self.index(), 0), one);
+        });
+    }
+};
+
+template <int Rows, int Columns, class Scope>
+void test_at_once(float scale) {
+    for (const world where : worlds()) {
+        buffer<float> in(where, 2 * Rows * Columns), out(where, 2 * Rows * Columns, poison<float>());
+        fill_scores(in.values, 2 * Rows, Columns, 12);
+        run<at_once<Rows, Columns, Scope>>(where, {1, 1, 1},
+                                           {matrix(static_cast<const float*>(in.send()), 2 * Rows, Columns),
+                                            matrix(out.send(), 2 * Rows, Columns), scale},
+                                           2);
+        out.fetch();
+        tally compared(sentence(name_of_shape<float>(where, Rows, Columns, Scope::warps), ", scale ", scale));
+        for (int row = 0; row < 2 * Rows; ++row) {
+            const row_of_weights wanted = weigh(in.values.data() + row * Columns, Columns, scale);
+            for (int column = 0; column < Columns; ++column) {
+                const float value = out.values[row * Columns + column];
+                compared.expect(near(value, wanted.weights[column], tolerance(wanted.largest), 1e-30), "row", row,
+                                "column", column, "is", value, "not", wanted.weights[column]);
+            }
+        }
+    }
+}
+
+// Rows in pieces; the output is, for each column of a piece, the weighted sum over the pieces.
+template <int Rows, int Columns, class Scope>
+struct online {
+    using tile = register_tile<float, Rows, Columns, Scope>;
+    static constexpr int warps = 2 * Scope::warps;
+    struct arguments {
+        matrix_view<const float> scores, values;
+        matrix_view<float> out;
+        float* log2_sums;
+        float scale;
+        int pieces;
+    };
+    struct shared_memory {};
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory&) {
+        each<Scope>(block, [&](auto& self) {
+            const int mine = self.index();
+            tile sum;
+            fill(self, sum, 0.0f);
+            online_softmax<Rows, Scope> weights(self, args.scale);
+            for (int piece = 0; piece < args.pieces; ++piece) {
+                tile scores, values;
+                load(self, scores, args.scores.template tile<tile>(mine, piece));
+                weights.step(self, scores, sum);
+                load(self, values, args.values.template tile<tile>(mine, piece));
+                combine(self, scores, values, multiply{});
+                combine(self, sum, scores, add{});
+            }
+            weights.finish(self, sum);
+            store(self, args.out.template tile<tile>(mine, 0), sum);
+            store(self, args.log2_sums + mine * Rows, Rows, weights.log2_sum(self));
+        });
+    }
+};
+
+template <int Rows, int Columns, class Scope>
+void test_online(float scale, int pieces) {
+    const int width = Columns * pieces;
+    const std::size_t count = static_cast<std::size_t>(2) * Rows * width;
+    for (const world where : worlds()) {
+        buffer<float> scores(where, count), values(where, count), out(where, 2 * Rows * Columns, poison<float>()),
+            log2_sums(where, 2 * Rows, poison<float>());
+        fill_scores(scores.values, 2 * Rows, width, 13);
+        fill_random(values.values, 14, 0.5f, 1.5f);
+        run<online<Rows, Columns, Scope>>(where, {1, 1, 1},
+                                          {matrix(static_cast<const float*>(scores.send()), 2 * Rows, width),
+                                           matrix(static_cast<const float*>(values.send()), 2 * Rows, width),
+                                           matrix(out.send(), 2 * Rows, Columns), log2_sums.send(), scale, pieces},
+                                          2);
+        out.fetch();
+        log2_sums.fetch();
+        tally compared(sentence(name_of_shape<float>(where, Rows, Columns, Scope::warps), ", ", pieces, " pieces"));
+        for (int row = 0; row < 2 * Rows; ++row) {
+            const row_of_weights wanted = weigh(scores.values.data() + row * width, width, scale);
+            const double error = 2 * tolerance(wanted.largest);
+            for (int column = 0; column < Columns; ++column) {
+                double sum = 0;
+                for (int i = column; i < width; i += Columns) sum += wanted.weights[i] * values.values[row * width + i];
+                const float value = out.values[row * Columns + column];
+                compared.expect(near(value, sum, error, 1e-30), "row", row, "column", column, "is", value, "not", sum);
+            }
+            compared.expect(near(log2_sums.values[row], wanted.log2_sum, 4e-7, error), "row", row, "log2_sum is",
+                            log2_sums.values[row], "not", wanted.log2_sum);
+        }
+    }
+}
+
+TEST_CASE("softmax at once") {
+    test_at_once<16, 8, warp>(1.0f);
+    test_at_once<32, 104, warp>(0.125f);
+    test_at_once<64, 8, warpgroup>(2.0f);
+    test_at_once<64, 256, warpgroup>(0.3f);
+    test_at_once<128, 128, warpgroup>(1.0f);
+}
+
+TEST_CASE("softmax online") {
+    test_online<16, 8, warp>(1.0f, 1);
+    test_online<16, 8, warp>(0.25f, 12);
+    test_online<32, 24, warp>(1.0f, 5);
+    test_online<64, 64, warpgroup>(0.125f, 4);
+    test_online<128, 16, warpgroup>(2.0f, 3);
+}
+
+}  // namespace
