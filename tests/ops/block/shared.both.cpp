@@ -163,7 +163,7 @@ void test_put_and_get() {
 TEST_CASE("single elements of shared vectors") {
     test_put_and_get<float, 3, warp>();
     test_put_and_get<std::int32_t, 5, warpgroup>();
-    test_put_and_get<std::int8_t, 4, whole_block<3>>();
+    test_put_and_get<bf16, 4, whole_block<3>>();
 }
 
 }  // namespace

@@ -8,6 +8,12 @@
 #include <imbrex/hw/host/named_barrier.hpp>
 #include <imbrex/hw/host/scope.hpp>
 
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace imbrex::hw {
 
 // The checker's side of a barrier in use; reports one that nobody may use yet.
@@ -36,17 +42,35 @@ inline barrier_state* state_in_use(const context& c, const barrier_word& word, c
 // The phase under way is complete: what was gathered may be learned by those who wait.
 inline void complete_phase(barrier_state& state) {
     ++state.generation;
-    state.completed = state.gathering;
-    state.completed_async = state.gathering_async;
-    if (state.actor >= 0) state.completed.raise(state.actor, state.generation);
-    state.gathering.clear();
-    state.gathering_async.clear();
+    pass_on(state.gathering, state.completed, state.actor, state.generation);
     state.ready_at = state.gathering_ready;
     state.gathering_ready = 0;
 }
 
 inline double& ready_time(machine& m, const barrier_word& word) {
     return m.barriers[&word].gathering_ready;
+}
+
+// How many other barriers of this block were initialised on this line: pipelines do all of theirs on one.
+inline int initialised_at(const context& c, const barrier_word& word, source here) {
+    int count = 0;
+    for (const auto& [other, state] : c.on->barriers) {
+        if (other == &word || state.block != c.by->block) continue;
+        count += state.init.where.line == here.line && std::strcmp(state.init.where.file, here.file) == 0;
+    }
+    return count;
+}
+
+// A barrier may be initialised again only when its last phase is over and known to be.
+inline void check_not_in_use(const context& c, const barrier_word& word, const access& made) {
+    const auto found = c.on->barriers.find(&word);
+    if (found == c.on->barriers.end()) return;
+    const barrier_state& state = found->second;
+    const barrier_counters counters = barrier_counters::of(word);
+    const bool idle = counters.pending == counters.expected && counters.bytes == 0;
+    if (idle && c.by->phases[state.actor] >= state.generation) return;
+    c.on->report(hazard_kind::barrier_not_initialised, *c.by->block, "the barrier is initialised again while in use",
+                 {c.on->place_of(made), c.on->place_of(state.last_arrive)});
 }
 
 // One thread sets a barrier up for phases of `warps` arriving warps.
@@ -56,7 +80,8 @@ void barrier_init(const Scope& scope, barrier_word& word, int warps, source here
     if (!c) return;
     int counted = warps;
     if (c.checked()) {
-        const alteration altered = c.on->pass_site(*c.by, synchronisation::barrier_init, here);
+        const alteration altered =
+            c.on->pass_site(*c.by, synchronisation::barrier_init, here, initialised_at(c, word, here));
         if (altered == alteration::skip) return;
         if (altered == alteration::fewer_warps) --counted;
         if (altered == alteration::more_warps) ++counted;
@@ -66,6 +91,7 @@ void barrier_init(const Scope& scope, barrier_word& word, int warps, source here
                          sentence("a barrier was to count ", warps, " warps; 1 to 64 are allowed"),
                          {c.on->place_of(made)});
         }
+        check_not_in_use(c, word, made);
         barrier_state& state = c.on->barriers[&word];
         state = barrier_state{};
         state.actor = c.on->new_actor();
@@ -90,8 +116,11 @@ void barrier_init_fence(const Scope& scope, source here = source::current()) {
     const context c = enter(scope, "barrier init fence", here);
     if (!c.checked()) return;
     if (c.on->pass_site(*c.by, synchronisation::barrier_init_fence, here) == alteration::skip) return;
+    ++c.by->tick;
     for (auto& [word, state] : c.on->barriers) {
-        if (state.init.by == c.by) state.init_fenced = true;
+        if (state.init.by != c.by || state.init_fenced) continue;
+        state.init_fenced = true;
+        state.init.tick = c.by->tick;  // the sync must follow the fence
     }
 }
 
@@ -102,7 +131,7 @@ inline void arrive(const context& c, barrier_word& word, int warps, int bytes, c
     if (c.checked()) {
         state = state_in_use(c, word, what, here);
         const access made{c.by, c.by->actor, ++c.by->tick, false, false, stage_of(*state->block, &word), 0, what, here};
-        if (counters.pending < warps || c.by->seen[state->actor] < state->generation) {
+        if (counters.pending < warps || c.by->phases[state->actor] < state->generation) {
             c.on->report(hazard_kind::arrived_too_often, *c.by->block,
                          counters.pending < warps ? sentence("the phase counts ", static_cast<int>(counters.expected),
                                                              " warps and all of them have arrived")
@@ -110,7 +139,7 @@ inline void arrive(const context& c, barrier_word& word, int warps, int bytes, c
                          {c.on->place_of(made), c.on->place_of(state->last_arrive)});
         }
         state->last_arrive = made;
-        release(*c.by, state->gathering, state->gathering_async);
+        release(*c.by, state->gathering);
     }
     counters.pending = static_cast<std::uint8_t>(counters.pending - warps);
     counters.bytes += bytes;
@@ -136,15 +165,32 @@ void barrier_arrive(const Scope& scope, barrier_word& word, source here = source
 
 // The address of a shared object of this block in another block of the cluster.
 template <class T>
-T& in_cluster(const context& c, T& object, int cluster_rank) {
+T& in_cluster(const context& c, T& object, int cluster_rank, const char* what, source here) {
     machine& m = *c.on;
     const auto* address = reinterpret_cast<const unsigned char*>(&object);
     const std::ptrdiff_t offset = address - c.by->block->memory;
+    const hazard_place now{c.by->name(), what, here.file, here.line};
     if (cluster_rank < 0 || cluster_rank >= static_cast<int>(m.blocks.size())) {
         m.report(hazard_kind::beyond_limits, *c.by->block,
-                 sentence("cluster rank ", cluster_rank, " of a cluster of ", m.blocks.size()), {});
+                 sentence("cluster rank ", cluster_rank, " of a cluster of ", m.blocks.size()), {now});
     }
-    return *reinterpret_cast<T*>(m.blocks[cluster_rank]->memory + offset);
+    block_state& other = *m.blocks[cluster_rank];
+    if (c.checked() && other.finished) {
+        m.report(hazard_kind::in_flight_at_exit, *c.by->block,
+                 sentence("block ", cluster_rank, " of the cluster has already left the kernel"), {now});
+    }
+    return *reinterpret_cast<T*>(other.memory + offset);
+}
+
+// A block's shared memory ends with it: it must know that the other blocks' arrivals there are over. (Their copies land
+// on its own barriers, and are checked with those.)
+inline void check_remote_arrivals_over(machine& m, strand& block) {
+    for (const access& use : block.block->remote_arrivals) {
+        if (use.tick <= block.seen[use.actor] || use.tick <= block.of_children.seen[use.actor]) continue;
+        m.report(hazard_kind::in_flight_at_exit, *block.block,
+                 "the block leaves while another of its cluster may still use its shared memory",
+                 {{block.name(), "end of the kernel", "", 0}, m.place_of(use)});
+    }
 }
 
 // The same at the barrier that lies at this place in another block of the cluster.
@@ -155,11 +201,12 @@ void barrier_arrive_at(const Scope& scope, barrier_word& word, int cluster_rank,
     c.on->pause(*c.by);
     const alteration altered = c.on->pass_site(*c.by, synchronisation::barrier_arrive, here);
     if (altered == alteration::skip) return;
-    barrier_word& remote = in_cluster(c, word, cluster_rank);
-    if (c.checked() && c.on->blocks[cluster_rank]->finished) {
-        c.on->report(hazard_kind::in_flight_at_exit, *c.by->block,
-                     sentence("block ", cluster_rank, " of the cluster has already left the kernel"),
-                     {{c.by->name(), "remote barrier arrive", here.file, here.line}});
+    barrier_word& remote = in_cluster(c, word, cluster_rank, "remote barrier arrive", here);
+    block_state& other = *c.on->blocks[cluster_rank];
+    if (c.checked() && &other != c.by->block) {
+        const access made{c.by, c.by->actor, ++c.by->tick, false, false, -1, 0, "remote barrier arrive", here};
+        std::erase_if(other.remote_arrivals, [&](const access& old) { return old.actor == made.actor; });
+        other.remote_arrivals.push_back(made);
     }
     arrive(c, remote, Scope::warps, 0, "remote barrier arrive", here);
     if (altered == alteration::twice) arrive(c, remote, Scope::warps, 0, "remote barrier arrive", here);
@@ -191,14 +238,14 @@ void barrier_wait(const Scope& scope, barrier_word& word, unsigned phase, source
     barrier_state* state = c.checked() ? state_in_use(c, word, "barrier wait", here) : nullptr;
     const auto complete = [&word, phase] { return barrier_counters::of(word).parity != (phase & 1); };
     if (!complete()) {
-        std::string what;
+        std::string what = "a phase of a transaction barrier";
         if (c.checked()) {
             what = sentence("phase ", static_cast<int>(phase), " of the barrier at byte ",
                             reinterpret_cast<unsigned char*>(&word) - state->block->memory, " of shared memory");
             const int stage = stage_of(*state->block, &word);
             if (stage >= 0) what += sentence(", stage ", stage);
         }
-        c.on->wait_until(*c.by, complete, what, here);
+        c.on->wait_until(*c.by, complete, std::move(what), here, state);
     }
     if (state != nullptr) {
         if (state->generation != phase + 1) {
@@ -208,7 +255,7 @@ void barrier_wait(const Scope& scope, barrier_word& word, unsigned phase, source
                          {{c.by->name(), "barrier wait", here.file, here.line, stage_of(*state->block, &word)},
                           c.on->place_of(state->last_arrive)});
         }
-        acquire(*c.by, state->completed, state->completed_async);
+        acquire(*c.by, state->completed);
         ++c.by->tick;
     }
     if (c.on->trace.enabled()) {

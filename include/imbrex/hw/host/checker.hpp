@@ -6,6 +6,8 @@
 
 #include <imbrex/hw/host/machine.hpp>
 
+#include <utility>
+
 namespace imbrex::hw {
 
 enum class verdict {
@@ -15,6 +17,21 @@ enum class verdict {
     unordered
 };
 
+// An asynchronous operation that its own scope has waited for.
+inline bool waited_for(const access& one) {
+    for (const group_queue* queue : {&one.by->copies, &one.by->stores, &one.by->mmas}) {
+        if (one.actor == queue->actor) return one.tick <= queue->waited;
+    }
+    return false;
+}
+
+// An access of a block, done or waited for, seen by its role; or of a role that has ended, by its block. They are the
+// same warps at other times, and a sync of the block is what is missing.
+inline bool by_the_same_block(const access& earlier, const strand& now) {
+    const bool related = now.parent == earlier.by || earlier.by->parent == &now;
+    return related && (earlier.actor == earlier.by->actor || waited_for(earlier));
+}
+
 // Does the earlier access come before one that this scope makes (or asks for) now?
 inline verdict judge(const access& earlier, bool earlier_writes, const strand& now, bool async_proxy,
                      std::uint64_t partition) {
@@ -22,7 +39,9 @@ inline verdict judge(const access& earlier, bool earlier_writes, const strand& n
     const bool same_bytes_by_same_warp = partition != 0 && earlier.partition == partition;
     if (earlier.actor == now.actor) {
         if (async_proxy && earlier_writes) {
-            return earlier.tick <= (one_warp ? now.fenced : now.async_synced) ? verdict::ordered : verdict::unfenced;
+            if (earlier.tick <= (one_warp ? now.fenced : now.async_synced)) return verdict::ordered;
+            return earlier.tick <= now.fenced && earlier.tick > now.synced ? verdict::unsynchronised
+                                                                           : verdict::unfenced;
         }
         const bool known = one_warp || earlier.tick <= now.synced || (!async_proxy && same_bytes_by_same_warp);
         return known ? verdict::ordered : verdict::unsynchronised;
@@ -32,7 +51,9 @@ inline verdict judge(const access& earlier, bool earlier_writes, const strand& n
         if (earlier.tick > own->waited) return verdict::unordered;
         if (!one_warp && earlier.tick > own->synced && !same_bytes_by_same_warp) return verdict::unsynchronised;
     }
-    if (earlier.tick > now.seen[earlier.actor]) return verdict::unordered;
+    if (earlier.tick > now.seen[earlier.actor]) {
+        return by_the_same_block(earlier, now) ? verdict::unsynchronised : verdict::unordered;
+    }
     if (async_proxy && earlier_writes && !earlier.async_proxy && earlier.tick > now.async_seen[earlier.actor]) {
         return verdict::unfenced;
     }
@@ -44,8 +65,9 @@ inline hazard_kind hazard_of(verdict broken, const access& earlier, bool earlier
     if (broken == verdict::unfenced) return hazard_kind::missing_proxy_fence;
     if (broken == verdict::unsynchronised) return hazard_kind::unsynchronised_scope;
     if (earlier.deferred && earlier_writes && !writes) return hazard_kind::read_before_landed;
+    const bool refill = now.deferred && writes && !earlier_writes && earlier.by != now.by;
+    if (refill && (!earlier.deferred || waited_for(earlier))) return hazard_kind::refilled_before_release;
     if (earlier.deferred) return hazard_kind::overwritten_in_flight;
-    if (now.deferred && writes && !earlier_writes) return hazard_kind::refilled_before_release;
     return hazard_kind::race;
 }
 
@@ -82,6 +104,10 @@ inline void touch(machine& m, strand& now, const void* address, int bytes, acces
                      sentence("shared bytes ", begin, " to ", begin + bytes - 1),
                      {m.place_of(made), m.place_of(earlier)});
         };
+        // The readers first: who reads what was written is the more telling place.
+        if (writes) {
+            for (const access& read : history.reads) compare(read, false);
+        }
         if (history.written) {
             compare(history.write, true);
         } else if (!writes) {
@@ -89,7 +115,6 @@ inline void touch(machine& m, strand& now, const void* address, int bytes, acces
                      sentence("shared bytes ", begin, " to ", begin + bytes - 1), {m.place_of(made)});
         }
         if (writes) {
-            for (const access& read : history.reads) compare(read, false);
             history.remember_write(made);
         } else {
             history.remember_read(made);
@@ -133,27 +158,34 @@ void touch_ordinary(machine& m, strand& now, const Shared& shared, bool writes, 
     for_each_run(shared, [&](const void* address, int bytes) { touch(m, now, address, bytes, made, writes); });
 }
 
+// What a strand lets others know when it arrives somewhere, and what it learns when it has waited.
+inline void release(strand& one, knowledge& gathering) {
+    one.seen.set(one.actor, one.tick);
+    one.async_seen.set(one.actor, one.fenced);
+    gathering.join({one.seen, one.async_seen, one.phases});
+    gathering.async_seen.raise(one.copies.actor, one.fenced_copies);
+}
+inline void acquire(strand& one, const knowledge& completed) {
+    one.seen.join(completed.seen);
+    one.async_seen.join(completed.async_seen);
+    one.phases.join(completed.phases);
+}
+
+// A barrier's phase is over: what was gathered is for those who wait.
+inline void pass_on(knowledge& gathering, knowledge& completed, int actor, std::uint32_t generation) {
+    completed = std::exchange(gathering, {});
+    if (actor < 0) return;
+    completed.seen.raise(actor, generation);
+    completed.phases.raise(actor, generation);
+}
+
 // All warps of the scope have met: what each has done or waited for is known to all.
 inline void meet(strand& one) {
     one.synced = one.tick;
     one.async_synced = one.fenced;
     one.async_seen.raise(one.copies.actor, one.fenced_copies);
     for (group_queue* own : {&one.copies, &one.stores, &one.mmas}) own->synced = own->waited;
-    one.seen.join(one.children_seen);
-    one.async_seen.join(one.children_async_seen);
-}
-
-// What a strand lets others know when it arrives somewhere, and what it learns when it has waited.
-inline void release(strand& one, vector_clock& gathering, vector_clock& gathering_async) {
-    one.seen.set(one.actor, one.tick);
-    one.async_seen.set(one.actor, one.fenced);
-    if (one.warps == 1) one.async_seen.raise(one.copies.actor, one.fenced_copies);
-    gathering.join(one.seen);
-    gathering_async.join(one.async_seen);
-}
-inline void acquire(strand& one, const vector_clock& completed, const vector_clock& completed_async) {
-    one.seen.join(completed);
-    one.async_seen.join(completed_async);
+    acquire(one, one.of_children);
 }
 
 }  // namespace imbrex::hw

@@ -206,6 +206,7 @@ inline void commit_group(const context& c, group_queue& queue, synchronisation k
     c.on->pause(*c.by);
     if (c.on->pass_site(*c.by, kind, here) == alteration::skip) return;
     ++queue.committed;
+    if (queue.open > 0) queue.occupied = queue.committed;
     queue.open = 0;
 }
 inline void wait_group(const context& c, group_queue& queue, synchronisation kind, int left, source here) {

@@ -5,6 +5,7 @@
 
 #include <sys/mman.h>
 #include <ucontext.h>
+#include <unistd.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -43,6 +44,8 @@ class stack_cache {
         void* stack = mmap(nullptr, fiber_stack_bytes, PROT_READ | PROT_WRITE,
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (stack == MAP_FAILED) throw std::bad_alloc();
+        // Stacks grow downwards: one that is too deep ends here and not in its neighbour.
+        mprotect(stack, static_cast<std::size_t>(sysconf(_SC_PAGESIZE)), PROT_NONE);
         return stack;
     }
     static void give(void* stack) { spare().stacks.push_back(stack); }

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <limits>
 #include <type_traits>
+#include <vector>
 
 namespace imbrex::hw {
 
@@ -18,6 +19,7 @@ struct fragment_state {
     int mma_writes = 0;  // asynchronous mmas in flight that accumulate into it
     int mma_reads = 0;   // and that read it
     std::uint32_t last_write = 0;
+    source written_at{};
     source mma_at{};
 };
 
@@ -30,16 +32,37 @@ struct fragment_storage {
     fragment_storage() {
         if (machine::running() != nullptr && machine::running()->checked) std::memset(values, 0xff, sizeof values);
     }
-    fragment_storage(const fragment_storage&) = default;
-    fragment_storage& operator=(const fragment_storage&) = default;
+    fragment_storage(const fragment_storage& other) { *this = other; }
+    fragment_storage& operator=(const fragment_storage& other) {
+        other.refuse_in_flight(other.state.mma_writes, "copy of the tile");
+        refuse_in_flight(state.mma_writes + state.mma_reads, "assignment to the tile");
+        if (this != &other) std::memcpy(values, other.values, sizeof values);
+        // A copy is in other registers, which no mma uses, and is itself a write to them.
+        state = {other.state.written, 0, 0, 0, other.state.written_at, {}};
+        if (machine::running_strand() != nullptr) state.last_write = ++machine::running_strand()->tick;
+        return *this;
+    }
 
     ~fragment_storage() noexcept(false) {
+        if (state.mma_writes + state.mma_reads == 0) return;
         machine* on = machine::running();
-        if (state.mma_writes + state.mma_reads == 0 || on == nullptr || on->stopping()) return;
         strand* by = machine::running_strand();
-        on->finish(&by->mmas, by->mmas.open_tick());  // they must not write here any more
-        on->report(hazard_kind::accumulator_in_flight, *by->block, "a register tile ended while an mma was using it",
-                   {{by->name(), "end of the tile", "", 0}, {by->name(), "mma", state.mma_at.file, state.mma_at.line}});
+        if (on == nullptr || by == nullptr || on->stopping()) return;
+        // Nobody may use these registers any more, whatever ends the tile.
+        on->finish(&by->mmas, by->mmas.open_tick());
+        std::erase_if(by->lent, [this](const lent_register_tile& one) {
+            return one.uses == &state.mma_writes || one.uses == &state.mma_reads;
+        });
+        refuse_in_flight(state.mma_writes + state.mma_reads, "end of the tile");
+    }
+
+  private:
+    void refuse_in_flight(int uses, const char* what) const {
+        machine* on = machine::running();
+        strand* by = machine::running_strand();
+        if (uses == 0 || on == nullptr || by == nullptr || on->stopping() || on->unwinding()) return;
+        on->report(hazard_kind::accumulator_in_flight, *by->block, "an asynchronous mma is using the register tile",
+                   {{by->name(), what, "", 0}, {by->name(), "mma", state.mma_at.file, state.mma_at.line}});
     }
 };
 
@@ -94,7 +117,7 @@ void touch_fragment(const context& c, const Fragment& one, use how, const char* 
     fragment_state& state = one.state;
     const hazard_place now{c.by->name(), what, where.file, where.line};
     if (state.mma_writes > 0 || (state.mma_reads > 0 && how != use::read)) {
-        c.on->report(hazard_kind::accumulator_in_flight, *c.by->block, "",
+        c.on->report(hazard_kind::accumulator_in_flight, *c.by->block, "an asynchronous mma is using the register tile",
                      {now, {c.by->name(), "mma", state.mma_at.file, state.mma_at.line}});
     }
     if (how != use::write && !state.written) {
@@ -103,6 +126,7 @@ void touch_fragment(const context& c, const Fragment& one, use how, const char* 
     if (how != use::read) {
         state.written = true;
         state.last_write = ++c.by->tick;
+        state.written_at = where;
     }
 }
 

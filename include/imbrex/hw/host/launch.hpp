@@ -17,6 +17,12 @@
 #include <imbrex/hw/host/options.hpp>
 #include <imbrex/hw/kernel_traits.hpp>
 
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <vector>
@@ -55,45 +61,66 @@ namespace detail {
 
 inline constexpr int shared_memory_limit = 227 * 1024;
 
-// One block's shared memory, reused by the blocks that follow on this thread.
-class memory_cache {
+// One block's shared memory, given back for the blocks that follow on this thread.
+class memory_lease {
   public:
-    static unsigned char* of(int rank) {
-        thread_local memory_cache cache;
-        auto& blocks = cache.blocks_;
-        while (static_cast<int>(blocks.size()) <= rank) {
-            blocks.push_back(
-                static_cast<unsigned char*>(::operator new (shared_memory_limit + 1024, std::align_val_t{1024})));
+    memory_lease() {
+        auto& free = spare().blocks;
+        if (free.empty()) {
+            bytes_ = static_cast<unsigned char*>(::operator new (shared_memory_limit + 1024, std::align_val_t{1024}));
+        } else {
+            bytes_ = free.back();
+            free.pop_back();
         }
-        return blocks[rank];
     }
-    ~memory_cache() {
-        for (unsigned char* block : blocks_) ::operator delete (block, std::align_val_t{1024});
-    }
+    memory_lease(const memory_lease&) = delete;
+    memory_lease& operator=(const memory_lease&) = delete;
+    ~memory_lease() { spare().blocks.push_back(bytes_); }
+
+    unsigned char* bytes() const { return bytes_; }
 
   private:
-    std::vector<unsigned char*> blocks_;
+    struct owner {
+        std::vector<unsigned char*> blocks;
+        ~owner() {
+            for (unsigned char* block : blocks) ::operator delete (block, std::align_val_t{1024});
+        }
+    };
+    static owner& spare() {
+        thread_local owner blocks;
+        return blocks;
+    }
+    unsigned char* bytes_;
 };
 
-// A copy bound to a barrier must have been waited for by somebody before the kernel is left.
-inline void check_loads_waited_for(hw::machine& m) {
+// When the kernel is left, a copy bound to a barrier must have been waited for by somebody, and no barrier may have some
+// of its arrivals and lack others.
+inline void check_barriers_at_exit(hw::machine& m) {
     for (const auto& [word, state] : m.barriers) {
-        if (state.bound == 0) continue;
-        bool known = false;
+        bool known = state.bound == 0;
         for (const auto& one : m.strands()) known = known || one->seen[state.actor] >= state.bound;
         if (known) continue;
         m.report(hazard_kind::in_flight_at_exit, *state.block, "a copy that nobody waited for",
                  {m.place_of(state.last_copy)});
     }
+    for (const auto& [word, state] : m.barriers) {
+        const hw::barrier_counters counters = hw::barrier_counters::of(*word);
+        if (counters.pending == counters.expected) continue;
+        m.report(hazard_kind::incomplete_collective, *state.block,
+                 sentence("the kernel ends while a barrier that counts ", int{counters.expected},
+                          " warps still waits for ", int{counters.pending}),
+                 {m.place_of(state.last_arrive), m.place_of(state.init)});
+    }
 }
 
-// Runs one cluster; returns the hazard found in it, if one was.
+// Runs one cluster; returns the hazard found in it, if one was, and adds what it did to the trace, if one is kept.
 template <class Kernel>
 std::optional<hazard> run_cluster(position grid, int cluster_number, const typename Kernel::arguments& arguments,
-                                  const host_options& options) {
+                                  const host_options& options, hw::trace_writer* trace = nullptr) {
     constexpr int cluster = hw::cluster_of<Kernel>;
     using shared_memory = hw::shared_memory_of<Kernel>;
     hw::machine m(hw::name_of_kernel<Kernel>().c_str(), options);
+    const memory_lease memory[cluster];
     int blocks_left = cluster;
     for (int rank = 0; rank < cluster; ++rank) {
         auto block = std::make_unique<hw::block_state>();
@@ -101,7 +128,7 @@ std::optional<hazard> run_cluster(position grid, int cluster_number, const typen
         block->index = {block->number % grid.x, block->number / grid.x % grid.y, block->number / grid.x / grid.y};
         block->count = grid;
         block->cluster_rank = rank;
-        block->memory = memory_cache::of(rank);
+        block->memory = memory[rank].bytes();
         block->bytes = static_cast<int>(sizeof(shared_memory));
         if (m.checked) {
             block->shadow.emplace(block->bytes);
@@ -116,11 +143,12 @@ std::optional<hazard> run_cluster(position grid, int cluster_number, const typen
             one.block->finished = true;
             if (!m.checked) return;
             hw::check_nothing_in_flight(m, one);
-            if (--blocks_left == 0) check_loads_waited_for(m);
+            hw::check_remote_arrivals_over(m, one);
+            if (--blocks_left == 0) check_barriers_at_exit(m);
         });
     }
     m.run();
-    if (!options.trace_file.empty()) m.trace.write(options.trace_file);
+    if (trace != nullptr) trace->add(m.trace);
     return m.found();
 }
 
@@ -130,6 +158,10 @@ std::optional<hazard> run_grid(position grid, const typename Kernel::arguments& 
     constexpr int cluster = hw::cluster_of<Kernel>;
     require(grid.x > 0 && grid.y > 0 && grid.z > 0, "grid: (", grid.x, ", ", grid.y, ", ", grid.z,
             ") has no blocks; each extent must be positive");
+    require(grid.y <= 65535 && grid.z <= 65535, "grid: (", grid.x, ", ", grid.y, ", ", grid.z,
+            "); the second and third extent must be at most 65535");
+    require(std::int64_t{grid.x} * grid.y <= std::numeric_limits<int>::max() / grid.z, "grid: (", grid.x, ", ", grid.y,
+            ", ", grid.z, ") has more than 2147483647 blocks");
     require(grid.x % cluster == 0, "grid: ", grid.x, " blocks along x do not fill clusters of ", cluster);
     static_assert(sizeof(hw::shared_memory_of<Kernel>) <= shared_memory_limit,
                   "imbrex: a kernel's shared_memory must not exceed 227 KB, what a Hopper block can have");
@@ -140,11 +172,15 @@ std::optional<hazard> run_grid(position grid, const typename Kernel::arguments& 
         });
         return std::nullopt;
     }
-    // Checked, clusters run one after the other, in an order that the seed turns round.
+    // Checked, or with a trace, clusters run one after the other; checked, in an order that the seed turns round.
+    hw::trace_writer trace;
+    const bool traced = !options.trace_file.empty();
     const int first = options.mode == host_mode::checked ? static_cast<int>(options.seed % clusters) : 0;
     for (int i = 0; i < clusters; ++i) {
-        if (auto found = run_cluster<Kernel>(grid, (first + i) % clusters, arguments, options)) return found;
+        const int number = static_cast<int>((std::int64_t{first} + i) % clusters);
+        if (auto found = run_cluster<Kernel>(grid, number, arguments, options, traced ? &trace : nullptr)) return found;
     }
+    if (traced) trace.write(options.trace_file);
     return std::nullopt;
 }
 
@@ -160,16 +196,19 @@ void launch([[maybe_unused]] position grid, [[maybe_unused]] const typename Kern
 #endif
 }
 
-// Runs the kernel checked under the seeds first_seed, first_seed + 1, ...; returns the first hazard, or none.
+// Runs the kernel checked under the seeds first_seed, first_seed + 1, ...; returns the first hazard, or none. `prepare`
+// is called before each run, for kernels that change what they are given, such as a counter that must begin at zero.
 template <class Kernel>
 std::optional<hazard> check([[maybe_unused]] position grid,
                             [[maybe_unused]] const typename Kernel::arguments& arguments,
-                            [[maybe_unused]] int schedules = 1000, [[maybe_unused]] std::uint64_t first_seed = 0) {
+                            [[maybe_unused]] int schedules = 1000, [[maybe_unused]] std::uint64_t first_seed = 0,
+                            [[maybe_unused]] const std::function<void()>& prepare = {}) {
 #if !IMBREX_DEVICE_WORLD
     for (int i = 0; i < schedules; ++i) {
         host_options options;
         options.mode = host_mode::checked;
         options.seed = first_seed + i;
+        if (prepare) prepare();
         if (auto found = detail::run_grid<Kernel>(grid, arguments, options)) return found;
     }
 #endif
@@ -180,13 +219,14 @@ std::optional<hazard> check([[maybe_unused]] position grid,
 // `schedules` seeds.
 template <class Kernel>
 mutation_score mutate([[maybe_unused]] position grid, [[maybe_unused]] const typename Kernel::arguments& arguments,
-                      [[maybe_unused]] int schedules = 20) {
+                      [[maybe_unused]] int schedules = 20, [[maybe_unused]] const std::function<void()>& prepare = {}) {
     mutation_score score;
 #if !IMBREX_DEVICE_WORLD
     std::vector<synchronisation_site> sites;
     host_options options;
     options.mode = host_mode::checked;
     options.sites = &sites;
+    if (prepare) prepare();
     if (auto found = detail::run_grid<Kernel>(grid, arguments, options)) throw hazard_error(*found);
     options.sites = nullptr;
     for (const synchronisation_site& site : sites) {
@@ -195,6 +235,7 @@ mutation_score mutate([[maybe_unused]] position grid, [[maybe_unused]] const typ
             options.mutate = result.made;
             for (int seed = 0; seed < schedules && !result.found; ++seed) {
                 options.seed = seed;
+                if (prepare) prepare();
                 result.found = detail::run_grid<Kernel>(grid, arguments, options);
             }
             score.results.push_back(std::move(result));

@@ -6,18 +6,15 @@
 #pragma once
 
 #include <imbrex/core/barrier_word.hpp>
-#include <imbrex/core/position.hpp>
 #include <imbrex/core/source.hpp>
 #include <imbrex/hw/host/barrier_counters.hpp>
-#include <imbrex/hw/host/clock.hpp>
-#include <imbrex/hw/host/fiber.hpp>
 #include <imbrex/hw/host/hazard.hpp>
 #include <imbrex/hw/host/options.hpp>
 #include <imbrex/hw/host/random.hpp>
-#include <imbrex/hw/host/shadow.hpp>
+#include <imbrex/hw/host/state.hpp>
 #include <imbrex/hw/host/trace.hpp>
 
-#include <cstring>
+#include <exception>
 #include <map>
 #include <memory>
 #include <optional>
@@ -26,114 +23,6 @@
 #include <vector>
 
 namespace imbrex::hw {
-
-struct block_state;
-
-// Asynchronous operations of one strand that complete in groups: committed together, waited for oldest first.
-struct group_queue {
-    int actor = -1;
-    std::uint32_t committed = 0;
-    std::uint32_t waited = 0;
-    std::uint32_t synced = 0;  // waited for, and known to all warps of the scope
-    int open = 0;              // operations since the last commit
-    double done_at = 0;        // in the trace's time
-    source last_issue{};
-
-    std::uint32_t open_tick() const { return committed + 1; }
-};
-
-// A register tile that an asynchronous mma of this group uses: which of its counts to take back.
-struct lent_register_tile {
-    std::uint32_t tick;
-    int* uses;
-};
-
-struct strand {
-    std::unique_ptr<fiber> context;
-    block_state* block = nullptr;
-    strand* parent = nullptr;
-    std::string role;
-    int index = 0;
-    int warps = 1;
-    int actor = -1;
-    int children = 0;  // still at work
-
-    // What this scope comes after: for ordinary accesses, and for what it asks of the async proxy.
-    vector_clock seen, async_seen;
-    std::uint32_t tick = 0;           // of its own clock
-    std::uint32_t synced = 0;         // its accesses up to here are known to all its warps
-    std::uint32_t fenced = 0;         // its writes up to here have passed a proxy fence in the warps that made them
-    std::uint32_t fenced_copies = 0;  // and its groups of cp.async
-    std::uint32_t async_synced = 0;   // fenced, and known to all its warps
-    std::uint32_t mma_fenced = 0;     // its register writes up to here are known to wgmma
-    vector_clock children_seen, children_async_seen;
-
-    group_queue copies, stores, mmas;
-    std::vector<lent_register_tile> lent;
-
-    // What it waits for, if it does.
-    bool (*may_go_on)(void*) = nullptr;
-    void* may_go_on_data = nullptr;
-    std::string waiting_for;
-    source waiting_at{};
-
-    double time = 0;
-
-    std::string name() const { return index < 0 ? role : role + " " + std::to_string(index); }
-};
-
-struct named_barrier_state {
-    int actor = -1;
-    int expected = 0;
-    int arrived = 0;
-    std::uint32_t generation = 0;
-    vector_clock gathering, gathering_async, completed, completed_async;
-    const strand* last = nullptr;
-    source last_where{};
-    double ready_at = 0;
-};
-
-struct barrier_state {
-    int actor = -1;
-    block_state* block = nullptr;
-    std::uint32_t generation = 0;  // phases completed
-    std::uint32_t bound = 0;       // the latest phase a copy was bound to, counted from 1
-    bool init_fenced = false;
-    vector_clock gathering, gathering_async, completed, completed_async;
-    access init, last_arrive, last_copy;
-    double gathering_ready = 0, ready_at = 0;
-};
-
-struct stage_label {
-    const unsigned char* begin;
-    const unsigned char* end;
-    int stage;
-};
-
-struct block_state {
-    position index;
-    position count;
-    int number = 0;  // in the grid
-    int cluster_rank = 0;
-    unsigned char* memory = nullptr;
-    int bytes = 0;
-    std::optional<shadow_memory> shadow;
-    named_barrier_state named[16];
-    std::vector<stage_label> stages;
-    shared_unit copy_engine, tensor_cores;
-    bool finished = false;
-};
-
-// An asynchronous operation that was asked for. Those of one queue are done in order.
-struct operation {
-    virtual ~operation() = default;
-    virtual void perform() = 0;
-    const void* in_order_with = nullptr;
-    std::uint32_t group = 0;
-};
-
-// Thrown through a strand to end it when the run is over early.
-struct stopped {};
 
 class machine {
   public:
@@ -193,22 +82,32 @@ class machine {
 
     // Runs all strands to their end. A hazard or an exception ends them early.
     void run() {
-        running() = this;
+        // A strand of another machine may be the one that launched this: it goes on afterwards.
+        machine* const outer = std::exchange(running(), this);
+        strand* const outer_strand = std::exchange(running_strand(), nullptr);
+        exceptions_outside_ = std::uncaught_exceptions();
         while (step()) {}
         if (stopping_) unwind();
-        running() = nullptr;
+        running() = outer;
+        running_strand() = outer_strand;
         if (failure_) std::rethrow_exception(failure_);
     }
 
+    // True while an exception of the kernel's own leaves a strand. Destructors that run then must neither wait nor throw.
+    bool unwinding() const { return std::uncaught_exceptions() > exceptions_outside_; }
+
     // Gives up the processor until `ready()`. What is waited for is told if nobody can go on.
+    // `waiting_on` is the state of the barrier that it waits at, if it does.
     template <class Ready>
-    void wait_until(strand& one, Ready ready, std::string waiting_for, source where) {
+    void wait_until(strand& one, Ready ready, std::string waiting_for, source where, const void* waiting_on = nullptr) {
         one.may_go_on = [](void* data) { return (*static_cast<Ready*>(data))(); };
         one.may_go_on_data = &ready;
         one.waiting_for = std::move(waiting_for);
         one.waiting_at = where;
+        one.waiting_on = waiting_on;
         while (!ready()) suspend(one);
         one.may_go_on = nullptr;
+        one.waiting_on = nullptr;
     }
 
     // In checked mode, lets the seed decide who goes next.
@@ -256,10 +155,11 @@ class machine {
     }
 
     // The alteration that the mutation under test asks for at this synchronisation, if it is the one.
-    alteration pass_site(const strand& one, synchronisation kind, source where) {
+    // `which` tells several on one line apart.
+    alteration pass_site(const strand& one, synchronisation kind, source where, int which = 0) {
         if (!checked) return alteration::none;
         if (options.sites == nullptr && !options.mutate) return alteration::none;
-        const synchronisation_site site{kind, where.file, where.line, one.role};
+        const synchronisation_site site{kind, where.file, where.line, one.role, which};
         if (options.sites != nullptr) {
             bool known = false;
             for (const synchronisation_site& old : *options.sites) known = known || old == site;
@@ -376,24 +276,67 @@ class machine {
         pending_.clear();
     }
 
+    // Nobody can go on. If that follows from one scope's mistake, that is told; else who waits where for what.
     void tell_deadlock() {
         std::vector<hazard_place> waiting;
-        const block_state* block = nullptr;
+        const block_state* block = blocks.front().get();
         for (auto& one : strands_) {
-            if (one->context->finished() || one->children > 0) continue;
+            if (!stuck(*one)) continue;
             block = one->block;
             waiting.push_back(
                 {one->name(), "waits for " + one->waiting_for, one->waiting_at.file, one->waiting_at.line});
         }
         try {
-            if (!tell_wrong_bytes()) {
-                report(hazard_kind::deadlock, block != nullptr ? *block : *blocks.front(), "nobody can go on", waiting);
-            }
+            tell_wrong_bytes();
+            tell_incomplete_collective();
+            report(hazard_kind::deadlock, *block, "nobody can go on", waiting);
         } catch (const stopped&) {}
     }
 
+    // A strand that waits, other than for those it has forked.
+    static bool stuck(const strand& one) { return !one.context->finished() && one.children == 0; }
+
+    // A barrier that waits for more warps than there are left: somebody has ended without coming.
+    void tell_incomplete_collective() {
+        for (const auto& one : strands_) {
+            if (!stuck(*one) || one->waiting_on == nullptr) continue;
+            const bool of_cluster = one->waiting_on == &cluster_barrier;
+            const barrier_word* word = word_of(one->waiting_on);
+            int missing = 0;
+            if (word != nullptr) {
+                missing = barrier_counters::of(*word).pending;
+            } else {
+                const auto& state = *static_cast<const named_barrier_state*>(one->waiting_on);
+                missing = state.expected - state.arrived;
+            }
+            int left = 0;
+            std::vector<hazard_place> places{
+                {one->name(), "waits for " + one->waiting_for, one->waiting_at.file, one->waiting_at.line}};
+            for (const auto& other : strands_) {
+                const bool of_block = word == nullptr && !of_cluster;
+                if (other->waiting_on == one->waiting_on || (of_block && other->block != one->block)) continue;
+                // One warp may arrive more than once at a transaction barrier.
+                if (stuck(*other)) left += word != nullptr ? missing : other->warps;
+                if (!other->context->finished()) continue;
+                if (word != nullptr || of_cluster == (other->parent == nullptr)) {
+                    places.push_back({other->name(), "has ended", "", 0});
+                }
+            }
+            if (missing == 0 || left >= missing || places.size() == 1) continue;
+            report(hazard_kind::incomplete_collective, *one->block,
+                   sentence(missing, " more warps should come, and ", left, " are left that could"), places);
+        }
+    }
+
+    const barrier_word* word_of(const void* state) const {
+        for (const auto& [word, one] : barriers) {
+            if (&one == state) return word;
+        }
+        return nullptr;
+    }
+
     // A barrier that has all its arrivals and still counts bytes was armed with more than was copied.
-    bool tell_wrong_bytes() {
+    void tell_wrong_bytes() {
         for (const auto& [word, state] : barriers) {
             const barrier_counters counters = barrier_counters::of(*word);
             if (counters.pending != 0 || counters.bytes == 0) continue;
@@ -401,7 +344,6 @@ class machine {
                    sentence("all copies have landed and the barrier still waits for ", counters.bytes, " bytes"),
                    {place_of(state.last_arrive), place_of(state.last_copy)});
         }
-        return false;
     }
 
     std::string kernel_;
@@ -415,6 +357,7 @@ class machine {
     std::optional<hazard> found_;
     std::exception_ptr failure_;
     bool stopping_ = false;
+    int exceptions_outside_ = 0;
 };
 
 }  // namespace imbrex::hw

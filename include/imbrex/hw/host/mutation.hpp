@@ -110,6 +110,9 @@ inline std::vector<alteration> alterations_of(synchronisation kind) {
     switch (kind) {
         case synchronisation::barrier_init:
             return {alteration::skip, alteration::fewer_warps, alteration::more_warps};
+        case synchronisation::named_sync:
+        case synchronisation::named_arrive:
+            return {alteration::skip, alteration::fewer_warps, alteration::more_warps};
         case synchronisation::barrier_arrive:
             return {alteration::skip, alteration::twice};
         case synchronisation::barrier_expect:
@@ -130,12 +133,14 @@ struct synchronisation_site {
     std::string file;
     int line = 0;
     std::string role;
+    int which = 0;  // of several on this line
 
     friend bool operator==(const synchronisation_site& a, const synchronisation_site& b) {
-        return a.kind == b.kind && a.line == b.line && a.file == b.file && a.role == b.role;
+        return a.kind == b.kind && a.line == b.line && a.file == b.file && a.role == b.role && a.which == b.which;
     }
     std::string text() const {
-        return std::string(name_of(kind)) + " by " + role + " at " + file + ":" + std::to_string(line);
+        return std::string(name_of(kind)) + (which > 0 ? " (number " + std::to_string(which + 1) + ")" : "") + " by " +
+               role + " at " + file + ":" + std::to_string(line);
     }
 };
 

@@ -23,12 +23,12 @@ inline void arrive_named(const context& c, named_barrier_state& state, int warps
                                   c.by->warps, " more come expecting ", warps),
                          {now, last()});
         }
-        if (c.by->seen[state.actor] < state.generation) {
+        if (c.by->phases[state.actor] < state.generation) {
             c.on->report(hazard_kind::named_barrier_conflict, *c.by->block,
                          sentence(name, " is used again by a scope that does not know that its last use is over"),
                          {now, last()});
         }
-        release(*c.by, state.gathering, state.gathering_async);
+        release(*c.by, state.gathering);
         ++c.by->tick;
     }
     state.last = c.by;
@@ -38,23 +38,19 @@ inline void arrive_named(const context& c, named_barrier_state& state, int warps
     if (state.arrived < state.expected) return;
     state.arrived = 0;
     ++state.generation;
-    state.completed = state.gathering;
-    state.completed_async = state.gathering_async;
-    if (c.checked()) state.completed.raise(state.actor, state.generation);
-    state.gathering.clear();
-    state.gathering_async.clear();
+    pass_on(state.gathering, state.completed, state.actor, state.generation);
 }
 
 inline void wait_named(const context& c, named_barrier_state& state, std::uint32_t before, std::string name,
                        source here) {
     c.on->wait_until(
-        *c.by, [&state, before] { return state.generation != before; }, std::move(name), here);
+        *c.by, [&state, before] { return state.generation != before; }, std::move(name), here, &state);
     if (c.on->trace.enabled()) {
         c.on->trace.record(c.by->block->number, c.by->name(), "wait", c.by->time, state.ready_at);
         c.by->time = std::max(c.by->time, state.ready_at);
     }
     if (!c.checked()) return;
-    acquire(*c.by, state.completed, state.completed_async);
+    acquire(*c.by, state.completed);
     meet(*c.by);
 }
 
@@ -67,13 +63,21 @@ named_barrier_state& named(const context& c, const Scope&, int id, source here) 
     return c.by->block->named[id];
 }
 
+// What the mutation under test does to a use of a named barrier.
+inline bool skipped_or_miscounted(const context& c, synchronisation kind, int& warps, source here) {
+    const alteration altered = c.on->pass_site(*c.by, kind, here);
+    if (altered == alteration::fewer_warps) --warps;
+    if (altered == alteration::more_warps) ++warps;
+    return altered == alteration::skip;
+}
+
 // Meets at barrier `id` with the others of `warps` warps in all.
 template <class Scope>
 void named_sync(const Scope& scope, int id, int warps, source here = source::current()) {
     const context c = enter(scope, "named sync", here);
     if (!c) return;
     c.on->pause(*c.by);
-    if (c.on->pass_site(*c.by, synchronisation::named_sync, here) == alteration::skip) return;
+    if (skipped_or_miscounted(c, synchronisation::named_sync, warps, here)) return;
     named_barrier_state& state = named(c, scope, id, here);
     const std::uint32_t before = state.generation;
     arrive_named(c, state, warps, "named sync", sentence("named barrier ", id), here);
@@ -86,7 +90,7 @@ void named_arrive(const Scope& scope, int id, int warps, source here = source::c
     const context c = enter(scope, "named arrive", here);
     if (!c) return;
     c.on->pause(*c.by);
-    if (c.on->pass_site(*c.by, synchronisation::named_arrive, here) == alteration::skip) return;
+    if (skipped_or_miscounted(c, synchronisation::named_arrive, warps, here)) return;
     arrive_named(c, named(c, scope, id, here), warps, "named arrive", sentence("named barrier ", id), here);
 }
 
@@ -102,7 +106,7 @@ void block_scope<Warps, Cluster>::cluster_sync(source here) const {
     if (c.on->pass_site(*c.by, synchronisation::cluster_sync, here) == alteration::skip) return;
     hw::named_barrier_state& state = c.on->cluster_barrier;
     const std::uint32_t before = state.generation;
-    hw::meet(*c.by);
+    if (c.checked()) hw::meet(*c.by);
     hw::arrive_named(c, state, Warps * Cluster, "cluster sync", "the cluster's barrier", here);
     hw::wait_named(c, state, before, "the other blocks of the cluster", here);
 }

@@ -19,9 +19,9 @@ struct host_options {
     host_mode mode = host_mode::plain;
     std::uint64_t seed = 0;
     int threads = 0;                                     // OS threads in plain mode; 0: all cores
-    std::optional<mutation> mutate = std::nullopt;                      // checked mode: alter one synchronisation
+    std::optional<mutation> mutate = std::nullopt;       // checked mode: alter one synchronisation
     std::vector<synchronisation_site>* sites = nullptr;  // checked mode: collects the synchronisations passed
-    std::string trace_file = {};                              // writes a Chrome/Perfetto trace here
+    std::string trace_file = {};                         // writes a Chrome/Perfetto trace here
 };
 
 }  // namespace imbrex

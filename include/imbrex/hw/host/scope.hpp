@@ -31,19 +31,22 @@ context enter(const Scope& scope, const char* what, source where) {
     if (on == nullptr || caller == nullptr) {
         throw error(sentence(what, " at ", where.file, ":", where.line, " was called outside of a launched kernel"));
     }
-    if (on->stopping()) return {};
+    if (on->stopping() || on->unwinding()) return {};
     if (scope.self != caller) {
+        // The scope may be one that has ended, and hold anything.
+        std::string owner = "nobody";
+        for (const auto& one : on->strands()) owner = one.get() == scope.self ? one->name() : owner;
         on->report(hazard_kind::wrong_scope, *caller->block,
-                   sentence("the scope passed belongs to ", scope.self->name(), ", which does not run this line"),
+                   sentence("the scope passed belongs to ", owner, ", which does not run this line"),
                    {{caller->name(), what, where.file, where.line}});
     }
     return {on, caller};
 }
 
-// Forks nothing, leaves nothing behind: what a strand must not have in flight when it ends.
+// What a strand must not have in flight when it ends.
 inline void check_nothing_in_flight(machine& m, strand& one) {
     const auto check = [&](const group_queue& queue, const char* what) {
-        if (queue.open == 0 && queue.waited == queue.committed) return;
+        if (queue.open == 0 && queue.waited >= queue.occupied) return;
         m.report(hazard_kind::in_flight_at_exit, *one.block, sentence(what, " asked for and not waited for"),
                  {{one.name(), what, queue.last_issue.file, queue.last_issue.line}});
     };
@@ -61,13 +64,19 @@ void fork(machine& m, strand& parent, const char* role, int index, const Body& b
             body(scope);
             if (!m.checked) return;
             check_nothing_in_flight(m, one);
-            release(one, parent.children_seen, parent.children_async_seen);
+            release(one, parent.of_children);
         });
     if (m.checked) {
         child.seen = parent.seen;
         child.async_seen = parent.async_seen;
-        child.seen.set(parent.actor, parent.warps == 1 ? parent.tick : parent.synced);
-        child.async_seen.set(parent.actor, parent.warps == 1 ? parent.fenced : parent.async_synced);
+        child.phases = parent.phases;
+        // The child is some of the parent's warps: it knows of the others what came before they last met.
+        const bool alone = parent.warps == 1;
+        child.seen.set(parent.actor, alone ? parent.tick : parent.synced);
+        child.async_seen.set(parent.actor, alone ? parent.fenced : parent.async_synced);
+        for (const group_queue* own : {&parent.copies, &parent.stores, &parent.mmas}) {
+            child.seen.set(own->actor, alone ? own->waited : own->synced);
+        }
     }
 }
 

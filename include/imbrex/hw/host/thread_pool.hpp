@@ -41,13 +41,14 @@ class thread_pool {
         const int available = static_cast<int>(workers_.size()) + 1;
         const int wanted = threads > 0 && threads < available ? threads : available;
         // A launch from inside a block, or beside another launch, runs on its own thread alone.
-        std::unique_lock<std::mutex> turn(turn_, std::try_to_lock);
-        const int helpers = turn.owns_lock() ? (count < wanted ? count : wanted) - 1 : 0;
+        const bool have_turn = !taken_.exchange(true, std::memory_order_acquire);
+        const int helpers = have_turn ? (count < wanted ? count : wanted) - 1 : 0;
         if (helpers > 0)
             start(
                 helpers, [](void* data) { (*static_cast<decltype(run)*>(data))(); }, &run);
         run();
         if (helpers > 0) finish();
+        if (have_turn) taken_.store(false, std::memory_order_release);
         if (state.failure) std::rethrow_exception(state.failure);
     }
 
@@ -100,7 +101,7 @@ class thread_pool {
     }
 
     std::vector<std::thread> workers_;
-    std::mutex turn_;
+    std::atomic<bool> taken_{false};  // by the launch that the helpers work for
     std::mutex hold_;
     std::condition_variable wake_, done_;
     void (*job_)(void*) = nullptr;

@@ -74,9 +74,12 @@ void ask_load(const context& c, Tile& to, const View& view, const tensor_coordin
         ready = std::max(ready, end + nominal_rates::copy_latency);
     }
     machine& m = *c.on;
-    m.ask(nullptr, 0, [&m, &to, &word, from, generation, made] {
+    // Whoever sees the copy landed knows that the phases its asker had waited for are over: a cluster's blocks, each
+    // loading a part for all, keep in step by this.
+    m.ask(nullptr, 0, [&m, &to, &word, from, generation, made, phases = c.by->phases] {
         using element = typename Tile::element;
         copy_rows_in(to, static_cast<global_tile<const element>>(from), element{});
+        if (m.checked) m.barriers[&word].gathering.phases.join(phases);
         land(m, word, Tile::bytes, generation, made);
     });
 }
@@ -101,7 +104,8 @@ void tma_load_multicast(const warp& scope, Tile& to, const View& view, const ten
     if (c.on->trace.enabled()) c.by->time += nominal_rates::issue;
     for (int rank = 0; rank < 16; ++rank) {
         if ((blocks >> rank & 1u) == 0) continue;
-        ask_load(c, in_cluster(c, to, rank), view, coordinate, in_cluster(c, word, rank), here);
+        const char* what = "TMA multicast load";
+        ask_load(c, in_cluster(c, to, rank, what, here), view, coordinate, in_cluster(c, word, rank, what, here), here);
     }
 }
 
@@ -113,6 +117,11 @@ void ask_store(const Scope& scope, const View& view, const tensor_coordinate& co
     if (!c) return;
     c.on->pause(*c.by);
     const auto to = rectangle<Tile>(c, view, coordinate, what, here);
+    if (c.checked() && !view.storable) {
+        c.on->report(hazard_kind::beyond_limits, *c.by->block,
+                     "the tensor was made for loads; make it with tensor_of<Tile>(view, tensor_use::store)",
+                     {{c.by->name(), what, here.file, here.line}});
+    }
     check_alignment(c, from.storage, Tile::layout::alignment, what, here);
     group_queue& queue = c.by->stores;
     if (c.checked()) {

@@ -43,9 +43,13 @@ class trace_writer {
         if (enabled_ && end > begin) events_.push_back({block, row, what, begin, end});
     }
 
+    // Takes over what another has recorded.
+    void add(const trace_writer& other) { events_.insert(events_.end(), other.events_.begin(), other.events_.end()); }
+
     void write(const std::string& file) const {
         std::ofstream out(file);
         require(static_cast<bool>(out), "trace_file: cannot write ", file);
+        out.precision(12);
         out << "{\"displayTimeUnit\": \"ns\", \"traceEvents\": [";
         const char* separator = "\n";
         std::vector<std::string> rows;
@@ -55,10 +59,10 @@ class trace_writer {
             if (found == rows.end()) {
                 found = rows.insert(rows.end(), row);
                 out << separator << "{\"ph\": \"M\", \"name\": \"thread_name\", \"pid\": " << e.block
-                    << ", \"tid\": " << found - rows.begin() << ", \"args\": {\"name\": \"" << e.row << "\"}}";
+                    << ", \"tid\": " << found - rows.begin() << ", \"args\": {\"name\": \"" << escaped(e.row) << "\"}}";
                 separator = ",\n";
             }
-            out << separator << "{\"ph\": \"X\", \"name\": \"" << e.what << "\", \"pid\": " << e.block
+            out << separator << "{\"ph\": \"X\", \"name\": \"" << escaped(e.what) << "\", \"pid\": " << e.block
                 << ", \"tid\": " << found - rows.begin() << ", \"ts\": " << e.begin / 1000
                 << ", \"dur\": " << (e.end - e.begin) / 1000 << "}";
             separator = ",\n";
@@ -73,6 +77,17 @@ class trace_writer {
         std::string what;
         double begin, end;
     };
+
+    // Roles are named by kernels, with any letters.
+    static std::string escaped(const std::string& name) {
+        std::string out;
+        for (const char letter : name) {
+            if (letter == '"' || letter == '\\') out += '\\';
+            out += static_cast<unsigned char>(letter) < 0x20 ? ' ' : letter;
+        }
+        return out;
+    }
+
     bool enabled_ = false;
     std::vector<event> events_;
 };

@@ -33,9 +33,16 @@ void lend_to_mma(const context& c, const Fragment& one, bool accumulates, bool r
     if (reads && !state.written) {
         c.on->report(hazard_kind::never_written, *c.by->block, "the register tile holds nothing yet", {now});
     }
+    // Mmas in flight may share an accumulator, since they add to it in order; nothing else may be shared with a write.
+    if (accumulates ? state.mma_reads > 0 : state.mma_writes > 0) {
+        c.on->report(hazard_kind::accumulator_in_flight, *c.by->block,
+                     "the accumulator of an asynchronous mma is an operand of another",
+                     {now, {c.by->name(), "mma", state.mma_at.file, state.mma_at.line}});
+    }
     if (state.mma_writes == 0 && state.mma_reads == 0 && state.written && state.last_write > c.by->mma_fenced) {
         c.on->report(hazard_kind::missing_mma_fence, *c.by->block,
-                     "the register tile was written and no mma fence stands between", {now});
+                     "the register tile was written and no mma fence stands between",
+                     {now, {c.by->name(), "write of the register tile", state.written_at.file, state.written_at.line}});
     }
     state.mma_at = here;
     if (accumulates) {
@@ -99,6 +106,10 @@ inline void wgmma_commit(const warpgroup& scope, source here = source::current()
     const context c = enter(scope, "commit of mmas", here);
     if (c) commit_group(c, c.by->mmas, synchronisation::mma_commit, here);
 }
+
+// On the device, keeps the compiler from touching these registers too early. The checker does not need it.
+template <class Fragment>
+void wgmma_guard(Fragment&) {}
 
 // Until all but the newest Left groups are done: their operands and accumulators are free again.
 template <int Left>

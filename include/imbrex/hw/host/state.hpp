@@ -1,0 +1,143 @@
+// What the machine knows of its strands, barriers and blocks: plain state, kept by machine.hpp, barrier.hpp and the
+// operations, and read by the checker.
+#pragma once
+
+#include <imbrex/core/position.hpp>
+#include <imbrex/core/source.hpp>
+#include <imbrex/hw/host/clock.hpp>
+#include <imbrex/hw/host/fiber.hpp>
+#include <imbrex/hw/host/shadow.hpp>
+#include <imbrex/hw/host/trace.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace imbrex::hw {
+
+struct block_state;
+
+// What is passed on at barriers (see strand).
+struct knowledge {
+    vector_clock seen, async_seen, phases;
+
+    void join(const knowledge& other) {
+        seen.join(other.seen);
+        async_seen.join(other.async_seen);
+        phases.join(other.phases);
+    }
+};
+
+// Asynchronous operations of one strand that complete in groups: committed together, waited for oldest first.
+struct group_queue {
+    int actor = -1;
+    std::uint32_t committed = 0;
+    std::uint32_t waited = 0;
+    std::uint32_t synced = 0;    // waited for, and known to all warps of the scope
+    std::uint32_t occupied = 0;  // the latest group that has an operation in it
+    int open = 0;                // operations since the last commit
+    double done_at = 0;          // in the trace's time
+    source last_issue{};
+
+    std::uint32_t open_tick() const { return committed + 1; }
+};
+
+// A register tile that an asynchronous mma of this group uses: which of its counts to take back.
+struct lent_register_tile {
+    std::uint32_t tick;
+    int* uses;
+};
+
+struct strand {
+    std::unique_ptr<fiber> context;
+    block_state* block = nullptr;
+    strand* parent = nullptr;
+    std::string role;
+    int index = 0;
+    int warps = 1;
+    int actor = -1;
+    int children = 0;  // still at work
+
+    // What this scope comes after: for ordinary accesses, for what it asks of the async proxy, and which phases of
+    // barriers it knows to be over.
+    vector_clock seen, async_seen, phases;
+    std::uint32_t tick = 0;           // of its own clock
+    std::uint32_t synced = 0;         // its accesses up to here are known to all its warps
+    std::uint32_t fenced = 0;         // its writes up to here have passed a proxy fence in the warps that made them
+    std::uint32_t fenced_copies = 0;  // and its groups of cp.async
+    std::uint32_t async_synced = 0;   // fenced, and known to all its warps
+    std::uint32_t mma_fenced = 0;     // its register writes up to here are known to wgmma
+    knowledge of_children;            // those that have ended
+
+    group_queue copies, stores, mmas;
+    std::vector<lent_register_tile> lent;
+
+    // What it waits for, if it does.
+    bool (*may_go_on)(void*) = nullptr;
+    void* may_go_on_data = nullptr;
+    std::string waiting_for;
+    source waiting_at{};
+    const void* waiting_on = nullptr;  // the state of the barrier, if it is one
+
+    double time = 0;
+
+    std::string name() const { return index < 0 ? role : role + " " + std::to_string(index); }
+};
+
+struct named_barrier_state {
+    int actor = -1;
+    int expected = 0;
+    int arrived = 0;
+    std::uint32_t generation = 0;
+    knowledge gathering, completed;
+    const strand* last = nullptr;
+    source last_where{};
+    double ready_at = 0;
+};
+
+struct barrier_state {
+    int actor = -1;
+    block_state* block = nullptr;
+    std::uint32_t generation = 0;  // phases completed
+    std::uint32_t bound = 0;       // the latest phase a copy was bound to, counted from 1
+    bool init_fenced = false;
+    knowledge gathering, completed;
+    access init, last_arrive, last_copy;
+    double gathering_ready = 0, ready_at = 0;
+};
+
+struct stage_label {
+    const unsigned char* begin;
+    const unsigned char* end;
+    int stage;
+};
+
+struct block_state {
+    position index;
+    position count;
+    int number = 0;  // in the grid
+    int cluster_rank = 0;
+    unsigned char* memory = nullptr;
+    int bytes = 0;
+    std::optional<shadow_memory> shadow;
+    named_barrier_state named[16];
+    std::vector<stage_label> stages;
+    std::vector<access> remote_arrivals;  // of other blocks of the cluster at barriers here, the latest of each actor
+    shared_unit copy_engine, tensor_cores;
+    bool finished = false;
+};
+
+// An asynchronous operation that was asked for. Those of one queue are done in order.
+struct operation {
+    virtual ~operation() = default;
+    virtual void perform() = 0;
+    const void* in_order_with = nullptr;
+    std::uint32_t group = 0;
+};
+
+// Thrown through a strand to end it when the run is over early.
+struct stopped {};
+
+}  // namespace imbrex::hw

@@ -1,0 +1,142 @@
+// The parts the checker is made of: clocks, and the history of bytes; and that it is exact to the byte.
+#include <doctest/doctest.h>
+
+#include <imbrex/imbrex.hpp>
+
+#include <utility>
+#include <vector>
+
+namespace {
+
+using namespace imbrex;
+
+TEST_CASE("a clock knows nothing of actors it has not met, and joins take the later of each") {
+    hw::vector_clock one, other;
+    CHECK(one[7] == 0);
+    one.set(2, 5);
+    one.raise(2, 3);
+    one.raise(0, 1);
+    other.raise(2, 4);
+    other.raise(9, 8);
+    one.join(other);
+    CHECK(one[0] == 1);
+    CHECK(one[2] == 5);
+    CHECK(one[9] == 8);
+    CHECK(other[0] == 0);
+}
+
+TEST_CASE("history is kept by intervals, exact to the byte") {
+    hw::shadow_memory shadow(100);
+    const auto written = [&](int begin, int end) {
+        std::vector<std::uint32_t> ticks;
+        shadow.visit(begin, end, [&](hw::byte_history& one) { ticks.push_back(one.written ? one.write.tick : 0); });
+        return ticks;
+    };
+    const auto write = [&](int begin, int end, std::uint32_t tick) {
+        hw::access by;
+        by.tick = tick;
+        shadow.visit(begin, end, [&](hw::byte_history& one) { one.remember_write(by); });
+    };
+    CHECK(written(0, 100) == std::vector<std::uint32_t>{0});
+    write(10, 20, 1);
+    write(15, 30, 2);
+    write(99, 100, 3);
+    CHECK(written(9, 10) == std::vector<std::uint32_t>{0});
+    CHECK(written(10, 15) == std::vector<std::uint32_t>{1});
+    CHECK(written(14, 16) == std::vector<std::uint32_t>{1, 2});
+    CHECK(written(29, 31) == std::vector<std::uint32_t>{2, 0});
+    CHECK(written(99, 100) == std::vector<std::uint32_t>{3});
+}
+
+TEST_CASE("a write forgets the reads before it, and each actor's latest read is kept") {
+    hw::byte_history history;
+    hw::access read;
+    read.actor = 1;
+    for (std::uint32_t tick : {1, 2, 3}) {
+        read.tick = tick;
+        history.remember_read(read);
+    }
+    read.actor = 2;
+    history.remember_read(read);
+    CHECK(history.reads.size() == 2);
+    CHECK(history.reads[0].tick == 3);
+    history.remember_write(read);
+    CHECK(history.reads.empty());
+}
+
+// Warps write neighbouring parts, and then each reads its own part and, if asked to, one row of its neighbour's.
+template <int Reach>
+struct neighbours_kernel {
+    static constexpr int warps = 4;
+    struct arguments {};
+    struct shared_memory {
+        shared_tile<float, 64, 32> tile;
+    };
+    template <class Block>
+    static void run(Block& block, const arguments&, shared_memory& smem) {
+        block.each_warp([&](warp& self) {
+            warp_tile<float, 16, 32> values;
+            fill(self, values, 1.0f);
+            store(self, smem.tile.template part<16>(16 * self.index()), values);
+            if (self.index() < 3) load(self, values, smem.tile.template part<16>(16 * self.index() + Reach));
+        });
+    }
+};
+
+TEST_CASE("neighbouring parts are no race, and one row of overlap is") {
+    CHECK(!host::check<neighbours_kernel<0>>({1}, {}, 20));
+    int races = 0;
+    for (int seed = 0; seed < 20; ++seed) {
+        const auto found = host::check<neighbours_kernel<1>>({1}, {}, 1, seed);
+        REQUIRE(found);
+        races += found->kind == hazard_kind::race ? 1 : 0;
+        CHECK((found->kind == hazard_kind::race || found->kind == hazard_kind::never_written));
+    }
+    CHECK(races > 0);
+}
+
+// What another group's copies and fences make known, without a sync of its own scope: each warp has waited for its part,
+// fenced it and arrived, so whoever waits may multiply.
+struct handed_over_kernel {
+    static constexpr int warps = 8;
+    using operand = shared_tile<bf16, 64, 64>;
+    struct arguments {
+        matrix_view<bf16> in;
+    };
+    struct shared_memory {
+        operand tile;
+        transaction_barrier landed;
+    };
+    template <class Block>
+    static void run(Block& block, const arguments& args, shared_memory& smem) {
+        smem.landed.init(block, 4);
+        fence_barriers(block);
+        block.sync();
+        block.roles(consumers<2>([&](warpgroup& self) {
+            if (self.index() == 0) {
+                copy_async(self, smem.tile, args.in.at(0, 0));
+                commit_copies(self);
+                wait_copies(self);
+                fence_async(self);
+                smem.landed.arrive(self);
+            } else {
+                group_tile<float, 64, 64> sum;
+                fill(self, sum, 0.0f);
+                smem.landed.wait(self, 0);
+                mma_ab(self, sum, smem.tile, smem.tile);
+            }
+        }));
+    }
+};
+
+TEST_CASE("copies that one group waits for and fences may be multiplied by another") {
+    std::vector<bf16> in(64 * 64, bf16(1.0f));
+    const auto found = host::check<handed_over_kernel>({1}, {matrix(in.data(), 64, 64)}, 200);
+    INFO((found ? found->text() : std::string()));
+    CHECK(!found);
+    const auto score = host::mutate<handed_over_kernel>({1}, {matrix(in.data(), 64, 64)});
+    INFO(score.text());
+    CHECK(score.killed() == score.total());
+}
+
+}  // namespace

@@ -1,0 +1,104 @@
+// Fibers: functions that stop in the middle and go on later.
+#include <doctest/doctest.h>
+
+#include <imbrex/hw/host/fiber.hpp>
+
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace {
+
+using imbrex::hw::fiber;
+
+TEST_CASE("fibers take turns and keep what is on their stacks") {
+    std::string log;
+    std::vector<std::unique_ptr<fiber>> fibers;
+    for (int i = 0; i < 3; ++i) {
+        fibers.push_back(std::make_unique<fiber>([&log, &fibers, i] {
+            const std::string own(2, static_cast<char>('a' + i));
+            for (int turn = 0; turn < 3; ++turn) {
+                log += own + std::to_string(turn) + " ";
+                fibers[i]->suspend();
+            }
+        }));
+    }
+    int rounds = 0;
+    for (bool alive = true; alive; ++rounds) {
+        alive = false;
+        for (auto& one : fibers) {
+            if (one->finished()) continue;
+            one->resume();
+            alive = true;
+        }
+    }
+    CHECK(log == "aa0 bb0 cc0 aa1 bb1 cc1 aa2 bb2 cc2 ");
+    CHECK(rounds == 5);
+    for (auto& one : fibers) CHECK(!one->failure());
+}
+
+TEST_CASE("an exception ends a fiber and is kept for whoever asks") {
+    std::unique_ptr<fiber> one;
+    one = std::make_unique<fiber>([&one] {
+        const std::vector<int> owned(10);
+        one->suspend();
+        throw std::runtime_error("from inside");
+    });
+    one->resume();
+    CHECK(!one->finished());
+    one->resume();
+    CHECK(one->finished());
+    CHECK_THROWS_WITH(std::rethrow_exception(one->failure()), "from inside");
+}
+
+TEST_CASE("exceptions are thrown and caught on either side of a switch") {
+    std::unique_ptr<fiber> one;
+    int caught = 0;
+    one = std::make_unique<fiber>([&] {
+        for (int i = 0; i < 3; ++i) {
+            try {
+                throw i;
+            } catch (int) {
+                ++caught;
+            }
+            one->suspend();
+        }
+    });
+    while (!one->finished()) {
+        one->resume();
+        try {
+            throw std::string("outside");
+        } catch (const std::string&) {
+            ++caught;
+        }
+    }
+    CHECK(caught == 7);
+}
+
+int sum_by_recursion(int depth) {
+    volatile int block[256] = {};
+    block[depth % 256] = depth;
+    return depth == 0 ? 0 : block[depth % 256] - depth + 1 + sum_by_recursion(depth - 1);
+}
+
+TEST_CASE("a fiber's stack is deep, and stacks are used again") {
+    for (int i = 0; i < 200; ++i) {
+        int result = 0;
+        fiber one([&result] { result = sum_by_recursion(800); });
+        one.resume();
+        CHECK(one.finished());
+        CHECK(result == 800);
+    }
+}
+
+TEST_CASE("a fiber that was never resumed ends quietly") {
+    const auto kept = std::make_shared<int>(1);
+    {
+        fiber one([kept] {});
+        CHECK(kept.use_count() == 2);
+    }
+    CHECK(kept.use_count() == 1);
+}
+
+}  // namespace

@@ -1,0 +1,518 @@
+// Hazards of barriers, collectives, scopes, limits and ends: each committed by a kernel as its author might by mistake,
+// and the report that the checker must make of it.
+#include "committed.hpp"
+
+namespace hazards {
+namespace {
+
+struct shared {
+    tile one;
+    transaction_barrier landing;
+    transaction_barrier second;
+};
+
+// One warp, with a barrier of its own that is set up as it should be.
+struct alone {
+    static constexpr int warps = 1;
+    using arguments = hazards::arguments;
+    using shared_memory = shared;
+    template <class Block>
+    static void begin(Block& block, shared_memory& smem) {
+        smem.landing.init(block, 1);
+        fence_barriers(block);
+        block.sync();
+    }
+};
+
+// A producer warp and a consumer warpgroup around a ring.
+struct ring_team {
+    static constexpr int warps = 8;
+    using arguments = hazards::arguments;
+    struct shared_memory {
+        pipeline<hazards::tile, 2> ring;
+    };
+    template <class Block>
+    static void begin(Block& block, shared_memory& smem) {
+        smem.ring.init(block, 4);
+        fence_barriers(block);
+        block.sync();
+    }
+};
+
+template <int Bytes>
+struct armed_with_other_bytes : ring_team {
+    template <class Block>
+    static void run(Block& block, const arguments& args, shared_memory& smem) {
+        begin(block, smem);
+        block.roles(producer([&](warp& self) {
+                        note(caught);
+                        smem.ring.full[0].expect(self, tile::bytes + Bytes);
+                        note(before);
+                        load_async(self, smem.ring.items[0], args.in.tile(0, 0), smem.ring.full[0]);
+                    }),
+                    consumers<1>([&](warpgroup& self) {
+                        smem.ring.full[0].wait(self, 0);
+                        smem.ring.empty[0].arrive(self);
+                    }));
+    }
+};
+
+TEST_CASE("a barrier armed with more bytes than are copied") {
+    const hazard found = expect<armed_with_other_bytes<64>>(hazard_kind::wrong_byte_count);
+    check_place(found, caught, "producer", 0);
+    check_place(found, before, "producer", 0);
+    CHECK(found.detail.find("64 bytes") != std::string::npos);
+}
+
+TEST_CASE("a barrier armed with fewer bytes than are copied") {
+    const hazard found = expect<armed_with_other_bytes<-64>>(hazard_kind::wrong_byte_count);
+    // What is caught is the copy that lands.
+    std::swap(noted_line(caught), noted_line(before));
+    check_place(found, caught, "producer", 0);
+    check_place(found, before, "producer", 0);
+}
+
+struct released_twice : ring_team {
+    template <class Block>
+    static void run(Block& block, const arguments& args, shared_memory& smem) {
+        begin(block, smem);
+        block.roles(producer([&](warp& self) {
+                        auto filling = smem.ring.producer(self);
+                        auto slot = filling.acquire();
+                        load_async(self, *slot, args.in.tile(0, 0), slot);
+                    }),
+                    consumers<1>([&](warpgroup& self) {
+                        auto full = smem.ring.consumer(self);
+                        note(before);
+                        auto stage = full.wait();
+                        stage.release(source{__FILE__, noted_line(before)});
+                        note(caught);
+                        smem.ring.empty[0].arrive(self);
+                    }));
+    }
+};
+struct more_arrive_than_counted : alone {
+    static constexpr int warps = 8;
+    template <class Block>
+    static void run(Block& block, const arguments&, shared_memory& smem) {
+        smem.landing.init(block, 6);
+        fence_barriers(block);
+        block.sync();
+        block.each_group([&](warpgroup& self) {
+            note(caught);
+            smem.landing.arrive(self);
+        });
+    }
+};
+
+TEST_CASE("a barrier arrived at too often") {
+    const hazard found = expect<released_twice>(hazard_kind::arrived_too_often);
+    check_place(found, caught, "consumer", 0);
+    check_place(found, before, "consumer", 0);
+    const hazard counted = expect<more_arrive_than_counted>(hazard_kind::arrived_too_often);
+    CHECK(counted.places[0].line == noted_line(caught));
+    CHECK(counted.places[1].line == noted_line(caught));
+    CHECK(counted.places[0].who != counted.places[1].who);
+}
+
+struct waits_for_the_other_phase : ring_team {
+    template <class Block>
+    static void run(Block& block, const arguments& args, shared_memory& smem) {
+        begin(block, smem);
+        block.roles(producer([&](warp& self) {
+                        auto filling = smem.ring.producer(self);
+                        auto slot = filling.acquire();
+                        load_async(self, *slot, args.in.tile(0, 0), slot);
+                    }),
+                    consumers<1>([&](warpgroup& self) {
+                        note(caught);
+                        smem.ring.full[0].wait(self, 1);
+                        smem.ring.empty[0].arrive(self);
+                    }));
+    }
+};
+
+TEST_CASE("a wait for the wrong phase") {
+    const hazard found = expect<waits_for_the_other_phase>(hazard_kind::wrong_phase, {},
+                                                           {hazard_kind::incomplete_collective, hazard_kind::deadlock});
+    check_place(found, caught, "consumer", 0);
+}
+
+// How a barrier's set-up falls short.
+enum class lacking { init, fence, sync, fence_before_sync };
+
+template <lacking What>
+struct badly_set_up : alone {
+    static constexpr int warps = 4;
+    template <class Block>
+    static void run(Block& block, const arguments&, shared_memory& smem) {
+        note(before);
+        if (What != lacking::init) smem.landing.init(block, 4);
+        if (What != lacking::fence && What != lacking::fence_before_sync) fence_barriers(block);
+        if (What != lacking::sync) block.sync();
+        if (What == lacking::fence_before_sync) fence_barriers(block);
+        block.each_group([&](warpgroup& self) {
+            note(caught);
+            smem.landing.arrive(self);
+            smem.landing.wait(self, 0);
+        });
+    }
+};
+
+TEST_CASE("a barrier used without all of its set-up") {
+    check_place(expect<badly_set_up<lacking::init>>(hazard_kind::barrier_not_initialised), caught, "warpgroup 0");
+    for (const hazard& found :
+         {expect<badly_set_up<lacking::fence>>(hazard_kind::barrier_not_initialised),
+          expect<badly_set_up<lacking::sync>>(hazard_kind::barrier_not_initialised),
+          expect<badly_set_up<lacking::fence_before_sync>>(hazard_kind::barrier_not_initialised)}) {
+        check_place(found, caught, "warpgroup 0");
+        check_place(found, before, "block");
+    }
+}
+
+struct initialised_in_use : alone {
+    template <class Block>
+    static void run(Block& block, const arguments& args, shared_memory& smem) {
+        begin(block, smem);
+        block.each_warp([&](warp& self) {
+            note(before);
+            smem.landing.expect(self, tile::bytes);
+            load_async(self, smem.one, args.in.tile(0, 0), smem.landing);
+            note(caught);
+            smem.landing.init(self, 1);
+        });
+    }
+};
+
+TEST_CASE("a barrier initialised again while in use") {
+    const hazard found = expect<initialised_in_use>(hazard_kind::barrier_not_initialised);
+    check_place(found, caught, "warp 0");
+    check_place(found, before, "warp 0");
+}
+
+struct barrier_of_two_parties : alone {
+    static constexpr int warps = 16;
+    template <class Block>
+    static void run(Block& block, const arguments&, shared_memory&) {
+        struct pair {};
+        block.each_group([&](warpgroup& self) {
+            // Two pairs of groups share one barrier where each should have its own.
+            note(caught);
+            named_barriers<pair>::template of<pair>().sync(self, 8);
+        });
+    }
+};
+struct counts_that_differ : alone {
+    static constexpr int warps = 8;
+    template <class Block>
+    static void run(Block& block, const arguments&, shared_memory&) {
+        struct meeting {};
+        block.each_group([&](warpgroup& self) {
+            if (self.index() == 0) {
+                note(caught);
+                named_barriers<meeting>::template of<meeting>().sync(self, 8);
+            } else {
+                note(before);
+                named_barriers<meeting>::template of<meeting>().sync(self, 12);
+            }
+        });
+    }
+};
+
+TEST_CASE("a named barrier used by two parties at once") {
+    const hazard found = expect<barrier_of_two_parties>(hazard_kind::named_barrier_conflict);
+    CHECK(found.places[0].line == noted_line(caught));
+    CHECK(found.places[1].line == noted_line(caught));
+    CHECK(found.places[0].who != found.places[1].who);
+    const hazard counts = expect<counts_that_differ>(hazard_kind::named_barrier_conflict);
+    const bool first = counts.places[0].line == noted_line(caught);
+    CHECK(counts.places[0].line == noted_line(first ? caught : before));
+    CHECK(counts.places[1].line == noted_line(first ? before : caught));
+    CHECK(counts.detail.find("12") != std::string::npos);
+}
+
+struct one_group_leaves : alone {
+    static constexpr int warps = 8;
+    template <class Block>
+    static void run(Block& block, const arguments&, shared_memory&) {
+        struct meeting {};
+        block.each_group([&](warpgroup& self) {
+            if (self.index() == 1) return;
+            note(caught);
+            named_barriers<meeting>::template of<meeting>().sync(self, 8);
+        });
+    }
+};
+struct producer_leaves_early : ring_team {
+    template <class Block>
+    static void run(Block& block, const arguments& args, shared_memory& smem) {
+        begin(block, smem);
+        block.roles(producer([&](warp& self) {
+                        auto filling = smem.ring.producer(self);
+                        auto slot = filling.acquire();
+                        load_async(self, *slot, args.in.tile(0, 0), slot);
+                    }),
+                    consumers<1>([&](warpgroup& self) {
+                        auto full = smem.ring.consumer(self);
+                        for (int i = 0; i < 2; ++i) {
+                            note(caught);
+                            auto stage = full.wait();
+                        }
+                    }));
+    }
+};
+struct some_warps_never_arrive : alone {
+    static constexpr int warps = 4;
+    template <class Block>
+    static void run(Block& block, const arguments&, shared_memory& smem) {
+        note(before);
+        smem.landing.init(block, 4);
+        fence_barriers(block);
+        block.sync();
+        block.each_warp([&](warp& self) {
+            if (self.index() != 2) return;
+            note(caught);
+            smem.landing.arrive(self);
+        });
+    }
+};
+
+TEST_CASE("a collective that not all members reach") {
+    const hazard named = expect<one_group_leaves>(hazard_kind::incomplete_collective);
+    check_place(named, caught, "warpgroup 0");
+    REQUIRE(named.places.size() == 2);
+    CHECK(named.places[1].text() == "warpgroup 1: has ended");
+    CHECK(named.places[0].what.find("named barrier 9") != std::string::npos);
+
+    const hazard counted = expect<producer_leaves_early>(hazard_kind::incomplete_collective);
+    check_place(counted, caught, "consumer");
+    CHECK(counted.places[0].what.find("stage 1") != std::string::npos);
+    CHECK(counted.places[1].text() == "producer: has ended");
+
+    const hazard left = expect<some_warps_never_arrive>(hazard_kind::incomplete_collective);
+    check_place(left, caught, "warp 2");
+    check_place(left, before, "block");
+}
+
+struct role_syncs_the_block : alone {
+    static constexpr int warps = 8;
+    template <class Block>
+    static void run(Block& block, const arguments&, shared_memory&) {
+        block.roles(producer([](warp&) {}), consumers<1>([&](warpgroup&) {
+                        note(caught);
+                        block.sync();
+                    }));
+    }
+};
+struct scope_of_another_role : alone {
+    static constexpr int warps = 8;
+    template <class Block>
+    static void run(Block& block, const arguments&, shared_memory&) {
+        struct meeting {};
+        const warp* theirs = nullptr;
+        block.roles(producer([&](warp& self) {
+                        theirs = &self;
+                        named_barriers<meeting>::template of<meeting>().sync(self, 5);
+                        named_barriers<meeting>::template of<meeting>().sync(self, 5);
+                    }),
+                    consumers<1>([&](warpgroup& self) {
+                        named_barriers<meeting>::template of<meeting>().sync(self, 5);
+                        note(caught);
+                        fence_async(*theirs);
+                        named_barriers<meeting>::template of<meeting>().sync(self, 5);
+                    }));
+    }
+};
+
+TEST_CASE("a collective reached at the wrong scope") {
+    check_place(expect<role_syncs_the_block>(hazard_kind::wrong_scope), caught, "consumer");
+    const hazard other = expect<scope_of_another_role>(hazard_kind::wrong_scope);
+    check_place(other, caught, "consumer");
+    CHECK(other.detail.find("producer") != std::string::npos);
+}
+
+struct tile_outside : alone {
+    template <class Block>
+    static void run(Block& block, const arguments& args, shared_memory& smem) {
+        begin(block, smem);
+        block.each_warp([&](warp& self) {
+            smem.landing.expect(self, tile::bytes);
+            note(caught);
+            load_async(self, smem.one, args.in.tile(8, 0), smem.landing);
+            smem.landing.wait(self, 0);
+        });
+    }
+};
+struct tile_before : alone {
+    template <class Block>
+    static void run(Block& block, const arguments& args, shared_memory& smem) {
+        fill(block, smem.one, 1.0f);
+        fence_async(block);
+        block.sync();
+        block.each_warp([&](warp& self) {
+            note(caught);
+            store_async(self, args.out.at(-64, 0), smem.one);
+            commit_stores(self);
+            wait_stores(self);
+        });
+    }
+};
+struct store_to_what_is_for_loads : alone {
+    template <class Block>
+    static void run(Block& block, const arguments& args, shared_memory& smem) {
+        fill(block, smem.one, 1.0f);
+        fence_async(block);
+        block.sync();
+        block.each_warp([&](warp& self) {
+            note(caught);
+            store_async(self, args.in.tile(0, 0), smem.one);
+            commit_stores(self);
+            wait_stores(self);
+        });
+    }
+};
+struct misaligned : alone {
+    template <class Block>
+    static void run(Block& block, const arguments&, shared_memory& smem) {
+        block.each_warp([&](warp& self) {
+            // The check alone: a misaligned tile cannot be named without undefined behaviour.
+            const source here = source::current();
+            noted_line(caught) = here.line;
+            hw::check_alignment(hw::enter(self, "TMA load", here), smem.one.storage + 16, 1024, "TMA load", here);
+        });
+    }
+};
+struct named_barrier_that_is_none : alone {
+    template <class Block>
+    static void run(Block& block, const arguments&, shared_memory&) {
+        block.each_warp([&](warp& self) {
+            note(caught);
+            named_barrier{16}.sync(self, 1);
+        });
+    }
+};
+struct counts_too_many : alone {
+    template <class Block>
+    static void run(Block& block, const arguments&, shared_memory& smem) {
+        note(caught);
+        smem.landing.init(block, 65);
+    }
+};
+struct barrier_elsewhere : alone {
+    template <class Block>
+    static void run(Block& block, const arguments&, shared_memory&) {
+        transaction_barrier local;
+        note(caught);
+        local.init(block, 1);
+    }
+};
+
+TEST_CASE("beyond the hardware's limits") {
+    check_place(expect<tile_outside>(hazard_kind::beyond_limits), caught, "warp 0");
+    check_place(expect<tile_before>(hazard_kind::beyond_limits), caught, "warp 0");
+    check_place(expect<store_to_what_is_for_loads>(hazard_kind::beyond_limits), caught, "warp 0");
+    check_place(expect<misaligned>(hazard_kind::beyond_limits), caught, "warp 0");
+    check_place(expect<named_barrier_that_is_none>(hazard_kind::beyond_limits), caught, "warp 0");
+    check_place(expect<counts_too_many>(hazard_kind::beyond_limits), caught, "block");
+    check_place(expect<barrier_elsewhere>(hazard_kind::beyond_limits), caught, "block");
+}
+
+struct load_nobody_waits_for : alone {
+    template <class Block>
+    static void run(Block& block, const arguments& args, shared_memory& smem) {
+        begin(block, smem);
+        block.each_warp([&](warp& self) {
+            smem.landing.expect(self, tile::bytes);
+            note(caught);
+            load_async(self, smem.one, args.in.tile(0, 0), smem.landing);
+        });
+    }
+};
+template <bool Commit>
+struct store_nobody_waits_for : alone {
+    template <class Block>
+    static void run(Block& block, const arguments& args, shared_memory& smem) {
+        fill(block, smem.one, 1.0f);
+        fence_async(block);
+        block.sync();
+        block.each_warp([&](warp& self) {
+            note(caught);
+            store_async(self, args.out.tile(0, 0), smem.one);
+            if (Commit) commit_stores(self);
+        });
+    }
+};
+struct copy_nobody_waits_for : alone {
+    template <class Block>
+    static void run(Block& block, const arguments& args, shared_memory& smem) {
+        note(caught);
+        copy_async(block, smem.one, args.in_view.at(0, 0));
+        commit_copies(block);
+    }
+};
+struct mma_nobody_waits_for {
+    static constexpr int warps = 4;
+    using arguments = hazards::arguments;
+    struct shared_memory {
+        operand a;
+    };
+    template <class Block>
+    static void run(Block& block, const arguments&, shared_memory& smem) {
+        accumulator sum;  // outlives the group, so that what is left in flight is the mma and not its register tile
+        fill(block, smem.a, bf16(1.0f));
+        fence_async(block);
+        block.sync();
+        block.each_group([&](warpgroup& self) {
+            fill(self, sum, 0.0f);
+            note(caught);
+            mma_ab_async(self, sum, smem.a, smem.a);
+        });
+    }
+};
+
+TEST_CASE("left with operations in flight") {
+    check_place(expect<load_nobody_waits_for>(hazard_kind::in_flight_at_exit), caught, "warp 0");
+    check_place(expect<store_nobody_waits_for<true>>(hazard_kind::in_flight_at_exit), caught, "warp 0");
+    check_place(expect<store_nobody_waits_for<false>>(hazard_kind::in_flight_at_exit), caught, "warp 0");
+    check_place(expect<copy_nobody_waits_for>(hazard_kind::in_flight_at_exit), caught, "block");
+    check_place(expect<mma_nobody_waits_for>(hazard_kind::in_flight_at_exit), caught, "warpgroup 0");
+}
+
+struct nobody_releases : ring_team {
+    template <class Block>
+    static void run(Block& block, const arguments& args, shared_memory& smem) {
+        begin(block, smem);
+        block.roles(producer([&](warp& self) {
+                        auto filling = smem.ring.producer(self);
+                        for (int i = 0; i < 4; ++i) {
+                            note(caught);
+                            auto slot = filling.acquire();
+                            load_async(self, *slot, args.in.tile(i, 0), slot);
+                        }
+                    }),
+                    consumers<1>([&](warpgroup& self) {
+                        for (unsigned i = 0; i < 4; ++i) {
+                            note(before);
+                            smem.ring.full[i % 2].wait(self, i / 2);
+                        }
+                    }));
+    }
+};
+
+TEST_CASE("a deadlock is told as who waits where for what") {
+    const hazard found = expect<nobody_releases>(hazard_kind::deadlock);
+    check_place(found, caught, "producer");
+    check_place(found, before, "consumer");
+    CHECK(found.places[0].what.find("waits for phase 0 of the barrier at byte ") == 0);
+    CHECK(found.places[0].what.find("stage 0") != std::string::npos);
+    CHECK(found.places[1].what.find("waits for phase 1 of the barrier at byte ") == 0);
+}
+
+TEST_CASE("a deadlock in plain mode is told too, not hung") {
+    memory mine;
+    CHECK_THROWS_AS(host::launch<nobody_releases>({}, mine.arguments()), hazard_error);
+    CHECK_THROWS_AS(host::launch<one_group_leaves>({}, mine.arguments()), hazard_error);
+}
+
+}  // namespace
+}  // namespace hazards

@@ -1,0 +1,126 @@
+// Hazards between the blocks of a cluster: copies and arrivals that cross from one block's shared memory into another's.
+#include "committed.hpp"
+
+namespace hazards {
+namespace {
+
+constexpr position one_cluster{2, 1, 1};
+
+// What the author of a kernel that shares loads over a cluster of two may forget.
+enum class forgotten {
+    nothing,
+    meeting_after_init,
+    meeting_at_exit,
+    remote_release,
+    rank_that_exists,
+    rank_to_arrive_at
+};
+
+// Each block loads one half of every stage for both blocks.
+template <forgotten What>
+struct shared_loads {
+    static constexpr int warps = 8;
+    static constexpr int cluster = 2;
+    using arguments = hazards::arguments;
+    struct halves {
+        hazards::tile half[2];
+    };
+    struct shared_memory {
+        pipeline<halves, 1, 2> ring;
+    };
+    template <class Block>
+    static void run(Block& block, const arguments& args, shared_memory& smem) {
+        const int rank = block.cluster_rank();
+        const unsigned blocks = What == forgotten::rank_that_exists ? 5u : 3u;
+        smem.ring.init(block, What == forgotten::remote_release ? 2 : 4);
+        fence_barriers(block);
+        if (What == forgotten::meeting_after_init) {
+            block.sync();
+        } else {
+            block.cluster_sync();
+        }
+        block.roles(producer([&](warp& self) {
+                        auto filling = smem.ring.producer(self);
+                        for (int i = 0; i < 3; ++i) {
+                            auto slot = filling.acquire();
+                            if (What != forgotten::rank_to_arrive_at) note(caught);
+                            load_multicast(self, slot->half[rank], args.in.tile(2 * i + rank, 0), slot, blocks);
+                        }
+                    }),
+                    consumers<1>([&](warpgroup& self) {
+                        group_rows values;
+                        for (unsigned i = 0; i < 3; ++i) {
+                            smem.ring.full[0].wait(self, i);
+                            if (What == forgotten::remote_release) note(before);
+                            load(self, values, smem.ring.items[0].half[1 - rank]);
+                            smem.ring.empty[0].arrive(self);
+                            if (What == forgotten::remote_release) continue;
+                            const int other = What == forgotten::rank_to_arrive_at ? 7 : 1 - rank;
+                            note(What == forgotten::rank_to_arrive_at ? caught : before);
+                            smem.ring.empty[0].arrive_at(self, other);
+                        }
+                    }));
+        if (What != forgotten::meeting_at_exit) block.cluster_sync();
+    }
+};
+
+TEST_CASE("a cluster that shares its loads as it should is silent") {
+    for (int seed = 0; seed < 50; ++seed) {
+        const auto found = report_of<shared_loads<forgotten::nothing>>(seed, one_cluster);
+        INFO((found ? found->text() : std::string()));
+        REQUIRE(!found);
+    }
+}
+
+TEST_CASE("a cluster that does not meet after its barriers' initialisation") {
+    const hazard found =
+        expect<shared_loads<forgotten::meeting_after_init>>(hazard_kind::barrier_not_initialised, one_cluster);
+    CHECK(found.places.size() >= 1);
+    // Either block may be the one that comes too early: by a copy or by an arrival.
+    CHECK((found.places[0].what == "TMA load" || found.places[0].what == "remote barrier arrive"));
+}
+
+TEST_CASE("a multicast into a block whose readers were not asked") {
+    const hazard found = expect<shared_loads<forgotten::remote_release>>(
+        hazard_kind::refilled_before_release, one_cluster,
+        {hazard_kind::read_before_landed, hazard_kind::overwritten_in_flight, hazard_kind::arrived_too_often}, 60);
+    check_place(found, caught, "producer", 0);
+    check_place(found, before, "consumer", 0);
+}
+
+TEST_CASE("a block that leaves while another may still use its shared memory") {
+    const hazard found = expect<shared_loads<forgotten::meeting_at_exit>>(hazard_kind::in_flight_at_exit, one_cluster);
+    const hazard_place& arrival = found.places.back();
+    CHECK(arrival.who == "consumer");
+    CHECK(arrival.what == "remote barrier arrive");
+    CHECK(arrival.line == noted_line(before));
+}
+
+TEST_CASE("a rank that the cluster does not have") {
+    check_place(expect<shared_loads<forgotten::rank_that_exists>>(hazard_kind::beyond_limits, one_cluster), caught,
+                "producer");
+    check_place(expect<shared_loads<forgotten::rank_to_arrive_at>>(hazard_kind::beyond_limits, one_cluster), caught,
+                "consumer");
+}
+
+struct one_block_leaves {
+    static constexpr int warps = 4;
+    static constexpr int cluster = 2;
+    using arguments = hazards::arguments;
+    template <class Block>
+    static void run(Block& block, const arguments&, hw::no_shared_memory&) {
+        if (block.cluster_rank() == 1) return;
+        note(caught);
+        block.cluster_sync();
+    }
+};
+
+TEST_CASE("a meeting of the cluster that one block never reaches") {
+    const hazard found = expect<one_block_leaves>(hazard_kind::incomplete_collective, one_cluster);
+    check_place(found, caught, "block");
+    REQUIRE(found.places.size() == 2);
+    CHECK(found.places[1].text() == "block: has ended");
+}
+
+}  // namespace
+}  // namespace hazards

@@ -1,0 +1,67 @@
+// The threads that share out the blocks of a grid.
+#include <doctest/doctest.h>
+
+#include <imbrex/hw/host/thread_pool.hpp>
+
+#include <atomic>
+#include <set>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using imbrex::hw::thread_pool;
+
+TEST_CASE("every number is worked on once") {
+    for (const int count : {0, 1, 2, 7, 1000}) {
+        for (const int threads : {0, 1, 2, 50, -3}) {
+            std::vector<std::atomic<int>> times(count);
+            thread_pool::shared().for_each(count, threads, [&](int i) { ++times[i]; });
+            bool once = true;
+            for (const auto& one : times) once = once && one == 1;
+            CHECK(once);
+        }
+    }
+}
+
+TEST_CASE("one thread means this thread") {
+    std::set<std::thread::id> used;
+    thread_pool::shared().for_each(100, 1, [&](int) { used.insert(std::this_thread::get_id()); });
+    CHECK(used == std::set<std::thread::id>{std::this_thread::get_id()});
+}
+
+TEST_CASE("the first exception stops the work and is thrown to the caller") {
+    for (int i = 0; i < 20; ++i) {
+        std::atomic<int> done{0};
+        const auto work = [&](int number) {
+            if (number == 10) throw std::runtime_error("at ten");
+            ++done;
+        };
+        CHECK_THROWS_WITH_AS(thread_pool::shared().for_each(100000, 0, work), "at ten", std::runtime_error);
+        CHECK(done < 100000 - 1);
+    }
+    std::atomic<int> done{0};
+    thread_pool::shared().for_each(10, 0, [&](int) { ++done; });
+    CHECK(done == 10);
+}
+
+TEST_CASE("work may share out work of its own") {
+    std::atomic<int> done{0};
+    thread_pool::shared().for_each(8, 0, [&](int) { thread_pool::shared().for_each(5, 0, [&](int) { ++done; }); });
+    CHECK(done == 40);
+}
+
+TEST_CASE("several threads may share out work at once") {
+    std::atomic<int> done{0};
+    std::vector<std::thread> callers;
+    for (int i = 0; i < 4; ++i) {
+        callers.emplace_back([&] {
+            for (int j = 0; j < 50; ++j) thread_pool::shared().for_each(10, 0, [&](int) { ++done; });
+        });
+    }
+    for (std::thread& one : callers) one.join();
+    CHECK(done == 4 * 50 * 10);
+}
+
+}  // namespace

@@ -1,0 +1,244 @@
+// Each kernel of kernels.hpp is right: plain and under a thousand seeded schedules it computes what plain loops compute
+// and the checker is silent. And each of its synchronisations is needed: without it, or with it altered, the checker
+// reports the kernel. A mutant that survives means a synchronisation too many in the kernel or a hole in the checker.
+#include "kernels.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace mutations {
+namespace {
+
+constexpr int schedules = 1000;
+constexpr float poison = std::numeric_limits<float>::quiet_NaN();
+
+std::vector<float> numbers(int count) {
+    std::vector<float> values(count);
+    for (int i = 0; i < count; ++i) values[i] = static_cast<float>(i * 37 % 101) / 50.0f - 1.0f;
+    return values;
+}
+
+// Runs the kernel plain and under every schedule; `prepare` poisons what it writes, `right` compares it.
+template <class Kernel>
+void check_right(position grid, const typename Kernel::arguments& arguments, const std::function<void()>& prepare,
+                 const std::function<bool()>& right) {
+    prepare();
+    host::launch<Kernel>(grid, arguments);
+    CHECK(right());
+    int wrong = 0;
+    for (int seed = 0; seed < schedules; ++seed) {
+        prepare();
+        const auto found = host::check<Kernel>(grid, arguments, 1, seed);
+        INFO((found ? found->text() : std::string()));
+        REQUIRE(!found);
+        wrong += right() ? 0 : 1;
+    }
+    CHECK(wrong == 0);
+}
+
+template <class Kernel>
+void check_every_mutant_reported(const std::string& name, position grid, const typename Kernel::arguments& arguments,
+                                 const std::function<void()>& prepare) {
+    const host::mutation_score score = host::mutate<Kernel>(grid, arguments, 20, prepare);
+    MESSAGE(name, ": ", score.killed(), " of ", score.total(), " mutants reported");
+    INFO(score.text());
+    CHECK(score.total() > 0);
+    CHECK(score.killed() == score.total());
+}
+
+bool near(float a, float b) {
+    return std::fabs(a - b) <= 1e-4f * (1.0f + std::fabs(b));
+}
+
+// What most kernels work on: `tiles` tiles below one another, some rows of the last one missing.
+struct strip {
+    explicit strip(int tiles, int missing = 0) : rows(64 * tiles - missing), in(numbers(rows * 32)), out(rows * 32) {}
+    int rows;
+    std::vector<float> in, out;
+
+    std::function<void()> poisoned() {
+        return [this] { out.assign(out.size(), poison); };
+    }
+    std::function<bool()> each(std::function<float(float)> expected) {
+        return [this, expected] {
+            bool right = true;
+            for (std::size_t i = 0; i < in.size(); ++i) right = right && near(out[i], expected(in[i]));
+            return right;
+        };
+    }
+    matrices views() { return {matrix(in.data(), rows, 32), matrix(out.data(), rows, 32)}; }
+    tensors as_tensors(int tiles) {
+        return {tensor_of<float_tile>(matrix(in.data(), rows, 32)),
+                tensor_of<float_tile>(matrix(out.data(), rows, 32), tensor_use::store), tiles};
+    }
+};
+
+TEST_CASE("map") {
+    strip data(2, 20);
+    check_right<map_kernel>({2}, data.views(), data.poisoned(), data.each([](float x) { return 2.0f * x + 1.0f; }));
+    check_every_mutant_reported<map_kernel>("map", {2}, data.views(), data.poisoned());
+}
+
+TEST_CASE("row softmax") {
+    strip data(2, 20);
+    const auto right = [&] {
+        for (int row = 0; row < data.rows; ++row) {
+            double sum = 0;
+            for (int column = 0; column < 32; ++column) sum += std::exp(double{data.in[row * 32 + column]});
+            for (int column = 0; column < 32; ++column) {
+                const int i = row * 32 + column;
+                if (!near(data.out[i], static_cast<float>(std::exp(double{data.in[i]}) / sum))) return false;
+            }
+        }
+        return true;
+    };
+    check_right<softmax_kernel>({2}, data.views(), data.poisoned(), right);
+    check_every_mutant_reported<softmax_kernel>("row softmax", {2}, data.views(), data.poisoned());
+}
+
+TEST_CASE("TMA pipelined copy") {
+    strip data(7, 20);
+    const auto arguments = data.as_tensors(7);
+    check_right<copy_kernel>({1}, arguments, data.poisoned(), data.each([](float x) { return x + 1.0f; }));
+    check_every_mutant_reported<copy_kernel>("TMA pipelined copy", {1}, arguments, data.poisoned());
+}
+
+TEST_CASE("pipelined GEMM") {
+    constexpr int rows = 60, columns = 72, depth = 160;
+    std::vector<bf16> a(rows * depth), b(depth * columns);
+    std::vector<float> c(rows * columns), expected(rows * columns);
+    for (std::size_t i = 0; i < a.size(); ++i) a[i] = bf16(static_cast<float>(i * 29 % 61) / 30.0f - 1.0f);
+    for (std::size_t i = 0; i < b.size(); ++i) b[i] = bf16(static_cast<float>(i * 31 % 67) / 33.0f - 1.0f);
+    for (int row = 0; row < rows; ++row) {
+        for (int column = 0; column < columns; ++column) {
+            double sum = 0;
+            for (int k = 0; k < depth; ++k) {
+                sum += double{convert<float>(a[row * depth + k])} * convert<float>(b[k * columns + column]);
+            }
+            expected[row * columns + column] = static_cast<float>(sum);
+        }
+    }
+    const gemm_kernel::arguments arguments{tensor_of<gemm_kernel::a_tile>(matrix(a.data(), rows, depth)),
+                                           tensor_of<gemm_kernel::b_tile>(matrix(b.data(), depth, columns)),
+                                           matrix(c.data(), rows, columns), depth / 32};
+    const auto prepare = [&] { c.assign(c.size(), poison); };
+    const auto right = [&] {
+        bool same = true;
+        for (std::size_t i = 0; i < c.size(); ++i) same = same && near(c[i], expected[i]);
+        return same;
+    };
+    check_right<gemm_kernel>({2}, arguments, prepare, right);
+    check_every_mutant_reported<gemm_kernel>("pipelined GEMM", {2}, arguments, prepare);
+}
+
+TEST_CASE("cp.async multistage") {
+    strip data(6);
+    std::vector<float> out(64 * 32);
+    const multistage_kernel::arguments arguments{matrix(data.in.data(), data.rows, 32), matrix(out.data(), 64, 32), 6};
+    const auto prepare = [&] { out.assign(out.size(), poison); };
+    const auto right = [&] {
+        for (int i = 0; i < 64 * 32; ++i) {
+            float sum = 0;
+            for (int tile = 0; tile < 6; ++tile) sum += data.in[tile * 64 * 32 + i];
+            if (!near(out[i], sum)) return false;
+        }
+        return true;
+    };
+    check_right<multistage_kernel>({1}, arguments, prepare, right);
+    check_every_mutant_reported<multistage_kernel>("cp.async multistage", {1}, arguments, prepare);
+}
+
+TEST_CASE("ping-pong by named barriers") {
+    std::vector<float> out(64 * 32);
+    const ping_pong_kernel::arguments arguments{matrix(out.data(), 64, 32), 6};
+    const auto prepare = [&] { out.assign(out.size(), poison); };
+    float expected = 1.0f;
+    for (int i = 0; i < 6; ++i) expected = 2.0f * expected + static_cast<float>(i % 2);
+    const auto right = [&] {
+        bool same = true;
+        for (const float x : out) same = same && x == expected;
+        return same;
+    };
+    check_right<ping_pong_kernel>({1}, arguments, prepare, right);
+    check_every_mutant_reported<ping_pong_kernel>("ping-pong", {1}, arguments, prepare);
+}
+
+TEST_CASE("cluster multicast copy") {
+    strip data(10);
+    std::vector<float> second(data.out.size());
+    const multicast_kernel::arguments arguments{
+        tensor_of<float_tile>(matrix(data.in.data(), data.rows, 32)),
+        {matrix(data.out.data(), data.rows, 32), matrix(second.data(), data.rows, 32)},
+        10};
+    const auto prepare = [&] {
+        data.out.assign(data.out.size(), poison);
+        second.assign(second.size(), poison);
+    };
+    const auto right = [&] { return data.out == data.in && second == data.in; };
+    check_right<multicast_kernel>({2}, arguments, prepare, right);
+    check_every_mutant_reported<multicast_kernel>("cluster multicast copy", {2}, arguments, prepare);
+}
+
+TEST_CASE("persistent kernel with a tile queue") {
+    strip data(6);
+    int counter = 0;
+    const queue_kernel::arguments arguments{tensor_of<float_tile>(matrix(data.in.data(), data.rows, 32)),
+                                            matrix(data.out.data(), data.rows, 32), &counter, 6};
+    const auto prepare = [&] {
+        data.out.assign(data.out.size(), poison);
+        counter = 0;
+    };
+    check_right<queue_kernel>({2}, arguments, prepare, data.each([](float x) { return -x; }));
+    check_every_mutant_reported<queue_kernel>("tile queue", {2}, arguments, prepare);
+}
+
+// The mechanism itself: a synchronisation that nothing needs survives its removal, so the score tells it.
+struct redundant_kernel {
+    static constexpr int warps = 4;
+    using arguments = matrices;
+    struct shared_memory {
+        float_tile tile;
+    };
+    template <class Block>
+    static void run(Block& block, const arguments& args, shared_memory& smem) {
+        load(block, smem.tile, args.in.at(0, 0));
+        block.sync();
+        block.sync();
+        map(block, smem.tile, [](float x) { return x; });
+        block.sync();
+        store(block, args.out.at(0, 0), smem.tile);
+    }
+};
+
+TEST_CASE("a redundant synchronisation has a mutant that survives") {
+    strip data(1);
+    const host::mutation_score score = host::mutate<redundant_kernel>({1}, data.views());
+    CHECK(score.total() == 3);
+    CHECK(score.killed() == 1);
+    CHECK(score.text().find("SURVIVED: scope sync by block at ") != std::string::npos);
+    CHECK(score.text().find("1 / 3 mutants reported") == 0);
+}
+
+struct wrong_kernel {
+    static constexpr int warps = 4;
+    using arguments = matrices;
+    using shared_memory = redundant_kernel::shared_memory;
+    template <class Block>
+    static void run(Block& block, const arguments& args, shared_memory& smem) {
+        load(block, smem.tile, args.in.at(0, 0));
+        map(block, smem.tile, [](float x) { return x; });
+    }
+};
+
+TEST_CASE("a kernel that is not right is not mutated") {
+    strip data(1);
+    CHECK_THROWS_AS(host::mutate<wrong_kernel>({1}, data.views()), hazard_error);
+}
+
+}  // namespace
+}  // namespace mutations

@@ -1,0 +1,309 @@
+// One small right kernel of each kind. The tests run each under a thousand schedules, compare what it computes with
+// plain loops, and break each of its synchronisations in turn.
+#pragma once
+
+#include <imbrex/imbrex.hpp>
+
+namespace mutations {
+
+using namespace imbrex;
+
+using float_tile = shared_tile<float, 64, 32>;
+
+struct matrices {
+    matrix_view<float> in;
+    matrix_view<float> out;
+};
+
+// out = 2 in + 1: the block loads a tile, each warp maps a part of it.
+struct map_kernel {
+    static constexpr int warps = 4;
+    using arguments = matrices;
+    struct shared_memory {
+        float_tile tile;
+    };
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& smem) {
+        load(block, smem.tile, args.in.tile<float_tile>(block.index().x, 0));
+        block.sync();
+        block.each_warp([&](warp& self) {
+            warp_tile<float, 16, 32> values;
+            load(self, values, smem.tile.part<16>(16 * self.index()));
+            map(self, values, [](float x) { return 2.0f * x + 1.0f; });
+            store(self, args.out.at(64 * block.index().x + 16 * self.index(), 0), values);
+        });
+    }
+};
+
+// Softmax of each row, through shared memory both ways.
+struct softmax_kernel {
+    static constexpr int warps = 4;
+    using arguments = matrices;
+    struct shared_memory {
+        float_tile tile;
+    };
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& smem) {
+        load(block, smem.tile, args.in.tile<float_tile>(block.index().x, 0));
+        block.sync();
+        block.each_warp([&](warp& self) {
+            warp_tile<float, 16, 32> values;
+            load(self, values, smem.tile.part<16>(16 * self.index()));
+            softmax(self, values);
+            store(self, smem.tile.part<16>(16 * self.index()), values);
+        });
+        block.sync();
+        store(block, args.out.tile<float_tile>(block.index().x, 0), smem.tile);
+    }
+};
+
+struct tensors {
+    tensor<float_tile, 2> in;
+    tensor<float_tile, 2> out;
+    int tiles;
+};
+
+// out = in + 1 through a ring of three stages and two tiles to store from.
+struct copy_kernel {
+    static constexpr int warps = 8;
+    using arguments = tensors;
+    struct shared_memory {
+        pipeline<float_tile, 3> ring;
+        float_tile staged[2];
+    };
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& smem) {
+        smem.ring.init(block, 4);
+        fence_barriers(block);
+        block.sync();
+        block.roles(producer([&](warp& self) {
+                        auto filling = smem.ring.producer(self);
+                        for (int i = 0; i < args.tiles; ++i) {
+                            auto slot = filling.acquire();
+                            load_async(self, *slot, args.in.tile(i, 0), slot);
+                        }
+                    }),
+                    consumers<1>([&](warpgroup& self) {
+                        auto full = smem.ring.consumer(self);
+                        group_tile<float, 64, 32> values;
+                        for (int i = 0; i < args.tiles; ++i) {
+                            {
+                                auto stage = full.wait();
+                                load(self, values, *stage);
+                            }
+                            map(self, values, [](float x) { return x + 1.0f; });
+                            wait_stores_read<1>(self);
+                            self.sync();
+                            store(self, smem.staged[i % 2], values);
+                            fence_async(self);
+                            self.sync();
+                            store_async(self, args.out.tile(i, 0), smem.staged[i % 2]);
+                            commit_stores(self);
+                        }
+                        wait_stores(self);
+                    }));
+    }
+};
+
+// A tile of A B for each block, over a ring of two stages.
+struct gemm_kernel {
+    static constexpr int warps = 8;
+    using a_tile = shared_tile<bf16, 64, 32>;
+    using b_tile = shared_tile<bf16, 32, 64>;
+    using c_tile = group_tile<float, 64, 64>;
+    struct operands {
+        a_tile a;
+        b_tile b;
+    };
+    struct arguments {
+        tensor<a_tile, 2> a;
+        tensor<b_tile, 2> b;
+        matrix_view<float> c;
+        int steps;
+    };
+    struct shared_memory {
+        pipeline<operands, 2> ring;
+    };
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& smem) {
+        smem.ring.init(block, 4);
+        fence_barriers(block);
+        block.sync();
+        block.roles(producer([&](warp& self) {
+                        auto filling = smem.ring.producer(self);
+                        for (int k = 0; k < args.steps; ++k) {
+                            auto slot = filling.acquire();
+                            load_async(self, slot->a, args.a.tile(block.index().y, k), slot);
+                            load_async(self, slot->b, args.b.tile(k, block.index().x), slot);
+                        }
+                    }),
+                    consumers<1>([&](warpgroup& self) {
+                        auto full = smem.ring.consumer(self);
+                        c_tile sum;
+                        fill(self, sum, 0.0f);
+                        for (int k = 0; k < args.steps; ++k) {
+                            auto stage = full.wait();
+                            mma_ab(self, sum, stage->a, stage->b);
+                        }
+                        store(self, args.c.tile<c_tile>(block.index().y, block.index().x), sum);
+                    }));
+    }
+};
+
+// The sum of a column of tiles, each copied by cp.async two steps ahead.
+struct multistage_kernel {
+    static constexpr int warps = 4;
+    static constexpr int stages = 3;
+    struct arguments {
+        matrix_view<float> in;
+        matrix_view<float> out;
+        int tiles;
+    };
+    struct shared_memory {
+        float_tile ring[stages];
+    };
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& smem) {
+        block.each_group([&](warpgroup& self) {
+            group_tile<float, 64, 32> sum;
+            group_tile<float, 64, 32> values;
+            fill(self, sum, 0.0f);
+            for (int i = 0; i < stages - 1; ++i) {
+                copy_async(self, smem.ring[i], args.in.tile<float_tile>(i, 0));
+                commit_copies(self);
+            }
+            for (int i = 0; i < args.tiles; ++i) {
+                wait_copies<stages - 2>(self);
+                self.sync();  // all have their copies, and all are done with the stage that is filled next
+                const int ahead = i + stages - 1;
+                if (ahead < args.tiles) {
+                    copy_async(self, smem.ring[ahead % stages], args.in.tile<float_tile>(ahead, 0));
+                }
+                commit_copies(self);
+                load(self, values, smem.ring[i % stages]);
+                combine(self, sum, values, add{});
+            }
+            store(self, args.out.at(0, 0), sum);
+        });
+    }
+};
+
+// Two groups take turns at one shared tile, by named barriers: each doubles it and adds its own number.
+struct ping_pong_kernel {
+    static constexpr int warps = 8;
+    struct arguments {
+        matrix_view<float> out;
+        int turns;
+    };
+    struct shared_memory {
+        float_tile tile;
+    };
+    struct turn {
+        static constexpr int count = 2;
+    };
+    using barriers = named_barriers<turn>;
+
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& smem) {
+        block.roles(consumers<2>([&](warpgroup& self) {
+            const int mine = self.index();
+            group_tile<float, 64, 32> values;
+            fill(self, values, 1.0f);
+            if (mine == 0) store(self, smem.tile, values);
+            for (int i = mine; i < args.turns; i += 2) {
+                if (i > 0) barriers::of<turn>(mine).sync(self, 8);
+                load(self, values, smem.tile);
+                map(self, values, [&](float x) { return 2.0f * x + static_cast<float>(mine); });
+                store(self, smem.tile, values);
+                if (i + 1 < args.turns) barriers::of<turn>(1 - mine).arrive(self, 8);
+            }
+            if ((args.turns - 1) % 2 == mine) store(self, args.out.at(0, 0), values);
+        }));
+    }
+};
+
+// Two blocks of a cluster load one half of each stage for both, and each writes out all of it.
+struct multicast_kernel {
+    static constexpr int warps = 8;
+    static constexpr int cluster = 2;
+    struct arguments {
+        tensor<float_tile, 2> in;
+        matrix_view<float> out[2];  // one for each block of the cluster
+        int tiles;
+    };
+    struct halves {
+        float_tile half[2];
+    };
+    struct shared_memory {
+        pipeline<halves, 2, 2> ring;
+    };
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& smem) {
+        const int rank = block.cluster_rank();
+        smem.ring.init(block, 4);
+        fence_barriers(block);
+        block.cluster_sync();
+        block.roles(producer([&](warp& self) {
+                        auto filling = smem.ring.producer(self);
+                        for (int i = 0; i < args.tiles; i += 2) {
+                            auto slot = filling.acquire();
+                            load_multicast(self, slot->half[rank], args.in.tile(i + rank, 0), slot, 3u);
+                        }
+                    }),
+                    consumers<1>([&](warpgroup& self) {
+                        auto full = smem.ring.consumer(self);
+                        group_tile<float, 64, 32> values;
+                        for (int i = 0; i < args.tiles; i += 2) {
+                            auto stage = full.wait();
+                            for (int half = 0; half < 2; ++half) {
+                                load(self, values, stage->half[half]);
+                                store(self, args.out[rank].tile<float_tile>(i + half, 0), values);
+                            }
+                        }
+                    }));
+        block.cluster_sync();  // the other block's releases come here until it is done
+    }
+};
+
+// Blocks draw tiles from a counter until none is left: out = -in.
+struct queue_kernel {
+    static constexpr int warps = 8;
+    struct arguments {
+        tensor<float_tile, 2> in;
+        matrix_view<float> out;
+        int* counter;
+        int tiles;
+    };
+    struct shared_memory {
+        pipeline<float_tile, 2> ring;
+        tile_queue<2> queue;
+    };
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& smem) {
+        smem.ring.init(block, 4);
+        smem.queue.init(block, 4);
+        fence_barriers(block);
+        block.sync();
+        block.roles(producer([&](warp& self) {
+                        auto filling = smem.ring.producer(self);
+                        auto drawing = smem.queue.draw(self, args.counter);
+                        for (int tile = drawing.next(); tile < args.tiles; tile = drawing.next()) {
+                            auto slot = filling.acquire();
+                            load_async(self, *slot, args.in.tile(tile, 0), slot);
+                        }
+                    }),
+                    consumers<1>([&](warpgroup& self) {
+                        auto full = smem.ring.consumer(self);
+                        auto reading = smem.queue.read(self);
+                        group_tile<float, 64, 32> values;
+                        for (int tile = reading.next(); tile < args.tiles; tile = reading.next()) {
+                            auto stage = full.wait();
+                            load(self, values, *stage);
+                            map(self, values, [](float x) { return -x; });
+                            store(self, args.out.tile<float_tile>(tile, 0), values);
+                        }
+                    }));
+    }
+};
+
+}  // namespace mutations
