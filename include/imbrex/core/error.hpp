@@ -2,9 +2,11 @@
 // is allowed; `require` builds that sentence only when it is needed.
 #pragma once
 
-#include <sstream>
+#include <cstdint>
+#include <cstdio>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 
 namespace imbrex {
 
@@ -25,11 +27,27 @@ class cuda_error : public error {
     using error::error;
 };
 
+// One part of a sentence as text. (A string stream would do it too, and cost every including file a tenth of a second.)
+template <class Part>
+std::string text_of(const Part& part) {
+    if constexpr (std::is_convertible_v<Part, std::string>) {
+        return part;
+    } else if constexpr (std::is_pointer_v<Part> || std::is_floating_point_v<Part>) {
+        char text[32];
+        if constexpr (std::is_pointer_v<Part>) {
+            std::snprintf(text, sizeof text, "%p", static_cast<const void*>(part));
+        } else {
+            std::snprintf(text, sizeof text, "%g", static_cast<double>(part));
+        }
+        return text;
+    } else {
+        return std::to_string(part);
+    }
+}
+
 template <class... Parts>
 std::string sentence(const Parts&... parts) {
-    std::ostringstream out;
-    (out << ... << parts);
-    return out.str();
+    return (std::string() + ... + text_of(parts));
 }
 
 template <class... Parts>

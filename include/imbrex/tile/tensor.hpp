@@ -153,7 +153,7 @@ tensor<Tile, View::rank> tensor_of(const View& view, tensor_use use = tensor_use
     }
     description.box[0] = layout::panel_columns;
     description.box[1] = Tile::rows;
-#if defined(__CUDACC__)
+#if defined(__CUDACC__) && !IMBREX_DEVICE_WORLD
     hw::encode(made.map, description);
 #endif
     return made;

@@ -1,6 +1,10 @@
 // Encodes tensor maps, on the host, through the driver's own function. It is looked up at run time, so that a program
-// links without libcuda and runs, without TMA, where there is no driver.
+// links without libcuda and runs, without TMA, where there is no driver. Only the host pass has it.
 #pragma once
+
+#include <imbrex/core/config.hpp>
+
+#if !IMBREX_DEVICE_WORLD
 
 #include <imbrex/core/error.hpp>
 #include <imbrex/hw/tensor_description.hpp>
@@ -97,3 +101,5 @@ inline bool encode(tensor_map& map, const tensor_description& tensor) {
 }
 
 }  // namespace imbrex::hw
+
+#endif

@@ -12,12 +12,13 @@
 
 #include <cuda_runtime_api.h>
 
-#include <atomic>
 #include <cstdint>
 #include <type_traits>
 
 #if IMBREX_DEVICE_WORLD
 #include <imbrex/hw/cuda/scope.hpp>
+#else
+#include <atomic>
 #endif
 
 namespace imbrex::device {
@@ -44,6 +45,16 @@ __global__ void __launch_bounds__(Kernel::warps * 32, 1)
     Kernel::run(block, arguments, *reinterpret_cast<hw::shared_memory_of<Kernel>*>(imbrex_shared_memory));
 #endif
 }
+
+#if IMBREX_DEVICE_WORLD
+
+// The device pass makes the kernels that it meets here.
+template <class Kernel>
+void launch(position, const typename Kernel::arguments&, cudaStream_t = nullptr) {
+    [[maybe_unused]] const auto made = &entry<Kernel>;
+}
+
+#else
 
 // Also forgets the error, so that it is told once, here, and not again by an unrelated call.
 inline void check(cudaError_t status, const char* what) {
@@ -104,5 +115,7 @@ void launch(position grid, const typename Kernel::arguments& arguments, cudaStre
     check(cudaLaunchKernelExC(&configuration, reinterpret_cast<const void*>(entry<Kernel>), parameters),
           "the kernel did not start");
 }
+
+#endif
 
 }  // namespace imbrex::device

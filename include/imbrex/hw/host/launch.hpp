@@ -19,7 +19,6 @@
 
 #include <cstdint>
 #include <cstring>
-#include <functional>
 #include <limits>
 #include <memory>
 #include <new>
@@ -196,19 +195,24 @@ void launch([[maybe_unused]] position grid, [[maybe_unused]] const typename Kern
 #endif
 }
 
+// What is to be done before each run, where nothing is.
+struct no_preparation {
+    void operator()() const {}
+};
+
 // Runs the kernel checked under the seeds first_seed, first_seed + 1, ...; returns the first hazard, or none. `prepare`
 // is called before each run, for kernels that change what they are given, such as a counter that must begin at zero.
-template <class Kernel>
+template <class Kernel, class Prepare = no_preparation>
 std::optional<hazard> check([[maybe_unused]] position grid,
                             [[maybe_unused]] const typename Kernel::arguments& arguments,
                             [[maybe_unused]] int schedules = 1000, [[maybe_unused]] std::uint64_t first_seed = 0,
-                            [[maybe_unused]] const std::function<void()>& prepare = {}) {
+                            [[maybe_unused]] const Prepare& prepare = {}) {
 #if !IMBREX_DEVICE_WORLD
     for (int i = 0; i < schedules; ++i) {
         host_options options;
         options.mode = host_mode::checked;
         options.seed = first_seed + i;
-        if (prepare) prepare();
+        prepare();
         if (auto found = detail::run_grid<Kernel>(grid, arguments, options)) return found;
     }
 #endif
@@ -217,16 +221,16 @@ std::optional<hazard> check([[maybe_unused]] position grid,
 
 // Alters each synchronisation of the kernel in turn, and runs each mutant checked until it is reported, at most over
 // `schedules` seeds.
-template <class Kernel>
+template <class Kernel, class Prepare = no_preparation>
 mutation_score mutate([[maybe_unused]] position grid, [[maybe_unused]] const typename Kernel::arguments& arguments,
-                      [[maybe_unused]] int schedules = 20, [[maybe_unused]] const std::function<void()>& prepare = {}) {
+                      [[maybe_unused]] int schedules = 20, [[maybe_unused]] const Prepare& prepare = {}) {
     mutation_score score;
 #if !IMBREX_DEVICE_WORLD
     std::vector<synchronisation_site> sites;
     host_options options;
     options.mode = host_mode::checked;
     options.sites = &sites;
-    if (prepare) prepare();
+    prepare();
     if (auto found = detail::run_grid<Kernel>(grid, arguments, options)) throw hazard_error(*found);
     options.sites = nullptr;
     for (const synchronisation_site& site : sites) {
@@ -235,7 +239,7 @@ mutation_score mutate([[maybe_unused]] position grid, [[maybe_unused]] const typ
             options.mutate = result.made;
             for (int seed = 0; seed < schedules && !result.found; ++seed) {
                 options.seed = seed;
-                if (prepare) prepare();
+                prepare();
                 result.found = detail::run_grid<Kernel>(grid, arguments, options);
             }
             score.results.push_back(std::move(result));

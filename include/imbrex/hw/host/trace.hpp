@@ -8,7 +8,7 @@
 #include <imbrex/core/error.hpp>
 
 #include <algorithm>
-#include <fstream>
+#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -47,27 +47,30 @@ class trace_writer {
     void add(const trace_writer& other) { events_.insert(events_.end(), other.events_.begin(), other.events_.end()); }
 
     void write(const std::string& file) const {
-        std::ofstream out(file);
-        require(static_cast<bool>(out), "trace_file: cannot write ", file);
-        out.precision(12);
-        out << "{\"displayTimeUnit\": \"ns\", \"traceEvents\": [";
+        std::FILE* out = std::fopen(file.c_str(), "w");
+        require(out != nullptr, "trace_file: cannot write ", file);
+        std::fputs("{\"displayTimeUnit\": \"ns\", \"traceEvents\": [", out);
         const char* separator = "\n";
         std::vector<std::string> rows;
         for (const event& e : events_) {
             const std::string row = std::to_string(e.block) + "/" + e.row;
             auto found = std::find(rows.begin(), rows.end(), row);
+            const int number = static_cast<int>(found - rows.begin());
             if (found == rows.end()) {
-                found = rows.insert(rows.end(), row);
-                out << separator << "{\"ph\": \"M\", \"name\": \"thread_name\", \"pid\": " << e.block
-                    << ", \"tid\": " << found - rows.begin() << ", \"args\": {\"name\": \"" << escaped(e.row) << "\"}}";
+                rows.push_back(row);
+                std::fprintf(out, "%s{\"ph\": \"M\", \"name\": \"thread_name\", \"pid\": %d, \"tid\": %d, ", separator,
+                             e.block, number);
+                std::fprintf(out, "\"args\": {\"name\": \"%s\"}}", escaped(e.row).c_str());
                 separator = ",\n";
             }
-            out << separator << "{\"ph\": \"X\", \"name\": \"" << escaped(e.what) << "\", \"pid\": " << e.block
-                << ", \"tid\": " << found - rows.begin() << ", \"ts\": " << e.begin / 1000
-                << ", \"dur\": " << (e.end - e.begin) / 1000 << "}";
+            std::fprintf(out, "%s{\"ph\": \"X\", \"name\": \"%s\", \"pid\": %d, \"tid\": %d, ", separator,
+                         escaped(e.what).c_str(), e.block, number);
+            std::fprintf(out, "\"ts\": %.12g, \"dur\": %.12g}", e.begin / 1000, (e.end - e.begin) / 1000);
             separator = ",\n";
         }
-        out << "\n]}\n";
+        std::fputs("\n]}\n", out);
+        const bool written = std::ferror(out) == 0;
+        require((std::fclose(out) == 0) && written, "trace_file: could not write all of ", file);
     }
 
   private:
