@@ -1,14 +1,23 @@
 // Encodes tensor maps, on the host, through the driver's own function. It is looked up at run time, so that a program
-// links without libcuda and runs, without TMA, where there is no driver. Only the host pass has it.
+// links without libcuda and runs, without TMA, where there is no driver. The device pass only
+// knows its name: the driver's header is long, and nothing on the device encodes.
 #pragma once
 
 #include <imbrex/core/config.hpp>
-
-#if !IMBREX_DEVICE_WORLD
-
-#include <imbrex/core/error.hpp>
 #include <imbrex/hw/tensor_description.hpp>
 #include <imbrex/hw/tensor_map.hpp>
+
+#if IMBREX_DEVICE_WORLD
+
+namespace imbrex::hw {
+
+bool encode(tensor_map& map, const tensor_description& tensor);
+
+}  // namespace imbrex::hw
+
+#else
+
+#include <imbrex/core/error.hpp>
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
