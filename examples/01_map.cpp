@@ -58,6 +58,6 @@ int main() {
         const double error = std::abs(x / (1 + std::exp(-x)) - out.values[i]);
         worst = error <= worst ? worst : error;
     }
-    std::printf("silu of %d x %d in the %s world: largest error %.2g\n", rows, columns, name_of(where), worst);
+    std::printf("silu of %d x %d in the %s world: largest error %.2g\n", rows, columns, name_of(where).c_str(), worst);
     return worst < 1e-5 ? 0 : 1;
 }

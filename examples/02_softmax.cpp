@@ -55,6 +55,7 @@ int main() {
             worst = error <= worst ? worst : error;
         }
     }
-    std::printf("softmax of %d x %d in the %s world: largest error %.2g\n", rows, columns, name_of(where), worst);
+    std::printf("softmax of %d x %d in the %s world: largest error %.2g\n", rows, columns, name_of(where).c_str(),
+                worst);
     return worst < 1e-5 ? 0 : 1;
 }

@@ -85,6 +85,6 @@ int main(int count, char** words) {
         const double error = std::abs(expected - c.values[i]);
         worst = error <= worst ? worst : error;
     }
-    std::printf("%d x %d x %d in the %s world: largest error %.2g\n", m, n, k, name_of(where), worst);
+    std::printf("%d x %d x %d in the %s world: largest error %.2g\n", m, n, k, name_of(where).c_str(), worst);
     return worst < 1e-3 ? 0 : 1;
 }

@@ -7,6 +7,7 @@
 #include <imbrex/hw/host/launch.hpp>
 
 #include <cstddef>
+#include <string>
 #include <vector>
 
 #if defined(__CUDACC__)
@@ -19,7 +20,7 @@ namespace imbrex {
 
 enum class world { host, host_checked, device };
 
-inline const char* name_of(world one) {
+inline std::string name_of(world one) {
     return one == world::host ? "host" : one == world::host_checked ? "host, checked" : "device";
 }
 

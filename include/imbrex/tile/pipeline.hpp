@@ -11,6 +11,10 @@
 //   empty [0][1][2][3]   one arrival a phase from every consumer warp
 //
 // Each side keeps a cursor of its own in registers; nothing of the ring's state but the barriers is in shared memory.
+//
+// In a cluster whose blocks share their loads (Cluster > 1), every block's ring goes in step: a stage is full when all
+// shares have landed in it and empty when the consumers of all blocks have released it. Each block must load a share of
+// every stage for all of them (load_multicast): a block that only received could be overtaken by the others' releases.
 #pragma once
 
 #include <imbrex/core/source.hpp>

@@ -33,9 +33,9 @@ struct who_is_who {
                         if (hw::elected(warp)) hw::atomic_add(mine + 0 + warp.index(), 1);
                     }),
                     single_warps<6, 80>("helper",
-                                         [&](auto& warp) {
-                                             if (hw::elected(warp)) hw::atomic_add(mine + 16 + warp.index(), 1);
-                                         }),
+                                        [&](auto& warp) {
+                                            if (hw::elected(warp)) hw::atomic_add(mine + 16 + warp.index(), 1);
+                                        }),
                     consumers<1, 240>([&](auto& group) {
                         // Each of the four warps comes by; one of its lanes counts.
                         hw::atomic_add(mine + 32 + group.index(), 1);

@@ -137,12 +137,12 @@ struct queue_kernel {
                         while (drawing.next() < tiles) {}
                     }),
                     single_warps<1>("reader",
-                                     [&](warp& self) {
-                                         auto reading = smem.queue.read(self);
-                                         for (int tile = reading.next(); tile < tiles; tile = reading.next()) {
-                                             count_tile<counted>(self, args.by_warp, place(tile));
-                                         }
-                                     }),
+                                    [&](warp& self) {
+                                        auto reading = smem.queue.read(self);
+                                        for (int tile = reading.next(); tile < tiles; tile = reading.next()) {
+                                            count_tile<counted>(self, args.by_warp, place(tile));
+                                        }
+                                    }),
                     consumers<1>([&](warpgroup& self) {
                         auto reading = smem.queue.read(self);
                         for (int tile = reading.next(); tile < tiles; tile = reading.next()) {

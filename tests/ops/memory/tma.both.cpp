@@ -220,9 +220,9 @@ TEST_CASE("A cluster shares its loads by multicast") {
         buffer<bf16> in(where, tiles * 64 * 64);
         buffer<bf16> out(where, 2 * in.values.size(), bf16(NAN));
         fill_random(in.values, 3);
-        const multicast_copy::arguments args{tensor_of<multicast_copy::half>(matrix(in.send(), tiles * 64, 64)),
-                                             tensor_of<multicast_copy::half>(matrix(out.send(), 2 * tiles * 64, 64)),
-                                             tiles};
+        const multicast_copy::arguments args{
+            tensor_of<multicast_copy::half>(matrix(in.send(), tiles * 64, 64)),
+            tensor_of<multicast_copy::half>(matrix(out.send(), 2 * tiles * 64, 64), tensor_use::store), tiles};
         run<multicast_copy>(where, {2, 1, 1}, args);
         out.fetch();
         int wrong = 0;

@@ -48,8 +48,7 @@ IMBREX_KERNEL typename Tile::element reduce_shared(const Block& block, const Til
     visit_shared(
         block, use::read, here, [&](int, int, const element& one) { value = op(value, one); }, tile);
 #pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2)
-        value = op(value, from_lane_across(value, distance));
+    for (int distance = 16; distance > 0; distance /= 2) value = op(value, from_lane_across(value, distance));
     if (lane() == 0) *scratch.at(block.rank()) = value;
     block.sync();
     value = identity;

@@ -217,7 +217,7 @@ class machine {
             if (!can_go(*one)) continue;
             candidates_.push_back(one.get());
         }
-        const bool operations = may_perform();
+        const bool operations = !pending_.empty();
         if (candidates_.empty() && !operations) {
             if (alive) tell_deadlock();
             return false;
@@ -232,7 +232,7 @@ class machine {
         return true;
     }
 
-    // The newest strand first: forked work before the one that waits for it. A trace goes by time instead.
+    // In turn. A trace goes by time instead, so that units shared by several scopes serve them in the right order.
     strand* next_in_plain_mode() {
         if (!trace.enabled()) {
             ++turn_;
@@ -244,8 +244,6 @@ class machine {
         }
         return earliest;
     }
-
-    bool may_perform() const { return !pending_.empty(); }
 
     void perform_one() {
         std::size_t chosen = random_.below(static_cast<int>(pending_.size()));
@@ -324,7 +322,7 @@ class machine {
             }
             if (missing == 0 || left >= missing || places.size() == 1) continue;
             report(hazard_kind::incomplete_collective, *one->block,
-                   sentence(missing, " more warps should come, and ", left, " are left that could"), places);
+                   sentence("warps that should still come: ", missing, "; that could: ", left), places);
         }
     }
 
