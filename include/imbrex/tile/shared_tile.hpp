@@ -50,8 +50,10 @@ struct shared_part {
     static_assert(Rows <= Tile::rows && Columns <= Tile::columns,
                   "imbrex: a part must not be larger than its shared tile");
     using element = typename Tile::element;
+    using layout = typename Tile::layout;
     static constexpr int rows = Rows;
     static constexpr int columns = Columns;
+    static constexpr int bytes = Rows * Columns * static_cast<int>(sizeof(element));
 
     Tile* tile;
     int first_row;

@@ -152,6 +152,66 @@ TEST_CASE_TEMPLATE("TMA loads zeros for what lies outside, to the element", T, f
     }
 }
 
+namespace {
+
+// A tile brought in and taken out in four parts, each with a tensor of its own shape.
+struct parts_of_a_tile {
+    using tile = shared_tile<bf16, 64, 256>;
+    using quarter = shared_tile<bf16, 32, 128>;
+    static constexpr int warps = 4;
+    struct arguments {
+        tensor<quarter, 2> in;
+        tensor<quarter, 2> out;
+    };
+    struct shared_memory {
+        tile one;
+        transaction_barrier landed;
+    };
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& shared) {
+        shared.landed.init(block, 1);
+        fence_barriers(block);
+        block.sync();
+        block.roles(producer([&](warp& self) {
+            shared.landed.expect(self, tile::bytes);
+            for (int i = 0; i < 4; ++i) {
+                load_async(self, shared.one.part<32, 128>(i / 2 * 32, i % 2 * 128), args.in.tile(i / 2, i % 2),
+                           shared.landed);
+            }
+            shared.landed.wait(self, 0);
+            // Turned round on the way out, so that each part must lie where it was put.
+            for (int i = 0; i < 4; ++i) {
+                store_async(self, args.out.tile(i / 2, i % 2),
+                            shared.one.part<32, 128>((3 - i) / 2 * 32, (3 - i) % 2 * 128));
+            }
+            commit_stores(self);
+            wait_stores(self);
+        }));
+    }
+};
+
+}  // namespace
+
+TEST_CASE("TMA copies parts of a tile") {
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        buffer<bf16> in(where, 64 * 256), out(where, 64 * 256, bf16(NAN));
+        fill_random(in.values, 6);
+        run<parts_of_a_tile>(where, {1},
+                             {tensor_of<parts_of_a_tile::quarter>(matrix(in.send(), 64, 256)),
+                              tensor_of<parts_of_a_tile::quarter>(matrix(out.send(), 64, 256), tensor_use::store)});
+        out.fetch();
+        int wrong = 0;
+        for (int row = 0; row < 64; ++row) {
+            for (int column = 0; column < 256; ++column) {
+                const int from = (row + 32) % 64 * 256 + (column + 128) % 256;
+                wrong += out.values[row * 256 + column].bits == in.values[from].bits ? 0 : 1;
+            }
+        }
+        CHECK(wrong == 0);
+    }
+}
+
 TEST_CASE("TMA adds tiles to what is there") {
     check_through_shared<float, 64, 64, way::add>(2, 70, 100);
     check_through_shared<bf16, 64, 128, way::add>(1, 64, 128);

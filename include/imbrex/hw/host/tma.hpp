@@ -10,7 +10,7 @@
 namespace imbrex::hw {
 
 // The rectangle that a copy of one shared tile touches. `View` knows its tensor: see tile/tensor.hpp.
-template <class Tile, class View>
+template <class View>
 auto rectangle(const context& c, const View& view, const tensor_coordinate& coordinate, const char* what, source here) {
     auto tile = view.rectangle(coordinate);
     if (c.checked() && (tile.rows <= 0 || tile.columns <= 0 || !view.inside(coordinate))) {
@@ -22,11 +22,32 @@ auto rectangle(const context& c, const View& view, const tensor_coordinate& coor
     return tile;
 }
 
-inline void check_alignment(const context& c, const void* address, int alignment, const char* what, source here) {
-    if (!c.checked() || reinterpret_cast<std::uintptr_t>(address) % alignment == 0) return;
-    c.on->report(hazard_kind::beyond_limits, *c.by->block,
-                 sentence("the shared tile is not aligned to ", alignment, " bytes"),
-                 {{c.by->name(), what, here.file, here.line}});
+// A shared tile as the part that is all of it; a part as it stands. Operations under way keep a copy of a part.
+template <class Shared>
+auto part_of(Shared& shared) {
+    if constexpr (requires { shared.tile; }) {
+        return shared;
+    } else {
+        return shared.template part<Shared::rows, Shared::columns>(0, 0);
+    }
+}
+
+// The engine reads the swizzle off addresses: a tile must be aligned, and a part begin where the pattern does.
+template <class Part>
+void check_place(const context& c, const Part& part, const char* what, source here) {
+    if (!c.checked()) return;
+    using layout = typename Part::layout;
+    const hazard_place now{c.by->name(), what, here.file, here.line};
+    if (reinterpret_cast<std::uintptr_t>(part.tile->storage) % layout::alignment != 0) {
+        c.on->report(hazard_kind::beyond_limits, *c.by->block,
+                     sentence("the shared tile is not aligned to ", layout::alignment, " bytes"), {now});
+    }
+    if (part.first_row % 8 != 0 || part.first_column % layout::panel_columns != 0) {
+        c.on->report(hazard_kind::beyond_limits, *c.by->block,
+                     sentence("the part begins at row ", part.first_row, ", column ", part.first_column,
+                              "; the copy engine needs multiples of 8 and ", layout::panel_columns),
+                     {now});
+    }
 }
 
 // Lands a copy: counts its bytes at the barrier it was bound to.
@@ -47,12 +68,12 @@ inline void land(machine& m, barrier_word& word, int bytes, std::uint32_t bound_
     if (turned && (m.checked || m.trace.enabled())) complete_phase(m.barriers[&word]);
 }
 
-template <class Tile, class View>
-void ask_load(const context& c, Tile& to, const View& view, const tensor_coordinate& coordinate, barrier_word& word,
-              source here) {
+template <class Part, class View>
+void ask_load(const context& c, const Part& to, const View& view, const tensor_coordinate& coordinate,
+              barrier_word& word, source here) {
     const char* what = "TMA load";
-    const auto from = rectangle<Tile>(c, view, coordinate, what, here);
-    check_alignment(c, to.storage, Tile::layout::alignment, what, here);
+    const auto from = rectangle(c, view, coordinate, what, here);
+    check_place(c, to, what, here);
     access made{c.by, -1, 0, true, true, -1, 0, what, here};
     std::uint32_t generation = 0;
     if (c.checked()) {
@@ -60,15 +81,17 @@ void ask_load(const context& c, Tile& to, const View& view, const tensor_coordin
         generation = state.generation;
         made.actor = state.actor;
         made.tick = generation + 1;
-        touch(*c.on, *c.by, to.storage, Tile::bytes, made, true);
-        made.stage = stage_of(*state.block, to.storage);
+        for_each_run(to, [&](void* address, int bytes) {
+            touch(*c.on, *c.by, address, bytes, made, true);
+            std::memset(address, 0xff, static_cast<std::size_t>(bytes));
+        });
+        made.stage = stage_of(*state.block, to.at(0, 0));
         state.bound = generation + 1;
         state.last_copy = made;
-        std::memset(to.storage, 0xff, Tile::bytes);
     }
     if (c.on->trace.enabled()) {
         double begin = 0;
-        const double end = c.by->block->copy_engine.serve(c.by->time, Tile::bytes / nominal_rates::copy_bytes, begin);
+        const double end = c.by->block->copy_engine.serve(c.by->time, Part::bytes / nominal_rates::copy_bytes, begin);
         c.on->trace.record(c.by->block->number, "copy engine", "TMA load", begin, end);
         double& ready = ready_time(*c.on, word);
         ready = std::max(ready, end + nominal_rates::copy_latency);
@@ -76,69 +99,71 @@ void ask_load(const context& c, Tile& to, const View& view, const tensor_coordin
     machine& m = *c.on;
     // Whoever sees the copy landed knows that the phases its asker had waited for are over: a cluster's blocks, each
     // loading a part for all, keep in step by this.
-    m.ask(nullptr, 0, [&m, &to, &word, from, generation, made, phases = c.by->phases] {
-        using element = typename Tile::element;
+    m.ask(nullptr, 0, [&m, to, &word, from, generation, made, phases = c.by->phases] {
+        using element = typename Part::element;
         copy_rows_in(to, static_cast<global_tile<const element>>(from), element{});
         if (m.checked) m.barriers[&word].gathering.phases.join(phases);
-        land(m, word, Tile::bytes, generation, made);
+        land(m, word, Part::bytes, generation, made);
     });
 }
 
-template <class Tile, class View>
-void tma_load(const warp& scope, Tile& to, const View& view, const tensor_coordinate& coordinate, barrier_word& word,
+template <class Shared, class View>
+void tma_load(const warp& scope, Shared&& to, const View& view, const tensor_coordinate& coordinate, barrier_word& word,
               source here = source::current()) {
     const context c = enter(scope, "TMA load", here);
     if (!c) return;
     c.on->pause(*c.by);
     if (c.on->trace.enabled()) c.by->time += nominal_rates::issue;
-    ask_load(c, to, view, coordinate, word, here);
+    ask_load(c, part_of(to), view, coordinate, word, here);
 }
 
 // The same into every block of the cluster whose bit is set, each at its own tile and barrier.
-template <class Tile, class View>
-void tma_load_multicast(const warp& scope, Tile& to, const View& view, const tensor_coordinate& coordinate,
+template <class Shared, class View>
+void tma_load_multicast(const warp& scope, Shared&& to, const View& view, const tensor_coordinate& coordinate,
                         barrier_word& word, unsigned blocks, source here = source::current()) {
-    const context c = enter(scope, "TMA multicast load", here);
+    const char* what = "TMA multicast load";
+    const context c = enter(scope, what, here);
     if (!c) return;
     c.on->pause(*c.by);
     if (c.on->trace.enabled()) c.by->time += nominal_rates::issue;
     for (int rank = 0; rank < 16; ++rank) {
         if ((blocks >> rank & 1u) == 0) continue;
-        const char* what = "TMA multicast load";
-        ask_load(c, in_cluster(c, to, rank, what, here), view, coordinate, in_cluster(c, word, rank, what, here), here);
+        auto part = part_of(to);
+        part.tile = &in_cluster(c, *part.tile, rank, what, here);
+        ask_load(c, part, view, coordinate, in_cluster(c, word, rank, what, here), here);
     }
 }
 
 // A shared tile out to the tensor. `combine(target, value)` stores or adds.
-template <class Scope, class Tile, class View, class Combine>
-void ask_store(const Scope& scope, const View& view, const tensor_coordinate& coordinate, const Tile& from,
+template <class Scope, class Part, class View, class Combine>
+void ask_store(const Scope& scope, const View& view, const tensor_coordinate& coordinate, const Part& from,
                const char* what, source here, Combine combine) {
     const context c = enter(scope, what, here);
     if (!c) return;
     c.on->pause(*c.by);
-    const auto to = rectangle<Tile>(c, view, coordinate, what, here);
+    const auto to = rectangle(c, view, coordinate, what, here);
     if (c.checked() && !view.storable) {
         c.on->report(hazard_kind::beyond_limits, *c.by->block,
                      "the tensor was made for loads; make it with tensor_of<Tile>(view, tensor_use::store)",
                      {{c.by->name(), what, here.file, here.line}});
     }
-    check_alignment(c, from.storage, Tile::layout::alignment, what, here);
+    check_place(c, from, what, here);
     group_queue& queue = c.by->stores;
     if (c.checked()) {
         const access made{c.by, queue.actor, queue.open_tick(), true, true, -1, 0, what, here};
-        touch(*c.on, *c.by, from.storage, Tile::bytes, made, false);
+        for_each_run(from, [&](const void* address, int bytes) { touch(*c.on, *c.by, address, bytes, made, false); });
         ++queue.open;
         queue.last_issue = here;
     }
     if (c.on->trace.enabled()) {
         double begin = 0;
         const double asked = c.by->time += nominal_rates::issue;
-        queue.done_at = c.by->block->copy_engine.serve(asked, Tile::bytes / nominal_rates::copy_bytes, begin);
+        queue.done_at = c.by->block->copy_engine.serve(asked, Part::bytes / nominal_rates::copy_bytes, begin);
         c.on->trace.record(c.by->block->number, "copy engine", what, begin, queue.done_at);
     }
-    c.on->ask(&queue, queue.open_tick(), [to, &from, combine] {
-        const int rows = std::min(Tile::rows, to.rows);
-        const int columns = std::min(Tile::columns, to.columns);
+    c.on->ask(&queue, queue.open_tick(), [to, from, combine] {
+        const int rows = std::min(Part::rows, to.rows);
+        const int columns = std::min(Part::columns, to.columns);
         for (int row = 0; row < rows; ++row) {
             for (int column = 0; column < columns; ++column) combine(*to.at(row, column), *from.at(row, column));
         }
@@ -149,7 +174,8 @@ template <class Scope, class Tile, class View>
 void tma_store(const Scope& scope, const View& view, const tensor_coordinate& coordinate, const Tile& from,
                source here = source::current()) {
     using element = typename Tile::element;
-    ask_store(scope, view, coordinate, from, "TMA store", here, [](element& to, const element& value) { to = value; });
+    ask_store(scope, view, coordinate, part_of(from), "TMA store", here,
+              [](element& to, const element& value) { to = value; });
 }
 
 // Adds to what is there. Blocks on other threads may add to the same element, as they may on the device.
@@ -157,7 +183,7 @@ template <class Scope, class Tile, class View>
 void tma_reduce_add(const Scope& scope, const View& view, const tensor_coordinate& coordinate, const Tile& from,
                     source here = source::current()) {
     using element = typename Tile::element;
-    ask_store(scope, view, coordinate, from, "TMA reduce-add", here,
+    ask_store(scope, view, coordinate, part_of(from), "TMA reduce-add", here,
               [](element& to, const element& value) { atomic_add(&to, value); });
 }
 

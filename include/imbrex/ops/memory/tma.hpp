@@ -8,44 +8,62 @@
 #include <imbrex/tile/barrier.hpp>
 #include <imbrex/tile/tensor.hpp>
 
+#include <type_traits>
+
 namespace imbrex {
 
-template <class Tile, int Rank>
-IMBREX_KERNEL void load_async(const warp& scope, Tile& to, const tensor_tile<tensor<Tile, Rank>>& from,
+// What a tensor of Tile can be copied to and from: such a tile, or a part of a larger one that has the tile's shape and is
+// swizzled like it.
+template <class Shared, class Tile>
+constexpr IMBREX_FN bool fits_tile() {
+    return Shared::rows == Tile::rows && Shared::columns == Tile::columns &&
+           Shared::layout::panel_columns == Tile::layout::panel_columns;
+}
+
+template <class Shared, class Tile, int Rank>
+IMBREX_KERNEL void load_async(const warp& scope, Shared&& to, const tensor_tile<tensor<Tile, Rank>>& from,
                               transaction_barrier& landing, source here = source::current()) {
+    static_assert(fits_tile<std::remove_cvref_t<Shared>, Tile>(),
+                  "imbrex: a tensor is copied by tiles of its own type");
     hw::tma_load(scope, to, *from.of, from.where, landing.word, here);
 }
 
 // Into a stage that a pipeline's producer has acquired.
-template <class Tile, int Rank, class Slot>
+template <class Shared, class Tile, int Rank, class Slot>
 requires requires(const Slot& slot) {
     slot.barrier();
 }
-IMBREX_KERNEL void load_async(const warp& scope, Tile& to, const tensor_tile<tensor<Tile, Rank>>& from,
+IMBREX_KERNEL void load_async(const warp& scope, Shared&& to, const tensor_tile<tensor<Tile, Rank>>& from,
                               const Slot& slot, source here = source::current()) {
+    static_assert(fits_tile<std::remove_cvref_t<Shared>, Tile>(),
+                  "imbrex: a tensor is copied by tiles of its own type");
     hw::tma_load(scope, to, *from.of, from.where, slot.barrier().word, here);
 }
 
 // Into the same place of every block of the cluster whose bit is set in `blocks`.
-template <class Tile, int Rank, class Slot>
+template <class Shared, class Tile, int Rank, class Slot>
 requires requires(const Slot& slot) {
     slot.barrier();
 }
-IMBREX_KERNEL void load_multicast(const warp& scope, Tile& to, const tensor_tile<tensor<Tile, Rank>>& from,
+IMBREX_KERNEL void load_multicast(const warp& scope, Shared&& to, const tensor_tile<tensor<Tile, Rank>>& from,
                                   const Slot& slot, unsigned blocks, source here = source::current()) {
+    static_assert(fits_tile<std::remove_cvref_t<Shared>, Tile>(),
+                  "imbrex: a tensor is copied by tiles of its own type");
     hw::tma_load_multicast(scope, to, *from.of, from.where, slot.barrier().word, blocks, here);
 }
 
-template <class Scope, class Tile, int Rank>
-IMBREX_KERNEL void store_async(const Scope& scope, const tensor_tile<tensor<Tile, Rank>>& to, const Tile& from,
+template <class Scope, class Tile, int Rank, class Shared>
+IMBREX_KERNEL void store_async(const Scope& scope, const tensor_tile<tensor<Tile, Rank>>& to, const Shared& from,
                                source here = source::current()) {
+    static_assert(fits_tile<Shared, Tile>(), "imbrex: a tensor is copied by tiles of its own type");
     hw::tma_store(scope, *to.of, to.where, from, here);
 }
 
 // Adds the tile to what is in global memory.
-template <class Scope, class Tile, int Rank>
-IMBREX_KERNEL void add_async(const Scope& scope, const tensor_tile<tensor<Tile, Rank>>& to, const Tile& from,
+template <class Scope, class Tile, int Rank, class Shared>
+IMBREX_KERNEL void add_async(const Scope& scope, const tensor_tile<tensor<Tile, Rank>>& to, const Shared& from,
                              source here = source::current()) {
+    static_assert(fits_tile<Shared, Tile>(), "imbrex: a tensor is copied by tiles of its own type");
     hw::tma_reduce_add(scope, *to.of, to.where, from, here);
 }
 
