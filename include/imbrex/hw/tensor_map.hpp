@@ -11,6 +11,7 @@ struct alignas(64) tensor_map {
 // Where a copy starts, innermost dimension first: column, row, then the batch dimensions outwards.
 struct tensor_coordinate {
     int at[5];
+    bool may_be_outside;  // for the checker: this tile may have nothing of the tensor in it
 };
 
 }  // namespace imbrex::hw

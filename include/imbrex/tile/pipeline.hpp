@@ -109,6 +109,15 @@ struct pipeline {
             : ring_(other.ring_), scope_(other.scope_), stage_(other.stage_), from_(other.from_) {
             other.ring_ = nullptr;
         }
+        // Releases the stage held so far and holds the other's: how a loop keeps a stage until the next one is in use.
+        IMBREX_KERNEL held_stage& operator=(held_stage&& other) {
+            release(from_);
+            ring_ = other.ring_;
+            stage_ = other.stage_;
+            from_ = other.from_;
+            other.ring_ = nullptr;
+            return *this;
+        }
         held_stage(const held_stage&) = delete;
         held_stage& operator=(const held_stage&) = delete;
         // Throws in the host world if the release itself is a hazard.

@@ -81,6 +81,14 @@ template <class Tensor>
 struct tensor_tile {
     const Tensor* of;
     hw::tensor_coordinate where;
+
+    // A tile that lies wholly outside the tensor loads as zeros and stores nothing, but is more often a mistake than meant,
+    // and so reported by the checker unless it is said here.
+    IMBREX_FN tensor_tile may_be_outside() const {
+        tensor_tile same = *this;
+        same.where.may_be_outside = true;
+        return same;
+    }
 };
 
 namespace detail {

@@ -25,7 +25,6 @@ struct parts {
         block.sync();
         block.each_group([&](auto& group) {
             hw::fragment<float, 64, 64, 4> c;
-            hw::wgmma_begin(group);
             // A: rows 64 and on, columns 32 and on. B: rows (k) 64 and on, columns 64 and on.
             hw::wgmma<false, false>(group, c, smem.a.template part<64, 32>(64, 32),
                                     smem.b.template part<32, 64>(64, 64), false);

@@ -58,10 +58,8 @@ struct product {
 
     template <class Group, class Accumulator, class Left, class Right>
     IMBREX_KERNEL static void multiply(const Group& group, Accumulator& c, const Left& a, const Right& b) {
-        hw::wgmma_begin(group);
         hw::wgmma<TransposeA, TransposeB>(group, c, a, b, false);
         hw::wgmma_commit(group);
-        hw::wgmma_begin(group);
         hw::wgmma<TransposeA, TransposeB>(group, c, a, b, true);
         hw::wgmma_commit(group);
         hw::wgmma_wait<0>(group);

@@ -519,29 +519,6 @@ TEST_CASE("what cp.async wrote read by wgmma without the proxy fence") {
     check_place(found, before, "warpgroup 0");
 }
 
-struct mma_without_fence : mma_pair {
-    template <class Block>
-    static void run(Block& block, const arguments& args, shared_memory& smem) {
-        begin(block, args, smem);
-        block.roles(producer([](warp&) {}), consumers<1>([&](warpgroup& self) {
-                        accumulator sum;
-                        note(before);
-                        fill(self, sum, 0.0f);
-                        // The instruction itself: the operations of ops/ fence by themselves.
-                        note(caught);
-                        hw::wgmma<false, false>(self, sum, smem.a, smem.b, true);
-                        hw::wgmma_commit(self);
-                        wait_mma(self);
-                    }));
-    }
-};
-
-TEST_CASE("registers written and multiplied without the mma fence") {
-    const hazard found = expect<mma_without_fence>(hazard_kind::missing_mma_fence);
-    check_place(found, caught, "consumer");
-    check_place(found, before, "consumer");
-}
-
 struct two_groups_write : mma_pair {
     template <class Block>
     static void run(Block& block, const arguments&, shared_memory& smem) {

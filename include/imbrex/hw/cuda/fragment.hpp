@@ -212,6 +212,27 @@ IMBREX_KERNEL void visit_columns(const Scope&, use, source, F&& f, First& first,
     }
 }
 
+// Columns First to First + Count - 1 of a tile: some of its registers, under the compiler's eyes no copy.
+template <int First, int Count, class Scope, class T, int Rows, int Columns, int Warps>
+IMBREX_KERNEL fragment<T, Rows, Count, Warps> columns_of(const Scope&, const fragment<T, Rows, Columns, Warps>& tile,
+                                                         source) {
+    using whole = fragment<T, Rows, Columns, Warps>;
+    using part = fragment<T, Rows, Count, Warps>;
+    static_assert(First % whole::strip_columns == 0, "imbrex: columns are taken from a register tile in whole strips");
+    part result;
+#pragma unroll
+    for (int block = 0; block < part::blocks; ++block) {
+#pragma unroll
+        for (int strip = 0; strip < part::strips; ++strip) {
+#pragma unroll
+            for (int item = 0; item < part::each; ++item) {
+                result.values[block][strip][item] = tile.values[block][First / whole::strip_columns + strip][item];
+            }
+        }
+    }
+    return result;
+}
+
 // into = op(into, value) over the values of each row that this lane holds; combine_rows then joins the four lanes.
 // Apart, so that a loop over many tiles pays for the lanes only once, at its end.
 template <class Scope, class T, int Rows, int Warps, class Tile, class Op>

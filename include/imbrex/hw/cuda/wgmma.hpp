@@ -1,5 +1,5 @@
 // wgmma: a warpgroup multiplies tiles in shared memory (the left one may be in registers) and accumulates in registers,
-// asynchronously: wgmma_begin, any number of wgmma, wgmma_commit; and wgmma_wait before the accumulators are read or
+// asynchronously: any number of wgmma, wgmma_commit; and wgmma_wait before the accumulators are read or
 // the tiles overwritten. Only sm_90a has it.
 //
 // The hardware finds a tile in shared memory through a descriptor: where it starts, how it is swizzled, and two strides
@@ -141,7 +141,8 @@ IMBREX_KERNEL void forget_unless(bool accumulate, fragment<T, Rows, Columns, 4>&
     }
 }
 
-// Orders the registers' earlier uses before the instructions that follow.
+// Orders the registers' earlier uses before the instructions that follow. It comes with every wgmma, so that nobody can
+// leave it out; between products that follow one another it costs nothing.
 IMBREX_KERNEL void wgmma_fence() {
     asm volatile("wgmma.fence.sync.aligned;" : : : "memory");
 }
@@ -206,13 +207,6 @@ IMBREX_KERNEL void wgmma(const Group&, fragment<C, M, N, 4>& c, const A& a, cons
             }
         }
     }
-}
-
-// Stands before the instructions of a group. The fence itself comes with each wgmma, where the compiler has settled the
-// accumulators in their registers.
-template <class Group>
-IMBREX_KERNEL void wgmma_begin(const Group&, source = source::current()) {
-    static_assert(has_wgmma && Group::warps == 4, "imbrex: wgmma needs sm_90a and a warpgroup");
 }
 
 // Ends a group of instructions; then waits until at most Pending groups are under way.

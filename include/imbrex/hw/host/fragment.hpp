@@ -18,8 +18,6 @@ struct fragment_state {
     bool written = false;
     int mma_writes = 0;  // asynchronous mmas in flight that accumulate into it
     int mma_reads = 0;   // and that read it
-    std::uint32_t last_write = 0;
-    source written_at{};
     source mma_at{};
 };
 
@@ -37,9 +35,8 @@ struct fragment_storage {
         other.refuse_in_flight(other.state.mma_writes, "copy of the tile");
         refuse_in_flight(state.mma_writes + state.mma_reads, "assignment to the tile");
         if (this != &other) std::memcpy(values, other.values, sizeof values);
-        // A copy is in other registers, which no mma uses, and is itself a write to them.
-        state = {other.state.written, 0, 0, 0, other.state.written_at, {}};
-        if (machine::running_strand() != nullptr) state.last_write = ++machine::running_strand()->tick;
+        // A copy is in other registers, which no mma uses.
+        state = {other.state.written, 0, 0, {}};
         return *this;
     }
 
@@ -123,11 +120,7 @@ void touch_fragment(const context& c, const Fragment& one, use how, const char* 
     if (how != use::write && !state.written) {
         c.on->report(hazard_kind::never_written, *c.by->block, "the register tile or vector holds nothing yet", {now});
     }
-    if (how != use::read) {
-        state.written = true;
-        state.last_write = ++c.by->tick;
-        state.written_at = where;
-    }
+    if (how != use::read) state.written = true;
 }
 
 // An elementwise pass over registers, for the trace.
@@ -210,6 +203,21 @@ void convert_fragment(const Scope& scope, fragment<To, Rows, Columns, Warps, Ord
     touch_fragment(c, to, use::write, "conversion", here);
     for (int i = 0; i < Rows * Columns; ++i) to.values[i] = convert<To>(from.values[i]);
     spend_lanes(c, Rows * Columns, "conversion");
+}
+
+// Columns First to First + Count - 1 of a tile.
+template <int First, int Count, class Scope, class T, int Rows, int Columns, int Warps>
+fragment<T, Rows, Count, Warps> columns_of(const Scope& scope, const fragment<T, Rows, Columns, Warps>& tile,
+                                           source here) {
+    fragment<T, Rows, Count, Warps> part;
+    const context c = enter(scope, "columns of a tile", here);
+    if (!c) return part;
+    touch_fragment(c, tile, use::read, "columns of a tile", here);
+    touch_fragment(c, part, use::write, "columns of a tile", here);
+    for (int row = 0; row < Rows; ++row) {
+        for (int column = 0; column < Count; ++column) part.at(row, column) = tile.at(row, First + column);
+    }
+    return part;
 }
 
 // Folds each row of a tile into one value. On the device `fold` covers what a lane holds and `combine` the lanes beside

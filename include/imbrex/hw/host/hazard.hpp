@@ -17,7 +17,6 @@ enum class hazard_kind {
     overwritten_in_flight,    // a tile written while a copy, an mma or a store may still use it
     refilled_before_release,  // a copy into a tile that another scope may still read
     accumulator_in_flight,    // a register tile touched while an asynchronous mma uses it
-    missing_mma_fence,        // a register tile written and then used by wgmma with no fence between
     missing_proxy_fence,      // ordinary writes read by TMA or wgmma with no proxy fence and barrier between
     race,                     // two scopes touch the same bytes, one writes, and nothing orders them
     unsynchronised_scope,     // the warps of one scope touch each other's bytes with no sync between
@@ -44,8 +43,6 @@ inline const char* name_of(hazard_kind kind) {
             return "refilled before its release";
         case hazard_kind::accumulator_in_flight:
             return "register tile touched while its mma is in flight";
-        case hazard_kind::missing_mma_fence:
-            return "missing mma fence";
         case hazard_kind::missing_proxy_fence:
             return "missing proxy fence";
         case hazard_kind::race:

@@ -23,7 +23,6 @@ enum class synchronisation {
     copy_wait,
     store_commit,
     store_wait,
-    mma_fence,
     mma_commit,
     mma_wait,
 };
@@ -58,8 +57,6 @@ inline const char* name_of(synchronisation kind) {
             return "store commit";
         case synchronisation::store_wait:
             return "store wait";
-        case synchronisation::mma_fence:
-            return "mma fence";
         case synchronisation::mma_commit:
             return "mma commit";
         case synchronisation::mma_wait:

@@ -68,7 +68,6 @@ struct strand {
     std::uint32_t fenced = 0;         // its writes up to here have passed a proxy fence in the warps that made them
     std::uint32_t fenced_copies = 0;  // and its groups of cp.async
     std::uint32_t async_synced = 0;   // fenced, and known to all its warps
-    std::uint32_t mma_fenced = 0;     // its register writes up to here are known to wgmma
     knowledge of_children;            // those that have ended
 
     group_queue copies, stores, mmas;

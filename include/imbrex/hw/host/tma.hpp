@@ -13,7 +13,7 @@ namespace imbrex::hw {
 template <class View>
 auto rectangle(const context& c, const View& view, const tensor_coordinate& coordinate, const char* what, source here) {
     auto tile = view.rectangle(coordinate);
-    if (c.checked() && (tile.rows <= 0 || tile.columns <= 0 || !view.inside(coordinate))) {
+    if (c.checked() && !coordinate.may_be_outside && !view.inside(coordinate)) {
         c.on->report(
             hazard_kind::beyond_limits, *c.by->block,
             sentence("the tile at row ", coordinate.at[1], ", column ", coordinate.at[0], " lies outside the tensor"),

@@ -8,14 +8,6 @@
 
 namespace imbrex::hw {
 
-// Orders this warpgroup's own register writes before the mmas it asks for next.
-inline void wgmma_begin(const warpgroup& scope, source here = source::current()) {
-    const context c = enter(scope, "mma fence", here);
-    if (!c.checked()) return;
-    if (c.on->pass_site(*c.by, synchronisation::mma_fence, here) == alteration::skip) return;
-    c.by->mma_fenced = c.by->tick;
-}
-
 // An operand in shared memory as rows of the product's outer dimension.
 template <bool OuterIsColumn, class Shared>
 auto shared_operand(const Shared& shared) {
@@ -38,11 +30,6 @@ void lend_to_mma(const context& c, const Fragment& one, bool accumulates, bool r
         c.on->report(hazard_kind::accumulator_in_flight, *c.by->block,
                      "the accumulator of an asynchronous mma is an operand of another",
                      {now, {c.by->name(), "mma", state.mma_at.file, state.mma_at.line}});
-    }
-    if (state.mma_writes == 0 && state.mma_reads == 0 && state.written && state.last_write > c.by->mma_fenced) {
-        c.on->report(hazard_kind::missing_mma_fence, *c.by->block,
-                     "the register tile was written and no mma fence stands between",
-                     {now, {c.by->name(), "write of the register tile", state.written_at.file, state.written_at.line}});
     }
     state.mma_at = here;
     if (accumulates) {

@@ -112,4 +112,15 @@ IMBREX_KERNEL void combine_with_columns(const Scope& scope, hw::fragment<T, Rows
         tile, values);
 }
 
+// Columns First to First + Count - 1 of a tile, as a tile of their own.
+template <int First, int Count, class Scope, class T, int Rows, int Columns, int Warps>
+IMBREX_KERNEL hw::fragment<T, Rows, Count, Warps> columns_of(const Scope& scope,
+                                                             const hw::fragment<T, Rows, Columns, Warps>& tile,
+                                                             source here = source::current()) {
+    static_assert(First >= 0 && Count > 0 && First + Count <= Columns && First % 16 == 0,
+                  "imbrex: columns are taken from inside a register tile, beginning at a multiple of 16");
+    require_scope<Scope, hw::fragment<T, Rows, Columns, Warps>>();
+    return hw::columns_of<First, Count>(scope, tile, here);
+}
+
 }  // namespace imbrex

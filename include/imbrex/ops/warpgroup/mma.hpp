@@ -28,12 +28,20 @@ IMBREX_KERNEL void mma_group(const warpgroup& scope, group_tile<C, M, N>& accumu
                   "imbrex: the shapes of the operands do not multiply to the accumulator's");
     static_assert(sizeof(typename B::element) > 1 || (!TransposeA && TransposeB),
                   "imbrex: wgmma multiplies 8-bit operands only as A times B transposed (mma_abt)");
-    hw::wgmma_begin(scope, here);
     hw::wgmma<TransposeA, TransposeB>(scope, accumulator, a, b, how == accumulation::add, here);
     hw::wgmma_commit(scope, here);
 }
 
 }  // namespace detail
+
+// The same for kernels that take the transpositions as template arguments: `across` reads an operand across where it lies.
+enum class operand { as_is, across };
+
+template <operand A, operand B, class C, int M, int N, class Left, class Right>
+IMBREX_KERNEL void mma_async(const warpgroup& scope, group_tile<C, M, N>& accumulator, const Left& a, const Right& b,
+                             accumulation how = accumulation::add, source here = source::current()) {
+    detail::mma_group<A == operand::across, B == operand::across>(scope, accumulator, a, b, how, here);
+}
 
 // Until all but the newest Left groups of products are done.
 template <int Left = 0>
