@@ -54,6 +54,9 @@ struct gemm_hopper {
     static constexpr int warps = 4 + 4 * groups;
     static constexpr int strip = 64;  // columns that leave together
     static constexpr int share = columns / cluster;
+    static_assert(
+        columns % (2 * strip) == 0 && columns <= 256,
+        "imbrex: a GEMM tile has 128 or 256 columns: an even number of strips, which leave through two buffers");
 
     static constexpr bool a_across = A == stored::transposed;
     static constexpr bool b_across = B == stored::transposed;
