@@ -382,6 +382,26 @@ struct misaligned : alone {
         });
     }
 };
+// A part that begins in the middle of the swizzle's pattern of eight rows.
+struct part_off_the_pattern {
+    static constexpr int warps = 1;
+    using arguments = hazards::arguments;
+    struct shared_memory {
+        shared_tile<tile::element, 2 * tile::rows, tile::columns> larger;
+        transaction_barrier landing;
+    };
+    template <class Block>
+    static void run(Block& block, const arguments& args, shared_memory& smem) {
+        smem.landing.init(block, 1);
+        fence_barriers(block);
+        block.sync();
+        block.each_warp([&](warp& self) {
+            smem.landing.expect(self, tile::bytes);
+            note(caught);
+            load_async(self, smem.larger.template part<tile::rows>(4), args.in.tile(0, 0), smem.landing);
+        });
+    }
+};
 struct named_barrier_that_is_none : alone {
     template <class Block>
     static void run(Block& block, const arguments&, shared_memory&) {
@@ -412,6 +432,7 @@ TEST_CASE("beyond the hardware's limits") {
     check_place(expect<tile_before>(hazard_kind::beyond_limits), caught, "warp 0");
     check_place(expect<store_to_what_is_for_loads>(hazard_kind::beyond_limits), caught, "warp 0");
     check_place(expect<misaligned>(hazard_kind::beyond_limits), caught, "warp 0");
+    check_place(expect<part_off_the_pattern>(hazard_kind::beyond_limits), caught, "warp 0");
     check_place(expect<named_barrier_that_is_none>(hazard_kind::beyond_limits), caught, "warp 0");
     check_place(expect<counts_too_many>(hazard_kind::beyond_limits), caught, "block");
     check_place(expect<barrier_elsewhere>(hazard_kind::beyond_limits), caught, "block");

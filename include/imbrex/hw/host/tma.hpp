@@ -32,21 +32,24 @@ auto part_of(Shared& shared) {
     }
 }
 
+inline void check_alignment(const context& c, const void* address, int alignment, const char* what, source here) {
+    if (!c.checked() || reinterpret_cast<std::uintptr_t>(address) % alignment == 0) return;
+    c.on->report(hazard_kind::beyond_limits, *c.by->block,
+                 sentence("the shared tile is not aligned to ", alignment, " bytes"),
+                 {{c.by->name(), what, here.file, here.line}});
+}
+
 // The engine reads the swizzle off addresses: a tile must be aligned, and a part begin where the pattern does.
 template <class Part>
 void check_place(const context& c, const Part& part, const char* what, source here) {
     if (!c.checked()) return;
     using layout = typename Part::layout;
-    const hazard_place now{c.by->name(), what, here.file, here.line};
-    if (reinterpret_cast<std::uintptr_t>(part.tile->storage) % layout::alignment != 0) {
-        c.on->report(hazard_kind::beyond_limits, *c.by->block,
-                     sentence("the shared tile is not aligned to ", layout::alignment, " bytes"), {now});
-    }
+    check_alignment(c, part.tile->storage, layout::alignment, what, here);
     if (part.first_row % 8 != 0 || part.first_column % layout::panel_columns != 0) {
         c.on->report(hazard_kind::beyond_limits, *c.by->block,
                      sentence("the part begins at row ", part.first_row, ", column ", part.first_column,
                               "; the copy engine needs multiples of 8 and ", layout::panel_columns),
-                     {now});
+                     {{c.by->name(), what, here.file, here.line}});
     }
 }
 
