@@ -11,8 +11,7 @@ using namespace imbrex;
 
 // What happens to an element. IMBREX_FN makes it callable in both worlds.
 struct silu {
-    IMBREX_FN float operator()(float x) const { return x / (1.0f + hw_exp(-x)); }
-    static IMBREX_FN float hw_exp(float x) { return std::exp(x); }
+    IMBREX_FN float operator()(float x) const { return x / (1.0f + std::exp(-x)); }
 };
 
 template <class Function>

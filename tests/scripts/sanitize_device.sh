@@ -3,9 +3,8 @@
 #
 #   tests/scripts/sanitize_device.sh build/test/tests/imbrex_device_tests [--test-case=...]
 #
-# racecheck follows a barrier only for the threads that arrive at it themselves. Where one lane arrives for its warp, after a
-# warp sync, and what is handed over was written by ordinary stores, it reports a race that is none: the tile queue of
-# tests/ops/grid/scheduler.both.cpp is the one such kernel.
+# racecheck reports the tile queue of tests/ops/grid/scheduler.both.cpp, where one lane arrives at a barrier for its warp after
+# a warp sync. docs/results/foundation.md says why we take that for a limit of the tool.
 set -uo pipefail
 program=$1
 shift

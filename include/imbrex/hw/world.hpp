@@ -35,6 +35,10 @@ inline bool device_available() {
 }
 
 namespace detail {
+// Said of the device by a program that cannot use it.
+inline constexpr const char* host_world_alone =
+    "world: device; this program was not compiled by nvcc and has the host world alone";
+
 #if defined(__CUDACC__)
 inline void require_success(cudaError_t status, const char* what) {
     if (status != cudaSuccess) throw cuda_error(sentence(what, ": ", cudaGetErrorString(status)));
@@ -52,7 +56,7 @@ class world_array {
         // A little more than asked for: an empty array still has an address.
         detail::require_success(cudaMalloc(reinterpret_cast<void**>(&on_device_), bytes() + 16), "cudaMalloc");
 #else
-        throw error("world: device; this program was not compiled by nvcc and has the host world alone");
+        throw error(detail::host_world_alone);
 #endif
     }
     world_array(const world_array&) = delete;
@@ -101,8 +105,10 @@ void launch(world where, position grid, const typename Kernel::arguments& argume
     if (where == world::device) {
 #if defined(__CUDACC__)
         device::launch<Kernel>(grid, arguments);
-#endif
         return;
+#else
+        throw error(detail::host_world_alone);
+#endif
     }
     host_options options;
     options.mode = where == world::host ? host_mode::plain : host_mode::checked;
