@@ -18,7 +18,6 @@
 #if IMBREX_DEVICE_WORLD
 #include <imbrex/hw/cuda/scope.hpp>
 #else
-#include <atomic>
 #endif
 
 namespace imbrex::device {
@@ -69,9 +68,9 @@ void prepare() {
     constexpr int bytes = shared_bytes<Kernel>;
     int device = 0;
     check(cudaGetDevice(&device), "no current device");
-    static std::atomic<std::uint64_t> prepared{0};
+    static std::uint64_t prepared = 0;  // a bit for each device
     const std::uint64_t bit = std::uint64_t{1} << (device % 64);
-    if ((prepared.load(std::memory_order_relaxed) & bit) != 0 && device < 64) return;
+    if ((__atomic_load_n(&prepared, __ATOMIC_RELAXED) & bit) != 0 && device < 64) return;
 
     int limit = 0;
     check(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
@@ -81,7 +80,7 @@ void prepare() {
     check(cudaFuncSetAttribute(reinterpret_cast<const void*>(entry<Kernel>),
                                cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
           "cannot prepare the kernel (was it compiled for this device's architecture?)");
-    prepared.fetch_or(bit, std::memory_order_relaxed);
+    __atomic_fetch_or(&prepared, bit, __ATOMIC_RELAXED);
 }
 
 // Puts the kernel into the stream and returns.

@@ -6,11 +6,11 @@
 #include <sys/mman.h>
 #include <ucontext.h>
 #include <unistd.h>
+#include <imbrex/core/owned.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <memory>
 #include <new>
 #include <utility>
 #include <vector>
@@ -137,7 +137,7 @@ class fiber {
 #endif
 
     void* stack_;
-    std::unique_ptr<body> body_;
+    owned<body> body_;
     ucontext_t own_{};
     ucontext_t scheduler_{};
     bool finished_ = false;

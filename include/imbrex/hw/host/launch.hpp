@@ -12,6 +12,7 @@
 #pragma once
 
 #include <imbrex/core/config.hpp>
+#include <imbrex/core/owned.hpp>
 #include <imbrex/core/position.hpp>
 #include <imbrex/hw/host/hazard.hpp>
 #include <imbrex/hw/host/options.hpp>
@@ -20,7 +21,6 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#include <memory>
 #include <new>
 #include <optional>
 #include <string>
@@ -122,7 +122,7 @@ std::optional<hazard> run_cluster(position grid, int cluster_number, const typen
     const memory_lease memory[cluster];
     int blocks_left = cluster;
     for (int rank = 0; rank < cluster; ++rank) {
-        auto block = std::make_unique<hw::block_state>();
+        auto block = make_owned<hw::block_state>();
         block->number = cluster_number * cluster + rank;
         block->index = {block->number % grid.x, block->number / grid.x % grid.y, block->number / grid.x / grid.y};
         block->count = grid;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <imbrex/core/barrier_word.hpp>
+#include <imbrex/core/owned.hpp>
 #include <imbrex/core/source.hpp>
 #include <imbrex/hw/host/barrier_counters.hpp>
 #include <imbrex/hw/host/hazard.hpp>
@@ -16,7 +17,6 @@
 
 #include <exception>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -44,19 +44,19 @@ class machine {
     const host_options& options;
     const bool checked;
     trace_writer trace;
-    std::vector<std::unique_ptr<block_state>> blocks;
+    std::vector<owned<block_state>> blocks;
     std::map<const barrier_word*, barrier_state> barriers;
     named_barrier_state cluster_barrier;
 
     const std::optional<hazard>& found() const { return found_; }
     bool stopping() const { return stopping_; }
     int new_actor() { return actors_++; }
-    const std::vector<std::unique_ptr<strand>>& strands() const { return strands_; }
+    const std::vector<owned<strand>>& strands() const { return strands_; }
 
     // Makes a strand that will run `body(strand)`.
     template <class Body>
     strand& start(block_state& block, strand* parent, const char* role, int index, int warps, Body body) {
-        auto made = std::make_unique<strand>();
+        auto made = make_owned<strand>();
         strand& one = *made;
         one.block = &block;
         one.parent = parent;
@@ -69,7 +69,7 @@ class machine {
             one.stores.actor = new_actor();
             one.mmas.actor = new_actor();
         }
-        one.context = std::make_unique<fiber>([this, &one, body] {
+        one.context = make_owned<fiber>([this, &one, body] {
             if (!stopping_) body(one);
         });
         if (parent != nullptr) {
@@ -128,7 +128,7 @@ class machine {
             void perform() override { perform_it(); }
             Perform perform_it;
         };
-        auto made = std::make_unique<closure>(std::move(perform));
+        auto made = make_owned<closure>(std::move(perform));
         made->in_order_with = in_order_with;
         made->group = group;
         pending_.push_back(std::move(made));
@@ -257,7 +257,7 @@ class machine {
     }
 
     void perform(std::size_t at) {
-        std::unique_ptr<operation> one = std::move(pending_[at]);
+        owned<operation> one = std::move(pending_[at]);
         pending_.erase(pending_.begin() + static_cast<std::ptrdiff_t>(at));
         try {
             one->perform();
@@ -349,9 +349,9 @@ class machine {
     policy policy_ = policy::late;
     std::size_t turn_ = 0;
     int actors_ = 0;
-    std::vector<std::unique_ptr<strand>> strands_;
+    std::vector<owned<strand>> strands_;
     std::vector<strand*> candidates_;
-    std::vector<std::unique_ptr<operation>> pending_;
+    std::vector<owned<operation>> pending_;
     std::optional<hazard> found_;
     std::exception_ptr failure_;
     bool stopping_ = false;

@@ -16,13 +16,13 @@
 #pragma once
 
 #include <imbrex/core/numeric.hpp>
+#include <imbrex/core/owned.hpp>
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <memory>
 #include <type_traits>
 #include <utility>
 
@@ -132,7 +132,7 @@ class matrix_product {
 
     // On the heap, since a thread's own variables count against its stack. Nothing in here gives way to another fiber.
     static buffers& own_buffers() {
-        thread_local const std::unique_ptr<buffers> own = std::make_unique_for_overwrite<buffers>();
+        thread_local const owned<buffers> own(new buffers);
         return *own;
     }
 

@@ -2,6 +2,7 @@
 // operations, and read by the checker.
 #pragma once
 
+#include <imbrex/core/owned.hpp>
 #include <imbrex/core/position.hpp>
 #include <imbrex/core/source.hpp>
 #include <imbrex/hw/host/clock.hpp>
@@ -10,7 +11,6 @@
 #include <imbrex/hw/host/trace.hpp>
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -51,7 +51,7 @@ struct lent_register_tile {
 };
 
 struct strand {
-    std::unique_ptr<fiber> context;
+    owned<fiber> context;
     block_state* block = nullptr;
     strand* parent = nullptr;
     std::string role;

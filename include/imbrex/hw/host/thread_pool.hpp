@@ -1,12 +1,11 @@
 // The threads that share out the blocks of a grid in plain mode. They are started once and sleep between launches.
+// POSIX threads, not <thread> and <mutex>: those would cost every file that includes this a second of nvcc's time.
 #pragma once
 
-#include <atomic>
-#include <condition_variable>
+#include <pthread.h>
+#include <unistd.h>
 #include <cstddef>
 #include <exception>
-#include <mutex>
-#include <thread>
 #include <vector>
 
 namespace imbrex::hw {
@@ -14,7 +13,7 @@ namespace imbrex::hw {
 class thread_pool {
   public:
     static thread_pool& shared() {
-        static thread_pool one(static_cast<int>(std::thread::hardware_concurrency()));
+        static thread_pool one(static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)));
         return one;
     }
 
@@ -22,88 +21,114 @@ class thread_pool {
     // exception stops the handing out and is thrown here.
     template <class Work>
     void for_each(int count, int threads, Work work) {
-        struct shared_state {
-            std::atomic<int> next{0};
-            std::mutex hold;
-            std::exception_ptr failure;
-        } state;
+        int next = 0;
+        bool failed = false;
+        std::exception_ptr failure;
         auto run = [&] {
-            for (int i = state.next++; i < count; i = state.next++) {
+            for (int i = take(next); i < count; i = take(next)) {
                 try {
                     work(i);
                 } catch (...) {
-                    const std::lock_guard<std::mutex> lock(state.hold);
-                    if (!state.failure) state.failure = std::current_exception();
-                    state.next = count;
+                    if (!__atomic_exchange_n(&failed, true, __ATOMIC_ACQ_REL)) failure = std::current_exception();
+                    __atomic_store_n(&next, count, __ATOMIC_RELAXED);
                 }
             }
         };
         const int available = static_cast<int>(workers_.size()) + 1;
         const int wanted = threads > 0 && threads < available ? threads : available;
         // A launch from inside a block, or beside another launch, runs on its own thread alone.
-        const bool have_turn = !taken_.exchange(true, std::memory_order_acquire);
+        const bool have_turn = !__atomic_exchange_n(&taken_, true, __ATOMIC_ACQUIRE);
         const int helpers = have_turn ? (count < wanted ? count : wanted) - 1 : 0;
         if (helpers > 0)
             start(
                 helpers, [](void* data) { (*static_cast<decltype(run)*>(data))(); }, &run);
         run();
         if (helpers > 0) finish();
-        if (have_turn) taken_.store(false, std::memory_order_release);
-        if (state.failure) std::rethrow_exception(state.failure);
+        if (have_turn) __atomic_store_n(&taken_, false, __ATOMIC_RELEASE);
+        if (failure) std::rethrow_exception(failure);
     }
 
     thread_pool(const thread_pool&) = delete;
     thread_pool& operator=(const thread_pool&) = delete;
 
   private:
+    // Holds the pool's lock while it lives.
+    class turn {
+      public:
+        explicit turn(pthread_mutex_t& mutex) : mutex_(mutex) { pthread_mutex_lock(&mutex_); }
+        ~turn() { pthread_mutex_unlock(&mutex_); }
+        turn(const turn&) = delete;
+        turn& operator=(const turn&) = delete;
+
+      private:
+        pthread_mutex_t& mutex_;
+    };
+
+    // A machine that gives no more threads is served by those it gave.
     explicit thread_pool(int threads) {
-        for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { serve(); });
+        for (int i = 1; i < threads; ++i) {
+            pthread_t worker;
+            if (pthread_create(&worker, nullptr, &thread_pool::serve, this) != 0) break;
+            workers_.push_back(worker);
+        }
     }
     ~thread_pool() {
         {
-            const std::lock_guard<std::mutex> lock(hold_);
+            const turn hold(mutex_);
             ending_ = true;
         }
-        wake_.notify_all();
-        for (std::thread& worker : workers_) worker.join();
+        pthread_cond_broadcast(&wake_);
+        for (const pthread_t worker : workers_) pthread_join(worker, nullptr);
     }
+
+    static int take(int& next) { return __atomic_fetch_add(&next, 1, __ATOMIC_RELAXED); }
 
     void start(int helpers, void (*job)(void*), void* data) {
         {
-            const std::lock_guard<std::mutex> lock(hold_);
+            const turn hold(mutex_);
             job_ = job;
             data_ = data;
             to_start_ = helpers;
             at_work_ = helpers;
         }
-        wake_.notify_all();
+        pthread_cond_broadcast(&wake_);
     }
 
     void finish() {
-        std::unique_lock<std::mutex> lock(hold_);
+        const turn hold(mutex_);
         // Helpers that have not begun are not needed any more.
         at_work_ -= to_start_;
         to_start_ = 0;
-        done_.wait(lock, [this] { return at_work_ == 0; });
+        while (at_work_ > 0) pthread_cond_wait(&done_, &mutex_);
     }
 
-    void serve() {
-        std::unique_lock<std::mutex> lock(hold_);
-        while (true) {
-            wake_.wait(lock, [this] { return ending_ || to_start_ > 0; });
-            if (ending_) return;
-            --to_start_;
-            lock.unlock();
-            job_(data_);
-            lock.lock();
-            if (--at_work_ == 0) done_.notify_one();
+    static void* serve(void* pool) {
+        auto& self = *static_cast<thread_pool*>(pool);
+        while (self.begin_job()) {
+            self.job_(self.data_);
+            self.end_job();
         }
+        return nullptr;
     }
 
-    std::vector<std::thread> workers_;
-    std::atomic<bool> taken_{false};  // by the launch that the helpers work for
-    std::mutex hold_;
-    std::condition_variable wake_, done_;
+    // Waits for a job; false when the pool ends.
+    bool begin_job() {
+        const turn hold(mutex_);
+        while (!ending_ && to_start_ == 0) pthread_cond_wait(&wake_, &mutex_);
+        if (ending_) return false;
+        --to_start_;
+        return true;
+    }
+    void end_job() {
+        const turn hold(mutex_);
+        if (--at_work_ == 0) pthread_cond_signal(&done_);
+    }
+
+    std::vector<pthread_t> workers_;
+    bool taken_ = false;  // by the launch that the helpers work for
+    pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
+    pthread_cond_t wake_ = PTHREAD_COND_INITIALIZER;
+    pthread_cond_t done_ = PTHREAD_COND_INITIALIZER;
     void (*job_)(void*) = nullptr;
     void* data_ = nullptr;
     int to_start_ = 0;
