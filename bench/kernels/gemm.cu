@@ -50,13 +50,8 @@ float median(std::vector<float> values) {
 
 template <class Kernel>
 typename Kernel::arguments arguments_of(bf16* a, bf16* b, bf16* out, const problem& p) {
-    return {tensor_of<typename Kernel::a_tile>(matrix(a, p.m, p.k)),
-            tensor_of<typename Kernel::b_share>(matrix(b, p.k, p.n)),
-            tensor_of<typename Kernel::out_tile>(matrix(out, p.m, p.n), tensor_use::store),
-            {},
-            (p.m + Kernel::rows - 1) / Kernel::rows,
-            (p.n + Kernel::columns - 1) / Kernel::columns,
-            (p.k + Kernel::depth - 1) / Kernel::depth};
+    const gemm_problem<bf16, bf16> product{p.m, p.n, p.k, {a}, {b}, {out}};
+    return {{Kernel::describe(product, {})}, 1};
 }
 
 bf16* random_matrix(std::size_t count, unsigned seed) {

@@ -1,91 +1,94 @@
 // The Hopper GEMM against plain loops in double: ragged sizes, the four ways operands can be stored, clusters of one and
-// two; checked over many schedules, and every mutant of its synchronisation reported.
+// two, batches, lists of problems, gates, results that the copy engine cannot store; checked over many schedules, and every
+// mutant of its synchronisation reported.
 #include <imbrex/kernels/gemm/hopper.hpp>
 
-#include "worlds.hpp"
-
-#include <cmath>
+#include "kernels/gemm/reference.hpp"
 
 using namespace imbrex;
 using namespace imbrex_test;
 
 namespace {
 
-template <class Kernel, class In, class Out>
-typename Kernel::arguments arguments_of(In* a, In* b, Out* out, int m, int n, int k) {
-    const auto matrix_of = [](auto* pointer, bool across, int rows, int columns) {
-        return across ? matrix(pointer, columns, rows) : matrix(pointer, rows, columns);
-    };
-    return {tensor_of<typename Kernel::a_tile>(matrix_of(a, Kernel::a_across, m, k)),
-            tensor_of<typename Kernel::b_share>(matrix_of(b, Kernel::b_across, k, n)),
-            tensor_of<typename Kernel::out_tile>(matrix(out, m, n), tensor_use::store),
-            {},
-            (m + Kernel::rows - 1) / Kernel::rows,
-            (n + Kernel::columns - 1) / Kernel::columns,
-            (k + Kernel::depth - 1) / Kernel::depth};
-}
+constexpr gemm_shape alone{.cluster = 1};
+constexpr gemm_shape narrow{.columns = 128, .stages = 3, .cluster = 2, .band = 2};
 
-template <class Kernel, class In, class Out>
-void check_gemm(int blocks, int m, int n, int k, double tolerance) {
+template <class In, class Out, stored A, stored B, gemm_shape Shape, class Epilogue = plain_product>
+void check_gemm(int blocks, const gemm_case& sizes, double tolerance, Epilogue epilogue = {},
+                const std::function<double(double, double, int, int, int)>& expected = as_product) {
+    using kernel = gemm_hopper<In, Out, Epilogue, A, B, Shape>;
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
-        CAPTURE(m);
-        CAPTURE(n);
-        CAPTURE(k);
-        buffer<In> a(where, static_cast<std::size_t>(m) * k), b(where, static_cast<std::size_t>(k) * n);
-        buffer<Out> out(where, static_cast<std::size_t>(m) * n, Out(NAN));
-        fill_random(a.values, 1);
-        fill_random(b.values, 2);
-        run<Kernel>(where, {blocks}, arguments_of<Kernel>(a.send(), b.send(), out.send(), m, n, k), 4);
-        out.fetch();
-        double worst = 0;
-        for (int row = 0; row < m; ++row) {
-            for (int column = 0; column < n; ++column) {
-                double expected = 0;
-                for (int i = 0; i < k; ++i) {
-                    const double x = static_cast<float>(a.values[Kernel::a_across ? i * m + row : row * k + i]);
-                    const double y = static_cast<float>(b.values[Kernel::b_across ? column * k + i : i * n + column]);
-                    expected += x * y;
-                }
-                const double error =
-                    std::abs(expected - static_cast<double>(static_cast<float>(out.values[row * n + column])));
-                worst = error <= worst ? worst : error;
-            }
-        }
-        CHECK(worst <= tolerance);
+        CAPTURE(sizes.m);
+        CAPTURE(sizes.n);
+        CAPTURE(sizes.k);
+        gemm_matrices<In, Out, A, B, is_gated<Epilogue>> matrices(where, sizes, 1);
+        run<kernel>(where, {blocks}, {{kernel::describe(matrices.send(), epilogue)}, 1}, 4);
+        CHECK(matrices.worst(expected) <= tolerance);
     }
 }
 
-constexpr gemm_shape alone{.cluster = 1};
-constexpr gemm_shape narrow{.columns = 128, .stages = 3, .cluster = 2, .band = 2};
+constexpr stored normal = stored::normal, transposed = stored::transposed;
 
 }  // namespace
 
 TEST_CASE("the Hopper GEMM, operands stored in every way") {
-    check_gemm<gemm_hopper<bf16, bf16, plain_product>, bf16, bf16>(2, 200, 264, 136, 0.1);
-    check_gemm<gemm_hopper<bf16, bf16, plain_product, stored::normal, stored::transposed>, bf16, bf16>(2, 72, 136, 200,
-                                                                                                       0.1);
-    check_gemm<gemm_hopper<fp16, fp16, plain_product, stored::transposed, stored::normal, narrow>, fp16, fp16>(
-        4, 264, 304, 72, 0.02);
-    check_gemm<gemm_hopper<bf16, bf16, plain_product, stored::transposed, stored::transposed, alone>, bf16, bf16>(
-        3, 136, 520, 64, 0.1);
+    check_gemm<bf16, bf16, normal, normal, gemm_shape{}>(2, {200, 264, 136}, 0.01);
+    check_gemm<bf16, bf16, normal, transposed, gemm_shape{}>(2, {72, 136, 200}, 0.01);
+    check_gemm<fp16, fp16, transposed, normal, narrow>(4, {264, 304, 72}, 0.002);
+    check_gemm<bf16, bf16, transposed, transposed, alone>(3, {136, 520, 64}, 0.01);
 }
 
 TEST_CASE("the Hopper GEMM works through many tiles a block") {
-    check_gemm<gemm_hopper<bf16, bf16, plain_product, stored::normal, stored::normal, narrow>, bf16, bf16>(2, 520, 392,
-                                                                                                           200, 0.1);
-    check_gemm<gemm_hopper<bf16, float, plain_product, stored::normal, stored::normal, narrow>, bf16, float>(4, 8, 16,
-                                                                                                             8, 1e-4);
+    check_gemm<bf16, bf16, normal, normal, narrow>(2, {520, 392, 200}, 0.01);
+    check_gemm<bf16, float, normal, normal, narrow>(4, {8, 16, 8}, 1e-5);
+}
+
+TEST_CASE("the Hopper GEMM does batches, of operands with rows apart, and of one B for all") {
+    check_gemm<bf16, bf16, normal, normal, narrow>(2, {.m = 136, .n = 136, .k = 72, .batches = 3}, 0.01);
+    check_gemm<bf16, float, normal, transposed, alone>(
+        3, {.m = 40, .n = 72, .k = 80, .batches = 4, .a_gap = 8, .b_gap = 16, .out_gap = 4, .share_b = true}, 1e-5);
+}
+
+TEST_CASE("the Hopper GEMM stores from registers what the copy engine cannot store") {
+    check_gemm<bf16, bf16, normal, transposed, narrow>(2, {.m = 130, .n = 133, .k = 64}, 0.01);
+    check_gemm<bf16, float, normal, transposed, alone>(1, {.m = 5, .n = 1, .k = 8, .out_gap = 3}, 1e-5);
+    check_gemm<fp16, fp16, transposed, transposed, narrow>(2, {.m = 64, .n = 128, .k = 64, .out_gap = 5}, 0.002);
+}
+
+TEST_CASE("a gate joins the two halves of B") {
+    const auto expected = [](double gate, double up, int, int, int) { return gate / (1 + std::exp(-gate)) * up; };
+    check_gemm<bf16, bf16, normal, transposed, gemm_shape{}>(2, {140, 136, 72}, 0.02, gated<silu>{}, expected);
+    check_gemm<bf16, float, normal, normal, alone>(1, {24, 264, 40}, 1e-4, gated<silu>{}, expected);
+    check_gemm<bf16, float, normal, transposed, gemm_shape{}>(
+        4, {72, 296, 40}, 1e-4, then(gated<gelu>{}, scaled{0.5f}), [](double gate, double up, int, int, int) {
+            return 0.25 * gate * (1 + std::erf(gate * 0.7071067811865476)) * up;
+        });
+}
+
+TEST_CASE("a list of problems of different sizes is done in one launch") {
+    using kernel = gemm_hopper<bf16, float, plain_product, normal, transposed, narrow, 4>;
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        using matrices = gemm_matrices<bf16, float, normal, transposed, false>;
+        matrices first(where, {300, 136, 64}, 1), second(where, {.m = 1, .n = 520, .k = 136, .batches = 2}, 3),
+            third(where, {130, 8, 8}, 5);
+        const typename kernel::arguments arguments{
+            {kernel::describe(first.send(), {}), kernel::describe(second.send(), {}),
+             kernel::describe(third.send(), {})},
+            3};
+        run<kernel>(where, {4}, arguments, 4);
+        CHECK(first.worst(as_product) <= 1e-5);
+        CHECK(second.worst(as_product) <= 1e-5);
+        CHECK(third.worst(as_product) <= 1e-5);
+    }
 }
 
 #if !defined(__CUDACC__)
 TEST_CASE("the Hopper GEMM is silent over 1,000 schedules, and each of its mutants is told") {
-    using kernel = gemm_hopper<bf16, bf16, plain_product, stored::normal, stored::normal, gemm_shape{128, 64, 2, 2, 2}>;
-    const int m = 264, n = 136, k = 200;
-    std::vector<bf16> a(m * k), b(k * n), out(m * n);
-    fill_random(a, 1);
-    fill_random(b, 2);
-    const auto arguments = arguments_of<kernel>(a.data(), b.data(), out.data(), m, n, k);
+    using kernel = gemm_hopper<bf16, bf16, plain_product, normal, normal, gemm_shape{128, 64, 2, 2, 2}>;
+    gemm_matrices<bf16, bf16, normal, normal, false> matrices(world::host, {264, 136, 200}, 1);
+    const typename kernel::arguments arguments{{kernel::describe(matrices.send(), {})}, 1};
     const auto found = host::check<kernel>({2}, arguments, 1000);
     INFO((found ? found->text() : std::string()));
     CHECK(!found);

@@ -23,6 +23,10 @@ IMBREX_KERNEL float reciprocal(float x) {
     return result;
 }
 
+IMBREX_KERNEL float erf(float x) {
+    return erff(x);
+}
+
 // Of a number and a NaN, the number.
 IMBREX_KERNEL float max(float a, float b) {
     return fmaxf(a, b);

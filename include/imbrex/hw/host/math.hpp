@@ -14,5 +14,27 @@ inline float log2(float x) {
 inline float reciprocal(float x) {
     return 1.0f / x;
 }
+inline float erf(float x) {
+    return std::erf(x);
+}
+
+// Of a number and a NaN, the number.
+inline float max(float a, float b) {
+    return std::fmax(a, b);
+}
+inline float min(float a, float b) {
+    return std::fmin(a, b);
+}
+inline int max(int a, int b) {
+    return a > b ? a : b;
+}
+inline int min(int a, int b) {
+    return a < b ? a : b;
+}
+
+// a * b + c, rounded once.
+inline float fma(float a, float b, float c) {
+    return std::fma(a, b, c);
+}
 
 }  // namespace imbrex::hw

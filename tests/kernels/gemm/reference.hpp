@@ -1,0 +1,123 @@
+// What the GEMM tests share: matrices with room around them that must stay untouched, and the product in double.
+#pragma once
+
+#include <imbrex/kernels/gemm/problem.hpp>
+
+#include "worlds.hpp"
+
+#include <cmath>
+#include <functional>
+#include <vector>
+
+namespace imbrex_test {
+
+using imbrex::stored;
+
+inline double number(double value) {
+    return value;
+}
+template <class T>
+double number(T value) {
+    return static_cast<double>(imbrex::convert<float>(value));
+}
+
+// Sizes, strides and batches of a product.
+struct gemm_case {
+    int m, n, k;
+    int batches = 1;
+    int a_gap = 0, b_gap = 0, out_gap = 0;  // elements between rows
+    bool share_b = false;                   // one B for all products of the batch
+    int offset = 0;                         // elements before the first, of all matrices
+};
+
+template <class In, class Out, stored A, stored B, bool Gated>
+struct gemm_matrices {
+    gemm_case sizes;
+    world where;
+    int b_columns = sizes.n * (Gated ? 2 : 1);
+    int a_rows = A == stored::normal ? sizes.m : sizes.k, a_columns = A == stored::normal ? sizes.k : sizes.m;
+    int b_rows = B == stored::normal ? sizes.k : b_columns, b_width = B == stored::normal ? b_columns : sizes.k;
+    std::int64_t a_stride = a_columns + sizes.a_gap, b_stride = b_width + sizes.b_gap;
+    std::int64_t out_stride = sizes.n + sizes.out_gap;
+    buffer<In> a, b;
+    buffer<Out> out;
+
+    gemm_matrices(world where, const gemm_case& sizes, unsigned seed, float spread = 1)
+        : sizes(sizes),
+          where(where),
+          a(where, sizes.offset + a_rows * a_stride * sizes.batches),
+          b(where, sizes.offset + b_rows * b_stride * (sizes.share_b ? 1 : sizes.batches)),
+          out(where, sizes.offset + sizes.m * out_stride * sizes.batches, poison()) {
+        fill_random(a.values, seed, -spread, spread);
+        fill_random(b.values, seed + 1, -spread, spread);
+    }
+
+    static Out poison() {
+        if constexpr (std::is_integral_v<Out>) {
+            return Out(-77);
+        } else {
+            return imbrex::convert<Out>(NAN);
+        }
+    }
+
+    imbrex::gemm_problem<In, Out> send() {
+        imbrex::gemm_problem<In, Out> p;
+        p.m = sizes.m;
+        p.n = sizes.n;
+        p.k = sizes.k;
+        p.batches = sizes.batches;
+        const bool many = sizes.batches > 1;
+        p.a = {a.send() + sizes.offset, a_stride, many ? a_rows * a_stride : 0};
+        p.b = {b.send() + sizes.offset, b_stride, many && !sizes.share_b ? b_rows * b_stride : 0};
+        p.out = {out.send() + sizes.offset, out_stride, many ? sizes.m * out_stride : 0};
+        return p;
+    }
+
+    double a_at(int batch, int row, int i) const {
+        const std::int64_t place = A == stored::normal ? row * a_stride + i : i * a_stride + row;
+        return number(a.values[sizes.offset + batch * a_rows * a_stride + place]);
+    }
+    double b_at(int batch, int i, int column) const {
+        const std::int64_t place = B == stored::normal ? i * b_stride + column : column * b_stride + i;
+        return number(b.values[sizes.offset + (sizes.share_b ? 0 : batch * b_rows * b_stride) + place]);
+    }
+    double product(int batch, int row, int column) const {
+        double sum = 0;
+        for (int i = 0; i < sizes.k; ++i) sum += a_at(batch, row, i) * b_at(batch, i, column);
+        return sum;
+    }
+    double out_at(int batch, int row, int column) const {
+        return number(out.values[sizes.offset + (std::int64_t{batch} * sizes.m + row) * out_stride + column]);
+    }
+
+    // The largest of |result - expected| / (1 + |expected|), where expected(product, up, batch, row, column); NaN counts as
+    // infinite, and so does anything written where nothing belongs.
+    double worst(const std::function<double(double, double, int, int, int)>& expected) {
+        out.fetch();
+        double found = 0;
+        const auto note = [&](double error) { found = error <= found ? found : std::isnan(error) ? INFINITY : error; };
+        for (int batch = 0; batch < sizes.batches; ++batch) {
+            for (int row = 0; row < sizes.m; ++row) {
+                for (int column = 0; column < sizes.n; ++column) {
+                    const double up = Gated ? product(batch, row, sizes.n + column) : 0;
+                    const double right = expected(product(batch, row, column), up, batch, row, column);
+                    note(std::abs(out_at(batch, row, column) - right) / (1 + std::abs(right)));
+                }
+                for (int gap = 0; gap < sizes.out_gap; ++gap) {
+                    if (!untouched(out_at(batch, row, sizes.n + gap))) note(INFINITY);
+                }
+            }
+        }
+        return found;
+    }
+    static bool untouched(double value) {
+        const double before = number(poison());
+        return value == before || (std::isnan(value) && std::isnan(before));
+    }
+};
+
+inline double as_product(double product, double, int, int, int) {
+    return product;
+}
+
+}  // namespace imbrex_test
