@@ -1,0 +1,132 @@
+// What the device benchmarks share: arrays of random numbers on the device, and contestants that take turns, so that clocks and
+// temperature are the same for all of them.
+#pragma once
+
+#include <imbrex/core/numeric.hpp>
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace bench {
+
+inline void check(cudaError_t status, const char* what) {
+    if (status == cudaSuccess) return;
+    std::fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(status));
+    std::exit(1);
+}
+
+// Device memory that is freed at the end.
+template <class T>
+class device_array {
+  public:
+    explicit device_array(std::size_t count) : count_(count) {
+        check(cudaMalloc(&pointer_, count * sizeof(T) + 256), "cudaMalloc");
+    }
+    // Normal numbers; beyond the first few millions they repeat, which no cache can tell.
+    device_array(std::size_t count, unsigned seed, float spread = 1) : device_array(count) {
+        std::mt19937 generator(seed);
+        std::normal_distribution<float> number(0, spread);
+        const std::size_t period = std::min(count, (std::size_t{1} << 22) + 7);
+        std::vector<T> values(period);
+        for (T& value : values) value = imbrex::convert<T>(number(generator));
+        for (std::size_t at = 0; at < count; at += period) {
+            check(cudaMemcpy(pointer_ + at, values.data(), std::min(period, count - at) * sizeof(T),
+                             cudaMemcpyHostToDevice),
+                  "cudaMemcpy");
+        }
+    }
+    device_array(device_array&& other) noexcept
+        : count_(other.count_), pointer_(std::exchange(other.pointer_, nullptr)) {}
+    device_array(const device_array&) = delete;
+    device_array& operator=(const device_array&) = delete;
+    ~device_array() { cudaFree(pointer_); }
+
+    T* data() const { return pointer_; }
+    std::size_t bytes() const { return count_ * sizeof(T); }
+    std::vector<T> fetch() const {
+        std::vector<T> values(count_);
+        check(cudaMemcpy(values.data(), pointer_, bytes(), cudaMemcpyDeviceToHost), "cudaMemcpy");
+        return values;
+    }
+    // NaN in every floating-point type.
+    void poison() { check(cudaMemset(pointer_, 0xff, bytes()), "cudaMemset"); }
+
+  private:
+    std::size_t count_;
+    T* pointer_ = nullptr;
+};
+
+inline float median(std::vector<float> values) {
+    std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+    return values[values.size() / 2];
+}
+
+// One way to do the work. `run` puts it into the stream; the number tells which of several copies of the data to use, so that
+// a benchmark can keep what it reads out of the caches.
+struct contestant {
+    std::string name;
+    std::function<void(cudaStream_t, int copy)> run;
+};
+
+// Median milliseconds of each, in turn, over `rounds` rounds. With `repeats` above 1 a round is a graph of so many launches
+// over successive copies: what a launch costs where the host is never waited for.
+inline std::vector<float> take_turns(const std::vector<contestant>& all, int rounds, int repeats = 1) {
+    cudaStream_t stream;
+    check(cudaStreamCreate(&stream), "cudaStreamCreate");
+    cudaEvent_t begin, end;
+    check(cudaEventCreate(&begin), "cudaEventCreate");
+    check(cudaEventCreate(&end), "cudaEventCreate");
+    std::vector<cudaGraphExec_t> graphs(all.size());
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        all[i].run(stream, 0);  // what a first launch prepares must not be captured
+        check(cudaStreamSynchronize(stream), all[i].name.c_str());
+        cudaGraph_t graph;
+        check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "begin capture");
+        for (int repeat = 0; repeat < repeats; ++repeat) all[i].run(stream, repeat);
+        check(cudaStreamEndCapture(stream, &graph), "end capture");
+        check(cudaGraphInstantiate(&graphs[i], graph, 0), "instantiate");
+        cudaGraphDestroy(graph);
+    }
+    std::vector<std::vector<float>> times(all.size());
+    const int warm_up = std::max(2, rounds / 8);
+    for (int round = 0; round < rounds + warm_up; ++round) {
+        for (std::size_t i = 0; i < all.size(); ++i) {
+            check(cudaEventRecord(begin, stream), "record");
+            check(cudaGraphLaunch(graphs[i], stream), "launch");
+            check(cudaEventRecord(end, stream), "record");
+            check(cudaEventSynchronize(end), all[i].name.c_str());
+            float took = 0;
+            check(cudaEventElapsedTime(&took, begin, end), "elapsed");
+            if (round >= warm_up) times[i].push_back(took / static_cast<float>(repeats));
+        }
+    }
+    for (cudaGraphExec_t one : graphs) cudaGraphExecDestroy(one);
+    cudaEventDestroy(begin);
+    cudaEventDestroy(end);
+    cudaStreamDestroy(stream);
+    std::vector<float> medians;
+    for (auto& one : times) medians.push_back(median(one));
+    return medians;
+}
+
+// Clocks as they are now, under load if called right after it.
+inline std::string clocks() {
+    std::string line;
+    if (FILE* tool = popen(
+            "nvidia-smi --query-gpu=clocks.sm,clocks.mem,power.draw,temperature.gpu --format=csv,noheader", "r")) {
+        char part[256];
+        while (std::fgets(part, sizeof part, tool) != nullptr) line += part;
+        pclose(tool);
+    }
+    while (!line.empty() && line.back() == '\n') line.pop_back();
+    return line.empty() ? "clocks unknown" : line;
+}
+
+}  // namespace bench
