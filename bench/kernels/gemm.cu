@@ -1,144 +1,241 @@
-// bf16 GEMM beside cuBLAS in one run: the two take turns, medians of many rounds, on fresh random data. Each result is
-// compared with cuBLAS's. TFLOP/s count 2 M N K.
+// GEMM beside cuBLAS. In each table the contestants take turns in one run, as CUDA graphs; medians of many rounds on random
+// data. TFLOP/s count 2 M N K; TB/s count A, B and D once each. --json FILE writes the tables for bench/plot.py; words like
+// "dense" or "few_rows" choose among the tables.
 #include <imbrex/imbrex.hpp>
-#include <imbrex/kernels/gemm/hopper.hpp>
+#include <imbrex/kernels/gemm.hpp>
+
+#include "device.hpp"
+#include "report.hpp"
 
 #include <cublas_v2.h>
-#include <cuda_runtime.h>
 
-#include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
-#include <random>
-#include <vector>
+#include <cstring>
 
 using namespace imbrex;
+using namespace bench;
 
 namespace {
 
-void check(cudaError_t status, const char* what) {
-    if (status == cudaSuccess) return;
-    std::fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(status));
-    std::exit(1);
-}
-
-struct problem {
+struct sizes {
     int m, n, k;
+    std::string text() const { return std::to_string(m) + " x " + std::to_string(n) + " x " + std::to_string(k); }
+    double flop() const { return 2.0 * m * n * k; }
 };
 
-template <class Launch>
-float milliseconds(Launch launch) {
-    cudaEvent_t begin, end;
-    check(cudaEventCreate(&begin), "event");
-    check(cudaEventCreate(&end), "event");
-    check(cudaEventRecord(begin), "record");
-    launch();
-    check(cudaEventRecord(end), "record");
-    check(cudaEventSynchronize(end), "synchronize");
-    float took = 0;
-    check(cudaEventElapsedTime(&took, begin, end), "elapsed");
-    cudaEventDestroy(begin);
-    cudaEventDestroy(end);
-    return took;
-}
+// cuBLAS, with a workspace of its own, so that it can be captured.
+class blas {
+  public:
+    blas() : workspace_(std::size_t{64} << 20) {
+        cublasCreate(&handle_);
+        cublasSetWorkspace(handle_, workspace_.data(), workspace_.bytes());
+    }
+    ~blas() { cublasDestroy(handle_); }
 
-float median(std::vector<float> values) {
-    std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
-    return values[values.size() / 2];
-}
-
-template <class Kernel>
-typename Kernel::arguments arguments_of(bf16* a, bf16* b, bf16* out, const problem& p) {
-    const gemm_problem<bf16, bf16> product{p.m, p.n, p.k, {a}, {b}, {out}};
-    return {{Kernel::describe(product, {})}, 1};
-}
-
-bf16* random_matrix(std::size_t count, unsigned seed) {
-    std::mt19937 generator(seed);
-    std::normal_distribution<float> number;
-    std::vector<bf16> values(count);
-    for (std::size_t i = 0; i < count; ++i) values[i] = i < 1u << 22 ? bf16(number(generator)) : values[i - (1u << 22)];
-    bf16* there = nullptr;
-    check(cudaMalloc(&there, count * sizeof(bf16)), "malloc");
-    check(cudaMemcpy(there, values.data(), count * sizeof(bf16), cudaMemcpyHostToDevice), "copy");
-    return there;
-}
-
-template <class... Kernels>
-void compare(const problem& p, cublasHandle_t blas, int processors, const std::vector<const char*>& names) {
-    bf16* a = random_matrix(static_cast<std::size_t>(p.m) * p.k, 1);
-    bf16* b = random_matrix(static_cast<std::size_t>(p.k) * p.n, 2);
-    const std::size_t out_count = static_cast<std::size_t>(p.m) * p.n;
-    bf16 *ours = nullptr, *theirs = nullptr;
-    check(cudaMalloc(&ours, out_count * sizeof(bf16)), "malloc");
-    check(cudaMalloc(&theirs, out_count * sizeof(bf16)), "malloc");
-    const auto run_blas = [&] {
+    // Row-major D = A B is column-major D^T = B^T A^T.
+    void multiply(cudaStream_t stream, const bf16* a, stored a_lies, const bf16* b, stored b_lies, bf16* out,
+                  const sizes& s) {
         const float one = 1, zero = 0;
-        // Row-major C = A B is column-major C^T = B^T A^T.
-        cublasGemmEx(blas, CUBLAS_OP_N, CUBLAS_OP_N, p.n, p.m, p.k, &one, b, CUDA_R_16BF, p.n, a, CUDA_R_16BF, p.k,
-                     &zero, theirs, CUDA_R_16BF, p.n, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
-    };
-    std::vector<std::vector<float>> times(sizeof...(Kernels) + 1);
-    std::vector<double> worst(sizeof...(Kernels), 0);
-    const int rounds = 24;
-    for (int round = 0; round < rounds + 4; ++round) {
-        std::size_t which = 0;
-        const float blas_time = milliseconds(run_blas);
-        if (round >= 4) times[which].push_back(blas_time);
-        (
-            [&] {
-                ++which;
-                const auto args = arguments_of<Kernels>(a, b, ours, p);
-                if (round == 0) check(cudaMemset(ours, 0xff, out_count * sizeof(bf16)), "poison");
-                const float took = milliseconds([&] { device::launch<Kernels>({processors / 2 * 2}, args); });
-                if (round >= 4) times[which].push_back(took);
-                if (round == 0) {
-                    std::vector<bf16> x(out_count), y(out_count);
-                    check(cudaMemcpy(x.data(), ours, out_count * sizeof(bf16), cudaMemcpyDeviceToHost), "copy");
-                    check(cudaMemcpy(y.data(), theirs, out_count * sizeof(bf16), cudaMemcpyDeviceToHost), "copy");
-                    double difference = 0, size = 0;
-                    for (std::size_t i = 0; i < out_count; ++i) {
-                        const double d = static_cast<double>(float(x[i])) - float(y[i]);
-                        difference += d * d;
-                        size += static_cast<double>(float(y[i])) * float(y[i]);
-                    }
-                    worst[which - 1] = std::sqrt(difference / size);
-                }
-            }(),
-            ...);
+        const bool a_across = a_lies == stored::transposed, b_across = b_lies == stored::transposed;
+        cublasSetStream(handle_, stream);
+        cublasSetWorkspace(handle_, workspace_.data(), workspace_.bytes());
+        cublasGemmEx(handle_, b_across ? CUBLAS_OP_T : CUBLAS_OP_N, a_across ? CUBLAS_OP_T : CUBLAS_OP_N, s.n, s.m, s.k,
+                     &one, b, CUDA_R_16BF, b_across ? s.k : s.n, a, CUDA_R_16BF, a_across ? s.m : s.k, &zero, out,
+                     CUDA_R_16BF, s.n, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
     }
-    const double flop = 2.0 * p.m * p.n * p.k;
-    const double blas_rate = flop / median(times[0]) * 1e-9;
-    std::printf("| %d x %d x %d | %.0f |", p.m, p.n, p.k, blas_rate);
-    for (std::size_t i = 1; i < times.size(); ++i) {
-        const double rate = flop / median(times[i]) * 1e-9;
-        std::printf(" %s %.0f (%.2fx, difference %.1e) |", names[i - 1], rate, rate / blas_rate, worst[i - 1]);
+    // In double, operands by rows.
+    void multiply_exactly(const double* a, const double* b, double* out, const sizes& s) {
+        const double one = 1, zero = 0;
+        cublasSetStream(handle_, nullptr);
+        cublasDgemm(handle_, CUBLAS_OP_N, CUBLAS_OP_N, s.n, s.m, s.k, &one, b, s.n, a, s.k, &zero, out, s.n);
     }
-    std::printf("\n");
-    for (bf16* one : {a, b, ours, theirs}) cudaFree(one);
+
+  private:
+    cublasHandle_t handle_;
+    device_array<char> workspace_;
+};
+
+double relative_difference(const std::vector<bf16>& x, const std::vector<bf16>& y) {
+    double difference = 0, size = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+        const double a = static_cast<float>(x[i]), b = static_cast<float>(y[i]);
+        difference += (a - b) * (a - b);
+        size += b * b;
+    }
+    return std::sqrt(difference / size);
+}
+
+void warn_unless_close(const std::string& what, const device_array<bf16>& ours, const device_array<bf16>& theirs) {
+    const double difference = relative_difference(ours.fetch(), theirs.fetch());
+    if (!(difference < 0.004)) std::printf("WRONG: %s differs from the peer by %.2g\n", what.c_str(), difference);
+}
+
+template <stored A, stored B>
+std::vector<report::value> compare_dense(blas& peer, const sizes& s, int rounds) {
+    const device_array<bf16> a(std::size_t(s.m) * s.k, 1), b(std::size_t(s.k) * s.n, 2);
+    device_array<bf16> ours(std::size_t(s.m) * s.n), theirs(std::size_t(s.m) * s.n);
+    ours.poison();
+    using product = gemm<bf16, bf16, plain_product, A, B>;
+    const gemm_problem<bf16, bf16> problem{s.m, s.n, s.k, {a.data()}, {b.data()}, {ours.data()}};
+    const auto times = take_turns(
+        {{"cuBLAS",
+          [&](cudaStream_t stream, int) { peer.multiply(stream, a.data(), A, b.data(), B, theirs.data(), s); }},
+         {"Imbrex", [&](cudaStream_t stream, int) { product::launch(world::device, problem, {}, stream); }}},
+        rounds);
+    warn_unless_close(s.text(), ours, theirs);
+    return {{"cuBLAS", s.flop() / times[0] * 1e-9}, {"Imbrex", s.flop() / times[1] * 1e-9}};
+}
+
+report dense(blas& peer) {
+    report table("bf16, A and B by rows", "TFLOP/s");
+    for (const sizes& s : {sizes{4096, 4096, 4096}, sizes{8192, 8192, 8192}, sizes{16384, 16384, 16384},
+                           sizes{16384, 8192, 1024}, sizes{4096, 11008, 4096}}) {
+        table.add(s.text(),
+                  compare_dense<stored::normal, stored::normal>(peer, s, s.m * 1.0 * s.n * s.k > 1e12 ? 10 : 24));
+    }
+    table.note("clocks: " + clocks());
+    return table;
+}
+
+report layouts(blas& peer) {
+    const sizes s{8192, 8192, 8192};
+    report table("bf16 " + s.text() + ", operands as stored", "TFLOP/s");
+    table.add("A, B transposed", compare_dense<stored::normal, stored::transposed>(peer, s, 12));
+    table.add("A transposed, B", compare_dense<stored::transposed, stored::normal>(peer, s, 12));
+    table.add("both transposed", compare_dense<stored::transposed, stored::transposed>(peer, s, 12));
+    return table;
+}
+
+report ampere_class(blas& peer) {
+    report table("bf16 by the sm_80-class kernel", "TFLOP/s");
+    const sizes s{8192, 8192, 8192};
+    const device_array<bf16> a(std::size_t(s.m) * s.k, 1), b(std::size_t(s.k) * s.n, 2);
+    device_array<bf16> ours(std::size_t(s.m) * s.n), theirs(std::size_t(s.m) * s.n);
+    using kernel = gemm_ampere<bf16, bf16, plain_product>;
+    const gemm_problem<bf16, bf16> problem{s.m, s.n, s.k, {a.data()}, {b.data()}, {ours.data()}};
+    const gemm_views<bf16, bf16, stored::normal, stored::normal, false> views(problem);
+    const typename kernel::arguments arguments{
+        views.a, views.b, views.out, {}, s.m / kernel::rows, s.n / kernel::columns, s.k / kernel::depth, 1};
+    const auto times =
+        take_turns({{"cuBLAS",
+                     [&](cudaStream_t stream, int) {
+                         peer.multiply(stream, a.data(), stored::normal, b.data(), stored::normal, theirs.data(), s);
+                     }},
+                    {"Imbrex, sm_80 class",
+                     [&](cudaStream_t stream, int) { launch<kernel>(world::device, {tiles}, arguments, stream); }}},
+                   16);
+    warn_unless_close("sm_80 class", ours, theirs);
+    table.add(s.text(), {{"cuBLAS", s.flop() / times[0] * 1e-9}, {"Imbrex, sm_80 class", s.flop() / times[1] * 1e-9}});
+    return table;
+}
+
+// Weights as a model stores them ([N, K]), in so many copies that none is in the caches when its turn comes.
+report few_rows(blas& peer) {
+    report table("bf16, few rows, B transposed, caches cold", "TB/s");
+    const int copies = 4;
+    for (const sizes& s :
+         {sizes{1, 8192, 8192}, sizes{16, 8192, 8192}, sizes{128, 8192, 8192}, sizes{4, 8192, 8192},
+          sizes{32, 8192, 8192}, sizes{64, 8192, 8192}, sizes{16, 4096, 14336}, sizes{16, 14336, 4096}}) {
+        const device_array<bf16> a(std::size_t(s.m) * s.k, 1);
+        std::vector<device_array<bf16>> b;
+        for (int i = 0; i < copies; ++i) b.emplace_back(std::size_t(s.k) * s.n, 2 + i);
+        device_array<bf16> ours(std::size_t(s.m) * s.n), theirs(std::size_t(s.m) * s.n);
+        ours.poison();
+        using product = gemm<bf16, bf16, plain_product, stored::normal, stored::transposed>;
+        using early_product =
+            gemm<bf16, bf16, plain_product, stored::normal, stored::transposed, right_operand::constant_weights>;
+        gemm_problem<bf16, bf16> problem{s.m, s.n, s.k, {a.data()}, {b[0].data()}, {ours.data()}};
+        const int tiles = arguments.tile_rows * arguments.tile_columns;
+        const auto times = take_turns({{"cuBLAS",
+                                        [&](cudaStream_t stream, int copy) {
+                                            peer.multiply(stream, a.data(), stored::normal, b[copy % copies].data(),
+                                                          stored::transposed, theirs.data(), s);
+                                        }},
+                                       {"Imbrex",
+                                        [&](cudaStream_t stream, int copy) {
+                                            problem.b = {b[copy % copies].data()};
+                                            product::launch(world::device, problem, {}, stream);
+                                        }},
+                                       {"Imbrex, constant weights",
+                                        [&](cudaStream_t stream, int copy) {
+                                            problem.b = {b[copy % copies].data()};
+                                            early_product::launch(world::device, problem, {}, stream);
+                                        }}},
+                                      40, 2 * copies);
+        warn_unless_close(s.text(), ours, theirs);
+        const double bytes = 2.0 * (1.0 * s.m * s.k + 1.0 * s.k * s.n + 1.0 * s.m * s.n);
+        table.add(s.text(), {{"cuBLAS", bytes / times[0] * 1e-9},
+                             {"Imbrex", bytes / times[1] * 1e-9},
+                             {"Imbrex, constant weights", bytes / times[2] * 1e-9}});
+    }
+    table.note("clocks: " + clocks());
+    return table;
+}
+
+// The root mean square error relative to the product in double.
+report accuracy(blas& peer) {
+    report table("relative error against float64, in units of 1e-6", "1e-6");
+    for (const sizes& s : {sizes{1024, 1024, 1024}, sizes{1024, 1024, 16384}}) {
+        const device_array<bf16> a(std::size_t(s.m) * s.k, 1), b(std::size_t(s.k) * s.n, 2);
+        device_array<bf16> ours(std::size_t(s.m) * s.n), theirs(std::size_t(s.m) * s.n);
+        const auto widened = [](const device_array<bf16>& from) {
+            const std::vector<bf16> values = from.fetch();
+            std::vector<double> wide(values.size());
+            for (std::size_t i = 0; i < values.size(); ++i) wide[i] = static_cast<float>(values[i]);
+            device_array<double> there(wide.size());
+            check(cudaMemcpy(there.data(), wide.data(), there.bytes(), cudaMemcpyHostToDevice), "copy");
+            return there;
+        };
+        const device_array<double> wide_a = widened(a), wide_b = widened(b);
+        const device_array<double> right(std::size_t(s.m) * s.n);
+        peer.multiply_exactly(wide_a.data(), wide_b.data(), right.data(), s);
+        peer.multiply(nullptr, a.data(), stored::normal, b.data(), stored::normal, theirs.data(), s);
+        gemm<bf16, bf16>::launch(world::device, {s.m, s.n, s.k, {a.data()}, {b.data()}, {ours.data()}});
+        check(cudaDeviceSynchronize(), "accuracy");
+        const std::vector<double> expected = right.fetch();
+        const auto error = [&](const device_array<bf16>& result) {
+            const std::vector<bf16> values = result.fetch();
+            double difference = 0, size = 0;
+            for (std::size_t i = 0; i < values.size(); ++i) {
+                difference += std::pow(static_cast<float>(values[i]) - expected[i], 2);
+                size += expected[i] * expected[i];
+            }
+            return std::sqrt(difference / size) * 1e6;
+        };
+        table.add(s.text(), {{"cuBLAS", error(theirs)}, {"Imbrex", error(ours)}});
+    }
+    return table;
 }
 
 }  // namespace
 
-int main() {
+int main(int count, char** words) {
     if (!device_available()) {
         std::printf("skipped: there is no GPU to measure on\n");
         return 0;
     }
     cudaDeviceProp device;
     check(cudaGetDeviceProperties(&device, 0), "properties");
-    std::printf("%s, %d multiprocessors; bf16 in and out, TFLOP/s, medians of 24 interleaved rounds\n", device.name,
-                device.multiProcessorCount);
-    cublasHandle_t blas;
-    cublasCreate(&blas);
-    using wide = gemm_hopper<bf16, bf16, plain_product>;
-    using alone = gemm_hopper<bf16, bf16, plain_product, stored::normal, stored::normal, gemm_shape{256, 64, 4, 1, 8}>;
-    using tall = gemm_hopper<bf16, bf16, plain_product, stored::normal, stored::normal, gemm_shape{256, 64, 4, 2, 16}>;
-    for (const problem& p : {problem{4096, 4096, 4096}, problem{8192, 8192, 8192}, problem{16384, 16384, 16384},
-                             problem{16384, 8192, 1024}, problem{4096, 11008, 4096}}) {
-        compare<wide, alone, tall>(p, blas, device.multiProcessorCount, {"cluster 2", "no cluster", "band 16"});
-    }
-    cublasDestroy(blas);
-    return 0;
+    std::printf("%s, %d multiprocessors\n", device.name, device.multiProcessorCount);
+    const std::string file = json_file(count, words);
+    const auto wanted = [&](const char* name) {
+        bool any = false, this_one = false;
+        for (int i = 1; i < count; ++i) {
+            if (std::strcmp(words[i], "--json") == 0) {
+                ++i;
+                continue;
+            }
+            any = true;
+            this_one = this_one || std::strcmp(words[i], name) == 0;
+        }
+        return !any || this_one;
+    };
+    blas peer;
+    std::vector<report> tables;
+    if (wanted("dense")) tables.push_back(dense(peer));
+    if (wanted("layouts")) tables.push_back(layouts(peer));
+    if (wanted("ampere_class")) tables.push_back(ampere_class(peer));
+    if (wanted("few_rows")) tables.push_back(few_rows(peer));
+    if (wanted("accuracy")) tables.push_back(accuracy(peer));
+    return publish(tables, file) ? 0 : 1;
 }

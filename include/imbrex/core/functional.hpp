@@ -3,6 +3,8 @@
 
 #include <imbrex/core/config.hpp>
 
+#include <type_traits>
+
 namespace imbrex {
 
 struct add {
@@ -29,16 +31,23 @@ struct divide {
         return a / b;
     }
 };
-// Of a number and a NaN, both give the number, as the hardware's own instructions do.
+// Of a number and a NaN, both give the number, as the hardware's own instructions do; on the device, where a comparison and
+// a choice would take three, those instructions are asked for.
 struct maximum {
     template <class T>
     constexpr IMBREX_FN T operator()(T a, T b) const {
+        if constexpr (device_world && std::is_same_v<T, float>) {
+            if (!std::is_constant_evaluated()) return fmaxf(a, b);
+        }
         return a > b || b != b ? a : b;
     }
 };
 struct minimum {
     template <class T>
     constexpr IMBREX_FN T operator()(T a, T b) const {
+        if constexpr (device_world && std::is_same_v<T, float>) {
+            if (!std::is_constant_evaluated()) return fminf(a, b);
+        }
         return a < b || b != b ? a : b;
     }
 };

@@ -40,15 +40,20 @@ struct tile_layout {
                                                            : 128;
 
     // Exchanges the chunks of a byte offset within a panel. It is its own inverse.
-    static constexpr IMBREX_FN int swizzle(int byte) {
-        constexpr int chunk_bits = swizzle_bytes == 128 ? 7 : swizzle_bytes == 64 ? 3 : swizzle_bytes == 32 ? 1 : 0;
-        return byte ^ ((byte >> 3) & (chunk_bits << 4));
-    }
+    static constexpr IMBREX_FN int swizzle(int byte) { return byte ^ exchange(byte); }
 
     static constexpr IMBREX_FN int byte_offset(int row, int column) {
         const int panel = column / panel_columns;
         const int byte_in_row = (column % panel_columns) * element_bytes;
-        return panel * panel_bytes + swizzle(row * panel_bytes_wide + byte_in_row);
+        // What is exchanged depends on the row alone: the sum of the other terms is then one a compiler can take apart.
+        const int row_start = row * panel_bytes_wide;
+        return panel * panel_bytes + row_start + (exchange(row_start) ^ byte_in_row);
+    }
+
+  private:
+    static constexpr IMBREX_FN int exchange(int byte) {
+        constexpr int chunk_bits = swizzle_bytes == 128 ? 7 : swizzle_bytes == 64 ? 3 : swizzle_bytes == 32 ? 1 : 0;
+        return (byte >> 3) & (chunk_bits << 4);
     }
 };
 

@@ -7,4 +7,7 @@ namespace imbrex {
 
 enum class order { rows, columns };
 
+// Which operand of a matrix product a tile is.
+enum class side { left, right };
+
 }  // namespace imbrex

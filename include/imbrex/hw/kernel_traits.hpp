@@ -36,6 +36,32 @@ constexpr int cluster_size() {
 template <class Kernel>
 inline constexpr int cluster_of = cluster_size<Kernel>();
 
+// Whether the kernel uses what only sm_90a has. Where a program is compiled for several architectures, such a kernel is left
+// empty for the others, and whoever launches must choose another.
+template <class Kernel>
+constexpr bool hopper_alone() {
+    if constexpr (requires { Kernel::needs_hopper; }) {
+        return Kernel::needs_hopper;
+    } else {
+        return false;
+    }
+}
+template <class Kernel>
+inline constexpr bool needs_hopper = hopper_alone<Kernel>();
+
+// Whether the kernel may begin while the one before it in the stream is still running, because it waits by itself
+// (hw/succession.hpp) before it touches what that one does.
+template <class Kernel>
+constexpr bool may_begin_early() {
+    if constexpr (requires { Kernel::begins_early; }) {
+        return Kernel::begins_early;
+    } else {
+        return false;
+    }
+}
+template <class Kernel>
+inline constexpr bool begins_early = may_begin_early<Kernel>();
+
 // The kernel's name as the compiler spells it, for reports.
 template <class Kernel>
 std::string name_of_kernel() {

@@ -6,6 +6,7 @@
 #include <imbrex/core/position.hpp>
 #include <imbrex/hw/host/launch.hpp>
 
+#include <unistd.h>
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -99,12 +100,38 @@ class world_array {
     T* on_device_ = nullptr;
 };
 
-// Launches the kernel there. On the device it returns at once, as any launch does.
+// Blocks that work at the same time: the multiprocessors of the current device, or the host's cores.
+inline int processors_of(world where) {
+    if (where != world::device) return static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+#if defined(__CUDACC__)
+    int device = 0, processors = 0;
+    detail::require_success(cudaGetDevice(&device), "no current device");
+    detail::require_success(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),
+                            "cannot ask the device for its multiprocessors");
+    return processors;
+#else
+    throw error(detail::host_world_alone);
+#endif
+}
+
+// Whether there is code of the kernel for that world. The host world runs them all.
 template <class Kernel>
-void launch(world where, position grid, const typename Kernel::arguments& arguments) {
+bool can_run(world where) {
+    if (where != world::device) return true;
+#if defined(__CUDACC__)
+    return device::can_run<Kernel>();
+#else
+    throw error(detail::host_world_alone);
+#endif
+}
+
+// Launches the kernel there. On the device it goes into the stream (a cudaStream_t) and the call returns at once.
+template <class Kernel>
+void launch(world where, position grid, const typename Kernel::arguments& arguments,
+            [[maybe_unused]] void* stream = nullptr) {
     if (where == world::device) {
 #if defined(__CUDACC__)
-        device::launch<Kernel>(grid, arguments);
+        device::launch<Kernel>(grid, arguments, static_cast<cudaStream_t>(stream));
         return;
 #else
         throw error(detail::host_world_alone);

@@ -100,7 +100,7 @@ struct named_barriers {
     template <class Name>
     static constexpr IMBREX_FN named_barrier of(int which = 0) {
         static_assert((false || ... || same<Name, Names>), "imbrex: this barrier is not in the kernel's list of names");
-        return {first<Name>() + which};
+        return named_barrier{first<Name>() + which};
     }
 
   private:

@@ -105,6 +105,7 @@ struct pipeline {
       public:
         IMBREX_KERNEL held_stage(pipeline& ring, const Scope& scope, int stage, source from)
             : ring_(&ring), scope_(&scope), stage_(stage), from_(from) {}
+        IMBREX_KERNEL held_stage(const Scope& scope) : ring_(nullptr), scope_(&scope), stage_(0) {}
         IMBREX_KERNEL held_stage(held_stage&& other)
             : ring_(other.ring_), scope_(other.scope_), stage_(other.stage_), from_(other.from_) {
             other.ring_ = nullptr;
@@ -149,10 +150,22 @@ struct pipeline {
       public:
         IMBREX_KERNEL consumer_cursor(pipeline& ring, const Scope& scope) : ring_(&ring), scope_(&scope) {}
 
-        // Waits until the next stage is full.
+        // Waits until the next stage is full, and holds it.
         IMBREX_KERNEL held_stage<Scope> wait(source here = source::current()) {
+            await(here);
+            return take(here);
+        }
+
+        // No stage at all: for a variable that may hold one later.
+        IMBREX_KERNEL held_stage<Scope> nothing() { return {*scope_}; }
+
+        // The same in two steps, for who has something to do between: waits until the next stage is full; and holds the stage
+        // that was waited for.
+        IMBREX_KERNEL void await(source here = source::current()) {
+            ring_->full[at_.stage].wait(*scope_, at_.round, here);
+        }
+        IMBREX_KERNEL held_stage<Scope> take(source here = source::current()) {
             const int stage = at_.stage;
-            ring_->full[stage].wait(*scope_, at_.round, here);
             at_.advance();
             return {*ring_, *scope_, stage, here};
         }

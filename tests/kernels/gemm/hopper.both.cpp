@@ -67,7 +67,7 @@ TEST_CASE("a gate joins the two halves of B") {
 }
 
 TEST_CASE("a list of problems of different sizes is done in one launch") {
-    using kernel = gemm_hopper<bf16, float, plain_product, normal, transposed, narrow, 4>;
+    using kernel = gemm_hopper<bf16, float, plain_product, normal, transposed, narrow, accumulate_in_place, 4>;
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         using matrices = gemm_matrices<bf16, float, normal, transposed, false>;

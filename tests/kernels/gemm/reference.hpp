@@ -81,10 +81,22 @@ struct gemm_matrices {
         const std::int64_t place = B == stored::normal ? i * b_stride + column : column * b_stride + i;
         return number(b.values[sizes.offset + (sizes.share_b ? 0 : batch * b_rows * b_stride) + place]);
     }
-    double product(int batch, int row, int column) const {
-        double sum = 0;
-        for (int i = 0; i < sizes.k; ++i) sum += a_at(batch, row, i) * b_at(batch, i, column);
-        return sum;
+    // A by rows and B by columns, as doubles: what the reference multiplies.
+    std::vector<double> a_rows_of(int batch) const {
+        std::vector<double> values(static_cast<std::size_t>(sizes.m) * sizes.k);
+        for (int row = 0; row < sizes.m; ++row) {
+            for (int i = 0; i < sizes.k; ++i) values[static_cast<std::size_t>(row) * sizes.k + i] = a_at(batch, row, i);
+        }
+        return values;
+    }
+    std::vector<double> b_columns_of(int batch) const {
+        std::vector<double> values(static_cast<std::size_t>(b_columns) * sizes.k);
+        for (int column = 0; column < b_columns; ++column) {
+            for (int i = 0; i < sizes.k; ++i) {
+                values[static_cast<std::size_t>(column) * sizes.k + i] = b_at(batch, i, column);
+            }
+        }
+        return values;
     }
     double out_at(int batch, int row, int column) const {
         return number(out.values[sizes.offset + (std::int64_t{batch} * sizes.m + row) * out_stride + column]);
@@ -97,10 +109,18 @@ struct gemm_matrices {
         double found = 0;
         const auto note = [&](double error) { found = error <= found ? found : std::isnan(error) ? INFINITY : error; };
         for (int batch = 0; batch < sizes.batches; ++batch) {
+            const std::vector<double> rows = a_rows_of(batch), columns = b_columns_of(batch);
+            const auto product = [&](int row, int column) {
+                const double* x = rows.data() + static_cast<std::size_t>(row) * sizes.k;
+                const double* y = columns.data() + static_cast<std::size_t>(column) * sizes.k;
+                double sum = 0;
+                for (int i = 0; i < sizes.k; ++i) sum += x[i] * y[i];
+                return sum;
+            };
             for (int row = 0; row < sizes.m; ++row) {
                 for (int column = 0; column < sizes.n; ++column) {
-                    const double up = Gated ? product(batch, row, sizes.n + column) : 0;
-                    const double right = expected(product(batch, row, column), up, batch, row, column);
+                    const double up = Gated ? product(row, sizes.n + column) : 0;
+                    const double right = expected(product(row, column), up, batch, row, column);
                     note(std::abs(out_at(batch, row, column) - right) / (1 + std::abs(right)));
                 }
                 for (int gap = 0; gap < sizes.out_gap; ++gap) {

@@ -46,6 +46,66 @@ TEST_CASE("asynchronous copies and the edge of a matrix") {
     test_ragged_async<fp16, 8, 24, warpgroup>();
 }
 
+// Whole chunks into parts of a tile, beside and below each other, over an edge that lies between chunks.
+template <class T, int Rows, int Columns>
+struct chunks_into_parts {
+    static constexpr int warps = 4;
+    static constexpr int part_rows = Rows / 2, part_columns = Columns / 2;
+    struct arguments {
+        matrix_view<const T> in;
+        matrix_view<T> out;
+    };
+    struct shared_memory {
+        shared_tile<T, Rows, Columns> held;
+    };
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& smem) {
+        block.each_warp([&](warp& self) {
+            const int row = self.index() / 2 * part_rows, column = self.index() % 2 * part_columns;
+            const auto from = args.in.at(row, column);
+            const auto part = smem.held.template part<part_rows, part_columns>(row, column);
+            if (from.in_chunks()) {
+                copy_chunks_async(self, part, from);
+            } else {
+                copy_async(self, part, from);
+            }
+            commit_copies(self);
+            wait_copies(self);
+        });
+        block.sync();
+        store(block, args.out.at(0, 0), smem.held);
+    }
+};
+
+template <class T, int Rows, int Columns>
+void test_chunks_into_parts(int rows, int columns, int row_stride) {
+    for (const world where : worlds()) {
+        buffer<T> in(where, static_cast<std::size_t>(rows) * row_stride), out(where, Rows * Columns, poison<T>());
+        fill_random(in.values, 23, -100.0f, 100.0f);
+        run<chunks_into_parts<T, Rows, Columns>>(
+            where, {1, 1, 1},
+            {matrix(static_cast<const T*>(in.send()), rows, columns, row_stride), matrix(out.send(), Rows, Columns)},
+            4);
+        out.fetch();
+        tally compared(sentence(name_of_shape<T>(where, Rows, Columns, 4), ", ", rows, " x ", columns, " exist"));
+        for (int row = 0; row < Rows; ++row) {
+            for (int column = 0; column < Columns; ++column) {
+                const bool exists = row < rows && column < columns;
+                compared.expect_same(row, column, out.values[row * Columns + column],
+                                     exists ? in.values[row * row_stride + column] : T{});
+            }
+        }
+    }
+}
+
+TEST_CASE("chunks into parts of a tile") {
+    test_chunks_into_parts<bf16, 32, 64>(32, 64, 64);
+    test_chunks_into_parts<bf16, 32, 64>(29, 40, 48);
+    test_chunks_into_parts<bf16, 64, 256>(61, 136, 144);
+    test_chunks_into_parts<std::int8_t, 32, 128>(5, 112, 128);
+    test_chunks_into_parts<fp16, 32, 128>(31, 61, 67);  // not in chunks: the other way
+}
+
 // A ring of stages: while one tile is worked on, the next ones are on their way.
 template <class T, int Rows, int Columns, int Stages, class Scope>
 struct staged {

@@ -16,7 +16,8 @@ namespace imbrex::hw {
 // its other blocks use it, must follow.
 template <class Scope>
 IMBREX_KERNEL void barrier_init(const Scope& scope, barrier_word& barrier, int warps, source = source::current()) {
-    if (elected(scope)) cuda::ptx::mbarrier_init(&barrier.word, static_cast<std::uint32_t>(warps));
+    // Not an elected lane: the compiler joins the initialisations of all barriers of a kernel under one such condition.
+    if (thread_in(scope) == 0) cuda::ptx::mbarrier_init(&barrier.word, static_cast<std::uint32_t>(warps));
 }
 
 // Shows initialised barriers to the copy engine and to the other blocks of the cluster.

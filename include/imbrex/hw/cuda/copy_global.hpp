@@ -1,5 +1,6 @@
 // Between registers and global memory, without shared memory between: each lane moves the neighbours it holds as one
-// word where the matrix is aligned for it. Rows and columns beyond the edge are filled or skipped, never touched.
+// word where the matrix is aligned for it; 16-bit elements are exchanged between the lanes of a row and stored 16 bytes
+// at a time. Rows and columns beyond the edge are filled or skipped, never touched.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -72,11 +73,61 @@ IMBREX_KERNEL void load_global(const Scope& scope, fragment<T, Rows, Columns, Wa
                 [&](bool exists, const T* place, T& value) { value = exists ? *place : fill; });
 }
 
+// The four lanes of a quad have each a word of four strips; afterwards each has the four words of one strip. Twice, two
+// lanes exchange what the other one keeps.
+IMBREX_KERNEL uint4 words_of_one_strip(uint4 mine) {
+    const auto exchange = [](std::uint32_t& low, std::uint32_t& high, int distance) {
+        const bool upper = (lane() & distance) != 0;
+        const std::uint32_t other = __shfl_xor_sync(all_lanes, upper ? low : high, distance);
+        low = upper ? other : low;
+        high = upper ? high : other;
+    };
+    exchange(mine.x, mine.y, 1);
+    exchange(mine.z, mine.w, 1);
+    exchange(mine.x, mine.z, 2);
+    exchange(mine.y, mine.w, 2);
+    return mine;
+}
+
+// As one access: the compiler makes four of a uint4 that it has put together itself.
+IMBREX_KERNEL void store_chunk(void* to, uint4 chunk) {
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
+                 :
+                 : "l"(__cvta_generic_to_global(to)), "r"(chunk.x), "r"(chunk.y), "r"(chunk.z), "r"(chunk.w)
+                 : "memory");
+}
+
+// A fragment of 16-bit elements whose rows begin at multiples of 16 bytes and end at such.
+template <class Scope, class T, class Fragment>
+IMBREX_KERNEL void store_chunks(const Scope& scope, const global_tile<T>& to, const Fragment& from) {
+#pragma unroll
+    for (int block = 0; block < Fragment::blocks; ++block) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int row = stored_row<Fragment>(scope, block, half);
+#pragma unroll
+            for (int strip = 0; strip < Fragment::strips; strip += 4) {
+                const uint4 chunk =
+                    words_of_one_strip({from.word_at(block, strip, half), from.word_at(block, strip + 1, half),
+                                        from.word_at(block, strip + 2, half), from.word_at(block, strip + 3, half)});
+                const int column = (strip + lane_in_quad()) * Fragment::strip_columns;
+                if (to.has(row, column)) store_chunk(to.at(row, column), chunk);
+            }
+        }
+    }
+}
+
 template <class Scope, class T, int Rows, int Columns, int Warps, order Order>
 IMBREX_KERNEL void store_global(const Scope& scope, const global_tile<T>& to,
                                 const fragment<T, Rows, Columns, Warps, Order>& from, source = source::current()) {
     using fragment_type = fragment<T, Rows, Columns, Warps, Order>;
     using run_word = word<fragment_type::run_bytes>;
+    if constexpr (sizeof(T) == 2 && Order == order::rows && fragment_type::strips % 4 == 0) {
+        if (rows_aligned<16>(to) && (to.columns >= Columns || to.columns % fragment_type::strip_columns == 0)) {
+            store_chunks(scope, to, from);
+            return;
+        }
+    }
     const auto move_row = [&](bool exists, T* start, int block, int half) {
         if (!exists) return;
 #pragma unroll

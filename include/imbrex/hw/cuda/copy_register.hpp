@@ -2,7 +2,9 @@
 // the unit of the swizzle, so that no two rows meet in a bank; wider ones by ordinary loads of a lane's neighbours.
 //
 // Every operation on shared memory, here and in the headers beside, begins with __syncwarp: what other lanes of the warp
-// wrote or read in the operation before is over. That is why the checker takes one warp's operations as ordered.
+// wrote or read in the operation before is over. That is why the checker takes one warp's operations as ordered. ldmatrix
+// waits for all lanes itself, and a __syncwarp before it would keep the compiler from moving it over the matrix products
+// that come before.
 //
 // A part of a shared tile must start at a whole chunk: its first column a multiple of 16 bytes.
 #pragma once
@@ -10,6 +12,7 @@
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/order.hpp>
 #include <imbrex/core/source.hpp>
+#include <imbrex/hw/cuda/copy_across.hpp>
 #include <imbrex/hw/cuda/fragment.hpp>
 #include <imbrex/hw/cuda/ldmatrix.hpp>
 #include <imbrex/hw/cuda/thread.hpp>
@@ -31,36 +34,46 @@ inline constexpr bool moves_by_matrix = sizeof(typename Fragment::element) == 2 
                                         (sizeof(typename Fragment::element) == 1 && Fragment::held == order::rows);
 
 // The chunk whose address this lane gives for the matrices of a block: two of 8 rows in the first strip, and the same
-// in the next one.
-template <class Fragment, class Scope, class Shared>
+// in the next one; for a right operand, the two strips of the first 8 rows, and the same of the others. The swizzle
+// repeats every eight rows, so what lies a multiple of them below is at a distance that is known at compile time, and
+// not another address.
+template <class Fragment, side Side = side::left, class Scope, class Shared>
 IMBREX_KERNEL auto* matrix_row(const Scope& scope, Shared& shared, int block, int strip) {
     const int matrix = lane() / 8, line = lane() % 8;
-    const int first_row = 16 * (block * Fragment::warps + scope.rank()) + 8 * (matrix % 2);
-    const int first_column = (strip + (strip + 1 < Fragment::strips ? matrix / 2 : 0)) * Fragment::strip_columns;
+    const bool alone = strip + 1 == Fragment::strips;
+    const int first_row = 16 * scope.rank() + 8 * (Side == side::left || alone ? matrix % 2 : matrix / 2);
+    const int first_column = (alone ? 0 : Side == side::left ? matrix / 2 : matrix % 2) * Fragment::strip_columns;
+    const int row_below = 16 * Fragment::warps * block, column_beside = strip * Fragment::strip_columns;
+    constexpr int row_bytes = layout_of<Shared>::panel_bytes_wide;
     if constexpr (Fragment::held == order::rows) {
-        return shared.at(first_row + line, first_column);
+        return place_in_shared(shared, first_row + line, first_column + column_beside) + row_below * row_bytes;
     } else {
-        return shared.at(first_column + line, first_row);
+        return place_in_shared(shared, first_column + line, first_row + row_below) + column_beside * row_bytes;
     }
 }
 
-template <class Scope, class T, int Rows, int Columns, int Warps, order Order, class Shared>
-IMBREX_KERNEL void load_shared(const Scope& scope, fragment<T, Rows, Columns, Warps, Order>& to, const Shared& from,
-                               source = source::current()) {
+// The four words of two strips come into registers that follow each other, in the order in which an instruction takes
+// them: all four as a left operand, two and two as right ones.
+template <side Side, class Scope, class T, int Rows, int Columns, int Warps, order Order, class Shared>
+IMBREX_KERNEL void load_operand(const Scope& scope, fragment<T, Rows, Columns, Warps, Order>& to, const Shared& from,
+                                source = source::current()) {
     using fragment_type = fragment<T, Rows, Columns, Warps, Order>;
     check_shared<fragment_type, Shared>(scope);
-    __syncwarp();
     constexpr bool transposed = Order == order::columns;
+    if constexpr (sizeof(T) > 2) __syncwarp();
 #pragma unroll
     for (int block = 0; block < fragment_type::blocks; ++block) {
-        if constexpr (moves_by_matrix<fragment_type>) {
+        if constexpr (sizeof(T) == 1 && transposed) {
+            load_bytes_across(scope, to, from, block);
+        } else if constexpr (moves_by_matrix<fragment_type>) {
 #pragma unroll
             for (int strip = 0; strip + 1 < fragment_type::strips; strip += 2) {
                 std::uint32_t words[4];
-                load_matrices<transposed>(words, matrix_row<fragment_type>(scope, from, block, strip));
+                load_matrices<transposed>(words, matrix_row<fragment_type, Side>(scope, from, block, strip));
+                constexpr bool left = Side == side::left;
                 to.set_word(block, strip, 0, words[0]);
-                to.set_word(block, strip, 1, words[1]);
-                to.set_word(block, strip + 1, 0, words[2]);
+                to.set_word(block, strip, 1, words[left ? 1 : 2]);
+                to.set_word(block, strip + 1, 0, words[left ? 2 : 1]);
                 to.set_word(block, strip + 1, 1, words[3]);
             }
             if constexpr (fragment_type::strips % 2 != 0) {
@@ -90,6 +103,12 @@ IMBREX_KERNEL void load_shared(const Scope& scope, fragment<T, Rows, Columns, Wa
             }
         }
     }
+}
+
+template <class Scope, class T, int Rows, int Columns, int Warps, order Order, class Shared>
+IMBREX_KERNEL void load_shared(const Scope& scope, fragment<T, Rows, Columns, Warps, Order>& to, const Shared& from,
+                               source here = source::current()) {
+    load_operand<side::left>(scope, to, from, here);
 }
 
 template <class Scope, class T, int Rows, int Columns, int Warps, order Order, class Shared>

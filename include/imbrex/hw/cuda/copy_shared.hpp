@@ -34,6 +34,8 @@ inline constexpr int chunks_in_flight = 4;
 template <class Shared, class Scope, class F>
 IMBREX_KERNEL void each_chunk(const Scope& scope, F&& f) {
     __syncwarp();
+    // Not unrolled: who has the common case in a loop of its own should not pay for this one in registers.
+#pragma unroll 1
     for (int chunk = thread_in(scope); chunk < chunks_of<Shared>::count; chunk += Scope::threads) {
         f(chunks_of<Shared>::row(chunk), chunks_of<Shared>::column(chunk));
     }
@@ -48,16 +50,15 @@ IMBREX_KERNEL uint4 chunk_filled_with(T value) {
     return read_as<uint4>(values);
 }
 
-// One chunk of which some elements may not exist.
-template <class T>
-IMBREX_KERNEL uint4 read_ragged_chunk(const global_tile<const T>& from, int row, int column, T fill) {
-    constexpr int elements = 16 / static_cast<int>(sizeof(T));
-    alignas(16) T values[elements];
+// Some elements next to each other, of which some may not exist.
+template <int Count, class T>
+IMBREX_KERNEL auto read_ragged(const global_tile<const T>& from, int row, int column, T fill) {
+    alignas(16) T values[Count];
 #pragma unroll
-    for (int item = 0; item < elements; ++item) {
+    for (int item = 0; item < Count; ++item) {
         values[item] = from.has(row, column + item) ? *from.at(row, column + item) : fill;
     }
-    return read_as<uint4>(values);
+    return read_as<word<Count* static_cast<int>(sizeof(T))>>(values);
 }
 
 template <class Scope, class Shared, class T = typename std::remove_cvref_t<Shared>::element>
@@ -86,7 +87,7 @@ IMBREX_KERNEL void copy_in(const Scope& scope, Shared&& to, const std::type_iden
         }
     } else {
         each_chunk<tile>(scope, [&](int row, int column) {
-            *reinterpret_cast<uint4*>(to.at(row, column)) = read_ragged_chunk<T>(from, row, column, fill);
+            *reinterpret_cast<uint4*>(to.at(row, column)) = read_ragged<chunks::elements, T>(from, row, column, fill);
         });
     }
 }
@@ -129,6 +130,34 @@ IMBREX_KERNEL void copy_bytes_async(void* to, const void* from, int valid) {
     }
 }
 
+// A rectangle whose rows begin and end at multiples of 16 bytes: a chunk exists or not, and no branch is taken for it.
+// A thread's chunks lie below each other, so one address leads to the next, and few of them are swizzled in different ways.
+// There is no __syncwarp, over which the compiler would move nothing: what is overwritten was
+// read by ldmatrix, which waits for all lanes, or released through a barrier.
+template <class Scope, class Shared, class T = typename std::remove_cvref_t<Shared>::element>
+IMBREX_KERNEL void copy_chunks_async(const Scope& scope, Shared&& to,
+                                     const std::type_identity_t<global_tile<const T>>& from,
+                                     source = source::current()) {
+    using chunks = chunks_of<std::remove_cvref_t<Shared>>;
+    static_assert(chunks::count % Scope::threads == 0 && Scope::threads % chunks::in_row == 0,
+                  "imbrex: chunks are copied by all threads of a scope alike, whole rows at a time");
+    constexpr int rows_apart = Scope::threads / chunks::in_row;
+    constexpr int row_distance = layout_of<std::remove_cvref_t<Shared>>::panel_columns;
+    const int first = thread_in(scope), first_row = chunks::row(first), first_column = chunks::column(first);
+    const int rows_left = first_column < from.columns ? from.rows - first_row : 0;
+    const T* start = from.at(first_row, first_column);
+    // Kept from the compiler, which would rather compute each place from its row than go from one to the next.
+    std::int64_t distance = rows_apart * from.row_stride;
+    asm("" : "+l"(distance));
+#pragma unroll
+    for (int i = 0; i < chunks::count / Scope::threads; ++i) {
+        const int row_below = i * rows_apart, within = row_below % 8;
+        copy_bytes_async<16>(to.at(first_row + within, first_column) + (row_below - within) * row_distance, start,
+                             row_below < rows_left ? 16 : 0);
+        start += distance;
+    }
+}
+
 // What does not exist is filled with zeros.
 template <class Scope, class Shared, class T = typename std::remove_cvref_t<Shared>::element>
 IMBREX_KERNEL void copy_in_async(const Scope& scope, Shared&& to,
@@ -157,7 +186,14 @@ IMBREX_KERNEL void copy_in_async(const Scope& scope, Shared&& to,
     } else {
         const T zero{};
         each_chunk<tile>(scope, [&](int row, int column) {
-            *reinterpret_cast<uint4*>(to.at(row, column)) = read_ragged_chunk<T>(from, row, column, zero);
+            // Eight elements at a time: enough on their way, and not too many registers in the middle of a product.
+            constexpr int elements = size == 1 ? 8 : 16 / size;
+#pragma unroll 1
+            for (int item = 0; item < 16 / size; item += elements) {
+                using bits = word<elements * size>;
+                *reinterpret_cast<bits*>(to.at(row, column) + item) =
+                    read_ragged<elements>(from, row, column + item, zero);
+            }
         });
     }
 }

@@ -85,12 +85,11 @@ struct column_fragment {
     T values[strips][2];
 };
 
-// A tile in column order as its transpose in row order: the same registers.
-template <class T, int Rows, int Columns, int Warps>
-IMBREX_KERNEL fragment<T, Columns, Rows, Warps> transposed(
-    const fragment<T, Rows, Columns, Warps, order::columns>& tile) {
-    fragment<T, Columns, Rows, Warps> result;
-    using fragment_type = fragment<T, Columns, Rows, Warps>;
+// A tile in column order as its transpose in row order, or the other way round: the same registers.
+template <class T, int Rows, int Columns, int Warps, order Order>
+IMBREX_KERNEL auto transposed(const fragment<T, Rows, Columns, Warps, Order>& tile) {
+    using fragment_type = fragment<T, Columns, Rows, Warps, Order == order::rows ? order::columns : order::rows>;
+    fragment_type result;
 #pragma unroll
     for (int block = 0; block < fragment_type::blocks; ++block) {
 #pragma unroll
@@ -228,6 +227,24 @@ IMBREX_KERNEL fragment<T, Rows, Count, Warps> columns_of(const Scope&, const fra
             for (int item = 0; item < part::each; ++item) {
                 result.values[block][strip][item] = tile.values[block][First / whole::strip_columns + strip][item];
             }
+        }
+    }
+    return result;
+}
+
+// One column of a tile, known only at run time, to all lanes of its rows. With eight columns the lane that has it can be
+// told: more would be more registers, among which none can be chosen at run time.
+template <class Scope, class T, int Rows, int Warps>
+IMBREX_KERNEL row_fragment<T, Rows, Warps> column_of(const Scope&, const fragment<T, Rows, 8, Warps>& tile, int column,
+                                                     source) {
+    row_fragment<T, Rows, Warps> result;
+#pragma unroll
+    for (int block = 0; block < Rows / 16 / Warps; ++block) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const T(&pair)[4] = tile.values[block][0];
+            const T mine = column % 2 == 0 ? pair[2 * half] : pair[2 * half + 1];
+            result.values[block][half] = __shfl_sync(all_lanes, mine, lane() - lane_in_quad() + column / 2);
         }
     }
     return result;

@@ -17,7 +17,6 @@
 
 #if IMBREX_DEVICE_WORLD
 #include <imbrex/hw/cuda/scope.hpp>
-#else
 #endif
 
 namespace imbrex::device {
@@ -40,8 +39,12 @@ __global__ void __launch_bounds__(Kernel::warps * 32, 1)
     // memory.
     if (hw::shared_address(imbrex_shared_memory) % 1024 != 0) __trap();
 #endif
-    block_scope<Kernel::warps, hw::cluster_of<Kernel>> block;
-    Kernel::run(block, arguments, *reinterpret_cast<hw::shared_memory_of<Kernel>*>(imbrex_shared_memory));
+    if constexpr (hw::has_wgmma || !hw::needs_hopper<Kernel>) {
+        block_scope<Kernel::warps, hw::cluster_of<Kernel>> block;
+        Kernel::run(block, arguments, *reinterpret_cast<hw::shared_memory_of<Kernel>*>(imbrex_shared_memory));
+    } else {
+        __trap();
+    }
 #endif
 }
 
@@ -53,6 +56,11 @@ void launch(position, const typename Kernel::arguments&, cudaStream_t = nullptr)
     [[maybe_unused]] const auto made = &entry<Kernel>;
 }
 
+template <class Kernel>
+bool can_run() {
+    return false;
+}
+
 #else
 
 // Also forgets the error, so that it is told once, here, and not again by an unrelated call.
@@ -60,6 +68,17 @@ inline void check(cudaError_t status, const char* what) {
     if (status == cudaSuccess) return;
     cudaGetLastError();
     throw cuda_error(sentence("imbrex: ", what, ": ", cudaGetErrorString(status)));
+}
+
+// Whether this program has code of the kernel for the current device.
+template <class Kernel>
+bool can_run() {
+    cudaFuncAttributes found = {};
+    if (cudaFuncGetAttributes(&found, reinterpret_cast<const void*>(entry<Kernel>)) != cudaSuccess) {
+        cudaGetLastError();
+        return false;
+    }
+    return !hw::needs_hopper<Kernel> || (found.binaryVersion == 90 && found.ptxVersion == 90);
 }
 
 // Raises a kernel's limit of shared memory, the first time it runs on a device.
@@ -101,14 +120,19 @@ void launch(position grid, const typename Kernel::arguments& arguments, cudaStre
     configuration.blockDim = dim3(static_cast<unsigned>(Kernel::warps * 32));
     configuration.dynamicSmemBytes = shared_bytes<Kernel>;
     configuration.stream = stream;
-    cudaLaunchAttribute attribute = {};
+    cudaLaunchAttribute attributes[2] = {};
+    configuration.attrs = attributes;
     if constexpr (cluster > 1) {
+        cudaLaunchAttribute& attribute = attributes[configuration.numAttrs++];
         attribute.id = cudaLaunchAttributeClusterDimension;
         attribute.val.clusterDim.x = cluster;
         attribute.val.clusterDim.y = 1;
         attribute.val.clusterDim.z = 1;
-        configuration.attrs = &attribute;
-        configuration.numAttrs = 1;
+    }
+    if constexpr (hw::begins_early<Kernel>) {
+        cudaLaunchAttribute& attribute = attributes[configuration.numAttrs++];
+        attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attribute.val.programmaticStreamSerializationAllowed = 1;
     }
     void* parameters[] = {const_cast<typename Kernel::arguments*>(&arguments)};
     check(cudaLaunchKernelExC(&configuration, reinterpret_cast<const void*>(entry<Kernel>), parameters),

@@ -9,6 +9,22 @@
 
 namespace imbrex::hw {
 
+// Where an element of a shared tile, or of a part of one, lies. The swizzle repeats every eight rows; so a part's offset is
+// taken to whole repetitions and added last, to a place in the tile whose bits the compiler is kept from looking into: it
+// would join the two by a logical or, and have an address in a register for each of them instead of one.
+template <class Shared>
+IMBREX_KERNEL auto* place_in_shared(Shared& shared, int row, int column) {
+    using layout = layout_of<Shared>;
+    if constexpr (requires { shared.tile; }) {
+        const int within = shared.first_row % 8;
+        int offset = layout::byte_offset(within + row, shared.first_column + column);
+        asm("" : "+r"(offset));
+        return shared.tile->storage + offset + (shared.first_row - within) * layout::panel_bytes_wide;
+    } else {
+        return shared.storage + layout::byte_offset(row, column);
+    }
+}
+
 template <bool Transposed>
 IMBREX_KERNEL void load_matrices(std::uint32_t (&words)[2], const void* row) {
     if constexpr (Transposed) {

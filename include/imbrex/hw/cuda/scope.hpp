@@ -121,13 +121,13 @@ struct block_scope {
     // Every warp, or every warpgroup, runs body(scope).
     template <class Body>
     IMBREX_KERNEL void each_warp(const Body& body, source = source::current()) const {
-        warp scope{hw::warp_number()};
+        warp scope{hw::uniform_warp_number()};
         body(scope);
     }
     template <class Body>
     IMBREX_KERNEL void each_group(const Body& body, source = source::current()) const {
         static_assert(Warps % 4 == 0, "imbrex: a block whose warps are not a multiple of 4 has no warpgroups");
-        warpgroup scope{hw::warp_number() / 4};
+        warpgroup scope{hw::uniform_warp_number() / 4};
         body(scope);
     }
 

@@ -15,16 +15,27 @@ namespace imbrex::hw {
 inline constexpr int dealt_by_fragment = 1;
 inline constexpr int dealt_by_chunks = 2;
 inline constexpr int dealt_by_elements = 3;
+inline constexpr int dealt_by_fragment_across = 4;  // in column order, where a warp has columns
+
+template <order Order>
+inline constexpr int dealing_of = Order == order::rows ? dealt_by_fragment : dealt_by_fragment_across;
 
 template <class Scope, class T, int Rows, int Columns, int Warps, order Order, class Shared>
 void load_shared(const Scope& scope, fragment<T, Rows, Columns, Warps, Order>& to, const Shared& from,
                  source here = source::current()) {
     const context c = enter(scope, "load from shared memory", here);
     if (!c) return;
-    if (c.checked()) touch_ordinary(*c.on, *c.by, from, false, dealt_by_fragment, "load from shared memory", here);
+    if (c.checked()) touch_ordinary(*c.on, *c.by, from, false, dealing_of<Order>, "load from shared memory", here);
     touch_fragment(c, to, use::write, "load from shared memory", here);
     for (int row = 0; row < Rows; ++row) std::memcpy(&to.at(row, 0), from.at(row, 0), Columns * sizeof(T));
     spend_lanes(c, Rows * Columns / 4, "load");
+}
+
+// On the device, into the registers in which a product takes them.
+template <side Side, class Scope, class T, int Rows, int Columns, int Warps, order Order, class Shared>
+void load_operand(const Scope& scope, fragment<T, Rows, Columns, Warps, Order>& to, const Shared& from,
+                  source here = source::current()) {
+    load_shared(scope, to, from, here);
 }
 
 template <class Scope, class T, int Rows, int Columns, int Warps, order Order, class Shared>
@@ -33,7 +44,7 @@ void store_shared(const Scope& scope, Shared&& to, const fragment<T, Rows, Colum
     const context c = enter(scope, "store to shared memory", here);
     if (!c) return;
     touch_fragment(c, from, use::read, "store to shared memory", here);
-    if (c.checked()) touch_ordinary(*c.on, *c.by, to, true, dealt_by_fragment, "store to shared memory", here);
+    if (c.checked()) touch_ordinary(*c.on, *c.by, to, true, dealing_of<Order>, "store to shared memory", here);
     for (int row = 0; row < Rows; ++row) std::memcpy(to.at(row, 0), &from.at(row, 0), Columns * sizeof(T));
     spend_lanes(c, Rows * Columns / 4, "store");
 }
@@ -197,7 +208,22 @@ void copy_in_async(const Scope& scope, Shared& to, global_tile<const T> from, so
         queue.done_at = end + nominal_rates::copy_latency;
         c.on->trace.record(c.by->block->number, "copies", "copy", begin, end + nominal_rates::copy_latency);
     }
-    c.on->ask(&queue, queue.open_tick(), [&to, from] { copy_rows_in(to, from, T{}); });
+    // As a part even where it is a whole tile: the place is kept, not the caller's name for it.
+    c.on->ask(&queue, queue.open_tick(), [place = to.template part<Shared::rows, Shared::columns>(0, 0), from] {
+        copy_rows_in(place, from, T{});
+    });
+}
+
+// The same for whole chunks of 16 bytes.
+template <class Scope, class Shared, class T>
+void copy_chunks_async(const Scope& scope, Shared& to, global_tile<const T> from, source here = source::current()) {
+    const context c = enter(scope, "asynchronous copy of chunks", here);
+    if (c.checked() && !from.in_chunks()) {
+        c.on->report(hazard_kind::beyond_limits, *c.by->block,
+                     "the rectangle's rows do not begin and end at multiples of 16 bytes",
+                     {{c.by->name(), "asynchronous copy of chunks", here.file, here.line}});
+    }
+    copy_in_async(scope, to, from, here);
 }
 
 // Closes a group of asynchronous operations; waits until all but the newest Left groups of them are done.

@@ -81,10 +81,11 @@ struct fragment : fragment_storage<T, Rows * Columns> {
     const T& at(int row, int column) const { return this->values[row * Columns + column]; }
 };
 
-// A tile in column order as its transpose in row order. On the device that is another name for the same registers.
-template <class T, int Rows, int Columns, int Warps>
-fragment<T, Columns, Rows, Warps> transposed(const fragment<T, Rows, Columns, Warps, order::columns>& tile) {
-    fragment<T, Columns, Rows, Warps> result;
+// A tile in column order as its transpose in row order, or the other way round. On the device that is another name for the
+// same registers.
+template <class T, int Rows, int Columns, int Warps, order Order>
+auto transposed(const fragment<T, Rows, Columns, Warps, Order>& tile) {
+    fragment<T, Columns, Rows, Warps, Order == order::rows ? order::columns : order::rows> result;
     result.state = tile.state;
     for (int row = 0; row < Rows; ++row) {
         for (int column = 0; column < Columns; ++column) result.at(column, row) = tile.at(row, column);
@@ -218,6 +219,19 @@ fragment<T, Rows, Count, Warps> columns_of(const Scope& scope, const fragment<T,
         for (int column = 0; column < Count; ++column) part.at(row, column) = tile.at(row, First + column);
     }
     return part;
+}
+
+// One column of a tile.
+template <class Scope, class T, int Rows, int Warps>
+row_fragment<T, Rows, Warps> column_of(const Scope& scope, const fragment<T, Rows, 8, Warps>& tile, int column,
+                                       source here) {
+    row_fragment<T, Rows, Warps> result;
+    const context c = enter(scope, "column of a tile", here);
+    if (!c) return result;
+    touch_fragment(c, tile, use::read, "column of a tile", here);
+    touch_fragment(c, result, use::write, "column of a tile", here);
+    for (int row = 0; row < Rows; ++row) result.values[row] = tile.at(row, column);
+    return result;
 }
 
 // Folds each row of a tile into one value. On the device `fold` covers what a lane holds and `combine` the lanes beside

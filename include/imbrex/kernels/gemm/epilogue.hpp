@@ -163,7 +163,7 @@ struct gelu_tanh {
 
 template <class Activation>
 struct activated {
-    [[no_unique_address]] Activation activation;
+    Activation activation;
 
     template <class Scope, class Tile>
     IMBREX_KERNEL void operator()(const Scope& self, Tile& values, gemm_place) const {
@@ -175,7 +175,7 @@ struct activated {
 // the ones that follow see the one matrix that is left.
 template <class Activation>
 struct gated {
-    [[no_unique_address]] Activation activation;
+    Activation activation;
 
     template <class Scope, class Tile>
     IMBREX_KERNEL void operator()(const Scope& self, Tile& gate, const Tile& up, gemm_place) const {

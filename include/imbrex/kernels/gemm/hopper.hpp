@@ -4,10 +4,10 @@
 //   producer     A and B of the next steps of K into a ring of stages; blocks of a cluster share B: each loads a part of it
 //                and sends it to all
 //   consumer     64 rows of the tile each: waits for a stage, asks for its product, and releases the stage before it when
-//                that one's product is done, so that the tensor cores always have the next one waiting
-//   epilogue     the accumulator a strip of columns at a time: through the epilogue functor, to shared memory, and out by the
-//                copy engine, which goes on while the next tile is begun; straight from registers where D lies so that the
-//                engine cannot store it
+//                that one's product is done, so that the tensor cores always have the next one waiting (mainloop.hpp)
+//   epilogue     the sums through the epilogue functor and into the type of D; they leave while the products of the next tile
+//                are under way, a strip of columns at a time through shared memory and the copy engine, or straight from
+//                registers where D lies so that the engine cannot store it
 //
 // Tiles are walked in bands of rows (supergroups), so that blocks at work together find their operands in L2. One launch can
 // do a list of problems of any sizes, and of each a batch.
@@ -16,6 +16,7 @@
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/numeric.hpp>
 #include <imbrex/kernels/gemm/epilogue.hpp>
+#include <imbrex/kernels/gemm/mainloop.hpp>
 #include <imbrex/kernels/gemm/problem.hpp>
 #include <imbrex/kernels/gemm/shape.hpp>
 #include <imbrex/ops/grid/scheduler.hpp>
@@ -37,8 +38,9 @@
 namespace imbrex {
 
 template <class In, class Out, class Epilogue = plain_product, stored A = stored::normal, stored B = stored::normal,
-          gemm_shape Shape = gemm_shape{}, int Problems = 1>
+          gemm_shape Shape = gemm_shape{}, class Mainloop = accumulate_in_place, int Problems = 1>
 struct gemm_hopper {
+    static constexpr bool needs_hopper = true;
     static constexpr int groups = 2;
     static constexpr int group_rows = 64;
     static constexpr int rows = groups * group_rows;
@@ -71,6 +73,7 @@ struct gemm_hopper {
         tensor<out_tile, 3> out;
         gemm_view<Out> out_view;
         Epilogue epilogue;
+        Mainloop mainloop;
         int tile_rows;     // tiles of `rows` rows in D
         int tile_columns;  // and of `out_columns` columns
         int steps;         // of K
@@ -95,7 +98,7 @@ struct gemm_hopper {
     };
 
     // The copy engine's view of a problem. It throws where the engine cannot read A or B.
-    static problem describe(const gemm_problem<In, Out>& p, const Epilogue& epilogue) {
+    static problem describe(const gemm_problem<In, Out>& p, const Epilogue& epilogue, const Mainloop& mainloop = {}) {
         const gemm_views<In, Out, A, B, gated> views(p);
         problem made{};
         made.a = tensor_of<a_tile>(views.a);
@@ -104,6 +107,7 @@ struct gemm_hopper {
         made.engine_stores = engine_can_store(views.out);
         if (made.engine_stores) made.out = tensor_of<out_tile>(views.out, tensor_use::store);
         made.epilogue = epilogue;
+        made.mainloop = mainloop;
         made.tile_rows = (p.m + rows - 1) / rows;
         made.tile_columns = (p.n + out_columns - 1) / out_columns;
         made.steps = (p.k + depth - 1) / depth;
@@ -116,8 +120,8 @@ struct gemm_hopper {
         shared.ring.init(block, 4 * groups);
         fence_barriers(block);
         block.cluster_sync();
-        block.roles(producer<40>([&](warp& self) { feed(self, block, args, shared); }),
-                    consumers<groups, 232>([&](warpgroup& self) { consume(self, block, args, shared); }));
+        block.roles(producer<24>([&](warp& self) { feed(self, block, args, shared); }),
+                    consumers<groups, 240>([&](warpgroup& self) { consume(self, block, args, shared); }));
         block.cluster_sync();
     }
 
@@ -177,6 +181,8 @@ struct gemm_hopper {
 
     template <class Block>
     IMBREX_KERNEL static void feed(warp& self, const Block& block, const arguments& args, shared_memory& shared) {
+        prefetch_descriptor(self, args.problems[0].a);
+        prefetch_descriptor(self, args.problems[0].b);
         auto filling = shared.ring.producer(self);
         for (work_list work(block, args); work.more(); work.advance()) {
             const problem& one = work.now();
@@ -223,65 +229,84 @@ struct gemm_hopper {
         }
     }
 
+    // A tile whose sums are done, in the type of D, until it has left. Where the registers suffice it leaves while the products
+    // of the next one are under way.
+    static constexpr int strips = out_columns / strip;
+    static constexpr bool leaves_late = sizeof(Out) <= 2;
+    static constexpr bool short_of_registers = !leaves_late || !std::is_same_v<Mainloop, accumulate_in_place>;
+    struct finished_tile {
+        group_tile<Out, group_rows, strip> parts[strips];
+        const problem* of = nullptr;
+        gemm_place at{};
+    };
+
     template <class Block>
     IMBREX_KERNEL static void consume(warpgroup& self, const Block& block, const arguments& args,
                                       shared_memory& shared) {
+        constexpr operand a_read = a_across ? operand::across : operand::as_is;
+        constexpr operand b_read = b_across ? operand::across : operand::as_is;
+        constexpr auto all_strips = std::make_integer_sequence<int, strips>{};
         auto full = shared.ring.consumer(self);
         sums sum;
+        finished_tile done;
+        const auto leave = [&] {
+            if (done.of == nullptr) return;
+            write(self, shared.out[self.index()], done, all_strips);
+            done.of = nullptr;
+        };
+        const auto meanwhile = [&] {
+            if constexpr (leaves_late) leave();
+        };
         for (work_list work(block, args); work.more(); work.advance()) {
-            multiply(self, full, sum, work.now().steps);
-            if (work.row < work.now().tile_rows) {
-                write_strips(self, work, shared, sum, std::make_integer_sequence<int, out_columns / strip>{});
-            }
+            const gemm_place at{work.batch, work.row * rows + self.index() * group_rows, work.column * out_columns};
+            work.now().mainloop.template run<a_read, b_read>(self, full, sum, work.now().steps, at, meanwhile);
+            // Where registers are short, a cluster's tile beyond the last row is finished too, for nothing: then less is kept
+            // across this branch.
+            if (short_of_registers || work.row < work.now().tile_rows) finish(self, work, sum, done, all_strips);
+            if constexpr (!leaves_late) leave();
         }
+        leave();
         wait_stores_read(self);
     }
 
-    template <class Stages>
-    IMBREX_KERNEL static void multiply(warpgroup& self, Stages& full, sums& sum, int steps) {
-        constexpr operand a_read = a_across ? operand::across : operand::as_is;
-        constexpr operand b_read = b_across ? operand::across : operand::as_is;
-        auto held = full.wait();
-        mma_async<a_read, b_read>(self, sum, held->a[self.index()], held->b, accumulation::replace);
-        for (int k = 1; k < steps; ++k) {
-            auto next = full.wait();
-            mma_async<a_read, b_read>(self, sum, next->a[self.index()], next->b);
-            wait_mma<1>(self);
-            held = std::move(next);
-        }
-        wait_mma(self, sum);
-    }
-
-    // The accumulator leaves a strip at a time, through two buffers in turn.
+    // The sums through the epilogue.
     template <int... Strips>
-    IMBREX_KERNEL static void write_strips(warpgroup& self, const work_list& work, shared_memory& shared,
-                                           const sums& sum, std::integer_sequence<int, Strips...>) {
-        (write_strip<Strips>(self, work, shared.out[self.index()][Strips % 2], sum), ...);
+    IMBREX_KERNEL static void finish(warpgroup& self, const work_list& work, const sums& sum, finished_tile& done,
+                                     std::integer_sequence<int, Strips...>) {
+        const problem& one = work.now();
+        done.of = work.row < one.tile_rows ? &one : nullptr;
+        done.at = {work.batch, work.row * rows + self.index() * group_rows, work.column * out_columns};
+        const auto finish_strip = [&]<int Strip>(std::integral_constant<int, Strip>) {
+            auto values = columns_of<Strip * strip, strip>(self, sum);
+            const gemm_place at{done.at.batch, done.at.row, done.at.column + Strip * strip};
+            if constexpr (gated) {
+                one.epilogue(self, values, columns_of<out_columns + Strip * strip, strip>(self, sum), at);
+            } else {
+                one.epilogue(self, values, at);
+            }
+            convert(self, done.parts[Strip], values);
+        };
+        (finish_strip(std::integral_constant<int, Strips>{}), ...);
     }
 
-    template <int Strip>
-    IMBREX_KERNEL static void write_strip(warpgroup& self, const work_list& work, out_tile& buffer, const sums& sum) {
-        const problem& one = work.now();
-        const int row = work.row * rows + self.index() * group_rows;
-        const int column = work.column * out_columns + Strip * strip;
-        auto values = columns_of<Strip * strip, strip>(self, sum);
-        if constexpr (gated) {
-            const auto up = columns_of<out_columns + Strip * strip, strip>(self, sum);
-            one.epilogue(self, values, up, gemm_place{work.batch, row, column});
-        } else {
-            one.epilogue(self, values, gemm_place{work.batch, row, column});
-        }
-        if (!one.engine_stores) {
-            store(self, one.out_view.at(work.batch, row, column), to<Out>(self, values));
-            return;
-        }
-        wait_stores_read<1>(self);
-        self.sync();
-        store(self, buffer, to<Out>(self, values));
-        fence_async(self);
-        self.sync();
-        store_async(self, one.out.at(work.batch, row, column).may_be_outside(), buffer);
-        commit_stores(self);
+    // To D, a strip at a time, through two buffers in turn.
+    template <int... Strips>
+    IMBREX_KERNEL static void write(warpgroup& self, out_tile (&buffers)[2], const finished_tile& done,
+                                    std::integer_sequence<int, Strips...>) {
+        const auto write_strip = [&](out_tile& buffer, const auto& part, int column) {
+            if (!done.of->engine_stores) {
+                store(self, done.of->out_view.at(done.at.batch, done.at.row, column), part);
+                return;
+            }
+            wait_stores_read<1>(self);
+            self.sync();
+            store(self, buffer, part);
+            fence_async(self);
+            self.sync();
+            store_async(self, done.of->out.at(done.at.batch, done.at.row, column).may_be_outside(), buffer);
+            commit_stores(self);
+        };
+        (write_strip(buffers[Strips % 2], done.parts[Strips], done.at.column + Strips * strip), ...);
     }
 };
 

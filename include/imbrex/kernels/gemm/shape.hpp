@@ -6,6 +6,10 @@ namespace imbrex {
 // How an operand lies: rows of A (or of B) one after the other, or its transpose.
 enum class stored { normal, transposed };
 
+// What B is: anything, or weights that no kernel of the stream writes, so that they may be read while the kernel before is still
+// at work.
+enum class right_operand { any, constant_weights };
+
 // The Hopper kernel. A block makes 128 rows at a time.
 struct gemm_shape {
     int columns = 256;  // 128 or 256
@@ -13,6 +17,15 @@ struct gemm_shape {
     int stages = 4;     // steps under way
     int cluster = 2;    // blocks that share B
     int band = 8;       // rows of clusters' tiles that are walked together
+};
+
+// The kernel for every GPU from sm_80 on. Its warps make 64 x 64 each.
+struct gemm_ampere_shape {
+    int rows = 128;
+    int columns = 256;
+    int depth_bytes = 64;  // of a step of K: 32 elements of 16 bits, 64 of 8
+    int stages = 4;        // steps under way
+    int band = 8;          // rows of tiles that are walked together
 };
 
 }  // namespace imbrex

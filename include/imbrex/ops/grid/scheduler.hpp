@@ -2,6 +2,8 @@
 // many blocks as multiprocessors, and each takes tiles until none is left.
 //
 //   static_tiles    every block takes each grid-th tile: no memory, no waiting
+//   turning_tiles   the same, each round in the opposite order of the one before: where tiles come longest first, those that got
+//                   the longer ones of a round get the shorter ones of the next
 //   tile_queue      blocks draw the next tile from a counter: the quick ones take more
 //   supergroups     in which order: tiles are walked in bands of rows, so that those at work together share operands in
 //   L2
@@ -70,6 +72,38 @@ class static_tiles {
   private:
     int first_;
     int step_;
+    int total_;
+};
+
+// for (int tile : turning_tiles(block, total)), of a grid along x. With 3 blocks: block 0 takes 0 5 6, block 1 1 4 7, block 2
+// 2 3 8.
+class turning_tiles {
+  public:
+    template <class Block>
+    IMBREX_KERNEL turning_tiles(const Block& block, int total)
+        : index_(block.index().x), blocks_(block.count().x), total_(total) {}
+
+    struct iterator {
+        int tile;
+        int to_next;        // the way to this block's tile in the next round,
+        int to_one_behind;  // and from there to the one behind that
+        int total;
+        IMBREX_KERNEL int operator*() const { return tile; }
+        IMBREX_KERNEL iterator& operator++() {
+            tile += to_next;
+            const int step = to_next;
+            to_next = to_one_behind;
+            to_one_behind = step;
+            return *this;
+        }
+        IMBREX_KERNEL bool operator!=(const iterator&) const { return tile < total; }
+    };
+    IMBREX_KERNEL iterator begin() const { return {index_, 2 * (blocks_ - index_) - 1, 2 * index_ + 1, total_}; }
+    IMBREX_KERNEL iterator end() const { return {total_, 0, 0, total_}; }
+
+  private:
+    int index_;
+    int blocks_;
     int total_;
 };
 

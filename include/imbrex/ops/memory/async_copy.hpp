@@ -17,6 +17,19 @@ IMBREX_KERNEL void copy_async(const Scope& scope, shared_tile<T, Rows, Columns>&
                               source here = source::current()) {
     hw::copy_in_async(scope, to, static_cast<global_tile<const T>>(from), here);
 }
+template <class Scope, class Tile, int Rows, int Columns, class Element>
+IMBREX_KERNEL void copy_async(const Scope& scope, shared_part<Tile, Rows, Columns> to, global_tile<Element> from,
+                              source here = source::current()) {
+    hw::copy_in_async(scope, to, static_cast<global_tile<const typename Tile::element>>(from), here);
+}
+
+// The same for a rectangle whose rows begin and end at multiples of 16 bytes, which the caller has asked it (`in_chunks`).
+// No branch is taken for it, so that the copies can be mixed with the instructions of a product.
+template <class Scope, class Tile, int Rows, int Columns, class Element>
+IMBREX_KERNEL void copy_chunks_async(const Scope& scope, shared_part<Tile, Rows, Columns> to, global_tile<Element> from,
+                                     source here = source::current()) {
+    hw::copy_chunks_async(scope, to, static_cast<global_tile<const typename Tile::element>>(from), here);
+}
 
 template <class Scope>
 IMBREX_KERNEL void commit_copies(const Scope& scope, source here = source::current()) {

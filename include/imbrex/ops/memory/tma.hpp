@@ -20,6 +20,12 @@ constexpr IMBREX_FN bool fits_tile() {
            Shared::layout::panel_columns == Tile::layout::panel_columns;
 }
 
+// Has the tensor's descriptor fetched, so that the first copy does not wait for it.
+template <class Scope, class Tile, int Rank>
+IMBREX_KERNEL void prefetch_descriptor(const Scope& scope, const tensor<Tile, Rank>& one) {
+    hw::prefetch_map(scope, one);
+}
+
 template <class Shared, class Tile, int Rank>
 IMBREX_KERNEL void load_async(const warp& scope, Shared&& to, const tensor_tile<tensor<Tile, Rank>>& from,
                               transaction_barrier& landing, source here = source::current()) {

@@ -100,6 +100,20 @@ IMBREX_KERNEL void combine_with_rows(const Scope& scope, hw::fragment<T, Rows, C
         tile, values);
 }
 
+// element = function(element, other's element, value of its row)
+template <class Scope, class T, class U, class V, int Rows, int Columns, int Warps, order Order, class Function>
+IMBREX_KERNEL void combine_with_rows(const Scope& scope, hw::fragment<T, Rows, Columns, Warps, Order>& tile,
+                                     const hw::fragment<U, Rows, Columns, Warps, Order>& other,
+                                     const hw::row_fragment<V, Rows, Warps>& values, Function function,
+                                     source here = source::current()) {
+    static_assert(Order == order::rows, "imbrex: row values go with register tiles in row order");
+    require_scope<Scope, hw::fragment<T, Rows, Columns, Warps, Order>>();
+    hw::visit(
+        scope, hw::use::update, here,
+        [&](int, int, T& element, const U& second, const V& value) { element = function(element, second, value); },
+        tile, other, values);
+}
+
 // element = function(element, value of its column)
 template <class Scope, class T, class U, int Rows, int Columns, int Warps, order Order, class Function>
 IMBREX_KERNEL void combine_with_columns(const Scope& scope, hw::fragment<T, Rows, Columns, Warps, Order>& tile,
@@ -121,6 +135,16 @@ IMBREX_KERNEL hw::fragment<T, Rows, Count, Warps> columns_of(const Scope& scope,
                   "imbrex: columns are taken from inside a register tile, beginning at a multiple of 16");
     require_scope<Scope, hw::fragment<T, Rows, Columns, Warps>>();
     return hw::columns_of<First, Count>(scope, tile, here);
+}
+
+// One column of a tile of eight, as row values. Which one may be known only at run time.
+template <class Scope, class T, int Rows, int Warps>
+IMBREX_KERNEL hw::row_fragment<T, Rows, Warps> column_of(const Scope& scope,
+                                                         const hw::fragment<T, Rows, 8, Warps>& tile, int column,
+                                                         source here = source::current()) {
+    static_assert(sizeof(T) == 4, "imbrex: a column is taken from a register tile of 32-bit elements");
+    require_scope<Scope, hw::fragment<T, Rows, 8, Warps>>();
+    return hw::column_of(scope, tile, column, here);
 }
 
 }  // namespace imbrex

@@ -55,6 +55,14 @@ class online_softmax {
     template <int Columns, int OutColumns>
     IMBREX_KERNEL void step(const Scope& scope, hw::fragment<float, Rows, Columns, warps>& scores,
                             hw::fragment<float, Rows, OutColumns, warps>& out, source here = source::current()) {
+        combine_with_rows(scope, out, weigh(scope, scores, here), multiply{}, here);
+    }
+
+    // The same for an output that cannot be touched yet: returns what its rows are to be multiplied by.
+    template <int Columns>
+    IMBREX_KERNEL hw::row_fragment<float, Rows, warps> weigh(const Scope& scope,
+                                                             hw::fragment<float, Rows, Columns, warps>& scores,
+                                                             source here = source::current()) {
         hw::row_fragment<float, Rows, warps> rescale = largest_;
         hw::row_fragment<float, Rows, warps> shift;
         fold_rows(scope, largest_, scores, maximum{}, here);
@@ -72,7 +80,7 @@ class online_softmax {
             scope, scores, shift, [&](float x, float by) { return hw::exp2(x * factor_ - by); }, here);
         combine(scope, sum_, rescale, multiply{}, here);
         fold_rows(scope, sum_, scores, add{}, here);
-        combine_with_rows(scope, out, rescale, multiply{}, here);
+        return rescale;
     }
 
     template <int OutColumns>

@@ -9,7 +9,8 @@
 //   mma_atb    K x M by columns        K x N by columns
 //   mma_atbt   K x M by columns        N x K by rows
 //
-// With operands in shared memory the same names load what they need, a step of K at a time.
+// With operands in shared memory the same names load what they need, a step of K at a time. `load_operand` does what
+// `load` does, into the registers in which a product takes a left or a right operand: no move is needed between.
 #pragma once
 
 #include <imbrex/core/source.hpp>
@@ -18,6 +19,12 @@
 #include <imbrex/tile/register_tile.hpp>
 
 namespace imbrex {
+
+template <side Side, class T, int Rows, int Columns, order Order, class Shared>
+IMBREX_KERNEL void load_operand(const warp& scope, warp_tile<T, Rows, Columns, Order>& to, const Shared& from,
+                                source here = source::current()) {
+    hw::load_operand<Side>(scope, to, from, here);
+}
 
 template <class C, class A, class B, int M, int N, int K>
 IMBREX_KERNEL void mma_abt(const warp& scope, warp_tile<C, M, N>& accumulator, const warp_tile<A, M, K>& a,
@@ -62,16 +69,16 @@ IMBREX_KERNEL void mma_from_shared(const warp& scope, warp_tile<C, M, N>& accumu
         warp_tile<b_element, N, step> b_rows;
         if constexpr (TransposeA) {
             warp_tile<a_element, step, M, order::columns> across;
-            load(scope, across, a.template part<step, M>(k, 0), here);
+            load_operand<side::left>(scope, across, a.template part<step, M>(k, 0), here);
             a_rows = hw::transposed(across);
         } else {
-            load(scope, a_rows, a.template part<M, step>(0, k), here);
+            load_operand<side::left>(scope, a_rows, a.template part<M, step>(0, k), here);
         }
         if constexpr (TransposeB) {
-            load(scope, b_rows, b.template part<N, step>(0, k), here);
+            load_operand<side::right>(scope, b_rows, b.template part<N, step>(0, k), here);
         } else {
             warp_tile<b_element, step, N, order::columns> across;
-            load(scope, across, b.template part<step, N>(k, 0), here);
+            load_operand<side::right>(scope, across, b.template part<step, N>(k, 0), here);
             b_rows = hw::transposed(across);
         }
         hw::mma_sync(scope, accumulator, a_rows, b_rows, here);

@@ -1,0 +1,108 @@
+// Products of few rows with quantised weights, beside the same with bf16 weights: 8192 x 8192, in so many copies that none is
+// in the caches when its turn comes; graphs of many launches, medians. --json FILE writes the table for bench/plot.py.
+#include <imbrex/imbrex.hpp>
+#include <imbrex/kernels/gemm.hpp>
+#include <imbrex/kernels/gemm_quantised.hpp>
+
+#include "device.hpp"
+#include "report.hpp"
+
+#include <type_traits>
+
+using namespace imbrex;
+using namespace bench;
+
+namespace {
+
+constexpr int n = 8192, k = 8192, copies = 6;
+
+// Copies of packed weights with random bits. What the numbers are makes no difference to the time; scales are kept finite.
+template <class Weights>
+class weight_copies {
+  public:
+    weight_copies() {
+        using format = typename Weights::format;
+        using scale = typename Weights::scale;
+        std::mt19937 random(1);
+        const int rows = 64;  // packed once, and repeated for the others
+        std::vector<format> values(std::size_t(rows) * k / values_in<format>);
+        for (format& value : values) {
+            const auto byte = static_cast<std::uint8_t>(random());
+            if constexpr (values_in<format> == 1) {
+                value = static_cast<std::int8_t>(byte);
+            } else {
+                value = format::from_bits(byte);
+            }
+        }
+        std::vector<scale> scales(std::size_t(rows) * k / 32);
+        for (scale& one : scales) {
+            if constexpr (std::is_same_v<scale, ue8m0>) {
+                one = ue8m0::from_bits(static_cast<std::uint8_t>(118 + random() % 6));
+            } else {
+                one = convert<scale>(0.01f);
+            }
+        }
+        const auto packed = pack_weights<Weights>(values.data(), scales.data(), rows, k);
+        for (int copy = 0; copy < copies; ++copy) {
+            all_.emplace_back(packed_count<Weights>(n, k));
+            for (int block = 0; block < n / rows; ++block) {
+                check(cudaMemcpy(all_.back().data() + block * packed.size(), packed.data(),
+                                 packed.size() * sizeof(packed[0]), cudaMemcpyHostToDevice),
+                      "copy");
+            }
+        }
+    }
+    const typename Weights::part* at(int copy) const { return all_[copy % copies].data(); }
+
+  private:
+    std::vector<device_array<typename Weights::part>> all_;
+};
+
+template <class Weights>
+contestant with_weights(const char* name, const weight_copies<Weights>& weights, const bf16* a, bf16* out, int m) {
+    return {name, [=, &weights](cudaStream_t stream, int copy) {
+                gemm_quantised<Weights, bf16>::launch(world::device, {m, n, k, {a}, {}, {out}}, weights.at(copy), {},
+                                                      stream);
+            }};
+}
+
+using weights_int4 = int4_weights<bf16, 128, bf16, 512>;
+using weights_mxfp4 = mxfp4_weights<bf16, 512>;
+using weights_int8 = int8_weights<bf16, 256>;
+
+}  // namespace
+
+int main(int count, char** words) {
+    if (!device_available()) {
+        std::printf("skipped: there is no GPU to measure on\n");
+        return 0;
+    }
+    report table("quantised weights, 8192 x 8192, caches cold", "launches a millisecond");
+    const weight_copies<weights_int4> as_int4;
+    const weight_copies<weights_mxfp4> as_mxfp4;
+    const weight_copies<weights_int8> as_int8;
+    std::vector<device_array<bf16>> as_bf16;
+    for (int i = 0; i < copies; ++i) as_bf16.emplace_back(std::size_t(n) * k, 2 + i);
+    for (const int m : {1, 16}) {
+        const device_array<bf16> a(std::size_t(m) * k, 1);
+        const device_array<bf16> out(std::size_t(m) * n);
+        using product =
+            gemm<bf16, bf16, plain_product, stored::normal, stored::transposed, right_operand::constant_weights>;
+        const auto times = take_turns(
+            {{"bf16",
+              [&](cudaStream_t stream, int copy) {
+                  product::launch(world::device, {m, n, k, {a.data()}, {as_bf16[copy % copies].data()}, {out.data()}},
+                                  {}, stream);
+              }},
+             with_weights("int4, groups of 128", as_int4, a.data(), out.data(), m),
+             with_weights("MXFP4", as_mxfp4, a.data(), out.data(), m),
+             with_weights("int8", as_int8, a.data(), out.data(), m)},
+            40, 5 * copies);
+        table.add(std::to_string(m) + (m == 1 ? " row" : " rows"), {{"bf16", 1 / times[0]},
+                                                                    {"int4, groups of 128", 1 / times[1]},
+                                                                    {"MXFP4", 1 / times[2]},
+                                                                    {"int8", 1 / times[3]}});
+    }
+    table.note("clocks: " + clocks());
+    return publish({table}, json_file(count, words)) ? 0 : 1;
+}

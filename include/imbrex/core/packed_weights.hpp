@@ -1,0 +1,171 @@
+// How quantised weights are packed: in the order in which the 128 threads of a warpgroup hold the left operand of wgmma,
+// so that a thread finds its numbers in one 16-byte chunk, and with their bits where a few instructions make 16-bit floats
+// of them. One description serves who packs (the host, once), the device and the host world.
+//
+//   A unit is 2 KB: 16 bytes for each of 128 threads, in turn. It holds 64 rows and as many columns as fit: 64 of 4-bit
+//   numbers, 32 of int8. A thread's numbers come in pairs, (row, column) and (row, column + 1), in the order of its registers:
+//   two rows (g, g + 8) of the first 8 columns, of the next 8, and so on. A word has 4 pairs, or 2 of int8.
+//
+//   A field is the form of a number in a 16-bit place from which a float is made; a pair of fields is a word of their own.
+//
+//      int4    n + 8 in the lowest 4 bits        beside the bits of 128 (fp16: 1024) it is the float 136 + n: subtract 136
+//      int8    two's complement in the lowest 8  beside the same, the lower 7 bits are 128 + them, the sign 128 or 256
+//      e2m1    its sign in the sign, its other bits in the last two of the exponent and the first of the mantissa: a float
+//              that is 2^126 (fp16: 2^14) times too small. The multiplication that mends it can bring the scale along.
+//
+//   Each pair of fields is some of a word's bits: rotated and masked, in one piece or two. The pieces of all pairs together
+//   are every bit of the word once.
+#pragma once
+
+#include <imbrex/core/config.hpp>
+#include <imbrex/core/numeric.hpp>
+
+#include <cstdint>
+#include <type_traits>
+
+namespace imbrex {
+
+// Types of numbers that can be packed: int8, and two to a byte int4x2 and e2m1x2.
+template <class Format>
+concept packable =
+    std::is_same_v<Format, std::int8_t> || std::is_same_v<Format, int4x2> || std::is_same_v<Format, e2m1x2>;
+
+// Rows that are packed together, and columns that all formats have whole units for.
+inline constexpr int packed_rows = 64;
+inline constexpr int packed_columns = 64;
+
+template <packable Format>
+struct packed_unit {
+    static constexpr int bits = bits_of<Format>;
+    static constexpr int columns = 256 / bits;
+    static constexpr int words = 512;
+    static constexpr int words_of_thread = 4;
+    static constexpr int pairs_of_word = 16 / bits;
+};
+
+// Where an element is: the word in its unit, which pair of that word, and the first or the second of the pair.
+struct packed_place {
+    int word;
+    int pair;
+    int second;
+};
+template <packable Format>
+IMBREX_FN constexpr packed_place packed_place_of(int row, int column) {
+    using unit = packed_unit<Format>;
+    const int thread = row / 16 * 32 + row % 8 * 4 + column % 8 / 2;
+    const int pair = column / 8 * 2 + row / 8 % 2;
+    return {thread * unit::words_of_thread + pair / unit::pairs_of_word, pair % unit::pairs_of_word, column % 2};
+}
+
+IMBREX_FN constexpr std::uint32_t rotate_right(std::uint32_t word, int by) {
+    return by == 0 ? word : word >> by | word << (32 - by);
+}
+
+// Bits of a word that are a part of a pair of fields, once it has been rotated to the right.
+struct packed_piece {
+    int rotation;
+    std::uint32_t mask;
+};
+struct packed_pieces {
+    packed_piece first;
+    packed_piece second;  // without a bit: there is none
+};
+
+template <packable Format, class Float>
+IMBREX_FN constexpr packed_pieces packed_pieces_of(int pair) {
+    static_assert(std::is_same_v<Float, bf16> || std::is_same_v<Float, fp16>,
+                  "imbrex: packed weights are made into bf16 or fp16");
+    if constexpr (std::is_same_v<Format, std::int8_t>) {
+        return {{8 * pair, 0x00ff00ffU}, {0, 0}};
+    } else if constexpr (std::is_same_v<Format, int4x2>) {
+        return {{4 * pair, 0x000f000fU}, {0, 0}};
+    } else if constexpr (std::is_same_v<Float, bf16>) {
+        // As few instructions as there are for this: found by trying all.
+        if (pair == 3) return {{0, 0x80c080c0U}, {24, 0x01000100U}};
+        return {{pair == 0 ? 2 : pair == 1 ? 6 : 12, 0x81c081c0U}, {0, 0}};
+    } else {
+        if (pair == 2) return {{0, 0x08000800U}, {11, 0x86008600U}};
+        if (pair == 3) return {{0, 0x02000200U}, {13, 0x8c008c00U}};
+        return {{pair == 0 ? 4 : 7, 0x8e008e00U}, {0, 0}};
+    }
+}
+
+// A pair of fields out of a word, and into one.
+template <packable Format, class Float>
+IMBREX_FN constexpr std::uint32_t packed_fields(std::uint32_t word, int pair) {
+    const packed_pieces pieces = packed_pieces_of<Format, Float>(pair);
+    const std::uint32_t fields = rotate_right(word, pieces.first.rotation) & pieces.first.mask;
+    if (pieces.second.mask == 0) return fields;
+    return fields | (rotate_right(word, pieces.second.rotation) & pieces.second.mask);
+}
+template <packable Format, class Float>
+IMBREX_FN constexpr std::uint32_t pack_fields(std::uint32_t fields, int pair) {
+    const packed_pieces pieces = packed_pieces_of<Format, Float>(pair);
+    return rotate_right(fields & pieces.first.mask, (32 - pieces.first.rotation) % 32) |
+           rotate_right(fields & pieces.second.mask, (32 - pieces.second.rotation) % 32);
+}
+
+// The field of a number, given by its bits: the byte of an int8, the four bits of the others.
+template <packable Format, class Float>
+IMBREX_FN constexpr std::uint32_t packed_field_of(std::uint32_t bits) {
+    if constexpr (std::is_same_v<Format, std::int8_t>) {
+        return bits & 0xffU;
+    } else if constexpr (std::is_same_v<Format, int4x2>) {
+        return (bits & 0xfU) ^ 0x8U;
+    } else {
+        constexpr int mantissa_bits = Float::format.mantissa_bits;
+        return (bits & 0x8U) << 12 | (bits & 0x7U) << (mantissa_bits - 1);
+    }
+}
+
+// Two floats out of a word. `Pairs` computes with two at once: subtract(a, b) and multiply(a, b), rounded once; and
+// merge(a, mask, b), the bits of a under the mask beside those of b, which is one instruction where the compiler is told.
+// `scale` is for e2m1 alone, and what packed_scale_pair makes.
+template <packable Format, class Float, class Pairs>
+IMBREX_FN constexpr std::uint32_t packed_floats(std::uint32_t word, int pair,
+                                                [[maybe_unused]] std::uint32_t scale = 0) {
+    // The power of two whose last bit of mantissa is worth one.
+    constexpr std::uint32_t base = std::is_same_v<Float, bf16> ? 0x43004300U : 0x64006400U;
+    if constexpr (std::is_same_v<Format, e2m1x2>) {
+        return Pairs::multiply(packed_fields<Format, Float>(word, pair), scale);
+    } else {
+        const packed_piece piece = packed_pieces_of<Format, Float>(pair).first;
+        const std::uint32_t turned = word >> piece.rotation;
+        if constexpr (std::is_same_v<Format, int4x2>) {
+            return Pairs::subtract(Pairs::merge(turned, piece.mask, base), base | 0x00080008U);
+        } else {
+            return Pairs::subtract(Pairs::merge(turned, 0x007f007fU, base), Pairs::merge(turned, 0x00800080U, base));
+        }
+    }
+}
+
+// The scales of e2m1: one for each row and 32 columns, a word for two rows (g, g + 8) and 64 columns:
+//
+//     bits   0-7 row g, columns 0 to 31    8-15 row g + 8    16-23 row g, columns 32 to 63    24-31 row g + 8
+//
+// Each is the exponent of what the fields are multiplied by.
+inline constexpr int packed_scale_columns = 32;
+inline constexpr int packed_scale_words = 32;  // for 64 rows and 64 columns
+IMBREX_FN constexpr packed_place packed_scale_place_of(int row, int column) {
+    return {row / 16 * 8 + row % 8, column / packed_scale_columns * 2 + row / 8 % 2, 0};
+}
+
+template <class Float>
+inline constexpr std::uint32_t packed_scale_unit = (1U << Float::format.mantissa_bits) * 0x00010001U;
+
+template <class Float>
+IMBREX_FN constexpr std::uint32_t packed_scale_pair(std::uint32_t word, int which) {
+    return (word >> (8 * which) & 0xffU) * packed_scale_unit<Float>;
+}
+
+// The largest scale that a pair of fields can be multiplied by at once, 2; and the exponent of that multiplication, with
+// which a scale so small that fp16 has nothing for it makes zeros.
+inline constexpr int packed_scale_highest = 128;
+template <class Float>
+IMBREX_FN constexpr std::uint32_t packed_scale_of(ue8m0 scale) {
+    constexpr int bias = Float::format.bias;
+    const int exponent = static_cast<int>(scale.bits) - float_bias + (bias - 1) + bias;
+    return static_cast<std::uint32_t>(exponent < 0 ? 0 : exponent);
+}
+
+}  // namespace imbrex

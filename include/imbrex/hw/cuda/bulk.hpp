@@ -1,0 +1,27 @@
+// A contiguous object from global to shared memory by the copy engine, without a tensor and its descriptor. One lane asks
+// for it; it lands on a barrier, as every bulk load does.
+#pragma once
+
+#include <imbrex/core/barrier_word.hpp>
+#include <imbrex/core/config.hpp>
+#include <imbrex/core/source.hpp>
+#include <imbrex/hw/cuda/thread.hpp>
+#include <imbrex/hw/cuda/tma.hpp>
+
+#include <cuda/ptx>
+
+#include <cstdint>
+
+namespace imbrex::hw {
+
+template <class Warp, class T>
+IMBREX_KERNEL void bulk_load(const Warp& scope, T& to, const T& from, barrier_word& barrier,
+                             source = source::current()) {
+    static_assert(has_tma && Warp::warps == 1, "imbrex: a bulk load is issued by one warp, on sm_90 or later");
+    if (elected(scope)) {
+        cuda::ptx::cp_async_bulk(load_space{}, cuda::ptx::space_global, &to, &from,
+                                 static_cast<std::uint32_t>(sizeof(T)), &barrier.word);
+    }
+}
+
+}  // namespace imbrex::hw

@@ -1,0 +1,97 @@
+// Packed weights (core/packed_weights.hpp) from shared memory to the registers of a warpgroup, as 16-bit floats: a thread
+// loads 16 bytes without a bank conflict and makes pairs of them, each by two or three integer instructions and one that
+// computes with both.
+#pragma once
+
+#include <imbrex/core/config.hpp>
+#include <imbrex/core/packed_weights.hpp>
+#include <imbrex/core/source.hpp>
+#include <imbrex/hw/cuda/fragment.hpp>
+#include <imbrex/hw/cuda/scope.hpp>
+#include <imbrex/hw/cuda/thread.hpp>
+
+#include <cstdint>
+#include <type_traits>
+
+namespace imbrex::hw {
+
+// Two 16-bit floats at once, in the instruction that all architectures have.
+template <class Float>
+struct float_pairs {
+    static constexpr std::uint32_t one = std::is_same_v<Float, bf16> ? 0x3f803f80U : 0x3c003c00U;
+    static constexpr std::uint32_t sign = 0x80008000U;
+
+    IMBREX_KERNEL static std::uint32_t subtract(std::uint32_t a, std::uint32_t b) { return fma(b, one | sign, a); }
+    // A product and a negative zero are the product, whatever its sign.
+    IMBREX_KERNEL static std::uint32_t multiply(std::uint32_t a, std::uint32_t b) { return fma(a, b, sign); }
+    // The compiler would make two instructions of it, each with a constant, to save the register of one.
+    IMBREX_KERNEL static std::uint32_t merge(std::uint32_t a, std::uint32_t mask, std::uint32_t b) {
+        std::uint32_t result;
+        asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(result) : "r"(a), "r"(mask), "r"(b));
+        return result;
+    }
+
+  private:
+    IMBREX_KERNEL static std::uint32_t fma(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+        std::uint32_t result;
+        if constexpr (std::is_same_v<Float, bf16>) {
+            asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(c));
+        } else {
+            asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(c));
+        }
+        return result;
+    }
+};
+
+// A thread's numbers of some units; scale(column, half) is what those of a strip's row are multiplied by.
+template <class Format, int Columns, class Float, class Scale>
+IMBREX_KERNEL void dequantise_units(fragment<Float, packed_rows, Columns, 4>& to, const std::uint32_t* units,
+                                    int thread, Scale scale) {
+    using unit = packed_unit<Format>;
+#pragma unroll
+    for (int number = 0; number < Columns / unit::columns; ++number) {
+        const uint4 chunk = reinterpret_cast<const uint4*>(units + number * unit::words)[thread];
+        const std::uint32_t words[] = {chunk.x, chunk.y, chunk.z, chunk.w};
+#pragma unroll
+        for (int word = 0; word < unit::words_of_thread; ++word) {
+#pragma unroll
+            for (int pair = 0; pair < unit::pairs_of_word; ++pair) {
+                const int place = word * unit::pairs_of_word + pair;
+                const int strip = number * (unit::columns / 8) + place / 2;
+                to.set_word(
+                    0, strip, place % 2,
+                    packed_floats<Format, Float, float_pairs<Float>>(words[word], pair, scale(strip * 8, place % 2)));
+            }
+        }
+    }
+}
+
+// Columns `first` and on of a packed tile.
+template <class Float, int Columns, class Packed>
+IMBREX_KERNEL void dequantise(const warpgroup& scope, fragment<Float, packed_rows, Columns, 4>& to, const Packed& from,
+                              int first, source = source::current()) {
+    __syncwarp();
+    dequantise_units<typename Packed::format>(to, from.unit_at(first), thread_in(scope), [](int, int) { return 0U; });
+}
+
+// The same of 4-bit floats, with their scales.
+template <class Float, int Columns, class Packed, class Scales>
+IMBREX_KERNEL void dequantise_scaled(const warpgroup& scope, fragment<Float, packed_rows, Columns, 4>& to,
+                                     const Packed& from, const Scales& scales, int first, source = source::current()) {
+    __syncwarp();
+    const std::uint32_t* scale_words = scales.words_at(first);
+    std::uint32_t pairs[Columns / packed_scale_columns][2];
+#pragma unroll
+    for (int which = 0; which < Columns / packed_columns; ++which) {
+        const std::uint32_t word = scale_words[which * packed_scale_words + scope.rank() * 8 + lane_row()];
+#pragma unroll
+        for (int part = 0; part < 4; ++part) {
+            pairs[2 * which + part / 2][part % 2] = packed_scale_pair<Float>(word, part);
+        }
+    }
+    dequantise_units<typename Packed::format>(to, from.unit_at(first), thread_in(scope), [&](int column, int half) {
+        return pairs[column / packed_scale_columns][half];
+    });
+}
+
+}  // namespace imbrex::hw

@@ -1,0 +1,25 @@
+// Kernels of one stream that overlap: one that `begins_early` (hw/kernel_traits.hpp) is started as soon as all blocks of the
+// one before it have allowed it, or are done, and there is room on the device.
+#pragma once
+
+#include <imbrex/core/config.hpp>
+#include <imbrex/core/source.hpp>
+#include <imbrex/hw/cuda/thread.hpp>
+
+namespace imbrex::hw {
+
+// Until the kernels before this one are done and what they wrote is seen. It waits for nothing where the launch did.
+template <class Scope>
+IMBREX_KERNEL void wait_for_kernel_before(const Scope&, source = source::current()) {
+    static_assert(has_tma && Scope::warps > 0, "imbrex: kernels overlap on sm_90 or later");
+    asm volatile("griddepcontrol.wait;" : : : "memory");
+}
+
+// The next kernel may begin. It still waits for the end of this one before it reads what this one writes.
+template <class Scope>
+IMBREX_KERNEL void allow_next_kernel(const Scope&, source = source::current()) {
+    static_assert(has_tma && Scope::warps > 0, "imbrex: kernels overlap on sm_90 or later");
+    asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
+}
+
+}  // namespace imbrex::hw

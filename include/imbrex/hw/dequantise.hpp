@@ -1,0 +1,10 @@
+// Chooses this pass's world: see hw/cuda/dequantise.hpp and hw/host/dequantise.hpp, which define the same names.
+#pragma once
+
+#include <imbrex/core/config.hpp>
+
+#if IMBREX_DEVICE_WORLD
+#include <imbrex/hw/cuda/dequantise.hpp>
+#else
+#include <imbrex/hw/host/dequantise.hpp>
+#endif

@@ -1,0 +1,48 @@
+// A contiguous object from global to shared memory by the copy engine, in the host world.
+#pragma once
+
+#include <imbrex/hw/host/tma.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+namespace imbrex::hw {
+
+template <class T>
+void bulk_load(const warp& scope, T& to, const T& from, barrier_word& word, source here = source::current()) {
+    const char* what = "bulk load";
+    const context c = enter(scope, what, here);
+    if (!c) return;
+    c.on->pause(*c.by);
+    access made{c.by, -1, 0, true, true, -1, 0, what, here};
+    std::uint32_t generation = 0;
+    if (c.checked()) {
+        check_alignment(c, &to, 16, what, here);
+        barrier_state& state = *state_in_use(c, word, what, here);
+        generation = state.generation;
+        made.actor = state.actor;
+        made.tick = generation + 1;
+        touch(*c.on, *c.by, &to, sizeof(T), made, true);
+        std::memset(static_cast<void*>(&to), 0xff, sizeof(T));
+        made.stage = stage_of(*state.block, &to);
+        state.bound = generation + 1;
+        state.last_copy = made;
+    }
+    if (c.on->trace.enabled()) {
+        double begin = 0;
+        c.by->time += nominal_rates::issue;
+        const double end = c.by->block->copy_engine.serve(c.by->time, sizeof(T) / nominal_rates::copy_bytes, begin);
+        c.on->trace.record(c.by->block->number, "copy engine", what, begin, end);
+        double& ready = ready_time(*c.on, word);
+        ready = std::max(ready, end + nominal_rates::copy_latency);
+    }
+    machine& m = *c.on;
+    m.ask(nullptr, 0, [&m, &to, &word, &from, generation, made, phases = c.by->phases] {
+        std::memcpy(static_cast<void*>(&to), &from, sizeof(T));
+        if (m.checked) m.barriers[&word].gathering.phases.join(phases);
+        land(m, word, sizeof(T), generation, made);
+    });
+}
+
+}  // namespace imbrex::hw

@@ -1,0 +1,200 @@
+// How a consumer of the Hopper GEMM sums the products of its stages. Three ways, one of which the kernel takes as a template
+// argument and carries among a problem's arguments:
+//
+//   accumulate_in_place           the tensor cores add every product to the sum themselves. For 16-bit operands that is as
+//                                 good as fp32; of a sum of 8-bit ones they keep about 14 bits, and small products are lost
+//                                 beside a long one ("fast accumulation")
+//   promoted                      a fresh sum for every 128 of k, which ordinary fp32 additions then add to the total: a
+//                                 long K loses nothing. The tensor cores meanwhile work on the next one
+//   promoted_with_block_scales    the same, each fresh sum first multiplied by scales: A has one for each row, B one for
+//                                 each 128 columns, both for each 128 of k
+//
+// All have one function:
+//
+//     run<A, B>(group, full, sum, steps, at, meanwhile)
+//
+// It takes `steps` stages, of operands `a[group]` and `b`, off the ring and leaves the sum of their products in `sum`, no mma
+// under way and every stage released. `at` is where in D the sum begins. `meanwhile` is called when the first mmas are under
+// way and before `sum` is touched by anything else: there is time then, and there are registers.
+#pragma once
+
+#include <imbrex/core/config.hpp>
+#include <imbrex/core/functional.hpp>
+#include <imbrex/hw/math.hpp>
+#include <imbrex/kernels/gemm/epilogue.hpp>
+#include <imbrex/ops/memory/load_store.hpp>
+#include <imbrex/ops/register/map.hpp>
+#include <imbrex/ops/warpgroup/mma.hpp>
+#include <imbrex/tile/register_tile.hpp>
+
+#include <type_traits>
+#include <utility>
+
+namespace imbrex {
+
+struct accumulate_in_place {
+    template <operand A, operand B, class Cursor, class Sum, class Meanwhile>
+    IMBREX_KERNEL void run(const warpgroup& self, Cursor& full, Sum& sum, int steps, gemm_place,
+                           const Meanwhile& meanwhile) const {
+        auto held = full.wait();
+        mma_async<A, B>(self, sum, held->a[self.index()], held->b, accumulation::replace);
+        auto next = full.nothing();
+        if (steps > 1) {
+            next = full.wait();
+            mma_async<A, B>(self, sum, next->a[self.index()], next->b);
+        }
+        meanwhile();
+        for (int k = 2; k <= steps; ++k) {
+            wait_mma<1>(self);
+            held = std::move(next);
+            if (k == steps) break;
+            next = full.wait();
+            mma_async<A, B>(self, sum, next->a[self.index()], next->b);
+        }
+        wait_mma(self, sum);
+    }
+};
+
+namespace detail {
+
+// The loop of both promoted ways. Two fresh sums take turns: the tensor cores work on one while the other is added.
+// `Scales` says how: `add(group, sum, products, k)` for k = 0, 1, ... in turn.
+template <operand A, operand B, class Sum, class Cursor, class Scales>
+class promoting_loop {
+    static_assert(Sum::rows * Sum::columns <= 64 * 128,
+                  "imbrex: a consumer's promoted sum has at most 64 x 128 elements: it is in registers three times");
+
+  public:
+    IMBREX_KERNEL promoting_loop(const warpgroup& self, Cursor& full, Sum& sum, Scales& scales)
+        : self_(self), full_(full), sum_(sum), scales_(scales) {}
+
+    template <class Meanwhile>
+    IMBREX_KERNEL void run(int steps, const Meanwhile& meanwhile) {
+        fresh one(full_), other(full_);
+        begin(one);
+        if (steps == 1) {
+            meanwhile();
+            fill(self_, sum_, 0.0f);
+            add<0>(one, 0);
+            return;
+        }
+        begin(other);
+        meanwhile();
+        fill(self_, sum_, 0.0f);
+        add<1>(one, 0);
+        int k = 1;
+        for (; k + 2 < steps; k += 2) {
+            begin(one);
+            add<1>(other, k);
+            begin(other);
+            add<1>(one, k + 1);
+        }
+        if (k + 1 < steps) {
+            begin(one);
+            add<1>(other, k);
+            add<0>(one, k + 1);
+        } else {
+            add<0>(other, k);
+        }
+    }
+
+  private:
+    using held_stage = decltype(std::declval<Cursor&>().nothing());
+    struct fresh {
+        held_stage held;
+        Sum products;
+
+        IMBREX_KERNEL explicit fresh(Cursor& full) : held(full.nothing()) {}
+    };
+
+    IMBREX_KERNEL void begin(fresh& now) {
+        using operand_tile = std::remove_cvref_t<decltype(now.held->b)>;
+        static_assert(B == operand::across && operand_tile::columns == 128,
+                      "imbrex: sums are promoted every 128 of k, of which a stage must have just so many");
+        now.held = full_.wait();
+        mma_async<A, B>(self_, now.products, now.held->a[self_.index()], now.held->b, accumulation::replace);
+    }
+
+    // When all mmas but the newest Left are done.
+    template <int Left>
+    IMBREX_KERNEL void add(fresh& done, int k) {
+        wait_mma<Left>(self_, done.products);
+        done.held.release();
+        scales_.add(self_, sum_, done.products, k);
+    }
+
+    const warpgroup& self_;
+    Cursor& full_;
+    Sum& sum_;
+    Scales& scales_;
+};
+
+// Fresh sums as they are.
+struct unscaled {
+    template <class Sum>
+    IMBREX_KERNEL void add(const warpgroup& self, Sum& sum, const Sum& products, int) const {
+        combine(self, sum, products, imbrex::add{});
+    }
+};
+
+}  // namespace detail
+
+struct promoted {
+    template <operand A, operand B, class Cursor, class Sum, class Meanwhile>
+    IMBREX_KERNEL void run(const warpgroup& self, Cursor& full, Sum& sum, int steps, gemm_place,
+                           const Meanwhile& meanwhile) const {
+        detail::unscaled scales;
+        detail::promoting_loop<A, B, Sum, Cursor, detail::unscaled>(self, full, sum, scales).run(steps, meanwhile);
+    }
+};
+
+struct promoted_with_block_scales {
+    gemm_view<const float> a_scales;  // m x k / 128, rounded up, for each product of a batch
+    gemm_view<const float> b_scales;  // n / 128 x k / 128, likewise
+
+    template <operand A, operand B, class Cursor, class Sum, class Meanwhile>
+    IMBREX_KERNEL void run(const warpgroup& self, Cursor& full, Sum& sum, int steps, gemm_place at,
+                           const Meanwhile& meanwhile) const {
+        static_assert(Sum::columns == 128, "imbrex: a tile with block scales has the columns of one block, 128");
+        scales_of<Sum> scales(self, *this, at);
+        detail::promoting_loop<A, B, Sum, Cursor, scales_of<Sum>>(self, full, sum, scales).run(steps, meanwhile);
+    }
+
+  private:
+    // The scales of eight steps as a register tile, a column for each step, and those of the next eight on their way: what is
+    // asked for that early has come when it is needed, wherever it was.
+    template <class Sum>
+    class scales_of {
+      public:
+        IMBREX_KERNEL scales_of(const warpgroup& self, const promoted_with_block_scales& from, gemm_place at)
+            : from_(from), at_(at) {
+            ask(self, 0);
+        }
+
+        IMBREX_KERNEL void add(const warpgroup& self, Sum& sum, const Sum& products, int k) {
+            if (k % eight == 0) {
+                now_ = of_rows_;
+                combine_with_columns(self, now_, of_block_, multiply{});
+                ask(self, k + eight);
+            }
+            combine_with_rows(self, sum, products, column_of(self, now_, k % eight),
+                              [](float total, float product, float scale) { return hw::fma(product, scale, total); });
+        }
+
+      private:
+        static constexpr int eight = 8;
+
+        IMBREX_KERNEL void ask(const warpgroup& self, int k) {
+            load(self, of_rows_, from_.a_scales.at(at_.batch, at_.row, k));
+            const auto block = from_.b_scales.at(at_.batch, at_.column / 128, k);
+            load(self, of_block_, block.pointer, block.columns);
+        }
+
+        const promoted_with_block_scales& from_;
+        gemm_place at_;
+        group_tile<float, Sum::rows, eight> now_, of_rows_;
+        column_values<float, eight> of_block_;
+    };
+};
+
+}  // namespace imbrex

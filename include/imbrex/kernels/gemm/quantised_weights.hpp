@@ -1,0 +1,247 @@
+// Weights of 8 or 4 bits for the GEMM of few rows (few_rows.hpp), whose time is the reading of them: packed once on the host
+// (pack_weights.hpp), brought to shared memory as they lie, and made into bf16 or fp16 in registers on the way to the tensor
+// cores.
+//
+//   grouped_weights   int8 or int4, a scale for each row and `Group` of K. The tensor cores multiply the integers, exact in
+//                     bf16 and in fp16, and each group's sum is scaled in fp32 as it is added: nothing is rounded but sums.
+//   int8_weights      int8, a scale for each row, to be applied to D: an epilogue that begins with scaled_columns
+//   mxfp4_weights     e2m1 with a ue8m0 scale for each 32 of K: scaled in registers, by a power of two, so exact too
+//
+// With up to 16 rows of A the products are made by mma.sync: the compiler weaves them into the dequantisation of what follows,
+// and nothing is begun or waited for. With more, by wgmma, and the next numbers are dequantised while it is at work. Either
+// way `multiply` returns when its products are done.
+#pragma once
+
+#include <imbrex/core/config.hpp>
+#include <imbrex/core/error.hpp>
+#include <imbrex/core/functional.hpp>
+#include <imbrex/core/numeric.hpp>
+#include <imbrex/core/packed_weights.hpp>
+#include <imbrex/hw/math.hpp>
+#include <imbrex/ops/memory/bulk.hpp>
+#include <imbrex/ops/memory/load_store.hpp>
+#include <imbrex/ops/register/dequantise.hpp>
+#include <imbrex/ops/register/map.hpp>
+#include <imbrex/ops/warpgroup/mma.hpp>
+#include <imbrex/ops/warpgroup/mma_by_warps.hpp>
+#include <imbrex/tile/packed_tile.hpp>
+#include <imbrex/tile/register_tile.hpp>
+#include <imbrex/tile/shared_tile.hpp>
+
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+namespace imbrex {
+
+// How deep a step should be with so many rows of A: a deep one has less to begin and to wait for, but the rows of A that go
+// with it take shared memory from the stages.
+constexpr int quantised_depth(int rows) {
+    return rows <= 16 ? 512 : rows <= 32 ? 256 : 128;
+}
+
+// Packed weights in global memory: parts of 64 rows and a step of K, the steps of 64 rows one after the other.
+template <class Part>
+struct packed_parts {
+    const Part* parts = nullptr;
+    int blocks = 0;  // of 64 rows
+    int steps = 0;
+
+    // Beyond the last block there is none; the last stands in for it, with products that nobody stores.
+    IMBREX_FN const Part& at(int block, int step) const {
+        const int existing = block < blocks ? block : blocks - 1;
+        return parts[static_cast<std::int64_t>(existing) * steps + step];
+    }
+};
+
+namespace detail {
+
+template <class Part>
+packed_parts<Part> describe_parts(const Part* parts, int rows, int k, int depth) {
+    require(rows >= 1, "rows: ", rows, "; there must be a row of weights");
+    require(k >= 1, "k: ", k, "; the depth must be positive");
+    require(parts != nullptr, "parts: null; packed weights of ", rows, " x ", k, " are needed");
+    require(reinterpret_cast<std::uintptr_t>(parts) % 16 == 0, "parts: ", static_cast<const void*>(parts),
+            " is not a multiple of 16 bytes, which the copy engine needs");
+    return {parts, (rows + packed_rows - 1) / packed_rows, (k + depth - 1) / depth};
+}
+
+// What all of them do alike.
+template <class Part, class In, int Depth>
+struct quantised_weights {
+    static_assert(Depth > 0 && Depth % packed_columns == 0,
+                  "imbrex: quantised weights have a depth of 64, 128 or more");
+    using element = In;
+    using argument = packed_parts<Part>;
+    static constexpr int depth = Depth;
+    static constexpr bool overlaps = false;
+
+    static argument describe(const Part* parts, int rows, int k) { return describe_parts(parts, rows, k, Depth); }
+
+    template <class Slot>
+    IMBREX_KERNEL static void load(const warp& self, Part& to, const argument& from, int first_row, int step,
+                                   const Slot& slot) {
+        load_object_async(self, to, from.at(first_row / packed_rows, step), slot);
+    }
+};
+
+// Sums of so few columns are made by mma.sync.
+template <class Sum>
+inline constexpr bool multiplied_by_warps = Sum::columns <= 16;
+
+// Calls f(constant) for the constants from 0 to Count - 1.
+template <int Count, class F>
+IMBREX_KERNEL void for_each_constant(const F& f) {
+    [&]<int... I>(std::integer_sequence<int, I...>) {
+        (f(std::integral_constant<int, I>{}), ...);
+    }
+    (std::make_integer_sequence<int, Count>{});
+}
+
+// Weights whose numbers can be summed as they are. `Weights` has dequantise_block<First>(self, tile, part).
+template <class Weights, class Part, class In, int Depth>
+struct directly_multiplied : quantised_weights<Part, In, Depth> {
+    template <class Sum, class Activations>
+    IMBREX_KERNEL static void multiply(const warpgroup& self, Sum& sum, const Part& weights,
+                                       const Activations& activations, accumulation how) {
+        if constexpr (multiplied_by_warps<Sum>) {
+            // Every other piece into a sum of its own: half as many products that wait for one another.
+            constexpr int piece = Depth % 256 == 0 ? 128 : packed_columns;
+            if (how == accumulation::replace) fill(self, sum, 0.0f);
+            Sum other;
+            fill(self, other, 0.0f);
+            for_each_constant<Depth / piece>([&](auto number) {
+                constexpr int first = number * piece;
+                group_tile<In, packed_rows, piece> numbers;
+                Weights::template dequantise_block<first>(self, numbers, weights);
+                mma_abt_by_warps(self, number % 2 == 0 ? sum : other, numbers,
+                                 activations.template part<Sum::columns, piece>(0, first));
+            });
+            if constexpr (Depth > piece) combine(self, sum, other, add{});
+        } else {
+            group_tile<In, packed_rows, packed_columns> blocks[Depth / packed_columns];
+            for_each_constant<Depth / packed_columns>([&](auto number) {
+                constexpr int first = number * packed_columns;
+                Weights::template dequantise_block<first>(self, blocks[number], weights);
+                mma_abt_async(self, sum, blocks[number],
+                              activations.template part<Sum::columns, packed_columns>(0, first),
+                              number == 0 ? how : accumulation::add);
+            });
+            wait_mma(self, sum);
+        }
+    }
+};
+
+template <int Depth>
+struct int8_part {
+    packed_tile<std::int8_t, packed_rows, Depth> values;
+};
+template <int Depth>
+struct mxfp4_part {
+    packed_tile<e2m1x2, packed_rows, Depth> values;
+    packed_scales<packed_rows, Depth> scales;
+};
+template <class Format, int Group, class Scale, int Depth>
+struct grouped_part {
+    packed_tile<Format, packed_rows, Depth> values;
+    shared_vector<Scale, packed_rows> scales[Depth / Group];
+};
+
+}  // namespace detail
+
+template <class In, int Depth = 256>
+struct int8_weights : detail::directly_multiplied<int8_weights<In, Depth>, detail::int8_part<Depth>, In, Depth> {
+    using part = detail::int8_part<Depth>;
+    using format = std::int8_t;
+    using scale = float;  // of a row: not the weights' business
+    static constexpr int group = 0;
+
+    template <int First, class Block>
+    IMBREX_KERNEL static void dequantise_block(const warpgroup& self, Block& block, const part& weights) {
+        dequantise<First>(self, block, weights.values);
+    }
+};
+
+template <class In, int Depth = 256>
+struct mxfp4_weights : detail::directly_multiplied<mxfp4_weights<In, Depth>, detail::mxfp4_part<Depth>, In, Depth> {
+    using part = detail::mxfp4_part<Depth>;
+    using format = e2m1x2;
+    using scale = ue8m0;
+    static constexpr int group = packed_scale_columns;
+
+    template <int First, class Block>
+    IMBREX_KERNEL static void dequantise_block(const warpgroup& self, Block& block, const part& weights) {
+        dequantise<First>(self, block, weights.values, weights.scales);
+    }
+};
+
+template <class In, class Format, int Group, class Scale = In, int Depth = 256>
+struct grouped_weights : detail::quantised_weights<detail::grouped_part<Format, Group, Scale, Depth>, In, Depth> {
+    static_assert(std::is_same_v<Format, std::int8_t> || std::is_same_v<Format, int4x2>,
+                  "imbrex: integers are scaled by groups; 4-bit floats have mxfp4_weights");
+    static_assert(Group == 32 || Group == 64 || Group == 128, "imbrex: a group of weights is 32, 64 or 128 of K");
+    static_assert(Depth % Group == 0, "imbrex: the depth of a step must be a multiple of the group's");
+    using part = detail::grouped_part<Format, Group, Scale, Depth>;
+    using format = Format;
+    using scale = Scale;
+    static constexpr int group = Group;
+    static constexpr int groups = Depth / Group;
+
+    template <class Sum, class Activations>
+    IMBREX_KERNEL static void multiply(const warpgroup& self, Sum& sum, const part& weights,
+                                       const Activations& activations, accumulation how) {
+        if (how == accumulation::replace) fill(self, sum, 0.0f);
+        row_values<Scale, packed_rows, warpgroup> scales[groups];
+        detail::for_each_constant<groups>(
+            [&](auto number) { imbrex::load(self, scales[number], weights.scales[number]); });
+        group_tile<In, packed_rows, Group> numbers[groups];
+        Sum products[groups];
+        const auto add_scaled = [&](auto number) {
+            combine_with_rows(self, sum, products[number], scales[number], [](float total, float product, Scale times) {
+                return hw::fma(product, convert<float>(times), total);
+            });
+        };
+        detail::for_each_constant<groups>([&](auto number) {
+            dequantise_group<number>(self, numbers, weights);
+            const auto rows = activations.template part<Sum::columns, Group>(0, number * Group);
+            if constexpr (detail::multiplied_by_warps<Sum>) {
+                fill(self, products[number], 0.0f);
+                mma_abt_by_warps(self, products[number], numbers[number], rows);
+                add_scaled(number);
+            } else {
+                mma_abt_async(self, products[number], numbers[number], rows, accumulation::replace);
+                // A group's sum is waited for when the next one's products are under way.
+                if constexpr (number > 0) {
+                    wait_mma<1>(self, products[number - 1]);
+                    add_scaled(std::integral_constant<int, number - 1>{});
+                }
+            }
+        });
+        if constexpr (!detail::multiplied_by_warps<Sum>) {
+            wait_mma(self, products[groups - 1]);
+            add_scaled(std::integral_constant<int, groups - 1>{});
+        }
+    }
+
+  private:
+    // Groups of 32 are dequantised by twos.
+    template <int Number>
+    IMBREX_KERNEL static void dequantise_group(const warpgroup& self,
+                                               group_tile<In, packed_rows, Group> (&numbers)[groups],
+                                               const part& weights) {
+        constexpr int first = Number * Group;
+        if constexpr (Group >= packed_columns) {
+            dequantise<first>(self, numbers[Number], weights.values);
+        } else if constexpr (first % packed_columns == 0) {
+            group_tile<In, packed_rows, packed_columns> two;
+            dequantise<first>(self, two, weights.values);
+            numbers[Number] = columns_of<0, Group>(self, two);
+            numbers[Number + 1] = columns_of<Group, Group>(self, two);
+        }
+    }
+};
+
+template <class In, int Group = 128, class Scale = In, int Depth = 256>
+using int4_weights = grouped_weights<In, int4x2, Group, Scale, Depth>;
+
+}  // namespace imbrex

@@ -1,0 +1,92 @@
+// Matrix products with quantised weights in one call: D = epilogue(A W^T), where W [n, k] is int8, int4 or MXFP4, packed once
+// (gemm/pack_weights.hpp) and made into bf16 or fp16 on the way to the tensor cores. Made for Hopper.
+//
+//     using weights = int4_weights<bf16, 128, bf16, 512>;         // groups of 128, steps of 512
+//     using product = gemm_quantised<weights, bf16>;
+//     product::launch(world::device, {m, n, k, {a}, {}, {d}}, packed, {}, stream);
+//
+// Up to 16 rows take one pass over the weights, whose reading is all that costs time; more rows are done 32 at a time. The
+// weights may be read before the kernel before in the stream has ended: no kernel of it must write them.
+#pragma once
+
+#include <imbrex/core/error.hpp>
+#include <imbrex/hw/world.hpp>
+#include <imbrex/kernels/gemm/epilogue.hpp>
+#include <imbrex/kernels/gemm/few_rows.hpp>
+#include <imbrex/kernels/gemm/pack_weights.hpp>
+#include <imbrex/kernels/gemm/problem.hpp>
+#include <imbrex/kernels/gemm/quantised_weights.hpp>
+
+#include <type_traits>
+
+namespace imbrex {
+
+// An epilogue for a part of the rows, which begins at `first_row` of D.
+template <class Epilogue>
+struct epilogue_of_rows {
+    Epilogue whole;
+    int first_row;
+
+    template <class Scope, class Tile>
+    IMBREX_KERNEL void operator()(const Scope& self, Tile& values, gemm_place at) const {
+        whole(self, values, gemm_place{at.batch, at.row + first_row, at.column});
+    }
+    template <class Scope, class Tile>
+    IMBREX_KERNEL void operator()(const Scope& self, Tile& gate, const Tile& up, gemm_place at) const {
+        whole(self, gate, up, gemm_place{at.batch, at.row + first_row, at.column});
+    }
+};
+template <class Epilogue>
+inline constexpr bool is_gated<epilogue_of_rows<Epilogue>> = is_gated<Epilogue>;
+
+template <class Weights, class Out, class Epilogue = plain_product>
+class gemm_quantised {
+  public:
+    using element = typename Weights::element;
+    using problem = gemm_problem<element, Out>;  // whose b is not used
+
+    static void launch(world where, const problem& p, const typename Weights::part* weights,
+                       const Epilogue& epilogue = {}, void* stream = nullptr) {
+        require(p.m >= 0, "m: ", p.m, "; the number of rows must not be negative");
+        require(p.n >= 0, "n: ", p.n, "; the number of columns must not be negative");
+        require(p.batches == 1, "batches: ", p.batches, "; quantised weights are multiplied with one matrix");
+        if (p.m == 0 || p.n == 0) return;
+        require(can_run<few_rows<16, 1>>(where),
+                "world: device; products with quantised weights are made for Hopper (sm_90a), and this device or "
+                "program is "
+                "not");
+        const auto packed = Weights::describe(weights, p.n * (is_gated<Epilogue> ? 2 : 1), p.k);
+        if (p.m <= 16) return launch_rows<16>(where, p, packed, {epilogue, 0}, stream);
+        for (int first = 0; first < p.m; first += 32) {
+            problem some = p;
+            some.m = p.m - first < 32 ? p.m - first : 32;
+            some.a.pointer += first * (p.a.stride == 0 ? p.k : p.a.stride);
+            some.out.pointer += first * (p.out.stride == 0 ? p.n : p.out.stride);
+            launch_rows<32>(where, some, packed, {epilogue, first}, stream);
+        }
+    }
+
+  private:
+    template <int Rows, int Sharers>
+    using few_rows = gemm_few_rows<Weights, Out, epilogue_of_rows<Epilogue>, Rows,
+                                   few_rows_shape{.sharers = Sharers, .early = true}>;
+
+    template <int Rows>
+    static void launch_rows(world where, const problem& p, const typename Weights::argument& packed,
+                            const epilogue_of_rows<Epilogue>& epilogue, void* stream) {
+        using alone = few_rows<Rows, 1>;
+        using two = few_rows<Rows, 2>;
+        const int processors = processors_of(where);
+        // The dequantisation, unlike the mere reading of weights, keeps every multiprocessor busy: as many blocks as with more
+        // rows.
+        constexpr int many_rows = 32;
+        if (few_rows_sharers(many_rows, alone::tiles_of(p.n), alone::steps_of(p.k), processors) > 1) {
+            imbrex::launch<two>(where, {two::blocks_of(p.n, processors)}, two::describe(p, packed, epilogue), stream);
+        } else {
+            imbrex::launch<alone>(where, {alone::blocks_of(p.n, processors)}, alone::describe(p, packed, epilogue),
+                                  stream);
+        }
+    }
+};
+
+}  // namespace imbrex

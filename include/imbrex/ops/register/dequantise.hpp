@@ -1,0 +1,34 @@
+// Packed weights to registers: integers of 8 or 4 bits, or 4-bit floats with their scales, as the bf16 or fp16 that the
+// tensor cores multiply. The integers are exact, and their scales left to the caller; a 4-bit float is multiplied by its
+// scale, a power of two, which is exact too unless the result is too small for a normal fp16 (or bf16).
+#pragma once
+
+#include <imbrex/core/source.hpp>
+#include <imbrex/hw/dequantise.hpp>
+#include <imbrex/tile/packed_tile.hpp>
+#include <imbrex/tile/register_tile.hpp>
+
+#include <type_traits>
+
+namespace imbrex {
+
+// Columns First and on of the packed tile, as many as the register tile has.
+template <int First = 0, class Float, int Rows, int Columns, class Format, int PackedColumns>
+IMBREX_KERNEL void dequantise(const warpgroup& scope, group_tile<Float, Rows, Columns>& to,
+                              const packed_tile<Format, Rows, PackedColumns>& from, source here = source::current()) {
+    static_assert(!std::is_same_v<Format, e2m1x2>, "imbrex: 4-bit floats are dequantised with their scales");
+    static_assert(Columns % packed_columns == 0 && First % packed_columns == 0 && First + Columns <= PackedColumns,
+                  "imbrex: packed weights are dequantised by multiples of 64 columns that the packed tile has");
+    hw::dequantise(scope, to, from, First, here);
+}
+
+template <int First = 0, class Float, int Rows, int Columns, int PackedColumns>
+IMBREX_KERNEL void dequantise(const warpgroup& scope, group_tile<Float, Rows, Columns>& to,
+                              const packed_tile<e2m1x2, Rows, PackedColumns>& from,
+                              const packed_scales<Rows, PackedColumns>& scales, source here = source::current()) {
+    static_assert(Columns % packed_columns == 0 && First % packed_columns == 0 && First + Columns <= PackedColumns,
+                  "imbrex: packed weights are dequantised by multiples of 64 columns that the packed tile has");
+    hw::dequantise_scaled(scope, to, from, scales, First, here);
+}
+
+}  // namespace imbrex

@@ -1,0 +1,51 @@
+// Quantised weights in shared memory, packed as they are in global memory (core/packed_weights.hpp): 64 rows, and their
+// columns in units one after the other. And the scales that go with 4-bit floats.
+#pragma once
+
+#include <imbrex/core/config.hpp>
+#include <imbrex/core/packed_weights.hpp>
+
+#include <cstdint>
+
+namespace imbrex {
+
+template <packable Format, int Rows, int Columns>
+struct packed_tile {
+    static_assert(Rows == packed_rows, "imbrex: weights are packed by 64 rows, what a warpgroup multiplies");
+    static_assert(Columns > 0 && Columns % packed_columns == 0,
+                  "imbrex: a packed tile's columns must be a multiple of 64");
+    using format = Format;
+    using unit = packed_unit<Format>;
+    static constexpr int rows = Rows;
+    static constexpr int columns = Columns;
+    static constexpr int length = Columns / unit::columns * unit::words;
+    static constexpr int bytes = length * 4;
+
+    alignas(128) std::uint32_t words[length];
+
+    // The unit that begins at a column, of which it must be the first.
+    IMBREX_KERNEL std::uint32_t* unit_at(int column) { return words + column / unit::columns * unit::words; }
+    IMBREX_KERNEL const std::uint32_t* unit_at(int column) const {
+        return words + column / unit::columns * unit::words;
+    }
+};
+
+template <int Rows, int Columns>
+struct packed_scales {
+    static_assert(Rows == packed_rows, "imbrex: scales are packed by 64 rows, what a warpgroup multiplies");
+    static_assert(Columns > 0 && Columns % packed_columns == 0,
+                  "imbrex: packed scales must be for a multiple of 64 columns");
+    static constexpr int rows = Rows;
+    static constexpr int columns = Columns;
+    static constexpr int length = Columns / packed_columns * packed_scale_words;
+    static constexpr int bytes = length * 4;
+
+    alignas(128) std::uint32_t words[length];
+
+    IMBREX_KERNEL std::uint32_t* words_at(int column) { return words + column / packed_columns * packed_scale_words; }
+    IMBREX_KERNEL const std::uint32_t* words_at(int column) const {
+        return words + column / packed_columns * packed_scale_words;
+    }
+};
+
+}  // namespace imbrex

@@ -1,0 +1,19 @@
+// architectures: 80 89 100a 120a
+// The GEMM that every GPU from sm_80 on can run: 16-bit floats and 8-bit integers, with an epilogue and with a gate.
+#include <imbrex/imbrex.hpp>
+#include <imbrex/kernels/gemm/ampere.hpp>
+
+using namespace imbrex;
+
+using plain_gemm = gemm_ampere<bf16, bf16, plain_product>;
+using gated_gemm = gemm_ampere<fp16, fp16, gated<silu>, stored::normal, stored::transposed>;
+using integer_gemm = gemm_ampere<std::int8_t, bf16, scaled, stored::normal, stored::transposed>;
+using turned_integer_gemm = gemm_ampere<std::int8_t, std::int32_t, plain_product, stored::normal, stored::normal>;
+
+void launch_gemms(const plain_gemm::arguments& plain, const gated_gemm::arguments& gated,
+                  const integer_gemm::arguments& integer, const turned_integer_gemm::arguments& turned) {
+    device::launch<plain_gemm>({1}, plain);
+    device::launch<gated_gemm>({1}, gated);
+    device::launch<integer_gemm>({1}, integer);
+    device::launch<turned_integer_gemm>({1}, turned);
+}

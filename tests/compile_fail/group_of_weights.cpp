@@ -1,0 +1,7 @@
+// Scales are kept for groups that divide the blocks in which weights are packed.
+// expect: imbrex: a group of weights is 32, 64 or 128 of K
+#include <imbrex/kernels/gemm/quantised_weights.hpp>
+
+int main() {
+    return imbrex::int4_weights<imbrex::bf16, 48>::depth;
+}

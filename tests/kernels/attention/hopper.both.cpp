@@ -1,0 +1,83 @@
+// Attention on Hopper against plain loops in double: ragged lengths, masks, scores, shared key heads; checked over many
+// schedules, and every mutant of its synchronisation reported.
+#include <imbrex/kernels/attention/hopper.hpp>
+
+#include "kernels/attention/reference.hpp"
+
+using namespace imbrex;
+using namespace imbrex_test;
+
+namespace {
+
+template <int KeyDepth, int ValueDepth, attention_shape Shape = attention_shape{}, class Mask = full_mask,
+          class Score = plain_score>
+void check_attention(
+    int blocks, const attention_case& sizes, Mask mask = {}, Score score = {}, int section = 0,
+    std::function<double(const attention_sequence&, int, int, double)> expected_score =
+        [](const attention_sequence&, int, int, double x) { return x; }) {
+    using kernel = attention_hopper<bf16, KeyDepth, ValueDepth, Mask, Score, Shape>;
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        CAPTURE(sizes.queries);
+        CAPTURE(sizes.keys);
+        attention_tensors<bf16, KeyDepth, ValueDepth> tensors(where, sizes, 1);
+        run<kernel>(where, {blocks}, tensors.template send<kernel>(mask, score, 0.25f, section), 4);
+        const auto worst = tensors.compare(
+            0.25f, [&](const attention_sequence& s, int query, int key) { return mask.keep(s, query, key); },
+            expected_score);
+        CHECK(worst.out <= 0.01);
+        CHECK(worst.log2_sum <= 0.001);
+    }
+}
+
+struct every_third : mask_without_shortcuts {
+    IMBREX_FN bool keep(const attention_sequence& s, int query, int key) const {
+        return (query + key + s.head) % 3 == 0;
+    }
+};
+
+}  // namespace
+
+TEST_CASE("attention of every query to every key") {
+    check_attention<64, 64>(2, {.batches = 2, .heads = 2, .key_heads = 1, .queries = 150, .keys = 300});
+    check_attention<128, 128>(1, {.heads = 2, .key_heads = 2, .queries = 129, .keys = 257});
+    check_attention<64, 64>(1, {.queries = 1, .keys = 1});
+}
+
+TEST_CASE("causal attention, the last query with the last key; queries that see nothing give zero") {
+    check_attention<64, 64>(2, {.heads = 2, .key_heads = 2, .queries = 300, .keys = 300}, causal_mask{}, plain_score{},
+                            1);
+    check_attention<64, 64>(2, {.heads = 3, .key_heads = 1, .queries = 100, .keys = 330}, causal_mask{}, plain_score{},
+                            2);
+    check_attention<64, 64>(1, {.queries = 200, .keys = 70}, causal_mask{});
+}
+
+TEST_CASE("masks: windows, chunks, lengths, two at once, one of one's own") {
+    const attention_case sizes{.batches = 2, .heads = 2, .key_heads = 1, .queries = 200, .keys = 333};
+    check_attention<64, 64>(2, sizes, window_mask{70, 0});
+    check_attention<64, 64>(2, sizes, window_mask{20, 30});
+    check_attention<64, 64>(2, sizes, both_masks<causal_mask, chunked_mask>{{}, {96}});
+    check_attention<64, 64>(2, sizes, every_third{});
+}
+
+TEST_CASE("scores bent by a cap") {
+    const attention_case sizes{.heads = 2, .key_heads = 2, .queries = 130, .keys = 190};
+    check_attention<64, 64>(2, sizes, causal_mask{}, softcap{2.0f}, 0,
+                            [](const attention_sequence&, int, int, double x) { return 2 * std::tanh(x / 2); });
+}
+
+#if !defined(__CUDACC__)
+TEST_CASE("attention is silent over 1,000 schedules, and each of its mutants is told") {
+    using kernel = attention_hopper<bf16, 32, 32, causal_mask, plain_score, attention_shape{.columns = 32}>;
+    attention_tensors<bf16, 32, 32> tensors(world::host, {.heads = 2, .key_heads = 1, .queries = 140, .keys = 100}, 1);
+    const auto arguments = tensors.send<kernel>();
+    const auto found = host::check<kernel>({2}, arguments, 1000);
+    INFO((found ? found->text() : std::string()));
+    CHECK(!found);
+    const host::mutation_score score = host::mutate<kernel>({2}, arguments);
+    MESSAGE("attention: " << score.killed() << " / " << score.total());
+    INFO(score.text());
+    CHECK(score.total() > 0);
+    CHECK(score.killed() == score.total());
+}
+#endif

@@ -1,0 +1,151 @@
+// The GEMM's launcher: what it chooses, refuses and leaves alone, lists of problems, and launches captured in a graph.
+#include <imbrex/kernels/gemm.hpp>
+
+#include "kernels/gemm/reference.hpp"
+
+#include <memory>
+#include <string>
+
+using namespace imbrex;
+using namespace imbrex_test;
+
+namespace {
+
+constexpr stored normal = stored::normal, transposed = stored::transposed;
+using product = gemm<bf16, bf16, plain_product, normal, transposed>;
+using matrices = gemm_matrices<bf16, bf16, normal, transposed, false>;
+
+template <class Call>
+std::string refusal_of(Call call) {
+    try {
+        call();
+    } catch (const error& refused) {
+        return refused.what();
+    }
+    return "accepted";
+}
+
+}  // namespace
+
+#if !defined(__CUDACC__)
+TEST_CASE("the kernel follows from the sizes") {
+    const auto chosen = [](int m, int n, int k, bool hopper = true, bool engine_can_read = true) {
+        return choose_gemm({m, n, k, 1, 132, hopper, engine_can_read, true, true});
+    };
+    CHECK(chosen(1, 8192, 8192) == gemm_kernel::few_rows_16);
+    CHECK(chosen(16, 8192, 8192) == gemm_kernel::few_rows_16);
+    CHECK(chosen(17, 8192, 8192) == gemm_kernel::few_rows_128);
+    CHECK(chosen(128, 8192, 8192) == gemm_kernel::few_rows_128);
+    CHECK(chosen(8192, 8192, 8192) == gemm_kernel::wide);
+    CHECK(chosen(512, 1024, 8192) == gemm_kernel::narrow);
+    CHECK(chosen(8192, 8192, 8192, false) == gemm_kernel::ampere_class);
+    CHECK(chosen(8192, 8192, 8192, true, false) == gemm_kernel::ampere_class);
+    CHECK(chosen(8192, 8192, 0) == gemm_kernel::ampere_class);
+    // What a kernel cannot do is never its.
+    CHECK(choose_gemm({1, 8192, 8192, 4, 132, true, true, true, true}) == gemm_kernel::wide);
+    CHECK(choose_gemm({1, 8192, 8192, 1, 132, true, true, false, true}) == gemm_kernel::narrow);
+    CHECK(choose_gemm({512, 1024, 8192, 1, 132, true, true, true, false}) == gemm_kernel::wide);
+}
+#endif
+
+TEST_CASE("what cannot be done is refused with a sentence, and nothing is written") {
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        matrices given(where, {40, 48, 64}, 1);
+        const gemm_problem<bf16, bf16> good = given.send();
+        const auto refused = [&](auto change) {
+            gemm_problem<bf16, bf16> bad = good;
+            change(bad);
+            return refusal_of([&] { product::launch(where, bad); });
+        };
+        CHECK(refused([](auto& p) { p.m = -1; }) == "m: -1; the number of rows must not be negative");
+        CHECK(refused([](auto& p) { p.n = -3; }) == "n: -3; the number of columns must not be negative");
+        CHECK(refused([](auto& p) { p.k = -2; }) == "k: -2; the depth must not be negative");
+        CHECK(refused([](auto& p) { p.batches = -1; }) == "batches: -1; the number of products must not be negative");
+        CHECK(refused([](auto& p) { p.a.pointer = nullptr; }) == "a.pointer: null; a matrix of 40 x 64 is needed");
+        CHECK(refused([](auto& p) { p.b.pointer = nullptr; }) == "b.pointer: null; a matrix of 48 x 64 is needed");
+        CHECK(refused([](auto& p) { p.out.pointer = nullptr; }) == "out.pointer: null; a matrix of 40 x 48 is needed");
+        CHECK(refused([](auto& p) { p.a.stride = 63; }) ==
+              "a.stride: 63; rows of 64 elements lie at least that far apart (0: exactly)");
+        CHECK(refused([](auto& p) { p.b.batch_stride = -8; }) == "b.batch_stride: -8; it must not be negative");
+        CHECK(refused([](auto& p) { p.batches = 2, p.out.batch_stride = 0; }) ==
+              "out.batch_stride: 0; 2 products cannot share one result");
+        CHECK(refusal_of([&] { product::launch_list(where, {good}, {}); }) ==
+              "epilogues: 0 of them for 1 problems; each needs its own");
+        given.out.fetch();
+        for (const bf16 value : given.out.values) REQUIRE(std::isnan(static_cast<float>(value)));
+    }
+}
+
+TEST_CASE("empty products do nothing; one of no depth is the epilogue of zero") {
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        for (const gemm_case& sizes : {gemm_case{0, 48, 64}, gemm_case{40, 0, 64}}) {
+            matrices given(where, sizes, 1);
+            product::launch(where, given.send());
+        }
+        gemm_matrices<bf16, float, normal, normal, false> nothing(where, {40, 33, 0}, 1);
+        gemm<bf16, float>::launch(where, nothing.send());
+        CHECK(nothing.worst(as_product) == 0);
+    }
+}
+
+TEST_CASE("a list of more problems than fit one launch, some of which the copy engine cannot read") {
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        std::vector<std::unique_ptr<matrices>> all;
+        std::vector<gemm_problem<bf16, bf16>> problems;
+        for (int i = 0; i < product::list_length + 5; ++i) {
+            const int k = i % 7 == 3 ? 13 : 8 + 8 * (i % 4);
+            all.push_back(std::make_unique<matrices>(where, gemm_case{i * 5 % 150, 8 + i, k}, i));
+            problems.push_back(all.back()->send());
+        }
+        product::launch_list(where, problems, std::vector<plain_product>(problems.size()));
+        for (auto& one : all) CHECK(one->worst(as_product) <= 0.005);
+    }
+}
+
+TEST_CASE("results have the same bits every time") {
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        for (const gemm_case& sizes : {gemm_case{3, 520, 2048}, gemm_case{40, 136, 1024}, gemm_case{200, 264, 136}}) {
+            matrices given(where, sizes, 1);
+            const auto problem = given.send();
+            product::launch(where, problem);
+            CHECK(given.worst(as_product) <= 0.005);
+            const std::vector<bf16> before = given.out.values;
+            product::launch(where, problem);
+            given.out.fetch();
+            for (std::size_t i = 0; i < before.size(); ++i) REQUIRE(before[i].bits == given.out.values[i].bits);
+        }
+    }
+}
+
+#if defined(__CUDACC__)
+TEST_CASE("launches of every kernel are captured in a graph and replayed") {
+    cudaStream_t stream;
+    imbrex::detail::require_success(cudaStreamCreate(&stream), "stream");
+    for (const gemm_case& sizes :
+         {gemm_case{8, 520, 1024}, gemm_case{300, 264, 64}, gemm_case{3000, 2048, 64}, gemm_case{33, 65, 13}}) {
+        matrices given(world::device, sizes, 1);
+        const auto problem = given.send();
+        CAPTURE(name_of(product::choice(world::device, problem)));
+        cudaGraph_t graph;
+        cudaGraphExec_t replay;
+        REQUIRE(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal) == cudaSuccess);
+        product::launch(world::device, problem, {}, stream);
+        REQUIRE(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
+        REQUIRE(cudaGraphInstantiate(&replay, graph, 0) == cudaSuccess);
+        for (int i = 0; i < 3; ++i) {
+            given.out.send();  // poison
+            REQUIRE(cudaGraphLaunch(replay, stream) == cudaSuccess);
+            REQUIRE(cudaStreamSynchronize(stream) == cudaSuccess);
+            CHECK(given.worst(as_product) <= 0.005);
+            given.out.values.assign(given.out.values.size(), matrices::poison());
+        }
+        cudaGraphExecDestroy(replay);
+        cudaGraphDestroy(graph);
+    }
+    cudaStreamDestroy(stream);
+}
+#endif

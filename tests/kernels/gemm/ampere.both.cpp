@@ -1,0 +1,283 @@
+// The GEMM for every GPU from sm_80 on against plain loops in double: sizes that fit no tile, rows at any distance and
+// alignment, the four ways operands can be stored, batches, epilogues and gates; 8-bit integers exactly. Checked over many
+// schedules, and every mutant of its synchronisation reported.
+#include <imbrex/kernels/gemm/ampere.hpp>
+
+#include "worlds.hpp"
+
+#include <cmath>
+#include <limits>
+
+using namespace imbrex;
+using namespace imbrex_test;
+
+namespace {
+
+// The smallest tiles that have all of the kernel's parts; one warp, or two beside each other.
+constexpr gemm_ampere_shape small{.rows = 64, .columns = 64, .depth_bytes = 64, .stages = 3, .band = 2};
+constexpr gemm_ampere_shape wide{.rows = 64, .columns = 128, .depth_bytes = 64, .stages = 3, .band = 2};
+constexpr gemm_ampere_shape deep{.rows = 128, .columns = 128, .depth_bytes = 128, .stages = 3, .band = 4};
+
+struct size {
+    int m, n, k;
+    int batches = 1;
+};
+
+// How a matrix lies: elements before its first, and between the end of a row and the next one.
+struct gap {
+    int before = 0;
+    int between = 0;
+};
+
+struct matrix_in_memory {
+    int rows, columns;
+    gap around;
+
+    int row_stride() const { return columns + around.between; }
+    int batch_stride() const { return rows * row_stride() + around.before; }
+    std::size_t elements(int batches) const {
+        return around.before + static_cast<std::size_t>(batches) * batch_stride();
+    }
+    std::size_t place(int batch, int row, int column) const {
+        return around.before + static_cast<std::size_t>(batch) * batch_stride() + row * row_stride() + column;
+    }
+    template <class T>
+    gemm_view<T> view(T* memory, int batches) const {
+        return {memory + around.before, {batches, rows, columns}, {batch_stride(), row_stride()}};
+    }
+};
+
+template <class T>
+T poison() {
+    if constexpr (std::is_integral_v<T>) {
+        return 77;
+    } else {
+        return T(std::numeric_limits<float>::quiet_NaN());
+    }
+}
+
+// `expected(sum, second sum, batch, row, column)` is what an epilogue makes of the product's exact value; the second is
+// that of the other matrix of a gate.
+template <class Kernel, class In, class Out, class Epilogue, class Expected>
+void check_gemm(const size& p, const gap& a_gap, const gap& b_gap, const gap& out_gap, const Epilogue& epilogue_in,
+                const Expected& expected, double tolerance) {
+    const int n_of_b = Kernel::has_gate ? 2 * p.n : p.n;
+    const matrix_in_memory a_at =
+        Kernel::a_across ? matrix_in_memory{p.k, p.m, a_gap} : matrix_in_memory{p.m, p.k, a_gap};
+    const matrix_in_memory b_at =
+        Kernel::b_across ? matrix_in_memory{n_of_b, p.k, b_gap} : matrix_in_memory{p.k, n_of_b, b_gap};
+    const matrix_in_memory out_at{p.m, p.n, out_gap};
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        CAPTURE(p.m);
+        CAPTURE(p.n);
+        CAPTURE(p.k);
+        CAPTURE(a_gap.between);
+        CAPTURE(b_gap.between);
+        buffer<In> a(where, a_at.elements(p.batches)), b(where, b_at.elements(p.batches));
+        buffer<Out> out(where, out_at.elements(p.batches), poison<Out>());
+        const float range = std::is_integral_v<In> ? 100.0f : 1.0f;
+        fill_random(a.values, 1, -range, range);
+        fill_random(b.values, 2, -range, range);
+        const In *a_there = a.send(), *b_there = b.send();
+        const typename Kernel::arguments arguments{a_at.view(a_there, p.batches),
+                                                   b_at.view(b_there, p.batches),
+                                                   out_at.view(out.send(), p.batches),
+                                                   epilogue_in(where),
+                                                   (p.m + Kernel::rows - 1) / Kernel::rows,
+                                                   (p.n + Kernel::columns - 1) / Kernel::columns,
+                                                   (p.k + Kernel::depth - 1) / Kernel::depth,
+                                                   p.batches};
+        run<Kernel>(where, {arguments.tile_rows * arguments.tile_columns * p.batches}, arguments, 2);
+        out.fetch();
+        double worst = 0;
+        std::size_t written = 0;
+        for (int batch = 0; batch < p.batches; ++batch) {
+            for (int row = 0; row < p.m; ++row) {
+                for (int column = 0; column < p.n; ++column) {
+                    double sums[2] = {0, 0};
+                    for (int part = 0; part < (Kernel::has_gate ? 2 : 1); ++part) {
+                        for (int i = 0; i < p.k; ++i) {
+                            const int c = column + part * p.n;
+                            const auto x = Kernel::a_across ? a_at.place(batch, i, row) : a_at.place(batch, row, i);
+                            const auto y = Kernel::b_across ? b_at.place(batch, c, i) : b_at.place(batch, i, c);
+                            sums[part] += static_cast<double>(convert<float>(a.values[x])) *
+                                          static_cast<double>(convert<float>(b.values[y]));
+                        }
+                    }
+                    const double wanted = expected(sums[0], sums[1], batch, row, column);
+                    const double seen = convert<double>(out.values[out_at.place(batch, row, column)]);
+                    const double error = std::abs(wanted - seen) / (1 + std::abs(wanted));
+                    worst = error <= worst ? worst : error;
+                    ++written;
+                }
+            }
+        }
+        CHECK(worst <= tolerance);
+        // What lies between the rows is as it was.
+        std::size_t untouched = 0;
+        for (const Out& value : out.values) {
+            const Out before = poison<Out>();
+            untouched += std::memcmp(&value, &before, sizeof(Out)) == 0 ? 1 : 0;
+        }
+        if (!std::is_integral_v<Out>) CHECK(untouched == out.values.size() - written);
+    }
+}
+
+constexpr auto no_epilogue = [](world) { return plain_product{}; };
+constexpr auto the_sum = [](double sum, double, int, int, int) { return sum; };
+
+template <class In, class Out, stored A, stored B, gemm_ampere_shape Shape>
+void check_plain(const size& p, const gap& a_gap, const gap& b_gap, const gap& out_gap, double tolerance) {
+    using kernel = gemm_ampere<In, Out, plain_product, A, B, Shape>;
+    check_gemm<kernel, In, Out>(p, a_gap, b_gap, out_gap, no_epilogue, the_sum, tolerance);
+}
+
+// Aligned; a row stride of 4 bytes' multiple only; none at all; and a beginning beside all of them.
+constexpr gap gaps[] = {{0, 0}, {2, 2}, {0, 1}, {1, 3}};
+
+template <class In, class Out, stored A, stored B>
+void check_sizes(double tolerance) {
+    check_plain<In, Out, A, B, small>({1, 1, 1}, {}, {}, {}, tolerance);
+    check_plain<In, Out, A, B, small>({70, 9, 0}, {}, {}, {}, 0);
+    check_plain<In, Out, A, B, small>({7, 33, 65}, {}, {}, {}, tolerance);
+    check_plain<In, Out, A, B, wide>({129, 7, 33}, {}, {}, {}, tolerance);
+    check_plain<In, Out, A, B, wide>({33, 129, 7}, {}, {}, {}, tolerance);
+    for (const gap& one : gaps) {
+        check_plain<In, Out, A, B, small>({72, 136, 200}, one, {}, {}, tolerance);
+        check_plain<In, Out, A, B, small>({72, 136, 104}, {}, one, {}, tolerance);
+        check_plain<In, Out, A, B, wide>({72, 136, 40}, {8, 8}, {16, 16}, one, tolerance);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("the GEMM of the sm_80 class, operands stored in every way, of any size and alignment") {
+    check_sizes<bf16, bf16, stored::normal, stored::normal>(0.01);
+    check_sizes<bf16, float, stored::normal, stored::transposed>(1e-4);
+    check_sizes<fp16, fp16, stored::transposed, stored::normal>(0.002);
+    check_sizes<bf16, bf16, stored::transposed, stored::transposed>(0.01);
+}
+
+TEST_CASE("the GEMM of the sm_80 class in its usual shapes") {
+    check_plain<bf16, bf16, stored::normal, stored::normal, gemm_ampere_shape{}>({200, 264, 136}, {}, {}, {}, 0.01);
+    check_plain<bf16, bf16, stored::normal, stored::transposed, deep>({129, 272, 328}, {}, {}, {}, 0.01);
+    check_plain<fp16, e4m3, stored::transposed, stored::normal, deep>({136, 136, 256}, {}, {}, {}, 0.07);
+}
+
+TEST_CASE("the GEMM of the sm_80 class multiplies 8-bit integers exactly, stored in every way") {
+    using std::int32_t, std::int8_t;
+    for (const gap& one : gaps) {
+        const gap wider{2 * one.before, 2 * one.between};
+        check_plain<int8_t, int32_t, stored::normal, stored::transposed, small>({72, 136, 200}, one, wider, {}, 0);
+        check_plain<int8_t, int32_t, stored::normal, stored::normal, small>({72, 80, 96}, wider, one, {}, 0);
+    }
+    check_plain<int8_t, int32_t, stored::transposed, stored::normal, small>({80, 96, 144}, {}, {}, {}, 0);
+    check_plain<int8_t, int32_t, stored::transposed, stored::transposed, deep>({7, 129, 33}, {}, {}, {}, 0);
+    check_plain<int8_t, float, stored::normal, stored::transposed, gemm_ampere_shape{}>({130, 300, 200}, {}, {}, {},
+                                                                                        1e-6);
+}
+
+TEST_CASE("the GEMM of the sm_80 class, each product of a batch, and one operand for all") {
+    using kernel = gemm_ampere<bf16, bf16, plain_product, stored::normal, stored::normal, wide>;
+    check_plain<bf16, bf16, stored::normal, stored::normal, wide>({72, 136, 72, 3}, {}, {0, 1}, {5, 3}, 0.01);
+    for (const world where : worlds()) {
+        const int m = 65, n = 40, k = 24, batches = 3;
+        buffer<bf16> a(where, m * k), b(where, batches * k * n), out(where, batches * m * n, poison<bf16>());
+        fill_random(a.values, 1);
+        fill_random(b.values, 2);
+        const bf16 *a_there = a.send(), *b_there = b.send();
+        run<kernel>(where, {2 * batches},
+                    {{a_there, {1, m, k}, {m * k, k}},
+                     {b_there, {batches, k, n}, {k * n, n}},
+                     {out.send(), {batches, m, n}, {m * n, n}},
+                     {},
+                     2,
+                     1,
+                     1,
+                     batches},
+                    2);
+        out.fetch();
+        double worst = 0;
+        for (int batch = 0; batch < batches; ++batch) {
+            for (int row = 0; row < m; ++row) {
+                for (int column = 0; column < n; ++column) {
+                    double sum = 0;
+                    for (int i = 0; i < k; ++i) {
+                        sum += static_cast<double>(convert<float>(a.values[row * k + i])) *
+                               static_cast<double>(convert<float>(b.values[(batch * k + i) * n + column]));
+                    }
+                    const double error = std::abs(sum - convert<double>(out.values[(batch * m + row) * n + column]));
+                    worst = error <= worst ? worst : error;
+                }
+            }
+        }
+        CHECK(worst <= 0.05);
+    }
+}
+
+TEST_CASE("the GEMM of the sm_80 class with epilogues") {
+    const auto silu_of = [](double x) { return x / (1 + std::exp(-x)); };
+    const int m = 137, n = 150;
+    for (const world where : worlds()) {
+        buffer<bf16> bias(where, n), residual(where, m * n);
+        fill_random(bias.values, 3);
+        fill_random(residual.values, 4);
+        const bf16 *bias_there = bias.send(), *residual_there = residual.send();
+        const auto value = [](bf16 x) { return static_cast<double>(convert<float>(x)); };
+        const auto chain = [&](world) {
+            return then(scaled{0.5f}, biased<bf16>{{bias_there, n}}, activated<silu>{},
+                        plus<bf16>{gemm_matrix_like(residual_there, m, n)});
+        };
+        using steps = decltype(chain(where));
+        check_gemm<gemm_ampere<bf16, bf16, steps, stored::normal, stored::transposed, wide>, bf16, bf16>(
+            {m, n, 72}, {}, {}, {}, chain,
+            [&](double sum, double, int, int row, int column) {
+                return silu_of(0.5 * sum + value(bias.values[column])) + value(residual.values[row * n + column]);
+            },
+            0.01);
+        const auto gate = [&](world) { return then(gated<silu>{}, biased<bf16>{{bias_there, n}}); };
+        using gate_steps = decltype(gate(where));
+        const auto gate_expected = [&](double g, double u, int, int, int column) {
+            return silu_of(g) * u + value(bias.values[column]);
+        };
+        check_gemm<gemm_ampere<bf16, bf16, gate_steps, stored::normal, stored::normal, wide>, bf16, bf16>(
+            {m, n, 72}, {}, {}, {}, gate, gate_expected, 0.015);
+        check_gemm<gemm_ampere<bf16, float, gate_steps, stored::normal, stored::transposed, small>, bf16, float>(
+            {m, n, 72}, {}, {0, 1}, {}, gate, gate_expected, 1e-3);
+    }
+    check_gemm<gemm_ampere<std::int8_t, bf16, scaled, stored::normal, stored::transposed, small>, std::int8_t, bf16>(
+        {72, 80, 100}, {}, {}, {}, [](world) { return scaled{1.0f / 1024}; },
+        [](double sum, double, int, int, int) { return sum / 1024; }, 0.01);
+}
+
+TEST_CASE("the GEMM of the sm_80 class writes 8-bit numbers") {
+    using kernel = gemm_ampere<bf16, std::int8_t, scaled, stored::normal, stored::normal, wide>;
+    check_gemm<kernel, bf16, std::int8_t>(
+        {72, 144, 40}, {}, {}, {0, 5}, [](world) { return scaled{16}; },
+        [](double sum, double, int, int, int) { return std::fmin(std::fmax(std::nearbyint(16 * sum), -128), 127); },
+        0.5);
+}
+
+#if !defined(__CUDACC__)
+TEST_CASE("the GEMM of the sm_80 class is silent over 1,000 schedules, and each of its mutants is told") {
+    using kernel = gemm_ampere<bf16, bf16, plain_product, stored::normal, stored::normal, wide>;
+    const int m = 70, n = 136, k = 200;
+    std::vector<bf16> a(m * k), b(k * n), out(m * n);
+    fill_random(a, 1);
+    fill_random(b, 2);
+    const typename kernel::arguments arguments{
+        gemm_matrix_like<const bf16>(a.data(), m, k), gemm_matrix_like<const bf16>(b.data(), k, n),
+        gemm_matrix_like(out.data(), m, n),           {},
+        (m + kernel::rows - 1) / kernel::rows,        (n + kernel::columns - 1) / kernel::columns,
+        (k + kernel::depth - 1) / kernel::depth,      1};
+    const auto found = host::check<kernel>({4}, arguments, 1000);
+    INFO((found ? found->text() : std::string()));
+    CHECK(!found);
+    const host::mutation_score score = host::mutate<kernel>({4}, arguments);
+    MESSAGE("GEMM of the sm_80 class: " << score.killed() << " / " << score.total());
+    INFO(score.text());
+    CHECK(score.total() > 0);
+    CHECK(score.killed() == score.total());
+}
+#endif

@@ -1,0 +1,249 @@
+// Quantised weights in the GEMM of few rows, against plain loops in double over the numbers that the weights stand for:
+// every format, group and type, ragged sizes, few and many rows; what cannot be packed is refused; checked over many
+// schedules, and every mutant of the synchronisation reported.
+#include <imbrex/kernels/gemm/few_rows.hpp>
+#include <imbrex/kernels/gemm/pack_weights.hpp>
+#include <imbrex/kernels/gemm/quantised_weights.hpp>
+
+#include "worlds.hpp"
+
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+using namespace imbrex;
+using namespace imbrex_test;
+
+namespace {
+
+// Random weights and scales as they come from a file, and what they are worth.
+template <class Weights>
+struct random_weights {
+    using format = typename Weights::format;
+    using scale = typename Weights::scale;
+    int rows, k, groups;
+    std::vector<format> values;
+    std::vector<scale> scales;
+
+    random_weights(int rows, int k, unsigned seed)
+        : rows(rows),
+          k(k),
+          groups(Weights::group > 0 ? k / Weights::group : 1),
+          values(static_cast<std::size_t>(rows) * k / values_in<format>),
+          scales(static_cast<std::size_t>(rows) * groups) {
+        std::mt19937 generator(seed);
+        for (format& value : values) {
+            const auto byte = static_cast<std::uint8_t>(generator());
+            if constexpr (values_in<format> == 1) {
+                value = static_cast<std::int8_t>(byte);
+            } else {
+                value = format::from_bits(byte);
+            }
+        }
+        std::uniform_real_distribution<float> number(0.001f, 0.02f);
+        for (scale& one : scales) {
+            if constexpr (std::is_same_v<scale, ue8m0>) {
+                one = ue8m0::from_bits(static_cast<std::uint8_t>(118 + generator() % 6));
+            } else {
+                one = convert<scale>(number(generator));
+            }
+        }
+    }
+    // Of rows that are scaled afterwards, without the scale.
+    double at(int row, int column) const {
+        const std::size_t place = static_cast<std::size_t>(row) * k + column;
+        double value = 0;
+        if constexpr (values_in<format> == 1) {
+            value = values[place];
+        } else {
+            const auto pair = static_cast<float_pair>(values[place / 2]);
+            value = place % 2 == 0 ? pair.low : pair.high;
+        }
+        if constexpr (Weights::group == 0) return value;
+        return value * static_cast<double>(
+                           static_cast<float>(scales[static_cast<std::size_t>(row) * groups + column * groups / k]));
+    }
+};
+
+// Everything a launch needs.
+template <class Weights, class Kernel, class Out>
+struct launch_of {
+    using In = typename Weights::element;
+    random_weights<Weights> weights;
+    int m, n, k;
+    buffer<In> a;
+    buffer<Out> out;
+    buffer<typename Weights::part> parts;
+
+    launch_of(world where, int m, int n, int k)
+        : weights(n, k, 5),
+          m(m),
+          n(n),
+          k(k),
+          a(where, static_cast<std::size_t>(m) * k),
+          out(where, static_cast<std::size_t>(m) * n, convert<Out>(NAN)),
+          parts(where, packed_count<Weights>(n, k)) {
+        fill_random(a.values, 1);
+        parts.values = pack_weights<Weights>(weights.values.data(), weights.scales.data(), n, k);
+    }
+    template <class Epilogue>
+    typename Kernel::arguments arguments(const Epilogue& epilogue) {
+        const gemm_problem<In, Out> p{m, n, k, {a.send()}, {}, {out.send()}};
+        return Kernel::describe(p, Weights::describe(parts.send(), n, k), epilogue);
+    }
+};
+
+// The largest error of an element in units of the sum of its products' magnitudes. fp32 sums give some 1e-7.
+template <class Weights, class Out, int Rows, few_rows_shape Shape = few_rows_shape{}>
+void check_product(int blocks, int m, int n, int k, double tolerance) {
+    constexpr bool scale_rows = Weights::group == 0;
+    using epilogue = std::conditional_t<scale_rows, scaled_columns, plain_product>;
+    using kernel = gemm_few_rows<Weights, Out, epilogue, Rows, Shape>;
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        CAPTURE(m);
+        CAPTURE(n);
+        CAPTURE(k);
+        launch_of<Weights, kernel, Out> one(where, m, n, k);
+        buffer<float> row_scales(where, n);
+        fill_random(row_scales.values, 3, 0.01f, 0.02f);
+        epilogue last{};
+        if constexpr (scale_rows) last.factors = {row_scales.send(), n};
+        run<kernel>(where, {blocks}, one.arguments(last), 4);
+        one.out.fetch();
+        double worst = 0;
+        for (int row = 0; row < m; ++row) {
+            for (int column = 0; column < n; ++column) {
+                double expected = 0, magnitude = 0;
+                for (int i = 0; i < k; ++i) {
+                    const double product = static_cast<float>(one.a.values[row * k + i]) * one.weights.at(column, i);
+                    expected += product;
+                    magnitude += std::abs(product);
+                }
+                const double times = scale_rows ? static_cast<double>(row_scales.values[column]) : 1.0;
+                const double result = convert<float>(one.out.values[row * n + column]);
+                const double error = std::abs(result - expected * times) / (magnitude * times);
+                worst = error <= worst ? worst : error;
+            }
+        }
+        CHECK(worst <= tolerance);
+    }
+}
+
+constexpr double exact = 1e-6, rounded_to_bf16 = 5e-3;
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("int4 in groups, of every size", In, bf16, fp16) {
+    check_product<int4_weights<In, 128, In, 128>, float, 8>(3, 1, 200, 384, exact);
+    check_product<int4_weights<In, 64, In, 64>, float, 16>(2, 13, 136, 320, exact);
+    check_product<int4_weights<In, 32, In, 128>, float, 8>(2, 5, 72, 288, exact);
+    check_product<int4_weights<In, 128, float, 512>, In, 16>(4, 16, 264, 640, rounded_to_bf16);
+    check_product<int4_weights<In, 32, fp16>, float, 32>(1, 32, 64, 544, exact);
+}
+
+TEST_CASE_TEMPLATE("int8, a scale for each row or for groups", In, bf16, fp16) {
+    check_product<int8_weights<In, 128>, float, 8>(3, 1, 200, 392, exact);
+    check_product<int8_weights<In, 64>, In, 16>(2, 16, 136, 72, rounded_to_bf16);
+    check_product<grouped_weights<In, std::int8_t, 128>, float, 8>(2, 7, 136, 384, exact);
+    check_product<grouped_weights<In, std::int8_t, 32, float, 64>, float, 16>(2, 9, 72, 160, exact);
+}
+
+TEST_CASE_TEMPLATE("MXFP4", In, bf16, fp16) {
+    check_product<mxfp4_weights<In, 128>, float, 8>(3, 1, 200, 416, exact);
+    check_product<mxfp4_weights<In, 512>, In, 16>(2, 16, 136, 544, rounded_to_bf16);
+    check_product<mxfp4_weights<In, 64>, float, 32>(2, 17, 72, 96, exact);
+}
+
+TEST_CASE("quantised weights with many rows, and shared by the blocks of a cluster") {
+    check_product<int4_weights<bf16>, float, 64>(2, 60, 136, 256, exact);
+    check_product<int8_weights<bf16, 128>, float, 64>(2, 33, 136, 200, exact);
+    check_product<mxfp4_weights<bf16, 128>, float, 128>(2, 100, 136, 160, exact);
+    check_product<mxfp4_weights<bf16>, float, 8, few_rows_shape{.sharers = 2}>(4, 4, 264, 416, exact);
+    check_product<int4_weights<bf16>, float, 8, few_rows_shape{.sharers = 2}>(2, 4, 136, 384, exact);
+}
+
+TEST_CASE("the scales of packed weights are those that were packed") {
+    using weights = int4_weights<bf16, 128, bf16, 128>;
+    const random_weights<weights> given(100, 256, 3);
+    const auto packed = pack_weights<weights>(given.values.data(), given.scales.data(), 100, 256);
+    REQUIRE(packed.size() == 4);
+    const auto scale_at = [&](int row, int group) { return given.scales[row * 2 + group].bits; };
+    CHECK(packed[1].scales[0].storage[5].bits == scale_at(5, 1));
+    CHECK(packed[2].scales[0].storage[35].bits == scale_at(99, 0));
+    CHECK(packed[3].scales[0].storage[36].bits == 0);
+}
+
+namespace {
+
+template <class Body>
+std::string refusal(Body body) {
+    try {
+        body();
+    } catch (const invalid_argument& told) {
+        return told.what();
+    }
+    return "nothing was refused";
+}
+
+}  // namespace
+
+TEST_CASE("what cannot be packed is refused in a sentence") {
+    using weights = int4_weights<bf16>;
+    const random_weights<weights> good(64, 128, 3);
+    const auto* values = good.values.data();
+    const auto* scales = good.scales.data();
+    const auto pack = [](auto... arguments) { return refusal([&] { pack_weights<weights>(arguments...); }); };
+    CHECK(pack(values, scales, 0, 128) == "rows: 0; there must be a row of weights");
+    CHECK(pack(values, scales, 64, 0) == "k: 0; the depth must be positive");
+    CHECK(pack(values, scales, 64, 192) == "k: 192; the depth must be a positive multiple of the group's, 128");
+    CHECK(pack(static_cast<const int4x2*>(nullptr), scales, 64, 128) == "values: null; weights of 64 x 128 are needed");
+    CHECK(pack(values, static_cast<const bf16*>(nullptr), 64, 128) ==
+          "scales: null; there must be one for each row and 128 of K");
+    CHECK(pack(static_cast<weights::part*>(nullptr), values, scales, 64, 128) ==
+          "to: null; there must be memory for 1 parts");
+
+    random_weights<mxfp4_weights<bf16>> floats(64, 64, 3);
+    floats.scales[3] = ue8m0(4.0f);
+    const auto pack_floats = [&] {
+        return refusal([&] { pack_weights<mxfp4_weights<bf16>>(floats.values.data(), floats.scales.data(), 64, 64); });
+    };
+    CHECK(pack_floats() == "scales: 2^2 in row 1 of a part; scales of 4-bit floats are at most 2");
+
+    const std::vector<weights::part> part(1);
+    CHECK(refusal([&] { weights::describe(nullptr, 64, 128); }) ==
+          "parts: null; packed weights of 64 x 128 are needed");
+    CHECK(refusal([&] { weights::describe(part.data(), 0, 128); }) == "rows: 0; there must be a row of weights");
+    CHECK(refusal([&] { weights::describe(part.data(), 64, -1); }) == "k: -1; the depth must be positive");
+}
+
+#if !defined(__CUDACC__)
+namespace {
+
+template <class Weights, int Rows>
+void check_silent_and_mutate(const char* name) {
+    using kernel = gemm_few_rows<Weights, bf16, plain_product, Rows, few_rows_shape{.sharers = 2, .stages = 2}>;
+    launch_of<Weights, kernel, bf16> one(world::host, 5, 456, 512);
+    const auto arguments = one.arguments(plain_product{});
+    const auto found = host::check<kernel>({4}, arguments, 1000);
+    INFO((found ? found->text() : std::string()));
+    CHECK(!found);
+    const host::mutation_score score = host::mutate<kernel>({4}, arguments);
+    MESSAGE(std::string(name) << ": " << score.killed() << " / " << score.total());
+    INFO(score.text());
+    CHECK(score.total() > 0);
+    CHECK(score.killed() == score.total());
+}
+
+}  // namespace
+
+TEST_CASE("quantised weights are silent over 1,000 schedules, and each mutant is told") {
+    check_silent_and_mutate<int4_weights<bf16, 64, bf16, 128>, 8>("int4");
+    check_silent_and_mutate<int4_weights<bf16, 64, bf16, 128>, 32>("int4, 32 rows");
+    check_silent_and_mutate<mxfp4_weights<bf16, 128>, 8>("MXFP4");
+    check_silent_and_mutate<mxfp4_weights<bf16, 128>, 32>("MXFP4, 32 rows");
+    check_silent_and_mutate<int8_weights<bf16, 128>, 8>("int8");
+}
+#endif

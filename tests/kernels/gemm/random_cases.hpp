@@ -1,0 +1,78 @@
+// Products of random sizes, strides, batches and alignments through the launcher, against double. On the device many; in the
+// host worlds, which are slower, a few of each.
+#pragma once
+
+#include <imbrex/kernels/gemm.hpp>
+
+#include "kernels/gemm/reference.hpp"
+
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+
+namespace imbrex_test {
+
+// One of the situations that a launcher meets: sizes that are whole chunks of 16 bytes or not, few rows, batches, gaps, and
+// pointers that are not aligned.
+inline gemm_case random_case(std::mt19937& random, int chunk, int largest) {
+    const auto below = [&](int limit) { return static_cast<int>(random() % static_cast<unsigned>(limit)); };
+    const auto size = [&](bool whole) {
+        const int kind = below(4), limit = kind == 0 ? 9 : kind == 1 ? 70 : largest;
+        const int value = 1 + below(limit);
+        return whole ? (value + chunk - 1) / chunk * chunk : value;
+    };
+    const bool whole = below(3) != 0;
+    gemm_case one{size(whole), size(whole), size(whole)};
+    if (whole && below(2) == 0) one.m = 1 + below(largest);
+    if (below(4) == 0) {
+        one.batches = 1 + below(4);
+        one.share_b = below(2) == 0;
+    }
+    const auto gap = [&] { return below(2) == 0 ? 0 : whole ? chunk * below(4) : below(12); };
+    one.a_gap = gap();
+    one.b_gap = gap();
+    one.out_gap = below(3) == 0 ? below(7) : 0;
+    one.offset = below(6) == 0 ? 1 + below(9) : 0;
+    return one;
+}
+
+// Runs `cases` products on the device, fewer elsewhere. `epilogue_of(where, case)` makes the epilogue (it may keep arrays alive
+// in what it captures), `expected` says what becomes of a product.
+template <class In, class Out, stored A, stored B, class Epilogue, class MakeEpilogue>
+void check_random_cases(unsigned seed, int cases, float spread, double tolerance, MakeEpilogue epilogue_of,
+                        const std::function<double(double, double, int, int, int)>& expected) {
+    using product = imbrex::gemm<In, Out, Epilogue, A, B>;
+    std::map<std::string, int> used;
+    for (const world where : worlds()) {
+        std::mt19937 random(seed);
+        const bool many = where == world::device;
+        const int count = many ? cases : where == world::host ? 10 : 3;
+        for (int i = 0; i < count; ++i) {
+            const gemm_case sizes = random_case(random, 16 / static_cast<int>(sizeof(In)), many ? 420 : 150);
+            CAPTURE(name_of(where));
+            CAPTURE(i);
+            CAPTURE(sizes.m);
+            CAPTURE(sizes.n);
+            CAPTURE(sizes.k);
+            CAPTURE(sizes.batches);
+            CAPTURE(sizes.a_gap);
+            CAPTURE(sizes.b_gap);
+            CAPTURE(sizes.out_gap);
+            CAPTURE(sizes.offset);
+            gemm_matrices<In, Out, A, B, imbrex::is_gated<Epilogue>> matrices(where, sizes, seed + 10 * i, spread);
+            const auto problem = matrices.send();
+            const Epilogue epilogue = epilogue_of(where, sizes);
+            product::launch(where, problem, epilogue);
+            const std::string kernel = imbrex::name_of(product::choice(where, problem));
+            CAPTURE(kernel);
+            ++used[kernel];
+            CHECK(matrices.worst(expected) <= tolerance);
+        }
+    }
+    std::string text;
+    for (const auto& [kernel, times] : used) text += kernel + " " + std::to_string(times) + "  ";
+    MESSAGE("kernels used: " << text);
+}
+
+}  // namespace imbrex_test

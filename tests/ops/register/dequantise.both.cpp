@@ -1,0 +1,171 @@
+// Packed weights to registers: every number of every format in every place of a tile, and every scale of the 4-bit floats,
+// with the bits that conversion and one rounding give.
+#include <imbrex/kernels/gemm/pack_weights.hpp>
+#include <imbrex/kernels/gemm/quantised_weights.hpp>
+#include <imbrex/ops/memory/bulk.hpp>
+#include <imbrex/ops/register/dequantise.hpp>
+
+#include <ops/tools.hpp>
+
+#include <cstdint>
+
+using namespace imbrex;
+using namespace imbrex_test;
+
+namespace {
+
+// Each block has a part of its own, and writes what it makes of it.
+template <class Weights>
+struct unpacking {
+    static constexpr int warps = 8;
+    using In = typename Weights::element;
+    using part = typename Weights::part;
+    using tile = group_tile<In, 64, 64>;
+    struct arguments {
+        const part* parts;
+        matrix_view<In> out;
+    };
+    struct shared_memory {
+        pipeline<part, 1> ring;
+    };
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& shared) {
+        shared.ring.init(block, 4);
+        fence_barriers(block);
+        block.sync();
+        const int number = block.index().x;
+        block.roles(producer([&](warp& self) {
+                        auto filling = shared.ring.producer(self);
+                        auto slot = filling.acquire();
+                        load_object_async(self, *slot, args.parts[number], slot);
+                    }),
+                    consumers<1>([&](warpgroup& self) {
+                        auto full = shared.ring.consumer(self);
+                        auto held = full.wait();
+                        tile first, second;
+                        unpack<0>(self, first, *held);
+                        unpack<64>(self, second, *held);
+                        store(self, args.out.template tile<tile>(number, 0), first);
+                        store(self, args.out.template tile<tile>(number, 1), second);
+                    }));
+    }
+
+  private:
+    template <int First>
+    IMBREX_KERNEL static void unpack(const warpgroup& self, tile& to, const part& from) {
+        if constexpr (requires { dequantise<First>(self, to, from.values, from.scales); }) {
+            dequantise<First>(self, to, from.values, from.scales);
+        } else {
+            dequantise<First>(self, to, from.values);
+        }
+    }
+};
+
+// `count` parts, in each of which every place has another number. `wanted` makes of a number's bits and its scale's what
+// should come out.
+template <class Weights, class Scale, class Wanted>
+void check_unpacking(int count, const std::vector<Scale>& scales, Wanted wanted) {
+    using format = typename Weights::format;
+    using In = typename Weights::element;
+    constexpr int bits = bits_of<format>, depth = Weights::depth;
+    const int rows = 64 * count;
+    std::vector<format> values(static_cast<std::size_t>(rows) * depth / values_in<format>);
+    const auto number_at = [](int row, int column) {
+        return static_cast<std::uint32_t>(row % 64 * 7 + column * 5 + row / 64) % (1U << bits);
+    };
+    for (int row = 0; row < rows; ++row) {
+        for (int column = 0; column < depth; column += values_in<format>) {
+            format& value = values[(static_cast<std::size_t>(row) * depth + column) / values_in<format>];
+            if constexpr (bits == 8) {
+                value = static_cast<std::int8_t>(number_at(row, column));
+            } else {
+                value = format::from_bits(
+                    static_cast<std::uint8_t>(number_at(row, column) | number_at(row, column + 1) << 4));
+            }
+        }
+    }
+    for (const world where : worlds()) {
+        const auto packed = pack_weights<Weights>(values.data(), scales.data(), rows, depth);
+        REQUIRE(static_cast<int>(packed.size()) == count);
+        buffer<typename Weights::part> parts(where, packed.size());
+        parts.values = packed;
+        buffer<In> out(where, static_cast<std::size_t>(rows) * depth, poison<In>());
+        run<unpacking<Weights>>(where, {count, 1, 1}, {parts.send(), matrix(out.send(), rows, depth)}, 2);
+        out.fetch();
+        tally compared(sentence(name_of(where), ", ", imbrex::name_of<format>(), " to ", imbrex::name_of<In>()));
+        for (int row = 0; row < rows; ++row) {
+            for (int column = 0; column < depth; ++column) {
+                compared.expect_same(row, column, out.values[static_cast<std::size_t>(row) * depth + column],
+                                     wanted(number_at(row, column), row, column));
+            }
+        }
+    }
+}
+
+template <class In>
+void check_integers() {
+    const auto wanted = [](auto value) { return convert<In>(static_cast<float>(value)); };
+    check_unpacking<int8_weights<In, 128>>(256, std::vector<float>(), [&](std::uint32_t bits, int, int) {
+        return wanted(static_cast<std::int8_t>(bits));
+    });
+    const std::vector<In> scales(16 * 64, convert<In>(1.0f));
+    check_unpacking<int4_weights<In, 128, In, 128>>(16, scales, [&](std::uint32_t bits, int, int) {
+        return wanted(int4x2::from_bits(static_cast<std::uint8_t>(bits)).low());
+    });
+}
+
+template <class In>
+void check_small_floats() {
+    using weights = mxfp4_weights<In, 128>;
+    const int parts = 32;
+    std::vector<ue8m0> scales(parts * 64 * 4);
+    for (std::size_t i = 0; i < scales.size(); ++i) {
+        scales[i] = ue8m0::from_bits(static_cast<std::uint8_t>(i * 7 % (packed_scale_highest + 1)));
+    }
+    check_unpacking<weights>(parts, scales, [&](std::uint32_t bits, int row, int column) {
+        const float number = static_cast<float>(e2m1::from_bits(static_cast<std::uint8_t>(bits)));
+        return convert<In>(static_cast<double>(number) * static_cast<float>(scales[row * 4 + column / 32]));
+    });
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("every integer in every place", In, bf16, fp16) {
+    check_integers<In>();
+}
+
+TEST_CASE_TEMPLATE("every 4-bit float in every place, with every scale", In, bf16, fp16) {
+    check_small_floats<In>();
+}
+
+#if !defined(__CUDACC__)
+namespace {
+
+// Reads what was never loaded; or asks in nobody's name.
+template <bool InNobodysName>
+struct careless {
+    static constexpr int warps = 4;
+    struct arguments {};
+    struct shared_memory {
+        int8_weights<bf16, 128>::part part;
+    };
+    template <class Block>
+    static void run(Block& block, const arguments&, shared_memory& shared) {
+        block.each_group([&](warpgroup& self) {
+            group_tile<bf16, 64, 64> tile;
+            dequantise(InNobodysName ? warpgroup{nullptr, 0} : self, tile, shared.part.values);
+        });
+    }
+};
+
+}  // namespace
+
+TEST_CASE("weights that were never loaded, and a scope that is not one's own, are told") {
+    const auto unwritten = host::check<careless<false>>({1}, {}, 4);
+    REQUIRE(unwritten);
+    CHECK(unwritten->kind == hazard_kind::never_written);
+    const auto stranger = host::check<careless<true>>({1}, {}, 4);
+    REQUIRE(stranger);
+    CHECK(stranger->kind == hazard_kind::wrong_scope);
+}
+#endif
