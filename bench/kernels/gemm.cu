@@ -116,6 +116,7 @@ report ampere_class(blas& peer) {
     const gemm_views<bf16, bf16, stored::normal, stored::normal, false> views(problem);
     const typename kernel::arguments arguments{
         views.a, views.b, views.out, {}, s.m / kernel::rows, s.n / kernel::columns, s.k / kernel::depth, 1};
+    const int tiles = arguments.tile_rows * arguments.tile_columns;
     const auto times =
         take_turns({{"cuBLAS",
                      [&](cudaStream_t stream, int) {
@@ -145,7 +146,6 @@ report few_rows(blas& peer) {
         using early_product =
             gemm<bf16, bf16, plain_product, stored::normal, stored::transposed, right_operand::constant_weights>;
         gemm_problem<bf16, bf16> problem{s.m, s.n, s.k, {a.data()}, {b[0].data()}, {ours.data()}};
-        const int tiles = arguments.tile_rows * arguments.tile_columns;
         const auto times = take_turns({{"cuBLAS",
                                         [&](cudaStream_t stream, int copy) {
                                             peer.multiply(stream, a.data(), stored::normal, b[copy % copies].data(),
