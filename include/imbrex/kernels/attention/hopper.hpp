@@ -17,6 +17,7 @@
 #include <imbrex/kernels/attention/mask.hpp>
 #include <imbrex/kernels/attention/schedule.hpp>
 #include <imbrex/kernels/attention/score.hpp>
+#include <imbrex/kernels/attention/views.hpp>
 #include <imbrex/ops/grid/scheduler.hpp>
 #include <imbrex/ops/memory/load_store.hpp>
 #include <imbrex/ops/memory/tma.hpp>
@@ -25,7 +26,6 @@
 #include <imbrex/ops/register/softmax.hpp>
 #include <imbrex/ops/warpgroup/mma.hpp>
 #include <imbrex/tile/barrier.hpp>
-#include <imbrex/tile/global_view.hpp>
 #include <imbrex/tile/pipeline.hpp>
 #include <imbrex/tile/register_tile.hpp>
 #include <imbrex/tile/shared_arena.hpp>
@@ -44,22 +44,6 @@ struct attention_shape {
     int stages = 2;
     int producer_registers = 24;
     int consumer_registers = 240;
-};
-
-// [batch, head, row, column]
-template <class T>
-using attention_view =
-    global_view<T, dimensions<dynamic, dynamic, dynamic, dynamic>, dimensions<dynamic, dynamic, dynamic, 1>>;
-
-// One number for each query of each head.
-struct attention_rows {
-    float* pointer = nullptr;
-    std::int64_t batch_stride = 0;
-    std::int64_t head_stride = 0;
-
-    IMBREX_FN float* at(int batch, int head, int query) const {
-        return pointer + batch * batch_stride + head * head_stride + query;
-    }
 };
 
 template <class In, int KeyDepth, int ValueDepth, class Mask = full_mask, class Score = plain_score,
