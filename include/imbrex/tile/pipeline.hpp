@@ -164,6 +164,8 @@ struct pipeline {
         IMBREX_KERNEL void await(source here = source::current()) {
             ring_->full[at_.stage].wait(*scope_, at_.round, here);
         }
+        // What is in the stage that was waited for, before it is held.
+        IMBREX_KERNEL Item& ahead() const { return ring_->items[at_.stage]; }
         IMBREX_KERNEL held_stage<Scope> take(source here = source::current()) {
             const int stage = at_.stage;
             at_.advance();

@@ -53,13 +53,14 @@ struct attention_tensors {
                 view_of(v.send(), sizes.batches, sizes.keys, sizes.key_heads, ValueDepth)),
             tensor_of<typename Kernel::out_tile>(out_view, tensor_use::store),
             out_view,
-            {log2_sums.send(), std::int64_t(sizes.heads) * sizes.queries, sizes.queries},
+            {{log2_sums.send(), std::int64_t(sizes.heads) * sizes.queries, sizes.queries}, {}, {}, {}},
             mask,
             score,
             scale,
             {sizes.batches, sizes.heads, (sizes.queries + Kernel::rows - 1) / Kernel::rows, section},
             {sizes.queries, sizes.keys},
-            sizes.heads / sizes.key_heads};
+            sizes.heads / sizes.key_heads,
+            nullptr};
         return made;
     }
 

@@ -15,9 +15,11 @@
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/numeric.hpp>
 #include <imbrex/kernels/attention/mask.hpp>
+#include <imbrex/kernels/attention/result.hpp>
 #include <imbrex/kernels/attention/schedule.hpp>
 #include <imbrex/kernels/attention/score.hpp>
 #include <imbrex/kernels/attention/views.hpp>
+#include <imbrex/ops/block/shared.hpp>
 #include <imbrex/ops/grid/scheduler.hpp>
 #include <imbrex/ops/memory/load_store.hpp>
 #include <imbrex/ops/memory/tma.hpp>
@@ -47,7 +49,7 @@ struct attention_shape {
 };
 
 template <class In, int KeyDepth, int ValueDepth, class Mask = full_mask, class Score = plain_score,
-          attention_shape Shape = attention_shape{}>
+          attention_shape Shape = attention_shape{}, attention_result Result = attention_result::normalised>
 struct attention_hopper {
     static constexpr bool needs_hopper = true;
     static constexpr int groups = Shape.groups;
@@ -70,13 +72,14 @@ struct attention_hopper {
         tensor<v_tile, 4> v;
         tensor<out_tile, 4> out;
         attention_view<In> out_view;
-        attention_rows log2_sums;
+        attention_outputs outputs;
         Mask mask;
         Score score;
         float scale;
         attention_order order;
         attention_lengths lengths;
         int heads_per_key_head;
+        const float* sinks;  // a logit for each head that takes up weight, or null
     };
     struct queries {
         q_tile group[groups];
@@ -86,15 +89,17 @@ struct attention_hopper {
         pipeline<k_tile, Shape.stages> k;
         pipeline<v_tile, Shape.stages> v;
     };
-    // O leaves through memory of its own where there is room, else through that of Q, which then must wait for it.
-    static constexpr bool own_out = sizeof(rings) + groups * sizeof(out_tile) <= shared_memory_limit;
+    // O leaves through memory of its own where there is room, else through that of Q, which then must wait for it; results in fp32
+    // leave straight from registers.
+    static constexpr bool by_engine = Result == attention_result::normalised;
+    static constexpr bool own_out = !by_engine || sizeof(rings) + groups * sizeof(out_tile) <= shared_memory_limit;
     static_assert(own_out || KeyDepth == ValueDepth, "imbrex: there is no room in shared memory for O beside Q");
     struct no_out {};
     struct with_out {
         out_tile tile[groups];
     };
     struct shared_memory : rings {
-        std::conditional_t<own_out, with_out, no_out> out;
+        std::conditional_t<by_engine && own_out, with_out, no_out> out;
     };
 
     template <class Block>
@@ -113,7 +118,8 @@ struct attention_hopper {
     struct turn {
         static constexpr int count = groups;
     };
-    using barriers = named_barriers<turn>;
+    struct cleaned {};
+    using barriers = named_barriers<turn, cleaned>;
 
     // What is done of one head: queries, and the tiles of keys that any of them sees.
     struct work {
@@ -187,12 +193,13 @@ struct attention_hopper {
                 query = q.wait();
                 attend(self, now, args, query, k, v, softmax, out);
             }
-            softmax.finish(self, out);
-            if constexpr (own_out) {
-                write(self, now, args, shared.out.tile[self.index()], out, softmax);
-            } else {
+            if constexpr (by_engine && !own_out) {
                 write(self, now, args, shared.q.items[0].group[self.index()], out, softmax);
                 wait_stores_read(self);
+            } else if constexpr (by_engine) {
+                write(self, now, args, shared.out.tile[self.index()], out, softmax);
+            } else {
+                write_wide(self, now, args, out, softmax);
             }
         }
         wait_stores_read(self);
@@ -216,6 +223,7 @@ struct attention_hopper {
         judge(self, now, args, s, tile);
         softmax.weigh(self, s);
         convert(self, p, s);
+        clean(self, now, args, v);
         if (tile > now.first_tile) k.await();
         for (--tile; tile >= now.first_tile; --tile) {
             auto key = k.take();
@@ -242,6 +250,20 @@ struct attention_hopper {
         wait_mma(self, out);
     }
 
+    // Behind the last key there may be anything, even NaN, which no weight of zero would silence: those values become zero. All
+    // groups meet here, so none may have its turn.
+    template <class Values>
+    IMBREX_KERNEL static void clean(warpgroup& self, const work& now, const arguments& args, Values& v) {
+        const int exist = now.sequence.keys - (now.end_tile - 1) * columns;
+        if (!args.lengths.keys_end_early() || exist >= columns) return;
+        if (self.index() == 0) {
+            v.await();
+            map_indexed(self, v.ahead(), [=](int row, int, In value) { return row < exist ? value : In(0.0f); });
+            fence_async(self);
+        }
+        barriers::template of<cleaned>().sync(self, 4 * groups);
+    }
+
     // Score and mask, where they change anything.
     IMBREX_KERNEL static void judge(warpgroup& self, const work& now, const arguments& args, scores& s, int tile) {
         const int first_query = now.queries.first + self.index() * group_rows;
@@ -262,23 +284,44 @@ struct attention_hopper {
     }
 
     template <class Softmax>
-    IMBREX_KERNEL static void write(warpgroup& self, const work& now, const arguments& args, out_tile& buffer,
-                                    const sums& out, const Softmax& softmax) {
-        const int batch = args.lengths.member(now.sequence.batch);
+    IMBREX_KERNEL static void finish(warpgroup& self, const work& now, const arguments& args, sums& out,
+                                     Softmax& softmax) {
+        if (args.sinks != nullptr) {
+            softmax.finish_with_sink(self, out, args.sinks[now.sequence.head] * log2_of_e);
+        } else {
+            softmax.finish(self, out);
+        }
+    }
+
+    // Where this group's rows are: which member of the tensors' batch, which row of them, and how many exist.
+    struct row_place {
+        int batch;
+        int row;
+        int exist;
+    };
+    IMBREX_KERNEL static row_place place_of(const warpgroup& self, const work& now, const arguments& args) {
         const int first = now.queries.first + self.index() * group_rows;
-        const int row = args.lengths.first_query(now.sequence.batch) + first;
-        const int exist = now.sequence.queries - first;
-        if (exist <= 0) return;
-        if (args.log2_sums.pointer != nullptr) {
-            store(self, args.log2_sums.at(batch, now.sequence.head, row), exist, softmax.log2_sum(self));
+        return {args.lengths.member(now.sequence.batch), args.lengths.first_query(now.sequence.batch) + first,
+                now.sequence.queries - first};
+    }
+
+    template <class Softmax>
+    IMBREX_KERNEL static void write(warpgroup& self, const work& now, const arguments& args, out_tile& buffer,
+                                    sums& out, Softmax& softmax) {
+        finish(self, now, args, out, softmax);
+        const row_place at = place_of(self, now, args);
+        if (at.exist <= 0) return;
+        if (args.outputs.log2_sums.pointer != nullptr) {
+            store(self, args.outputs.log2_sums.at(at.batch, now.sequence.head, at.row), at.exist,
+                  softmax.log2_sum(self));
         }
         // Behind the last rows of a packed sequence there are another's, which the copy engine would overwrite. And where no
         // query was loaded, its memory is not this group's.
         const bool memory_is_free = own_out || now.first_tile < now.end_tile;
-        if ((args.lengths.packed() && exist < group_rows) || !memory_is_free) {
-            global_tile<In> to_here = args.out_view.at(batch, now.sequence.head, row, 0);
-            to_here.rows = exist;
-            store(self, to_here, to<In>(self, out));
+        if ((args.lengths.packed() && at.exist < group_rows) || !memory_is_free) {
+            global_tile<In> rows_here = args.out_view.at(at.batch, now.sequence.head, at.row, 0);
+            rows_here.rows = at.exist;
+            store(self, rows_here, to<In>(self, out));
             return;
         }
         wait_stores_read(self);
@@ -286,8 +329,39 @@ struct attention_hopper {
         store(self, buffer, to<In>(self, out));
         fence_async(self);
         self.sync();
-        store_async(self, args.out.at(batch, now.sequence.head, row, 0), buffer);
+        store_async(self, args.out.at(at.batch, now.sequence.head, at.row, 0), buffer);
         commit_stores(self);
+    }
+
+    // In fp32: a partial result, or merged into what other keys have given before.
+    template <class Softmax>
+    IMBREX_KERNEL static void write_wide(warpgroup& self, const work& now, const arguments& args, sums& out,
+                                         Softmax& softmax) {
+        const row_place at = place_of(self, now, args);
+        if (at.exist <= 0) return;
+        global_tile<float> rows_here = args.outputs.wide.at(at.batch, now.sequence.head, at.row, 0);
+        rows_here.rows = at.exist;
+        if constexpr (Result == attention_result::partial) {
+            softmax.finish_sums(self);
+            store(self, args.outputs.largest.at(at.batch, now.sequence.head, at.row), at.exist,
+                  softmax.largest_log2(self));
+            store(self, args.outputs.sums.at(at.batch, now.sequence.head, at.row), at.exist, softmax.sums());
+        } else {
+            finish(self, now, args, out, softmax);
+            float* const there = args.outputs.log2_sums.at(at.batch, now.sequence.head, at.row);
+            row_values<float, group_rows, warpgroup> before;
+            load(self, before, there, at.exist, minus_infinity);
+            const auto both = merge_rows(self, softmax.log2_sum(self), before);
+            sums old;
+            load(self, old, rows_here);
+            // What has no weight may be anything.
+            combine_with_rows(self, old, both.second,
+                              [](float x, float weight) { return weight > 0 ? x * weight : 0; });
+            combine_with_rows(self, out, both.first, multiply{});
+            combine(self, out, old, add{});
+            store(self, there, at.exist, both.log2_sum);
+        }
+        store(self, rows_here, out);
     }
 };
 

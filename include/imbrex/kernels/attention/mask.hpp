@@ -6,7 +6,8 @@
 //
 // The first lets a kernel skip what nobody sees, the second makes it spend nothing where all is seen; both may err on the safe
 // side (more keys; false). A mask of one's own needs only `keep` if it derives from `mask_without_shortcuts`. Masks are joined
-// by `both_masks`. That keys end where their sequence ends, a kernel sees to itself.
+// by `both_masks`. That keys end where their sequence ends, a kernel sees to
+// itself.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -81,17 +82,6 @@ struct chunked_mask {
         const int own = query + s.offset();
         return key <= own && own >= 0 && key >= own / chunk * chunk;
     }
-};
-
-// So many keys for each member of the batch, by an array: of a padded batch.
-struct length_mask {
-    const int* lengths;
-
-    IMBREX_FN key_range keys(const attention_sequence& s, query_range) const { return {0, lengths[s.batch]}; }
-    IMBREX_FN bool whole(const attention_sequence& s, query_range, key_range k) const {
-        return k.end <= lengths[s.batch];
-    }
-    IMBREX_FN bool keep(const attention_sequence& s, int, int key) const { return key < lengths[s.batch]; }
 };
 
 // For masks that only say `keep`.

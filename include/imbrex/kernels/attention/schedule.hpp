@@ -35,18 +35,25 @@ struct attention_order {
     }
 };
 
-// How many queries and keys there are: the same for the whole batch, or of sequences packed one behind the other, where each
-// begins at its number in `starts`, and the next begins where it ends.
+// How many queries and keys there are: the same for the whole batch; of a padded batch, where each member has a number of keys
+// of its own; or of sequences packed one behind the other, where each begins at its number in `starts`, and the next begins
+// where it ends.
 struct attention_lengths {
     int queries;
     int keys;
+    const int* key_lengths = nullptr;
     const int* query_starts = nullptr;
     const int* key_starts = nullptr;
 
     IMBREX_FN bool packed() const { return query_starts != nullptr; }
+    // Whether there may be something behind a sequence's last key.
+    IMBREX_FN bool keys_end_early() const { return packed() || key_lengths != nullptr; }
     IMBREX_FN attention_sequence of(int batch, int head) const {
-        if (!packed()) return {batch, head, queries, keys};
-        return {batch, head, query_starts[batch + 1] - query_starts[batch], key_starts[batch + 1] - key_starts[batch]};
+        if (packed()) {
+            return {batch, head, query_starts[batch + 1] - query_starts[batch],
+                    key_starts[batch + 1] - key_starts[batch]};
+        }
+        return {batch, head, queries, key_lengths == nullptr ? keys : key_lengths[batch]};
     }
     // Row of the tensors where a sequence begins.
     IMBREX_FN int first_query(int batch) const { return packed() ? query_starts[batch] : 0; }

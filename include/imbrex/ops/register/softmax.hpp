@@ -93,6 +93,28 @@ class online_softmax {
         combine_with_rows(scope, out, inverse, multiply{}, here);
     }
 
+    // The same with one more score in every row, which has no value: a sink that takes up weight. It is given as a power of 2,
+    // already scaled.
+    template <int OutColumns>
+    IMBREX_KERNEL void finish_with_sink(const Scope& scope, hw::fragment<float, Rows, OutColumns, warps>& out,
+                                        float sink_log2, source here = source::current()) {
+        finish_rows(scope, sum_, add{}, here);
+        hw::row_fragment<float, Rows, warps> keep = largest_;
+        // What was summed relative to the largest score is taken relative to the larger of that and the sink.
+        hw::visit_rows(
+            scope, hw::use::update, here,
+            [&](int, float& factor, float& sum, float& most) {
+                const float own = most * factor_;
+                const float top = hw::max(own, sink_log2);
+                const float share = most == minus_infinity ? 0.0f : hw::exp2(own - top);
+                sum = sum * share + hw::exp2(sink_log2 - top);
+                most = top / factor_;
+                factor = share * hw::reciprocal(sum);
+            },
+            keep, sum_, largest_);
+        combine_with_rows(scope, out, keep, multiply{}, here);
+    }
+
     // After finish: log2 of the sum of 2^(scaled score) over each row; -infinity for a row with nothing in it.
     IMBREX_KERNEL hw::row_fragment<float, Rows, warps> log2_sum(const Scope& scope,
                                                                 source here = source::current()) const {
@@ -103,6 +125,20 @@ class online_softmax {
                 sum = sum > 0.0f ? hw::log2(sum) + most * factor_ : minus_infinity;
             },
             result, largest_);
+        return result;
+    }
+
+    // For partial results, instead of finish: each row's sum, relative to its largest score, and that as a power of 2.
+    IMBREX_KERNEL void finish_sums(const Scope& scope, source here = source::current()) {
+        finish_rows(scope, sum_, add{}, here);
+    }
+    IMBREX_KERNEL const hw::row_fragment<float, Rows, warps>& sums() const { return sum_; }
+    IMBREX_KERNEL hw::row_fragment<float, Rows, warps> largest_log2(const Scope& scope,
+                                                                    source here = source::current()) const {
+        hw::row_fragment<float, Rows, warps> result = largest_;
+        const float factor = factor_;
+        map(
+            scope, result, [=](float x) { return x * factor; }, here);
         return result;
     }
 

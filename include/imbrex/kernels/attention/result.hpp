@@ -1,0 +1,56 @@
+// What an attention leaves behind, and how the results of different keys are put together.
+//
+//   normalised   O in the type of the inputs, and the base-2 logarithm of each row's sum of exponentials
+//   merged       O in fp32 and those logarithms, put together with what is there already: after the last part of the keys it is
+//                as if all had been attended to at once. A logarithm of -infinity means that nothing is there yet
+//   partial      O in fp32 before the division, each row's largest score (as a power of 2) and sum relative to it: for whoever
+//                puts parts together himself
+#pragma once
+
+#include <imbrex/core/config.hpp>
+#include <imbrex/core/source.hpp>
+#include <imbrex/hw/fragment.hpp>
+#include <imbrex/hw/math.hpp>
+#include <imbrex/kernels/attention/views.hpp>
+#include <imbrex/ops/register/softmax.hpp>
+
+namespace imbrex {
+
+enum class attention_result { normalised, merged, partial };
+
+// Those that a result does not have are left empty.
+struct attention_outputs {
+    attention_rows log2_sums;    // normalised (may be left out), merged
+    attention_view<float> wide;  // merged, partial
+    attention_rows largest;      // partial
+    attention_rows sums;         // partial
+};
+
+// The weights of two results in their sum, row by row, and the logarithm of that.
+template <class Rows>
+struct merged_rows {
+    Rows first;
+    Rows second;
+    Rows log2_sum;
+};
+
+template <class Scope, class Rows>
+IMBREX_KERNEL merged_rows<Rows> merge_rows(const Scope& scope, const Rows& first, const Rows& second,
+                                           source here = source::current()) {
+    merged_rows<Rows> made{first, second, first};
+    hw::visit_rows(
+        scope, hw::use::update, here,
+        [](int, float& total, float& a, float& b) {
+            const float top = hw::max(a, b);
+            const float shift = top == minus_infinity ? 0.0f : top;
+            const float sum = hw::exp2(a - shift) + hw::exp2(b - shift);
+            total = sum > 0 ? shift + hw::log2(sum) : minus_infinity;
+            const float inverse = sum > 0 ? hw::reciprocal(sum) : 0.0f;
+            a = hw::exp2(a - shift) * inverse;
+            b = hw::exp2(b - shift) * inverse;
+        },
+        made.log2_sum, made.first, made.second);
+    return made;
+}
+
+}  // namespace imbrex
