@@ -1,0 +1,468 @@
+"""Attention's forward kernels beside PyTorch's: cuDNN's and FlashAttention-2's.
+
+    cmake --preset release && cmake --build build/release --target bench_kernels_attention_library
+    python3 bench/kernels/attention.py --json attention.json            all points, the usual variants
+    python3 bench/kernels/attention.py --points 'd128_causal_*' --variants 'd128_2x128*'
+    python3 bench/plot.py attention.json attention.svg
+
+Tensors are bf16 [batch, sequence, head, depth], random normal; batch * sequence = 16384, heads * depth = 2048. TFLOP/s count
+4 * batch * heads * sequence^2 * depth, half of that if causal. At each point all contestants take turns in one run, each as a
+CUDA graph (where it can be captured) of so many launches that it takes about a millisecond; medians of many rounds. Before
+anything is timed, every variant is compared with attention in float64 on small problems of odd sizes, and at each point with
+cuDNN; a result that differs is told as WRONG, and is the exit status too. Ours also write the logarithm of each row's sum, as
+FlashAttention does. FlashAttention-3's figures are constants from an earlier day.
+"""
+
+import argparse
+import ctypes
+import fnmatch
+import json
+import math
+import pathlib
+import statistics
+import subprocess
+import sys
+from typing import NamedTuple
+
+TOKENS = 16384
+WIDTH = 2048
+LENGTHS = [1024, 2048, 4096, 8192, 16384]
+
+# Measured on an H200 on 2026-11-14, in TFLOP/s, for each of LENGTHS: (depth, causal).
+FLASH_ATTENTION_3 = {
+    (64, False): [383, 485, 523, 569, 541],
+    (64, True): [305, 430, 484, 500, 567],
+    (128, False): [627, 665, 713, 735, 686],
+    (128, True): [490, 598, 669, 664, 691],
+}
+CUDNN, FLASH_2, FLASH_3 = "cuDNN", "FlashAttention-2", "FlashAttention-3 (measured earlier)"
+
+# Rounding the weights and the result to bf16 gives 0.002 to 0.003, and two such results differ by 1.4 times that.
+LARGEST_ERROR = 0.006
+LARGEST_DIFFERENCE = 0.008
+LARGEST_LOG2_ERROR = 0.001
+
+
+class Point(NamedTuple):
+    depth: int
+    causal: bool
+    length: int
+
+    @property
+    def name(self):
+        return f"d{self.depth}_{'causal' if self.causal else 'full'}_{self.length}"
+
+    @property
+    def batch(self):
+        return TOKENS // self.length
+
+    @property
+    def heads(self):
+        return WIDTH // self.depth
+
+    @property
+    def flop(self):
+        whole = 4 * self.batch * self.heads * self.length**2 * self.depth
+        return whole // 2 if self.causal else whole
+
+    @property
+    def repeats(self):
+        """Launches that take about a millisecond, at 500 TFLOP/s: what starting a graph costs is little beside them."""
+        return max(1, round(500e9 / self.flop))
+
+    @property
+    def problem(self):
+        return f"{self.batch} x {self.length}, {self.heads} heads"
+
+
+def all_points():
+    return [Point(depth, causal, length) for depth in (64, 128) for causal in (False, True) for length in LENGTHS]
+
+
+def matching(names, patterns, option):
+    """Those that match any of the patterns, which are separated by commas; each pattern must match one."""
+    chosen = []
+    for pattern in patterns.split(","):
+        found = [name for name in names if fnmatch.fnmatchcase(name, pattern)]
+        if not found:
+            sys.exit(f"{option}: {pattern} matches none of {', '.join(names)}")
+        chosen += found
+    return [name for name in names if name in chosen]
+
+
+ALL_HEADS = "_all_heads"
+
+
+def usual_variants(names):
+    """Every shape, and of each depth's first one also the other order of its blocks."""
+    usual, depths = [], []
+    for name in names:
+        depth = name.split("_")[0]
+        if not name.endswith(ALL_HEADS):
+            usual.append(name)
+        elif depth not in depths:
+            usual.append(name)
+            depths.append(depth)
+    return usual
+
+
+def variants_at(point, names):
+    """Those for the point. The order of blocks is a question only where they take different times."""
+    fitting = [name for name in names if name.startswith(f"d{point.depth}_")]
+    if point.causal:
+        return fitting
+    shapes = [name.removesuffix(ALL_HEADS) for name in fitting]
+    return [name for i, name in enumerate(shapes) if name not in shapes[:i]]
+
+
+def title_of_variant(name):
+    return "Imbrex " + name.split("_", 1)[1].replace(ALL_HEADS, ", all heads")
+
+
+class Report:
+    """A table, printed and written as by bench/report.hpp: the first contestant is the peer that the others are compared with."""
+
+    def __init__(self, title, unit):
+        self.title, self.unit, self.rows, self.notes = title, unit, [], []
+
+    def add(self, problem, values):
+        self.rows.append((problem, values))
+
+    def text(self):
+        lines = ["", f"### {self.title} ({self.unit})", ""]
+        if self.rows:
+            names = list(dict.fromkeys(name for _, values in self.rows for name in values))
+            lines += ["| problem | " + " | ".join(names) + " |", "| --- |" + " --- |" * len(names)]
+            for problem, values in self.rows:
+                cells = [self._cell(values, name, names[0]) for name in names]
+                lines.append(f"| {problem} | " + " | ".join(cells) + " |")
+            lines.append("")
+        return "\n".join(lines + self.notes)
+
+    @staticmethod
+    def _cell(values, name, peer):
+        if name not in values:
+            return ""
+        number = values[name]
+        digits = 0 if number >= 100 else 1 if number >= 10 else 2
+        ratio = f" ({number / values[peer]:.2f}x)" if name != peer and peer in values else ""
+        return f"{number:.{digits}f}{ratio}"
+
+    def json(self):
+        rows = [
+            {"problem": problem, "values": {name: round(number, 6) for name, number in values.items()}}
+            for problem, values in self.rows
+        ]
+        return json.dumps({"title": self.title, "unit": self.unit, "rows": rows, "notes": self.notes})
+
+
+def write_json(reports, path):
+    lines = ",\n".join("  " + report.json() for report in reports)
+    pathlib.Path(path).write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+
+
+def clocks():
+    query = "--query-gpu=clocks.sm,clocks.mem,power.draw,temperature.gpu"
+    try:
+        told = subprocess.run(["nvidia-smi", query, "--format=csv,noheader"], capture_output=True, text=True, timeout=20)
+        return told.stdout.strip() or "unknown"
+    except (OSError, subprocess.TimeoutExpired):
+        return "unknown"
+
+
+def speeds(point, milliseconds):
+    """TFLOP/s of each contestant, and what FlashAttention-3 had here."""
+    found = {name: point.flop / time * 1e-9 for name, time in milliseconds.items()}
+    peers = {name: found.pop(name) for name in (CUDNN, FLASH_2) if name in found}
+    earlier = FLASH_ATTENTION_3[point.depth, point.causal][LENGTHS.index(point.length)]
+    return {**peers, FLASH_3: earlier, **found}
+
+
+def reports_of(points, measure, read_clocks=clocks):
+    """A table for each depth and mask. `measure` gives a point's milliseconds by contestant, and notes."""
+    reports = []
+    for kind in dict.fromkeys((point.depth, point.causal) for point in points):
+        report = Report(f"attention forward, bf16, depth {kind[0]}, {'causal' if kind[1] else 'full'}", "TFLOP/s")
+        for point in points:
+            if (point.depth, point.causal) != kind:
+                continue
+            milliseconds, notes = measure(point)
+            report.add(point.problem, speeds(point, milliseconds))
+            report.notes += [f"{point.problem}: {note}" for note in notes]
+        report.notes.append("clocks: " + read_clocks())
+        print(report.text(), flush=True)
+        reports.append(report)
+    return reports
+
+
+class Library:
+    """The functions of attention_library.cu."""
+
+    def __init__(self, path):
+        library = ctypes.CDLL(str(path))
+        self._forward = library.imbrex_attention_forward
+        self._forward.restype = ctypes.c_int
+        tensors, sizes = [ctypes.c_void_p] * 5, [ctypes.c_int] * 7
+        self._forward.argtypes = [ctypes.c_char_p, *tensors, *sizes, ctypes.c_float, ctypes.c_void_p]
+        self._last_error = library.imbrex_attention_last_error
+        self._last_error.restype = ctypes.c_char_p
+        library.imbrex_attention_variants.restype = ctypes.c_char_p
+        self.variants = library.imbrex_attention_variants().decode().split()
+
+    def forward(self, variant, q, k, v, out, log2_sums, causal, scale, stream):
+        """Tensors are [batch, sequence, head, depth] without gaps; log2_sums is [batch, head, sequence]."""
+        batch, queries, heads, depth = q.shape
+        keys, key_heads = k.shape[1:3]
+        pointers = [tensor.data_ptr() for tensor in (q, k, v, out, log2_sums)]
+        sizes = [batch, heads, key_heads, queries, keys, depth, int(causal)]
+        if self._forward(variant.encode(), *pointers, *sizes, scale, stream) != 0:
+            raise RuntimeError(f"{variant}: {self._last_error().decode()}")
+
+
+def attention_in_float64(torch, q, k, v, causal, scale):
+    """O and the base-2 logarithm of each row's sum, in the layouts of the kernel."""
+    q, k, v = (tensor.transpose(1, 2).double() for tensor in (q, k, v))
+    k, v = (tensor.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for tensor in (k, v))
+    scores = q @ k.transpose(2, 3) * scale
+    if causal:
+        queries, keys = scores.shape[2:]
+        seen = torch.ones(queries, keys, dtype=torch.bool, device=q.device).tril(keys - queries)
+        scores.masked_fill_(~seen, -math.inf)
+    out = torch.softmax(scores, dim=3) @ v
+    return out.transpose(1, 2), torch.logsumexp(scores, dim=3) * math.log2(math.e)
+
+
+def relative_difference(x, right):
+    """Root mean square; NaN where there is one."""
+    return ((x.to(right.dtype) - right).norm() / right.norm()).item()
+
+
+class Bench:
+    """What is measured on the device. Variants that fail or are wrong on small problems are left out afterwards."""
+
+    def __init__(self, torch, library, variants, rounds, seconds, device="cuda"):
+        self.torch, self.library, self.variants = torch, library, variants
+        self.rounds, self.seconds, self.device = rounds, seconds, device
+        self.faults = 0
+        torch.manual_seed(1)
+        self.values = [self._random(TOKENS * WIDTH) for _ in range(3)]
+
+    def _random(self, *shape):
+        return self.torch.randn(*shape, device=self.device).to(self.torch.bfloat16)
+
+    def _outputs(self, q):
+        """O and the logarithms, poisoned."""
+        batch, queries, heads, _ = q.shape
+        log2_sums = self.torch.full((batch, heads, queries), math.nan, device=self.device)
+        return self.torch.full_like(q, math.nan), log2_sums
+
+    def _wrong(self, text):
+        self.faults += 1
+        print("WRONG: " + text, flush=True)
+
+    def _ours(self, variant, q, k, v, out, log2_sums, causal):
+        def run():
+            stream = self.torch.cuda.current_stream().cuda_stream
+            self.library.forward(variant, q, k, v, out, log2_sums, causal, q.shape[3] ** -0.5, stream)
+            return out
+
+        return run
+
+    def _peers(self, q, k, v, causal, notes):
+        """Those that can do it. A note on each that cannot."""
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+
+        attend = self.torch.nn.functional.scaled_dot_product_attention
+        by_head = [tensor.transpose(1, 2) for tensor in (q, k, v)]
+
+        def peer(backend):
+            def run():
+                with sdpa_kernel(backend):
+                    return attend(*by_head, is_causal=causal, scale=q.shape[3] ** -0.5).transpose(1, 2)
+
+            return run
+
+        able = {}
+        for name, backend in {CUDNN: SDPBackend.CUDNN_ATTENTION, FLASH_2: SDPBackend.FLASH_ATTENTION}.items():
+            try:
+                peer(backend)()
+                able[name] = peer(backend)
+            except RuntimeError as fault:
+                notes.append(f"{name} is left out: {str(fault).splitlines()[0]}")
+        return able
+
+    def check_small(self):
+        """Every variant against float64, with lengths that no tile divides and heads that share keys."""
+        worst, worst_log2 = 0.0, 0.0
+        unfit = set()
+        for depth in (64, 128):
+            for batch, heads, key_heads, queries, keys in ((2, 4, 2, 333, 450), (1, 3, 1, 1, 1), (1, 2, 2, 640, 640)):
+                q = self._random(batch, queries, heads, depth)
+                k, v = (self._random(batch, keys, key_heads, depth) for _ in range(2))
+                for causal in (False, True):
+                    sizes = f"{batch} x {queries} x {keys}, {heads} heads, {'causal' if causal else 'full'}"
+                    right, right_log2 = attention_in_float64(self.torch, q, k, v, causal, depth**-0.5)
+                    for variant in variants_at(Point(depth, causal, queries), self.variants):
+                        out, log2_sums = self._outputs(q)
+                        try:
+                            self._ours(variant, q, k, v, out, log2_sums, causal)()
+                        except RuntimeError as fault:
+                            self._wrong(f"{variant}, {sizes}: {fault}")
+                            unfit.add(variant)
+                            continue
+                        error = relative_difference(out, right)
+                        log2_error = (log2_sums.double() - right_log2).abs().max().item()
+                        if not (error <= LARGEST_ERROR and log2_error <= LARGEST_LOG2_ERROR):
+                            self._wrong(f"{variant}, {sizes}: error {error:.2g}, of the logarithms {log2_error:.2g}")
+                            unfit.add(variant)
+                        worst, worst_log2 = max(worst, error), max(worst_log2, log2_error)
+        self.variants = [variant for variant in self.variants if variant not in unfit]
+        print(f"small problems: largest relative error {worst:.2g}, of the logarithms {worst_log2:.2g}", flush=True)
+
+    def accuracy(self, length=4096):
+        """Peers and ours against float64."""
+        report = Report(f"attention forward, bf16, relative error against float64, {length} keys", "1e-3")
+        for depth in (64, 128):
+            q, k, v = (self._random(1, length, 4, depth) for _ in range(3))
+            for causal in (False, True):
+                right, _ = attention_in_float64(self.torch, q, k, v, causal, depth**-0.5)
+                contestants = self._peers(q, k, v, causal, report.notes)
+                for variant in variants_at(Point(depth, causal, length), self.variants):
+                    contestants[title_of_variant(variant)] = self._ours(variant, q, k, v, *self._outputs(q), causal)
+                errors = {name: relative_difference(run(), right) * 1e3 for name, run in contestants.items()}
+                report.add(f"depth {depth}, {'causal' if causal else 'full'}", errors)
+        print(report.text(), flush=True)
+        return report
+
+    def measure(self, point):
+        """Milliseconds by contestant, and notes. What is timed is also what is compared: with a peer before, and with itself
+        afterwards, since a result that moves is a race."""
+        shape = (point.batch, point.length, point.heads, point.depth)
+        q, k, v = (values.view(shape) for values in self.values)
+        notes = []
+        stream = self.torch.cuda.Stream()
+        self.torch.cuda.synchronize()
+        with self.torch.cuda.stream(stream):
+            contestants = self._peers(q, k, v, point.causal, notes)
+            peer = next(iter(contestants), None)
+            expected = None if peer is None else contestants[peer]().float()
+            farthest = 0.0
+            ours = {}
+            for variant in variants_at(point, self.variants):
+                name = title_of_variant(variant)
+                out, log2_sums = self._outputs(q)
+                contestants[name] = self._ours(variant, q, k, v, out, log2_sums, point.causal)
+                ours[name] = (out, contestants[name]().clone())
+                if expected is not None:
+                    difference = relative_difference(out, expected)
+                    farthest = max(farthest, difference)
+                    if not difference <= LARGEST_DIFFERENCE:
+                        self._wrong(f"{variant} at {point.name} differs from {peer} by {difference:.2g}")
+                out.fill_(math.nan)
+            del expected
+            milliseconds, rounds = self._take_turns(contestants, point.repeats, stream, notes)
+            for name, (out, first) in ours.items():
+                if not self.torch.equal(out, first):
+                    self._wrong(f"{name} at {point.name} gives another result than it did at first")
+        compared = "no peer to compare with" if peer is None else f"differs from {peer} by {farthest:.2g} at most"
+        notes.append(f"{rounds} rounds of {point.repeats}; {compared}")
+        return milliseconds, notes
+
+    def _take_turns(self, contestants, repeats, stream, notes):
+        replays, kept = {}, []
+        for name, run in contestants.items():
+
+            def several(run=run):
+                for _ in range(repeats):
+                    result = run()
+                return result
+
+            replays[name] = self._captured(several, stream, kept)
+            if replays[name] is None:
+                notes.append(f"{name} could not be captured, and is launched by itself")
+                replays[name] = several
+        begin, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
+
+        def one_round():
+            took = {}
+            for name, replay in replays.items():
+                begin.record()
+                replay()
+                end.record()
+                end.synchronize()
+                took[name] = begin.elapsed_time(end) / repeats
+            return took
+
+        for _ in range(5):
+            warm = one_round()
+        rounds = int(self.seconds * 1e3 / (repeats * sum(warm.values())))
+        rounds = max(5, min(rounds, self.rounds))
+        times = [one_round() for _ in range(rounds)]
+        return {name: statistics.median(took[name] for took in times) for name in replays}, rounds
+
+    def _captured(self, run, stream, kept):
+        """Replays a graph of the run; None where there cannot be one. What it writes to must stay alive, and is kept."""
+        graph = self.torch.cuda.CUDAGraph()
+        stream.synchronize()
+        graph.capture_begin(capture_error_mode="thread_local")
+        failed = False
+        try:
+            kept.append(run())
+        except RuntimeError:
+            failed = True
+        try:
+            graph.capture_end()
+        except RuntimeError:
+            failed = True
+        return None if failed else graph.replay
+
+
+def parse(words):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    root = pathlib.Path(__file__).resolve().parents[2]
+    usual = root / "build" / "release" / "bench" / "libbench_kernels_attention_library.so"
+    parser.add_argument("--library", type=pathlib.Path, default=usual, help="attention_library.cu, built (%(default)s)")
+    parser.add_argument("--json", metavar="FILE", help="write the tables there, for bench/plot.py")
+    parser.add_argument("--variants", metavar="NAMES", help="of the library, with commas and wildcards; --list tells them")
+    parser.add_argument("--points", metavar="NAMES", default="*", help="such as d128_causal_4096,d64_*")
+    parser.add_argument("--rounds", type=int, default=40, help="at most, at each point (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=2, help="at most, at each point (%(default)s)")
+    parser.add_argument("--list", action="store_true", help="tell the points and the library's variants, and stop")
+    return parser.parse_args(words)
+
+
+def main(words):
+    chosen = parse(words)
+    names = matching([point.name for point in all_points()], chosen.points, "--points")
+    points = [point for point in all_points() if point.name in names]
+    if not chosen.library.exists():
+        sys.exit(f"--library: {chosen.library} is not there; the head of this file says how it is built")
+    library = Library(chosen.library)
+    variants = usual_variants(library.variants)
+    if chosen.variants is not None:
+        variants = matching(library.variants, chosen.variants, "--variants")
+    if chosen.list:
+        print("points:", *names, "variants:", *library.variants, sep="\n")
+        return 0
+
+    try:
+        import torch
+    except ImportError:
+        print("skipped: PyTorch, which has the peers, is not installed")
+        return 0
+    if not torch.cuda.is_available():
+        print("skipped: there is no GPU to measure on")
+        return 0
+    device = torch.cuda.get_device_properties(0)
+    print(f"{device.name}, {device.multi_processor_count} multiprocessors, PyTorch {torch.__version__}, ", end="")
+    print(f"CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}; clocks before: {clocks()}")
+    bench = Bench(torch, library, variants, chosen.rounds, chosen.seconds)
+    bench.check_small()
+    reports = [bench.accuracy(), *reports_of(points, bench.measure)]
+    if chosen.json is not None:
+        write_json(reports[1:] + reports[:1], chosen.json)
+    return 1 if bench.faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
