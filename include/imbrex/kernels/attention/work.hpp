@@ -1,0 +1,65 @@
+// What a block does at a time: some queries of one head, and the keys that any of them sees; and what becomes of a tile of
+// their scores before the softmax. Whatever a kernel multiplies with, these are the same.
+#pragma once
+
+#include <imbrex/core/config.hpp>
+#include <imbrex/core/source.hpp>
+#include <imbrex/kernels/attention/mask.hpp>
+#include <imbrex/kernels/attention/schedule.hpp>
+#include <imbrex/kernels/attention/score.hpp>
+#include <imbrex/ops/register/map.hpp>
+#include <imbrex/ops/register/softmax.hpp>
+#include <imbrex/tile/register_tile.hpp>
+
+namespace imbrex {
+
+struct attention_work {
+    attention_sequence sequence;
+    query_range queries;
+    key_range keys;  // none if it ends where it begins
+
+    // Blocks are counted for the longest sequence: of a shorter one the last have no queries.
+    IMBREX_FN bool exists() const { return queries.first < sequence.queries; }
+};
+
+// Piece `number` of the order, in which a block has `rows` queries.
+template <class Mask>
+IMBREX_KERNEL attention_work attention_work_at(int number, int rows, const attention_order& order,
+                                               const attention_lengths& lengths, const Mask& mask) {
+    const attention_order::place place = order.at(number);
+    const attention_sequence sequence = lengths.of(place.batch, place.head);
+    const int first = place.block * rows;
+    const query_range queries{first, first + rows < sequence.queries ? first + rows : sequence.queries};
+    const key_range seen = mask.keys(sequence, queries);
+    const int begin = seen.first > 0 ? seen.first : 0;
+    const int end = seen.end < sequence.keys ? seen.end : sequence.keys;
+    return {sequence, queries, {begin, end > begin ? end : begin}};
+}
+
+// Score and mask, where they change anything, of products of query and key. The scale is the softmax's if there is no score.
+template <class Scope, int Rows, int Columns, int Warps, class Mask, class Score>
+IMBREX_KERNEL void judge_scores(const Scope& scope, hw::fragment<float, Rows, Columns, Warps>& scores,
+                                const attention_work& work, int first_query, int first_key, const Mask& mask,
+                                const Score& score, float scale, source here = source::current()) {
+    if constexpr (!score_changes_nothing<Score>()) {
+        map_indexed(
+            scope, scores,
+            [&](int row, int column, float x) {
+                return score(work.sequence, first_query + row, first_key + column, x * scale);
+            },
+            here);
+    }
+    const key_range keys{first_key, first_key + Columns};
+    const query_range queries{first_query, first_query + Rows};
+    if (keys.end <= work.keys.end && mask.whole(work.sequence, queries, keys)) return;
+    map_indexed(
+        scope, scores,
+        [&](int row, int column, float x) {
+            const int key = first_key + column;
+            const bool seen = key < work.keys.end && mask.keep(work.sequence, first_query + row, key);
+            return seen ? x : minus_infinity;
+        },
+        here);
+}
+
+}  // namespace imbrex

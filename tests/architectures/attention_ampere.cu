@@ -1,0 +1,25 @@
+// architectures: 80 89 100a 120a
+// The attention that every GPU from sm_80 on can run: all depths, a mask, scores, and results of each kind.
+#include <imbrex/imbrex.hpp>
+#include <imbrex/kernels/attention/ampere.hpp>
+
+using namespace imbrex;
+
+template <class Kernel>
+void launch_attention() {
+    device::launch<Kernel>({1}, typename Kernel::arguments{});
+}
+
+void launch_attentions() {
+    launch_attention<attention_ampere<bf16, 64, 64, causal_mask>>();
+    launch_attention<attention_ampere<fp16, 96, 96, window_mask, softcap>>();
+    launch_attention<attention_ampere<bf16, 128, 128, causal_mask, additive_bias>>();
+    launch_attention<attention_ampere<fp16, 192, 128>>();
+    launch_attention<attention_ampere<bf16, 256, 256, causal_mask>>();
+    launch_attention<attention_ampere<bf16, 128, 128, full_mask, plain_score,
+                                      attention_ampere_shape_for(128, 128, true), attention_result::merged>>();
+    launch_attention<attention_ampere<bf16, 256, 256, full_mask, plain_score, attention_ampere_shape_for(256, 256),
+                                      attention_result::merged>>();
+    launch_attention<attention_ampere<bf16, 128, 128, causal_mask, plain_score,
+                                      attention_ampere_shape_for(128, 128, true), attention_result::partial>>();
+}
