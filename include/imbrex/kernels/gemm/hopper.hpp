@@ -134,6 +134,11 @@ struct gemm_hopper {
                reinterpret_cast<std::uintptr_t>(out.pointer) % 16 == 0;
     }
 
+    // Where there is one problem alone its place is a constant, which saves registers.
+    IMBREX_KERNEL static const problem& problem_of(const arguments& args, int which) {
+        return args.problems[Problems == 1 ? 0 : which];
+    }
+
     // The tiles that this block's cluster works on, one after the other, through all problems and batches.
     class work_list {
       public:
@@ -150,7 +155,8 @@ struct gemm_hopper {
             number_ += step_;
             settle();
         }
-        IMBREX_KERNEL const problem& now() const { return args_->problems[which_]; }
+        IMBREX_KERNEL int which() const { return which_; }
+        IMBREX_KERNEL const problem& now() const { return problem_of(*args_, which_); }
 
       private:
         // Moves on to the problem that the number falls into.
@@ -236,8 +242,9 @@ struct gemm_hopper {
     static constexpr bool short_of_registers = !leaves_late || !std::is_same_v<Mainloop, accumulate_in_place>;
     struct finished_tile {
         group_tile<Out, group_rows, strip> parts[strips];
-        const problem* of = nullptr;
+        int of = none;  // the problem's number
         gemm_place at{};
+        static constexpr int none = -1;
     };
 
     template <class Block>
@@ -250,9 +257,9 @@ struct gemm_hopper {
         sums sum;
         finished_tile done;
         const auto leave = [&] {
-            if (done.of == nullptr) return;
-            write(self, shared.out[self.index()], done, all_strips);
-            done.of = nullptr;
+            if (done.of == finished_tile::none) return;
+            write(self, args, shared.out[self.index()], done, all_strips);
+            done.of = finished_tile::none;
         };
         const auto meanwhile = [&] {
             if constexpr (leaves_late) leave();
@@ -274,7 +281,7 @@ struct gemm_hopper {
     IMBREX_KERNEL static void finish(warpgroup& self, const work_list& work, const sums& sum, finished_tile& done,
                                      std::integer_sequence<int, Strips...>) {
         const problem& one = work.now();
-        done.of = work.row < one.tile_rows ? &one : nullptr;
+        done.of = work.row < one.tile_rows ? work.which() : finished_tile::none;
         done.at = {work.batch, work.row * rows + self.index() * group_rows, work.column * out_columns};
         const auto finish_strip = [&]<int Strip>(std::integral_constant<int, Strip>) {
             auto values = columns_of<Strip * strip, strip>(self, sum);
@@ -291,11 +298,12 @@ struct gemm_hopper {
 
     // To D, a strip at a time, through two buffers in turn.
     template <int... Strips>
-    IMBREX_KERNEL static void write(warpgroup& self, out_tile (&buffers)[2], const finished_tile& done,
-                                    std::integer_sequence<int, Strips...>) {
+    IMBREX_KERNEL static void write(warpgroup& self, const arguments& args, out_tile (&buffers)[2],
+                                    const finished_tile& done, std::integer_sequence<int, Strips...>) {
+        const problem& one = problem_of(args, done.of);
         const auto write_strip = [&](out_tile& buffer, const auto& part, int column) {
-            if (!done.of->engine_stores) {
-                store(self, done.of->out_view.at(done.at.batch, done.at.row, column), part);
+            if (!one.engine_stores) {
+                store(self, one.out_view.at(done.at.batch, done.at.row, column), part);
                 return;
             }
             wait_stores_read<1>(self);
@@ -303,7 +311,7 @@ struct gemm_hopper {
             store(self, buffer, part);
             fence_async(self);
             self.sync();
-            store_async(self, done.of->out.at(done.at.batch, done.at.row, column).may_be_outside(), buffer);
+            store_async(self, one.out.at(done.at.batch, done.at.row, column).may_be_outside(), buffer);
             commit_stores(self);
         };
         (write_strip(buffers[Strips % 2], done.parts[Strips], done.at.column + Strips * strip), ...);
