@@ -13,8 +13,10 @@
 #include <imbrex/ops/block/shared.hpp>
 #include <imbrex/ops/grid/reduce.hpp>
 #include <imbrex/ops/grid/scheduler.hpp>
+#include <imbrex/ops/grid/succession.hpp>
 #include <imbrex/ops/memory/async_copy.hpp>
 #include <imbrex/ops/memory/bulk.hpp>
+#include <imbrex/ops/memory/cluster.hpp>
 #include <imbrex/ops/memory/load_store.hpp>
 #include <imbrex/ops/memory/tma.hpp>
 #include <imbrex/ops/register/convert.hpp>

@@ -31,12 +31,12 @@
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/error.hpp>
 #include <imbrex/core/functional.hpp>
-#include <imbrex/hw/cluster.hpp>
-#include <imbrex/hw/succession.hpp>
 #include <imbrex/kernels/gemm/epilogue.hpp>
 #include <imbrex/kernels/gemm/problem.hpp>
 #include <imbrex/kernels/gemm/shape.hpp>
 #include <imbrex/ops/block/shared.hpp>
+#include <imbrex/ops/grid/succession.hpp>
+#include <imbrex/ops/memory/cluster.hpp>
 #include <imbrex/ops/memory/load_store.hpp>
 #include <imbrex/ops/memory/tma.hpp>
 #include <imbrex/ops/register/convert.hpp>
@@ -190,8 +190,8 @@ struct gemm_few_rows {
 
     template <class Block>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& shared) {
-        hw::prefetch_map(block, args.a);
-        if constexpr (requires { args.weights.map; }) hw::prefetch_map(block, args.weights);
+        prefetch_descriptor(block, args.a);
+        if constexpr (requires { args.weights.map; }) prefetch_descriptor(block, args.weights);
         shared.ring.init(block, 4 * groups);
         for (int group = 0; group < groups && finishers > 1; ++group) {
             shared.turned_full[group].init(block, 4 * sharers);
@@ -228,7 +228,7 @@ struct gemm_few_rows {
         auto filling = shared.ring.producer(self);
         // Weights that come before the activations may be asked for.
         int ahead = !begins_early ? 0 : stages < work.count ? stages : work.count;
-        if constexpr (begins_early) hw::allow_next_kernel(self);
+        if constexpr (begins_early) allow_next_kernel(self);
         for (int tile = work.first_tile; tile < args.tiles; tile += work.tile_step) {
             for (int i = 0; i < work.count; ++i) {
                 auto slot = filling.acquire();
@@ -240,7 +240,7 @@ struct gemm_few_rows {
                 if (i >= ahead) {
                     load_activations(self, slot->a, args, step, slot.barrier());
                 } else if (i == ahead - 1) {
-                    hw::wait_for_kernel_before(self);
+                    wait_for_kernel_before(self);
                     for (int j = 0; j < ahead; ++j) {
                         load_activations(self, shared.ring.items[j].a, args, work.first + j, shared.ring.full[j]);
                     }
@@ -261,7 +261,7 @@ struct gemm_few_rows {
 
     IMBREX_KERNEL static void consume(const warpgroup& self, const work_list& work, const arguments& args,
                                       shared_memory& shared) {
-        if constexpr (begins_early) hw::wait_for_kernel_before(self);
+        if constexpr (begins_early) wait_for_kernel_before(self);
         // Rows that are not turned are read all the same.
         if constexpr (strip < 64) fill(self, shared.turned[self.index()], 0.0f);
         auto full = shared.ring.consumer(self);
@@ -305,13 +305,13 @@ struct gemm_few_rows {
         if constexpr (finishers > 1) shared.turned_empty[group].wait(self, turn - 1);
         self.sync();
         store(self, shared.turned[group].template part<strip, group_columns>(0, 0),
-              hw::transposed(columns_of<Strip * strip, strip>(self, sum)));
+              transpose_of(columns_of<Strip * strip, strip>(self, sum)));
         self.sync();
         if constexpr (finishers > 1) {
-            if constexpr (sharers > 1) hw::fence_cluster(self);
+            if constexpr (sharers > 1) fence_cluster(self);
             tell(self, shared.turned_full[group]);
             each_turned([&](int which) { shared.turned_full[which].wait(self, turn); });
-            if constexpr (sharers > 1) hw::fence_cluster(self);
+            if constexpr (sharers > 1) fence_cluster(self);
         }
         const int first = finished_columns * (gated ? rank * groups + group : rank);
         for (int column = first; column < first + finished_columns; column += at_once) {
@@ -344,10 +344,10 @@ struct gemm_few_rows {
         if constexpr (sharers == 1) {
             load(self, values, from);
         } else {
-            hw::load_shared_of(self, values, from, 0);
+            load_from_block(self, values, from, 0);
             for (int rank = 1; rank < sharers; ++rank) {
                 result more;
-                hw::load_shared_of(self, more, from, rank);
+                load_from_block(self, more, from, rank);
                 combine(self, values, more, add{});
             }
         }

@@ -126,6 +126,12 @@ IMBREX_KERNEL void combine_with_columns(const Scope& scope, hw::fragment<T, Rows
         tile, values);
 }
 
+// The transpose, in the other order: the same registers.
+template <class T, int Rows, int Columns, int Warps, order Order>
+IMBREX_KERNEL auto transpose_of(const hw::fragment<T, Rows, Columns, Warps, Order>& tile) {
+    return hw::transposed(tile);
+}
+
 // Columns First to First + Count - 1 of a tile, as a tile of their own.
 template <int First, int Count, class Scope, class T, int Rows, int Columns, int Warps>
 IMBREX_KERNEL hw::fragment<T, Rows, Count, Warps> columns_of(const Scope& scope,
