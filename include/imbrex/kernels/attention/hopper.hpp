@@ -19,6 +19,8 @@
 #include <imbrex/kernels/attention/schedule.hpp>
 #include <imbrex/kernels/attention/score.hpp>
 #include <imbrex/kernels/attention/views.hpp>
+#include <imbrex/kernels/attention/work.hpp>
+#include <imbrex/kernels/attention/write.hpp>
 #include <imbrex/ops/block/shared.hpp>
 #include <imbrex/ops/grid/scheduler.hpp>
 #include <imbrex/ops/memory/load_store.hpp>
@@ -121,25 +123,16 @@ struct attention_hopper {
     struct cleaned {};
     using barriers = named_barriers<turn, cleaned>;
 
-    // What is done of one head: queries, and the tiles of keys that any of them sees.
-    struct work {
-        attention_sequence sequence;
-        query_range queries;
+    // A block's work, and the tiles of keys that any of its queries sees.
+    struct work : attention_work {
         int first_tile;
         int end_tile;
-
-        IMBREX_KERNEL bool exists() const { return queries.first < sequence.queries; }
     };
 
     IMBREX_KERNEL static work work_at(const arguments& args, int number) {
-        const attention_order::place place = args.order.at(number);
-        const attention_sequence sequence = args.lengths.of(place.batch, place.head);
-        const int first = place.block * rows;
-        const query_range queries{first, first + rows < sequence.queries ? first + rows : sequence.queries};
-        const key_range seen = args.mask.keys(sequence, queries);
-        const int begin = seen.first > 0 ? seen.first : 0;
-        const int end = seen.end < sequence.keys ? seen.end : sequence.keys;
-        return {sequence, queries, begin / columns, end > begin ? (end + columns - 1) / columns : begin / columns};
+        const attention_work one = attention_work_at(number, rows, args.order, args.lengths, args.mask);
+        const int first = one.keys.first / columns;
+        return {one, first, one.keys.end > one.keys.first ? (one.keys.end + columns - 1) / columns : first};
     }
 
     template <class Block>
@@ -199,7 +192,8 @@ struct attention_hopper {
             } else if constexpr (by_engine) {
                 write(self, now, args, shared.out.tile[self.index()], out, softmax);
             } else {
-                write_wide(self, now, args, out, softmax);
+                const attention_place at = place_of(self, now, args);
+                if (at.exist > 0) write_wide<Result>(self, args.outputs, at, out, softmax, args.sinks);
             }
         }
         wait_stores_read(self);
@@ -264,62 +258,31 @@ struct attention_hopper {
         barriers::template of<cleaned>().sync(self, 4 * groups);
     }
 
-    // Score and mask, where they change anything.
     IMBREX_KERNEL static void judge(warpgroup& self, const work& now, const arguments& args, scores& s, int tile) {
-        const int first_query = now.queries.first + self.index() * group_rows;
-        const int first_key = tile * columns;
-        if constexpr (!score_changes_nothing<Score>()) {
-            map_indexed(self, s, [&](int row, int column, float x) {
-                return args.score(now.sequence, first_query + row, first_key + column, x * args.scale);
-            });
-        }
-        const key_range here{first_key, first_key + columns};
-        const query_range mine{first_query, first_query + group_rows};
-        if (here.end <= now.sequence.keys && args.mask.whole(now.sequence, mine, here)) return;
-        map_indexed(self, s, [&](int row, int column, float x) {
-            const int key = first_key + column;
-            const bool seen = key < now.sequence.keys && args.mask.keep(now.sequence, first_query + row, key);
-            return seen ? x : minus_infinity;
-        });
+        judge_scores(self, s, now, now.queries.first + self.index() * group_rows, tile * columns, args.mask, args.score,
+                     args.scale);
     }
 
-    template <class Softmax>
-    IMBREX_KERNEL static void finish(warpgroup& self, const work& now, const arguments& args, sums& out,
-                                     Softmax& softmax) {
-        if (args.sinks != nullptr) {
-            softmax.finish_with_sink(self, out, args.sinks[now.sequence.head] * log2_of_e);
-        } else {
-            softmax.finish(self, out);
-        }
-    }
-
-    // Where this group's rows are: which member of the tensors' batch, which row of them, and how many exist.
-    struct row_place {
-        int batch;
-        int row;
-        int exist;
-    };
-    IMBREX_KERNEL static row_place place_of(const warpgroup& self, const work& now, const arguments& args) {
+    IMBREX_KERNEL static attention_place place_of(const warpgroup& self, const work& now, const arguments& args) {
         const int first = now.queries.first + self.index() * group_rows;
-        return {args.lengths.member(now.sequence.batch), args.lengths.first_query(now.sequence.batch) + first,
-                now.sequence.queries - first};
+        return {args.lengths.member(now.sequence.batch), now.sequence.head,
+                args.lengths.first_query(now.sequence.batch) + first, now.sequence.queries - first};
     }
 
     template <class Softmax>
     IMBREX_KERNEL static void write(warpgroup& self, const work& now, const arguments& args, out_tile& buffer,
                                     sums& out, Softmax& softmax) {
-        finish(self, now, args, out, softmax);
-        const row_place at = place_of(self, now, args);
+        finish_attention(self, out, softmax, args.sinks, now.sequence.head);
+        const attention_place at = place_of(self, now, args);
         if (at.exist <= 0) return;
         if (args.outputs.log2_sums.pointer != nullptr) {
-            store(self, args.outputs.log2_sums.at(at.batch, now.sequence.head, at.row), at.exist,
-                  softmax.log2_sum(self));
+            store(self, args.outputs.log2_sums.at(at.batch, at.head, at.row), at.exist, softmax.log2_sum(self));
         }
         // Behind the last rows of a packed sequence there are another's, which the copy engine would overwrite. And where no
         // query was loaded, its memory is not this group's.
         const bool memory_is_free = own_out || now.first_tile < now.end_tile;
         if ((args.lengths.packed() && at.exist < group_rows) || !memory_is_free) {
-            global_tile<In> rows_here = args.out_view.at(at.batch, now.sequence.head, at.row, 0);
+            global_tile<In> rows_here = args.out_view.at(at.batch, at.head, at.row, 0);
             rows_here.rows = at.exist;
             store(self, rows_here, to<In>(self, out));
             return;
@@ -329,39 +292,8 @@ struct attention_hopper {
         store(self, buffer, to<In>(self, out));
         fence_async(self);
         self.sync();
-        store_async(self, args.out.at(at.batch, now.sequence.head, at.row, 0), buffer);
+        store_async(self, args.out.at(at.batch, at.head, at.row, 0), buffer);
         commit_stores(self);
-    }
-
-    // In fp32: a partial result, or merged into what other keys have given before.
-    template <class Softmax>
-    IMBREX_KERNEL static void write_wide(warpgroup& self, const work& now, const arguments& args, sums& out,
-                                         Softmax& softmax) {
-        const row_place at = place_of(self, now, args);
-        if (at.exist <= 0) return;
-        global_tile<float> rows_here = args.outputs.wide.at(at.batch, now.sequence.head, at.row, 0);
-        rows_here.rows = at.exist;
-        if constexpr (Result == attention_result::partial) {
-            softmax.finish_sums(self);
-            store(self, args.outputs.largest.at(at.batch, now.sequence.head, at.row), at.exist,
-                  softmax.largest_log2(self));
-            store(self, args.outputs.sums.at(at.batch, now.sequence.head, at.row), at.exist, softmax.sums());
-        } else {
-            finish(self, now, args, out, softmax);
-            float* const there = args.outputs.log2_sums.at(at.batch, now.sequence.head, at.row);
-            row_values<float, group_rows, warpgroup> before;
-            load(self, before, there, at.exist, minus_infinity);
-            const auto both = merge_rows(self, softmax.log2_sum(self), before);
-            sums old;
-            load(self, old, rows_here);
-            // What has no weight may be anything.
-            combine_with_rows(self, old, both.second,
-                              [](float x, float weight) { return weight > 0 ? x * weight : 0; });
-            combine_with_rows(self, out, both.first, multiply{});
-            combine(self, out, old, add{});
-            store(self, there, at.exist, both.log2_sum);
-        }
-        store(self, rows_here, out);
     }
 };
 
