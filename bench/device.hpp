@@ -63,6 +63,19 @@ class device_array {
     T* pointer_ = nullptr;
 };
 
+inline std::string device_name() {
+    cudaDeviceProp device;
+    check(cudaGetDeviceProperties(&device, 0), "properties");
+    return std::string(device.name) + ", " + std::to_string(device.multiProcessorCount) + " multiprocessors";
+}
+
+// A matrix product's.
+struct sizes {
+    int m, n, k;
+    std::string text() const { return std::to_string(m) + " x " + std::to_string(n) + " x " + std::to_string(k); }
+    double flop() const { return 2.0 * m * n * k; }
+};
+
 inline float median(std::vector<float> values) {
     std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
     return values[values.size() / 2];

@@ -93,6 +93,21 @@ inline std::string json_file(int count, char** words) {
     return {};
 }
 
+// Whether a table of this name is asked for: all are, unless some are named on the command line.
+inline bool wanted(int count, char** words, const char* name) {
+    bool any = false;
+    for (int i = 1; i < count; ++i) {
+        if (std::strcmp(words[i], "--json") == 0) {
+            ++i;
+        } else if (std::strcmp(words[i], name) == 0) {
+            return true;
+        } else {
+            any = true;
+        }
+    }
+    return !any;
+}
+
 // Prints all, and writes them to the file if one is named. False if it cannot be written.
 inline bool publish(const std::vector<report>& all, const std::string& file) {
     for (const report& one : all) one.print();

@@ -17,12 +17,6 @@ using namespace bench;
 
 namespace {
 
-struct sizes {
-    int m, n, k;
-    std::string text() const { return std::to_string(m) + " x " + std::to_string(n) + " x " + std::to_string(k); }
-    double flop() const { return 2.0 * m * n * k; }
-};
-
 // cuBLAS, with a workspace of its own, so that it can be captured.
 class blas {
   public:
@@ -214,28 +208,13 @@ int main(int count, char** words) {
         std::printf("skipped: there is no GPU to measure on\n");
         return 0;
     }
-    cudaDeviceProp device;
-    check(cudaGetDeviceProperties(&device, 0), "properties");
-    std::printf("%s, %d multiprocessors\n", device.name, device.multiProcessorCount);
-    const std::string file = json_file(count, words);
-    const auto wanted = [&](const char* name) {
-        bool any = false, this_one = false;
-        for (int i = 1; i < count; ++i) {
-            if (std::strcmp(words[i], "--json") == 0) {
-                ++i;
-                continue;
-            }
-            any = true;
-            this_one = this_one || std::strcmp(words[i], name) == 0;
-        }
-        return !any || this_one;
-    };
+    std::printf("%s\n", device_name().c_str());
     blas peer;
     std::vector<report> tables;
-    if (wanted("dense")) tables.push_back(dense(peer));
-    if (wanted("layouts")) tables.push_back(layouts(peer));
-    if (wanted("ampere_class")) tables.push_back(ampere_class(peer));
-    if (wanted("few_rows")) tables.push_back(few_rows(peer));
-    if (wanted("accuracy")) tables.push_back(accuracy(peer));
-    return publish(tables, file) ? 0 : 1;
+    if (wanted(count, words, "dense")) tables.push_back(dense(peer));
+    if (wanted(count, words, "layouts")) tables.push_back(layouts(peer));
+    if (wanted(count, words, "ampere_class")) tables.push_back(ampere_class(peer));
+    if (wanted(count, words, "few_rows")) tables.push_back(few_rows(peer));
+    if (wanted(count, words, "accuracy")) tables.push_back(accuracy(peer));
+    return publish(tables, json_file(count, words)) ? 0 : 1;
 }

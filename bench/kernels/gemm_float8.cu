@@ -19,12 +19,6 @@ using namespace bench;
 
 namespace {
 
-struct sizes {
-    int m, n, k;
-    std::string text() const { return std::to_string(m) + " x " + std::to_string(n) + " x " + std::to_string(k); }
-    double flop() const { return 2.0 * m * n * k; }
-};
-
 void check(cublasStatus_t status, const char* what) {
     if (status == CUBLAS_STATUS_SUCCESS) return;
     std::fprintf(stderr, "%s: %s\n", what, cublasLtGetStatusString(status));
@@ -206,23 +200,9 @@ int main(int count, char** words) {
         std::printf("skipped: there is no GPU to measure on\n");
         return 0;
     }
-    cudaDeviceProp device;
-    check(cudaGetDeviceProperties(&device, 0), "properties");
-    std::printf("%s, %d multiprocessors\n", device.name, device.multiProcessorCount);
-    const auto wanted = [&](const char* name) {
-        bool any = false, this_one = false;
-        for (int i = 1; i < count; ++i) {
-            if (std::strcmp(words[i], "--json") == 0) {
-                ++i;
-                continue;
-            }
-            any = true;
-            this_one = this_one || std::strcmp(words[i], name) == 0;
-        }
-        return !any || this_one;
-    };
+    std::printf("%s\n", device_name().c_str());
     std::vector<report> tables;
-    if (wanted("rates")) tables.push_back(rates());
-    if (wanted("scales")) tables.push_back(scales());
+    if (wanted(count, words, "rates")) tables.push_back(rates());
+    if (wanted(count, words, "scales")) tables.push_back(scales());
     return publish(tables, json_file(count, words)) ? 0 : 1;
 }
