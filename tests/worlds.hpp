@@ -45,6 +45,17 @@ void run(world where, imbrex::position grid, const typename Kernel::arguments& a
 #endif
 }
 
+// The sentence with which a call is refused.
+template <class Call>
+std::string refusal_of(Call call) {
+    try {
+        call();
+    } catch (const imbrex::error& refused) {
+        return refused.what();
+    }
+    return "nothing was refused";
+}
+
 // Random numbers that a test can make again from its seed.
 template <class T>
 void fill_random(std::vector<T>& values, std::uint32_t seed, float low = -1.0f, float high = 1.0f) {

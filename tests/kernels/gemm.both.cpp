@@ -15,16 +15,6 @@ constexpr stored normal = stored::normal, transposed = stored::transposed;
 using product = gemm<bf16, bf16, plain_product, normal, transposed>;
 using matrices = gemm_matrices<bf16, bf16, normal, transposed, false>;
 
-template <class Call>
-std::string refusal_of(Call call) {
-    try {
-        call();
-    } catch (const error& refused) {
-        return refused.what();
-    }
-    return "accepted";
-}
-
 }  // namespace
 
 #if !defined(__CUDACC__)

@@ -4,7 +4,6 @@
 #include "worlds.hpp"
 
 #include <cmath>
-#include <functional>
 #include <random>
 #include <string>
 
@@ -14,15 +13,6 @@ using namespace imbrex_test;
 namespace {
 
 using weights = int4_weights<bf16, 64, float, 128>;
-
-std::string refusal_of(const std::function<void()>& call) {
-    try {
-        call();
-    } catch (const error& refused) {
-        return refused.what();
-    }
-    return "accepted";
-}
 
 }  // namespace
 

@@ -176,26 +176,12 @@ TEST_CASE("the scales of packed weights are those that were packed") {
     CHECK(packed[3].scales[0].storage[36].bits == 0);
 }
 
-namespace {
-
-template <class Body>
-std::string refusal(Body body) {
-    try {
-        body();
-    } catch (const invalid_argument& told) {
-        return told.what();
-    }
-    return "nothing was refused";
-}
-
-}  // namespace
-
 TEST_CASE("what cannot be packed is refused in a sentence") {
     using weights = int4_weights<bf16>;
     const random_weights<weights> good(64, 128, 3);
     const auto* values = good.values.data();
     const auto* scales = good.scales.data();
-    const auto pack = [](auto... arguments) { return refusal([&] { pack_weights<weights>(arguments...); }); };
+    const auto pack = [](auto... arguments) { return refusal_of([&] { pack_weights<weights>(arguments...); }); };
     CHECK(pack(values, scales, 0, 128) == "rows: 0; there must be a row of weights");
     CHECK(pack(values, scales, 64, 0) == "k: 0; the depth must be positive");
     CHECK(pack(values, scales, 64, 192) == "k: 192; the depth must be a positive multiple of the group's, 128");
@@ -208,15 +194,16 @@ TEST_CASE("what cannot be packed is refused in a sentence") {
     random_weights<mxfp4_weights<bf16>> floats(64, 64, 3);
     floats.scales[3] = ue8m0(4.0f);
     const auto pack_floats = [&] {
-        return refusal([&] { pack_weights<mxfp4_weights<bf16>>(floats.values.data(), floats.scales.data(), 64, 64); });
+        return refusal_of(
+            [&] { pack_weights<mxfp4_weights<bf16>>(floats.values.data(), floats.scales.data(), 64, 64); });
     };
     CHECK(pack_floats() == "scales: 2^2 in row 1 of a part; scales of 4-bit floats are at most 2");
 
     const std::vector<weights::part> part(1);
-    CHECK(refusal([&] { weights::describe(nullptr, 64, 128); }) ==
+    CHECK(refusal_of([&] { weights::describe(nullptr, 64, 128); }) ==
           "parts: null; packed weights of 64 x 128 are needed");
-    CHECK(refusal([&] { weights::describe(part.data(), 0, 128); }) == "rows: 0; there must be a row of weights");
-    CHECK(refusal([&] { weights::describe(part.data(), 64, -1); }) == "k: -1; the depth must be positive");
+    CHECK(refusal_of([&] { weights::describe(part.data(), 0, 128); }) == "rows: 0; there must be a row of weights");
+    CHECK(refusal_of([&] { weights::describe(part.data(), 64, -1); }) == "k: -1; the depth must be positive");
 }
 
 #if !defined(__CUDACC__)
