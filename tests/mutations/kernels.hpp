@@ -286,7 +286,7 @@ struct queue_kernel {
         block.sync();
         block.roles(producer([&](warp& self) {
                         auto filling = smem.ring.producer(self);
-                        auto drawing = smem.queue.draw(self, args.counter);
+                        auto drawing = smem.queue.draw(self, block, args.tiles, args.counter);
                         for (int tile = drawing.next(); tile < args.tiles; tile = drawing.next()) {
                             auto slot = filling.acquire();
                             load_async(self, *slot, args.in.tile(tile, 0), slot);

@@ -35,6 +35,11 @@ struct transaction_barrier {
     IMBREX_KERNEL void arrive(const Scope& scope, source here = source::current()) {
         hw::barrier_arrive(scope, word, here);
     }
+    // The same if it is wanted.
+    template <class Scope>
+    IMBREX_KERNEL void arrive_if(const Scope& scope, bool wanted, source here = source::current()) {
+        hw::barrier_arrive_if(scope, word, wanted, here);
+    }
     // The same at this barrier's twin in another block of the cluster.
     template <class Scope>
     IMBREX_KERNEL void arrive_at(const Scope& scope, int cluster_rank, source here = source::current()) {

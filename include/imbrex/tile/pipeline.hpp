@@ -33,34 +33,49 @@ constexpr IMBREX_FN int bytes_of_item() {
     }
 }
 
-// Where a cursor stands: the stage, and how often it has gone round.
+// Where a cursor stands: the stage, and how often it has gone round. It is the number of stages passed so far if that tells both
+// without a division: one register instead of two.
 template <int Stages>
-struct ring_position {
-    int stage = 0;
-    unsigned round = 0;
-
+class ring_position {
+  public:
+    IMBREX_KERNEL int stage() const {
+        if constexpr (counts) return static_cast<int>(passed_ % Stages);
+        return stage_;
+    }
+    IMBREX_KERNEL unsigned round() const {
+        if constexpr (counts) return passed_ / Stages;
+        return passed_;
+    }
     IMBREX_KERNEL void advance() {
-        if (++stage == Stages) {
-            stage = 0;
-            ++round;
+        if constexpr (counts) {
+            ++passed_;
+        } else if (++stage_ == Stages) {
+            stage_ = 0;
+            ++passed_;
         }
     }
+
+  private:
+    static constexpr bool counts = (Stages & (Stages - 1)) == 0;
+    unsigned passed_ = 0;  // stages, or rounds
+    int stage_ = 0;
 };
 
+// A pipeline but for the memory of its stages, which is given to it: for kernels that have no byte to lose between rings.
 template <class Item, int Stages, int Cluster = 1>
-struct pipeline {
+struct pipeline_barriers {
     static_assert(Stages >= 1, "imbrex: a pipeline needs at least one stage");
     static constexpr int stages = Stages;
     static constexpr int bytes_per_stage = bytes_of_item<Item>();
+    using storage = Item[Stages];
 
-    Item items[Stages];
     transaction_barrier full[Stages];
     transaction_barrier empty[Stages];
 
     // Sets the barriers up for this many consumer warps in each block. A fence_barriers and a block sync (a cluster
     // sync, if the cluster shares loads) must follow, once for all pipelines of the kernel.
     template <class Scope>
-    IMBREX_KERNEL void init(const Scope& scope, int consumer_warps, source here = source::current()) {
+    IMBREX_KERNEL void init(const Scope& scope, storage& items, int consumer_warps, source here = source::current()) {
         for (int stage = 0; stage < Stages; ++stage) {
             hw::label_stage(scope, &items[stage], sizeof(Item), stage, here);
             hw::label_stage(scope, &full[stage], sizeof(transaction_barrier), stage, here);
@@ -82,19 +97,21 @@ struct pipeline {
 
     class producer_cursor {
       public:
-        IMBREX_KERNEL producer_cursor(pipeline& ring, const warp& scope) : ring_(&ring), scope_(&scope) {}
+        IMBREX_KERNEL producer_cursor(pipeline_barriers& ring, storage& items, const warp& scope)
+            : ring_(&ring), items_(items), scope_(&scope) {}
 
         // Waits until the next stage is empty and arms it for its bytes.
         IMBREX_KERNEL slot acquire(source here = source::current()) {
-            const int stage = at_.stage;
-            ring_->empty[stage].wait(*scope_, at_.round - 1, here);
+            const int stage = at_.stage();
+            ring_->empty[stage].wait(*scope_, at_.round() - 1, here);
             ring_->full[stage].expect(*scope_, bytes_per_stage, here);
             at_.advance();
-            return {&ring_->items[stage], &ring_->full[stage]};
+            return {&items_[stage], &ring_->full[stage]};
         }
 
       private:
-        pipeline* ring_;
+        pipeline_barriers* ring_;
+        Item* items_;
         const warp* scope_;
         ring_position<Stages> at_;
     };
@@ -103,20 +120,19 @@ struct pipeline {
     template <class Scope>
     class held_stage {
       public:
-        IMBREX_KERNEL held_stage(pipeline& ring, const Scope& scope, int stage, source from)
-            : ring_(&ring), scope_(&scope), stage_(stage), from_(from) {}
-        IMBREX_KERNEL held_stage(const Scope& scope) : ring_(nullptr), scope_(&scope), stage_(0) {}
+        static constexpr int none = -1;  // instead of a stage: nothing is held
+        IMBREX_KERNEL held_stage(pipeline_barriers& ring, Item* items, const Scope& scope, int stage, source from)
+            : ring_(&ring), items_(items), scope_(&scope), stage_(stage), from_(from) {}
         IMBREX_KERNEL held_stage(held_stage&& other)
-            : ring_(other.ring_), scope_(other.scope_), stage_(other.stage_), from_(other.from_) {
-            other.ring_ = nullptr;
+            : ring_(other.ring_), items_(other.items_), scope_(other.scope_), stage_(other.stage_), from_(other.from_) {
+            other.stage_ = none;
         }
         // Releases the stage held so far and holds the other's: how a loop keeps a stage until the next one is in use.
         IMBREX_KERNEL held_stage& operator=(held_stage&& other) {
             release(from_);
-            ring_ = other.ring_;
             stage_ = other.stage_;
             from_ = other.from_;
-            other.ring_ = nullptr;
+            other.stage_ = none;
             return *this;
         }
         held_stage(const held_stage&) = delete;
@@ -124,22 +140,30 @@ struct pipeline {
         // Throws in the host world if the release itself is a hazard.
         IMBREX_KERNEL ~held_stage() noexcept(false) { release(from_); }
 
-        IMBREX_KERNEL Item& operator*() const { return ring_->items[stage_]; }
-        IMBREX_KERNEL Item* operator->() const { return &ring_->items[stage_]; }
+        IMBREX_KERNEL Item& operator*() const { return items_[stage_]; }
+        IMBREX_KERNEL Item* operator->() const { return &items_[stage_]; }
 
         IMBREX_KERNEL void release(source here = source::current()) {
-            if (ring_ == nullptr) return;
-            pipeline* ring = ring_;
-            ring_ = nullptr;
+            if (stage_ == none) return;
+            const int stage = stage_;
+            stage_ = none;
             if constexpr (Cluster == 1) {
-                ring->empty[stage_].arrive(*scope_, here);
+                ring_->empty[stage].arrive(*scope_, here);
             } else {
-                for (int rank = 0; rank < Cluster; ++rank) ring->empty[stage_].arrive_at(*scope_, rank, here);
+                for (int rank = 0; rank < Cluster; ++rank) ring_->empty[stage].arrive_at(*scope_, rank, here);
             }
         }
 
+        // In the middle of a loop whose last round releases: it must be held.
+        IMBREX_KERNEL void release_if(bool wanted, source here = source::current()) {
+            static_assert(Cluster == 1, "imbrex: only a block's own stages are released conditionally");
+            ring_->empty[stage_].arrive_if(*scope_, wanted, here);
+            stage_ = wanted ? none : stage_;
+        }
+
       private:
-        pipeline* ring_;
+        pipeline_barriers* ring_;
+        Item* items_;
         const Scope* scope_;
         int stage_;
         [[no_unique_address]] source from_;
@@ -148,7 +172,8 @@ struct pipeline {
     template <class Scope>
     class consumer_cursor {
       public:
-        IMBREX_KERNEL consumer_cursor(pipeline& ring, const Scope& scope) : ring_(&ring), scope_(&scope) {}
+        IMBREX_KERNEL consumer_cursor(pipeline_barriers& ring, storage& items, const Scope& scope)
+            : ring_(&ring), items_(items), scope_(&scope) {}
 
         // Waits until the next stage is full, and holds it.
         IMBREX_KERNEL held_stage<Scope> wait(source here = source::current()) {
@@ -157,32 +182,59 @@ struct pipeline {
         }
 
         // No stage at all: for a variable that may hold one later.
-        IMBREX_KERNEL held_stage<Scope> nothing() { return {*scope_}; }
+        IMBREX_KERNEL held_stage<Scope> nothing() {
+            return {*ring_, items_, *scope_, held_stage<Scope>::none, source{}};
+        }
 
         // The same in two steps, for who has something to do between: waits until the next stage is full; and holds the stage
         // that was waited for.
         IMBREX_KERNEL void await(source here = source::current()) {
-            ring_->full[at_.stage].wait(*scope_, at_.round, here);
+            ring_->full[at_.stage()].wait(*scope_, at_.round(), here);
         }
         // What is in the stage that was waited for, before it is held.
-        IMBREX_KERNEL Item& ahead() const { return ring_->items[at_.stage]; }
+        IMBREX_KERNEL Item& ahead() const { return items_[at_.stage()]; }
         IMBREX_KERNEL held_stage<Scope> take(source here = source::current()) {
-            const int stage = at_.stage;
+            const int stage = at_.stage();
             at_.advance();
-            return {*ring_, *scope_, stage, here};
+            return {*ring_, items_, *scope_, stage, here};
         }
 
       private:
-        pipeline* ring_;
+        pipeline_barriers* ring_;
+        Item* items_;
         const Scope* scope_;
         ring_position<Stages> at_;
     };
 
-    IMBREX_KERNEL producer_cursor producer(const warp& scope) { return {*this, scope}; }
+    IMBREX_KERNEL producer_cursor producer(const warp& scope, storage& items) { return {*this, items, scope}; }
 
     template <class Scope>
-    IMBREX_KERNEL consumer_cursor<Scope> consumer(const Scope& scope) {
-        return {*this, scope};
+    IMBREX_KERNEL consumer_cursor<Scope> consumer(const Scope& scope, storage& items) {
+        return {*this, items, scope};
+    }
+};
+
+template <class Item, int Stages>
+struct pipeline_items {
+    Item items[Stages];
+};
+
+template <class Item, int Stages, int Cluster = 1>
+struct pipeline : pipeline_items<Item, Stages>, pipeline_barriers<Item, Stages, Cluster> {
+    using barriers = pipeline_barriers<Item, Stages, Cluster>;
+
+    template <class Scope>
+    IMBREX_KERNEL void init(const Scope& scope, int consumer_warps, source here = source::current()) {
+        barriers::init(scope, this->items, consumer_warps, here);
+    }
+
+    IMBREX_KERNEL typename barriers::producer_cursor producer(const warp& scope) {
+        return barriers::producer(scope, this->items);
+    }
+
+    template <class Scope>
+    IMBREX_KERNEL typename barriers::template consumer_cursor<Scope> consumer(const Scope& scope) {
+        return barriers::consumer(scope, this->items);
     }
 };
 

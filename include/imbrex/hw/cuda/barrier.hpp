@@ -36,6 +36,13 @@ IMBREX_KERNEL void barrier_arrive(const Scope&, barrier_word& barrier, source = 
     if (lane() == 0) cuda::ptx::mbarrier_arrive(&barrier.word);
 }
 
+// The same if it is wanted: without a branch, which the compiler would not schedule across.
+template <class Scope>
+IMBREX_KERNEL void barrier_arrive_if(const Scope&, barrier_word& barrier, bool wanted, source = source::current()) {
+    __syncwarp();
+    if ((lane() == 0) & wanted) cuda::ptx::mbarrier_arrive(&barrier.word);
+}
+
 // The same at this barrier's counterpart in another block of the cluster (or in this one). What it tells the other block
 // is that this warp has read its shared memory; a release of the cluster's scope would also wait for this warp's writes
 // to global memory, in the middle of a loop.

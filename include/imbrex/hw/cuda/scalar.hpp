@@ -19,11 +19,21 @@ IMBREX_KERNEL void put(const Scope& scope, Vector& vector, int index, T value, s
     __syncwarp();
 }
 
-// Every thread of the scope reads it.
+// Every thread of the scope reads it. The compiler is told that all of a warp get the same: it takes what depends on it for
+// uniform, branches above all.
 template <class Scope, class Vector>
 IMBREX_KERNEL typename Vector::element get(const Scope&, const Vector& vector, int index, source) {
+    using element = typename Vector::element;
     __syncwarp();
-    return *vector.at(index);
+    element result = *vector.at(index);
+    if constexpr (sizeof(element) % 4 == 0 && std::is_trivially_copyable_v<element>) {
+        auto* const words = reinterpret_cast<char*>(&result);
+#pragma unroll
+        for (int i = 0; i < static_cast<int>(sizeof(element)); i += 4) {
+            write_as(words + i, __shfl_sync(all_lanes, read_as<std::uint32_t>(words + i), 0));
+        }
+    }
+    return result;
 }
 
 // One thread writes one value of global memory.

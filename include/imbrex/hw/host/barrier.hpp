@@ -193,6 +193,12 @@ inline void check_remote_arrivals_over(machine& m, strand& block) {
     }
 }
 
+// The same if it is wanted.
+template <class Scope>
+void barrier_arrive_if(const Scope& scope, barrier_word& word, bool wanted, source here = source::current()) {
+    if (wanted) barrier_arrive(scope, word, here);
+}
+
 // The same at the barrier that lies at this place in another block of the cluster.
 template <class Scope>
 void barrier_arrive_at(const Scope& scope, barrier_word& word, int cluster_rank, source here = source::current()) {

@@ -204,12 +204,12 @@ struct gemm_ampere {
     // A step of K into the next stage, first of A and then of B.
     template <fetching What>
     IMBREX_KERNEL static void fetch_a(const warp& self, shared_memory& shared, progress& now) {
-        fetch<What>(self, share_of<a_tile>::of(self, shared.ring[now.filling.stage].a), now.a);
+        fetch<What>(self, share_of<a_tile>::of(self, shared.ring[now.filling.stage()].a), now.a);
         now.a = a_across ? now.a.from(depth, 0) : now.a.from(0, depth);
     }
     template <fetching What>
     IMBREX_KERNEL static void fetch_b(const warp& self, const arguments& args, shared_memory& shared, progress& now) {
-        stage& to = shared.ring[now.filling.stage];
+        stage& to = shared.ring[now.filling.stage()];
         for (int i = 0; i < b_tiles; ++i) fetch<What>(self, share_of<b_tile>::of(self, to.b[i]), b_at(args, now, i));
         now.b = b_across ? now.b.from(0, depth) : now.b.from(depth, 0);
         now.filling.advance();
@@ -247,7 +247,7 @@ struct gemm_ampere {
         constexpr bool goes_on = What != fetching::ended;
         const operands& current = now.held[Slice % 2];
         operands& next = now.held[(Slice + 1) % 2];
-        if constexpr (Slice + 1 < slices) load_slice<Slice + 1>(self, next, shared.ring[now.reading.stage]);
+        if constexpr (Slice + 1 < slices) load_slice<Slice + 1>(self, next, shared.ring[now.reading.stage()]);
         if constexpr (Slice + 2 == slices && goes_on) announce_stage<stages - (slices == 2 ? 3 : 2)>(self, shared);
         // Into the stage of the step before, which all warps had read when they announced this one.
         if constexpr (Slice == 0 && fetches) fetch_a<What>(self, shared, now);
@@ -257,7 +257,7 @@ struct gemm_ampere {
         if constexpr (Slice + 1 == slices && goes_on) {
             now.reading.advance();
             wait_for_stage(self, shared, now);
-            load_slice<0>(self, next, shared.ring[now.reading.stage]);
+            load_slice<0>(self, next, shared.ring[now.reading.stage()]);
         }
         multiply(self, sum[1], current.a, current.b[1]);
     }

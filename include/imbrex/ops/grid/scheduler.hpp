@@ -2,8 +2,6 @@
 // many blocks as multiprocessors, and each takes tiles until none is left.
 //
 //   static_tiles    every block takes each grid-th tile: no memory, no waiting
-//   turning_tiles   the same, each round in the opposite order of the one before: where tiles come longest first, those that got
-//                   the longer ones of a round get the shorter ones of the next
 //   tile_queue      blocks draw the next tile from a counter: the quick ones take more
 //   supergroups     in which order: tiles are walked in bands of rows, so that those at work together share operands in
 //   L2
@@ -75,43 +73,13 @@ class static_tiles {
     int total_;
 };
 
-// for (int tile : turning_tiles(block, total)), of a grid along x. With 3 blocks: block 0 takes 0 5 6, block 1 1 4 7, block 2
-// 2 3 8.
-class turning_tiles {
-  public:
-    template <class Block>
-    IMBREX_KERNEL turning_tiles(const Block& block, int total)
-        : index_(block.index().x), blocks_(block.count().x), total_(total) {}
-
-    struct iterator {
-        int tile;
-        int to_next;        // the way to this block's tile in the next round,
-        int to_one_behind;  // and from there to the one behind that
-        int total;
-        IMBREX_KERNEL int operator*() const { return tile; }
-        IMBREX_KERNEL iterator& operator++() {
-            tile += to_next;
-            const int step = to_next;
-            to_next = to_one_behind;
-            to_one_behind = step;
-            return *this;
-        }
-        IMBREX_KERNEL bool operator!=(const iterator&) const { return tile < total; }
-    };
-    IMBREX_KERNEL iterator begin() const { return {index_, 2 * (blocks_ - index_) - 1, 2 * index_ + 1, total_}; }
-    IMBREX_KERNEL iterator end() const { return {total_, 0, 0, total_}; }
-
-  private:
-    int index_;
-    int blocks_;
-    int total_;
-};
-
-// Tiles drawn from a counter in global memory, which must be zero before each launch. One warp of the block draws and
-// tells the other roles through a small ring. A number at or past the total means that no tile is left.
-template <int Depth = 2>
+// Tiles drawn from a counter in global memory, which must be zero before each launch; the last block to draw sets it back to
+// zero, so that launches may follow one another. Without a counter blocks take their tiles in turn, as static_tiles. One warp of
+// the block draws, and passes on to the other roles through a small ring which tile it is, or whatever else it has found out
+// about it. A number at or past the total means that no tile is left.
+template <int Depth = 2, class Item = int>
 struct tile_queue {
-    shared_vector<int, 1> numbers[Depth];
+    shared_vector<Item, 1> items[Depth];
     transaction_barrier full[Depth];
     transaction_barrier empty[Depth];
 
@@ -126,17 +94,40 @@ struct tile_queue {
 
     class drawing_cursor {
       public:
-        IMBREX_KERNEL drawing_cursor(tile_queue& queue, const warp& scope, int* counter)
-            : queue_(&queue), scope_(&scope), counter_(counter) {}
+        template <class Block>
+        IMBREX_KERNEL drawing_cursor(tile_queue& queue, const warp& scope, const Block& block, int total, int* counter)
+            : queue_(&queue),
+              scope_(&scope),
+              counter_(counter),
+              turn_(block.index().x),
+              blocks_(block.count().x),
+              total_(total) {}
 
-        // Draws the next tile, passes it on and returns it.
-        IMBREX_KERNEL int next(source here = source::current()) {
-            const int slot = at_.stage;
-            queue_->empty[slot].wait(*scope_, at_.round - 1, here);
+        // The next tile. Not to be asked again when none is left.
+        IMBREX_KERNEL int draw(source here = source::current()) {
+            if (counter_ == nullptr) {
+                const int number = turn_;
+                turn_ += blocks_;
+                return number;
+            }
             const int number = hw::take_number(*scope_, counter_, here);
-            hw::put(*scope_, queue_->numbers[slot], 0, number, here);
+            // Every block draws in vain once: this is the last of them all.
+            if (number == total_ + blocks_ - 1) hw::put_global(*scope_, counter_, 0, here);
+            return number;
+        }
+
+        IMBREX_KERNEL void pass_on(const Item& item, source here = source::current()) {
+            const int slot = at_.stage();
+            queue_->empty[slot].wait(*scope_, at_.round() - 1, here);
+            hw::put(*scope_, queue_->items[slot], 0, item, here);
             queue_->full[slot].arrive(*scope_, here);
             at_.advance();
+        }
+
+        // Draws the next tile, passes its number on and returns it.
+        IMBREX_KERNEL int next(source here = source::current()) {
+            const int number = draw(here);
+            pass_on(number, here);
             return number;
         }
 
@@ -144,6 +135,9 @@ struct tile_queue {
         tile_queue* queue_;
         const warp* scope_;
         int* counter_;
+        int turn_;
+        int blocks_;
+        int total_;
         ring_position<Depth> at_;
     };
 
@@ -152,14 +146,14 @@ struct tile_queue {
       public:
         IMBREX_KERNEL reading_cursor(tile_queue& queue, const Scope& scope) : queue_(&queue), scope_(&scope) {}
 
-        // The next tile that the drawing warp has passed on.
-        IMBREX_KERNEL int next(source here = source::current()) {
-            const int slot = at_.stage;
-            queue_->full[slot].wait(*scope_, at_.round, here);
-            const int number = hw::get(*scope_, queue_->numbers[slot], 0, here);
+        // What the drawing warp has passed on next.
+        IMBREX_KERNEL Item next(source here = source::current()) {
+            const int slot = at_.stage();
+            queue_->full[slot].wait(*scope_, at_.round(), here);
+            const Item item = hw::get(*scope_, queue_->items[slot], 0, here);
             queue_->empty[slot].arrive(*scope_, here);
             at_.advance();
-            return number;
+            return item;
         }
 
       private:
@@ -168,7 +162,11 @@ struct tile_queue {
         ring_position<Depth> at_;
     };
 
-    IMBREX_KERNEL drawing_cursor draw(const warp& scope, int* counter) { return {*this, scope, counter}; }
+    // Of a grid along x; `counter` may be null.
+    template <class Block>
+    IMBREX_KERNEL drawing_cursor draw(const warp& scope, const Block& block, int total, int* counter) {
+        return {*this, scope, block, total, counter};
+    }
 
     template <class Scope>
     IMBREX_KERNEL reading_cursor<Scope> read(const Scope& scope) {
