@@ -8,8 +8,10 @@
 //
 //   A field is the form of a number in a 16-bit place from which a float is made; a pair of fields is a word of their own.
 //
-//      int4    n + 8 in the lowest 4 bits        beside the bits of 128 (fp16: 1024) it is the float 136 + n: subtract 136
-//      int8    two's complement in the lowest 8  beside the same, the lower 7 bits are 128 + them, the sign 128 or 256
+//      int4    n + 8 in the first 4 bits of the mantissa: beside the bits of 16 it is the float 24 + n. Subtract 24, or
+//              from a sum of products 24 times the sum of what they were multiplied with
+//      int8    two's complement in the lowest 8 bits: beside the bits of 128 (fp16: 1024), the lower 7 are 128 + them, the
+//              sign 128 or 256
 //      e2m1    its sign in the sign, its other bits in the last two of the exponent and the first of the mantissa: a float
 //              that is 2^126 (fp16: 2^14) times too small. The multiplication that mends it can bring the scale along.
 //
@@ -78,7 +80,7 @@ IMBREX_FN constexpr packed_pieces packed_pieces_of(int pair) {
     if constexpr (std::is_same_v<Format, std::int8_t>) {
         return {{8 * pair, 0x00ff00ffU}, {0, 0}};
     } else if constexpr (std::is_same_v<Format, int4x2>) {
-        return {{4 * pair, 0x000f000fU}, {0, 0}};
+        return {{4 * pair, 0x000f000fU << (Float::format.mantissa_bits - 4)}, {0, 0}};
     } else if constexpr (std::is_same_v<Float, bf16>) {
         // As few instructions as there are for this: found by trying all.
         if (pair == 3) return {{0, 0x80c080c0U}, {24, 0x01000100U}};
@@ -111,11 +113,22 @@ IMBREX_FN constexpr std::uint32_t packed_field_of(std::uint32_t bits) {
     if constexpr (std::is_same_v<Format, std::int8_t>) {
         return bits & 0xffU;
     } else if constexpr (std::is_same_v<Format, int4x2>) {
-        return (bits & 0xfU) ^ 0x8U;
+        return ((bits & 0xfU) ^ 0x8U) << (Float::format.mantissa_bits - 4);
     } else {
         constexpr int mantissa_bits = Float::format.mantissa_bits;
         return (bits & 0x8U) << 12 | (bits & 0x7U) << (mantissa_bits - 1);
     }
+}
+
+// What an int4 is raised by where a bit less is done for it.
+inline constexpr int packed_raise = 24;
+
+// Two int4 out of a word, raised. `Pairs` is what packed_floats asks for.
+template <class Float, class Pairs>
+IMBREX_FN constexpr std::uint32_t packed_raised(std::uint32_t word, int pair) {
+    constexpr std::uint32_t base = std::is_same_v<Float, bf16> ? 0x41804180U : 0x4c004c00U;  // 16
+    const packed_piece piece = packed_pieces_of<int4x2, Float>(pair).first;
+    return Pairs::merge(rotate_right(word, piece.rotation), piece.mask, base);
 }
 
 // Two floats out of a word. `Pairs` computes with two at once: subtract(a, b) and multiply(a, b), rounded once; and
@@ -124,18 +137,16 @@ IMBREX_FN constexpr std::uint32_t packed_field_of(std::uint32_t bits) {
 template <packable Format, class Float, class Pairs>
 IMBREX_FN constexpr std::uint32_t packed_floats(std::uint32_t word, int pair,
                                                 [[maybe_unused]] std::uint32_t scale = 0) {
-    // The power of two whose last bit of mantissa is worth one.
-    constexpr std::uint32_t base = std::is_same_v<Float, bf16> ? 0x43004300U : 0x64006400U;
     if constexpr (std::is_same_v<Format, e2m1x2>) {
         return Pairs::multiply(packed_fields<Format, Float>(word, pair), scale);
+    } else if constexpr (std::is_same_v<Format, int4x2>) {
+        constexpr std::uint32_t raise = std::is_same_v<Float, bf16> ? 0x41c041c0U : 0x4e004e00U;  // 24
+        return Pairs::subtract(packed_raised<Float, Pairs>(word, pair), raise);
     } else {
-        const packed_piece piece = packed_pieces_of<Format, Float>(pair).first;
-        const std::uint32_t turned = word >> piece.rotation;
-        if constexpr (std::is_same_v<Format, int4x2>) {
-            return Pairs::subtract(Pairs::merge(turned, piece.mask, base), base | 0x00080008U);
-        } else {
-            return Pairs::subtract(Pairs::merge(turned, 0x007f007fU, base), Pairs::merge(turned, 0x00800080U, base));
-        }
+        // The power of two whose last bit of mantissa is worth one.
+        constexpr std::uint32_t base = std::is_same_v<Float, bf16> ? 0x43004300U : 0x64006400U;
+        const std::uint32_t turned = word >> packed_pieces_of<Format, Float>(pair).first.rotation;
+        return Pairs::subtract(Pairs::merge(turned, 0x007f007fU, base), Pairs::merge(turned, 0x00800080U, base));
     }
 }
 
@@ -150,12 +161,17 @@ IMBREX_FN constexpr packed_place packed_scale_place_of(int row, int column) {
     return {row / 16 * 8 + row % 8, column / packed_scale_columns * 2 + row / 8 % 2, 0};
 }
 
+// Those of one row as two floats, of columns 0 to 31 and of the others; and one of the two, twice.
 template <class Float>
-inline constexpr std::uint32_t packed_scale_unit = (1U << Float::format.mantissa_bits) * 0x00010001U;
-
+IMBREX_FN constexpr std::uint32_t packed_scales_of_row(std::uint32_t word, int half) {
+    constexpr int mantissa_bits = Float::format.mantissa_bits;
+    constexpr std::uint32_t exponents = Float::format.bias == 15 ? 0x7c007c00U : 0x7f807f80U;
+    return rotate_right(word, (32 + 8 * half - mantissa_bits) % 32) & exponents;
+}
 template <class Float>
 IMBREX_FN constexpr std::uint32_t packed_scale_pair(std::uint32_t word, int which) {
-    return (word >> (8 * which) & 0xffU) * packed_scale_unit<Float>;
+    const std::uint32_t both = packed_scales_of_row<Float>(word, which % 2);
+    return which / 2 == 0 ? (both & 0xffffU) | both << 16 : both >> 16 | (both & 0xffff0000U);
 }
 
 // The largest scale that a pair of fields can be multiplied by at once, 2; and the exponent of that multiplication, with

@@ -36,6 +36,18 @@ constexpr int cluster_size() {
 template <class Kernel>
 inline constexpr int cluster_of = cluster_size<Kernel>();
 
+// Blocks that a multiprocessor should have room for: the registers of each are limited to its share.
+template <class Kernel>
+constexpr int blocks_resident() {
+    if constexpr (requires { Kernel::residents; }) {
+        return Kernel::residents;
+    } else {
+        return 1;
+    }
+}
+template <class Kernel>
+inline constexpr int residents_of = blocks_resident<Kernel>();
+
 // Whether the kernel uses what only sm_90a has. Where a program is compiled for several architectures, such a kernel is left
 // empty for the others, and whoever launches must choose another.
 template <class Kernel>

@@ -8,6 +8,7 @@
 #include <imbrex/core/global_tile.hpp>
 
 #include <cstdint>
+#include <type_traits>
 
 namespace imbrex {
 
@@ -79,6 +80,13 @@ struct global_view {
         index[rank - 2] *= Tile::rows;
         index[rank - 1] *= Tile::columns;
         return rectangle(index);
+    }
+
+    // A view that may be written may also be read.
+    template <class Constant>
+    requires(!std::is_const_v<T> && std::is_same_v<Constant, const T>) IMBREX_FN
+    operator global_view<Constant, Extents, Strides>() const {
+        return {pointer, extents, strides};
     }
 
   private:

@@ -4,6 +4,7 @@
 
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/packed_weights.hpp>
+#include <imbrex/hw/dequantise.hpp>
 
 #include <cstdint>
 
@@ -28,6 +29,11 @@ struct packed_tile {
     IMBREX_KERNEL const std::uint32_t* unit_at(int column) const {
         return words + column / unit::columns * unit::words;
     }
+    // Some of its columns, as a packed tile of their own: they lie together.
+    template <int Count>
+    IMBREX_KERNEL const packed_tile<Format, Rows, Count>& columns_from(int column) const {
+        return *reinterpret_cast<const packed_tile<Format, Rows, Count>*>(unit_at(column));
+    }
 };
 
 template <int Rows, int Columns>
@@ -46,6 +52,16 @@ struct packed_scales {
     IMBREX_KERNEL const std::uint32_t* words_at(int column) const {
         return words + column / packed_columns * packed_scale_words;
     }
+    template <int Count>
+    IMBREX_KERNEL const packed_scales<Rows, Count>& columns_from(int column) const {
+        return *reinterpret_cast<const packed_scales<Rows, Count>*>(words_at(column));
+    }
 };
+
+// The same in the registers of a warp, still packed.
+template <packable Format, int Columns>
+using packed_values = hw::packed_fragment<Format, Columns>;
+template <int Columns>
+using packed_scale_values = hw::packed_scale_fragment<Columns>;
 
 }  // namespace imbrex

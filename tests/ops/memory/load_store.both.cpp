@@ -310,4 +310,44 @@ TEST_CASE("row values, column values and shared vectors") {
     test_vectors<std::int32_t, 128, 40, warpgroup>();
 }
 
+// A rectangle inside a matrix, hanging over its edge.
+template <class T, class Scope>
+struct filling {
+    static constexpr int warps = 4;
+    struct arguments {
+        global_tile<T> where;
+        T value;
+    };
+    struct shared_memory {};
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory&) {
+        each<Scope>(block, [&](auto& self) {
+            if (self.index() == 0) fill(self, args.where, args.value);
+        });
+    }
+};
+
+template <class T, class Scope>
+void test_filling() {
+    for (const world where : worlds()) {
+        for (const auto& [rows, columns] : {std::pair{3, 70}, {64, 5}, {0, 4}, {-2, 4}, {7, 0}}) {
+            buffer<T> all(where, 80 * 80, T(1));
+            const global_tile<T> inside{all.send() + 4 * 80 + 3, 80, rows, columns};
+            run<filling<T, Scope>>(where, {1, 1, 1}, {inside, T(7)}, 2);
+            all.fetch();
+            tally compared(sentence(name_of(where), ", fill of ", rows, " x ", columns));
+            for (int i = 0; i < 80 * 80; ++i) {
+                const int row = i / 80 - 4, column = i % 80 - 3;
+                const bool hit = row >= 0 && row < rows && column >= 0 && column < columns;
+                compared.expect_same(i / 80, i % 80, all.values[i], hit ? T(7) : T(1));
+            }
+        }
+    }
+}
+
+TEST_CASE("a rectangle of global memory filled with one value") {
+    test_filling<float, warp>();
+    test_filling<bf16, warpgroup>();
+}
+
 }  // namespace

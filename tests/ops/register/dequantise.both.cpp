@@ -1,7 +1,8 @@
 // Packed weights to registers: every number of every format in every place of a tile, and every scale of the 4-bit floats,
-// with the bits that conversion and one rounding give.
+// with the bits that conversion and one rounding give; by a warpgroup at once, and by a warp from what it holds packed.
 #include <imbrex/kernels/gemm/pack_weights.hpp>
 #include <imbrex/kernels/gemm/quantised_weights.hpp>
+#include <imbrex/ops/memory/async_copy.hpp>
 #include <imbrex/ops/memory/bulk.hpp>
 #include <imbrex/ops/register/dequantise.hpp>
 
@@ -61,6 +62,50 @@ struct unpacking {
     }
 };
 
+// The same by a warp that holds 64 columns packed and makes floats of sixteen rows at a time. `Raised` numbers are lowered here.
+template <class Weights, bool Raised>
+struct unpacking_by_warp {
+    static constexpr int warps = 1;
+    using In = typename Weights::element;
+    using part = typename Weights::part;
+    using tile = warp_tile<In, 16, 64>;
+    struct arguments {
+        const part* parts;
+        matrix_view<In> out;
+    };
+    struct shared_memory {
+        part held;
+    };
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& shared) {
+        block.each_warp([&](warp& self) {
+            const int number = block.index().x;
+            copy_object_async(self, shared.held, args.parts[number]);
+            commit_copies(self);
+            wait_copies(self);
+            self.sync();
+            for (int column = 0; column < 128; column += 64) {
+                packed_values<typename Weights::format, 64> values;
+                load(self, values, shared.held.values.template columns_from<64>(column));
+                detail::for_each_constant<4>([&](auto rows) {
+                    tile made;
+                    if constexpr (Raised) {
+                        raise_rows<16 * rows>(self, made, values);
+                        map(self, made, [](In x) { return convert<In>(convert<float>(x) - packed_raise); });
+                    } else if constexpr (requires { shared.held.scales.words; }) {
+                        packed_scale_values<64> scales;
+                        load(self, scales, shared.held.scales.template columns_from<64>(column));
+                        dequantise_rows<16 * rows>(self, made, values, scales);
+                    } else {
+                        dequantise_rows<16 * rows>(self, made, values);
+                    }
+                    store(self, args.out.at(64 * number + 16 * rows, column), made);
+                });
+            }
+        });
+    }
+};
+
 // `count` parts, in each of which every place has another number. `wanted` makes of a number's bits and its scale's what
 // should come out.
 template <class Weights, class Scale, class Wanted>
@@ -84,22 +129,28 @@ void check_unpacking(int count, const std::vector<Scale>& scales, Wanted wanted)
             }
         }
     }
-    for (const world where : worlds()) {
-        const auto packed = pack_weights<Weights>(values.data(), scales.data(), rows, depth);
-        REQUIRE(static_cast<int>(packed.size()) == count);
-        buffer<typename Weights::part> parts(where, packed.size());
-        parts.values = packed;
-        buffer<In> out(where, static_cast<std::size_t>(rows) * depth, poison<In>());
-        run<unpacking<Weights>>(where, {count, 1, 1}, {parts.send(), matrix(out.send(), rows, depth)}, 2);
-        out.fetch();
-        tally compared(sentence(name_of(where), ", ", imbrex::name_of<format>(), " to ", imbrex::name_of<In>()));
-        for (int row = 0; row < rows; ++row) {
-            for (int column = 0; column < depth; ++column) {
-                compared.expect_same(row, column, out.values[static_cast<std::size_t>(row) * depth + column],
-                                     wanted(number_at(row, column), row, column));
+    const auto check = [&](auto kernel) {
+        using unpacking_kernel = decltype(kernel);
+        for (const world where : worlds()) {
+            const auto packed = pack_weights<Weights>(values.data(), scales.data(), rows, depth);
+            REQUIRE(static_cast<int>(packed.size()) == count);
+            buffer<typename Weights::part> parts(where, packed.size());
+            parts.values = packed;
+            buffer<In> out(where, static_cast<std::size_t>(rows) * depth, poison<In>());
+            run<unpacking_kernel>(where, {count, 1, 1}, {parts.send(), matrix(out.send(), rows, depth)}, 2);
+            out.fetch();
+            tally compared(sentence(name_of(where), ", ", imbrex::name_of<format>(), " to ", imbrex::name_of<In>()));
+            for (int row = 0; row < rows; ++row) {
+                for (int column = 0; column < depth; ++column) {
+                    compared.expect_same(row, column, out.values[static_cast<std::size_t>(row) * depth + column],
+                                         wanted(number_at(row, column), row, column));
+                }
             }
         }
-    }
+    };
+    check(unpacking<Weights>{});
+    check(unpacking_by_warp<Weights, false>{});
+    if constexpr (std::is_same_v<format, int4x2>) check(unpacking_by_warp<Weights, true>{});
 }
 
 template <class In>

@@ -280,6 +280,55 @@ TEST_CASE("tiles with row and column values") {
     test_with_vectors<std::int8_t, 64, 32, warpgroup, float>();
 }
 
+// Factors of which one warp's are all one, another's not.
+template <class Scope>
+struct rescaling {
+    using tile = register_tile<float, 16 * Scope::warps, 24, Scope>;
+    static constexpr int warps = Scope::warps < 4 ? 4 : Scope::warps;
+    struct arguments {
+        matrix_view<float> values;
+        const float* factors;
+    };
+    struct shared_memory {};
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory&) {
+        each<Scope>(block, [&](auto& self) {
+            if (self.index() > 0) return;
+            tile one;
+            row_values_of<tile> factors;
+            load(self, one, args.values.template tile<tile>(0, 0));
+            load(self, factors, args.factors, tile::rows);
+            rescale_rows(self, one, factors);
+            store(self, args.values.template tile<tile>(0, 0), one);
+        });
+    }
+};
+
+template <class Scope>
+void test_rescaling() {
+    constexpr int rows = 16 * Scope::warps;
+    for (const world where : worlds()) {
+        for (const int different : {-1, 0, rows - 1}) {
+            buffer<float> values(where, rows * 24, 3.0f), factors(where, rows, 1.0f);
+            if (different >= 0) factors.values[different] = 0.5f;
+            // Not checked over schedules: every run would change what the next one finds.
+            run<rescaling<Scope>>(where, {1, 1, 1}, {matrix(values.send(), rows, 24), factors.send()}, 1);
+            values.fetch();
+            tally compared(sentence(name_of(where), ", rescaled rows of ", Scope::warps, " warps"));
+            for (int row = 0; row < rows; ++row) {
+                for (int column = 0; column < 24; ++column) {
+                    compared.expect_same(row, column, values.values[row * 24 + column], row == different ? 1.5f : 3.0f);
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("rows rescaled by factors most of which are one") {
+    test_rescaling<warp>();
+    test_rescaling<warpgroup>();
+}
+
 TEST_CASE("the largest tiles") {
     test_large<float, 32, 128, warp>();
     test_large<bf16, 64, 64, warp>();

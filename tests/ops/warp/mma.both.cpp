@@ -105,6 +105,39 @@ void check_all_transpositions() {
     check_product<T, C, M, N, K, true, true, FromShared>();
 }
 
+// B has eight rows, the accumulator eight columns; row values are taken from longer ones.
+template <class T>
+struct product_of_eight {
+    static constexpr int warps = 1;
+    struct arguments {
+        matrix_view<const T> a;
+        matrix_view<const T> b;
+        const float* factors;  // 64
+        matrix_view<float> c;
+    };
+    struct shared_memory {
+        shared_tile<T, 8, 64> b;
+        shared_vector<float, 64> factors;
+    };
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& shared) {
+        block.each_warp([&](warp& self) {
+            load(self, shared.b, args.b.at(0, 0));
+            load(self, shared.factors, args.factors, 64);
+            warp_tile<T, 16, 64> a, b;
+            load(self, a, args.a.at(0, 0));
+            load_eight_rows(self, b, shared.b);
+            warp_tile<float, 16, 8> sum;
+            fill(self, sum, 1.0f);
+            mma_abt(self, sum, a, b);
+            row_values<float, 64, warp> factors;
+            load(self, factors, shared.factors);
+            combine_with_rows(self, sum, rows_of<32, 16>(self, factors), multiply{});
+            store(self, args.c.at(0, 0), sum);
+        });
+    }
+};
+
 }  // namespace
 
 TEST_CASE_TEMPLATE("a warp multiplies in all four transpositions", T, bf16, fp16) {
@@ -121,4 +154,33 @@ TEST_CASE("a warp multiplies 8-bit integers exactly") {
 TEST_CASE_TEMPLATE("a warp multiplies 8-bit floats", T, e4m3, e5m2) {
     check_product<T, float, 32, 32, 64, false, true, false>();
     check_product<T, float, 16, 32, 64, false, true, true>();
+}
+
+TEST_CASE_TEMPLATE("a warp multiplies with eight rows, and scales by some of many row values", T, bf16, fp16) {
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        buffer<T> a(where, 16 * 64), b(where, 8 * 64);
+        buffer<float> factors(where, 64), c(where, 16 * 8, NAN);
+        fill_random(a.values, 1);
+        fill_random(b.values, 2);
+        fill_random(factors.values, 3);
+        run<product_of_eight<T>>(where, {1},
+                                 {matrix<const T>(a.send(), 16, 64), matrix<const T>(b.send(), 8, 64), factors.send(),
+                                  matrix(c.send(), 16, 8)},
+                                 4);
+        c.fetch();
+        double worst = 0;
+        for (int row = 0; row < 16; ++row) {
+            for (int column = 0; column < 8; ++column) {
+                double expected = 1;
+                for (int k = 0; k < 64; ++k) {
+                    expected += static_cast<double>(convert<float>(a.values[row * 64 + k])) *
+                                convert<float>(b.values[column * 64 + k]);
+                }
+                const double error = std::abs(expected * factors.values[32 + row] - c.values[row * 8 + column]);
+                worst = error <= worst ? worst : std::isnan(error) ? INFINITY : error;
+            }
+        }
+        CHECK(worst <= 1e-5);
+    }
 }

@@ -141,4 +141,12 @@ IMBREX_KERNEL void store_global(const Scope& scope, const global_tile<T>& to,
     });
 }
 
+// Every element of the rectangle becomes `value`.
+template <class Scope, class T>
+IMBREX_KERNEL void fill_global(const Scope& scope, const global_tile<T>& to, T value, source = source::current()) {
+    for (int row = scope.rank(); row < to.rows; row += Scope::warps) {
+        for (int column = lane(); column < to.columns; column += 32) *to.at(row, column) = value;
+    }
+}
+
 }  // namespace imbrex::hw

@@ -105,6 +105,26 @@ IMBREX_KERNEL void load_operand(const Scope& scope, fragment<T, Rows, Columns, W
     }
 }
 
+// Eight rows as the first half of a right operand; in the other half are zeros.
+template <class Scope, class T, int Columns, class Shared>
+IMBREX_KERNEL void load_eight_rows(const Scope& scope, fragment<T, 16, Columns, 1>& to, const Shared& from, source) {
+    using fragment_type = fragment<T, 16, Columns, 1>;
+    static_assert(
+        sizeof(T) == 2 && Columns % 32 == 0 && Shared::rows == 8 && Shared::columns == Columns,
+        "imbrex: eight rows are loaded from a shared tile of their own shape, 32 columns of 16 bits at a time");
+    check_scope<fragment_type>(scope);
+#pragma unroll
+    for (int strip = 0; strip < fragment_type::strips; strip += 4) {
+        std::uint32_t words[4];
+        load_matrices<false>(words, from.at(lane() % 8, (strip + lane() / 8) * 8));
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            to.set_word(0, strip + i, 0, words[i]);
+            to.set_word(0, strip + i, 1, 0);
+        }
+    }
+}
+
 template <class Scope, class T, int Rows, int Columns, int Warps, order Order, class Shared>
 IMBREX_KERNEL void load_shared(const Scope& scope, fragment<T, Rows, Columns, Warps, Order>& to, const Shared& from,
                                source here = source::current()) {

@@ -158,6 +158,20 @@ IMBREX_KERNEL void copy_chunks_async(const Scope& scope, Shared&& to,
     }
 }
 
+// A contiguous object, the chunks of which are dealt to the threads in turn.
+template <class Scope, class T>
+IMBREX_KERNEL void copy_object_async(const Scope& scope, T& to, const T& from, source) {
+    constexpr int chunks = sizeof(T) / 16;
+#pragma unroll
+    for (int first = 0; first < chunks; first += Scope::threads) {
+        const int chunk = first + thread_in(scope);
+        if (first + Scope::threads <= chunks || chunk < chunks) {
+            copy_bytes_async<16>(reinterpret_cast<unsigned char*>(&to) + chunk * 16,
+                                 reinterpret_cast<const unsigned char*>(&from) + chunk * 16, 16);
+        }
+    }
+}
+
 // What does not exist is filled with zeros.
 template <class Scope, class Shared, class T = typename std::remove_cvref_t<Shared>::element>
 IMBREX_KERNEL void copy_in_async(const Scope& scope, Shared&& to,

@@ -43,7 +43,25 @@ struct float_pairs {
     }
 };
 
-// A thread's numbers of some units; scale(column, half) is what those of a strip's row are multiplied by.
+// A thread's numbers of one unit; scale(column, half) is what those of a strip's row are multiplied by.
+template <class Format, class Float, int Rows, int Columns, int Warps, class Scale>
+IMBREX_KERNEL void dequantise_chunk(fragment<Float, Rows, Columns, Warps>& to, int number,
+                                    const std::uint32_t (&words)[4], Scale scale) {
+    using unit = packed_unit<Format>;
+#pragma unroll
+    for (int word = 0; word < unit::words_of_thread; ++word) {
+#pragma unroll
+        for (int pair = 0; pair < unit::pairs_of_word; ++pair) {
+            const int place = word * unit::pairs_of_word + pair;
+            const int strip = number * (unit::columns / 8) + place / 2;
+            to.set_word(
+                0, strip, place % 2,
+                packed_floats<Format, Float, float_pairs<Float>>(words[word], pair, scale(strip * 8, place % 2)));
+        }
+    }
+}
+
+// A thread's numbers of some units.
 template <class Format, int Columns, class Float, class Scale>
 IMBREX_KERNEL void dequantise_units(fragment<Float, packed_rows, Columns, 4>& to, const std::uint32_t* units,
                                     int thread, Scale scale) {
@@ -51,18 +69,7 @@ IMBREX_KERNEL void dequantise_units(fragment<Float, packed_rows, Columns, 4>& to
 #pragma unroll
     for (int number = 0; number < Columns / unit::columns; ++number) {
         const uint4 chunk = reinterpret_cast<const uint4*>(units + number * unit::words)[thread];
-        const std::uint32_t words[] = {chunk.x, chunk.y, chunk.z, chunk.w};
-#pragma unroll
-        for (int word = 0; word < unit::words_of_thread; ++word) {
-#pragma unroll
-            for (int pair = 0; pair < unit::pairs_of_word; ++pair) {
-                const int place = word * unit::pairs_of_word + pair;
-                const int strip = number * (unit::columns / 8) + place / 2;
-                to.set_word(
-                    0, strip, place % 2,
-                    packed_floats<Format, Float, float_pairs<Float>>(words[word], pair, scale(strip * 8, place % 2)));
-            }
-        }
+        dequantise_chunk<Format>(to, number, {chunk.x, chunk.y, chunk.z, chunk.w}, scale);
     }
 }
 
@@ -92,6 +99,82 @@ IMBREX_KERNEL void dequantise_scaled(const warpgroup& scope, fragment<Float, pac
     dequantise_units<typename Packed::format>(to, from.unit_at(first), thread_in(scope), [&](int column, int half) {
         return pairs[column / packed_scale_columns][half];
     });
+}
+
+// What one warp holds of 64 rows of packed weights, still packed: for each 16 rows what a warp of a group would load.
+template <packable Format, int Columns>
+struct packed_fragment {
+    using unit = packed_unit<Format>;
+    static constexpr int units = Columns / unit::columns;
+    std::uint32_t words[packed_rows / 16][units][unit::words_of_thread];
+};
+template <int Columns>
+struct packed_scale_fragment {
+    std::uint32_t words[packed_rows / 16][Columns / packed_columns];
+};
+
+template <class Format, int Columns, class Packed>
+IMBREX_KERNEL void load_packed(const warp&, packed_fragment<Format, Columns>& to, const Packed& from,
+                               source = source::current()) {
+    using unit = packed_unit<Format>;
+    __syncwarp();
+#pragma unroll
+    for (int rows = 0; rows < packed_rows / 16; ++rows) {
+#pragma unroll
+        for (int number = 0; number < Columns / unit::columns; ++number) {
+            write_as(&to.words[rows][number],
+                     reinterpret_cast<const uint4*>(from.unit_at(number * unit::columns))[rows * 32 + lane()]);
+        }
+    }
+}
+template <int Columns, class Scales>
+IMBREX_KERNEL void load_packed_scales(const warp&, packed_scale_fragment<Columns>& to, const Scales& from,
+                                      source = source::current()) {
+    __syncwarp();
+#pragma unroll
+    for (int rows = 0; rows < packed_rows / 16; ++rows) {
+#pragma unroll
+        for (int which = 0; which < Columns / packed_columns; ++which) {
+            to.words[rows][which] = from.words_at(which * packed_columns)[rows * 8 + lane_row()];
+        }
+    }
+}
+
+// Sixteen rows of them, from FirstRow on. Of int4, also raised by packed_raise.
+template <int FirstRow, class Float, int Columns>
+IMBREX_KERNEL void raise_rows(const warp&, fragment<Float, 16, Columns, 1>& to,
+                              const packed_fragment<int4x2, Columns>& from, source) {
+    using unit = packed_unit<int4x2>;
+#pragma unroll
+    for (int number = 0; number < packed_fragment<int4x2, Columns>::units; ++number) {
+#pragma unroll
+        for (int place = 0; place < unit::words_of_thread * unit::pairs_of_word; ++place) {
+            to.set_word(
+                0, number * (unit::columns / 8) + place / 2, place % 2,
+                packed_raised<Float, float_pairs<Float>>(from.words[FirstRow / 16][number][place / unit::pairs_of_word],
+                                                         place % unit::pairs_of_word));
+        }
+    }
+}
+template <int FirstRow, class Float, class Format, int Columns>
+IMBREX_KERNEL void dequantise_rows(const warp&, fragment<Float, 16, Columns, 1>& to,
+                                   const packed_fragment<Format, Columns>& from, source) {
+#pragma unroll
+    for (int number = 0; number < packed_fragment<Format, Columns>::units; ++number) {
+        dequantise_chunk<Format>(to, number, from.words[FirstRow / 16][number], [](int, int) { return 0U; });
+    }
+}
+template <int FirstRow, class Float, class Format, int Columns>
+IMBREX_KERNEL void dequantise_rows(const warp&, fragment<Float, 16, Columns, 1>& to,
+                                   const packed_fragment<Format, Columns>& from,
+                                   const packed_scale_fragment<Columns>& scales, source) {
+#pragma unroll
+    for (int number = 0; number < packed_fragment<Format, Columns>::units; ++number) {
+        dequantise_chunk<Format>(to, number, from.words[FirstRow / 16][number], [&](int column, int half) {
+            const std::uint32_t word = scales.words[FirstRow / 16][column / packed_columns];
+            return packed_scale_pair<Float>(word, column % packed_columns / packed_scale_columns * 2 + half);
+        });
+    }
 }
 
 }  // namespace imbrex::hw

@@ -198,6 +198,15 @@ IMBREX_KERNEL void visit_rows(const Scope& scope, use, source, F&& f, First& fir
     }
 }
 
+// Whether any of the rows that a warp holds is as asked for. Other warps of the scope may hear otherwise.
+template <class Scope, class T, int Rows, int Warps, class F>
+IMBREX_KERNEL bool any_row(const Scope& scope, const row_fragment<T, Rows, Warps>& rows, F f, source here) {
+    bool found = false;
+    visit_rows(
+        scope, use::read, here, [&](int, const T& value) { found = found || f(value); }, rows);
+    return __any_sync(all_lanes, found);
+}
+
 template <class Scope, class F, class First, class... Others>
 IMBREX_KERNEL void visit_columns(const Scope&, use, source, F&& f, First& first, Others&... others) {
     static_assert(((Others::columns == First::columns) && ...),
@@ -227,6 +236,20 @@ IMBREX_KERNEL fragment<T, Rows, Count, Warps> columns_of(const Scope&, const fra
             for (int item = 0; item < part::each; ++item) {
                 result.values[block][strip][item] = tile.values[block][First / whole::strip_columns + strip][item];
             }
+        }
+    }
+    return result;
+}
+
+// Values First to First + Count - 1 of a vector, whole blocks of 16.
+template <int First, int Count, class Scope, class T, int Rows, int Warps>
+IMBREX_KERNEL row_fragment<T, Count, Warps> rows_of(const Scope&, const row_fragment<T, Rows, Warps>& values, source) {
+    row_fragment<T, Count, Warps> result;
+#pragma unroll
+    for (int block = 0; block < row_fragment<T, Count, Warps>::blocks; ++block) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            result.values[block][half] = values.values[First / (16 * Warps) + block][half];
         }
     }
     return result;

@@ -1,8 +1,8 @@
 // Starts a kernel on the device. Compiled by nvcc only, in both of its passes: the host pass makes the launch, the
 // device pass the kernel's code.
 //
-// A kernel is a type with `warps`, `arguments`, optionally `shared_memory` and `cluster` (blocks in a cluster, along
-// x), and run(block, arguments, shared memory), the same that the host world runs.
+// A kernel is a type with `warps`, `arguments`, optionally `shared_memory`, `cluster` (blocks in a cluster, along x) and
+// `residents` (blocks that fit a multiprocessor), and run(block, arguments, shared memory), the same that the host world runs.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -27,10 +27,10 @@ inline constexpr int shared_bytes = std::is_empty_v<hw::shared_memory_of<Kernel>
                                         ? 0
                                         : static_cast<int>(sizeof(hw::shared_memory_of<Kernel>));
 
-// The second bound, one block a multiprocessor, is what lets setmaxnreg take effect. It does not keep a second block
-// away from a kernel that needs few registers.
+// The second bound, one block a multiprocessor where the kernel says no other, is what lets setmaxnreg take effect. It does not
+// keep a second block away from a kernel that needs few registers.
 template <class Kernel>
-__global__ void __launch_bounds__(Kernel::warps * 32, 1)
+__global__ void __launch_bounds__(Kernel::warps * 32, hw::residents_of<Kernel>)
     entry(const __grid_constant__ typename Kernel::arguments arguments) {
 #if IMBREX_DEVICE_WORLD
     extern __shared__ __align__(1024) unsigned char imbrex_shared_memory[];
@@ -99,6 +99,12 @@ void prepare() {
     check(cudaFuncSetAttribute(reinterpret_cast<const void*>(entry<Kernel>),
                                cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
           "cannot prepare the kernel (was it compiled for this device's architecture?)");
+    if constexpr (hw::residents_of<Kernel> != 1) {
+        // Otherwise the driver may leave more of the memory to the first-level cache than several blocks can spare.
+        check(cudaFuncSetAttribute(reinterpret_cast<const void*>(entry<Kernel>),
+                                   cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
+              "cannot prepare the kernel's shared memory");
+    }
     __atomic_fetch_or(&prepared, bit, __ATOMIC_RELAXED);
 }
 

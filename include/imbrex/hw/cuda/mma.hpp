@@ -69,10 +69,11 @@ IMBREX_KERNEL void mma_step(C (&c)[4], const std::uint32_t (&a)[4], const std::u
     }
 }
 
-// c += a * transpose of b.
-template <class Warp, class C, class A, class B, int M, int N, int K>
+// c += a * transpose of b. Of a b with more rows than c has columns, the first.
+template <class Warp, class C, class A, class B, int M, int N, int K, int Rows>
 IMBREX_KERNEL void mma_sync(const Warp&, fragment<C, M, N, 1>& c, const fragment<A, M, K, 1>& a,
-                            const fragment<B, N, K, 1>& b, source = source::current()) {
+                            const fragment<B, Rows, K, 1>& b, source = source::current()) {
+    static_assert(Rows >= N, "imbrex: the right operand of mma.sync lacks rows");
     static_assert(Warp::warps == 1, "imbrex: mma.sync multiplies at warp scope");
     static_assert(has_mma<A, B>,
                   "imbrex: no mma.sync for these element types here: both bf16, both fp16, both int8, or, from sm_89 "

@@ -38,6 +38,19 @@ void load_operand(const Scope& scope, fragment<T, Rows, Columns, Warps, Order>& 
     load_shared(scope, to, from, here);
 }
 
+// Eight rows as the first half of a right operand; in the other half are zeros.
+template <class T, int Columns, class Shared>
+void load_eight_rows(const warp& scope, fragment<T, 16, Columns, 1>& to, const Shared& from, source here) {
+    const char* what = "load of eight rows from shared memory";
+    const context c = enter(scope, what, here);
+    if (!c) return;
+    if (c.checked()) touch_ordinary(*c.on, *c.by, from, false, dealt_by_fragment, what, here);
+    touch_fragment(c, to, use::write, what, here);
+    for (int row = 0; row < 8; ++row) std::memcpy(&to.at(row, 0), from.at(row, 0), Columns * sizeof(T));
+    std::fill(&to.at(8, 0), &to.at(15, Columns - 1) + 1, T{});
+    spend_lanes(c, 8 * Columns / 4, "load");
+}
+
 template <class Scope, class T, int Rows, int Columns, int Warps, order Order, class Shared>
 void store_shared(const Scope& scope, Shared&& to, const fragment<T, Rows, Columns, Warps, Order>& from,
                   source here = source::current()) {
@@ -75,6 +88,17 @@ void store_global(const Scope& scope, global_tile<T> to, const fragment<T, Rows,
         for (int column = 0; column < columns; ++column) *to.at(row, column) = from.at(row, column);
     }
     spend_lanes(c, Rows * Columns, "store");
+}
+
+// Every element of the rectangle becomes `value`.
+template <class Scope, class T>
+void fill_global(const Scope& scope, const global_tile<T>& to, T value, source here = source::current()) {
+    const context c = enter(scope, "fill of global memory", here);
+    if (!c) return;
+    for (int row = 0; row < to.rows; ++row) {
+        for (int column = 0; column < to.columns; ++column) *to.at(row, column) = value;
+    }
+    spend_lanes(c, std::max(to.rows, 0) * std::max(to.columns, 0), "store");
 }
 
 // Row and column values from and to plain memory (global, or a shared vector through the operations of ops/).
@@ -224,6 +248,31 @@ void copy_chunks_async(const Scope& scope, Shared& to, global_tile<const T> from
                      {{c.by->name(), "asynchronous copy of chunks", here.file, here.line}});
     }
     copy_in_async(scope, to, from, here);
+}
+
+// A contiguous object.
+template <class Scope, class T>
+void copy_object_async(const Scope& scope, T& to, const T& from, source here) {
+    const char* what = "asynchronous copy of an object";
+    const context c = enter(scope, what, here);
+    if (!c) return;
+    c.on->pause(*c.by);
+    group_queue& queue = c.by->copies;
+    if (c.checked()) {
+        const access made{c.by, queue.actor, queue.open_tick(), false, true, -1, 0, what, here};
+        touch(*c.on, *c.by, &to, sizeof(T), made, true);
+        ++queue.open;
+        queue.last_issue = here;
+        std::memset(static_cast<void*>(&to), 0xff, sizeof(T));
+    }
+    if (c.on->trace.enabled()) {
+        double begin = 0;
+        const double asked = c.by->time += nominal_rates::issue;
+        const double end = c.by->block->copy_engine.serve(asked, sizeof(T) / nominal_rates::copy_bytes, begin);
+        queue.done_at = end + nominal_rates::copy_latency;
+        c.on->trace.record(c.by->block->number, "copies", "copy", begin, end + nominal_rates::copy_latency);
+    }
+    c.on->ask(&queue, queue.open_tick(), [&to, &from] { std::memcpy(static_cast<void*>(&to), &from, sizeof(T)); });
 }
 
 // Closes a group of asynchronous operations; waits until all but the newest Left groups of them are done.

@@ -7,6 +7,7 @@
 #include <imbrex/hw/host/scalar.hpp>
 
 #include <cstdint>
+#include <cstring>
 
 namespace imbrex::hw {
 
@@ -25,15 +26,17 @@ struct float_pairs {
     }
 };
 
-template <class Format, int Columns, class Float, class Scale>
-void dequantise_units(fragment<Float, packed_rows, Columns, 4>& to, const std::uint32_t* units, Scale scale) {
+// As many rows as the tile has, from first_row on.
+template <class Format, class Float, int Rows, int Columns, int Warps, class Scale>
+void dequantise_units(fragment<Float, Rows, Columns, Warps>& to, int first_row, const std::uint32_t* units,
+                      Scale scale) {
     using unit = packed_unit<Format>;
-    for (int row = 0; row < packed_rows; ++row) {
+    for (int row = 0; row < Rows; ++row) {
         for (int column = 0; column < Columns; column += 2) {
-            const packed_place place = packed_place_of<Format>(row, column % unit::columns);
+            const packed_place place = packed_place_of<Format>(first_row + row, column % unit::columns);
             const std::uint32_t word = units[column / unit::columns * unit::words + place.word];
             const std::uint32_t floats =
-                packed_floats<Format, Float, float_pairs<Float>>(word, place.pair, scale(row, column));
+                packed_floats<Format, Float, float_pairs<Float>>(word, place.pair, scale(first_row + row, column));
             to.at(row, column) = Float::from_bits(static_cast<std::uint16_t>(floats));
             to.at(row, column + 1) = Float::from_bits(static_cast<std::uint16_t>(floats >> 16));
         }
@@ -49,8 +52,16 @@ void dequantise(const warpgroup& scope, fragment<Float, packed_rows, Columns, 4>
     using unit = typename Packed::unit;
     touch_value(c, from.unit_at(first), Columns / unit::columns * unit::words * 4, false, what, here);
     touch_fragment(c, to, use::write, what, here);
-    dequantise_units<typename Packed::format>(to, from.unit_at(first), [](int, int) { return 0U; });
+    dequantise_units<typename Packed::format>(to, 0, from.unit_at(first), [](int, int) { return 0U; });
     spend_lanes(c, packed_rows * Columns, "dequantisation");
+}
+
+// The scale of an element among those that lie from scale_words on.
+template <class Float>
+std::uint32_t packed_scale_at(const std::uint32_t* scale_words, int row, int column) {
+    const packed_place place = packed_scale_place_of(row, column % packed_columns);
+    const std::uint32_t word = scale_words[column / packed_columns * packed_scale_words + place.word];
+    return packed_scale_pair<Float>(word, place.pair);
 }
 
 template <class Float, int Columns, class Packed, class Scales>
@@ -64,12 +75,68 @@ void dequantise_scaled(const warpgroup& scope, fragment<Float, packed_rows, Colu
     touch_value(c, from.unit_at(first), Columns / unit::columns * unit::words * 4, false, what, here);
     touch_value(c, scale_words, Columns / packed_columns * packed_scale_words * 4, false, what, here);
     touch_fragment(c, to, use::write, what, here);
-    dequantise_units<typename Packed::format>(to, from.unit_at(first), [&](int row, int column) {
-        const packed_place place = packed_scale_place_of(row, column % packed_columns);
-        const std::uint32_t word = scale_words[column / packed_columns * packed_scale_words + place.word];
-        return packed_scale_pair<Float>(word, place.pair);
+    dequantise_units<typename Packed::format>(to, 0, from.unit_at(first), [&](int row, int column) {
+        return packed_scale_at<Float>(scale_words, row, column);
     });
     spend_lanes(c, packed_rows * Columns, "dequantisation");
+}
+
+// Packed weights and scales in the registers of a warp: all of the words.
+template <packable Format, int Columns>
+struct packed_fragment : fragment_storage<std::uint32_t, Columns / packed_unit<Format>::columns * 512> {};
+template <int Columns>
+struct packed_scale_fragment : fragment_storage<std::uint32_t, Columns / packed_columns * packed_scale_words> {};
+
+template <class Fragment>
+void load_words(const warp& scope, Fragment& to, const std::uint32_t* from, const char* what, source here) {
+    const context c = enter(scope, what, here);
+    if (!c) return;
+    touch_value(c, from, sizeof to.values, false, what, here);
+    touch_fragment(c, to, use::write, what, here);
+    std::memcpy(to.values, from, sizeof to.values);
+}
+template <class Format, int Columns, class Packed>
+void load_packed(const warp& scope, packed_fragment<Format, Columns>& to, const Packed& from,
+                 source here = source::current()) {
+    load_words(scope, to, from.unit_at(0), "load of packed weights", here);
+}
+template <int Columns, class Scales>
+void load_packed_scales(const warp& scope, packed_scale_fragment<Columns>& to, const Scales& from,
+                        source here = source::current()) {
+    load_words(scope, to, from.words_at(0), "load of packed scales", here);
+}
+
+// Sixteen rows of them. Of int4, also raised by packed_raise.
+template <int FirstRow, class Float, class Format, int Columns>
+void dequantise_rows(const warp& scope, fragment<Float, 16, Columns, 1>& to,
+                     const packed_fragment<Format, Columns>& from, source here) {
+    const context c = enter(scope, "dequantisation", here);
+    if (!c) return;
+    touch_fragment(c, from, use::read, "dequantisation", here);
+    touch_fragment(c, to, use::write, "dequantisation", here);
+    dequantise_units<Format>(to, FirstRow, from.values, [](int, int) { return 0U; });
+    spend_lanes(c, 16 * Columns, "dequantisation");
+}
+template <int FirstRow, class Float, class Format, int Columns>
+void dequantise_rows(const warp& scope, fragment<Float, 16, Columns, 1>& to,
+                     const packed_fragment<Format, Columns>& from, const packed_scale_fragment<Columns>& scales,
+                     source here) {
+    const context c = enter(scope, "dequantisation", here);
+    if (!c) return;
+    touch_fragment(c, from, use::read, "dequantisation", here);
+    touch_fragment(c, scales, use::read, "dequantisation", here);
+    touch_fragment(c, to, use::write, "dequantisation", here);
+    dequantise_units<Format>(to, FirstRow, from.values,
+                             [&](int row, int column) { return packed_scale_at<Float>(scales.values, row, column); });
+    spend_lanes(c, 16 * Columns, "dequantisation");
+}
+
+template <int FirstRow, class Float, int Columns>
+void raise_rows(const warp& scope, fragment<Float, 16, Columns, 1>& to, const packed_fragment<int4x2, Columns>& from,
+                source here) {
+    hw::dequantise_rows<FirstRow>(scope, to, from, here);
+    if (!enter(scope, "dequantisation", here)) return;
+    for (Float& one : to.values) one = Float(static_cast<float>(one) + packed_raise);
 }
 
 }  // namespace imbrex::hw

@@ -6,6 +6,7 @@
 #include <imbrex/core/order.hpp>
 #include <imbrex/hw/host/scope.hpp>
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <type_traits>
@@ -186,6 +187,15 @@ void visit_rows(const Scope& scope, use first_use, source here, F f, First& firs
     for (int row = 0; row < First::rows; ++row) f(row, first.values[row], others.values[row]...);
 }
 
+// Whether any of the rows is as asked for: the device's warps each ask for theirs alone.
+template <class Scope, class T, int Rows, int Warps, class F>
+bool any_row(const Scope& scope, const row_fragment<T, Rows, Warps>& rows, F f, source here) {
+    bool found = false;
+    visit_rows(
+        scope, use::read, here, [&](int, const T& value) { found = found || f(value); }, rows);
+    return found;
+}
+
 template <class Scope, class F, class First, class... Others>
 void visit_columns(const Scope& scope, use first_use, source here, F f, First& first, Others&... others) {
     const context c = enter(scope, "operation on column values", here);
@@ -218,6 +228,18 @@ fragment<T, Rows, Count, Warps> columns_of(const Scope& scope, const fragment<T,
     for (int row = 0; row < Rows; ++row) {
         for (int column = 0; column < Count; ++column) part.at(row, column) = tile.at(row, First + column);
     }
+    return part;
+}
+
+// Some of a vector's values.
+template <int First, int Count, class Scope, class T, int Rows, int Warps>
+row_fragment<T, Count, Warps> rows_of(const Scope& scope, const row_fragment<T, Rows, Warps>& values, source here) {
+    row_fragment<T, Count, Warps> part;
+    const context c = enter(scope, "rows of a vector", here);
+    if (!c) return part;
+    touch_fragment(c, values, use::read, "rows of a vector", here);
+    touch_fragment(c, part, use::write, "rows of a vector", here);
+    std::copy(values.values + First, values.values + First + Count, part.values);
     return part;
 }
 

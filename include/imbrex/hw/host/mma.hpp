@@ -6,10 +6,11 @@
 
 namespace imbrex::hw {
 
-// accumulator += a * transpose(b).
-template <class Scope, class C, class A, class B, int M, int N, int K>
+// accumulator += a * transpose(b). Of a b with more rows than the accumulator has columns, the first.
+template <class Scope, class C, class A, class B, int M, int N, int K, int Rows>
 void mma_sync(const Scope& scope, fragment<C, M, N, 1>& accumulator, const fragment<A, M, K, 1>& a,
-              const fragment<B, N, K, 1>& b, source here = source::current()) {
+              const fragment<B, Rows, K, 1>& b, source here = source::current()) {
+    static_assert(Rows >= N, "imbrex: the right operand of mma.sync lacks rows");
     const context c = enter(scope, "mma", here);
     if (!c) return;
     touch_fragment(c, a, use::read, "mma", here);

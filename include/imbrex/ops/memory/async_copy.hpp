@@ -9,6 +9,8 @@
 #include <imbrex/hw/copy.hpp>
 #include <imbrex/tile/shared_tile.hpp>
 
+#include <type_traits>
+
 namespace imbrex {
 
 // What does not exist of the rectangle lands as zero.
@@ -29,6 +31,14 @@ template <class Scope, class Tile, int Rows, int Columns, class Element>
 IMBREX_KERNEL void copy_chunks_async(const Scope& scope, shared_part<Tile, Rows, Columns> to, global_tile<Element> from,
                                      source here = source::current()) {
     hw::copy_chunks_async(scope, to, static_cast<global_tile<const typename Tile::element>>(from), here);
+}
+
+// A contiguous object (a packed tile, a vector, a struct of such).
+template <class Scope, class T>
+IMBREX_KERNEL void copy_object_async(const Scope& scope, T& to, const T& from, source here = source::current()) {
+    static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % 16 == 0 && alignof(T) >= 16,
+                  "imbrex: plain objects are copied in chunks of 16 bytes, from and to multiples of 16");
+    hw::copy_object_async(scope, to, from, here);
 }
 
 template <class Scope>

@@ -50,6 +50,12 @@ IMBREX_KERNEL void store(const Scope& scope, global_tile<T> to,
     hw::store_global(scope, to, from, here);
 }
 
+// One value to all of a rectangle of global memory.
+template <class Scope, class T>
+IMBREX_KERNEL void fill(const Scope& scope, const global_tile<T>& to, T value, source here = source::current()) {
+    hw::fill_global(scope, to, value, here);
+}
+
 // Global memory to a shared tile, and back.
 template <class Scope, class T, int Rows, int Columns, class Element>
 IMBREX_KERNEL void load(const Scope& scope, shared_tile<T, Rows, Columns>& to, global_tile<Element> from,

@@ -31,4 +31,39 @@ IMBREX_KERNEL void dequantise(const warpgroup& scope, group_tile<Float, Rows, Co
     hw::dequantise_scaled(scope, to, from, scales, First, here);
 }
 
+// A warp holds 64 rows packed, so that their place in shared memory is free at once, and makes sixteen of them into floats at
+// a time.
+template <class Format, int Rows, int Columns>
+IMBREX_KERNEL void load(const warp& scope, packed_values<Format, Columns>& to,
+                        const packed_tile<Format, Rows, Columns>& from, source here = source::current()) {
+    hw::load_packed(scope, to, from, here);
+}
+template <int Rows, int Columns>
+IMBREX_KERNEL void load(const warp& scope, packed_scale_values<Columns>& to, const packed_scales<Rows, Columns>& from,
+                        source here = source::current()) {
+    hw::load_packed_scales(scope, to, from, here);
+}
+
+template <int FirstRow, class Float, class Format, int Columns>
+IMBREX_KERNEL void dequantise_rows(const warp& scope, warp_tile<Float, 16, Columns>& to,
+                                   const packed_values<Format, Columns>& from, source here = source::current()) {
+    static_assert(!std::is_same_v<Format, e2m1x2>, "imbrex: 4-bit floats are dequantised with their scales");
+    static_assert(FirstRow % 16 == 0 && FirstRow < packed_rows, "imbrex: packed rows are taken sixteen at a time");
+    hw::dequantise_rows<FirstRow>(scope, to, from, here);
+}
+// The same, each number raised by packed_raise: sooner made, and exact too.
+template <int FirstRow, class Float, int Columns>
+IMBREX_KERNEL void raise_rows(const warp& scope, warp_tile<Float, 16, Columns>& to,
+                              const packed_values<int4x2, Columns>& from, source here = source::current()) {
+    static_assert(FirstRow % 16 == 0 && FirstRow < packed_rows, "imbrex: packed rows are taken sixteen at a time");
+    hw::raise_rows<FirstRow>(scope, to, from, here);
+}
+template <int FirstRow, class Float, int Columns>
+IMBREX_KERNEL void dequantise_rows(const warp& scope, warp_tile<Float, 16, Columns>& to,
+                                   const packed_values<e2m1x2, Columns>& from,
+                                   const packed_scale_values<Columns>& scales, source here = source::current()) {
+    static_assert(FirstRow % 16 == 0 && FirstRow < packed_rows, "imbrex: packed rows are taken sixteen at a time");
+    hw::dequantise_rows<FirstRow>(scope, to, from, scales, here);
+}
+
 }  // namespace imbrex

@@ -100,6 +100,16 @@ IMBREX_KERNEL void combine_with_rows(const Scope& scope, hw::fragment<T, Rows, C
         tile, values);
 }
 
+// Rows times factors most of which are one: where all of a warp's are, nothing is done.
+template <class Scope, int Rows, int Columns, int Warps>
+IMBREX_KERNEL void rescale_rows(const Scope& scope, hw::fragment<float, Rows, Columns, Warps>& tile,
+                                const hw::row_fragment<float, Rows, Warps>& factors, source here = source::current()) {
+    if (hw::any_row(
+            scope, factors, [](float factor) { return factor != 1.0f; }, here)) {
+        combine_with_rows(scope, tile, factors, multiply{}, here);
+    }
+}
+
 // element = function(element, other's element, value of its row)
 template <class Scope, class T, class U, class V, int Rows, int Columns, int Warps, order Order, class Function>
 IMBREX_KERNEL void combine_with_rows(const Scope& scope, hw::fragment<T, Rows, Columns, Warps, Order>& tile,
@@ -141,6 +151,15 @@ IMBREX_KERNEL hw::fragment<T, Rows, Count, Warps> columns_of(const Scope& scope,
                   "imbrex: columns are taken from inside a register tile, beginning at a multiple of 16");
     require_scope<Scope, hw::fragment<T, Rows, Columns, Warps>>();
     return hw::columns_of<First, Count>(scope, tile, here);
+}
+
+// Row values First to First + Count - 1, as a vector of their own: a warp's.
+template <int First, int Count, class Scope, class T, int Rows>
+IMBREX_KERNEL hw::row_fragment<T, Count, 1> rows_of(const Scope& scope, const hw::row_fragment<T, Rows, 1>& values,
+                                                    source here = source::current()) {
+    static_assert(First >= 0 && Count > 0 && First + Count <= Rows && First % 16 == 0 && Count % 16 == 0,
+                  "imbrex: row values are taken sixteen at a time");
+    return hw::rows_of<First, Count>(scope, values, here);
 }
 
 // One column of a tile of eight, as row values. Which one may be known only at run time.

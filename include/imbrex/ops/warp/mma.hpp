@@ -10,7 +10,8 @@
 //   mma_atbt   K x M by columns        N x K by rows
 //
 // With operands in shared memory the same names load what they need, a step of K at a time. `load_operand` does what
-// `load` does, into the registers in which a product takes a left or a right operand: no move is needed between.
+// `load` does, into the registers in which a product takes a left or a right operand: no move is needed between. A B of
+// eight rows is loaded into a tile of sixteen, half of it empty, and multiplied into an accumulator of eight columns.
 #pragma once
 
 #include <imbrex/core/source.hpp>
@@ -26,9 +27,17 @@ IMBREX_KERNEL void load_operand(const warp& scope, warp_tile<T, Rows, Columns, O
     hw::load_operand<Side>(scope, to, from, here);
 }
 
-template <class C, class A, class B, int M, int N, int K>
+template <class T, int Columns, class Shared>
+requires(Shared::rows == 8) IMBREX_KERNEL void load_eight_rows(const warp& scope, warp_tile<T, 16, Columns>& to,
+                                                               const Shared& from, source here = source::current()) {
+    hw::load_eight_rows(scope, to, from, here);
+}
+
+template <class C, class A, class B, int M, int N, int K, int Rows>
 IMBREX_KERNEL void mma_abt(const warp& scope, warp_tile<C, M, N>& accumulator, const warp_tile<A, M, K>& a,
-                           const warp_tile<B, N, K>& b, source here = source::current()) {
+                           const warp_tile<B, Rows, K>& b, source here = source::current()) {
+    static_assert(Rows == N || (Rows == 16 && N == 8),
+                  "imbrex: the shapes of the operands do not multiply to the accumulator's");
     hw::mma_sync(scope, accumulator, a, b, here);
 }
 template <class C, class A, class B, int M, int N, int K>
