@@ -28,7 +28,7 @@ TEST_CASE("products with int4 weights, any number of rows, rows scaled") {
         CAPTURE(name_of(where));
         buffer<weights::part> parts(where, packed.size());
         parts.values = packed;
-        for (const int m : {0, 1, 16, 17, 150}) {
+        for (const int m : {0, 1, 9, 16, 17, 150}) {
             CAPTURE(m);
             buffer<bf16> a(where, m * k);
             buffer<float> out(where, m * n, NAN), row_scales(where, m);
@@ -56,6 +56,93 @@ TEST_CASE("products with int4 weights, any number of rows, rows scaled") {
     }
 }
 
+TEST_CASE(
+    "products with int4 weights whose columns several blocks share, from rows that end within 16 bytes, and gated") {
+    const auto check = [](auto product_of, int m, int n, int k, int stride, bool gated) {
+        const int rows = gated ? 2 * n : n;
+        std::vector<int4x2> values(rows * k / 2);
+        std::mt19937 random(3);
+        for (int4x2& pair : values) pair = int4x2::from_bits(static_cast<std::uint8_t>(random()));
+        std::vector<float> scales(rows * k / 32);
+        fill_random(scales, 4, 0.01f, 0.02f);
+        using narrow = int4_weights<bf16, 32, float, 128>;
+        const auto packed = pack_weights<narrow>(values.data(), scales.data(), rows, k);
+        const auto weight = [&](int row, int i) {
+            const auto pair = static_cast<float_pair>(values[(row * k + i) / 2]);
+            return static_cast<double>(i % 2 == 0 ? pair.low : pair.high) * scales[(row * k + i) / 32];
+        };
+        for (const world where : worlds()) {
+            CAPTURE(name_of(where));
+            CAPTURE(m);
+            buffer<narrow::part> parts(where, packed.size());
+            parts.values = packed;
+            buffer<bf16> a(where, m * stride);
+            buffer<float> out(where, m * n, NAN);
+            fill_random(a.values, 1);
+            product_of(where, gemm_problem<bf16, float>{m, n, k, {a.send(), stride}, {}, {out.send()}}, parts.send());
+            out.fetch();
+            double worst = 0;
+            for (int row = 0; row < m; ++row) {
+                for (int column = 0; column < n; ++column) {
+                    double sum = 0, up = 0;
+                    for (int i = 0; i < k; ++i) {
+                        const double x = static_cast<float>(a.values[row * stride + i]);
+                        sum += x * weight(column, i);
+                        if (gated) up += x * weight(n + column, i);
+                    }
+                    const double expected = gated ? (sum > 0 ? sum : 0) * up : sum;
+                    const double error = std::abs(expected - out.values[row * n + column]);
+                    worst = error <= worst ? worst : std::isnan(error) ? INFINITY : error;
+                }
+            }
+            CHECK(worst <= 1e-4);
+        }
+    };
+    using narrow = int4_weights<bf16, 32, float, 128>;
+    const auto plain = [](world where, const auto& p, const auto* parts) {
+        gemm_quantised<narrow, float>::launch(where, p, parts);
+    };
+    const auto with_gate = [](world where, const auto& p, const auto* parts) {
+        gemm_quantised<narrow, float, gated<relu>>::launch(where, p, parts);
+    };
+    check(plain, 3, 64, 4096, 4096, false);
+    check(plain, 12, 64, 2048 + 32, 2112, false);
+    check(with_gate, 5, 128, 288, 288, true);
+    check(with_gate, 13, 64, 96, 96, true);
+    check(with_gate, 20, 64, 96, 96, true);
+}
+
+TEST_CASE("products with int8 weights from rows that end within 16 bytes") {
+    using bytes = int8_weights<bf16, 128>;
+    const int m = 5, n = 72, k = 131, stride = 136;
+    std::vector<std::int8_t> values(n * k);
+    std::mt19937 random(3);
+    for (std::int8_t& value : values) value = static_cast<std::int8_t>(random());
+    const auto packed = pack_weights<bytes>(values.data(), nullptr, n, k);
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        buffer<bytes::part> parts(where, packed.size());
+        parts.values = packed;
+        buffer<bf16> a(where, m * stride);
+        buffer<float> out(where, m * n, NAN);
+        fill_random(a.values, 1);
+        gemm_quantised<bytes, float>::launch(where, {m, n, k, {a.send(), stride}, {}, {out.send()}}, parts.send());
+        out.fetch();
+        double worst = 0;
+        for (int row = 0; row < m; ++row) {
+            for (int column = 0; column < n; ++column) {
+                double sum = 0;
+                for (int i = 0; i < k; ++i) {
+                    sum += static_cast<float>(a.values[row * stride + i]) * values[column * k + i];
+                }
+                const double error = std::abs(sum - out.values[row * n + column]);
+                worst = error <= worst ? worst : std::isnan(error) ? INFINITY : error;
+            }
+        }
+        CHECK(worst <= 1e-2);
+    }
+}
+
 TEST_CASE("products with quantised weights that cannot be done are refused") {
     using product = gemm_quantised<weights, float>;
     for (const world where : worlds()) {
@@ -73,5 +160,10 @@ TEST_CASE("products with quantised weights that cannot be done are refused") {
         bad.batches = 2;
         CHECK(refusal_of([&] { product::launch(where, bad, nullptr); }) ==
               "batches: 2; quantised weights are multiplied with one matrix");
+        using gated_product = gemm_quantised<weights, float, gated<relu>>;
+        bad = p;
+        bad.n = 40;
+        CHECK(refusal_of([&] { gated_product::launch(where, bad, nullptr); }) ==
+              "n: 40; gate and up must be a multiple of 64 columns each");
     }
 }

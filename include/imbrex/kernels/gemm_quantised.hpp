@@ -5,8 +5,9 @@
 //     using product = gemm_quantised<weights, bf16>;
 //     product::launch(world::device, {m, n, k, {a}, {}, {d}}, packed, {}, stream);
 //
-// Up to 16 rows take one pass over the weights, whose reading is all that costs time; more rows are done 32 at a time. The
-// weights may be read before the kernel before in the stream has ended: no kernel of it must write them.
+// Up to 16 rows take one pass over the weights (gemm/weight_stream.hpp), whose reading is all that costs time; more rows are done
+// 32 at a time (gemm/few_rows.hpp). The weights may be read before the kernel before in the stream has ended: no kernel of it
+// must write them.
 #pragma once
 
 #include <imbrex/core/error.hpp>
@@ -16,6 +17,7 @@
 #include <imbrex/kernels/gemm/pack_weights.hpp>
 #include <imbrex/kernels/gemm/problem.hpp>
 #include <imbrex/kernels/gemm/quantised_weights.hpp>
+#include <imbrex/kernels/gemm/weight_stream.hpp>
 
 #include <type_traits>
 
@@ -51,12 +53,16 @@ class gemm_quantised {
         require(p.n >= 0, "n: ", p.n, "; the number of columns must not be negative");
         require(p.batches == 1, "batches: ", p.batches, "; quantised weights are multiplied with one matrix");
         if (p.m == 0 || p.n == 0) return;
-        require(can_run<few_rows<16, 1>>(where),
+        require(can_run<weight_stream<8, 1>>(where),
                 "world: device; products with quantised weights are made for Hopper (sm_90a), and this device or "
-                "program is "
-                "not");
+                "program is not");
+        require(!is_gated<Epilogue> || p.n % packed_rows == 0, "n: ", p.n, "; gate and up must be a multiple of ",
+                packed_rows, " columns each");
         const auto packed = Weights::describe(weights, p.n * (is_gated<Epilogue> ? 2 : 1), p.k);
-        if (p.m <= 16) return launch_rows<16>(where, p, packed, {epilogue, 0}, stream);
+        if (p.m <= 16 && weight_stream<8, 1>::can_take(p.a, p.k)) {
+            return p.m <= 8 ? launch_stream<8>(where, p, packed, {epilogue, 0}, stream)
+                            : launch_stream<16>(where, p, packed, {epilogue, 0}, stream);
+        }
         for (int first = 0; first < p.m; first += 32) {
             problem some = p;
             some.m = p.m - first < 32 ? p.m - first : 32;
@@ -70,6 +76,26 @@ class gemm_quantised {
     template <int Rows, int Sharers>
     using few_rows = gemm_few_rows<Weights, Out, epilogue_of_rows<Epilogue>, Rows,
                                    few_rows_shape{.sharers = Sharers, .early = true}>;
+
+    template <int Rows, int Sharers>
+    using weight_stream =
+        gemm_weight_stream<Weights, Out, epilogue_of_rows<Epilogue>, Rows, weight_stream_shape{.sharers = Sharers}>;
+
+    // As many blocks share a tile as keep the multiprocessors busy, and still have a step of K for each warp.
+    template <int Rows, int Sharers = 1>
+    static void launch_stream(world where, const problem& p, const typename Weights::argument& packed,
+                              const epilogue_of_rows<Epilogue>& epilogue, void* stream) {
+        using kernel = weight_stream<Rows, Sharers>;
+        const int processors = processors_of(where);
+        if constexpr (Sharers < 4) {
+            if (kernel::tiles_of(p.n) * Sharers * 2 <= processors &&
+                kernel::steps_of(p.k) >= Sharers * 2 * kernel::warps) {
+                return launch_stream<Rows, Sharers * 2>(where, p, packed, epilogue, stream);
+            }
+        }
+        imbrex::launch<kernel>(where, {kernel::blocks_of(p.n, processors)}, kernel::describe(p, packed, epilogue),
+                               stream);
+    }
 
     template <int Rows>
     static void launch_rows(world where, const problem& p, const typename Weights::argument& packed,

@@ -5,11 +5,11 @@
 #include <imbrex/kernels/gemm/pack_weights.hpp>
 #include <imbrex/kernels/gemm/quantised_weights.hpp>
 
+#include <kernels/gemm/random_weights.hpp>
+
 #include "worlds.hpp"
 
 #include <cmath>
-#include <cstdint>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -17,55 +17,6 @@ using namespace imbrex;
 using namespace imbrex_test;
 
 namespace {
-
-// Random weights and scales as they come from a file, and what they are worth.
-template <class Weights>
-struct random_weights {
-    using format = typename Weights::format;
-    using scale = typename Weights::scale;
-    int rows, k, groups;
-    std::vector<format> values;
-    std::vector<scale> scales;
-
-    random_weights(int rows, int k, unsigned seed)
-        : rows(rows),
-          k(k),
-          groups(Weights::group > 0 ? k / Weights::group : 1),
-          values(static_cast<std::size_t>(rows) * k / values_in<format>),
-          scales(static_cast<std::size_t>(rows) * groups) {
-        std::mt19937 generator(seed);
-        for (format& value : values) {
-            const auto byte = static_cast<std::uint8_t>(generator());
-            if constexpr (values_in<format> == 1) {
-                value = static_cast<std::int8_t>(byte);
-            } else {
-                value = format::from_bits(byte);
-            }
-        }
-        std::uniform_real_distribution<float> number(0.001f, 0.02f);
-        for (scale& one : scales) {
-            if constexpr (std::is_same_v<scale, ue8m0>) {
-                one = ue8m0::from_bits(static_cast<std::uint8_t>(118 + generator() % 6));
-            } else {
-                one = convert<scale>(number(generator));
-            }
-        }
-    }
-    // Of rows that are scaled afterwards, without the scale.
-    double at(int row, int column) const {
-        const std::size_t place = static_cast<std::size_t>(row) * k + column;
-        double value = 0;
-        if constexpr (values_in<format> == 1) {
-            value = values[place];
-        } else {
-            const auto pair = static_cast<float_pair>(values[place / 2]);
-            value = place % 2 == 0 ? pair.low : pair.high;
-        }
-        if constexpr (Weights::group == 0) return value;
-        return value * static_cast<double>(
-                           static_cast<float>(scales[static_cast<std::size_t>(row) * groups + column * groups / k]));
-    }
-};
 
 // Everything a launch needs.
 template <class Weights, class Kernel, class Out>
@@ -95,7 +46,6 @@ struct launch_of {
     }
 };
 
-// The largest error of an element in units of the sum of its products' magnitudes. fp32 sums give some 1e-7.
 template <class Weights, class Out, int Rows, few_rows_shape Shape = few_rows_shape{}>
 void check_product(int blocks, int m, int n, int k, double tolerance) {
     constexpr bool scale_rows = Weights::group == 0;
@@ -113,21 +63,9 @@ void check_product(int blocks, int m, int n, int k, double tolerance) {
         if constexpr (scale_rows) last.factors = {row_scales.send(), n};
         run<kernel>(where, {blocks}, one.arguments(last), 4);
         one.out.fetch();
-        double worst = 0;
-        for (int row = 0; row < m; ++row) {
-            for (int column = 0; column < n; ++column) {
-                double expected = 0, magnitude = 0;
-                for (int i = 0; i < k; ++i) {
-                    const double product = static_cast<float>(one.a.values[row * k + i]) * one.weights.at(column, i);
-                    expected += product;
-                    magnitude += std::abs(product);
-                }
-                const double times = scale_rows ? static_cast<double>(row_scales.values[column]) : 1.0;
-                const double result = convert<float>(one.out.values[row * n + column]);
-                const double error = std::abs(result - expected * times) / (magnitude * times);
-                worst = error <= worst ? worst : error;
-            }
-        }
+        const double worst = worst_error(one.a.values, one.weights, one.out.values, m, [&](int column) {
+            return scale_rows ? static_cast<double>(row_scales.values[column]) : 1.0;
+        });
         CHECK(worst <= tolerance);
     }
 }

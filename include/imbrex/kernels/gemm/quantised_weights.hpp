@@ -1,15 +1,13 @@
-// Weights of 8 or 4 bits for the GEMM of few rows (few_rows.hpp), whose time is the reading of them: packed once on the host
-// (pack_weights.hpp), brought to shared memory as they lie, and made into bf16 or fp16 in registers on the way to the tensor
-// cores.
+// Weights of 8 or 4 bits for GEMMs of few rows, whose time is the reading of them: packed once on the host (pack_weights.hpp),
+// brought to shared memory as they lie, and made into bf16 or fp16 in registers on the way to the tensor cores.
 //
 //   grouped_weights   int8 or int4, a scale for each row and `Group` of K. The tensor cores multiply the integers, exact in
 //                     bf16 and in fp16, and each group's sum is scaled in fp32 as it is added: nothing is rounded but sums.
 //   int8_weights      int8, a scale for each row, to be applied to D: an epilogue that begins with scaled_columns
 //   mxfp4_weights     e2m1 with a ue8m0 scale for each 32 of K: scaled in registers, by a power of two, so exact too
 //
-// With up to 16 rows of A the products are made by mma.sync: the compiler weaves them into the dequantisation of what follows,
-// and nothing is begun or waited for. With more, by wgmma, and the next numbers are dequantised while it is at work. Either
-// way `multiply` returns when its products are done.
+// A warpgroup takes parts of 64 rows and a step of K (few_rows.hpp): up to 16 rows of A are multiplied by mma.sync, which the
+// compiler weaves into the dequantisation, more by wgmma. A warp takes pieces of 64 x 64 (weight_stream.hpp), by mma.sync.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -18,10 +16,12 @@
 #include <imbrex/core/numeric.hpp>
 #include <imbrex/core/packed_weights.hpp>
 #include <imbrex/hw/math.hpp>
+#include <imbrex/ops/memory/async_copy.hpp>
 #include <imbrex/ops/memory/bulk.hpp>
 #include <imbrex/ops/memory/load_store.hpp>
 #include <imbrex/ops/register/dequantise.hpp>
 #include <imbrex/ops/register/map.hpp>
+#include <imbrex/ops/warp/mma.hpp>
 #include <imbrex/ops/warpgroup/mma.hpp>
 #include <imbrex/ops/warpgroup/mma_by_warps.hpp>
 #include <imbrex/tile/packed_tile.hpp>
@@ -98,9 +98,19 @@ IMBREX_KERNEL void for_each_constant(const F& f) {
     (std::make_integer_sequence<int, Count>{});
 }
 
+template <class Sum>
+struct no_amends {};
+
 // Weights whose numbers can be summed as they are. `Weights` has dequantise_block<First>(self, tile, part).
 template <class Weights, class Part, class In, int Depth>
 struct directly_multiplied : quantised_weights<Part, In, Depth> {
+    // By a warp, piece by piece (weight_stream.hpp): sums are not scaled, and there is nothing to amend.
+    static constexpr int piece_groups = 0;
+    template <class Sum>
+    using amends = no_amends<Sum>;
+    template <class Sum, class Activations, class At>
+    IMBREX_KERNEL static void amend(const warp&, amends<Sum>&, const Activations&, At) {}
+
     template <class Sum, class Activations>
     IMBREX_KERNEL static void multiply(const warpgroup& self, Sum& sum, const Part& weights,
                                        const Activations& activations, accumulation how) {
@@ -132,6 +142,33 @@ struct directly_multiplied : quantised_weights<Part, In, Depth> {
     }
 };
 
+// Which of the pieces of a step one is, and so whether a group of so many columns may begin or must end with it.
+template <int Number, int Count>
+struct piece_number {
+    static constexpr bool begins(int group) { return group <= packed_columns || Number == 0; }
+    static constexpr bool ends(int group) { return group <= packed_columns || Number == Count - 1; }
+};
+
+// A piece of weights, 64 rows and 64 of K, and what a warp holds of it in registers.
+template <class Format, class Scales>
+struct scaled_piece {
+    packed_tile<Format, packed_rows, packed_columns> values;
+    Scales scales;
+};
+template <class Format>
+struct bare_piece {
+    packed_tile<Format, packed_rows, packed_columns> values;
+};
+template <class Format, class Scales>
+struct held_piece {
+    packed_values<Format, packed_columns> values;
+    Scales scales;
+};
+template <class Format>
+struct held_bare_piece {
+    packed_values<Format, packed_columns> values;
+};
+
 template <int Depth>
 struct int8_part {
     packed_tile<std::int8_t, packed_rows, Depth> values;
@@ -160,6 +197,25 @@ struct int8_weights : detail::directly_multiplied<int8_weights<In, Depth>, detai
     IMBREX_KERNEL static void dequantise_block(const warpgroup& self, Block& block, const part& weights) {
         dequantise<First>(self, block, weights.values);
     }
+
+    using piece = detail::bare_piece<std::int8_t>;
+    using held = detail::held_bare_piece<std::int8_t>;
+
+    template <class At>
+    IMBREX_KERNEL static void copy_piece(const warp& self, piece& to, const part& from, int column, At) {
+        copy_object_async(self, to.values, from.values.template columns_from<packed_columns>(column));
+    }
+    template <class At>
+    IMBREX_KERNEL static void take(const warp& self, held& to, const piece& from, At) {
+        imbrex::load(self, to.values, from.values);
+    }
+    template <int FirstRow, class Sum, class Activations, class At>
+    IMBREX_KERNEL static void multiply_rows(const warp& self, Sum& sum, Sum&, const detail::no_amends<Sum>&,
+                                            const held& weights, const Activations& a, At) {
+        warp_tile<In, 16, packed_columns> numbers;
+        dequantise_rows<FirstRow>(self, numbers, weights.values);
+        mma_abt(self, sum, numbers, a);
+    }
 };
 
 template <class In, int Depth = 256>
@@ -172,6 +228,27 @@ struct mxfp4_weights : detail::directly_multiplied<mxfp4_weights<In, Depth>, det
     template <int First, class Block>
     IMBREX_KERNEL static void dequantise_block(const warpgroup& self, Block& block, const part& weights) {
         dequantise<First>(self, block, weights.values, weights.scales);
+    }
+
+    using piece = detail::scaled_piece<e2m1x2, packed_scales<packed_rows, packed_columns>>;
+    using held = detail::held_piece<e2m1x2, packed_scale_values<packed_columns>>;
+
+    template <class At>
+    IMBREX_KERNEL static void copy_piece(const warp& self, piece& to, const part& from, int column, At) {
+        copy_object_async(self, to.values, from.values.template columns_from<packed_columns>(column));
+        copy_object_async(self, to.scales, from.scales.template columns_from<packed_columns>(column));
+    }
+    template <class At>
+    IMBREX_KERNEL static void take(const warp& self, held& to, const piece& from, At) {
+        imbrex::load(self, to.values, from.values);
+        imbrex::load(self, to.scales, from.scales);
+    }
+    template <int FirstRow, class Sum, class Activations, class At>
+    IMBREX_KERNEL static void multiply_rows(const warp& self, Sum& sum, Sum&, const detail::no_amends<Sum>&,
+                                            const held& weights, const Activations& a, At) {
+        warp_tile<In, 16, packed_columns> numbers;
+        dequantise_rows<FirstRow>(self, numbers, weights.values, weights.scales);
+        mma_abt(self, sum, numbers, a);
     }
 };
 
@@ -221,6 +298,78 @@ struct grouped_weights : detail::quantised_weights<detail::grouped_part<Format, 
             wait_mma(self, products[groups - 1]);
             add_scaled(std::integral_constant<int, groups - 1>{});
         }
+    }
+
+    // A piece has a scale for each row, or two in groups of 32. Of the pieces of a larger group the last one brings the scales,
+    // and their products are summed before they are scaled.
+    static constexpr int piece_groups = Group < packed_columns ? packed_columns / Group : 1;
+    static constexpr int piece_width = packed_columns / piece_groups;
+    struct piece_scales {
+        shared_vector<Scale, packed_rows> of[piece_groups];
+    };
+    struct held_scales {
+        row_values<Scale, packed_rows, warp> of[piece_groups];
+    };
+    using piece = detail::scaled_piece<Format, piece_scales>;
+    using held = detail::held_piece<Format, held_scales>;
+
+    template <class At>
+    IMBREX_KERNEL static void copy_piece(const warp& self, piece& to, const part& from, int column, At) {
+        copy_object_async(self, to.values, from.values.template columns_from<packed_columns>(column));
+        if constexpr (At::ends(Group)) {
+            for (int i = 0; i < piece_groups; ++i) {
+                copy_object_async(self, to.scales.of[i], from.scales[column / Group + i]);
+            }
+        }
+    }
+    template <class At>
+    IMBREX_KERNEL static void take(const warp& self, held& to, const piece& from, At) {
+        imbrex::load(self, to.values, from.values);
+        if constexpr (At::ends(Group)) {
+            detail::for_each_constant<piece_groups>(
+                [&](auto number) { imbrex::load(self, to.scales.of[number], from.scales.of[number]); });
+        }
+    }
+    // int4 are multiplied raised by 24, for that spares an instruction for each pair of them. What makes up for it is the sum of
+    // the activations, -24 times, which the tensor cores make too. (With 16 rows there are no registers left for it.)
+    template <class Sum>
+    static constexpr bool raised = std::is_same_v<Format, int4x2>&& Sum::columns == 8;
+    template <class Sum>
+    struct amends {
+        Sum of[piece_groups];
+    };
+    template <class Sum, class Activations, class At>
+    IMBREX_KERNEL static void amend(const warp& self, amends<Sum>& amended, const Activations& a, At) {
+        if constexpr (raised<Sum>) {
+            warp_tile<In, 16, piece_width> lowering;
+            fill(self, lowering, convert<In>(-static_cast<float>(packed_raise)));
+            detail::for_each_constant<piece_groups>([&](auto number) {
+                if constexpr (At::begins(Group)) fill(self, amended.of[number], 0.0f);
+                mma_abt(self, amended.of[number], lowering, columns_of<number * piece_width, piece_width>(self, a));
+            });
+        }
+    }
+    template <int FirstRow, class Sum, class Activations, class At>
+    IMBREX_KERNEL static void multiply_rows(const warp& self, Sum& sum, Sum& products, const amends<Sum>& amended,
+                                            const held& weights, const Activations& a, At) {
+        warp_tile<In, 16, packed_columns> numbers;
+        if constexpr (raised<Sum>) {
+            raise_rows<FirstRow>(self, numbers, weights.values);
+        } else {
+            dequantise_rows<FirstRow>(self, numbers, weights.values);
+        }
+        detail::for_each_constant<piece_groups>([&](auto number) {
+            if constexpr (At::begins(Group)) fill(self, products, 0.0f);
+            mma_abt(self, products, columns_of<number * piece_width, piece_width>(self, numbers),
+                    columns_of<number * piece_width, piece_width>(self, a));
+            if constexpr (At::ends(Group)) {
+                if constexpr (raised<Sum>) combine(self, products, amended.of[number], add{});
+                combine_with_rows(self, sum, products, rows_of<FirstRow, 16>(self, weights.scales.of[number]),
+                                  [](float total, float product, Scale times) {
+                                      return hw::fma(product, convert<float>(times), total);
+                                  });
+            }
+        });
     }
 
   private:

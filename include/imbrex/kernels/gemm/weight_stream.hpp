@@ -1,0 +1,300 @@
+// D = epilogue(A W^T) for 1 to 16 rows of A and quantised weights, the reading of which is all that should take time: a stream
+// of them that hardly stops, from one launch to the next. Made for Hopper.
+//
+// Nothing in it waits for another warp before the end. Each warp has steps of K of its own, and in shared memory a small ring
+// of its own: it asks for its pieces of weights, 64 columns of D by 64 of K, and for the activations that go with them; takes a
+// piece into registers as it is, asks for a later one into the same place, and then makes floats of it and multiplies. A warp
+// has all 64 columns of a piece, so that activations, once loaded into registers, are multiplied with many weights.
+//
+//   block     64 columns of D (gated: of the gate and of up); all of K, or a part of it where the blocks of a cluster share
+//             the columns
+//   warp      every 8th step of K, of two pieces that follow each other
+//   finish    the sums of all warps, and of all blocks that share the columns, are added in one order: the result has the same
+//             bits every time. A warp finishes 8 columns.
+//
+// A block takes half of a multiprocessor, so that the blocks of the next launch have room beside those of this one. They begin
+// early, ask for as many weights as they have room for, and wait: when the kernel before is done, these are there.
+#pragma once
+
+#include <imbrex/core/config.hpp>
+#include <imbrex/core/error.hpp>
+#include <imbrex/core/functional.hpp>
+#include <imbrex/core/packed_weights.hpp>
+#include <imbrex/kernels/gemm/epilogue.hpp>
+#include <imbrex/kernels/gemm/problem.hpp>
+#include <imbrex/kernels/gemm/quantised_weights.hpp>
+#include <imbrex/ops/block/shared.hpp>
+#include <imbrex/ops/grid/succession.hpp>
+#include <imbrex/ops/memory/async_copy.hpp>
+#include <imbrex/ops/memory/cluster.hpp>
+#include <imbrex/ops/memory/load_store.hpp>
+#include <imbrex/ops/register/convert.hpp>
+#include <imbrex/ops/register/map.hpp>
+#include <imbrex/ops/warp/mma.hpp>
+#include <imbrex/tile/global_view.hpp>
+#include <imbrex/tile/register_tile.hpp>
+#include <imbrex/tile/shared_arena.hpp>
+#include <imbrex/tile/shared_tile.hpp>
+
+namespace imbrex {
+
+struct weight_stream_shape {
+    int sharers = 1;  // blocks that share a tile: 1, 2, 4 or 8
+    int warps = 8;
+    int ahead = 0;  // pieces that a warp asks for before it needs them; 0: as many as fit
+};
+
+template <class Weights, class Out, class Epilogue, int Rows, weight_stream_shape Shape = weight_stream_shape{}>
+struct gemm_weight_stream {
+    static_assert(Rows == 8 || Rows == 16, "imbrex: a stream of weights is multiplied with 8 or 16 rows");
+    using element = typename Weights::element;
+    static constexpr bool needs_hopper = true;
+    static constexpr bool begins_early = true;
+    static constexpr int warps = Shape.warps;
+    static constexpr int sharers = Shape.sharers;
+    static constexpr int cluster = sharers;
+    static constexpr bool gated = is_gated<Epilogue>;
+    static constexpr int tiles = gated ? 2 : 1;   // of 64 rows of weights
+    static constexpr int columns = packed_rows;   // of D, in a block
+    static constexpr int depth = packed_columns;  // of a piece
+    // Eighths of its steps after which a warp lets the next launch begin. Sooner, and the weights of that one would take memory from
+    // this one's; later, and memory would have nothing to do at this one's end. (Measured.)
+    static constexpr int allowed_after = Rows == 8 ? 5 : 6;
+    static constexpr int at_once = 8;  // columns that a warp finishes
+    // Two blocks have 128 registers a thread: too few for twice the sums of 16 rows, or for several scales of each row.
+    static constexpr int residents = Rows == 16 && (gated || Weights::piece_groups > 1) ? 1 : 2;
+    // Pieces of K that follow each other and are multiplied by one warp. (Gated, there are no registers for two.)
+    static constexpr int pieces = !gated && Weights::depth % (2 * depth) == 0 ? 2 : 1;
+
+    using piece = typename Weights::piece;
+    using activations = shared_tile<element, Rows, depth>;
+    using sum = warp_tile<float, 16, Rows>;  // 16 columns of D
+    using turned = shared_tile<float, 16, packed_rows>;
+    using result = warp_tile<float, 16, at_once>;
+
+    // What a warp has of the shared memory: half of the multiprocessor's, less what the system takes of it.
+    static constexpr int room = (228 * 1024 / 2 - 1024) / warps / 1024 * 1024;
+    static constexpr int pieces_that_fit = room / (activations::bytes + tiles * static_cast<int>(sizeof(piece)));
+    static constexpr int ahead = Shape.ahead > 0 ? Shape.ahead : pieces_that_fit;
+    struct stock {
+        activations a[ahead];
+        piece weights[ahead][tiles];
+    };
+    struct turned_sums {
+        turned of[tiles];
+    };
+    struct arguments {
+        typename Weights::argument weights;
+        gemm_view<const element> a;
+        gemm_view<Out> out;
+        Epilogue epilogue;
+        int tiles;
+        int steps;  // of K
+    };
+    struct shared_memory {
+        overlay<stock, turned_sums> places[warps];  // one for each warp
+    };
+
+    static constexpr IMBREX_FN int tiles_of(int n) { return (n + columns - 1) / columns; }
+    static constexpr IMBREX_FN int steps_of(int k) { return (k + pieces * depth - 1) / (pieces * depth); }
+
+    // How many blocks to launch. Where they are fewer than the multiprocessors there are some more that repeat others' work and
+    // store nothing: if a multiprocessor stayed empty two blocks of the next launch would meet there, and end late.
+    static constexpr IMBREX_FN int blocks_of(int n, int multiprocessors) {
+        const int needed = tiles_of(n) * sharers, all = multiprocessors / sharers * sharers;
+        return needed < all ? all : needed;
+    }
+
+    // Whether the rows of A begin and end at multiples of 16 bytes.
+    static bool can_take(const gemm_operand<const element>& a, int k) {
+        return detail::view_of(a, 1, k, 1).at(0, 0, 0).in_chunks();
+    }
+
+    static arguments describe(const gemm_problem<element, Out>& p, const typename Weights::argument& weights,
+                              const Epilogue& epilogue) {
+        require(p.m >= 1 && p.m <= Rows, "m: ", p.m, "; this kernel takes 1 to ", Rows, " rows");
+        require(p.n >= 1, "n: ", p.n, "; there must be a column");
+        require(!gated || p.n % packed_rows == 0, "n: ", p.n, "; gate and up must be a multiple of ", packed_rows,
+                " columns each");
+        require(p.batches == 1, "batches: ", p.batches, "; this kernel takes one product");
+        detail::require_operand(p.a, "a", p.m, p.k);
+        detail::require_operand(p.out, "out", p.m, p.n);
+        require(can_take(p.a, p.k), "a: ", static_cast<const void*>(p.a.pointer), ", rows of ", p.k, " elements ",
+                p.a.stride == 0 ? p.k : p.a.stride, " apart; rows must begin and end at multiples of 16 bytes");
+        return {weights,
+                detail::view_of(p.a, p.m, p.k, 1),
+                detail::view_of(p.out, p.m, p.n, 1),
+                epilogue,
+                tiles_of(p.n),
+                steps_of(p.k)};
+    }
+
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& shared) {
+        const int rank = block.cluster_rank(), number = block.index().x / sharers, tile = number % args.tiles;
+        block.each_warp([&](warp& self) {
+            sum sums[tiles][packed_rows / 16];
+            multiply(self, sums, work_of_warp(self, rank, tile, args), args, shared);
+            turn(self, sums, shared.places[self.index()].template as<turned_sums>());
+        });
+        block.cluster_sync();
+        block.each_warp([&](warp& self) {
+            if (number >= args.tiles) return;
+            for (int part = rank + sharers * self.index(); part < columns / at_once; part += sharers * warps) {
+                finish(self, tile * columns, part * at_once, args, shared);
+            }
+        });
+        if constexpr (sharers > 1) block.cluster_sync();
+    }
+
+  private:
+    // The steps of K of a warp: each `warps`th of its block's.
+    struct work_of_warp {
+        int tile;
+        int first;
+        int count;
+
+        IMBREX_KERNEL work_of_warp(const warp& self, int rank, int tile, const arguments& args)
+            : tile(tile), first(args.steps * rank / sharers + self.index()) {
+            const int left = args.steps * (rank + 1) / sharers - first;
+            count = left > 0 ? (left + warps - 1) / warps : 0;
+        }
+        // Of K, where a piece of a step begins; and which part of the packed weights that is, and where in it. Mostly it is the same
+        // place in every part that a warp meets.
+        IMBREX_KERNEL int column(int step, int number) const {
+            return ((first + step * warps) * pieces + number) * depth;
+        }
+        IMBREX_KERNEL int part(int step) const {
+            constexpr int distance = warps * pieces * depth;
+            if constexpr (distance % Weights::depth == 0) {
+                return column(0, 0) / Weights::depth + step * (distance / Weights::depth);
+            } else {
+                return column(step, 0) / Weights::depth;
+            }
+        }
+        IMBREX_KERNEL int column_in_part(int step, int number) const {
+            constexpr bool same = warps * pieces * depth % Weights::depth == 0;
+            return column(same ? 0 : step, 0) % Weights::depth + number * depth;
+        }
+    };
+
+    IMBREX_KERNEL static void multiply(const warp& self, sum (&sums)[tiles][packed_rows / 16], const work_of_warp& work,
+                                       const arguments& args, shared_memory& shared) {
+        stock& own = shared.places[self.index()].template as<stock>();
+        // A piece is named by the step and by its number there, a constant.
+        const auto ask_for_weights = [&](int step, auto number, int tile, int place) {
+            const int up = tile * (args.out.columns() / packed_rows);
+            Weights::copy_piece(self, own.weights[place][tile], args.weights.at(work.tile + up, work.part(step)),
+                                work.column_in_part(step, number), detail::piece_number<number, pieces>{});
+        };
+        const auto ask_for_rows = [&](int step, int number, int place) {
+            copy_chunks_async(self, own.a[place].template part<Rows, depth>(0),
+                              args.a.at(0, 0, work.column(step, number)));
+        };
+
+        if (work.count == 0) allow_next_kernel(self);
+        detail::for_each_constant<ahead>([&](auto i) {
+            for (int tile = 0; tile < tiles && i / pieces < work.count; ++tile) {
+                ask_for_weights(i / pieces, std::integral_constant<int, i % pieces>{}, tile, i);
+            }
+        });
+        wait_for_kernel_before(self);
+        for (int i = 0; i < ahead; ++i) {
+            if (i / pieces < work.count) ask_for_rows(i / pieces, i % pieces, i);
+            for (int tile = 0; tile < tiles; ++tile) commit_copies(self);
+        }
+
+        for (auto& of_tile : sums) {
+            for (sum& one : of_tile) fill(self, one, 0.0f);
+        }
+        int place = 0;
+        for (int step = 0; step < work.count; ++step) {
+            if (step == work.count * allowed_after / 8) allow_next_kernel(self);
+            sum products[packed_rows / 16];
+            typename Weights::template amends<sum> amends;
+            detail::for_each_constant<pieces>([&](auto number) {
+                constexpr detail::piece_number<number, pieces> at;
+                warp_tile<element, 16, depth> a;
+                detail::for_each_constant<tiles>([&](auto tile) {
+                    wait_copies<ahead * tiles - 1>(self);
+                    if constexpr (tile == 0) load_rows(self, a, own.a[place]);
+                    typename Weights::held held;
+                    Weights::take(self, held, own.weights[place][tile], at);
+                    // What is in registers makes room for what comes later.
+                    self.sync();
+                    constexpr int later = number + ahead;
+                    if (step + later / pieces < work.count) {
+                        if constexpr (tile == 0) ask_for_rows(step + later / pieces, later % pieces, place);
+                        ask_for_weights(step + later / pieces, std::integral_constant<int, later % pieces>{}, tile,
+                                        place);
+                    }
+                    commit_copies(self);
+                    if constexpr (tile == 0) Weights::amend(self, amends, a, at);
+                    detail::for_each_constant<packed_rows / 16>([&](auto block) {
+                        Weights::template multiply_rows<16 * block>(self, sums[tile][block], products[block], amends,
+                                                                    held, a, at);
+                    });
+                });
+                place = place + 1 < ahead ? place + 1 : 0;
+            });
+        }
+    }
+
+    IMBREX_KERNEL static void load_rows(const warp& self, warp_tile<element, 16, depth>& to, const activations& from) {
+        if constexpr (Rows == 8) {
+            load_eight_rows(self, to, from);
+        } else {
+            load_operand<side::right>(self, to, from);
+        }
+    }
+
+    // The sums into rows of D, in the place where the warp's ring was.
+    IMBREX_KERNEL static void turn(const warp& self, const sum (&sums)[tiles][packed_rows / 16], turned_sums& to) {
+        sum zeros;
+        fill(self, zeros, 0.0f);
+        const auto nothing = transpose_of(zeros);
+        detail::for_each_constant<tiles>([&](auto tile) {
+            detail::for_each_constant<packed_rows / 16>([&](auto block) {
+                store(self, to.of[tile].template part<Rows, 16>(0, 16 * block), transpose_of(sums[tile][block]));
+                // Rows that are not there are read all the same.
+                if constexpr (Rows < 16) store(self, to.of[tile].template part<Rows, 16>(Rows, 16 * block), nothing);
+            });
+        });
+    }
+
+    IMBREX_KERNEL static void finish(const warp& self, int first_column, int column, const arguments& args,
+                                     shared_memory& shared) {
+        const gemm_place at{0, 0, first_column + column};
+        if constexpr (gated) {
+            result gate = gather(self, shared, 0, column);
+            args.epilogue(self, gate, gather(self, shared, 1, column), at);
+            store(self, args.out.at(at.batch, at.row, at.column), to<Out>(self, gate));
+        } else {
+            result values = gather(self, shared, 0, column);
+            args.epilogue(self, values, at);
+            store(self, args.out.at(at.batch, at.row, at.column), to<Out>(self, values));
+        }
+    }
+
+    // Some columns of a tile's sums, over all warps of all blocks that share it.
+    IMBREX_KERNEL static result gather(const warp& self, shared_memory& shared, int tile, int column) {
+        result values;
+        fill(self, values, 0.0f);
+        for (int rank = 0; rank < sharers; ++rank) {
+            for (int other = 0; other < warps; ++other) {
+                const auto from =
+                    shared.places[other].template as<turned_sums>().of[tile].template part<16, at_once>(0, column);
+                result more;
+                if constexpr (sharers == 1) {
+                    load(self, more, from);
+                } else {
+                    load_from_block(self, more, from, rank);
+                }
+                combine(self, values, more, add{});
+            }
+        }
+        return values;
+    }
+};
+
+}  // namespace imbrex

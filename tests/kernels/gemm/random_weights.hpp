@@ -1,0 +1,88 @@
+// Random quantised weights for tests, what they are worth, and how far a product with them is from what it should be.
+#pragma once
+
+#include <imbrex/core/numeric.hpp>
+
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <type_traits>
+#include <vector>
+
+namespace imbrex_test {
+
+using namespace imbrex;
+
+// Random weights and scales as they come from a file, and what they are worth.
+template <class Weights>
+struct random_weights {
+    using format = typename Weights::format;
+    using scale = typename Weights::scale;
+    int rows, k, groups;
+    std::vector<format> values;
+    std::vector<scale> scales;
+
+    random_weights(int rows, int k, unsigned seed)
+        : rows(rows),
+          k(k),
+          groups(Weights::group > 0 ? k / Weights::group : 1),
+          values(static_cast<std::size_t>(rows) * k / values_in<format>),
+          scales(static_cast<std::size_t>(rows) * groups) {
+        std::mt19937 generator(seed);
+        for (format& value : values) {
+            const auto byte = static_cast<std::uint8_t>(generator());
+            if constexpr (values_in<format> == 1) {
+                value = static_cast<std::int8_t>(byte);
+            } else {
+                value = format::from_bits(byte);
+            }
+        }
+        std::uniform_real_distribution<float> number(0.001f, 0.02f);
+        for (scale& one : scales) {
+            if constexpr (std::is_same_v<scale, ue8m0>) {
+                one = ue8m0::from_bits(static_cast<std::uint8_t>(118 + generator() % 6));
+            } else {
+                one = convert<scale>(number(generator));
+            }
+        }
+    }
+    // Of rows that are scaled afterwards, without the scale.
+    double at(int row, int column) const {
+        const std::size_t place = static_cast<std::size_t>(row) * k + column;
+        double value = 0;
+        if constexpr (values_in<format> == 1) {
+            value = values[place];
+        } else {
+            const auto pair = static_cast<float_pair>(values[place / 2]);
+            value = place % 2 == 0 ? pair.low : pair.high;
+        }
+        if constexpr (Weights::group == 0) return value;
+        return value * static_cast<double>(
+                           static_cast<float>(scales[static_cast<std::size_t>(row) * groups + column * groups / k]));
+    }
+};
+
+// The largest error of an element in units of the sum of its products' magnitudes. fp32 sums give some 1e-7. What comes out is
+// expected `times(column)` as large as the weights say.
+template <class In, class Weights, class Out, class Times>
+double worst_error(const std::vector<In>& a, const random_weights<Weights>& weights, const std::vector<Out>& out, int m,
+                   Times times) {
+    const int n = weights.rows, k = weights.k;
+    double worst = 0;
+    for (int row = 0; row < m; ++row) {
+        for (int column = 0; column < n; ++column) {
+            double expected = 0, magnitude = 0;
+            for (int i = 0; i < k; ++i) {
+                const double product = static_cast<float>(a[row * k + i]) * weights.at(column, i);
+                expected += product;
+                magnitude += std::abs(product);
+            }
+            const double result = convert<float>(out[row * n + column]);
+            const double error = std::abs(result - expected * times(column)) / (magnitude * times(column));
+            worst = error <= worst ? worst : error;
+        }
+    }
+    return worst;
+}
+
+}  // namespace imbrex_test
