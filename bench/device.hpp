@@ -7,11 +7,14 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <random>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 namespace bench {
@@ -88,9 +91,19 @@ struct contestant {
     std::function<void(cudaStream_t, int copy)> run;
 };
 
+// How measurements follow each other. The chip gets hot and, at the limit of its power, slow: `sustained` lets it come to that
+// before anything is timed, `paused` leaves it 10 ms of rest before each measurement.
+enum class pace { as_it_comes, sustained, paused };
+
+inline const char* name_of(pace how) {
+    return how == pace::sustained ? "sustained" : how == pace::paused ? "paused" : "as it comes";
+}
+
 // Median milliseconds of each, in turn, over `rounds` rounds. With `repeats` above 1 a round is a graph of so many launches
 // over successive copies: what a launch costs where the host is never waited for.
-inline std::vector<float> take_turns(const std::vector<contestant>& all, int rounds, int repeats = 1) {
+inline std::vector<float> take_turns(const std::vector<contestant>& all, int rounds, int repeats = 1,
+                                     pace how = pace::as_it_comes) {
+    using clock = std::chrono::steady_clock;
     cudaStream_t stream;
     check(cudaStreamCreate(&stream), "cudaStreamCreate");
     cudaEvent_t begin, end;
@@ -108,9 +121,15 @@ inline std::vector<float> take_turns(const std::vector<contestant>& all, int rou
         cudaGraphDestroy(graph);
     }
     std::vector<std::vector<float>> times(all.size());
+    const auto hot = clock::now() + std::chrono::milliseconds(300);
+    while (how == pace::sustained && clock::now() < hot) {
+        for (cudaGraphExec_t one : graphs) check(cudaGraphLaunch(one, stream), "launch");
+        check(cudaStreamSynchronize(stream), "warming up");
+    }
     const int warm_up = std::max(2, rounds / 8);
     for (int round = 0; round < rounds + warm_up; ++round) {
         for (std::size_t i = 0; i < all.size(); ++i) {
+            if (how == pace::paused) std::this_thread::sleep_for(std::chrono::milliseconds(10));
             check(cudaEventRecord(begin, stream), "record");
             check(cudaGraphLaunch(graphs[i], stream), "launch");
             check(cudaEventRecord(end, stream), "record");

@@ -1,14 +1,13 @@
 // Attention's forward kernels behind C functions, so that bench/kernels/attention.py can call them on PyTorch's tensors, where
-// the peers are. A variant is one shape of the kernel for one depth, named by that and by its groups and columns; with
-// "_all_heads" behind its name, causal attention takes the longest blocks of all heads first, instead of those of a few heads.
-#include <imbrex/hw/world.hpp>
-#include <imbrex/kernels/attention/hopper.hpp>
+// the peers are. "d128_chosen" is what the launcher makes of a depth of 128. Any other variant is one shape of the kernel for one
+// depth, named by that and by its groups and columns; with "_all_heads" behind its name, causal attention takes the longest
+// blocks of all heads first, instead of those of a few heads.
+#include <imbrex/kernels/attention_forward.hpp>
 
 #include <algorithm>
 #include <exception>
 #include <string>
 #include <string_view>
-#include <type_traits>
 
 using namespace imbrex;
 
@@ -27,41 +26,43 @@ struct problem {
 
 enum class taken_together { few_heads, all_heads };
 
-// Of [batch, sequence, head, depth], without gaps.
-attention_view<bf16> view_of(bf16* pointer, int batches, int length, int heads, int depth) {
-    const std::int64_t row = std::int64_t(heads) * depth;
-    return {pointer, {batches, heads, length, depth}, {length * row, depth, row}};
+attention_problem<bf16> described(const problem& p, int depth) {
+    return {.q = batch_sequence_head<const bf16>(p.q, p.batches, p.queries, p.heads, depth),
+            .k = batch_sequence_head<const bf16>(p.k, p.batches, p.keys, p.key_heads, depth),
+            .v = batch_sequence_head<const bf16>(p.v, p.batches, p.keys, p.key_heads, depth),
+            .out = batch_sequence_head(p.out, p.batches, p.queries, p.heads, depth),
+            .log2_sums = batch_head_rows(p.log2_sums, p.heads, p.queries),
+            .scale = p.scale};
 }
 
-// Heads whose blocks, the longest first, keep the multiprocessors busy for about three rounds: few enough for their keys to
-// stay in L2, and enough for long blocks to be evened out by short ones.
-int heads_in_section(const problem& p, int blocks, int processors) {
-    const int enough = (3 * processors + blocks / 2) / blocks;
-    return std::clamp(enough, 1, p.batches * p.heads);
+template <int Depth, class Mask>
+void launch_chosen(const problem& p, taken_together) {
+    using attention = attention_forward<bf16, Mask, plain_score, attention_result::normalised, attention_tiles<Depth>>;
+    attention::launch(world::device, described(p, Depth), {}, {}, p.stream);
 }
 
 template <int Depth, class Mask, attention_shape Shape>
 void launch_attention(const problem& p, taken_together together) {
     using kernel = attention_hopper<bf16, Depth, Depth, Mask, plain_score, Shape>;
+    const attention_problem<bf16> all = described(p, Depth);
     const int blocks = (p.queries + kernel::rows - 1) / kernel::rows;
     const int processors = processors_of(world::device);
-    int section = 0;
-    if (!std::is_same_v<Mask, full_mask>) {
-        section = together == taken_together::all_heads ? p.batches * p.heads : heads_in_section(p, blocks, processors);
-    }
+    int sections = attention_sections(later_queries_see_more<Mask>(), p.batches * p.heads, blocks, processors);
+    if (sections > 0 && together == taken_together::all_heads) sections = 1;
     typename kernel::arguments arguments{};
-    arguments.q = tensor_of<typename kernel::q_tile>(view_of(p.q, p.batches, p.queries, p.heads, Depth));
-    arguments.k = tensor_of<typename kernel::k_tile>(view_of(p.k, p.batches, p.keys, p.key_heads, Depth));
-    arguments.v = tensor_of<typename kernel::v_tile>(view_of(p.v, p.batches, p.keys, p.key_heads, Depth));
-    arguments.out_view = view_of(p.out, p.batches, p.queries, p.heads, Depth);
-    arguments.out = tensor_of<typename kernel::out_tile>(arguments.out_view, tensor_use::store);
-    arguments.outputs.log2_sums = {p.log2_sums, std::int64_t(p.heads) * p.queries, p.queries};
+    arguments.q = tensor_of<typename kernel::q_tile>(all.q);
+    arguments.k = tensor_of<typename kernel::k_tile>(all.k);
+    arguments.v = tensor_of<typename kernel::v_tile>(all.v);
+    arguments.out_view = all.out;
+    arguments.out = tensor_of<typename kernel::out_tile>(all.out, tensor_use::store);
+    arguments.outputs.log2_sums = all.log2_sums;
     arguments.scale = p.scale;
-    arguments.order = {p.batches, p.heads, blocks, section};
+    arguments.order = {p.batches, p.heads, blocks, sections};
     arguments.lengths.queries = p.queries;
     arguments.lengths.keys = p.keys;
     arguments.heads_per_key_head = p.heads / p.key_heads;
-    device::launch<kernel>({std::min(processors, arguments.order.total())}, arguments, p.stream);
+    const int pieces = arguments.order.total(arguments.lengths);
+    device::launch<kernel>({std::min(processors, pieces)}, arguments, p.stream);
 }
 
 struct variant {
@@ -76,7 +77,14 @@ constexpr variant variant_of(std::string_view name) {
     return {name, Depth, launch_attention<Depth, full_mask, Shape>, launch_attention<Depth, causal_mask, Shape>};
 }
 
+template <int Depth>
+constexpr variant chosen_of(std::string_view name) {
+    return {name, Depth, launch_chosen<Depth, full_mask>, launch_chosen<Depth, causal_mask>};
+}
+
 constexpr variant variants[] = {
+    chosen_of<128>("d128_chosen"),
+    chosen_of<64>("d64_chosen"),
     variant_of<128, attention_shape{.groups = 2, .columns = 128}>("d128_2x128"),
     variant_of<128, attention_shape{.groups = 2, .columns = 160}>("d128_2x160"),
     variant_of<128, attention_shape{.groups = 2, .columns = 176}>("d128_2x176"),
@@ -91,7 +99,8 @@ const std::string& names() {
     static const std::string lines = [] {
         std::string text;
         for (const variant& one : variants) {
-            text += std::string(one.name) + '\n' + std::string(one.name) + std::string(all_heads) + '\n';
+            text += std::string(one.name) + '\n';
+            if (!one.name.ends_with("_chosen")) text += std::string(one.name) + std::string(all_heads) + '\n';
         }
         return text;
     }();

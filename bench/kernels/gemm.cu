@@ -37,6 +37,15 @@ class blas {
                      &one, b, CUDA_R_16BF, b_across ? s.k : s.n, a, CUDA_R_16BF, a_across ? s.m : s.k, &zero, out,
                      CUDA_R_16BF, s.n, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
     }
+    // int8 to int32, A by rows and B transposed.
+    void multiply_integers(cudaStream_t stream, const std::int8_t* a, const std::int8_t* b, std::int32_t* out,
+                           const sizes& s) {
+        const std::int32_t one = 1, zero = 0;
+        cublasSetStream(handle_, stream);
+        cublasSetWorkspace(handle_, workspace_.data(), workspace_.bytes());
+        cublasGemmEx(handle_, CUBLAS_OP_T, CUBLAS_OP_N, s.n, s.m, s.k, &one, b, CUDA_R_8I, s.k, a, CUDA_R_8I, s.k,
+                     &zero, out, CUDA_R_32I, s.n, CUBLAS_COMPUTE_32I, CUBLAS_GEMM_DEFAULT);
+    }
     // In double, operands by rows.
     void multiply_exactly(const double* a, const double* b, double* out, const sizes& s) {
         const double one = 1, zero = 0;
@@ -65,7 +74,7 @@ void warn_unless_close(const std::string& what, const device_array<bf16>& ours, 
 }
 
 template <stored A, stored B>
-std::vector<report::value> compare_dense(blas& peer, const sizes& s, int rounds) {
+std::vector<report::value> compare_dense(blas& peer, const sizes& s, int rounds, pace how = pace::sustained) {
     const device_array<bf16> a(std::size_t(s.m) * s.k, 1), b(std::size_t(s.k) * s.n, 2);
     device_array<bf16> ours(std::size_t(s.m) * s.n), theirs(std::size_t(s.m) * s.n);
     ours.poison();
@@ -75,17 +84,17 @@ std::vector<report::value> compare_dense(blas& peer, const sizes& s, int rounds)
         {{"cuBLAS",
           [&](cudaStream_t stream, int) { peer.multiply(stream, a.data(), A, b.data(), B, theirs.data(), s); }},
          {"Imbrex", [&](cudaStream_t stream, int) { product::launch(world::device, problem, {}, stream); }}},
-        rounds);
+        rounds, 1, how);
     warn_unless_close(s.text(), ours, theirs);
     return {{"cuBLAS", s.flop() / times[0] * 1e-9}, {"Imbrex", s.flop() / times[1] * 1e-9}};
 }
 
-report dense(blas& peer) {
-    report table("bf16, A and B by rows", "TFLOP/s");
+report dense(blas& peer, pace how) {
+    report table(std::string("bf16, A and B by rows, ") + name_of(how), "TFLOP/s");
     for (const sizes& s : {sizes{4096, 4096, 4096}, sizes{8192, 8192, 8192}, sizes{16384, 16384, 16384},
                            sizes{16384, 8192, 1024}, sizes{4096, 11008, 4096}}) {
-        table.add(s.text(),
-                  compare_dense<stored::normal, stored::normal>(peer, s, s.m * 1.0 * s.n * s.k > 1e12 ? 10 : 24));
+        const int rounds = s.flop() > 5e12 ? 10 : how == pace::paused ? 24 : 60;
+        table.add(s.text(), compare_dense<stored::normal, stored::normal>(peer, s, rounds, how));
     }
     table.note("clocks: " + clocks());
     return table;
@@ -100,27 +109,50 @@ report layouts(blas& peer) {
     return table;
 }
 
-report ampere_class(blas& peer) {
-    report table("bf16 by the sm_80-class kernel", "TFLOP/s");
+template <class Kernel, stored B, class In, class Out>
+void launch_ampere(cudaStream_t stream, const gemm_problem<In, Out>& p) {
+    const gemm_views<In, Out, stored::normal, B, false> views(p);
+    const typename Kernel::arguments arguments{
+        views.a, views.b, views.out, {}, p.m / Kernel::rows, p.n / Kernel::columns, p.k / Kernel::depth, 1};
+    launch<Kernel>(world::device, {arguments.tile_rows * arguments.tile_columns}, arguments, stream);
+}
+
+report ampere_class(blas& peer, pace how) {
+    report table(std::string("the sm_80-class kernel, ") + name_of(how), "TFLOP/s");
     const sizes s{8192, 8192, 8192};
-    const device_array<bf16> a(std::size_t(s.m) * s.k, 1), b(std::size_t(s.k) * s.n, 2);
-    device_array<bf16> ours(std::size_t(s.m) * s.n), theirs(std::size_t(s.m) * s.n);
-    using kernel = gemm_ampere<bf16, bf16, plain_product>;
-    const gemm_problem<bf16, bf16> problem{s.m, s.n, s.k, {a.data()}, {b.data()}, {ours.data()}};
-    const gemm_views<bf16, bf16, stored::normal, stored::normal, false> views(problem);
-    const typename kernel::arguments arguments{
-        views.a, views.b, views.out, {}, s.m / kernel::rows, s.n / kernel::columns, s.k / kernel::depth, 1};
-    const int tiles = arguments.tile_rows * arguments.tile_columns;
-    const auto times =
-        take_turns({{"cuBLAS",
-                     [&](cudaStream_t stream, int) {
-                         peer.multiply(stream, a.data(), stored::normal, b.data(), stored::normal, theirs.data(), s);
-                     }},
-                    {"Imbrex, sm_80 class",
-                     [&](cudaStream_t stream, int) { launch<kernel>(world::device, {tiles}, arguments, stream); }}},
-                   16);
-    warn_unless_close("sm_80 class", ours, theirs);
-    table.add(s.text(), {{"cuBLAS", s.flop() / times[0] * 1e-9}, {"Imbrex, sm_80 class", s.flop() / times[1] * 1e-9}});
+    const auto add = [&](const std::string& what, const contestant& theirs, const contestant& ours) {
+        const auto times = take_turns({theirs, ours}, how == pace::paused ? 16 : 60, 1, how);
+        table.add(what, {{theirs.name, s.flop() / times[0] * 1e-9}, {ours.name, s.flop() / times[1] * 1e-9}});
+    };
+    {
+        const device_array<bf16> a(std::size_t(s.m) * s.k, 1), b(std::size_t(s.k) * s.n, 2);
+        device_array<bf16> ours(std::size_t(s.m) * s.n), theirs(std::size_t(s.m) * s.n);
+        using kernel = gemm_ampere<bf16, bf16, plain_product>;
+        add("bf16 " + s.text(),
+            {"cuBLAS",
+             [&](cudaStream_t stream, int) {
+                 peer.multiply(stream, a.data(), stored::normal, b.data(), stored::normal, theirs.data(), s);
+             }},
+            {"Imbrex, sm_80 class", [&](cudaStream_t stream, int) {
+                 const gemm_problem<bf16, bf16> problem{s.m, s.n, s.k, {a.data()}, {b.data()}, {ours.data()}};
+                 launch_ampere<kernel, stored::normal>(stream, problem);
+             }});
+        warn_unless_close("sm_80 class", ours, theirs);
+    }
+    {
+        const device_array<std::int8_t> a(std::size_t(s.m) * s.k, 1, 30), b(std::size_t(s.k) * s.n, 2, 30);
+        device_array<std::int32_t> ours(std::size_t(s.m) * s.n), theirs(std::size_t(s.m) * s.n);
+        using kernel = gemm_ampere<std::int8_t, std::int32_t, plain_product, stored::normal, stored::transposed>;
+        add("int8 " + s.text() + ", B transposed",
+            {"cuBLAS",
+             [&](cudaStream_t stream, int) { peer.multiply_integers(stream, a.data(), b.data(), theirs.data(), s); }},
+            {"Imbrex, sm_80 class", [&](cudaStream_t stream, int) {
+                 const gemm_problem<std::int8_t, std::int32_t> problem{s.m,        s.n,        s.k,
+                                                                       {a.data()}, {b.data()}, {ours.data()}};
+                 launch_ampere<kernel, stored::transposed>(stream, problem);
+             }});
+        if (ours.fetch() != theirs.fetch()) std::printf("WRONG: int8 differs from the peer\n");
+    }
     return table;
 }
 
@@ -211,9 +243,13 @@ int main(int count, char** words) {
     std::printf("%s\n", device_name().c_str());
     blas peer;
     std::vector<report> tables;
-    if (wanted(count, words, "dense")) tables.push_back(dense(peer));
+    for (const pace how : {pace::sustained, pace::paused}) {
+        if (wanted(count, words, "dense")) tables.push_back(dense(peer, how));
+    }
     if (wanted(count, words, "layouts")) tables.push_back(layouts(peer));
-    if (wanted(count, words, "ampere_class")) tables.push_back(ampere_class(peer));
+    for (const pace how : {pace::sustained, pace::paused}) {
+        if (wanted(count, words, "ampere_class")) tables.push_back(ampere_class(peer, how));
+    }
     if (wanted(count, words, "few_rows")) tables.push_back(few_rows(peer));
     if (wanted(count, words, "accuracy")) tables.push_back(accuracy(peer));
     return publish(tables, json_file(count, words)) ? 0 : 1;

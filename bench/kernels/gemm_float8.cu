@@ -135,8 +135,8 @@ struct data {
 };
 
 // One scale for each operand.
-report rates() {
-    report table("e4m3 to bf16, one scale for each operand", "TFLOP/s");
+report rates(pace how) {
+    report table(std::string("e4m3 to bf16, one scale for each operand, ") + name_of(how), "TFLOP/s");
     for (const sizes& s :
          {sizes{4096, 4096, 4096}, sizes{8192, 8192, 8192}, sizes{4096, 7168, 2048}, sizes{16384, 4096, 7168}}) {
         const data d(s);
@@ -154,7 +154,7 @@ report rates() {
               [&](cudaStream_t stream, int) {
                   launch<scaled_by, narrow, promoted>(stream, d.problem(), d.tensor_scales());
               }}},
-            40, 4);
+            how == pace::paused ? 16 : 40, 4, how);
         d.warn_unless_close("one scale for each operand");
         table.add(s.text(), {{"cuBLASLt fast", s.flop() / times[0] * 1e-9},
                              {"Imbrex fast", s.flop() / times[1] * 1e-9},
@@ -167,7 +167,7 @@ report rates() {
 
 // What finer scales cost.
 report scales() {
-    report table("e4m3 to bf16, promoted, finer scales", "TFLOP/s");
+    report table("e4m3 to bf16, promoted, finer scales, sustained", "TFLOP/s");
     using rows_and_columns = epilogue_steps<scaled_rows, scaled_columns>;
     for (const sizes& s : {sizes{4096, 4096, 4096}, sizes{8192, 8192, 8192}, sizes{4096, 7168, 2048}}) {
         const data d(s);
@@ -183,7 +183,7 @@ report scales() {
               [&](cudaStream_t stream, int) {
                   launch<plain_product, narrow, promoted_with_block_scales>(stream, d.problem(), {}, d.block_scales());
               }}},
-            40, 4);
+            40, 4, pace::sustained);
         d.warn_unless_close("finer scales");
         table.add(s.text(), {{"cuBLASLt, one for each operand", s.flop() / times[0] * 1e-9},
                              {"rows and columns", s.flop() / times[1] * 1e-9},
@@ -202,7 +202,9 @@ int main(int count, char** words) {
     }
     std::printf("%s\n", device_name().c_str());
     std::vector<report> tables;
-    if (wanted(count, words, "rates")) tables.push_back(rates());
+    for (const pace how : {pace::sustained, pace::paused}) {
+        if (wanted(count, words, "rates")) tables.push_back(rates(how));
+    }
     if (wanted(count, words, "scales")) tables.push_back(scales());
     return publish(tables, json_file(count, words)) ? 0 : 1;
 }

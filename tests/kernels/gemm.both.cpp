@@ -24,7 +24,9 @@ TEST_CASE("the kernel follows from the sizes") {
     };
     CHECK(chosen(1, 8192, 8192) == gemm_kernel::few_rows_16);
     CHECK(chosen(16, 8192, 8192) == gemm_kernel::few_rows_16);
-    CHECK(chosen(17, 8192, 8192) == gemm_kernel::few_rows_128);
+    CHECK(chosen(17, 8192, 8192) == gemm_kernel::few_rows_64);
+    CHECK(chosen(64, 8192, 8192) == gemm_kernel::few_rows_64);
+    CHECK(chosen(65, 8192, 8192) == gemm_kernel::few_rows_128);
     CHECK(chosen(128, 8192, 8192) == gemm_kernel::few_rows_128);
     CHECK(chosen(8192, 8192, 8192) == gemm_kernel::wide);
     CHECK(chosen(512, 1024, 8192) == gemm_kernel::narrow);
@@ -115,8 +117,8 @@ TEST_CASE("results have the same bits every time") {
 TEST_CASE("launches of every kernel are captured in a graph and replayed") {
     cudaStream_t stream;
     imbrex::detail::require_success(cudaStreamCreate(&stream), "stream");
-    for (const gemm_case& sizes :
-         {gemm_case{8, 520, 1024}, gemm_case{300, 264, 64}, gemm_case{3000, 2048, 64}, gemm_case{33, 65, 13}}) {
+    for (const gemm_case& sizes : {gemm_case{8, 520, 1024}, gemm_case{50, 520, 1024}, gemm_case{100, 520, 1024},
+                                   gemm_case{300, 264, 64}, gemm_case{3000, 2048, 64}, gemm_case{33, 65, 13}}) {
         matrices given(world::device, sizes, 1);
         const auto problem = given.send();
         CAPTURE(name_of(product::choice(world::device, problem)));

@@ -57,6 +57,7 @@ class gemm {
         }
         if constexpr (few_rows_can_do) {
             if (kernel == gemm_kernel::few_rows_16) return launch_few_rows<16>(where, p, epilogue, stream);
+            if (kernel == gemm_kernel::few_rows_64) return launch_few_rows<64>(where, p, epilogue, stream);
             if (kernel == gemm_kernel::few_rows_128) return launch_few_rows<128>(where, p, epilogue, stream);
         }
         launch_ampere(where, p, all, epilogue, stream);
@@ -109,10 +110,10 @@ class gemm {
     // With more rows, in clusters, it was measured to be slower.
     static constexpr bool constant_weights = Right == right_operand::constant_weights;
     template <int Rows>
-    static constexpr bool begins_early = constant_weights && (Rows <= 16);
+    static constexpr bool reads_early = constant_weights && (Rows <= 16);
     template <int Rows, int Sharers>
     using few_rows = gemm_few_rows<few_rows_weights<In, B, Rows>, Out, Epilogue, Rows,
-                                   few_rows_shape{.sharers = Sharers, .early = begins_early<Rows>}>;
+                                   few_rows_shape{.sharers = Sharers, .early = reads_early<Rows>}>;
 
     static bool empty(const problem& p) { return p.m == 0 || p.n == 0 || p.batches == 0; }
 

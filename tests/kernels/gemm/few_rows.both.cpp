@@ -149,5 +149,6 @@ TEST_CASE("the GEMM for few rows is silent over 1,000 schedules, and each of its
         2, {16, 264, 392});
     check_silent_and_mutate<few_rows_shape{.stages = 2}, gated<silu>, 8>(1, {5, 200, 200});
     check_silent_and_mutate<few_rows_shape{.sharers = 2, .stages = 2}, gated<silu>, 8>(2, {5, 200, 392});
+    check_silent_and_mutate<few_rows_shape{.sharers = 2, .stages = 2}, plain_product, 128>(2, {70, 264, 200});
 }
 #endif

@@ -3,7 +3,7 @@
 //   what                                                         kernel
 //   the device is not a Hopper, the copy engine cannot read the
 //   operands (rows not a multiple of 16 bytes apart), or K = 0   ampere_class    128 x 256 by warps, any stride
-//   at most 16 or 128 rows                                       few_rows_*      weights once through, K shared out
+//   at most 16, 64 or 128 rows                                   few_rows_*      weights once through, K shared out
 //   otherwise, by the estimate below                             wide            128 x 256
 //                                                                narrow          128 x 128
 //
@@ -17,7 +17,7 @@
 
 namespace imbrex {
 
-enum class gemm_kernel { ampere_class, few_rows_16, few_rows_128, narrow, wide };
+enum class gemm_kernel { ampere_class, few_rows_16, few_rows_64, few_rows_128, narrow, wide };
 
 struct gemm_situation {
     int m;
@@ -39,7 +39,7 @@ constexpr std::int64_t gemm_rounds(const gemm_situation& s, int tile_columns) {
 constexpr gemm_kernel choose_gemm(const gemm_situation& s) {
     if (!s.hopper || !s.engine_can_read || s.k == 0) return gemm_kernel::ampere_class;
     if (s.few_rows_can_do && s.batches == 1 && s.m <= 128) {
-        return s.m <= 16 ? gemm_kernel::few_rows_16 : gemm_kernel::few_rows_128;
+        return s.m <= 16 ? gemm_kernel::few_rows_16 : s.m <= 64 ? gemm_kernel::few_rows_64 : gemm_kernel::few_rows_128;
     }
     if (!s.narrow_can_do) return gemm_kernel::wide;
     // A wide tile is twice the work of a narrow one and takes 1.9 times as long.
@@ -52,6 +52,8 @@ constexpr const char* name_of(gemm_kernel one) {
             return "ampere_class";
         case gemm_kernel::few_rows_16:
             return "few_rows_16";
+        case gemm_kernel::few_rows_64:
+            return "few_rows_64";
         case gemm_kernel::few_rows_128:
             return "few_rows_128";
         case gemm_kernel::narrow:

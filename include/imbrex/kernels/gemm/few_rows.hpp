@@ -91,7 +91,8 @@ using few_rows_weights = weights_as_stored<In, B, (Rows <= 64 ? 128 : 64)>;
 struct few_rows_shape {
     int sharers = 1;  // blocks that share a tile: 1, 2, 4 or 8
     int stages = 0;   // 0: as many as fit
-    // The weights are read while the kernel before in the stream still runs: it must not be what writes them.
+    // The weights are read while the kernel before in the stream still runs: it must not be what writes them. Without it, only what
+    // reads nothing is done before that one's end.
     bool early = false;
 };
 
@@ -115,12 +116,15 @@ struct gemm_few_rows {
     static constexpr int warps = 4 + 4 * groups;
     static constexpr int sharers = Shape.sharers;
     static constexpr int cluster = sharers;
-    static constexpr bool begins_early = Shape.early;
+    static constexpr bool begins_early = true;
+    static constexpr bool reads_early = Shape.early;
     static constexpr int group_columns = 64;
     static constexpr int depth = Weights::depth;
     static constexpr bool gated = is_gated<Epilogue>;
-    static constexpr int columns = gated ? group_columns : groups * group_columns;  // of D, in a tile
-    static constexpr int strip = Rows < 64 ? Rows : 64;  // rows of D that are turned together
+    static constexpr int columns = gated ? group_columns : groups * group_columns;    // of D, in a tile
+    static constexpr int strip = Rows < 64 ? Rows : 64;                               // rows of D that leave together
+    static constexpr int turned_rows = Rows <= 64 ? 64 : Rows % 128 == 0 ? 128 : 64;  // and that are turned together
+    static constexpr int strips_in_turn = turned_rows == 128 ? 2 : 1;
     // Who finishes the 64 columns that a group's sums are of, and how many at a time.
     static constexpr int finishers = sharers * (gated ? groups : 1);
     static constexpr int finished_columns = group_columns / finishers;
@@ -136,7 +140,7 @@ struct gemm_few_rows {
     using activations_rows = shared_tile<element, load_rows, depth>;
     using part = typename Weights::part;
     using sums = group_tile<float, group_columns, Rows>;
-    using turned_tile = shared_tile<float, 64, group_columns>;  // its rows are D's
+    using turned_tile = shared_tile<float, turned_rows, group_columns>;  // its rows are D's
     using result = group_tile<float, 64, at_once>;
 
     struct arguments {
@@ -199,6 +203,8 @@ struct gemm_few_rows {
         }
         fence_barriers(block);
         block.cluster_sync();
+        if constexpr (!reads_early) wait_for_kernel_before(block);
+        allow_next_kernel(block);
         const work_list work(block, args);
         block.roles(producer<40>([&](warp& self) { feed(self, work, args, shared); }),
                     consumers<groups, 232>([&](warpgroup& self) { consume(self, work, args, shared); }));
@@ -227,8 +233,7 @@ struct gemm_few_rows {
                                    shared_memory& shared) {
         auto filling = shared.ring.producer(self);
         // Weights that come before the activations may be asked for.
-        int ahead = !begins_early ? 0 : stages < work.count ? stages : work.count;
-        if constexpr (begins_early) allow_next_kernel(self);
+        int ahead = !reads_early ? 0 : stages < work.count ? stages : work.count;
         for (int tile = work.first_tile; tile < args.tiles; tile += work.tile_step) {
             for (int i = 0; i < work.count; ++i) {
                 auto slot = filling.acquire();
@@ -261,7 +266,7 @@ struct gemm_few_rows {
 
     IMBREX_KERNEL static void consume(const warpgroup& self, const work_list& work, const arguments& args,
                                       shared_memory& shared) {
-        if constexpr (begins_early) wait_for_kernel_before(self);
+        if constexpr (reads_early) wait_for_kernel_before(self);
         // Rows that are not turned are read all the same.
         if constexpr (strip < 64) fill(self, shared.turned[self.index()], 0.0f);
         auto full = shared.ring.consumer(self);
@@ -269,7 +274,8 @@ struct gemm_few_rows {
         sums sum;
         for (int tile = work.first_tile; tile < args.tiles; tile += work.tile_step) {
             multiply(self, full, sum, work.count);
-            finish(self, work.rank, tile, args, shared, sum, turns, std::make_integer_sequence<int, Rows / strip>{});
+            finish(self, work.rank, tile, args, shared, sum, turns,
+                   std::make_integer_sequence<int, Rows / (strip * strips_in_turn)>{});
         }
     }
 
@@ -288,24 +294,28 @@ struct gemm_few_rows {
     }
 
     // From the sums to D, some of its rows at a time.
-    template <int... Strips>
+    template <int... Turns>
     IMBREX_KERNEL static void finish(const warpgroup& self, int rank, int tile, const arguments& args,
                                      shared_memory& shared, const sums& sum, unsigned& turns,
-                                     std::integer_sequence<int, Strips...>) {
-        (finish_strip<Strips>(self, rank, tile, args, shared, sum, turns++), ...);
+                                     std::integer_sequence<int, Turns...>) {
+        (finish_turn<Turns * strips_in_turn>(self, rank, tile, args, shared, sum, turns++,
+                                             std::make_integer_sequence<int, strips_in_turn>{}),
+         ...);
     }
 
-    template <int Strip>
-    IMBREX_KERNEL static void finish_strip(const warpgroup& self, int rank, int tile, const arguments& args,
-                                           shared_memory& shared, const sums& sum, unsigned turn) {
+    template <int First, int... Strips>
+    IMBREX_KERNEL static void finish_turn(const warpgroup& self, int rank, int tile, const arguments& args,
+                                          shared_memory& shared, const sums& sum, unsigned turn,
+                                          std::integer_sequence<int, Strips...>) {
         const int group = self.index();
         const auto each_turned = [&](auto&& act) {  // of those that this group reads
             for (int which = gated ? 0 : group; which < (gated ? groups : group + 1); ++which) act(which);
         };
         if constexpr (finishers > 1) shared.turned_empty[group].wait(self, turn - 1);
         self.sync();
-        store(self, shared.turned[group].template part<strip, group_columns>(0, 0),
-              transpose_of(columns_of<Strip * strip, strip>(self, sum)));
+        (store(self, shared.turned[group].template part<strip, group_columns>(Strips * strip, 0),
+               transpose_of(columns_of<(First + Strips) * strip, strip>(self, sum))),
+         ...);
         self.sync();
         if constexpr (finishers > 1) {
             if constexpr (sharers > 1) fence_cluster(self);
@@ -313,18 +323,25 @@ struct gemm_few_rows {
             each_turned([&](int which) { shared.turned_full[which].wait(self, turn); });
             if constexpr (sharers > 1) fence_cluster(self);
         }
+        (write_strip(self, rank, {0, (First + Strips) * strip, tile * columns}, args, shared, Strips * strip), ...);
+        if constexpr (finishers > 1) each_turned([&](int which) { tell(self, shared.turned_empty[which]); });
+    }
+
+    // This block's columns of a strip, `row` being where it begins among the turned sums.
+    IMBREX_KERNEL static void write_strip(const warpgroup& self, int rank, gemm_place strip_at, const arguments& args,
+                                          shared_memory& shared, int row) {
+        const int group = self.index();
         const int first = finished_columns * (gated ? rank * groups + group : rank);
         for (int column = first; column < first + finished_columns; column += at_once) {
-            result values = gather(self, shared.turned[gated ? 0 : group], column);
-            const gemm_place at{0, Strip * strip, tile * columns + (gated ? 0 : group * group_columns) + column};
+            result values = gather(self, shared.turned[gated ? 0 : group], row, column);
+            const gemm_place at{0, strip_at.row, strip_at.column + (gated ? 0 : group * group_columns) + column};
             if constexpr (gated) {
-                args.epilogue(self, values, gather(self, shared.turned[1], column), at);
+                args.epilogue(self, values, gather(self, shared.turned[1], row, column), at);
             } else {
                 args.epilogue(self, values, at);
             }
             store(self, args.out.at(at.batch, at.row, at.column), to<Out>(self, values));
         }
-        if constexpr (finishers > 1) each_turned([&](int which) { tell(self, shared.turned_empty[which]); });
     }
 
     // Arrives at this barrier in all blocks that share the tile.
@@ -337,9 +354,9 @@ struct gemm_few_rows {
         }
     }
 
-    // Some columns of a group's turned sums, over all blocks that share the tile.
-    IMBREX_KERNEL static result gather(const warpgroup& self, const turned_tile& turned, int column) {
-        const auto from = turned.template part<64, at_once>(0, column);
+    // Some rows and columns of a group's turned sums, over all blocks that share the tile.
+    IMBREX_KERNEL static result gather(const warpgroup& self, const turned_tile& turned, int row, int column) {
+        const auto from = turned.template part<64, at_once>(row, column);
         result values;
         if constexpr (sharers == 1) {
             load(self, values, from);

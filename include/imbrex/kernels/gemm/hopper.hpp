@@ -6,8 +6,8 @@
 //   consumer     64 rows of the tile each: waits for a stage, asks for its product, and releases the stage before it when
 //                that one's product is done, so that the tensor cores always have the next one waiting (mainloop.hpp)
 //   epilogue     the sums through the epilogue functor and into the type of D; they leave while the products of the next tile
-//                are under way, a strip of columns at a time through shared memory and the copy engine, or straight from
-//                registers where D lies so that the engine cannot store it
+//                are under way, a strip of columns at a time through shared memory and the copy engine. Where D lies so that
+//                the engine cannot store it, they leave straight from registers, and at once
 //
 // Tiles are walked in bands of rows (supergroups), so that blocks at work together find their operands in L2. One launch can
 // do a list of problems of any sizes, and of each a batch.
@@ -122,7 +122,7 @@ struct gemm_hopper {
         block.cluster_sync();
         block.roles(producer<24>([&](warp& self) { feed(self, block, args, shared); }),
                     consumers<groups, 240>([&](warpgroup& self) { consume(self, block, args, shared); }));
-        block.cluster_sync();
+        if constexpr (cluster > 1) block.cluster_sync();
     }
 
   private:
@@ -239,7 +239,6 @@ struct gemm_hopper {
     // of the next one are under way.
     static constexpr int strips = out_columns / strip;
     static constexpr bool leaves_late = sizeof(Out) <= 2;
-    static constexpr bool short_of_registers = !leaves_late || !std::is_same_v<Mainloop, accumulate_in_place>;
     struct finished_tile {
         group_tile<Out, group_rows, strip> parts[strips];
         int of = none;  // the problem's number
@@ -252,69 +251,70 @@ struct gemm_hopper {
                                       shared_memory& shared) {
         constexpr operand a_read = a_across ? operand::across : operand::as_is;
         constexpr operand b_read = b_across ? operand::across : operand::as_is;
-        constexpr auto all_strips = std::make_integer_sequence<int, strips>{};
         auto full = shared.ring.consumer(self);
         sums sum;
         finished_tile done;
-        const auto leave = [&] {
-            if (done.of == finished_tile::none) return;
-            write(self, args, shared.out[self.index()], done, all_strips);
-            done.of = finished_tile::none;
+        work_list work(block, args);
+        const auto leave = [&](auto which) {
+            if (done.of != finished_tile::none) write_strip<which>(self, args, shared.out[self.index()], done);
         };
-        const auto meanwhile = [&] {
-            if constexpr (leaves_late) leave();
+        // What there is to do while products are under way: when the last tile has left, which place this one is for, and, a
+        // matter of divisions, where the next one is.
+        constexpr int leaving = leaves_late ? strips : 0;
+        const auto meanwhile = [&](auto part) {
+            if constexpr (part < leaving) {
+                leave(part);
+            } else {
+                done.of = work.which();
+                done.at = {work.batch, work.row * rows + self.index() * group_rows, work.column * out_columns};
+                work.advance();
+            }
         };
-        for (work_list work(block, args); work.more(); work.advance()) {
+        while (work.more()) {
+            const problem& one = work.now();
             const gemm_place at{work.batch, work.row * rows + self.index() * group_rows, work.column * out_columns};
-            work.now().mainloop.template run<a_read, b_read>(self, full, sum, work.now().steps, at, meanwhile);
-            // Where registers are short, a cluster's tile beyond the last row is finished too, for nothing: then less is kept
-            // across this branch.
-            if (short_of_registers || work.row < work.now().tile_rows) finish(self, work, sum, done, all_strips);
-            if constexpr (!leaves_late) leave();
+            one.mainloop.template run<a_read, b_read, leaving + 1>(self, full, sum, one.steps, at, meanwhile);
+            finish(self, args, sum, done);
+            if constexpr (!leaves_late) detail::each_part<strips>(leave);
         }
-        leave();
+        if constexpr (leaves_late) detail::each_part<strips>(leave);
         wait_stores_read(self);
     }
 
-    // The sums through the epilogue.
-    template <int... Strips>
-    IMBREX_KERNEL static void finish(warpgroup& self, const work_list& work, const sums& sum, finished_tile& done,
-                                     std::integer_sequence<int, Strips...>) {
-        const problem& one = work.now();
-        done.of = work.row < one.tile_rows ? work.which() : finished_tile::none;
-        done.at = {work.batch, work.row * rows + self.index() * group_rows, work.column * out_columns};
-        const auto finish_strip = [&]<int Strip>(std::integral_constant<int, Strip>) {
-            auto values = columns_of<Strip * strip, strip>(self, sum);
-            const gemm_place at{done.at.batch, done.at.row, done.at.column + Strip * strip};
+    // The sums through the epilogue, and, where the engine cannot store D, to it.
+    IMBREX_KERNEL static void finish(warpgroup& self, const arguments& args, const sums& sum, finished_tile& done) {
+        const problem& one = problem_of(args, done.of);
+        detail::each_part<strips>([&](auto which) {
+            auto values = columns_of<which * strip, strip>(self, sum);
+            const gemm_place at{done.at.batch, done.at.row, done.at.column + which * strip};
             if constexpr (gated) {
-                one.epilogue(self, values, columns_of<out_columns + Strip * strip, strip>(self, sum), at);
+                one.epilogue(self, values, columns_of<out_columns + which * strip, strip>(self, sum), at);
             } else {
                 one.epilogue(self, values, at);
             }
-            convert(self, done.parts[Strip], values);
-        };
-        (finish_strip(std::integral_constant<int, Strips>{}), ...);
+            convert(self, done.parts[which], values);
+        });
+        if (one.engine_stores) return;
+        detail::each_part<strips>([&](auto which) {
+            store(self, one.out_view.at(done.at.batch, done.at.row, done.at.column + which * strip), done.parts[which]);
+        });
+        done.of = finished_tile::none;
     }
 
-    // To D, a strip at a time, through two buffers in turn.
-    template <int... Strips>
-    IMBREX_KERNEL static void write(warpgroup& self, const arguments& args, out_tile (&buffers)[2],
-                                    const finished_tile& done, std::integer_sequence<int, Strips...>) {
+    // A strip to D by the engine; they go through two buffers in turn. Some groups' rows are all beyond the last.
+    template <int Strip>
+    IMBREX_KERNEL static void write_strip(warpgroup& self, const arguments& args, out_tile (&buffers)[2],
+                                          const finished_tile& done) {
         const problem& one = problem_of(args, done.of);
-        const auto write_strip = [&](out_tile& buffer, const auto& part, int column) {
-            if (!one.engine_stores) {
-                store(self, one.out_view.at(done.at.batch, done.at.row, column), part);
-                return;
-            }
-            wait_stores_read<1>(self);
-            self.sync();
-            store(self, buffer, part);
-            fence_async(self);
-            self.sync();
-            store_async(self, one.out.at(done.at.batch, done.at.row, column).may_be_outside(), buffer);
-            commit_stores(self);
-        };
-        (write_strip(buffers[Strips % 2], done.parts[Strips], done.at.column + Strips * strip), ...);
+        const int column = done.at.column + Strip * strip;
+        if (done.at.row >= one.out_view.rows()) return;
+        wait_stores_read<1>(self);
+        self.sync();
+        store(self, buffers[Strip % 2], done.parts[Strip]);
+        fence_async(self);
+        self.sync();
+        store_async(self, one.out.at(done.at.batch, done.at.row, column).may_be_outside(), buffers[Strip % 2]);
+        commit_stores(self);
     }
 };
 

@@ -11,11 +11,12 @@
 //
 // All have one function:
 //
-//     run<A, B>(group, full, sum, steps, at, meanwhile)
+//     run<A, B, Parts>(group, full, sum, steps, at, meanwhile)
 //
 // It takes `steps` stages, of operands `a[group]` and `b`, off the ring and leaves the sum of their products in `sum`, no mma
-// under way and every stage released. `at` is where in D the sum begins. `meanwhile` is called when the first mmas are under
-// way and before `sum` is touched by anything else: there is time then, and there are registers.
+// under way and every stage released. `at` is where in D the sum begins. `meanwhile` is something else to do, in parts:
+// `meanwhile(std::integral_constant<int, I>{})` is called for I = 0, 1, ... Parts - 1 in turn, each once, while mmas are under
+// way; the tensor cores have no pause if no part takes longer than two steps of K.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -32,8 +33,20 @@
 
 namespace imbrex {
 
+namespace detail {
+
+template <int Parts, class Act>
+IMBREX_KERNEL void each_part(const Act& act) {
+    [&]<int... Part>(std::integer_sequence<int, Part...>) {
+        (act(std::integral_constant<int, Part>{}), ...);
+    }
+    (std::make_integer_sequence<int, Parts>{});
+}
+
+}  // namespace detail
+
 struct accumulate_in_place {
-    template <operand A, operand B, class Cursor, class Sum, class Meanwhile>
+    template <operand A, operand B, int Parts, class Cursor, class Sum, class Meanwhile>
     IMBREX_KERNEL void run(const warpgroup& self, Cursor& full, Sum& sum, int steps, gemm_place,
                            const Meanwhile& meanwhile) const {
         auto held = full.wait();
@@ -43,14 +56,21 @@ struct accumulate_in_place {
             next = full.wait();
             mma_async<A, B>(self, sum, next->a[self.index()], next->b);
         }
-        meanwhile();
-        for (int k = 2; k <= steps; ++k) {
+        int k = 2;
+        const auto go_on = [&] {
             wait_mma<1>(self);
             held = std::move(next);
-            if (k == steps) break;
-            next = full.wait();
-            mma_async<A, B>(self, sum, next->a[self.index()], next->b);
-        }
+            if (k < steps) {
+                next = full.wait();
+                mma_async<A, B>(self, sum, next->a[self.index()], next->b);
+            }
+            ++k;
+        };
+        detail::each_part<Parts>([&](auto part) {
+            meanwhile(part);
+            if (k <= steps) go_on();
+        });
+        while (k <= steps) go_on();
         wait_mma(self, sum);
     }
 };
@@ -68,18 +88,19 @@ class promoting_loop {
     IMBREX_KERNEL promoting_loop(const warpgroup& self, Cursor& full, Sum& sum, Scales& scales)
         : self_(self), full_(full), sum_(sum), scales_(scales) {}
 
-    template <class Meanwhile>
+    // All of `meanwhile` is done at once, before there is a sum: registers are short afterwards.
+    template <int Parts, class Meanwhile>
     IMBREX_KERNEL void run(int steps, const Meanwhile& meanwhile) {
         fresh one(full_), other(full_);
         begin(one);
         if (steps == 1) {
-            meanwhile();
+            each_part<Parts>(meanwhile);
             fill(self_, sum_, 0.0f);
             add<0>(one, 0);
             return;
         }
         begin(other);
-        meanwhile();
+        each_part<Parts>(meanwhile);
         fill(self_, sum_, 0.0f);
         add<1>(one, 0);
         int k = 1;
@@ -140,11 +161,12 @@ struct unscaled {
 }  // namespace detail
 
 struct promoted {
-    template <operand A, operand B, class Cursor, class Sum, class Meanwhile>
+    template <operand A, operand B, int Parts, class Cursor, class Sum, class Meanwhile>
     IMBREX_KERNEL void run(const warpgroup& self, Cursor& full, Sum& sum, int steps, gemm_place,
                            const Meanwhile& meanwhile) const {
         detail::unscaled scales;
-        detail::promoting_loop<A, B, Sum, Cursor, detail::unscaled>(self, full, sum, scales).run(steps, meanwhile);
+        detail::promoting_loop<A, B, Sum, Cursor, detail::unscaled>(self, full, sum, scales)
+            .template run<Parts>(steps, meanwhile);
     }
 };
 
@@ -152,12 +174,13 @@ struct promoted_with_block_scales {
     gemm_view<const float> a_scales;  // m x k / 128, rounded up, for each product of a batch
     gemm_view<const float> b_scales;  // n / 128 x k / 128, likewise
 
-    template <operand A, operand B, class Cursor, class Sum, class Meanwhile>
+    template <operand A, operand B, int Parts, class Cursor, class Sum, class Meanwhile>
     IMBREX_KERNEL void run(const warpgroup& self, Cursor& full, Sum& sum, int steps, gemm_place at,
                            const Meanwhile& meanwhile) const {
         static_assert(Sum::columns == 128, "imbrex: a tile with block scales has the columns of one block, 128");
         scales_of<Sum> scales(self, *this, at);
-        detail::promoting_loop<A, B, Sum, Cursor, scales_of<Sum>>(self, full, sum, scales).run(steps, meanwhile);
+        detail::promoting_loop<A, B, Sum, Cursor, scales_of<Sum>>(self, full, sum, scales)
+            .template run<Parts>(steps, meanwhile);
     }
 
   private:
