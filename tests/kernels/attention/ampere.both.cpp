@@ -114,7 +114,7 @@ struct tensors {
 
     template <class Kernel>
     typename Kernel::arguments arguments(decltype(Kernel::arguments::mask) mask = {},
-                                         decltype(Kernel::arguments::score) score = {}, int section = 0) {
+                                         decltype(Kernel::arguments::score) score = {}, int sections = 0) {
         const auto rows_of = [&](buffer<float>& one) {
             return attention_rows{one.send(), std::int64_t(given.heads) * rows_together(), rows_together()};
         };
@@ -131,7 +131,10 @@ struct tensors {
                 mask,
                 score,
                 scale,
-                {members, given.heads, (given.longest() + Kernel::rows - 1) / Kernel::rows, section},
+                {members, given.heads,
+                 given.packed ? attention_order::packed_blocks(given.query_rows, members, Kernel::rows)
+                              : (given.longest() + Kernel::rows - 1) / Kernel::rows,
+                 sections},
                 lengths,
                 given.heads / given.key_heads,
                 nullptr};
@@ -215,14 +218,14 @@ bool every_key(const attention_sequence&, int, int) {
 
 template <class Kernel, class In, class Mask = full_mask, class Score = plain_score>
 void check_attention(int blocks, const sequences& given, int key_depth, int value_depth, Mask mask = {},
-                     Score score = {}, double (*expected_score)(double) = unchanged, int section = 0,
+                     Score score = {}, double (*expected_score)(double) = unchanged, int sections = 0,
                      const std::vector<float>& sinks = {}) {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         CAPTURE(given.query_rows);
         CAPTURE(given.key_rows);
         tensors<In> there(where, given, key_depth, value_depth);
-        auto arguments = there.template arguments<Kernel>(mask, score, section);
+        auto arguments = there.template arguments<Kernel>(mask, score, sections);
         buffer<float> sink_values(where, sinks.size());
         sink_values.values = sinks;
         if (!sinks.empty()) arguments.sinks = sink_values.send();

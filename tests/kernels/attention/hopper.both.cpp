@@ -12,7 +12,7 @@ namespace {
 template <int KeyDepth, int ValueDepth, attention_shape Shape = attention_shape{}, class Mask = full_mask,
           class Score = plain_score>
 void check_attention(
-    int blocks, const attention_case& sizes, Mask mask = {}, Score score = {}, int section = 0,
+    int blocks, const attention_case& sizes, Mask mask = {}, Score score = {}, int sections = 0,
     std::function<double(const attention_sequence&, int, int, double)> expected_score =
         [](const attention_sequence&, int, int, double x) { return x; }) {
     using kernel = attention_hopper<bf16, KeyDepth, ValueDepth, Mask, Score, Shape>;
@@ -21,7 +21,7 @@ void check_attention(
         CAPTURE(sizes.queries);
         CAPTURE(sizes.keys);
         attention_tensors<bf16, KeyDepth, ValueDepth> tensors(where, sizes, 1);
-        run<kernel>(where, {blocks}, tensors.template send<kernel>(mask, score, 0.25f, section), 4);
+        run<kernel>(where, {blocks}, tensors.template send<kernel>(mask, score, 0.25f, sections), 4);
         const auto worst = tensors.compare(
             0.25f, [&](const attention_sequence& s, int query, int key) { return mask.keep(s, query, key); },
             expected_score);
@@ -69,7 +69,7 @@ TEST_CASE("scores bent by a cap") {
 #if !defined(__CUDACC__)
 TEST_CASE("attention is silent over 1,000 schedules, and each of its mutants is told") {
     using kernel = attention_hopper<bf16, 32, 32, causal_mask, plain_score, attention_shape{.columns = 32}>;
-    attention_tensors<bf16, 32, 32> tensors(world::host, {.heads = 2, .key_heads = 1, .queries = 140, .keys = 100}, 1);
+    attention_tensors<bf16, 32, 32> tensors(world::host, {.heads = 4, .key_heads = 1, .queries = 270, .keys = 100}, 1);
     const auto arguments = tensors.send<kernel>();
     const auto found = host::check<kernel>({2}, arguments, 1000);
     INFO((found ? found->text() : std::string()));

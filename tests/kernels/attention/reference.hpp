@@ -43,7 +43,7 @@ struct attention_tensors {
     template <class Kernel>
     typename Kernel::arguments send(decltype(Kernel::arguments::mask) mask = {},
                                     decltype(Kernel::arguments::score) score = {}, float scale = 0.25f,
-                                    int section = 0) {
+                                    int sections = 0) {
         using namespace imbrex;
         const auto out_view = view_of(out.send(), sizes.batches, sizes.queries, sizes.heads, ValueDepth);
         typename Kernel::arguments made{
@@ -57,9 +57,10 @@ struct attention_tensors {
             mask,
             score,
             scale,
-            {sizes.batches, sizes.heads, (sizes.queries + Kernel::rows - 1) / Kernel::rows, section},
+            {sizes.batches, sizes.heads, (sizes.queries + Kernel::rows - 1) / Kernel::rows, sections},
             {sizes.queries, sizes.keys},
             sizes.heads / sizes.key_heads,
+            nullptr,
             nullptr};
         return made;
     }

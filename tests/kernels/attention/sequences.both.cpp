@@ -115,9 +115,13 @@ struct sent {
                 {},
                 {},
                 scale,
-                {members, heads, (longest + Kernel::rows - 1) / Kernel::rows, 0},
+                {members, heads,
+                 lengths.packed() ? attention_order::packed_blocks(rows, members, Kernel::rows)
+                                  : (longest + Kernel::rows - 1) / Kernel::rows,
+                 0},
                 lengths,
                 heads / key_heads,
+                nullptr,
                 nullptr};
     }
     double log2_sum_at(int query, int head) const {
@@ -141,13 +145,24 @@ double log2_difference(double right, double found) {
 
 constexpr attention_shape small{.columns = 64};
 
+// Blocks take their work in turn, or draw it from a counter.
+std::vector<std::pair<world, bool>> worlds_and_ways() {
+    std::vector<std::pair<world, bool>> all;
+    for (const world where : worlds()) {
+        all.emplace_back(where, false);
+        all.emplace_back(where, true);
+    }
+    return all;
+}
+
 }  // namespace
 
 TEST_CASE("packed sequences of any lengths, causal, with nothing written between") {
     using kernel = attention_hopper<bf16, depth, depth, causal_mask, plain_score, small>;
     const std::vector<int> query_starts{0, 70, 70, 71, 271}, key_starts{0, 100, 130, 131, 331};
-    for (const world where : worlds()) {
+    for (const auto& [where, drawn] : worlds_and_ways()) {
         CAPTURE(name_of(where));
+        CAPTURE(drawn);
         inputs given(290, 350);
         // Behind the last sequence.
         for (std::size_t i = 331u * key_heads * depth; i < given.v.size(); ++i) given.v[i] = given.k[i] = bf16(nothing);
@@ -155,7 +170,12 @@ TEST_CASE("packed sequences of any lengths, causal, with nothing written between
         buffer<int> q_starts(where, 5), k_starts(where, 5);
         q_starts.values = query_starts;
         k_starts.values = key_starts;
-        run<kernel>(where, {3}, there.arguments<kernel>({0, 0, nullptr, q_starts.send(), k_starts.send()}, 4, 200), 4);
+        auto arguments = there.arguments<kernel>({0, 0, nullptr, q_starts.send(), k_starts.send()}, 4, 200);
+        buffer<int> counter(where, 1, 0);
+        if (drawn) arguments.counter = counter.send();
+        run<kernel>(where, {3}, arguments, 4);
+        counter.fetch();
+        CHECK(counter.values[0] == 0);
         there.out.fetch();
         there.log2_sums.fetch();
         double worst = 0, worst_log2 = 0;

@@ -46,4 +46,14 @@ IMBREX_KERNEL float fma(float a, float b, float c) {
     return fmaf(a, b, c);
 }
 
+// What a sum was made of is computed before this line and not after it: the sum would be stored here if it were negative, which
+// it never is, but the hardware's compiler cannot know that, and does not put the work off.
+IMBREX_KERNEL void settle_sum(float sum) {
+    asm volatile(
+        "{\n\t.reg .pred negative;\n\tsetp.lt.f32 negative, %0, 0f00000000;\n\t@negative st.shared.f32 [%1], %0;\n\t}"
+        :
+        : "f"(sum), "r"(0)
+        : "memory");
+}
+
 }  // namespace imbrex::hw

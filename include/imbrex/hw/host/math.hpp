@@ -37,4 +37,7 @@ inline float fma(float a, float b, float c) {
     return std::fma(a, b, c);
 }
 
+// On the device: work that its compiler may not put off.
+inline void settle_sum(float) {}
+
 }  // namespace imbrex::hw

@@ -106,7 +106,7 @@ struct attention_ampere {
     IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& shared) {
         block.each_warp([&](warp& self) {
             int stage = 0;
-            for (const int number : turning_tiles(block, args.order.total())) {
+            for (const int number : static_tiles(block, args.order.total(args.lengths))) {
                 const attention_work now = attention_work_at(number, rows, args.order, args.lengths, args.mask);
                 if (!now.exists()) continue;
                 sums out;
@@ -270,17 +270,7 @@ struct attention_ampere {
         const attention_place at{args.lengths.member(batch), head, args.lengths.first_query(batch) + first,
                                  now.queries.end - first};
         if (at.exist <= 0) return;
-        if constexpr (Result == attention_result::normalised) {
-            finish_attention(self, out, softmax, args.sinks, head);
-            if (args.outputs.log2_sums.pointer != nullptr) {
-                store(self, args.outputs.log2_sums.at(at.batch, head, at.row), at.exist, softmax.log2_sum(self));
-            }
-            global_tile<In> rows_here = args.out.at(at.batch, head, at.row, 0);
-            rows_here.rows = at.exist;
-            store(self, rows_here, to<In>(self, out));
-        } else {
-            write_wide<Result>(self, args.outputs, at, out, softmax, args.sinks);
-        }
+        write_rows<Result, ValueDepth>(self, args.outputs, args.out, at, out, softmax, args.sinks);
     }
 };
 

@@ -1,6 +1,6 @@
 // O = softmax(mask(score(Q K^T))) V on Hopper, with the logarithm of each row's sum of exponentials.
 //
-//   producer     Q once a tile, then K and V, a block of keys at a time, each into a ring of its own
+//   producer     draws pieces of work: Q of a piece, then its K and V, a tile of keys at a time, each into a ring of its own
 //   consumers    64 queries each, in step: the tensor cores get the scores of the next keys together with the values of the
 //                last ones, and the softmax of these scores runs while the values are still being added
 //   turns        the consumers hand the tensor cores to one another, so that one's softmax hides under the other's products
@@ -8,8 +8,10 @@
 //     group 0    [Q K1][P0 V0]  softmax 1      [Q K2][P1 V1]  softmax 2    ...
 //     group 1       softmax 0   [Q K1][P0 V0]   softmax 1     [Q K2][P1 V1]
 //
-// The weights P never leave the registers. Keys are walked from the last to the first, since a causal mask cuts the last ones;
-// what a mask hides from all queries of a tile is not loaded, and only tiles that it cuts are masked.
+// From one piece of work to the next this goes on without a gap: the first scores of a piece come together with the last
+// values of the one before, whose result is written after that softmax. The weights P never leave the registers. Keys are
+// walked from the last to the first, since a causal mask cuts the last ones; what a mask hides from all queries of a piece
+// is not loaded, and only tiles that it cuts are masked.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -48,6 +50,7 @@ struct attention_shape {
     int stages = 2;
     int producer_registers = 24;
     int consumer_registers = 240;
+    bool turns = true;  // or whoever comes first gets the tensor cores
 };
 
 template <class In, int KeyDepth, int ValueDepth, class Mask = full_mask, class Score = plain_score,
@@ -82,37 +85,57 @@ struct attention_hopper {
         attention_lengths lengths;
         int heads_per_key_head;
         const float* sinks;  // a logit for each head that takes up weight, or null
+        int* counter;        // zero, from which blocks draw their work; or null, and they take it in turn
     };
     struct queries {
         q_tile group[groups];
     };
-    struct rings {
-        pipeline<queries, 1> q;
-        pipeline<k_tile, Shape.stages> k;
-        pipeline<v_tile, Shape.stages> v;
+    // A piece of work: the tiles of keys that any of its queries sees, and where the queries are in the tensors.
+    struct piece : attention_work {
+        int first_tile;
+        int end_tile;
+        int first_row;
     };
-    // O leaves through memory of its own where there is room, else through that of Q, which then must wait for it; results in fp32
-    // leave straight from registers.
-    static constexpr bool by_engine = Result == attention_result::normalised;
-    static constexpr bool own_out = !by_engine || sizeof(rings) + groups * sizeof(out_tile) <= shared_memory_limit;
-    static_assert(own_out || KeyDepth == ValueDepth, "imbrex: there is no room in shared memory for O beside Q");
+    struct rings {
+        pipeline_barriers<queries, 1> q;
+        pipeline_barriers<k_tile, Shape.stages> k;
+        pipeline_barriers<v_tile, Shape.stages> v;
+        tile_queue<4, piece> work;
+    };
+    struct inputs {
+        k_tile keys[Shape.stages];
+        v_tile values[Shape.stages];
+        queries asked[1];
+    };
+    // O leaves through memory of its own; if there is no room for it, straight from registers, as results in fp32 do.
+    static constexpr bool by_engine = Result == attention_result::normalised &&
+                                      sizeof(inputs) + groups * sizeof(out_tile) + sizeof(rings) <= shared_memory_limit;
     struct no_out {};
     struct with_out {
         out_tile tile[groups];
     };
-    struct shared_memory : rings {
-        std::conditional_t<by_engine && own_out, with_out, no_out> out;
+    struct shared_memory : inputs {
+        std::conditional_t<by_engine, with_out, no_out> out;
+        rings ring;
     };
 
     template <class Block>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& shared) {
-        shared.q.init(block, 4 * groups);
-        shared.k.init(block, 4 * groups);
-        shared.v.init(block, 4 * groups);
+        shared.ring.q.init(block, shared.asked, 4 * groups);
+        shared.ring.k.init(block, shared.keys, 4 * groups);
+        shared.ring.v.init(block, shared.values, 4 * groups);
+        shared.ring.work.init(block, 4 * groups + 1);
         fence_barriers(block);
         block.sync();
         block.roles(
-            producer<Shape.producer_registers>([&](warp& self) { feed(self, block, args, shared); }),
+            single_warps<2, Shape.producer_registers>("producer",
+                                                      [&](warp& self) {
+                                                          if (self.index() == 0) {
+                                                              plan(self, block, args, shared);
+                                                          } else {
+                                                              feed(self, args, shared);
+                                                          }
+                                                      }),
             consumers<groups, Shape.consumer_registers>([&](warpgroup& self) { consume(self, block, args, shared); }));
     }
 
@@ -123,131 +146,165 @@ struct attention_hopper {
     struct cleaned {};
     using barriers = named_barriers<turn, cleaned>;
 
-    // A block's work, and the tiles of keys that any of its queries sees.
-    struct work : attention_work {
-        int first_tile;
-        int end_tile;
+    struct progress {
+        scores s;
+        weights p;
+        sums out;
     };
+    using softmax_state = online_softmax<group_rows, warpgroup>;
 
-    IMBREX_KERNEL static work work_at(const arguments& args, int number) {
+    IMBREX_KERNEL static piece piece_at(const arguments& args, int number) {
         const attention_work one = attention_work_at(number, rows, args.order, args.lengths, args.mask);
-        const int first = one.keys.first / columns;
-        return {one, first, one.keys.end > one.keys.first ? (one.keys.end + columns - 1) / columns : first};
+        return {one, one.keys.first / columns, (one.keys.end + columns - 1) / columns,
+                args.lengths.first_query(one.sequence.batch) + one.queries.first};
     }
 
     template <class Block>
-    IMBREX_KERNEL static void feed(warp& self, const Block& block, const arguments& args, shared_memory& shared) {
+    IMBREX_KERNEL static void plan(warp& self, const Block& block, const arguments& args, shared_memory& shared) {
+        const int total = args.order.total(args.lengths);
+        auto drawing = shared.ring.work.draw(self, block, total, args.counter);
+        for (int number = drawing.draw(); number < total; number = drawing.draw()) {
+            const piece one = piece_at(args, number);
+            if (one.exists()) drawing.pass_on(one);
+        }
+        drawing.pass_on({});  // no piece at all: it is over
+    }
+
+    IMBREX_KERNEL static void feed(warp& self, const arguments& args, shared_memory& shared) {
         prefetch_descriptor(self, args.q);
         prefetch_descriptor(self, args.k);
         prefetch_descriptor(self, args.v);
-        auto q = shared.q.producer(self);
-        auto k = shared.k.producer(self);
-        auto v = shared.v.producer(self);
-        for (const int number : turning_tiles(block, args.order.total())) {
-            const work now = work_at(args, number);
-            if (!now.exists() || now.first_tile == now.end_tile) continue;
-            const int batch = args.lengths.member(now.sequence.batch);
+        auto pieces = shared.ring.work.read(self);
+        auto q = shared.ring.q.producer(self, shared.asked);
+        auto k = shared.ring.k.producer(self, shared.keys);
+        auto v = shared.ring.v.producer(self, shared.values);
+        for (piece now = pieces.next(); now.exists(); now = pieces.next()) {
+            if (!now.has_keys()) continue;
             const int key_head = now.sequence.head / args.heads_per_key_head;
             const int first_key = args.lengths.first_key(now.sequence.batch);
-            const int first_query = args.lengths.first_query(now.sequence.batch) + now.queries.first;
+            const auto load_keys = [&](int row) {
+                auto keys = k.acquire();
+                load_async(self, *keys, args.k.at(args.lengths.member(now.sequence.batch), key_head, row, 0), keys);
+            };
+            const auto load_values = [&](int row) {
+                auto values = v.acquire();
+                load_async(self, *values, args.v.at(args.lengths.member(now.sequence.batch), key_head, row, 0), values);
+            };
+            // The first keys before the queries, whose memory the piece before gives back later.
+            int row = first_key + (now.end_tile - 1) * columns;
+            load_keys(row);
             {
                 auto slot = q.acquire();
                 for (int i = 0; i < groups; ++i) {
-                    const auto from = args.q.at(batch, now.sequence.head, first_query + i * group_rows, 0);
+                    const auto from = args.q.at(args.lengths.member(now.sequence.batch), now.sequence.head,
+                                                now.first_row + i * group_rows, 0);
                     load_async(self, slot->group[i], from.may_be_outside(), slot);
                 }
             }
-            for (int tile = now.end_tile - 1; tile >= now.first_tile; --tile) {
-                const int row = first_key + tile * columns;
-                auto keys = k.acquire();
-                load_async(self, *keys, args.k.at(batch, key_head, row, 0), keys);
-                auto values = v.acquire();
-                load_async(self, *values, args.v.at(batch, key_head, row, 0), values);
+            load_values(row);
+            for (row -= columns; row >= first_key + now.first_tile * columns; row -= columns) {
+                load_keys(row);
+                load_values(row);
             }
         }
     }
 
     template <class Block>
-    IMBREX_KERNEL static void consume(warpgroup& self, const Block& block, const arguments& args,
-                                      shared_memory& shared) {
+    IMBREX_KERNEL static void consume(warpgroup& self, const Block&, const arguments& args, shared_memory& shared) {
         // The first turn is the first group's. One arrival is left over at the end, which nobody needs.
-        if (self.index() == groups - 1) barriers::template of<turn>(0).arrive(self, 8);
-        auto q = shared.q.consumer(self);
-        auto k = shared.k.consumer(self);
-        auto v = shared.v.consumer(self);
-        for (const int number : turning_tiles(block, args.order.total())) {
-            const work now = work_at(args, number);
-            if (!now.exists()) continue;
-            sums out;
-            fill(self, out, 0.0f);
-            online_softmax<group_rows, warpgroup> softmax(self, score_changes_nothing<Score>() ? args.scale : 1.0f);
-            auto query = q.nothing();
-            if (now.first_tile < now.end_tile) {
-                query = q.wait();
-                attend(self, now, args, query, k, v, softmax, out);
-            }
-            if constexpr (by_engine && !own_out) {
-                write(self, now, args, shared.q.items[0].group[self.index()], out, softmax);
-                wait_stores_read(self);
-            } else if constexpr (by_engine) {
-                write(self, now, args, shared.out.tile[self.index()], out, softmax);
-            } else {
-                const attention_place at = place_of(self, now, args);
-                if (at.exist > 0) write_wide<Result>(self, args.outputs, at, out, softmax, args.sinks);
-            }
+        if (self.index() == groups - 1) end_turn(self);
+        auto pieces = shared.ring.work.read(self);
+        auto q = shared.ring.q.consumer(self, shared.asked);
+        auto k = shared.ring.k.consumer(self, shared.keys);
+        auto v = shared.ring.v.consumer(self, shared.values);
+
+        progress at;
+        const auto begin_scores = [&](auto& query, auto& key) {
+            begin_turn(self);
+            mma_abt_async(self, at.s, query->group[self.index()], *key, accumulation::replace);
+        };
+        const auto begin_values = [&] {
+            auto value = v.wait();
+            mma_ab_async(self, at.out, at.p, *value);
+            return value;
+        };
+        const auto end_values = [&](auto& value) {
+            wait_mma(self, at.out);
+            value.release();
+        };
+        piece now = next_with_keys(self, args, pieces);
+        if (!now.has_keys()) return;
+        softmax_state softmax = fresh_softmax(self, args);
+        auto query = q.wait();
+        {
+            auto key = k.wait();
+            begin_scores(query, key);
+            end_turn(self);
+            wait_mma(self, at.s);
         }
+        judge(self, now, args, at.s, now.end_tile - 1);
+        softmax.weigh(self, at.s);
+        convert(self, at.p, at.s);
+        fill(self, at.out, 0.0f);
+        clean(self, now, args, v);
+
+        while (true) {
+            if (now.end_tile - now.first_tile > 1) k.await();
+            for (int tile = now.end_tile - 2; tile >= now.first_tile; --tile) {
+                auto key = k.take();
+                begin_scores(query, key);
+                auto value = begin_values();
+                end_turn(self);
+                wait_mma<1>(self, at.s);
+                key.release();
+                query.release_if(tile == now.first_tile);
+                judge(self, now, args, at.s, tile);
+                const auto rescale = softmax.weigh(self, at.s);
+                softmax.settle(self);
+                if (tile > now.first_tile) k.await();
+                end_values(value);
+                rescale_rows(self, at.out, rescale);
+                convert(self, at.p, at.s);
+            }
+            query.release();
+            const piece then = next_with_keys(self, args, pieces);
+            if (!then.has_keys()) break;
+            softmax_state following = fresh_softmax(self, args);
+            query = q.wait();
+            auto key = k.wait();
+            begin_scores(query, key);
+            auto value = begin_values();
+            end_turn(self);
+            wait_mma<1>(self, at.s);
+            key.release();
+            judge(self, then, args, at.s, then.end_tile - 1);
+            following.weigh(self, at.s);
+            following.settle(self);
+            clean(self, then, args, v);
+            end_values(value);
+            convert(self, at.p, at.s);
+            write(self, now, args, shared, at.out, softmax);
+            fill(self, at.out, 0.0f);
+            softmax = following;
+            now = then;
+        }
+        auto value = begin_values();
+        end_values(value);
+        write(self, now, args, shared, at.out, softmax);
         wait_stores_read(self);
     }
 
-    template <class Query, class Keys, class Values, class Softmax>
-    IMBREX_KERNEL static void attend(warpgroup& self, const work& now, const arguments& args, Query& query, Keys& k,
-                                     Values& v, Softmax& softmax, sums& out) {
-        const auto mine = barriers::template of<turn>(self.index());
-        const auto next = barriers::template of<turn>((self.index() + 1) % groups);
-        scores s;
-        weights p;
-        int tile = now.end_tile - 1;
-        {
-            auto key = k.wait();
-            mine.sync(self, 8);
-            mma_abt_async(self, s, query->group[self.index()], *key, accumulation::replace);
-            next.arrive(self, 8);
-            wait_mma(self, s);
-        }
-        judge(self, now, args, s, tile);
-        softmax.weigh(self, s);
-        convert(self, p, s);
-        clean(self, now, args, v);
-        if (tile > now.first_tile) k.await();
-        for (--tile; tile >= now.first_tile; --tile) {
-            auto key = k.take();
-            mine.sync(self, 8);
-            mma_abt_async(self, s, query->group[self.index()], *key, accumulation::replace);
-            auto value = v.wait();
-            mma_ab_async(self, out, p, *value);
-            next.arrive(self, 8);
-            wait_mma<1>(self, s);
-            key.release();
-            judge(self, now, args, s, tile);
-            const auto rescale = softmax.weigh(self, s);
-            // Here and not before the keys are used: a compiler does not move the softmax across this wait, while it would put
-            // it off until after the next one.
-            if (tile > now.first_tile) k.await();
-            wait_mma(self, out);
-            value.release();
-            combine_with_rows(self, out, rescale, multiply{});
-            convert(self, p, s);
-        }
-        if constexpr (own_out) query.release();
-        auto value = v.wait();
-        mma_ab_async(self, out, p, *value);
-        wait_mma(self, out);
+    IMBREX_KERNEL static void begin_turn(const warpgroup& self, source here = source::current()) {
+        if constexpr (Shape.turns) barriers::template of<turn>(self.index()).sync(self, 8, here);
+    }
+    IMBREX_KERNEL static void end_turn(const warpgroup& self, source here = source::current()) {
+        if constexpr (Shape.turns) barriers::template of<turn>((self.index() + 1) % groups).arrive(self, 8, here);
     }
 
     // Behind the last key there may be anything, even NaN, which no weight of zero would silence: those values become zero. All
     // groups meet here, so none may have its turn.
     template <class Values>
-    IMBREX_KERNEL static void clean(warpgroup& self, const work& now, const arguments& args, Values& v) {
+    IMBREX_KERNEL static void clean(warpgroup& self, const piece& now, const arguments& args, Values& v) {
         const int exist = now.sequence.keys - (now.end_tile - 1) * columns;
         if (!args.lengths.keys_end_early() || exist >= columns) return;
         if (self.index() == 0) {
@@ -258,42 +315,54 @@ struct attention_hopper {
         barriers::template of<cleaned>().sync(self, 4 * groups);
     }
 
-    IMBREX_KERNEL static void judge(warpgroup& self, const work& now, const arguments& args, scores& s, int tile) {
+    IMBREX_KERNEL static void judge(warpgroup& self, const piece& now, const arguments& args, scores& s, int tile) {
         judge_scores(self, s, now, now.queries.first + self.index() * group_rows, tile * columns, args.mask, args.score,
                      args.scale);
     }
 
-    IMBREX_KERNEL static attention_place place_of(const warpgroup& self, const work& now, const arguments& args) {
-        const int first = now.queries.first + self.index() * group_rows;
-        return {args.lengths.member(now.sequence.batch), now.sequence.head,
-                args.lengths.first_query(now.sequence.batch) + first, now.sequence.queries - first};
+    IMBREX_KERNEL static attention_place place_of(const warpgroup& self, const piece& now, const arguments& args) {
+        const int first = self.index() * group_rows;
+        return {args.lengths.member(now.sequence.batch), now.sequence.head, now.first_row + first,
+                now.sequence.queries - now.queries.first - first};
     }
 
-    template <class Softmax>
-    IMBREX_KERNEL static void write(warpgroup& self, const work& now, const arguments& args, out_tile& buffer,
-                                    sums& out, Softmax& softmax) {
-        finish_attention(self, out, softmax, args.sinks, now.sequence.head);
-        const attention_place at = place_of(self, now, args);
-        if (at.exist <= 0) return;
-        if (args.outputs.log2_sums.pointer != nullptr) {
-            store(self, args.outputs.log2_sums.at(at.batch, at.head, at.row), at.exist, softmax.log2_sum(self));
+    IMBREX_KERNEL static softmax_state fresh_softmax(const warpgroup& self, const arguments& args) {
+        return {self, score_changes_nothing<Score>() ? args.scale : 1.0f};
+    }
+
+    // The next piece of work that has keys; those that have none are answered on the way. If no piece is left, one without keys.
+    template <class Pieces>
+    IMBREX_KERNEL static piece next_with_keys(warpgroup& self, const arguments& args, Pieces& pieces) {
+        while (true) {
+            const piece one = pieces.next();
+            if (!one.exists() || one.has_keys()) return one;
+            const attention_place place = place_of(self, one, args);
+            if (place.exist <= 0) continue;
+            write_nothing<Result, ValueDepth>(self, args.outputs, args.out_view, place, fresh_softmax(self, args),
+                                              args.sinks);
         }
-        // Behind the last rows of a packed sequence there are another's, which the copy engine would overwrite. And where no
-        // query was loaded, its memory is not this group's.
-        const bool memory_is_free = own_out || now.first_tile < now.end_tile;
-        if ((args.lengths.packed() && at.exist < group_rows) || !memory_is_free) {
-            global_tile<In> rows_here = args.out_view.at(at.batch, at.head, at.row, 0);
-            rows_here.rows = at.exist;
-            store(self, rows_here, to<In>(self, out));
-            return;
+    }
+
+    IMBREX_KERNEL static void write(warpgroup& self, const piece& now, const arguments& args, shared_memory& shared,
+                                    sums& out, softmax_state& softmax) {
+        const attention_place place = place_of(self, now, args);
+        if (place.exist <= 0) return;
+        if constexpr (by_engine) {
+            // Behind the last rows of a packed sequence there are another's, which the copy engine would overwrite.
+            if (!args.lengths.packed() || place.exist >= group_rows) {
+                finish_attention(self, out, softmax, args.sinks, place.head);
+                write_log2_sums(self, args.outputs, place, softmax);
+                wait_stores_read(self);
+                self.sync();
+                store(self, shared.out.tile[self.index()], to<In>(self, out));
+                fence_async(self);
+                self.sync();
+                store_async(self, args.out.at(place.batch, place.head, place.row, 0), shared.out.tile[self.index()]);
+                commit_stores(self);
+                return;
+            }
         }
-        wait_stores_read(self);
-        self.sync();
-        store(self, buffer, to<In>(self, out));
-        fence_async(self);
-        self.sync();
-        store_async(self, args.out.at(at.batch, at.head, at.row, 0), buffer);
-        commit_stores(self);
+        write_rows<Result, ValueDepth>(self, args.outputs, args.out_view, place, out, softmax, args.sinks);
     }
 };
 

@@ -6,35 +6,6 @@
 
 namespace imbrex {
 
-// Blocks of queries of all heads of a batch, in the order in which they are worked on. Where all take the same time, those of
-// one head follow one another, and find its keys in L2. Where later queries see more keys, the longest come first, so that
-// no block is left alone with a long one at the end; in sections of heads whose keys fit L2 together.
-struct attention_order {
-    int batches;
-    int heads;
-    int blocks;   // of queries, in a head
-    int section;  // heads; 0: no such sections, one head after the other
-
-    struct place {
-        int batch;
-        int head;
-        int block;
-    };
-
-    IMBREX_FN int total() const { return batches * heads * blocks; }
-    IMBREX_FN place at(int number) const {
-        if (section == 0) {
-            const int head = number / blocks;
-            return {head / heads, head % heads, number - head * blocks};
-        }
-        const int first = number / (section * blocks) * section;
-        const int inside = number - first * blocks;
-        const int together = batches * heads - first < section ? batches * heads - first : section;
-        const int head = first + inside % together;
-        return {head / heads, head % heads, blocks - 1 - inside / together};
-    }
-};
-
 // How many queries and keys there are: the same for the whole batch; of a padded batch, where each member has a number of keys
 // of its own; or of sequences packed one behind the other, where each begins at its number in `starts`, and the next begins
 // where it ends.
@@ -60,6 +31,70 @@ struct attention_lengths {
     IMBREX_FN int first_key(int batch) const { return packed() ? key_starts[batch] : 0; }
     // And which member of the tensors' batch it is in.
     IMBREX_FN int member(int batch) const { return packed() ? 0 : batch; }
+};
+
+// Blocks of queries of all heads of a batch, in the order in which they are worked on.
+//
+// Where all take the same time, those of one head follow one another, and find its keys in L2. Where later queries see more
+// keys, heads are taken in sections whose keys fit L2 together, and in a section those blocks of all its heads follow one
+// another that take the same time: in the last section the longest first, so that no multiprocessor is left alone with a
+// long one at the end, in the one before the shortest first, and so on. Then blocks dealt out in turn come out even, too.
+//
+//     2 sections of 2 heads, 3 blocks each:     head 0   0  2  4      head 2  10  8  6
+//                                               head 1   1  3  5      head 3  11  9  7
+//
+// Of packed sequences each has the blocks that it needs, longest first, and all heads follow one another.
+struct attention_order {
+    int batches;
+    int heads;
+    int blocks;    // of queries: in a head, or in all sequences if they are packed
+    int sections;  // of heads; 0: one head after the other
+
+    struct place {
+        int batch;
+        int head;
+        int block;
+    };
+
+    // Sequences that begin anywhere among `rows` packed ones have at most so many blocks together.
+    static constexpr IMBREX_FN int packed_blocks(int rows, int sequences, int block_rows) {
+        return rows / block_rows + sequences;
+    }
+
+    IMBREX_FN int total(const attention_lengths& lengths) const {
+        return (lengths.packed() ? 1 : batches) * heads * blocks;
+    }
+
+    IMBREX_FN place at(int number, const attention_lengths& lengths, int block_rows) const {
+        if (lengths.packed()) return packed_at(number / heads, number % heads, lengths, block_rows);
+        if (sections == 0) {
+            const int head = number / blocks;
+            return {head / heads, head % heads, number - head * blocks};
+        }
+        const int all = batches * heads;
+        const int section = ((number / blocks + 1) * sections - 1) / all;
+        const int first = all * section / sections;
+        const int together = all * (section + 1) / sections - first;
+        const int inside = number - first * blocks;
+        const int head = first + inside % together;
+        const int step = inside / together;
+        return {head / heads, head % heads, (sections - section) % 2 == 1 ? blocks - 1 - step : step};
+    }
+
+  private:
+    // A sequence's blocks are numbered from where it begins, in blocks, plus one for each sequence before it: that is room
+    // enough for all, and needs no sum over their lengths. Numbers without a block give one behind the last.
+    IMBREX_FN place packed_at(int number, int head, const attention_lengths& lengths, int block_rows) const {
+        int batch = 0;
+        for (int end = batches; end - batch > 1;) {
+            const int middle = batch + (end - batch) / 2;
+            (lengths.query_starts[middle] / block_rows + middle <= number ? batch : end) = middle;
+        }
+        const int inside = number - (lengths.query_starts[batch] / block_rows + batch);
+        const int length = lengths.query_starts[batch + 1] - lengths.query_starts[batch];
+        const int count = (length + block_rows - 1) / block_rows;
+        return {batch, head, inside < count ? count - 1 - inside : inside};
+    }
 };
 
 }  // namespace imbrex

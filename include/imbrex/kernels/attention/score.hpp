@@ -2,7 +2,9 @@
 //
 //     IMBREX_KERNEL float operator()(const attention_sequence&, int query, int key, float score) const;
 //
-// and is joined with others by `scores_in_turn`. One that changes nothing says so, and costs nothing.
+// and is joined with others by in_turn(softcap{30}, alibi{slopes}, ...), the first being applied first. One that changes nothing
+// says so, and costs nothing; one that reads memory for each pair of query and key says so, and gets narrower tiles, which leave
+// it registers. Places that do not exist are scored too, before they are masked: behind the lengths a score must not read.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -38,24 +40,17 @@ struct alibi {
 
 // A number added to each score, from an array; a stride of 0 repeats it.
 struct additive_bias {
+    static constexpr bool reads_memory = true;
+
     const float* values;
     std::int64_t batch_stride;
     std::int64_t head_stride;
     std::int64_t query_stride;
     IMBREX_KERNEL float operator()(const attention_sequence& s, int query, int key, float score) const {
-        // Places beyond the lengths are scored too, before they are masked.
-        const bool exists = query < s.queries && key < s.keys;
-        const std::int64_t place = s.batch * batch_stride + s.head * head_stride + query * query_stride + key;
-        return exists ? score + values[place] : score;
-    }
-};
-
-template <class First, class Second>
-struct scores_in_turn {
-    First first;
-    Second second;
-    IMBREX_KERNEL float operator()(const attention_sequence& s, int query, int key, float score) const {
-        return second(s, query, key, first(s, query, key, score));
+        // Behind the ends the first of a row, or the first row: a way around each element's read would cost many registers.
+        const std::int64_t row =
+            s.batch * batch_stride + s.head * head_stride + (query < s.queries ? query : 0) * query_stride;
+        return score + (values + row)[key < s.keys ? key : 0];
     }
 };
 
@@ -66,6 +61,36 @@ constexpr bool score_changes_nothing() {
     } else {
         return false;
     }
+}
+
+template <class Score>
+constexpr bool score_reads_memory() {
+    if constexpr (requires { Score::reads_memory; }) {
+        return Score::reads_memory;
+    } else {
+        return false;
+    }
+}
+
+template <class First, class Second>
+struct scores_in_turn {
+    static constexpr bool changes_nothing = score_changes_nothing<First>() && score_changes_nothing<Second>();
+    static constexpr bool reads_memory = score_reads_memory<First>() || score_reads_memory<Second>();
+
+    First first;
+    Second second;
+    IMBREX_KERNEL float operator()(const attention_sequence& s, int query, int key, float score) const {
+        return second(s, query, key, first(s, query, key, score));
+    }
+};
+
+template <class Score>
+constexpr Score in_turn(const Score& one) {
+    return one;
+}
+template <class First, class... Others>
+constexpr auto in_turn(const First& first, const Others&... others) {
+    return scores_in_turn<First, decltype(in_turn(others...))>{first, in_turn(others...)};
 }
 
 }  // namespace imbrex

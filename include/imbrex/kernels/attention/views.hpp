@@ -1,7 +1,12 @@
-// Where the matrices of an attention lie.
+// Where the matrices of an attention lie, and views of the usual layouts.
+//
+//     bf16* qkv                                                         [batch, row, head, column], heads of Q, of K and of V
+//     const auto all = batch_sequence_head(qkv, batches, length, heads + 2 * key_heads, depth);
+//     const auto q = heads_of(all, 0, heads), k = heads_of(all, heads, key_heads), v = heads_of(all, heads + key_heads, key_heads);
 #pragma once
 
 #include <imbrex/core/config.hpp>
+#include <imbrex/core/error.hpp>
 #include <imbrex/tile/global_view.hpp>
 
 #include <cstdint>
@@ -13,6 +18,46 @@ template <class T>
 using attention_view =
     global_view<T, dimensions<dynamic, dynamic, dynamic, dynamic>, dimensions<dynamic, dynamic, dynamic, 1>>;
 
+// Stored as [batch, row, head, column] without gaps.
+template <class T>
+attention_view<T> batch_sequence_head(T* pointer, std::int64_t batches, std::int64_t rows, std::int64_t heads,
+                                      std::int64_t depth) {
+    return {pointer, {batches, heads, rows, depth}, {rows * heads * depth, depth, heads * depth}};
+}
+
+// Stored as [batch, head, row, column] without gaps.
+template <class T>
+attention_view<T> batch_head_sequence(T* pointer, std::int64_t batches, std::int64_t heads, std::int64_t rows,
+                                      std::int64_t depth) {
+    return {pointer, {batches, heads, rows, depth}, {heads * rows * depth, rows * depth, depth}};
+}
+
+namespace detail {
+
+template <class T>
+attention_view<T> part_of(const attention_view<T>& view, int dimension, const char* name, std::int64_t first,
+                          std::int64_t count) {
+    const std::int64_t there = view.extents[dimension];
+    require(first >= 0 && count >= 0 && first + count <= there, "first, count: ", first, ", ", count, "; the view has ",
+            there, " ", name);
+    attention_view<T> part = view;
+    part.extents.given[dimension] = count;
+    if (count > 0) part.pointer += first * view.strides[dimension];
+    return part;
+}
+
+}  // namespace detail
+
+// Some of a view's heads, or of its rows.
+template <class T>
+attention_view<T> heads_of(const attention_view<T>& view, std::int64_t first, std::int64_t count) {
+    return detail::part_of(view, 1, "heads", first, count);
+}
+template <class T>
+attention_view<T> rows_of(const attention_view<T>& view, std::int64_t first, std::int64_t count) {
+    return detail::part_of(view, 2, "rows", first, count);
+}
+
 // One number for each query of each head.
 struct attention_rows {
     float* pointer = nullptr;
@@ -23,5 +68,10 @@ struct attention_rows {
         return pointer + batch * batch_stride + head * head_stride + query;
     }
 };
+
+// Stored as [batch, head, query] without gaps.
+inline attention_rows batch_head_rows(float* pointer, std::int64_t heads, std::int64_t queries) {
+    return {pointer, heads * queries, queries};
+}
 
 }  // namespace imbrex

@@ -18,15 +18,16 @@ struct attention_work {
     query_range queries;
     key_range keys;  // none if it ends where it begins
 
-    // Blocks are counted for the longest sequence: of a shorter one the last have no queries.
+    // Blocks are counted so that there are enough: some have no queries.
     IMBREX_FN bool exists() const { return queries.first < sequence.queries; }
+    IMBREX_FN bool has_keys() const { return keys.end > keys.first; }
 };
 
 // Piece `number` of the order, in which a block has `rows` queries.
 template <class Mask>
 IMBREX_KERNEL attention_work attention_work_at(int number, int rows, const attention_order& order,
                                                const attention_lengths& lengths, const Mask& mask) {
-    const attention_order::place place = order.at(number);
+    const attention_order::place place = order.at(number, lengths, rows);
     const attention_sequence sequence = lengths.of(place.batch, place.head);
     const int first = place.block * rows;
     const query_range queries{first, first + rows < sequence.queries ? first + rows : sequence.queries};
@@ -56,7 +57,8 @@ IMBREX_KERNEL void judge_scores(const Scope& scope, hw::fragment<float, Rows, Co
         scope, scores,
         [&](int row, int column, float x) {
             const int key = first_key + column;
-            const bool seen = key < work.keys.end && mask.keep(work.sequence, first_query + row, key);
+            // Both in any case: with a way around the second for each element, a compiler keeps many more registers.
+            const bool seen = (key < work.keys.end) & mask.keep(work.sequence, first_query + row, key);
             return seen ? x : minus_infinity;
         },
         here);

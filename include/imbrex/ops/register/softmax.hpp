@@ -45,6 +45,7 @@ template <int Rows, class Scope>
 class online_softmax {
   public:
     static constexpr int warps = Scope::warps;
+    static constexpr int rows = Rows;
 
     IMBREX_KERNEL online_softmax(const Scope& scope, float scale, source here = source::current())
         : factor_(scale * log2_of_e) {
@@ -81,6 +82,13 @@ class online_softmax {
         combine(scope, sum_, rescale, multiply{}, here);
         fold_rows(scope, sum_, scores, add{}, here);
         return rescale;
+    }
+
+    // The weights of all scores so far exist here, and not only where they are used: for who waits next for something else, in
+    // whose shadow they were to be computed.
+    IMBREX_KERNEL void settle(const Scope& scope, source here = source::current()) const {
+        hw::visit_rows(
+            scope, hw::use::read, here, [](int, const float& sum) { hw::settle_sum(sum); }, sum_);
     }
 
     template <int OutColumns>
