@@ -90,7 +90,7 @@ def matching(names, patterns, option):
     return [name for name in names if name in chosen]
 
 
-ALL_HEADS = "_all_heads"
+DRAWN = "_drawn"
 
 
 def usual_variants(names):
@@ -98,7 +98,7 @@ def usual_variants(names):
     usual, depths = [], []
     for name in names:
         depth = name.split("_")[0]
-        if not name.endswith(ALL_HEADS):
+        if not name.endswith(DRAWN):
             usual.append(name)
         elif depth not in depths:
             usual.append(name)
@@ -111,12 +111,12 @@ def variants_at(point, names):
     fitting = [name for name in names if name.startswith(f"d{point.depth}_")]
     if point.causal:
         return fitting
-    shapes = [name.removesuffix(ALL_HEADS) for name in fitting]
+    shapes = [name.removesuffix(DRAWN) for name in fitting]
     return [name for i, name in enumerate(shapes) if name not in shapes[:i]]
 
 
 def title_of_variant(name):
-    return "Imbrex " + name.split("_", 1)[1].replace(ALL_HEADS, ", all heads")
+    return "Imbrex " + name.split("_", 1)[1].replace(DRAWN, ", drawn")
 
 
 class Report:

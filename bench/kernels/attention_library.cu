@@ -1,7 +1,7 @@
 // Attention's forward kernels behind C functions, so that bench/kernels/attention.py can call them on PyTorch's tensors, where
 // the peers are. "d128_chosen" is what the launcher makes of a depth of 128. Any other variant is one shape of the kernel for one
-// depth, named by that and by its groups and columns; with "_all_heads" behind its name, causal attention takes the longest
-// blocks of all heads first, instead of those of a few heads.
+// depth, named by that and by its groups and columns; with "_drawn" behind its name, blocks draw
+// their work from a counter instead of taking it in turn.
 #include <imbrex/kernels/attention_forward.hpp>
 
 #include <algorithm>
@@ -24,7 +24,14 @@ struct problem {
     cudaStream_t stream;
 };
 
-enum class taken_together { few_heads, all_heads };
+enum class dealt { in_turn, by_counter };
+
+// Zero before and after each launch.
+int* counter() {
+    static world_array<int> memory(world::device, 1);
+    static int* const one = memory.send();
+    return one;
+}
 
 attention_problem<bf16> described(const problem& p, int depth) {
     return {.q = batch_sequence_head<const bf16>(p.q, p.batches, p.queries, p.heads, depth),
@@ -36,19 +43,19 @@ attention_problem<bf16> described(const problem& p, int depth) {
 }
 
 template <int Depth, class Mask>
-void launch_chosen(const problem& p, taken_together) {
+void launch_chosen(const problem& p, dealt) {
     using attention = attention_forward<bf16, Mask, plain_score, attention_result::normalised, attention_tiles<Depth>>;
     attention::launch(world::device, described(p, Depth), {}, {}, p.stream);
 }
 
 template <int Depth, class Mask, attention_shape Shape>
-void launch_attention(const problem& p, taken_together together) {
+void launch_attention(const problem& p, dealt work) {
     using kernel = attention_hopper<bf16, Depth, Depth, Mask, plain_score, Shape>;
     const attention_problem<bf16> all = described(p, Depth);
     const int blocks = (p.queries + kernel::rows - 1) / kernel::rows;
     const int processors = processors_of(world::device);
-    int sections = attention_sections(later_queries_see_more<Mask>(), p.batches * p.heads, blocks, processors);
-    if (sections > 0 && together == taken_together::all_heads) sections = 1;
+    const double key_bytes = 4.0 * p.batches * p.key_heads * p.keys * Depth;
+    const int sections = attention_sections(later_queries_see_more<Mask>(), p.batches * p.heads, key_bytes);
     typename kernel::arguments arguments{};
     arguments.q = tensor_of<typename kernel::q_tile>(all.q);
     arguments.k = tensor_of<typename kernel::k_tile>(all.k);
@@ -61,6 +68,7 @@ void launch_attention(const problem& p, taken_together together) {
     arguments.lengths.queries = p.queries;
     arguments.lengths.keys = p.keys;
     arguments.heads_per_key_head = p.heads / p.key_heads;
+    if (work == dealt::by_counter) arguments.counter = counter();
     const int pieces = arguments.order.total(arguments.lengths);
     device::launch<kernel>({std::min(processors, pieces)}, arguments, p.stream);
 }
@@ -68,8 +76,8 @@ void launch_attention(const problem& p, taken_together together) {
 struct variant {
     std::string_view name;
     int depth;
-    void (*full)(const problem&, taken_together);
-    void (*causal)(const problem&, taken_together);
+    void (*full)(const problem&, dealt);
+    void (*causal)(const problem&, dealt);
 };
 
 template <int Depth, attention_shape Shape>
@@ -86,21 +94,21 @@ constexpr variant variants[] = {
     chosen_of<128>("d128_chosen"),
     chosen_of<64>("d64_chosen"),
     variant_of<128, attention_shape{.groups = 2, .columns = 128}>("d128_2x128"),
+    variant_of<128, attention_shape{.groups = 2, .columns = 144}>("d128_2x144"),
     variant_of<128, attention_shape{.groups = 2, .columns = 160}>("d128_2x160"),
-    variant_of<128, attention_shape{.groups = 2, .columns = 176}>("d128_2x176"),
     variant_of<64, attention_shape{.groups = 2, .columns = 128}>("d64_2x128"),
     variant_of<64, attention_shape{.groups = 2, .columns = 192}>("d64_2x192"),
     // Wider tiles would spill: three groups have 160 registers a thread.
-    variant_of<64, attention_shape{3, 112, 2, 32, 160}>("d64_3x112"),
+    variant_of<64, attention_shape{3, 96, 2, 32, 160}>("d64_3x96"),
 };
-constexpr std::string_view all_heads = "_all_heads";
+constexpr std::string_view drawn = "_drawn";
 
 const std::string& names() {
     static const std::string lines = [] {
         std::string text;
         for (const variant& one : variants) {
             text += std::string(one.name) + '\n';
-            if (!one.name.ends_with("_chosen")) text += std::string(one.name) + std::string(all_heads) + '\n';
+            if (!one.name.ends_with("_chosen")) text += std::string(one.name) + std::string(drawn) + '\n';
         }
         return text;
     }();
@@ -108,9 +116,9 @@ const std::string& names() {
 }
 
 void forward(std::string_view name, const problem& p, int depth, bool causal) {
-    const taken_together together = name.ends_with(all_heads) ? taken_together::all_heads : taken_together::few_heads;
+    const dealt work = name.ends_with(drawn) ? dealt::by_counter : dealt::in_turn;
     std::string_view shape = name;
-    if (together == taken_together::all_heads) shape.remove_suffix(all_heads.size());
+    if (work == dealt::by_counter) shape.remove_suffix(drawn.size());
     const auto found =
         std::find_if(std::begin(variants), std::end(variants), [=](const variant& one) { return one.name == shape; });
     require(found != std::end(variants), "variant: ", std::string(name), "; there are:\n", names());
@@ -121,7 +129,7 @@ void forward(std::string_view name, const problem& p, int depth, bool causal) {
             p.keys, "; each must be positive");
     require(p.heads > 0 && p.key_heads > 0 && p.heads % p.key_heads == 0, "heads, key_heads: ", p.heads, ", ",
             p.key_heads, "; both must be positive, and the first a multiple of the second");
-    (causal ? found->causal : found->full)(p, together);
+    (causal ? found->causal : found->full)(p, work);
 }
 
 thread_local std::string last_error;

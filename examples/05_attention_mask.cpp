@@ -1,0 +1,96 @@
+// Attention with a mask and a score of one's own. A model reads a prompt as a whole and then writes on: every query sees the
+// prompt, and of what follows only what is not behind itself. Scores lose a little with the distance, after the library's cap on
+// them. The same functors run in both worlds, inside whichever kernel suits the tensors; tiles of keys that the mask hides are
+// skipped, and those that it leaves whole cost nothing.
+#include <imbrex/imbrex.hpp>
+#include <imbrex/kernels/attention_forward.hpp>
+
+#include <cmath>
+#include <cstdio>
+#include <vector>
+
+using namespace imbrex;
+
+struct prompt_mask {
+    int prompt;
+
+    // Of queries and keys that are counted from 0, the last query belongs to the last key.
+    IMBREX_FN int seen(const attention_sequence& s, int query) const {
+        const int own = query + s.offset() + 1;
+        return own > prompt ? own : prompt;
+    }
+    IMBREX_FN key_range keys(const attention_sequence& s, query_range q) const { return {0, seen(s, q.end - 1)}; }
+    IMBREX_FN bool whole(const attention_sequence& s, query_range q, key_range k) const {
+        return k.end <= seen(s, q.first);
+    }
+    IMBREX_FN bool keep(const attention_sequence& s, int query, int key) const { return key < seen(s, query); }
+};
+
+struct fading {
+    float rate;
+
+    IMBREX_KERNEL float operator()(const attention_sequence& s, int query, int key, float score) const {
+        const int distance = query + s.offset() - key;
+        return score - rate * hw::log2(1.0f + static_cast<float>(distance < 0 ? -distance : distance));
+    }
+};
+
+int main() {
+    const int batches = 2, heads = 4, key_heads = 2, length = 150, depth = 64, prompt = 40;
+    const float cap = 10, rate = 0.25f, scale = 0.2f;
+    const prompt_mask mask{prompt};
+    const auto score = in_turn(softcap{cap}, fading{rate});
+    using attention = attention_forward<bf16, prompt_mask, decltype(in_turn(softcap{}, fading{})),
+                                        attention_result::normalised, attention_tiles<depth>>;
+
+    const world where = device_available() ? world::device : world::host;
+
+    // Q, K and V of a row follow one another, as a projection leaves them.
+    const int together = heads + 2 * key_heads;
+    world_array<bf16> qkv(where, batches * length * together * depth), out(where, batches * length * heads * depth);
+    for (std::size_t i = 0; i < qkv.values.size(); ++i) qkv.values[i] = bf16(std::sin(0.37f * float(i % 10007)));
+    const auto all = batch_sequence_head(qkv.send(), batches, length, together, depth);
+    attention::launch(where,
+                      {.q = heads_of(all, 0, heads),
+                       .k = heads_of(all, heads, key_heads),
+                       .v = heads_of(all, heads + key_heads, key_heads),
+                       .out = batch_sequence_head(out.send(), batches, length, heads, depth),
+                       .scale = scale},
+                      mask, score);
+    out.fetch();
+
+    double worst = 0;
+    const auto at = [&](int batch, int row, int head) {
+        return &qkv.values[((batch * length + row) * together + head) * depth];
+    };
+    for (int batch = 0; batch < batches; ++batch) {
+        for (int head = 0; head < heads; ++head) {
+            const int key_head = heads + head / (heads / key_heads);
+            for (int query = 0; query < length; ++query) {
+                std::vector<double> expected(depth);
+                double sum = 0;
+                for (int key = 0; key < length; ++key) {
+                    if (key >= prompt && key > query) continue;
+                    double dot = 0;
+                    for (int i = 0; i < depth; ++i) {
+                        dot += double(float(at(batch, query, head)[i])) * float(at(batch, key, key_head)[i]);
+                    }
+                    const double capped = cap * std::tanh(dot * scale / cap);
+                    const double weight = std::exp(capped - rate * std::log2(1.0 + std::abs(query - key)));
+                    sum += weight;
+                    for (int i = 0; i < depth; ++i) {
+                        expected[i] += weight * float(at(batch, key, key_head + key_heads)[i]);
+                    }
+                }
+                for (int i = 0; i < depth; ++i) {
+                    const float found = float(out.values[((batch * length + query) * heads + head) * depth + i]);
+                    const double error = std::abs(expected[i] / sum - found);
+                    worst = error <= worst ? worst : error;
+                }
+            }
+        }
+    }
+    std::printf("attention with a prompt of %d in the %s world: largest error %.2g\n", prompt, name_of(where).c_str(),
+                worst);
+    return worst < 0.02 ? 0 : 1;
+}

@@ -1,0 +1,114 @@
+// Which kernel attends, in which shape and in which order: the tables of choices, in one place.
+//
+//   what                                                         kernel
+//   the device is not a Hopper, the copy engine cannot read the
+//   tensors (distances that are not multiples of 16 bytes), or
+//   there are no keys                                            ampere_class    any distances
+//   otherwise                                                    hopper
+#pragma once
+
+#include <imbrex/kernels/attention/hopper.hpp>
+
+#include <algorithm>
+#include <string>
+
+namespace imbrex {
+
+enum class attention_kernel { ampere_class, hopper };
+
+struct attention_situation {
+    bool hopper;           // the device, and the program has code for it
+    bool engine_can_copy;  // Q, K, V, and O
+    int keys;
+};
+
+constexpr attention_kernel choose_attention(const attention_situation& s) {
+    return s.hopper && s.engine_can_copy && s.keys > 0 ? attention_kernel::hopper : attention_kernel::ampere_class;
+}
+
+constexpr const char* name_of(attention_kernel one) {
+    return one == attention_kernel::hopper ? "hopper" : "ampere_class";
+}
+
+// Depths of keys and of values that kernels are made for. Others are taken by the next larger ones, whose further columns are
+// zero.
+struct attention_depths {
+    int key;
+    int value;
+
+    constexpr attention_depths(int both) : key(both), value(both) {}
+    constexpr attention_depths(int key, int value) : key(key), value(value) {}
+    constexpr bool operator==(const attention_depths&) const = default;
+    constexpr bool has_room_for(const attention_depths& wanted) const {
+        return wanted.key <= key && wanted.value <= value;
+    }
+};
+
+// A list of such depths, each of which a program has kernels of. Who knows his depth names only that, and compiles only that:
+// attention_tiles<128>, or attention_tiles<attention_depths(192, 128)>.
+template <attention_depths... Depths>
+struct attention_tiles {
+    static constexpr int count = sizeof...(Depths);
+
+    // The number of the first with room for these, or `count`.
+    static constexpr int number_for(const attention_depths& wanted) {
+        int number = 0;
+        static_cast<void>(((Depths.has_room_for(wanted) || (++number, false)) || ...));
+        return number;
+    }
+    // visit(integral_constant-like tag with the depths) of that number.
+    template <class Visit>
+    static void visit(int number, const Visit& call) {
+        int here = 0;
+        ((here++ == number ? call.template operator()<Depths>() : void()), ...);
+    }
+    static std::string text() {
+        std::string all;
+        ((all += (all.empty() ? "" : ", ") + std::to_string(Depths.key) + " x " + std::to_string(Depths.value)), ...);
+        return all;
+    }
+};
+
+using all_attention_tiles = attention_tiles<64, 96, 128, attention_depths(192, 128), 192, 256>;
+
+// The widest tiles of keys that fit shared memory and registers. Scores that read memory for each pair of query and key want
+// registers for addresses and for what is on its way, and so do results in fp32. For the largest depth two groups have too few.
+constexpr attention_shape attention_shape_for(attention_depths depths, bool wants_registers) {
+    struct row {
+        attention_depths depths;
+        int columns;
+        int columns_with_registers;
+    };
+    constexpr row table[] = {
+        {64, 192, 128},        //
+        {96, 128, 80},         //
+        {128, 128, 64},        //
+        {{192, 128}, 96, 64},  //
+        {192, 80, 48},         //
+        {256, 48, 32},         //
+    };
+    for (const row& one : table) {
+        if (!one.depths.has_room_for(depths)) continue;
+        attention_shape shape{.columns = wants_registers ? one.columns_with_registers : one.columns};
+        if (depths.value > 192) {
+            shape.groups = 1;
+            shape.consumer_registers = 248;
+            shape.turns = false;
+        }
+        return shape;
+    }
+    return {};
+}
+
+// Sections of heads, where later queries see more keys: as many as take the keys and values of each, together, to about half of
+// L2, and an even number, so that what comes shortest first in one comes longest first in the next.
+constexpr int attention_sections(bool later_queries_see_more, int heads_of_all, double key_and_value_bytes) {
+    if (!later_queries_see_more) return 0;
+    if (heads_of_all < 2) return heads_of_all;
+    constexpr double half_of_cache = 24e6;
+    // Their product with the heads is counted in 32 bits.
+    const int most = std::min(heads_of_all / 2, 1000000000 / heads_of_all);
+    return 2 * std::clamp(static_cast<int>(key_and_value_bytes / (2 * half_of_cache)) + 1, 1, std::max(most, 1));
+}
+
+}  // namespace imbrex

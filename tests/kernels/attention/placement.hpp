@@ -1,0 +1,131 @@
+// A case of attention for tests, and where its tensors and sequences lie.
+#pragma once
+
+#include <imbrex/kernels/attention/views.hpp>
+
+#include "kernels/attention/kinds.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace imbrex_test {
+
+using imbrex::attention_view;
+
+enum class layout { batch_sequence_head, batch_head_sequence, one_tensor, slices, unaligned };
+
+struct attention_test_case {
+    int batches = 1, heads = 1, key_heads = 1;
+    int queries = 1, keys = 1;  // rows of the tensors
+    int key_depth = 64, value_depth = 64;
+    layout lie = layout::batch_sequence_head;
+    std::vector<int> key_lengths = {};             // of a padded batch
+    std::vector<std::pair<int, int>> packed = {};  // queries and keys of each sequence
+    float spread = 1;                              // of Q and K
+    float scale = 0;                               // 0: the launcher's own
+    bool sinks = false;
+
+    // Which keys are seen: a window of them, or a chunk, bounded by random lengths, and two of three.
+    int left = imbrex::unbounded, right = imbrex::unbounded;
+    int chunk = 0;
+    bool bounded = false;
+    bool holes = false;
+    // What becomes of scores.
+    bool capped = false;
+    bool sloped = false;
+    bool biased = false;
+    bool own_score = false;
+
+    int members() const { return packed.empty() ? batches : static_cast<int>(packed.size()); }
+};
+
+// Where Q, K, V and O lie in an array for the first three and one for O.
+struct tensor_place {
+    std::int64_t offset = 0;
+    std::int64_t extents[4] = {};
+    std::int64_t strides[3] = {};
+
+    std::size_t at(int batch, int head, int row) const {
+        return static_cast<std::size_t>(offset + batch * strides[0] + head * strides[1] + row * strides[2]);
+    }
+    std::int64_t end() const {
+        std::int64_t last = offset + extents[3];
+        for (int i = 0; i < 3; ++i) last += std::max<std::int64_t>(extents[i] - 1, 0) * strides[i];
+        return last;
+    }
+    template <class T>
+    attention_view<T> view(T* array) const {
+        return {array + offset, {extents[0], extents[1], extents[2], extents[3]}, {strides[0], strides[1], strides[2]}};
+    }
+};
+
+struct attention_placement {
+    tensor_place q, k, v, out;
+    std::size_t inputs = 0, outputs = 0;
+
+    explicit attention_placement(const attention_test_case& c) {
+        const int together = c.heads + 2 * c.key_heads;
+        if (c.lie == layout::one_tensor && c.queries == c.keys && c.key_depth == c.value_depth) {
+            q = one(layout::batch_sequence_head, 0, c.batches, together, c.queries, c.key_depth);
+            k = v = q;
+            k.offset += c.heads * c.key_depth;
+            v.offset += (c.heads + c.key_heads) * c.key_depth;
+            q.extents[1] = c.heads;
+            k.extents[1] = v.extents[1] = c.key_heads;
+            inputs = static_cast<std::size_t>(c.batches) * together * c.queries * c.key_depth;
+        } else {
+            q = one(c.lie, 0, c.batches, c.heads, c.queries, c.key_depth);
+            k = one(c.lie, q.end(), c.batches, c.key_heads, c.keys, c.key_depth);
+            v = one(c.lie, k.end(), c.batches, c.key_heads, c.keys, c.value_depth);
+            inputs = static_cast<std::size_t>(v.end()) + 300;
+        }
+        out = one(c.lie, 0, c.batches, c.heads, c.queries, c.value_depth);
+        outputs = static_cast<std::size_t>(out.end()) + 300;
+    }
+
+  private:
+    static tensor_place one(layout lie, std::int64_t from, std::int64_t batches, std::int64_t heads, std::int64_t rows,
+                            std::int64_t depth) {
+        const std::int64_t first = (from + 15) / 16 * 16;
+        switch (lie) {
+            case layout::batch_head_sequence:
+                return {first, {batches, heads, rows, depth}, {heads * rows * depth, rows * depth, depth}};
+            case layout::slices: {
+                const std::int64_t head = depth + 16, row = (heads + 1) * head, batch = (rows + 5) * row;
+                return {first + 2 * row + head, {batches, heads, rows, depth}, {batch, head, row}};
+            }
+            case layout::unaligned: {
+                const std::int64_t row = heads * (depth + 1) + 2;
+                return {first + 3, {batches, heads, rows, depth}, {rows * row + 1, depth + 1, row}};
+            }
+            default:
+                return {first, {batches, heads, rows, depth}, {rows * heads * depth, depth, heads * depth}};
+        }
+    }
+};
+
+// The rows of one member of the batch, or of one packed sequence.
+struct attention_member {
+    int batch;  // of the tensors
+    int first_query, queries;
+    int first_key, keys;
+};
+
+inline std::vector<attention_member> members_of(const attention_test_case& c) {
+    std::vector<attention_member> all;
+    int query = 0, key = 0;
+    for (const auto& [queries, keys] : c.packed) {
+        all.push_back({0, query, queries, key, keys});
+        query += queries;
+        key += keys;
+    }
+    for (int i = 0; c.packed.empty() && i < c.batches; ++i) {
+        all.push_back({i, 0, c.queries, 0, c.key_lengths.empty() ? c.keys : c.key_lengths[i]});
+    }
+    return all;
+}
+
+}  // namespace imbrex_test

@@ -1,0 +1,303 @@
+// Attention through its launcher, any case of it, against loops in double: what the launcher's tests share.
+//
+// An error is compared with what rounding may give at most: of the weights and of O to the type of the inputs, and of scores that
+// are summed in fp32. Everything that must not matter is poisoned: memory that belongs to no query or key, keys that no query
+// sees, and what is written must not be found anywhere else.
+#pragma once
+
+#include <imbrex/kernels/attention_forward.hpp>
+
+#include "kernels/attention/kinds.hpp"
+#include "kernels/attention/placement.hpp"
+#include "worlds.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+namespace imbrex_test {
+
+using imbrex::attention_forward;
+using imbrex::attention_problem;
+using imbrex::attention_result;
+
+template <class In, attention_result Result = attention_result::normalised>
+class attention_trial {
+  public:
+    using out_type = imbrex::attention_out<In, Result>;
+    static constexpr float nothing = std::numeric_limits<float>::quiet_NaN();
+    static constexpr float cap = 5;
+
+    attention_trial(world where, const attention_test_case& given, unsigned seed)
+        : c(given),
+          members(members_of(given)),
+          at(given),
+          inputs(where, at.inputs, In(nothing)),
+          out(where, at.outputs),
+          log2_sums(where, std::size_t(c.batches) * c.heads * c.queries),
+          largest(where, log2_sums.values.size()),
+          sums(where, log2_sums.values.size()),
+          sinks(where, c.heads),
+          slopes(where, c.heads),
+          bias(where, std::size_t(c.members()) * c.heads * c.queries * c.keys),
+          key_lengths(where, c.key_lengths.size()),
+          bounds(where, c.members()),
+          query_starts(where, members.size() + 1),
+          key_starts(where, members.size() + 1) {
+        std::mt19937 random(seed);
+        fill_random(sinks.values, seed + 1, -3, 3);
+        if (c.sloped) fill_random(slopes.values, seed + 2, 0, 0.2f);
+        if (c.biased) fill_random(bias.values, seed + 3, -2, 2);
+        key_lengths.values = c.key_lengths;
+        for (std::size_t i = 0; i < members.size(); ++i) {
+            bounds.values[i] = c.bounded ? int(random() % unsigned(members[i].keys + 1)) : members[i].keys;
+            query_starts.values[i + 1] = members[i].first_query + members[i].queries;
+            key_starts.values[i + 1] = members[i].first_key + members[i].keys;
+        }
+        fill_inputs(random);
+    }
+
+    // What the launcher gets. Everything is sent anew, and results are poisoned.
+    attention_problem<In, Result> send() {
+        const float before = Result == attention_result::merged ? -INFINITY : nothing;
+        out.values.assign(out.values.size(), out_type(nothing));
+        for (auto* one : {&log2_sums, &largest, &sums}) one->values.assign(one->values.size(), before);
+        attention_problem<In, Result> p;
+        const In* const from = inputs.send();
+        p.q = at.q.view(from);
+        p.k = at.k.view(from);
+        p.v = at.v.view(from);
+        p.out = at.out.view(out.send());
+        const auto rows_of = [&](buffer<float>& one) {
+            return imbrex::batch_head_rows(one.send(), c.heads, c.queries);
+        };
+        p.log2_sums = rows_of(log2_sums);
+        p.largest = rows_of(largest);
+        p.sums = rows_of(sums);
+        if (c.scale != 0) p.scale = c.scale;
+        if (c.sinks) p.sinks = sinks.send();
+        if (!c.key_lengths.empty()) p.key_lengths = key_lengths.send();
+        if (!c.packed.empty()) p.packed = {c.members(), query_starts.send(), key_starts.send()};
+        return p;
+    }
+    any_mask mask() {
+        return imbrex::all_masks(imbrex::window_mask{c.left, c.right}, imbrex::length_mask{bounds.send()},
+                                 two_of_three_mask{c.holes});
+    }
+    chunks_mask mask_of_chunks() {
+        return imbrex::all_masks(imbrex::chunked_mask{c.chunk}, imbrex::length_mask{bounds.send()});
+    }
+    any_score score() {
+        const std::int64_t head = std::int64_t(c.queries) * c.keys;
+        return imbrex::in_turn(softcap_or_not{{cap}, c.capped}, imbrex::alibi{slopes.send()},
+                               imbrex::additive_bias{bias.send(), c.heads * head, head, c.keys},
+                               imbrex_test::own_score{own_weight()});
+    }
+
+    // All bits of the results, once they are there.
+    std::vector<std::uint32_t> fetch() {
+        out.fetch();
+        std::vector<std::uint32_t> bits;
+        for (const out_type& one : out.values) {
+            if constexpr (sizeof(out_type) == 4) {
+                bits.push_back(__builtin_bit_cast(std::uint32_t, one));
+            } else {
+                bits.push_back(one.bits);
+            }
+        }
+        for (auto* rows : {&log2_sums, &largest, &sums}) {
+            rows->fetch();
+            for (const float one : rows->values) bits.push_back(__builtin_bit_cast(std::uint32_t, one));
+        }
+        return bits;
+    }
+
+    // The largest errors, of what rounding may give at most: not above 1. Infinite if something else was written to.
+    struct errors {
+        double out = 0;
+        double log2_sum = 0;
+    };
+    errors worst() {
+        fetch();
+        const std::vector<float> values(out.values.begin(), out.values.end());
+        const std::vector<double> found(values.begin(), values.end());
+        const std::vector<double> logarithms(log2_sums.values.begin(), log2_sums.values.end());
+        errors most = compare(found, logarithms);
+        each_row([&](std::size_t place, std::size_t) {
+            std::fill_n(out.values.begin() + place, c.value_depth, out_type(nothing));
+        });
+        for (const out_type& one : out.values) {
+            if (!std::isnan(float(one))) most.out = INFINITY;
+        }
+        return most;
+    }
+
+    // The same of results in double, as O's and the logarithms' arrays are.
+    errors compare(const std::vector<double>& found, const std::vector<double>& logarithms) const {
+        const std::vector<float> numbers(inputs.values.begin(), inputs.values.end());
+        const unsigned workers = std::max(1u, std::thread::hardware_concurrency());
+        std::vector<errors> each(workers);
+        const auto work = [&](unsigned worker) {
+            unsigned number = 0;
+            for (int member = 0; member < int(members.size()); ++member) {
+                for (int query = 0; query < members[member].queries; ++query) {
+                    for (int head = 0; head < c.heads; ++head) {
+                        if (number++ % workers != worker) continue;
+                        compare_row(member, query, head, numbers, found, logarithms, each[worker]);
+                    }
+                }
+            }
+        };
+        std::vector<std::thread> threads;
+        for (unsigned i = 1; i < workers; ++i) threads.emplace_back(work, i);
+        work(0);
+        for (std::thread& one : threads) one.join();
+        errors most;
+        for (const errors& one : each) {
+            most.out = std::max(most.out, one.out);
+            most.log2_sum = std::max(most.log2_sum, one.log2_sum);
+        }
+        return most;
+    }
+
+    // call(where its row of O begins, its number among the logarithms) for each row.
+    template <class Call>
+    void each_row(Call call) const {
+        for (const attention_member& one : members) {
+            for (int query = 0; query < one.queries; ++query) {
+                for (int head = 0; head < c.heads; ++head) {
+                    call(at.out.at(one.batch, head, one.first_query + query), number_of(one, head, query));
+                }
+            }
+        }
+    }
+
+    const attention_test_case c;
+    const std::vector<attention_member> members;
+    const attention_placement at;
+    buffer<In> inputs;
+    buffer<out_type> out;
+    buffer<float> log2_sums, largest, sums, sinks, slopes, bias;
+    buffer<int> key_lengths, bounds, query_starts, key_starts;
+
+  private:
+    std::size_t number_of(const attention_member& one, int head, int query) const {
+        return (std::size_t(one.batch) * c.heads + head) * c.queries + one.first_query + query;
+    }
+
+    // Masks and scores once more, said plainly.
+    bool keep(int member, int head, int query, int key) const {
+        const std::int64_t own = query + members[member].keys - members[member].queries;
+        const bool in_window = own - key <= c.left && key - own <= c.right;
+        const bool in_chunk = c.chunk == 0 || (own >= 0 && key <= own && key / c.chunk == own / c.chunk);
+        const bool in_hole = c.holes && (query + 2 * key + head + member) % 3 == 1;
+        return in_window && in_chunk && key < bounds.values[member] && !in_hole;
+    }
+    double score_of(int member, int head, int query, int key, double x) const {
+        const int distance = std::abs(query + members[member].keys - members[member].queries - key);
+        const std::size_t place = ((std::size_t(member) * c.heads + head) * c.queries + query) * c.keys + key;
+        if (c.capped) x = cap * std::tanh(x / cap);
+        return x - double(slopes.values[head]) * distance + bias.values[place] - own_weight() * ((key + head) % 5);
+    }
+    float own_weight() const { return c.own_score ? 0.5f : 0; }
+
+    // Keys that nobody sees are not numbers, or infinite; their values, with which weights of zero are multiplied, large.
+    void fill_inputs(std::mt19937& random) {
+        const auto number = [&](float spread) {
+            return std::uniform_real_distribution<float>(-spread, spread)(random);
+        };
+        const int shared_by = c.key_heads == 0 ? 1 : c.heads / c.key_heads;
+        for (int member = 0; member < int(members.size()); ++member) {
+            const attention_member& one = members[member];
+            for (int head = 0; head < c.heads; ++head) {
+                for (int query = 0; query < one.queries; ++query) {
+                    In* const row = &inputs.values[at.q.at(one.batch, head, one.first_query + query)];
+                    for (int i = 0; i < c.key_depth; ++i) row[i] = In(number(c.spread));
+                }
+            }
+            for (int head = 0; head < c.key_heads; ++head) {
+                for (int key = 0; key < one.keys; ++key) {
+                    bool seen = false;
+                    for (int i = 0; i < shared_by && !seen; ++i) {
+                        for (int query = 0; query < one.queries && !seen; ++query) {
+                            seen = keep(member, head * shared_by + i, query, key);
+                        }
+                    }
+                    In* const k = &inputs.values[at.k.at(one.batch, head, one.first_key + key)];
+                    In* const v = &inputs.values[at.v.at(one.batch, head, one.first_key + key)];
+                    for (int i = 0; i < c.key_depth; ++i) {
+                        k[i] = In(seen           ? number(c.spread)
+                                  : key % 3 == 0 ? nothing
+                                  : key % 3 == 1 ? INFINITY
+                                                 : -INFINITY);
+                    }
+                    for (int i = 0; i < c.value_depth; ++i) v[i] = In(seen ? number(1) : 1000.0f);
+                }
+            }
+        }
+    }
+
+    void compare_row(int member, int query, int head, const std::vector<float>& numbers,
+                     const std::vector<double>& found, const std::vector<double>& logarithms, errors& most) const {
+        // Half a unit in the last place of the inputs' type, relative; and of what is written in fp32, with room for sums.
+        constexpr double rounding = std::is_same_v<In, imbrex::bf16> ? 1.0 / 256 : 1.0 / 2048;
+        constexpr double of_floats = 1.0 / (1 << 20);
+        const double written = sizeof(out_type) == 2 ? rounding : of_floats;
+        const attention_member& one = members[member];
+        const int key_head = head / (c.heads / c.key_heads);
+        const double scale = c.scale != 0 ? double(c.scale) : 1 / std::sqrt(double(c.key_depth));
+        const float* const q = &numbers[at.q.at(one.batch, head, one.first_query + query)];
+        std::vector<double> scores(one.keys, -INFINITY);
+        double top = c.sinks ? sinks.values[head] : -INFINITY;
+        double largest_sum = 0;  // of what is added for a score, which says how exact that is
+        for (int key = 0; key < one.keys; ++key) {
+            if (!keep(member, head, query, key)) continue;
+            const float* const k = &numbers[at.k.at(one.batch, key_head, one.first_key + key)];
+            double dot = 0, magnitude = 0;
+            for (int i = 0; i < c.key_depth; ++i) {
+                dot += double(q[i]) * k[i];
+                magnitude += std::abs(double(q[i]) * k[i]);
+            }
+            scores[key] = score_of(member, head, query, key, dot * scale);
+            largest_sum = std::max({largest_sum, magnitude * scale, std::abs(scores[key])});
+            top = std::max(top, scores[key]);
+        }
+        const double score_error = of_floats * (largest_sum + cap + 1);
+        std::vector<double> expected(c.value_depth), magnitudes(c.value_depth);
+        double sum = c.sinks ? std::exp(sinks.values[head] - top) : 0;
+        for (int key = 0; key < one.keys; ++key) {
+            if (scores[key] == -INFINITY) continue;
+            const float* const v = &numbers[at.v.at(one.batch, key_head, one.first_key + key)];
+            const double weight = std::exp(scores[key] - top);
+            sum += weight;
+            for (int i = 0; i < c.value_depth; ++i) {
+                expected[i] += weight * v[i];
+                magnitudes[i] += weight * std::abs(v[i]);
+            }
+        }
+        const auto note = [](double& worst, double error, double allowed) {
+            const double share = error <= 0 ? 0 : error / allowed;
+            worst = share <= worst ? worst : std::isnan(share) ? INFINITY : share;
+        };
+        // Weights of fp16 that are too small for a full number of bits.
+        const double small_weights = std::is_same_v<In, imbrex::fp16> ? std::ldexp(1.0, -24) * one.keys : 0;
+        const std::size_t place = at.out.at(one.batch, head, one.first_query + query);
+        for (int i = 0; i < c.value_depth; ++i) {
+            const double right = sum > 0 ? expected[i] / sum : 0;
+            const double magnitude = sum > 0 ? magnitudes[i] / sum : 0;
+            const double allowed = (rounding + 2 * score_error) * magnitude + written * std::abs(right) + small_weights;
+            note(most.out, std::abs(right - found[place + i]), allowed + 1e-30);
+        }
+        const double right = sum > 0 ? (top + std::log(sum)) / std::log(2.0) : -INFINITY;
+        const double logarithm = logarithms[number_of(one, head, query)];
+        const double error = right == logarithm ? 0 : std::abs(right - logarithm);
+        note(most.log2_sum, error, 2 * score_error + of_floats * std::abs(right) + 1e-5);
+    }
+};
+
+}  // namespace imbrex_test

@@ -1,0 +1,326 @@
+// Attention's launcher: depths, layouts, shared key heads, lengths, random ones of all that, what it chooses, refuses and leaves
+// alone, and launches captured in a graph.
+#include <imbrex/kernels/attention_forward.hpp>
+
+#include "kernels/attention/random_cases.hpp"
+#include "kernels/attention/trial.hpp"
+
+#include <string>
+
+using namespace imbrex;
+using namespace imbrex_test;
+
+namespace {
+
+// One type for all that is tested here, with kernels of every depth.
+using attention = attention_forward<bf16, any_mask>;
+using trial = attention_trial<bf16>;
+
+void check(const attention_test_case& given, attention_kernel expected = attention_kernel::hopper) {
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        CAPTURE(given.key_depth);
+        CAPTURE(given.value_depth);
+        CAPTURE(given.heads);
+        CAPTURE(given.key_heads);
+        CAPTURE(static_cast<int>(given.lie));
+        CAPTURE(given.right);
+        trial there(where, given, 1);
+        const auto problem = there.send();
+        CHECK(attention::choice(where, problem) == expected);
+        attention::launch(where, problem, there.mask());
+        const auto worst = there.worst();
+        CHECK(worst.out <= 1);
+        CHECK(worst.log2_sum <= 1);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("every depth goes to the next larger tile") {
+    for (const int depth : {16, 64, 80, 96, 112, 128, 144, 192, 208, 256}) {
+        check({.heads = 2, .queries = 70, .keys = 90, .key_depth = depth, .value_depth = depth});
+    }
+    check({.heads = 2, .queries = 70, .keys = 150, .key_depth = 192, .value_depth = 128, .right = 0});
+    check({.heads = 2, .queries = 70, .keys = 150, .key_depth = 48, .value_depth = 112, .right = 0});
+    check({.heads = 2, .queries = 70, .keys = 150, .key_depth = 176, .value_depth = 16});
+    CHECK(all_attention_tiles::number_for({80, 80}) == 1);
+    CHECK(all_attention_tiles::number_for({192, 128}) == 3);
+    CHECK(all_attention_tiles::number_for({16, 192}) == 4);
+    CHECK(attention_tiles<64, 128>::number_for(160) == 2);
+    CHECK(attention_tiles<64, attention_depths(192, 128)>::text() == "64 x 64, 192 x 128");
+}
+
+TEST_CASE("tensors in every layout; where the copy engine cannot read them, the kernel for any distances does") {
+    attention_test_case given{.batches = 2, .heads = 4, .key_heads = 2, .queries = 100, .keys = 100};
+    for (const layout lie :
+         {layout::batch_sequence_head, layout::batch_head_sequence, layout::one_tensor, layout::slices}) {
+        given.lie = lie;
+        check(given);
+    }
+    given.lie = layout::unaligned;
+    check(given, attention_kernel::ampere_class);
+    given.key_depth = given.value_depth = 80;
+    check(given, attention_kernel::ampere_class);
+}
+
+TEST_CASE("key heads shared by any number of heads, also where all members of a batch share the same keys") {
+    for (const auto& [heads, key_heads] : {std::pair{1, 1}, std::pair{3, 3}, std::pair{6, 2}, std::pair{7, 1}}) {
+        check({.heads = heads, .key_heads = key_heads, .queries = 40, .keys = 70, .right = 0});
+    }
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        trial there(where, {.batches = 2, .heads = 2, .queries = 50, .keys = 60}, 1);
+        auto same = there.at;
+        for (tensor_place* one : {&same.k, &same.v}) {
+            for (int row = 0; row < 60; ++row) {
+                std::copy_n(&there.inputs.values[one->at(0, 0, row)], 64, &there.inputs.values[one->at(1, 0, row)]);
+            }
+        }
+        auto problem = there.send();
+        problem.k.strides.given[0] = problem.v.strides.given[0] = 0;
+        attention::launch(where, problem, there.mask());
+        CHECK(attention::choice(where, problem) == attention_kernel::hopper);
+        CHECK(there.worst().out <= 1);
+    }
+}
+
+TEST_CASE("padded and packed sequences, some of them empty, sinks, and a scale of one's own") {
+    attention_test_case padded{.batches = 4, .heads = 2, .queries = 70, .keys = 200, .sinks = true};
+    padded.key_lengths = {200, 0, 1, 130};
+    padded.right = 0;
+    padded.scale = 0.3f;
+    check(padded);
+    attention_test_case packed{.heads = 4, .key_heads = 2, .queries = 300, .keys = 420};
+    packed.packed = {{130, 200}, {0, 30}, {1, 1}, {100, 64}, {33, 0}, {5, 70}};
+    packed.right = 0;
+    check(packed);
+    packed.lie = layout::unaligned;
+    check(packed, attention_kernel::ampere_class);
+}
+
+TEST_CASE("queries that see nothing, before others that do") {
+    for (const int keys : {1, 20, 150}) {
+        check({.heads = 4, .key_heads = 2, .queries = 450, .keys = keys, .right = 0});
+        check({.heads = 2, .queries = 450, .keys = keys, .sinks = true, .left = 10, .right = 0});
+    }
+}
+
+TEST_CASE("random attentions of all depths") {
+    with_random_cases(8000, 150, {.depths = 256, .seen = masks::any},
+                      [](world where, const attention_test_case& c, unsigned number) {
+                          trial there(where, c, number);
+                          const any_mask mask = there.mask();
+                          attention::launch(where, there.send(), mask);
+                          const auto bits = there.fetch();
+                          attention::launch(where, there.send(), mask);
+                          CHECK(bits == there.fetch());
+                          return there.worst();
+                      });
+}
+
+TEST_CASE("nothing is done where there are no queries; without keys results are zero, and logarithms -infinity") {
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        for (const attention_test_case& given :
+             {attention_test_case{.batches = 0}, attention_test_case{.queries = 0, .keys = 5},
+              attention_test_case{.heads = 0, .key_heads = 0}}) {
+            trial there(where, given, 1);
+            auto problem = there.send();
+            problem.q.pointer = nullptr;
+            problem.out.pointer = nullptr;
+            problem.log2_sums.pointer = nullptr;
+            if (given.queries == 1) problem.k.pointer = problem.v.pointer = nullptr;
+            attention::launch(where, problem);
+        }
+        trial there(where, {.batches = 2, .heads = 2, .queries = 70, .keys = 0}, 1);
+        auto problem = there.send();
+        problem.k.pointer = problem.v.pointer = nullptr;
+        CHECK(attention::choice(where, problem) == attention_kernel::ampere_class);
+        attention::launch(where, problem, there.mask());
+        CHECK(there.worst().out == 0);
+        CHECK(there.log2_sums.values == std::vector<float>(there.log2_sums.values.size(), -INFINITY));
+        // A batch of no packed sequences.
+        attention_test_case none{.queries = 10, .keys = 10};
+        trial packed(where, none, 1);
+        auto empty = packed.send();
+        empty.packed = {0, packed.query_starts.send(), packed.key_starts.send()};
+        attention::launch(where, empty);
+        packed.fetch();
+        for (const bf16 value : packed.out.values) REQUIRE(std::isnan(float(value)));
+    }
+}
+
+TEST_CASE("what cannot be done is refused with a sentence, and nothing is written") {
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        trial there(where, {.batches = 2, .heads = 4, .key_heads = 2, .queries = 30, .keys = 40}, 1);
+        const attention_problem<bf16> good = there.send();
+        const auto refused = [&](auto change) {
+            attention_problem<bf16> bad = good;
+            change(bad);
+            return refusal_of([&] { attention::launch(where, bad); });
+        };
+        const auto with = [](auto& view, int dimension, int extent) { view.extents.given[dimension] = extent; };
+        CHECK(refused([](auto& p) { p.q.pointer = nullptr; }) ==
+              "q.pointer: null; a tensor of 2 x 4 x 30 x 64 is needed");
+        CHECK(refused([](auto& p) { p.k.pointer = nullptr; }) ==
+              "k.pointer: null; a tensor of 2 x 2 x 40 x 64 is needed");
+        CHECK(refused([](auto& p) { p.v.pointer = nullptr; }) ==
+              "v.pointer: null; a tensor of 2 x 2 x 40 x 64 is needed");
+        CHECK(refused([](auto& p) { p.out.pointer = nullptr; }) ==
+              "out.pointer: null; a tensor of 2 x 4 x 30 x 64 is needed");
+        CHECK(refused([&](auto& p) { with(p.q, 2, -1); }) == "q.extents[2]: -1; 0 to 2147483647 is allowed");
+        CHECK(refused([](auto& p) { p.v.strides.given[1] = -64; }) == "v.strides[1]: -64; it must not be negative");
+        CHECK(refused([&](auto& p) { with(p.q, 3, 60), with(p.k, 3, 60); }) ==
+              "q.extents[3]: 60; a depth is a multiple of 16 from 16 to 256");
+        CHECK(refused([&](auto& p) { with(p.v, 3, 272), with(p.out, 3, 272); }) ==
+              "v.extents[3]: 272; a depth is a multiple of 16 from 16 to 256");
+        CHECK(refused([&](auto& p) { with(p.k, 3, 48); }) ==
+              "k.extents[3]: 48; q has 64 columns, and it must have as many");
+        CHECK(refused([&](auto& p) { with(p.out, 3, 48); }) ==
+              "out.extents[3]: 48; v has 64 columns, and it must have as many");
+        CHECK(refused([&](auto& p) { with(p.k, 0, 1); }) ==
+              "k.extents[0]: 1; q has 2 members of the batch, and it must have as many");
+        CHECK(refused([&](auto& p) { with(p.v, 0, 3); }) ==
+              "v.extents[0]: 3; q has 2 members of the batch, and it must have as many");
+        CHECK(refused([&](auto& p) { with(p.out, 0, 1); }) ==
+              "out.extents[0]: 1; q has 2 members of the batch, and it must have as many");
+        CHECK(refused([&](auto& p) { with(p.v, 1, 1); }) == "v.extents[1]: 1; k has 2 heads, and it must have as many");
+        CHECK(refused([&](auto& p) { with(p.v, 2, 39); }) ==
+              "v.extents[2]: 39; k has 40 rows, and it must have as many");
+        CHECK(refused([&](auto& p) { with(p.out, 1, 3); }) ==
+              "out.extents[1]: 3; q has 4 heads, and it must have as many");
+        CHECK(refused([&](auto& p) { with(p.out, 2, 29); }) ==
+              "out.extents[2]: 29; q has 30 rows, and it must have as many");
+        CHECK(refused([&](auto& p) { with(p.k, 1, 3), with(p.v, 1, 3); }) ==
+              "k.extents[1]: 3 heads of keys; the 4 heads of q must be a multiple");
+        CHECK(refused([&](auto& p) { with(p.k, 1, 0), with(p.v, 1, 0); }) ==
+              "k.extents[1]: 0 heads of keys; the 4 heads of q must be a multiple");
+        CHECK(refused([](auto& p) { p.scale = -1.0f; }) == "scale: -1; a positive number is needed");
+        CHECK(refused([](auto& p) { p.out.strides.given[0] = 0; }) ==
+              "out.strides[0]: 0; members of the batch of results lie at least the 64 elements of a row apart");
+        CHECK(refused([](auto& p) { p.log2_sums.head_stride = 29; }) ==
+              "log2_sums.head_stride: 29; heads of 30 queries lie at least that far apart");
+        CHECK(refused([](auto& p) { p.log2_sums.batch_stride = 0; }) ==
+              "log2_sums.batch_stride: 0; members of the batch with 30 queries lie at least that far apart");
+        CHECK(refused([](auto& p) { p.packed.count = 2; }) ==
+              "q.extents[0]: 2; packed sequences lie one behind the other in a batch of 1");
+        const auto alone = [&](auto& p) { with(p.q, 0, 1), with(p.k, 0, 1), with(p.v, 0, 1), with(p.out, 0, 1); };
+        CHECK(refused([&](auto& p) { alone(p), p.packed.count = -1; }) ==
+              "packed.count: -1; the number of sequences must not be negative");
+        CHECK(refused([&](auto& p) { alone(p), p.packed.count = 2; }) ==
+              "packed.query_starts: null; 3 numbers are needed");
+        buffer<int> starts(where, 3);
+        starts.values = {0, 10, 30};
+        const int* const some = starts.send();
+        CHECK(refused([&](auto& p) {
+                  alone(p), p.packed = {2, some, nullptr};
+              }) == "packed.key_starts: null; 3 numbers are needed");
+        CHECK(refused([&](auto& p) {
+                  alone(p), p.packed = {2, some, some}, p.key_lengths = some;
+              }).ends_with("; packed sequences have their lengths in packed.key_starts, it must be null"));
+        using narrow =
+            attention_forward<bf16, any_mask, plain_score, attention_result::normalised, attention_tiles<64>>;
+        const auto wide = [&](auto p) { with(p.q, 3, 80), with(p.k, 3, 80), narrow::choice(where, p); };
+        CHECK(refusal_of([&] { wide(good); }) ==
+              "q.extents[3], v.extents[3]: 80, 64; this attention has kernels of 64 x 64");
+        there.fetch();
+        for (const bf16 value : there.out.values) REQUIRE(std::isnan(float(value)));
+    }
+}
+
+#if !defined(__CUDACC__)
+TEST_CASE("the kernel follows from the device, the distances and the number of keys") {
+    CHECK(choose_attention({true, true, 1}) == attention_kernel::hopper);
+    CHECK(choose_attention({false, true, 1}) == attention_kernel::ampere_class);
+    CHECK(choose_attention({true, false, 1}) == attention_kernel::ampere_class);
+    CHECK(choose_attention({true, true, 0}) == attention_kernel::ampere_class);
+}
+
+TEST_CASE("lengths beyond the tensors are refused where the host can read them") {
+    trial there(world::host, {.heads = 2, .queries = 30, .keys = 40}, 1);
+    const auto good = there.send();
+    const auto refused = [&](std::vector<int> query_starts, std::vector<int> key_starts) {
+        auto bad = good;
+        bad.packed = {2, query_starts.data(), key_starts.data()};
+        return refusal_of([&] { attention::launch(world::host, bad); });
+    };
+    CHECK(refused({-1, 10, 30}, {0, 10, 40}) == "packed.query_starts[0]: -1; it must not be negative");
+    CHECK(refused({0, 10, 31}, {0, 10, 40}) == "packed.query_starts[2]: 31; the tensor has 30 rows");
+    CHECK(refused({0, 10, 30}, {0, 10, 41}) == "packed.key_starts[2]: 41; the tensor has 40 rows");
+    CHECK(refused({0, 10, 30}, {0, 20, 10}) ==
+          "packed.key_starts[2]: 10; sequence 1 begins at 20 and cannot end before that");
+    auto padded = good;
+    for (const int length : {-1, 41}) {
+        padded.key_lengths = &length;
+        CHECK(refusal_of([&] { attention::launch(world::host, padded); }) ==
+              "key_lengths[0]: " + std::to_string(length) + "; the tensor has 40 keys, and none may be negative");
+    }
+}
+
+TEST_CASE("parts of a result need their numbers") {
+    using merged = attention_forward<bf16, full_mask, plain_score, attention_result::merged, attention_tiles<64>>;
+    using partial = attention_forward<bf16, full_mask, plain_score, attention_result::partial, attention_tiles<64>>;
+    const attention_test_case given{.heads = 2, .queries = 30, .keys = 40};
+    attention_trial<bf16, attention_result::merged> whole(world::host, given, 1);
+    auto wrong = whole.send();
+    wrong.log2_sums.pointer = nullptr;
+    CHECK(refusal_of([&] { merged::choice(world::host, wrong); }) ==
+          "log2_sums.pointer: null; 1 x 2 x 30 numbers are needed");
+    attention_trial<bf16, attention_result::partial> part(world::host, given, 1);
+    auto none = part.send();
+    none.largest.pointer = nullptr;
+    CHECK(refusal_of([&] { partial::choice(world::host, none); }) ==
+          "largest.pointer: null; 1 x 2 x 30 numbers are needed");
+    none = part.send();
+    none.sums.pointer = nullptr;
+    CHECK(refusal_of([&] { partial::choice(world::host, none); }) ==
+          "sums.pointer: null; 1 x 2 x 30 numbers are needed");
+    none = part.send();
+    none.sinks = part.sinks.send();
+    CHECK(refusal_of([&] {
+              partial::choice(world::host, none);
+          }).ends_with("; they belong to a whole result, for a partial one it must be null"));
+}
+
+TEST_CASE("views of layouts and of parts") {
+    bf16 memory[1];
+    const auto all = batch_sequence_head(memory, 2, 10, 6, 32);
+    CHECK(all.strides[0] == 1920);
+    CHECK(all.strides[1] == 32);
+    CHECK(all.strides[2] == 192);
+    const auto keys = heads_of(all, 4, 1);
+    CHECK(keys.pointer == memory + 128);
+    CHECK(keys.extents[1] == 1);
+    CHECK(rows_of(keys, 3, 7).pointer == memory + 128 + 576);
+    CHECK(batch_head_sequence(memory, 2, 6, 10, 32).strides[1] == 320);
+    CHECK(refusal_of([&] { heads_of(all, 5, 2); }) == "first, count: 5, 2; the view has 6 heads");
+    CHECK(refusal_of([&] { rows_of(all, -1, 2); }) == "first, count: -1, 2; the view has 10 rows");
+}
+#else
+TEST_CASE("launches of both kernels are captured in a graph and replayed") {
+    cudaStream_t stream;
+    imbrex::detail::require_success(cudaStreamCreate(&stream), "stream");
+    for (const layout lie : {layout::batch_sequence_head, layout::unaligned}) {
+        trial there(world::device, {.heads = 3, .queries = 300, .keys = 300, .lie = lie, .right = 0}, 1);
+        const auto problem = there.send();
+        const any_mask mask = there.mask();
+        cudaGraph_t graph;
+        cudaGraphExec_t replay;
+        REQUIRE(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal) == cudaSuccess);
+        attention::launch(world::device, problem, mask, {}, stream);
+        REQUIRE(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
+        REQUIRE(cudaGraphInstantiate(&replay, graph, 0) == cudaSuccess);
+        for (int i = 0; i < 3; ++i) {
+            there.send();  // poison
+            REQUIRE(cudaGraphLaunch(replay, stream) == cudaSuccess);
+            REQUIRE(cudaStreamSynchronize(stream) == cudaSuccess);
+            CHECK(there.worst().out <= 1);
+        }
+        cudaGraphExecDestroy(replay);
+        cudaGraphDestroy(graph);
+    }
+    cudaStreamDestroy(stream);
+}
+#endif
