@@ -27,7 +27,6 @@
 #include <imbrex/ops/register/softmax.hpp>
 #include <imbrex/ops/warp/mma.hpp>
 #include <imbrex/ops/warpgroup/mma.hpp>
-#include <imbrex/ops/warpgroup/mma_by_warps.hpp>
 #include <imbrex/tile/barrier.hpp>
 #include <imbrex/tile/global_view.hpp>
 #include <imbrex/tile/packed_tile.hpp>

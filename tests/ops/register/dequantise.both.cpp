@@ -69,6 +69,7 @@ struct unpacking_by_warp {
     using In = typename Weights::element;
     using part = typename Weights::part;
     using tile = warp_tile<In, 16, 64>;
+    static constexpr bool has_scales = requires(part one) { one.scales.words; };
     struct arguments {
         const part* parts;
         matrix_view<In> out;
@@ -92,7 +93,7 @@ struct unpacking_by_warp {
                     if constexpr (Raised) {
                         raise_rows<16 * rows>(self, made, values);
                         map(self, made, [](In x) { return convert<In>(convert<float>(x) - packed_raise); });
-                    } else if constexpr (requires { shared.held.scales.words; }) {
+                    } else if constexpr (has_scales) {
                         packed_scale_values<64> scales;
                         load(self, scales, shared.held.scales.template columns_from<64>(column));
                         dequantise_rows<16 * rows>(self, made, values, scales);

@@ -91,10 +91,14 @@ inline bool encode(tensor_map& map, const tensor_description& tensor) {
     static_assert(sizeof(CUtensorMap) == sizeof(tensor_map));
     CUtensorMap encoded;
     const cuuint32_t adjacent[5] = {1, 1, 1, 1, 1};
-    const CUresult status =
-        encoder(&encoded, type, static_cast<cuuint32_t>(tensor.rank), tensor.pointer, tensor.extents,
-                tensor.strides_bytes, tensor.box, adjacent, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
-                CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    const auto ask = [&] {
+        return encoder(&encoded, type, static_cast<cuuint32_t>(tensor.rank), tensor.pointer, tensor.extents,
+                       tensor.strides_bytes, tensor.box, adjacent, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+                       CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    };
+    CUresult status = ask();
+    // The program's first use of the device: freeing nothing makes the context that the driver misses.
+    if (status == CUDA_ERROR_INVALID_CONTEXT && cudaFree(nullptr) == cudaSuccess) status = ask();
     if (status == CUDA_ERROR_NO_DEVICE || status == CUDA_ERROR_NOT_INITIALIZED) return false;
     if (status != CUDA_SUCCESS) {
         throw cuda_error(sentence(

@@ -23,7 +23,6 @@
 #include <imbrex/ops/register/map.hpp>
 #include <imbrex/ops/warp/mma.hpp>
 #include <imbrex/ops/warpgroup/mma.hpp>
-#include <imbrex/ops/warpgroup/mma_by_warps.hpp>
 #include <imbrex/tile/packed_tile.hpp>
 #include <imbrex/tile/register_tile.hpp>
 #include <imbrex/tile/shared_tile.hpp>
@@ -85,10 +84,6 @@ struct quantised_weights {
     }
 };
 
-// Sums of so few columns are made by mma.sync.
-template <class Sum>
-inline constexpr bool multiplied_by_warps = Sum::columns <= 16;
-
 // Calls f(constant) for the constants from 0 to Count - 1.
 template <int Count, class F>
 IMBREX_KERNEL void for_each_constant(const F& f) {
@@ -114,31 +109,14 @@ struct directly_multiplied : quantised_weights<Part, In, Depth> {
     template <class Sum, class Activations>
     IMBREX_KERNEL static void multiply(const warpgroup& self, Sum& sum, const Part& weights,
                                        const Activations& activations, accumulation how) {
-        if constexpr (multiplied_by_warps<Sum>) {
-            // Every other piece into a sum of its own: half as many products that wait for one another.
-            constexpr int piece = Depth % 256 == 0 ? 128 : packed_columns;
-            if (how == accumulation::replace) fill(self, sum, 0.0f);
-            Sum other;
-            fill(self, other, 0.0f);
-            for_each_constant<Depth / piece>([&](auto number) {
-                constexpr int first = number * piece;
-                group_tile<In, packed_rows, piece> numbers;
-                Weights::template dequantise_block<first>(self, numbers, weights);
-                mma_abt_by_warps(self, number % 2 == 0 ? sum : other, numbers,
-                                 activations.template part<Sum::columns, piece>(0, first));
-            });
-            if constexpr (Depth > piece) combine(self, sum, other, add{});
-        } else {
-            group_tile<In, packed_rows, packed_columns> blocks[Depth / packed_columns];
-            for_each_constant<Depth / packed_columns>([&](auto number) {
-                constexpr int first = number * packed_columns;
-                Weights::template dequantise_block<first>(self, blocks[number], weights);
-                mma_abt_async(self, sum, blocks[number],
-                              activations.template part<Sum::columns, packed_columns>(0, first),
-                              number == 0 ? how : accumulation::add);
-            });
-            wait_mma(self, sum);
-        }
+        group_tile<In, packed_rows, packed_columns> blocks[Depth / packed_columns];
+        for_each_constant<Depth / packed_columns>([&](auto number) {
+            constexpr int first = number * packed_columns;
+            Weights::template dequantise_block<first>(self, blocks[number], weights);
+            mma_abt_async(self, sum, blocks[number], activations.template part<Sum::columns, packed_columns>(0, first),
+                          number == 0 ? how : accumulation::add);
+        });
+        wait_mma(self, sum);
     }
 };
 
@@ -281,23 +259,15 @@ struct grouped_weights : detail::quantised_weights<detail::grouped_part<Format, 
         detail::for_each_constant<groups>([&](auto number) {
             dequantise_group<number>(self, numbers, weights);
             const auto rows = activations.template part<Sum::columns, Group>(0, number * Group);
-            if constexpr (detail::multiplied_by_warps<Sum>) {
-                fill(self, products[number], 0.0f);
-                mma_abt_by_warps(self, products[number], numbers[number], rows);
-                add_scaled(number);
-            } else {
-                mma_abt_async(self, products[number], numbers[number], rows, accumulation::replace);
-                // A group's sum is waited for when the next one's products are under way.
-                if constexpr (number > 0) {
-                    wait_mma<1>(self, products[number - 1]);
-                    add_scaled(std::integral_constant<int, number - 1>{});
-                }
+            mma_abt_async(self, products[number], numbers[number], rows, accumulation::replace);
+            // A group's sum is waited for when the next one's products are under way.
+            if constexpr (number > 0) {
+                wait_mma<1>(self, products[number - 1]);
+                add_scaled(std::integral_constant<int, number - 1>{});
             }
         });
-        if constexpr (!detail::multiplied_by_warps<Sum>) {
-            wait_mma(self, products[groups - 1]);
-            add_scaled(std::integral_constant<int, groups - 1>{});
-        }
+        wait_mma(self, products[groups - 1]);
+        add_scaled(std::integral_constant<int, groups - 1>{});
     }
 
     // A piece has a scale for each row, or two in groups of 32. Of the pieces of a larger group the last one brings the scales,
