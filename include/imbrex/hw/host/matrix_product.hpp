@@ -244,11 +244,15 @@ class matrix_product {
                 transpose(to + j, to_stride, from + j * column_stride, column_stride, rows_done);
             }
         }
-        for (int i = 0; i < rows; ++i) {
-            for (int j = i < rows_done ? columns_done : 0; j < columns; ++j) {
-                to[i * to_stride + j] = convert<float>(from[i * row_stride + j * column_stride]);
+        const auto convert_rest = [&](int first_row, int end_row, std::ptrdiff_t first_column) {
+            for (int i = first_row; i < end_row; ++i) {
+                for (std::ptrdiff_t j = first_column; j < columns; ++j) {
+                    to[i * to_stride + j] = convert<float>(from[i * row_stride + j * column_stride]);
+                }
             }
-        }
+        };
+        convert_rest(0, rows_done, columns_done);
+        convert_rest(rows_done, rows, 0);
     }
 
     template <class T>

@@ -80,7 +80,7 @@ constexpr attention_shape attention_shape_for(attention_depths depths, bool want
         int columns_with_registers;
     };
     constexpr row table[] = {
-        {64, 192, 128},        //
+        {64, 160, 128},        //
         {96, 128, 80},         //
         {128, 128, 64},        //
         {{192, 128}, 96, 64},  //

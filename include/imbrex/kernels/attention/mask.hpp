@@ -143,7 +143,9 @@ struct both_masks {
         return first.whole(s, q, k) && second.whole(s, q, k);
     }
     IMBREX_FN bool keep(const attention_sequence& s, int query, int key) const {
-        return first.keep(s, query, key) & second.keep(s, query, key);
+        // Both are asked: a branch would cost more.
+        const bool by_first = first.keep(s, query, key), by_second = second.keep(s, query, key);
+        return by_first & by_second;
     }
 };
 
