@@ -7,6 +7,8 @@
 
 #include <string>
 
+#include <vector>
+
 using namespace imbrex;
 using namespace imbrex_test;
 
@@ -285,7 +287,8 @@ TEST_CASE("parts of a result need their numbers") {
 }
 
 TEST_CASE("views of layouts and of parts") {
-    bf16 memory[1];
+    std::vector<bf16> values(2 * 10 * 6 * 32);
+    bf16* const memory = values.data();
     const auto all = batch_sequence_head(memory, 2, 10, 6, 32);
     CHECK(all.strides[0] == 1920);
     CHECK(all.strides[1] == 32);
