@@ -2,6 +2,10 @@
 #pragma once
 
 #include <imbrex/core/numeric.hpp>
+#include <imbrex/kernels/gemm/pack_weights.hpp>
+#include <imbrex/kernels/gemm/problem.hpp>
+
+#include "worlds.hpp"
 
 #include <cmath>
 #include <cstdint>
@@ -59,6 +63,34 @@ struct random_weights {
         if constexpr (Weights::group == 0) return value;
         return value * static_cast<double>(
                            static_cast<float>(scales[static_cast<std::size_t>(row) * groups + column * groups / k]));
+    }
+};
+
+// Everything a launch needs. There are `times` as many rows of weights as columns of D.
+template <class Weights, class Kernel, class Out>
+struct launch_of {
+    using In = typename Weights::element;
+    random_weights<Weights> weights;
+    int m, n, k;
+    buffer<In> a;
+    buffer<Out> out;
+    buffer<typename Weights::part> parts;
+
+    launch_of(world where, int m, int n, int k, int times = 1)
+        : weights(n * times, k, 5),
+          m(m),
+          n(n),
+          k(k),
+          a(where, static_cast<std::size_t>(m) * k),
+          out(where, static_cast<std::size_t>(m) * n, convert<Out>(NAN)),
+          parts(where, packed_count<Weights>(n * times, k)) {
+        fill_random(a.values, 1);
+        parts.values = pack_weights<Weights>(weights.values.data(), weights.scales.data(), n * times, k);
+    }
+    template <class Epilogue>
+    typename Kernel::arguments arguments(const Epilogue& epilogue) {
+        const gemm_problem<In, Out> p{m, n, k, {a.send()}, {}, {out.send()}};
+        return Kernel::describe(p, Weights::describe(parts.send(), weights.rows, k), epilogue);
     }
 };
 

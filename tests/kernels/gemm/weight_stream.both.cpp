@@ -17,34 +17,6 @@ using namespace imbrex_test;
 
 namespace {
 
-// Everything a launch needs. There are `times` as many rows of weights as columns of D.
-template <class Weights, class Kernel, class Out>
-struct launch_of {
-    using In = typename Weights::element;
-    random_weights<Weights> weights;
-    int m, n, k;
-    buffer<In> a;
-    buffer<Out> out;
-    buffer<typename Weights::part> parts;
-
-    launch_of(world where, int m, int n, int k, int times = 1)
-        : weights(n * times, k, 5),
-          m(m),
-          n(n),
-          k(k),
-          a(where, static_cast<std::size_t>(m) * k),
-          out(where, static_cast<std::size_t>(m) * n, convert<Out>(NAN)),
-          parts(where, packed_count<Weights>(n * times, k)) {
-        fill_random(a.values, 1);
-        parts.values = pack_weights<Weights>(weights.values.data(), weights.scales.data(), n * times, k);
-    }
-    template <class Epilogue>
-    typename Kernel::arguments arguments(const Epilogue& epilogue) {
-        const gemm_problem<In, Out> p{m, n, k, {a.send()}, {}, {out.send()}};
-        return Kernel::describe(p, Weights::describe(parts.send(), weights.rows, k), epilogue);
-    }
-};
-
 template <class Weights, class Out, int Rows, weight_stream_shape Shape = weight_stream_shape{}>
 void check_product(int m, int n, int k, double tolerance) {
     constexpr bool scale_rows = Weights::group == 0;

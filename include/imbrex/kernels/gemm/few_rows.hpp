@@ -178,12 +178,8 @@ struct gemm_few_rows {
 
     static arguments describe(const gemm_problem<element, Out>& p, const typename Weights::argument& weights,
                               const Epilogue& epilogue) {
-        require(p.m >= 1 && p.m <= Rows, "m: ", p.m, "; this kernel takes 1 to ", Rows, " rows");
-        require(p.n >= 1, "n: ", p.n, "; there must be a column");
+        detail::require_few_rows(p, Rows);
         require(steps_of(p.k) >= sharers, "k: ", p.k, "; each of ", sharers, " blocks needs a step of ", depth);
-        require(p.batches == 1, "batches: ", p.batches, "; this kernel takes one product");
-        detail::require_operand(p.a, "a", p.m, p.k);
-        detail::require_operand(p.out, "out", p.m, p.n);
         return {weights,
                 tensor_of<activations_rows>(matrix(p.a.pointer, p.m, p.k, p.a.stride)),
                 detail::view_of(p.out, p.m, p.n, 1),

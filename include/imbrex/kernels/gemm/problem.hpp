@@ -53,6 +53,16 @@ void require_operand(const gemm_operand<T>& operand, const char* name, std::int6
     require(operand.batch_stride >= 0, name, ".batch_stride: ", operand.batch_stride, "; it must not be negative");
 }
 
+// What a kernel for one product of at most so many rows asks for, whatever its weights are.
+template <class In, class Out>
+void require_few_rows(const gemm_problem<In, Out>& p, int most) {
+    require(p.m >= 1 && p.m <= most, "m: ", p.m, "; this kernel takes 1 to ", most, " rows");
+    require(p.n >= 1, "n: ", p.n, "; there must be a column");
+    require(p.batches == 1, "batches: ", p.batches, "; this kernel takes one product");
+    require_operand(p.a, "a", p.m, p.k);
+    require_operand(p.out, "out", p.m, p.n);
+}
+
 }  // namespace detail
 
 // The views that the kernels read and write, for a product stored in this way.

@@ -112,13 +112,9 @@ struct gemm_weight_stream {
 
     static arguments describe(const gemm_problem<element, Out>& p, const typename Weights::argument& weights,
                               const Epilogue& epilogue) {
-        require(p.m >= 1 && p.m <= Rows, "m: ", p.m, "; this kernel takes 1 to ", Rows, " rows");
-        require(p.n >= 1, "n: ", p.n, "; there must be a column");
+        detail::require_few_rows(p, Rows);
         require(!gated || p.n % packed_rows == 0, "n: ", p.n, "; gate and up must be a multiple of ", packed_rows,
                 " columns each");
-        require(p.batches == 1, "batches: ", p.batches, "; this kernel takes one product");
-        detail::require_operand(p.a, "a", p.m, p.k);
-        detail::require_operand(p.out, "out", p.m, p.n);
         require(can_take(p.a, p.k), "a: ", static_cast<const void*>(p.a.pointer), ", rows of ", p.k, " elements ",
                 p.a.stride == 0 ? p.k : p.a.stride, " apart; rows must begin and end at multiples of 16 bytes");
         return {weights,
