@@ -6,7 +6,6 @@
 #include "kernels/attention/trial.hpp"
 
 #include <string>
-
 #include <vector>
 
 using namespace imbrex;

@@ -127,16 +127,15 @@ struct attention_hopper {
         shared.ring.work.init(block, 4 * groups + 1);
         fence_barriers(block);
         block.sync();
-        block.roles(
-            single_warps<2, Shape.producer_registers>("producer",
-                                                      [&](warp& self) {
-                                                          if (self.index() == 0) {
-                                                              plan(self, block, args, shared);
-                                                          } else {
-                                                              feed(self, args, shared);
-                                                          }
-                                                      }),
-            consumers<groups, Shape.consumer_registers>([&](warpgroup& self) { consume(self, block, args, shared); }));
+        block.roles(single_warps<2, Shape.producer_registers>("producer",
+                                                              [&](warp& self) {
+                                                                  if (self.index() == 0) {
+                                                                      plan(self, block, args, shared);
+                                                                  } else {
+                                                                      feed(self, args, shared);
+                                                                  }
+                                                              }),
+                    consumers<groups, Shape.consumer_registers>([&](warpgroup& self) { consume(self, args, shared); }));
     }
 
   private:
@@ -209,8 +208,7 @@ struct attention_hopper {
         }
     }
 
-    template <class Block>
-    IMBREX_KERNEL static void consume(warpgroup& self, const Block&, const arguments& args, shared_memory& shared) {
+    IMBREX_KERNEL static void consume(warpgroup& self, const arguments& args, shared_memory& shared) {
         // The first turn is the first group's. One arrival is left over at the end, which nobody needs.
         if (self.index() == groups - 1) end_turn(self);
         auto pieces = shared.ring.work.read(self);
