@@ -15,14 +15,27 @@ FlashAttention does. FlashAttention-3's figures are constants from an earlier da
 
 import argparse
 import ctypes
-import fnmatch
-import json
 import math
 import pathlib
-import statistics
-import subprocess
 import sys
 from typing import NamedTuple
+
+from attention_turns import (
+    CUDNN,
+    FLASH_2,
+    LARGEST_DIFFERENCE,
+    LARGEST_ERROR,
+    LARGEST_LOG2_ERROR,
+    Report,
+    clocks,
+    device_or_exit,
+    matching,
+    relative_difference,
+    repeats_for,
+    take_turns,
+    usual_library,
+    write_json,
+)
 
 TOKENS = 16384
 WIDTH = 2048
@@ -35,12 +48,7 @@ FLASH_ATTENTION_3 = {
     (128, False): [627, 665, 713, 735, 686],
     (128, True): [490, 598, 669, 664, 691],
 }
-CUDNN, FLASH_2, FLASH_3 = "cuDNN", "FlashAttention-2", "FlashAttention-3 (measured earlier)"
-
-# Rounding the weights and the result to bf16 gives 0.002 to 0.003, and two such results differ by 1.4 times that.
-LARGEST_ERROR = 0.006
-LARGEST_DIFFERENCE = 0.008
-LARGEST_LOG2_ERROR = 0.001
+FLASH_3 = "FlashAttention-3 (measured earlier)"
 
 
 class Point(NamedTuple):
@@ -66,28 +74,12 @@ class Point(NamedTuple):
         return whole // 2 if self.causal else whole
 
     @property
-    def repeats(self):
-        """Launches that take about a millisecond, at 500 TFLOP/s: what starting a graph costs is little beside them."""
-        return max(1, round(500e9 / self.flop))
-
-    @property
     def problem(self):
         return f"{self.batch} x {self.length}, {self.heads} heads"
 
 
 def all_points():
     return [Point(depth, causal, length) for depth in (64, 128) for causal in (False, True) for length in LENGTHS]
-
-
-def matching(names, patterns, option):
-    """Those that match any of the patterns, which are separated by commas; each pattern must match one."""
-    chosen = []
-    for pattern in patterns.split(","):
-        found = [name for name in names if fnmatch.fnmatchcase(name, pattern)]
-        if not found:
-            sys.exit(f"{option}: {pattern} matches none of {', '.join(names)}")
-        chosen += found
-    return [name for name in names if name in chosen]
 
 
 DRAWN = "_drawn"
@@ -117,57 +109,6 @@ def variants_at(point, names):
 
 def title_of_variant(name):
     return "Imbrex " + name.split("_", 1)[1].replace(DRAWN, ", drawn")
-
-
-class Report:
-    """A table, printed and written as by bench/report.hpp: the first contestant is the peer that the others are compared with."""
-
-    def __init__(self, title, unit):
-        self.title, self.unit, self.rows, self.notes = title, unit, [], []
-
-    def add(self, problem, values):
-        self.rows.append((problem, values))
-
-    def text(self):
-        lines = ["", f"### {self.title} ({self.unit})", ""]
-        if self.rows:
-            names = list(dict.fromkeys(name for _, values in self.rows for name in values))
-            lines += ["| problem | " + " | ".join(names) + " |", "| --- |" + " --- |" * len(names)]
-            for problem, values in self.rows:
-                cells = [self._cell(values, name, names[0]) for name in names]
-                lines.append(f"| {problem} | " + " | ".join(cells) + " |")
-            lines.append("")
-        return "\n".join(lines + self.notes)
-
-    @staticmethod
-    def _cell(values, name, peer):
-        if name not in values:
-            return ""
-        number = values[name]
-        digits = 0 if number >= 100 else 1 if number >= 10 else 2
-        ratio = f" ({number / values[peer]:.2f}x)" if name != peer and peer in values else ""
-        return f"{number:.{digits}f}{ratio}"
-
-    def json(self):
-        rows = [
-            {"problem": problem, "values": {name: round(number, 6) for name, number in values.items()}}
-            for problem, values in self.rows
-        ]
-        return json.dumps({"title": self.title, "unit": self.unit, "rows": rows, "notes": self.notes})
-
-
-def write_json(reports, path):
-    lines = ",\n".join("  " + report.json() for report in reports)
-    pathlib.Path(path).write_text(f"[\n{lines}\n]\n", encoding="utf-8")
-
-
-def clocks():
-    query = "--query-gpu=clocks.sm,clocks.mem,power.draw,temperature.gpu"
-    try:
-        told = subprocess.run(["nvidia-smi", query, "--format=csv,noheader"], capture_output=True, text=True, timeout=20)
-        return told.stdout.strip() or "unknown"
-    except (OSError, subprocess.TimeoutExpired):
-        return "unknown"
 
 
 def speeds(point, milliseconds):
@@ -230,11 +171,6 @@ def attention_in_float64(torch, q, k, v, causal, scale):
         scores.masked_fill_(~seen, -math.inf)
     out = torch.softmax(scores, dim=3) @ v
     return out.transpose(1, 2), torch.logsumexp(scores, dim=3) * math.log2(math.e)
-
-
-def relative_difference(x, right):
-    """Root mean square; NaN where there is one."""
-    return ((x.to(right.dtype) - right).norm() / right.norm()).item()
 
 
 class Bench:
@@ -360,67 +296,21 @@ class Bench:
                         self._wrong(f"{variant} at {point.name} differs from {peer} by {difference:.2g}")
                 out.fill_(math.nan)
             del expected
-            milliseconds, rounds = self._take_turns(contestants, point.repeats, stream, notes)
+            repeats = repeats_for(point.flop)
+            milliseconds, rounds = take_turns(
+                self.torch, contestants, dict.fromkeys(contestants, repeats), stream, notes, self.rounds, self.seconds
+            )
             for name, (out, first) in ours.items():
                 if not self.torch.equal(out, first):
                     self._wrong(f"{name} at {point.name} gives another result than it did at first")
         compared = "no peer to compare with" if peer is None else f"differs from {peer} by {farthest:.2g} at most"
-        notes.append(f"{rounds} rounds of {point.repeats}; {compared}")
+        notes.append(f"{rounds} rounds of {repeats}; {compared}")
         return milliseconds, notes
-
-    def _take_turns(self, contestants, repeats, stream, notes):
-        replays, kept = {}, []
-        for name, run in contestants.items():
-
-            def several(run=run):
-                for _ in range(repeats):
-                    result = run()
-                return result
-
-            replays[name] = self._captured(several, stream, kept)
-            if replays[name] is None:
-                notes.append(f"{name} could not be captured, and is launched by itself")
-                replays[name] = several
-        begin, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
-
-        def one_round():
-            took = {}
-            for name, replay in replays.items():
-                begin.record()
-                replay()
-                end.record()
-                end.synchronize()
-                took[name] = begin.elapsed_time(end) / repeats
-            return took
-
-        for _ in range(5):
-            warm = one_round()
-        rounds = int(self.seconds * 1e3 / (repeats * sum(warm.values())))
-        rounds = max(5, min(rounds, self.rounds))
-        times = [one_round() for _ in range(rounds)]
-        return {name: statistics.median(took[name] for took in times) for name in replays}, rounds
-
-    def _captured(self, run, stream, kept):
-        """Replays a graph of the run; None where there cannot be one. What it writes to must stay alive, and is kept."""
-        graph = self.torch.cuda.CUDAGraph()
-        stream.synchronize()
-        graph.capture_begin(capture_error_mode="thread_local")
-        failed = False
-        try:
-            kept.append(run())
-        except RuntimeError:
-            failed = True
-        try:
-            graph.capture_end()
-        except RuntimeError:
-            failed = True
-        return None if failed else graph.replay
 
 
 def parse(words):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    root = pathlib.Path(__file__).resolve().parents[2]
-    usual = root / "build" / "release" / "bench" / "libbench_kernels_attention_library.so"
+    usual = usual_library("attention_library")
     parser.add_argument("--library", type=pathlib.Path, default=usual, help="attention_library.cu, built (%(default)s)")
     parser.add_argument("--json", metavar="FILE", help="write the tables there, for bench/plot.py")
     parser.add_argument("--variants", metavar="NAMES", help="of the library, with commas and wildcards; --list tells them")
@@ -445,17 +335,7 @@ def main(words):
         print("points:", *names, "variants:", *library.variants, sep="\n")
         return 0
 
-    try:
-        import torch
-    except ImportError:
-        print("skipped: PyTorch, which has the peers, is not installed")
-        return 0
-    if not torch.cuda.is_available():
-        print("skipped: there is no GPU to measure on")
-        return 0
-    device = torch.cuda.get_device_properties(0)
-    print(f"{device.name}, {device.multi_processor_count} multiprocessors, PyTorch {torch.__version__}, ", end="")
-    print(f"CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}; clocks before: {clocks()}")
+    torch = device_or_exit()
     bench = Bench(torch, library, variants, chosen.rounds, chosen.seconds)
     bench.check_small()
     reports = [bench.accuracy(), *reports_of(points, bench.measure)]

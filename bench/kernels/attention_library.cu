@@ -4,8 +4,9 @@
 // their work from a counter instead of taking it in turn.
 #include <imbrex/kernels/attention_forward.hpp>
 
+#include "attention_calls.hpp"
+
 #include <algorithm>
-#include <exception>
 #include <string>
 #include <string_view>
 
@@ -25,13 +26,6 @@ struct problem {
 };
 
 enum class dealt { in_turn, by_counter };
-
-// Zero before and after each launch.
-int* counter() {
-    static world_array<int> memory(world::device, 1);
-    static int* const one = memory.send();
-    return one;
-}
 
 attention_problem<bf16> described(const problem& p, int depth) {
     return {.q = batch_sequence_head<const bf16>(p.q, p.batches, p.queries, p.heads, depth),
@@ -68,7 +62,7 @@ void launch_attention(const problem& p, dealt work) {
     arguments.lengths.queries = p.queries;
     arguments.lengths.keys = p.keys;
     arguments.heads_per_key_head = p.heads / p.key_heads;
-    if (work == dealt::by_counter) arguments.counter = counter();
+    if (work == dealt::by_counter) arguments.counter = bench::work_counter();
     const int pieces = arguments.order.total(arguments.lengths);
     device::launch<kernel>({std::min(processors, pieces)}, arguments, p.stream);
 }
@@ -94,12 +88,11 @@ constexpr variant variants[] = {
     chosen_of<128>("d128_chosen"),
     chosen_of<64>("d64_chosen"),
     variant_of<128, attention_shape{.groups = 2, .columns = 128}>("d128_2x128"),
-    variant_of<128, attention_shape{.groups = 2, .columns = 144}>("d128_2x144"),
     variant_of<128, attention_shape{.groups = 2, .columns = 160}>("d128_2x160"),
+    variant_of<128, attention_shape{.groups = 2, .columns = 176}>("d128_2x176"),
     variant_of<64, attention_shape{.groups = 2, .columns = 128}>("d64_2x128"),
-    variant_of<64, attention_shape{.groups = 2, .columns = 192}>("d64_2x192"),
-    // Wider tiles would spill: three groups have 160 registers a thread.
-    variant_of<64, attention_shape{3, 96, 2, 32, 160}>("d64_3x96"),
+    variant_of<64, attention_shape{3, 112, 2, 32, 160}>("d64_3x112"),
+    variant_of<64, attention_shape{3, 128, 2, 32, 160}>("d64_3x128"),
 };
 constexpr std::string_view drawn = "_drawn";
 
@@ -132,8 +125,6 @@ void forward(std::string_view name, const problem& p, int depth, bool causal) {
     (causal ? found->causal : found->full)(p, work);
 }
 
-thread_local std::string last_error;
-
 }  // namespace
 
 extern "C" {
@@ -143,34 +134,22 @@ const char* imbrex_attention_variants() {
     return names().c_str();
 }
 
-// What went wrong in this thread's last call that did not return 0.
 const char* imbrex_attention_last_error() {
-    return last_error.c_str();
+    return bench::last_error().c_str();
 }
 
-// Tensors are bf16 [batch, sequence, head, depth]; log2_sums [batch, head, query] or null. Returns 0, or 1 where an argument is
-// not allowed, 2 for an error of CUDA, 3 for any other.
+// Tensors are bf16 [batch, sequence, head, depth]; log2_sums [batch, head, query] or null.
 int imbrex_attention_forward(const char* variant, void* q, void* k, void* v, void* out, float* log2_sums, int batch,
                              int heads, int key_heads, int queries, int keys, int depth, int causal, float scale,
                              void* stream) {
     const auto matrix = [](void* pointer) { return static_cast<bf16*>(pointer); };
-    try {
+    return bench::status_of([&] {
         require(variant != nullptr, "variant: null; a name is needed");
         forward(variant,
                 {matrix(q), matrix(k), matrix(v), matrix(out), log2_sums, batch, heads, key_heads, queries, keys, scale,
                  static_cast<cudaStream_t>(stream)},
                 depth, causal != 0);
-        return 0;
-    } catch (const invalid_argument& fault) {
-        last_error = fault.what();
-        return 1;
-    } catch (const cuda_error& fault) {
-        last_error = fault.what();
-        return 2;
-    } catch (const std::exception& fault) {
-        last_error = fault.what();
-        return 3;
-    }
+    });
 }
 
 }  // extern "C"

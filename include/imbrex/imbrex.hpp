@@ -25,6 +25,7 @@
 #include <imbrex/ops/register/mask.hpp>
 #include <imbrex/ops/register/reduce.hpp>
 #include <imbrex/ops/register/softmax.hpp>
+#include <imbrex/ops/warp/look_up.hpp>
 #include <imbrex/ops/warp/mma.hpp>
 #include <imbrex/ops/warpgroup/mma.hpp>
 #include <imbrex/tile/barrier.hpp>

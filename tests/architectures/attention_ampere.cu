@@ -1,5 +1,5 @@
 // architectures: 80 89 100a 120a
-// The attention that every GPU from sm_80 on can run: all depths, a mask, scores, and results of each kind.
+// The attention that every GPU from sm_80 on can run: all depths, a mask, scores, results of each kind, and pages.
 #include <imbrex/imbrex.hpp>
 #include <imbrex/kernels/attention/ampere.hpp>
 
@@ -22,4 +22,9 @@ void launch_attentions() {
                                       attention_result::merged>>();
     launch_attention<attention_ampere<bf16, 128, 128, causal_mask, plain_score,
                                       attention_ampere_shape_for(128, 128, true), attention_result::partial>>();
+    launch_attention<
+        attention_ampere<bf16, 128, 128, causal_mask, plain_score, attention_ampere_shape_for(128, 128, true),
+                         attention_result::normalised, paged_lengths>>();
+    launch_attention<attention_ampere<fp16, 256, 256, full_mask, plain_score, attention_ampere_shape_for(256, 256),
+                                      attention_result::normalised, paged_lengths>>();
 }

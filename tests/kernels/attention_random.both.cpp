@@ -14,9 +14,9 @@ namespace {
 
 constexpr attention_result normalised = attention_result::normalised;
 
-template <class In, class Mask, class Score, attention_depths Depths>
+template <class In, class Mask, class Score, attention_depths Depths, attention_keys Keys = attention_keys::in_rows>
 void check_whole(unsigned seed, int cases) {
-    using attention = attention_forward<In, Mask, Score, normalised, attention_tiles<Depths>>;
+    using attention = attention_forward<In, Mask, Score, normalised, attention_tiles<Depths>, Keys>;
     constexpr masks seen = std::is_same_v<Mask, any_mask>      ? masks::any
                            : std::is_same_v<Mask, chunks_mask> ? masks::chunks
                                                                : masks::causal;
@@ -38,7 +38,8 @@ void check_whole(unsigned seed, int cases) {
         }
     };
     std::map<std::string, int> used;
-    with_random_cases(seed, cases, {Depths, seen, scores},
+    with_random_cases(seed, cases,
+                      {.depths = Depths, .seen = seen, .scores = scores, .pages = Keys == attention_keys::in_pages},
                       [&](world where, const attention_test_case& c, unsigned number) {
                           attention_trial<In> trial(where, c, number);
                           const Mask mask = mask_of(trial);
@@ -85,6 +86,10 @@ TEST_CASE("random attentions: bf16, causal") {
 
 TEST_CASE("random attentions: fp16, keys deeper than values, chunks") {
     check_whole<fp16, chunks_mask, plain_score, attention_depths(192, 128)>(4000, 70);
+}
+
+TEST_CASE("random attentions: bf16, keys and values in pages") {
+    check_whole<bf16, any_mask, plain_score, 128, attention_keys::in_pages>(5000, 120);
 }
 
 TEST_CASE("random attentions: parts of the keys merged one after the other") {

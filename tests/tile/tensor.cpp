@@ -137,6 +137,17 @@ TEST_CASE("what the host world copies for a coordinate") {
     CHECK_FALSE(made.inside(made.at(-1, 0, 0).where));
 }
 
+TEST_CASE("a tensor may copy fewer rows than a tile has") {
+    static aligned_memory<bf16> memory;
+    using tall = shared_tile<bf16, 32, 32>;
+    const auto view = matrix(memory.values, 16, 32);
+    CHECK(tensor_of<tall>(view).copied_rows == 32);
+    CHECK(tensor_of<tall>(view, tensor_use::load, 8).copied_rows == 8);
+    for (const int rows : {0, -8, 12, 40}) {
+        CHECK_THROWS_AS(tensor_of<tall>(view, tensor_use::load, rows), invalid_argument);
+    }
+}
+
 TEST_CASE("a tensor of constants is one of its elements") {
     static aligned_memory<float> memory;
     const float* constant = memory.values;

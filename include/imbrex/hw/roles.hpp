@@ -48,4 +48,14 @@ IMBREX_KERNEL auto single_warps(const char* name, Body body) {
 template <class... Roles>
 inline constexpr int warps_of_roles = (0 + ... + Roles::warps);
 
+// Registers a thread has at launch: an equal share of the multiprocessor's, in the steps the hardware allocates.
+template <int Threads>
+inline constexpr int registers_at_launch = 65536 / Threads / 8 * 8 > 255 ? 255 : 65536 / Threads / 8 * 8;
+
+// Whether what some roles give back is enough for what the others take: if not, those would wait for ever.
+template <int Threads, class... Roles>
+inline constexpr bool registers_suffice =
+    (0 + ... + (Roles::warps * (Roles::registers == 0 ? registers_at_launch<Threads> : Roles::registers))) <=
+    registers_at_launch<Threads>*(Threads / 32);
+
 }  // namespace imbrex

@@ -7,6 +7,8 @@
 //                               .out = batch_sequence_head(out, batches, queries, heads, depth)};
 //     attention::launch(world::device, p, {}, {}, stream);
 //
+// Keys and values may also lie in pages that a table names (attention_keys::in_pages, see attention/problem.hpp).
+//
 // A view is a pointer, extents and distances (attention/views.hpp). Heads of queries are any multiple of those of keys, which
 // neighbours share. A row that sees no key gives 0, and a logarithm of -infinity. The kernel is chosen from the depths and
 // distances (attention/choice.hpp). Nothing is allocated and nothing waited for, so that a launch can be captured in a CUDA
@@ -21,6 +23,7 @@
 #include <imbrex/kernels/attention/choice.hpp>
 #include <imbrex/kernels/attention/hopper.hpp>
 #include <imbrex/kernels/attention/mask.hpp>
+#include <imbrex/kernels/attention/pages.hpp>
 #include <imbrex/kernels/attention/problem.hpp>
 #include <imbrex/kernels/attention/result.hpp>
 #include <imbrex/kernels/attention/score.hpp>
@@ -28,17 +31,20 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
+#include <type_traits>
 
 namespace imbrex {
 
 template <class In, class Mask = full_mask, class Score = plain_score,
-          attention_result Result = attention_result::normalised, class Tiles = all_attention_tiles>
+          attention_result Result = attention_result::normalised, class Tiles = all_attention_tiles,
+          attention_keys Keys = attention_keys::in_rows>
 class attention_forward {
   public:
     using problem = attention_problem<In, Result>;
 
     static attention_kernel choice(world where, const problem& p) {
-        require_attention(where, p);
+        require_attention(where, p, Keys);
         attention_kernel chosen{};
         for_tile(p, [&]<attention_depths Depths>() { chosen = choose_attention(situation<Depths>(where, p)); });
         return chosen;
@@ -46,7 +52,7 @@ class attention_forward {
 
     static void launch(world where, const problem& p, const Mask& mask = {}, const Score& score = {},
                        void* stream = nullptr) {
-        require_attention(where, p);
+        require_attention(where, p, Keys);
         for_tile(p, [&]<attention_depths Depths>() {
             if (p.empty()) return;
             if (choose_attention(situation<Depths>(where, p)) == attention_kernel::hopper) {
@@ -59,14 +65,17 @@ class attention_forward {
 
   private:
     static constexpr bool normalised = Result == attention_result::normalised;
-    static constexpr bool wants_registers = score_reads_memory<Score>() || !normalised;
+    static constexpr bool paged = Keys == attention_keys::in_pages;
+    using lengths = std::conditional_t<paged, paged_lengths, attention_lengths>;
     template <attention_depths Depths>
-    using hopper = attention_hopper<In, Depths.key, Depths.value, Mask, Score,
-                                    attention_shape_for(Depths, wants_registers), Result>;
+    using hopper =
+        attention_hopper<In, Depths.key, Depths.value, Mask, Score,
+                         attention_shape_for(Depths, attention_demand_of<Mask, Score, Result>()), Result, lengths>;
     template <attention_depths Depths>
     using ampere =
         attention_ampere<In, Depths.key, Depths.value, Mask, Score,
-                         attention_ampere_shape_for(Depths.key, Depths.value, score_changes_nothing<Score>()), Result>;
+                         attention_ampere_shape_for(Depths.key, Depths.value, score_changes_nothing<Score>()), Result,
+                         lengths>;
 
     template <class Call>
     static void for_tile(const problem& p, const Call& call) {
@@ -79,7 +88,8 @@ class attention_forward {
     template <attention_depths Depths>
     static attention_situation situation(world where, const problem& p) {
         const bool engine_can_copy = engine_can(p.q) && engine_can(p.k) && engine_can(p.v) && engine_can(p.out);
-        return {can_run<hopper<Depths>>(where), engine_can_copy, p.keys()};
+        const bool no_page = paged && p.k.extents[0] == 0;
+        return {can_run<hopper<Depths>>(where), engine_can_copy, no_page ? 0 : p.keys(Keys)};
     }
 
     template <class T>
@@ -115,17 +125,22 @@ class attention_forward {
         made.outputs.sums = p.sums;
         if constexpr (!normalised) made.outputs.wide = p.out;
         made.lengths.queries = p.queries();
-        made.lengths.keys = p.keys();
+        made.lengths.keys = p.keys(Keys);
         made.lengths.key_lengths = p.key_lengths;
         made.lengths.query_starts = p.packed.query_starts;
         made.lengths.key_starts = p.packed.key_starts;
+        if constexpr (paged) {
+            made.lengths.table = p.pages.table;
+            made.lengths.pages_per_sequence = p.pages.pages_per_sequence;
+            made.lengths.page_rows = p.k.rows();
+        }
         const int blocks = p.packed.given() ? attention_order::packed_blocks(p.queries(), p.packed.count, Kernel::rows)
                                             : (p.queries() + Kernel::rows - 1) / Kernel::rows;
         const std::int64_t all = std::int64_t{blocks} * p.heads() * (p.packed.given() ? 1 : p.batches());
         require(all <= 2147483647, "q: ", p.batches(), " x ", p.heads(), " x ", p.queries(), " queries make ", all,
                 " blocks; there may be at most 2147483647");
-        const double key_and_value_bytes = static_cast<double>(sizeof(In)) * p.batches() * p.key_heads() * p.keys() *
-                                           (p.key_depth() + p.value_depth());
+        const double key_and_value_bytes = static_cast<double>(sizeof(In)) * p.batches() * p.key_heads() *
+                                           p.keys(Keys) * (p.key_depth() + p.value_depth());
         made.order = {p.batches(), p.heads(), blocks,
                       attention_sections(later_queries_see_more<Mask>(), p.batches() * p.heads(), key_and_value_bytes)};
         return made;
@@ -136,8 +151,9 @@ class attention_forward {
         using kernel = hopper<Depths>;
         auto arguments = arguments_of<kernel>(p, mask, score);
         arguments.q = tensor_of<typename kernel::q_tile>(for_engine(p.q));
-        arguments.k = tensor_of<typename kernel::k_tile>(for_engine(p.k));
-        arguments.v = tensor_of<typename kernel::v_tile>(for_engine(p.v));
+        const int part = paged ? std::gcd(p.k.rows(), kernel::columns) : kernel::columns;
+        arguments.k = tensor_of<typename kernel::k_tile>(for_engine(p.k), tensor_use::load, part);
+        arguments.v = tensor_of<typename kernel::v_tile>(for_engine(p.v), tensor_use::load, part);
         if constexpr (normalised) {
             arguments.out_view = p.out;
             arguments.out = tensor_of<typename kernel::out_tile>(for_engine(p.out), tensor_use::store);

@@ -140,8 +140,8 @@ struct pipeline_barriers {
         // Throws in the host world if the release itself is a hazard.
         IMBREX_KERNEL ~held_stage() noexcept(false) { release(from_); }
 
-        IMBREX_KERNEL Item& operator*() const { return items_[stage_]; }
-        IMBREX_KERNEL Item* operator->() const { return &items_[stage_]; }
+        IMBREX_KERNEL Item& operator*() const { return items_[Stages == 1 ? 0 : stage_]; }
+        IMBREX_KERNEL Item* operator->() const { return &items_[Stages == 1 ? 0 : stage_]; }
 
         IMBREX_KERNEL void release(source here = source::current()) {
             if (stage_ == none) return;
@@ -194,7 +194,7 @@ struct pipeline_barriers {
         // What is in the stage that was waited for, before it is held.
         IMBREX_KERNEL Item& ahead() const { return items_[at_.stage()]; }
         IMBREX_KERNEL held_stage<Scope> take(source here = source::current()) {
-            const int stage = at_.stage();
+            const int stage = hw::uniform(at_.stage());
             at_.advance();
             return {*ring_, items_, *scope_, stage, here};
         }

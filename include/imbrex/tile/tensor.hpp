@@ -34,7 +34,8 @@ struct tensor {
     element* pointer;
     std::int64_t extents[Rank];  // outermost first, as in a view
     std::int64_t strides[Rank];
-    bool storable;  // checked to be what the engine can store to
+    bool storable;    // checked to be what the engine can store to
+    int copied_rows;  // by one copy: all of a tile's, or fewer
 
     // The tile at these indices: batches first, then row and column counted in tiles.
     template <class... Indices>
@@ -115,8 +116,9 @@ constexpr hw::tensor_element kind_of_element() {
 // end inside a chunk it would overwrite what lies behind them.
 enum class tensor_use { load, store };
 
+// With fewer rows than a tile has, a copy brings only so many, and a tile is put together from several places (load_rows_async).
 template <class Tile, class View>
-tensor<Tile, View::rank> tensor_of(const View& view, tensor_use use = tensor_use::load) {
+tensor<Tile, View::rank> tensor_of(const View& view, tensor_use use = tensor_use::load, int rows = Tile::rows) {
     constexpr int rank = View::rank;
     using element = typename Tile::element;
     using layout = typename Tile::layout;
@@ -128,6 +130,9 @@ tensor<Tile, View::rank> tensor_of(const View& view, tensor_use use = tensor_use
     tensor<Tile, rank> made{};
     made.pointer = const_cast<element*>(view.pointer);
     made.storable = use == tensor_use::store;
+    made.copied_rows = rows;
+    require(rows == Tile::rows || (rows > 0 && rows < Tile::rows && rows % 8 == 0), "rows: ", rows,
+            "; a part of a tile of ", Tile::rows, " rows has a multiple of 8 of them");
     if (made.storable) {
         const std::int64_t row_bytes = view.extents[rank - 1] * static_cast<std::int64_t>(sizeof(element));
         require(row_bytes % 16 == 0, "view.extents[", rank - 1, "]: ", view.extents[rank - 1], " columns are ",
@@ -160,7 +165,7 @@ tensor<Tile, View::rank> tensor_of(const View& view, tensor_use use = tensor_use
         description.box[i] = 1;
     }
     description.box[0] = layout::panel_columns;
-    description.box[1] = Tile::rows;
+    description.box[1] = static_cast<std::uint32_t>(rows);
 #if defined(__CUDACC__) && !IMBREX_DEVICE_WORLD
     hw::encode(made.map, description);
 #endif

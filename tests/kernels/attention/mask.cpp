@@ -11,7 +11,8 @@ using namespace imbrex;
 
 namespace {
 
-// `keys` has all that any of the queries sees, and `whole` is said only of tiles of which each sees all.
+// `keys` has all that any of the queries sees, and `whole` is said only of tiles of which each sees all. `keys_of` is a query's
+// own keys, no more and no less.
 template <class Mask>
 void check_ranges(const Mask& mask, const attention_sequence& s, std::mt19937& random) {
     const auto range = [&](int end) {
@@ -27,6 +28,10 @@ void check_ranges(const Mask& mask, const attention_sequence& s, std::mt19937& r
         for (int query = first_query; query < end_query; ++query) {
             for (int key = 0; key < s.keys; ++key) {
                 const bool kept = mask.keep(s, query, key);
+                if constexpr (mask_has_ranges<Mask>()) {
+                    const key_range own = mask.keys_of(s, query);
+                    REQUIRE(kept == (key >= own.first && key < own.end));
+                }
                 if (kept) REQUIRE((key >= seen.first && key < seen.end));
                 if (whole && key >= first_key && key < end_key) REQUIRE(kept);
             }
@@ -87,14 +92,24 @@ TEST_CASE("what masks say of tiles holds for each of their places") {
     }
 }
 
+TEST_CASE("masks that say which keys a query sees") {
+    const auto say = [](auto mask) { return mask_has_ranges<decltype(mask)>(); };
+    CHECK(say(full_mask{}));
+    CHECK(say(chunked_mask{}));
+    CHECK(say(all_masks(causal_mask{}, window_mask{}, length_mask{})));
+    CHECK(!say(even_keys{}));
+    CHECK(!say(all_masks(causal_mask{}, even_keys{})));
+}
+
 TEST_CASE("whether later queries see more follows from what masks say") {
     const auto grows = [](auto mask) { return later_queries_see_more<decltype(mask)>(); };
     CHECK(grows(causal_mask{}));
     CHECK(!grows(full_mask{}));
-    CHECK(!grows(window_mask{}));
+    CHECK(grows(window_mask{}));
     CHECK(!grows(chunked_mask{}));
     CHECK(grows(all_masks(causal_mask{}, length_mask{})));
     CHECK(grows(all_masks(even_keys{}, causal_mask{})));
-    CHECK(!grows(all_masks(causal_mask{}, window_mask{})));
+    CHECK(grows(all_masks(causal_mask{}, window_mask{})));
+    CHECK(!grows(all_masks(causal_mask{}, chunked_mask{})));
     CHECK(!grows(all_masks(length_mask{}, even_keys{})));
 }

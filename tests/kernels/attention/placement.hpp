@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
+#include <random>
 #include <utility>
 #include <vector>
 
@@ -24,6 +26,7 @@ struct attention_test_case {
     layout lie = layout::batch_sequence_head;
     std::vector<int> key_lengths = {};             // of a padded batch
     std::vector<std::pair<int, int>> packed = {};  // queries and keys of each sequence
+    int page_rows = 0;                             // of keys and values in pages; 0: they are in rows
     float spread = 1;                              // of Q and K
     float scale = 0;                               // 0: the launcher's own
     bool sinks = false;
@@ -40,6 +43,54 @@ struct attention_test_case {
     bool own_score = false;
 
     int members() const { return packed.empty() ? batches : static_cast<int>(packed.size()); }
+};
+
+// The rows of one member of the batch, or of one packed sequence.
+struct attention_member {
+    int batch;  // of the tensors
+    int first_query, queries;
+    int first_key, keys;
+    int number = 0;
+};
+
+inline std::vector<attention_member> members_of(const attention_test_case& c) {
+    std::vector<attention_member> all;
+    int query = 0, key = 0;
+    for (const auto& [queries, keys] : c.packed) {
+        all.push_back({0, query, queries, key, keys, static_cast<int>(all.size())});
+        query += queries;
+        key += keys;
+    }
+    for (int i = 0; c.packed.empty() && i < c.batches; ++i) {
+        all.push_back({i, 0, c.queries, 0, c.key_lengths.empty() ? c.keys : c.key_lengths[i], i});
+    }
+    return all;
+}
+
+// Pages in an order of no order, some of which belong to nobody. What the table says behind a sequence's last key is no page.
+struct page_table {
+    int per_sequence = 0, pages = 0;
+    std::vector<int> entries;
+
+    explicit page_table(const attention_test_case& c) {
+        if (c.page_rows == 0) return;
+        const std::vector<attention_member> members = members_of(c);
+        const auto needed = [&](int keys) { return (keys + c.page_rows - 1) / c.page_rows; };
+        for (const attention_member& one : members) {
+            per_sequence = std::max(per_sequence, needed(one.keys));
+            pages += needed(one.keys);
+        }
+        std::vector<int> order(static_cast<std::size_t>(pages += 3));
+        std::iota(order.begin(), order.end(), 0);
+        std::shuffle(order.begin(), order.end(), std::mt19937(7));
+        entries.assign(members.size() * static_cast<std::size_t>(per_sequence), 1 << 29);
+        for (const attention_member& one : members) {
+            for (int i = 0; i < needed(one.keys); ++i) {
+                entries[static_cast<std::size_t>(one.number * per_sequence + i)] = order.back();
+                order.pop_back();
+            }
+        }
+    }
 };
 
 // Where Q, K, V and O lie in an array for the first three and one for O.
@@ -65,10 +116,13 @@ struct tensor_place {
 struct attention_placement {
     tensor_place q, k, v, out;
     std::size_t inputs = 0, outputs = 0;
+    page_table table;
+    int page_rows;
 
-    explicit attention_placement(const attention_test_case& c) {
+    explicit attention_placement(const attention_test_case& c) : table(c), page_rows(c.page_rows) {
         const int together = c.heads + 2 * c.key_heads;
-        if (c.lie == layout::one_tensor && c.queries == c.keys && c.key_depth == c.value_depth) {
+        const bool paged = page_rows > 0;
+        if (!paged && c.lie == layout::one_tensor && c.queries == c.keys && c.key_depth == c.value_depth) {
             q = one(layout::batch_sequence_head, 0, c.batches, together, c.queries, c.key_depth);
             k = v = q;
             k.offset += c.heads * c.key_depth;
@@ -78,12 +132,20 @@ struct attention_placement {
             inputs = static_cast<std::size_t>(c.batches) * together * c.queries * c.key_depth;
         } else {
             q = one(c.lie, 0, c.batches, c.heads, c.queries, c.key_depth);
-            k = one(c.lie, q.end(), c.batches, c.key_heads, c.keys, c.key_depth);
-            v = one(c.lie, k.end(), c.batches, c.key_heads, c.keys, c.value_depth);
+            const int key_batches = paged ? table.pages : c.batches, key_rows = paged ? page_rows : c.keys;
+            k = one(c.lie, q.end(), key_batches, c.key_heads, key_rows, c.key_depth);
+            v = one(c.lie, k.end(), key_batches, c.key_heads, key_rows, c.value_depth);
             inputs = static_cast<std::size_t>(v.end()) + 300;
         }
         out = one(c.lie, 0, c.batches, c.heads, c.queries, c.value_depth);
         outputs = static_cast<std::size_t>(out.end()) + 300;
+    }
+
+    // Where a key of a member is in K, or its value in V.
+    std::size_t key_at(const tensor_place& in, const attention_member& one, int head, int key) const {
+        if (page_rows == 0) return in.at(one.batch, head, one.first_key + key);
+        const int page = table.entries[static_cast<std::size_t>(one.number * table.per_sequence + key / page_rows)];
+        return in.at(page, head, key % page_rows);
     }
 
   private:
@@ -106,26 +168,5 @@ struct attention_placement {
         }
     }
 };
-
-// The rows of one member of the batch, or of one packed sequence.
-struct attention_member {
-    int batch;  // of the tensors
-    int first_query, queries;
-    int first_key, keys;
-};
-
-inline std::vector<attention_member> members_of(const attention_test_case& c) {
-    std::vector<attention_member> all;
-    int query = 0, key = 0;
-    for (const auto& [queries, keys] : c.packed) {
-        all.push_back({0, query, queries, key, keys});
-        query += queries;
-        key += keys;
-    }
-    for (int i = 0; c.packed.empty() && i < c.batches; ++i) {
-        all.push_back({i, 0, c.queries, 0, c.key_lengths.empty() ? c.keys : c.key_lengths[i]});
-    }
-    return all;
-}
 
 }  // namespace imbrex_test

@@ -1,4 +1,4 @@
-// Random cases of attention: lengths, layouts, shared key heads, masks, scores, sinks, with scores from tiny to large. On the
+// Random cases of attention: lengths, layouts, pages, shared key heads, masks, scores, sinks, with scores from tiny to large. On the
 // device many; in the host worlds, which are slower, a few small ones.
 #pragma once
 
@@ -19,6 +19,7 @@ struct allowed {
     bool scores = false;
     bool sinks = true;
     bool sequences = true;  // padded and packed ones
+    bool pages = false;     // of keys and values, always
 };
 
 inline attention_test_case random_case(std::mt19937& random, const allowed& may, bool large) {
@@ -70,6 +71,7 @@ inline attention_test_case random_case(std::mt19937& random, const allowed& may,
         c.queries += below(30);
         c.keys += below(30);
     }
+    if (may.pages) c.page_rows = below(3) == 0 ? 16 * (1 + below(20)) : 16 << below(5);
     return c;
 }
 
@@ -109,6 +111,7 @@ void with_random_cases(unsigned seed, int cases, const allowed& may, Check check
             CAPTURE(c.sinks);
             CAPTURE(c.key_lengths.size());
             CAPTURE(c.packed.size());
+            CAPTURE(c.page_rows);
             const auto [out, log2_sum] = check(where, c, seed + 10 * i);
             CHECK(out <= 1);
             CHECK(log2_sum <= 1);

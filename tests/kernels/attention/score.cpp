@@ -39,6 +39,20 @@ TEST_CASE("scores are bent, sloped and added to") {
     CHECK(additive_bias{numbers + 99, 0, 0, -5}(s, 1, 5, 0.5f) == 94.5f);
 }
 
+TEST_CASE("a score in units of its own is the same score") {
+    const attention_sequence s{0, 0, 1, 1};
+    const softcap bent{4};
+    CHECK(scale_after(bent, 0.25f) == 4.0f);
+    for (const float product : {-100.0f, -3.0f, 0.0f, 0.5f, 20.0f}) {
+        CAPTURE(product);
+        CHECK(std::abs(bent.in_units(s, 0, 0, product, 0.25f) * scale_after(bent, 0.25f) -
+                       bent(s, 0, 0, product / 4)) <= 1e-6f);
+    }
+    CHECK(scale_after(plain_score{}, 0.25f) == 0.25f);
+    CHECK(scale_after(halved{}, 0.25f) == 1.0f);
+    CHECK(scale_after(in_turn(bent, halved{}), 0.25f) == 1.0f);
+}
+
 TEST_CASE("scores are applied one after the other, and say together what they are") {
     const attention_sequence s{0, 0, 1, 3};
     const float slopes[] = {0.25f};

@@ -1,7 +1,7 @@
 // Attention through its launcher, any case of it, against loops in double: what the launcher's tests share.
 //
 // An error is compared with what rounding may give at most: of the weights and of O to the type of the inputs, and of scores that
-// are summed in fp32. Everything that must not matter is poisoned: memory that belongs to no query or key, keys that no query
+// are summed in fp32 and bent by the hardware. Everything that must not matter is poisoned: memory that belongs to no query or key, keys that no query
 // sees, and what is written must not be found anywhere else.
 #pragma once
 
@@ -45,17 +45,19 @@ class attention_trial {
           sinks(where, c.heads),
           slopes(where, c.heads),
           bias(where, std::size_t(c.members()) * c.heads * c.queries * c.keys),
-          key_lengths(where, c.key_lengths.size()),
+          key_lengths(where, members.size()),
           bounds(where, c.members()),
           query_starts(where, members.size() + 1),
-          key_starts(where, members.size() + 1) {
+          key_starts(where, members.size() + 1),
+          table(where, at.table.entries.size()) {
         std::mt19937 random(seed);
         fill_random(sinks.values, seed + 1, -3, 3);
         if (c.sloped) fill_random(slopes.values, seed + 2, 0, 0.2f);
         if (c.biased) fill_random(bias.values, seed + 3, -2, 2);
-        key_lengths.values = c.key_lengths;
+        table.values = at.table.entries;
         for (std::size_t i = 0; i < members.size(); ++i) {
             bounds.values[i] = c.bounded ? int(random() % unsigned(members[i].keys + 1)) : members[i].keys;
+            key_lengths.values[i] = members[i].keys;
             query_starts.values[i + 1] = members[i].first_query + members[i].queries;
             key_starts.values[i + 1] = members[i].first_key + members[i].keys;
         }
@@ -83,6 +85,12 @@ class attention_trial {
         if (c.sinks) p.sinks = sinks.send();
         if (!c.key_lengths.empty()) p.key_lengths = key_lengths.send();
         if (!c.packed.empty()) p.packed = {c.members(), query_starts.send(), key_starts.send()};
+        if (c.page_rows > 0) {
+            p.packed.key_starts = nullptr;
+            p.pages = {table.send(), at.table.per_sequence};
+            if (c.keys != p.keys(imbrex::attention_keys::in_pages) || p.packed.given())
+                p.key_lengths = key_lengths.send();
+        }
         return p;
     }
     any_mask mask() {
@@ -183,7 +191,7 @@ class attention_trial {
     buffer<In> inputs;
     buffer<out_type> out;
     buffer<float> log2_sums, largest, sums, sinks, slopes, bias;
-    buffer<int> key_lengths, bounds, query_starts, key_starts;
+    buffer<int> key_lengths, bounds, query_starts, key_starts, table;
 
   private:
     std::size_t number_of(const attention_member& one, int head, int query) const {
@@ -228,8 +236,8 @@ class attention_trial {
                             seen = keep(member, head * shared_by + i, query, key);
                         }
                     }
-                    In* const k = &inputs.values[at.k.at(one.batch, head, one.first_key + key)];
-                    In* const v = &inputs.values[at.v.at(one.batch, head, one.first_key + key)];
+                    In* const k = &inputs.values[at.key_at(at.k, one, head, key)];
+                    In* const v = &inputs.values[at.key_at(at.v, one, head, key)];
                     for (int i = 0; i < c.key_depth; ++i) {
                         k[i] = In(seen           ? number(c.spread)
                                   : key % 3 == 0 ? nothing
@@ -257,7 +265,7 @@ class attention_trial {
         double largest_sum = 0;  // of what is added for a score, which says how exact that is
         for (int key = 0; key < one.keys; ++key) {
             if (!keep(member, head, query, key)) continue;
-            const float* const k = &numbers[at.k.at(one.batch, key_head, one.first_key + key)];
+            const float* const k = &numbers[at.key_at(at.k, one, key_head, key)];
             double dot = 0, magnitude = 0;
             for (int i = 0; i < c.key_depth; ++i) {
                 dot += double(q[i]) * k[i];
@@ -267,12 +275,13 @@ class attention_trial {
             largest_sum = std::max({largest_sum, magnitude * scale, std::abs(scores[key])});
             top = std::max(top, scores[key]);
         }
-        const double score_error = of_floats * (largest_sum + cap + 1);
+        // The hardware's tanh has eleven bits.
+        const double score_error = of_floats * (largest_sum + cap + 1) + (c.capped ? cap * std::ldexp(1.0, -11) : 0);
         std::vector<double> expected(c.value_depth), magnitudes(c.value_depth);
         double sum = c.sinks ? std::exp(sinks.values[head] - top) : 0;
         for (int key = 0; key < one.keys; ++key) {
             if (scores[key] == -INFINITY) continue;
-            const float* const v = &numbers[at.v.at(one.batch, key_head, one.first_key + key)];
+            const float* const v = &numbers[at.key_at(at.v, one, key_head, key)];
             const double weight = std::exp(scores[key] - top);
             sum += weight;
             for (int i = 0; i < c.value_depth; ++i) {

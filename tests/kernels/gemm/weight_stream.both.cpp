@@ -68,6 +68,7 @@ TEST_CASE_TEMPLATE("a stream of MXFP4", In, bf16, fp16) {
     check_product<mxfp4_weights<In, 512>, In, 16, shared_by_two>(16, 136, 544, rounded_to_bf16);
     check_product<mxfp4_weights<In, 64>, float, 16, weight_stream_shape{.sharers = 4}>(11, 72, 2144, exact);
     check_product<mxfp4_weights<In, 64>, float, 8, weight_stream_shape{.warps = 4}>(8, 130, 1184, exact);
+    check_product<mxfp4_weights<In, 512>, float, 16>(16, 264, 4096, exact);  // steps in a different order in each block
 }
 
 TEST_CASE("a gated stream of weights") {

@@ -160,6 +160,63 @@ void test_put_and_get() {
     }
 }
 
+template <class T, int Rows, int Columns, class Scope>
+struct filling_rows {
+    using tile = shared_tile<T, Rows, Columns>;
+    static constexpr int warps = scopes<Scope> * Scope::warps;
+    struct arguments {
+        matrix_view<const T> in;
+        matrix_view<T> out;
+        int first;
+        T value;
+    };
+    struct shared_memory {
+        tile one[2];
+    };
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& smem) {
+        each<Scope>(block, [&](auto& self) {
+            const int mine = index_of(self);
+            load(self, smem.one[mine], args.in.template tile<tile>(mine, 0));
+            self.sync();
+            fill_rows(self, smem.one[mine], args.first, args.value);
+            self.sync();
+            store(self, args.out.template tile<tile>(mine, 0), smem.one[mine]);
+        });
+    }
+};
+
+template <class T, int Rows, int Columns, class Scope>
+void test_filling_rows() {
+    constexpr int rows = scopes<Scope> * Rows;
+    constexpr std::size_t count = rows * Columns;
+    for (const world where : worlds()) {
+        for (const int first : {0, 1, Rows / 2 + 1, Rows - 1, Rows}) {
+            buffer<T> in(where, count), out(where, count, poison<T>());
+            fill_random(in.values, 22, -4.0f, 4.0f);
+            const T value = convert<T>(9.0f);
+            run<filling_rows<T, Rows, Columns, Scope>>(where, {1, 1, 1},
+                                                       {matrix(static_cast<const T*>(in.send()), rows, Columns),
+                                                        matrix(out.send(), rows, Columns), first, value},
+                                                       2);
+            out.fetch();
+            tally compared(sentence(name_of_shape<T>(where, Rows, Columns, Scope::warps), ", rows from ", first));
+            for (int row = 0; row < rows; ++row) {
+                for (int column = 0; column < Columns; ++column) {
+                    const std::size_t i = row * Columns + column;
+                    compared.expect_same(row, column, out.values[i], row % Rows < first ? in.values[i] : value);
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("rows of shared tiles are filled from one on") {
+    test_filling_rows<float, 16, 32, warp>();
+    test_filling_rows<bf16, 48, 128, warpgroup>();
+    test_filling_rows<e4m3, 32, 80, warpgroup>();
+}
+
 TEST_CASE("single elements of shared vectors") {
     test_put_and_get<float, 3, warp>();
     test_put_and_get<std::int32_t, 5, warpgroup>();

@@ -143,10 +143,20 @@ struct queue_kernel {
                                             count_tile<counted>(self, args.by_warp, place(tile));
                                         }
                                     }),
+                    // Holds each until it has the next, if the ring has room for two.
                     consumers<1>([&](warpgroup& self) {
                         auto reading = smem.queue.read(self);
-                        for (int tile = reading.next(); tile < tiles; tile = reading.next()) {
-                            count_tile<group_tile<int, 64, 8>>(self, args.by_group, place(tile));
+                        auto held = reading.hold();
+                        while (held.get() < tiles) {
+                            if constexpr (Depth == 1) {
+                                count_tile<group_tile<int, 64, 8>>(self, args.by_group, place(held.get()));
+                                held.release();
+                                held = reading.hold();
+                            } else {
+                                auto next = reading.hold();
+                                count_tile<group_tile<int, 64, 8>>(self, args.by_group, place(held.get()));
+                                held = std::move(next);
+                            }
                         }
                     }));
     }

@@ -212,6 +212,91 @@ TEST_CASE("TMA copies parts of a tile") {
     }
 }
 
+namespace {
+
+// A tile put together from rows of several places: the parts of a matrix in reverse order, the first of them from outside.
+struct rows_of_a_tile {
+    using tile = shared_tile<bf16, 64, 128>;
+    static constexpr int warps = 8;
+    struct arguments {
+        tensor<tile, 2> in;
+        tensor<tile, 2> out;
+    };
+    struct shared_memory {
+        pipeline<tile, 1> ring;
+    };
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& shared) {
+        shared.ring.init(block, 1);
+        fence_barriers(block);
+        block.sync();
+        block.roles(producer([&](warp& self) {
+                        auto filling = shared.ring.producer(self);
+                        auto slot = filling.acquire();
+                        for (int row = 0; row < 64; row += args.in.copied_rows) {
+                            load_rows_async(self, *slot, row, args.in.at(64 - row, 0).may_be_outside(), slot);
+                        }
+                    }),
+                    single_warps<1>("writer", [&](warp& self) {
+                        auto landed = shared.ring.consumer(self);
+                        auto one = landed.wait();
+                        store_async(self, args.out.tile(0, 0), *one);
+                        commit_stores(self);
+                        wait_stores(self);
+                    }));
+    }
+};
+
+}  // namespace
+
+TEST_CASE("TMA puts a tile together from rows of several places") {
+    using kernel = rows_of_a_tile;
+    for (const world where : worlds()) {
+        for (const int rows : {8, 16, 32, 64}) {
+            CAPTURE(name_of(where));
+            CAPTURE(rows);
+            buffer<bf16> in(where, 64 * 128), out(where, 64 * 128, bf16(NAN));
+            fill_random(in.values, 8);
+            run<kernel>(where, {1},
+                        {tensor_of<kernel::tile>(matrix(in.send(), 64, 128), tensor_use::load, rows),
+                         tensor_of<kernel::tile>(matrix(out.send(), 64, 128), tensor_use::store)});
+            out.fetch();
+            int wrong = 0;
+            for (int row = 0; row < 64; ++row) {
+                const int from = 64 - row / rows * rows + row % rows;
+                for (int column = 0; column < 128; ++column) {
+                    const unsigned expected = from < 64 ? in.values[from * 128 + column].bits : 0u;
+                    wrong += out.values[row * 128 + column].bits == expected ? 0 : 1;
+                }
+            }
+            CHECK(wrong == 0);
+        }
+    }
+}
+
+#if !defined(__CUDACC__)
+TEST_CASE("a copy of some rows beyond its tile is told, and a tensor of some rows that is to fill a tile") {
+    std::vector<bf16> in(64 * 128), out(64 * 128);
+    using rows = rows_of_a_tile;
+    const auto beyond = host::check<rows>({1},
+                                          {tensor_of<rows::tile>(matrix(in.data(), 64, 128), tensor_use::load, 48),
+                                           tensor_of<rows::tile>(matrix(out.data(), 64, 128), tensor_use::store)},
+                                          1);
+    REQUIRE(beyond);
+    CHECK(beyond->kind == hazard_kind::beyond_limits);
+    CHECK(beyond->text().find("rows 48 to 95 are not all in a tile of 64 rows") != std::string::npos);
+
+    using whole = through_shared<bf16, 64, 64, way::store>;
+    using view = global_view<bf16, dimensions<dynamic, dynamic, dynamic>, dimensions<dynamic, dynamic, 1>>;
+    const view some{in.data(), {1, 64, 64}, {64 * 64, 64}};
+    const auto short_copy = host::check<whole>(
+        {1}, {tensor_of<whole::tile>(some, tensor_use::load, 16), tensor_of<whole::tile>(some, tensor_use::store)}, 1);
+    REQUIRE(short_copy);
+    CHECK(short_copy->kind == hazard_kind::beyond_limits);
+    CHECK(short_copy->text().find("made to copy 16 rows at a time, and the tile has 64") != std::string::npos);
+}
+#endif
+
 TEST_CASE("TMA adds tiles to what is there") {
     check_through_shared<float, 64, 64, way::add>(2, 70, 100);
     check_through_shared<bf16, 64, 128, way::add>(1, 64, 128);

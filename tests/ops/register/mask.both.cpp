@@ -107,4 +107,74 @@ TEST_CASE("masks joined, and one of one's own") {
                                          {{0, 0}, {5, 7}});
 }
 
+// Of row r the columns from a * r + b up to c * r + d.
+struct between {
+    int a, b, c, d;
+    struct range {
+        int first, end;
+    };
+    IMBREX_FN range operator()(int row) const { return {a * row + b, c * row + d}; }
+};
+
+template <class T, int Rows, int Columns, class Scope>
+struct masking_outside {
+    using tile = register_tile<T, Rows, Columns, Scope>;
+    static constexpr int warps = 2 * Scope::warps;
+    struct arguments {
+        matrix_view<const T> in;
+        matrix_view<T> out;
+        between range;
+        T masked;
+    };
+    struct shared_memory {};
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory&) {
+        each<Scope>(block, [&](auto& self) {
+            tile one;
+            load(self, one, args.in.template tile<tile>(self.index(), 0));
+            mask_outside(self, one, args.range, args.masked);
+            store(self, args.out.template tile<tile>(self.index(), 0), one);
+        });
+    }
+};
+
+template <class T, int Rows, int Columns, class Scope>
+void test_outside() {
+    using kernel = masking_outside<T, Rows, Columns, Scope>;
+    constexpr std::size_t count = 2 * Rows * Columns;
+    constexpr int far = 1 << 30;
+    for (const world where : worlds()) {
+        for (const between& range :
+             {between{0, 0, 1, 1}, between{1, -5, 1, 6}, between{1, 3, 0, Columns}, between{0, -far, 0, far},
+              between{2, -Columns, 1, Columns / 2}, between{0, 7, 0, 3}, between{0, far, 0, far}}) {
+            tally compared(sentence(name_of_shape<T>(where, Rows, Columns, Scope::warps), ", from ", range.a, " r + ",
+                                    range.b, " to ", range.c, " r + ", range.d));
+            buffer<T> in(where, count), out(where, count, poison<T>());
+            fill_random(in.values, 8, 1.0f, 100.0f);
+            const T masked = convert<T>(-1000.0f);
+            run<kernel>(where, {1, 1, 1},
+                        {matrix(static_cast<const T*>(in.send()), 2 * Rows, Columns),
+                         matrix(out.send(), 2 * Rows, Columns), range, masked},
+                        2);
+            out.fetch();
+            for (int row = 0; row < 2 * Rows; ++row) {
+                const between::range stays = range(row % Rows);
+                for (int column = 0; column < Columns; ++column) {
+                    const int i = row * Columns + column;
+                    const bool kept = column >= stays.first && column < stays.end;
+                    compared.expect_same(row, column, out.values[i], kept ? in.values[i] : masked);
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("rows keep columns that follow one another") {
+    test_outside<float, 16, 8, warp>();
+    test_outside<float, 64, 128, warpgroup>();
+    test_outside<float, 64, 176, warpgroup>();
+    test_outside<bf16, 32, 40, warp>();
+    test_outside<e4m3, 64, 160, warpgroup>();
+}
+
 }  // namespace

@@ -163,6 +163,50 @@ void test_online(float scale, int pieces) {
     }
 }
 
+// What earlier results are multiplied by when the same scores come again, and when all of them are smaller.
+template <class Scope>
+struct unchanged_maxima {
+    using tile = register_tile<float, 64, 32, Scope>;
+    static constexpr int warps = Scope::warps;
+    struct arguments {
+        matrix_view<const float> scores;
+        float* factors;  // of 64 rows, twice
+        float scale;
+    };
+    struct shared_memory {};
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory&) {
+        each<Scope>(block, [&](auto& self) {
+            online_softmax<64, Scope> weights(self, args.scale);
+            const auto weigh = [&](float less) {
+                tile scores;
+                load(self, scores, args.scores.template tile<tile>(0, 0));
+                map(self, scores, [=](float x) { return x - less; });
+                return weights.weigh(self, scores);
+            };
+            weigh(0.0f);
+            store(self, args.factors, 64, weigh(0.0f));
+            store(self, args.factors + 64, 64, weigh(0.7f));
+        });
+    }
+};
+
+TEST_CASE("softmax online: a largest score that stays rescales nothing, to the last bit") {
+    for (const world where : worlds()) {
+        for (const float scale : {1.0f, 0.088388f, 0.3f}) {
+            buffer<float> scores(where, 64 * 32), factors(where, 2 * 64, poison<float>());
+            fill_random(scores.values, 15, -9.0f, 9.0f);
+            run<unchanged_maxima<warpgroup>>(
+                where, {1, 1, 1}, {matrix(static_cast<const float*>(scores.send()), 64, 32), factors.send(), scale}, 2);
+            factors.fetch();
+            tally compared(sentence(name_of(where), ", scale ", scale));
+            for (int i = 0; i < 2 * 64; ++i) {
+                compared.expect(factors.values[i] == 1.0f, "row", i % 64, "is", factors.values[i], "not", 1.0f);
+            }
+        }
+    }
+}
+
 TEST_CASE("softmax at once") {
     test_at_once<16, 8, warp>(1.0f);
     test_at_once<32, 104, warp>(0.125f);

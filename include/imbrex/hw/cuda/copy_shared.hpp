@@ -222,12 +222,13 @@ IMBREX_KERNEL void copy_wait(const Scope&, source = source::current()) {
     asm volatile("cp.async.wait_group %0;" : : "n"(Pending) : "memory");
 }
 
+// Rows from `first` on.
 template <class Scope, class Shared>
-IMBREX_KERNEL void fill_shared(const Scope& scope, Shared&& to, typename std::remove_cvref_t<Shared>::element value,
-                               source = source::current()) {
+IMBREX_KERNEL void fill_rows(const Scope& scope, Shared& to, int first, typename Shared::element value, source) {
     const uint4 filled = chunk_filled_with(value);
-    each_chunk<std::remove_cvref_t<Shared>>(
-        scope, [&](int row, int column) { *reinterpret_cast<uint4*>(to.at(row, column)) = filled; });
+    each_chunk<Shared>(scope, [&](int row, int column) {
+        if (row >= first) *reinterpret_cast<uint4*>(to.at(row, column)) = filled;
+    });
 }
 
 // Calls f(row, column, value of first, value of each other) for every element. Threads take four neighbours at a time,

@@ -43,6 +43,23 @@ struct float_pairs {
     }
 };
 
+// packed_scale_pair in a form that costs nothing: the compiler has the multiplication take the one half twice.
+template <class Float>
+IMBREX_KERNEL std::uint32_t scale_twice(std::uint32_t word, int which) {
+    const std::uint32_t both = packed_scales_of_row<Float>(word, which % 2);
+    std::uint32_t result;
+    if (which / 2 == 0) {
+        asm("{\n\t.reg .b16 low, high;\n\tmov.b32 {low, high}, %1;\n\tmov.b32 %0, {low, low};\n\t}"
+            : "=r"(result)
+            : "r"(both));
+    } else {
+        asm("{\n\t.reg .b16 low, high;\n\tmov.b32 {low, high}, %1;\n\tmov.b32 %0, {high, high};\n\t}"
+            : "=r"(result)
+            : "r"(both));
+    }
+    return result;
+}
+
 // A thread's numbers of one unit; scale(column, half) is what those of a strip's row are multiplied by.
 template <class Format, class Float, int Rows, int Columns, int Warps, class Scale>
 IMBREX_KERNEL void dequantise_chunk(fragment<Float, Rows, Columns, Warps>& to, int number,
@@ -93,7 +110,7 @@ IMBREX_KERNEL void dequantise_scaled(const warpgroup& scope, fragment<Float, pac
         const std::uint32_t word = scale_words[which * packed_scale_words + scope.rank() * 8 + lane_row()];
 #pragma unroll
         for (int part = 0; part < 4; ++part) {
-            pairs[2 * which + part / 2][part % 2] = packed_scale_pair<Float>(word, part);
+            pairs[2 * which + part / 2][part % 2] = scale_twice<Float>(word, part);
         }
     }
     dequantise_units<typename Packed::format>(to, from.unit_at(first), thread_in(scope), [&](int column, int half) {
@@ -172,7 +189,7 @@ IMBREX_KERNEL void dequantise_rows(const warp&, fragment<Float, 16, Columns, 1>&
     for (int number = 0; number < packed_fragment<Format, Columns>::units; ++number) {
         dequantise_chunk<Format>(to, number, from.words[FirstRow / 16][number], [&](int column, int half) {
             const std::uint32_t word = scales.words[FirstRow / 16][column / packed_columns];
-            return packed_scale_pair<Float>(word, column % packed_columns / packed_scale_columns * 2 + half);
+            return scale_twice<Float>(word, column % packed_columns / packed_scale_columns * 2 + half);
         });
     }
 }

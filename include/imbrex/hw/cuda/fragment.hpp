@@ -198,6 +198,48 @@ IMBREX_KERNEL void visit_rows(const Scope& scope, use, source, F&& f, First& fir
     }
 }
 
+// A word whose lowest bits, so many, are set: none for a negative number, at most all 32.
+IMBREX_KERNEL std::uint32_t lowest_bits(int count) {
+    std::uint32_t result;
+    asm("bmsk.clamp.b32 %0, 0, %1;" : "=r"(result) : "r"(count > 0 ? count : 0));
+    return result;
+}
+
+// Elements outside their row's columns, range(row).first up to range(row).end, become `masked`. What stays is a bit for each
+// element that a lane holds of a row, made of two counts: the hardware turns seven bits of a word into predicates at a time,
+// however a row's columns are bounded.
+template <class Scope, class T, int Rows, int Columns, int Warps, class Range>
+IMBREX_KERNEL void keep_columns(const Scope& scope, fragment<T, Rows, Columns, Warps>& tile, const Range& range,
+                                T masked, source) {
+    using tile_type = fragment<T, Rows, Columns, Warps>;
+    constexpr int run = tile_type::run;
+    constexpr int in_row = tile_type::strips * run;
+    check_scope<tile_type>(scope);
+    const auto held_before = [](int column) {
+        const int mine = column - lane_in_quad() * run;
+        const int inside = mine & (tile_type::strip_columns - 1);
+        return ((mine - inside) >> 2) + (inside < run ? inside : run);  // four lanes share a strip
+    };
+#pragma unroll
+    for (int block = 0; block < tile_type::blocks; ++block) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const auto columns = range(stored_row<tile_type>(scope, block, half));
+            const int before = held_before(columns.first);
+            const int up_to = held_before(columns.end);
+#pragma unroll
+            for (int first = 0; first < in_row; first += 32) {
+                const std::uint32_t stays = lowest_bits(up_to - first) & ~lowest_bits(before - first);
+#pragma unroll
+                for (int bit = 0; bit < 32 && first + bit < in_row; ++bit) {
+                    T& value = tile.values[block][(first + bit) / run][half * run + bit % run];
+                    value = (stays >> bit & 1) != 0 ? value : masked;
+                }
+            }
+        }
+    }
+}
+
 // Whether any of the rows that a warp holds is as asked for. Other warps of the scope may hear otherwise.
 template <class Scope, class T, int Rows, int Warps, class F>
 IMBREX_KERNEL bool any_row(const Scope& scope, const row_fragment<T, Rows, Warps>& rows, F f, source here) {

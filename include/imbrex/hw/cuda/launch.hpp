@@ -12,7 +12,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include <cstdint>
 #include <type_traits>
 
 #if IMBREX_DEVICE_WORLD
@@ -81,31 +80,31 @@ bool can_run() {
     return !hw::needs_hopper<Kernel> || (found.binaryVersion == 90 && found.ptxVersion == 90);
 }
 
-// Raises a kernel's limit of shared memory, the first time it runs on a device.
+// Raises a kernel's limit of shared memory, the first time it runs on a device. nvcc gives each translation unit a kernel of its
+// own, though this function and what it remembers are the same in all: so it is told which one, and remembers that.
 template <class Kernel>
-void prepare() {
+void prepare(const void* kernel) {
     constexpr int bytes = shared_bytes<Kernel>;
+    constexpr int remembered = 16;
     int device = 0;
     check(cudaGetDevice(&device), "no current device");
-    static std::uint64_t prepared = 0;  // a bit for each device
-    const std::uint64_t bit = std::uint64_t{1} << (device % 64);
-    if ((__atomic_load_n(&prepared, __ATOMIC_RELAXED) & bit) != 0 && device < 64) return;
+    static const void* prepared[remembered] = {};  // on each device
+    if (device < remembered && __atomic_load_n(&prepared[device], __ATOMIC_RELAXED) == kernel) return;
 
     int limit = 0;
     check(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
           "cannot ask the device for its shared memory");
     require(bytes <= limit, "imbrex: the kernel needs ", bytes,
             " bytes of shared memory a block, but the device has at most ", limit);
-    check(cudaFuncSetAttribute(reinterpret_cast<const void*>(entry<Kernel>),
-                               cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
           "cannot prepare the kernel (was it compiled for this device's architecture?)");
     if constexpr (hw::residents_of<Kernel> != 1) {
         // Otherwise the driver may leave more of the memory to the first-level cache than several blocks can spare.
-        check(cudaFuncSetAttribute(reinterpret_cast<const void*>(entry<Kernel>),
-                                   cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
+        check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                   cudaSharedmemCarveoutMaxShared),
               "cannot prepare the kernel's shared memory");
     }
-    __atomic_fetch_or(&prepared, bit, __ATOMIC_RELAXED);
+    if (device < remembered) __atomic_store_n(&prepared[device], kernel, __ATOMIC_RELAXED);
 }
 
 // Puts the kernel into the stream and returns.
@@ -118,7 +117,8 @@ void launch(position grid, const typename Kernel::arguments& arguments, cudaStre
             " x ", grid.y, " x ", grid.z, " blocks: each must be positive, and the second and third at most 65535");
     require(grid.x % cluster == 0, "imbrex: a grid of ", grid.x, " blocks along x, which is not a multiple of the ",
             cluster, " blocks of a cluster");
-    prepare<Kernel>();
+    const void* const kernel = reinterpret_cast<const void*>(entry<Kernel>);
+    prepare<Kernel>(kernel);
 
     cudaLaunchConfig_t configuration = {};
     configuration.gridDim =
@@ -141,8 +141,7 @@ void launch(position grid, const typename Kernel::arguments& arguments, cudaStre
         attribute.val.programmaticStreamSerializationAllowed = 1;
     }
     void* parameters[] = {const_cast<typename Kernel::arguments*>(&arguments)};
-    check(cudaLaunchKernelExC(&configuration, reinterpret_cast<const void*>(entry<Kernel>), parameters),
-          "the kernel did not start");
+    check(cudaLaunchKernelExC(&configuration, kernel, parameters), "the kernel did not start");
 }
 
 #endif

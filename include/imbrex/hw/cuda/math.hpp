@@ -23,6 +23,13 @@ IMBREX_KERNEL float reciprocal(float x) {
     return result;
 }
 
+// Coarser than the others: relative error up to 2^-11.
+IMBREX_KERNEL float tanh(float x) {
+    float result;
+    asm("tanh.approx.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+}
+
 IMBREX_KERNEL float erf(float x) {
     return erff(x);
 }

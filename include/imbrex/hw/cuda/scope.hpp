@@ -45,10 +45,6 @@ struct warpgroup {
 
 namespace hw {
 
-// Registers a thread has at launch: an equal share of the multiprocessor's, in the steps the hardware allocates.
-template <int Threads>
-inline constexpr int registers_at_launch = 65536 / Threads / 8 * 8 > 255 ? 255 : 65536 / Threads / 8 * 8;
-
 // Gives registers back, or waits for those that other warpgroups give back. Where the hardware cannot, the role keeps
 // what it was launched with.
 template <int Registers, int Threads>
@@ -115,6 +111,8 @@ struct block_scope {
     IMBREX_KERNEL void roles(const Roles&... roles) const {
         static_assert(warps_of_roles<Roles...> == Warps,
                       "imbrex: the roles' warps, each role rounded up to whole warpgroups, must be the block's warps");
+        static_assert(registers_suffice<32 * Warps, Roles...>,
+                      "imbrex: the roles' registers together must not be more than the block has at launch");
         hw::play_one_of<0, threads>(hw::uniform_warp_number(), roles...);
     }
 

@@ -54,6 +54,14 @@ IMBREX_KERNEL int uniform_warp_number() {
     return __shfl_sync(all_lanes, static_cast<int>(threadIdx.x / 32), 0);
 }
 
+// A number from 0 on that all lanes of a warp have alike, in such a form: what is counted from it, as the descriptors of tiles,
+// has uniform registers.
+IMBREX_KERNEL int uniform(int number) {
+    const int same = __shfl_sync(all_lanes, number, 0);
+    __builtin_assume(same >= 0);
+    return same;
+}
+
 // Of this lane in the pattern that matrix instructions share: eight groups of four lanes, a group to each row.
 IMBREX_KERNEL int lane_row() {
     return lane() / 4;

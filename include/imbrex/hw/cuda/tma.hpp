@@ -50,6 +50,13 @@ IMBREX_KERNEL void tma_load(const Warp& scope, Shared&& to, const View& view, co
     });
 }
 
+// Some rows of the tile, from one on where the swizzle begins anew: as many as the view's box has.
+template <class Warp, class Tile, class View>
+IMBREX_KERNEL void tma_load_rows(const Warp& scope, Tile& to, int row, const View& view,
+                                 const tensor_coordinate& coordinate, barrier_word& barrier, source here) {
+    tma_load(scope, to.template part<8>(row), view, coordinate, barrier, here);
+}
+
 // Into the same place of every block of the cluster whose bit is set, each of whose barriers counts the bytes.
 template <class Warp, class Shared, class View>
 IMBREX_KERNEL void tma_load_multicast(const Warp& scope, Shared&& to, const View& view,

@@ -331,6 +331,18 @@ void visit_shared(const Scope& scope, use first_use, source here, F f, First& fi
     spend_lanes(c, First::rows * First::columns, "elementwise");
 }
 
+// Rows from `first` on. The checker takes it as a use of all.
+template <class Scope, class Shared>
+void fill_rows(const Scope& scope, Shared& to, int first, typename Shared::element value, source here) {
+    const context c = enter(scope, "filling rows of shared memory", here);
+    if (!c) return;
+    if (c.checked()) touch_ordinary(*c.on, *c.by, to, true, dealt_by_chunks, "filling rows of shared memory", here);
+    for (int row = first > 0 ? first : 0; row < Shared::rows; ++row) {
+        for (int column = 0; column < Shared::columns; ++column) *to.at(row, column) = value;
+    }
+    spend_lanes(c, (Shared::rows - first) * Shared::columns, "elementwise");
+}
+
 // An element of a shared vector, by index, dealt over the threads of the scope: f(index, value).
 template <class Scope, class F, class Vector>
 void visit_vector(const Scope& scope, use how, source here, F f, Vector& vector) {

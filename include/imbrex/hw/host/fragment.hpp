@@ -187,6 +187,19 @@ void visit_rows(const Scope& scope, use first_use, source here, F f, First& firs
     for (int row = 0; row < First::rows; ++row) f(row, first.values[row], others.values[row]...);
 }
 
+// Elements outside their row's columns, range(row).first up to range(row).end, become `masked`.
+template <class Scope, class T, int Rows, int Columns, int Warps, class Range>
+void keep_columns(const Scope& scope, fragment<T, Rows, Columns, Warps>& tile, const Range& range, T masked,
+                  source here) {
+    visit(
+        scope, use::update, here,
+        [&](int row, int column, T& value) {
+            const auto columns = range(row);
+            value = column >= columns.first && column < columns.end ? value : masked;
+        },
+        tile);
+}
+
 // Whether any of the rows is as asked for: the device's warps each ask for theirs alone.
 template <class Scope, class T, int Rows, int Warps, class F>
 bool any_row(const Scope& scope, const row_fragment<T, Rows, Warps>& rows, F f, source here) {

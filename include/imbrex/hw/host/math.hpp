@@ -14,6 +14,9 @@ inline float log2(float x) {
 inline float reciprocal(float x) {
     return 1.0f / x;
 }
+inline float tanh(float x) {
+    return std::tanh(x);
+}
 inline float erf(float x) {
     return std::erf(x);
 }

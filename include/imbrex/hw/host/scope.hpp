@@ -43,6 +43,11 @@ context enter(const Scope& scope, const char* what, source where) {
     return {on, caller};
 }
 
+// On the device, a number in a form from which its compiler can tell that it is the same for the whole warp.
+inline int uniform(int number) {
+    return number;
+}
+
 // What a strand must not have in flight when it ends.
 inline void check_nothing_in_flight(machine& m, strand& one) {
     const auto check = [&](const group_queue& queue, const char* what) {
@@ -150,6 +155,8 @@ struct block_scope {
         static_assert(warps_of_roles<Roles...> == Warps,
                       "imbrex: the roles of a kernel must take all of its warps (a role of single warps takes whole "
                       "warpgroups)");
+        static_assert(registers_suffice<32 * Warps, Roles...>,
+                      "imbrex: the roles' registers together must not be more than the block has at launch");
         const hw::context c = hw::enter(*this, "roles", source{});
         if (!c) return;
         (play(*c.on, *c.by, parts), ...);

@@ -53,6 +53,18 @@ void check_place(const context& c, const Part& part, const char* what, source he
     }
 }
 
+// A tensor made to copy a few rows does not fill a whole tile.
+template <class View>
+void check_rows(const context& c, const View& view, int rows, source here) {
+    if constexpr (requires { view.copied_rows; }) {
+        if (!c.checked() || view.copied_rows == rows) return;
+        c.on->report(
+            hazard_kind::beyond_limits, *c.by->block,
+            sentence("the tensor was made to copy ", view.copied_rows, " rows at a time, and the tile has ", rows),
+            {{c.by->name(), "TMA load", here.file, here.line}});
+    }
+}
+
 // Lands a copy: counts its bytes at the barrier it was bound to.
 inline void land(machine& m, barrier_word& word, int bytes, std::uint32_t bound_generation, const access& made) {
     barrier_counters counters = barrier_counters::of(word);
@@ -117,7 +129,29 @@ void tma_load(const warp& scope, Shared&& to, const View& view, const tensor_coo
     if (!c) return;
     c.on->pause(*c.by);
     if (c.on->trace.enabled()) c.by->time += nominal_rates::issue;
+    check_rows(c, view, std::remove_cvref_t<Shared>::rows, here);
     ask_load(c, part_of(to), view, coordinate, word, here);
+}
+
+// Some rows of the tile, from one on where the swizzle begins anew: as many as the view copies, eight at a time.
+template <class Tile, class View>
+void tma_load_rows(const warp& scope, Tile& to, int row, const View& view, tensor_coordinate coordinate,
+                   barrier_word& word, source here) {
+    const context c = enter(scope, "TMA load", here);
+    if (!c) return;
+    c.on->pause(*c.by);
+    if (c.on->trace.enabled()) c.by->time += nominal_rates::issue;
+    if (c.checked() && (row < 0 || row + view.copied_rows > Tile::rows)) {
+        c.on->report(hazard_kind::beyond_limits, *c.by->block,
+                     sentence("rows ", row, " to ", row + view.copied_rows - 1, " are not all in a tile of ",
+                              Tile::rows, " rows"),
+                     {{c.by->name(), "TMA load", here.file, here.line}});
+    }
+    for (int eight = 0; eight < view.copied_rows; eight += 8) {
+        ask_load(c, to.template part<8>(row + eight), view, coordinate, word, here);
+        coordinate.at[1] += 8;
+        coordinate.may_be_outside = true;  // the later ones of a copy that hangs over the edge
+    }
 }
 
 // The same into every block of the cluster whose bit is set, each at its own tile and barrier.

@@ -20,6 +20,7 @@
 #include <imbrex/core/numeric.hpp>
 #include <imbrex/core/source.hpp>
 #include <imbrex/kernels/attention/mask.hpp>
+#include <imbrex/kernels/attention/pages.hpp>
 #include <imbrex/kernels/attention/result.hpp>
 #include <imbrex/kernels/attention/schedule.hpp>
 #include <imbrex/kernels/attention/score.hpp>
@@ -64,7 +65,7 @@ constexpr attention_ampere_shape attention_ampere_shape_for(int key_depth, int v
 template <class In, int KeyDepth, int ValueDepth, class Mask = full_mask, class Score = plain_score,
           attention_ampere_shape Shape =
               attention_ampere_shape_for(KeyDepth, ValueDepth, score_changes_nothing<Score>()),
-          attention_result Result = attention_result::normalised>
+          attention_result Result = attention_result::normalised, class Lengths = attention_lengths>
 struct attention_ampere {
     static_assert(sizeof(In) == 2, "imbrex: attention multiplies bf16 or fp16");
     static constexpr int warps = Shape.warps;
@@ -75,6 +76,8 @@ struct attention_ampere {
     static constexpr int slice = 16;  // what one mma takes of depth or keys
     static_assert(KeyDepth % slice == 0 && ValueDepth % slice == 0 && columns % slice == 0,
                   "imbrex: depths and keys of an attention tile are multiples of 16");
+    static_assert(std::is_same_v<Lengths, attention_lengths> || page_step % (columns / warps) == 0,
+                  "imbrex: a warp fetches its keys from one page");
     static_assert(stages == 1 || stages == 2, "imbrex: keys are fetched half a tile ahead, or a whole one");
 
     using q_tile = shared_tile<In, rows, KeyDepth>;
@@ -92,7 +95,7 @@ struct attention_ampere {
         Score score;
         float scale;
         attention_order order;  // of blocks of `rows` queries
-        attention_lengths lengths;
+        Lengths lengths;        // attention_lengths, or paged_lengths
         int heads_per_key_head;
         const float* sinks;  // a logit for each head that takes up weight, or null
     };
@@ -111,7 +114,7 @@ struct attention_ampere {
                 if (!now.exists()) continue;
                 sums out;
                 fill(self, out, 0.0f);
-                online_softmax<warp_rows, warp> softmax(self, score_changes_nothing<Score>() ? args.scale : 1.0f);
+                online_softmax<warp_rows, warp> softmax(self, scale_after(args.score, args.scale));
                 if (now.keys.first < now.keys.end) attend(self, now, args, shared, stage, softmax, out);
                 write(self, now, args, out, softmax);
             }
@@ -142,8 +145,8 @@ struct attention_ampere {
     }
 
     // This warp's share of rows.
-    template <class Tile>
-    IMBREX_KERNEL static void fetch(const warp& self, Tile& to, const global_tile<const In>& from) {
+    template <class Tile, class Rows>
+    IMBREX_KERNEL static void fetch(const warp& self, Tile& to, const Rows& from) {
         using layout = typename Tile::layout;
         constexpr int share = Tile::rows / warps;
         const int row = self.index() * share;
@@ -158,22 +161,12 @@ struct attention_ampere {
         }
     }
 
-    // The keys of a head that are seen, or their values, from the first of the sequence on. Behind the last one there may be
-    // anything, even NaN, which no weight of zero would silence: it does not exist, so it lands as zero.
-    IMBREX_KERNEL static global_tile<const In> rows_of(const attention_view<const In>& view, const attention_work& now,
-                                                       const arguments& args) {
-        const int batch = now.sequence.batch;
-        global_tile<const In> found = view.at(args.lengths.member(batch), now.sequence.head / args.heads_per_key_head,
-                                              args.lengths.first_key(batch), 0);
-        found.rows = now.keys.end;
-        return found;
-    }
-
     template <class Softmax>
     IMBREX_KERNEL static void attend(warp& self, const attention_work& now, const arguments& args,
                                      shared_memory& shared, int& stage, Softmax& softmax, sums& out) {
-        const global_tile<const In> keys = rows_of(args.k, now, args);
-        const global_tile<const In> values = rows_of(args.v, now, args);
+        const int key_head = now.sequence.head / args.heads_per_key_head;
+        const auto keys = key_rows(args.k, args.lengths, now, key_head);
+        const auto values = key_rows(args.v, args.lengths, now, key_head);
         const int last = (now.keys.end - 1) / columns;
         const int first = now.keys.first / columns;
         const int first_query = now.queries.first + self.index() * warp_rows;

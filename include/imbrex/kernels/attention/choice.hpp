@@ -8,9 +8,13 @@
 #pragma once
 
 #include <imbrex/kernels/attention/hopper.hpp>
+#include <imbrex/kernels/attention/mask.hpp>
+#include <imbrex/kernels/attention/result.hpp>
+#include <imbrex/kernels/attention/score.hpp>
 
 #include <algorithm>
 #include <string>
+#include <type_traits>
 
 namespace imbrex {
 
@@ -71,29 +75,50 @@ struct attention_tiles {
 
 using all_attention_tiles = attention_tiles<64, 96, 128, attention_depths(192, 128), 192, 256>;
 
-// The widest tiles of keys that fit shared memory and registers. Scores that read memory for each pair of query and key want
-// registers for addresses and for what is on its way, and so do results in fp32. For the largest depth two groups have too few.
-constexpr attention_shape attention_shape_for(attention_depths depths, bool wants_registers) {
+// How many registers a kernel wants besides those of its tiles. Scores that read memory for each pair of query and key want them
+// for addresses and for what is on its way, and so do results in fp32.
+enum class attention_demand { little, usual, much };
+
+template <class Mask, class Score, attention_result Result = attention_result::normalised>
+constexpr attention_demand attention_demand_of() {
+    if (score_reads_memory<Score>() || Result != attention_result::normalised) return attention_demand::much;
+    const bool simple = std::is_same_v<Mask, full_mask> || std::is_same_v<Mask, causal_mask>;
+    return simple && score_changes_nothing<Score>() ? attention_demand::little : attention_demand::usual;
+}
+
+// Groups of 64 queries and the widest tiles of keys for which shared memory and registers suffice.
+constexpr attention_shape attention_shape_for(attention_depths depths, attention_demand demand) {
+    struct tiles {
+        int groups;
+        int columns;
+    };
     struct row {
         attention_depths depths;
-        int columns;
-        int columns_with_registers;
+        tiles by_demand[3];
     };
     constexpr row table[] = {
-        {64, 160, 128},        //
-        {96, 128, 80},         //
-        {128, 128, 64},        //
-        {{192, 128}, 96, 64},  //
-        {192, 80, 48},         //
-        {256, 48, 32},         //
+        // little, usual, much
+        {64, {{3, 128}, {3, 112}, {2, 64}}},          //
+        {96, {{3, 96}, {2, 160}, {2, 80}}},           //
+        {128, {{2, 128}, {2, 128}, {2, 64}}},         //
+        {{192, 128}, {{2, 128}, {2, 128}, {2, 64}}},  //
+        {192, {{2, 96}, {2, 112}, {2, 48}}},          //
+        {256, {{2, 80}, {2, 64}, {1, 32}}},           //
     };
     for (const row& one : table) {
         if (!one.depths.has_room_for(depths)) continue;
-        attention_shape shape{.columns = wants_registers ? one.columns_with_registers : one.columns};
-        if (depths.value > 192) {
-            shape.groups = 1;
+        const tiles chosen = one.by_demand[static_cast<int>(demand)];
+        attention_shape shape{.groups = chosen.groups, .columns = chosen.columns};
+        // The multiprocessor's registers, dealt out.
+        if (chosen.groups == 1) {
             shape.consumer_registers = 248;
             shape.turns = false;
+        } else if (chosen.groups == 3) {
+            shape.producer_registers = 32;
+            shape.consumer_registers = 160;
+        } else if (demand != attention_demand::little) {
+            shape.producer_registers = 40;
+            shape.consumer_registers = 232;
         }
         return shape;
     }

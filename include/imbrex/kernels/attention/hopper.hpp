@@ -1,6 +1,7 @@
 // O = softmax(mask(score(Q K^T))) V on Hopper, with the logarithm of each row's sum of exponentials.
 //
-//   producer     draws pieces of work: Q of a piece, then its K and V, a tile of keys at a time, each into a ring of its own
+//   producer     three warps: one finds out pieces of work, one loads K, a tile of keys at a time, and each piece's Q, one loads V;
+//                all go ahead of the consumers as far as there is room in their rings
 //   consumers    64 queries each, in step: the tensor cores get the scores of the next keys together with the values of the
 //                last ones, and the softmax of these scores runs while the values are still being added
 //   turns        the consumers hand the tensor cores to one another, so that one's softmax hides under the other's products
@@ -15,8 +16,8 @@
 #pragma once
 
 #include <imbrex/core/config.hpp>
-#include <imbrex/core/numeric.hpp>
 #include <imbrex/kernels/attention/mask.hpp>
+#include <imbrex/kernels/attention/pages.hpp>
 #include <imbrex/kernels/attention/result.hpp>
 #include <imbrex/kernels/attention/schedule.hpp>
 #include <imbrex/kernels/attention/score.hpp>
@@ -54,7 +55,8 @@ struct attention_shape {
 };
 
 template <class In, int KeyDepth, int ValueDepth, class Mask = full_mask, class Score = plain_score,
-          attention_shape Shape = attention_shape{}, attention_result Result = attention_result::normalised>
+          attention_shape Shape = attention_shape{}, attention_result Result = attention_result::normalised,
+          class Lengths = attention_lengths>
 struct attention_hopper {
     static constexpr bool needs_hopper = true;
     static constexpr int groups = Shape.groups;
@@ -82,7 +84,7 @@ struct attention_hopper {
         Score score;
         float scale;
         attention_order order;
-        attention_lengths lengths;
+        Lengths lengths;  // attention_lengths, or paged_lengths
         int heads_per_key_head;
         const float* sinks;  // a logit for each head that takes up weight, or null
         int* counter;        // zero, from which blocks draw their work; or null, and they take it in turn
@@ -90,11 +92,16 @@ struct attention_hopper {
     struct queries {
         q_tile group[groups];
     };
-    // A piece of work: the tiles of keys that any of its queries sees, and where the queries are in the tensors.
+    // A piece of work: the tiles of keys that any of its queries sees, some of them that all see whole, and where the queries
+    // are in the tensors.
     struct piece : attention_work {
         int first_tile;
         int end_tile;
+        int first_whole;
+        int end_whole;
         int first_row;
+
+        IMBREX_FN bool all_see_whole(int tile) const { return (tile >= first_whole) & (tile < end_whole); }
     };
     struct rings {
         pipeline_barriers<queries, 1> q;
@@ -124,17 +131,11 @@ struct attention_hopper {
         shared.ring.q.init(block, shared.asked, 4 * groups);
         shared.ring.k.init(block, shared.keys, 4 * groups);
         shared.ring.v.init(block, shared.values, 4 * groups);
-        shared.ring.work.init(block, 4 * groups + 1);
+        shared.ring.work.init(block, 4 * groups + 2);
         fence_barriers(block);
         block.sync();
-        block.roles(single_warps<2, Shape.producer_registers>("producer",
-                                                              [&](warp& self) {
-                                                                  if (self.index() == 0) {
-                                                                      plan(self, block, args, shared);
-                                                                  } else {
-                                                                      feed(self, args, shared);
-                                                                  }
-                                                              }),
+        block.roles(single_warps<3, Shape.producer_registers>("producer",
+                                                              [&](warp& self) { produce(self, block, args, shared); }),
                     consumers<groups, Shape.consumer_registers>([&](warpgroup& self) { consume(self, args, shared); }));
     }
 
@@ -154,8 +155,28 @@ struct attention_hopper {
 
     IMBREX_KERNEL static piece piece_at(const arguments& args, int number) {
         const attention_work one = attention_work_at(number, rows, args.order, args.lengths, args.mask);
-        return {one, one.keys.first / columns, (one.keys.end + columns - 1) / columns,
-                args.lengths.first_query(one.sequence.batch) + one.queries.first};
+        const auto whole = [&](int first, int end) {
+            return one.sees_whole(one.queries, {first * columns, end * columns}, args.mask);
+        };
+        const int first_tile = one.keys.first / columns;
+        const int end_tile = (one.keys.end + columns - 1) / columns;
+        int end_whole = end_tile;
+        while (end_whole > first_tile && !whole(end_whole - 1, end_whole)) --end_whole;
+        int first_whole = whole(first_tile, end_whole) ? first_tile : end_whole;
+        while (first_whole > first_tile && whole(first_whole - 1, first_whole)) --first_whole;
+        const int first_row = args.lengths.first_query(one.sequence.batch) + one.queries.first;
+        return {one, first_tile, end_tile, first_whole, end_whole, first_row};
+    }
+
+    template <class Block>
+    IMBREX_KERNEL static void produce(warp& self, const Block& block, const arguments& args, shared_memory& shared) {
+        if (self.index() == 0) {
+            plan(self, block, args, shared);
+        } else if (self.index() == 1) {
+            feed_keys(self, args, shared);
+        } else {
+            feed_values(self, args, shared);
+        }
     }
 
     template <class Block>
@@ -169,41 +190,43 @@ struct attention_hopper {
         drawing.pass_on({});  // no piece at all: it is over
     }
 
-    IMBREX_KERNEL static void feed(warp& self, const arguments& args, shared_memory& shared) {
+    IMBREX_KERNEL static void feed_keys(warp& self, const arguments& args, shared_memory& shared) {
         prefetch_descriptor(self, args.q);
         prefetch_descriptor(self, args.k);
-        prefetch_descriptor(self, args.v);
-        auto pieces = shared.ring.work.read(self);
         auto q = shared.ring.q.producer(self, shared.asked);
         auto k = shared.ring.k.producer(self, shared.keys);
+        for_each_tile(self, args, shared, [&](const piece& now, int tile, const auto& place) {
+            place.load(self, args.k, k.acquire());
+            if (tile != now.end_tile - 1) return;
+            // The queries after the first keys: their memory is given back later.
+            auto slot = q.acquire();
+            for (int i = 0; i < groups; ++i) {
+                const auto from = args.q.at(args.lengths.member(now.sequence.batch), now.sequence.head,
+                                            now.first_row + i * group_rows, 0);
+                load_async(self, slot->group[i], from.may_be_outside(), slot);
+            }
+        });
+    }
+
+    IMBREX_KERNEL static void feed_values(warp& self, const arguments& args, shared_memory& shared) {
+        prefetch_descriptor(self, args.v);
         auto v = shared.ring.v.producer(self, shared.values);
+        for_each_tile(self, args, shared,
+                      [&](const piece&, int, const auto& place) { place.load(self, args.v, v.acquire()); });
+    }
+
+    // The tiles of keys of all pieces, from each one's last to its first: visit(piece, number of the tile, where it is).
+    template <class Visit>
+    IMBREX_KERNEL static void for_each_tile(warp& self, const arguments& args, shared_memory& shared, Visit visit) {
+        auto pieces = shared.ring.work.read(self);
         for (piece now = pieces.next(); now.exists(); now = pieces.next()) {
             if (!now.has_keys()) continue;
             const int key_head = now.sequence.head / args.heads_per_key_head;
             const int first_key = args.lengths.first_key(now.sequence.batch);
-            const auto load_keys = [&](int row) {
-                auto keys = k.acquire();
-                load_async(self, *keys, args.k.at(args.lengths.member(now.sequence.batch), key_head, row, 0), keys);
-            };
-            const auto load_values = [&](int row) {
-                auto values = v.acquire();
-                load_async(self, *values, args.v.at(args.lengths.member(now.sequence.batch), key_head, row, 0), values);
-            };
-            // The first keys before the queries, whose memory the piece before gives back later.
-            int row = first_key + (now.end_tile - 1) * columns;
-            load_keys(row);
-            {
-                auto slot = q.acquire();
-                for (int i = 0; i < groups; ++i) {
-                    const auto from = args.q.at(args.lengths.member(now.sequence.batch), now.sequence.head,
-                                                now.first_row + i * group_rows, 0);
-                    load_async(self, slot->group[i], from.may_be_outside(), slot);
-                }
-            }
-            load_values(row);
-            for (row -= columns; row >= first_key + now.first_tile * columns; row -= columns) {
-                load_keys(row);
-                load_values(row);
+            for (int tile = now.end_tile - 1; tile >= now.first_tile; --tile) {
+                visit(now, tile,
+                      key_tile<columns>(self, args.lengths, now, key_head, first_key + tile * columns,
+                                        args.k.copied_rows));
             }
         }
     }
@@ -230,7 +253,9 @@ struct attention_hopper {
             wait_mma(self, at.out);
             value.release();
         };
-        piece now = next_with_keys(self, args, pieces);
+        // Left in its ring, and read again where it is needed: registers are what limits the tiles' columns.
+        auto place = next_with_keys(self, args, pieces);
+        piece now = place.get();
         if (!now.has_keys()) return;
         softmax_state softmax = fresh_softmax(self, args);
         auto query = q.wait();
@@ -256,7 +281,11 @@ struct attention_hopper {
                 wait_mma<1>(self, at.s);
                 key.release();
                 query.release_if(tile == now.first_tile);
-                judge(self, now, args, at.s, tile);
+                if constexpr (!score_changes_nothing<Score>()) {
+                    judge(self, now, args, at.s, tile);
+                } else if constexpr (!std::is_same_v<Mask, full_mask>) {
+                    if (!now.all_see_whole(tile)) judge(self, place.get(), args, at.s, tile);
+                }
                 const auto rescale = softmax.weigh(self, at.s);
                 softmax.settle(self);
                 if (tile > now.first_tile) k.await();
@@ -265,7 +294,8 @@ struct attention_hopper {
                 convert(self, at.p, at.s);
             }
             query.release();
-            const piece then = next_with_keys(self, args, pieces);
+            auto next_place = next_with_keys(self, args, pieces);
+            const piece then = next_place.get();
             if (!then.has_keys()) break;
             softmax_state following = fresh_softmax(self, args);
             query = q.wait();
@@ -281,14 +311,15 @@ struct attention_hopper {
             clean(self, then, args, v);
             end_values(value);
             convert(self, at.p, at.s);
-            write(self, now, args, shared, at.out, softmax);
+            write(self, place.get(), args, shared, at.out, softmax);
             fill(self, at.out, 0.0f);
             softmax = following;
+            place = std::move(next_place);
             now = then;
         }
         auto value = begin_values();
         end_values(value);
-        write(self, now, args, shared, at.out, softmax);
+        write(self, place.get(), args, shared, at.out, softmax);
         wait_stores_read(self);
     }
 
@@ -307,7 +338,7 @@ struct attention_hopper {
         if (!args.lengths.keys_end_early() || exist >= columns) return;
         if (self.index() == 0) {
             v.await();
-            map_indexed(self, v.ahead(), [=](int row, int, In value) { return row < exist ? value : In(0.0f); });
+            fill_rows(self, v.ahead(), exist, In(0.0f));
             fence_async(self);
         }
         barriers::template of<cleaned>().sync(self, 4 * groups);
@@ -325,15 +356,17 @@ struct attention_hopper {
     }
 
     IMBREX_KERNEL static softmax_state fresh_softmax(const warpgroup& self, const arguments& args) {
-        return {self, score_changes_nothing<Score>() ? args.scale : 1.0f};
+        return {self, scale_after(args.score, args.scale)};
     }
 
-    // The next piece of work that has keys; those that have none are answered on the way. If no piece is left, one without keys.
+    // The next piece of work that has keys, in the ring; those that have none are answered on the way. If no piece is left, one
+    // without keys.
     template <class Pieces>
-    IMBREX_KERNEL static piece next_with_keys(warpgroup& self, const arguments& args, Pieces& pieces) {
+    IMBREX_KERNEL static auto next_with_keys(warpgroup& self, const arguments& args, Pieces& pieces) {
         while (true) {
-            const piece one = pieces.next();
-            if (!one.exists() || one.has_keys()) return one;
+            auto held = pieces.hold();
+            const piece one = held.get();
+            if (!one.exists() || one.has_keys()) return held;
             const attention_place place = place_of(self, one, args);
             if (place.exist <= 0) continue;
             write_nothing<Result, ValueDepth>(self, args.outputs, args.out_view, place, fresh_softmax(self, args),

@@ -5,9 +5,13 @@
 //     IMBREX_FN bool keep(const attention_sequence&, int query, int key) const;           this one sees this one
 //
 // The first lets a kernel skip what nobody sees, the second makes it spend nothing where all is seen; both may err on the safe
-// side (more keys; false). `keep` is also asked of places behind the lengths, where it may say anything but must not read, and
-// costs least if it asks all its questions, joined by & instead of &&. That keys end where their sequence ends, a kernel sees
+// side (more keys; false). `keep` is also asked of places behind the lengths, where it may say anything but must not read. All
+// cost least if they ask all their questions, joined by & instead of &&. That keys end where their sequence ends, a kernel sees
 // to itself.
+//
+// A mask under which a query sees keys that follow one another may say which, and a tile that it cuts costs less:
+//
+//     IMBREX_FN key_range keys_of(const attention_sequence&, int query) const;            exactly those that this one sees
 //
 // A mask of one's own needs only `keep` if it derives from `mask_without_shortcuts`. Masks are joined by
 // all_masks(causal_mask{}, window_mask{1024, 0}, ...). One under which later queries see more keys may say so
@@ -46,6 +50,7 @@ struct full_mask {
     IMBREX_FN key_range keys(const attention_sequence& s, query_range) const { return {0, s.keys}; }
     IMBREX_FN bool whole(const attention_sequence&, query_range, key_range) const { return true; }
     IMBREX_FN bool keep(const attention_sequence&, int, int) const { return true; }
+    IMBREX_FN key_range keys_of(const attention_sequence& s, int) const { return {0, s.keys}; }
 };
 
 // Keys up to the query's own, the last query's being the last key.
@@ -57,11 +62,12 @@ struct causal_mask {
         return k.end <= q.first + s.offset() + 1;
     }
     IMBREX_FN bool keep(const attention_sequence& s, int query, int key) const { return key <= query + s.offset(); }
+    IMBREX_FN key_range keys_of(const attention_sequence& s, int query) const { return {0, query + s.offset() + 1}; }
 };
 
-// At most `left` keys before the query's own and `right` after it, or `unbounded`.
+// At most `left` keys before the query's own and `right` after it, or `unbounded`. The first queries see less than `left` keys.
 struct window_mask {
-    static constexpr bool later_queries_see_more = false;
+    static constexpr bool later_queries_see_more = true;
 
     int left;
     int right;
@@ -70,11 +76,15 @@ struct window_mask {
         return {q.first + s.offset() - left, q.end + s.offset() + right};
     }
     IMBREX_FN bool whole(const attention_sequence& s, query_range q, key_range k) const {
-        return k.first >= q.end - 1 + s.offset() - left && k.end <= q.first + s.offset() + right + 1;
+        return (k.first >= q.end - 1 + s.offset() - left) & (k.end <= q.first + s.offset() + right + 1);
     }
     IMBREX_FN bool keep(const attention_sequence& s, int query, int key) const {
         const int own = query + s.offset();
         return (key >= own - left) & (key <= own + right);
+    }
+    IMBREX_FN key_range keys_of(const attention_sequence& s, int query) const {
+        const int own = query + s.offset();
+        return {own - left, own + right + 1};
     }
 };
 
@@ -89,11 +99,15 @@ struct chunked_mask {
         return {own < 0 ? 0 : own / chunk * chunk, q.end + s.offset()};
     }
     IMBREX_FN bool whole(const attention_sequence& s, query_range q, key_range k) const {
-        return k.end <= q.first + s.offset() + 1 && k.first >= (q.end - 1 + s.offset()) / chunk * chunk;
+        return (k.end <= q.first + s.offset() + 1) & (k.first >= (q.end - 1 + s.offset()) / chunk * chunk);
     }
     IMBREX_FN bool keep(const attention_sequence& s, int query, int key) const {
         const int own = query + s.offset();
         return (key <= own) & (own >= 0) & (key >= own / chunk * chunk);
+    }
+    IMBREX_FN key_range keys_of(const attention_sequence& s, int query) const {
+        const int own = query + s.offset();
+        return {own / chunk * chunk, own + 1};
     }
 };
 
@@ -107,6 +121,7 @@ struct length_mask {
         return k.end <= lengths[s.batch];
     }
     IMBREX_FN bool keep(const attention_sequence& s, int, int key) const { return key < lengths[s.batch]; }
+    IMBREX_FN key_range keys_of(const attention_sequence& s, int) const { return {0, lengths[s.batch]}; }
 };
 
 // For masks that only say `keep`.
@@ -124,6 +139,18 @@ constexpr bool later_queries_see_more(bool unless_it_says = false) {
     }
 }
 
+template <class Mask>
+constexpr bool mask_has_ranges() {
+    return requires(const Mask& one, const attention_sequence& s) {
+        one.keys_of(s, 0);
+    };
+}
+
+// Keys in both.
+constexpr IMBREX_FN key_range common(key_range a, key_range b) {
+    return {a.first > b.first ? a.first : b.first, a.end < b.end ? a.end : b.end};
+}
+
 // Where both allow it.
 template <class First, class Second>
 struct both_masks {
@@ -136,16 +163,20 @@ struct both_masks {
     Second second;
 
     IMBREX_FN key_range keys(const attention_sequence& s, query_range q) const {
-        const key_range a = first.keys(s, q), b = second.keys(s, q);
-        return {a.first > b.first ? a.first : b.first, a.end < b.end ? a.end : b.end};
+        return common(first.keys(s, q), second.keys(s, q));
     }
     IMBREX_FN bool whole(const attention_sequence& s, query_range q, key_range k) const {
-        return first.whole(s, q, k) && second.whole(s, q, k);
+        const bool by_first = first.whole(s, q, k), by_second = second.whole(s, q, k);
+        return by_first & by_second;
     }
     IMBREX_FN bool keep(const attention_sequence& s, int query, int key) const {
         // Both are asked: a branch would cost more.
         const bool by_first = first.keep(s, query, key), by_second = second.keep(s, query, key);
         return by_first & by_second;
+    }
+    IMBREX_FN key_range keys_of(const attention_sequence& s, int query) const
+        requires(mask_has_ranges<First>() && mask_has_ranges<Second>()) {
+        return common(first.keys_of(s, query), second.keys_of(s, query));
     }
 };
 

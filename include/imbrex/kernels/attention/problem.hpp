@@ -4,6 +4,7 @@
 
 #include <imbrex/core/error.hpp>
 #include <imbrex/hw/world.hpp>
+#include <imbrex/kernels/attention/pages.hpp>
 #include <imbrex/kernels/attention/result.hpp>
 #include <imbrex/kernels/attention/views.hpp>
 
@@ -24,6 +25,19 @@ struct packed_sequences {
     bool given() const { return count != 0 || query_starts != nullptr || key_starts != nullptr; }
 };
 
+// Where the keys and values of a sequence are: in rows of the tensors, one behind the other; or in pages.
+enum class attention_keys { in_rows, in_pages };
+
+// With keys in pages, the views of K and V are [page, key head, row in page, column], any distances. Key i of member b of the
+// batch, or of packed sequence b, is row i % rows of page table[b * pages_per_sequence + i / rows]. The table is in the memory of
+// the kernel's world; entries behind a sequence's last key are not read.
+struct key_pages {
+    const int* table = nullptr;
+    int pages_per_sequence = 0;
+
+    bool given() const { return table != nullptr || pages_per_sequence != 0; }
+};
+
 // O is of the type of the inputs, or in fp32 if it is a part of a result.
 template <class In, attention_result Result>
 using attention_out = std::conditional_t<Result == attention_result::normalised, In, float>;
@@ -39,8 +53,9 @@ struct attention_problem {
     attention_rows sums = {};                       // partial
     std::optional<float> scale = {};                // of Q K^T; 1 / sqrt(depth) if left out
     const float* sinks = nullptr;  // a logit for each head that takes up weight, in one of the parts that are merged
-    const int* key_lengths = nullptr;  // how many keys each member of a padded batch has
+    const int* key_lengths = nullptr;  // how many keys each member of a padded batch has, or each sequence with pages
     packed_sequences packed = {};
+    key_pages pages = {};  // for attention_keys::in_pages
     // Zero, and zero again after each launch; launches at the same time need one each. Through it multiprocessors that are ready
     // earlier take more of the work, which pays where sequences differ in length. It may be left out.
     int* work_counter = nullptr;
@@ -48,7 +63,10 @@ struct attention_problem {
     int heads() const { return static_cast<int>(q.extents[1]); }
     int key_heads() const { return static_cast<int>(k.extents[1]); }
     int queries() const { return q.rows(); }
-    int keys() const { return k.rows(); }
+    // In rows as many as these, in pages as many as a sequence has room for.
+    int keys(attention_keys lie) const {
+        return lie == attention_keys::in_rows ? k.rows() : pages.pages_per_sequence * k.rows();
+    }
     int key_depth() const { return q.columns(); }
     int value_depth() const { return v.columns(); }
     // Members of the batch: of the tensors', or the packed sequences.
@@ -115,25 +133,54 @@ inline void require_starts(const int* starts, const char* name, int count, std::
 }
 
 template <class In, attention_result Result>
-void require_lengths(world where, const attention_problem<In, Result>& p) {
+void require_key_lengths(const attention_problem<In, Result>& p, int most, const char* what) {
+    for (int i = 0; p.key_lengths != nullptr && i < p.batches(); ++i) {
+        require(p.key_lengths[i] >= 0 && p.key_lengths[i] <= most, "key_lengths[", i, "]: ", p.key_lengths[i], "; ",
+                what, " ", most, " keys, and none may be negative");
+    }
+}
+
+template <class In, attention_result Result>
+void require_lengths(world where, const attention_problem<In, Result>& p, bool paged) {
     if (p.packed.given()) {
         require(p.packed.count >= 0, "packed.count: ", p.packed.count,
                 "; the number of sequences must not be negative");
-        require(p.key_lengths == nullptr, "key_lengths: ", p.key_lengths,
+        require(paged || p.key_lengths == nullptr, "key_lengths: ", p.key_lengths,
                 "; packed sequences have their lengths in packed.key_starts, it must be null");
+        require(!paged || p.packed.key_starts == nullptr, "packed.key_starts: ", p.packed.key_starts,
+                "; keys in pages have their lengths in key_lengths, it must be null");
         require(p.q.extents[0] == 1, "q.extents[0]: ", p.q.extents[0],
                 "; packed sequences lie one behind the other in a batch of 1");
         if (p.packed.count == 0) return;
         require(p.packed.query_starts != nullptr, "packed.query_starts: null; ", p.packed.count + 1,
                 " numbers are needed");
-        require(p.packed.key_starts != nullptr, "packed.key_starts: null; ", p.packed.count + 1, " numbers are needed");
+        require(paged || p.packed.key_starts != nullptr, "packed.key_starts: null; ", p.packed.count + 1,
+                " numbers are needed");
         if (where == world::device) return;
         require_starts(p.packed.query_starts, "packed.query_starts", p.packed.count, p.q.extents[2]);
-        require_starts(p.packed.key_starts, "packed.key_starts", p.packed.count, p.k.extents[2]);
-    } else if (p.key_lengths != nullptr && where != world::device) {
-        for (int i = 0; i < p.batches(); ++i) {
-            require(p.key_lengths[i] >= 0 && p.key_lengths[i] <= p.k.extents[2], "key_lengths[", i,
-                    "]: ", p.key_lengths[i], "; the tensor has ", p.k.extents[2], " keys, and none may be negative");
+        if (!paged) require_starts(p.packed.key_starts, "packed.key_starts", p.packed.count, p.k.extents[2]);
+    } else if (!paged && where != world::device) {
+        require_key_lengths(p, p.k.rows(), "the tensor has");
+    }
+}
+
+template <class In, attention_result Result>
+void require_pages(world where, const attention_problem<In, Result>& p) {
+    const std::int64_t rows = p.k.extents[2], room = p.pages.pages_per_sequence;
+    require(rows > 0 && rows % page_step == 0, "k.extents[2]: ", rows, "; the rows of a page are a multiple of ",
+            page_step);
+    require(room >= 0, "pages.pages_per_sequence: ", room, "; it must not be negative");
+    require(room * rows <= 2147483647, "pages.pages_per_sequence: ", room, "; with pages of ", rows,
+            " rows a sequence has room for ", room * rows, " keys, and at most 2147483647 are allowed");
+    require(p.pages.table != nullptr || room == 0 || p.batches() == 0, "pages.table: null; ", p.batches(), " x ", room,
+            " numbers are needed");
+    if (where == world::device) return;
+    require_key_lengths(p, p.keys(attention_keys::in_pages), "the pages of a sequence have room for");
+    for (int i = 0; i < p.batches(); ++i) {
+        const std::int64_t keys = p.key_lengths == nullptr ? room * rows : p.key_lengths[i];
+        for (std::int64_t place = i * room; place < i * room + (keys + rows - 1) / rows; ++place) {
+            require(p.pages.table[place] >= 0 && p.pages.table[place] < p.k.extents[0], "pages.table[", place,
+                    "]: ", p.pages.table[place], "; there are ", p.k.extents[0], " pages");
         }
     }
 }
@@ -141,8 +188,10 @@ void require_lengths(world where, const attention_problem<In, Result>& p) {
 }  // namespace detail
 
 template <class In, attention_result Result>
-void require_attention(world where, const attention_problem<In, Result>& p) {
+void require_attention(world where, const attention_problem<In, Result>& p,
+                       attention_keys keys = attention_keys::in_rows) {
     using namespace detail;
+    const bool paged = keys == attention_keys::in_pages;
     require_view(p.q, "q");
     require_view(p.k, "k");
     require_view(p.v, "v");
@@ -151,8 +200,14 @@ void require_attention(world where, const attention_problem<In, Result>& p) {
     require_depth(p.v.extents[3], "v");
     require_same(p.k.extents[3], "k", 3, p.q.extents[3], "q", "columns");
     require_same(p.out.extents[3], "out", 3, p.v.extents[3], "v", "columns");
-    require_same(p.k.extents[0], "k", 0, p.q.extents[0], "q", "members of the batch");
-    require_same(p.v.extents[0], "v", 0, p.q.extents[0], "q", "members of the batch");
+    if (paged) {
+        require_same(p.v.extents[0], "v", 0, p.k.extents[0], "k", "pages");
+    } else {
+        require(!p.pages.given(), "pages.pages_per_sequence: ", p.pages.pages_per_sequence,
+                "; this attention has its keys in rows, and pages are for attention_keys::in_pages");
+        require_same(p.k.extents[0], "k", 0, p.q.extents[0], "q", "members of the batch");
+        require_same(p.v.extents[0], "v", 0, p.q.extents[0], "q", "members of the batch");
+    }
     require_same(p.out.extents[0], "out", 0, p.q.extents[0], "q", "members of the batch");
     require_same(p.v.extents[1], "v", 1, p.k.extents[1], "k", "heads");
     require_same(p.v.extents[2], "v", 2, p.k.extents[2], "k", "rows");
@@ -162,7 +217,8 @@ void require_attention(world where, const attention_problem<In, Result>& p) {
             "k.extents[1]: ", p.k.extents[1], " heads of keys; the ", p.q.extents[1], " heads of q must be a multiple");
     require(!p.scale || (std::isfinite(*p.scale) && *p.scale > 0), "scale: ", p.scale.value_or(0),
             "; a positive number is needed");
-    require_lengths(where, p);
+    require_lengths(where, p, paged);
+    if (paged) require_pages(where, p);
     if (p.empty()) return;
     require_apart(p.out);
     const std::int64_t batches = p.q.extents[0];

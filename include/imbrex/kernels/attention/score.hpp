@@ -5,6 +5,13 @@
 // and is joined with others by in_turn(softcap{30}, alibi{slopes}, ...), the first being applied first. One that changes nothing
 // says so, and costs nothing; one that reads memory for each pair of query and key says so, and gets narrower tiles, which leave
 // it registers. Places that do not exist are scored too, before they are masked: behind the lengths a score must not read.
+//
+// A score that begins and ends with a factor may leave both to those who multiply anyway: the one before it comes with the scale,
+// the one behind it the softmax takes up. It is asked only after products have been masked, so that it runs beside the search for
+// the largest of them, and must leave those that are -infinity as they are.
+//
+//     IMBREX_KERNEL float unit() const;                                                                 the one behind it
+//     IMBREX_KERNEL float in_units(const attention_sequence&, int query, int key, float product, float scale) const;
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -12,6 +19,7 @@
 #include <imbrex/kernels/attention/mask.hpp>
 
 #include <cstdint>
+#include <limits>
 
 namespace imbrex {
 
@@ -20,12 +28,16 @@ struct plain_score {
     IMBREX_KERNEL float operator()(const attention_sequence&, int, int, float score) const { return score; }
 };
 
-// Bent smoothly so as to stay between -cap and cap.
+// Bent smoothly so as to stay between -cap and cap, unless it is infinite. The hardware's tanh is good to 11 bits.
 struct softcap {
     float cap;
-    IMBREX_KERNEL float operator()(const attention_sequence&, int, int, float score) const {
-        // cap tanh(x) with tanh x = 1 - 2 / (1 + e^2x)
-        return cap - 2 * cap * hw::reciprocal(1 + hw::exp2(score * (2.8853900817779268f / cap)));
+    IMBREX_KERNEL float operator()(const attention_sequence& s, int query, int key, float score) const {
+        return cap * in_units(s, query, key, score, 1.0f);
+    }
+    IMBREX_KERNEL float unit() const { return cap; }
+    IMBREX_KERNEL float in_units(const attention_sequence&, int, int, float product, float scale) const {
+        // The least of numbers times a product is nothing, but for one that is infinite.
+        return hw::fma(product, std::numeric_limits<float>::min(), hw::tanh(product * (scale * hw::reciprocal(cap))));
     }
 };
 
@@ -69,6 +81,25 @@ constexpr bool score_reads_memory() {
         return Score::reads_memory;
     } else {
         return false;
+    }
+}
+
+template <class Score>
+constexpr bool score_has_unit() {
+    return requires(const Score& one) {
+        one.unit();
+    };
+}
+
+// What the softmax multiplies scores with: they are products, in units of their own, or as they are.
+template <class Score>
+IMBREX_KERNEL float scale_after(const Score& score, float scale) {
+    if constexpr (score_changes_nothing<Score>()) {
+        return scale;
+    } else if constexpr (score_has_unit<Score>()) {
+        return score.unit();
+    } else {
+        return 1.0f;
     }
 }
 

@@ -8,6 +8,7 @@
 #include <imbrex/kernels/attention/schedule.hpp>
 #include <imbrex/kernels/attention/score.hpp>
 #include <imbrex/ops/register/map.hpp>
+#include <imbrex/ops/register/mask.hpp>
 #include <imbrex/ops/register/softmax.hpp>
 #include <imbrex/tile/register_tile.hpp>
 
@@ -21,12 +22,18 @@ struct attention_work {
     // Blocks are counted so that there are enough: some have no queries.
     IMBREX_FN bool exists() const { return queries.first < sequence.queries; }
     IMBREX_FN bool has_keys() const { return keys.end > keys.first; }
+    // Whether each of these queries sees all of these keys, and there are so many.
+    template <class Mask>
+    IMBREX_FN bool sees_whole(query_range some, key_range tile, const Mask& mask) const {
+        const bool whole = mask.whole(sequence, some, tile);
+        return (tile.end <= keys.end) & whole;
+    }
 };
 
 // Piece `number` of the order, in which a block has `rows` queries.
-template <class Mask>
+template <class Lengths, class Mask>
 IMBREX_KERNEL attention_work attention_work_at(int number, int rows, const attention_order& order,
-                                               const attention_lengths& lengths, const Mask& mask) {
+                                               const Lengths& lengths, const Mask& mask) {
     const attention_order::place place = order.at(number, lengths, rows);
     const attention_sequence sequence = lengths.of(place.batch, place.head);
     const int first = place.block * rows;
@@ -37,31 +44,57 @@ IMBREX_KERNEL attention_work attention_work_at(int number, int rows, const atten
     return {sequence, queries, {begin, end > begin ? end : begin}};
 }
 
-// Score and mask, where they change anything, of products of query and key. The scale is the softmax's if there is no score.
+// Products of query and key that are not seen become -infinity. Tiles that are seen whole cost nothing.
+template <class Scope, int Rows, int Columns, int Warps, class Mask>
+IMBREX_KERNEL void mask_scores(const Scope& scope, hw::fragment<float, Rows, Columns, Warps>& scores,
+                               const attention_work& work, int first_query, int first_key, const Mask& mask,
+                               source here = source::current()) {
+    const key_range keys{first_key, first_key + Columns};
+    if (work.sees_whole({first_query, first_query + Rows}, keys, mask)) return;
+    if constexpr (mask_has_ranges<Mask>()) {
+        const auto seen = [&](int row) {
+            const key_range all = mask.keys_of(work.sequence, first_query + row);
+            return key_range{all.first - first_key, (all.end < work.keys.end ? all.end : work.keys.end) - first_key};
+        };
+        mask_outside(scope, scores, seen, minus_infinity, here);
+    } else {
+        map_indexed(
+            scope, scores,
+            [&](int row, int column, float x) {
+                const int key = first_key + column;
+                // Both in any case: with a way around the second for each element, a compiler keeps many more registers.
+                const bool seen = (key < work.keys.end) & mask.keep(work.sequence, first_query + row, key);
+                return seen ? x : minus_infinity;
+            },
+            here);
+    }
+}
+
+// Score and mask, where they change anything, of products of query and key. What is left to be multiplied with, scale_after, is
+// the softmax's.
 template <class Scope, int Rows, int Columns, int Warps, class Mask, class Score>
 IMBREX_KERNEL void judge_scores(const Scope& scope, hw::fragment<float, Rows, Columns, Warps>& scores,
                                 const attention_work& work, int first_query, int first_key, const Mask& mask,
                                 const Score& score, float scale, source here = source::current()) {
-    if constexpr (!score_changes_nothing<Score>()) {
+    if constexpr (score_has_unit<Score>()) {
+        mask_scores(scope, scores, work, first_query, first_key, mask, here);
         map_indexed(
             scope, scores,
             [&](int row, int column, float x) {
-                return score(work.sequence, first_query + row, first_key + column, x * scale);
+                return score.in_units(work.sequence, first_query + row, first_key + column, x, scale);
             },
             here);
+    } else {
+        if constexpr (!score_changes_nothing<Score>()) {
+            map_indexed(
+                scope, scores,
+                [&](int row, int column, float x) {
+                    return score(work.sequence, first_query + row, first_key + column, x * scale);
+                },
+                here);
+        }
+        mask_scores(scope, scores, work, first_query, first_key, mask, here);
     }
-    const key_range keys{first_key, first_key + Columns};
-    const query_range queries{first_query, first_query + Rows};
-    if (keys.end <= work.keys.end && mask.whole(work.sequence, queries, keys)) return;
-    map_indexed(
-        scope, scores,
-        [&](int row, int column, float x) {
-            const int key = first_key + column;
-            // Both in any case: with a way around the second for each element, a compiler keeps many more registers.
-            const bool seen = (key < work.keys.end) & mask.keep(work.sequence, first_query + row, key);
-            return seen ? x : minus_infinity;
-        },
-        here);
 }
 
 }  // namespace imbrex

@@ -60,6 +60,9 @@ struct gemm_weight_stream {
     // Eighths of its steps after which a warp lets the next launch begin. Sooner, and the weights of that one would take memory from
     // this one's; later, and memory would have nothing to do at this one's end. (Measured.)
     static constexpr int allowed_after = Rows == 8 ? 5 : 6;
+    // Whether blocks go through their steps in different orders, lest all of them ask for the same activations at once. (Measured: of
+    // fewer rows there is too little to ask for.)
+    static constexpr bool takes_turns = Rows == 16;
     static constexpr int at_once = 8;  // columns that a warp finishes
     // Two blocks have 128 registers a thread: too few for twice the sums of 16 rows, or for several scales of each row.
     static constexpr int residents = Rows == 16 && (gated || Weights::piece_groups > 1) ? 1 : 2;
@@ -149,12 +152,17 @@ struct gemm_weight_stream {
         int tile;
         int first;
         int count;
+        int turn;
 
         IMBREX_KERNEL work_of_warp(const warp& self, int rank, int tile, const arguments& args)
             : tile(tile), first(args.steps * rank / sharers + self.index()) {
             const int left = args.steps * (rank + 1) / sharers - first;
             count = left > 0 ? (left + warps - 1) / warps : 0;
+            const int power_of_two = count & -count;
+            turn = takes_turns ? tile & (power_of_two - 1) : 0;
         }
+        // Which of its steps a warp does at some time: in each of so many blocks it is another.
+        IMBREX_KERNEL int at_time(int time) const { return time ^ turn; }
         // Of K, where a piece of a step begins; and which part of the packed weights that is, and where in it. Mostly it is the same
         // place in every part that a warp meets.
         IMBREX_KERNEL int column(int step, int number) const {
@@ -177,15 +185,16 @@ struct gemm_weight_stream {
     IMBREX_KERNEL static void multiply(const warp& self, sum (&sums)[tiles][packed_rows / 16], const work_of_warp& work,
                                        const arguments& args, shared_memory& shared) {
         stock& own = shared.places[self.index()].template as<stock>();
-        // A piece is named by the step and by its number there, a constant.
-        const auto ask_for_weights = [&](int step, auto number, int tile, int place) {
+        // A piece is named by when its step is done and by its number there, a constant.
+        const auto ask_for_weights = [&](int time, auto number, int tile, int place) {
+            const int step = work.at_time(time);
             const int up = tile * (args.out.columns() / packed_rows);
             Weights::copy_piece(self, own.weights[place][tile], args.weights.at(work.tile + up, work.part(step)),
                                 work.column_in_part(step, number), detail::piece_number<number, pieces>{});
         };
-        const auto ask_for_rows = [&](int step, int number, int place) {
+        const auto ask_for_rows = [&](int time, int number, int place) {
             copy_chunks_async(self, own.a[place].template part<Rows, depth>(0),
-                              args.a.at(0, 0, work.column(step, number)));
+                              args.a.at(0, 0, work.column(work.at_time(time), number)));
         };
 
         if (work.count == 0) allow_next_kernel(self);

@@ -1,5 +1,6 @@
 // Operations on shared tiles themselves, their elements dealt over the threads of any scope. Each thread meets the same
-// elements of same-shaped tiles every time, so such operations may follow one another with no sync between.
+// elements of same-shaped tiles every time, so such operations may follow one another with no sync between, unless they say
+// otherwise.
 #pragma once
 
 #include <imbrex/core/source.hpp>
@@ -14,6 +15,13 @@ IMBREX_KERNEL void fill(const Scope& scope, shared_tile<T, Rows, Columns>& tile,
                         source here = source::current()) {
     hw::visit_shared(
         scope, hw::use::write, here, [&](int, int, T& element) { element = value; }, tile);
+}
+
+// The same for rows from `first` on. Sixteen bytes at a time: threads do not meet the elements that they have in other operations.
+template <class Scope, class T, int Rows, int Columns>
+IMBREX_KERNEL void fill_rows(const Scope& scope, shared_tile<T, Rows, Columns>& tile, int first, T value,
+                             source here = source::current()) {
+    hw::fill_rows(scope, tile, first, value, here);
 }
 
 // element = function(element)

@@ -141,6 +141,44 @@ struct tile_queue {
         ring_position<Depth> at_;
     };
 
+    // An item in the ring. It is released when the handle ends, or gets another.
+    template <class Scope>
+    class held_item {
+      public:
+        IMBREX_KERNEL held_item(tile_queue& queue, const Scope& scope, int slot, source from)
+            : queue_(&queue), scope_(&scope), slot_(slot), from_(from) {}
+        IMBREX_KERNEL held_item(held_item&& other)
+            : queue_(other.queue_), scope_(other.scope_), slot_(other.slot_), from_(other.from_) {
+            other.slot_ = none;
+        }
+        IMBREX_KERNEL held_item& operator=(held_item&& other) {
+            release(from_);
+            slot_ = other.slot_;
+            from_ = other.from_;
+            other.slot_ = none;
+            return *this;
+        }
+        held_item(const held_item&) = delete;
+        held_item& operator=(const held_item&) = delete;
+        // Throws in the host world if the release itself is a hazard.
+        IMBREX_KERNEL ~held_item() noexcept(false) { release(from_); }
+
+        IMBREX_KERNEL Item get(source here = source::current()) const {
+            return hw::get(*scope_, queue_->items[slot_], 0, here);
+        }
+        IMBREX_KERNEL void release(source here = source::current()) {
+            if (slot_ != none) queue_->empty[slot_].arrive(*scope_, here);
+            slot_ = none;
+        }
+
+      private:
+        static constexpr int none = -1;
+        tile_queue* queue_;
+        const Scope* scope_;
+        int slot_;
+        [[no_unique_address]] source from_;
+    };
+
     template <class Scope>
     class reading_cursor {
       public:
@@ -154,6 +192,15 @@ struct tile_queue {
             queue_->empty[slot].arrive(*scope_, here);
             at_.advance();
             return item;
+        }
+
+        // The same, left in the ring until it is released: for who asks for it again much later, and has no registers to
+        // keep it in.
+        IMBREX_KERNEL held_item<Scope> hold(source here = source::current()) {
+            const int slot = at_.stage();
+            queue_->full[slot].wait(*scope_, at_.round(), here);
+            at_.advance();
+            return {*queue_, *scope_, slot, here};
         }
 
       private:

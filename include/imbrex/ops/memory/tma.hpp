@@ -46,6 +46,16 @@ IMBREX_KERNEL void load_async(const warp& scope, Shared&& to, const tensor_tile<
     hw::tma_load(scope, to, *from.of, from.where, slot.barrier().word, here);
 }
 
+// Some rows of such a stage, from `row` on, a multiple of 8: as many as the tensor was made to copy.
+template <class Tile, int Rank, class Slot>
+requires requires(const Slot& slot) {
+    slot.barrier();
+}
+IMBREX_KERNEL void load_rows_async(const warp& scope, Tile& to, int row, const tensor_tile<tensor<Tile, Rank>>& from,
+                                   const Slot& slot, source here = source::current()) {
+    hw::tma_load_rows(scope, to, row, *from.of, from.where, slot.barrier().word, here);
+}
+
 // Into the same place of every block of the cluster whose bit is set in `blocks`.
 template <class Shared, class Tile, int Rank, class Slot>
 requires requires(const Slot& slot) {

@@ -1,6 +1,7 @@
 // Masks on register tiles: elements whose place fails a test are replaced. A mask is a function of the element's row
 // and column in the whole matrix, so a tile is masked together with the place of its first element; the common tests
-// are below and any other is a function object of one's own.
+// are below and any other is a function object of one's own. Where a row keeps columns that follow one another, it costs less to
+// say which (mask_outside).
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -63,6 +64,15 @@ IMBREX_KERNEL void mask(const Scope& scope, hw::fragment<T, Rows, Columns, Warps
             element = keep(first_row + row, first_column + column) ? element : masked;
         },
         tile);
+}
+
+// Elements outside the columns that their row keeps become `masked`. range(row) says which: `first` up to, not including, `end`,
+// counted from the tile's first row and column; they may lie outside the tile.
+template <class Scope, class T, int Rows, int Columns, int Warps, class Range>
+IMBREX_KERNEL void mask_outside(const Scope& scope, hw::fragment<T, Rows, Columns, Warps>& tile, const Range& range,
+                                T masked, source here = source::current()) {
+    require_scope<Scope, hw::fragment<T, Rows, Columns, Warps>>();
+    hw::keep_columns(scope, tile, range, masked, here);
 }
 
 }  // namespace imbrex

@@ -69,14 +69,16 @@ class online_softmax {
         fold_rows(scope, largest_, scores, maximum{}, here);
         finish_rows(scope, largest_, maximum{}, here);
         // A row that has seen nothing but -infinity is shifted by zero: its weights come out zero and not NaN. The test
-        // is made once a row, never in the element's exponential.
+        // is made once a row, never in the element's exponential. The difference before the factor: where the largest stays
+        // what it was, nothing is rescaled, and exactly so.
         hw::visit_rows(
             scope, hw::use::write, here,
-            [&](int, float& by, const float& most) { by = most == minus_infinity ? 0.0f : most * factor_; }, shift,
-            largest_);
-        hw::visit_rows(
-            scope, hw::use::update, here,
-            [&](int, float& factor, const float& by) { factor = hw::exp2(factor * factor_ - by); }, rescale, shift);
+            [&](int, float& by, float& factor, const float& most) {
+                const float base = most == minus_infinity ? 0.0f : most;
+                factor = hw::exp2((factor - base) * factor_);
+                by = base * factor_;
+            },
+            shift, rescale, largest_);
         combine_with_rows(
             scope, scores, shift, [&](float x, float by) { return hw::exp2(x * factor_ - by); }, here);
         combine(scope, sum_, rescale, multiply{}, here);

@@ -1,0 +1,406 @@
+"""What attention's forward kernels can besides the plain one: does it cost anything?
+
+    cmake --preset release && cmake --build build/release --target bench_kernels_attention_features_library
+    python3 bench/kernels/attention_features.py --json features.json
+    python3 bench/kernels/attention_features.py --cases 'window*,softcap' --library one.so,other.so
+
+Depths, heads that share keys, packed sequences, windows, softcap and sinks, each beside the plain kernel (depth 128, as many heads
+of keys as of queries) at the same number of tokens, all in one run in which contestants take turns. bf16, random normal data,
+[batch, sequence, head, depth], heads * depth about 2048. TFLOP/s count 2 * (depth + depth of values) for each pair of query and
+key that the mask keeps; "in whole tiles" counts all pairs of the tiles that any such pair is in, which is what a kernel cannot
+skip. Ratios are to the plain kernel with the same mask (windows: causal). Peers are named where they can do the same. Pieces of
+work are shorter under a window, and so for comparison there are sequences of 1024, too.
+
+Before anything is timed, each case is compared with attention in float64 on a small problem of odd lengths; a result that differs
+is told as WRONG, and is the exit status too. With several libraries, each contestant is named by its library, too.
+"""
+
+import argparse
+import ctypes
+import math
+import pathlib
+import random
+import sys
+from typing import NamedTuple
+
+from attention_turns import (
+    CUDNN,
+    FLASH_2,
+    LARGEST_ERROR,
+    LARGEST_LOG2_ERROR,
+    Report,
+    clocks,
+    device_or_exit,
+    matching,
+    relative_difference,
+    repeats_for,
+    take_turns,
+    usual_library,
+    write_json,
+)
+
+WIDTH = 2048
+SIZES = [(4, 4096), (1, 16384)]  # batch, length
+CAP = 30.0
+TANH_ERROR = 2**-11  # of the hardware's, relative
+
+
+class Case(NamedTuple):
+    name: str
+    depth: int = 128
+    value_depth: int = 128
+    heads_per_key_head: int = 1
+    window: int = 0  # keys that a query sees, its own among them; 0: no window
+    capped: bool = False
+    sinks: bool = False
+    packed: bool = False
+    drawn: bool = False
+    length: int = 0  # of its sequences, if it is not that of the others
+
+    @property
+    def heads(self):
+        return round(WIDTH / self.depth)
+
+    def variant(self, causal):
+        """Its name in the library."""
+        depth = f"d{self.depth}" if self.depth == self.value_depth else f"d{self.depth}x{self.value_depth}"
+        mask = "window" if self.window > 0 else "causal" if causal else "full"
+        return f"{depth}_{mask}" + ("_softcap" if self.capped else "")
+
+
+PLAIN = Case("plain")
+CASES = [
+    PLAIN,
+    Case("depth 96", 96, 96),
+    Case("depth 192, of values 128", 192, 128),
+    Case("depth 192", 192, 192),
+    Case("depth 256", 256, 256),
+    Case("4 heads share keys", heads_per_key_head=4),
+    Case("sequences of 1024", length=1024),
+    Case("window of 1024", window=1024),
+    Case("window of 4096", window=4096),
+    Case("softcap", capped=True),
+    Case("sinks", sinks=True),
+    Case("packed, in turn", packed=True),
+    Case("packed, drawn", packed=True, drawn=True),
+]
+
+
+def skewed_lengths(total, seed=4):
+    """Sequences between 128 and half of `total`, their logarithms evenly distributed: many short ones, most tokens in few."""
+    chance, lengths = random.Random(seed), []
+    while sum(lengths) < total:
+        length = round(128 * (total / 256) ** chance.random())
+        lengths.append(min(length, total - sum(lengths)))
+    return lengths
+
+
+def keys_seen(query, length, causal, window):
+    """From, and up to but not including."""
+    end = query + 1 if causal or window > 0 else length
+    return max(0, end - window) if window > 0 else 0, end
+
+
+def pairs_kept(length, causal, window):
+    if not causal and window == 0:
+        return length * length
+    width = min(window, length) if window > 0 else length
+    return width * (width + 1) // 2 + (length - width) * width
+
+
+def pairs_in_tiles(length, causal, window, rows, columns):
+    pairs = 0
+    for first in range(0, length, rows):
+        begin = keys_seen(first, length, causal, window)[0]
+        end = keys_seen(min(first + rows, length) - 1, length, causal, window)[1]
+        pairs += rows * columns * (-(-end // columns) - begin // columns)
+    return pairs
+
+
+class Call(ctypes.Structure):
+    """As in attention_features_library.cu."""
+
+    _fields_ = (
+        [(name, ctypes.c_void_p) for name in ("q", "k", "v", "out", "log2_sums", "sinks", "starts", "stream")]
+        + [(name, ctypes.c_int) for name in ("sequences", "batch", "queries", "keys", "heads", "key_heads")]
+        + [(name, ctypes.c_int) for name in ("drawn", "window_left")]
+        + [(name, ctypes.c_float) for name in ("cap", "scale")]
+    )
+
+
+class Library:
+    """The functions of attention_features_library.cu."""
+
+    def __init__(self, path):
+        library = ctypes.CDLL(str(path))
+        self.name = path.stem
+        self._forward = library.imbrex_attention_features_forward
+        self._forward.restype = ctypes.c_int
+        self._forward.argtypes = [ctypes.c_char_p, ctypes.POINTER(Call)]
+        self._last_error = library.imbrex_attention_features_last_error
+        self._last_error.restype = ctypes.c_char_p
+        library.imbrex_attention_features.restype = ctypes.c_char_p
+        lines = [line.split() for line in library.imbrex_attention_features().decode().splitlines()]
+        self.tiles = {name: (int(rows), int(columns)) for name, rows, columns in lines}
+
+    def forward(self, variant, call):
+        if self._forward(variant.encode(), ctypes.byref(call)) != 0:
+            raise RuntimeError(f"{variant}: {self._last_error().decode()}")
+
+
+class Problem:
+    """A case's tensors for some lengths: those of a batch, all alike, or of packed sequences."""
+
+    def __init__(self, torch, case, causal, lengths, heads, cap=CAP):
+        self.torch, self.case, self.causal, self.lengths, self.cap = torch, case, causal, lengths, cap
+        key_heads = heads // case.heads_per_key_head
+        batch, rows = (1, sum(lengths)) if case.packed else (len(lengths), lengths[0])
+        self.q = self._random(batch, rows, heads, case.depth)
+        self.k = self._random(batch, rows, key_heads, case.depth)
+        self.v = self._random(batch, rows, key_heads, case.value_depth)
+        self.sinks = torch.randn(heads, device="cuda") if case.sinks else None
+        starts = [sum(lengths[:i]) for i in range(len(lengths) + 1)]
+        self.starts = torch.tensor(starts, dtype=torch.int32, device="cuda") if case.packed else None
+        self.scale = case.depth**-0.5
+
+    def _random(self, *shape):
+        return self.torch.randn(*shape, device="cuda").to(self.torch.bfloat16)
+
+    @property
+    def flop_per_pair(self):
+        return 2 * (self.case.depth + self.case.value_depth) * self.q.shape[2]
+
+    @property
+    def flop(self):
+        return self.flop_per_pair * sum(pairs_kept(length, self.causal, self.case.window) for length in self.lengths)
+
+    def flop_in_tiles(self, tile):
+        pairs = (pairs_in_tiles(length, self.causal, self.case.window, *tile) for length in self.lengths)
+        return self.flop_per_pair * sum(pairs)
+
+    def outputs(self):
+        """O and the logarithms, poisoned."""
+        batch, rows, heads, _ = self.q.shape
+        out = self.torch.full((batch, rows, heads, self.case.value_depth), math.nan, device="cuda")
+        return out.to(self.torch.bfloat16), self.torch.full((batch, heads, rows), math.nan, device="cuda")
+
+    def ours(self, library, out, log2_sums):
+        batch, rows, heads, _ = self.q.shape
+        tensors = (self.q, self.k, self.v, out, log2_sums, self.sinks, self.starts)
+        call = Call(
+            *(None if tensor is None else tensor.data_ptr() for tensor in tensors),
+            stream=None,
+            sequences=len(self.lengths),
+            batch=batch,
+            queries=rows,
+            keys=rows,
+            heads=heads,
+            key_heads=self.k.shape[2],
+            drawn=self.case.drawn,
+            window_left=self.case.window - 1,
+            cap=self.cap,
+            scale=self.scale,
+        )
+        variant = self.case.variant(self.causal)
+
+        def run(alive=tensors):
+            call.stream = self.torch.cuda.current_stream().cuda_stream
+            library.forward(variant, call)
+            return alive[3]
+
+        return run
+
+    def peers(self):
+        """Functions by name: those that might be able to do it."""
+        if self.case.capped or self.case.sinks or self.case.drawn:
+            return {}
+        able = {FLASH_2: self._flash_2}
+        if not self.case.packed and self.case.window == 0:
+            able[CUDNN] = self._cudnn
+        return able
+
+    def _cudnn(self):
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+
+        attend = self.torch.nn.functional.scaled_dot_product_attention
+        by_head = [tensor.transpose(1, 2) for tensor in (self.q, self.k, self.v)]
+        shared = self.case.heads_per_key_head > 1
+        with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+            return attend(*by_head, is_causal=self.causal, scale=self.scale, enable_gqa=shared).transpose(1, 2)
+
+    def _flash_2(self):
+        tensors = [self.q, self.k, self.v]
+        if self.case.packed:
+            tensors = [tensor[0] for tensor in tensors]
+        window = {"window_size_left": self.case.window - 1, "window_size_right": 0} if self.case.window > 0 else {}
+        longest = max(self.lengths)
+        causal = self.causal or self.case.window > 0
+        attend = self.torch.ops.aten._flash_attention_forward
+        found = attend(
+            *tensors, self.starts, self.starts, longest, longest, 0.0, causal, False, scale=self.scale, **window
+        )
+        return found[0][None] if self.case.packed else found[0]
+
+    def in_float64(self):
+        """O and the base-2 logarithm of each row's sum."""
+        torch = self.torch
+        q, k, v = (tensor.transpose(1, 2).double() for tensor in (self.q, self.k, self.v))
+        k, v = (tensor.repeat_interleave(self.case.heads_per_key_head, dim=1) for tensor in (k, v))
+        scores = q @ k.transpose(2, 3) * self.scale
+        if self.case.capped:
+            scores = self.cap * torch.tanh(scores / self.cap)
+        rows = scores.shape[2]
+        ones = torch.ones(rows, rows, dtype=torch.bool, device="cuda")
+        seen = ones.tril() if self.causal or self.case.window > 0 else ones
+        if self.case.window > 0:
+            seen = seen & ones.triu(1 - self.case.window)
+        if self.case.packed:
+            owner = torch.repeat_interleave(
+                torch.arange(len(self.lengths), device="cuda"), torch.tensor(self.lengths, device="cuda")
+            )
+            seen = seen & (owner[:, None] == owner[None, :])
+        scores.masked_fill_(~seen, -math.inf)
+        logarithms = torch.logsumexp(scores, dim=3)
+        if self.case.sinks:
+            logarithms = torch.logaddexp(logarithms, self.sinks.double()[None, :, None])
+        out = torch.exp(scores - logarithms[..., None]) @ v
+        return out.transpose(1, 2), logarithms * math.log2(math.e)
+
+
+class Bench:
+    def __init__(self, torch, libraries, cases, rounds, seconds):
+        self.torch, self.libraries, self.cases = torch, libraries, cases
+        self.rounds, self.seconds = rounds, seconds
+        self.faults = 0
+        self.unfit = set()
+        torch.manual_seed(1)
+
+    def _able(self, case, causal):
+        """Libraries that have the case, and have not been wrong at it."""
+        having = [library for library in self.libraries if case.variant(causal) in library.tiles]
+        return [library for library in having if (library, case, causal) not in self.unfit]
+
+    def _title(self, library):
+        return "Imbrex" if len(self.libraries) == 1 else f"Imbrex {library.name}"
+
+    def check_small(self):
+        """Each case against float64, with lengths that no tile divides. Those that are wrong are left out afterwards."""
+        report = Report("attention forward, bf16, small problems, relative error against float64", "1e-3")
+        for case in self.cases:
+            for causal in (False, True):
+                lengths = [333, 1, 64, 650] if case.packed else [650, 650]
+                small = case._replace(window=case.window // 8)
+                # Scores that the cap bends, too.
+                problem = Problem(self.torch, small, causal, lengths, 4, cap=2.0)
+                right, right_log2 = problem.in_float64()
+                errors = {}
+                for library in self._able(case, causal):
+                    out, log2_sums = problem.outputs()
+                    problem.ours(library, out, log2_sums)()
+                    error = relative_difference(out, right)
+                    log2_error = (log2_sums.double() - right_log2).abs().max().item()
+                    largest_log2 = LARGEST_LOG2_ERROR + (problem.cap * TANH_ERROR * math.log2(math.e) if case.capped else 0)
+                    if not (error <= LARGEST_ERROR and log2_error <= largest_log2):
+                        self.faults += 1
+                        self.unfit.add((library, case, causal))
+                        name = f"{case.name}, {self._title(library)}, {'causal' if causal else 'full'}"
+                        print(f"WRONG: {name}: error {error:.2g}, of the logarithms {log2_error:.2g}", flush=True)
+                    errors[self._title(library)] = error * 1e3
+                for name, run in problem.peers().items():
+                    try:
+                        errors[name] = relative_difference(run(), right) * 1e3
+                    except RuntimeError:
+                        continue
+                report.add(f"{case.name}, {'causal' if causal else 'full'}", errors)
+        print(report.text(), flush=True)
+        return report
+
+    def measure(self, size, causal):
+        batch, length = size
+        name = f"{batch} x {length}, {'causal, and windows' if causal else 'full'}"
+        report = Report(f"attention forward, bf16, {name}", "TFLOP/s")
+        stream = self.torch.cuda.Stream()
+        self.torch.cuda.synchronize()
+        with self.torch.cuda.stream(stream):
+            self._measure(size, causal, stream, report)
+        report.notes.append("clocks: " + clocks())
+        print(report.text(), flush=True)
+        return report
+
+    def _measure(self, size, causal, stream, report):
+        batch, length = size
+        problems, contestants = {}, {}
+        for case in self.cases:
+            if case.window > 0 and not causal or case.packed and batch > 1:
+                continue
+            own = case.length or length
+            lengths = skewed_lengths(length) if case.packed else [own] * (batch * length // own)
+            problem = problems[case] = Problem(self.torch, case, causal, lengths, case.heads)
+            for library in self._able(case, causal):
+                contestants[case, self._title(library)] = problem.ours(library, *problem.outputs())
+            for name, run in problem.peers().items():
+                try:
+                    run()
+                    contestants[case, name] = run
+                except RuntimeError as fault:
+                    report.notes.append(f"{case.name}: {name} is left out: {str(fault).splitlines()[0]}")
+            if case.packed and not case.drawn:
+                report.notes.append(f"packed: {' '.join(map(str, lengths))}")
+        repeats = {key: repeats_for(problems[key[0]].flop) for key in contestants}
+        # What is compared with everything has two turns, apart: how far they differ says what the others' differences mean.
+        first = (PLAIN, self._title(self.libraries[0]))
+        again = {(PLAIN, "again"): contestants[first]} if first in contestants else {}
+        repeats[PLAIN, "again"] = repeats.get(first, 1)
+        took, rounds = take_turns(
+            self.torch, {**contestants, **again}, repeats, stream, report.notes, self.rounds, self.seconds
+        )
+        report.notes.append(f"{rounds} rounds")
+        plain = {"plain": problems[PLAIN].flop / took[first] * 1e-9} if again else {}
+        for case, problem in problems.items():
+            values = dict(plain)
+            for (whose, title), time in took.items():
+                if whose != case:
+                    continue
+                values[title] = problem.flop / time * 1e-9
+                for library in self._able(case, causal):
+                    if title == self._title(library):
+                        tile = library.tiles[case.variant(causal)]
+                        values[f"{title}, in whole tiles"] = problem.flop_in_tiles(tile) / time * 1e-9
+            report.add(case.name, values)
+
+
+def parse(words):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    usual = str(usual_library("attention_features_library"))
+    parser.add_argument("--library", metavar="FILES", default=usual, help="built; several with commas (%(default)s)")
+    parser.add_argument("--json", metavar="FILE", help="write the tables there, for bench/plot.py")
+    parser.add_argument("--cases", metavar="NAMES", default="*", help="with commas and wildcards; --list tells them")
+    parser.add_argument("--rounds", type=int, default=40, help="at most, at each size (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=4, help="at most, at each size (%(default)s)")
+    parser.add_argument("--list", action="store_true", help="tell the cases, and stop")
+    return parser.parse_args(words)
+
+
+def main(words):
+    chosen = parse(words)
+    names = [case.name.replace(",", "") for case in CASES]
+    if chosen.list:
+        print(*names, sep="\n")
+        return 0
+    wanted = matching(names, chosen.cases, "--cases")
+    cases = [case for case in CASES if case.name.replace(",", "") in wanted or case is PLAIN]
+    libraries = []
+    for path in map(pathlib.Path, chosen.library.split(",")):
+        if not path.exists():
+            sys.exit(f"--library: {path} is not there; the head of this file says how it is built")
+        libraries.append(Library(path.resolve()))
+    bench = Bench(device_or_exit(), libraries, cases, chosen.rounds, chosen.seconds)
+    reports = [bench.check_small()]
+    reports = [bench.measure(size, causal) for size in SIZES for causal in (False, True)] + reports
+    if chosen.json is not None:
+        write_json(reports, chosen.json)
+    return 1 if bench.faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,41 @@
+// Values of a warp, one in each lane: found by all lanes at once, and told by one to all.
+#pragma once
+
+#include <imbrex/core/config.hpp>
+#include <imbrex/core/source.hpp>
+#include <imbrex/hw/cuda/scope.hpp>
+#include <imbrex/hw/cuda/thread.hpp>
+
+#include <cstdint>
+#include <type_traits>
+
+namespace imbrex::hw {
+
+template <class T, int Count>
+struct lane_values {
+    T mine;
+};
+
+template <int Count, class F>
+IMBREX_KERNEL auto find_values(const warp&, F&& f, source) {
+    lane_values<std::invoke_result_t<F, int>, Count> found{};
+    const int number = lane();
+    if (number < Count) found.mine = f(number);
+    return found;
+}
+
+// All lanes get the one of that number.
+template <class T, int Count>
+IMBREX_KERNEL T value_at(const warp&, const lane_values<T, Count>& values, int number, source) {
+    static_assert(sizeof(T) % 4 == 0 && std::is_trivially_copyable_v<T>,
+                  "imbrex: lanes tell one another words of four bytes");
+    T result = values.mine;
+    auto* const words = reinterpret_cast<char*>(&result);
+#pragma unroll
+    for (int i = 0; i < static_cast<int>(sizeof(T)); i += 4) {
+        write_as(words + i, __shfl_sync(all_lanes, read_as<std::uint32_t>(words + i), number));
+    }
+    return result;
+}
+
+}  // namespace imbrex::hw

@@ -1,0 +1,34 @@
+// Values of a warp, one in each lane, in the host world: a plain array.
+#pragma once
+
+#include <imbrex/hw/host/scope.hpp>
+
+#include <type_traits>
+
+namespace imbrex::hw {
+
+template <class T, int Count>
+struct lane_values {
+    T all[Count];
+};
+
+template <int Count, class F>
+auto find_values(const warp& scope, F&& f, source here) {
+    lane_values<std::invoke_result_t<F, int>, Count> found{};
+    if (!enter(scope, "look-up by all lanes", here)) return found;
+    for (int number = 0; number < Count; ++number) found.all[number] = f(number);
+    return found;
+}
+
+template <class T, int Count>
+T value_at(const warp& scope, const lane_values<T, Count>& values, int number, source here) {
+    const context c = enter(scope, "look at a lane's value", here);
+    if (c.checked() && (number < 0 || number >= Count)) {
+        c.on->report(hazard_kind::beyond_limits, *c.by->block,
+                     sentence("value ", number, " was asked for; the lanes have ", Count),
+                     {{c.by->name(), "look at a lane's value", here.file, here.line}});
+    }
+    return c ? values.all[number] : T{};
+}
+
+}  // namespace imbrex::hw

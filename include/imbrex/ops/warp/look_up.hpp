@@ -1,0 +1,31 @@
+// Many look-ups in the time of one: the lanes of a warp ask for a value each, say from a table in global memory, and any of the
+// values can then be had by all of them, without another trip to memory.
+//
+//     const auto pages = look_up<8>(self, [&](int number) { return table[first + number]; });
+//     for (int i = 0; i < 8; ++i) load_async(self, ..., tensor.at(entry(self, pages, i), 0, 0), ...);
+#pragma once
+
+#include <imbrex/core/config.hpp>
+#include <imbrex/core/source.hpp>
+#include <imbrex/hw/lanes.hpp>
+#include <imbrex/hw/scope.hpp>
+
+#include <utility>
+
+namespace imbrex {
+
+// Count values of `f(number)`, number from 0 on. Nothing is said about the order in which it is called.
+template <int Count, class F>
+IMBREX_KERNEL auto look_up(const warp& scope, F&& f, source here = source::current()) {
+    static_assert(Count >= 1 && Count <= warp::threads, "imbrex: a warp looks up to 32 values up at once");
+    return hw::find_values<Count>(scope, std::forward<F>(f), here);
+}
+
+// One of them, the same to all lanes.
+template <class T, int Count>
+IMBREX_KERNEL T entry(const warp& scope, const hw::lane_values<T, Count>& found, int number,
+                      source here = source::current()) {
+    return hw::value_at(scope, found, number, here);
+}
+
+}  // namespace imbrex

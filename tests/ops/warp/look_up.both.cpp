@@ -1,0 +1,76 @@
+// Values that the lanes of a warp look up at once, told to all of them one after the other.
+#include <imbrex/ops/warp/look_up.hpp>
+
+#include "worlds.hpp"
+
+#include <vector>
+
+using namespace imbrex;
+using namespace imbrex_test;
+
+namespace {
+
+struct place {
+    int number;
+    float weight;
+};
+
+// Each warp follows a table of its own.
+template <int Count>
+struct follow {
+    static constexpr int warps = 2;
+    struct arguments {
+        const int* table;
+        int* numbers;
+        float* weights;
+        int first;  // from which on they are told
+    };
+    template <class Block, class Shared>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, Shared&) {
+        block.each_warp([&](warp& self) {
+            const int own = self.index() * Count;
+            const auto found = look_up<Count>(self, [&](int number) {
+                const int entry = args.table[own + number];
+                return place{entry, 0.5f * static_cast<float>(entry)};
+            });
+            for (int i = args.first; i < Count; ++i) {
+                const place one = entry(self, found, i);
+                hw::put_global(self, args.numbers + own + i, one.number, source::current());
+                hw::put_global(self, args.weights + own + i, one.weight, source::current());
+            }
+        });
+    }
+};
+
+template <int Count>
+void check_follow() {
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        buffer<int> table(where, 2 * Count), numbers(where, 2 * Count, -1);
+        buffer<float> weights(where, 2 * Count, -1.0f);
+        for (int i = 0; i < 2 * Count; ++i) table.values[i] = i * 37 % 101;
+        run<follow<Count>>(where, {1}, {table.send(), numbers.send(), weights.send(), 0});
+        numbers.fetch();
+        weights.fetch();
+        CHECK(numbers.values == table.values);
+        for (int i = 0; i < 2 * Count; ++i) CHECK(weights.values[i] == 0.5f * static_cast<float>(table.values[i]));
+    }
+}
+
+}  // namespace
+
+TEST_CASE("a warp looks up values at once") {
+    check_follow<1>();
+    check_follow<10>();
+    check_follow<32>();
+}
+
+#if !defined(__CUDACC__)
+TEST_CASE("a value that no lane has is told") {
+    std::vector<int> table(20, 1), numbers(20);
+    std::vector<float> weights(20);
+    const auto found = host::check<follow<10>>({1}, {table.data(), numbers.data(), weights.data(), -1}, 1);
+    REQUIRE(found);
+    CHECK(found->text().find("value -1 was asked for; the lanes have 10") != std::string::npos);
+}
+#endif
