@@ -76,7 +76,8 @@ struct window_mask {
         return {q.first + s.offset() - left, q.end + s.offset() + right};
     }
     IMBREX_FN bool whole(const attention_sequence& s, query_range q, key_range k) const {
-        return (k.first >= q.end - 1 + s.offset() - left) & (k.end <= q.first + s.offset() + right + 1);
+        const int offset = s.offset();
+        return (k.first >= q.end - 1 + offset - left) & (k.end <= q.first + offset + right + 1);
     }
     IMBREX_FN bool keep(const attention_sequence& s, int query, int key) const {
         const int own = query + s.offset();
@@ -99,7 +100,8 @@ struct chunked_mask {
         return {own < 0 ? 0 : own / chunk * chunk, q.end + s.offset()};
     }
     IMBREX_FN bool whole(const attention_sequence& s, query_range q, key_range k) const {
-        return (k.end <= q.first + s.offset() + 1) & (k.first >= (q.end - 1 + s.offset()) / chunk * chunk);
+        const int offset = s.offset();
+        return (k.end <= q.first + offset + 1) & (k.first >= (q.end - 1 + offset) / chunk * chunk);
     }
     IMBREX_FN bool keep(const attention_sequence& s, int query, int key) const {
         const int own = query + s.offset();
