@@ -51,7 +51,7 @@ inline void require_success(cudaError_t status, const char* what) {
 template <class T>
 class world_array {
   public:
-    world_array(world where, std::size_t count, T value = T{}) : values(count, value), where_(where) {
+    world_array(world where, std::size_t count, const T& value = T{}) : values(count, value), where_(where) {
         if (where_ != world::device) return;
 #if defined(__CUDACC__)
         // A little more than asked for: an empty array still has an address.
