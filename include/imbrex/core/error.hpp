@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <initializer_list>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -27,32 +28,84 @@ class cuda_error : public error {
     using error::error;
 };
 
-// One part of a sentence as text. (A string stream would do it too, and cost every including file a tenth of a second.)
-template <class Part>
-std::string text_of(const Part& part) {
-    if constexpr (std::is_convertible_v<Part, std::string>) {
-        return part;
-    } else if constexpr (std::is_pointer_v<Part> || std::is_floating_point_v<Part>) {
-        char text[32];
-        if constexpr (std::is_pointer_v<Part>) {
-            std::snprintf(text, sizeof text, "%p", static_cast<const void*>(part));
+namespace detail {
+
+// A part of a sentence as it was given: a string, a number or a pointer. What makes text of it is not a template, since there are
+// many sentences, and few that anyone gets to read.
+class sentence_part {
+  public:
+    sentence_part(const char* text) : kind_(kind::text), text_(text) {}
+    sentence_part(const std::string& text) : kind_(kind::text), text_(text.c_str()) {}
+    template <class Number>
+    requires std::is_arithmetic_v<Number> sentence_part(Number number) {
+        if constexpr (std::is_floating_point_v<Number>) {
+            kind_ = kind::real;
+            real_ = static_cast<double>(number);
+        } else if constexpr (std::is_signed_v<Number>) {
+            kind_ = kind::whole;
+            whole_ = static_cast<std::int64_t>(number);
         } else {
-            std::snprintf(text, sizeof text, "%g", static_cast<double>(part));
+            kind_ = kind::natural;
+            natural_ = static_cast<std::uint64_t>(number);
         }
-        return text;
-    } else {
-        return std::to_string(part);
     }
+    template <class T>
+    sentence_part(T* pointer) : kind_(kind::pointer), pointer_(pointer) {}
+
+    void append_to(std::string& all) const {
+        char number[32] = "";
+        switch (kind_) {
+            case kind::text:
+                all += text_;
+                return;
+            case kind::whole:
+                all += std::to_string(whole_);
+                return;
+            case kind::natural:
+                all += std::to_string(natural_);
+                return;
+            case kind::real:
+                std::snprintf(number, sizeof number, "%g", real_);
+                break;
+            case kind::pointer:
+                std::snprintf(number, sizeof number, "%p", pointer_);
+                break;
+        }
+        all += number;
+    }
+
+  private:
+    enum class kind { text, whole, natural, real, pointer };
+    kind kind_;
+    union {
+        const char* text_;
+        std::int64_t whole_;
+        std::uint64_t natural_;
+        double real_;
+        const void* pointer_;
+    };
+};
+
+inline std::string joined(std::initializer_list<sentence_part> parts) {
+    std::string all;
+    for (const sentence_part& part : parts) part.append_to(all);
+    return all;
 }
+
+[[noreturn]] inline void refuse(std::initializer_list<sentence_part> parts) {
+    throw invalid_argument(joined(parts));
+}
+
+}  // namespace detail
 
 template <class... Parts>
 std::string sentence(const Parts&... parts) {
-    return (std::string() + ... + text_of(parts));
+    return detail::joined({detail::sentence_part(parts)...});
 }
 
 template <class... Parts>
 void require(bool allowed, const Parts&... parts) {
-    if (!allowed) throw invalid_argument(sentence(parts...));
+    if (!allowed) detail::refuse({detail::sentence_part(parts)...});
 }
 
 }  // namespace imbrex

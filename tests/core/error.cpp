@@ -1,0 +1,35 @@
+// Sentences of errors: strings, numbers and pointers put together, and refusals that carry them.
+#include <imbrex/core/error.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <string>
+
+using namespace imbrex;
+
+TEST_CASE("a sentence puts words and numbers together") {
+    const std::string name = "rows";
+    const char* const said = "; a multiple of ";
+    CHECK(sentence(name, ": ", -3, said, 16U) == "rows: -3; a multiple of 16");
+    CHECK(sentence() == "");
+    CHECK(sentence(std::int64_t{-9000000000000000000}, " ", std::uint64_t{18000000000000000000U}) ==
+          "-9000000000000000000 18000000000000000000");
+    CHECK(sentence(0.5f, " ", 1e-30, " ", 12345678.0) == "0.5 1e-30 1.23457e+07");
+    CHECK(sentence(true, " ", false, " ", static_cast<short>(-7)) == "1 0 -7");
+}
+
+TEST_CASE("a sentence tells where a pointer points") {
+    const int one = 1;
+    const void* const where = &one;
+    char text[32];
+    std::snprintf(text, sizeof text, "%p", where);
+    CHECK(sentence("at ", &one, "; ", where) == std::string("at ") + text + "; " + text);
+    CHECK(sentence(static_cast<const float*>(nullptr)) == sentence(static_cast<const int*>(nullptr)));
+}
+
+TEST_CASE("what is allowed is let through, what is not is refused with its sentence") {
+    CHECK_NOTHROW(require(true, "never said"));
+    CHECK_THROWS_WITH_AS(require(false, "columns: ", 7, "; 8 is allowed"), "columns: 7; 8 is allowed",
+                         invalid_argument);
+}
