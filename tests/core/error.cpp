@@ -13,6 +13,9 @@ TEST_CASE("a sentence puts words and numbers together") {
     const char* const said = "; a multiple of ";
     CHECK(sentence(name, ": ", -3, said, 16U) == "rows: -3; a multiple of 16");
     CHECK(sentence() == "");
+    char text[] = "a text that may change";
+    char* const pointer = text;
+    CHECK(sentence(text, ", ", pointer) == "a text that may change, a text that may change");
     CHECK(sentence(std::int64_t{-9000000000000000000}, " ", std::uint64_t{18000000000000000000U}) ==
           "-9000000000000000000 18000000000000000000");
     CHECK(sentence(0.5f, " ", 1e-30, " ", 12345678.0) == "0.5 1e-30 1.23457e+07");

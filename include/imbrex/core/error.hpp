@@ -49,6 +49,7 @@ class sentence_part {
             natural_ = static_cast<std::uint64_t>(number);
         }
     }
+    sentence_part(char* text) : sentence_part(static_cast<const char*>(text)) {}  // which the next one would take
     template <class T>
     sentence_part(T* pointer) : kind_(kind::pointer), pointer_(pointer) {}
 
