@@ -30,6 +30,7 @@ int main(int count, char** words) {
     arguments.out_view = view(out, queries);
     arguments.out = tensor_of<kernel::out_tile>(arguments.out_view, tensor_use::store);
     arguments.scale = 0.125f;
+    arguments.factor = factor_after(arguments.score, arguments.scale);
     arguments.order = {.batches = 1, .heads = 1, .blocks = queries / kernel::rows, .sections = 1};
     arguments.lengths = {.queries = queries, .keys = keys};
     arguments.heads_per_key_head = 1;

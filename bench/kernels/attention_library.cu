@@ -58,6 +58,7 @@ void launch_attention(const problem& p, dealt work) {
     arguments.out = tensor_of<typename kernel::out_tile>(all.out, tensor_use::store);
     arguments.outputs.log2_sums = all.log2_sums;
     arguments.scale = p.scale;
+    arguments.factor = factor_after(plain_score{}, p.scale);
     arguments.order = {p.batches, p.heads, blocks, sections};
     arguments.lengths.queries = p.queries;
     arguments.lengths.keys = p.keys;

@@ -118,6 +118,7 @@ class attention_forward {
         made.mask = mask;
         made.score = score;
         made.scale = p.scale_used();
+        made.factor = factor_after(score, made.scale);
         made.heads_per_key_head = p.heads() / p.key_heads();
         made.sinks = p.sinks;
         made.outputs.log2_sums = p.log2_sums;

@@ -54,6 +54,15 @@ class ring_position {
             ++passed_;
         }
     }
+    // Several at once, at most a round.
+    IMBREX_KERNEL void advance(int stages) {
+        if constexpr (counts) {
+            passed_ += static_cast<unsigned>(stages);
+        } else if ((stage_ += stages) >= Stages) {
+            stage_ -= Stages;
+            ++passed_;
+        }
+    }
 
   private:
     static constexpr bool counts = (Stages & (Stages - 1)) == 0;
@@ -143,6 +152,9 @@ struct pipeline_barriers {
         IMBREX_KERNEL Item& operator*() const { return items_[Stages == 1 ? 0 : stage_]; }
         IMBREX_KERNEL Item* operator->() const { return &items_[Stages == 1 ? 0 : stage_]; }
 
+        // The same, for who uses it over and over: what is computed from the stage's number stays in uniform registers.
+        IMBREX_KERNEL Item& again() const { return items_[Stages == 1 ? 0 : hw::uniform(stage_)]; }
+
         IMBREX_KERNEL void release(source here = source::current()) {
             if (stage_ == none) return;
             const int stage = stage_;
@@ -198,6 +210,8 @@ struct pipeline_barriers {
             at_.advance();
             return {*ring_, items_, *scope_, stage, here};
         }
+        // Passes over stages that others take, at most a round of them: where each is some consumers' and not everybody's.
+        IMBREX_KERNEL void skip(int stages) { at_.advance(stages); }
 
       private:
         pipeline_barriers* ring_;

@@ -131,6 +131,7 @@ struct tensors {
                 mask,
                 score,
                 scale,
+                factor_after(score, scale),
                 {members, given.heads,
                  given.packed ? attention_order::packed_blocks(given.query_rows, members, Kernel::rows)
                               : (given.longest() + Kernel::rows - 1) / Kernel::rows,

@@ -172,6 +172,7 @@ struct small_cache {
     typename Kernel::arguments complete(const typename Kernel::arguments& given) const {
         auto args = given;
         args.scale = 0.25f;
+        args.factor = factor_after(args.score, args.scale);
         args.heads_per_key_head = heads;
         args.order = {3, heads, attention_order::packed_blocks(query_rows, 3, Kernel::rows), 0};
         args.lengths = {{0, 0, key_lengths.data(), query_starts.data()}, table.data(), per_sequence, page_rows};

@@ -57,6 +57,7 @@ struct attention_tensors {
             mask,
             score,
             scale,
+            factor_after(score, scale),
             {sizes.batches, sizes.heads, (sizes.queries + Kernel::rows - 1) / Kernel::rows, sections},
             {sizes.queries, sizes.keys},
             sizes.heads / sizes.key_heads,

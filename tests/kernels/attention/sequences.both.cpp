@@ -115,6 +115,7 @@ struct sent {
                 {},
                 {},
                 scale,
+                factor_after(plain_score{}, scale),
                 {members, heads,
                  lengths.packed() ? attention_order::packed_blocks(rows, members, Kernel::rows)
                                   : (longest + Kernel::rows - 1) / Kernel::rows,

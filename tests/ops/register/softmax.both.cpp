@@ -97,7 +97,7 @@ void test_at_once(float scale) {
 }
 
 // Rows in pieces; the output is, for each column of a piece, the weighted sum over the pieces.
-template <int Rows, int Columns, class Scope>
+template <int Rows, int Columns, class Scope, int Slack>
 struct online {
     using tile = register_tile<float, Rows, Columns, Scope>;
     static constexpr int warps = 2 * Scope::warps;
@@ -115,7 +115,7 @@ struct online {
             const int mine = self.index();
             tile sum;
             fill(self, sum, 0.0f);
-            online_softmax<Rows, Scope> weights(self, args.scale);
+            online_softmax<Rows, Scope, Slack> weights(self, args.scale);
             for (int piece = 0; piece < args.pieces; ++piece) {
                 tile scores, values;
                 load(self, scores, args.scores.template tile<tile>(mine, piece));
@@ -131,7 +131,7 @@ struct online {
     }
 };
 
-template <int Rows, int Columns, class Scope>
+template <int Rows, int Columns, class Scope, int Slack = 0>
 void test_online(float scale, int pieces) {
     const int width = Columns * pieces;
     const std::size_t count = static_cast<std::size_t>(2) * Rows * width;
@@ -140,11 +140,12 @@ void test_online(float scale, int pieces) {
             log2_sums(where, 2 * Rows, poison<float>());
         fill_scores(scores.values, 2 * Rows, width, 13);
         fill_random(values.values, 14, 0.5f, 1.5f);
-        run<online<Rows, Columns, Scope>>(where, {1, 1, 1},
-                                          {matrix(static_cast<const float*>(scores.send()), 2 * Rows, width),
-                                           matrix(static_cast<const float*>(values.send()), 2 * Rows, width),
-                                           matrix(out.send(), 2 * Rows, Columns), log2_sums.send(), scale, pieces},
-                                          2);
+        run<online<Rows, Columns, Scope, Slack>>(
+            where, {1, 1, 1},
+            {matrix(static_cast<const float*>(scores.send()), 2 * Rows, width),
+             matrix(static_cast<const float*>(values.send()), 2 * Rows, width), matrix(out.send(), 2 * Rows, Columns),
+             log2_sums.send(), scale, pieces},
+            2);
         out.fetch();
         log2_sums.fetch();
         tally compared(sentence(name_of_shape<float>(where, Rows, Columns, Scope::warps), ", ", pieces, " pieces"));
@@ -163,48 +164,66 @@ void test_online(float scale, int pieces) {
     }
 }
 
-// What earlier results are multiplied by when the same scores come again, and when all of them are smaller.
-template <class Scope>
-struct unchanged_maxima {
+// What earlier results are multiplied by when the same scores come again, and with something added to all of them.
+template <class Scope, int Slack>
+struct scores_again {
     using tile = register_tile<float, 64, 32, Scope>;
     static constexpr int warps = Scope::warps;
+    static constexpr int times = 4;
     struct arguments {
         matrix_view<const float> scores;
-        float* factors;  // of 64 rows, twice
+        float* factors;  // of 64 rows, each time
         float scale;
+        float more[times];
     };
     struct shared_memory {};
     template <class Block>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory&) {
         each<Scope>(block, [&](auto& self) {
-            online_softmax<64, Scope> weights(self, args.scale);
-            const auto weigh = [&](float less) {
+            online_softmax<64, Scope, Slack> weights(self, args.scale);
+            for (int i = 0; i < times; ++i) {
                 tile scores;
                 load(self, scores, args.scores.template tile<tile>(0, 0));
-                map(self, scores, [=](float x) { return x - less; });
-                return weights.weigh(self, scores);
-            };
-            weigh(0.0f);
-            store(self, args.factors, 64, weigh(0.0f));
-            store(self, args.factors + 64, 64, weigh(0.7f));
+                map(self, scores, [&](float x) { return x + args.more[i]; });
+                hw::row_fragment<float, 64, Scope::warps> factors;
+                fill(self, factors, 1.0f);
+                weights.weigh(self, scores, [&](const auto& told) { factors = told; });
+                store(self, args.factors + 64 * i, 64, factors);
+            }
         });
     }
 };
 
-TEST_CASE("softmax online: a largest score that stays rescales nothing, to the last bit") {
+// Scores come as they are, once more, less, and more by `more`: the last time `wanted` is the factor.
+template <int Slack>
+void test_again(float scale, float more, double wanted) {
     for (const world where : worlds()) {
-        for (const float scale : {1.0f, 0.088388f, 0.3f}) {
-            buffer<float> scores(where, 64 * 32), factors(where, 2 * 64, poison<float>());
-            fill_random(scores.values, 15, -9.0f, 9.0f);
-            run<unchanged_maxima<warpgroup>>(
-                where, {1, 1, 1}, {matrix(static_cast<const float*>(scores.send()), 64, 32), factors.send(), scale}, 2);
-            factors.fetch();
-            tally compared(sentence(name_of(where), ", scale ", scale));
-            for (int i = 0; i < 2 * 64; ++i) {
-                compared.expect(factors.values[i] == 1.0f, "row", i % 64, "is", factors.values[i], "not", 1.0f);
-            }
+        using kernel = scores_again<warpgroup, Slack>;
+        buffer<float> scores(where, 64 * 32), factors(where, kernel::times * 64, poison<float>());
+        fill_random(scores.values, 15, -9.0f, 9.0f);
+        run<kernel>(
+            where, {1, 1, 1},
+            {matrix(static_cast<const float*>(scores.send()), 64, 32), factors.send(), scale, {0, 0, -0.7f, more}}, 2);
+        factors.fetch();
+        tally compared(sentence(name_of(where), ", scale ", scale, ", more ", more));
+        for (int i = 64; i < kernel::times * 64; ++i) {
+            const float value = factors.values[i];
+            const bool same = i < 3 * 64 || wanted == 1;
+            compared.expect(same ? value == 1.0f : near(value, wanted, 1e-5, 0), "row", i % 64, "time", i / 64, "is",
+                            value);
         }
     }
+}
+
+TEST_CASE("softmax online: a largest score that stays rescales nothing, to the last bit") {
+    for (const float scale : {1.0f, 0.088388f, 0.3f}) test_again<0>(scale, 2.0f, std::exp(-2.0 * scale));
+}
+
+TEST_CASE("softmax online: with slack, only a score that grows by more than that rescales") {
+    test_again<8>(1.0f, 5.5f, 1);  // 2^8 is e^5.545
+    test_again<8>(1.0f, 5.6f, std::exp(-5.6));
+    test_again<8>(0.25f, 22.0f, 1);
+    test_again<8>(0.25f, 23.0f, std::exp(-5.75));
 }
 
 TEST_CASE("softmax at once") {
@@ -221,6 +240,9 @@ TEST_CASE("softmax online") {
     test_online<32, 24, warp>(1.0f, 5);
     test_online<64, 64, warpgroup>(0.125f, 4);
     test_online<128, 16, warpgroup>(2.0f, 3);
+    test_online<16, 8, warp, 8>(0.25f, 12);
+    test_online<64, 64, warpgroup, 8>(0.125f, 4);
+    test_online<64, 16, warpgroup, 8>(1.0f, 6);
 }
 
 }  // namespace

@@ -94,8 +94,9 @@ struct attention_ampere {
         Mask mask;
         Score score;
         float scale;
-        attention_order order;  // of blocks of `rows` queries
-        Lengths lengths;        // attention_lengths, or paged_lengths
+        exponent_factor factor;  // of scores: factor_after
+        attention_order order;   // of blocks of `rows` queries
+        Lengths lengths;         // attention_lengths, or paged_lengths
         int heads_per_key_head;
         const float* sinks;  // a logit for each head that takes up weight, or null
     };
@@ -114,7 +115,7 @@ struct attention_ampere {
                 if (!now.exists()) continue;
                 sums out;
                 fill(self, out, 0.0f);
-                online_softmax<warp_rows, warp> softmax(self, scale_after(args.score, args.scale));
+                online_softmax<warp_rows, warp, softmax_slack<Result>> softmax(self, args.factor);
                 if (now.keys.first < now.keys.end) attend(self, now, args, shared, stage, softmax, out);
                 write(self, now, args, out, softmax);
             }

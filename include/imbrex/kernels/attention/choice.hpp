@@ -98,7 +98,7 @@ constexpr attention_shape attention_shape_for(attention_depths depths, attention
     };
     constexpr row table[] = {
         // little, usual, much
-        {64, {{3, 128}, {3, 112}, {2, 64}}},          //
+        {64, {{3, 128}, {3, 96}, {2, 64}}},           //
         {96, {{3, 96}, {2, 160}, {2, 80}}},           //
         {128, {{2, 128}, {2, 128}, {2, 64}}},         //
         {{192, 128}, {{2, 128}, {2, 128}, {2, 64}}},  //

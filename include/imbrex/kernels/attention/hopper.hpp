@@ -18,6 +18,7 @@
 #include <imbrex/core/config.hpp>
 #include <imbrex/kernels/attention/mask.hpp>
 #include <imbrex/kernels/attention/pages.hpp>
+#include <imbrex/kernels/attention/piece.hpp>
 #include <imbrex/kernels/attention/result.hpp>
 #include <imbrex/kernels/attention/schedule.hpp>
 #include <imbrex/kernels/attention/score.hpp>
@@ -26,6 +27,7 @@
 #include <imbrex/kernels/attention/write.hpp>
 #include <imbrex/ops/block/shared.hpp>
 #include <imbrex/ops/grid/scheduler.hpp>
+#include <imbrex/ops/grid/succession.hpp>
 #include <imbrex/ops/memory/load_store.hpp>
 #include <imbrex/ops/memory/tma.hpp>
 #include <imbrex/ops/register/convert.hpp>
@@ -59,11 +61,13 @@ template <class In, int KeyDepth, int ValueDepth, class Mask = full_mask, class 
           class Lengths = attention_lengths>
 struct attention_hopper {
     static constexpr bool needs_hopper = true;
+    static constexpr bool begins_early = true;
     static constexpr int groups = Shape.groups;
     static constexpr int group_rows = 64;
     static constexpr int rows = groups * group_rows;
     static constexpr int columns = Shape.columns;
     static constexpr int warps = 4 + 4 * groups;
+    static constexpr int room_for_rings = 2048;
 
     using q_tile = shared_tile<In, group_rows, KeyDepth>;
     using k_tile = shared_tile<In, columns, KeyDepth>;
@@ -72,6 +76,7 @@ struct attention_hopper {
     using scores = group_tile<float, group_rows, columns>;
     using weights = group_tile<In, group_rows, columns>;
     using sums = group_tile<float, group_rows, ValueDepth>;
+    using piece = attention_piece;
 
     struct arguments {
         tensor<q_tile, 4> q;
@@ -83,6 +88,7 @@ struct attention_hopper {
         Mask mask;
         Score score;
         float scale;
+        exponent_factor factor;  // of scores: factor_after
         attention_order order;
         Lengths lengths;  // attention_lengths, or paged_lengths
         int heads_per_key_head;
@@ -92,19 +98,14 @@ struct attention_hopper {
     struct queries {
         q_tile group[groups];
     };
-    // A piece of work: the tiles of keys that any of its queries sees, some of them that all see whole, and where the queries
-    // are in the tensors.
-    struct piece : attention_work {
-        int first_tile;
-        int end_tile;
-        int first_whole;
-        int end_whole;
-        int first_row;
-
-        IMBREX_FN bool all_see_whole(int tile) const { return (tile >= first_whole) & (tile < end_whole); }
-    };
+    // The next piece's queries are loaded beside those of this one, if there is room.
+    static constexpr int query_stages = Shape.stages * (sizeof(k_tile) + sizeof(v_tile)) + 2 * sizeof(queries) +
+                                                    groups * sizeof(out_tile) + room_for_rings <=
+                                                shared_memory_limit
+                                            ? 2
+                                            : 1;
     struct rings {
-        pipeline_barriers<queries, 1> q;
+        pipeline_barriers<queries, query_stages> q;
         pipeline_barriers<k_tile, Shape.stages> k;
         pipeline_barriers<v_tile, Shape.stages> v;
         tile_queue<4, piece> work;
@@ -112,7 +113,7 @@ struct attention_hopper {
     struct inputs {
         k_tile keys[Shape.stages];
         v_tile values[Shape.stages];
-        queries asked[1];
+        queries asked[query_stages];
     };
     // O leaves through memory of its own; if there is no room for it, straight from registers, as results in fp32 do.
     static constexpr bool by_engine = Result == attention_result::normalised &&
@@ -134,6 +135,8 @@ struct attention_hopper {
         shared.ring.work.init(block, 4 * groups + 2);
         fence_barriers(block);
         block.sync();
+        wait_for_kernel_before(block);
+        allow_next_kernel(block);
         block.roles(single_warps<3, Shape.producer_registers>("producer",
                                                               [&](warp& self) { produce(self, block, args, shared); }),
                     consumers<groups, Shape.consumer_registers>([&](warpgroup& self) { consume(self, args, shared); }));
@@ -151,22 +154,7 @@ struct attention_hopper {
         weights p;
         sums out;
     };
-    using softmax_state = online_softmax<group_rows, warpgroup>;
-
-    IMBREX_KERNEL static piece piece_at(const arguments& args, int number) {
-        const attention_work one = attention_work_at(number, rows, args.order, args.lengths, args.mask);
-        const auto whole = [&](int first, int end) {
-            return one.sees_whole(one.queries, {first * columns, end * columns}, args.mask);
-        };
-        const int first_tile = one.keys.first / columns;
-        const int end_tile = (one.keys.end + columns - 1) / columns;
-        int end_whole = end_tile;
-        while (end_whole > first_tile && !whole(end_whole - 1, end_whole)) --end_whole;
-        int first_whole = whole(first_tile, end_whole) ? first_tile : end_whole;
-        while (first_whole > first_tile && whole(first_whole - 1, first_whole)) --first_whole;
-        const int first_row = args.lengths.first_query(one.sequence.batch) + one.queries.first;
-        return {one, first_tile, end_tile, first_whole, end_whole, first_row};
-    }
+    using softmax_state = online_softmax<group_rows, warpgroup, softmax_slack<Result>>;
 
     template <class Block>
     IMBREX_KERNEL static void produce(warp& self, const Block& block, const arguments& args, shared_memory& shared) {
@@ -184,7 +172,7 @@ struct attention_hopper {
         const int total = args.order.total(args.lengths);
         auto drawing = shared.ring.work.draw(self, block, total, args.counter);
         for (int number = drawing.draw(); number < total; number = drawing.draw()) {
-            const piece one = piece_at(args, number);
+            const piece one = attention_piece_at<rows, columns>(number, args.order, args.lengths, args.mask);
             if (one.exists()) drawing.pass_on(one);
         }
         drawing.pass_on({});  // no piece at all: it is over
@@ -197,7 +185,7 @@ struct attention_hopper {
         auto k = shared.ring.k.producer(self, shared.keys);
         for_each_tile(self, args, shared, [&](const piece& now, int tile, const auto& place) {
             place.load(self, args.k, k.acquire());
-            if (tile != now.end_tile - 1) return;
+            if (tile != now.tiles - 1) return;
             // The queries after the first keys: their memory is given back later.
             auto slot = q.acquire();
             for (int i = 0; i < groups; ++i) {
@@ -223,10 +211,9 @@ struct attention_hopper {
             if (!now.has_keys()) continue;
             const int key_head = now.sequence.head / args.heads_per_key_head;
             const int first_key = args.lengths.first_key(now.sequence.batch);
-            for (int tile = now.end_tile - 1; tile >= now.first_tile; --tile) {
-                visit(now, tile,
-                      key_tile<columns>(self, args.lengths, now, key_head, first_key + tile * columns,
-                                        args.k.copied_rows));
+            for (int tile = now.tiles - 1; tile >= 0; --tile) {
+                const int key = first_key + (now.first_tile + tile) * columns;
+                visit(now, tile, key_tile<columns>(self, args.lengths, now, key_head, key, args.k.copied_rows));
             }
         }
     }
@@ -242,13 +229,14 @@ struct attention_hopper {
         progress at;
         const auto begin_scores = [&](auto& query, auto& key) {
             begin_turn(self);
-            mma_abt_async(self, at.s, query->group[self.index()], *key, accumulation::replace);
+            mma_abt_async(self, at.s, query.again().group[self.index()], *key, accumulation::replace);
         };
         const auto begin_values = [&] {
             auto value = v.wait();
             mma_ab_async(self, at.out, at.p, *value);
             return value;
         };
+        const auto nothing_before = [](const auto&) {};
         const auto end_values = [&](auto& value) {
             wait_mma(self, at.out);
             value.release();
@@ -265,32 +253,34 @@ struct attention_hopper {
             end_turn(self);
             wait_mma(self, at.s);
         }
-        judge(self, now, args, at.s, now.end_tile - 1);
-        softmax.weigh(self, at.s);
+        judge(self, now, args, at.s, now.tiles - 1);
+        softmax.weigh(self, at.s, nothing_before);
         convert(self, at.p, at.s);
         fill(self, at.out, 0.0f);
         clean(self, now, args, v);
 
         while (true) {
-            if (now.end_tile - now.first_tile > 1) k.await();
-            for (int tile = now.end_tile - 2; tile >= now.first_tile; --tile) {
+            if (now.tiles > 1) k.await();
+            for (int tile = now.tiles - 2; tile >= 0; --tile) {
                 auto key = k.take();
                 begin_scores(query, key);
                 auto value = begin_values();
                 end_turn(self);
                 wait_mma<1>(self, at.s);
                 key.release();
-                query.release_if(tile == now.first_tile);
+                if constexpr (query_stages == 1) query.release_if(tile == 0);
                 if constexpr (!score_changes_nothing<Score>()) {
                     judge(self, now, args, at.s, tile);
                 } else if constexpr (!std::is_same_v<Mask, full_mask>) {
                     if (!now.all_see_whole(tile)) judge(self, place.get(), args, at.s, tile);
                 }
-                const auto rescale = softmax.weigh(self, at.s);
+                softmax.weigh(self, at.s, [&](const auto& factors) {
+                    wait_mma(self, at.out);
+                    combine_with_rows(self, at.out, factors, multiply{});
+                });
                 softmax.settle(self);
-                if (tile > now.first_tile) k.await();
+                if (tile > 0) k.await();
                 end_values(value);
-                rescale_rows(self, at.out, rescale);
                 convert(self, at.p, at.s);
             }
             query.release();
@@ -305,8 +295,8 @@ struct attention_hopper {
             end_turn(self);
             wait_mma<1>(self, at.s);
             key.release();
-            judge(self, then, args, at.s, then.end_tile - 1);
-            following.weigh(self, at.s);
+            judge(self, then, args, at.s, then.tiles - 1);
+            following.weigh(self, at.s, nothing_before);
             following.settle(self);
             clean(self, then, args, v);
             end_values(value);
@@ -334,7 +324,7 @@ struct attention_hopper {
     // groups meet here, so none may have its turn.
     template <class Values>
     IMBREX_KERNEL static void clean(warpgroup& self, const piece& now, const arguments& args, Values& v) {
-        const int exist = now.sequence.keys - (now.end_tile - 1) * columns;
+        const int exist = now.sequence.keys - (now.first_tile + now.tiles - 1) * columns;
         if (!args.lengths.keys_end_early() || exist >= columns) return;
         if (self.index() == 0) {
             v.await();
@@ -345,8 +335,8 @@ struct attention_hopper {
     }
 
     IMBREX_KERNEL static void judge(warpgroup& self, const piece& now, const arguments& args, scores& s, int tile) {
-        judge_scores(self, s, now, now.queries.first + self.index() * group_rows, tile * columns, args.mask, args.score,
-                     args.scale);
+        judge_scores(self, s, now, now.queries.first + self.index() * group_rows, (now.first_tile + tile) * columns,
+                     args.mask, args.score, args.scale);
     }
 
     IMBREX_KERNEL static attention_place place_of(const warpgroup& self, const piece& now, const arguments& args) {
@@ -356,7 +346,7 @@ struct attention_hopper {
     }
 
     IMBREX_KERNEL static softmax_state fresh_softmax(const warpgroup& self, const arguments& args) {
-        return {self, scale_after(args.score, args.scale)};
+        return {self, args.factor};
     }
 
     // The next piece of work that has keys, in the ring; those that have none are answered on the way. If no piece is left, one

@@ -53,4 +53,9 @@ IMBREX_KERNEL merged_rows<Rows> merge_rows(const Scope& scope, const Rows& first
     return made;
 }
 
+// How far weights may exceed 1, as an exponent of 2 (ops/register/softmax.hpp). A partial result tells its largest scores, so these
+// are followed exactly.
+template <attention_result Result>
+inline constexpr int softmax_slack = Result == attention_result::partial ? 0 : 8;
+
 }  // namespace imbrex

@@ -10,13 +10,14 @@
 // the one behind it the softmax takes up. It is asked only after products have been masked, so that it runs beside the search for
 // the largest of them, and must leave those that are -infinity as they are.
 //
-//     IMBREX_KERNEL float unit() const;                                                                 the one behind it
+//     IMBREX_FN float unit() const;                                                                     the one behind it
 //     IMBREX_KERNEL float in_units(const attention_sequence&, int query, int key, float product, float scale) const;
 #pragma once
 
 #include <imbrex/core/config.hpp>
 #include <imbrex/hw/math.hpp>
 #include <imbrex/kernels/attention/mask.hpp>
+#include <imbrex/ops/register/softmax.hpp>
 
 #include <cstdint>
 #include <limits>
@@ -34,7 +35,7 @@ struct softcap {
     IMBREX_KERNEL float operator()(const attention_sequence& s, int query, int key, float score) const {
         return cap * in_units(s, query, key, score, 1.0f);
     }
-    IMBREX_KERNEL float unit() const { return cap; }
+    IMBREX_FN float unit() const { return cap; }
     IMBREX_KERNEL float in_units(const attention_sequence&, int, int, float product, float scale) const {
         // The least of numbers times a product is nothing, but for one that is infinite.
         return hw::fma(product, std::numeric_limits<float>::min(), hw::tanh(product * (scale * hw::reciprocal(cap))));
@@ -93,7 +94,7 @@ constexpr bool score_has_unit() {
 
 // What the softmax multiplies scores with: they are products, in units of their own, or as they are.
 template <class Score>
-IMBREX_KERNEL float scale_after(const Score& score, float scale) {
+IMBREX_FN float scale_after(const Score& score, float scale) {
     if constexpr (score_changes_nothing<Score>()) {
         return scale;
     } else if constexpr (score_has_unit<Score>()) {
@@ -101,6 +102,12 @@ IMBREX_KERNEL float scale_after(const Score& score, float scale) {
     } else {
         return 1.0f;
     }
+}
+
+// The same, times what makes exponents of 2 of them.
+template <class Score>
+IMBREX_FN exponent_factor factor_after(const Score& score, float scale) {
+    return exponent_factor{scale_after(score, scale) * log2_of_e};
 }
 
 template <class First, class Second>

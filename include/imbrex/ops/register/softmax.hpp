@@ -18,6 +18,12 @@ namespace imbrex {
 inline constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
 inline constexpr float log2_of_e = 1.44269504088896340736f;
 
+// What scores are multiplied with to be exponents of 2: their scale times log2 e. Said by whoever knows it before the kernel
+// runs, it needs no register.
+struct exponent_factor {
+    float value;
+};
+
 // tile = softmax(scale * tile), row by row.
 template <class Scope, int Rows, int Columns, int Warps>
 IMBREX_KERNEL void softmax(const Scope& scope, hw::fragment<float, Rows, Columns, Warps>& tile, float scale = 1.0f,
@@ -41,14 +47,20 @@ IMBREX_KERNEL void softmax(const Scope& scope, hw::fragment<float, Rows, Columns
 // Softmax over rows that come tile by tile, weighing an output that is accumulated meanwhile (the heart of attention).
 // `step` turns a tile of scores into weights and rescales the output for a larger maximum; `finish` divides by the
 // sums. The base-2 logarithm of each row's sum of exponentials is left for whoever merges partial results.
-template <int Rows, class Scope>
+//
+// Weights are relative to the largest score of their row so far. With some slack, they are so to one of the largest: a score that
+// exceeds it by less than makes a weight of 2^Slack is not taken note of. Nothing is lost by that, and what was accumulated
+// before hardly ever has to be rescaled.
+template <int Rows, class Scope, int Slack = 0>
 class online_softmax {
   public:
     static constexpr int warps = Scope::warps;
     static constexpr int rows = Rows;
 
     IMBREX_KERNEL online_softmax(const Scope& scope, float scale, source here = source::current())
-        : factor_(scale * log2_of_e) {
+        : online_softmax(scope, exponent_factor{scale * log2_of_e}, here) {}
+    IMBREX_KERNEL online_softmax(const Scope& scope, exponent_factor factor, source here = source::current())
+        : factor_(factor.value) {
         fill(scope, largest_, minus_infinity, here);
         fill(scope, sum_, 0.0f, here);
     }
@@ -56,34 +68,24 @@ class online_softmax {
     template <int Columns, int OutColumns>
     IMBREX_KERNEL void step(const Scope& scope, hw::fragment<float, Rows, Columns, warps>& scores,
                             hw::fragment<float, Rows, OutColumns, warps>& out, source here = source::current()) {
-        combine_with_rows(scope, out, weigh(scope, scores, here), multiply{}, here);
+        weigh(
+            scope, scores, [&](const auto& factors) { combine_with_rows(scope, out, factors, multiply{}, here); },
+            here);
     }
 
-    // The same for an output that cannot be touched yet: returns what its rows are to be multiplied by.
-    template <int Columns>
-    IMBREX_KERNEL hw::row_fragment<float, Rows, warps> weigh(const Scope& scope,
-                                                             hw::fragment<float, Rows, Columns, warps>& scores,
-                                                             source here = source::current()) {
-        hw::row_fragment<float, Rows, warps> rescale = largest_;
-        hw::row_fragment<float, Rows, warps> shift;
-        fold_rows(scope, largest_, scores, maximum{}, here);
-        finish_rows(scope, largest_, maximum{}, here);
+    // The same for an output that cannot be touched yet: if its rows are to be multiplied with something, `rescale` is told what.
+    template <int Columns, class Rescale>
+    IMBREX_KERNEL void weigh(const Scope& scope, hw::fragment<float, Rows, Columns, warps>& scores, Rescale rescale,
+                             source here = source::current()) {
+        follow(scope, scores, rescale, here);
         // A row that has seen nothing but -infinity is shifted by zero: its weights come out zero and not NaN. The test
-        // is made once a row, never in the element's exponential. The difference before the factor: where the largest stays
-        // what it was, nothing is rescaled, and exactly so.
-        hw::visit_rows(
-            scope, hw::use::write, here,
-            [&](int, float& by, float& factor, const float& most) {
-                const float base = most == minus_infinity ? 0.0f : most;
-                factor = hw::exp2((factor - base) * factor_);
-                by = base * factor_;
-            },
-            shift, rescale, largest_);
+        // is made once a row, never in the element's exponential.
+        hw::row_fragment<float, Rows, warps> shift = largest_;
+        map(
+            scope, shift, [&](float x) { return x == minus_infinity ? 0.0f : x * factor_; }, here);
         combine_with_rows(
             scope, scores, shift, [&](float x, float by) { return hw::exp2(x * factor_ - by); }, here);
-        combine(scope, sum_, rescale, multiply{}, here);
         fold_rows(scope, sum_, scores, add{}, here);
-        return rescale;
     }
 
     // The weights of all scores so far exist here, and not only where they are used: for who waits next for something else, in
@@ -153,6 +155,34 @@ class online_softmax {
     }
 
   private:
+    // Takes note of scores that are larger than those before, by more than the slack. Whether any is, each thread sees for itself
+    // in the scores that it holds; only if so, a row's are brought together.
+    template <int Columns, class Rescale>
+    IMBREX_KERNEL void follow(const Scope& scope, const hw::fragment<float, Rows, Columns, warps>& scores,
+                              Rescale rescale, source here) {
+        hw::row_fragment<float, Rows, warps> most = largest_;
+        hw::row_fragment<float, Rows, warps> excess;
+        fold_rows(scope, most, scores, maximum{}, here);
+        hw::visit_rows(
+            scope, hw::use::write, here,
+            [&](int, float& by, const float& now, const float& before) { by = (now - before) * factor_; }, excess, most,
+            largest_);
+        if (hw::any_row(
+                scope, excess, [](float by) { return by > static_cast<float>(Slack); }, here)) {
+            finish_rows(scope, most, maximum{}, here);
+            hw::row_fragment<float, Rows, warps> factors = largest_;
+            combine(
+                scope, factors, most,
+                [&](float before, float now) {
+                    return now == minus_infinity ? 1.0f : hw::exp2((before - now) * factor_);
+                },
+                here);
+            combine(scope, sum_, factors, multiply{}, here);
+            largest_ = most;
+            rescale(factors);
+        }
+    }
+
     float factor_;
     hw::row_fragment<float, Rows, warps> largest_;
     hw::row_fragment<float, Rows, warps> sum_;

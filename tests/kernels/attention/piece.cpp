@@ -1,0 +1,66 @@
+#include <doctest/doctest.h>
+#include <imbrex/kernels/attention/mask.hpp>
+#include <imbrex/kernels/attention/piece.hpp>
+
+namespace {
+
+using namespace imbrex;
+
+constexpr int rows = 32, columns = 16;
+
+// Every piece of a head against what the mask says of each pair: no pair that is seen lies outside of its tiles, and a tile that
+// is said to be seen whole is. `exact`: and no other tile is.
+template <class Mask>
+void test_pieces(int queries, int keys, const Mask& mask, bool exact) {
+    CAPTURE(queries);
+    CAPTURE(keys);
+    const attention_lengths lengths{queries, keys};
+    const attention_order order{1, 1, (queries + rows - 1) / rows, 0};
+    for (int number = 0; number < order.total(lengths); ++number) {
+        const attention_piece piece = attention_piece_at<rows, columns>(number, order, lengths, mask);
+        CHECK(piece.first_row == number * rows);
+        int seen_outside = 0, wrongly_whole = 0, missed = 0;
+        for (int tile = 0; tile * columns < keys; ++tile) {
+            int kept = 0;
+            for (int query = piece.queries.first; query < piece.queries.end; ++query) {
+                for (int key = tile * columns; key < (tile + 1) * columns; ++key) {
+                    kept += key < keys && mask.keep(piece.sequence, query, key);
+                }
+            }
+            const bool whole = kept == (piece.queries.end - piece.queries.first) * columns;
+            const int counted = tile - piece.first_tile;
+            const bool inside = counted >= 0 && counted < piece.tiles;
+            seen_outside += !inside && kept > 0;
+            wrongly_whole += inside && piece.all_see_whole(counted) && !whole;
+            missed += inside && whole && !piece.all_see_whole(counted);
+        }
+        CHECK(seen_outside == 0);
+        CHECK(wrongly_whole == 0);
+        if (exact) CHECK(missed == 0);
+    }
+}
+
+// One that sees every key but one: whole on both sides of it.
+struct all_but_one : mask_without_shortcuts {
+    int hidden;
+    bool keep(const attention_sequence&, int, int key) const { return key != hidden; }
+    bool whole(const attention_sequence&, query_range, key_range k) const {
+        return hidden < k.first || hidden >= k.end;
+    }
+};
+
+TEST_CASE("pieces of attention know the tiles that are seen, and those that are seen whole") {
+    for (const int queries : {1, 31, 32, 33, 100}) {
+        for (const int keys : {0, 1, 15, 16, 17, 100, 128}) {
+            test_pieces(queries, keys, full_mask{}, true);
+            test_pieces(queries, keys, causal_mask{}, true);
+            test_pieces(queries, keys, window_mask{40, 3}, true);
+            test_pieces(queries, keys, window_mask{5, 0}, true);
+            test_pieces(queries, keys, chunked_mask{24}, false);
+            test_pieces(queries, keys, all_masks(causal_mask{}, chunked_mask{64}), false);
+            test_pieces(queries, keys, all_but_one{{}, 40}, false);
+        }
+    }
+}
+
+}  // namespace
