@@ -68,8 +68,10 @@ TEST_CASE("scores bent by a cap") {
 
 #if !defined(__CUDACC__)
 TEST_CASE("attention is silent over 1,000 schedules, and each of its mutants is told") {
-    using kernel = attention_hopper<bf16, 32, 32, causal_mask, plain_score, attention_shape{.columns = 32}>;
-    attention_tensors<bf16, 32, 32> tensors(world::host, {.heads = 4, .key_heads = 1, .queries = 270, .keys = 100}, 1);
+    // Three groups, so that some pass by tiles that others see.
+    constexpr attention_shape three{.groups = 3, .columns = 32, .producer_registers = 32, .consumer_registers = 160};
+    using kernel = attention_hopper<bf16, 32, 32, causal_mask, plain_score, three>;
+    attention_tensors<bf16, 32, 32> tensors(world::host, {.heads = 4, .key_heads = 1, .queries = 400, .keys = 200}, 1);
     const auto arguments = tensors.send<kernel>();
     const auto found = host::check<kernel>({2}, arguments, 1000);
     INFO((found ? found->text() : std::string()));

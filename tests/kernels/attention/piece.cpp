@@ -6,7 +6,7 @@ namespace {
 
 using namespace imbrex;
 
-constexpr int rows = 32, columns = 16;
+constexpr int rows = 48, columns = 32, group_rows = 16;
 
 // Every piece of a head against what the mask says of each pair: no pair that is seen lies outside of its tiles, and a tile that
 // is said to be seen whole is. `exact`: and no other tile is.
@@ -17,7 +17,7 @@ void test_pieces(int queries, int keys, const Mask& mask, bool exact) {
     const attention_lengths lengths{queries, keys};
     const attention_order order{1, 1, (queries + rows - 1) / rows, 0};
     for (int number = 0; number < order.total(lengths); ++number) {
-        const attention_piece piece = attention_piece_at<rows, columns>(number, order, lengths, mask);
+        const attention_piece piece = attention_piece_at<rows, columns, group_rows>(number, order, lengths, mask);
         CHECK(piece.first_row == number * rows);
         int seen_outside = 0, wrongly_whole = 0, missed = 0;
         for (int tile = 0; tile * columns < keys; ++tile) {
@@ -37,6 +37,18 @@ void test_pieces(int queries, int keys, const Mask& mask, bool exact) {
         CHECK(seen_outside == 0);
         CHECK(wrongly_whole == 0);
         if (exact) CHECK(missed == 0);
+        int wrongly_skipped = 0, all_skipped = 0;
+        for (int query = piece.queries.first; query < piece.queries.end; ++query) {
+            const int group = (query - piece.queries.first) / group_rows;
+            const int first_key = (piece.first_tile + piece.tiles - 1) * columns;
+            bool sees = false;
+            for (int key = first_key; key < keys; ++key) sees = sees || mask.keep(piece.sequence, query, key);
+            wrongly_skipped += sees && piece.skipped_by(group);
+            all_skipped += piece.skipped_by(group);
+        }
+        CHECK(wrongly_skipped == 0);
+        // Somebody sees it, or it would not be there; and whoever has no other tile does not skip it.
+        CHECK((all_skipped == 0 || (piece.tiles > 1 && all_skipped < piece.queries.end - piece.queries.first)));
     }
 }
 
@@ -61,6 +73,19 @@ TEST_CASE("pieces of attention know the tiles that are seen, and those that are 
             test_pieces(queries, keys, all_but_one{{}, 40}, false);
         }
     }
+}
+
+TEST_CASE("groups of queries pass by what they do not see of a piece's last tile") {
+    const attention_lengths lengths{192, 192};
+    const attention_order order{1, 1, 4, 0};
+    // Queries 48 to 95 see keys up to 95, of which 64 to 95 are the last tile: the first group's end at 63.
+    CHECK(attention_piece_at<48, 32, 16>(1, order, lengths, causal_mask{}).skipped == 1);
+    CHECK(attention_piece_at<48, 32, 0>(1, order, lengths, causal_mask{}).skipped == 0);
+    CHECK(attention_piece_at<48, 32, 16>(1, order, lengths, full_mask{}).skipped == 0);
+    // Where keys end in the middle of a tile and others follow, all must look at it.
+    const int length = 90;
+    const attention_lengths cut{96, 96, &length};
+    CHECK(attention_piece_at<48, 32, 16>(1, order, cut, causal_mask{}).skipped == 0);
 }
 
 }  // namespace

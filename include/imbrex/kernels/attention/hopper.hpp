@@ -19,6 +19,7 @@
 #include <imbrex/kernels/attention/mask.hpp>
 #include <imbrex/kernels/attention/pages.hpp>
 #include <imbrex/kernels/attention/piece.hpp>
+#include <imbrex/kernels/attention/producer.hpp>
 #include <imbrex/kernels/attention/result.hpp>
 #include <imbrex/kernels/attention/schedule.hpp>
 #include <imbrex/kernels/attention/score.hpp>
@@ -67,6 +68,8 @@ struct attention_hopper {
     static constexpr int rows = groups * group_rows;
     static constexpr int columns = Shape.columns;
     static constexpr int warps = 4 + 4 * groups;
+    // A group by a tile that others see. With two groups there is hardly such a tile, and only simple masks are asked.
+    static constexpr bool can_pass = groups > 2 && columns < rows&& mask_has_ranges<Mask>();
     static constexpr int room_for_rings = 2048;
 
     using q_tile = shared_tile<In, group_rows, KeyDepth>;
@@ -137,12 +140,13 @@ struct attention_hopper {
         block.sync();
         wait_for_kernel_before(block);
         allow_next_kernel(block);
-        block.roles(single_warps<3, Shape.producer_registers>("producer",
-                                                              [&](warp& self) { produce(self, block, args, shared); }),
+        block.roles(single_warps<3, Shape.producer_registers>(
+                        "producer", [&](warp& self) { producer::run(self, block, args, shared); }),
                     consumers<groups, Shape.consumer_registers>([&](warpgroup& self) { consume(self, args, shared); }));
     }
 
   private:
+    using producer = attention_producer<attention_hopper>;
     struct turn {
         static constexpr int count = groups;
     };
@@ -155,68 +159,6 @@ struct attention_hopper {
         sums out;
     };
     using softmax_state = online_softmax<group_rows, warpgroup, softmax_slack<Result>>;
-
-    template <class Block>
-    IMBREX_KERNEL static void produce(warp& self, const Block& block, const arguments& args, shared_memory& shared) {
-        if (self.index() == 0) {
-            plan(self, block, args, shared);
-        } else if (self.index() == 1) {
-            feed_keys(self, args, shared);
-        } else {
-            feed_values(self, args, shared);
-        }
-    }
-
-    template <class Block>
-    IMBREX_KERNEL static void plan(warp& self, const Block& block, const arguments& args, shared_memory& shared) {
-        const int total = args.order.total(args.lengths);
-        auto drawing = shared.ring.work.draw(self, block, total, args.counter);
-        for (int number = drawing.draw(); number < total; number = drawing.draw()) {
-            const piece one = attention_piece_at<rows, columns>(number, args.order, args.lengths, args.mask);
-            if (one.exists()) drawing.pass_on(one);
-        }
-        drawing.pass_on({});  // no piece at all: it is over
-    }
-
-    IMBREX_KERNEL static void feed_keys(warp& self, const arguments& args, shared_memory& shared) {
-        prefetch_descriptor(self, args.q);
-        prefetch_descriptor(self, args.k);
-        auto q = shared.ring.q.producer(self, shared.asked);
-        auto k = shared.ring.k.producer(self, shared.keys);
-        for_each_tile(self, args, shared, [&](const piece& now, int tile, const auto& place) {
-            place.load(self, args.k, k.acquire());
-            if (tile != now.tiles - 1) return;
-            // The queries after the first keys: their memory is given back later.
-            auto slot = q.acquire();
-            for (int i = 0; i < groups; ++i) {
-                const auto from = args.q.at(args.lengths.member(now.sequence.batch), now.sequence.head,
-                                            now.first_row + i * group_rows, 0);
-                load_async(self, slot->group[i], from.may_be_outside(), slot);
-            }
-        });
-    }
-
-    IMBREX_KERNEL static void feed_values(warp& self, const arguments& args, shared_memory& shared) {
-        prefetch_descriptor(self, args.v);
-        auto v = shared.ring.v.producer(self, shared.values);
-        for_each_tile(self, args, shared,
-                      [&](const piece&, int, const auto& place) { place.load(self, args.v, v.acquire()); });
-    }
-
-    // The tiles of keys of all pieces, from each one's last to its first: visit(piece, number of the tile, where it is).
-    template <class Visit>
-    IMBREX_KERNEL static void for_each_tile(warp& self, const arguments& args, shared_memory& shared, Visit visit) {
-        auto pieces = shared.ring.work.read(self);
-        for (piece now = pieces.next(); now.exists(); now = pieces.next()) {
-            if (!now.has_keys()) continue;
-            const int key_head = now.sequence.head / args.heads_per_key_head;
-            const int first_key = args.lengths.first_key(now.sequence.batch);
-            for (int tile = now.tiles - 1; tile >= 0; --tile) {
-                const int key = first_key + (now.first_tile + tile) * columns;
-                visit(now, tile, key_tile<columns>(self, args.lengths, now, key_head, key, args.k.copied_rows));
-            }
-        }
-    }
 
     IMBREX_KERNEL static void consume(warpgroup& self, const arguments& args, shared_memory& shared) {
         // The first turn is the first group's. One arrival is left over at the end, which nobody needs.
@@ -241,10 +183,23 @@ struct attention_hopper {
             wait_mma(self, at.out);
             value.release();
         };
+        // The last tile of a piece, if this group sees nothing of it, passes by: its keys here, its values when those before are
+        // on their way.
+        const auto pass_keys = [&](piece& one) {
+            const bool passes = can_pass && one.skipped_by(self.index());
+            if (passes) {
+                begin_turn(self);
+                end_turn(self);
+                k.wait();
+                --one.tiles;
+            }
+            return passes;
+        };
         // Left in its ring, and read again where it is needed: registers are what limits the tiles' columns.
         auto place = next_with_keys(self, args, pieces);
         piece now = place.get();
         if (!now.has_keys()) return;
+        if (pass_keys(now)) v.take();  // into its place nothing came before: its values need not have come
         softmax_state softmax = fresh_softmax(self, args);
         auto query = q.wait();
         {
@@ -285,14 +240,16 @@ struct attention_hopper {
             }
             query.release();
             auto next_place = next_with_keys(self, args, pieces);
-            const piece then = next_place.get();
+            piece then = next_place.get();
             if (!then.has_keys()) break;
             softmax_state following = fresh_softmax(self, args);
+            const bool passes = pass_keys(then);
             query = q.wait();
             auto key = k.wait();
             begin_scores(query, key);
             auto value = begin_values();
             end_turn(self);
+            if (passes) v.wait();
             wait_mma<1>(self, at.s);
             key.release();
             judge(self, then, args, at.s, then.tiles - 1);

@@ -1,5 +1,6 @@
 // A piece of work as a block is told of it by the warp that plans: the tiles of keys that any of its queries sees, and those
-// among them that all see whole, so that nobody else asks the mask about a whole tile. They are counted from the first.
+// among them that all see whole, so that nobody else asks the mask about a whole tile. They are counted from the first. And which
+// groups of its queries see nothing of the last tile, and may pass it by.
 //
 //                0 .. first_whole .. end_whole .. tiles
 //     causal     [        seen whole        ][cut]
@@ -17,13 +18,17 @@ struct attention_piece : attention_work {
     int tiles;
     int first_whole;
     int end_whole;
-    int first_row;  // of the tensors, where its queries are
+    int first_row;     // of the tensors, where its queries are
+    unsigned skipped;  // the last tile, by which groups: a bit each
+
+    IMBREX_FN bool skipped_by(int group) const { return (skipped >> group & 1) != 0; }
 
     IMBREX_FN bool all_see_whole(int tile) const { return (tile >= first_whole) & (tile < end_whole); }
 };
 
-// Piece `number` of the order, in blocks of so many queries (rows) and tiles of so many keys (columns).
-template <int Rows, int Columns, class Lengths, class Mask>
+// Piece `number` of the order, in blocks of so many queries (rows) and tiles of so many keys (columns). If there are no groups
+// (0 rows), none skips anything.
+template <int Rows, int Columns, int GroupRows, class Lengths, class Mask>
 IMBREX_KERNEL attention_piece attention_piece_at(int number, const attention_order& order, const Lengths& lengths,
                                                  const Mask& mask) {
     const attention_work one = attention_work_at(number, Rows, order, lengths, mask);
@@ -36,12 +41,24 @@ IMBREX_KERNEL attention_piece attention_piece_at(int number, const attention_ord
     while (end_whole > first_tile && !whole(end_whole - 1, end_whole)) --end_whole;
     int first_whole = whole(first_tile, end_whole) ? first_tile : end_whole;
     while (first_whole > first_tile && whole(first_whole - 1, first_whole)) --first_whole;
+    unsigned skipped = 0;
+    if constexpr (GroupRows > 0) {
+        // A tile behind whose last key there is something else is looked at by all.
+        const bool ends_early = lengths.keys_end_early() && end_tile * Columns > one.sequence.keys;
+        const bool may = end_tile - first_tile > 1 && !ends_early;
+        for (int first = one.queries.first, bit = 1; first < one.queries.end; first += GroupRows, bit *= 2) {
+            const int end = first + GroupRows < one.queries.end ? first + GroupRows : one.queries.end;
+            const bool sees = mask.keys(one.sequence, {first, end}).end > (end_tile - 1) * Columns;
+            if (may && !sees) skipped |= bit;
+        }
+    }
     return {one,
             first_tile,
             end_tile - first_tile,
             first_whole - first_tile,
             end_whole - first_tile,
-            lengths.first_query(one.sequence.batch) + one.queries.first};
+            lengths.first_query(one.sequence.batch) + one.queries.first,
+            skipped};
 }
 
 }  // namespace imbrex
