@@ -11,6 +11,7 @@
 #include <imbrex/hw/world.hpp>
 #include <imbrex/ops/block/reduce.hpp>
 #include <imbrex/ops/block/shared.hpp>
+#include <imbrex/ops/grid/last_to_come.hpp>
 #include <imbrex/ops/grid/reduce.hpp>
 #include <imbrex/ops/grid/scheduler.hpp>
 #include <imbrex/ops/grid/succession.hpp>
@@ -24,6 +25,7 @@
 #include <imbrex/ops/register/map.hpp>
 #include <imbrex/ops/register/mask.hpp>
 #include <imbrex/ops/register/reduce.hpp>
+#include <imbrex/ops/register/rotate.hpp>
 #include <imbrex/ops/register/softmax.hpp>
 #include <imbrex/ops/warp/look_up.hpp>
 #include <imbrex/ops/warp/mma.hpp>

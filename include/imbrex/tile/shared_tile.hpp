@@ -67,7 +67,10 @@ struct shared_part {
     }
 };
 
-// A vector in shared memory.
+template <class Vector, int Count>
+struct shared_vector_part;
+
+// A vector in shared memory, and a part of one.
 template <class T, int Length>
 struct shared_vector {
     static_assert(Length > 0, "imbrex: a shared vector's length must be positive");
@@ -79,6 +82,25 @@ struct shared_vector {
 
     IMBREX_KERNEL T* at(int index) { return storage + index; }
     IMBREX_KERNEL const T* at(int index) const { return storage + index; }
+
+    // Count elements from this one on.
+    template <int Count>
+    IMBREX_KERNEL shared_vector_part<const shared_vector, Count> part(int first) const {
+        return {this, first};
+    }
+};
+
+template <class Vector, int Count>
+struct shared_vector_part {
+    static_assert(Count <= Vector::length, "imbrex: a part must not be longer than its shared vector");
+    using element = typename Vector::element;
+    static constexpr int length = Count;
+    static constexpr int bytes = Count * static_cast<int>(sizeof(element));
+
+    Vector* vector;
+    int first;
+
+    IMBREX_KERNEL auto* at(int index) const { return vector->at(first + index); }
 };
 
 }  // namespace imbrex

@@ -59,6 +59,54 @@ void check_follow() {
 
 }  // namespace
 
+namespace {
+
+// How many entries of each warp's table are below a limit.
+template <int Count>
+struct count_below {
+    static constexpr int warps = 2;
+    struct arguments {
+        const int* table;
+        int* counts;
+        int limit;
+    };
+    template <class Block, class Shared>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, Shared&) {
+        block.each_warp([&](warp& self) {
+            const int own = self.index() * Count;
+            const auto found = look_up<Count>(self, [&](int number) { return args.table[own + number]; });
+            const int count = count_of(self, found, [&](int entry) { return entry < args.limit; });
+            hw::put_global(self, args.counts + self.index(), count, source::current());
+        });
+    }
+};
+
+template <int Count>
+void check_count() {
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        buffer<int> table(where, 2 * Count), counts(where, 2, -1);
+        for (int i = 0; i < 2 * Count; ++i) table.values[i] = i * 37 % 101 - 20;
+        for (const int limit : {-100, 0, 30, 100}) {
+            run<count_below<Count>>(where, {1}, {table.send(), counts.send(), limit});
+            counts.fetch();
+            for (int warp = 0; warp < 2; ++warp) {
+                int below = 0;
+                for (int i = 0; i < Count; ++i) below += table.values[warp * Count + i] < limit;
+                CHECK(counts.values[warp] == below);
+            }
+        }
+    }
+}
+
+}  // namespace
+
+TEST_CASE("a warp counts the values that it looked up") {
+    check_count<1>();
+    check_count<10>();
+    check_count<32>();
+}
+
 TEST_CASE("a warp looks up values at once") {
     check_follow<1>();
     check_follow<10>();

@@ -141,6 +141,101 @@ IMBREX_KERNEL void store_global(const Scope& scope, const global_tile<T>& to,
     });
 }
 
+// Rows that lie anywhere, each from where `place(row)` says, or `fill` where that is null. They begin at a multiple of the bytes
+// that a lane moves at once.
+template <class Scope, class T, int Rows, int Columns, int Warps, class Place>
+IMBREX_KERNEL void load_places(const Scope& scope, fragment<T, Rows, Columns, Warps>& to, Place&& place, T fill,
+                               source = source::current()) {
+    using fragment_type = fragment<T, Rows, Columns, Warps>;
+    using run_word = word<fragment_type::run_bytes>;
+    check_scope<fragment_type>(scope);
+#pragma unroll
+    for (int block = 0; block < fragment_type::blocks; ++block) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const T* const row = place(stored_row<fragment_type>(scope, block, half));
+#pragma unroll
+            for (int strip = 0; strip < fragment_type::strips; ++strip) {
+                T(&values)[fragment_type::each] = to.values[block][strip];
+                if (row != nullptr) {
+                    write_as(&values[half * fragment_type::run],
+                             *reinterpret_cast<const run_word*>(row + stored_column<fragment_type>(strip)));
+                } else {
+#pragma unroll
+                    for (int item = 0; item < fragment_type::run; ++item) {
+                        values[half * fragment_type::run + item] = fill;
+                    }
+                }
+            }
+        }
+    }
+}
+
+// And to where it says, or nowhere.
+template <class Scope, class T, int Rows, int Columns, int Warps, class Place>
+IMBREX_KERNEL void store_places(const Scope& scope, Place&& place, const fragment<T, Rows, Columns, Warps>& from,
+                                source = source::current()) {
+    using fragment_type = fragment<T, Rows, Columns, Warps>;
+    using run_word = word<fragment_type::run_bytes>;
+    check_scope<fragment_type>(scope);
+#pragma unroll
+    for (int block = 0; block < fragment_type::blocks; ++block) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            T* const row = place(stored_row<fragment_type>(scope, block, half));
+            if (row == nullptr) continue;
+#pragma unroll
+            for (int strip = 0; strip < fragment_type::strips; ++strip) {
+                *reinterpret_cast<run_word*>(row + stored_column<fragment_type>(strip)) =
+                    read_as<run_word>(&from.values[block][strip][half * fragment_type::run]);
+            }
+        }
+    }
+}
+
+// What each lane holds, as it holds it: lanes side by side, so that a warp moves whole lines. Memory for as many elements as the
+// lanes hold together.
+template <class Values>
+IMBREX_KERNEL auto* lane_chunk(Values* place, int number, int lane_bytes) {
+    return reinterpret_cast<char*>(const_cast<std::remove_const_t<Values>*>(place)) + (number * 32 + lane()) * lane_bytes;
+}
+template <class T, int Rows, int Columns>
+IMBREX_KERNEL void save_lanes(const imbrex::warp&, T* place, const fragment<T, Rows, Columns, 1>& from, source) {
+    using fragment_type = fragment<T, Rows, Columns, 1>;
+    constexpr int bytes = fragment_type::each * static_cast<int>(sizeof(T));
+#pragma unroll
+    for (int i = 0; i < fragment_type::blocks * fragment_type::strips; ++i) {
+        *reinterpret_cast<word<bytes>*>(lane_chunk(place, i, bytes)) =
+            read_as<word<bytes>>(from.values[i / fragment_type::strips][i % fragment_type::strips]);
+    }
+}
+template <class T, int Rows, int Columns>
+IMBREX_KERNEL void restore_lanes(const imbrex::warp&, fragment<T, Rows, Columns, 1>& to, const T* place, source) {
+    using fragment_type = fragment<T, Rows, Columns, 1>;
+    constexpr int bytes = fragment_type::each * static_cast<int>(sizeof(T));
+#pragma unroll
+    for (int i = 0; i < fragment_type::blocks * fragment_type::strips; ++i) {
+        write_as(to.values[i / fragment_type::strips][i % fragment_type::strips],
+                 *reinterpret_cast<const word<bytes>*>(lane_chunk(place, i, bytes)));
+    }
+}
+template <class T, int Rows>
+IMBREX_KERNEL void save_lanes(const imbrex::warp&, T* place, const row_fragment<T, Rows, 1>& from, source) {
+    constexpr int bytes = 2 * static_cast<int>(sizeof(T));
+#pragma unroll
+    for (int block = 0; block < Rows / 16; ++block) {
+        *reinterpret_cast<word<bytes>*>(lane_chunk(place, block, bytes)) = read_as<word<bytes>>(from.values[block]);
+    }
+}
+template <class T, int Rows>
+IMBREX_KERNEL void restore_lanes(const imbrex::warp&, row_fragment<T, Rows, 1>& to, const T* place, source) {
+    constexpr int bytes = 2 * static_cast<int>(sizeof(T));
+#pragma unroll
+    for (int block = 0; block < Rows / 16; ++block) {
+        write_as(to.values[block], *reinterpret_cast<const word<bytes>*>(lane_chunk(place, block, bytes)));
+    }
+}
+
 // Every element of the rectangle becomes `value`.
 template <class Scope, class T>
 IMBREX_KERNEL void fill_global(const Scope& scope, const global_tile<T>& to, T value, source = source::current()) {

@@ -183,6 +183,28 @@ IMBREX_KERNEL void visit(const Scope& scope, use, source, F&& f, First& first, O
     }
 }
 
+// Calls f(value, next value in its row, what a column vector has for the first of them) for every two neighbours, the first in an
+// even column: they are in one lane.
+template <class Scope, class F, class T, int Rows, int Columns, int Warps, class V>
+IMBREX_KERNEL void visit_neighbours(const Scope& scope, source, F&& f, fragment<T, Rows, Columns, Warps>& tile,
+                                    const column_fragment<V, Columns>& vector) {
+    using fragment_type = fragment<T, Rows, Columns, Warps>;
+    static_assert(fragment_type::run == 2,
+                  "imbrex: 8-bit register tiles do not go with column vectors; convert them first");
+    check_scope<fragment_type>(scope);
+#pragma unroll
+    for (int block = 0; block < fragment_type::blocks; ++block) {
+#pragma unroll
+        for (int strip = 0; strip < fragment_type::strips; ++strip) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                T* const two = &tile.values[block][strip][2 * half];
+                f(two[0], two[1], vector.values[strip][0]);
+            }
+        }
+    }
+}
+
 // Calls f(row, value of each vector) for every row that this thread holds; all lanes of a row do so alike.
 template <class Scope, class F, class First, class... Others>
 IMBREX_KERNEL void visit_rows(const Scope& scope, use, source, F&& f, First& first, Others&... others) {

@@ -38,4 +38,22 @@ IMBREX_KERNEL T value_at(const warp&, const lane_values<T, Count>& values, int n
     return result;
 }
 
+// How many of the values are as asked for.
+template <class T, int Count, class F>
+IMBREX_KERNEL int count_values(const warp&, const lane_values<T, Count>& values, F&& f, source) {
+    return __popc(__ballot_sync(all_lanes, lane() < Count && f(values.mine)));
+}
+
+// Each lane's value added to all those before it.
+template <class T, int Count>
+IMBREX_KERNEL lane_values<T, Count> scan_values(const warp&, const lane_values<T, Count>& values, source) {
+    lane_values<T, Count> sums = values;
+#pragma unroll
+    for (int distance = 1; distance < Count; distance *= 2) {
+        const T before = __shfl_up_sync(all_lanes, sums.mine, distance);
+        if (lane() >= distance) sums.mine += before;
+    }
+    return sums;
+}
+
 }  // namespace imbrex::hw

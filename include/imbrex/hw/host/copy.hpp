@@ -90,6 +90,50 @@ void store_global(const Scope& scope, global_tile<T> to, const fragment<T, Rows,
     spend_lanes(c, Rows * Columns, "store");
 }
 
+// Rows that lie anywhere, each from where `place(row)` says, or `fill` where that is null; and to where it says, or nowhere.
+template <class Scope, class T, int Rows, int Columns, int Warps, class Place>
+void load_places(const Scope& scope, fragment<T, Rows, Columns, Warps>& to, Place&& place, T fill,
+                 source here = source::current()) {
+    const context c = enter(scope, "load of rows from global memory", here);
+    if (!c) return;
+    touch_fragment(c, to, use::write, "load of rows from global memory", here);
+    for (int row = 0; row < Rows; ++row) {
+        const T* const from = place(row);
+        for (int column = 0; column < Columns; ++column) to.at(row, column) = from != nullptr ? from[column] : fill;
+    }
+    spend_lanes(c, Rows * Columns, "load");
+}
+template <class Scope, class T, int Rows, int Columns, int Warps, class Place>
+void store_places(const Scope& scope, Place&& place, const fragment<T, Rows, Columns, Warps>& from,
+                  source here = source::current()) {
+    const context c = enter(scope, "store of rows to global memory", here);
+    if (!c) return;
+    touch_fragment(c, from, use::read, "store of rows to global memory", here);
+    for (int row = 0; row < Rows; ++row) {
+        T* const to = place(row);
+        if (to != nullptr) std::copy(&from.at(row, 0), &from.at(row, 0) + Columns, to);
+    }
+    spend_lanes(c, Rows * Columns, "store");
+}
+
+// What a warp holds, as it holds it, to memory and back. On the device a row's value is held by four lanes.
+template <class Fragment, class T>
+void save_lanes(const warp& scope, T* place, const Fragment& from, source here) {
+    const context c = enter(scope, "store of what lanes hold", here);
+    if (!c) return;
+    touch_fragment(c, from, use::read, "store of what lanes hold", here);
+    std::copy(std::begin(from.values), std::end(from.values), place);
+    spend_lanes(c, static_cast<int>(std::size(from.values)), "store");
+}
+template <class Fragment, class T>
+void restore_lanes(const warp& scope, Fragment& to, const T* place, source here) {
+    const context c = enter(scope, "load of what lanes hold", here);
+    if (!c) return;
+    touch_fragment(c, to, use::write, "load of what lanes hold", here);
+    std::copy(place, place + std::size(to.values), std::begin(to.values));
+    spend_lanes(c, static_cast<int>(std::size(to.values)), "load");
+}
+
 // Every element of the rectangle becomes `value`.
 template <class Scope, class T>
 void fill_global(const Scope& scope, const global_tile<T>& to, T value, source here = source::current()) {

@@ -178,6 +178,23 @@ void visit(const Scope& scope, use first_use, source here, F f, First& first, Ot
     spend_lanes(c, First::rows * First::columns, "elementwise");
 }
 
+// Calls f(value, next value in its row, what a column vector has for the first of them) for every two neighbours, the first in an
+// even column.
+template <class Scope, class F, class T, int Rows, int Columns, int Warps, class V>
+void visit_neighbours(const Scope& scope, source here, F f, fragment<T, Rows, Columns, Warps>& tile,
+                      const column_fragment<V, Columns>& vector) {
+    const context c = enter(scope, "operation on neighbours", here);
+    if (!c) return;
+    touch_fragment(c, vector, use::read, "operation on neighbours", here);
+    touch_fragment(c, tile, use::update, "operation on neighbours", here);
+    for (int row = 0; row < Rows; ++row) {
+        for (int column = 0; column < Columns; column += 2) {
+            f(tile.at(row, column), tile.at(row, column + 1), vector.values[column]);
+        }
+    }
+    spend_lanes(c, Rows * Columns, "elementwise");
+}
+
 template <class Scope, class F, class First, class... Others>
 void visit_rows(const Scope& scope, use first_use, source here, F f, First& first, Others&... others) {
     const context c = enter(scope, "operation on row values", here);

@@ -31,4 +31,20 @@ T value_at(const warp& scope, const lane_values<T, Count>& values, int number, s
     return c ? values.all[number] : T{};
 }
 
+template <class T, int Count, class F>
+int count_values(const warp& scope, const lane_values<T, Count>& values, F&& f, source here) {
+    if (!enter(scope, "count of lanes' values", here)) return 0;
+    int found = 0;
+    for (const T& value : values.all) found += f(value) ? 1 : 0;
+    return found;
+}
+
+template <class T, int Count>
+lane_values<T, Count> scan_values(const warp& scope, const lane_values<T, Count>& values, source here) {
+    lane_values<T, Count> sums = values;
+    if (!enter(scope, "sums over lanes", here)) return sums;
+    for (int number = 1; number < Count; ++number) sums.all[number] += sums.all[number - 1];
+    return sums;
+}
+
 }  // namespace imbrex::hw

@@ -51,6 +51,14 @@ IMBREX_KERNEL void combine(const Scope& scope, shared_tile<T, Rows, Columns>& ti
         [&](int, int, T& element, const U& second) { element = function(element, second); }, tile, other);
 }
 
+// Every element of a shared vector becomes function(its index).
+template <class Scope, class T, int Length, class Function>
+IMBREX_KERNEL void fill_by(const Scope& scope, shared_vector<T, Length>& vector, Function function,
+                           source here = source::current()) {
+    hw::visit_vector(
+        scope, hw::use::write, here, [&](int index, T& element) { element = function(index); }, vector);
+}
+
 // One element of a shared vector: written by one thread, read by all. A sync belongs between.
 template <class Scope, class T, int Length>
 IMBREX_KERNEL void put(const Scope& scope, shared_vector<T, Length>& vector, int index, T value,

@@ -50,6 +50,44 @@ IMBREX_KERNEL void store(const Scope& scope, global_tile<T> to,
     hw::store_global(scope, to, from, here);
 }
 
+// Rows that lie anywhere in global memory: each begins where place(row) says, a pointer that is a multiple of two elements' bytes,
+// four of 8-bit ones. Where it is null, nothing is: it loads as `outside` and is not stored.
+template <class Scope, class T, int Rows, int Columns, int Warps, class Place>
+IMBREX_KERNEL void load_rows_from(const Scope& scope, hw::fragment<T, Rows, Columns, Warps>& to, const Place& place,
+                                  T outside = T{}, source here = source::current()) {
+    require_scope<Scope, hw::fragment<T, Rows, Columns, Warps>>();
+    hw::load_places(scope, to, place, outside, here);
+}
+template <class Scope, class T, int Rows, int Columns, int Warps, class Place>
+IMBREX_KERNEL void store_rows_to(const Scope& scope, const Place& place,
+                                 const hw::fragment<T, Rows, Columns, Warps>& from, source here = source::current()) {
+    require_scope<Scope, hw::fragment<T, Rows, Columns, Warps>>();
+    hw::store_places(scope, place, from, here);
+}
+
+// What a warp holds, to global memory and back, in whatever order is quickest: for who gives it to another warp. A tile needs room
+// for its elements, row values for four times as many; both at a multiple of 16 bytes.
+template <class T, int Rows, int Columns>
+IMBREX_KERNEL void save(const warp& scope, T* place, const hw::fragment<T, Rows, Columns, 1>& from,
+                        source here = source::current()) {
+    hw::save_lanes(scope, place, from, here);
+}
+template <class T, int Rows, int Columns>
+IMBREX_KERNEL void restore(const warp& scope, hw::fragment<T, Rows, Columns, 1>& to, const T* place,
+                           source here = source::current()) {
+    hw::restore_lanes(scope, to, place, here);
+}
+template <class T, int Rows>
+IMBREX_KERNEL void save(const warp& scope, T* place, const hw::row_fragment<T, Rows, 1>& from,
+                        source here = source::current()) {
+    hw::save_lanes(scope, place, from, here);
+}
+template <class T, int Rows>
+IMBREX_KERNEL void restore(const warp& scope, hw::row_fragment<T, Rows, 1>& to, const T* place,
+                           source here = source::current()) {
+    hw::restore_lanes(scope, to, place, here);
+}
+
 // One value to all of a rectangle of global memory.
 template <class Scope, class T>
 IMBREX_KERNEL void fill(const Scope& scope, const global_tile<T>& to, T value, source here = source::current()) {
@@ -104,6 +142,11 @@ IMBREX_KERNEL void store(const Scope& scope, shared_vector<T, Rows>& to, const h
 template <class Scope, class T, int Columns>
 IMBREX_KERNEL void load(const Scope& scope, hw::column_fragment<T, Columns>& to, const shared_vector<T, Columns>& from,
                         source here = source::current()) {
+    hw::load_vector(scope, to, from, here);
+}
+template <class Scope, class T, int Columns, class Vector>
+IMBREX_KERNEL void load(const Scope& scope, hw::column_fragment<T, Columns>& to,
+                        const shared_vector_part<Vector, Columns>& from, source here = source::current()) {
     hw::load_vector(scope, to, from, here);
 }
 template <class Scope, class T, int Columns>

@@ -61,6 +61,13 @@ IMBREX_KERNEL void map_indexed(const Scope& scope, hw::fragment<T, Rows, Columns
         [&](int row, int column, T& element) { element = function(row, column, element); }, tile);
 }
 
+template <class Scope, class T, int Rows, int Warps, class Function>
+IMBREX_KERNEL void map_indexed(const Scope& scope, hw::row_fragment<T, Rows, Warps>& values, Function function,
+                               source here = source::current()) {
+    hw::visit_rows(
+        scope, hw::use::update, here, [&](int row, T& element) { element = function(row, element); }, values);
+}
+
 // tile = function(tile, other), element by element
 template <class Scope, class T, class U, int Rows, int Columns, int Warps, order Order, class Function>
 IMBREX_KERNEL void combine(const Scope& scope, hw::fragment<T, Rows, Columns, Warps, Order>& tile,

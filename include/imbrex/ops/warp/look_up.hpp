@@ -28,4 +28,18 @@ IMBREX_KERNEL T entry(const warp& scope, const hw::lane_values<T, Count>& found,
     return hw::value_at(scope, found, number, here);
 }
 
+// How many of them are such that f(value).
+template <class T, int Count, class F>
+IMBREX_KERNEL int count_of(const warp& scope, const hw::lane_values<T, Count>& found, F&& f,
+                           source here = source::current()) {
+    return hw::count_values(scope, found, std::forward<F>(f), here);
+}
+
+// Each of them added to all those before it.
+template <class T, int Count>
+IMBREX_KERNEL hw::lane_values<T, Count> running_sums(const warp& scope, const hw::lane_values<T, Count>& found,
+                                                     source here = source::current()) {
+    return hw::scan_values(scope, found, here);
+}
+
 }  // namespace imbrex

@@ -1,0 +1,278 @@
+// New keys and values of one token, and its queries: a part of them by each warp of one block, or of a few. Heads are the rows of
+// register tiles: so all rows of a tile are at one position and are turned by the same angles, which a block finds once. A part is
+// two tiles of 16 heads.
+//
+//     half split      | a |   | b |   |         the columns of a pair are in the same place of the two
+//     otherwise       | a | b |       |
+//
+//   each warp    asks for its tiles, which it need not know the token's place for
+//                finds that place, and an angle a thread
+//   all meet     and have all angles
+//   each warp    rotates its tiles, divides by their scales, rounds once and stores
+#pragma once
+
+#include <imbrex/core/config.hpp>
+#include <imbrex/core/functional.hpp>
+#include <imbrex/core/global_tile.hpp>
+#include <imbrex/core/position.hpp>
+#include <imbrex/core/source.hpp>
+#include <imbrex/kernels/attention/views.hpp>
+#include <imbrex/kernels/paged_append/tokens.hpp>
+#include <imbrex/kernels/paged_cache/scales.hpp>
+#include <imbrex/kernels/rotary/embedding.hpp>
+#include <imbrex/ops/block/shared.hpp>
+#include <imbrex/ops/memory/load_store.hpp>
+#include <imbrex/ops/register/convert.hpp>
+#include <imbrex/ops/register/map.hpp>
+#include <imbrex/ops/register/rotate.hpp>
+#include <imbrex/tile/barrier.hpp>
+#include <imbrex/tile/register_tile.hpp>
+#include <imbrex/tile/shared_tile.hpp>
+
+#include <type_traits>
+
+namespace imbrex {
+
+// How rows are divided into tiles, and what is known of them.
+enum class append_rows {
+    whole,  // into wide tiles, none of which is there in part, of rows that begin at multiples of four bytes
+    any,    // into narrower ones
+};
+
+template <class In, class Cache, append_rows Rows = append_rows::whole>
+struct paged_append_kernel {
+    static constexpr int warps = 8;
+    static constexpr int heads_at_once = 16;
+    static constexpr int columns_at_once = Rows == append_rows::whole ? 32 : 16;
+    static constexpr int most_columns = 256;
+
+    // Views have rows and heads exchanged: [batch or page, row, head, column].
+    struct arguments {
+        attention_view<const In> q;
+        attention_view<In> q_out;
+        attention_view<const In> k;
+        attention_view<const In> v;
+        attention_view<Cache> k_cache;
+        attention_view<Cache> v_cache;
+        cache_scales k_scales;
+        cache_scales v_scales;
+        appended_tokens tokens;
+        rotary_embedding rotary;
+    };
+    struct shared_memory {
+        shared_vector<rotation, most_columns / warps> rotations[warps];  // of the columns that begin a pair
+    };
+
+    // A block for each token and so many parts of its rows.
+    static position grid_of(const arguments& args, int tokens) {
+        return {tokens, (all_parts(args).count() + warps - 1) / warps};
+    }
+
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& shared) {
+        block.each_warp(append_token{args, shared, block.index().x, block.index().y * warps});
+    }
+
+  private:
+    static constexpr bool quantised = !std::is_same_v<In, Cache>;
+    using tile_in = warp_tile<In, heads_at_once, columns_at_once>;
+    using tile = warp_tile<float, heads_at_once, columns_at_once>;
+
+    struct everybody {};
+    using barriers = named_barriers<everybody>;
+
+    enum class kind { queries, keys, values };
+
+    // Two tiles of some heads of one token.
+    struct part {
+        kind of;
+        int head;
+        bool rotated;
+        int first[2];  // column of each
+        int end[2];    // and where the columns end that it is a part of
+    };
+
+    // How the rows of a token are divided into parts.
+    struct all_parts {
+        int query_tiles, key_tiles;  // of heads
+        int rotated, columns, value_columns;
+        bool halves;
+
+        IMBREX_FN explicit all_parts(const arguments& args)
+            : query_tiles((args.q.rows() + heads_at_once - 1) / heads_at_once),
+              key_tiles((args.k.rows() + heads_at_once - 1) / heads_at_once),
+              rotated(args.rotary.columns),
+              columns(args.k.columns()),
+              value_columns(args.v.columns()),
+              halves(args.rotary.style == rotary_style::half_split) {}
+
+        IMBREX_FN static int parts_of(int count) { return (count + 2 * columns_at_once - 1) / (2 * columns_at_once); }
+        IMBREX_FN int of_key() const { return parts_of(rotated) + parts_of(columns - rotated); }
+        IMBREX_FN int count() const {
+            return (query_tiles + key_tiles) * of_key() + key_tiles * parts_of(value_columns);
+        }
+        IMBREX_FN part at(int number) const {
+            const int of_queries = query_tiles * of_key(), of_keys = key_tiles * of_key();
+            if (number >= of_queries + of_keys) {
+                const int inside = number - of_queries - of_keys, each = parts_of(value_columns);
+                return copied(kind::values, inside / each, inside % each, 0, value_columns);
+            }
+            const bool query = number < of_queries;
+            const int inside = query ? number : number - of_queries;
+            const kind of = query ? kind::queries : kind::keys;
+            const int heads = inside / of_key(), which = inside % of_key(), turned = parts_of(rotated);
+            if (which >= turned) return copied(of, heads, which - turned, rotated, columns);
+            part found = copied(of, heads, which, 0, rotated);
+            found.rotated = true;
+            if (halves) {
+                const int half = rotated / 2;
+                found.first[0] = which * columns_at_once, found.end[0] = half;
+                found.first[1] = half + which * columns_at_once, found.end[1] = rotated;
+            }
+            return found;
+        }
+
+      private:
+        IMBREX_FN static part copied(kind of, int heads, int which, int begin, int end) {
+            const int first = begin + which * 2 * columns_at_once;
+            return {of, heads * heads_at_once, false, {first, first + columns_at_once}, {end, end}};
+        }
+    };
+
+    // What numbers are multiplied with before they are rounded.
+    struct unscaled {
+        IMBREX_KERNEL void apply(const warp&, tile&) const {}
+    };
+    struct scaled {
+        row_values<float, heads_at_once, warp> inverse;
+
+        IMBREX_KERNEL void apply(const warp& self, tile& values) const {
+            combine_with_rows(self, values, inverse, multiply{});
+        }
+    };
+
+    // What each warp does. It is no lambda, since one as long would be left a function of its own, with a third more registers.
+    struct append_token {
+        const arguments& args;
+        shared_memory& shared;
+        int number;
+        int first_part;
+
+        IMBREX_KERNEL void operator()(const warp& self) const {
+            const all_parts parts(args);
+            const int mine = first_part + self.index();
+            const bool exists = mine < parts.count();
+            const part one = parts.at(exists ? mine : 0);
+            global_tile<const In> from = source_of(one);
+            if (!exists) from.rows = 0;
+            tile_in first, second;
+            fetch(self, first, columns_of(from, one, 0));
+            fetch(self, second, columns_of(from, one, 1));
+            const appended_token token = args.tokens.at(self, number);
+            if (!token.exists) return;
+            if (args.rotary.given()) {
+                find_rotations(self, token.position);
+                barriers::template of<everybody>().sync(self, warps);
+            }
+            if (exists) finish(self, token, one, first, second);
+        }
+
+      private:
+        IMBREX_KERNEL global_tile<const In> source_of(const part& one) const {
+            const appended_token::origin at = args.tokens.origin_of(number);
+            return (one.of == kind::queries ? args.q
+                    : one.of == kind::keys  ? args.k
+                                            : args.v)
+                .at(at.batch, at.row, one.head, 0);
+        }
+        template <class T>
+        IMBREX_KERNEL static global_tile<T> columns_of(const global_tile<T>& row, const part& one, int which) {
+            global_tile<T> found = row.from(0, one.first[which]);
+            found.columns = one.end[which] - one.first[which];
+            return found;
+        }
+
+        IMBREX_KERNEL static void fetch(const warp& self, tile_in& to, const global_tile<const In>& from) {
+            if constexpr (Rows == append_rows::whole) {
+                load_rows_from(self, to, [&](int row) { return from.has(row, 0) ? from.at(row, 0) : nullptr; });
+            } else {
+                load(self, to, from);
+            }
+        }
+
+        // This warp's share of them.
+        IMBREX_KERNEL void find_rotations(const warp& self, int position) const {
+            const rotary_embedding& rotary = args.rotary;
+            auto& mine = shared.rotations[self.index()];
+            const int begin = self.index() * mine.length, end = rotary.first_columns();
+            fill_by(self, mine, [&](int i) {
+                return begin + i < end ? rotary.of_column(begin + i, position) : rotation{1, 0};
+            });
+        }
+        IMBREX_KERNEL column_values<rotation, columns_at_once> rotations_of(const warp& self, int column) const {
+            constexpr int each = most_columns / warps;
+            column_values<rotation, columns_at_once> found;
+            load(self, found, shared.rotations[column / each].template part<columns_at_once>(column % each));
+            return found;
+        }
+
+        IMBREX_KERNEL global_tile<In> query_of(const part& one) const {
+            const appended_token::origin at = args.tokens.origin_of(number);
+            return args.q_out.at(at.batch, at.row, one.head, 0);
+        }
+        IMBREX_KERNEL global_tile<Cache> stored_of(const part& one, const appended_token& at) const {
+            return (one.of == kind::keys ? args.k_cache : args.v_cache).at(at.page, at.page_row, one.head, 0);
+        }
+
+        IMBREX_KERNEL void finish(const warp& self, const appended_token& at, const part& one, const tile_in& first,
+                                  const tile_in& second) const {
+            if constexpr (!quantised) {
+                write(self, one.of == kind::queries ? query_of(one) : stored_of(one, at), one, first, second,
+                      unscaled{});
+            } else if (one.of == kind::queries) {
+                write(self, query_of(one), one, first, second, unscaled{});
+            } else {
+                const cache_scales& scales = one.of == kind::keys ? args.k_scales : args.v_scales;
+                const global_tile<Cache> to = stored_of(one, at);
+                write(self, to, one, first, second, scales_of(self, scales, at.page, one.head, to.rows));
+            }
+        }
+
+        // One over the scale of each head.
+        IMBREX_KERNEL static scaled scales_of(const warp& self, const cache_scales& scales, int page, int head,
+                                              int heads) {
+            scaled found;
+            fill(self, found.inverse, 1.0f);
+            map_indexed(self, found.inverse,
+                        [&](int row, float one) { return row < heads ? one / scales.at(page, head + row) : one; });
+            return found;
+        }
+
+        template <class To, class Scales>
+        IMBREX_KERNEL void write(const warp& self, const global_tile<To>& to, const part& one, const tile_in& first,
+                                 const tile_in& second, const Scales& scales) const {
+            if constexpr (std::is_same_v<In, To>) {
+                if (!one.rotated) {
+                    store(self, columns_of(to, one, 0), first);
+                    store(self, columns_of(to, one, 1), second);
+                    return;
+                }
+            }
+            tile a = imbrex::to<float>(self, first), b = imbrex::to<float>(self, second);
+            if (one.rotated) {
+                if (args.rotary.style == rotary_style::half_split) {
+                    rotate(self, a, b, rotations_of(self, one.first[0]));
+                } else {
+                    rotate_neighbours(self, a, rotations_of(self, one.first[0]));
+                    rotate_neighbours(self, b, rotations_of(self, one.first[1]));
+                }
+            }
+            scales.apply(self, a);
+            scales.apply(self, b);
+            store(self, columns_of(to, one, 0), imbrex::to<To>(self, a));
+            store(self, columns_of(to, one, 1), imbrex::to<To>(self, b));
+        }
+    };
+};
+
+}  // namespace imbrex

@@ -1,0 +1,151 @@
+// An append to a paged cache as its user states it: the new keys and values, where the pages are, and what is done on the way. What
+// does not fit together is refused with a sentence.
+#pragma once
+
+#include <imbrex/core/error.hpp>
+#include <imbrex/core/numeric.hpp>
+#include <imbrex/hw/world.hpp>
+#include <imbrex/kernels/attention/problem.hpp>
+#include <imbrex/kernels/attention/views.hpp>
+#include <imbrex/kernels/paged_cache/scales.hpp>
+#include <imbrex/kernels/rotary/embedding.hpp>
+
+#include <cstdint>
+#include <type_traits>
+
+namespace imbrex {
+
+template <class In, class Cache = In>
+struct paged_append_problem {
+    static_assert(std::is_same_v<In, bf16> || std::is_same_v<In, fp16>, "imbrex: new keys and values are bf16 or fp16");
+    static_assert(std::is_same_v<Cache, In> || std::is_same_v<Cache, e4m3> || std::is_same_v<Cache, std::int8_t>,
+                  "imbrex: a cache has the type of the new keys and values, or it is e4m3 or int8");
+
+    attention_view<const In> k;     // [batch, key head, new token, depth]; of packed sequences the batch is 1
+    attention_view<const In> v;     // [batch, key head, new token, value depth]
+    attention_view<Cache> k_cache;  // [page, key head, row in page, depth]
+    attention_view<Cache> v_cache;  // [page, key head, row in page, value depth]
+    cache_scales k_scales = {};     // for caches of 8 bits
+    cache_scales v_scales = {};
+    key_pages pages = {};              // as attention has them
+    const int* key_lengths = nullptr;  // of each sequence, its new tokens included
+    packed_sequences packed = {};      // count and query_starts, if new tokens of sequences lie one behind the other
+    rotary_embedding rotary = {};      // of K and Q; nothing if it is left out
+    attention_view<const In> q = {};   // [batch, head, new token, depth], to be rotated too; may be left out
+    attention_view<In> q_out = {};     // the same as q, or apart from it
+
+    int sequences() const { return packed.given() ? packed.count : static_cast<int>(k.extents[0]); }
+    // Of all sequences, and of those packed some rows may belong to none.
+    std::int64_t tokens() const { return k.extents[0] * k.extents[2]; }
+    bool empty() const { return tokens() == 0 || sequences() == 0; }
+};
+
+namespace detail {
+
+template <class T>
+void require_cache(const attention_view<T>& cache, const char* name) {
+    const char* const names[] = {"pages", "heads", "rows"};
+    for (int i = 0; i < 3; ++i) {
+        require(cache.extents[i] <= 1 || cache.strides[i] >= cache.extents[3], name, ".strides[", i,
+                "]: ", cache.strides[i], "; ", names[i], " of a cache lie at least the ", cache.extents[3],
+                " elements of a row apart");
+    }
+}
+
+inline void require_scales(const cache_scales& scales, const char* name, bool quantised, const char* type) {
+    require(quantised || !scales.given(), name, ".pointer: ", scales.pointer, "; a cache of ", type,
+            " has no scales, it must be null");
+    require(scales.page_stride >= 0, name, ".page_stride: ", scales.page_stride, "; it must not be negative");
+    require(scales.head_stride >= 0, name, ".head_stride: ", scales.head_stride, "; it must not be negative");
+}
+
+template <class In, class Cache>
+void require_appended_queries(const paged_append_problem<In, Cache>& p) {
+    require_view(p.q, "q");
+    require_view(p.q_out, "q_out");
+    if (p.q.extents[1] == 0 && p.q_out.extents[1] == 0) return;
+    const char* const names[] = {"members of the batch", "heads", "rows", "columns"};
+    for (int i = 0; i < 4; ++i) {
+        if (i != 1) require_same(p.q.extents[i], "q", i, p.k.extents[i], "k", names[i]);
+        require_same(p.q_out.extents[i], "q_out", i, p.q.extents[i], "q", names[i]);
+        require(i == 3 || p.q_out.extents[i] <= 1 || p.q_out.strides[i] >= p.q_out.extents[3], "q_out.strides[", i,
+                "]: ", p.q_out.strides[i], "; ", names[i], " of results lie at least the ", p.q_out.extents[3],
+                " elements of a row apart");
+    }
+}
+
+// Numbers that the host can read, since they are in its world.
+template <class In, class Cache>
+void require_places(const paged_append_problem<In, Cache>& p) {
+    const std::int64_t rows = p.k_cache.extents[2], room = p.pages.pages_per_sequence;
+    if (p.packed.given()) require_starts(p.packed.query_starts, "packed.query_starts", p.packed.count, p.k.extents[2]);
+    for (int i = 0; i < p.sequences(); ++i) {
+        const std::int64_t length = p.key_lengths[i];
+        require(length >= 0 && length <= room * rows, "key_lengths[", i, "]: ", length,
+                "; the pages of a sequence have room for ", room * rows, " keys, and none may be negative");
+        const std::int64_t added =
+            p.packed.given() ? p.packed.query_starts[i + 1] - p.packed.query_starts[i] : p.k.extents[2];
+        const std::int64_t first = length > added ? length - added : 0;
+        if (added == 0) continue;
+        for (std::int64_t place = i * room + first / rows; place < i * room + (length + rows - 1) / rows; ++place) {
+            require(p.pages.table[place] >= 0 && p.pages.table[place] < p.k_cache.extents[0], "pages.table[", place,
+                    "]: ", p.pages.table[place], "; there are ", p.k_cache.extents[0], " pages");
+        }
+    }
+}
+
+}  // namespace detail
+
+template <class In, class Cache>
+void require_paged_append(world where, const paged_append_problem<In, Cache>& p) {
+    using namespace detail;
+    require_view(p.k, "k");
+    require_view(p.v, "v");
+    require_view(p.k_cache, "k_cache");
+    require_view(p.v_cache, "v_cache");
+    require_depth(p.k.extents[3], "k");
+    require_depth(p.v.extents[3], "v");
+    const char* const names[] = {"members of the batch", "heads", "rows"};
+    for (int i = 0; i < 3; ++i) require_same(p.v.extents[i], "v", i, p.k.extents[i], "k", names[i]);
+    require_same(p.k_cache.extents[1], "k_cache", 1, p.k.extents[1], "k", "heads");
+    require_same(p.k_cache.extents[3], "k_cache", 3, p.k.extents[3], "k", "columns");
+    require_same(p.v_cache.extents[0], "v_cache", 0, p.k_cache.extents[0], "k_cache", "pages");
+    require_same(p.v_cache.extents[1], "v_cache", 1, p.k.extents[1], "k", "heads");
+    require_same(p.v_cache.extents[2], "v_cache", 2, p.k_cache.extents[2], "k_cache", "rows");
+    require_same(p.v_cache.extents[3], "v_cache", 3, p.v.extents[3], "v", "columns");
+    require_cache(p.k_cache, "k_cache");
+    require_cache(p.v_cache, "v_cache");
+    constexpr bool quantised = !std::is_same_v<In, Cache>;
+    require_scales(p.k_scales, "k_scales", quantised, imbrex::name_of<Cache>());
+    require_scales(p.v_scales, "v_scales", quantised, imbrex::name_of<Cache>());
+    require_appended_queries(p);
+    const rotary_embedding& rotary = p.rotary;
+    require(rotary.columns >= 0 && rotary.columns % 2 == 0 && rotary.columns <= p.k.extents[3],
+            "rotary.columns: ", rotary.columns, "; pairs are rotated, an even number of columns of the ",
+            p.k.extents[3], " that a key has");
+    require(!rotary.given() || rotary.turns != nullptr, "rotary.turns: null; ", rotary.columns / 2,
+            " numbers are needed");
+
+    const std::int64_t rows = p.k_cache.extents[2], room = p.pages.pages_per_sequence;
+    require(rows > 0 && rows % page_step == 0, "k_cache.extents[2]: ", rows, "; the rows of a page are a multiple of ",
+            page_step);
+    require(room >= 0, "pages.pages_per_sequence: ", room, "; it must not be negative");
+    require(room * rows <= 2147483647, "pages.pages_per_sequence: ", room, "; with pages of ", rows,
+            " rows a sequence has room for ", room * rows, " keys, and at most 2147483647 are allowed");
+    require(p.packed.count >= 0, "packed.count: ", p.packed.count, "; the number of sequences must not be negative");
+    require(p.packed.key_starts == nullptr, "packed.key_starts: ", p.packed.key_starts,
+            "; keys in pages have their lengths in key_lengths, it must be null");
+    require(!p.packed.given() || p.k.extents[0] == 1, "k.extents[0]: ", p.k.extents[0],
+            "; packed sequences lie one behind the other in a batch of 1");
+    require(p.tokens() <= 2147483647, "k.extents[0], k.extents[2]: ", p.k.extents[0], ", ", p.k.extents[2],
+            "; at most 2147483647 tokens are allowed");
+    if (p.empty()) return;
+    require(!p.packed.given() || p.packed.query_starts != nullptr, "packed.query_starts: null; ", p.packed.count + 1,
+            " numbers are needed");
+    require(p.key_lengths != nullptr, "key_lengths: null; ", p.sequences(), " numbers are needed");
+    require(p.pages.table != nullptr || room == 0, "pages.table: null; ", p.sequences(), " x ", room,
+            " numbers are needed");
+    if (where != world::device) require_places(p);
+}
+
+}  // namespace imbrex

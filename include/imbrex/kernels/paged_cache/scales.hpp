@@ -1,0 +1,37 @@
+// By what the numbers of a cache of 8-bit elements are multiplied: value = stored * scale. One number for the whole cache, one
+// for each key head, or one for each page and key head; whoever writes the cache and whoever reads it are given the same.
+//
+//     cache_scales{scale, 0, 0}              one for all
+//     scales_of_heads(scales)                [key head]
+//     scales_of_pages(scales, key_heads)     [page, key head]
+//     cache_scales{}                         1
+#pragma once
+
+#include <imbrex/core/config.hpp>
+
+#include <cstdint>
+
+namespace imbrex {
+
+struct cache_scales {
+    const float* pointer = nullptr;  // in the memory of the kernel's world; null: every scale is 1
+    std::int64_t page_stride = 0;    // in numbers; 0: the same for all pages
+    std::int64_t head_stride = 0;    // 0: the same for all heads
+
+    IMBREX_FN bool given() const { return pointer != nullptr; }
+    IMBREX_FN float at(int page, int head) const {
+        return pointer == nullptr ? 1.0f : pointer[page * page_stride + head * head_stride];
+    }
+};
+
+// Stored as [key head] without gaps.
+inline cache_scales scales_of_heads(const float* pointer) {
+    return {pointer, 0, 1};
+}
+
+// Stored as [page, key head] without gaps.
+inline cache_scales scales_of_pages(const float* pointer, std::int64_t key_heads) {
+    return {pointer, key_heads, 1};
+}
+
+}  // namespace imbrex

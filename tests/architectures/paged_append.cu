@@ -1,0 +1,19 @@
+// architectures: 80 89 100a 120a
+// Appending to a paged cache, on every GPU from sm_80 on, to caches of each kind.
+#include <imbrex/imbrex.hpp>
+#include <imbrex/kernels/paged_append/kernel.hpp>
+
+using namespace imbrex;
+
+template <class Kernel>
+void launch_append() {
+    device::launch<Kernel>({1}, typename Kernel::arguments{});
+}
+
+void launch_appends() {
+    launch_append<paged_append_kernel<bf16, bf16>>();
+    launch_append<paged_append_kernel<fp16, e4m3>>();
+    launch_append<paged_append_kernel<bf16, std::int8_t>>();
+    launch_append<paged_append_kernel<fp16, fp16, append_rows::any>>();
+    launch_append<paged_append_kernel<bf16, e4m3, append_rows::any>>();
+}

@@ -1,0 +1,419 @@
+// Appending to a paged cache against loops in double: all styles of rotation, types of cache and kinds of scales, tokens of any
+// number a sequence, packed or not, pages in random order, rows of any distance. What is no new token's stays as it was, bit by bit.
+#include <imbrex/kernels/paged_append.hpp>
+
+#include "kernels/paged_append/trial.hpp"
+
+#include <sys/mman.h>
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+using namespace imbrex;
+using namespace imbrex_test;
+
+namespace {
+
+const std::vector<sequence> some_sequences{{17, 3}, {0, 0}, {16, 16}, {1, 1}, {33, 20}, {5, 0}, {40, 1}};
+
+}  // namespace
+
+TEST_CASE("keys and queries are rotated, in both styles, whole and in part, at all depths") {
+    for (const rotary_style style : {half_split, interleaved}) {
+        for (const int depth : {16, 32, 64, 80, 96, 112, 128, 192, 256}) {
+            check_append<bf16>(
+                {.sequences = some_sequences, .depth = depth, .value_depth = depth, .rotated = depth, .style = style});
+        }
+        for (const int rotated : {2, 8, 24, 32, 40, 62, 64, 94}) {
+            check_append<fp16>({.sequences = some_sequences,
+                                .depth = 96,
+                                .value_depth = 48,
+                                .rotated = rotated,
+                                .style = style,
+                                .with = queries::in_place});
+        }
+    }
+    check_append<bf16>({.sequences = some_sequences, .depth = 64, .value_depth = 128, .rotated = 0});
+    check_append<fp16>({.sequences = some_sequences, .depth = 64, .rotated = 0, .with = queries::none});
+}
+
+TEST_CASE("heads of any number") {
+    for (const int key_heads : {1, 3, 8, 16, 17, 40}) {
+        CAPTURE(key_heads);
+        check_append<bf16>(
+            {.sequences = {{20, 2}, {3, 3}}, .heads = 2 * key_heads, .key_heads = key_heads, .style = interleaved});
+    }
+    check_append<bf16>({.sequences = {{20, 2}}, .heads = 0, .key_heads = 2, .with = queries::none});
+    check_append<fp16>(
+        {.sequences = {{20, 2}}, .heads = 71, .key_heads = 1, .depth = 128, .rotated = 128, .with = queries::in_place});
+}
+
+TEST_CASE("caches of 8 bits, with scales of all kinds") {
+    for (const scales scaled : {scales::none, scales::of_all, scales::of_heads, scales::of_pages}) {
+        CAPTURE(static_cast<int>(scaled));
+        append_case given{.sequences = some_sequences, .heads = 18, .key_heads = 18, .scaled = scaled};
+        check_append<bf16, e4m3>(given);
+        check_append<fp16, std::int8_t>(given);
+        given.style = interleaved;
+        given.depth = 80, given.rotated = 48, given.value_depth = 112;
+        check_append<fp16, e4m3>(given);
+        check_append<bf16, std::int8_t>(given);
+    }
+}
+
+TEST_CASE("pages of any size, and sequences that are not packed") {
+    for (const int page_rows : {16, 32, 48, 64, 128, 256}) {
+        append_case given{.sequences = {{300, 70}, {256, 1}, {257, 1}, {16, 16}, {48, 17}}, .page_rows = page_rows};
+        given.depth = given.value_depth = given.rotated = 32;
+        check_append<bf16>(given);
+        given.packed = false;
+        given.sequences = {{300, 5}, {256, 5}, {260, 5}, {5, 5}, {17, 5}};
+        check_append<bf16, e4m3>(given);
+        given.sequences = {{300, 1}, {256, 1}, {257, 1}, {1, 1}, {17, 1}};
+        check_append<fp16>(given);
+    }
+}
+
+TEST_CASE("tokens without a place are left out") {
+    // Sequences shorter than their new tokens, and of none; rows before the first sequence and behind the last.
+    append_case given{.sequences = {{2, 5}, {0, 4}, {20, 3}, {0, 0}}, .before = 3, .behind = 6};
+    check_append<bf16>(given);
+    given.packed = false;
+    given.before = given.behind = 0;
+    given.sequences = {{2, 3}, {0, 3}, {20, 3}, {1, 3}};
+    check_append<bf16, std::int8_t>(given);
+    // No token at all, and no sequence.
+    check_append<bf16>({.sequences = {{5, 0}, {0, 0}}});
+    check_append<bf16>({.sequences = {{5, 0}}, .packed = false});
+    check_append<bf16>({.sequences = {}, .behind = 4});
+}
+
+TEST_CASE("among many sequences each token finds its own") {
+    for (const int count : {1, 2, 31, 32, 33, 64, 200, 1023, 1024, 1025, 1100}) {
+        CAPTURE(count);
+        std::mt19937 random(static_cast<std::uint32_t>(count));
+        append_case given{.sequences = {}, .heads = 1, .key_heads = 1, .depth = 16, .value_depth = 16, .rotated = 16};
+        for (int i = 0; i < count; ++i) {
+            const int added = static_cast<int>(random() % 4) * (random() % 3 == 0 ? 0 : 1);
+            given.sequences.push_back({added + static_cast<int>(random() % 20), added});
+        }
+        given.before = 2, given.behind = 3;
+        check_append<bf16>(given);
+    }
+}
+
+TEST_CASE("rows of any distance and alignment") {
+    for (const int gap : {1, 2, 3, 4, 8}) {
+        CAPTURE(gap);
+        for (const rotary_style style : {half_split, interleaved}) {
+            append_case given{.sequences = some_sequences, .heads = 5, .style = style, .gap = gap};
+            check_append<bf16>(given);
+            given.scaled = scales::of_pages;
+            check_append<bf16, e4m3>(given);
+        }
+    }
+}
+
+TEST_CASE("at position 1,000,000 as at the first, and with an attention factor") {
+    for (const rotary_style style : {half_split, interleaved}) {
+        for (const double base : {10000.0, 500000.0}) {
+            append_case given{
+                .sequences = {{1000003, 4}, {1048577, 2}, {16777217, 1}}, .depth = 128, .rotated = 128, .style = style};
+            given.base = base;
+            given.page_rows = 256;
+            check_append<bf16>(given);
+            check_append<fp16>(given);
+        }
+    }
+}
+
+TEST_CASE("random appends") {
+    for (std::uint32_t seed = 0; seed < 60; ++seed) {
+        std::mt19937 random(seed);
+        const auto draw = [&](int low, int high) { return low + static_cast<int>(random() % (high - low + 1)); };
+        CAPTURE(seed);
+        append_case given;
+        given.packed = draw(0, 1) == 1;
+        const int same = draw(1, 4), count = draw(1, 9);
+        for (int i = 0; i < count; ++i) {
+            const int added = given.packed ? draw(0, 20) : same;
+            given.sequences.push_back({draw(0, 5) == 0 ? draw(0, added) : added + draw(0, 90), added});
+        }
+        given.key_heads = draw(1, 9);
+        given.heads = given.key_heads * draw(1, 4);
+        given.depth = 16 * draw(1, 16);
+        given.value_depth = 16 * draw(1, 16);
+        given.page_rows = 16 * draw(1, 6);
+        given.rotated = draw(0, 2) == 0 ? 2 * draw(0, given.depth / 2) : given.depth;
+        given.style = draw(0, 1) == 0 ? half_split : interleaved;
+        given.with = static_cast<queries>(draw(0, 2));
+        given.scaled = static_cast<scales>(draw(0, 3));
+        given.gap = draw(0, 2) == 0 ? draw(1, 9) : 0;
+        switch (draw(0, 3)) {
+            case 0:
+                check_append<bf16, e4m3>(given, seed);
+                break;
+            case 1:
+                check_append<fp16, std::int8_t>(given, seed);
+                break;
+            case 2:
+                given.scaled = scales::none;
+                check_append<fp16>(given, seed);
+                break;
+            default:
+                given.scaled = scales::none;
+                check_append<bf16>(given, seed);
+        }
+    }
+}
+
+namespace {
+
+// Memory of which most is never touched.
+class large_memory {
+  public:
+    large_memory(world where, std::size_t bytes) : where_(where), bytes_(bytes) {
+        if (where != world::device) {
+            memory_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+            REQUIRE(memory_ != MAP_FAILED);
+        }
+#if defined(__CUDACC__)
+        if (where == world::device) imbrex::detail::require_success(cudaMalloc(&memory_, bytes), "cudaMalloc");
+#endif
+    }
+    large_memory(const large_memory&) = delete;
+    large_memory& operator=(const large_memory&) = delete;
+    ~large_memory() {
+        if (where_ != world::device) munmap(memory_, bytes_);
+#if defined(__CUDACC__)
+        if (where_ == world::device) cudaFree(memory_);
+#endif
+    }
+    template <class T>
+    T* as() const {
+        return static_cast<T*>(memory_);
+    }
+    template <class T>
+    T value_at(std::size_t index) const {
+        T value{};
+#if defined(__CUDACC__)
+        imbrex::detail::require_success(cudaMemcpy(&value, as<T>() + index, sizeof value, cudaMemcpyDefault), "copy");
+#else
+        value = as<T>()[index];
+#endif
+        return value;
+    }
+
+  private:
+    world where_;
+    std::size_t bytes_;
+    void* memory_ = nullptr;
+};
+
+}  // namespace
+
+TEST_CASE("pages more than 2^31 elements apart") {
+    constexpr std::int64_t apart = (std::int64_t{1} << 30) + 24;
+    constexpr int depth = 16, rows = 16, pages = 4;
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        const large_memory cache(where, ((pages - 1) * apart + 2 * rows * depth) * sizeof(bf16));
+        buffer<bf16> k(where, 2 * depth), v(where, 2 * depth);
+        buffer<int> table(where, 2), lengths(where, 1);
+        fill_random(k.values, 1);
+        fill_random(v.values, 2);
+        table.values = {1, 3};
+        lengths.values = {17};
+        const auto view = [&](int first) {
+            return attention_view<bf16>{cache.as<bf16>() + first, {pages, 1, rows, depth}, {apart, depth, depth}};
+        };
+        paged_append<bf16>::launch(where, {.k = batch_sequence_head<const bf16>(k.send(), 1, 2, 1, depth),
+                                           .v = batch_sequence_head<const bf16>(v.send(), 1, 2, 1, depth),
+                                           .k_cache = view(0),
+                                           .v_cache = view(rows * depth),
+                                           .pages = {table.send(), 2},
+                                           .key_lengths = lengths.send()});
+        for (int i = 0; i < depth; ++i) {
+            CHECK(cache.value_at<bf16>(apart + (rows - 1) * depth + i).bits == k.values[i].bits);
+            CHECK(cache.value_at<bf16>(3 * apart + i).bits == k.values[depth + i].bits);
+            CHECK(cache.value_at<bf16>(apart + (2 * rows - 1) * depth + i).bits == v.values[i].bits);
+            CHECK(cache.value_at<bf16>(3 * apart + rows * depth + i).bits == v.values[depth + i].bits);
+        }
+    }
+}
+
+TEST_CASE("appends that cannot be are refused with a sentence, and nothing is written") {
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        append_trial<bf16, bf16> there(where, {.sequences = {{20, 3}, {33, 1}}}, 1);
+        const paged_append_problem<bf16> good = there.send();
+        const auto refused = [&](auto change) {
+            paged_append_problem<bf16> bad = good;
+            change(bad);
+            return refusal_of([&] { paged_append<bf16>::launch(where, bad); });
+        };
+        const auto rows = [](auto& p, int count) { p.k_cache.extents.given[2] = p.v_cache.extents.given[2] = count; };
+        CHECK(refused([&](auto& p) { rows(p, 24); }) ==
+              "k_cache.extents[2]: 24; the rows of a page are a multiple of 16");
+        CHECK(refused([](auto& p) { p.k.extents.given[3] = 24; }) ==
+              "k.extents[3]: 24; a depth is a multiple of 16 from 16 to 256");
+        CHECK(refused([](auto& p) { p.k.pointer = nullptr; }) ==
+              "k.pointer: null; a tensor of 1 x 2 x 4 x 64 is needed");
+        CHECK(refused([](auto& p) { --p.v.extents.given[1]; }) ==
+              "v.extents[1]: 1; k has 2 heads, and it must have as many");
+        CHECK(refused([](auto& p) { --p.k_cache.extents.given[1]; }) ==
+              "k_cache.extents[1]: 1; k has 2 heads, and it must have as many");
+        CHECK(refused([](auto& p) { --p.v_cache.extents.given[0]; }).ends_with(" pages, and it must have as many"));
+        CHECK(refused([](auto& p) { p.k_cache.strides.given[1] = 8; }) ==
+              "k_cache.strides[1]: 8; heads of a cache lie at least the 64 elements of a row apart");
+        CHECK(refused([](auto& p) { p.rotary.columns = 65; }) ==
+              "rotary.columns: 65; pairs are rotated, an even number of columns of the 64 that a key has");
+        CHECK(refused([](auto& p) { p.rotary.columns = 66; }) ==
+              "rotary.columns: 66; pairs are rotated, an even number of columns of the 64 that a key has");
+        CHECK(refused([](auto& p) { p.rotary.turns = nullptr; }) == "rotary.turns: null; 32 numbers are needed");
+        CHECK(refused([](auto& p) { --p.q.extents.given[2]; }) ==
+              "q.extents[2]: 3; k has 4 rows, and it must have as many");
+        CHECK(refused([](auto& p) { p.q_out = {}; }) ==
+              "q_out.extents[0]: 0; q has 1 members of the batch, and it must have as many");
+        CHECK(refused([](auto& p) { p.q_out.strides.given[1] = 0; }) ==
+              "q_out.strides[1]: 0; heads of results lie at least the 64 elements of a row apart");
+        CHECK(refused([](auto& p) { p.pages.table = nullptr; }) == "pages.table: null; 2 x 3 numbers are needed");
+        CHECK(refused([](auto& p) { p.pages.pages_per_sequence = -1; }) ==
+              "pages.pages_per_sequence: -1; it must not be negative");
+        CHECK(refused([](auto& p) { p.pages.pages_per_sequence = 1 << 27; }) ==
+              "pages.pages_per_sequence: 134217728; with pages of 16 rows a sequence has room for 2147483648 keys, and "
+              "at most 2147483647 are allowed");
+        CHECK(refused([](auto& p) { p.key_lengths = nullptr; }) == "key_lengths: null; 2 numbers are needed");
+        CHECK(refused([](auto& p) { p.packed.count = -2; }) ==
+              "packed.count: -2; the number of sequences must not be negative");
+        CHECK(refused([](auto& p) { p.packed.query_starts = nullptr; }) ==
+              "packed.query_starts: null; 3 numbers are needed");
+        CHECK(refused([](auto& p) {
+                  p.packed.key_starts = p.packed.query_starts;
+              }).ends_with("; keys in pages have their lengths in key_lengths, it must be null"));
+        const float one = 1;
+        CHECK(refused([&](auto& p) {
+                  p.k_scales = {&one};
+              }).ends_with("; a cache of bf16 has no scales, it must be null"));
+        CHECK(refused([&](auto& p) {
+                  p.v_scales = {nullptr, -1, 0};
+              }) == "v_scales.page_stride: -1; it must not be negative");
+        if (where != world::device) {
+            const std::vector<int> too_long{20, 49}, negative{-1, 20};
+            CHECK(refused([&](auto& p) { p.key_lengths = too_long.data(); }) ==
+                  "key_lengths[1]: 49; the pages of a sequence have room for 48 keys, and none may be negative");
+            CHECK(refused([&](auto& p) { p.key_lengths = negative.data(); }) ==
+                  "key_lengths[0]: -1; the pages of a sequence have room for 48 keys, and none may be negative");
+            const std::vector<int> backwards{0, 3, 2}, beyond{0, 3, 5};
+            CHECK(refused([&](auto& p) { p.packed.query_starts = backwards.data(); }) ==
+                  "packed.query_starts[2]: 2; sequence 1 begins at 3 and cannot end before that");
+            CHECK(refused([&](auto& p) { p.packed.query_starts = beyond.data(); }) ==
+                  "packed.query_starts[2]: 5; the tensor has 4 rows");
+            std::vector<int> wrong = there.table.values;
+            const std::string pages = "; there are " + std::to_string(good.k_cache.extents[0]) + " pages";
+            wrong[5] = -1;
+            CHECK(refused([&](auto& p) { p.pages.table = wrong.data(); }) == "pages.table[5]: -1" + pages);
+            wrong[5] = 1000;
+            CHECK(refused([&](auto& p) { p.pages.table = wrong.data(); }) == "pages.table[5]: 1000" + pages);
+            wrong[5] = there.table.values[5];
+            wrong[0] = 1000;  // in front of the new tokens of its sequence: nobody looks at it
+            there.check(where, [&] {
+                paged_append_problem<bf16> fine = good;
+                fine.pages.table = wrong.data();
+                return fine;
+            }());
+        } else {
+            // There such a token is left out, and the others are not.
+            const int own = there.table.values[5];
+            there.table.values[5] = 1000;
+            there.table.send();
+            auto before = there.k_cache.values;
+            paged_append<bf16>::launch(where, good);
+            there.k_cache.fetch();
+            const std::size_t page = before.size() / static_cast<std::size_t>(good.k_cache.extents[0]);
+            CHECK(std::memcmp(&before[own * page], &there.k_cache.values[own * page], page * sizeof(bf16)) == 0);
+            CHECK(std::memcmp(before.data(), there.k_cache.values.data(), before.size() * sizeof(bf16)) != 0);
+        }
+    }
+}
+
+#if defined(__CUDACC__)
+TEST_CASE("a graph captured once appends to other pages at other lengths") {
+    append_case given{.sequences = {{20, 1}, {33, 1}, {64, 1}, {1, 1}}, .packed = false, .heads = 8, .key_heads = 2};
+    append_trial<bf16, e4m3> there(world::device, given, 1);
+    const auto problem = there.send();
+    cudaStream_t stream = nullptr;
+    imbrex::detail::require_success(cudaStreamCreate(&stream), "stream");
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t made = nullptr;
+    paged_append<bf16, e4m3>::launch(world::device, problem, stream);
+    imbrex::detail::require_success(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "capture");
+    paged_append<bf16, e4m3>::launch(world::device, problem, stream);
+    imbrex::detail::require_success(cudaStreamEndCapture(stream, &graph), "capture");
+    imbrex::detail::require_success(cudaGraphInstantiate(&made, graph, 0), "graph");
+    for (const std::vector<int>& lengths : {std::vector<int>{20, 33, 64, 1}, {19, 35, 0, 16}, {5, 48, 62, 2}}) {
+        // The same cache with other lengths and another table, expected as if it had been appended to at once.
+        append_case next = given;
+        for (std::size_t i = 0; i < lengths.size(); ++i) next.sequences[i].length = lengths[i];
+        append_trial<bf16, e4m3> expected(world::device, next, 7);
+        paged_append<bf16, e4m3>::launch(world::device, expected.send());
+        expected.k_cache.fetch();
+        append_trial<bf16, e4m3> other(world::device, next, 7);
+        other.send();
+        there.k.values = other.k.values;
+        there.k.send();
+        there.lengths.values = other.lengths.values;
+        there.lengths.send();
+        REQUIRE(there.table.values.size() >= other.table.values.size());
+        const int room = problem.pages.pages_per_sequence;
+        const int other_room = static_cast<int>(other.table.values.size()) / 4;
+        std::fill(there.table.values.begin(), there.table.values.end(), -1);
+        for (int i = 0; i < 4; ++i) {
+            for (int j = 0; j < other_room; ++j) {
+                there.table.values[i * room + j] = other.table.values[i * other_room + j];
+            }
+        }
+        there.table.send();
+        const std::size_t pages = std::min(there.k_cache.values.size(), other.k_cache.values.size());
+        std::copy_n(other.k_cache.values.begin(), pages, there.k_cache.values.begin());
+        there.k_cache.send();
+        imbrex::detail::require_success(cudaGraphLaunch(made, stream), "graph");
+        imbrex::detail::require_success(cudaStreamSynchronize(stream), "graph");
+        there.k_cache.fetch();
+        CHECK(std::memcmp(there.k_cache.values.data(), expected.k_cache.values.data(), pages) == 0);
+    }
+    cudaGraphExecDestroy(made);
+    cudaGraphDestroy(graph);
+    cudaStreamDestroy(stream);
+}
+#else
+namespace {
+
+template <append_rows Rows>
+void check_schedules(const append_case& given) {
+    using append = paged_append<bf16, e4m3>;
+    using kernel = append::kernel<Rows>;
+    append_trial<bf16, e4m3> there(world::host, given, 1);
+    const auto arguments = append::arguments_of<Rows>(there.send());
+    const position grid = kernel::grid_of(arguments, 4);
+    const auto found = host::check<kernel>(grid, arguments, 1000);
+    INFO((found ? found->text() : std::string()));
+    CHECK(!found);
+    const host::mutation_score score = host::mutate<kernel>(grid, arguments);
+    MESSAGE("appending: " << score.killed() << " / " << score.total());
+    INFO(score.text());
+    CHECK(score.total() > 0);
+    CHECK(score.killed() == score.total());
+}
+
+}  // namespace
+
+TEST_CASE("appending is silent over 1,000 schedules, and each of its mutants is told") {
+    append_case given{.sequences = {{17, 3}, {1, 1}}, .heads = 6, .depth = 128, .value_depth = 32, .rotated = 128};
+    check_schedules<append_rows::whole>(given);
+    given.depth = 80, given.rotated = 40, given.style = interleaved;
+    check_schedules<append_rows::any>(given);
+}
+#endif
