@@ -1,5 +1,6 @@
 // Attention's forward kernels behind C functions, so that bench/kernels/attention.py can call them on PyTorch's tensors, where
-// the peers are. "d128_chosen" is what the launcher makes of a depth of 128. Any other variant is one shape of the kernel for one
+// the peers are. "d128_chosen" is what the launcher makes of a depth of 128, "d128_relaxed" the same with
+// attention_softmax::relaxed. Any other variant is one shape of the kernel for one
 // depth, named by that and by its groups and columns; with "_drawn" behind its name, blocks draw
 // their work from a counter instead of taking it in turn.
 #include <imbrex/kernels/attention_forward.hpp>
@@ -36,9 +37,10 @@ attention_problem<bf16> described(const problem& p, int depth) {
             .scale = p.scale};
 }
 
-template <int Depth, class Mask>
+template <int Depth, class Mask, attention_softmax Softmax>
 void launch_chosen(const problem& p, dealt) {
-    using attention = attention_forward<bf16, Mask, plain_score, attention_result::normalised, attention_tiles<Depth>>;
+    using attention = attention_forward<bf16, Mask, plain_score, attention_result::normalised, attention_tiles<Depth>,
+                                        attention_keys::in_rows, Softmax>;
     attention::launch(world::device, described(p, Depth), {}, {}, p.stream);
 }
 
@@ -80,14 +82,16 @@ constexpr variant variant_of(std::string_view name) {
     return {name, Depth, launch_attention<Depth, full_mask, Shape>, launch_attention<Depth, causal_mask, Shape>};
 }
 
-template <int Depth>
+template <int Depth, attention_softmax Softmax>
 constexpr variant chosen_of(std::string_view name) {
-    return {name, Depth, launch_chosen<Depth, full_mask>, launch_chosen<Depth, causal_mask>};
+    return {name, Depth, launch_chosen<Depth, full_mask, Softmax>, launch_chosen<Depth, causal_mask, Softmax>};
 }
 
 constexpr variant variants[] = {
-    chosen_of<128>("d128_chosen"),
-    chosen_of<64>("d64_chosen"),
+    chosen_of<128, attention_softmax::exact>("d128_chosen"),
+    chosen_of<64, attention_softmax::exact>("d64_chosen"),
+    chosen_of<128, attention_softmax::relaxed>("d128_relaxed"),
+    chosen_of<64, attention_softmax::relaxed>("d64_relaxed"),
     variant_of<128, attention_shape{.groups = 2, .columns = 128}>("d128_2x128"),
     variant_of<128, attention_shape{.groups = 2, .columns = 160}>("d128_2x160"),
     variant_of<128, attention_shape{.groups = 2, .columns = 176}>("d128_2x176"),
@@ -102,7 +106,8 @@ const std::string& names() {
         std::string text;
         for (const variant& one : variants) {
             text += std::string(one.name) + '\n';
-            if (!one.name.ends_with("_chosen")) text += std::string(one.name) + std::string(drawn) + '\n';
+            if (!one.name.ends_with("_chosen") && !one.name.ends_with("_relaxed"))
+                text += std::string(one.name) + std::string(drawn) + '\n';
         }
         return text;
     }();

@@ -7,7 +7,8 @@
 //                               .out = batch_sequence_head(out, batches, queries, heads, depth)};
 //     attention::launch(world::device, p, {}, {}, stream);
 //
-// Keys and values may also lie in pages that a table names (attention_keys::in_pages, see attention/problem.hpp).
+// Keys and values may also lie in pages that a table names (attention_keys::in_pages, see attention/problem.hpp). Who wants the last
+// 5% of speed for a little more rounding says so (attention_softmax::relaxed, see attention/result.hpp).
 //
 // A view is a pointer, extents and distances (attention/views.hpp). Heads of queries are any multiple of those of keys, which
 // neighbours share. A row that sees no key gives 0, and a logarithm of -infinity. The kernel is chosen from the depths and
@@ -38,7 +39,7 @@ namespace imbrex {
 
 template <class In, class Mask = full_mask, class Score = plain_score,
           attention_result Result = attention_result::normalised, class Tiles = all_attention_tiles,
-          attention_keys Keys = attention_keys::in_rows>
+          attention_keys Keys = attention_keys::in_rows, attention_softmax Softmax = attention_softmax::exact>
 class attention_forward {
   public:
     using problem = attention_problem<In, Result>;
@@ -68,9 +69,9 @@ class attention_forward {
     static constexpr bool paged = Keys == attention_keys::in_pages;
     using lengths = std::conditional_t<paged, paged_lengths, attention_lengths>;
     template <attention_depths Depths>
-    using hopper =
-        attention_hopper<In, Depths.key, Depths.value, Mask, Score,
-                         attention_shape_for(Depths, attention_demand_of<Mask, Score, Result>()), Result, lengths>;
+    using hopper = attention_hopper<In, Depths.key, Depths.value, Mask, Score,
+                                    attention_shape_for(Depths, attention_demand_of<Mask, Score, Result>(), Softmax),
+                                    Result, lengths>;
     template <attention_depths Depths>
     using ampere =
         attention_ampere<In, Depths.key, Depths.value, Mask, Score,

@@ -4,6 +4,8 @@
 
 #include "kernels/attention/reference.hpp"
 
+#include <string>
+
 using namespace imbrex;
 using namespace imbrex_test;
 
@@ -33,6 +35,14 @@ void check_attention(
 struct every_third : mask_without_shortcuts {
     IMBREX_FN bool keep(const attention_sequence& s, int query, int key) const {
         return (query + key + s.head) % 3 == 0;
+    }
+};
+
+// Keys further back count more, so that every tile has larger scores than the one before.
+struct backwards {
+    float slope;
+    IMBREX_KERNEL float operator()(const attention_sequence&, int, int key, float x) const {
+        return x - slope * static_cast<float>(key);
     }
 };
 
@@ -66,20 +76,46 @@ TEST_CASE("scores bent by a cap") {
                             [](const attention_sequence&, int, int, double x) { return std::tanh(x); });
 }
 
+TEST_CASE("weights relative to one of the largest scores: it stays, or is left far behind") {
+    constexpr attention_shape relaxed{.columns = 64, .softmax = attention_softmax::relaxed};
+    const attention_case sizes{.heads = 2, .key_heads = 2, .queries = 130, .keys = 330};
+    check_attention<64, 64, relaxed>(2, sizes);
+    check_attention<64, 64, relaxed>(2, sizes, causal_mask{});
+    for (const float slope : {0.01f, 0.3f}) {
+        check_attention<64, 64, relaxed>(
+            2, sizes, full_mask{}, backwards{slope}, 0,
+            [=](const attention_sequence&, int, int key, double x) { return x - double{slope} * key; });
+    }
+}
+
 #if !defined(__CUDACC__)
-TEST_CASE("attention is silent over 1,000 schedules, and each of its mutants is told") {
-    // Three groups, so that some pass by tiles that others see.
-    constexpr attention_shape three{.groups = 3, .columns = 32, .producer_registers = 32, .consumer_registers = 160};
-    using kernel = attention_hopper<bf16, 32, 32, causal_mask, plain_score, three>;
-    attention_tensors<bf16, 32, 32> tensors(world::host, {.heads = 4, .key_heads = 1, .queries = 400, .keys = 200}, 1);
-    const auto arguments = tensors.send<kernel>();
-    const auto found = host::check<kernel>({2}, arguments, 1000);
+namespace {
+
+template <class Kernel>
+void check_synchronisation(const std::string& name, const typename Kernel::arguments& arguments) {
+    CAPTURE(name);
+    const auto found = host::check<Kernel>({2}, arguments, 1000);
     INFO((found ? found->text() : std::string()));
     CHECK(!found);
-    const host::mutation_score score = host::mutate<kernel>({2}, arguments);
-    MESSAGE("attention: " << score.killed() << " / " << score.total());
+    const host::mutation_score score = host::mutate<Kernel>({2}, arguments);
+    MESSAGE(name << ": " << score.killed() << " / " << score.total());
     INFO(score.text());
     CHECK(score.total() > 0);
     CHECK(score.killed() == score.total());
+}
+
+}  // namespace
+
+TEST_CASE("attention is silent over 1,000 schedules, and each of its mutants is told") {
+    // Three groups, so that some pass by tiles that others see.
+    constexpr attention_shape three{.groups = 3, .columns = 32, .producer_registers = 32, .consumer_registers = 160};
+    using exact = attention_hopper<bf16, 32, 32, causal_mask, plain_score, three>;
+    attention_tensors<bf16, 32, 32> tensors(world::host, {.heads = 4, .key_heads = 1, .queries = 400, .keys = 200}, 1);
+    check_synchronisation<exact>("attention", tensors.send<exact>());
+
+    constexpr attention_shape two{.columns = 32, .softmax = attention_softmax::relaxed};
+    using relaxed = attention_hopper<bf16, 32, 32, full_mask, backwards, two>;
+    attention_tensors<bf16, 32, 32> others(world::host, {.heads = 4, .key_heads = 1, .queries = 270, .keys = 100}, 1);
+    check_synchronisation<relaxed>("attention, relaxed", others.send<relaxed>({}, {0.3f}));
 }
 #endif

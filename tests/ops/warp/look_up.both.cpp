@@ -107,6 +107,51 @@ TEST_CASE("a warp counts the values that it looked up") {
     check_count<32>();
 }
 
+namespace {
+
+template <int Count>
+struct add_before {
+    static constexpr int warps = 2;
+    struct arguments {
+        const int* table;
+        int* sums;
+    };
+    template <class Block, class Shared>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, Shared&) {
+        block.each_warp([&](warp& self) {
+            const int own = self.index() * Count;
+            const auto sums =
+                running_sums(self, look_up<Count>(self, [&](int number) { return args.table[own + number]; }));
+            for (int i = 0; i < Count; ++i) {
+                hw::put_global(self, args.sums + own + i, entry(self, sums, i), source::current());
+            }
+        });
+    }
+};
+
+template <int Count>
+void check_sums() {
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        buffer<int> table(where, 2 * Count), sums(where, 2 * Count, -1);
+        for (int i = 0; i < 2 * Count; ++i) table.values[i] = i * 37 % 101 - 20;
+        run<add_before<Count>>(where, {1}, {table.send(), sums.send()});
+        sums.fetch();
+        for (int warp = 0; warp < 2; ++warp) {
+            int sum = 0;
+            for (int i = warp * Count; i < (warp + 1) * Count; ++i) CHECK(sums.values[i] == (sum += table.values[i]));
+        }
+    }
+}
+
+}  // namespace
+
+TEST_CASE("a warp adds each value to those before it") {
+    check_sums<1>();
+    check_sums<10>();
+    check_sums<32>();
+}
+
 TEST_CASE("a warp looks up values at once") {
     check_follow<1>();
     check_follow<10>();

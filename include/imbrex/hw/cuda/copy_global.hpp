@@ -195,44 +195,48 @@ IMBREX_KERNEL void store_places(const Scope& scope, Place&& place, const fragmen
 
 // What each lane holds, as it holds it: lanes side by side, so that a warp moves whole lines. Memory for as many elements as the
 // lanes hold together.
-template <class Values>
-IMBREX_KERNEL auto* lane_chunk(Values* place, int number, int lane_bytes) {
-    return reinterpret_cast<char*>(const_cast<std::remove_const_t<Values>*>(place)) + (number * 32 + lane()) * lane_bytes;
+template <int Bytes, class T>
+IMBREX_KERNEL word<Bytes>* lane_chunk(T* place, int number) {
+    return reinterpret_cast<word<Bytes>*>(place) + number * 32 + lane();
 }
-template <class T, int Rows, int Columns>
-IMBREX_KERNEL void save_lanes(const imbrex::warp&, T* place, const fragment<T, Rows, Columns, 1>& from, source) {
+template <int Bytes, class T>
+IMBREX_KERNEL const word<Bytes>* lane_chunk(const T* place, int number) {
+    return reinterpret_cast<const word<Bytes>*>(place) + number * 32 + lane();
+}
+template <class Warp, class T, int Rows, int Columns>
+IMBREX_KERNEL void save_lanes(const Warp&, T* place, const fragment<T, Rows, Columns, 1>& from, source) {
     using fragment_type = fragment<T, Rows, Columns, 1>;
     constexpr int bytes = fragment_type::each * static_cast<int>(sizeof(T));
 #pragma unroll
     for (int i = 0; i < fragment_type::blocks * fragment_type::strips; ++i) {
-        *reinterpret_cast<word<bytes>*>(lane_chunk(place, i, bytes)) =
+        *lane_chunk<bytes>(place, i) =
             read_as<word<bytes>>(from.values[i / fragment_type::strips][i % fragment_type::strips]);
     }
 }
-template <class T, int Rows, int Columns>
-IMBREX_KERNEL void restore_lanes(const imbrex::warp&, fragment<T, Rows, Columns, 1>& to, const T* place, source) {
+template <class Warp, class T, int Rows, int Columns>
+IMBREX_KERNEL void restore_lanes(const Warp&, fragment<T, Rows, Columns, 1>& to, const T* place, source) {
     using fragment_type = fragment<T, Rows, Columns, 1>;
     constexpr int bytes = fragment_type::each * static_cast<int>(sizeof(T));
 #pragma unroll
     for (int i = 0; i < fragment_type::blocks * fragment_type::strips; ++i) {
         write_as(to.values[i / fragment_type::strips][i % fragment_type::strips],
-                 *reinterpret_cast<const word<bytes>*>(lane_chunk(place, i, bytes)));
+                 *lane_chunk<bytes>(place, i));
     }
 }
-template <class T, int Rows>
-IMBREX_KERNEL void save_lanes(const imbrex::warp&, T* place, const row_fragment<T, Rows, 1>& from, source) {
+template <class Warp, class T, int Rows>
+IMBREX_KERNEL void save_lanes(const Warp&, T* place, const row_fragment<T, Rows, 1>& from, source) {
     constexpr int bytes = 2 * static_cast<int>(sizeof(T));
 #pragma unroll
     for (int block = 0; block < Rows / 16; ++block) {
-        *reinterpret_cast<word<bytes>*>(lane_chunk(place, block, bytes)) = read_as<word<bytes>>(from.values[block]);
+        *lane_chunk<bytes>(place, block) = read_as<word<bytes>>(from.values[block]);
     }
 }
-template <class T, int Rows>
-IMBREX_KERNEL void restore_lanes(const imbrex::warp&, row_fragment<T, Rows, 1>& to, const T* place, source) {
+template <class Warp, class T, int Rows>
+IMBREX_KERNEL void restore_lanes(const Warp&, row_fragment<T, Rows, 1>& to, const T* place, source) {
     constexpr int bytes = 2 * static_cast<int>(sizeof(T));
 #pragma unroll
     for (int block = 0; block < Rows / 16; ++block) {
-        write_as(to.values[block], *reinterpret_cast<const word<bytes>*>(lane_chunk(place, block, bytes)));
+        write_as(to.values[block], *lane_chunk<bytes>(place, block));
     }
 }
 

@@ -115,7 +115,7 @@ struct attention_ampere {
                 if (!now.exists()) continue;
                 sums out;
                 fill(self, out, 0.0f);
-                online_softmax<warp_rows, warp, softmax_slack<Result>> softmax(self, args.factor);
+                online_softmax<warp_rows, warp> softmax(self, args.factor);
                 if (now.keys.first < now.keys.end) attend(self, now, args, shared, stage, softmax, out);
                 write(self, now, args, out, softmax);
             }

@@ -75,40 +75,42 @@ struct attention_tiles {
 
 using all_attention_tiles = attention_tiles<64, 96, 128, attention_depths(192, 128), 192, 256>;
 
-// How many registers a kernel wants besides those of its tiles. Scores that read memory for each pair of query and key want them
-// for addresses and for what is on its way, and so do results in fp32.
-enum class attention_demand { little, usual, much };
+// How many registers a kernel wants besides those of its tiles. Results in fp32 want them for addresses, and so do, even more,
+// scores that read memory for each pair of query and key, for what is on its way.
+enum class attention_demand { little, usual, much, most };
 
 template <class Mask, class Score, attention_result Result = attention_result::normalised>
 constexpr attention_demand attention_demand_of() {
-    if (score_reads_memory<Score>() || Result != attention_result::normalised) return attention_demand::much;
+    if (score_reads_memory<Score>()) return attention_demand::most;
+    if (Result != attention_result::normalised) return attention_demand::much;
     const bool simple = std::is_same_v<Mask, full_mask> || std::is_same_v<Mask, causal_mask>;
     return simple && score_changes_nothing<Score>() ? attention_demand::little : attention_demand::usual;
 }
 
 // Groups of 64 queries and the widest tiles of keys for which shared memory and registers suffice.
-constexpr attention_shape attention_shape_for(attention_depths depths, attention_demand demand) {
+constexpr attention_shape attention_shape_for(attention_depths depths, attention_demand demand,
+                                              attention_softmax softmax = attention_softmax::exact) {
     struct tiles {
         int groups;
         int columns;
     };
     struct row {
         attention_depths depths;
-        tiles by_demand[3];
+        tiles by_demand[4];
     };
     constexpr row table[] = {
-        // little, usual, much
-        {64, {{3, 128}, {3, 96}, {2, 64}}},           //
-        {96, {{3, 96}, {2, 160}, {2, 80}}},           //
-        {128, {{2, 128}, {2, 128}, {2, 64}}},         //
-        {{192, 128}, {{2, 128}, {2, 128}, {2, 64}}},  //
-        {192, {{2, 96}, {2, 112}, {2, 48}}},          //
-        {256, {{2, 80}, {2, 64}, {1, 32}}},           //
+        // little, usual, much, most
+        {64, {{3, 128}, {3, 96}, {2, 64}, {2, 64}}},           //
+        {96, {{3, 96}, {2, 160}, {2, 80}, {2, 80}}},           //
+        {128, {{2, 128}, {2, 128}, {2, 64}, {2, 48}}},         //
+        {{192, 128}, {{2, 128}, {2, 128}, {2, 64}, {2, 64}}},  //
+        {192, {{2, 96}, {2, 112}, {2, 48}, {2, 48}}},          //
+        {256, {{2, 80}, {2, 64}, {1, 32}, {1, 32}}},           //
     };
     for (const row& one : table) {
         if (!one.depths.has_room_for(depths)) continue;
         const tiles chosen = one.by_demand[static_cast<int>(demand)];
-        attention_shape shape{.groups = chosen.groups, .columns = chosen.columns};
+        attention_shape shape{.groups = chosen.groups, .columns = chosen.columns, .softmax = softmax};
         // The multiprocessor's registers, dealt out.
         if (chosen.groups == 1) {
             shape.consumer_registers = 248;

@@ -16,6 +16,7 @@
 #pragma once
 
 #include <imbrex/core/config.hpp>
+#include <imbrex/core/functional.hpp>
 #include <imbrex/kernels/attention/mask.hpp>
 #include <imbrex/kernels/attention/pages.hpp>
 #include <imbrex/kernels/attention/piece.hpp>
@@ -55,6 +56,7 @@ struct attention_shape {
     int producer_registers = 24;
     int consumer_registers = 240;
     bool turns = true;  // or whoever comes first gets the tensor cores
+    attention_softmax softmax = attention_softmax::exact;
 };
 
 template <class In, int KeyDepth, int ValueDepth, class Mask = full_mask, class Score = plain_score,
@@ -158,7 +160,8 @@ struct attention_hopper {
         weights p;
         sums out;
     };
-    using softmax_state = online_softmax<group_rows, warpgroup, softmax_slack<Result>>;
+    static constexpr int slack = softmax_slack<Result>(Shape.softmax);
+    using softmax_state = online_softmax<group_rows, warpgroup, slack>;
 
     IMBREX_KERNEL static void consume(warpgroup& self, const arguments& args, shared_memory& shared) {
         // The first turn is the first group's. One arrival is left over at the end, which nobody needs.
@@ -225,17 +228,25 @@ struct attention_hopper {
                 key.release();
                 if constexpr (query_stages == 1) query.release_if(tile == 0);
                 if constexpr (!score_changes_nothing<Score>()) {
-                    judge(self, now, args, at.s, tile);
+                    judge(self, place.get(), args, at.s, tile);
                 } else if constexpr (!std::is_same_v<Mask, full_mask>) {
                     if (!now.all_see_whole(tile)) judge(self, place.get(), args, at.s, tile);
                 }
-                softmax.weigh(self, at.s, [&](const auto& factors) {
-                    wait_mma(self, at.out);
-                    combine_with_rows(self, at.out, factors, multiply{});
+                hw::row_fragment<float, group_rows, warpgroup::warps> factors;
+                fill(self, factors, 1.0f);
+                softmax.weigh(self, at.s, [&](const auto& told) {
+                    if constexpr (slack == 0) {
+                        factors = told;
+                    } else {
+                        // So seldom that it may wait, and that nobody else asks for it.
+                        wait_mma(self, at.out);
+                        combine_with_rows(self, at.out, told, multiply{});
+                    }
                 });
                 softmax.settle(self);
                 if (tile > 0) k.await();
                 end_values(value);
+                if constexpr (slack == 0) rescale_rows(self, at.out, factors);
                 convert(self, at.p, at.s);
             }
             query.release();

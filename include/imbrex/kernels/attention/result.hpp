@@ -53,9 +53,17 @@ IMBREX_KERNEL merged_rows<Rows> merge_rows(const Scope& scope, const Rows& first
     return made;
 }
 
-// How far weights may exceed 1, as an exponent of 2 (ops/register/softmax.hpp). A partial result tells its largest scores, so these
-// are followed exactly.
+// What weights are relative to when they are rounded to the type of the inputs.
+//
+//   exact        each row's largest score so far, as everywhere: its own weight, 1, is not rounded at all
+//   relaxed      one of the largest: it stays as long as no weight reaches 2^8. Some 5% faster, and rounding errors are 3% larger.
+//                Nothing else is lost. Partial results, which tell their largest scores, are exact in any case.
+enum class attention_softmax { exact, relaxed };
+
+// As online_softmax has it.
 template <attention_result Result>
-inline constexpr int softmax_slack = Result == attention_result::partial ? 0 : 8;
+constexpr int softmax_slack(attention_softmax softmax) {
+    return softmax == attention_softmax::relaxed && Result != attention_result::partial ? 8 : 0;
+}
 
 }  // namespace imbrex

@@ -73,7 +73,7 @@ class online_softmax {
             here);
     }
 
-    // The same for an output that cannot be touched yet: if its rows are to be multiplied with something, `rescale` is told what.
+    // The same for an output that cannot be touched yet: `rescale` is told what its rows are to be multiplied with, if anything.
     template <int Columns, class Rescale>
     IMBREX_KERNEL void weigh(const Scope& scope, hw::fragment<float, Rows, Columns, warps>& scores, Rescale rescale,
                              source here = source::current()) {
@@ -155,32 +155,32 @@ class online_softmax {
     }
 
   private:
-    // Takes note of scores that are larger than those before, by more than the slack. Whether any is, each thread sees for itself
-    // in the scores that it holds; only if so, a row's are brought together.
+    // Takes note of scores that are larger than those before, by more than the slack. With slack, each thread sees for itself
+    // whether any is in the scores that it holds, and only if so, a row's are brought together.
     template <int Columns, class Rescale>
     IMBREX_KERNEL void follow(const Scope& scope, const hw::fragment<float, Rows, Columns, warps>& scores,
                               Rescale rescale, source here) {
         hw::row_fragment<float, Rows, warps> most = largest_;
-        hw::row_fragment<float, Rows, warps> excess;
         fold_rows(scope, most, scores, maximum{}, here);
-        hw::visit_rows(
-            scope, hw::use::write, here,
-            [&](int, float& by, const float& now, const float& before) { by = (now - before) * factor_; }, excess, most,
-            largest_);
-        if (hw::any_row(
-                scope, excess, [](float by) { return by > static_cast<float>(Slack); }, here)) {
-            finish_rows(scope, most, maximum{}, here);
-            hw::row_fragment<float, Rows, warps> factors = largest_;
+        if constexpr (Slack > 0) {
+            hw::row_fragment<float, Rows, warps> excess = most;
             combine(
-                scope, factors, most,
-                [&](float before, float now) {
-                    return now == minus_infinity ? 1.0f : hw::exp2((before - now) * factor_);
-                },
-                here);
-            combine(scope, sum_, factors, multiply{}, here);
-            largest_ = most;
-            rescale(factors);
+                scope, excess, largest_, [&](float now, float before) { return (now - before) * factor_; }, here);
+            if (!hw::any_row(
+                    scope, excess, [](float by) { return by > static_cast<float>(Slack); }, here)) {
+                return;
+            }
         }
+        finish_rows(scope, most, maximum{}, here);
+        // The difference before the factor: where the largest stays what it was, nothing is rescaled, and exactly so.
+        hw::row_fragment<float, Rows, warps> factors = largest_;
+        combine(
+            scope, factors, most,
+            [&](float before, float now) { return now == minus_infinity ? 1.0f : hw::exp2((before - now) * factor_); },
+            here);
+        combine(scope, sum_, factors, multiply{}, here);
+        largest_ = most;
+        rescale(factors);
     }
 
     float factor_;
