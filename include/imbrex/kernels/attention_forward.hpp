@@ -8,7 +8,7 @@
 //     attention::launch(world::device, p, {}, {}, stream);
 //
 // Keys and values may also lie in pages that a table names (attention_keys::in_pages, see attention/problem.hpp). Who wants the last
-// 5% of speed for a little more rounding says so (attention_softmax::relaxed, see attention/result.hpp).
+// percents of speed for a little more rounding says so (attention_softmax::relaxed, see attention/result.hpp).
 //
 // A view is a pointer, extents and distances (attention/views.hpp). Heads of queries are any multiple of those of keys, which
 // neighbours share. A row that sees no key gives 0, and a logarithm of -infinity. The kernel is chosen from the depths and

@@ -97,7 +97,7 @@ void test_at_once(float scale) {
 }
 
 // Rows in pieces; the output is, for each column of a piece, the weighted sum over the pieces.
-template <int Rows, int Columns, class Scope, int Slack>
+template <int Rows, int Columns, class Scope, int Slack, bool LookFirst>
 struct online {
     using tile = register_tile<float, Rows, Columns, Scope>;
     static constexpr int warps = 2 * Scope::warps;
@@ -115,7 +115,7 @@ struct online {
             const int mine = self.index();
             tile sum;
             fill(self, sum, 0.0f);
-            online_softmax<Rows, Scope, Slack> weights(self, args.scale);
+            online_softmax<Rows, Scope, Slack, LookFirst> weights(self, args.scale);
             for (int piece = 0; piece < args.pieces; ++piece) {
                 tile scores, values;
                 load(self, scores, args.scores.template tile<tile>(mine, piece));
@@ -131,7 +131,7 @@ struct online {
     }
 };
 
-template <int Rows, int Columns, class Scope, int Slack = 0>
+template <int Rows, int Columns, class Scope, int Slack = 0, bool LookFirst = false>
 void test_online(float scale, int pieces) {
     const int width = Columns * pieces;
     const std::size_t count = static_cast<std::size_t>(2) * Rows * width;
@@ -140,7 +140,7 @@ void test_online(float scale, int pieces) {
             log2_sums(where, 2 * Rows, poison<float>());
         fill_scores(scores.values, 2 * Rows, width, 13);
         fill_random(values.values, 14, 0.5f, 1.5f);
-        run<online<Rows, Columns, Scope, Slack>>(
+        run<online<Rows, Columns, Scope, Slack, LookFirst>>(
             where, {1, 1, 1},
             {matrix(static_cast<const float*>(scores.send()), 2 * Rows, width),
              matrix(static_cast<const float*>(values.send()), 2 * Rows, width), matrix(out.send(), 2 * Rows, Columns),
@@ -165,7 +165,7 @@ void test_online(float scale, int pieces) {
 }
 
 // What earlier results are multiplied by when the same scores come again, and with something added to all of them.
-template <class Scope, int Slack>
+template <class Scope, int Slack, bool LookFirst>
 struct scores_again {
     using tile = register_tile<float, 64, 32, Scope>;
     static constexpr int warps = Scope::warps;
@@ -180,7 +180,7 @@ struct scores_again {
     template <class Block>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory&) {
         each<Scope>(block, [&](auto& self) {
-            online_softmax<64, Scope, Slack> weights(self, args.scale);
+            online_softmax<64, Scope, Slack, LookFirst> weights(self, args.scale);
             for (int i = 0; i < times; ++i) {
                 tile scores;
                 load(self, scores, args.scores.template tile<tile>(0, 0));
@@ -195,10 +195,10 @@ struct scores_again {
 };
 
 // Scores come as they are, once more, less, and more by `more`: the last time `wanted` is the factor.
-template <int Slack>
+template <int Slack, bool LookFirst = false>
 void test_again(float scale, float more, double wanted) {
     for (const world where : worlds()) {
-        using kernel = scores_again<warpgroup, Slack>;
+        using kernel = scores_again<warpgroup, Slack, LookFirst>;
         buffer<float> scores(where, 64 * 32), factors(where, kernel::times * 64, poison<float>());
         fill_random(scores.values, 15, -9.0f, 9.0f);
         run<kernel>(
@@ -222,8 +222,8 @@ TEST_CASE("softmax online: a largest score that stays rescales nothing, to the l
 TEST_CASE("softmax online: with slack, only a score that grows by more than that rescales") {
     test_again<8>(1.0f, 5.5f, 1);  // 2^8 is e^5.545
     test_again<8>(1.0f, 5.6f, std::exp(-5.6));
-    test_again<8>(0.25f, 22.0f, 1);
-    test_again<8>(0.25f, 23.0f, std::exp(-5.75));
+    test_again<8, true>(0.25f, 22.0f, 1);
+    test_again<8, true>(0.25f, 23.0f, std::exp(-5.75));
 }
 
 TEST_CASE("softmax at once") {
@@ -243,6 +243,8 @@ TEST_CASE("softmax online") {
     test_online<16, 8, warp, 8>(0.25f, 12);
     test_online<64, 64, warpgroup, 8>(0.125f, 4);
     test_online<64, 16, warpgroup, 8>(1.0f, 6);
+    test_online<64, 16, warpgroup, 8, true>(1.0f, 6);
+    test_online<16, 8, warp, 8, true>(0.25f, 12);
 }
 
 }  // namespace

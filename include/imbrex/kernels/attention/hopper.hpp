@@ -161,7 +161,7 @@ struct attention_hopper {
         sums out;
     };
     static constexpr int slack = softmax_slack<Result>(Shape.softmax);
-    using softmax_state = online_softmax<group_rows, warpgroup, slack>;
+    using softmax_state = online_softmax<group_rows, warpgroup, slack, (slack > 0 && groups > 2)>;
 
     IMBREX_KERNEL static void consume(warpgroup& self, const arguments& args, shared_memory& shared) {
         // The first turn is the first group's. One arrival is left over at the end, which nobody needs.
@@ -234,19 +234,11 @@ struct attention_hopper {
                 }
                 hw::row_fragment<float, group_rows, warpgroup::warps> factors;
                 fill(self, factors, 1.0f);
-                softmax.weigh(self, at.s, [&](const auto& told) {
-                    if constexpr (slack == 0) {
-                        factors = told;
-                    } else {
-                        // So seldom that it may wait, and that nobody else asks for it.
-                        wait_mma(self, at.out);
-                        combine_with_rows(self, at.out, told, multiply{});
-                    }
-                });
+                softmax.weigh(self, at.s, [&](const auto& told) { factors = told; });
                 softmax.settle(self);
                 if (tile > 0) k.await();
                 end_values(value);
-                if constexpr (slack == 0) rescale_rows(self, at.out, factors);
+                rescale_rows(self, at.out, factors);
                 convert(self, at.p, at.s);
             }
             query.release();

@@ -50,8 +50,9 @@ IMBREX_KERNEL void softmax(const Scope& scope, hw::fragment<float, Rows, Columns
 //
 // Weights are relative to the largest score of their row so far. With some slack, they are so to one of the largest: a score that
 // exceeds it by less than makes a weight of 2^Slack is not taken note of. Nothing is lost by that, and what was accumulated
-// before hardly ever has to be rescaled.
-template <int Rows, class Scope, int Slack = 0>
+// before hardly ever has to be rescaled. With LookFirst each thread sees for itself whether any of the scores that it holds does, and
+// only if so a row's are brought together, which pays where many warps share a multiprocessor.
+template <int Rows, class Scope, int Slack = 0, bool LookFirst = false>
 class online_softmax {
   public:
     static constexpr int warps = Scope::warps;
@@ -73,7 +74,8 @@ class online_softmax {
             here);
     }
 
-    // The same for an output that cannot be touched yet: `rescale` is told what its rows are to be multiplied with, if anything.
+    // The same for an output that cannot be touched yet: `rescale` is told what its rows are to be multiplied with, if anything. The
+    // warps of a group need not agree on that: it must not do what they can only do together.
     template <int Columns, class Rescale>
     IMBREX_KERNEL void weigh(const Scope& scope, hw::fragment<float, Rows, Columns, warps>& scores, Rescale rescale,
                              source here = source::current()) {
@@ -155,23 +157,31 @@ class online_softmax {
     }
 
   private:
-    // Takes note of scores that are larger than those before, by more than the slack. With slack, each thread sees for itself
-    // whether any is in the scores that it holds, and only if so, a row's are brought together.
+    // Takes note of scores that are larger than those before, by more than the slack.
     template <int Columns, class Rescale>
     IMBREX_KERNEL void follow(const Scope& scope, const hw::fragment<float, Rows, Columns, warps>& scores,
                               Rescale rescale, source here) {
+        const auto exceeds = [&](float now, float before) {
+            return (now - before) * factor_ > static_cast<float>(Slack);
+        };
         hw::row_fragment<float, Rows, warps> most = largest_;
         fold_rows(scope, most, scores, maximum{}, here);
-        if constexpr (Slack > 0) {
-            hw::row_fragment<float, Rows, warps> excess = most;
+        if constexpr (LookFirst) {
+            hw::row_fragment<float, Rows, warps> found = most;
             combine(
-                scope, excess, largest_, [&](float now, float before) { return (now - before) * factor_; }, here);
+                scope, found, largest_, [&](float now, float before) { return exceeds(now, before) ? 1.0f : 0.0f; },
+                here);
             if (!hw::any_row(
-                    scope, excess, [](float by) { return by > static_cast<float>(Slack); }, here)) {
+                    scope, found, [](float one) { return one != 0; }, here)) {
                 return;
             }
         }
         finish_rows(scope, most, maximum{}, here);
+        if constexpr (Slack > 0 && !LookFirst) {
+            combine(
+                scope, most, largest_, [&](float now, float before) { return exceeds(now, before) ? now : before; },
+                here);
+        }
         // The difference before the factor: where the largest stays what it was, nothing is rescaled, and exactly so.
         hw::row_fragment<float, Rows, warps> factors = largest_;
         combine(
