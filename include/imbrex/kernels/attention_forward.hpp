@@ -88,28 +88,10 @@ class attention_forward {
 
     template <attention_depths Depths>
     static attention_situation situation(world where, const problem& p) {
-        const bool engine_can_copy = engine_can(p.q) && engine_can(p.k) && engine_can(p.v) && engine_can(p.out);
+        const bool can_copy =
+            engine_can_copy(p.q) && engine_can_copy(p.k) && engine_can_copy(p.v) && engine_can_copy(p.out);
         const bool no_page = paged && p.k.extents[0] == 0;
-        return {can_run<hopper<Depths>>(where), engine_can_copy, no_page ? 0 : p.keys(Keys)};
-    }
-
-    template <class T>
-    static bool engine_can(const attention_view<T>& view) {
-        const auto whole_chunks = [](std::int64_t elements) {
-            const std::int64_t bytes = elements * static_cast<int>(sizeof(T));
-            return bytes % 16 == 0 && bytes < (std::int64_t{1} << 40);
-        };
-        bool can = reinterpret_cast<std::uintptr_t>(view.pointer) % 16 == 0;
-        for (int i = 0; i < 3; ++i) can = can && (view.extents[i] <= 1 || whole_chunks(view.strides[i]));
-        return can;
-    }
-    // Where there is only one, its distance to the next may be anything, but not for the engine.
-    template <class T>
-    static attention_view<T> for_engine(attention_view<T> view) {
-        for (int i = 0; i < 3; ++i) {
-            if (view.extents[i] == 1) view.strides.given[i] = view.extents[3];
-        }
-        return view;
+        return {can_run<hopper<Depths>>(where), can_copy, no_page ? 0 : p.keys(Keys)};
     }
 
     // What the arguments of both kernels have.

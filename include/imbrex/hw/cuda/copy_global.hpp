@@ -219,8 +219,7 @@ IMBREX_KERNEL void restore_lanes(const Warp&, fragment<T, Rows, Columns, 1>& to,
     constexpr int bytes = fragment_type::each * static_cast<int>(sizeof(T));
 #pragma unroll
     for (int i = 0; i < fragment_type::blocks * fragment_type::strips; ++i) {
-        write_as(to.values[i / fragment_type::strips][i % fragment_type::strips],
-                 *lane_chunk<bytes>(place, i));
+        write_as(to.values[i / fragment_type::strips][i % fragment_type::strips], *lane_chunk<bytes>(place, i));
     }
 }
 template <class Warp, class T, int Rows>

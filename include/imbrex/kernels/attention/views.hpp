@@ -74,4 +74,24 @@ inline attention_rows batch_head_rows(float* pointer, std::int64_t heads, std::i
     return {pointer, heads * queries, queries};
 }
 
+// Whether the copy engine can read it, or write: rows, heads and members of the batch lie multiples of 16 bytes apart.
+template <class T>
+bool engine_can_copy(const attention_view<T>& view) {
+    const auto whole_chunks = [](std::int64_t elements) {
+        const std::int64_t bytes = elements * static_cast<int>(sizeof(T));
+        return bytes % 16 == 0 && bytes < (std::int64_t{1} << 40);
+    };
+    bool can = reinterpret_cast<std::uintptr_t>(view.pointer) % 16 == 0;
+    for (int i = 0; i < 3; ++i) can = can && (view.extents[i] <= 1 || whole_chunks(view.strides[i]));
+    return can;
+}
+// The same view with distances that it takes: where there is only one of something, that to the next may be anything.
+template <class T>
+attention_view<T> for_engine(attention_view<T> view) {
+    for (int i = 0; i < 3; ++i) {
+        if (view.extents[i] == 1) view.strides.given[i] = view.extents[3];
+    }
+    return view;
+}
+
 }  // namespace imbrex

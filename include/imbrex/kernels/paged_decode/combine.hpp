@@ -1,0 +1,172 @@
+// Results of different keys put together: of the warps of a block, through its shared memory, and of the blocks that have parts of
+// a unit, through global memory. What is put together is a slice: 16 rows by 16 columns of sums that are not divided yet, with each
+// row's largest score and the sum of its weights. Slices are put together in a fixed order, so that results have the same
+// bits every time.
+#pragma once
+
+#include <imbrex/core/config.hpp>
+#include <imbrex/core/functional.hpp>
+#include <imbrex/core/source.hpp>
+#include <imbrex/hw/math.hpp>
+#include <imbrex/kernels/attention/pages.hpp>
+#include <imbrex/kernels/attention/result.hpp>
+#include <imbrex/kernels/attention/views.hpp>
+#include <imbrex/kernels/paged_decode/rows.hpp>
+#include <imbrex/ops/memory/load_store.hpp>
+#include <imbrex/ops/register/convert.hpp>
+#include <imbrex/ops/register/map.hpp>
+#include <imbrex/ops/register/softmax.hpp>
+#include <imbrex/tile/register_tile.hpp>
+
+#include <utility>
+
+namespace imbrex {
+
+inline constexpr int decode_slice = 16;
+
+struct decode_sums {
+    using values = row_values<float, decode_slice, warp>;
+
+    warp_tile<float, decode_slice, decode_slice> sums;
+    values largest;  // as powers of 2
+    values total;
+};
+
+// A slice in global memory, as a warp holds it.
+struct alignas(16) decode_partial {
+    float sums[decode_slice * decode_slice];
+    float largest[4 * decode_slice];
+    float total[4 * decode_slice];
+
+    IMBREX_KERNEL void store_from(const warp& scope, const decode_sums& from, source here = source::current()) {
+        save(scope, sums, from.sums, here);
+        save(scope, largest, from.largest, here);
+        save(scope, total, from.total, here);
+    }
+    IMBREX_KERNEL void load_to(const warp& scope, decode_sums& to, source here = source::current()) const {
+        restore(scope, to.sums, sums, here);
+        restore(scope, to.largest, largest, here);
+        restore(scope, to.total, total, here);
+    }
+};
+
+IMBREX_KERNEL void clear(const warp& scope, decode_sums& all, source here = source::current()) {
+    fill(scope, all.sums, 0.0f, here);
+    fill(scope, all.largest, minus_infinity, here);
+    fill(scope, all.total, 0.0f, here);
+}
+
+// Adds `count` slices to what is there. load(number, slice) brings one; AtOnce of them are asked for before the first is waited
+// for, since what is in global memory takes its time.
+template <int AtOnce, class Load>
+IMBREX_KERNEL void add_slices(const warp& scope, decode_sums& all, int count, const Load& load,
+                              source here = source::current()) {
+    const auto relative = [](float score, float top) { return hw::exp2(score - (top == minus_infinity ? 0.0f : top)); };
+    for (int first = 0; first < count; first += AtOnce) {
+        decode_sums some[AtOnce];
+        const auto for_some = [&](const auto& call) {
+            [&]<int... Numbers>(std::integer_sequence<int, Numbers...>) {
+                ((first + Numbers < count ? call(first + Numbers, some[Numbers]) : void()), ...);
+            }
+            (std::make_integer_sequence<int, AtOnce>{});
+        };
+        for_some(load);
+        decode_sums::values top = all.largest;
+        for_some([&](int, decode_sums& one) { combine(scope, top, one.largest, maximum{}, here); });
+        combine(scope, all.largest, top, relative, here);
+        combine(scope, all.total, all.largest, multiply{}, here);
+        combine_with_rows(scope, all.sums, all.largest, multiply{}, here);
+        all.largest = top;
+        for_some([&](int, decode_sums& one) {
+            combine(scope, one.largest, top, relative, here);
+            hw::visit_rows(
+                scope, hw::use::update, here,
+                [](int, float& total, const float& more, const float& weight) { total = hw::fma(more, weight, total); },
+                all.total, one.total, one.largest);
+            combine_with_rows(
+                scope, all.sums, one.sums, one.largest,
+                [](float sum, float more, float weight) { return hw::fma(more, weight, sum); }, here);
+        });
+    }
+}
+
+// One number for each row that exists; of the others, what they are does not matter.
+template <class Place>
+IMBREX_KERNEL void load_values_of(const warp& scope, decode_sums::values& to, const decode_rows& rows,
+                                  const attention_rows& from, const Place& place, source here) {
+    hw::visit_rows(
+        scope, hw::use::write, here,
+        [&](int row, float& value) { value = rows.exists(row) ? *place(from, row) : 0.0f; }, to);
+}
+
+// Where results go, and what other keys have given before, which is put together with them: the partial result of another
+// launch, or nothing.
+template <class In>
+struct decode_results {
+    attention_view<In> out;     // normalised
+    attention_outputs outputs;  // and all others
+    attention_outputs before;   // if there is one: wide, largest, sums
+    const float* sinks;         // a logit for each head that takes up weight, or null
+};
+
+// A slice, from this column on, of which all keys have been seen: divided by its sums, or partial.
+template <attention_result Result, class In>
+IMBREX_KERNEL void write_slice(const warp& scope, const decode_results<In>& to, const paged_lengths& lengths,
+                               const decode_rows& rows, int column, decode_sums& slice,
+                               source here = source::current()) {
+    static_assert(Result != attention_result::merged, "imbrex: what was there before is given to a decode by itself");
+    const int member = lengths.member(rows.sequence.batch), first_query = lengths.first_query(rows.sequence.batch);
+    const auto row_of = [&](const auto& view) {
+        return [&](int row) {
+            auto* const begin = view.at(member, rows.head(row), first_query + rows.query(row), column).pointer;
+            return rows.exists(row) && column < view.columns() ? begin : nullptr;
+        };
+    };
+    const auto value_of = [&](const attention_rows& values, int row) {
+        return values.at(member, rows.head(row), first_query + rows.query(row));
+    };
+    const auto store_values = [&](const attention_rows& values, const decode_sums::values& from) {
+        if (column != 0 || values.pointer == nullptr) return;
+        hw::visit_rows(
+            scope, hw::use::read, here,
+            [&](int row, const float& value) {
+                if (rows.exists(row)) *value_of(values, row) = value;
+            },
+            from);
+    };
+    if (to.before.wide.pointer != nullptr) {
+        add_slices<1>(
+            scope, slice, 1,
+            [&](int, decode_sums& one) {
+                load_rows_from(scope, one.sums, row_of(to.before.wide), 0.0f, here);
+                load_values_of(scope, one.largest, rows, to.before.largest, value_of, here);
+                load_values_of(scope, one.total, rows, to.before.sums, value_of, here);
+            },
+            here);
+    }
+    if constexpr (Result == attention_result::partial) {
+        store_values(to.outputs.largest, slice.largest);
+        store_values(to.outputs.sums, slice.total);
+        store_rows_to(scope, row_of(to.outputs.wide), slice.sums, here);
+        return;
+    }
+    decode_sums::values factor = slice.total;
+    hw::visit_rows(
+        scope, hw::use::update, here,
+        [&](int row, float& of_row, float& log2_sum) {
+            const float largest = log2_sum;
+            const float sink = to.sinks == nullptr ? minus_infinity : to.sinks[rows.head(row)] * log2_of_e;
+            const float top = hw::max(largest, sink);
+            const float base = top == minus_infinity ? 0.0f : top;
+            const float share = hw::exp2(largest - base);
+            const float sum = of_row * share + hw::exp2(sink - base);
+            of_row = sum > 0 ? share * hw::reciprocal(sum) : 0.0f;
+            log2_sum = sum > 0 ? base + hw::log2(sum) : minus_infinity;
+        },
+        factor, slice.largest);
+    combine_with_rows(scope, slice.sums, factor, multiply{}, here);
+    store_values(to.outputs.log2_sums, slice.largest);
+    store_rows_to(scope, row_of(to.out), imbrex::to<In>(scope, slice.sums, here), here);
+}
+
+}  // namespace imbrex

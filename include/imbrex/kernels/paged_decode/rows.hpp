@@ -1,0 +1,136 @@
+// The rows that are attended together: the heads of queries that share keys, of all new tokens of a sequence, so that every key is
+// read once for all of them.
+//
+//     row    0        1        2        3        4        5     ..
+//     token  0        0        0        1        1        1
+//     head   first    +1       +2       first    +1       +2          three heads that share keys
+//
+// Masks and scores are asked about a row's own head and token.
+#pragma once
+
+#include <imbrex/core/config.hpp>
+#include <imbrex/core/source.hpp>
+#include <imbrex/kernels/attention/mask.hpp>
+#include <imbrex/kernels/attention/score.hpp>
+#include <imbrex/ops/register/map.hpp>
+#include <imbrex/ops/register/mask.hpp>
+#include <imbrex/ops/register/softmax.hpp>
+
+namespace imbrex {
+
+struct decode_rows {
+    attention_sequence sequence;  // its head is the first of those that share keys
+    int heads;                    // so many share them
+    int first;                    // row of the sequence with which these begin
+
+    IMBREX_FN int query(int row) const { return (first + row) / heads; }
+    IMBREX_FN int head(int row) const { return sequence.head + (first + row) % heads; }
+    IMBREX_FN bool exists(int row) const { return first + row < sequence.queries * heads; }
+    IMBREX_FN attention_sequence of(int row) const {
+        return {sequence.batch, head(row), sequence.queries, sequence.keys};
+    }
+};
+
+// Whether a mask is known to treat all heads alike: then it is asked once, and not for each of them.
+template <class Mask>
+inline constexpr bool mask_ignores_heads = false;
+template <>
+inline constexpr bool mask_ignores_heads<full_mask> = true;
+template <>
+inline constexpr bool mask_ignores_heads<causal_mask> = true;
+template <>
+inline constexpr bool mask_ignores_heads<window_mask> = true;
+template <>
+inline constexpr bool mask_ignores_heads<chunked_mask> = true;
+template <>
+inline constexpr bool mask_ignores_heads<length_mask> = true;
+template <class First, class Second>
+inline constexpr bool mask_ignores_heads<both_masks<First, Second>> =
+    mask_ignores_heads<First>&& mask_ignores_heads<Second>;
+
+// The keys that any of so many heads, from the sequence's own on, sees for any of these tokens; inside the sequence.
+template <class Mask>
+IMBREX_KERNEL key_range keys_seen(const attention_sequence& sequence, int heads, query_range queries,
+                                  const Mask& mask) {
+    key_range all = mask.keys(sequence, queries);
+    if constexpr (!mask_ignores_heads<Mask>) {
+        attention_sequence one = sequence;
+        for (int i = 1; i < heads; ++i) {
+            ++one.head;
+            const key_range more = mask.keys(one, queries);
+            all = {more.first < all.first ? more.first : all.first, more.end > all.end ? more.end : all.end};
+        }
+    }
+    const int first = all.first > 0 ? all.first : 0;
+    const int end = all.end < sequence.keys ? all.end : sequence.keys;
+    return {first, end > first ? end : first};
+}
+
+// Whether each of the rows sees all of these keys.
+template <int Rows, class Mask>
+IMBREX_KERNEL bool all_see(const decode_rows& rows, key_range keys, const Mask& mask) {
+    const int end = rows.query(Rows - 1) + 1;
+    const query_range queries{rows.query(0), end < rows.sequence.queries ? end : rows.sequence.queries};
+    bool whole = mask.whole(rows.sequence, queries, keys);
+    if constexpr (!mask_ignores_heads<Mask>) {
+        attention_sequence one = rows.sequence;
+        for (int i = 1; i < rows.heads; ++i) {
+            ++one.head;
+            whole &= mask.whole(one, queries, keys);
+        }
+    }
+    return whole;
+}
+
+// Products of query and key that are not seen, or behind the last key that there is, become -infinity.
+template <class Scope, int Rows, int Columns, int Warps, class Mask>
+IMBREX_KERNEL void mask_rows(const Scope& scope, hw::fragment<float, Rows, Columns, Warps>& scores,
+                             const decode_rows& rows, int first_key, int end_key, const Mask& mask,
+                             source here = source::current()) {
+    const key_range tile{first_key, first_key + Columns};
+    if (tile.end <= end_key && all_see<Rows>(rows, tile, mask)) return;
+    if constexpr (mask_has_ranges<Mask>()) {
+        const auto seen = [&](int row) {
+            const key_range all = mask.keys_of(rows.of(row), rows.query(row));
+            return key_range{all.first - first_key, (all.end < end_key ? all.end : end_key) - first_key};
+        };
+        mask_outside(scope, scores, seen, minus_infinity, here);
+    } else {
+        map_indexed(
+            scope, scores,
+            [&](int row, int column, float x) {
+                const int key = first_key + column;
+                const bool kept = mask.keep(rows.of(row), rows.query(row), key);
+                return (key < end_key) & kept ? x : minus_infinity;
+            },
+            here);
+    }
+}
+
+// Score and mask, where they change anything. What is left to be multiplied with, scale_after, is the softmax's.
+template <class Scope, int Rows, int Columns, int Warps, class Mask, class Score>
+IMBREX_KERNEL void judge_rows(const Scope& scope, hw::fragment<float, Rows, Columns, Warps>& scores,
+                              const decode_rows& rows, int first_key, int end_key, const Mask& mask, const Score& score,
+                              float scale, source here = source::current()) {
+    if constexpr (score_has_unit<Score>()) {
+        mask_rows(scope, scores, rows, first_key, end_key, mask, here);
+        map_indexed(
+            scope, scores,
+            [&](int row, int column, float x) {
+                return score.in_units(rows.of(row), rows.query(row), first_key + column, x, scale);
+            },
+            here);
+    } else {
+        if constexpr (!score_changes_nothing<Score>()) {
+            map_indexed(
+                scope, scores,
+                [&](int row, int column, float x) {
+                    return score(rows.of(row), rows.query(row), first_key + column, x * scale);
+                },
+                here);
+        }
+        mask_rows(scope, scores, rows, first_key, end_key, mask, here);
+    }
+}
+
+}  // namespace imbrex

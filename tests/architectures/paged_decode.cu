@@ -1,0 +1,11 @@
+// architectures: 80 89 90a 120a
+// Decode over a paged cache: a program for other GPUs than Hopper has the kernel of the sm_80 class.
+#include <imbrex/imbrex.hpp>
+#include <imbrex/kernels/paged_decode.hpp>
+
+using namespace imbrex;
+
+void launch_decode(const attention_problem<bf16>& problem) {
+    using decode = paged_decode<bf16, causal_mask, plain_score, attention_result::normalised, decode_depths<128>>;
+    decode::launch(world::device, problem, {});
+}

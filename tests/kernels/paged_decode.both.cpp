@@ -1,0 +1,160 @@
+// Decode over a paged cache through its launcher: lengths at every boundary, grids of any size, the same bits every time, in a
+// workspace that stays as it was; results put together with others; random cases; what is refused.
+#include "kernels/paged_decode/trial.hpp"
+
+#include <string>
+#include <vector>
+
+using namespace imbrex;
+using namespace imbrex_test;
+
+namespace {
+
+using decode = paged_decode<bf16, any_mask, plain_score, attention_result::normalised, decode_depths<64>>;
+
+}  // namespace
+
+TEST_CASE("lengths at every boundary, pages in any order among pages that are not numbers, grids of any size") {
+    attention_test_case c{.batches = 12, .heads = 4, .key_heads = 2, .queries = 1, .keys = 200};
+    c.key_lengths = {200, 0, 1, 15, 16, 17, 31, 32, 33, 63, 64, 65};
+    c.right = 0;
+    for (const int page_rows : {16, 32, 48, 64, 256}) {
+        CAPTURE(page_rows);
+        c.page_rows = page_rows;
+        check_decode<decode, bf16>(c, {1, 4, 50});
+    }
+}
+
+TEST_CASE("one long sequence beside short ones; several tokens, the causal rule among them; one head of keys for all") {
+    attention_test_case c{.batches = 5, .heads = 4, .key_heads = 2, .queries = 1, .keys = 1500, .page_rows = 16};
+    c.key_lengths = {20, 1500, 3, 40, 0};
+    c.right = 0;
+    check_decode<decode, bf16>(c, {9});
+    for (const int tokens : {2, 3, 9}) {
+        CAPTURE(tokens);
+        attention_test_case several{.batches = 3, .heads = 6, .key_heads = 1, .queries = tokens, .keys = 130};
+        several.key_lengths = {130, tokens, 2};
+        several.page_rows = 32;
+        several.right = 0;
+        check_decode<decode, bf16>(several, {1, 5});
+    }
+    attention_test_case packed{.heads = 4, .key_heads = 1, .queries = 12, .keys = 0, .page_rows = 16};
+    packed.packed = {{1, 100}, {0, 50}, {4, 4}, {6, 33}};
+    packed.keys = 187;
+    packed.right = 0;
+    check_decode<decode, bf16>(packed, {3});
+}
+
+TEST_CASE("windows, masks with holes, sinks") {
+    attention_test_case c{.batches = 2, .heads = 4, .key_heads = 2, .queries = 2, .keys = 300, .page_rows = 16};
+    c.key_lengths = {300, 90};
+    c.left = 40, c.right = 0, c.sinks = true;
+    check_decode<decode, bf16>(c, {1, 6});
+    c.holes = c.bounded = true;
+    check_decode<decode, bf16>(c, {6});
+}
+
+TEST_CASE("random cases of bf16") {
+    check_random_decode<decode, bf16>(1, 200, 64);
+}
+
+TEST_CASE("a result put together with that of other keys") {
+    // Keys of the second half are another launch's, and so are the first half's.
+    using partial = paged_decode<bf16, any_mask, plain_score, attention_result::partial, decode_depths<64>>;
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        attention_test_case c{.batches = 2, .heads = 4, .key_heads = 2, .queries = 2, .keys = 192, .page_rows = 32};
+        attention_trial<bf16> there(where, c, 1);
+        const auto problem = there.send();
+        buffer<float> sums(where, there.out.values.size()), largest(where, there.log2_sums.values.size()),
+            total(where, largest.values.size());
+        buffer<int> first(where, 2, 64), others(where, 2, 128), table(where, 8);
+        // The first two pages of a sequence, and those behind them.
+        for (int i = 0; i < 8; ++i) table.values[i] = there.at.table.entries[i / 4 * 6 + 2 + i % 4];
+        attention_problem<bf16, attention_result::partial> before;
+        before.q = problem.q, before.k = problem.k, before.v = problem.v;
+        before.out = there.at.out.view(sums.send());
+        before.largest = batch_head_rows(largest.send(), c.heads, c.queries);
+        before.sums = batch_head_rows(total.send(), c.heads, c.queries);
+        before.key_lengths = first.send();
+        before.pages = problem.pages;
+        auto after = problem;
+        after.key_lengths = others.send();
+        after.pages = {table.send(), 4};
+        decode_options options;
+        buffer<int> workspace(where, partial::workspace_bytes(where, before, 3) / sizeof(int), 0);
+        options.workspace = workspace.send();
+        options.blocks = 3;
+        partial::launch(where, before, options, there.mask());
+        options.before.wide = before.out, options.before.largest = before.largest, options.before.sums = before.sums;
+        decode::launch(where, after, options, there.mask());
+        const auto worst = there.worst();
+        CHECK(worst.out <= 1);
+        CHECK(worst.log2_sum <= 1);
+    }
+}
+
+TEST_CASE("what the copy engine cannot read is read by another kernel; no page at all gives zero") {
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        attention_test_case c{.batches = 2, .heads = 4, .key_heads = 2, .queries = 2, .keys = 100, .page_rows = 16};
+        c.key_lengths = {100, 30};
+        c.lie = layout::unaligned;
+        attention_trial<bf16> there(where, c, 1);
+        const auto problem = there.send();
+        CHECK(decode::choice(where, problem) == decode_kernel::ampere_class);
+        decode::launch(where, problem, {}, there.mask());
+        CHECK(there.worst().out <= 1);
+        CHECK(there.worst().log2_sum <= 1);
+
+        attention_trial<bf16> none(where, {.batches = 2, .heads = 2, .queries = 3, .keys = 0, .page_rows = 16}, 1);
+        auto empty = none.send();
+        empty.k.extents.given[0] = empty.v.extents.given[0] = 0;
+        empty.k.pointer = empty.v.pointer = nullptr;
+        empty.pages = {};
+        decode::launch(where, empty, {}, none.mask());
+        CHECK(none.worst().out == 0);
+        CHECK(none.log2_sums.values == std::vector<float>(none.log2_sums.values.size(), -INFINITY));
+    }
+}
+
+TEST_CASE("what cannot be is refused with a sentence, and nothing is written") {
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        attention_test_case c{.batches = 2, .heads = 4, .key_heads = 2, .queries = 1, .keys = 40, .page_rows = 32};
+        c.key_lengths = {40, 20};
+        attention_trial<bf16> there(where, c, 1);
+        const attention_problem<bf16> good = there.send();
+        buffer<int> workspace(where, decode::workspace_bytes(where, good, 2) / sizeof(int) + 32, 0);
+        decode_options options;
+        options.workspace = workspace.send();
+        options.blocks = 2;
+        const auto refused = [&](auto change) {
+            attention_problem<bf16> bad = good;
+            decode_options others = options;
+            change(bad, others);
+            return refusal_of([&] { decode::launch(where, bad, others, there.mask()); });
+        };
+        const std::string needed =
+            "; " + std::to_string(decode::workspace_bytes(where, good, 2)) + " bytes at a multiple of 16 are needed";
+        CHECK(refused([](auto&, auto& o) { o.workspace = nullptr; }).ends_with(needed));
+        CHECK(refused([](auto&, auto& o) { o.workspace = static_cast<char*>(o.workspace) + 8; }).ends_with(needed));
+        CHECK(refused([](auto& p, auto&) { p.k.extents.given[2] = p.v.extents.given[2] = 24; }) ==
+              "k.extents[2]: 24; the rows of a page are a multiple of 16");
+        CHECK(refused([](auto& p, auto&) { p.pages.table = nullptr; }) ==
+              "pages.table: null; 2 x 2 numbers are needed");
+        CHECK(refused([](auto& p, auto&) { p.q.extents.given[3] = p.k.extents.given[3] = 80; }) ==
+              "q.extents[3], v.extents[3]: 80, 64; this decode has kernels of 64");
+        if (where != world::device) {
+            const std::vector<int> too_long{40, 65};
+            CHECK(refused([&](auto& p, auto&) { p.key_lengths = too_long.data(); }) ==
+                  "key_lengths[1]: 65; the pages of a sequence have room for 64 keys, and none may be negative");
+            std::vector<int> wrong = there.table.values;
+            wrong[2] = 6;
+            CHECK(refused([&](auto& p, auto&) { p.pages.table = wrong.data(); }) ==
+                  "pages.table[2]: 6; there are 6 pages");
+        }
+        there.fetch();
+        for (const bf16 value : there.out.values) REQUIRE(std::isnan(float(value)));
+    }
+}

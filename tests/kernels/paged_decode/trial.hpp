@@ -1,0 +1,133 @@
+// A decode over a paged cache through its launcher, any case of it, against loops in double: what the launcher's tests share.
+#pragma once
+
+#include <imbrex/kernels/paged_decode.hpp>
+
+#include "kernels/attention/trial.hpp"
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+namespace imbrex_test {
+
+// Launched twice in one workspace, which is zero at first; the second time reading early.
+template <class Decode, class In, class Launch>
+void check_trial(world where, attention_trial<In>& there, int blocks, const Launch& launch) {
+    auto problem = there.send();
+    buffer<int> workspace(where, Decode::workspace_bytes(where, problem, blocks) / sizeof(int), 0);
+    imbrex::decode_options options;
+    options.workspace = workspace.send();
+    options.blocks = blocks;
+    launch(problem, options);
+    const auto bits = there.fetch();
+    const auto worst = there.worst();
+    CHECK(worst.out <= 1);
+    CHECK(worst.log2_sum <= 1);
+    problem = there.send();
+    options.early = true;
+    launch(problem, options);
+    CHECK(there.fetch() == bits);
+}
+
+// In grids of so many blocks.
+template <class Decode, class In, bool Scored = false>
+void check_decode(const attention_test_case& given, const std::vector<int>& grids, unsigned seed = 1) {
+    for (const world where : worlds()) {
+        for (const int blocks : grids) {
+            CAPTURE(name_of(where));
+            CAPTURE(blocks);
+            attention_trial<In> there(where, given, seed);
+            check_trial<Decode>(where, there, blocks, [&](const auto& problem, const imbrex::decode_options& options) {
+                if constexpr (Scored) {
+                    Decode::launch(where, problem, options, there.mask(), there.score());
+                } else {
+                    Decode::launch(where, problem, options, there.mask());
+                }
+            });
+        }
+    }
+}
+
+inline attention_test_case random_decode(std::mt19937& random, int depth, bool scores, bool large) {
+    const auto below = [&](int limit) { return static_cast<int>(random() % static_cast<unsigned>(limit)); };
+    attention_test_case c;
+    // Few long sequences, or many short ones.
+    const bool many = below(4) == 0;
+    const int most = large && !many ? 1000 : 150;
+    c.key_heads = 1 + below(3);
+    c.heads = c.key_heads * (1 + below(many ? 2 : below(4) == 0 ? 20 : 6));
+    c.batches = 1 + below(many ? 70 : 3);
+    c.queries = below(2) == 0 ? 1 : 1 + below(9);
+    c.keys = 1 + below(most);
+    c.key_depth = below(2) == 0 ? depth : 16 + 16 * below(depth / 16);
+    c.value_depth = below(2) == 0 ? c.key_depth : 16 + 16 * below(depth / 16);
+    c.lie = below(8) == 0 ? layout::unaligned : static_cast<layout>(below(2));
+    c.page_rows = below(3) == 0 ? 16 * (1 + below(20)) : 16 << below(5);
+    const float spreads[] = {1, 1, 0.001f, 20};
+    c.spread = spreads[below(4)];
+    c.sinks = below(3) == 0;
+    c.right = below(3) == 0 ? imbrex::unbounded : 0;
+    c.left = below(2) == 0 ? imbrex::unbounded : below(100);
+    c.holes = below(4) == 0;
+    c.bounded = below(5) == 0;
+    c.capped = scores && below(2) == 0;
+    c.sloped = scores && below(2) == 0;
+    c.biased = scores && below(2) == 0;
+    c.own_score = scores && below(3) == 0;
+    const auto length = [&] {
+        const int kind = below(6);
+        return kind == 0   ? below(3)
+               : kind <= 2 ? std::max(0, std::min(c.keys, 16 * (1 + below(most / 16)) - 1 + below(3)))
+                           : below(c.keys + 1);
+    };
+    if (below(3) == 0) {
+        const int members = c.batches;
+        c.batches = 1;
+        c.queries = c.keys = 0;
+        for (int i = 0; i < members; ++i) {
+            const int queries = below(5), keys = 1 + below(most);
+            c.packed.emplace_back(queries, keys);
+            c.queries += queries;
+            c.keys += keys;
+        }
+        c.queries += below(3) + 1;
+    } else {
+        for (int i = 0; i < c.batches; ++i) c.key_lengths.push_back(length());
+    }
+    return c;
+}
+
+// So many random cases on the device, a few in the host worlds.
+template <class Decode, class In, bool Scored = false>
+void check_random_decode(unsigned seed, int cases, int depth) {
+    std::mt19937 random(seed);
+#if defined(__CUDACC__)
+    constexpr bool many = true;
+#else
+    constexpr bool many = false;
+#endif
+    for (int i = 0; i < (many ? cases : 10); ++i) {
+        const attention_test_case c = random_decode(random, depth, Scored, many);
+        const int grids[] = {1, 2, 7, 33, 132, 200};
+        const int blocks = grids[random() % (many ? 6 : 4)];
+        CAPTURE(i);
+        CAPTURE(c.batches);
+        CAPTURE(c.heads);
+        CAPTURE(c.key_heads);
+        CAPTURE(c.queries);
+        CAPTURE(c.keys);
+        CAPTURE(c.key_depth);
+        CAPTURE(c.value_depth);
+        CAPTURE(c.page_rows);
+        CAPTURE(c.packed.size());
+        CAPTURE(c.left);
+        CAPTURE(c.right);
+        CAPTURE(c.holes);
+        CAPTURE(c.sinks);
+        CAPTURE(c.spread);
+        check_decode<Decode, In, Scored>(c, {blocks}, seed + 10 * i);
+    }
+}
+
+}  // namespace imbrex_test
