@@ -276,6 +276,25 @@ struct some_warps_never_arrive : alone {
         });
     }
 };
+// Each warp of the group asks for rows of its own: what they do then, they may not do together.
+struct some_rows_sync : alone {
+    static constexpr int warps = 4;
+    template <class Block>
+    static void run(Block& block, const arguments&, shared_memory&) {
+        block.each_group([&](warpgroup& self) {
+            hw::row_fragment<float, 64, 4> rows;
+            fill(self, rows, 1.0f);
+            hw::if_any_row(
+                self, rows, [](float x) { return x == 1.0f; },
+                [&] {
+                    fill(self, rows, 2.0f);
+                    note(caught);
+                    self.sync();
+                },
+                source::current());
+        });
+    }
+};
 
 TEST_CASE("a collective that not all members reach") {
     const hazard named = expect<one_group_leaves>(hazard_kind::incomplete_collective);
@@ -292,6 +311,9 @@ TEST_CASE("a collective that not all members reach") {
     const hazard left = expect<some_warps_never_arrive>(hazard_kind::incomplete_collective);
     check_place(left, caught, "warp 2");
     check_place(left, before, "block");
+
+    const hazard apart = expect<some_rows_sync>(hazard_kind::incomplete_collective);
+    check_place(apart, caught, "warpgroup 0");
 }
 
 struct role_syncs_the_block : alone {

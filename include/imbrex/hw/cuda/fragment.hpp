@@ -262,13 +262,14 @@ IMBREX_KERNEL void keep_columns(const Scope& scope, fragment<T, Rows, Columns, W
     }
 }
 
-// Whether any of the rows that a warp holds is as asked for. Other warps of the scope may hear otherwise.
-template <class Scope, class T, int Rows, int Warps, class F>
-IMBREX_KERNEL bool any_row(const Scope& scope, const row_fragment<T, Rows, Warps>& rows, F f, source here) {
+// Does something if any of the rows that a warp holds is as asked for. Other warps of the scope may not do it.
+template <class Scope, class T, int Rows, int Warps, class F, class Body>
+IMBREX_KERNEL void if_any_row(const Scope& scope, const row_fragment<T, Rows, Warps>& rows, F f, Body body,
+                              source here) {
     bool found = false;
     visit_rows(
         scope, use::read, here, [&](int, const T& value) { found = found || f(value); }, rows);
-    return __any_sync(all_lanes, found);
+    if (__any_sync(all_lanes, found)) body();
 }
 
 template <class Scope, class F, class First, class... Others>

@@ -166,7 +166,7 @@ const T& value_at(const column_fragment<T, Columns>& one, int, int column) {
 // unless it is marked as updated by its caller having written it before.
 template <class Scope, class F, class First, class... Others>
 void visit(const Scope& scope, use first_use, source here, F f, First& first, Others&... others) {
-    const context c = enter(scope, "elementwise operation", here);
+    const context c = enter_registers(scope, "elementwise operation", here);
     if (!c) return;
     (touch_fragment(c, others, use_of<Others>, "elementwise operation", here), ...);
     touch_fragment(c, first, first_use, "elementwise operation", here);
@@ -183,7 +183,7 @@ void visit(const Scope& scope, use first_use, source here, F f, First& first, Ot
 template <class Scope, class F, class T, int Rows, int Columns, int Warps, class V>
 void visit_neighbours(const Scope& scope, source here, F f, fragment<T, Rows, Columns, Warps>& tile,
                       const column_fragment<V, Columns>& vector) {
-    const context c = enter(scope, "operation on neighbours", here);
+    const context c = enter_registers(scope, "operation on neighbours", here);
     if (!c) return;
     touch_fragment(c, vector, use::read, "operation on neighbours", here);
     touch_fragment(c, tile, use::update, "operation on neighbours", here);
@@ -197,7 +197,7 @@ void visit_neighbours(const Scope& scope, source here, F f, fragment<T, Rows, Co
 
 template <class Scope, class F, class First, class... Others>
 void visit_rows(const Scope& scope, use first_use, source here, F f, First& first, Others&... others) {
-    const context c = enter(scope, "operation on row values", here);
+    const context c = enter_registers(scope, "operation on row values", here);
     if (!c) return;
     (touch_fragment(c, others, use_of<Others>, "operation on row values", here), ...);
     touch_fragment(c, first, first_use, "operation on row values", here);
@@ -217,18 +217,23 @@ void keep_columns(const Scope& scope, fragment<T, Rows, Columns, Warps>& tile, c
         tile);
 }
 
-// Whether any of the rows is as asked for: the device's warps each ask for theirs alone.
-template <class Scope, class T, int Rows, int Warps, class F>
-bool any_row(const Scope& scope, const row_fragment<T, Rows, Warps>& rows, F f, source here) {
+// Does something if any of the rows is as asked for. The device's warps each ask for theirs alone, so that it may be done by some
+// of them only.
+template <class Scope, class T, int Rows, int Warps, class F, class Body>
+void if_any_row(const Scope& scope, const row_fragment<T, Rows, Warps>& rows, F f, Body body, source here) {
     bool found = false;
     visit_rows(
         scope, use::read, here, [&](int, const T& value) { found = found || f(value); }, rows);
-    return found;
+    if (!found) return;
+    constexpr int deeper = Scope::warps > 1 ? 1 : 0;
+    scope.self->apart += deeper;
+    body();
+    scope.self->apart -= deeper;
 }
 
 template <class Scope, class F, class First, class... Others>
 void visit_columns(const Scope& scope, use first_use, source here, F f, First& first, Others&... others) {
-    const context c = enter(scope, "operation on column values", here);
+    const context c = enter_registers(scope, "operation on column values", here);
     if (!c) return;
     (touch_fragment(c, others, use_of<Others>, "operation on column values", here), ...);
     touch_fragment(c, first, first_use, "operation on column values", here);
@@ -238,7 +243,7 @@ void visit_columns(const Scope& scope, use first_use, source here, F f, First& f
 template <class Scope, class To, class From, int Rows, int Columns, int Warps, order Order>
 void convert_fragment(const Scope& scope, fragment<To, Rows, Columns, Warps, Order>& to,
                       const fragment<From, Rows, Columns, Warps, Order>& from, source here) {
-    const context c = enter(scope, "conversion", here);
+    const context c = enter_registers(scope, "conversion", here);
     if (!c) return;
     touch_fragment(c, from, use::read, "conversion", here);
     touch_fragment(c, to, use::write, "conversion", here);
@@ -251,7 +256,7 @@ template <int First, int Count, class Scope, class T, int Rows, int Columns, int
 fragment<T, Rows, Count, Warps> columns_of(const Scope& scope, const fragment<T, Rows, Columns, Warps>& tile,
                                            source here) {
     fragment<T, Rows, Count, Warps> part;
-    const context c = enter(scope, "columns of a tile", here);
+    const context c = enter_registers(scope, "columns of a tile", here);
     if (!c) return part;
     touch_fragment(c, tile, use::read, "columns of a tile", here);
     touch_fragment(c, part, use::write, "columns of a tile", here);
@@ -265,7 +270,7 @@ fragment<T, Rows, Count, Warps> columns_of(const Scope& scope, const fragment<T,
 template <int First, int Count, class Scope, class T, int Rows, int Warps>
 row_fragment<T, Count, Warps> rows_of(const Scope& scope, const row_fragment<T, Rows, Warps>& values, source here) {
     row_fragment<T, Count, Warps> part;
-    const context c = enter(scope, "rows of a vector", here);
+    const context c = enter_registers(scope, "rows of a vector", here);
     if (!c) return part;
     touch_fragment(c, values, use::read, "rows of a vector", here);
     touch_fragment(c, part, use::write, "rows of a vector", here);
@@ -278,7 +283,7 @@ template <class Scope, class T, int Rows, int Warps>
 row_fragment<T, Rows, Warps> column_of(const Scope& scope, const fragment<T, Rows, 8, Warps>& tile, int column,
                                        source here) {
     row_fragment<T, Rows, Warps> result;
-    const context c = enter(scope, "column of a tile", here);
+    const context c = enter_registers(scope, "column of a tile", here);
     if (!c) return result;
     touch_fragment(c, tile, use::read, "column of a tile", here);
     touch_fragment(c, result, use::write, "column of a tile", here);
@@ -290,7 +295,7 @@ row_fragment<T, Rows, Warps> column_of(const Scope& scope, const fragment<T, Row
 // it; here the fold has everything, and combine only checks.
 template <class Scope, class T, int Rows, int Warps, class Tile, class Op>
 void fold_rows(const Scope& scope, row_fragment<T, Rows, Warps>& into, const Tile& tile, Op op, source here) {
-    const context c = enter(scope, "row reduction", here);
+    const context c = enter_registers(scope, "row reduction", here);
     if (!c) return;
     touch_fragment(c, tile, use::read, "row reduction", here);
     touch_fragment(c, into, use::update, "row reduction", here);
@@ -303,12 +308,12 @@ void fold_rows(const Scope& scope, row_fragment<T, Rows, Warps>& into, const Til
 }
 template <class Scope, class T, int Rows, int Warps, class Op>
 void combine_rows(const Scope& scope, row_fragment<T, Rows, Warps>& values, Op, source here) {
-    touch_fragment(enter(scope, "row reduction", here), values, use::update, "row reduction", here);
+    touch_fragment(enter_registers(scope, "row reduction", here), values, use::update, "row reduction", here);
 }
 
 template <class Scope, class T, int Columns, class Tile, class Op>
 void fold_columns(const Scope& scope, column_fragment<T, Columns>& into, const Tile& tile, Op op, source here) {
-    const context c = enter(scope, "column reduction", here);
+    const context c = enter_registers(scope, "column reduction", here);
     if (!c) return;
     touch_fragment(c, tile, use::read, "column reduction", here);
     touch_fragment(c, into, use::update, "column reduction", here);
@@ -321,7 +326,7 @@ void fold_columns(const Scope& scope, column_fragment<T, Columns>& into, const T
 }
 template <class Scope, class T, int Columns, class Op>
 void combine_columns(const Scope& scope, column_fragment<T, Columns>& values, Op, source here) {
-    touch_fragment(enter(scope, "column reduction", here), values, use::update, "column reduction", here);
+    touch_fragment(enter_registers(scope, "column reduction", here), values, use::update, "column reduction", here);
 }
 
 }  // namespace imbrex::hw

@@ -23,9 +23,9 @@ struct context {
     bool checked() const { return on != nullptr && on->checked; }
 };
 
-// Every operation begins here: it refuses a scope that is not the caller's own.
+// Every operation on registers begins here: it refuses a scope that is not the caller's own.
 template <class Scope>
-context enter(const Scope& scope, const char* what, source where) {
+context enter_registers(const Scope& scope, const char* what, source where) {
     machine* on = machine::running();
     strand* caller = machine::running_strand();
     if (on == nullptr || caller == nullptr) {
@@ -41,6 +41,18 @@ context enter(const Scope& scope, const char* what, source where) {
                    {{caller->name(), what, where.file, where.line}});
     }
     return {on, caller};
+}
+
+// And every other one here: it refuses also what the warps of a scope do together, where only some of them may have come.
+template <class Scope>
+context enter(const Scope& scope, const char* what, source where) {
+    const context c = enter_registers(scope, what, where);
+    if (c && c.by->apart > 0) {
+        c.on->report(hazard_kind::incomplete_collective, *c.by->block,
+                     "its warps need not all come here: they have asked for rows of their own",
+                     {{c.by->name(), what, where.file, where.line}});
+    }
+    return c;
 }
 
 // On the device, a number in a form from which its compiler can tell that it is the same for the whole warp.

@@ -59,6 +59,7 @@ struct strand {
     int warps = 1;
     int actor = -1;
     int children = 0;  // still at work
+    int apart = 0;     // paths deep that only some of its warps may have taken
 
     // What this scope comes after: for ordinary accesses, for what it asks of the async proxy, and which phases of
     // barriers it knows to be over.

@@ -111,10 +111,9 @@ IMBREX_KERNEL void combine_with_rows(const Scope& scope, hw::fragment<T, Rows, C
 template <class Scope, int Rows, int Columns, int Warps>
 IMBREX_KERNEL void rescale_rows(const Scope& scope, hw::fragment<float, Rows, Columns, Warps>& tile,
                                 const hw::row_fragment<float, Rows, Warps>& factors, source here = source::current()) {
-    if (hw::any_row(
-            scope, factors, [](float factor) { return factor != 1.0f; }, here)) {
-        combine_with_rows(scope, tile, factors, multiply{}, here);
-    }
+    hw::if_any_row(
+        scope, factors, [](float factor) { return factor != 1.0f; },
+        [&] { combine_with_rows(scope, tile, factors, multiply{}, here); }, here);
 }
 
 // element = function(element, other's element, value of its row)

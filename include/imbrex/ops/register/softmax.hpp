@@ -166,31 +166,35 @@ class online_softmax {
         };
         hw::row_fragment<float, Rows, warps> most = largest_;
         fold_rows(scope, most, scores, maximum{}, here);
+        const auto take_note = [&] {
+            finish_rows(scope, most, maximum{}, here);
+            if constexpr (Slack > 0 && !LookFirst) {
+                combine(
+                    scope, most, largest_, [&](float now, float before) { return exceeds(now, before) ? now : before; },
+                    here);
+            }
+            // The difference before the factor: where the largest stays what it was, nothing is rescaled, and exactly so.
+            hw::row_fragment<float, Rows, warps> factors = largest_;
+            combine(
+                scope, factors, most,
+                [&](float before, float now) {
+                    return now == minus_infinity ? 1.0f : hw::exp2((before - now) * factor_);
+                },
+                here);
+            combine(scope, sum_, factors, multiply{}, here);
+            largest_ = most;
+            rescale(factors);
+        };
         if constexpr (LookFirst) {
             hw::row_fragment<float, Rows, warps> found = most;
             combine(
                 scope, found, largest_, [&](float now, float before) { return exceeds(now, before) ? 1.0f : 0.0f; },
                 here);
-            if (!hw::any_row(
-                    scope, found, [](float one) { return one != 0; }, here)) {
-                return;
-            }
+            hw::if_any_row(
+                scope, found, [](float one) { return one != 0; }, take_note, here);
+        } else {
+            take_note();
         }
-        finish_rows(scope, most, maximum{}, here);
-        if constexpr (Slack > 0 && !LookFirst) {
-            combine(
-                scope, most, largest_, [&](float now, float before) { return exceeds(now, before) ? now : before; },
-                here);
-        }
-        // The difference before the factor: where the largest stays what it was, nothing is rescaled, and exactly so.
-        hw::row_fragment<float, Rows, warps> factors = largest_;
-        combine(
-            scope, factors, most,
-            [&](float before, float now) { return now == minus_infinity ? 1.0f : hw::exp2((before - now) * factor_); },
-            here);
-        combine(scope, sum_, factors, multiply{}, here);
-        largest_ = most;
-        rescale(factors);
     }
 
     float factor_;
