@@ -173,7 +173,8 @@ TEST_CASE("packed sequences of any lengths, causal, with nothing written between
         k_starts.values = key_starts;
         auto arguments = there.arguments<kernel>({0, 0, nullptr, q_starts.send(), k_starts.send()}, 4, 200);
         buffer<int> counter(where, 1, 0);
-        if (drawn) arguments.counter = counter.send();
+        int* const zero = counter.send();
+        if (drawn) arguments.counter = zero;
         run<kernel>(where, {3}, arguments, 4);
         counter.fetch();
         CHECK(counter.values[0] == 0);
