@@ -65,7 +65,8 @@ class paged_decode {
         require_attention(where, p, attention_keys::in_pages);
         std::size_t bytes = 0;
         for_depth(p, [&]<int Depth>() {
-            for_hopper<Depth>(p, [&]<class Kernel>() { bytes = Kernel::workspace_bytes(blocks_of(where, blocks)); });
+            for_hopper<Depth>(
+                p, [&]<class Kernel>() { bytes = Kernel::consumers::workspace_bytes(blocks_of(where, blocks)); });
         });
         return bytes;
     }
@@ -144,7 +145,8 @@ class paged_decode {
         const int blocks = blocks_of(where, options.blocks);
         const auto address = reinterpret_cast<std::uintptr_t>(options.workspace);
         require(address != 0 && address % alignof(decode_partial) == 0, "options.workspace: ", options.workspace, "; ",
-                Kernel::workspace_bytes(blocks), " bytes at a multiple of ", alignof(decode_partial), " are needed");
+                Kernel::consumers::workspace_bytes(blocks), " bytes at a multiple of ", alignof(decode_partial),
+                " are needed");
         // If all sequences were as long as there is room for.
         const std::int64_t rows = std::int64_t{p.queries()} * (p.heads() / p.key_heads());
         const std::int64_t row_blocks = p.packed.given() ? rows / Kernel::rows + p.packed.count
@@ -172,8 +174,8 @@ class paged_decode {
                       many ? decode_more_keys / Kernel::columns : 0};
         made.early = options.early;
         made.counters = static_cast<int*>(options.workspace);
-        made.partials =
-            reinterpret_cast<decode_partial*>(static_cast<char*>(options.workspace) + Kernel::counters_bytes(blocks));
+        made.partials = reinterpret_cast<decode_partial*>(static_cast<char*>(options.workspace) +
+                                                          Kernel::consumers::counters_bytes(blocks));
         imbrex::launch<Kernel>(where, {blocks}, made, stream);
     }
 

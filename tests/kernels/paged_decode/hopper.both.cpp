@@ -35,7 +35,7 @@ struct small_cache {
           log2_sums(where, lengths.size() * heads * tokens, NAN),
           key_lengths(where, lengths.size()),
           table(where, lengths.size() * per_sequence, -1),
-          workspace(where, Kernel::workspace_bytes(blocks) / sizeof(int), 0) {
+          workspace(where, Kernel::consumers::workspace_bytes(blocks) / sizeof(int), 0) {
         fill_random(q.values, 1);
         int page = per_sequence + 5;
         for (std::size_t i = 0; i < lengths.size(); ++i) {
@@ -72,8 +72,8 @@ struct small_cache {
         args.lengths = {{tokens, per_sequence * page_rows, key_lengths.send()}, table.send(), per_sequence, page_rows};
         args.sizes = {batches, 1, heads, 1, blocks % 2 == 0 ? 3 : 0};
         args.counters = workspace.send();
-        args.partials =
-            reinterpret_cast<decode_partial*>(reinterpret_cast<char*>(args.counters) + Kernel::counters_bytes(blocks));
+        args.partials = reinterpret_cast<decode_partial*>(reinterpret_cast<char*>(args.counters) +
+                                                          Kernel::consumers::counters_bytes(blocks));
         return args;
     }
 
