@@ -2,6 +2,7 @@
 // workspace that stays as it was; results put together with others; random cases; what is refused.
 #include "kernels/paged_decode/trial.hpp"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -61,9 +62,9 @@ TEST_CASE("random cases of bf16") {
 TEST_CASE("a result put together with that of other keys") {
     // Keys of the second half are another launch's, and so are the first half's.
     using partial = paged_decode<bf16, any_mask, plain_score, attention_result::partial, decode_depths<64>>;
-    for (const world where : worlds()) {
-        CAPTURE(name_of(where));
+    const auto check = [](world where, layout lie, std::optional<decode_kernel> kernel) {
         attention_test_case c{.batches = 2, .heads = 4, .key_heads = 2, .queries = 2, .keys = 192, .page_rows = 32};
+        c.lie = lie;
         attention_trial<bf16> there(where, c, 1);
         const auto problem = there.send();
         buffer<float> sums(where, there.out.values.size()), largest(where, there.log2_sums.values.size()),
@@ -85,12 +86,44 @@ TEST_CASE("a result put together with that of other keys") {
         buffer<int> workspace(where, partial::workspace_bytes(where, before, 3) / sizeof(int), 0);
         options.workspace = workspace.send();
         options.blocks = 3;
+        options.kernel = kernel;
         partial::launch(where, before, options, there.mask());
         options.before.wide = before.out, options.before.largest = before.largest, options.before.sums = before.sums;
         decode::launch(where, after, options, there.mask());
         const auto worst = there.worst();
         CHECK(worst.out <= 1);
         CHECK(worst.log2_sum <= 1);
+    };
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        check(where, layout{}, {});
+        check(where, layout{}, decode_kernel::ampere_class);
+        check(where, layout::unaligned, {});
+    }
+}
+
+TEST_CASE("launches of different problems, by different kernels, in one workspace") {
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        attention_test_case few{.batches = 2, .heads = 4, .key_heads = 2, .queries = 1, .keys = 300, .page_rows = 16};
+        attention_test_case more = few;
+        more.queries = 9;
+        attention_trial<bf16> of_few(where, few, 1), of_more(where, more, 2);
+        const auto one = of_few.send(), other = of_more.send();
+        buffer<int> workspace(where, decode::workspace_bytes(where, other) / sizeof(int), 0);
+        decode_options options;
+        options.workspace = workspace.send();
+        for (int i = 0; i < 2; ++i) {
+            for (const auto kernel : {decode::choice(where, one), decode_kernel::ampere_class}) {
+                options.kernel = kernel;
+                of_few.send();
+                decode::launch(where, one, options, of_few.mask());
+                CHECK(of_few.worst().out <= 1);
+                of_more.send();
+                decode::launch(where, other, options, of_more.mask());
+                CHECK(of_more.worst().out <= 1);
+            }
+        }
     }
 }
 
@@ -103,7 +136,10 @@ TEST_CASE("what the copy engine cannot read is read by another kernel; no page a
         attention_trial<bf16> there(where, c, 1);
         const auto problem = there.send();
         CHECK(decode::choice(where, problem) == decode_kernel::ampere_class);
-        decode::launch(where, problem, {}, there.mask());
+        buffer<int> workspace(where, decode::workspace_bytes(where, problem) / sizeof(int), 0);
+        decode_options options;
+        options.workspace = workspace.send();
+        decode::launch(where, problem, options, there.mask());
         CHECK(there.worst().out <= 1);
         CHECK(there.worst().log2_sum <= 1);
 
@@ -112,7 +148,7 @@ TEST_CASE("what the copy engine cannot read is read by another kernel; no page a
         empty.k.extents.given[0] = empty.v.extents.given[0] = 0;
         empty.k.pointer = empty.v.pointer = nullptr;
         empty.pages = {};
-        decode::launch(where, empty, {}, none.mask());
+        decode::launch(where, empty, options, none.mask());
         CHECK(none.worst().out == 0);
         CHECK(none.log2_sums.values == std::vector<float>(none.log2_sums.values.size(), -INFINITY));
     }
@@ -139,6 +175,10 @@ TEST_CASE("what cannot be is refused with a sentence, and nothing is written") {
             "; " + std::to_string(decode::workspace_bytes(where, good, 2)) + " bytes at a multiple of 16 are needed";
         CHECK(refused([](auto&, auto& o) { o.workspace = nullptr; }).ends_with(needed));
         CHECK(refused([](auto&, auto& o) { o.workspace = static_cast<char*>(o.workspace) + 8; }).ends_with(needed));
+        CHECK(refused([](auto& p, auto& o) {
+                  o.kernel = decode_kernel::hopper;
+                  p.q.strides.given[1] += 1;
+              }) == "options.kernel: hopper; this problem takes ampere_class");
         CHECK(refused([](auto& p, auto&) { p.k.extents.given[2] = p.v.extents.given[2] = 24; }) ==
               "k.extents[2]: 24; the rows of a page are a multiple of 16");
         CHECK(refused([](auto& p, auto&) { p.pages.table = nullptr; }) ==

@@ -14,20 +14,28 @@
 // can be captured in a CUDA graph and replayed with other lengths and tables. However the lengths differ, all multiprocessors
 // have the same to read. Results have the same bits every time. What is refused is refused before anything is launched.
 //
+// The cache is of the type of the queries, or of e4m3 or int8, which appending has written with scales (paged_cache/scales.hpp); the same
+// are given here:
+//
+//     using decode = paged_decode<bf16, causal_mask, plain_score, attention_result::normalised, all_decode_depths, e4m3>;
+//     decode::problem p{.., .k_scales = scales_of_heads(k_scales), .v_scales = scales_of_heads(v_scales)};
+//
 // A prefix that many sequences share is read once if it is attended to by a launch of its own, in which the tokens of all of them
 // are those of one sequence, under a full mask; its partial result is given to the launch over their own pages as `before`.
 #pragma once
 
 #include <imbrex/core/error.hpp>
 #include <imbrex/hw/world.hpp>
-#include <imbrex/kernels/attention/ampere.hpp>
 #include <imbrex/kernels/attention/problem.hpp>
+#include <imbrex/kernels/paged_decode/ampere.hpp>
 #include <imbrex/kernels/paged_decode/choice.hpp>
 #include <imbrex/kernels/paged_decode/hopper.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
+#include <optional>
+#include <type_traits>
 
 namespace imbrex {
 
@@ -41,22 +49,23 @@ struct decode_options {
     // Lengths, table, and what the cache has of all but the new tokens are not written by kernels of the stream that may still run:
     // they are read while those end.
     bool early = false;
-    int blocks = 0;  // of the grid; 0: one for each multiprocessor
+    int blocks = 0;  // of the grid; 0: one for each multiprocessor, or more if the kernel has room for them
+    std::optional<decode_kernel> kernel = {};  // if it is not to be chosen
 };
 
 template <class In, class Mask = causal_mask, class Score = plain_score,
-          attention_result Result = attention_result::normalised, class Depths = all_decode_depths>
+          attention_result Result = attention_result::normalised, class Depths = all_decode_depths, class Cache = In>
 class paged_decode {
     static_assert(Result != attention_result::merged,
                   "imbrex: a decode is merged with what options.before names, into a normalised or partial result");
 
   public:
-    using problem = attention_problem<In, Result>;
+    using problem = attention_problem<In, Result, Cache>;
 
-    static decode_kernel choice(world where, const problem& p) {
+    static decode_kernel choice(world where, const problem& p, bool early = false) {
         require_attention(where, p, attention_keys::in_pages);
         decode_kernel chosen{};
-        for_depth(p, [&]<int Depth>() { chosen = choose<Depth>(where, p); });
+        for_depth(p, [&]<int Depth>() { chosen = choose_decode(situation<Depth>(where, p, early)); });
         return chosen;
     }
 
@@ -65,8 +74,10 @@ class paged_decode {
         require_attention(where, p, attention_keys::in_pages);
         std::size_t bytes = 0;
         for_depth(p, [&]<int Depth>() {
-            for_hopper<Depth>(
-                p, [&]<class Kernel>() { bytes = Kernel::consumers::workspace_bytes(blocks_of(where, blocks)); });
+            // The most that any of the kernels needs.
+            for_kernel<Depth>(p, decode_kernel::ampere_class, [&]<class Kernel>() {
+                bytes = Kernel::consumers::workspace_bytes(most_blocks(where, blocks));
+            });
         });
         return bytes;
     }
@@ -76,24 +87,31 @@ class paged_decode {
         require_attention(where, p, attention_keys::in_pages);
         for_depth(p, [&]<int Depth>() {
             if (p.empty()) return;
-            if (choose<Depth>(where, p) == decode_kernel::hopper) {
-                for_hopper<Depth>(
-                    p, [&]<class Kernel>() { launch_hopper<Kernel>(where, p, options, mask, score, stream); });
-            } else {
-                launch_ampere<Depth>(where, p, options, mask, score, stream);
-            }
+            const decode_situation now = situation<Depth>(where, p, options.early);
+            const decode_kernel kernel = options.kernel.value_or(choose_decode(now));
+            require(kernel == decode_kernel::ampere_class || can_decode_on_hopper(now),
+                    "options.kernel: ", name_of(kernel), "; this problem takes ", name_of(decode_kernel::ampere_class));
+            for_kernel<Depth>(p, kernel,
+                              [&]<class Kernel>() { launch_kernel<Kernel>(where, p, options, mask, score, stream); });
         });
     }
 
   private:
     template <int Depth, int Groups>
-    using hopper = paged_decode_hopper<In, Depth, Mask, Score, decode_shape_for(Depth, Groups), Result>;
-    template <int Depth>
-    using ampere = attention_ampere<In, Depth, Depth, Mask, Score,
-                                    attention_ampere_shape_for(Depth, Depth, score_changes_nothing<Score>()), Result,
-                                    paged_lengths>;
+    using hopper =
+        paged_decode_hopper<In, Depth, Mask, Score, decode_shape_for(Depth, Groups, sizeof(Cache)), Result, Cache>;
+    template <int Depth, int Groups>
+    using ampere = paged_decode_ampere<In, Depth, Mask, Score, decode_ampere_shape_for(Depth, Groups, sizeof(Cache)),
+                                       Result, Cache>;
 
-    static int blocks_of(world where, int wanted) { return wanted > 0 ? wanted : processors_of(where); }
+    // Of a kernel's grid, and of the largest.
+    template <class Kernel>
+    static int blocks_of(world where, int wanted, std::int64_t units) {
+        return wanted > 0 ? wanted : decode_blocks_for(processors_of(where) * hw::residents_of<Kernel>, units);
+    }
+    static int most_blocks(world where, int wanted) {
+        return wanted > 0 ? wanted : processors_of(where) * decode_residents;
+    }
 
     template <class Call>
     static void for_depth(const problem& p, const Call& call) {
@@ -102,22 +120,30 @@ class paged_decode {
                 "; this decode has kernels of ", Depths::text());
     }
     template <int Depth, class Call>
-    static void for_hopper(const problem& p, const Call& call) {
+    static void for_kernel(const problem& p, decode_kernel chosen, const Call& call) {
         const std::int64_t sequences = p.packed.given() && p.packed.count > 0 ? p.packed.count : 1;
         const std::int64_t rows = std::int64_t{p.queries()} * p.heads() / (p.key_heads() * sequences);
-        if (decode_groups_for(rows) == 1) {
+        const bool one_group = decode_groups_for(rows) == 1;
+        if (chosen == decode_kernel::hopper && one_group) {
             call.template operator()<hopper<Depth, 1>>();
-        } else {
+        } else if (chosen == decode_kernel::hopper) {
             call.template operator()<hopper<Depth, 4>>();
+        } else if (one_group) {
+            call.template operator()<ampere<Depth, 1>>();
+        } else {
+            call.template operator()<ampere<Depth, 4>>();
         }
     }
 
     template <int Depth>
-    static decode_kernel choose(world where, const problem& p) {
+    static decode_situation situation(world where, const problem& p, bool early) {
         const bool can_copy =
             engine_can_copy(p.q) && engine_can_copy(p.k) && engine_can_copy(p.v) && engine_can_copy(p.out);
-        return choose_decode(
-            {can_run<hopper<Depth, 1>>(where), can_copy, p.k.extents[0] == 0 ? 0 : p.keys(attention_keys::in_pages)});
+        const int keys = p.k.extents[0] == 0 ? 0 : p.keys(attention_keys::in_pages);
+        const std::int64_t sequences = p.packed.given() ? p.packed.count : p.batches();
+        const std::int64_t bytes = sequences * keys * p.key_heads() * (p.key_depth() + p.value_depth()) *
+                                   static_cast<std::int64_t>(sizeof(Cache));
+        return {can_run<hopper<Depth, 1>>(where), can_copy, keys, bytes, sizeof(Cache), early};
     }
     static paged_lengths lengths_of(const problem& p) {
         paged_lengths made{};
@@ -139,27 +165,40 @@ class paged_decode {
         return made;
     }
 
+    // The cache, as a kernel takes it: for the copy engine, or for its threads.
+    template <class Kernel, class Tile>
+    static void give(tensor<Tile, 4>& to, const attention_view<const Cache>& view) {
+        to = tensor_of<Tile>(for_engine(view), tensor_use::load, std::gcd(view.rows(), Kernel::columns));
+    }
     template <class Kernel>
-    static void launch_hopper(world where, const problem& p, const decode_options& options, const Mask& mask,
+    static void give(attention_view<const Cache>& to, const attention_view<const Cache>& view) {
+        to = view;
+    }
+
+    template <class Kernel>
+    static void launch_kernel(world where, const problem& p, const decode_options& options, const Mask& mask,
                               const Score& score, void* stream) {
-        const int blocks = blocks_of(where, options.blocks);
+        require(can_run<Kernel>(where), "world: ", name_of(where),
+                "; the program has no decode kernel for this device");
         const auto address = reinterpret_cast<std::uintptr_t>(options.workspace);
         require(address != 0 && address % alignof(decode_partial) == 0, "options.workspace: ", options.workspace, "; ",
-                Kernel::consumers::workspace_bytes(blocks), " bytes at a multiple of ", alignof(decode_partial),
-                " are needed");
+                Kernel::consumers::workspace_bytes(most_blocks(where, options.blocks)), " bytes at a multiple of ",
+                alignof(decode_partial), " are needed");
         // If all sequences were as long as there is room for.
         const std::int64_t rows = std::int64_t{p.queries()} * (p.heads() / p.key_heads());
         const std::int64_t row_blocks = p.packed.given() ? rows / Kernel::rows + p.packed.count
                                                          : (rows + Kernel::rows - 1) / Kernel::rows * p.batches();
+        const std::int64_t units = (p.packed.given() ? p.packed.count : row_blocks) * p.key_heads();
+        const int blocks = blocks_of<Kernel>(where, options.blocks, units);
+        constexpr int as_long = 2 / sizeof(Cache);  // so many keys take as long as one of 16-bit elements
         const std::int64_t in_unit =
-            (std::int64_t{p.keys(attention_keys::in_pages)} + decode_more_keys) / Kernel::columns + 1;
+            (std::int64_t{p.keys(attention_keys::in_pages)} + as_long * decode_more_keys) / Kernel::columns + 1;
         const std::int64_t steps = row_blocks * p.key_heads() * in_unit;
         require(steps <= 2147483647, "pages.pages_per_sequence: ", p.pages.pages_per_sequence, "; there is room for ",
                 steps, " tiles of ", Kernel::columns, " keys, and at most 2147483647 are allowed");
         typename Kernel::arguments made{};
-        const int part = std::gcd(p.k.rows(), Kernel::columns);
-        made.k = tensor_of<typename Kernel::key_tile>(for_engine(p.k), tensor_use::load, part);
-        made.v = tensor_of<typename Kernel::key_tile>(for_engine(p.v), tensor_use::load, part);
+        give<Kernel>(made.k, p.k);
+        give<Kernel>(made.v, p.v);
         made.q = p.q;
         if constexpr (Result == attention_result::normalised) made.results.out = p.out;
         made.results.outputs = outputs_of(p);
@@ -170,42 +209,17 @@ class paged_decode {
         made.scale = p.scale_used();
         made.lengths = lengths_of(p);
         const bool many = std::int64_t{p.batches()} * p.key_heads() > std::int64_t{2} * blocks;
-        made.sizes = {p.batches(), p.key_heads(), p.heads() / p.key_heads(), decode_least_keys / Kernel::columns,
-                      many ? decode_more_keys / Kernel::columns : 0};
-        made.early = options.early;
+        made.sizes = {p.batches(), p.key_heads(), p.heads() / p.key_heads(),
+                      as_long * decode_least_keys / Kernel::columns,
+                      many ? as_long * decode_more_keys / Kernel::columns : 0};
+        made.k_scales = p.k_scales;
+        made.v_scales = p.v_scales;
+        if constexpr (hw::begins_early<Kernel>) made.early = options.early;
         made.counters = static_cast<int*>(options.workspace);
-        made.partials = reinterpret_cast<decode_partial*>(static_cast<char*>(options.workspace) +
-                                                          Kernel::consumers::counters_bytes(blocks));
+        made.partials =
+            reinterpret_cast<decode_partial*>(static_cast<char*>(options.workspace) +
+                                              Kernel::consumers::counters_bytes(most_blocks(where, options.blocks)));
         imbrex::launch<Kernel>(where, {blocks}, made, stream);
-    }
-
-    // The attention of all other devices and distances: not split over the keys, but right.
-    template <int Depth>
-    static void launch_ampere(world where, const problem& p, const decode_options& options, const Mask& mask,
-                              const Score& score, void* stream) {
-        using kernel = ampere<Depth>;
-        require(can_run<kernel>(where), "world: ", name_of(where),
-                "; the program has no decode kernel for this device, or none for tensors that the copy engine cannot "
-                "read, the distances in which are not multiples of 16 bytes");
-        require(options.before.wide.pointer == nullptr, "options.before: ", options.before.wide.pointer,
-                "; only the kernel for Hopper puts results together, it must be empty");
-        typename kernel::arguments made{};
-        made.q = p.q;
-        made.k = p.k;
-        made.v = p.v;
-        if constexpr (Result == attention_result::normalised) made.out = p.out;
-        made.outputs = outputs_of(p);
-        made.mask = mask;
-        made.score = score;
-        made.scale = p.scale_used();
-        made.factor = factor_after(score, made.scale);
-        made.lengths = lengths_of(p);
-        made.heads_per_key_head = p.heads() / p.key_heads();
-        made.sinks = p.sinks;
-        const int blocks = p.packed.given() ? attention_order::packed_blocks(p.queries(), p.packed.count, kernel::rows)
-                                            : (p.queries() + kernel::rows - 1) / kernel::rows;
-        made.order = {p.batches(), p.heads(), blocks, 0};
-        imbrex::launch<kernel>(where, {made.order.total(made.lengths)}, made, stream);
     }
 };
 

@@ -6,6 +6,7 @@
 #include "kernels/attention/trial.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -13,12 +14,14 @@ namespace imbrex_test {
 
 // Launched twice in one workspace, which is zero at first; the second time reading early.
 template <class Decode, class In, class Launch>
-void check_trial(world where, attention_trial<In>& there, int blocks, const Launch& launch) {
+void check_trial(world where, attention_trial<In>& there, int blocks, std::optional<imbrex::decode_kernel> kernel,
+                 const Launch& launch) {
     auto problem = there.send();
     buffer<int> workspace(where, Decode::workspace_bytes(where, problem, blocks) / sizeof(int), 0);
     imbrex::decode_options options;
     options.workspace = workspace.send();
     options.blocks = blocks;
+    options.kernel = kernel;
     launch(problem, options);
     const auto bits = there.fetch();
     const auto worst = there.worst();
@@ -30,21 +33,26 @@ void check_trial(world where, attention_trial<In>& there, int blocks, const Laun
     CHECK(there.fetch() == bits);
 }
 
-// In grids of so many blocks.
+// In grids of so many blocks, by the kernel that is chosen and by the one of the sm_80 class.
 template <class Decode, class In, bool Scored = false>
 void check_decode(const attention_test_case& given, const std::vector<int>& grids, unsigned seed = 1) {
     for (const world where : worlds()) {
         for (const int blocks : grids) {
-            CAPTURE(name_of(where));
-            CAPTURE(blocks);
-            attention_trial<In> there(where, given, seed);
-            check_trial<Decode>(where, there, blocks, [&](const auto& problem, const imbrex::decode_options& options) {
-                if constexpr (Scored) {
-                    Decode::launch(where, problem, options, there.mask(), there.score());
-                } else {
-                    Decode::launch(where, problem, options, there.mask());
-                }
-            });
+            for (const bool any : {true, false}) {
+                CAPTURE(name_of(where));
+                CAPTURE(blocks);
+                CAPTURE(any);
+                attention_trial<In> there(where, given, seed);
+                const auto kernel = any ? std::nullopt : std::optional(imbrex::decode_kernel::ampere_class);
+                const auto launch = [&](const auto& problem, const imbrex::decode_options& options) {
+                    if constexpr (Scored) {
+                        Decode::launch(where, problem, options, there.mask(), there.score());
+                    } else {
+                        Decode::launch(where, problem, options, there.mask());
+                    }
+                };
+                check_trial<Decode>(where, there, blocks, kernel, launch);
+            }
         }
     }
 }

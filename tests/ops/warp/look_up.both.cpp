@@ -3,6 +3,7 @@
 
 #include "worlds.hpp"
 
+#include <algorithm>
 #include <vector>
 
 using namespace imbrex;
@@ -144,7 +145,47 @@ void check_sums() {
     }
 }
 
+// Twice the largest of each warp's values.
+template <int Count>
+struct find_largest {
+    static constexpr int warps = 2;
+    struct arguments {
+        const float* values;
+        float* largest;
+    };
+    template <class Block, class Shared>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, Shared&) {
+        block.each_warp([&](warp& self) {
+            const int own = self.index() * Count;
+            const auto found = look_up<Count>(self, [&](int number) { return args.values[own + number]; });
+            const float most = largest_of(self, found, [](float value) { return 2 * value; });
+            hw::put_global(self, args.largest + self.index(), most, source::current());
+        });
+    }
+};
+
+template <int Count>
+void check_largest() {
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        buffer<float> values(where, 2 * Count), largest(where, 2, -1.0f);
+        for (int i = 0; i < 2 * Count; ++i) values.values[i] = static_cast<float>(i * 37 % 101) / 7;
+        run<find_largest<Count>>(where, {1}, {values.send(), largest.send()});
+        largest.fetch();
+        for (int warp = 0; warp < 2; ++warp) {
+            const auto first = values.values.begin() + warp * Count;
+            CHECK(largest.values[warp] == 2 * *std::max_element(first, first + Count));
+        }
+    }
+}
+
 }  // namespace
+
+TEST_CASE("a warp finds the largest of its values") {
+    check_largest<1>();
+    check_largest<10>();
+    check_largest<32>();
+}
 
 TEST_CASE("a warp adds each value to those before it") {
     check_sums<1>();

@@ -73,6 +73,29 @@ inline CUtensorMapSwizzle driver_swizzle(int bytes) {
     }
 }
 
+inline int bytes_of(tensor_element element) {
+    switch (element) {
+        case tensor_element::uint8:
+            return 1;
+        case tensor_element::uint16:
+        case tensor_element::float16:
+        case tensor_element::bfloat16:
+            return 2;
+        default:
+            return 4;
+    }
+}
+
+// How much memory is read at a time for the second-level cache: of short rows of 8-bit elements that are apart no more than a row has,
+// since what lies beside it may be wanted by nobody before it is driven out. (Measured with caches of 8-bit elements alone.)
+inline CUtensorMapL2promotion driver_promotion(const tensor_description& tensor) {
+    const std::uint64_t row = tensor.extents[0] * static_cast<std::uint64_t>(bytes_of(tensor.element));
+    const bool apart = bytes_of(tensor.element) == 1 && tensor.rank > 1 && tensor.strides_bytes[0] > row;
+    return !apart || row >= 256 ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B
+           : row >= 128         ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B
+                                : CU_TENSOR_MAP_L2_PROMOTION_L2_64B;
+}
+
 template <class T>
 std::string list_of(const T* values, int count) {
     std::string list;
@@ -94,7 +117,7 @@ inline bool encode(tensor_map& map, const tensor_description& tensor) {
     const auto ask = [&] {
         return encoder(&encoded, type, static_cast<cuuint32_t>(tensor.rank), tensor.pointer, tensor.extents,
                        tensor.strides_bytes, tensor.box, adjacent, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
-                       CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+                       driver_promotion(tensor), CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     };
     CUresult status = ask();
     // The program's first use of the device: freeing nothing makes the context that the driver misses.

@@ -44,6 +44,13 @@ IMBREX_KERNEL int count_values(const warp&, const lane_values<T, Count>& values,
     return __popc(__ballot_sync(all_lanes, lane() < Count && f(values.mine)));
 }
 
+// The largest f(value), a float that is not negative: their bits are in the same order.
+template <class T, int Count, class F>
+IMBREX_KERNEL float largest_value(const warp&, const lane_values<T, Count>& values, F&& f, source) {
+    const float mine = lane() < Count ? f(values.mine) : 0.0f;
+    return __uint_as_float(__reduce_max_sync(all_lanes, __float_as_uint(mine)));
+}
+
 // Each lane's value added to all those before it.
 template <class T, int Count>
 IMBREX_KERNEL lane_values<T, Count> scan_values(const warp&, const lane_values<T, Count>& values, source) {

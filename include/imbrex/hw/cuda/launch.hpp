@@ -107,6 +107,15 @@ void prepare(const void* kernel) {
     if (device < remembered) __atomic_store_n(&prepared[device], kernel, __ATOMIC_RELAXED);
 }
 
+// Whether a kernel of the current device may begin before the one in front of it has ended.
+inline bool kernels_overlap() {
+    int device = 0, major = 0;
+    check(cudaGetDevice(&device), "no current device");
+    check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+          "cannot ask the device for its architecture");
+    return major >= 9;
+}
+
 // Puts the kernel into the stream and returns.
 template <class Kernel>
 void launch(position grid, const typename Kernel::arguments& arguments, cudaStream_t stream = nullptr) {
@@ -135,7 +144,7 @@ void launch(position grid, const typename Kernel::arguments& arguments, cudaStre
         attribute.val.clusterDim.y = 1;
         attribute.val.clusterDim.z = 1;
     }
-    if constexpr (hw::begins_early<Kernel>) {
+    if (hw::begins_early<Kernel> && kernels_overlap()) {
         cudaLaunchAttribute& attribute = attributes[configuration.numAttrs++];
         attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
         attribute.val.programmaticStreamSerializationAllowed = 1;

@@ -49,6 +49,16 @@ IMBREX_KERNEL int take_number(const warp&, int* counter, source) {
     return __shfl_sync(all_lanes, number, 0);
 }
 
+// The same, in order: who takes a later number sees all that the warp wrote before.
+IMBREX_KERNEL int take_number_in_order(const warp& scope, int* counter, source here) {
+    scope.sync(here);
+    int number = 0;
+    if (lane() == 0) number = atomic_add_in_order(counter, 1);
+    number = __shfl_sync(all_lanes, number, 0);
+    scope.sync(here);
+    return number;
+}
+
 // All elements of a shared tile reduced to one value that every thread of the block gets.
 template <class Block, class Tile, class Vector, class Op>
 IMBREX_KERNEL typename Tile::element reduce_shared(const Block& block, const Tile& tile, Op op,

@@ -1,5 +1,6 @@
 // Kernels of one stream that overlap: one that `begins_early` (hw/kernel_traits.hpp) is started as soon as all blocks of the
-// one before it have allowed it, or are done, and there is room on the device.
+// one before it have allowed it, or are done, and there is room on the device. Before sm_90 none overlap: each waits for the one before
+// it by itself, and there is nothing to do.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -11,15 +12,13 @@ namespace imbrex::hw {
 // Until the kernels before this one are done and what they wrote is seen. It waits for nothing where the launch did.
 template <class Scope>
 IMBREX_KERNEL void wait_for_kernel_before(const Scope&, source = source::current()) {
-    static_assert(has_tma && Scope::warps > 0, "imbrex: kernels overlap on sm_90 or later");
-    asm volatile("griddepcontrol.wait;" : : : "memory");
+    if constexpr (has_tma) asm volatile("griddepcontrol.wait;" : : : "memory");
 }
 
 // The next kernel may begin. It still waits for the end of this one before it reads what this one writes.
 template <class Scope>
 IMBREX_KERNEL void allow_next_kernel(const Scope&, source = source::current()) {
-    static_assert(has_tma && Scope::warps > 0, "imbrex: kernels overlap on sm_90 or later");
-    asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
+    if constexpr (has_tma) asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
 }
 
 }  // namespace imbrex::hw

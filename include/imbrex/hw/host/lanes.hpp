@@ -3,6 +3,7 @@
 
 #include <imbrex/hw/host/scope.hpp>
 
+#include <algorithm>
 #include <type_traits>
 
 namespace imbrex::hw {
@@ -37,6 +38,15 @@ int count_values(const warp& scope, const lane_values<T, Count>& values, F&& f, 
     int found = 0;
     for (const T& value : values.all) found += f(value) ? 1 : 0;
     return found;
+}
+
+// The largest f(value), a float that is not negative.
+template <class T, int Count, class F>
+float largest_value(const warp& scope, const lane_values<T, Count>& values, F&& f, source here) {
+    float most = 0;
+    if (!enter(scope, "largest of lanes' values", here)) return most;
+    for (const T& value : values.all) most = std::max(most, f(value));
+    return most;
 }
 
 template <class T, int Count>

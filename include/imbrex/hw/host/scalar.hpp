@@ -44,6 +44,12 @@ inline int take_number(const warp& scope, int* counter, source here) {
     return atomic_add(counter, 1);
 }
 
+// The same, in order: who takes a later number sees all that the warp wrote before.
+inline int take_number_in_order(const warp& scope, int* counter, source here) {
+    scope.sync(here);
+    return take_number(scope, counter, here);
+}
+
 // All elements of a shared tile reduced to one value that every thread of the block gets.
 template <class Block, class Tile, class Vector, class Op>
 typename Tile::element reduce_shared(const Block& block, const Tile& tile, Op op, typename Tile::element identity,

@@ -7,6 +7,7 @@
 #include <imbrex/kernels/attention/pages.hpp>
 #include <imbrex/kernels/attention/result.hpp>
 #include <imbrex/kernels/attention/views.hpp>
+#include <imbrex/kernels/paged_cache/scales.hpp>
 
 #include <cmath>
 #include <cstdint>
@@ -42,11 +43,12 @@ struct key_pages {
 template <class In, attention_result Result>
 using attention_out = std::conditional_t<Result == attention_result::normalised, In, float>;
 
-template <class In, attention_result Result = attention_result::normalised>
+// Keys is the type of K and V, where a kernel takes another than that of Q.
+template <class In, attention_result Result = attention_result::normalised, class Keys = In>
 struct attention_problem {
     attention_view<const In> q;                     // [batch, head, query, depth]
-    attention_view<const In> k;                     // [batch, key head, key, depth]
-    attention_view<const In> v;                     // [batch, key head, key, value depth]
+    attention_view<const Keys> k;                   // [batch, key head, key, depth]
+    attention_view<const Keys> v;                   // [batch, key head, key, value depth]
     attention_view<attention_out<In, Result>> out;  // [batch, head, query, value depth]
     attention_rows log2_sums = {};                  // normalised: may be left out; merged
     attention_rows largest = {};                    // partial
@@ -59,6 +61,9 @@ struct attention_problem {
     // Zero, and zero again after each launch; launches at the same time need one each. Through it multiprocessors that are ready
     // earlier take more of the work, which pays where sequences differ in length. It may be left out.
     int* work_counter = nullptr;
+    // Of keys and values of 8 bits.
+    cache_scales k_scales = {};
+    cache_scales v_scales = {};
 
     int heads() const { return static_cast<int>(q.extents[1]); }
     int key_heads() const { return static_cast<int>(k.extents[1]); }
@@ -132,16 +137,16 @@ inline void require_starts(const int* starts, const char* name, int count, std::
     require(starts[count] <= rows, name, "[", count, "]: ", starts[count], "; the tensor has ", rows, " rows");
 }
 
-template <class In, attention_result Result>
-void require_key_lengths(const attention_problem<In, Result>& p, int most, const char* what) {
+template <class In, attention_result Result, class Keys>
+void require_key_lengths(const attention_problem<In, Result, Keys>& p, int most, const char* what) {
     for (int i = 0; p.key_lengths != nullptr && i < p.batches(); ++i) {
         require(p.key_lengths[i] >= 0 && p.key_lengths[i] <= most, "key_lengths[", i, "]: ", p.key_lengths[i], "; ",
                 what, " ", most, " keys, and none may be negative");
     }
 }
 
-template <class In, attention_result Result>
-void require_lengths(world where, const attention_problem<In, Result>& p, bool paged) {
+template <class In, attention_result Result, class Keys>
+void require_lengths(world where, const attention_problem<In, Result, Keys>& p, bool paged) {
     if (p.packed.given()) {
         require(p.packed.count >= 0, "packed.count: ", p.packed.count,
                 "; the number of sequences must not be negative");
@@ -164,8 +169,8 @@ void require_lengths(world where, const attention_problem<In, Result>& p, bool p
     }
 }
 
-template <class In, attention_result Result>
-void require_pages(world where, const attention_problem<In, Result>& p) {
+template <class In, attention_result Result, class Keys>
+void require_pages(world where, const attention_problem<In, Result, Keys>& p) {
     const std::int64_t rows = p.k.extents[2], room = p.pages.pages_per_sequence;
     require(rows > 0 && rows % page_step == 0, "k.extents[2]: ", rows, "; the rows of a page are a multiple of ",
             page_step);
@@ -187,11 +192,16 @@ void require_pages(world where, const attention_problem<In, Result>& p) {
 
 }  // namespace detail
 
-template <class In, attention_result Result>
-void require_attention(world where, const attention_problem<In, Result>& p,
+template <class In, attention_result Result, class Keys>
+void require_attention(world where, const attention_problem<In, Result, Keys>& p,
                        attention_keys keys = attention_keys::in_rows) {
     using namespace detail;
     const bool paged = keys == attention_keys::in_pages;
+    if constexpr (sizeof(Keys) > 1) {
+        const float* const scales = p.k_scales.given() ? p.k_scales.pointer : p.v_scales.pointer;
+        require(scales == nullptr, "k_scales, v_scales: ", scales,
+                "; keys and values of 8 bits have scales, for others they must be left out");
+    }
     require_view(p.q, "q");
     require_view(p.k, "k");
     require_view(p.v, "v");

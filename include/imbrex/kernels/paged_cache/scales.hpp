@@ -22,6 +22,11 @@ struct cache_scales {
     IMBREX_FN float at(int page, int head) const {
         return pointer == nullptr ? 1.0f : pointer[page * page_stride + head * head_stride];
     }
+
+    // In two factors: what holds for all pages, and what does not.
+    IMBREX_FN bool differ_by_page() const { return pointer != nullptr && page_stride != 0; }
+    IMBREX_FN float of_head(int head) const { return differ_by_page() ? 1.0f : at(0, head); }
+    IMBREX_FN float of_page(int page, int head) const { return differ_by_page() ? at(page, head) : 1.0f; }
 };
 
 // Stored as [key head] without gaps.

@@ -3,11 +3,18 @@
 //   what                                                         kernel
 //   the device is not a Hopper, the copy engine cannot read the
 //   tensors (distances that are not multiples of 16 bytes), or
-//   there are no pages                                           ampere_class    attention/ampere.hpp, over pages
+//   there are no pages                                           ampere_class    paged_decode/ampere.hpp
+//   room for 4,096 keys or more in each sequence, and 500 MB or
+//   more of 16-bit keys and values in all; who begins early, and
+//   so with the copy engine, 800 MB                              ampere_class    the more there is to read, the less begin and
+//                                                                                end matter, and threads read 5% faster
 //   otherwise                                                    hopper          paged_decode/hopper.hpp
+//
+// Room is what tables have: how much of it is used is known only when the kernel runs. Who leaves much more than is used, in a graph that
+// is replayed with other lengths, knows better and names the kernel (decode_options::kernel).
 #pragma once
 
-#include <imbrex/kernels/paged_decode/hopper.hpp>
+#include <imbrex/kernels/paged_decode/consumers.hpp>
 
 #include <cstdint>
 #include <string>
@@ -19,22 +26,42 @@ enum class decode_kernel { ampere_class, hopper };
 struct decode_situation {
     bool hopper;           // the device, and the program has code for it
     bool engine_can_copy;  // Q, K, V, and O
-    int keys;              // for which there is room
+    int keys;              // for which a sequence has room
+    std::int64_t bytes;    // of keys and values, for which all have room
+    int element_bytes;     // of the cache
+    bool early;
 };
 
+constexpr bool can_decode_on_hopper(const decode_situation& s) {
+    return s.hopper && s.engine_can_copy && s.keys > 0;
+}
 constexpr decode_kernel choose_decode(const decode_situation& s) {
-    return s.hopper && s.engine_can_copy && s.keys > 0 ? decode_kernel::hopper : decode_kernel::ampere_class;
+    const bool large =
+        s.element_bytes == 2 && s.keys >= 4096 && s.bytes >= (s.early ? std::int64_t{800000000} : 500000000);
+    return can_decode_on_hopper(s) && !large ? decode_kernel::hopper : decode_kernel::ampere_class;
 }
 
 constexpr const char* name_of(decode_kernel one) {
     return one == decode_kernel::hopper ? "hopper" : "ampere_class";
 }
 
-// Fewer keys of a head are not worth another multiprocessor: what it finds out has to be put together. (Measured.)
+// Fewer keys of a head are not worth another multiprocessor: what it finds out has to be put together. (Measured; of 16-bit elements, of
+// 8-bit ones twice as many, and so with the next.)
 inline constexpr int decode_least_keys = 128;
 
 // A unit of work takes as much longer than its keys, where there are many of them, as so many keys more would. (Measured.)
 inline constexpr int decode_more_keys = 160;
+
+// Blocks of a grid, for so many units of work: as many as there is room for, or a few less if all have whole units then, or an equal share
+// of one each, as long as sequences are. Blocks that go from one unit to the next on their way have more to put together. (Measured: 128
+// of 132 read as fast, and are 1 to 4 microseconds earlier.)
+constexpr int decode_blocks_for(int room, std::int64_t units) {
+    if (units < 1) return room;
+    for (int blocks = room; 25 * blocks >= 24 * room; --blocks) {
+        if (units % blocks == 0 || blocks % units == 0) return blocks;
+    }
+    return room;
+}
 
 // Depths that kernels are made for. Others are taken by the next larger one, whose further columns are zero. Who knows his depth
 // names only that, and compiles only that: decode_depths<128>.
@@ -61,19 +88,42 @@ constexpr int decode_groups_for(std::int64_t rows) {
     return rows <= decode_slice ? 1 : 4;
 }
 
-// About 128 KB of keys and values on their way, and room for what the warps put together.
-constexpr decode_shape decode_shape_for(int depth, int groups) {
+// Blocks of the sm_80 class's kernel on a multiprocessor: one reads while another puts results together. Where there is room for one only,
+// they take turns.
+inline constexpr int decode_residents = 2;
+
+// In at most 99 KB of shared memory, which every such GPU has; where there are 163 KB, two blocks have room.
+constexpr decode_shape decode_ampere_shape_for(int depth, int groups, int element_bytes = 2) {
+    const int more = 2 / element_bytes;
+    return {.groups = groups,
+            .keys = depth > 128 ? 16 : 32,
+            .stages = (depth == 64 ? 8 : 4) * more,
+            .combined_columns = depth,
+            .warps = 4,
+            .residents = decode_residents,
+            .threads_copy = true};
+}
+
+// About 128 KB of keys and values on their way, and room for what the warps put together. In a cache of 8-bit elements twice the keys
+// are as many bytes.
+constexpr decode_shape decode_shape_for(int depth, int groups, int element_bytes = 2) {
+    const int more = 2 / element_bytes;
     switch (depth) {
         case 64:
-            return {.groups = groups, .keys = 32, .stages = 16, .combined_columns = 64};
+            // With several groups, and scores that are changed, there are no registers for more keys; and so at a depth of 256.
+            return groups == 1
+                       ? decode_shape{.groups = groups, .keys = 32 * more, .stages = 16, .combined_columns = 64}
+                       : decode_shape{.groups = groups, .keys = 32, .stages = 16 * more, .combined_columns = 64};
         case 96:
-            return {.groups = groups, .keys = 32, .stages = 16, .combined_columns = 32};
+            return {.groups = groups, .keys = 32 * more, .stages = 16, .combined_columns = 32};
         case 128:
-            return {.groups = groups, .keys = 32, .stages = 8, .combined_columns = 128};
+            return {.groups = groups, .keys = 32 * more, .stages = 8, .combined_columns = 128};
         case 192:
-            return {.groups = groups, .keys = 16, .stages = 8, .combined_columns = 192};
+            return {.groups = groups, .keys = 16 * more, .stages = 8, .combined_columns = 192};
         default:
-            return {.groups = groups, .keys = 16, .stages = 8, .combined_columns = 128};
+            return groups == 1
+                       ? decode_shape{.groups = groups, .keys = 16 * more, .stages = 8, .combined_columns = 128}
+                       : decode_shape{.groups = groups, .keys = 16, .stages = 8 * more, .combined_columns = 128};
     }
 }
 

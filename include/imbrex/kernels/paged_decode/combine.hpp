@@ -1,6 +1,7 @@
 // Results of different keys put together: of the warps of a block, through its shared memory, and of the blocks that have parts of
-// a unit, through global memory. What is put together is a slice: 16 rows by 16 columns of sums that are not divided yet, with each
-// row's largest score and the sum of its weights. Slices are put together in a fixed order, so that results have the same
+// a unit, through global memory. What is put together is a slice: 16 rows by 8 columns of sums that are not divided yet, with each
+// row's largest score and the sum of its weights. Where there are 4 rows or 8, as with a token of 4 heads that share keys, a slice has
+// 32 or 16 columns of these, packed (ops/warp/pack.hpp). Slices are put together in a fixed order, so that results have the same
 // bits every time.
 #pragma once
 
@@ -16,25 +17,27 @@
 #include <imbrex/ops/register/convert.hpp>
 #include <imbrex/ops/register/map.hpp>
 #include <imbrex/ops/register/softmax.hpp>
+#include <imbrex/ops/warp/pack.hpp>
 #include <imbrex/tile/register_tile.hpp>
 
 #include <utility>
 
 namespace imbrex {
 
-inline constexpr int decode_slice = 16;
+inline constexpr int decode_slice = 16;       // rows
+inline constexpr int decode_slice_width = 8;  // columns
 
 struct decode_sums {
     using values = row_values<float, decode_slice, warp>;
 
-    warp_tile<float, decode_slice, decode_slice> sums;
+    warp_tile<float, decode_slice, decode_slice_width> sums;
     values largest;  // as powers of 2
     values total;
 };
 
 // A slice in global memory, as a warp holds it.
 struct alignas(16) decode_partial {
-    float sums[decode_slice * decode_slice];
+    float sums[decode_slice * decode_slice_width];
     float largest[4 * decode_slice];
     float total[4 * decode_slice];
 
@@ -90,9 +93,56 @@ IMBREX_KERNEL void add_slices(const warp& scope, decode_sums& all, int count, co
     }
 }
 
+// Where rows of queries and results may begin: at multiples of two elements' bytes, so that a lane moves two at once; or anywhere.
+enum class decode_access { in_pairs, anywhere };
+
+template <decode_access Access, class T, int Columns, class Place>
+IMBREX_KERNEL void load_decode_rows(const warp& scope, warp_tile<T, decode_slice, Columns>& to, const Place& place,
+                                    source here = source::current()) {
+    if constexpr (Access == decode_access::in_pairs) {
+        load_rows_from(scope, to, place, T{}, here);
+    } else {
+        hw::visit(
+            scope, hw::use::write, here,
+            [&](int row, int column, T& element) {
+                const T* const begin = place(row);
+                element = begin != nullptr ? begin[column] : T{};
+            },
+            to);
+    }
+}
+template <decode_access Access, class T, int Columns, class Place>
+IMBREX_KERNEL void store_decode_rows(const warp& scope, const Place& place,
+                                     const warp_tile<T, decode_slice, Columns>& from, source here = source::current()) {
+    if constexpr (Access == decode_access::in_pairs) {
+        store_rows_to(scope, place, from, here);
+    } else {
+        hw::visit(
+            scope, hw::use::read, here,
+            [&](int row, int column, const T& element) {
+                T* const begin = place(row);
+                if (begin != nullptr) begin[column] = element;
+            },
+            from);
+    }
+}
+
+// What the rows and columns of a slice are.
+struct decode_slice_place {
+    decode_rows rows;
+    int kept;     // rows that are packed: 4, 8, or 16, which is not at all
+    int column;   // the first
+    int columns;  // of the part that was packed: those further right are in rows further below
+
+    IMBREX_FN bool exists(int row) const { return rows.exists(row % kept); }
+    IMBREX_FN int head(int row) const { return rows.head(row % kept); }
+    IMBREX_FN int query(int row) const { return rows.query(row % kept); }
+    IMBREX_FN int first_column(int row) const { return column + first_packed_column(kept, columns, row); }
+};
+
 // One number for each row that exists; of the others, what they are does not matter.
 template <class Place>
-IMBREX_KERNEL void load_values_of(const warp& scope, decode_sums::values& to, const decode_rows& rows,
+IMBREX_KERNEL void load_values_of(const warp& scope, decode_sums::values& to, const decode_slice_place& rows,
                                   const attention_rows& from, const Place& place, source here) {
     hw::visit_rows(
         scope, hw::use::write, here,
@@ -109,28 +159,29 @@ struct decode_results {
     const float* sinks;         // a logit for each head that takes up weight, or null
 };
 
-// A slice, from this column on, of which all keys have been seen: divided by its sums, or partial.
-template <attention_result Result, class In>
+// A slice of which all keys have been seen: divided by its sums, or partial.
+template <attention_result Result, decode_access Access, class In>
 IMBREX_KERNEL void write_slice(const warp& scope, const decode_results<In>& to, const paged_lengths& lengths,
-                               const decode_rows& rows, int column, decode_sums& slice,
-                               source here = source::current()) {
+                               const decode_slice_place& at, decode_sums& slice, source here = source::current()) {
     static_assert(Result != attention_result::merged, "imbrex: what was there before is given to a decode by itself");
-    const int member = lengths.member(rows.sequence.batch), first_query = lengths.first_query(rows.sequence.batch);
+    const int member = lengths.member(at.rows.sequence.batch);
+    const int first_query = lengths.first_query(at.rows.sequence.batch);
     const auto row_of = [&](const auto& view) {
         return [&](int row) {
-            auto* const begin = view.at(member, rows.head(row), first_query + rows.query(row), column).pointer;
-            return rows.exists(row) && column < view.columns() ? begin : nullptr;
+            const int column = at.first_column(row);
+            auto* const begin = view.at(member, at.head(row), first_query + at.query(row), column).pointer;
+            return at.exists(row) && column < view.columns() ? begin : nullptr;
         };
     };
     const auto value_of = [&](const attention_rows& values, int row) {
-        return values.at(member, rows.head(row), first_query + rows.query(row));
+        return values.at(member, at.head(row), first_query + at.query(row));
     };
     const auto store_values = [&](const attention_rows& values, const decode_sums::values& from) {
-        if (column != 0 || values.pointer == nullptr) return;
+        if (at.column != 0 || values.pointer == nullptr) return;
         hw::visit_rows(
             scope, hw::use::read, here,
             [&](int row, const float& value) {
-                if (rows.exists(row)) *value_of(values, row) = value;
+                if (row < at.kept && at.exists(row)) *value_of(values, row) = value;
             },
             from);
     };
@@ -138,16 +189,16 @@ IMBREX_KERNEL void write_slice(const warp& scope, const decode_results<In>& to, 
         add_slices<1>(
             scope, slice, 1,
             [&](int, decode_sums& one) {
-                load_rows_from(scope, one.sums, row_of(to.before.wide), 0.0f, here);
-                load_values_of(scope, one.largest, rows, to.before.largest, value_of, here);
-                load_values_of(scope, one.total, rows, to.before.sums, value_of, here);
+                load_decode_rows<Access>(scope, one.sums, row_of(to.before.wide), here);
+                load_values_of(scope, one.largest, at, to.before.largest, value_of, here);
+                load_values_of(scope, one.total, at, to.before.sums, value_of, here);
             },
             here);
     }
     if constexpr (Result == attention_result::partial) {
         store_values(to.outputs.largest, slice.largest);
         store_values(to.outputs.sums, slice.total);
-        store_rows_to(scope, row_of(to.outputs.wide), slice.sums, here);
+        store_decode_rows<Access>(scope, row_of(to.outputs.wide), slice.sums, here);
         return;
     }
     decode_sums::values factor = slice.total;
@@ -155,7 +206,7 @@ IMBREX_KERNEL void write_slice(const warp& scope, const decode_results<In>& to, 
         scope, hw::use::update, here,
         [&](int row, float& of_row, float& log2_sum) {
             const float largest = log2_sum;
-            const float sink = to.sinks == nullptr ? minus_infinity : to.sinks[rows.head(row)] * log2_of_e;
+            const float sink = to.sinks == nullptr ? minus_infinity : to.sinks[at.head(row)] * log2_of_e;
             const float top = hw::max(largest, sink);
             const float base = top == minus_infinity ? 0.0f : top;
             const float share = hw::exp2(largest - base);
@@ -166,7 +217,7 @@ IMBREX_KERNEL void write_slice(const warp& scope, const decode_results<In>& to, 
         factor, slice.largest);
     combine_with_rows(scope, slice.sums, factor, multiply{}, here);
     store_values(to.outputs.log2_sums, slice.largest);
-    store_rows_to(scope, row_of(to.out), imbrex::to<In>(scope, slice.sums, here), here);
+    store_decode_rows<Access>(scope, row_of(to.out), imbrex::to<In>(scope, slice.sums, here), here);
 }
 
 }  // namespace imbrex

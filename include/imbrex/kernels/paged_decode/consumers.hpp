@@ -11,26 +11,33 @@
 #pragma once
 
 #include <imbrex/core/config.hpp>
+#include <imbrex/core/numeric.hpp>
 #include <imbrex/core/source.hpp>
+#include <imbrex/core/widening.hpp>
 #include <imbrex/kernels/attention/mask.hpp>
 #include <imbrex/kernels/attention/pages.hpp>
 #include <imbrex/kernels/attention/result.hpp>
 #include <imbrex/kernels/attention/score.hpp>
 #include <imbrex/kernels/attention/views.hpp>
+#include <imbrex/kernels/paged_cache/scales.hpp>
 #include <imbrex/kernels/paged_decode/attend.hpp>
 #include <imbrex/kernels/paged_decode/combine.hpp>
 #include <imbrex/kernels/paged_decode/plan.hpp>
 #include <imbrex/kernels/paged_decode/rows.hpp>
+#include <imbrex/kernels/paged_decode/scaling.hpp>
 #include <imbrex/ops/block/shared.hpp>
 #include <imbrex/ops/grid/last_to_come.hpp>
 #include <imbrex/ops/memory/load_store.hpp>
 #include <imbrex/ops/memory/tma.hpp>
+#include <imbrex/ops/warp/pack.hpp>
+#include <imbrex/ops/warp/widened.hpp>
 #include <imbrex/tile/barrier.hpp>
 #include <imbrex/tile/register_tile.hpp>
 #include <imbrex/tile/shared_tile.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 namespace imbrex {
 
@@ -40,6 +47,11 @@ struct decode_shape {
     // A multiple of the warps among which they go in turn, so that who waits for a stage has seen all of its rounds.
     int stages = 8;
     int combined_columns = 128;  // for which there is room where warps put their results together
+    int warps = 8;
+    int residents = 1;  // blocks that share the registers of a multiprocessor
+    // Threads copy keys and values: behind the last key there are zeros, and results are put together in the stages' memory, which
+    // are empty meanwhile. Otherwise the copy engine does, and they have memory of their own.
+    bool threads_copy = false;
 };
 
 // What consumers are told.
@@ -55,28 +67,37 @@ struct decode_arguments {
     // See workspace_bytes. The counters are zero before the first launch, and after each.
     int* counters;
     decode_partial* partials;
+    // Of a cache of 8-bit elements.
+    cache_scales k_scales;
+    cache_scales v_scales;
 };
 
-template <class In, int Depth, decode_shape Shape, attention_result Result>
+template <class In, int Depth, decode_shape Shape, attention_result Result, class Cache = In>
 struct decode_consumers {
     static_assert(sizeof(In) == 2, "imbrex: decode multiplies bf16 or fp16");
-    static constexpr int count = 8;  // warps
+    static_assert(std::is_same_v<Cache, In> || widens_to<Cache, In>,
+                  "imbrex: a cache is of the type of the queries, or e4m3 or int8");
+    static constexpr int count = Shape.warps;
     static constexpr int groups = Shape.groups;
     static constexpr int slice = decode_slice;
     static constexpr int rows = groups * slice;
     static constexpr int keys = Shape.keys;
     static constexpr int sharers = count / groups;  // among which stages go in turn
     static constexpr int rounds = Depth / Shape.combined_columns;
-    static constexpr int slices = groups * Depth / slice;  // of a unit
-    using attention = decode_attention<In, Depth, keys>;
-    // Slices of a result that are put together: as many as there are registers for.
-    static constexpr int at_once = rounds > 1 ? 2 : groups > 1 || Depth > 128 ? 4 : 8;
+    static constexpr int slices = groups * Depth / decode_slice_width;  // of a unit, at most
+    static constexpr int query_parts = groups * Depth / slice;          // of 16 columns, brought by all warps
+    using attention = decode_attention<In, Depth, keys, Cache>;
+    // Parts of a result that are asked for together: as many as there are registers for.
+    static constexpr int at_once = rounds > 1 || (Shape.threads_copy && Depth > 192) ? 2
+                                   : groups > 1 || Depth > 128                       ? 4
+                                                                                     : 8;
     static_assert(count % groups == 0 && Shape.stages % sharers == 0,
                   "imbrex: a stage is shared by 1, 2, 4 or 8 warps, always the same");
     static_assert(keys % page_step == 0 && Depth % Shape.combined_columns == 0 &&
                       Shape.combined_columns % attention::part_width == 0,
                   "imbrex: a stage has a multiple of 16 keys, and results are put together in whole parts");
 
+    static constexpr decode_access access = Shape.threads_copy ? decode_access::anywhere : decode_access::in_pairs;
     using query_tile = shared_tile<In, rows, Depth>;
     using key_tile = typename attention::key_tile;
     using combined_tile = shared_tile<float, slice, Shape.combined_columns>;
@@ -96,9 +117,11 @@ struct decode_consumers {
     };
 
     // Of a grid of so many blocks: for each of them a counter for each slice, and the slices of the two units that it may have
-    // parts of.
+    // parts of. Counters are where they are for every kernel: one may leave its slices where another's counters are not.
     static constexpr std::size_t counters_bytes(int blocks) {
-        return (static_cast<std::size_t>(blocks) * slices * sizeof(int) + 127) / 128 * 128;
+        constexpr int most_slices = 4 * 256 / decode_slice_width;
+        static_assert(slices <= most_slices, "imbrex: a unit has more slices than there are counters for");
+        return static_cast<std::size_t>(blocks) * most_slices * sizeof(int);
     }
     static constexpr std::size_t workspace_bytes(int blocks) {
         return counters_bytes(blocks) + static_cast<std::size_t>(blocks) * 2 * slices * sizeof(decode_partial);
@@ -106,156 +129,227 @@ struct decode_consumers {
 
     // Pieces come in their order, up to one that does not exist; stages too: stages.wait() brings the next, which is released at its
     // end, and skip(n) passes by those of other warps.
-    template <class Arguments, class Pieces, class Stages>
-    IMBREX_KERNEL static void run(warp& self, const Arguments& args, shared_memory& shared, Pieces& pieces,
-                                  Stages& stages) {
-        const int group = self.index() % groups, turn = self.index() / groups;
+    template <class Arguments, class Memory, class Pieces, class Stages>
+    IMBREX_KERNEL static void run(warp& self, const Arguments& args, Memory& shared, Pieces& pieces, Stages& stages) {
+        const int group = self.index() % groups, turn = turn_of(self);
         stages.skip(turn);
         int passed = 0;   // steps of the pieces before
         int next = turn;  // the next step of this warp, counted over all pieces
         decode_piece now = pieces.next();
         queries asked;
-        ask_queries(self, asked, now, args);
+        if constexpr (!Shape.threads_copy) ask_queries(self, asked, now, args, self.index());
         while (now.exists()) {
+            if constexpr (Shape.threads_copy) {
+                // When all have read what was in the stages' place, keys and queries are asked for at once.
+                meet<results_are_read>(self);
+                stages.begin();
+                for (int part = self.index(); part < query_parts; part += count * queries::at_once) {
+                    queries some;
+                    ask_queries(self, some, now, args, part);
+                    share_queries(self, some, shared.q, part);
+                }
+            } else {
+                share_queries(self, asked, shared.q, self.index());
+            }
             const decode_rows own{now.sequence, args.sizes.heads_per_key_head, now.first_row + group * slice};
-            share_queries(self, asked, shared.q);
-            meet<queries_are_there>(self);
-            attention made(self, scale_after(args.score, args.scale));
+            // Where all warps share their stages, they meet at the first.
+            if constexpr (!Shape.threads_copy || sharers > 1) meet<queries_are_there>(self);
+            decode_scaling<In, Cache, keys, sharers> scales(args, now);
+            attention made(self, scale_after(args.score, scales.of_scores()));
             const bool has_steps = next < passed + now.steps;
             for (; next < passed + now.steps; next += sharers) {
+                const int first_key = (now.step + next - passed) * keys;
+                const decode_scales<keys> of_pages = scales.of_pages(self, args, now, first_key);
                 auto held = stages.wait();
                 stages.skip(sharers - 1);
-                const int first_key = (now.step + next - passed) * keys;
-                if (now.keys.end - first_key < keys) clean(self, held->v, now.keys.end - first_key);
+                if constexpr (!Shape.threads_copy) {
+                    if (now.keys.end - first_key < keys) clean(self, held->v, now.keys.end - first_key);
+                }
                 made.attend(self, shared.q, group * slice, held->k, held->v, own, first_key, now.keys.end, args.mask,
-                            args.score, args.scale);
+                            args.score, scales.of_scores(), of_pages);
             }
-            made.softmax.finish_sums(self);
+            made.finish(self, scales.of_sums());
             // The next piece's queries come while this one's results are put together.
             const decode_piece then = pieces.next();
-            ask_queries(self, asked, then, args);
+            if constexpr (!Shape.threads_copy) ask_queries(self, asked, then, args, self.index());
+            const int kept = rows_kept(now, args.sizes);
             const int took_part = now.steps < sharers ? now.steps : sharers;
             for_each_constant<rounds>([&](auto round) {
-                // The first time that is so since the queries came.
-                if constexpr (round > 0) meet<results_are_read>(self);
-                if (has_steps) leave<round>(self, shared.left, made);
+                // The first time that is so since the queries came, but for stages in the same place.
+                if constexpr (round > 0 || Shape.threads_copy) meet<results_are_read>(self);
+                if (has_steps) leave<round>(self, shared.left, made, kept);
                 meet<results_are_there>(self);
-                finish<round>(self, now, passed % sharers, took_part, args, shared.left);
+                finish<round>(self, now, passed % sharers, took_part, kept, args, shared.left);
             });
             passed += now.steps;
             now = then;
         }
     }
 
+    // The warps that share a stage.
+    IMBREX_KERNEL static void meet_sharers(const warp& self, source here = source::current()) {
+        if constexpr (groups == 1) {
+            self.sync(here);
+        } else {
+            barriers::template of<sharers_meet>(turn_of(self)).sync(self, groups, here);
+        }
+    }
+    // Which of those among whom stages go in turn.
+    IMBREX_KERNEL static int turn_of(const warp& self) { return sharers == 1 ? 0 : self.index() / groups; }
+
   private:
     struct queries_are_there {};
     struct results_are_there {};
     struct results_are_read {};
-    struct cleaned {
+    struct sharers_meet {
         static constexpr int count = groups == 1 ? 1 : sharers;  // for each that share a stage
     };
-    using barriers = named_barriers<queries_are_there, results_are_there, results_are_read, cleaned>;
+    using barriers = named_barriers<queries_are_there, results_are_there, results_are_read, sharers_meet>;
     template <class Name>
     IMBREX_KERNEL static void meet(const warp& self, source here = source::current()) {
         barriers::template of<Name>().sync(self, count, here);
     }
 
     // Each warp brings some of a piece's queries for all: into registers, and, when those before have been read (all have met since),
-    // into shared memory.
+    // into shared memory. Where that is done at once, it is some parts at a time, for which there are registers.
     struct queries {
-        warp_tile<In, slice, slice> parts[(slices + count - 1) / count];
+        static constexpr int of_warp = (query_parts + count - 1) / count;
+        static constexpr int at_once = Shape.threads_copy && of_warp > 4 ? 4 : of_warp;
+        warp_tile<In, slice, slice> parts[at_once];
     };
+    // From this part on, which is one of the warp's.
     template <class Function>
-    IMBREX_KERNEL static void for_each_query_part(const warp& self, const Function& function) {
-        for_each_constant<(slices + count - 1) / count>([&](auto number) {
-            const int i = self.index() + number * count;
-            if (i < slices) function(number, i % groups * slice, i / groups * slice);
+    IMBREX_KERNEL static void for_each_query_part(int first, const Function& function) {
+        for_each_constant<queries::at_once>([&](auto number) {
+            const int i = first + number * count;
+            // Not asked where all have as many, but for those who bring some at a time, where it takes fewer registers to ask.
+            constexpr bool evenly = !Shape.threads_copy && query_parts % count == 0;
+            if (evenly || i < query_parts) function(number, i % groups * slice, i / groups * slice);
         });
     }
     template <class Arguments>
-    IMBREX_KERNEL static void ask_queries(warp& self, queries& to, const decode_piece& of, const Arguments& args) {
+    IMBREX_KERNEL static void ask_queries(warp& self, queries& to, const decode_piece& of, const Arguments& args,
+                                          int first) {
         const int batch = of.sequence.batch;
         const int member = args.lengths.member(batch);
         const int first_query = of.exists() ? args.lengths.first_query(batch) : 0;
-        for_each_query_part(self, [&](auto number, int row, int column) {
+        for_each_query_part(first, [&](auto number, int row, int column) {
             const decode_rows some{of.sequence, args.sizes.heads_per_key_head, of.first_row + row};
-            load_rows_from(self, to.parts[number], [&](int row) {
+            load_decode_rows<access>(self, to.parts[number], [&](int row) {
                 const In* const begin =
                     args.q.at(member, some.head(row), first_query + some.query(row), column).pointer;
                 return some.exists(row) && column < args.q.columns() ? begin : nullptr;
             });
         });
     }
-    IMBREX_KERNEL static void share_queries(warp& self, const queries& from, query_tile& to) {
-        for_each_query_part(self, [&](auto number, int row, int column) {
-            store(self, to.template part<slice, slice>(row, column), from.parts[number]);
+    IMBREX_KERNEL static void share_queries(warp& self, const queries& from, query_tile& to, int first) {
+        for_each_query_part(first, [&](auto number, int row, int column) {
+            store(self, to.template part<slice, slice>(row, column), in_order_for<Cache>(self, from.parts[number]));
         });
     }
 
     // Behind the last key there may be anything, even NaN, which no weight of zero would silence: those values become zero.
     IMBREX_KERNEL static void clean(warp& self, key_tile& values, int exist) {
         if (self.index() % groups == 0) {
-            fill_rows(self, values, exist, In(0.0f));
+            fill_rows(self, values, exist, convert<Cache>(0.0f));
             fence_async(self);
         }
-        if constexpr (groups == 1) {
-            self.sync();
-        } else {
-            barriers::template of<cleaned>(self.index() / groups).sync(self, groups);
-        }
+        meet_sharers(self);
+    }
+
+    // Of a group's 16 rows those from which on there are none: 4, 8 or 16.
+    IMBREX_KERNEL static int rows_kept(const decode_piece& now, const decode_sizes& sizes) {
+        const int exist = now.sequence.queries * sizes.heads_per_key_head - now.first_row;
+        return groups > 1 || exist > 8 ? 16 : exist > 4 ? 8 : 4;
     }
 
     // A warp's result, some columns of it, for all to see.
     template <int Round>
-    IMBREX_KERNEL static void leave(warp& self, results_of_warps& to, const attention& made) {
+    IMBREX_KERNEL static void leave(warp& self, results_of_warps& to, const attention& made, int kept) {
+        if (kept == 4) {
+            leave_packed<Round, 4>(self, to, made);
+        } else if (kept == 8) {
+            leave_packed<Round, 8>(self, to, made);
+        } else {
+            leave_packed<Round, 16>(self, to, made);
+        }
+    }
+    template <int Round, int Kept>
+    IMBREX_KERNEL static void leave_packed(warp& self, results_of_warps& to, const attention& made) {
         const int own = self.index();
         constexpr int parts = Shape.combined_columns / attention::part_width;
+        constexpr int width = attention::part_width * Kept / slice;
         for_each_constant<parts>([&](auto part) {
-            store(self, to.sums[own].template part<slice, attention::part_width>(0, part * attention::part_width),
-                  made.sums[Round * parts + part]);
+            store(self, to.sums[own].template part<slice, width>(0, part * width),
+                  pack_rows<Kept>(self, made.sums[Round * parts + part]));
         });
-        store(self, to.largest[own], made.softmax.largest_log2(self));
-        store(self, to.total[own], made.softmax.sums());
+        store(self, to.largest[own], pack_rows<Kept>(self, made.softmax.largest_log2(self)));
+        store(self, to.total[own], pack_rows<Kept>(self, made.softmax.sums()));
     }
 
     // The warp's share of slices: put together from the warps that took part, from `first` on in turn, and written; or left for
-    // whoever comes last of the blocks that have parts of the unit.
+    // whoever comes last of the blocks that have parts of the unit. A warp has the same slices in all of them, which are counted
+    // together.
     template <int Round, class Arguments>
-    IMBREX_KERNEL static void finish(warp& self, const decode_piece& now, int first, int took_part,
+    IMBREX_KERNEL static void finish(warp& self, const decode_piece& now, int first, int took_part, int kept,
                                      const Arguments& args, const results_of_warps& left) {
-        constexpr int in_round = Shape.combined_columns / slice;
-        for (int i = self.index(); i < groups * in_round; i += count) {
-            const int group = i / in_round, column = i % in_round * slice;
-            decode_sums all;
+        constexpr int width = decode_slice_width;
+        const int packed_width = attention::part_width * kept / slice;
+        const int in_round = Shape.combined_columns * kept / (slice * width);
+        const int first_slice = Round * groups * in_round;
+        const int there = groups_there(now, args.sizes) * in_round;
+        const auto put_together = [&](int i, decode_sums& all) {
             clear(self, all);
             add_slices<at_once>(self, all, took_part, [&](int number, decode_sums& one) {
-                const int from = (first + number) % sharers * groups + group;
-                load(self, one.sums, left.sums[from].template part<slice, slice>(0, column));
+                const int from = (first + number) % sharers * groups + i / in_round;
+                load(self, one.sums, left.sums[from].template part<slice, width>(0, i % in_round * width));
                 load(self, one.largest, left.largest[from]);
                 load(self, one.total, left.total[from]);
             });
-            if (now.parts > 1 && !all_parts(self, now, i + Round * groups * in_round, args, all)) continue;
-            const decode_rows own{now.sequence, args.sizes.heads_per_key_head, now.first_row + group * slice};
-            write_slice<Result>(self, args.results, args.lengths, own, Round * Shape.combined_columns + column, all);
+        };
+        if (self.index() >= there) return;
+        if (now.parts > 1) {
+            for (int i = self.index(); i < there; i += count) {
+                decode_sums all;
+                put_together(i, all);
+                place_of(now, now.part, first_slice + i, args)->store_from(self, all);
+            }
+            int* const counter = args.counters + std::int64_t{now.first_block} * slices + first_slice + self.index();
+            if (!is_last_to_come(self, counter, now.parts)) return;
+        }
+        for (int i = self.index(); i < there; i += count) {
+            decode_sums all;
+            if (now.parts > 1) {
+                // In the order of the keys.
+                clear(self, all);
+                add_slices<at_once>(self, all, now.parts, [&](int part, decode_sums& one) {
+                    place_of(now, part, first_slice + i, args)->load_to(self, one);
+                });
+            } else {
+                put_together(i, all);
+            }
+            const int column = i % in_round * width;
+            const decode_rows own{now.sequence, args.sizes.heads_per_key_head, now.first_row + i / in_round * slice};
+            const int first_column =
+                Round * Shape.combined_columns + column / packed_width * attention::part_width + column % packed_width;
+            write_slice<Result, access>(self, args.results, args.lengths,
+                                        {own, kept, first_column, attention::part_width}, all);
         }
     }
 
-    // Leaves a part's slice. If all others have been left, they are put together, in the order of the keys.
+    // Of the groups those that have any rows.
+    IMBREX_KERNEL static int groups_there(const decode_piece& now, const decode_sizes& sizes) {
+        const int exist = now.sequence.queries * sizes.heads_per_key_head - now.first_row;
+        return groups == 1 || exist <= slice ? 1 : exist < rows ? (exist + slice - 1) / slice : groups;
+    }
+
+    // A slice that a part of a unit leaves. A block has parts of two units at most: the end of one, or its middle, and the beginning
+    // of another.
     template <class Arguments>
-    IMBREX_KERNEL static bool all_parts(warp& self, const decode_piece& now, int number, const Arguments& args,
-                                        decode_sums& all) {
-        // A block has parts of two units at most: the end of one, or its middle, and the beginning of another.
-        const auto place_of = [&](int part) {
-            const std::int64_t place = std::int64_t{now.first_block + part} * 2 + (part == 0 ? 1 : 0);
-            return args.partials + place * slices + number;
-        };
-        place_of(now.part)->store_from(self, all);
-        int* const counter = args.counters + std::int64_t{now.first_block} * slices + number;
-        if (!is_last_to_come(self, counter, now.parts)) return false;
-        clear(self, all);
-        add_slices<at_once>(self, all, now.parts,
-                            [&](int part, decode_sums& one) { place_of(part)->load_to(self, one); });
-        return true;
+    IMBREX_KERNEL static decode_partial* place_of(const decode_piece& now, int part, int number,
+                                                  const Arguments& args) {
+        const std::int64_t place = std::int64_t{now.first_block + part} * 2 + (part == 0 ? 1 : 0);
+        return args.partials + place * slices + number;
     }
 };
 

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <imbrex/core/config.hpp>
+#include <imbrex/hw/requirement.hpp>
 #include <imbrex/kernels/attention/mask.hpp>
 #include <imbrex/kernels/attention/pages.hpp>
 #include <imbrex/kernels/attention/result.hpp>
@@ -28,9 +29,9 @@
 namespace imbrex {
 
 template <class In, int Depth, class Mask = full_mask, class Score = plain_score, decode_shape Shape = decode_shape{},
-          attention_result Result = attention_result::normalised>
+          attention_result Result = attention_result::normalised, class Cache = In>
 struct paged_decode_hopper {
-    using consumers = decode_consumers<In, Depth, Shape, Result>;
+    using consumers = decode_consumers<In, Depth, Shape, Result, Cache>;
     static constexpr bool needs_hopper = true;
     static constexpr bool begins_early = true;
     static constexpr int warps = 4 + consumers::count;
@@ -96,7 +97,13 @@ struct paged_decode_hopper {
                                                        const arguments& args) {
         return look_up<warp::threads>(self, [&](int number) {
             const int rows_of_part = args.k.copied_rows;
-            return args.lengths.place_of(piece, (piece.step + step) * columns + number * rows_of_part, rows_of_part);
+            const paged_lengths::place at =
+                args.lengths.place_of(piece, (piece.step + step) * columns + number * rows_of_part, rows_of_part);
+            const int pages = static_cast<int>(args.k.extents[0]);
+            hw::require_in_kernel(at.page >= 0 && at.page < pages,
+                                  "pages.table: page %d of sequence %d; there are %d pages", at.page,
+                                  piece.sequence.batch, pages);
+            return at;
         });
     }
 

@@ -55,56 +55,61 @@ struct decode_stretch {
     IMBREX_FN int length() const { return unit_length * units; }
 };
 
+// Where in the line a block is: plain numbers, which may be kept anywhere between two pieces.
+struct decode_walk {
+    int block;
+    int share;  // of every block
+    int at;
+    int end;
+    int batch;   // the sequence there
+    int before;  // where it begins
+    decode_stretch now;
+    int unit_begin;  // of the steps that the last piece's unit has
+    int unit_end;
+};
+
+// The line itself, from any place in it on.
 template <int Rows, int StepKeys, class Mask>
-class decode_plan {
+class decode_line {
   public:
-    // Reads all lengths.
-    IMBREX_KERNEL decode_plan(const warp& scope, const decode_sizes& sizes, const paged_lengths& lengths,
-                              const Mask& mask, int blocks, source here = source::current())
-        : sizes_(&sizes), lengths_(&lengths), mask_(&mask), sums_(sums_of(scope, 0, sizes.batches, here)) {
-        total_ = entry(scope, sums_, warp::threads - 1, here);
-        share_ = (total_ + blocks - 1) / blocks;
-        if (share_ < sizes.least_steps) share_ = sizes.least_steps;
-    }
+    IMBREX_KERNEL decode_line(const decode_sizes& sizes, const paged_lengths& lengths, const Mask& mask)
+        : sizes_(&sizes), lengths_(&lengths), mask_(&mask) {}
 
-    // Visits the pieces of a block, in their order. `complete(piece)` says which part of its unit it is, for who has something more
-    // urgent to do first.
-    template <class Visit>
-    IMBREX_KERNEL void for_each_piece(const warp& scope, int block, Visit visit) {
-        const std::int64_t first = std::int64_t{block} * share_;
-        if (first >= total_) return;
-        const int begin = static_cast<int>(first), end = total_ - begin < share_ ? total_ : begin + share_;
-        seek(scope, begin);
-        for (int at = begin; at < end;) {
-            while (at - before_ >= now_.length()) {
-                before_ += now_.length();
-                now_ = stretch_of(++batch_);
+    // The next piece of a block, if there is one. Which part of its unit it is, `complete` says, for who has something more urgent
+    // to do first.
+    IMBREX_KERNEL bool next(decode_walk& walk, decode_piece& piece) const {
+        while (walk.at < walk.end) {
+            while (walk.at - walk.before >= walk.now.length()) {
+                walk.before += walk.now.length();
+                walk.now = stretch_of(++walk.batch);
             }
-            const int unit = (at - before_) / now_.unit_length;
-            const int unit_end = before_ + (unit + 1) * now_.unit_length;
-            const int unit_begin = unit_end - now_.unit_length + sizes_->more_steps;  // of the steps that it has
-            const int piece_begin = at > unit_begin ? at : unit_begin;
-            at = unit_end < end ? unit_end : end;
-            if (at <= piece_begin) continue;
-            decode_piece piece{};
-            piece.key_head = now_.row_blocks == 1 ? unit : unit / now_.row_blocks;
-            piece.first_row = (unit - piece.key_head * now_.row_blocks) * Rows;
-            piece.sequence = lengths_->of(batch_, piece.key_head * sizes_->heads_per_key_head);
+            const decode_stretch& now = walk.now;
+            const int unit = (walk.at - walk.before) / now.unit_length;
+            walk.unit_end = walk.before + (unit + 1) * now.unit_length;
+            walk.unit_begin = walk.unit_end - now.unit_length + sizes_->more_steps;
+            const int begin = walk.at > walk.unit_begin ? walk.at : walk.unit_begin;
+            walk.at = walk.unit_end < walk.end ? walk.unit_end : walk.end;
+            if (walk.at <= begin) continue;
+            piece.key_head = now.row_blocks == 1 ? unit : unit / now.row_blocks;
+            piece.first_row = (unit - piece.key_head * now.row_blocks) * Rows;
+            piece.sequence = lengths_->of(walk.batch, piece.key_head * sizes_->heads_per_key_head);
             piece.queries = {0, piece.sequence.queries};
-            piece.keys = now_.keys;
-            piece.step = now_.first_step + piece_begin - unit_begin;
-            piece.steps = at - piece_begin;
-            visit(piece, [&](decode_piece& one) {
-                one.first_block = unit_begin >= begin ? block : unit_begin / share_;
-                one.part = block - one.first_block;
-                one.parts = (unit_end <= end ? block : (unit_end - 1) / share_) - one.first_block + 1;
-            });
+            piece.keys = now.keys;
+            piece.step = now.first_step + begin - walk.unit_begin;
+            piece.steps = walk.at - begin;
+            return true;
         }
+        return false;
+    }
+    IMBREX_KERNEL static void complete(const decode_walk& walk, decode_piece& piece) {
+        const bool begins_here = walk.unit_begin >= std::int64_t{walk.block} * walk.share;
+        piece.first_block = begins_here ? walk.block : walk.unit_begin / walk.share;
+        piece.part = walk.block - piece.first_block;
+        piece.parts =
+            (walk.unit_end <= walk.end ? walk.block : (walk.unit_end - 1) / walk.share) - piece.first_block + 1;
     }
 
-  private:
-    using lane_sums = hw::lane_values<int, warp::threads>;
-
+  protected:
     IMBREX_KERNEL decode_stretch stretch_of(int batch) const {
         const attention_sequence sequence = lengths_->of(batch, 0);
         const int heads = sizes_->heads_per_key_head;
@@ -118,6 +123,49 @@ class decode_plan {
         return made;
     }
 
+    const decode_sizes* sizes_;
+    const paged_lengths* lengths_;
+    const Mask* mask_;
+};
+
+template <int Rows, int StepKeys, class Mask>
+class decode_plan : public decode_line<Rows, StepKeys, Mask> {
+  public:
+    using line = decode_line<Rows, StepKeys, Mask>;
+
+    // Reads all lengths.
+    IMBREX_KERNEL decode_plan(const warp& scope, const decode_sizes& sizes, const paged_lengths& lengths,
+                              const Mask& mask, int blocks, source here = source::current())
+        : line(sizes, lengths, mask), sums_(sums_of(scope, 0, sizes.batches, here)) {
+        total_ = entry(scope, sums_, warp::threads - 1, here);
+        share_ = (total_ + blocks - 1) / blocks;
+        if (share_ < sizes.least_steps) share_ = sizes.least_steps;
+    }
+
+    // To where a block begins.
+    IMBREX_KERNEL decode_walk begin(const warp& scope, int block, source here = source::current()) const {
+        const std::int64_t first = std::int64_t{block} * share_;
+        decode_walk made{};
+        made.block = block;
+        made.share = share_;
+        made.at = first < total_ ? static_cast<int>(first) : total_;
+        made.end = total_ - made.at < share_ ? total_ : made.at + share_;
+        if (made.at < made.end) seek(scope, made, here);
+        return made;
+    }
+
+    // Visits the pieces of a block, in their order: visit(piece, complete).
+    template <class Visit>
+    IMBREX_KERNEL void for_each_piece(const warp& scope, int block, Visit visit) const {
+        decode_walk walk = begin(scope, block);
+        for (decode_piece piece{}; this->next(walk, piece);) {
+            visit(piece, [&](decode_piece& one) { line::complete(walk, one); });
+        }
+    }
+
+  private:
+    using lane_sums = hw::lane_values<int, warp::threads>;
+
     static IMBREX_FN int each_of(int count) { return (count + warp::threads - 1) / warp::threads; }
 
     // So many sequences dealt to the lanes: the steps of each lane's, and of those before it.
@@ -128,7 +176,7 @@ class decode_plan {
             [&](int number) {
                 int sum = 0;
                 for (int i = number * each; i < (number + 1) * each && i < count; ++i) {
-                    sum += stretch_of(first + i).length();
+                    sum += this->stretch_of(first + i).length();
                 }
                 return sum;
             },
@@ -136,32 +184,25 @@ class decode_plan {
         return running_sums(scope, steps, here);
     }
 
-    // The sequence that a step belongs to: first the lane that has it, then the same among the lane's sequences.
-    IMBREX_KERNEL void seek(const warp& scope, int step, source here = source::current()) {
-        batch_ = before_ = 0;
+    // The sequence that the walk's step belongs to: first the lane that has it, then the same among the lane's sequences.
+    IMBREX_KERNEL void seek(const warp& scope, decode_walk& walk, source here) const {
         lane_sums sums = sums_;
-        for (int count = sizes_->batches;;) {
+        for (int count = this->sizes_->batches;;) {
             const int each = each_of(count);
             const int passed = count_of(
-                scope, sums, [&](int sum) { return before_ + sum <= step; }, here);
-            if (passed > 0) before_ += entry(scope, sums, passed - 1, here);
-            batch_ += passed * each;
+                scope, sums, [&](int sum) { return walk.before + sum <= walk.at; }, here);
+            if (passed > 0) walk.before += entry(scope, sums, passed - 1, here);
+            walk.batch += passed * each;
             if (each == 1) break;
             count = count - passed * each < each ? count - passed * each : each;
-            sums = sums_of(scope, batch_, count, here);
+            sums = sums_of(scope, walk.batch, count, here);
         }
-        now_ = stretch_of(batch_);
+        walk.now = this->stretch_of(walk.batch);
     }
 
-    const decode_sizes* sizes_;
-    const paged_lengths* lengths_;
-    const Mask* mask_;
     lane_sums sums_;  // of all sequences
     int total_;       // steps
     int share_;       // of a block
-    int batch_ = 0;   // the sequence that is walked
-    int before_ = 0;  // where in the line it begins
-    decode_stretch now_ = {};
 };
 
 }  // namespace imbrex

@@ -12,11 +12,8 @@ namespace imbrex {
 // True in the last of so many warps. The counter is zero before the first comes and zero again when all have, so that a captured
 // graph can be replayed.
 IMBREX_KERNEL bool is_last_to_come(const warp& scope, int* counter, int warps, source here = source::current()) {
-    hw::fence_global(scope);
-    scope.sync(here);
-    if (hw::take_number(scope, counter, here) != warps - 1) return false;
+    if (hw::take_number_in_order(scope, counter, here) != warps - 1) return false;
     hw::put_global(scope, counter, 0, here);
-    hw::fence_global(scope);
     return true;
 }
 

@@ -35,6 +35,13 @@ IMBREX_KERNEL int count_of(const warp& scope, const hw::lane_values<T, Count>& f
     return hw::count_values(scope, found, std::forward<F>(f), here);
 }
 
+// The largest f(value) of them: floats that are not negative.
+template <class T, int Count, class F>
+IMBREX_KERNEL float largest_of(const warp& scope, const hw::lane_values<T, Count>& found, F&& f,
+                               source here = source::current()) {
+    return hw::largest_value(scope, found, std::forward<F>(f), here);
+}
+
 // Each of them added to all those before it.
 template <class T, int Count>
 IMBREX_KERNEL hw::lane_values<T, Count> running_sums(const warp& scope, const hw::lane_values<T, Count>& found,

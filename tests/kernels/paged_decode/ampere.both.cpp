@@ -1,0 +1,42 @@
+// The decode kernel of the sm_80 class: stages of one warp and of four, of 16 and 32 keys, results in one round and in several;
+// checked over many schedules, and every mutant of its synchronisation told.
+#include <imbrex/kernels/paged_decode/ampere.hpp>
+
+#include "kernels/paged_decode/small_cache.hpp"
+
+using namespace imbrex;
+using namespace imbrex_test;
+
+namespace {
+
+constexpr decode_shape shape(int groups, int keys, int stages, int combined_columns, int warps) {
+    return {groups, keys, stages, combined_columns, warps, 1, true};
+}
+template <int Depth, decode_shape Shape>
+void check_shape(int tokens) {
+    check_results<paged_decode_ampere<bf16, Depth, causal_mask, plain_score, Shape>, Depth>(tokens);
+}
+#if !defined(__CUDACC__)
+template <int Depth, decode_shape Shape>
+void check_synchronisation_of_shape(int tokens, int blocks, int schedules) {
+    check_synchronisation<paged_decode_ampere<bf16, Depth, causal_mask, plain_score, Shape>, Depth>(tokens, blocks,
+                                                                                                    schedules);
+}
+#endif
+
+}  // namespace
+
+TEST_CASE("one group of rows to four, stages of 16 and 32 keys, one or several, results in one round and in several") {
+    check_shape<32, shape(1, 16, 4, 32, 4)>(1);
+    check_shape<64, shape(1, 32, 8, 64, 4)>(1);
+    check_shape<64, shape(2, 32, 8, 64, 8)>(7);
+    check_shape<96, shape(4, 32, 3, 32, 4)>(12);
+    check_shape<64, shape(4, 16, 4, 64, 8)>(40);
+}
+
+#if !defined(__CUDACC__)
+TEST_CASE("decode of the sm_80 class is silent over 1,000 schedules, and each of its mutants is told") {
+    check_synchronisation_of_shape<32, shape(1, 32, 4, 32, 4)>(3, 2, 1000);
+    check_synchronisation_of_shape<96, shape(4, 16, 3, 32, 4)>(17, 2, 1000);
+}
+#endif

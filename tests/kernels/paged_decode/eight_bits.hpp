@@ -1,0 +1,180 @@
+// A decode over a paged cache of 8-bit elements, with scales of any kind, against loops in double. The case is an attention's: its keys and
+// values are rounded to what the cache has times its scales, which the inputs' type holds exactly, since scales have few digits.
+#pragma once
+
+#include "kernels/paged_decode/trial.hpp"
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <type_traits>
+#include <utility>
+
+namespace imbrex_test {
+
+enum class scales_of { nothing, all, heads, pages };
+
+template <class In, class Cache>
+class eight_bit_trial {
+  public:
+    eight_bit_trial(world where, const attention_test_case& given, unsigned seed, scales_of of_keys,
+                    scales_of of_values)
+        : there(where, given, seed),
+          cache(where, there.inputs.values.size()),
+          k_scales(where, std::size_t(there.at.table.pages + 1) * given.key_heads, NAN),
+          v_scales(where, k_scales.values.size(), NAN),
+          of_keys_(of_keys),
+          of_values_(of_values) {
+        std::mt19937 random(seed + 7);
+        // What is nobody's is NaN, or as large as can be; and so are the scales of pages that are nobody's. A head has a scale, whether it
+        // has keys or not.
+        const unsigned char poison = std::is_same_v<Cache, imbrex::e4m3> ? 0x7f : 0x80;
+        std::memset(cache.values.data(), poison, cache.values.size());
+        for (const attention_member& one : there.members) {
+            for (int head = 0; head < given.key_heads; ++head) {
+                for (int key = 0; key < one.keys; ++key) {
+                    round_row(one, head, key, there.at.k, given.key_depth, given.spread, k_scales, of_keys, random);
+                    round_row(one, head, key, there.at.v, given.value_depth, 1.0f, v_scales, of_values, random);
+                }
+            }
+        }
+        for (auto [scales, kind] : {std::pair{&k_scales, of_keys}, std::pair{&v_scales, of_values}}) {
+            if (kind == scales_of::pages) continue;
+            for (float& one : scales->values) one = std::isnan(one) ? 1.0f : one;
+        }
+    }
+
+    auto send() {
+        const auto whole = there.send();
+        imbrex::attention_problem<In, attention_result::normalised, Cache> p;
+        p.q = whole.q, p.out = whole.out;
+        const Cache* const from = cache.send();
+        p.k = there.at.k.view(from);
+        p.v = there.at.v.view(from);
+        p.log2_sums = whole.log2_sums;
+        p.scale = whole.scale;
+        p.sinks = whole.sinks;
+        p.key_lengths = whole.key_lengths;
+        p.packed = whole.packed;
+        p.pages = whole.pages;
+        p.k_scales = view_of(k_scales, of_keys_);
+        p.v_scales = view_of(v_scales, of_values_);
+        return p;
+    }
+
+    attention_trial<In> there;
+    buffer<Cache> cache;
+    buffer<float> k_scales, v_scales;
+
+  private:
+    imbrex::cache_scales view_of(buffer<float>& scales, scales_of kind) const {
+        const float* const from = scales.send();
+        return kind == scales_of::nothing ? imbrex::cache_scales{}
+               : kind == scales_of::all   ? imbrex::cache_scales{from, 0, 0}
+               : kind == scales_of::heads ? imbrex::scales_of_heads(from)
+                                          : imbrex::scales_of_pages(from, there.c.key_heads);
+    }
+
+    // So many digits that what is stored times a scale is exact.
+    static float random_scale(float spread, std::mt19937& random) {
+        const bool wide = std::is_same_v<In, imbrex::bf16> && std::is_same_v<Cache, std::int8_t>;
+        const float digits = wide ? 1.0f : 1.0f + 0.125f * float(random() % 8);
+        const float largest = std::is_same_v<Cache, std::int8_t> ? 64.0f : 256.0f;
+        return std::ldexp(digits, std::ilogb(spread / largest) + int(random() % 3));
+    }
+
+    void round_row(const attention_member& one, int head, int key, const tensor_place& in, int columns, float spread,
+                   buffer<float>& scales, scales_of kind, std::mt19937& random) {
+        const std::size_t place = there.at.key_at(in, one, head, key);
+        const int page =
+            there.at.table.entries[std::size_t(one.number) * there.at.table.per_sequence + key / there.c.page_rows];
+        const std::size_t number = kind == scales_of::pages   ? std::size_t(page) * there.c.key_heads + head
+                                   : kind == scales_of::heads ? std::size_t(head)
+                                                              : 0;
+        float& scale = scales.values[number];
+        if (std::isnan(scale)) scale = kind == scales_of::nothing ? 1.0f : random_scale(spread, random);
+        for (int i = 0; i < columns; ++i) {
+            In& value = there.inputs.values[place + i];
+            // Keys that nobody sees stay what nobody may see.
+            if (!std::isfinite(float(value))) continue;
+            Cache& stored = cache.values[place + i];
+            stored = imbrex::convert<Cache>(float(value) / scale);
+            // No value is zero: if that of the key that has nearly all of the weight were, the result would be made of weights
+            // that are too small for fp16.
+            if (&scales == &v_scales && imbrex::convert<float>(stored) == 0) stored = imbrex::convert<Cache>(1.0f);
+            value = In(imbrex::convert<float>(stored) * scale);
+        }
+    }
+
+    scales_of of_keys_, of_values_;
+};
+
+// Launched twice in one workspace, the second time reading early, in grids of so many blocks.
+template <class In, class Cache, class Decode, bool Scored = false>
+void check_eight_bits(const attention_test_case& given, const std::vector<int>& grids, scales_of of_keys,
+                      scales_of of_values, unsigned seed = 1) {
+    for (const world where : worlds()) {
+        for (const int blocks : grids) {
+            CAPTURE(name_of(where));
+            CAPTURE(blocks);
+            CAPTURE(int(of_keys));
+            CAPTURE(int(of_values));
+            eight_bit_trial<In, Cache> trial(where, given, seed, of_keys, of_values);
+            auto problem = trial.send();
+            buffer<int> workspace(where, Decode::workspace_bytes(where, problem, blocks) / sizeof(int), 0);
+            imbrex::decode_options options;
+            options.workspace = workspace.send();
+            options.blocks = blocks;
+            const auto launch = [&] {
+                if constexpr (Scored) {
+                    Decode::launch(where, problem, options, trial.there.mask(), trial.there.score());
+                } else {
+                    Decode::launch(where, problem, options, trial.there.mask());
+                }
+            };
+            launch();
+            const auto bits = trial.there.fetch();
+            const auto worst = trial.there.worst();
+            CHECK(worst.out <= 1);
+            CHECK(worst.log2_sum <= 1);
+            problem = trial.send();
+            options.early = true;
+            launch();
+            CHECK(trial.there.fetch() == bits);
+        }
+    }
+}
+
+template <class In, class Cache, class Decode, bool Scored = false>
+void check_random_eight_bits(unsigned seed, int cases, int depth) {
+    std::mt19937 random(seed);
+#if defined(__CUDACC__)
+    constexpr bool many = true;
+#else
+    constexpr bool many = false;
+#endif
+    for (int i = 0; i < (many ? cases : 6); ++i) {
+        attention_test_case c = random_decode(random, depth, Scored, many);
+        if (c.lie == layout::unaligned) c.lie = layout::slices;
+        const int grids[] = {1, 2, 7, 33, 132, 200};
+        const int blocks = grids[random() % (many ? 6 : 4)];
+        const auto of_keys = static_cast<scales_of>(random() % 4), of_values = static_cast<scales_of>(random() % 4);
+        CAPTURE(i);
+        CAPTURE(c.batches);
+        CAPTURE(c.heads);
+        CAPTURE(c.key_heads);
+        CAPTURE(c.queries);
+        CAPTURE(c.keys);
+        CAPTURE(c.key_depth);
+        CAPTURE(c.value_depth);
+        CAPTURE(c.page_rows);
+        CAPTURE(c.packed.size());
+        CAPTURE(c.left);
+        CAPTURE(c.right);
+        CAPTURE(c.holes);
+        CAPTURE(c.spread);
+        check_eight_bits<In, Cache, Decode, Scored>(c, {blocks}, of_keys, of_values, seed + 10 * i);
+    }
+}
+
+}  // namespace imbrex_test

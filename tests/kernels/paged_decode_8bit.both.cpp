@@ -1,0 +1,86 @@
+// Decode over caches of e4m3 and int8 through its launcher: scales of every kind, lengths at every boundary, pages and scales that are not
+// numbers, random cases; what is refused.
+#include "kernels/paged_decode/eight_bits.hpp"
+
+#include <vector>
+
+using namespace imbrex;
+using namespace imbrex_test;
+
+namespace {
+
+template <class In, class Cache, int Depth, class Score = plain_score>
+using decode = paged_decode<In, any_mask, Score, attention_result::normalised, decode_depths<Depth>, Cache>;
+
+}  // namespace
+
+TEST_CASE("lengths at every boundary, scales of every kind") {
+    attention_test_case c{.batches = 12, .heads = 4, .key_heads = 2, .queries = 1, .keys = 200};
+    c.key_lengths = {200, 0, 1, 15, 16, 17, 31, 63, 64, 65, 127, 129};
+    c.right = 0;
+    for (const int page_rows : {16, 48, 64, 256}) {
+        CAPTURE(page_rows);
+        c.page_rows = page_rows;
+        for (const scales_of kind : {scales_of::all, scales_of::heads, scales_of::pages}) {
+            check_eight_bits<bf16, e4m3, decode<bf16, e4m3, 64>>(c, {4, 50}, kind, kind);
+        }
+    }
+}
+
+TEST_CASE("scales of pages that differ by orders of magnitude, values in fp16") {
+    attention_test_case c{.batches = 2, .heads = 2, .key_heads = 1, .queries = 2, .keys = 700, .page_rows = 16};
+    c.right = 0;
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        eight_bit_trial<fp16, std::int8_t> trial(where, c, 3, scales_of::pages, scales_of::pages);
+        // Everything of a few pages times a power of two: the largest comes last.
+        for (const attention_member& one : trial.there.members) {
+            for (int key = 0; key < one.keys; ++key) {
+                const int page =
+                    trial.there.at.table.entries[one.number * trial.there.at.table.per_sequence + key / 16];
+                const float factor = std::ldexp(1.0f, key / 16 / 12 * 3 - 9);
+                if (key % 16 == 0) trial.v_scales.values[page] *= factor;
+                fp16* const values = &trial.there.inputs.values[trial.there.at.key_at(trial.there.at.v, one, 0, key)];
+                for (int i = 0; i < c.value_depth; ++i) values[i] = fp16(float(values[i]) * factor);
+            }
+        }
+        using kind = decode<fp16, std::int8_t, 64>;
+        const auto problem = trial.send();
+        buffer<int> workspace(where, kind::workspace_bytes(where, problem, 3) / sizeof(int), 0);
+        decode_options options;
+        options.workspace = workspace.send();
+        options.blocks = 3;
+        kind::launch(where, problem, options, trial.there.mask());
+        const auto worst = trial.there.worst();
+        CHECK(worst.out <= 1);
+        CHECK(worst.log2_sum <= 1);
+    }
+}
+
+TEST_CASE("random cases of e4m3 and bf16") {
+    check_random_eight_bits<bf16, e4m3, decode<bf16, e4m3, 64>>(1, 100, 64);
+}
+
+TEST_CASE("random cases of int8 and fp16, with scores that are changed") {
+    using kind = decode<fp16, std::int8_t, 64, any_score>;
+    check_random_eight_bits<fp16, std::int8_t, kind, true>(2, 80, 64);
+}
+
+TEST_CASE("what the copy engine cannot read is read by another kernel; scales of 16-bit elements are refused") {
+    attention_test_case c{.batches = 2, .heads = 4, .key_heads = 2, .queries = 2, .keys = 100, .page_rows = 16};
+    c.key_lengths = {100, 30};
+    c.lie = layout::unaligned;
+    for (const scales_of kind : {scales_of::heads, scales_of::pages}) {
+        check_eight_bits<bf16, e4m3, decode<bf16, e4m3, 64>>(c, {3}, kind, kind);
+    }
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        attention_trial<bf16> wide(where, c, 1);
+        auto scaled = wide.send();
+        scaled.k_scales = {wide.sinks.send(), 0, 0};
+        using other = decode<bf16, bf16, 64>;
+        CHECK(refusal_of([&] {
+                  other::launch(where, scaled, {}, wide.mask());
+              }).ends_with("; keys and values of 8 bits have scales, for others they must be left out"));
+    }
+}

@@ -1,0 +1,38 @@
+// The decode kernel over a cache of e4m3: checked over many schedules, and every mutant of its synchronisation told. A page that does not
+// exist is refused in the host world by the kernel itself.
+#include <imbrex/kernels/paged_decode/hopper.hpp>
+
+#include "kernels/paged_decode/small_cache.hpp"
+
+using namespace imbrex;
+using namespace imbrex_test;
+
+namespace {
+
+template <int Depth, decode_shape Shape>
+using decode_e4m3 =
+    paged_decode_hopper<bf16, Depth, causal_mask, plain_score, Shape, attention_result::normalised, e4m3>;
+
+}  // namespace
+
+TEST_CASE("e4m3: one group of rows and four, stages of 16 to 64 keys") {
+    check_results<decode_e4m3<32, decode_shape{1, 16, 8, 32}>, 32>(1);
+    check_results<decode_e4m3<64, decode_shape{2, 64, 4, 64}>, 64>(7);
+    check_results<decode_e4m3<96, decode_shape{4, 32, 4, 32}>, 96>(12);
+}
+
+#if !defined(__CUDACC__)
+TEST_CASE("e4m3: decode is silent over 1,000 schedules, and each of its mutants is told") {
+    check_synchronisation<decode_e4m3<32, decode_shape{1, 16, 8, 32}>, 32>(9, 2, 1000);
+    check_synchronisation<decode_e4m3<96, decode_shape{4, 16, 4, 32}>, 96>(17, 2, 300);
+}
+
+TEST_CASE("a page that does not exist is told by the kernel") {
+    using kernel = decode_e4m3<32, decode_shape{1, 16, 8, 32}>;
+    small_cache<kernel, 32> there(world::host, 1, 2);
+    there.table.values[19] = 77;  // of sequence 1
+    const auto args = there.send();
+    CHECK(refusal_of([&] { run<kernel>(world::host, {2}, args); }) ==
+          "pages.table: page 77 of sequence 1; there are 25 pages");
+}
+#endif
