@@ -1,14 +1,20 @@
 // Decode over a paged cache: one new token a sequence, 32 heads of queries and 8 of keys, depth 128, bf16; pages of 16 and of 64 rows in
 // random order, in so many copies that none is in the caches when its turn comes; graphs of many launches, medians. The bytes are those of keys
-// and values. Beside batches of equal lengths, one long sequence beside many short ones. --json FILE writes the tables for
-// bench/plot.py.
+// and values. Beside batches of equal lengths, one long sequence beside many short ones. "cascade": 64 sequences with a prefix of 16,384
+// keys that they share and 256 keys of their own, with the prefix read for all together and for each by itself. "session": a step of
+// one growing sequence. "8bit": the same over caches of e4m3 and int8, beside bf16.
+//
+//     bench_kernels_paged_decode [decode] [8bit] [cascade] [session] [--json FILE]      all, or those named; the file is for bench/plot.py
 #include <imbrex/imbrex.hpp>
+#include <imbrex/kernels/decode_session.hpp>
+#include <imbrex/kernels/paged_cascade.hpp>
 #include <imbrex/kernels/paged_decode.hpp>
 
 #include "device.hpp"
 #include "report.hpp"
 
 #include <algorithm>
+#include <memory>
 #include <numeric>
 
 using namespace imbrex;
@@ -18,38 +24,42 @@ namespace {
 
 constexpr int heads = 32, key_heads = 8, depth = 128;
 using decode = paged_decode<bf16, causal_mask, plain_score, attention_result::normalised, decode_depths<depth>>;
+using cascade = paged_cascade<bf16, causal_mask, plain_score, decode_depths<depth>>;
 
-// So many rows of keys and of values, of all heads, that benchmarks take their pages from.
-struct row_pool {
+// So many rows of keys and of values, of all heads, that benchmarks take their pages from. Those of 8 bits are normal numbers times a scale.
+template <class T>
+struct rows_of_cache {
+    static constexpr float scale = sizeof(T) == 1 ? 1.0f / 32 : 1.0f;
     std::size_t rows;
-    bf16* k;
-    bf16* v;
+    T* k;
+    T* v;
 
-    explicit row_pool(std::size_t rows) : rows(rows), k(fill(1)), v(fill(2)) {}
-    ~row_pool() {
+    explicit rows_of_cache(std::size_t rows) : rows(rows), k(fill(1)), v(fill(2)) {}
+    ~rows_of_cache() {
         cudaFree(k);
         cudaFree(v);
     }
 
   private:
     // Normal numbers, the first few millions again and again.
-    bf16* fill(unsigned seed) const {
+    T* fill(unsigned seed) const {
         const std::size_t count = rows * key_heads * depth;
-        bf16* all = nullptr;
-        check(cudaMalloc(&all, count * sizeof(bf16)), "cudaMalloc");
+        T* all = nullptr;
+        check(cudaMalloc(&all, count * sizeof(T)), "cudaMalloc");
         std::size_t done = std::min<std::size_t>(count, std::size_t{1} << 22);
-        std::vector<bf16> values(done);
+        std::vector<T> values(done);
         std::mt19937 generator(seed);
         std::normal_distribution<float> number;
-        for (bf16& value : values) value = convert<bf16>(number(generator));
-        check(cudaMemcpy(all, values.data(), done * sizeof(bf16), cudaMemcpyHostToDevice), "cudaMemcpy");
+        for (T& value : values) value = convert<T>(number(generator) / scale);
+        check(cudaMemcpy(all, values.data(), done * sizeof(T), cudaMemcpyHostToDevice), "cudaMemcpy");
         for (; done < count; done += std::min(done, count - done)) {
-            check(cudaMemcpy(all + done, all, std::min(done, count - done) * sizeof(bf16), cudaMemcpyDeviceToDevice),
+            check(cudaMemcpy(all + done, all, std::min(done, count - done) * sizeof(T), cudaMemcpyDeviceToDevice),
                   "cudaMemcpy");
         }
         return all;
     }
 };
+using row_pool = rows_of_cache<bf16>;
 
 // A batch with its tables, one for each copy, which name different pages as long as there are enough.
 class batch {
@@ -86,13 +96,16 @@ class batch {
         }
     }
 
-    attention_problem<bf16> problem(int copy) const {
+    attention_problem<bf16> problem(int copy) const { return problem(from_, copy); }
+    // The same over another cache of as many rows.
+    template <class T>
+    attention_problem<bf16, attention_result::normalised, T> problem(const rows_of_cache<T>& from, int copy) const {
         const auto sequences = static_cast<std::int64_t>(lengths_.bytes() / sizeof(int));
-        const std::int64_t pages = static_cast<std::int64_t>(from_.rows) / page_rows_;
-        attention_problem<bf16> p;
+        const std::int64_t pages = static_cast<std::int64_t>(from.rows) / page_rows_;
+        attention_problem<bf16, attention_result::normalised, T> p;
         p.q = batch_sequence_head<const bf16>(q_.data(), sequences, 1, heads, depth);
-        p.k = batch_sequence_head<const bf16>(from_.k, pages, page_rows_, key_heads, depth);
-        p.v = batch_sequence_head<const bf16>(from_.v, pages, page_rows_, key_heads, depth);
+        p.k = batch_sequence_head<const T>(from.k, pages, page_rows_, key_heads, depth);
+        p.v = batch_sequence_head<const T>(from.v, pages, page_rows_, key_heads, depth);
         p.out = batch_sequence_head(out_.data(), sequences, 1, heads, depth);
         p.key_lengths = lengths_.data();
         p.pages = {tables_[copy % copies].data(), width_};
@@ -120,13 +133,104 @@ contestant decode_of(std::string name, const batch& one, const device_array<int>
             }};
 }
 
-}  // namespace
+// The same over a cache of 8-bit elements.
+template <class T>
+contestant decode_of(std::string name, const batch& one, const rows_of_cache<T>& from, const cache_scales& scales,
+                     const device_array<int>& workspace) {
+    return {std::move(name), [&one, &from, &workspace, scales](cudaStream_t stream, int copy) {
+                using kind =
+                    paged_decode<bf16, causal_mask, plain_score, attention_result::normalised, decode_depths<depth>, T>;
+                decode_options options;
+                options.workspace = workspace.data();
+                auto problem = one.problem(from, copy);
+                problem.k_scales = problem.v_scales = scales;
+                kind::launch(world::device, problem, options, {}, {}, stream);
+            }};
+}
 
-int main(int count, char** words) {
-    if (!device_available()) {
-        std::printf("skipped: there is no GPU to measure on\n");
-        return 0;
+// Sequences with a prefix in common. Their tables name its pages, then their own, so that a decode finds all; a cascade is given the
+// two parts. The pages of each copy are others.
+class family {
+  public:
+    static constexpr int sequences = 64, prefix_keys = 16384, own_keys = 256, copies = 4;
+
+    family(const row_pool& from, int page_rows)
+        : from_(from),
+          page_rows_(page_rows),
+          prefix_width_(prefix_keys / page_rows),
+          own_width_(own_keys / page_rows),
+          q_(sequences * heads * depth, 3),
+          out_(sequences * heads * depth),
+          all_lengths_(std::vector<int>(sequences, prefix_keys + own_keys)),
+          own_lengths_(std::vector<int>(sequences, own_keys)) {
+        std::vector<int> order(from.rows / page_rows);
+        std::iota(order.begin(), order.end(), 0);
+        std::shuffle(order.begin(), order.end(), std::mt19937(5));
+        auto next = order.begin();
+        for (int copy = 0; copy < copies; ++copy) {
+            const std::vector<int> prefix(next, next + prefix_width_);
+            next += prefix_width_;
+            std::vector<int> own(next, next + sequences * own_width_), all;
+            next += sequences * own_width_;
+            for (int i = 0; i < sequences; ++i) {
+                all.insert(all.end(), prefix.begin(), prefix.end());
+                all.insert(all.end(), own.begin() + i * own_width_, own.begin() + (i + 1) * own_width_);
+            }
+            prefixes_.emplace_back(prefix);
+            owns_.emplace_back(own);
+            alls_.emplace_back(all);
+        }
+        workspace_ = std::make_unique<numbers>(
+            std::vector<int>(cascade::workspace_bytes(world::device, own(0), prefix(0)) / sizeof(int) + 1, 0));
     }
+
+    attention_problem<bf16> whole(int copy) const {
+        return problem(all_lengths_, alls_[copy % copies], prefix_width_ + own_width_);
+    }
+    attention_problem<bf16> own(int copy) const { return problem(own_lengths_, owns_[copy % copies], own_width_); }
+    shared_prefix prefix(int copy) const { return {{prefixes_[copy % copies].data(), prefix_width_}, nullptr}; }
+    void* workspace() const { return workspace_->data(); }
+
+    // Keys and values that go into multiprocessors, by the plan: a unit of work has 16 rows of queries, or 64 where there are more
+    // than that, and reads all of its keys.
+    static double bytes(bool cascaded) {
+        constexpr double row = 2.0 * key_heads * depth * sizeof(bf16);
+        constexpr int in_prefix = sequences * heads / key_heads;
+        return row * (cascaded ? (in_prefix + 63) / 64 * prefix_keys + sequences * own_keys
+                               : sequences * (prefix_keys + own_keys));
+    }
+    // And that are there, each once.
+    static double distinct_bytes() {
+        return 2.0 * key_heads * depth * sizeof(bf16) * (prefix_keys + sequences * own_keys);
+    }
+
+  private:
+    struct numbers : device_array<int> {
+        explicit numbers(const std::vector<int>& values) : device_array<int>(values.size()) {
+            check(cudaMemcpy(data(), values.data(), bytes(), cudaMemcpyHostToDevice), "cudaMemcpy");
+        }
+    };
+    attention_problem<bf16> problem(const numbers& lengths, const numbers& table, int width) const {
+        const std::int64_t pages = static_cast<std::int64_t>(from_.rows) / page_rows_;
+        attention_problem<bf16> p;
+        p.q = batch_sequence_head<const bf16>(q_.data(), sequences, 1, heads, depth);
+        p.k = batch_sequence_head<const bf16>(from_.k, pages, page_rows_, key_heads, depth);
+        p.v = batch_sequence_head<const bf16>(from_.v, pages, page_rows_, key_heads, depth);
+        p.out = batch_sequence_head(out_.data(), sequences, 1, heads, depth);
+        p.key_lengths = lengths.data();
+        p.pages = {table.data(), width};
+        return p;
+    }
+
+    const row_pool& from_;
+    int page_rows_, prefix_width_, own_width_;
+    device_array<bf16> q_, out_;
+    numbers all_lengths_, own_lengths_;
+    std::vector<numbers> prefixes_, owns_, alls_;
+    std::unique_ptr<numbers> workspace_;
+};
+
+void measure_decode(std::vector<report>& all) {
     report times("decode over a paged cache, caches cold", "microseconds");
     report rates("decode over a paged cache, caches cold", "GB/s of keys and values");
     const row_pool rows(std::size_t{128} * 64 * 1024);
@@ -160,5 +264,132 @@ int main(int count, char** words) {
     measure("131072 beside 63 x 200", ragged);
     measure("64 x 2245", std::vector<int>(64, (131072 + 63 * 200) / 64));
     times.note("clocks: " + clocks());
-    return publish({times, rates}, json_file(count, words)) ? 0 : 1;
+    all.push_back(times);
+    all.push_back(rates);
+}
+
+void measure_eight_bits(std::vector<report>& all) {
+    report times("decode over caches of 8-bit elements, caches cold", "microseconds");
+    report rates("the same, bf16's time to theirs", "of the tokens a second from bf16");
+    const std::size_t count = std::size_t{128} * 64 * 1024;
+    const rows_of_cache<bf16> wide(count);
+    const rows_of_cache<e4m3> floats(count);
+    const rows_of_cache<std::int8_t> numbers(count);
+    device_array<int> workspace(std::size_t{8} << 20);
+    check(cudaMemset(workspace.data(), 0, workspace.bytes()), "cudaMemset");
+    const std::vector<float> scale(count / 16 * key_heads, floats.scale);
+    device_array<float> scales(scale.size());
+    check(cudaMemcpy(scales.data(), scale.data(), scales.bytes(), cudaMemcpyHostToDevice), "cudaMemcpy");
+    const cache_scales of_heads = scales_of_heads(scales.data()), of_pages = scales_of_pages(scales.data(), key_heads);
+    const auto measure = [&](const std::string& name, const std::vector<int>& lengths) {
+        std::vector<report::value> microseconds, shares;
+        for (const int page_rows : {16, 64}) {
+            const batch one(wide, lengths, page_rows);
+            const int repeats = static_cast<int>(std::clamp(3e-3 / (one.bytes / 4e12 + 8e-6), 3.0, 200.0));
+            const std::vector<contestant> all_of_them{
+                decode_of("bf16", one, workspace, false), decode_of("e4m3", one, floats, of_heads, workspace),
+                decode_of("int8", one, numbers, of_heads, workspace),
+                decode_of("e4m3, scales of pages", one, floats, of_pages, workspace)};
+            const auto found = take_turns(all_of_them, 12, repeats);
+            for (std::size_t i = 0; i < found.size(); ++i) {
+                const std::string title = all_of_them[i].name + ", pages of " + std::to_string(page_rows);
+                microseconds.push_back({title, found[i] * 1e3});
+                if (i > 0) shares.push_back({title, found[0] / found[i]});
+            }
+        }
+        times.add(name, microseconds);
+        rates.add(name, shares);
+    };
+    for (const int batches : {1, 8, 32, 128}) {
+        for (const int context : {1024, 4096, 16384, 65536}) {
+            measure(std::to_string(batches) + " x " + std::to_string(context), std::vector<int>(batches, context));
+        }
+    }
+    times.note("clocks: " + clocks());
+    all.push_back(times);
+    all.push_back(rates);
+}
+
+void measure_cascade(std::vector<report>& all) {
+    report times("64 sequences with a prefix of 16384 keys in common and 256 of their own, caches cold",
+                 "microseconds");
+    const row_pool rows(std::size_t{family::copies} * (family::prefix_keys + family::sequences * family::own_keys));
+    device_array<int> workspace(std::size_t{8} << 20);
+    check(cudaMemset(workspace.data(), 0, workspace.bytes()), "cudaMemset");
+    for (const int page_rows : {16, 64}) {
+        const family one(rows, page_rows);
+        const contestant each{"each by itself", [&](cudaStream_t stream, int copy) {
+                                  decode_options options;
+                                  options.workspace = workspace.data();
+                                  decode::launch(world::device, one.whole(copy), options, {}, {}, stream);
+                              }};
+        const contestant together{"cascade", [&](cudaStream_t stream, int copy) {
+                                      cascade_options options;
+                                      options.workspace = one.workspace();
+                                      cascade::launch(world::device, one.own(copy), one.prefix(copy), options, {}, {},
+                                                      stream);
+                                  }};
+        const auto found = take_turns({each, together}, 12, 8);
+        times.add("pages of " + std::to_string(page_rows),
+                  {{each.name, found[0] * 1e3}, {together.name, found[1] * 1e3}});
+    }
+    times.note("clocks: " + clocks());
+    report traffic("the same", "MB");
+    traffic.add("keys and values that are read, by the plan",
+                {{"each by itself", family::bytes(false) * 1e-6}, {"cascade", family::bytes(true) * 1e-6}});
+    traffic.add("keys and values that there are",
+                {{"each by itself", family::distinct_bytes() * 1e-6}, {"cascade", family::distinct_bytes() * 1e-6}});
+    all.push_back(times);
+    all.push_back(traffic);
+}
+
+// The sequence grows by a token with each step, in a graph as well: beside a decode of the length that it begins with.
+void measure_session(std::vector<report>& all) {
+    report times("a session's step at batch 1, cache as the step before leaves it", "microseconds");
+    const row_pool rows(std::size_t{1} << 16);
+    device_array<int> workspace(std::size_t{8} << 20);
+    check(cudaMemset(workspace.data(), 0, workspace.bytes()), "cudaMemset");
+    const device_array<bf16> q(heads * depth, 6), out(heads * depth);
+    for (const int context : {1024, 16384}) {
+        const batch one(rows, {context}, 64);
+        using session = decode_session<bf16, causal_mask, plain_score, decode_depths<depth>>;
+        const decode_session_configuration given{.heads = heads,
+                                                 .key_heads = key_heads,
+                                                 .depth = depth,
+                                                 .capacity = context + 4096,
+                                                 .rotary = rotary_frequencies{.base = 500000, .columns = depth}};
+        session by_step(world::device, given), by_parts(world::device, given);
+        by_step.append(rows.k, rows.v, context);
+        by_parts.append(rows.k, rows.v, context);
+        const contestant bare{"decode alone", [&](cudaStream_t stream, int) {
+                                  decode_options options;
+                                  options.workspace = workspace.data();
+                                  decode::launch(world::device, one.problem(0), options, {}, {}, stream);
+                              }};
+        const contestant step{
+            "step", [&](cudaStream_t stream, int) { by_step.step(q.data(), rows.k, rows.v, out.data(), 1, stream); }};
+        const contestant parts{"append and decode", [&](cudaStream_t stream, int) {
+                                   by_parts.append(rows.k, rows.v, 1, stream);
+                                   by_parts.decode(q.data(), out.data(), 1, stream);
+                               }};
+        const auto found = take_turns({bare, step, parts}, 12, 100);
+        times.add("1 x " + std::to_string(context),
+                  {{bare.name, found[0] * 1e3}, {step.name, found[1] * 1e3}, {parts.name, found[2] * 1e3}});
+    }
+    all.push_back(times);
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+    if (!device_available()) {
+        std::printf("skipped: there is no GPU to measure on\n");
+        return 0;
+    }
+    std::vector<report> all;
+    if (wanted(count, words, "decode")) measure_decode(all);
+    if (wanted(count, words, "8bit")) measure_eight_bits(all);
+    if (wanted(count, words, "cascade")) measure_cascade(all);
+    if (wanted(count, words, "session")) measure_session(all);
+    return publish(all, json_file(count, words)) ? 0 : 1;
 }

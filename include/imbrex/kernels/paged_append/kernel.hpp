@@ -21,6 +21,7 @@
 #include <imbrex/kernels/paged_cache/scales.hpp>
 #include <imbrex/kernels/rotary/embedding.hpp>
 #include <imbrex/ops/block/shared.hpp>
+#include <imbrex/ops/grid/succession.hpp>
 #include <imbrex/ops/memory/load_store.hpp>
 #include <imbrex/ops/register/convert.hpp>
 #include <imbrex/ops/register/map.hpp>
@@ -42,6 +43,7 @@ enum class append_rows {
 template <class In, class Cache, append_rows Rows = append_rows::whole>
 struct paged_append_kernel {
     static constexpr int warps = 8;
+    static constexpr bool begins_early = true;
     static constexpr int heads_at_once = 16;
     static constexpr int columns_at_once = Rows == append_rows::whole ? 32 : 16;
     static constexpr int most_columns = 256;
@@ -70,6 +72,9 @@ struct paged_append_kernel {
 
     template <class Block>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& shared) {
+        // All that is read may come from the kernel before. The next one, a decode, may read the older keys meanwhile.
+        wait_for_kernel_before(block);
+        allow_next_kernel(block);
         block.each_warp(append_token{args, shared, block.index().x, block.index().y * warps});
     }
 

@@ -1,0 +1,71 @@
+// One growing sequence: a prompt is appended as a whole, then token after token is appended and attends to all before it. The session
+// keeps keys and values where the kernels run, rotates keys and queries by their positions, and counts these by itself.
+#include <imbrex/imbrex.hpp>
+#include <imbrex/kernels/decode_session.hpp>
+
+#include <cmath>
+#include <cstdio>
+#include <vector>
+
+using namespace imbrex;
+
+int main() {
+    const int heads = 4, key_heads = 2, depth = 64, prompt = 20, tokens = 12;
+    const world where = device_available() ? world::device : world::host;
+
+    decode_session<bf16, causal_mask, plain_score, decode_depths<depth>> session(
+        where, {.heads = heads,
+                .key_heads = key_heads,
+                .depth = depth,
+                .capacity = 64,
+                .rotary = rotary_frequencies{.base = 10000, .columns = depth}});
+
+    // What a model would compute: queries, keys and values of each token, one token behind the other.
+    world_array<bf16> q(where, (prompt + tokens) * heads * depth), k(where, (prompt + tokens) * key_heads * depth),
+        v(where, k.values.size()), out(where, q.values.size());
+    for (std::size_t i = 0; i < q.values.size(); ++i) q.values[i] = bf16(std::sin(0.37f * float(i % 10007)));
+    for (std::size_t i = 0; i < k.values.size(); ++i) k.values[i] = bf16(std::sin(0.23f * float(i % 10009)));
+    for (std::size_t i = 0; i < v.values.size(); ++i) v.values[i] = bf16(std::cos(0.11f * float(i % 10037)));
+    const bf16 *const all_q = q.send(), *const all_k = k.send(), *const all_v = v.send();
+    bf16* const all_out = out.send();
+
+    session.append(all_k, all_v, prompt);
+    for (int token = prompt; token < prompt + tokens; ++token) {
+        session.append(all_k + token * key_heads * depth, all_v + token * key_heads * depth, 1);
+        session.decode(all_q + token * heads * depth, all_out + token * heads * depth, 1);
+    }
+    out.fetch();
+
+    // The same by plain loops. Rotated queries and keys have the product of their pairs, turned by the distance between them.
+    double worst = 0;
+    for (int token = prompt; token < prompt + tokens; ++token) {
+        for (int head = 0; head < heads; ++head) {
+            const bf16* const query = &q.values[(token * heads + head) * depth];
+            std::vector<double> expected(depth);
+            double sum = 0;
+            for (int past = 0; past <= token; ++past) {
+                const int row = (past * key_heads + head / (heads / key_heads)) * depth, half = depth / 2;
+                double dot = 0;
+                for (int i = 0; i < half; ++i) {
+                    const double angle = (token - past) * std::pow(10000.0, -2.0 * i / depth);
+                    const double a = float(query[i]), b = float(query[i + half]);
+                    const double c = float(k.values[row + i]), d = float(k.values[row + i + half]);
+                    dot += (a * c + b * d) * std::cos(angle) + (a * d - b * c) * std::sin(angle);
+                }
+                const double weight = std::exp(dot / std::sqrt(double(depth)));
+                sum += weight;
+                for (int i = 0; i < depth; ++i) expected[i] += weight * float(v.values[row + i]);
+            }
+            for (int i = 0; i < depth; ++i) {
+                const double error =
+                    std::abs(expected[i] / sum - float(out.values[(token * heads + head) * depth + i]));
+                worst = error <= worst ? worst : error;
+            }
+        }
+    }
+    std::printf("%d tokens after a prompt of %d in the %s world: largest error %.2g\n", tokens, prompt,
+                name_of(where).c_str(), worst);
+
+    session.reset();  // for the next sequence, in the same memory
+    return worst < 0.02 && session.length() == 0 ? 0 : 1;
+}

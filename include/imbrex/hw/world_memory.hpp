@@ -1,0 +1,95 @@
+// Memory of one world without a copy on the host, which world_array has: for what is large and stays there, as a cache of keys and
+// values does. It is zero at first, and begins at a multiple of 256 bytes.
+#pragma once
+
+#include <imbrex/core/error.hpp>
+#include <imbrex/hw/world.hpp>
+
+#include <cstddef>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#if defined(__CUDACC__)
+#include <cuda_runtime_api.h>
+#endif
+
+namespace imbrex {
+
+class world_memory {
+  public:
+    static constexpr std::size_t alignment = 256;
+
+    world_memory() = default;
+    // All streams see that it is zero: this waits for it.
+    world_memory(world where, std::size_t bytes) : where_(where), bytes_(bytes) {
+        const std::size_t at_least_some = bytes == 0 ? alignment : bytes;
+        if (where != world::device) {
+            begin_ = ::operator new (at_least_some, std::align_val_t{alignment});
+            std::memset(begin_, 0, at_least_some);
+            return;
+        }
+#if defined(__CUDACC__)
+        detail::require_success(cudaMalloc(&begin_, at_least_some), "cudaMalloc");
+        detail::require_success(cudaMemset(begin_, 0, at_least_some), "cudaMemset");
+        detail::require_success(cudaStreamSynchronize(nullptr), "cudaMemset");
+#else
+        throw error(detail::host_world_alone);
+#endif
+    }
+    world_memory(world_memory&& other) noexcept
+        : where_(other.where_), bytes_(other.bytes_), begin_(std::exchange(other.begin_, nullptr)) {}
+    world_memory& operator=(world_memory&& other) noexcept {
+        std::swap(where_, other.where_);
+        std::swap(bytes_, other.bytes_);
+        std::swap(begin_, other.begin_);
+        return *this;
+    }
+    ~world_memory() {
+        if (where_ != world::device) {
+            ::operator delete (begin_, std::align_val_t{alignment});
+            return;
+        }
+#if defined(__CUDACC__)
+        if (begin_ != nullptr) cudaFree(begin_);
+#endif
+    }
+
+    std::size_t bytes() const {
+        return bytes_;
+    }
+
+    // What begins so many bytes behind the beginning.
+    template <class T = void>
+    T* at(std::size_t offset = 0) const {
+        return reinterpret_cast<T*>(static_cast<char*>(begin_) + offset);
+    }
+
+    // From the host and back. Both come after what is in the stream, and wait until they are done.
+    void write(std::size_t offset, const void* from, std::size_t bytes, void* stream = nullptr) {
+        copy(at(offset), from, bytes, stream);
+    }
+    void read(std::size_t offset, void* to, std::size_t bytes, void* stream = nullptr) const {
+        copy(to, at(offset), bytes, stream);
+    }
+
+  private:
+    void copy(void* to, const void* from, std::size_t bytes, [[maybe_unused]] void* stream) const {
+        if (bytes == 0) return;
+#if defined(__CUDACC__)
+        if (where_ == world::device) {
+            const auto there = static_cast<cudaStream_t>(stream);
+            detail::require_success(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, there), "cudaMemcpyAsync");
+            detail::require_success(cudaStreamSynchronize(there), "cudaMemcpyAsync");
+            return;
+        }
+#endif
+        std::memcpy(to, from, bytes);
+    }
+
+    world where_ = world::host;
+    std::size_t bytes_ = 0;
+    void* begin_ = nullptr;
+};
+
+}  // namespace imbrex

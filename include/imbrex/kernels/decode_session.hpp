@@ -1,0 +1,280 @@
+// One growing sequence with a cache of its own: for who generates text and has no cache to manage.
+//
+//     decode_session<bf16> session(world::device, {.heads = 32, .key_heads = 8, .depth = 128, .capacity = 8192});
+//     for (;;) {
+//         session.append(k, v, tokens, stream);        // new keys and values, [token, key head, column]
+//         session.decode(q, out, tokens, stream);      // the same tokens' queries and results, [token, head, column]
+//     }
+//     session.reset(stream);                           // the next sequence
+//
+// `step` does both, with one launch less. The session owns its cache and all else that the kernels need (paged_append.hpp,
+// paged_decode.hpp). It allocates when it is made, and never again: more tokens than it has room for are refused. Nothing waits; calls
+// follow one another in the stream that they are given. Positions go up by themselves: with a rotary embedding in the configuration, keys are
+// rotated on their way into the cache and queries on their way out of the caller's memory, which is left as it is.
+//
+// A prompt is appended as a whole, or in parts of any size. Attended to are at most `tokens` of the configuration at once: a longer
+// prompt goes through `step` part by part. Any number works, but the kernel is made for few: who attends to long prompts often is
+// served better by attention_forward, and appends their keys here.
+//
+// How long the sequence is, is counted on the device. So `step` or `append` and `decode` can be captured once in a CUDA graph, and
+// each replay goes on where the sequence ends; one without room for its tokens appends none of them. length() is what the calls of
+// this object come to; of replays it knows nothing, and of a capture it thinks that it has run, until fetch_length() asks the device.
+#pragma once
+
+#include <imbrex/core/error.hpp>
+#include <imbrex/hw/world.hpp>
+#include <imbrex/hw/world_memory.hpp>
+#include <imbrex/kernels/attention/problem.hpp>
+#include <imbrex/kernels/attention/views.hpp>
+#include <imbrex/kernels/decode_session/length.hpp>
+#include <imbrex/kernels/paged_append.hpp>
+#include <imbrex/kernels/paged_decode.hpp>
+#include <imbrex/kernels/rotary.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace imbrex {
+
+struct decode_session_configuration {
+    int heads = 0;      // of queries
+    int key_heads = 0;  // of keys and values: the other number is a multiple
+    int depth = 0;
+    int capacity = 0;  // keys, rounded up to whole pages
+    int tokens = 64;   // most that are attended to at once
+    int page_rows = 64;
+    std::optional<rotary_frequencies> rotary = {};
+    rotary_style style = rotary_style::half_split;
+    std::optional<float> scale = {};  // of Q K^T; 1 / sqrt(depth) if left out
+    const float* sinks = nullptr;     // a logit for each head that takes up weight, in the memory of the kernel's world
+};
+
+template <class In, class Mask = causal_mask, class Score = plain_score, class Depths = all_decode_depths>
+class decode_session {
+  public:
+    using configuration = decode_session_configuration;
+
+    explicit decode_session(world where, const configuration& given, const Mask& mask = {}, const Score& score = {})
+        : where_(where), given_(checked(given)), mask_(mask), score_(score) {
+        memory_ = world_memory(where, lay_out());
+        std::vector<int> table(static_cast<std::size_t>(pages()));
+        for (std::size_t i = 0; i < table.size(); ++i) table[i] = static_cast<int>(i);
+        memory_.write(table_at_, table.data(), table.size() * sizeof(int));
+        if (given_.rotary) {
+            const std::vector<std::uint64_t> turns = given_.rotary->turns();
+            memory_.write(turns_at_, turns.data(), turns.size() * sizeof(std::uint64_t));
+        }
+        workspace_ = world_memory(where, workspace_bytes());
+    }
+
+    // Keys that the sequence has, and the most it can have.
+    int length() const { return length_; }
+    int capacity() const { return pages() * given_.page_rows; }
+
+    // What the device has counted, replays of graphs included. This waits for the stream.
+    int fetch_length(void* stream = nullptr) {
+        memory_.read(length_at_, &length_, sizeof(int), stream);
+        return length_;
+    }
+
+    // New keys and values: [1, key head, token, column], or without gaps [token, key head, column].
+    void append(const attention_view<const In>& k, const attention_view<const In>& v, void* stream = nullptr) {
+        append({}, k, v, stream);
+    }
+    void append(const In* k, const In* v, int tokens, void* stream = nullptr) {
+        append(keys_in(k, tokens), keys_in(v, tokens), stream);
+    }
+
+    // The last tokens attend to what has been appended, themselves included: q and out are [1, head, token, column], or without gaps
+    // [token, head, column]. With log2_sums, the base-2 logarithm of each row's sum of exponentials: [1, head, token].
+    void decode(const attention_view<const In>& q, const attention_view<In>& out, const attention_rows& log2_sums = {},
+                void* stream = nullptr) {
+        const attention_problem<In> problem = problem_of(q, out, log2_sums);
+        require(tokens_of(q) <= length_, "q.extents[2]: ", q.extents[2], "; the sequence has ", length_, " tokens");
+        if (given_.rotary) {
+            paged_append_problem<In> turned = append_problem_of(q, no_keys(q), no_keys(q));
+            turned.k_cache = turned.v_cache = heads_of(turned.k_cache, 0, 0);
+            turned.key_lengths = &length_there()->there;
+            paged_append<In>::launch(where_, turned, stream);
+        }
+        launch_decode(problem, false, stream);
+    }
+    void decode(const In* q, In* out, int tokens, void* stream = nullptr) {
+        decode(queries_in(q, tokens), queries_in(out, tokens), {}, stream);
+    }
+
+    // append and decode of the same tokens.
+    void step(const attention_view<const In>& q, const attention_view<const In>& k, const attention_view<const In>& v,
+              const attention_view<In>& out, const attention_rows& log2_sums = {}, void* stream = nullptr) {
+        detail::require_same(q.extents[2], "q", 2, k.extents[2], "k", "tokens");
+        const attention_problem<In> problem = problem_of(q, out, log2_sums);
+        append(q, k, v, stream);
+        // The kernel before writes only the new tokens' keys, and queries.
+        launch_decode(problem, true, stream);
+    }
+    void step(const In* q, const In* k, const In* v, In* out, int tokens, void* stream = nullptr) {
+        step(queries_in(q, tokens), keys_in(k, tokens), keys_in(v, tokens), queries_in(out, tokens), {}, stream);
+    }
+
+    // Forgets all, or all but the first tokens: those of a draft that were not accepted.
+    void reset(void* stream = nullptr) { rewind(0, stream); }
+    void rewind(int length, void* stream = nullptr) {
+        require(length >= 0 && length <= length_, "length: ", length, "; the sequence has ", length_, " tokens");
+        count(length, 0, stream);
+        length_ = length;
+    }
+
+  private:
+    using decoder = paged_decode<In, Mask, Score, attention_result::normalised, Depths>;
+
+    static configuration checked(const configuration& c) {
+        require(c.heads > 0, "heads: ", c.heads, "; one at least is needed");
+        require(c.key_heads > 0 && c.heads % c.key_heads == 0, "key_heads: ", c.key_heads, "; the ", c.heads,
+                " heads of queries must be a multiple");
+        require(c.depth >= 16 && c.depth <= 256 && c.depth % 16 == 0, "depth: ", c.depth,
+                "; a depth is a multiple of 16 from 16 to 256");
+        require(c.capacity > 0 && c.capacity <= 1 << 30, "capacity: ", c.capacity, "; 1 to ", 1 << 30,
+                " keys are allowed");
+        require(c.tokens > 0, "tokens: ", c.tokens, "; one at least is needed");
+        require(c.page_rows > 0 && c.page_rows % page_step == 0 && c.page_rows <= 65536, "page_rows: ", c.page_rows,
+                "; the rows of a page are a multiple of ", page_step, " up to 65536");
+        require(!c.rotary || c.rotary->columns <= c.depth, "rotary.columns: ", c.rotary ? c.rotary->columns : 0,
+                "; a key has ", c.depth, " columns");
+        require(!c.scale || (std::isfinite(*c.scale) && *c.scale > 0), "scale: ", c.scale.value_or(0),
+                "; a positive number is needed");
+        return c;
+    }
+
+    int pages() const { return (given_.capacity + given_.page_rows - 1) / given_.page_rows; }
+
+    // Where everything lies, and how many bytes that is.
+    std::size_t lay_out() {
+        std::size_t end = 0;
+        const auto room_for = [&](std::size_t bytes) {
+            const std::size_t begin = end;
+            end += (bytes + world_memory::alignment - 1) / world_memory::alignment * world_memory::alignment;
+            return begin;
+        };
+        const std::size_t row = static_cast<std::size_t>(given_.depth) * sizeof(In);
+        const std::size_t cache = static_cast<std::size_t>(capacity()) * given_.key_heads * row;
+        length_at_ = room_for(sizeof(session_length));
+        table_at_ = room_for(static_cast<std::size_t>(pages()) * sizeof(int));
+        turns_at_ = room_for(given_.rotary ? given_.rotary->turns().size() * sizeof(std::uint64_t) : 0);
+        rotated_at_ = room_for(given_.rotary ? static_cast<std::size_t>(given_.tokens) * given_.heads * row : 0);
+        keys_at_ = room_for(cache);
+        values_at_ = room_for(cache);
+        return end;
+    }
+
+    // For one token and for many, which different kernels attend to.
+    std::size_t workspace_bytes() const {
+        std::size_t most = 0;
+        for (const int tokens : {1, given_.tokens}) {
+            In* const anywhere = memory_.template at<In>(keys_at_);
+            const auto problem = problem_of(queries_in<const In>(anywhere, tokens), queries_in(anywhere, tokens), {});
+            const std::size_t bytes = decoder::workspace_bytes(where_, problem);
+            most = bytes > most ? bytes : most;
+        }
+        return most;
+    }
+
+    template <class T>
+    attention_view<T> queries_in(T* pointer, int tokens) const {
+        return batch_sequence_head(pointer, 1, tokens, given_.heads, given_.depth);
+    }
+    attention_view<const In> keys_in(const In* pointer, int tokens) const {
+        return batch_sequence_head(pointer, 1, tokens, given_.key_heads, given_.depth);
+    }
+    template <class T>
+    attention_view<T> cache_at(std::size_t offset) const {
+        return batch_head_sequence<T>(memory_.template at<In>(offset), pages(), given_.key_heads, given_.page_rows,
+                                      given_.depth);
+    }
+    static attention_view<const In> no_keys(const attention_view<const In>& q) { return heads_of(q, 0, 0); }
+    static int tokens_of(const attention_view<const In>& view) { return view.rows(); }
+    session_length* length_there() const { return memory_.template at<session_length>(length_at_); }
+
+    template <class T>
+    void require_shape(const attention_view<T>& view, const char* name, int heads, const char* of) const {
+        detail::require_view(view, name);
+        require(view.extents[0] == 1, name, ".extents[0]: ", view.extents[0], "; a session has one sequence");
+        require(view.extents[1] == heads, name, ".extents[1]: ", view.extents[1], "; the session has ", heads,
+                " heads of ", of);
+        require(view.extents[3] == given_.depth, name, ".extents[3]: ", view.extents[3],
+                "; the session has a depth of ", given_.depth);
+    }
+
+    attention_problem<In> problem_of(const attention_view<const In>& q, const attention_view<In>& out,
+                                     const attention_rows& log2_sums) const {
+        require_shape(q, "q", given_.heads, "queries");
+        require_shape(out, "out", given_.heads, "queries");
+        require(q.extents[2] <= given_.tokens, "q.extents[2]: ", q.extents[2], "; the session attends to at most ",
+                given_.tokens, " tokens at once");
+        attention_problem<In> p;
+        p.q = given_.rotary ? queries_in<const In>(memory_.template at<In>(rotated_at_), tokens_of(q)) : q;
+        p.k = cache_at<const In>(keys_at_);
+        p.v = cache_at<const In>(values_at_);
+        p.out = out;
+        p.log2_sums = log2_sums;
+        p.scale = given_.scale;
+        p.sinks = given_.sinks;
+        p.key_lengths = &length_there()->there;
+        p.pages = {memory_.template at<int>(table_at_), pages()};
+        require_attention(where_, p, attention_keys::in_pages);
+        return p;
+    }
+
+    paged_append_problem<In> append_problem_of(const attention_view<const In>& q, const attention_view<const In>& k,
+                                               const attention_view<const In>& v) const {
+        paged_append_problem<In> p{.k = k,
+                                   .v = v,
+                                   .k_cache = cache_at<In>(keys_at_),
+                                   .v_cache = cache_at<In>(values_at_),
+                                   .pages = {memory_.template at<int>(table_at_), pages()},
+                                   .key_lengths = &length_there()->appended};
+        if (!given_.rotary) return p;
+        p.rotary = given_.rotary->embedding(memory_.template at<std::uint64_t>(turns_at_), given_.style);
+        if (q.extents[1] == 0) return p;
+        p.q = q;
+        p.q_out = queries_in(memory_.template at<In>(rotated_at_), tokens_of(q));
+        return p;
+    }
+
+    // With queries that are rotated in the same launch, or none.
+    void append(const attention_view<const In>& q, const attention_view<const In>& k, const attention_view<const In>& v,
+                void* stream) {
+        require_shape(k, "k", given_.key_heads, "keys");
+        require_shape(v, "v", given_.key_heads, "keys");
+        detail::require_same(v.extents[2], "v", 2, k.extents[2], "k", "tokens");
+        const int tokens = tokens_of(k);
+        require(tokens <= capacity() - length_, "k.extents[2]: ", tokens, "; the session has room for ", capacity(),
+                " keys, and there are ", length_, " already");
+        if (tokens == 0) return;
+        const paged_append_problem<In> problem = append_problem_of(q, k, v);
+        count(capacity(), tokens, stream);
+        length_ += tokens;
+        paged_append<In>::launch(where_, problem, stream);
+    }
+    void count(int keep, int tokens, void* stream) const {
+        launch<count_session_length>(where_, {1}, {length_there(), keep, tokens, capacity()}, stream);
+    }
+    void launch_decode(const attention_problem<In>& problem, bool early, void* stream) const {
+        decode_options options;
+        options.workspace = workspace_.at();
+        options.early = early;
+        decoder::launch(where_, problem, options, mask_, score_, stream);
+    }
+
+    world where_;
+    configuration given_;
+    Mask mask_;
+    Score score_;
+    int length_ = 0;
+    world_memory memory_, workspace_;
+    std::size_t length_at_ = 0, table_at_ = 0, turns_at_ = 0, rotated_at_ = 0, keys_at_ = 0, values_at_ = 0;
+};
+
+}  // namespace imbrex

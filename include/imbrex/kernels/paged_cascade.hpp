@@ -1,0 +1,165 @@
+// Decode of sequences that begin alike: a prefix in pages that all of them share, and pages of their own. The prefix is read for all of
+// them together, and not once for each:
+//
+//     using cascade = paged_cascade<bf16>;
+//     attention_problem<bf16> own{...};                  // as for paged_decode: lengths and table are those of the own pages
+//     cascade::launch(world::device, own, {.pages = {.table = prefix_table, .pages_per_sequence = prefix_width},
+//                                          .key_length = prefix_length},
+//                     {.workspace = workspace}, {}, {}, stream);
+//
+// Every token sees the whole prefix, and of its own sequence's keys what the mask says. Results are as if the prefix's pages stood in
+// front of each sequence's own: O, log2_sums and sinks.
+//
+//     1. all sequences' tokens, as those of one sequence, attend to the prefix            a partial result in the workspace
+//     2. each sequence's attend to its own pages, and the two results are put together    begins before the first has ended
+//
+// Both launches go into the stream; nothing is allocated or waited for, and lengths and tables are read when the kernels run. The
+// prefix is in the same cache as the own pages. A mask that hides keys by their distance, or a score that depends on it, would have to know how
+// long the prefix is: those are not taken.
+#pragma once
+
+#include <imbrex/core/error.hpp>
+#include <imbrex/hw/world.hpp>
+#include <imbrex/kernels/attention/problem.hpp>
+#include <imbrex/kernels/paged_decode.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace imbrex {
+
+// Whether a mask shows each query all keys before those of its own sequence. Who writes such a mask says so here.
+template <class Mask>
+inline constexpr bool mask_shows_prefix = false;
+template <>
+inline constexpr bool mask_shows_prefix<full_mask> = true;
+template <>
+inline constexpr bool mask_shows_prefix<causal_mask> = true;
+
+// Whether a score is the same wherever query and key stand, in whichever sequence.
+template <class Score>
+inline constexpr bool score_ignores_places = score_changes_nothing<Score>();
+template <>
+inline constexpr bool score_ignores_places<softcap> = true;
+template <class First, class Second>
+inline constexpr bool score_ignores_places<scores_in_turn<First, Second>> =
+    score_ignores_places<First>&& score_ignores_places<Second>;
+
+// Pages that all sequences begin with, in the cache that they have their own pages in.
+struct shared_prefix {
+    key_pages pages = {};             // of one sequence
+    const int* key_length = nullptr;  // one number; without it, as many keys as the pages have room for
+};
+
+struct cascade_options {
+    // As many bytes as paged_cascade::workspace_bytes says, zero before the first launch, and then left to launches of as many tokens. Those of
+    // other numbers, or at the same time, need one each.
+    void* workspace = nullptr;
+    bool early = false;  // as decode_options has it, said of the prefix too
+    int blocks = 0;
+};
+
+template <class In, class Mask = causal_mask, class Score = plain_score, class Depths = all_decode_depths>
+class paged_cascade {
+    static_assert(mask_shows_prefix<Mask>,
+                  "imbrex: a cascade's mask shows the whole prefix, as full_mask and causal_mask do");
+    static_assert(score_ignores_places<Score>,
+                  "imbrex: a cascade's score does not depend on where query and key stand");
+
+  public:
+    using problem = attention_problem<In>;
+
+    // Depends on the number of tokens and on the device, not on lengths.
+    static std::size_t workspace_bytes(world where, const problem& own, const shared_prefix& prefix, int blocks = 0) {
+        return layout_of(where, own, prefix, blocks).bytes;
+    }
+
+    static void launch(world where, const problem& own, const shared_prefix& prefix, const cascade_options& options,
+                       const Mask& mask = {}, const Score& score = {}, void* stream = nullptr) {
+        require_attention(where, own, attention_keys::in_pages);
+        if (own.empty()) return;
+        const layout at = layout_of(where, own, prefix, options.blocks);
+        const auto address = reinterpret_cast<std::uintptr_t>(options.workspace);
+        require(address != 0 && address % alignof(decode_partial) == 0, "options.workspace: ", options.workspace, "; ",
+                at.bytes, " bytes at a multiple of ", alignof(decode_partial), " are needed");
+        const partial_problem first = first_of(own, prefix, at, static_cast<char*>(options.workspace));
+        decode_options of_first, of_own;
+        of_first.workspace = static_cast<char*>(options.workspace) + at.first;
+        of_own.workspace = static_cast<char*>(options.workspace) + at.own;
+        of_first.blocks = of_own.blocks = options.blocks;
+        of_first.early = options.early;
+        of_own.before.wide = results_of(own, first);
+        of_own.before.largest = rows_of(own, first.largest);
+        of_own.before.sums = rows_of(own, first.sums);
+        // The first launch allows the second to begin only when what came before it is done, or may still run by the caller's word.
+        of_own.early = true;
+        decode_first::launch(where, first, of_first, {}, score, stream);
+        decode_own::launch(where, own, of_own, mask, score, stream);
+    }
+
+  private:
+    using decode_first = paged_decode<In, full_mask, Score, attention_result::partial, Depths>;
+    using decode_own = paged_decode<In, Mask, Score, attention_result::normalised, Depths>;
+    using partial_problem = typename decode_first::problem;
+
+    // Where in the workspace the two launches have theirs, which are left as they are from one time to the next, and where the partial
+    // result is.
+    struct layout {
+        std::size_t first, own, wide, largest, sums, bytes;
+    };
+    static layout layout_of(world where, const problem& own, const shared_prefix& prefix, int blocks) {
+        constexpr std::size_t step = 256;
+        std::size_t end = 0;
+        const auto room_for = [&](std::size_t bytes) {
+            const std::size_t begin = end;
+            end += (bytes + step - 1) / step * step;
+            return begin;
+        };
+        // Sizes follow from shapes alone, so any address will do.
+        const partial_problem first = first_of(own, prefix, {}, reinterpret_cast<char*>(step));
+        const std::size_t rows = static_cast<std::size_t>(first.queries()) * first.heads();
+        layout made{};
+        made.first = room_for(decode_first::workspace_bytes(where, first, blocks));
+        made.own = room_for(decode_own::workspace_bytes(where, own, blocks));
+        made.wide = room_for(rows * own.v.extents[3] * sizeof(float));
+        made.largest = room_for(rows * sizeof(float));
+        made.sums = room_for(rows * sizeof(float));
+        made.bytes = end;
+        return made;
+    }
+
+    // The tokens of all sequences, as those of one.
+    static partial_problem first_of(const problem& own, const shared_prefix& prefix, const layout& at,
+                                    char* workspace) {
+        const std::int64_t sequences = own.q.extents[0], tokens = own.q.extents[2], all = sequences * tokens;
+        const std::int64_t row = tokens == 1 ? own.q.strides[0] : own.q.strides[2];
+        require(sequences <= 1 || own.q.strides[0] == tokens * row, "q.strides[0]: ", own.q.strides[0], "; the ",
+                tokens, " tokens of a sequence lie ", row, " elements apart, and so must those of all");
+        require(all <= 2147483647, "q.extents[0], q.extents[2]: ", sequences, ", ", tokens,
+                "; at most 2147483647 tokens are allowed");
+        partial_problem first;
+        first.q = {own.q.pointer, {1, own.q.extents[1], all, own.q.extents[3]}, {0, own.q.strides[1], row}};
+        first.k = own.k;
+        first.v = own.v;
+        first.out = batch_sequence_head(reinterpret_cast<float*>(workspace + at.wide), 1, all, own.q.extents[1],
+                                        own.v.extents[3]);
+        first.largest = batch_head_rows(reinterpret_cast<float*>(workspace + at.largest), own.q.extents[1], all);
+        first.sums = batch_head_rows(reinterpret_cast<float*>(workspace + at.sums), own.q.extents[1], all);
+        first.scale = own.scale_used();
+        first.key_lengths = prefix.key_length;
+        first.pages = prefix.pages;
+        return first;
+    }
+    // The partial result as the own problem counts its sequences and tokens.
+    static attention_view<float> results_of(const problem& own, const partial_problem& first) {
+        const std::int64_t row = first.out.strides[2];
+        return {first.out.pointer,
+                {own.q.extents[0], own.q.extents[1], own.q.extents[2], own.v.extents[3]},
+                {own.q.extents[2] * row, first.out.strides[1], row}};
+    }
+    static attention_rows rows_of(const problem& own, const attention_rows& first) {
+        return {first.pointer, own.q.extents[2], first.head_stride};
+    }
+};
+
+}  // namespace imbrex

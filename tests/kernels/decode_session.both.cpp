@@ -1,0 +1,363 @@
+// A decode session: a sequence that grows by prompts, tokens and drafts, is rewound and begun anew, against loops in double that keep
+// everything; graphs that are replayed; what is refused.
+#include <imbrex/kernels/decode_session.hpp>
+
+#include "worlds.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace imbrex;
+using namespace imbrex_test;
+
+namespace {
+
+constexpr int heads = 4, key_heads = 2, depth = 64, most = 40;
+using session = decode_session<bf16, window_mask, plain_score, decode_depths<depth>>;
+constexpr window_mask all_before{unbounded, 0};
+
+decode_session_configuration small(int capacity = 150) {
+    return {
+        .heads = heads, .key_heads = key_heads, .depth = depth, .capacity = capacity, .tokens = most, .page_rows = 16};
+}
+
+// What is appended and asked, of up to `most` tokens at once, and all that the sequence should have.
+class conversation {
+  public:
+    conversation(world where, const decode_session_configuration& given, int left = unbounded)
+        : given_(given),
+          left_(left),
+          q(where, most * heads * depth),
+          k(where, 2 * most * key_heads * depth),
+          v(where, k.values.size()),
+          out(where, q.values.size()),
+          log2_sums(where, heads * most) {}
+
+    // Random numbers for the next tokens, which are taken as appended.
+    void draw(int tokens) {
+        fill_random(q.values, ++seed_);
+        fill_random(k.values, ++seed_);
+        fill_random(v.values, ++seed_);
+        out.values.assign(out.values.size(), bf16(NAN));
+        log2_sums.values.assign(log2_sums.values.size(), NAN);
+        for (int i = 0; i < tokens * key_heads * depth; ++i) {
+            keys_.push_back(float(k.values[i]));
+            values_.push_back(float(v.values[i]));
+        }
+    }
+    void send() {
+        for (auto* one : {&q, &k, &v, &out}) one->send();
+        log2_sums.send();
+    }
+    void keep(int tokens) {
+        keys_.resize(std::size_t(tokens) * key_heads * depth);
+        values_.resize(keys_.size());
+    }
+    int length() const { return static_cast<int>(keys_.size()) / (key_heads * depth); }
+
+    // The results of the last tokens. Behind them nothing has been written.
+    void check(int tokens, bool with_sums = false) {
+        out.fetch();
+        log2_sums.fetch();
+        double worst = 0, worst_sum = 0;
+        for (int token = 0; token < tokens; ++token) {
+            for (int head = 0; head < heads; ++head) {
+                const double found = log2_sums.values[head * tokens + token];
+                const double wanted = check_row(token, length() - tokens + token, head, worst);
+                if (with_sums) worst_sum = largest(worst_sum, std::abs(found - wanted));
+            }
+        }
+        CHECK(worst <= 0.01);
+        CHECK(worst_sum <= 0.01);
+        const auto behind = out.values.begin() + tokens * heads * depth;
+        CHECK(std::all_of(behind, out.values.end(), [](bf16 one) { return std::isnan(float(one)); }));
+    }
+
+    decode_session_configuration given_;
+    int left_;
+    buffer<bf16> q, k, v, out;
+    buffer<float> log2_sums;
+
+  private:
+    static double largest(double so_far, double next) {
+        return next <= so_far ? so_far : std::isnan(next) ? INFINITY : next;
+    }
+
+    // A row of a head as the embedding turns it at its position.
+    std::vector<double> turned(const float* row, int position) const {
+        std::vector<double> made(row, row + depth);
+        if (!given_.rotary) return made;
+        const std::vector<double> frequencies = given_.rotary->in_double();
+        const int pairs = static_cast<int>(frequencies.size());
+        for (int i = 0; i < pairs; ++i) {
+            const bool halves = given_.style == rotary_style::half_split;
+            const int first = halves ? i : 2 * i, second = halves ? i + pairs : 2 * i + 1;
+            const double cosine = std::cos(frequencies[i] * position), sine = std::sin(frequencies[i] * position);
+            made[first] = row[first] * cosine - row[second] * sine;
+            made[second] = row[second] * cosine + row[first] * sine;
+        }
+        return made;
+    }
+
+    // Returns the logarithm of its sum.
+    double check_row(int token, int position, int head, double& worst) const {
+        const int place = (token * heads + head) * depth;
+        const std::vector<float> raw(q.values.begin() + place, q.values.begin() + place + depth);
+        const std::vector<double> query = turned(raw.data(), position);
+        std::vector<double> expected(depth);
+        double sum = 0;
+        for (int past = std::max<std::int64_t>(0, std::int64_t{position} - left_); past <= position; ++past) {
+            const std::size_t row = (std::size_t(past) * key_heads + head / (heads / key_heads)) * depth;
+            const std::vector<double> key = turned(&keys_[row], past);
+            double dot = 0;
+            for (int i = 0; i < depth; ++i) dot += query[i] * key[i];
+            const double weight = std::exp(dot * given_.scale.value_or(0.125f));
+            sum += weight;
+            for (int i = 0; i < depth; ++i) expected[i] += weight * values_[row + i];
+        }
+        for (int i = 0; i < depth; ++i) {
+            worst = largest(worst, std::abs(expected[i] / sum - float(out.values[place + i])));
+        }
+        return std::log2(sum);
+    }
+
+    unsigned seed_ = 0;
+    std::vector<float> keys_, values_;
+};
+
+// Appends what is drawn, and decodes some of it.
+void append(session& to, conversation& with, int tokens) {
+    with.draw(tokens);
+    with.send();
+    to.append(with.k.send(), with.v.send(), tokens);
+    CHECK(to.length() == with.length());
+}
+void append_and_decode(session& to, conversation& with, int tokens) {
+    append(to, with, tokens);
+    to.decode(with.q.send(), with.out.send(), tokens);
+    with.check(tokens);
+}
+void step(session& to, conversation& with, int tokens) {
+    with.draw(tokens);
+    with.send();
+    to.step(with.q.send(), with.k.send(), with.v.send(), with.out.send(), tokens);
+    CHECK(to.length() == with.length());
+    with.check(tokens);
+}
+
+// Prompts, tokens and drafts, until nothing more has room.
+void converse(session& to, conversation& with) {
+    append(to, with, 2 * most - 3);
+    append_and_decode(to, with, 1);
+    step(to, with, 1);
+    step(to, with, 9);  // more rows than one warp takes
+    step(to, with, 1);
+    append_and_decode(to, with, 30);
+    to.rewind(to.length() - 27);
+    with.keep(with.length() - 27);
+    step(to, with, 2);
+    append_and_decode(to, with, 9);
+    append(to, with, most);
+    step(to, with, to.capacity() - to.length());
+}
+
+}  // namespace
+
+TEST_CASE("a sequence grows, is rewound, filled to the last row, and begun anew") {
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        for (const int kind : {0, 1, 2}) {
+            CAPTURE(kind);
+            decode_session_configuration given = small();
+            if (kind == 1) given.rotary = rotary_frequencies{.base = 10000, .columns = depth};
+            if (kind == 2) {
+                given.rotary = rotary_frequencies{.base = 500, .columns = 32, .scaling = rotary_linear{2}};
+                given.style = rotary_style::interleaved;
+                given.scale = 0.2f;
+            }
+            session one(where, given, all_before);
+            CHECK(one.capacity() == 160);
+            conversation with(where, given);
+            converse(one, with);
+            one.reset();
+            with.keep(0);
+            CHECK(one.length() == 0);
+            CHECK(one.fetch_length() == 0);
+            step(one, with, 1);
+            session other = std::move(one);
+            step(other, with, 3);
+            CHECK(other.fetch_length() == 4);
+        }
+    }
+}
+
+TEST_CASE("few tokens and many in turn, of a sequence so long that many multiprocessors have parts of it") {
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        const decode_session_configuration given = small(5000);
+        session one(where, given, all_before);
+        conversation with(where, given);
+        while (one.length() < 4000) append(one, with, 2 * most);
+        for (const int tokens : {1, 30, 2, 9, 1, 30}) step(one, with, tokens);
+    }
+}
+
+TEST_CASE("a mask of one's own, queries, keys and values that lie one behind the other, and logarithms of sums") {
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        session one(where, small(), {9, 0});
+        conversation with(where, small(), 9);
+        append(one, with, 33);
+        const int together = heads + 2 * key_heads, tokens = 5;
+        with.draw(tokens);
+        buffer<bf16> qkv(where, tokens * together * depth);
+        for (int token = 0; token < tokens; ++token) {
+            const auto put = [&](const std::vector<bf16>& from, int count, int behind) {
+                std::copy_n(from.begin() + token * count * depth, count * depth,
+                            qkv.values.begin() + (token * together + behind) * depth);
+            };
+            put(with.q.values, heads, 0);
+            put(with.k.values, key_heads, heads);
+            put(with.v.values, key_heads, heads + key_heads);
+        }
+        const auto all = batch_sequence_head<const bf16>(qkv.send(), 1, tokens, together, depth);
+        const auto q = heads_of(all, 0, heads), k = heads_of(all, heads, key_heads),
+                   v = heads_of(all, heads + key_heads, key_heads);
+        const auto out = batch_sequence_head(with.out.send(), 1, tokens, heads, depth);
+        one.step(q, k, v, out, batch_head_rows(with.log2_sums.send(), heads, tokens));
+        with.check(tokens, true);
+        with.out.values.assign(with.out.values.size(), bf16(NAN));
+        with.out.send();
+        one.decode(q, out, batch_head_rows(with.log2_sums.send(), heads, tokens));
+        with.check(tokens, true);
+    }
+}
+
+TEST_CASE("what a session cannot do is refused with a sentence, and changes nothing") {
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        const auto refused_configuration = [&](auto change) {
+            decode_session_configuration bad = small();
+            change(bad);
+            return refusal_of([&] { session(where, bad, all_before); });
+        };
+        CHECK(refused_configuration([](auto& c) { c.heads = 0; }) == "heads: 0; one at least is needed");
+        CHECK(refused_configuration([](auto& c) { c.key_heads = 3; }) ==
+              "key_heads: 3; the 4 heads of queries must be a multiple");
+        CHECK(refused_configuration([](auto& c) { c.depth = 40; }) ==
+              "depth: 40; a depth is a multiple of 16 from 16 to 256");
+        CHECK(refused_configuration([](auto& c) { c.depth = 128; }) ==
+              "q.extents[3], v.extents[3]: 128, 128; this decode has kernels of 64");
+        CHECK(refused_configuration([](auto& c) { c.capacity = 0; }) ==
+              "capacity: 0; 1 to 1073741824 keys are allowed");
+        CHECK(refused_configuration([](auto& c) { c.tokens = 0; }) == "tokens: 0; one at least is needed");
+        CHECK(refused_configuration([](auto& c) { c.page_rows = 24; }) ==
+              "page_rows: 24; the rows of a page are a multiple of 16 up to 65536");
+        CHECK(refused_configuration([](auto& c) { c.rotary = rotary_frequencies{.columns = 66}; }) ==
+              "rotary.columns: 66; a key has 64 columns");
+        CHECK(refused_configuration([](auto& c) { c.scale = -1.0f; }) == "scale: -1; a positive number is needed");
+
+        session one(where, small(), all_before);
+        conversation with(where, small());
+        append(one, with, 70);
+        append(one, with, 70);
+        with.draw(0);
+        bf16 *const q = with.q.send(), *const k = with.k.send(), *const v = with.v.send(), *const out = with.out.send();
+        CHECK(refusal_of([&] { one.append(k, v, 21); }) ==
+              "k.extents[2]: 21; the session has room for 160 keys, and there are 140 already");
+        CHECK(refusal_of([&] { one.step(q, k, v, out, 21); }) ==
+              "k.extents[2]: 21; the session has room for 160 keys, and there are 140 already");
+        CHECK(refusal_of([&] { one.append(nullptr, v, 1); }) ==
+              "k.pointer: null; a tensor of 1 x 2 x 1 x 64 is needed");
+        CHECK(refusal_of([&] { one.step(q, k, v, nullptr, 1); }) ==
+              "out.pointer: null; a tensor of 1 x 4 x 1 x 64 is needed");
+        CHECK(refusal_of([&] { one.decode(q, out, most + 1); }) ==
+              "q.extents[2]: 41; the session attends to at most 40 tokens at once");
+        CHECK(refusal_of([&] { one.rewind(141); }) == "length: 141; the sequence has 140 tokens");
+        CHECK(refusal_of([&] {
+                  one.append(batch_sequence_head<const bf16>(k, 1, 1, 1, depth),
+                             batch_sequence_head<const bf16>(v, 1, 1, 1, depth));
+              }) == "k.extents[1]: 1; the session has 2 heads of keys");
+        CHECK(refusal_of([&] {
+                  one.append(batch_sequence_head<const bf16>(k, 1, 2, key_heads, depth),
+                             batch_sequence_head<const bf16>(v, 1, 1, key_heads, depth));
+              }) == "v.extents[2]: 1; k has 2 tokens, and it must have as many");
+        CHECK(refusal_of([&] {
+                  one.step(batch_sequence_head<const bf16>(q, 1, 2, heads, depth),
+                           batch_sequence_head<const bf16>(k, 1, 1, key_heads, depth),
+                           batch_sequence_head<const bf16>(v, 1, 1, key_heads, depth),
+                           batch_sequence_head(out, 1, 2, heads, depth));
+              }) == "q.extents[2]: 2; k has 1 tokens, and it must have as many");
+        CHECK(one.length() == 140);
+        CHECK(one.fetch_length() == 140);
+        with.check(0);  // nothing was written
+        step(one, with, 20);
+        one.reset();
+        CHECK(refusal_of([&] { one.decode(q, out, 1); }) == "q.extents[2]: 1; the sequence has 0 tokens");
+    }
+}
+
+#if defined(__CUDACC__)
+TEST_CASE("a step captured once goes on where the sequence ends each time, and appends nothing when it is full") {
+    decode_session_configuration given = small();
+    given.rotary = rotary_frequencies{.base = 10000, .columns = depth};
+    session one(world::device, given, all_before);
+    conversation with(world::device, given);
+    const auto require_success = [](cudaError_t status) { imbrex::detail::require_success(status, "graph"); };
+    cudaStream_t stream;
+    require_success(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    step(one, with, 2);  // what a first launch prepares is not captured
+    cudaGraph_t graph;
+    cudaGraphExec_t made;
+    const int tokens = 2;
+    const auto next = [&] {
+        with.draw(tokens);
+        with.send();
+        require_success(cudaDeviceSynchronize());
+    };
+    with.draw(0);
+    const bf16 *const q = with.q.send(), *const k = with.k.send(), *const v = with.v.send();
+    bf16* const out = with.out.send();
+    require_success(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    one.step(q, k, v, out, tokens, stream);
+    require_success(cudaStreamEndCapture(stream, &graph));
+    require_success(cudaGraphInstantiate(&made, graph, 0));
+    CHECK(one.length() == 4);
+    CHECK(one.fetch_length(stream) == 2);  // nothing has run
+    while (with.length() < one.capacity()) {
+        next();
+        require_success(cudaGraphLaunch(made, stream));
+        require_success(cudaStreamSynchronize(stream));
+        with.check(tokens);
+    }
+    CHECK(one.length() == 2);
+    CHECK(one.fetch_length(stream) == one.capacity());
+    with.draw(0);
+    with.send();
+    require_success(cudaDeviceSynchronize());
+    for (int i = 0; i < 3; ++i) require_success(cudaGraphLaunch(made, stream));
+    CHECK(one.fetch_length(stream) == one.capacity());
+    // What is in the cache is what was there before.
+    one.rewind(one.capacity() - 5, stream);
+    with.keep(one.length());
+    next();
+    require_success(cudaGraphLaunch(made, stream));
+    require_success(cudaStreamSynchronize(stream));
+    with.check(tokens);
+    one.reset(stream);
+    with.keep(0);
+    for (int i = 0; i < 3; ++i) {
+        next();
+        require_success(cudaGraphLaunch(made, stream));
+        require_success(cudaStreamSynchronize(stream));
+        with.check(tokens);
+    }
+    CHECK(one.fetch_length(stream) == 6);
+    cudaGraphExecDestroy(made);
+    cudaGraphDestroy(graph);
+    cudaStreamDestroy(stream);
+}
+#endif

@@ -1,0 +1,268 @@
+// Decode of sequences that share a prefix, against loops in double over the prefix and each sequence's own keys; and against a decode
+// of sequences whose tables name the prefix's pages themselves.
+#include <imbrex/kernels/paged_cascade.hpp>
+
+#include "worlds.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+using namespace imbrex;
+using namespace imbrex_test;
+
+namespace {
+
+constexpr int depth = 64;
+using cascade = paged_cascade<bf16, causal_mask, plain_score, decode_depths<depth>>;
+
+struct cascade_case {
+    std::vector<int> own;  // keys of each sequence
+    int prefix = 0;
+    int tokens = 1;  // of each; of packed sequences those that follow
+    std::vector<int> packed = {};
+    int heads = 4, key_heads = 2;
+    int page_rows = 16;
+    bool sinks = false;
+    int blocks = 7;
+    int shift = 0;  // elements by which queries do not begin where the copy engine could
+
+    int sequences() const { return static_cast<int>(own.size()); }
+    int tokens_of(int sequence) const { return packed.empty() ? tokens : packed[sequence]; }
+    int all_tokens() const {
+        return packed.empty() ? sequences() * tokens : std::accumulate(packed.begin(), packed.end(), 0);
+    }
+};
+
+// Pages in random order in a cache that is NaN everywhere else.
+class cascade_trial {
+  public:
+    cascade_trial(world where, const cascade_case& given)
+        : c(given),
+          where_(where),
+          prefix_width_(std::max(1, pages_of(c.prefix))),
+          width_(std::max(1, pages_of(*std::max_element(c.own.begin(), c.own.end())))),
+          pages_(prefix_width_ + c.sequences() * width_ + 2),
+          q(where, c.all_tokens() * c.heads * depth + c.shift),
+          k(where, std::size_t(pages_) * c.page_rows * c.key_heads * depth, bf16(NAN)),
+          v(where, k.values.size(), bf16(NAN)),
+          out(where, c.all_tokens() * c.heads * depth, bf16(NAN)),
+          log2_sums(where, c.all_tokens() * c.heads, NAN),
+          sinks(where, c.heads),
+          prefix_length(where, 1, c.prefix),
+          lengths(where, c.own.size()),
+          starts(where, c.own.size() + 1),
+          prefix_table(where, prefix_width_),
+          table(where, std::size_t(c.sequences()) * width_) {
+        lengths.values = c.own;
+        for (int i = 0; i < c.sequences(); ++i) starts.values[i + 1] = starts.values[i] + c.tokens_of(i);
+        fill_random(q.values, 1);
+        fill_random(sinks.values, 2, -1, 3);
+        std::vector<int> order(pages_);
+        std::iota(order.begin(), order.end(), 0);
+        std::shuffle(order.begin(), order.end(), std::mt19937(3));
+        std::copy_n(order.begin(), prefix_width_, prefix_table.values.begin());
+        std::copy_n(order.begin() + prefix_width_, table.values.size(), table.values.begin());
+        std::vector<float> numbers(k.values.size());
+        fill_random(numbers, 4);
+        const auto fill_key = [&](std::size_t row) {
+            for (int i = 0; i < c.key_heads * depth; ++i) {
+                k.values[row * c.key_heads * depth + i] = bf16(numbers[row * c.key_heads * depth + i]);
+                v.values[row * c.key_heads * depth + i] = bf16(numbers[(row * c.key_heads * depth + i) * 7 % 10007]);
+            }
+        };
+        for (int key = 0; key < c.prefix; ++key) fill_key(prefix_row(key));
+        for (int i = 0; i < c.sequences(); ++i) {
+            for (int key = 0; key < c.own[i]; ++key) fill_key(own_row(i, key));
+        }
+    }
+
+    attention_problem<bf16> own() {
+        attention_problem<bf16> p;
+        const bool packed = !c.packed.empty();
+        const int batches = packed ? 1 : c.sequences(), tokens = packed ? c.all_tokens() : c.tokens;
+        p.q = batch_sequence_head<const bf16>(q.send() + c.shift, batches, tokens, c.heads, depth);
+        p.k = batch_sequence_head<const bf16>(k.send(), pages_, c.page_rows, c.key_heads, depth);
+        p.v = batch_sequence_head<const bf16>(v.send(), pages_, c.page_rows, c.key_heads, depth);
+        p.out = batch_sequence_head(out.send(), batches, tokens, c.heads, depth);
+        p.log2_sums = batch_head_rows(log2_sums.send(), c.heads, tokens);
+        p.key_lengths = lengths.send();
+        p.pages = {table.send(), width_};
+        if (packed) p.packed = {c.sequences(), starts.send(), nullptr};
+        if (c.sinks) p.sinks = sinks.send();
+        return p;
+    }
+    shared_prefix prefix() { return {{prefix_table.send(), prefix_width_}, prefix_length.send()}; }
+
+    // Twice in the same workspace.
+    void check() {
+        const auto problem = own();
+        const auto shared = prefix();
+        buffer<int> workspace(where_, cascade::workspace_bytes(where_, problem, shared, c.blocks) / sizeof(int), 0);
+        cascade_options options;
+        options.workspace = workspace.send();
+        options.blocks = c.blocks;
+        for (const bool early : {false, true}) {
+            out.values.assign(out.values.size(), bf16(NAN));
+            out.send();
+            options.early = early;
+            cascade::launch(where_, problem, shared, options);
+            compare();
+        }
+    }
+
+    void compare() {
+        out.fetch();
+        log2_sums.fetch();
+        double worst = 0, worst_sum = 0;
+        for (int sequence = 0; sequence < c.sequences(); ++sequence) {
+            for (int token = 0; token < c.tokens_of(sequence); ++token) {
+                for (int head = 0; head < c.heads; ++head) compare_row(sequence, token, head, worst, worst_sum);
+            }
+        }
+        CHECK(worst <= 0.01);
+        CHECK(worst_sum <= 0.001);
+    }
+
+  private:
+    int pages_of(int keys) const { return (keys + c.page_rows - 1) / c.page_rows; }
+    std::size_t prefix_row(int key) const {
+        return std::size_t(prefix_table.values[key / c.page_rows]) * c.page_rows + key % c.page_rows;
+    }
+    std::size_t own_row(int sequence, int key) const {
+        return std::size_t(table.values[sequence * width_ + key / c.page_rows]) * c.page_rows + key % c.page_rows;
+    }
+
+    void compare_row(int sequence, int token, int head, double& worst, double& worst_sum) const {
+        const int tokens = c.tokens_of(sequence), row = starts.values[sequence] + token;
+        const bf16* const query = &q.values[(std::size_t(row) * c.heads + head) * depth + c.shift];
+        std::vector<double> expected(depth);
+        double sum = c.sinks ? std::exp(double(sinks.values[head])) : 0;
+        const auto see = [&](std::size_t key_row) {
+            const std::size_t place = (key_row * c.key_heads + head / (c.heads / c.key_heads)) * depth;
+            double dot = 0;
+            for (int i = 0; i < depth; ++i) dot += double(float(query[i])) * float(k.values[place + i]);
+            const double weight = std::exp(dot / 8);
+            sum += weight;
+            for (int i = 0; i < depth; ++i) expected[i] += weight * float(v.values[place + i]);
+        };
+        for (int key = 0; key < c.prefix; ++key) see(prefix_row(key));
+        for (int key = 0; key <= c.own[sequence] - tokens + token; ++key) see(own_row(sequence, key));
+        const auto note = [](double& most, double error) {
+            most = error <= most ? most : std::isnan(error) ? INFINITY : error;
+        };
+        for (int i = 0; i < depth; ++i) {
+            const float found = float(out.values[(std::size_t(row) * c.heads + head) * depth + i]);
+            note(worst, std::abs(found - (sum > 0 ? expected[i] / sum : 0)));
+        }
+        // [batch, head, query]
+        const bool packed = !c.packed.empty();
+        const int number = packed ? head * c.all_tokens() + row : (sequence * c.heads + head) * tokens + token;
+        const float found = log2_sums.values[number];
+        note(worst_sum, sum > 0 ? std::abs(found - std::log2(sum)) : found == -INFINITY ? 0 : INFINITY);
+    }
+
+  public:
+    const cascade_case c;
+
+  private:
+    world where_;
+    int prefix_width_, width_, pages_;
+
+  public:
+    buffer<bf16> q, k, v, out;
+    buffer<float> log2_sums, sinks;
+    buffer<int> prefix_length, lengths, starts, prefix_table, table;
+};
+
+void check_cascade(const cascade_case& given) {
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        cascade_trial(where, given).check();
+    }
+}
+
+}  // namespace
+
+TEST_CASE("a prefix and own keys, one token or several, at every boundary") {
+    check_cascade({.own = {1, 5, 16, 17, 33, 2, 1}, .prefix = 100});
+    check_cascade({.own = {3, 40, 16}, .prefix = 64, .tokens = 3, .sinks = true});
+    check_cascade(
+        {.own = {20, 9, 31, 64}, .prefix = 31, .tokens = 9, .heads = 6, .key_heads = 1, .page_rows = 32, .blocks = 40});
+    check_cascade({.own = {7}, .prefix = 500, .heads = 8, .key_heads = 4, .blocks = 3});
+}
+
+TEST_CASE("by the kernels of the sm_80 class, where the copy engine cannot read") {
+    check_cascade({.own = {1, 5, 16, 17, 33, 2, 1}, .prefix = 100, .shift = 1});
+    check_cascade({.own = {20, 9, 31, 0}, .prefix = 31, .tokens = 9, .heads = 6, .key_heads = 1, .shift = 3});
+}
+
+TEST_CASE("no prefix, no own keys, or neither") {
+    check_cascade({.own = {5, 20, 1}, .prefix = 0});
+    check_cascade({.own = {0, 20, 0, 1}, .prefix = 70});
+    check_cascade({.own = {0, 0}, .prefix = 0});
+    // Not even a page.
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        cascade_trial there(where, {.own = {5, 20, 1}, .prefix = 0});
+        const auto problem = there.own();
+        buffer<int> workspace(where, cascade::workspace_bytes(where, problem, {}, 3) / sizeof(int), 0);
+        cascade_options options;
+        options.workspace = workspace.send();
+        options.blocks = 3;
+        cascade::launch(where, problem, {}, options);
+        there.compare();
+    }
+}
+
+TEST_CASE("packed sequences, each with its number of tokens") {
+    check_cascade({.own = {20, 3, 50, 18}, .prefix = 90, .packed = {1, 3, 0, 7}});
+    check_cascade({.own = {20, 30}, .prefix = 200, .packed = {20, 5}, .sinks = true, .blocks = 30});
+}
+
+TEST_CASE("many sequences") {
+    cascade_case c{.own = {}, .prefix = 300, .heads = 8, .key_heads = 2, .blocks = 20};
+    for (int i = 0; i < 40; ++i) c.own.push_back(1 + i * 11 % 60);
+#if defined(__CUDACC__)
+    c.prefix = 16384;
+    c.blocks = 0;
+    for (int i = 0; i < 24; ++i) c.own.push_back(256);
+#endif
+    check_cascade(c);
+}
+
+TEST_CASE("what a cascade cannot do is refused with a sentence") {
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        cascade_trial there(where, {.own = {3, 40, 16}, .prefix = 64, .tokens = 3});
+        const auto good = there.own();
+        const auto prefix = there.prefix();
+        const std::size_t bytes = cascade::workspace_bytes(where, good, prefix, 2);
+        buffer<int> workspace(where, bytes / sizeof(int), 0);
+        const auto refused = [&](auto change) {
+            auto problem = good;
+            auto shared = prefix;
+            cascade_options options;
+            options.workspace = workspace.send();
+            options.blocks = 2;
+            change(problem, shared, options);
+            return refusal_of([&] { cascade::launch(where, problem, shared, options); });
+        };
+        CHECK(refused([](auto&, auto&, auto& o) {
+                  o.workspace = nullptr;
+              }).ends_with("; " + std::to_string(bytes) + " bytes at a multiple of 16 are needed"));
+        CHECK(refused([](auto& p, auto&, auto&) { p.q.strides.given[0] += 8; }) ==
+              "q.strides[0]: 776; the 3 tokens of a sequence lie 256 elements apart, and so must those of all");
+        CHECK(refused([](auto& p, auto&, auto&) { p.scale = 0.0f; }) == "scale: 0; a positive number is needed");
+        if (where != world::device) {
+            const int too_long = 65;
+            CHECK(refused([&](auto&, auto& s, auto&) { s.key_length = &too_long; }) ==
+                  "key_lengths[0]: 65; the pages of a sequence have room for 64 keys, and none may be negative");
+        }
+        there.out.fetch();
+        for (const bf16 value : there.out.values) REQUIRE(std::isnan(float(value)));
+    }
+}

@@ -1,0 +1,300 @@
+// Decode over a paged cache at its limits: 64 tokens a sequence, a thousand sequences, none with any key; on the device also a million
+// keys at the end of a cache of more than 2^31 elements, and a graph that is replayed with other lengths and tables.
+#include <imbrex/hw/world_memory.hpp>
+
+#include "kernels/paged_decode/trial.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+#include <vector>
+
+using namespace imbrex;
+using namespace imbrex_test;
+
+namespace {
+
+using decode = paged_decode<bf16, any_mask, plain_score, attention_result::normalised, decode_depths<128>>;
+
+// What the host worlds, which are slow, have less of.
+#if defined(__CUDACC__)
+constexpr bool on_device = true;
+#else
+constexpr bool on_device = false;
+#endif
+
+}  // namespace
+
+TEST_CASE("64 tokens a sequence, the causal rule among them") {
+    attention_test_case c{
+        .batches = 3, .heads = 4, .key_heads = 2, .queries = 64, .key_depth = 128, .value_depth = 128};
+    c.keys = on_device ? 3000 : 150;
+    c.key_lengths = {c.keys, 64, 70};
+    c.right = 0;
+    for (const int page_rows : {16, 256}) {
+        c.page_rows = page_rows;
+        check_decode<decode, bf16>(c, on_device ? std::vector<int>{1, 132} : std::vector<int>{5});
+    }
+    // Some see nothing: their sequences are shorter than they are many.
+    c.key_lengths = {c.keys, 3, 0};
+    check_decode<decode, bf16>(c, {on_device ? 132 : 2});
+    // As many heads as one key head may have.
+    attention_test_case shared{.batches = 2, .heads = on_device ? 32 : 8, .key_heads = 1, .queries = 64};
+    shared.keys = on_device ? 500 : 80;
+    shared.key_lengths = {shared.keys, 65};
+    shared.page_rows = 16;
+    shared.right = 0;
+    check_decode<decode, bf16>(shared, {on_device ? 132 : 3});
+}
+
+TEST_CASE("1024 sequences of all lengths, and sequences that have no keys at all") {
+    attention_test_case c{.batches = on_device ? 1024 : 128, .heads = 4, .key_heads = 1, .queries = 1};
+    c.keys = on_device ? 700 : 60;
+    c.key_depth = c.value_depth = on_device ? 128 : 32;
+    c.page_rows = 32;
+    c.right = 0;
+    for (int i = 0; i < c.batches; ++i) c.key_lengths.push_back(i * 37 % (c.keys + 1));
+    check_decode<decode, bf16>(c, {on_device ? 132 : 7});
+
+    // Room for keys, but none there.
+    for (const world where : worlds()) {
+        for (const int blocks : {1, 7}) {
+            attention_trial<bf16> there(where, c, 1);
+            auto problem = there.send();
+            buffer<int> none(where, c.batches, 0);
+            problem.key_lengths = none.send();
+            CHECK(decode::choice(where, problem) == decode_kernel::hopper);
+            buffer<int> workspace(where, decode::workspace_bytes(where, problem, blocks) / sizeof(int), 0);
+            decode_options options;
+            options.workspace = workspace.send();
+            options.blocks = blocks;
+            decode::launch(where, problem, options, there.mask());
+            there.fetch();
+            int wrong = 0;
+            there.each_row([&](std::size_t place, std::size_t row) {
+                for (int i = 0; i < c.value_depth; ++i) wrong += float(there.out.values[place + i]) == 0 ? 0 : 1;
+                wrong += there.log2_sums.values[row] == -INFINITY ? 0 : 1;
+            });
+            CHECK(wrong == 0);
+        }
+    }
+}
+
+#if defined(__CUDACC__)
+namespace {
+
+void require_done(cudaError_t status) {
+    imbrex::detail::require_success(status, "device");
+}
+
+// One sequence whose pages are the last of a cache, in random order. All else in the cache is NaN. Most keys weigh little and are
+// the same few again and again; some, among them the first and the last, weigh as much as thousands of those, and have values of their own:
+// who misses one of them, or reads another row in its place, is far off.
+class long_sequence {
+  public:
+    static constexpr int depth = 128, heads = 2, period = 1009, special = 60;
+
+    long_sequence(int keys, int page_rows, std::int64_t elements)
+        : keys_(keys),
+          page_rows_(page_rows),
+          width_((keys + page_rows - 1) / page_rows),
+          pages_(elements / (page_rows * depth)),
+          k_(world::device, static_cast<std::size_t>(elements) * sizeof(bf16)),
+          v_(world::device, k_.bytes()),
+          q_(world::device, heads * depth),
+          out_(world::device, heads * depth, bf16(NAN)),
+          log2_sums_(world::device, heads, NAN),
+          lengths_(world::device, 1, keys),
+          table_(world::device, width_) {
+        REQUIRE(pages_ > width_);
+        std::iota(table_.values.begin(), table_.values.end(), static_cast<int>(pages_ - width_));
+        std::mt19937 random(1);
+        std::shuffle(table_.values.begin(), table_.values.end(), random);
+        fill_random(q_.values, 2);
+        for (int i = 0; i < special; ++i)
+            special_.push_back(static_cast<int>(std::int64_t{keys - 1} * i / (special - 1)));
+        make_rows();
+        require_done(cudaMemset(k_.at(), 0xff, k_.bytes()));
+        require_done(cudaMemset(v_.at(), 0xff, v_.bytes()));
+        send_rows(k_, rows_of_keys_, special_keys_);
+        send_rows(v_, rows_of_values_, special_values_);
+    }
+
+    void check() {
+        attention_problem<bf16> p;
+        p.q = batch_sequence_head<const bf16>(q_.send(), 1, 1, heads, depth);
+        p.k = batch_sequence_head<const bf16>(k_.at<bf16>(), pages_, page_rows_, 1, depth);
+        p.v = batch_sequence_head<const bf16>(v_.at<bf16>(), pages_, page_rows_, 1, depth);
+        p.out = batch_sequence_head(out_.send(), 1, 1, heads, depth);
+        p.log2_sums = batch_head_rows(log2_sums_.send(), heads, 1);
+        p.key_lengths = lengths_.send();
+        p.pages = {table_.send(), width_};
+        CHECK(decode::choice(world::device, p) == decode_kernel::hopper);
+        world_memory workspace(world::device, decode::workspace_bytes(world::device, p));
+        decode_options options;
+        options.workspace = workspace.at();
+        buffer<int> bounds(world::device, 1, keys_);
+        decode::launch(world::device, p, options,
+                       all_masks(window_mask{unbounded, 0}, length_mask{bounds.send()}, two_of_three_mask{}));
+        out_.fetch();
+        log2_sums_.fetch();
+        for (int head = 0; head < heads; ++head) check_head(head);
+    }
+
+  private:
+    void make_rows() {
+        rows_of_keys_.resize(period * depth);
+        rows_of_values_.resize(period * depth);
+        special_keys_.resize(special * depth);
+        special_values_.resize(special * depth);
+        fill_random(rows_of_keys_, 3, -0.2f, 0.2f);
+        fill_random(rows_of_values_, 4);
+        fill_random(special_values_, 5, -4, 4);
+        // Along both heads' queries: scores of about 10, and e^10 is as much as 22,000 others.
+        for (int i = 0; i < special; ++i) {
+            for (int column = 0; column < depth; ++column) {
+                const float both = float(q_.values[column]) + float(q_.values[depth + column]);
+                special_keys_[i * depth + column] = bf16(both * (3.05f + 0.003f * float(i)));
+            }
+        }
+    }
+    void send_rows(world_memory& to, const std::vector<bf16>& usual, const std::vector<bf16>& others) const {
+        const std::size_t page = static_cast<std::size_t>(page_rows_) * depth;
+        std::vector<bf16> all(static_cast<std::size_t>(width_) * page, bf16(NAN));
+        const int first = *std::min_element(table_.values.begin(), table_.values.end());
+        for (int key = 0; key < keys_; ++key) {
+            std::copy_n(usual.begin() + key % period * depth, depth, all.begin() + place_of(key, first));
+        }
+        for (int i = 0; i < special; ++i) {
+            std::copy_n(others.begin() + i * depth, depth, all.begin() + place_of(special_[i], first));
+        }
+        to.write(static_cast<std::size_t>(first) * page * sizeof(bf16), all.data(), all.size() * sizeof(bf16));
+    }
+    std::size_t place_of(int key, int first_page) const {
+        const std::size_t page = static_cast<std::size_t>(table_.values[key / page_rows_] - first_page);
+        return (page * page_rows_ + key % page_rows_) * depth;
+    }
+
+    void check_head(int head) const {
+        const auto dot = [&](const std::vector<bf16>& rows, int row) {
+            double sum = 0;
+            for (int i = 0; i < depth; ++i) {
+                sum += double(float(q_.values[head * depth + i])) * float(rows[row * depth + i]);
+            }
+            return sum / std::sqrt(double(depth));
+        };
+        // How often each of the usual rows is seen.
+        std::vector<double> times(period, keys_ / period);
+        for (int i = 0; i < keys_ % period; ++i) times[i] += 1;
+        for (const int key : special_) times[key % period] -= 1;
+        std::vector<double> expected(depth);
+        double sum = 0, of_special = 0;
+        const auto add = [&](double weight, const std::vector<bf16>& values, int row) {
+            sum += weight;
+            for (int i = 0; i < depth; ++i) expected[i] += weight * float(values[row * depth + i]);
+        };
+        for (int i = 0; i < period; ++i) add(times[i] * std::exp(dot(rows_of_keys_, i)), rows_of_values_, i);
+        for (int i = 0; i < special; ++i) {
+            const double weight = std::exp(dot(special_keys_, i));
+            of_special += weight;
+            add(weight, special_values_, i);
+        }
+        // Each of them has a share that would be missed.
+        CHECK(of_special > 0.2 * sum);
+        CHECK(of_special < 0.999 * sum);
+        double worst = 0;
+        for (int i = 0; i < depth; ++i) {
+            const double error = std::abs(float(out_.values[head * depth + i]) - expected[i] / sum);
+            worst = error <= worst ? worst : std::isnan(error) ? INFINITY : error;
+        }
+        MESSAGE("a sequence of " << keys_ << ": error " << worst << ", share of the special keys " << of_special / sum
+                                 << ", of the logarithm " << log2_sums_.values[head] - std::log2(sum));
+        CHECK(worst <= 0.006);
+        CHECK(std::abs(log2_sums_.values[head] - std::log2(sum)) <= 0.0005);
+    }
+
+    int keys_, page_rows_, width_;
+    std::int64_t pages_;
+    world_memory k_, v_;
+    buffer<bf16> q_, out_;
+    buffer<float> log2_sums_;
+    buffer<int> lengths_, table_;
+    std::vector<int> special_;
+    std::vector<bf16> rows_of_keys_, rows_of_values_, special_keys_, special_values_;
+};
+
+}  // namespace
+
+TEST_CASE("more than a million keys, at the end of a cache of more than 2^31 elements") {
+    const std::int64_t elements = (std::int64_t{1} << 31) + (std::int64_t{1} << 28);
+    for (const int page_rows : {16, 256}) {
+        CAPTURE(page_rows);
+        long_sequence(1200007, page_rows, elements).check();
+    }
+}
+
+TEST_CASE("a graph that is captured once and replayed with other lengths and tables") {
+    attention_test_case c{.batches = 4, .heads = 8, .key_heads = 2, .queries = 2, .key_depth = 128, .value_depth = 128};
+    c.keys = 3000;
+    c.key_lengths = {3000, 3000, 3000, 3000};
+    c.page_rows = 16;
+    c.right = 0;
+    attention_trial<bf16> there(world::device, c, 1);
+    const auto problem = there.send();
+    const auto mask = there.mask();
+    world_memory workspace(world::device, decode::workspace_bytes(world::device, problem));
+    decode_options options;
+    options.workspace = workspace.at();
+    cudaStream_t stream;
+    require_done(cudaStreamCreate(&stream));
+    decode::launch(world::device, problem, options, mask, {}, stream);  // what a first launch prepares is not captured
+    require_done(cudaStreamSynchronize(stream));
+    cudaGraph_t graph;
+    cudaGraphExec_t made;
+    require_done(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    decode::launch(world::device, problem, options, mask, {}, stream);
+    require_done(cudaStreamEndCapture(stream, &graph));
+    require_done(cudaGraphInstantiate(&made, graph, 0));
+    unsigned seed = 1;
+    for (const std::vector<int>& lengths : {std::vector<int>{3000, 40, 900, 17},
+                                            {2, 3000, 0, 100},
+                                            {3000, 3000, 3000, 3000},
+                                            {0, 0, 0, 0},
+                                            {5, 6, 2999, 1}}) {
+        // The same case with other lengths has other numbers, pages and a narrower table. All are put where the captured launch reads them.
+        attention_test_case next = c;
+        next.key_lengths = lengths;
+        attention_trial<bf16> other(world::device, next, ++seed);
+        const auto copy = [&](const tensor_place& from, const tensor_place& to) {
+            std::copy(other.inputs.values.begin() + from.offset, other.inputs.values.begin() + from.end(),
+                      there.inputs.values.begin() + to.offset);
+        };
+        there.inputs.values.assign(there.inputs.values.size(), bf16(NAN));
+        copy(other.at.q, there.at.q);
+        copy(other.at.k, there.at.k);
+        copy(other.at.v, there.at.v);
+        there.table.values.assign(there.table.values.size(), 1 << 29);
+        for (int i = 0; i < c.batches; ++i) {
+            const int width = other.at.table.per_sequence;
+            std::copy_n(other.at.table.entries.begin() + i * width, width,
+                        there.table.values.begin() + i * there.at.table.per_sequence);
+        }
+        there.key_lengths.values = lengths;
+        there.bounds.values = lengths;
+        there.send();
+        there.mask();
+        require_done(cudaGraphLaunch(made, stream));
+        require_done(cudaStreamSynchronize(stream));
+        there.fetch();
+        const std::vector<float> values(there.out.values.begin(), there.out.values.end());
+        const auto worst = other.compare({values.begin(), values.end()},
+                                         {there.log2_sums.values.begin(), there.log2_sums.values.end()});
+        CHECK(worst.out <= 1);
+        CHECK(worst.log2_sum <= 1);
+    }
+    cudaGraphExecDestroy(made);
+    cudaGraphDestroy(graph);
+    cudaStreamDestroy(stream);
+}
+#endif
