@@ -20,6 +20,7 @@
 #include <imbrex/ops/memory/cluster.hpp>
 #include <imbrex/ops/memory/load_store.hpp>
 #include <imbrex/ops/memory/tma.hpp>
+#include <imbrex/ops/register/chunks.hpp>
 #include <imbrex/ops/register/convert.hpp>
 #include <imbrex/ops/register/dequantise.hpp>
 #include <imbrex/ops/register/map.hpp>
@@ -31,6 +32,7 @@
 #include <imbrex/ops/warp/mma.hpp>
 #include <imbrex/ops/warpgroup/mma.hpp>
 #include <imbrex/tile/barrier.hpp>
+#include <imbrex/tile/chunk_tile.hpp>
 #include <imbrex/tile/global_view.hpp>
 #include <imbrex/tile/packed_tile.hpp>
 #include <imbrex/tile/pipeline.hpp>

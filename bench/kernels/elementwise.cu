@@ -1,0 +1,151 @@
+// Norms, gates and embeddings: what they move, in GB/s, for 16384 rows of 4096 columns of bf16, beside a copy of as many bytes by
+// the driver; and microseconds of a launch for one row and for 32, as a decode has them. Every launch has other copies of its data,
+// so many that none is in the caches when its turn comes; graphs of many launches, medians. --json FILE writes the tables for
+// bench/plot.py.
+#include <imbrex/imbrex.hpp>
+#include <imbrex/kernels/embed.hpp>
+#include <imbrex/kernels/gated.hpp>
+#include <imbrex/kernels/norm.hpp>
+
+#include "device.hpp"
+#include "report.hpp"
+
+using namespace imbrex;
+using namespace bench;
+
+namespace {
+
+constexpr int columns = 4096, vocabulary = 128256;
+
+// Arrays of one size, used in turn.
+class copies_of {
+  public:
+    copies_of(int copies, std::size_t count, unsigned seed)
+        : copies_(copies), count_(count), all_(copies * count, seed) {}
+    bf16* at(int copy) const { return all_.data() + copy % copies_ * count_; }
+    std::size_t bytes() const { return count_ * sizeof(bf16); }
+
+  private:
+    int copies_;
+    std::size_t count_;
+    device_array<bf16> all_;
+};
+
+// What a problem reads and writes, `wide` has two times the columns.
+struct arrays {
+    int rows;
+    copies_of wide, x, residual, out;
+    device_array<bf16> weight, table;
+    device_array<int> ids;
+
+    arrays(int rows, int copies)
+        : rows(rows),
+          wide(copies, std::size_t(rows) * columns * 2, 1),
+          x(copies, std::size_t(rows) * columns, 20),
+          residual(copies, std::size_t(rows) * columns, 40),
+          out(copies, std::size_t(rows) * columns, 60),
+          weight(columns, 80),
+          table(std::size_t(vocabulary) * columns, 81),
+          ids(std::size_t(rows) * copies) {
+        std::vector<int> numbers(std::size_t(rows) * copies);
+        for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<int>(i * 7919 % vocabulary);
+        check(cudaMemcpy(ids.data(), numbers.data(), ids.bytes(), cudaMemcpyHostToDevice), "copy");
+    }
+};
+
+struct problem {
+    contestant run;
+    double bytes;
+};
+
+std::vector<problem> problems_of(const arrays& a, int copies) {
+    const double one = static_cast<double>(a.x.bytes());
+    const int rows = a.rows;
+    const auto norm_of = [&a, rows](int copy) {
+        return rms_norm_problem<bf16>{.x = as_rows<const bf16>(a.x.at(copy), rows, columns),
+                                      .weight = a.weight.data(),
+                                      .out = as_rows(a.out.at(copy), rows, columns)};
+    };
+    return {
+        {{"copy by the driver",
+          [&a](cudaStream_t stream, int copy) {
+              check(cudaMemcpyAsync(a.out.at(copy), a.x.at(copy), a.x.bytes(), cudaMemcpyDeviceToDevice, stream),
+                    "copy");
+          }},
+         2 * one},
+        {{"norm", [=](cudaStream_t stream, int copy) { rms_norm<bf16>::launch(world::device, norm_of(copy), stream); }},
+         2 * one},
+        {{"norm with residual",
+          [=, &a](cudaStream_t stream, int copy) {
+              auto p = norm_of(copy);
+              p.residual = as_rows(a.residual.at(copy), rows, columns);
+              rms_norm<bf16>::launch(world::device, p, stream);
+          }},
+         4 * one},
+        {{"norm of heads of 128",
+          [=, &a](cudaStream_t stream, int copy) {
+              auto p = norm_of(copy);
+              p.x = as_rows_of_heads<const bf16>(a.x.at(copy), rows, columns / 128, 128);
+              p.out = as_rows_of_heads(a.out.at(copy), rows, columns / 128, 128);
+              rms_norm<bf16>::launch(world::device, p, stream);
+          }},
+         2 * one},
+        {{"gate",
+          [=, &a](cudaStream_t stream, int copy) {
+              gated_activation<bf16>::launch(world::device,
+                                             {.gate = gate_of<const bf16>(a.wide.at(copy), rows, columns),
+                                              .up = up_of<const bf16>(a.wide.at(copy), rows, columns),
+                                              .out = as_rows(a.out.at(copy), rows, columns)},
+                                             stream);
+          }},
+         3 * one},
+        {{"embedding",
+          [=, &a](cudaStream_t stream, int copy) {
+              embed<bf16>::launch(world::device,
+                                  {.table = as_rows<const bf16>(a.table.data(), vocabulary, columns),
+                                   .ids = a.ids.data() + std::size_t(copy % copies) * rows,
+                                   .out = as_rows(a.out.at(copy), rows, columns)},
+                                  stream);
+          }},
+         2 * one},
+    };
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+    if (!device_available()) {
+        std::printf("skipped: there is no GPU to measure on\n");
+        return 0;
+    }
+    report large("16384 rows of 4096 columns, bf16, caches cold", "GB/s");
+    {
+        constexpr int copies = 3;
+        const arrays a(16384, copies);
+        const auto all = problems_of(a, copies);
+        std::vector<contestant> contestants;
+        for (const problem& one : all) contestants.push_back(one.run);
+        const auto times = take_turns(contestants, 20, 4 * copies);
+        for (std::size_t i = 0; i < all.size(); ++i) {
+            large.add(all[i].run.name, {{"GB/s", 1e-6 * all[i].bytes / times[i]}});
+        }
+        large.note("clocks: " + clocks());
+    }
+    report small("few rows of 4096 columns, bf16, caches cold", "microseconds a launch");
+    std::vector<std::vector<float>> times;
+    std::vector<std::string> names;
+    for (const int rows : {1, 32}) {
+        const int copies = rows == 1 ? 4096 : 256;
+        const arrays a(rows, copies);
+        std::vector<contestant> contestants;
+        for (const problem& one : problems_of(a, copies)) contestants.push_back(one.run);
+        times.push_back(take_turns(contestants, 20, copies));
+        names.clear();
+        for (const contestant& one : contestants) names.push_back(one.name);
+    }
+    for (std::size_t i = 0; i < names.size(); ++i) {
+        small.add(names[i], {{"1 row", 1e3 * times[0][i]}, {"32 rows", 1e3 * times[1][i]}});
+    }
+    small.note("clocks: " + clocks());
+    return publish({large, small}, json_file(count, words)) ? 0 : 1;
+}

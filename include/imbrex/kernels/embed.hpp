@@ -1,0 +1,145 @@
+// Rows of a table by number: out[i] = table[ids[i]] * factor.
+//
+//     embed<bf16>::launch(world::device, {.table = as_rows<const bf16>(table, vocabulary, 4096),
+//                                         .ids = tokens,
+//                                         .out = as_rows(out, count, 4096)}, stream);
+//
+// There are as many ids as rows of `out`. Where they are in the host's world, one that is outside of the table is refused; on the
+// device it gives a row of zeros, so that a graph that is captured once may be replayed with fewer tokens, the others -1. Without a
+// factor, rows are copied bit by bit. Any number of rows and columns, any distances; rows of a multiple of 8 columns that begin at
+// multiples of 16 bytes are quick, others are moved element by element. bf16, fp16, float.
+//
+// Nothing is allocated and nothing waited for. What is refused is refused before anything is launched.
+#pragma once
+
+#include <imbrex/core/config.hpp>
+#include <imbrex/core/error.hpp>
+#include <imbrex/core/numeric.hpp>
+#include <imbrex/core/position.hpp>
+#include <imbrex/hw/world.hpp>
+#include <imbrex/kernels/elementwise/rows.hpp>
+#include <imbrex/ops/grid/succession.hpp>
+#include <imbrex/ops/register/chunks.hpp>
+#include <imbrex/tile/chunk_tile.hpp>
+
+#include <cmath>
+#include <cstdint>
+#include <type_traits>
+
+namespace imbrex {
+
+// A tile to each warp.
+template <class T, int Rows, int Columns, row_chunks Known>
+struct embed_kernel {
+    static constexpr int warps = 4;
+    static constexpr bool begins_early = true;
+    using tiles = tiles_of_rows<Rows, Columns>;
+
+    struct arguments {
+        row_places<const T> table;
+        const int* ids;
+        row_places<T> out;
+        tiles all;
+        int entries;  // of the table
+        float factor;
+    };
+
+    static position grid_of(const arguments& args) { return {static_cast<int>((args.all.count() - 1) / warps + 1)}; }
+
+    template <class Block, class SharedMemory>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, SharedMemory&) {
+        wait_for_kernel_before(block);
+        allow_next_kernel(block);
+        block.each_warp([&](const warp& self) {
+            const int number = block.index().x * warps + self.index();
+            const int first = args.all.row(number), column = args.all.column(number);
+            const int rows = args.all.rows, columns = args.all.columns - column;
+            chunk_tile<T, Rows, Columns> values;
+            load_rows_from<Known>(
+                self, values,
+                [&](int row) -> const T* {
+                    const int id = first + row < rows ? args.ids[first + row] : -1;
+                    return id >= 0 && id < args.entries ? args.table.at(id, column) : nullptr;
+                },
+                columns);
+            if (args.factor != 1.0f) {
+                const float factor = args.factor;
+                transform(
+                    self, values, [=](float x) { return factor * x; }, values);
+            }
+            store_rows_to<Known>(self, places_of_tile<T>{args.out, first, rows, column}, values, columns);
+        });
+    }
+};
+
+template <class T>
+struct embed_problem {
+    static_assert(std::is_same_v<T, bf16> || std::is_same_v<T, fp16> || std::is_same_v<T, float>,
+                  "imbrex: a table is bf16, fp16 or float");
+
+    row_view<const T> table;   // [entries, columns]
+    const int* ids = nullptr;  // in the memory of the kernel's world
+    row_view<T> out;           // [ids, columns]
+    float factor = 1;
+
+    std::int64_t rows() const { return out.extents[0] * out.extents[1]; }
+    bool empty() const { return rows() == 0 || out.columns() == 0; }
+};
+
+template <class T>
+void require_embed(world where, const embed_problem<T>& p) {
+    using namespace detail;
+    require_rows(p.table, "table");
+    require_rows(p.out, "out");
+    require(p.out.extents[2] == p.table.extents[2], "out.extents[2]: ", p.out.extents[2], "; table has ",
+            p.table.extents[2], " columns, and it must have as many");
+    require_apart(p.out, "out");
+    require(std::isfinite(p.factor), "factor: ", p.factor, "; it is finite");
+    if (p.empty()) return;
+    require(p.ids != nullptr, "ids: null; ", p.rows(), " numbers are needed");
+    const std::int64_t entries = p.table.extents[0] * p.table.extents[1];
+    for (std::int64_t i = 0; where != world::device && i < p.rows(); ++i) {
+        require(p.ids[i] >= 0 && p.ids[i] < entries, "ids[", i, "]: ", p.ids[i], "; the table has ", entries, " rows");
+    }
+}
+
+template <class T>
+class embed {
+  public:
+    using problem = embed_problem<T>;
+    template <int Rows, int Columns, row_chunks Known>
+    using kernel = embed_kernel<T, Rows, Columns, Known>;
+
+    static void launch(world where, const problem& p, void* stream = nullptr) {
+        require_embed(where, p);
+        if (p.empty()) return;
+        if (!(detail::begin_in_chunks(p.table) && detail::begin_in_chunks(p.out))) {
+            launch_kernel<kernel<1, 256, row_chunks::ragged>>(where, p, stream);
+        } else if (p.out.columns() <= 256) {
+            launch_kernel<kernel<2, 256, row_chunks::whole>>(where, p, stream);
+        } else {
+            launch_kernel<kernel<1, 512, row_chunks::whole>>(where, p, stream);
+        }
+    }
+
+    template <class Kernel>
+    static typename Kernel::arguments arguments_of(const problem& p) {
+        return {.table = places_of(p.table),
+                .ids = p.ids,
+                .out = places_of(p.out),
+                .all = {static_cast<int>(p.rows()), p.out.columns()},
+                .entries = static_cast<int>(p.table.extents[0] * p.table.extents[1]),
+                .factor = p.factor};
+    }
+
+  private:
+    template <class Kernel>
+    static void launch_kernel(world where, const problem& p, void* stream) {
+        const auto args = arguments_of<Kernel>(p);
+        require(args.all.count() <= detail::most_rows, "out.extents: ", args.all.rows, " rows of ", args.all.columns,
+                " columns; that is more than one launch can do");
+        imbrex::launch<Kernel>(where, Kernel::grid_of(args), args, stream);
+    }
+};
+
+}  // namespace imbrex
