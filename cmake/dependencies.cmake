@@ -1,5 +1,6 @@
 # Where the dependencies come from. Each is looked for in this order, so that nothing has to be installed by hand:
-#   1. the directory named by -DIMBREX_CUTLASS_DIR, -DIMBREX_DOCTEST_DIR or -DIMBREX_NANOBENCH_DIR;
+#   1. the directory named by -DIMBREX_CUTLASS_DIR, -DIMBREX_DOCTEST_DIR, -DIMBREX_NANOBENCH_DIR, -DIMBREX_JSON_DIR or
+#      -DIMBREX_CLI11_DIR;
 #   2. an installed package;
 #   3. the copy that an earlier configure left under IMBREX_DEPENDENCY_DIR, which all presets share;
 #   4. the registry's package (Python's or Debian's), unpacked there: no root is needed, and nothing is installed;
@@ -17,6 +18,8 @@ set(IMBREX_DEPENDENCY_DIR "${dependency_directory}" CACHE PATH "Where dependenci
 set(IMBREX_CUTLASS_DIR "" CACHE PATH "CUTLASS: a directory that has its headers")
 set(IMBREX_DOCTEST_DIR "" CACHE PATH "doctest: a directory that has doctest/doctest.h")
 set(IMBREX_NANOBENCH_DIR "" CACHE PATH "nanobench: a directory that has nanobench.h")
+set(IMBREX_JSON_DIR "" CACHE PATH "JSON for Modern C++: a directory that has nlohmann/json.hpp")
+set(IMBREX_CLI11_DIR "" CACHE PATH "CLI11: a directory that has CLI/CLI.hpp")
 
 # Moves what was fetched to its place in one step, so that an interrupted configure leaves nothing half done.
 function(imbrex_keep name staging)
@@ -132,26 +135,44 @@ function(imbrex_provide_cutlass)
     message(STATUS "CUTLASS ${CutlassHeaders_VERSION}: ${CutlassHeaders_INCLUDE_DIR}")
 endfunction()
 
+# The target imbrex_<name> for a library that is headers alone: found, or taken from Debian's registry, or from upstream.
+# The last argument names who needs it, and what to pass to do without.
+function(imbrex_provide_headers name header package url tag commit needed_by)
+    imbrex_find_header(directory ${name} ${header} include usr/include)
+    if(NOT directory)
+        imbrex_get_debian_package(${name} ${package})
+        imbrex_find_header(directory ${name} ${header} include usr/include)
+    endif()
+    if(NOT directory)
+        imbrex_get_upstream(${name} ${url} ${tag} ${commit})
+        imbrex_find_header(directory ${name} ${header} include usr/include)
+    endif()
+    if(NOT directory)
+        string(TOUPPER "IMBREX_${name}_DIR" option)
+        message(FATAL_ERROR "${needed_by} ${name}, and neither this machine nor a registry has it. Install it (Debian: "
+                            "${package}), pass -D${option}=<directory>, or ${ARGN}.")
+    endif()
+    message(STATUS "${name}: ${directory}")
+    add_library(imbrex_${name} INTERFACE)
+    target_include_directories(imbrex_${name} SYSTEM INTERFACE "${directory}")
+endfunction()
+
 # The target imbrex_doctest.
 function(imbrex_provide_doctest)
-    set(where doctest doctest/doctest.h include usr/include)
-    imbrex_find_header(directory ${where})
-    if(NOT directory)
-        imbrex_get_debian_package(doctest doctest-dev)
-        imbrex_find_header(directory ${where})
-    endif()
-    if(NOT directory)
-        imbrex_get_upstream(doctest https://github.com/doctest/doctest.git v2.4.11
-                            ae7a13539fb71f270b87eb2e874fbac80bc8dda2)
-        imbrex_find_header(directory ${where})
-    endif()
-    if(NOT directory)
-        message(FATAL_ERROR "The tests need doctest, and neither this machine nor a registry has it. Install it (Debian: "
-                            "doctest-dev), pass -DIMBREX_DOCTEST_DIR=<directory>, or pass -DIMBREX_TESTS=OFF.")
-    endif()
-    message(STATUS "doctest: ${directory}")
-    add_library(imbrex_doctest INTERFACE)
-    target_include_directories(imbrex_doctest SYSTEM INTERFACE "${directory}")
+    imbrex_provide_headers(doctest doctest/doctest.h doctest-dev https://github.com/doctest/doctest.git v2.4.11
+                           ae7a13539fb71f270b87eb2e874fbac80bc8dda2 "The tests need" "pass -DIMBREX_TESTS=OFF")
+endfunction()
+
+# The target imbrex_json, with which the engine reads configurations and tokenizers.
+function(imbrex_provide_json)
+    imbrex_provide_headers(json nlohmann/json.hpp nlohmann-json3-dev https://github.com/nlohmann/json.git v3.11.2
+                           bc889afb4c5bf1c0d8ee29ef35eaaf4c8bef8a5d "The engine needs" "pass -DIMBREX_EXAMPLES=OFF")
+endfunction()
+
+# The target imbrex_cli11, with which the engine reads its command line.
+function(imbrex_provide_cli11)
+    imbrex_provide_headers(cli11 CLI/CLI.hpp libcli11-dev https://github.com/CLIUtils/CLI11.git v2.3.2
+                           291c58789c031208f08f4f261a858b5b7083e8e2 "The engine needs" "pass -DIMBREX_EXAMPLES=OFF")
 endfunction()
 
 # The target imbrex_nanobench, with its implementation compiled once; none where nanobench cannot be had.

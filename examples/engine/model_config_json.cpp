@@ -1,0 +1,144 @@
+// config.json, as Hugging Face's transformers writes it.
+#include <algorithm>
+#include <imbrex/core/error.hpp>
+#include <limits>
+
+#include "json_text.hpp"
+#include "mapped_file.hpp"
+#include "model_config.hpp"
+#include "utf8.hpp"
+
+namespace imbrex::engine {
+
+namespace {
+
+int as_int(std::int64_t value, const char* key, const std::string& name) {
+    require(value >= 0 && value <= std::numeric_limits<int>::max(), name, ": \"", key, "\" is ", value,
+            "; it must be a whole number from 0 to 2^31 - 1");
+    return static_cast<int>(value);
+}
+
+std::optional<int> optional_size(const json& object, const char* key, const std::string& name) {
+    const auto value = whole_member(object, key, name);
+    if (!value) return {};
+    return as_int(*value, key, name);
+}
+
+int needed_size(const json& object, const char* key, const std::string& name) {
+    const auto value = optional_size(object, key, name);
+    require(value.has_value(), name, ": \"", key, "\" is missing");
+    return *value;
+}
+
+// A token id, several of them, or null.
+std::vector<int> token_ids(const json& object, const char* key, const std::string& name) {
+    const json* value = find_member(object, key);
+    if (!value) return {};
+    std::vector<int> ids;
+    for (const json& one : value->is_array() ? *value : json::array({*value})) {
+        require(one.is_number_integer(), name, ": \"", key, "\" is ", shown(one), "; it must be a token id");
+        ids.push_back(as_int(one.get<std::int64_t>(), key, name));
+    }
+    return ids;
+}
+
+// Older files have rope_theta and rope_scaling side by side, newer ones one object rope_parameters.
+void read_rotary(const json& config, rotary_config& rotary, const std::string& name) {
+    const json* parameters = find_member(config, "rope_parameters");
+    const json* scaling = parameters ? parameters : find_member(config, "rope_scaling");
+    rotary.base = real_member(parameters ? *parameters : config, "rope_theta", name).value_or(10000);
+    if (!scaling) return;
+    require(scaling->is_object(), name, ": \"rope_scaling\" is ", shown(*scaling), "; it must be an object");
+    auto type = text_member(*scaling, "rope_type", name);
+    if (!type) type = text_member(*scaling, "type", name);
+    const auto number = [&](const char* key) {
+        const auto value = real_member(*scaling, key, name);
+        require(value.has_value(), name, ": rotary scaling \"", type.value_or(""), "\": \"", key, "\" is missing");
+        return *value;
+    };
+    if (!type || *type == "default") return;
+    if (*type == "linear") {
+        rotary.scaling = rotary_scaling::linear;
+        rotary.factor = number("factor");
+    } else if (*type == "llama3") {
+        rotary.scaling = rotary_scaling::llama3;
+        rotary.factor = number("factor");
+        rotary.low_frequency_factor = number("low_freq_factor");
+        rotary.high_frequency_factor = number("high_freq_factor");
+        rotary.original_context = needed_size(*scaling, "original_max_position_embeddings", name);
+    } else {
+        require(false, name, ": rotary scaling ", printable(*type), " is not known; linear and llama3 are");
+    }
+}
+
+model_family family_of(const json& config, const std::string& name) {
+    const auto type = text_member(config, "model_type", name);
+    require(type.has_value(), name, ": \"model_type\" is missing");
+    if (*type == "llama") return model_family::llama;
+    if (*type == "qwen2") return model_family::qwen2;
+    require(*type == "qwen3", name, ": architecture ", printable(*type), " is not known; llama, qwen2 and qwen3 are");
+    return model_family::qwen3;
+}
+
+// Settings that would change the result if they were passed over.
+void refuse_the_unknown(const json& config, const std::string& name) {
+    const std::string activation = text_member(config, "hidden_act", name).value_or("silu");
+    require(activation == "silu", name, ": \"hidden_act\" is ", printable(activation), "; silu is known");
+    for (const char* key : {"attention_bias", "mlp_bias"}) {
+        require(!truth_member(config, key, name).value_or(false), name, ": \"", key,
+                "\" is true; models without it are known");
+    }
+    require(!find_member(config, "quantization_config"), name,
+            ": has a \"quantization_config\"; weights in f32, f16 and bf16 can be read");
+    const double partial = real_member(config, "partial_rotary_factor", name).value_or(1);
+    require(partial == 1, name, ": \"partial_rotary_factor\" is ", partial, "; 1 is known");
+}
+
+}  // namespace
+
+model_config read_config(std::span<const std::byte> config, std::span<const std::byte> generation,
+                         const std::string& name) {
+    const json root = parse_json(as_text(config), name);
+    require(root.is_object(), name, ": is ", shown(root), "; it must be an object");
+    model_config result;
+    result.family = family_of(root, name);
+    refuse_the_unknown(root, name);
+    result.layers = needed_size(root, "num_hidden_layers", name);
+    result.hidden = needed_size(root, "hidden_size", name);
+    result.intermediate = needed_size(root, "intermediate_size", name);
+    result.heads = needed_size(root, "num_attention_heads", name);
+    result.key_heads = optional_size(root, "num_key_value_heads", name).value_or(result.heads);
+    result.vocabulary = needed_size(root, "vocab_size", name);
+    result.context = optional_size(root, "max_position_embeddings", name).value_or(2048);
+    if (const auto depth = optional_size(root, "head_dim", name)) {
+        result.head_depth = *depth;
+    } else {
+        require(result.heads > 0 && result.hidden % result.heads == 0, name, ": \"hidden_size\" is ", result.hidden,
+                " for ", result.heads, " heads; without \"head_dim\" it must be a multiple");
+        result.head_depth = result.hidden / result.heads;
+    }
+    const auto epsilon = real_member(root, "rms_norm_eps", name);
+    require(epsilon.has_value(), name, ": \"rms_norm_eps\" is missing");
+    result.norm_epsilon = *epsilon;
+    result.tied = truth_member(root, "tie_word_embeddings", name).value_or(false);
+    result.query_key_value_bias = result.family == model_family::qwen2;
+    result.query_key_norm = result.family == model_family::qwen3;
+    read_rotary(root, result.rotary, name);
+    if (truth_member(root, "use_sliding_window", name).value_or(false)) {
+        result.window = optional_size(root, "sliding_window", name).value_or(0);
+        result.first_window_layer = optional_size(root, "max_window_layers", name).value_or(0);
+    }
+    const auto beginning = token_ids(root, "bos_token_id", name);
+    if (!beginning.empty()) result.beginning_token = beginning[0];
+    result.end_tokens = token_ids(root, "eos_token_id", name);
+    if (!generation.empty()) {
+        const json more = parse_json(as_text(generation), name);
+        for (const int id : token_ids(more, "eos_token_id", name)) {
+            if (std::ranges::find(result.end_tokens, id) == result.end_tokens.end()) result.end_tokens.push_back(id);
+        }
+    }
+    check_sizes(result, name);
+    return result;
+}
+
+}  // namespace imbrex::engine

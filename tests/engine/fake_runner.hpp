@@ -1,0 +1,101 @@
+// A runner without a model, for tests of what schedules: its cache has a number for each token, made from the token and the number
+// before it, and the next token is made from all numbers, read through the block table. A wrong block, a copy not made or a block found too
+// soon gives another text than the sequence has alone.
+#pragma once
+
+#include "engine/batch.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace imbrex::engine::test {
+
+inline std::uint64_t mixed(std::uint64_t a, std::uint64_t b) {
+    std::uint64_t mix = (a ^ (b + 0x9e3779b97f4a7c15u + (a << 6))) * 0xbf58476d1ce4e5b9u;
+    return mix ^ (mix >> 29);
+}
+
+inline int token_from(std::uint64_t all, std::uint64_t seed, int vocabulary) {
+    return static_cast<int>(mixed(all, seed) % static_cast<std::uint64_t>(vocabulary));
+}
+
+// The tokens that follow these, when nothing else is there.
+inline std::vector<int> text_alone(std::vector<int> tokens, std::uint64_t seed, int vocabulary, int most_tokens,
+                                   std::span<const int> end_tokens) {
+    std::uint64_t number = 0, all = 0;
+    std::size_t seen = 0;
+    while (static_cast<int>(tokens.size()) < most_tokens) {
+        for (; seen < tokens.size(); ++seen) {
+            number = mixed(number, static_cast<std::uint64_t>(tokens[seen]));
+            all = mixed(all, number);
+        }
+        tokens.push_back(token_from(all, seed, vocabulary));
+        if (std::ranges::find(end_tokens, tokens.back()) != end_tokens.end()) break;
+    }
+    return tokens;
+}
+
+class fake_runner {
+  public:
+    fake_runner(int blocks, int block_size, int vocabulary)
+        : block_size_(block_size),
+          vocabulary_(vocabulary),
+          cache_(static_cast<std::size_t>(blocks * block_size), 0xdead) {}
+
+    std::vector<int> run(const batch& work) {
+        const batch_arrays arrays = arrays_of(work, block_size_);
+        std::vector<std::pair<std::size_t, std::uint64_t>> written;  // and not there before the end of the batch
+        for (const block_copy& copy : work.copies) {
+            for (int row = 0; row < block_size_; ++row)
+                written.emplace_back(place(copy.to, row), cache_[place(copy.from, row)]);
+        }
+        store(written);
+        std::vector<int> tokens;
+        std::size_t sampled = 0;
+        for (std::size_t i = 0; i < arrays.lengths.size(); ++i) {
+            const int start = arrays.starts[i];
+            const int count = arrays.starts[i + 1] - start;
+            const int first = arrays.lengths[i] - count;
+            std::vector<std::uint64_t> numbers;  // of the whole sequence
+            for (int position = 0; position < arrays.lengths[i]; ++position) {
+                const std::size_t block =
+                    i * static_cast<std::size_t>(arrays.table_width) + static_cast<std::size_t>(position / block_size_);
+                const std::size_t cell = place(arrays.tables[block], position % block_size_);
+                if (position < first) {
+                    numbers.push_back(cache_[cell]);
+                    continue;
+                }
+                const int token = arrays.tokens[static_cast<std::size_t>(start + position - first)];
+                numbers.push_back(mixed(position == 0 ? 0 : numbers.back(), static_cast<std::uint64_t>(token)));
+                written.emplace_back(cell, numbers.back());
+            }
+            if (!work.entries[i].samples) continue;
+            if (arrays.sampled_rows[sampled++] != arrays.starts[i + 1] - 1) FAIL("the wrong row is sampled");
+            std::uint64_t all = 0;
+            for (const std::uint64_t number : numbers) all = mixed(all, number);
+            tokens.push_back(token_from(all, work.entries[i].sequence->sampling.seed, vocabulary_));
+        }
+        store(written);
+        return tokens;
+    }
+
+  private:
+    void store(std::vector<std::pair<std::size_t, std::uint64_t>>& written) {
+        std::ranges::sort(written);
+        const auto same_place = [](const auto& a, const auto& b) { return a.first == b.first; };
+        if (std::ranges::adjacent_find(written, same_place) != written.end()) FAIL("a place is written twice");
+        for (const auto& [cell, number] : written) cache_[cell] = number;
+        written.clear();
+    }
+    std::size_t place(int block, int row) const { return static_cast<std::size_t>(block * block_size_ + row); }
+
+    int block_size_, vocabulary_;
+    std::vector<std::uint64_t> cache_;
+};
+
+}  // namespace imbrex::engine::test

@@ -1,0 +1,89 @@
+// What the tests of the engine share: where the test data lie, files built in memory, and the sentence of a refusal.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <imbrex/core/error.hpp>
+#include <iterator>
+#include <optional>
+#include <source_location>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace imbrex::engine::test {
+
+// A file of the shared test data; nothing, and a message, where the data are not there.
+inline std::optional<std::filesystem::path> shared_file(const std::string& name) {
+#ifdef IMBREX_SHARED_MODELS
+    const std::filesystem::path path = std::filesystem::path(IMBREX_SHARED_MODELS) / name;
+    if (std::filesystem::exists(path)) return path;
+#endif
+    MESSAGE("skipped: ../shared/models/" << name << " is not there");
+    return {};
+}
+
+inline std::string content(const std::filesystem::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    REQUIRE(file.good());
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+inline std::span<const std::byte> bytes(std::string_view text) {
+    return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+// A number as it lies in a file.
+template <class Number>
+std::string raw(Number number) {
+    std::string text(sizeof number, '\0');
+    std::memcpy(text.data(), &number, sizeof number);
+    return text;
+}
+
+// The sentence with which something is refused; empty where it is not refused.
+template <class Action>
+std::string refusal(const Action& action) {
+    try {
+        action();
+    } catch (const imbrex::error& failure) {
+        return failure.what();
+    }
+    return {};
+}
+
+// Fails, where it is called, if the action is not refused with a sentence that holds the part.
+template <class Action>
+void check_refused(const std::string& part, const Action& action,
+                   const std::source_location& where = std::source_location::current()) {
+    const std::string sentence = refusal(action);
+    const bool is_refused = sentence.find(part) != std::string::npos;
+    if (!is_refused) ADD_FAIL_CHECK_AT(where.file_name(), static_cast<int>(where.line()), "refusal: " << sentence);
+    CHECK(is_refused);
+}
+
+// A folder of files that is gone after the test.
+class temporary_folder {
+  public:
+    temporary_folder() {
+        std::string pattern = (std::filesystem::temp_directory_path() / "imbrex_engine_XXXXXX").string();
+        REQUIRE(::mkdtemp(pattern.data()) != nullptr);
+        path_ = pattern;
+    }
+    ~temporary_folder() { std::filesystem::remove_all(path_); }
+    temporary_folder(const temporary_folder&) = delete;
+    temporary_folder& operator=(const temporary_folder&) = delete;
+
+    const std::filesystem::path& path() const { return path_; }
+    void write(const std::string& name, std::string_view text) const {
+        std::ofstream(path_ / name, std::ios::binary) << text;
+    }
+
+  private:
+    std::filesystem::path path_;
+};
+
+}  // namespace imbrex::engine::test

@@ -1,0 +1,157 @@
+// What the fuzzers do with an input. The same functions run over the kept corpus in imbrex_engine_tests. A reader may refuse
+// with imbrex::error and with nothing else; what it accepts must be usable.
+#pragma once
+
+#include <cstddef>
+#include <cstdlib>
+#include <imbrex/core/error.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/gguf.hpp"
+#include "engine/llama2c.hpp"
+#include "engine/mapped_file.hpp"
+#include "engine/model_config.hpp"
+#include "engine/model_files.hpp"
+#include "engine/pre_tokenizer.hpp"
+#include "engine/safetensors.hpp"
+#include "engine/tokenizer.hpp"
+#include "engine/tokenizer_files.hpp"
+#include "engine/unicode.hpp"
+#include "engine/utf8.hpp"
+
+namespace imbrex::engine::fuzz {
+
+// Stops the fuzzer: it takes an abort for a finding.
+inline void must(bool holds) {
+    if (!holds) std::abort();
+}
+
+template <class Action>
+void unless_refused(const Action& action) {
+    try {
+        action();
+    } catch (const imbrex::error& refusal) {
+        must(*refusal.what() != '\0');
+    }
+}
+
+inline bool is_utf8(std::string_view text) {
+    while (!text.empty()) {
+        const code_point next = first_code_point(text);
+        if (!next.valid) return false;
+        text.remove_prefix(static_cast<std::size_t>(next.length));
+    }
+    return true;
+}
+
+inline void use(const weight_set& weights) {
+    constexpr std::int64_t most = 1 << 16;  // enough of a large one
+    for (const weight& one : weights.all()) {
+        must(weights.find(one.name) == &one);
+        if (one.elements() <= most) must(static_cast<std::int64_t>(to_floats(one).size()) == one.elements());
+    }
+}
+
+inline void use(const tokenizer& tokens) {
+    for (const std::string_view text :
+         {"Hello, w\u00f6rld! It's 1234\r\n  \u2581<s></s><|x|>", "\xff\xc3", "aaaabbbab ab"}) {
+        for (const bool parse_special : {false, true}) {
+            unless_refused([&] {
+                const auto ids = tokens.encode(text, {.surround = true, .parse_special = parse_special});
+                must(is_utf8(tokens.decode(ids)) || parse_special);  // a special token may print anything
+            });
+        }
+    }
+}
+
+inline void safetensors(std::span<const std::byte> bytes) {
+    unless_refused([&] { use(read_safetensors(bytes, "input").weights); });
+    unless_refused([&] { read_shard_index(bytes, "input"); });
+}
+
+inline void gguf(std::span<const std::byte> bytes) {
+    unless_refused([&] {
+        const gguf_file file = read_gguf(bytes, "input");
+        use(file.weights);
+        unless_refused([&] { use(gguf_tokenizer(file.metadata)); });
+        unless_refused([&] { use(read_gguf_model(bytes, "input").weights); });
+    });
+}
+
+inline void tokenizer_json(std::span<const std::byte> bytes) {
+    unless_refused([&] { use(read_tokenizer_json(bytes, "input")); });
+    unless_refused([&] { rotary_frequencies(read_config(bytes, {}, "input")); });
+    unless_refused([&] { use(read_tiktoken(bytes, "input", split_pattern::o200k, {{"<|x|>", 70000}})); });
+    const std::string_view text = as_text(bytes);
+    if (const std::size_t cut = text.find('\0'); cut != std::string_view::npos) {
+        unless_refused([&] { use(read_gpt2_files(bytes.first(cut), bytes.subspan(cut + 1), "input")); });
+    }
+}
+
+inline void llama2c(std::span<const std::byte> bytes) {
+    unless_refused([&] { use(read_llama2c(bytes, "input").weights); });
+    if (bytes.empty()) return;
+    const int count = static_cast<int>(bytes[0]);
+    unless_refused([&] { use(read_llama2c_tokenizer(bytes.subspan(1), count, "input")); });
+}
+
+// Any bytes at all as text, with a vocabulary of the 256 bytes and a few merges.
+inline const tokenizer& small_tokenizer() {
+    static const tokenizer tokens = [] {
+        vocabulary words;
+        words.name = "small";
+        words.splits = {split_pattern::qwen2};
+        for (int byte = 0; byte < 256; ++byte) words.tokens.push_back({std::string(1, static_cast<char>(byte)), {}, 0});
+        const auto add = [&](int left, int right) {
+            const int id = static_cast<int>(words.tokens.size());
+            words.merges[pair_of(left, right)] = {id, id};
+            words.tokens.push_back({words.tokens[static_cast<std::size_t>(left)].bytes +
+                                        words.tokens[static_cast<std::size_t>(right)].bytes,
+                                    token_kind::normal, 0});
+        };
+        add('a', 'b');
+        add('a', 'a');
+        add(256, 'a');
+        add(257, 257);
+        add(' ', 'a');
+        add(0xc3, 0xa4);
+        words.tokens.push_back({"<|end|>", token_kind::special, 0});
+        return tokenizer(std::move(words));
+    }();
+    return tokens;
+}
+
+inline void text(std::span<const std::byte> bytes) {
+    const std::string_view text = as_text(bytes);
+    for (const auto pattern : {split_pattern::gpt2, split_pattern::llama3, split_pattern::qwen2, split_pattern::o200k,
+                               split_pattern::digits}) {
+        std::string joined;
+        for (const std::string_view word : split_words(text, pattern)) {
+            must(!word.empty());
+            joined += word;
+        }
+        must(joined == text);
+    }
+    const std::string once = composed(text);
+    must(composed(once) == once);
+    must(!is_utf8(text) || is_utf8(once));
+
+    const tokenizer& tokens = small_tokenizer();
+    std::string raw, streamed;
+    stream_decoder decoder(tokens);
+    for (const int id : tokens.encode(text)) {
+        must(tokens.at(id).kind != token_kind::special);
+        raw += tokens.at(id).bytes;
+        const std::string part = decoder.push(id);
+        must(is_utf8(part));
+        streamed += part;
+    }
+    streamed += decoder.finish();
+    must(raw == text);
+    must(!is_utf8(text) || streamed == text);
+}
+
+}  // namespace imbrex::engine::fuzz
