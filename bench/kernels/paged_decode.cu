@@ -1,6 +1,6 @@
 // Decode over a paged cache: one new token a sequence, 32 heads of queries and 8 of keys, depth 128, bf16; pages of 16 and of 64 rows in
 // random order, in so many copies that none is in the caches when its turn comes; graphs of many launches, medians. The bytes are those of keys
-// and values. Beside batches of equal lengths, one long sequence beside many short ones. "cascade": 64 sequences with a prefix of 16,384
+// and values; how many keys there are, the launch is told. Beside batches of equal lengths, one long sequence beside many short ones. "cascade": 64 sequences with a prefix of 16,384
 // keys that they share and 256 keys of their own, with the prefix read for all together and for each by itself. "session": a step of
 // one growing sequence. "8bit": the same over caches of e4m3 and int8, beside bf16.
 //
@@ -71,7 +71,7 @@ class batch {
           lengths_(lengths.size()),
           q_(lengths.size() * heads * depth, 3),
           out_(lengths.size() * heads * depth) {
-        std::int64_t keys = 0, pages = 0;
+        std::int64_t pages = 0;
         for (const int length : lengths) {
             keys += length;
             pages += (length + page_rows - 1) / page_rows;
@@ -112,6 +112,7 @@ class batch {
         return p;
     }
 
+    std::int64_t keys = 0;
     double bytes;
     int copies;
 
@@ -129,6 +130,7 @@ contestant decode_of(std::string name, const batch& one, const device_array<int>
                 decode_options options;
                 options.workspace = workspace.data();
                 options.early = early;
+                options.keys = one.keys;
                 decode::launch(world::device, one.problem(copy), options, {}, {}, stream);
             }};
 }

@@ -10,25 +10,34 @@ using namespace imbrex_test;
 namespace {
 
 template <int Depth, decode_shape Shape>
-using decode_e4m3 =
-    paged_decode_hopper<bf16, Depth, causal_mask, plain_score, Shape, attention_result::normalised, e4m3>;
+struct decode_e4m3 {
+    using kernel =
+        paged_decode_hopper<bf16, Depth, causal_mask, plain_score, Shape, attention_result::normalised, e4m3>;
+
+    static void check(int tokens) { check_results<kernel, Depth>(tokens); }
+#if !defined(__CUDACC__)
+    static void check_schedules(int tokens, int blocks, int schedules) {
+        check_synchronisation<kernel, Depth>(tokens, blocks, schedules);
+    }
+#endif
+};
 
 }  // namespace
 
 TEST_CASE("e4m3: one group of rows and four, stages of 16 to 64 keys") {
-    check_results<decode_e4m3<32, decode_shape{1, 16, 8, 32}>, 32>(1);
-    check_results<decode_e4m3<64, decode_shape{2, 64, 4, 64}>, 64>(7);
-    check_results<decode_e4m3<96, decode_shape{4, 32, 4, 32}>, 96>(12);
+    decode_e4m3<32, decode_shape{1, 16, 8, 32}>::check(1);
+    decode_e4m3<64, decode_shape{2, 64, 4, 64}>::check(7);
+    decode_e4m3<96, decode_shape{4, 32, 4, 32}>::check(12);
 }
 
 #if !defined(__CUDACC__)
 TEST_CASE("e4m3: decode is silent over 1,000 schedules, and each of its mutants is told") {
-    check_synchronisation<decode_e4m3<32, decode_shape{1, 16, 8, 32}>, 32>(9, 2, 1000);
-    check_synchronisation<decode_e4m3<96, decode_shape{4, 16, 4, 32}>, 96>(17, 2, 300);
+    decode_e4m3<32, decode_shape{1, 16, 8, 32}>::check_schedules(9, 2, 1000);
+    decode_e4m3<96, decode_shape{4, 16, 4, 32}>::check_schedules(17, 2, 300);
 }
 
 TEST_CASE("a page that does not exist is told by the kernel") {
-    using kernel = decode_e4m3<32, decode_shape{1, 16, 8, 32}>;
+    using kernel = decode_e4m3<32, decode_shape{1, 16, 8, 32}>::kernel;
     small_cache<kernel, 32> there(world::host, 1, 2);
     there.table.values[19] = 77;  // of sequence 1
     const auto args = there.send();

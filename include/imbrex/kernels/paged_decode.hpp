@@ -49,6 +49,8 @@ struct decode_options {
     // Lengths, table, and what the cache has of all but the new tokens are not written by kernels of the stream that may still run:
     // they are read while those end.
     bool early = false;
+    // How many keys all sequences have together, about, if that is known: where there are many, another kernel is chosen. (0: it is not.)
+    std::int64_t keys = 0;
     int blocks = 0;  // of the grid; 0: one for each multiprocessor, or more if the kernel has room for them
     std::optional<decode_kernel> kernel = {};  // if it is not to be chosen
 };
@@ -62,10 +64,10 @@ class paged_decode {
   public:
     using problem = attention_problem<In, Result, Cache>;
 
-    static decode_kernel choice(world where, const problem& p, bool early = false) {
+    static decode_kernel choice(world where, const problem& p, const decode_options& options = {}) {
         require_attention(where, p, attention_keys::in_pages);
         decode_kernel chosen{};
-        for_depth(p, [&]<int Depth>() { chosen = choose_decode(situation<Depth>(where, p, early)); });
+        for_depth(p, [&]<int Depth>() { chosen = choose_decode(situation<Depth>(where, p, options)); });
         return chosen;
     }
 
@@ -87,7 +89,7 @@ class paged_decode {
         require_attention(where, p, attention_keys::in_pages);
         for_depth(p, [&]<int Depth>() {
             if (p.empty()) return;
-            const decode_situation now = situation<Depth>(where, p, options.early);
+            const decode_situation now = situation<Depth>(where, p, options);
             const decode_kernel kernel = options.kernel.value_or(choose_decode(now));
             require(kernel == decode_kernel::ampere_class || can_decode_on_hopper(now),
                     "options.kernel: ", name_of(kernel), "; this problem takes ", name_of(decode_kernel::ampere_class));
@@ -136,14 +138,20 @@ class paged_decode {
     }
 
     template <int Depth>
-    static decode_situation situation(world where, const problem& p, bool early) {
+    static decode_situation situation(world where, const problem& p, const decode_options& options) {
         const bool can_copy =
             engine_can_copy(p.q) && engine_can_copy(p.k) && engine_can_copy(p.v) && engine_can_copy(p.out);
-        const int keys = p.k.extents[0] == 0 ? 0 : p.keys(attention_keys::in_pages);
+        const bool has_pages = p.k.extents[0] > 0 && p.keys(attention_keys::in_pages) > 0;
         const std::int64_t sequences = p.packed.given() ? p.packed.count : p.batches();
-        const std::int64_t bytes = sequences * keys * p.key_heads() * (p.key_depth() + p.value_depth()) *
-                                   static_cast<std::int64_t>(sizeof(Cache));
-        return {can_run<hopper<Depth, 1>>(where), can_copy, keys, bytes, sizeof(Cache), early};
+        const std::int64_t key_bytes = std::int64_t{p.key_heads()} * (p.key_depth() + p.value_depth()) * sizeof(Cache);
+        return {can_run<hopper<Depth, 1>>(where),
+                can_copy,
+                has_pages,
+                sizeof(Cache),
+                sequences,
+                options.keys,
+                key_bytes,
+                options.early};
     }
     static paged_lengths lengths_of(const problem& p) {
         paged_lengths made{};

@@ -18,32 +18,40 @@ TEST_CASE("blocks of a decode are as many as there is room for, or a few less th
     CHECK(decode_blocks_for(3, 8) == 3);
 }
 
-TEST_CASE("what is large is read by threads, and all else on Hopper by the copy engine") {
-    const decode_situation small{
-        .hopper = true, .engine_can_copy = true, .keys = 16384, .bytes = 67108864, .element_bytes = 2, .early = false};
-    CHECK(choose_decode(small) == decode_kernel::hopper);
-    decode_situation now = small;
-    now.bytes = 536870912;
-    CHECK(choose_decode(now) == decode_kernel::ampere_class);
-    CHECK(can_decode_on_hopper(now));
+TEST_CASE("what is known to be large is read by threads, and all else on Hopper by the copy engine") {
+    decode_situation unknown{};
+    unknown.hopper = unknown.engine_can_copy = unknown.has_pages = true;
+    unknown.element_bytes = 2;
+    unknown.sequences = 32;
+    unknown.key_bytes = 4096;
+    CHECK(choose_decode(unknown) == decode_kernel::hopper);
+    decode_situation large = unknown;
+    large.keys = 32 * 4096;
+    CHECK(choose_decode(large) == decode_kernel::ampere_class);
+    CHECK(can_decode_on_hopper(large));
+    decode_situation now = large;
     now.early = true;
     CHECK(choose_decode(now) == decode_kernel::hopper);
-    now.bytes *= 2;
+    now.keys *= 2;
     CHECK(choose_decode(now) == decode_kernel::ampere_class);
-    now.keys = 1024;  // of many short sequences
+    now = large;
+    now.sequences = 33;  // shorter ones
     CHECK(choose_decode(now) == decode_kernel::hopper);
-    now = small;
-    now.bytes = 536870912;
+    now = large;
+    now.key_bytes = 2048;  // less to read
+    CHECK(choose_decode(now) == decode_kernel::hopper);
+    now = large;
     now.element_bytes = 1;
     CHECK(choose_decode(now) == decode_kernel::hopper);
-    now = small;
+
+    now = unknown;
     now.hopper = false;
     CHECK(choose_decode(now) == decode_kernel::ampere_class);
-    now = small;
+    now = unknown;
     now.engine_can_copy = false;
     CHECK(choose_decode(now) == decode_kernel::ampere_class);
-    now = small;
-    now.keys = 0;
+    now = unknown;
+    now.has_pages = false;
     CHECK(choose_decode(now) == decode_kernel::ampere_class);
     CHECK(!can_decode_on_hopper(now));
 }

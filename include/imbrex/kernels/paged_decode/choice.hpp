@@ -4,14 +4,14 @@
 //   the device is not a Hopper, the copy engine cannot read the
 //   tensors (distances that are not multiples of 16 bytes), or
 //   there are no pages                                           ampere_class    paged_decode/ampere.hpp
-//   room for 4,096 keys or more in each sequence, and 500 MB or
-//   more of 16-bit keys and values in all; who begins early, and
-//   so with the copy engine, 800 MB                              ampere_class    the more there is to read, the less begin and
+//   4,096 keys or more in a sequence, on average, and 500 MB or
+//   more of 16-bit keys and values in all; who begins early, as
+//   the copy engine can, 800 MB                                  ampere_class    the more there is to read, the less begin and
 //                                                                                end matter, and threads read 5% faster
 //   otherwise                                                    hopper          paged_decode/hopper.hpp
 //
-// Room is what tables have: how much of it is used is known only when the kernel runs. Who leaves much more than is used, in a graph that
-// is replayed with other lengths, knows better and names the kernel (decode_options::kernel).
+// How many keys there are is in the memory of the device, and asked of the caller (decode_options::keys). Where it is not known, they are
+// taken to be few.
 #pragma once
 
 #include <imbrex/kernels/paged_decode/consumers.hpp>
@@ -26,18 +26,20 @@ enum class decode_kernel { ampere_class, hopper };
 struct decode_situation {
     bool hopper;           // the device, and the program has code for it
     bool engine_can_copy;  // Q, K, V, and O
-    int keys;              // for which a sequence has room
-    std::int64_t bytes;    // of keys and values, for which all have room
-    int element_bytes;     // of the cache
+    bool has_pages;
+    int element_bytes;  // of the cache
+    std::int64_t sequences;
+    std::int64_t keys;       // of all of them, or 0: not known
+    std::int64_t key_bytes;  // of a key and its value, of all heads
     bool early;
 };
 
 constexpr bool can_decode_on_hopper(const decode_situation& s) {
-    return s.hopper && s.engine_can_copy && s.keys > 0;
+    return s.hopper && s.engine_can_copy && s.has_pages;
 }
 constexpr decode_kernel choose_decode(const decode_situation& s) {
-    const bool large =
-        s.element_bytes == 2 && s.keys >= 4096 && s.bytes >= (s.early ? std::int64_t{800000000} : 500000000);
+    const std::int64_t from = s.early ? 800000000 : 500000000;
+    const bool large = s.element_bytes == 2 && s.keys >= 4096 * s.sequences && s.keys * s.key_bytes >= from;
     return can_decode_on_hopper(s) && !large ? decode_kernel::hopper : decode_kernel::ampere_class;
 }
 
