@@ -144,14 +144,8 @@ class paged_decode {
         const bool has_pages = p.k.extents[0] > 0 && p.keys(attention_keys::in_pages) > 0;
         const std::int64_t sequences = p.packed.given() ? p.packed.count : p.batches();
         const std::int64_t key_bytes = std::int64_t{p.key_heads()} * (p.key_depth() + p.value_depth()) * sizeof(Cache);
-        return {can_run<hopper<Depth, 1>>(where),
-                can_copy,
-                has_pages,
-                sizeof(Cache),
-                sequences,
-                options.keys,
-                key_bytes,
-                options.early};
+        return {
+            can_run<hopper<Depth, 1>>(where), can_copy, has_pages, sizeof(Cache), sequences, options.keys, key_bytes};
     }
     static paged_lengths lengths_of(const problem& p) {
         paged_lengths made{};

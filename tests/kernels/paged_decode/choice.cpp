@@ -30,11 +30,6 @@ TEST_CASE("what is known to be large is read by threads, and all else on Hopper 
     CHECK(choose_decode(large) == decode_kernel::ampere_class);
     CHECK(can_decode_on_hopper(large));
     decode_situation now = large;
-    now.early = true;
-    CHECK(choose_decode(now) == decode_kernel::hopper);
-    now.keys *= 2;
-    CHECK(choose_decode(now) == decode_kernel::ampere_class);
-    now = large;
     now.sequences = 33;  // shorter ones
     CHECK(choose_decode(now) == decode_kernel::hopper);
     now = large;

@@ -5,8 +5,7 @@
 //   tensors (distances that are not multiples of 16 bytes), or
 //   there are no pages                                           ampere_class    paged_decode/ampere.hpp
 //   4,096 keys or more in a sequence, on average, and 500 MB or
-//   more of 16-bit keys and values in all; who begins early, as
-//   the copy engine can, 800 MB                                  ampere_class    the more there is to read, the less begin and
+//   more of 16-bit keys and values in all                        ampere_class    the more there is to read, the less begin and
 //                                                                                end matter, and threads read 5% faster
 //   otherwise                                                    hopper          paged_decode/hopper.hpp
 //
@@ -31,15 +30,13 @@ struct decode_situation {
     std::int64_t sequences;
     std::int64_t keys;       // of all of them, or 0: not known
     std::int64_t key_bytes;  // of a key and its value, of all heads
-    bool early;
 };
 
 constexpr bool can_decode_on_hopper(const decode_situation& s) {
     return s.hopper && s.engine_can_copy && s.has_pages;
 }
 constexpr decode_kernel choose_decode(const decode_situation& s) {
-    const std::int64_t from = s.early ? 800000000 : 500000000;
-    const bool large = s.element_bytes == 2 && s.keys >= 4096 * s.sequences && s.keys * s.key_bytes >= from;
+    const bool large = s.element_bytes == 2 && s.keys >= 4096 * s.sequences && s.keys * s.key_bytes >= 500000000;
     return can_decode_on_hopper(s) && !large ? decode_kernel::hopper : decode_kernel::ampere_class;
 }
 
