@@ -101,7 +101,7 @@ IMBREX_KERNEL void mask_rows(const Scope& scope, hw::fragment<float, Rows, Colum
             [&](int row, int column, float x) {
                 const int key = first_key + column;
                 const bool kept = mask.keep(rows.of(row), rows.query(row), key);
-                return (key < end_key) & kept ? x : minus_infinity;
+                return ((key < end_key) & kept) ? x : minus_infinity;
             },
             here);
     }
