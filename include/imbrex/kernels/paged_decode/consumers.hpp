@@ -90,6 +90,7 @@ struct decode_consumers {
     // Parts of a result that are asked for together: as many as there are registers for.
     static constexpr int at_once = rounds > 1 || (Shape.threads_copy && Depth > 192) ? 2
                                    : groups > 1 || Depth > 128                       ? 4
+                                   : Shape.threads_copy                              ? 6
                                                                                      : 8;
     static_assert(count % groups == 0 && Shape.stages % sharers == 0,
                   "imbrex: a stage is shared by 1, 2, 4 or 8 warps, always the same");
