@@ -4,7 +4,7 @@
 // keys that they share and 256 keys of their own, with the prefix read for all together and for each by itself. "session": a step of
 // one growing sequence. "8bit": the same over caches of e4m3 and int8, beside bf16.
 //
-//     bench_kernels_paged_decode [decode] [8bit] [cascade] [session] [--json FILE]      all, or those named; the file is for bench/plot.py
+//     bench_kernels_paged_decode_device [decode] [8bit] [cascade] [session] [--json FILE]      all, or those named; the file is for bench/plot.py
 #include <imbrex/imbrex.hpp>
 #include <imbrex/kernels/decode_session.hpp>
 #include <imbrex/kernels/paged_cascade.hpp>
