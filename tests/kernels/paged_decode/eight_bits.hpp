@@ -147,34 +147,13 @@ void check_eight_bits(const attention_test_case& given, const std::vector<int>& 
 
 template <class In, class Cache, class Decode, bool Scored = false>
 void check_random_eight_bits(unsigned seed, int cases, int depth) {
-    std::mt19937 random(seed);
-#if defined(__CUDACC__)
-    constexpr bool many = true;
-#else
-    constexpr bool many = false;
-#endif
-    for (int i = 0; i < (many ? cases : 6); ++i) {
-        attention_test_case c = random_decode(random, depth, Scored, many);
-        if (c.lie == layout::unaligned) c.lie = layout::slices;
-        const int grids[] = {1, 2, 7, 33, 132, 200};
-        const int blocks = grids[random() % (many ? 6 : 4)];
-        const auto of_keys = static_cast<scales_of>(random() % 4), of_values = static_cast<scales_of>(random() % 4);
-        CAPTURE(i);
-        CAPTURE(c.batches);
-        CAPTURE(c.heads);
-        CAPTURE(c.key_heads);
-        CAPTURE(c.queries);
-        CAPTURE(c.keys);
-        CAPTURE(c.key_depth);
-        CAPTURE(c.value_depth);
-        CAPTURE(c.page_rows);
-        CAPTURE(c.packed.size());
-        CAPTURE(c.left);
-        CAPTURE(c.right);
-        CAPTURE(c.holes);
-        CAPTURE(c.spread);
-        check_eight_bits<In, Cache, Decode, Scored>(c, {blocks}, of_keys, of_values, seed + 10 * i);
-    }
+    for_random_decodes(seed, cases, 6, depth, Scored,
+                       [](attention_test_case& c, int blocks, unsigned case_seed, std::mt19937& random) {
+                           if (c.lie == layout::unaligned) c.lie = layout::slices;
+                           const auto of_keys = static_cast<scales_of>(random() % 4),
+                                      of_values = static_cast<scales_of>(random() % 4);
+                           check_eight_bits<In, Cache, Decode, Scored>(c, {blocks}, of_keys, of_values, case_seed);
+                       });
 }
 
 }  // namespace imbrex_test

@@ -106,17 +106,17 @@ inline attention_test_case random_decode(std::mt19937& random, int depth, bool s
     return c;
 }
 
-// So many random cases on the device, a few in the host worlds.
-template <class Decode, class In, bool Scored = false>
-void check_random_decode(unsigned seed, int cases, int depth) {
+// So many random cases on the device, a few in the host worlds: check(case, blocks of the grid, seed, generator).
+template <class Check>
+void for_random_decodes(unsigned seed, int cases, int cases_on_host, int depth, bool scores, const Check& check) {
     std::mt19937 random(seed);
 #if defined(__CUDACC__)
     constexpr bool many = true;
 #else
     constexpr bool many = false;
 #endif
-    for (int i = 0; i < (many ? cases : 10); ++i) {
-        const attention_test_case c = random_decode(random, depth, Scored, many);
+    for (int i = 0; i < (many ? cases : cases_on_host); ++i) {
+        attention_test_case c = random_decode(random, depth, scores, many);
         const int grids[] = {1, 2, 7, 33, 132, 200};
         const int blocks = grids[random() % (many ? 6 : 4)];
         CAPTURE(i);
@@ -134,8 +134,16 @@ void check_random_decode(unsigned seed, int cases, int depth) {
         CAPTURE(c.holes);
         CAPTURE(c.sinks);
         CAPTURE(c.spread);
-        check_decode<Decode, In, Scored>(c, {blocks}, seed + 10 * i);
+        check(c, blocks, seed + 10 * i, random);
     }
+}
+
+template <class Decode, class In, bool Scored = false>
+void check_random_decode(unsigned seed, int cases, int depth) {
+    for_random_decodes(seed, cases, 10, depth, Scored,
+                       [](const attention_test_case& c, int blocks, unsigned case_seed, std::mt19937&) {
+                           check_decode<Decode, In, Scored>(c, {blocks}, case_seed);
+                       });
 }
 
 }  // namespace imbrex_test
