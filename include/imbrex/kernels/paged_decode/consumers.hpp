@@ -88,10 +88,11 @@ struct decode_consumers {
     static constexpr int query_parts = groups * Depth / slice;          // of 16 columns, brought by all warps
     using attention = decode_attention<In, Depth, keys, Cache>;
     // Parts of a result that are asked for together: as many as there are registers for.
-    static constexpr int at_once = rounds > 1 || (Shape.threads_copy && Depth > 192) ? 2
-                                   : groups > 1 || Depth > 128                       ? 4
-                                   : Shape.threads_copy                              ? 6
-                                                                                     : 8;
+    static constexpr int at_once = Shape.threads_copy && Depth > 192 ? 1
+                                   : rounds > 1                      ? 2
+                                   : groups > 1 || Depth > 128       ? 4
+                                   : Shape.threads_copy              ? 6
+                                                                     : 8;
     static_assert(count % groups == 0 && Shape.stages % sharers == 0,
                   "imbrex: a stage is shared by 1, 2, 4 or 8 warps, always the same");
     static_assert(keys % page_step == 0 && Depth % Shape.combined_columns == 0 &&
