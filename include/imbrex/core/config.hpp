@@ -20,6 +20,9 @@
 #define IMBREX_DEVICE_WORLD 0
 #endif
 
+// A CUDA program that never runs a kernel in the host world may define IMBREX_DEVICE_ALONE: the compiler then makes no
+// host code of kernels, which takes up to half of a compilation, and a launch in the host world is refused.
+
 // IMBREX_FN: a pure function, callable from anywhere: number conversions, functors, shapes.
 // IMBREX_KERNEL: a function that runs inside a kernel, on a scope; in each pass it belongs to that pass's world.
 #if defined(__CUDACC__)

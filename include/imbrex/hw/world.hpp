@@ -137,9 +137,15 @@ void launch(world where, position grid, const typename Kernel::arguments& argume
         throw error(detail::host_world_alone);
 #endif
     }
+#if defined(IMBREX_DEVICE_ALONE)
+    throw error(sentence("world: ", name_of(where),
+                         "; this program was compiled with IMBREX_DEVICE_ALONE and has the "
+                         "device alone"));
+#else
     host_options options;
     options.mode = where == world::host ? host_mode::plain : host_mode::checked;
     host::launch<Kernel>(grid, arguments, options);
+#endif
 }
 
 }  // namespace imbrex
