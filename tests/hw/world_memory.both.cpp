@@ -31,6 +31,20 @@ TEST_CASE("memory of a world is zero at first, is written and read, and moves") 
     }
 }
 
+TEST_CASE("memory of a world is copied from one place of it to another") {
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        const std::vector<int> some{1, 2, 3, 4, 5, 6};
+        std::vector<int> found(6, -1);
+        world_memory one(where, 24);
+        one.write(0, some.data(), 24);
+        one.copy_within(16, 4, 8);
+        one.copy_within(0, 12, 0);
+        one.read(0, found.data(), 24);
+        CHECK(found == std::vector<int>{1, 2, 3, 4, 2, 3});
+    }
+}
+
 #if !defined(__CUDACC__)
 TEST_CASE("memory of the device is refused by a program that has the host world alone") {
     CHECK(refusal_of([] { world_memory(world::device, 4); }) == imbrex::detail::host_world_alone);

@@ -22,29 +22,30 @@ std::vector<int> some_ids(int count) {
     return ids;
 }
 
-template <class T>
+template <class T, class Out = T>
 void check_embed(int count, int columns, int gap = 0, int before = 0, float factor = 1) {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         CAPTURE(count);
         CAPTURE(columns);
         const row_shape in{entries, 1, columns, gap, before}, result{count, 1, columns, gap, before};
-        buffer<T> table(where, in.elements()), out(where, result.elements());
+        buffer<T> table(where, in.elements());
+        buffer<Out> out(where, result.elements());
         buffer<int> ids(where, static_cast<std::size_t>(count));
         table.values = random_rows<T>(in, 1);
-        out.values = poisoned<T>(result.elements());
+        out.values = poisoned<Out>(result.elements());
         ids.values = some_ids(count);
-        embed<T>::launch(where, {.table = in.view<const T>(table.send()),
-                                 .ids = ids.send(),
-                                 .out = result.view(out.send()),
-                                 .factor = factor});
+        embed<T, Out>::launch(where, {.table = in.view<const T>(table.send()),
+                                      .ids = ids.send(),
+                                      .out = result.view(out.send()),
+                                      .factor = factor});
         out.fetch();
         bool right = true;
         for (int row = 0; row < count; ++row) {
             for (int i = 0; i < columns; ++i) {
                 const T one = table.values[in.index(ids.values[row], i)];
-                const T wanted = factor == 1 ? one : convert<T>(factor * convert<float>(one));
-                right = right && std::memcmp(&wanted, &out.values[result.index(row, i)], sizeof(T)) == 0;
+                const Out wanted = convert<Out>(factor * convert<float>(one));
+                right = right && std::memcmp(&wanted, &out.values[result.index(row, i)], sizeof(Out)) == 0;
             }
         }
         CHECK(right);
@@ -69,6 +70,12 @@ TEST_CASE("rows times a factor") {
     check_embed<bf16>(9, 264, 0, 0, 45.25f);
     check_embed<fp16>(9, 1024, 8, 0, 0.3f);
     check_embed<float>(9, 33, 0, 0, -2.5f);
+}
+
+TEST_CASE("rows of a table of another type") {
+    check_embed<bf16, float>(9, 264);
+    check_embed<fp16, float>(5, 33, 3, 1);
+    check_embed<float, bf16>(9, 1024, 8, 0, 0.3f);
 }
 
 TEST_CASE("a NaN is copied as it is") {

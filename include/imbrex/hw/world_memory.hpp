@@ -72,6 +72,21 @@ class world_memory {
     void read(std::size_t offset, void* to, std::size_t bytes, void* stream = nullptr) const {
         copy(to, at(offset), bytes, stream);
     }
+    // From one place of it to another that has nothing in common with the first. It comes after what is in the stream, and is not
+    // waited for.
+    void copy_within(std::size_t to, std::size_t from, std::size_t bytes,
+                     [[maybe_unused]] void* stream = nullptr) const {
+        if (bytes == 0) return;
+#if defined(__CUDACC__)
+        if (where_ == world::device) {
+            detail::require_success(
+                cudaMemcpyAsync(at(to), at(from), bytes, cudaMemcpyDeviceToDevice, static_cast<cudaStream_t>(stream)),
+                "cudaMemcpyAsync");
+            return;
+        }
+#endif
+        std::memcpy(at(to), at(from), bytes);
+    }
 
   private:
     void copy(void* to, const void* from, std::size_t bytes, [[maybe_unused]] void* stream) const {

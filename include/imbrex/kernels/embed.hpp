@@ -7,7 +7,8 @@
 // There are as many ids as rows of `out`. Where they are in the host's world, one that is outside of the table is refused; on the
 // device it gives a row of zeros, so that a graph that is captured once may be replayed with fewer tokens, the others -1. Without a
 // factor, rows are copied bit by bit. Any number of rows and columns, any distances; rows of a multiple of 8 columns that begin at
-// multiples of 16 bytes are quick, others are moved element by element. bf16, fp16, float.
+// multiples of 16 bytes are quick, others are moved element by element. bf16, fp16, float; `out` may be of another of them than the
+// table: embed<bf16, float>.
 //
 // Nothing is allocated and nothing waited for. What is refused is refused before anything is launched.
 #pragma once
@@ -29,7 +30,7 @@
 namespace imbrex {
 
 // A tile to each warp.
-template <class T, int Rows, int Columns, row_chunks Known>
+template <class T, class Out, int Rows, int Columns, row_chunks Known>
 struct embed_kernel {
     static constexpr int warps = 4;
     static constexpr bool begins_early = true;
@@ -38,7 +39,7 @@ struct embed_kernel {
     struct arguments {
         row_places<const T> table;
         const int* ids;
-        row_places<T> out;
+        row_places<Out> out;
         tiles all;
         int entries;  // of the table
         float factor;
@@ -62,32 +63,38 @@ struct embed_kernel {
                     return id >= 0 && id < args.entries ? args.table.at(id, column) : nullptr;
                 },
                 columns);
-            if (args.factor != 1.0f) {
-                const float factor = args.factor;
-                transform(
-                    self, values, [=](float x) { return factor * x; }, values);
+            const places_of_tile<Out> place{args.out, first, rows, column};
+            const auto scaled = [factor = args.factor](float x) { return factor * x; };
+            if constexpr (std::is_same_v<T, Out>) {
+                if (args.factor != 1.0f) transform(self, values, scaled, values);
+                store_rows_to<Known>(self, place, values, columns);
+            } else {
+                chunk_tile<Out, Rows, Columns> result;
+                transform(self, result, scaled, values);
+                store_rows_to<Known>(self, place, result, columns);
             }
-            store_rows_to<Known>(self, places_of_tile<T>{args.out, first, rows, column}, values, columns);
         });
     }
 };
 
-template <class T>
+template <class T, class Out = T>
 struct embed_problem {
-    static_assert(std::is_same_v<T, bf16> || std::is_same_v<T, fp16> || std::is_same_v<T, float>,
-                  "imbrex: a table is bf16, fp16 or float");
+    static_assert((std::is_same_v<T, bf16> || std::is_same_v<T, fp16> ||
+                   std::is_same_v<T, float>)&&(std::is_same_v<Out, bf16> || std::is_same_v<Out, fp16> ||
+                                               std::is_same_v<Out, float>),
+                  "imbrex: a table and what is taken from it are bf16, fp16 or float");
 
     row_view<const T> table;   // [entries, columns]
     const int* ids = nullptr;  // in the memory of the kernel's world
-    row_view<T> out;           // [ids, columns]
+    row_view<Out> out;         // [ids, columns]
     float factor = 1;
 
     std::int64_t rows() const { return out.extents[0] * out.extents[1]; }
     bool empty() const { return rows() == 0 || out.columns() == 0; }
 };
 
-template <class T>
-void require_embed(world where, const embed_problem<T>& p) {
+template <class T, class Out>
+void require_embed(world where, const embed_problem<T, Out>& p) {
     using namespace detail;
     require_rows(p.table, "table");
     require_rows(p.out, "out");
@@ -103,12 +110,12 @@ void require_embed(world where, const embed_problem<T>& p) {
     }
 }
 
-template <class T>
+template <class T, class Out = T>
 class embed {
   public:
-    using problem = embed_problem<T>;
+    using problem = embed_problem<T, Out>;
     template <int Rows, int Columns, row_chunks Known>
-    using kernel = embed_kernel<T, Rows, Columns, Known>;
+    using kernel = embed_kernel<T, Out, Rows, Columns, Known>;
 
     static void launch(world where, const problem& p, void* stream = nullptr) {
         require_embed(where, p);

@@ -188,9 +188,10 @@ struct rotary_frequencies {
 };
 
 // Frequencies from elsewhere, in radians a position, as kernels have them. Then embedding is rotary_embedding{turns, columns, style}.
-inline std::vector<std::uint64_t> rotary_turns(const std::vector<float>& inverse) {
+template <class Number = float>
+std::vector<std::uint64_t> rotary_turns(const std::vector<Number>& inverse) {
     std::vector<std::uint64_t> all;
-    for (const float frequency : inverse) {
+    for (const Number frequency : inverse) {
         require(std::isfinite(frequency) && frequency >= 0, "inverse[", all.size(), "]: ", frequency,
                 "; a frequency is finite and not negative");
         all.push_back(detail::turns_of(frequency));
