@@ -1,4 +1,5 @@
-// The threads that share out the blocks of a grid in plain mode. They are started once and sleep between launches.
+// The threads that share out the blocks of a grid in plain mode. They are started once. Between launches they look out for the next one for
+// some microseconds, since launches come in rows and waking up takes longer than a small one; then they sleep.
 // POSIX threads, not <thread> and <mutex>: those would cost every file that includes this a second of nvcc's time.
 #pragma once
 
@@ -88,18 +89,39 @@ class thread_pool {
             const turn hold(mutex_);
             job_ = job;
             data_ = data;
-            to_start_ = helpers;
-            at_work_ = helpers;
+            put(to_start_, helpers);
+            put(at_work_, helpers);
         }
         pthread_cond_broadcast(&wake_);
     }
 
     void finish() {
+        {
+            const turn hold(mutex_);
+            // Helpers that have not begun are not needed any more.
+            put(at_work_, at_work_ - to_start_);
+            put(to_start_, 0);
+        }
+        look_out([&] { return __atomic_load_n(&at_work_, __ATOMIC_RELAXED) == 0; });
         const turn hold(mutex_);
-        // Helpers that have not begun are not needed any more.
-        at_work_ -= to_start_;
-        to_start_ = 0;
         while (at_work_ > 0) pthread_cond_wait(&done_, &mutex_);
+    }
+
+    // The counts are changed under the lock, and looked at without it.
+    static void put(int& count, int value) { __atomic_store_n(&count, value, __ATOMIC_RELAXED); }
+
+    // Until it is true, or has not been for a while.
+    template <class Condition>
+    static void look_out(const Condition& condition) {
+        for (int i = 0; i < 2000 && !condition(); ++i) rest();
+    }
+    // A moment that leaves the core's other thread its time.
+    static void rest() {
+#if defined(__x86_64__)
+        __builtin_ia32_pause();
+#elif defined(__aarch64__)
+        __asm__ __volatile__("isb");
+#endif
     }
 
     static void* serve(void* pool) {
@@ -113,15 +135,17 @@ class thread_pool {
 
     // Waits for a job; false when the pool ends.
     bool begin_job() {
+        look_out([&] { return __atomic_load_n(&to_start_, __ATOMIC_RELAXED) > 0; });
         const turn hold(mutex_);
         while (!ending_ && to_start_ == 0) pthread_cond_wait(&wake_, &mutex_);
         if (ending_) return false;
-        --to_start_;
+        put(to_start_, to_start_ - 1);
         return true;
     }
     void end_job() {
         const turn hold(mutex_);
-        if (--at_work_ == 0) pthread_cond_signal(&done_);
+        put(at_work_, at_work_ - 1);
+        if (at_work_ == 0) pthread_cond_signal(&done_);
     }
 
     std::vector<pthread_t> workers_;
