@@ -4,6 +4,7 @@
 #include "worlds.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <vector>
 
 using namespace imbrex;
@@ -208,3 +209,59 @@ TEST_CASE("a value that no lane has is told") {
     CHECK(found->text().find("value -1 was asked for; the lanes have 10") != std::string::npos);
 }
 #endif
+
+namespace {
+
+// A list of the largest values of a table, the largest first.
+template <int Count>
+struct insert_sorted {
+    static constexpr int warps = 2;
+    struct arguments {
+        const int* table;
+        int* sorted;
+        int length;
+    };
+    template <class Block, class Shared>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, Shared&) {
+        block.each_warp([&](warp& self) {
+            auto list = look_up<Count>(self, [](int) { return place{-1, 0.0f}; });
+            const int* const own = args.table + self.index() * args.length;
+            for (int i = 0; i < args.length; ++i) {
+                const int value = own[i];
+                const int before = count_of(self, list, [=](const place& one) { return one.number >= value; });
+                insert(self, list, before, place{value, 0.0f});
+            }
+            for (int i = 0; i < Count; ++i) {
+                hw::put_global(self, args.sorted + self.index() * Count + i, entry(self, list, i).number,
+                               source::current());
+            }
+        });
+    }
+};
+
+template <int Count>
+void check_inserted(int length) {
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        CAPTURE(length);
+        buffer<int> table(where, 2 * static_cast<std::size_t>(length)), sorted(where, 2 * Count, -7);
+        for (int i = 0; i < 2 * length; ++i) table.values[i] = i * 37 % 101;
+        run<insert_sorted<Count>>(where, {1}, {table.send(), sorted.send(), length});
+        sorted.fetch();
+        for (int warp = 0; warp < 2; ++warp) {
+            std::vector<int> wanted(table.values.begin() + warp * length, table.values.begin() + (warp + 1) * length);
+            std::sort(wanted.begin(), wanted.end(), std::greater<>());
+            wanted.resize(Count, -1);
+            CHECK(std::equal(wanted.begin(), wanted.end(), sorted.values.begin() + warp * Count));
+        }
+    }
+}
+
+}  // namespace
+
+TEST_CASE("a warp inserts values among others, and loses the last") {
+    check_inserted<1>(5);
+    check_inserted<20>(3);
+    check_inserted<20>(60);
+    check_inserted<32>(50);
+}

@@ -51,6 +51,21 @@ IMBREX_KERNEL float largest_value(const warp&, const lane_values<T, Count>& valu
     return __uint_as_float(__reduce_max_sync(all_lanes, __float_as_uint(mine)));
 }
 
+// All from this number on move up by one, the last is lost, and the value takes its place.
+template <class T, int Count>
+IMBREX_KERNEL void insert_value(const warp&, lane_values<T, Count>& values, int number, const T& value, source) {
+    static_assert(sizeof(T) % 4 == 0 && std::is_trivially_copyable_v<T>,
+                  "imbrex: lanes tell one another words of four bytes");
+    T before = values.mine;
+    auto* const words = reinterpret_cast<char*>(&before);
+#pragma unroll
+    for (int i = 0; i < static_cast<int>(sizeof(T)); i += 4) {
+        write_as(words + i, __shfl_up_sync(all_lanes, read_as<std::uint32_t>(words + i), 1));
+    }
+    if (lane() == number) values.mine = value;
+    if (lane() > number) values.mine = before;
+}
+
 // Each lane's value added to all those before it.
 template <class T, int Count>
 IMBREX_KERNEL lane_values<T, Count> scan_values(const warp&, const lane_values<T, Count>& values, source) {

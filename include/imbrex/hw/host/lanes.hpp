@@ -49,6 +49,14 @@ float largest_value(const warp& scope, const lane_values<T, Count>& values, F&& 
     return most;
 }
 
+// All from this number on move up by one, the last is lost, and the value takes its place.
+template <class T, int Count>
+void insert_value(const warp& scope, lane_values<T, Count>& values, int number, const T& value, source here) {
+    if (!enter(scope, "insertion among lanes' values", here) || number >= Count) return;
+    std::copy_backward(values.all + number, values.all + Count - 1, values.all + Count);
+    values.all[number] = value;
+}
+
 template <class T, int Count>
 lane_values<T, Count> scan_values(const warp& scope, const lane_values<T, Count>& values, source here) {
     lane_values<T, Count> sums = values;

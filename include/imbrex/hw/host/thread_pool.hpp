@@ -4,6 +4,7 @@
 #pragma once
 
 #include <pthread.h>
+#include <time.h>
 #include <unistd.h>
 #include <cstddef>
 #include <exception>
@@ -113,15 +114,13 @@ class thread_pool {
     // Until it is true, or has not been for a while.
     template <class Condition>
     static void look_out(const Condition& condition) {
-        for (int i = 0; i < 2000 && !condition(); ++i) rest();
+        constexpr long patience = 50000;
+        for (const long begin = nanoseconds(); !condition() && nanoseconds() - begin < patience;) {}
     }
-    // A moment that leaves the core's other thread its time.
-    static void rest() {
-#if defined(__x86_64__)
-        __builtin_ia32_pause();
-#elif defined(__aarch64__)
-        __asm__ __volatile__("isb");
-#endif
+    static long nanoseconds() {
+        timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        return now.tv_sec * 1000000000L + now.tv_nsec;
     }
 
     static void* serve(void* pool) {

@@ -42,6 +42,13 @@ IMBREX_KERNEL float largest_of(const warp& scope, const hw::lane_values<T, Count
     return hw::largest_value(scope, found, std::forward<F>(f), here);
 }
 
+// The value becomes the one of this number; those from there on have a number more, and the last is lost.
+template <class T, int Count>
+IMBREX_KERNEL void insert(const warp& scope, hw::lane_values<T, Count>& found, int number, const T& value,
+                          source here = source::current()) {
+    hw::insert_value(scope, found, number, value, here);
+}
+
 // Each of them added to all those before it.
 template <class T, int Count>
 IMBREX_KERNEL hw::lane_values<T, Count> running_sums(const warp& scope, const hw::lane_values<T, Count>& found,

@@ -1,0 +1,165 @@
+// The next token from each row of logits, in one launch.
+//
+//     sample_tokens<float>::launch(world::device, {.logits = as_rows<const float>(logits, rows, vocabulary),
+//                                                  .options = options,            // a sample_options for each row
+//                                                  .tokens = tokens}, stream);
+//
+// What is done with a row, in this order:
+//
+//   bias                  added to the logits of some tokens
+//   repetition penalty    of tokens in the prompt or generated: positive logits are divided by it, others multiplied with it
+//   frequency penalty     times how often the token was generated, taken off
+//   presence penalty      taken off, if it was generated at all
+//   temperature           divides; 0: the largest logit so far is the token, the lowest of equals, and nothing else is asked
+//   top_k                 the k largest are kept
+//   top_p                 of those, the fewest and largest whose probability together is at least this part of theirs
+//   min_p                 of those, the ones at least this likely relative to the likeliest
+//   draw                  by the probabilities of those that are kept, from the seed and the position alone
+//
+// Where only some of equal logits are kept, they are those of the lowest tokens. Log-probabilities are of the logits as they came, before
+// bias, penalties and temperature: how sure the model was, which is what vLLM and llama.cpp report unless asked otherwise.
+//
+// The draw takes a random number for each token from (seed, position, token): neither the batch, nor the other options, nor the number of
+// warps change it. Weights are rounded to 2^-40 of the likeliest and summed exactly.
+//
+// NaN counts as -infinity, +infinity as the largest float. Tokens of -infinity are never drawn; if there are no others, the token is 0.
+// Logits are float, bf16 or fp16, rows of a multiple of 8 that begin at multiples of 16 bytes are quick. All arrays are in the memory of the
+// kernel's world. Nothing is allocated and nothing waited for. What is refused is refused before anything is launched; what options
+// say is checked where the host can read them. On the device, options without a meaning give some token of the vocabulary.
+#pragma once
+
+#include <imbrex/core/error.hpp>
+#include <imbrex/core/numeric.hpp>
+#include <imbrex/hw/world.hpp>
+#include <imbrex/kernels/elementwise/rows.hpp>
+#include <imbrex/kernels/sample/kernel.hpp>
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+namespace imbrex {
+
+template <class T>
+struct sample_problem {
+    static_assert(std::is_same_v<T, bf16> || std::is_same_v<T, fp16> || std::is_same_v<T, float>,
+                  "imbrex: logits are bf16, fp16 or float");
+
+    row_view<const T> logits = {};
+    const sample_options* options = nullptr;  // one for each row
+    // Tokens with a bias or that were seen: those of row i are changes[change_starts[i]] up to changes[change_starts[i + 1]], in the order of
+    // tokens, none twice. Nothing, if there are none in any row.
+    const token_change* changes = nullptr;
+    const int* change_starts = nullptr;  // rows + 1
+    int* tokens = nullptr;               // one for each row
+    float* logprobs = nullptr;           // of those tokens; may be left out
+    int likeliest = 0;  // so many of the likeliest tokens with their log-probabilities, the first ones first
+    int* likeliest_tokens = nullptr;  // [rows, likeliest]; -1 where there are no more of them
+    float* likeliest_logprobs = nullptr;
+    sample_cut* cuts = nullptr;  // which tokens were kept, for each row; may be left out
+
+    std::int64_t rows() const { return logits.extents[0] * logits.extents[1]; }
+};
+
+namespace detail {
+
+inline void require_sample_options(const sample_options& one, std::int64_t row) {
+    constexpr float huge = std::numeric_limits<float>::max();
+    require(one.temperature >= 0 && one.temperature <= huge, "options[", row, "].temperature: ", one.temperature,
+            "; it is 0 (greedy) or a positive number");
+    require(one.top_k >= 0, "options[", row, "].top_k: ", one.top_k, "; it is 0 (all tokens) or more");
+    require(one.top_p > 0 && one.top_p <= 1, "options[", row, "].top_p: ", one.top_p,
+            "; it is more than 0 and at most 1");
+    require(one.min_p >= 0 && one.min_p <= 1, "options[", row, "].min_p: ", one.min_p, "; it is from 0 to 1");
+    require(one.repetition_penalty > 0 && one.repetition_penalty <= huge, "options[", row,
+            "].repetition_penalty: ", one.repetition_penalty, "; it is more than 0 (1: none)");
+    require(std::isfinite(one.presence_penalty), "options[", row, "].presence_penalty: ", one.presence_penalty,
+            "; it is finite");
+    require(std::isfinite(one.frequency_penalty), "options[", row, "].frequency_penalty: ", one.frequency_penalty,
+            "; it is finite");
+    require(one.position >= 0, "options[", row, "].position: ", one.position, "; it is 0 or more");
+}
+
+template <class T>
+void require_changes(const sample_problem<T>& p) {
+    for (std::int64_t row = 0; row < p.rows(); ++row) {
+        const int first = p.change_starts[row], end = p.change_starts[row + 1];
+        require(first >= 0 && end >= first, "change_starts[", row, "], change_starts[", row + 1, "]: ", first, ", ",
+                end, "; they are not negative and do not go down");
+        for (int i = first; i < end; ++i) {
+            const token_change& one = p.changes[i];
+            require(one.token >= 0 && one.token < p.logits.extents[2], "changes[", i, "].token: ", one.token,
+                    "; the vocabulary has ", p.logits.extents[2], " tokens");
+            require(i == first || p.changes[i - 1].token < one.token, "changes[", i, "].token: ", one.token,
+                    "; it comes behind ", i == first ? -1 : p.changes[i - 1].token, ", and tokens of a row go up");
+            require(one.generated >= 0, "changes[", i, "].generated: ", one.generated, "; it is 0 or more");
+            require(one.bias <= std::numeric_limits<float>::max(), "changes[", i, "].bias: ", one.bias,
+                    "; it is a number or -infinity");
+        }
+    }
+}
+
+}  // namespace detail
+
+template <class T>
+void require_sample(world where, const sample_problem<T>& p) {
+    using namespace detail;
+    require_rows(p.logits, "logits");
+    if (p.rows() == 0) return;
+    require(p.logits.extents[2] >= 1 && p.logits.extents[2] <= most_vocabulary,
+            "logits.extents[2]: ", p.logits.extents[2], "; the vocabulary has 1 to ", most_vocabulary, " tokens");
+    require(p.options != nullptr, "options: null; ", p.rows(), " of them are needed");
+    require(p.tokens != nullptr, "tokens: null; there is a token for each of ", p.rows(), " rows");
+    require(p.likeliest >= 0 && p.likeliest <= most_likeliest, "likeliest: ", p.likeliest, "; it is from 0 to ",
+            most_likeliest);
+    require(p.likeliest == 0 || (p.likeliest_tokens != nullptr && p.likeliest_logprobs != nullptr),
+            "likeliest_tokens, likeliest_logprobs: null; ", p.rows(), " x ", p.likeliest, " of each are needed");
+    require((p.changes == nullptr) == (p.change_starts == nullptr),
+            "changes, change_starts: one of them is null; both are given, or none");
+    if (where == world::device) return;
+    for (std::int64_t row = 0; row < p.rows(); ++row) require_sample_options(p.options[row], row);
+    if (p.changes != nullptr) require_changes(p);
+}
+
+template <class T>
+class sample_tokens {
+  public:
+    using problem = sample_problem<T>;
+    using arguments = sample_arguments<T>;
+    template <row_chunks Known>
+    using kernel = sample_kernel<T, Known>;
+
+    static void launch(world where, const problem& p, void* stream = nullptr) {
+        require_sample(where, p);
+        if (p.rows() == 0) return;
+        if (detail::begin_in_chunks(p.logits)) {
+            launch_kernel<kernel<row_chunks::whole>>(where, arguments_of(p), stream);
+        } else {
+            launch_kernel<kernel<row_chunks::ragged>>(where, arguments_of(p), stream);
+        }
+    }
+
+    static arguments arguments_of(const problem& p) {
+        return {.logits = places_of(p.logits),
+                .options = p.options,
+                .changes = p.changes,
+                .change_starts = p.change_starts,
+                .tokens = p.tokens,
+                .logprobs = p.logprobs,
+                .likeliest_tokens = p.likeliest_tokens,
+                .likeliest_logprobs = p.likeliest_logprobs,
+                .cuts = p.cuts,
+                .rows = static_cast<int>(p.rows()),
+                .vocabulary = p.logits.columns(),
+                .likeliest = p.likeliest};
+    }
+
+  private:
+    template <class Kernel>
+    static void launch_kernel(world where, const arguments& args, void* stream) {
+        imbrex::launch<Kernel>(where, Kernel::grid_of(args), args, stream);
+    }
+};
+
+}  // namespace imbrex

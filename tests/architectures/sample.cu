@@ -1,0 +1,17 @@
+// architectures: 80 90a 120a
+// Sampling, on every GPU from sm_80 on.
+#include <imbrex/imbrex.hpp>
+#include <imbrex/kernels/sample.hpp>
+
+using namespace imbrex;
+
+template <class Kernel>
+void launch_one() {
+    device::launch<Kernel>({1}, typename Kernel::arguments{});
+}
+
+void launch_all() {
+    launch_one<sample_tokens<float>::kernel<row_chunks::whole>>();
+    launch_one<sample_tokens<float>::kernel<row_chunks::ragged>>();
+    launch_one<sample_tokens<bf16>::kernel<row_chunks::whole>>();
+}

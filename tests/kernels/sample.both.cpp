@@ -1,0 +1,490 @@
+// Sampling against a reference that sorts in double: which tokens are kept, the draw from the same random numbers, log-probabilities and
+// the likeliest; vocabularies of all lengths, ties, what is no number; and that tokens come as often as they should.
+#include <imbrex/kernels/sample.hpp>
+
+#include "kernels/elementwise.hpp"
+#include "kernels/sample/reference.hpp"
+#include "worlds.hpp"
+
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+using namespace imbrex;
+using namespace imbrex_test;
+
+namespace {
+
+constexpr float infinity = std::numeric_limits<float>::infinity();
+constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
+
+template <class T>
+class sample_trial {
+  public:
+    // Rows of normally distributed logits, one for each of the options.
+    sample_trial(world where, int vocabulary, const std::vector<sample_options>& wanted, float spread = 3, int gap = 0,
+                 int before = 0, int likeliest = 0)
+        : shape{static_cast<int>(wanted.size()), 1, vocabulary, gap, before},
+          count(likeliest),
+          logits(where, shape.elements()),
+          options(where, wanted.size()),
+          change_starts(where, wanted.size() + 1),
+          tokens(where, wanted.size(), -7),
+          logprobs(where, wanted.size(), not_a_number),
+          likeliest_tokens(where, wanted.size() * static_cast<std::size_t>(likeliest), -7),
+          likeliest_logprobs(where, likeliest_tokens.values.size(), not_a_number),
+          cuts(where, wanted.size()),
+          where_(where) {
+        std::mt19937 generator(static_cast<std::uint32_t>(vocabulary));
+        std::normal_distribution<float> number(0, spread);
+        logits.values = poisoned<T>(shape.elements());
+        for (int row = 0; row < shape.rows(); ++row) {
+            for (int i = 0; i < vocabulary; ++i) at(row, i) = convert<T>(number(generator));
+        }
+        options.values = wanted;
+    }
+
+    T& at(int row, int token) { return logits.values[shape.index(row, token)]; }
+    std::vector<float> row(int number) {
+        std::vector<float> all;
+        for (int i = 0; i < shape.columns; ++i) all.push_back(convert<float>(at(number, i)));
+        return all;
+    }
+    // In each row, every so many tokens.
+    void change_tokens(world where, int step) {
+        std::mt19937 generator(5);
+        std::vector<token_change> all;
+        for (int row = 0; row < shape.rows(); ++row) {
+            for (int i = row % step; i < shape.columns; i += 1 + static_cast<int>(generator() % step)) {
+                const int kind = static_cast<int>(generator() % 4);
+                all.push_back({.token = i,
+                               .generated = kind == 0 ? 0 : kind - 1,
+                               .in_prompt = kind < 2 ? 1 : 0,
+                               .bias = generator() % 3 == 0 ? static_cast<float>(generator() % 7) - 3 : 0.0f});
+                if (generator() % 16 == 0) all.back().bias = -infinity;
+            }
+            change_starts.values[row + 1] = static_cast<int>(all.size());
+        }
+        changes_ = std::make_unique<buffer<token_change>>(where, all.size());
+        changes_->values = all;
+    }
+
+    sample_problem<T> send() {
+        sample_problem<T> p{.logits = shape.view<const T>(logits.send()),
+                            .options = options.send(),
+                            .tokens = tokens.send(),
+                            .logprobs = logprobs.send(),
+                            .likeliest = count,
+                            .likeliest_tokens = likeliest_tokens.send(),
+                            .likeliest_logprobs = likeliest_logprobs.send(),
+                            .cuts = cuts.send()};
+        if (changes_ != nullptr) p.changes = changes_->send(), p.change_starts = change_starts.send();
+        return p;
+    }
+    void launch() {
+        sample_tokens<T>::launch(where_, send());
+        tokens.fetch();
+        logprobs.fetch();
+        likeliest_tokens.fetch();
+        likeliest_logprobs.fetch();
+        cuts.fetch();
+    }
+
+    std::span<const token_change> changes_of(int row) const {
+        if (changes_ == nullptr) return {};
+        return std::span(changes_->values)
+            .subspan(change_starts.values[row], change_starts.values[row + 1] - change_starts.values[row]);
+    }
+
+    void check() {
+        for (int row = 0; row < shape.rows(); ++row) {
+            CAPTURE(row);
+            const std::vector<float> values = this->row(row);
+            const reference_sample wanted = sample_by_sorting(values, options.values[row], changes_of(row));
+            check_cut(row, wanted);
+            check_logprobs(row, values);
+        }
+    }
+
+  private:
+    void check_cut(int row, const reference_sample& wanted) {
+        const int token = tokens.values[row];
+        REQUIRE((token >= 0 && token < shape.columns));
+        if (wanted.sorted.empty()) {
+            CHECK(token == 0);
+            return;
+        }
+        const sample_cut cut = cuts.values[row];
+        std::size_t kept = 0;
+        for (int i = 0; i < shape.columns; ++i) kept += cut.keeps(wanted.scores[i], i) ? 1 : 0;
+        CHECK(kept >= wanted.fewest);
+        CHECK(kept <= wanted.most);
+        bool best_are_kept = true;
+        for (std::size_t i = 0; i < kept; ++i) {
+            best_are_kept = best_are_kept && cut.keeps(wanted.scores[wanted.sorted[i]], wanted.sorted[i]);
+        }
+        CHECK(best_are_kept);
+        CHECK(cut.keeps(wanted.scores[token], token));
+        if (options.values[row].temperature == 0) {
+            CHECK(token == wanted.sorted[0]);
+        } else {
+            CHECK(wanted.rate(token) >= wanted.best_rate(kept) * (1 - 1e-5));
+        }
+    }
+    void check_logprobs(int row, const std::vector<float>& values) {
+        const std::vector<double> wanted = log_probabilities(values);
+        const auto near = [](float found, double right) {
+            return found == right || std::fabs(found - right) <= 3e-6 * (1 + std::fabs(right));
+        };
+        const int token = tokens.values[row];
+        if (std::isfinite(clean_logit(values[token]))) CHECK(near(logprobs.values[row], wanted[token]));
+        std::vector<float> scores;
+        for (const float value : values) scores.push_back(clean_logit(value));
+        const std::vector<int> sorted = sorted_tokens(scores);
+        bool right = true;
+        for (int i = 0; i < count; ++i) {
+            const std::size_t place = static_cast<std::size_t>(row) * count + i;
+            const bool there = i < static_cast<int>(sorted.size());
+            right = right && likeliest_tokens.values[place] == (there ? sorted[i] : -1);
+            right = right && near(likeliest_logprobs.values[place], there ? wanted[sorted[i]] : -infinity);
+        }
+        CHECK(right);
+    }
+
+  public:
+    row_shape shape;
+    int count;
+    buffer<T> logits;
+    buffer<sample_options> options;
+    buffer<int> change_starts, tokens;
+    buffer<float> logprobs;
+    buffer<int> likeliest_tokens;
+    buffer<float> likeliest_logprobs;
+    buffer<sample_cut> cuts;
+
+  private:
+    world where_;
+    std::unique_ptr<buffer<token_change>> changes_;
+};
+
+// All kinds of options, and each of them alone.
+std::vector<sample_options> many_options() {
+    std::vector<sample_options> all{{.temperature = 0},
+                                    {},
+                                    {.temperature = 0.3f},
+                                    {.temperature = 4},
+                                    {.top_k = 1},
+                                    {.top_k = 5},
+                                    {.top_k = 300},
+                                    {.top_p = 0.01f},
+                                    {.top_p = 0.5f},
+                                    {.top_p = 0.9f},
+                                    {.top_p = 0.999f},
+                                    {.temperature = 3, .top_p = 0.8f},
+                                    {.min_p = 0.05f},
+                                    {.min_p = 1},
+                                    {.temperature = 0.5f, .min_p = 0.001f},
+                                    {.temperature = 0.7f, .top_k = 20, .top_p = 0.95f},
+                                    {.temperature = 2, .top_k = 100, .top_p = 0.9f, .min_p = 0.02f},
+                                    {.repetition_penalty = 1.3f},
+                                    {.temperature = 0, .repetition_penalty = 0.5f, .presence_penalty = 1.5f},
+                                    {.top_p = 0.9f, .presence_penalty = -1, .frequency_penalty = 0.75f},
+                                    {.temperature = 1e-20f},
+                                    {.temperature = 1e20f, .top_p = 0.25f},
+                                    {.temperature = 1e-20f, .top_k = 3, .top_p = 0.5f}};
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        all[i].seed = 0x123456789u * i;
+        all[i].position = static_cast<int>(7 * i);
+    }
+    return all;
+}
+
+template <class T>
+void check_sampled(int vocabulary, int change_step = 0, int gap = 0, int before = 0, int likeliest = 0) {
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        CAPTURE(vocabulary);
+        CAPTURE(change_step);
+        sample_trial<T> trial(where, vocabulary, many_options(), 3, gap, before, likeliest);
+        if (change_step > 0) trial.change_tokens(where, change_step);
+        trial.launch();
+        trial.check();
+    }
+}
+
+// Sum of (seen - expected)^2 / expected; what is expected less than five times is taken together.
+double chi_squared(const std::vector<int>& seen, const std::vector<double>& probabilities) {
+    double all = 0, sum = 0, seldom_seen = 0, seldom_expected = 0;
+    const auto difference = [](double one, double expected) { return (one - expected) * (one - expected) / expected; };
+    for (const int one : seen) all += one;
+    for (std::size_t i = 0; i < seen.size(); ++i) {
+        const double expected = all * probabilities[i];
+        if (expected == 0) CHECK(seen[i] == 0);
+        if (expected >= 5) {
+            sum += difference(seen[i], expected);
+        } else {
+            seldom_seen += seen[i], seldom_expected += expected;
+        }
+    }
+    return seldom_expected > 0.5 ? sum + difference(seldom_seen, seldom_expected) : sum;
+}
+
+}  // namespace
+
+TEST_CASE("tokens are kept and drawn as by sorting, whatever the vocabulary") {
+    for (const int vocabulary : {1, 7, 512, 1000, 1024, 1032, 3001}) check_sampled<float>(vocabulary);
+    for (const int vocabulary : {7, 2056}) check_sampled<bf16>(vocabulary);
+    check_sampled<fp16>(999);
+}
+
+TEST_CASE("bias and penalties come before all that is kept") {
+    check_sampled<float>(1, 1);
+    check_sampled<float>(300, 5);
+    check_sampled<float>(9000, 40);
+    check_sampled<bf16>(2100, 3);
+}
+
+TEST_CASE("rows with gaps, log-probabilities and the likeliest") {
+    check_sampled<float>(1000, 0, 8, 4, 20);
+    check_sampled<bf16>(1001, 9, 3, 1, 5);
+    check_sampled<float>(3, 0, 1, 0, 20);
+    check_sampled<fp16>(2048, 0, 0, 0, 1);
+}
+
+TEST_CASE("a large vocabulary") {
+    // Schedules of as much would take long, and are of the same kind as others.
+    const world where = worlds().front();
+    sample_trial<float> trial(where, 151936,
+                              {{.temperature = 0},
+                               {.seed = 3},
+                               {.top_k = 40, .seed = 4},
+                               {.top_p = 0.9f, .seed = 5},
+                               {.temperature = 0.2f, .top_p = 0.9f, .seed = 6},
+                               {.temperature = 0.6f, .top_k = 20, .top_p = 0.95f, .seed = 7},
+                               {.min_p = 0.05f, .seed = 8}},
+                              2, 0, 0, 20);
+    trial.launch();
+    trial.check();
+}
+
+TEST_CASE("the largest vocabulary") {
+    sample_trial<bf16> trial(worlds().front(), 1 << 20, {{.temperature = 0.8f, .top_k = 3000, .top_p = 0.9f}}, 2, 0, 0,
+                             2);
+    trial.launch();
+    trial.check();
+}
+
+TEST_CASE("of equal logits the lowest tokens are kept") {
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        sample_trial<float> trial(where, 5000,
+                                  {{.temperature = 0},
+                                   {.top_k = 3},
+                                   {.top_k = 1500, .top_p = 0.5f},
+                                   {.top_p = 0.5f},
+                                   {.top_p = 1e-6f},
+                                   {.min_p = 1}},
+                                  0, 0, 0, 4);
+        trial.launch();
+        trial.check();
+        CHECK(trial.tokens.values[0] == 0);
+        CHECK(trial.cuts.values[1].last == 2);
+        CHECK(trial.cuts.values[2].last == 749);
+        CHECK(trial.cuts.values[3].last == 2499);
+        CHECK(trial.cuts.values[4].last == 0);
+        CHECK(trial.tokens.values[4] == 0);
+        CHECK(trial.likeliest_tokens.values ==
+              std::vector<int>{0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3});
+    }
+}
+
+TEST_CASE("what is no number, and infinities") {
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        const std::vector<sample_options> wanted(6, sample_options{.top_k = 1200, .top_p = 0.9f});
+        sample_trial<float> trial(where, 1300, wanted, 1, 0, 0, 3);
+        for (int i = 0; i < 1300; ++i) {
+            trial.at(0, i) = not_a_number;
+            trial.at(1, i) = -infinity;
+            if (i != 1234) trial.at(2, i) = i % 2 == 0 ? -infinity : not_a_number;
+            if (i % 100 == 7) trial.at(3, i) = infinity;
+            if (i % 3 != 0) trial.at(4, i) = -not_a_number;
+            trial.at(5, i) = i % 2 == 0 ? 0.0f : -0.0f;
+        }
+        trial.launch();
+        trial.check();
+        CHECK(trial.tokens.values[0] == 0);
+        CHECK(trial.tokens.values[1] == 0);
+        CHECK(trial.tokens.values[2] == 1234);
+        CHECK(trial.tokens.values[3] % 100 == 7);
+        CHECK(trial.tokens.values[4] % 3 == 0);
+        CHECK(trial.likeliest_tokens.values[0] == -1);
+        CHECK(trial.logprobs.values[0] == -infinity);
+        CHECK(trial.logprobs.values[2] == 0.0f);
+    }
+}
+
+TEST_CASE("tokens come as often as they are likely") {
+    const world where = worlds().front();
+    constexpr int rows = 2500, vocabulary = 12;
+    const std::vector<sample_options> kinds{{},
+                                            {.temperature = 0.5f},
+                                            {.temperature = 3, .top_k = 5},
+                                            {.temperature = 2, .top_p = 0.8f},
+                                            {.temperature = 2, .top_k = 9, .top_p = 0.9f, .min_p = 0.1f}};
+    for (const sample_options& kind : kinds) {
+        for (const bool by_seed : {false, true}) {
+            if (by_seed && kind.temperature == 2) continue;
+            std::vector<sample_options> all(rows, kind);
+            for (int i = 0; i < rows; ++i) {
+                all[i].position = by_seed ? 17 : i;
+                all[i].seed = by_seed ? static_cast<std::uint64_t>(i) : 99;
+            }
+            sample_trial<float> trial(where, vocabulary, all);
+            for (int row = 0; row < rows; ++row) {
+                for (int i = 0; i < vocabulary; ++i) trial.at(row, i) = trial.at(0, i);
+            }
+            trial.launch();
+            const reference_sample wanted = sample_by_sorting(trial.row(0), kind);
+            std::vector<double> probabilities(vocabulary, 0.0), pairs(vocabulary * vocabulary, 0.0);
+            double sum = 0;
+            for (std::size_t i = 0; i < wanted.most; ++i) sum += wanted.weight(wanted.sorted[i]);
+            for (std::size_t i = 0; i < wanted.most; ++i) {
+                probabilities[wanted.sorted[i]] = wanted.weight(wanted.sorted[i]) / sum;
+            }
+            std::vector<int> seen(vocabulary, 0), seen_pairs(vocabulary * vocabulary, 0);
+            for (int row = 0; row < rows; ++row) {
+                ++seen[trial.tokens.values[row]];
+                if (row % 2 == 1) {
+                    ++seen_pairs[trial.tokens.values[row - 1] * vocabulary + trial.tokens.values[row]];
+                }
+            }
+            // Of eleven degrees of freedom, one in a million is above 49; of 143, one above 239.
+            CHECK(chi_squared(seen, probabilities) < 49);
+            for (int i = 0; i < vocabulary * vocabulary; ++i) {
+                pairs[i] = probabilities[i / vocabulary] * probabilities[i % vocabulary];
+            }
+            CHECK(chi_squared(seen_pairs, pairs) < 239);
+        }
+    }
+}
+
+TEST_CASE("a draw depends on its seed and position alone, not on the rows beside it") {
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        std::vector<sample_options> all(7, sample_options{.top_p = 0.9f});
+        for (int i = 0; i < 7; ++i) all[i].seed = 11, all[i].position = i;
+        all[3] = {.temperature = 0};
+        all[5] = {.temperature = 2, .top_k = 4, .seed = 12};
+        sample_trial<float> together(where, 700, all);
+        together.launch();
+        for (int row = 0; row < 7; ++row) {
+            sample_trial<float> alone(where, 700, {all[row]});
+            for (int i = 0; i < 700; ++i) alone.at(0, i) = together.at(row, i);
+            alone.launch();
+            CHECK(alone.tokens.values[0] == together.tokens.values[row]);
+        }
+    }
+}
+
+TEST_CASE("no rows are nothing to do, and what is not asked for is not written") {
+    for (const world where : worlds()) {
+        sample_tokens<float>::launch(where, {});
+        sample_trial<float> trial(where, 100, {{}, {}}, 3, 0, 0, 2);
+        sample_problem<float> p = trial.send();
+        p.logprobs = nullptr;
+        p.cuts = nullptr;
+        p.likeliest = 0;
+        p.likeliest_tokens = nullptr;
+        p.likeliest_logprobs = nullptr;
+        sample_tokens<float>::launch(where, p);
+        trial.tokens.fetch();
+        trial.logprobs.fetch();
+        CHECK(trial.tokens.values[1] >= 0);
+        CHECK(std::isnan(trial.logprobs.values[0]));
+    }
+}
+
+TEST_CASE("sampling that cannot be is refused with a sentence") {
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        sample_trial<float> there(where, 64, {{}, {}}, 3, 0, 0, 2);
+        there.change_tokens(where, 8);
+        const sample_problem<float> good = there.send();
+        const auto refused = [&](auto change) {
+            sample_problem<float> bad = good;
+            change(bad);
+            return refusal_of([&] { sample_tokens<float>::launch(where, bad); });
+        };
+        CHECK(refused([](auto& p) { p.logits.pointer = nullptr; }) ==
+              "logits.pointer: null; 2 x 1 x 64 elements are needed");
+        CHECK(refused([](auto& p) { p.logits.extents.given[2] = 0; }) ==
+              "logits.extents[2]: 0; the vocabulary has 1 to 1048576 tokens");
+        CHECK(refused([](auto& p) { p.logits.extents.given[2] = 1048577; }) ==
+              "logits.extents[2]: 1048577; the vocabulary has 1 to 1048576 tokens");
+        CHECK(refused([](auto& p) { p.options = nullptr; }) == "options: null; 2 of them are needed");
+        CHECK(refused([](auto& p) { p.tokens = nullptr; }) == "tokens: null; there is a token for each of 2 rows");
+        CHECK(refused([](auto& p) { p.likeliest = 21; }) == "likeliest: 21; it is from 0 to 20");
+        CHECK(refused([](auto& p) { p.likeliest_logprobs = nullptr; }) ==
+              "likeliest_tokens, likeliest_logprobs: null; 2 x 2 of each are needed");
+        CHECK(refused([](auto& p) { p.changes = nullptr; }) ==
+              "changes, change_starts: one of them is null; both are given, or none");
+    }
+}
+
+#if !defined(__CUDACC__)
+TEST_CASE("options and changes that have no meaning are refused where the host reads them") {
+    const auto refused = [](sample_options one) {
+        sample_trial<float> there(world::host, 64, {{}, one});
+        return refusal_of([&] { sample_tokens<float>::launch(world::host, there.send()); });
+    };
+    CHECK(refused({.temperature = -1}) == "options[1].temperature: -1; it is 0 (greedy) or a positive number");
+    CHECK(refused({.temperature = not_a_number}).starts_with("options[1].temperature: "));
+    CHECK(refused({.top_k = -2}) == "options[1].top_k: -2; it is 0 (all tokens) or more");
+    CHECK(refused({.top_p = 0}) == "options[1].top_p: 0; it is more than 0 and at most 1");
+    CHECK(refused({.min_p = 2}) == "options[1].min_p: 2; it is from 0 to 1");
+    CHECK(refused({.repetition_penalty = 0}) == "options[1].repetition_penalty: 0; it is more than 0 (1: none)");
+    CHECK(refused({.presence_penalty = infinity}) == "options[1].presence_penalty: inf; it is finite");
+    CHECK(refused({.frequency_penalty = not_a_number}).starts_with("options[1].frequency_penalty: "));
+    CHECK(refused({.position = -1}) == "options[1].position: -1; it is 0 or more");
+
+    const auto refused_change = [](std::vector<token_change> changes, std::vector<int> starts) {
+        sample_trial<float> there(world::host, 64, {{}, {}});
+        sample_problem<float> p = there.send();
+        p.changes = changes.data();
+        p.change_starts = starts.data();
+        return refusal_of([&] { sample_tokens<float>::launch(world::host, p); });
+    };
+    CHECK(refused_change({{.token = 1}}, {0, 1, 0}) ==
+          "change_starts[1], change_starts[2]: 1, 0; they are not negative and do not go down");
+    CHECK(refused_change({{.token = 64}}, {0, 0, 1}) == "changes[0].token: 64; the vocabulary has 64 tokens");
+    CHECK(refused_change({{.token = -1}}, {0, 1, 1}) == "changes[0].token: -1; the vocabulary has 64 tokens");
+    CHECK(refused_change({{.token = 5}, {.token = 5}}, {0, 2, 2}) ==
+          "changes[1].token: 5; it comes behind 5, and tokens of a row go up");
+    CHECK(refused_change({{.token = 5, .generated = -1}}, {0, 1, 1}) == "changes[0].generated: -1; it is 0 or more");
+    CHECK(refused_change({{.token = 5, .bias = infinity}}, {0, 1, 1}) ==
+          "changes[0].bias: inf; it is a number or -infinity");
+    CHECK(refused_change({{.token = 5}, {.token = 5}}, {0, 1, 2}) == "nothing was refused");
+}
+
+TEST_CASE("sampling is silent over 1,000 schedules, and each of its mutants is told") {
+    using kernel = sample_tokens<bf16>::kernel<row_chunks::ragged>;
+    // Enough ties for all kinds of steps, and two warps with tokens.
+    sample_trial<bf16> there(world::host, 1100, {{.temperature = 2, .top_k = 70, .top_p = 0.8f, .min_p = 0.01f}}, 0.02f,
+                             0, 0, 2);
+    there.change_tokens(world::host, 200);
+    const auto args = sample_tokens<bf16>::arguments_of(there.send());
+    const position grid = kernel::grid_of(args);
+    const auto found = host::check<kernel>(grid, args, 1000);
+    INFO((found ? found->text() : std::string()));
+    CHECK(!found);
+    const host::mutation_score score = host::mutate<kernel>(grid, args);
+    MESSAGE("sampling: " << score.killed() << " / " << score.total());
+    INFO(score.text());
+    CHECK(score.total() > 0);
+    CHECK(score.killed() == score.total());
+}
+#endif
