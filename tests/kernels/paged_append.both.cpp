@@ -22,7 +22,7 @@ const std::vector<sequence> some_sequences{{17, 3}, {0, 0}, {16, 16}, {1, 1}, {3
 
 TEST_CASE("keys and queries are rotated, in both styles, whole and in part, at all depths") {
     for (const rotary_style style : {half_split, interleaved}) {
-        for (const int depth : {16, 32, 64, 80, 96, 112, 128, 192, 256}) {
+        for (const int depth : {8, 16, 24, 32, 64, 80, 96, 112, 128, 192, 256}) {
             check_append<bf16>(
                 {.sequences = some_sequences, .depth = depth, .value_depth = depth, .rotated = depth, .style = style});
         }
@@ -60,6 +60,27 @@ TEST_CASE("caches of 8 bits, with scales of all kinds") {
         given.depth = 80, given.rotated = 48, given.value_depth = 112;
         check_append<fp16, e4m3>(given);
         check_append<bf16, std::int8_t>(given);
+    }
+}
+
+TEST_CASE("floats into caches of floats and of 16 bits") {
+    for (const rotary_style style : {half_split, interleaved}) {
+        for (const int depth : {8, 24, 32, 64, 72, 256}) {
+            append_case given{
+                .sequences = some_sequences, .depth = depth, .value_depth = depth, .rotated = depth, .style = style};
+            check_append<float>(given);
+            given.rotated = depth / 2, given.with = queries::in_place, given.gap = 3;
+            check_append<float>(given);
+            check_append<float, bf16>(given);
+        }
+        append_case given{.sequences = some_sequences, .heads = 20, .key_heads = 20, .style = style};
+        check_append<float, bf16>(given);
+        check_append<float, fp16>(given);
+        given.sequences = {{1000003, 4}, {1048577, 2}}, given.page_rows = 256;
+        check_append<float>(given);
+        given.sequences = some_sequences, given.scaled = scales::of_pages;
+        check_append<float, e4m3>(given);
+        check_append<float, std::int8_t>(given);
     }
 }
 
@@ -130,7 +151,7 @@ TEST_CASE("at position 1,000,000 as at the first, and with an attention factor")
 }
 
 TEST_CASE("random appends") {
-    for (std::uint32_t seed = 0; seed < 60; ++seed) {
+    for (std::uint32_t seed = 0; seed < 90; ++seed) {
         std::mt19937 random(seed);
         const auto draw = [&](int low, int high) { return low + static_cast<int>(random() % (high - low + 1)); };
         CAPTURE(seed);
@@ -143,15 +164,15 @@ TEST_CASE("random appends") {
         }
         given.key_heads = draw(1, 9);
         given.heads = given.key_heads * draw(1, 4);
-        given.depth = 16 * draw(1, 16);
-        given.value_depth = 16 * draw(1, 16);
+        given.depth = 8 * draw(1, 32);
+        given.value_depth = 8 * draw(1, 32);
         given.page_rows = 16 * draw(1, 6);
         given.rotated = draw(0, 2) == 0 ? 2 * draw(0, given.depth / 2) : given.depth;
         given.style = draw(0, 1) == 0 ? half_split : interleaved;
         given.with = static_cast<queries>(draw(0, 2));
         given.scaled = static_cast<scales>(draw(0, 3));
         given.gap = draw(0, 2) == 0 ? draw(1, 9) : 0;
-        switch (draw(0, 3)) {
+        switch (draw(0, 5)) {
             case 0:
                 check_append<bf16, e4m3>(given, seed);
                 break;
@@ -161,6 +182,14 @@ TEST_CASE("random appends") {
             case 2:
                 given.scaled = scales::none;
                 check_append<fp16>(given, seed);
+                break;
+            case 3:
+                given.scaled = scales::none;
+                check_append<float>(given, seed);
+                break;
+            case 4:
+                given.scaled = scales::none;
+                check_append<float, bf16>(given, seed);
                 break;
             default:
                 given.scaled = scales::none;
@@ -257,8 +286,8 @@ TEST_CASE("appends that cannot be are refused with a sentence, and nothing is wr
         const auto rows = [](auto& p, int count) { p.k_cache.extents.given[2] = p.v_cache.extents.given[2] = count; };
         CHECK(refused([&](auto& p) { rows(p, 24); }) ==
               "k_cache.extents[2]: 24; the rows of a page are a multiple of 16");
-        CHECK(refused([](auto& p) { p.k.extents.given[3] = 24; }) ==
-              "k.extents[3]: 24; a depth is a multiple of 16 from 16 to 256");
+        CHECK(refused([](auto& p) { p.k.extents.given[3] = 28; }) ==
+              "k.extents[3]: 28; a depth is a multiple of 8 from 8 to 256");
         CHECK(refused([](auto& p) { p.k.pointer = nullptr; }) ==
               "k.pointer: null; a tensor of 1 x 2 x 4 x 64 is needed");
         CHECK(refused([](auto& p) { --p.v.extents.given[1]; }) ==

@@ -24,7 +24,8 @@
 // What is stored is value * (1 / scale), rounded once to the nearest, ties to even, from the rotated key in fp32, and saturated:
 // e4m3 at 448, int8 at -128 and 127. Scales are given and used as they are; nothing here chooses or changes one, so that what is in a
 // page does not depend on the order in which it was written. A reader multiplies with the same scale (paged_cache/scales.hpp).
-// Values, and columns that are not rotated, are copied bit by bit into a cache of their own type.
+// Values, and columns that are not rotated, are copied bit by bit into a cache of their own type. New keys and values are bf16, fp16
+// or float; a cache is of their type, of e4m3 or int8, or of 16 bits under those in float, then without scales.
 //
 // Nothing is allocated and nothing waited for. What is refused is refused before anything is launched.
 #pragma once
@@ -89,11 +90,11 @@ class paged_append {
     static bool rows_are_whole(const problem& p) {
         constexpr int wide = kernel<append_rows::whole>::columns_at_once;
         const int half = p.rotary.columns / 2, copied = p.k.columns() - p.rotary.columns;
-        return half % wide == 0 && copied % wide == 0 && p.v.columns() % wide == 0 && begin_in_words(p.q) &&
-               begin_in_words(p.k) && begin_in_words(p.v);
+        return half % wide == 0 && copied % wide == 0 && p.v.columns() % wide == 0 && begin_in_pairs(p.q) &&
+               begin_in_pairs(p.k) && begin_in_pairs(p.v);
     }
-    static bool begin_in_words(const attention_view<const In>& view) {
-        bool all = reinterpret_cast<std::uintptr_t>(view.pointer) % 4 == 0;
+    static bool begin_in_pairs(const attention_view<const In>& view) {
+        bool all = reinterpret_cast<std::uintptr_t>(view.pointer) % (2 * sizeof(In)) == 0;
         for (int i = 0; i < 3; ++i) all = all && (view.extents[i] <= 1 || view.strides[i] % 2 == 0);
         return all;
     }

@@ -253,8 +253,10 @@ class attention_trial {
     void compare_row(int member, int query, int head, const std::vector<float>& numbers,
                      const std::vector<double>& found, const std::vector<double>& logarithms, errors& most) const {
         // Half a unit in the last place of the inputs' type, relative; and of what is written in fp32, with room for sums.
-        constexpr double rounding = std::is_same_v<In, imbrex::bf16> ? 1.0 / 256 : 1.0 / 2048;
         constexpr double of_floats = 1.0 / (1 << 20);
+        constexpr double rounding = std::is_same_v<In, float>          ? of_floats
+                                    : std::is_same_v<In, imbrex::bf16> ? 1.0 / 256
+                                                                       : 1.0 / 2048;
         const double written = sizeof(out_type) == 2 ? rounding : of_floats;
         const attention_member& one = members[member];
         const int key_head = head / (c.heads / c.key_heads);

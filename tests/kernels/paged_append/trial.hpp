@@ -77,9 +77,9 @@ class append_trial {
         fill_random(k_scales.values, seed + 4, 0.004f, 0.1f);
         fill_random(v_scales.values, seed + 5, 0.004f, 0.1f);
         for (auto* cache : {&k_cache.values, &v_cache.values}) {
-            for (Cache& one : *cache) set_bits(one, static_cast<std::uint16_t>(random_()));
+            for (Cache& one : *cache) set_bits(one, static_cast<std::uint32_t>(random_()));
         }
-        for (In& one : q_out.values) set_bits(one, static_cast<std::uint16_t>(random_()));
+        for (In& one : q_out.values) set_bits(one, static_cast<std::uint32_t>(random_()));
         deal_pages();
         starts.values[0] = given.before;
         for (int i = 0; i < count_; ++i) {
@@ -225,7 +225,7 @@ class append_trial {
     }
 
     template <class T>
-    static void set_bits(T& one, std::uint16_t bits) {
+    static void set_bits(T& one, std::uint32_t bits) {
         std::memcpy(static_cast<void*>(&one), &bits, sizeof one);
     }
     template <class T>

@@ -208,13 +208,16 @@ void visit_rows(const Scope& scope, use first_use, source here, F f, First& firs
 template <class Scope, class T, int Rows, int Columns, int Warps, class Range>
 void keep_columns(const Scope& scope, fragment<T, Rows, Columns, Warps>& tile, const Range& range, T masked,
                   source here) {
-    visit(
-        scope, use::update, here,
-        [&](int row, int column, T& value) {
-            const auto columns = range(row);
-            value = column >= columns.first && column < columns.end ? value : masked;
-        },
-        tile);
+    const context c = enter_registers(scope, "elementwise operation", here);
+    if (!c) return;
+    touch_fragment(c, tile, use::update, "elementwise operation", here);
+    for (int row = 0; row < Rows; ++row) {
+        const auto columns = range(row);
+        const int first = std::clamp(columns.first, 0, Columns), end = std::clamp(columns.end, first, Columns);
+        std::fill(&tile.at(row, 0), &tile.at(row, 0) + first, masked);
+        std::fill(&tile.at(row, 0) + end, &tile.at(row, 0) + Columns, masked);
+    }
+    spend_lanes(c, Rows * Columns, "elementwise");
 }
 
 // Does something if any of the rows is as asked for. The device's warps each ask for theirs alone, so that it may be done by some

@@ -95,9 +95,9 @@ void require_view(const attention_view<T>& view, const char* name) {
             view.extents[1], " x ", view.extents[2], " x ", view.extents[3], " is needed");
 }
 
-inline void require_depth(std::int64_t depth, const char* name) {
-    require(depth >= 16 && depth <= 256 && depth % 16 == 0, name, ".extents[3]: ", depth,
-            "; a depth is a multiple of 16 from 16 to 256");
+inline void require_depth(std::int64_t depth, const char* name, int step = 16) {
+    require(depth >= step && depth <= 256 && depth % step == 0, name, ".extents[3]: ", depth,
+            "; a depth is a multiple of ", step, " from ", step, " to 256");
 }
 
 // The same extent in two views. `what` says of what.
@@ -194,7 +194,7 @@ void require_pages(world where, const attention_problem<In, Result, Keys>& p) {
 
 template <class In, attention_result Result, class Keys>
 void require_attention(world where, const attention_problem<In, Result, Keys>& p,
-                       attention_keys keys = attention_keys::in_rows) {
+                       attention_keys keys = attention_keys::in_rows, int depth_step = 16) {
     using namespace detail;
     const bool paged = keys == attention_keys::in_pages;
     if constexpr (sizeof(Keys) > 1) {
@@ -206,8 +206,8 @@ void require_attention(world where, const attention_problem<In, Result, Keys>& p
     require_view(p.k, "k");
     require_view(p.v, "v");
     require_view(p.out, "out");
-    require_depth(p.q.extents[3], "q");
-    require_depth(p.v.extents[3], "v");
+    require_depth(p.q.extents[3], "q", depth_step);
+    require_depth(p.v.extents[3], "v", depth_step);
     require_same(p.k.extents[3], "k", 3, p.q.extents[3], "q", "columns");
     require_same(p.out.extents[3], "out", 3, p.v.extents[3], "v", "columns");
     if (paged) {

@@ -36,7 +36,7 @@ namespace imbrex {
 
 // How rows are divided into tiles, and what is known of them.
 enum class append_rows {
-    whole,  // into wide tiles, none of which is there in part, of rows that begin at multiples of four bytes
+    whole,  // into wide tiles, none of which is there in part, of rows that begin at multiples of two elements
     any,    // into narrower ones
 };
 
@@ -79,7 +79,7 @@ struct paged_append_kernel {
     }
 
   private:
-    static constexpr bool quantised = !std::is_same_v<In, Cache>;
+    static constexpr bool same_type = std::is_same_v<In, Cache>, has_scales = sizeof(Cache) == 1;
     using tile_in = warp_tile<In, heads_at_once, columns_at_once>;
     using tile = warp_tile<float, heads_at_once, columns_at_once>;
 
@@ -231,11 +231,13 @@ struct paged_append_kernel {
 
         IMBREX_KERNEL void finish(const warp& self, const appended_token& at, const part& one, const tile_in& first,
                                   const tile_in& second) const {
-            if constexpr (!quantised) {
+            if constexpr (same_type) {
                 write(self, one.of == kind::queries ? query_of(one) : stored_of(one, at), one, first, second,
                       unscaled{});
             } else if (one.of == kind::queries) {
                 write(self, query_of(one), one, first, second, unscaled{});
+            } else if constexpr (!has_scales) {
+                write(self, stored_of(one, at), one, first, second, unscaled{});
             } else {
                 const cache_scales& scales = one.of == kind::keys ? args.k_scales : args.v_scales;
                 const global_tile<Cache> to = stored_of(one, at);

@@ -17,9 +17,13 @@ namespace imbrex {
 
 template <class In, class Cache = In>
 struct paged_append_problem {
-    static_assert(std::is_same_v<In, bf16> || std::is_same_v<In, fp16>, "imbrex: new keys and values are bf16 or fp16");
-    static_assert(std::is_same_v<Cache, In> || std::is_same_v<Cache, e4m3> || std::is_same_v<Cache, std::int8_t>,
-                  "imbrex: a cache has the type of the new keys and values, or it is e4m3 or int8");
+    static_assert(std::is_same_v<In, bf16> || std::is_same_v<In, fp16> || std::is_same_v<In, float>,
+                  "imbrex: new keys and values are bf16, fp16 or float");
+    static_assert(std::is_same_v<Cache, In> || sizeof(Cache) < sizeof(In),
+                  "imbrex: a cache has the type of the new keys and values, or a smaller one");
+    static_assert(std::is_same_v<Cache, In> || std::is_same_v<Cache, bf16> || std::is_same_v<Cache, fp16> ||
+                      std::is_same_v<Cache, e4m3> || std::is_same_v<Cache, std::int8_t>,
+                  "imbrex: a cache has the type of the new keys and values, or it is bf16, fp16, e4m3 or int8");
 
     attention_view<const In> k;     // [batch, key head, new token, depth]; of packed sequences the batch is 1
     attention_view<const In> v;     // [batch, key head, new token, value depth]
@@ -52,8 +56,8 @@ void require_cache(const attention_view<T>& cache, const char* name) {
     }
 }
 
-inline void require_scales(const cache_scales& scales, const char* name, bool quantised, const char* type) {
-    require(quantised || !scales.given(), name, ".pointer: ", scales.pointer, "; a cache of ", type,
+inline void require_scales(const cache_scales& scales, const char* name, bool scaled, const char* type) {
+    require(scaled || !scales.given(), name, ".pointer: ", scales.pointer, "; a cache of ", type,
             " has no scales, it must be null");
     require(scales.page_stride >= 0, name, ".page_stride: ", scales.page_stride, "; it must not be negative");
     require(scales.head_stride >= 0, name, ".head_stride: ", scales.head_stride, "; it must not be negative");
@@ -103,8 +107,8 @@ void require_paged_append(world where, const paged_append_problem<In, Cache>& p)
     require_view(p.v, "v");
     require_view(p.k_cache, "k_cache");
     require_view(p.v_cache, "v_cache");
-    require_depth(p.k.extents[3], "k");
-    require_depth(p.v.extents[3], "v");
+    require_depth(p.k.extents[3], "k", 8);
+    require_depth(p.v.extents[3], "v", 8);
     const char* const names[] = {"members of the batch", "heads", "rows"};
     for (int i = 0; i < 3; ++i) require_same(p.v.extents[i], "v", i, p.k.extents[i], "k", names[i]);
     require_same(p.k_cache.extents[1], "k_cache", 1, p.k.extents[1], "k", "heads");
@@ -115,9 +119,9 @@ void require_paged_append(world where, const paged_append_problem<In, Cache>& p)
     require_same(p.v_cache.extents[3], "v_cache", 3, p.v.extents[3], "v", "columns");
     require_cache(p.k_cache, "k_cache");
     require_cache(p.v_cache, "v_cache");
-    constexpr bool quantised = !std::is_same_v<In, Cache>;
-    require_scales(p.k_scales, "k_scales", quantised, imbrex::name_of<Cache>());
-    require_scales(p.v_scales, "v_scales", quantised, imbrex::name_of<Cache>());
+    constexpr bool scaled = sizeof(Cache) == 1;
+    require_scales(p.k_scales, "k_scales", scaled, imbrex::name_of<Cache>());
+    require_scales(p.v_scales, "v_scales", scaled, imbrex::name_of<Cache>());
     require_appended_queries(p);
     const rotary_embedding& rotary = p.rotary;
     require(rotary.columns >= 0 && rotary.columns % 2 == 0 && rotary.columns <= p.k.extents[3],
