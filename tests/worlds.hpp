@@ -32,7 +32,8 @@ inline std::vector<world> worlds() {
 
 // Launches the kernel there and waits for it. In the checked world, over several schedules.
 template <class Kernel>
-void run(world where, imbrex::position grid, const typename Kernel::arguments& arguments, int schedules = 8) {
+void run(world where, imbrex::position grid, const typename Kernel::arguments& arguments,
+         [[maybe_unused]] int schedules = 8) {
 #if !defined(__CUDACC__)
     if (where == world::host_checked) {
         const auto found = imbrex::host::check<Kernel>(grid, arguments, schedules);

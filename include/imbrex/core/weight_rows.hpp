@@ -1,0 +1,98 @@
+// Matrices of weights as products by rows read them: W[n, k], the k numbers of a row side by side. A type for each way to lie.
+//
+//     plain_weight_rows<T>     float, bf16 or fp16, any distance between rows
+//     e4m3_weight_rows         a scale for each row
+//     int8_weight_rows         a scale for each row and group of 32 along k
+//     int4_weight_rows         the same; a group is 16 bytes, value + 8 in four bits:
+//
+//         byte        0         1        ...     15
+//         low bits    value 0   value 1          value 15
+//         high bits   value 16  value 17         value 31      so that two operations on a vector make 32 values of 16 bytes
+//
+// Scales of groups are bf16 unless float or fp16 is asked for: two bytes as fp16 has, the range of float, and a shift makes a float
+// of one. Its eight bits are no loss where weights are rounded after their scale is.
+#pragma once
+
+#include <imbrex/core/config.hpp>
+#include <imbrex/core/numeric.hpp>
+
+#include <cstdint>
+
+namespace imbrex {
+
+// How a product takes the numbers that it multiplies weights with.
+enum class inputs {
+    exact,  // as they are: all products and sums in float
+    rounded,  // to int8, in groups of 32 with a scale each: products and sums of a group are whole numbers. Quicker, and less exact
+};
+
+inline constexpr int weights_in_group = 32;
+
+template <class T>
+struct plain_weight_rows {
+    using element = T;
+    static constexpr inputs takes = inputs::exact;
+
+    const T* values = nullptr;
+    std::int64_t rows = 0, columns = 0;
+    std::int64_t row_stride = 0;  // in elements
+
+    IMBREX_FN const T* at(std::int64_t row, std::int64_t column) const { return values + row * row_stride + column; }
+};
+
+// Rows follow each other without a gap.
+struct e4m3_weight_rows {
+    using element = e4m3;
+    static constexpr inputs takes = inputs::exact;
+
+    const e4m3* values = nullptr;
+    const float* scales = nullptr;  // [n]
+    std::int64_t rows = 0, columns = 0;
+
+    IMBREX_FN const e4m3* at(std::int64_t row, std::int64_t column) const { return values + row * columns + column; }
+};
+
+template <inputs Takes = inputs::exact, class Scale = bf16>
+struct int8_weight_rows {
+    using scale = Scale;
+    static constexpr inputs takes = Takes;
+    static constexpr int values_in_byte = 1;
+
+    const std::int8_t* values = nullptr;
+    const Scale* scales = nullptr;  // [n, k / 32]
+    std::int64_t rows = 0, columns = 0;
+
+    IMBREX_FN const std::int8_t* at(std::int64_t row, std::int64_t column) const {
+        return values + row * columns + column;
+    }
+    IMBREX_FN const Scale* scale_at(std::int64_t row, std::int64_t column) const {
+        return scales + (row * columns + column) / weights_in_group;
+    }
+};
+
+template <inputs Takes = inputs::exact, class Scale = bf16>
+struct int4_weight_rows {
+    using scale = Scale;
+    static constexpr inputs takes = Takes;
+    static constexpr int values_in_byte = 2;
+
+    const std::uint8_t* values = nullptr;
+    const Scale* scales = nullptr;  // [n, k / 32]
+    std::int64_t rows = 0, columns = 0;
+
+    // Of a column that begins a group.
+    IMBREX_FN const std::uint8_t* at(std::int64_t row, std::int64_t column) const {
+        return values + (row * columns + column) / 2;
+    }
+    IMBREX_FN const Scale* scale_at(std::int64_t row, std::int64_t column) const {
+        return scales + (row * columns + column) / weights_in_group;
+    }
+};
+
+// Packed if no stride is given.
+template <class T>
+plain_weight_rows<T> as_weights(const T* values, std::int64_t rows, std::int64_t columns, std::int64_t row_stride = 0) {
+    return {values, rows, columns, row_stride == 0 ? columns : row_stride};
+}
+
+}  // namespace imbrex

@@ -1,0 +1,379 @@
+// Products of staged rows with rows of weights in the host world: sums[m][n] += x[m] . W[n]. Four rows of weights are gone through
+// side by side, against one, two or four rows of x: each vector of x meets four of weights, each of those as many of x, and there
+// are sums enough to hide the latency of an addition. Where there are more rows of x than that, the weights are made floats first,
+// once for all of them.
+#pragma once
+
+#include <imbrex/core/numeric.hpp>
+#include <imbrex/core/source.hpp>
+#include <imbrex/core/weight_rows.hpp>
+#include <imbrex/hw/host/fragment.hpp>
+#include <imbrex/hw/host/row_staging.hpp>
+#include <imbrex/hw/host/scalar.hpp>
+#include <imbrex/hw/host/scope.hpp>
+#include <imbrex/hw/host/weight_planes.hpp>
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <type_traits>
+
+namespace imbrex::hw {
+
+// Sums of products: a row for each of x, a column for each of the weights' rows.
+template <int Rows, int Columns>
+struct product_fragment : fragment_storage<float, Rows * Columns> {
+    static constexpr int rows = Rows;
+    static constexpr int columns = Columns;
+};
+
+// The part of a matrix of weights that is multiplied at once.
+template <class Weights>
+struct weight_piece {
+    const Weights& all;
+    int row, column;    // its first
+    int rows, columns;  // how many there are
+};
+
+template <class Vectors, class Weights>
+struct row_products {
+    using vectors = plane_vectors<Vectors>;
+    using floats = typename vectors::floats;
+    using words = typename vectors::words;
+    using integers = typename vectors::integers;
+    using of = weight_planes<Vectors, Weights>;
+    using bytes = byte_products<Vectors>;
+    using staging = row_staging<Vectors, Weights>;
+    static constexpr int lanes = vectors::lanes;
+    static constexpr int unit = staging::unit;
+    static constexpr bool grouped = of::words_in_group > 0;
+    static constexpr bool rounded = Weights::takes == inputs::rounded;
+    static constexpr int at_once = 4;                             // rows of weights
+    static constexpr int units_at_once = 2 * of::words_in_group;  // those of the groups whose scales are read at once
+
+    // A row of weights, a unit at a time.
+    struct weight_row {
+        const unsigned char* values;
+        int whole, rest;  // units, and columns behind them
+
+        weight_row(const weight_piece<Weights>& piece, int row)
+            : values(reinterpret_cast<const unsigned char*>(piece.all.at(piece.row + row, piece.column))),
+              whole(piece.columns / unit),
+              rest(piece.columns % unit) {}
+        [[gnu::always_inline]] words load(int number) const {
+            return vectors::template load<words>(values + static_cast<std::ptrdiff_t>(number) * vectors::bytes);
+        }
+        // Rows follow each other, which a processor does not know before it has missed the first of each page.
+        [[gnu::always_inline]] words load_and_ask_ahead(int number) const {
+            __builtin_prefetch(values + static_cast<std::ptrdiff_t>(number) * vectors::bytes + 4096, 0, 2);
+            return load(number);
+        }
+        // Behind the last column are zeros.
+        words load_rest() const {
+            return vectors::template load_some<words>(values + static_cast<std::ptrdiff_t>(whole) * vectors::bytes,
+                                                      rest * vectors::bytes / unit);
+        }
+    };
+
+    // sums[m * stride + n] += x[m] . weights[n] for Rows rows of x from `first` on and up to four rows of weights.
+    template <int Rows, class Staged>
+    [[gnu::flatten]] static void multiply(float* sums, int stride, const Staged& x, int first,
+                                          const weight_piece<Weights>& piece) {
+        floats all[Rows * at_once] = {};
+        if constexpr (grouped) {
+            for (int n = 0; n < piece.rows; ++n) multiply_groups<Rows>(all + n, x, first, piece, n);
+        } else if constexpr (Rows == 1) {
+            for (int n = 0; n < piece.rows; ++n) all[n] = multiply_row(x, first, piece, n);
+        } else {
+            multiply_rows<Rows>(all, x, first, piece);
+        }
+        float found[Rows * at_once];
+        vectors::template sum_each<Rows * at_once>(found, all);
+        for (int m = 0; m < Rows; ++m) {
+            for (int n = 0; n < piece.rows; ++n) sums[(first + m) * stride + n] += found[m * at_once + n];
+        }
+    }
+
+    // One row with one: memory is read as it lies.
+    template <class Staged>
+    [[gnu::always_inline]] static floats multiply_row(const Staged& x, int first, const weight_piece<Weights>& piece,
+                                                      int n) {
+        const weight_row weights(piece, n);
+        const float* const values = x.values + first * Staged::row_stride;
+        constexpr int parts = 4;  // sums that do not wait for one another
+        floats sums[parts] = {};
+        const auto add = [&](floats& sum, int number, words some) {
+            vectors::template unroll<of::planes>([&](auto p) {
+                sum += of::template plane<p>(some) * vectors::template load<floats>(values + number * unit + p * lanes);
+            });
+        };
+        int number = 0;
+        for (; number + parts <= weights.whole; number += parts) {
+            vectors::template unroll<parts>(
+                [&](auto i) { add(sums[i], number + i, weights.load_and_ask_ahead(number + i)); });
+        }
+        for (; number < weights.whole; ++number) add(sums[0], number, weights.load(number));
+        if (weights.rest > 0) add(sums[1], number, weights.load_rest());
+        return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    }
+
+    // Several with four.
+    template <int Rows, class Staged>
+    [[gnu::always_inline]] static void multiply_rows(floats (&all)[Rows * at_once], const Staged& x, int first,
+                                                     const weight_piece<Weights>& piece) {
+        // Those that are not there are others once more.
+        const auto row = [&](int i) { return std::min(i, piece.rows - 1); };
+        const weight_row weights[at_once] = {{piece, row(0)}, {piece, row(1)}, {piece, row(2)}, {piece, row(3)}};
+        const float* const values = x.values + first * Staged::row_stride;
+        const auto add = [&](int number, auto load) {
+            vectors::template unroll<at_once>([&](auto n) {
+                const words some = load(weights[n]);
+                vectors::template unroll<of::planes>([&](auto p) {
+                    const floats own = of::template plane<p>(some);
+                    vectors::template unroll<Rows>([&](auto m) {
+                        all[m * at_once + n] += own * vectors::template load<floats>(values + m * Staged::row_stride +
+                                                                                     number * unit + p * lanes);
+                    });
+                });
+            });
+        };
+        const int whole = weights[0].whole;
+        for (int number = 0; number < whole; ++number) {
+            add(number, [&](const weight_row& one) {
+                // Floats are mostly weights that have been made such, and are near.
+                return of::planes == 1 ? one.load(number) : one.load_and_ask_ahead(number);
+            });
+        }
+        if (weights[0].rest > 0) add(whole, [&](const weight_row& one) { return one.load_rest(); });
+    }
+    template <class Staged>
+    static void multiply_all(float* sums, int stride, const Staged& x, int rows, const weight_piece<Weights>& piece) {
+        int m = 0;
+        for (; m + 4 <= rows; m += 4) multiply<4>(sums, stride, x, m, piece);
+        for (; m + 2 <= rows; m += 2) multiply<2>(sums, stride, x, m, piece);
+        if (m < rows) multiply<1>(sums, stride, x, m, piece);
+    }
+
+    // The scales of the groups of a row of weights, twice as many as a vector has at a time.
+    struct scale_row {
+        static constexpr int at_once = 2 * lanes;
+        using scale = typename Weights::scale;
+
+        const scale* values;
+        const scale* end;  // of all rows: up to there may be read
+        int groups;
+
+        scale_row(const weight_piece<Weights>& piece, int row)
+            : values(piece.all.scale_at(piece.row + row, piece.column)),
+              end(piece.all.scale_at(piece.all.rows, 0)),
+              groups(piece.columns / weights_in_group) {}
+
+        // Spread over the words of their units. Zeros where there are no more groups.
+        [[gnu::always_inline]] void spread(floats (&to)[units_at_once], int group) const {
+            floats both[2];
+            if (end - (values + group) >= at_once) [[likely]] {
+                load(both, values + group);
+            } else {
+                scale some[at_once] = {};
+                std::copy(values + group, values + groups, some);
+                load(both, some);
+            }
+            for (int i = 0; i < 2; ++i) {
+                const integers there = vector_as<integers>(numbers() < integers{} + (groups - group - i * lanes));
+                const words kept = vector_as<words>(both[i] * of::scale_factor) & vector_as<words>(there);
+                vectors::template spread<of::words_in_group>(to + i * of::words_in_group, vector_as<floats>(kept));
+            }
+        }
+
+      private:
+        [[gnu::always_inline]] static void load(floats (&to)[2], const scale* from) {
+            if constexpr (std::is_same_v<scale, float>) {
+                for (int i = 0; i < 2; ++i) to[i] = vectors::template load<floats>(from + i * lanes);
+            } else {
+                using scale_planes = weight_planes<Vectors, plain_weight_rows<scale>>;
+                const words pairs = vectors::template load<words>(from);
+                const floats even = scale_planes::template plane<0>(pairs),
+                             odd = scale_planes::template plane<1>(pairs);
+                to[0] = Vectors::zip_low(even, odd);
+                to[1] = Vectors::zip_high(even, odd);
+            }
+        }
+        [[gnu::always_inline]] static integers numbers() {
+            integers result;
+            for (int i = 0; i < lanes; ++i) result[i] = i;
+            return result;
+        }
+    };
+
+    // all[m * at_once] += x[m] . weights, group by group: each of their sums has a scale of its own.
+    template <int Rows, class Staged>
+    [[gnu::always_inline]] static void multiply_groups(floats* all, const Staged& x, int first,
+                                                       const weight_piece<Weights>& piece, int n) {
+        const weight_row weights(piece, n);
+        const scale_row scales(piece, n);
+        floats sums[Rows] = {};
+        for (int group = 0; group < scales.groups; group += scale_row::at_once) {
+            floats scale[units_at_once];
+            scales.spread(scale, group);
+            const auto add = [&](int u, int number, words some) {
+                vectors::template unroll<Rows>(
+                    [&](auto m) { sums[m] += products(x, first + m, number, some) * scale[u]; });
+            };
+            const int number = group * weights_in_group / unit;
+            const int count = std::min(units_at_once, weights.whole - number);
+            for (int u = 0; u < count; ++u) add(u, number + u, weights.load_and_ask_ahead(number + u));
+            if (count < units_at_once && weights.rest > 0) add(count, number + count, weights.load_rest());
+        }
+        for (int m = 0; m < Rows; ++m) all[m * at_once] += sums[m];
+    }
+
+    // Of one unit, without the scales of its weights.
+    template <class Staged>
+    [[gnu::always_inline]] static floats products(const Staged& x, int row, int number, words some) {
+        const auto* const values = x.values + row * Staged::row_stride + number * unit;
+        const auto* const starts = x.starts + row * Staged::start_stride + number * lanes;
+        if constexpr (rounded) {
+            integers sum = vectors::template load<integers>(starts);
+            if constexpr (staging::byte_planes == 2) {
+                bytes::add(sum, some & 0x0f0f0f0fU, vectors::template load<words>(values));
+                bytes::add(sum, (some >> 4) & 0x0f0f0f0fU, vectors::template load<words>(values + vectors::bytes));
+            } else {
+                bytes::add(sum, some ^ (staging::byte_offset * 0x01010101U), vectors::template load<words>(values));
+            }
+            return vectors::to_floats(sum) *
+                   vectors::template load<floats>(x.scales + row * Staged::start_stride + number * lanes);
+        } else {
+            floats sum = {};
+            if constexpr (of::offset != 0) sum = vectors::template load<floats>(starts);
+            vectors::template unroll<of::planes>([&](auto p) {
+                sum += of::template plane<p>(some) * vectors::template load<floats>(values + p * lanes);
+            });
+            return sum;
+        }
+    }
+
+    // A row of weights as floats, in the order of its planes.
+    [[gnu::flatten]] static void make_floats(float* to, const weight_piece<Weights>& piece, int n) {
+        const weight_row weights(piece, n);
+        const auto put = [&](int number, words some, [[maybe_unused]] floats scale) {
+            vectors::template unroll<of::planes>([&](auto p) {
+                floats values = of::template plane<p>(some);
+                if constexpr (grouped) values = (values - of::offset / of::x_factor(p)) * scale;
+                std::memcpy(to + number * unit + p * lanes, &values, sizeof values);
+            });
+        };
+        const auto put_all = [&](int first, int most, const floats* scale) {
+            const int end = std::min(first + most, weights.whole);
+            for (int number = first; number < end; ++number) {
+                put(number, weights.load_and_ask_ahead(number), scale[grouped ? number - first : 0]);
+            }
+            if (end < first + most && weights.rest > 0) put(end, weights.load_rest(), scale[grouped ? end - first : 0]);
+        };
+        if constexpr (grouped) {
+            const scale_row scales(piece, n);
+            for (int group = 0; group < scales.groups; group += scale_row::at_once) {
+                floats scale[units_at_once];
+                scales.spread(scale, group);
+                put_all(group * weights_in_group / unit, units_at_once, scale);
+            }
+        } else {
+            const floats none = {};
+            put_all(0, weights.whole + 1, &none);
+        }
+    }
+};
+
+// Those bytes of staged rows that an operation uses.
+template <class Staged>
+void touch_staged(const context& c, const Staged& staged, int rows, int columns, bool writes, const char* what,
+                  source here) {
+    if (!c.checked() || columns <= 0) return;
+    using weights = typename Staged::weights;
+    const int all = row_staging<native_vectors, weights>::padded(columns);
+    const auto touch_all = [&](const auto* values, int count) {
+        touch_value(c, values, count * static_cast<int>(sizeof *values), writes, what, here);
+    };
+    for (int row = 0; row < rows; ++row) {
+        touch_all(staged.values + row * Staged::row_stride, all);
+        if constexpr (weights::takes == inputs::rounded) {
+            touch_all(staged.scales + row * Staged::start_stride, all / weight_planes<native_vectors, weights>::planes);
+        }
+    }
+}
+
+// Rows from where `place(row)` says, so many columns of each; zeros behind them.
+template <class Staged, class Place>
+void stage_rows(const warp& scope, Staged& to, Place&& place, int rows, int columns, source here) {
+    const context c = enter(scope, "staging of rows", here);
+    if (!c) return;
+    const int there = std::min(columns, Staged::depth);
+    touch_staged(c, to, rows, there, true, "staging of rows", here);
+    for (int row = 0; row < rows; ++row) {
+        row_staging<native_vectors, typename Staged::weights>::stage(to, row, place(row), there);
+    }
+    spend_lanes(c, rows * there, "load");
+}
+
+template <int Rows, int Columns>
+void fill_products(const warp& scope, product_fragment<Rows, Columns>& sums, float value, source here) {
+    const context c = enter_registers(scope, "fill of sums", here);
+    if (!c) return;
+    touch_fragment(c, sums, use::write, "fill of sums", here);
+    std::fill(std::begin(sums.values), std::end(sums.values), value);
+}
+
+// sums[m][n] += x[m] . weights[n] for the rows that there are, over the columns of the piece.
+template <int Rows, int Columns, class Staged, class Weights>
+void add_products(const warp& scope, product_fragment<Rows, Columns>& sums, const Staged& x, int rows,
+                  const weight_piece<Weights>& weights, bool, source here) {
+    const context c = enter(scope, "products of rows", here);
+    if (!c) return;
+    touch_fragment(c, sums, use::update, "products of rows", here);
+    touch_staged(c, x, rows, weights.columns, false, "products of rows", here);
+    using products = row_products<native_vectors, Weights>;
+    using float_weights = plain_weight_rows<float>;
+    for (int n = 0; n < weights.rows; n += products::at_once) {
+        const int some = std::min(products::at_once, weights.rows - n);
+        const weight_piece<Weights> piece{weights.all, weights.row + n, weights.column, some, weights.columns};
+        if constexpr (Weights::takes == inputs::exact && !std::is_same_v<Weights, float_weights>) {
+            if (rows > 4) {
+                // No power of two apart: they would compete for the same places of a cache.
+                constexpr int stride = Staged::depth + 16;
+                alignas(64) float unpacked[products::at_once * stride];
+                for (int i = 0; i < some; ++i) products::make_floats(unpacked + i * stride, piece, i);
+                const int all = products::staging::padded(weights.columns);
+                const float_weights floats{unpacked, some, all, stride};
+                row_products<native_vectors, float_weights>::multiply_all(
+                    sums.values + n, Columns, x, rows, weight_piece<float_weights>{floats, 0, 0, some, all});
+                continue;
+            }
+        }
+        products::multiply_all(sums.values + n, Columns, x, rows, piece);
+    }
+    spend_lanes(c, rows * weights.rows * weights.columns, "elementwise");
+}
+
+// Here all that belongs to a sum has been added.
+template <int Rows, int Columns>
+void finish_products(const warp& scope, product_fragment<Rows, Columns>& sums, source here) {
+    const context c = enter(scope, "finish of sums", here);
+    if (c) touch_fragment(c, sums, use::update, "finish of sums", here);
+}
+
+// place(m)[n] = function(n, sum), rounded once. Those that there are.
+template <int Rows, int Columns, class Place, class Function>
+void store_products(const warp& scope, Place&& place, const product_fragment<Rows, Columns>& sums, int rows,
+                    int columns, Function&& function, source here) {
+    const context c = enter(scope, "store of sums", here);
+    if (!c) return;
+    touch_fragment(c, sums, use::read, "store of sums", here);
+    for (int m = 0; m < rows; ++m) {
+        auto* const to = place(m);
+        for (int n = 0; n < columns; ++n) {
+            to[n] = convert<std::remove_pointer_t<decltype(place(m))>>(function(n, sums.values[m * Columns + n]));
+        }
+    }
+    spend_lanes(c, rows * columns, "store");
+}
+
+}  // namespace imbrex::hw

@@ -1,0 +1,10 @@
+// Chooses this pass's world: see hw/cuda/row_products.hpp and hw/host/row_products.hpp, which define the same names.
+#pragma once
+
+#include <imbrex/core/config.hpp>
+
+#if IMBREX_DEVICE_WORLD
+#include <imbrex/hw/cuda/row_products.hpp>
+#else
+#include <imbrex/hw/host/row_products.hpp>
+#endif

@@ -1,0 +1,171 @@
+// Products with rows of weights, without matrix instructions: out[m, n] = sum over k of x[m, k] W[n, k] + bias[n].
+//
+//     linear<float, plain_weight_rows<bf16>, float>::launch(world::host, {.x = as_rows<const float>(x, tokens, k),
+//                                                                     .weights = as_weights(w, n, k),
+//                                                                     .bias = bias,                    // may be left out
+//                                                                     .out = as_rows(out, tokens, n)});
+//
+// It is what a CPU multiplies with, at the speed of its memory where rows are few, and what gives products of floats on any GPU;
+// for many rows of 16-bit numbers there, kernels/gemm.hpp is the quick one. x and out are float, bf16 or fp16, each its own; weights
+// are any of core/weight_rows.hpp. Sums are in float and rounded once. Weights with `inputs::rounded` round x to int8 first, in groups
+// of 32: quicker, and the error is told in docs/linear.md.
+//
+// Nothing is allocated and nothing waited for. What is refused is refused before anything is launched.
+#pragma once
+
+#include <imbrex/core/error.hpp>
+#include <imbrex/core/numeric.hpp>
+#include <imbrex/core/weight_rows.hpp>
+#include <imbrex/hw/launch_in_world.hpp>
+#include <imbrex/hw/world.hpp>
+#include <imbrex/kernels/elementwise/rows.hpp>
+#include <imbrex/kernels/linear/kernel.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+namespace imbrex {
+
+template <class In, class Weights, class Out>
+struct linear_problem {
+    row_view<const In> x;         // [m, k]
+    Weights weights;              // [n, k]
+    const float* bias = nullptr;  // [n]; none if null
+    row_view<Out> out;            // [m, n]
+
+    std::int64_t rows() const { return out.extents[0] * out.extents[1]; }
+    bool empty() const { return rows() == 0 || out.columns() == 0; }
+};
+
+namespace detail {
+
+template <class T>
+inline constexpr bool is_linear_number = std::is_same_v<T, float> || std::is_same_v<T, bf16> || std::is_same_v<T, fp16>;
+
+// A matrix of weights that can be counted, and memory for it.
+template <class Weights>
+void require_weights(const Weights& w) {
+    require(w.rows >= 0 && w.rows <= most_rows, "weights.rows: ", w.rows, "; the number of rows is from 0 to ",
+            most_rows);
+    require(w.columns >= 0 && w.columns <= most_rows, "weights.columns: ", w.columns,
+            "; the number of columns is from 0 to ", most_rows);
+    const bool some = w.rows > 0 && w.columns > 0;
+    require(w.values != nullptr || !some, "weights.values: null; ", w.rows, " x ", w.columns, " values are needed");
+    if constexpr (requires { w.scales; }) {
+        require(w.scales != nullptr || !some, "weights.scales: null; ", w.rows, " rows have scales");
+    }
+    if constexpr (requires { Weights::values_in_byte; }) {
+        require(w.columns % weights_in_group == 0, "weights.columns: ", w.columns,
+                "; weights in groups have a multiple of ", weights_in_group);
+        require(!some || reinterpret_cast<std::uintptr_t>(w.values) % 16 == 0,
+                "weights.values: ", static_cast<const void*>(w.values),
+                "; weights in groups begin at a multiple of 16 bytes");
+    }
+}
+
+// Whether rows of weights can be read 16 bytes at a time.
+template <class Weights>
+bool weights_in_chunks(const Weights& w) {
+    if constexpr (requires { Weights::values_in_byte; }) {
+        return true;
+    } else {
+        constexpr std::int64_t size = sizeof(typename Weights::element);
+        std::int64_t distance = w.columns;
+        if constexpr (requires { w.row_stride; }) distance = w.row_stride;
+        return reinterpret_cast<std::uintptr_t>(w.values) % 16 == 0 && (w.rows <= 1 || distance * size % 16 == 0) &&
+               w.columns % 8 == 0 && w.columns * size % 16 == 0;
+    }
+}
+
+}  // namespace detail
+
+template <class In, class Weights, class Out>
+void require_linear(const linear_problem<In, Weights, Out>& p) {
+    using namespace detail;
+    require_rows(p.x, "x");
+    require_weights(p.weights);
+    require_rows(p.out, "out");
+    require(p.x.extents[2] == p.weights.columns, "x.extents[2]: ", p.x.extents[2], "; weights have ", p.weights.columns,
+            " columns, and it must have as many");
+    require(p.out.extents[2] == p.weights.rows, "out.extents[2]: ", p.out.extents[2], "; weights have ", p.weights.rows,
+            " rows, and it must have as many columns");
+    for (int i = 0; i < 2; ++i) {
+        require(p.out.extents[i] == p.x.extents[i], "out.extents[", i, "]: ", p.out.extents[i], "; x has ",
+                p.x.extents[i], ", and it must have as many");
+    }
+    require_apart(p.out, "out");
+}
+
+template <class In, class Weights, class Out>
+class linear {
+    static_assert(detail::is_linear_number<In> && detail::is_linear_number<Out>,
+                  "imbrex: rows that weights are multiplied with, and results, are bf16, fp16 or float");
+
+  public:
+    using problem = linear_problem<In, Weights, Out>;
+    template <int Rows, int Columns, int Depth>
+    using kernel = linear_kernel<In, Weights, Out, Rows, Columns, Depth>;
+    // In the host world registers are memory, and a cache holds as much as a piece should be; on the device there are many warps.
+    using host_row = kernel<1, 64, 8192>;
+    using host_rows = kernel<32, 256, 1024>;
+    using device_row = kernel<1, 4, 2048>;
+    using device_rows = kernel<4, 4, 512>;
+
+    static void launch(world where, const problem& p, void* stream = nullptr) {
+        require_linear(p);
+        if (p.empty()) return;
+        if (where == world::device) {
+            p.rows() == 1 ? on_device<device_row>(p, stream) : on_device<device_rows>(p, stream);
+        } else {
+            p.rows() == 1 ? on_host<host_row>(where, p) : on_host<host_rows>(where, p);
+        }
+    }
+
+    template <class Kernel>
+    static typename Kernel::arguments arguments_of(const problem& p, std::int64_t columns_of_block) {
+        return {.x = places_of(p.x),
+                .weights = p.weights,
+                .bias = p.bias,
+                .out = places_of(p.out),
+                .rows = static_cast<int>(p.rows()),
+                .columns = p.out.columns(),
+                .depth = p.x.columns(),
+                .columns_of_block = static_cast<int>(columns_of_block),
+                .in_chunks = detail::weights_in_chunks(p.weights)};
+    }
+
+  private:
+    template <class Kernel>
+    static void on_device(const problem& p, void* stream) {
+        // Rows of x are staged once for a few tiles, where there are enough of those.
+        const std::int64_t tiles = (p.weights.rows - 1) / Kernel::columns_at_once + 1;
+        const std::int64_t several = std::clamp<std::int64_t>(tiles / 8192, 1, 16);
+        const auto args = arguments_of<Kernel>(p, several * Kernel::columns_at_once);
+        require_countable(args);
+        launch_on_device<Kernel>(Kernel::grid_of(args), args, stream);
+    }
+
+    // A few blocks for each core, so that one that is slower does less; but a block takes a microsecond to begin, and should have
+    // tens of them to do.
+    template <class Kernel>
+    static void on_host(world where, const problem& p) {
+        constexpr std::int64_t enough = 262144;  // products
+        const std::int64_t n = p.weights.rows, cores = processors_of(where);
+        const std::int64_t tiles = (p.rows() - 1) / Kernel::rows_at_once + 1;
+        const std::int64_t useful = n * p.weights.columns / enough / cores * cores;
+        const std::int64_t blocks = std::clamp(useful, cores, std::max(cores, 4 * cores / tiles));
+        const auto args = arguments_of<Kernel>(p, ((n - 1) / blocks + 4) / 4 * 4);
+        require_countable(args);
+        launch_on_host<Kernel>(where, Kernel::grid_of(args), args);
+    }
+
+    template <class Arguments>
+    static void require_countable(const Arguments& args) {
+        const std::int64_t blocks = (args.columns - 1) / args.columns_of_block + 1;
+        require(blocks * args.tiles() <= detail::most_rows, "out.extents: ", args.rows, " rows of ", args.columns,
+                " columns; that is more than one launch can do");
+    }
+};
+
+}  // namespace imbrex

@@ -1,0 +1,205 @@
+// Rows of floats as weights of few bits (core/weight_rows.hpp), on the host, once: what `linear` reads.
+//
+//     std::vector<std::int8_t> values(int8_bytes(n, k));
+//     std::vector<bf16> scales(group_scales(n, k));
+//     quantise_rows(int8_rows_to{values.data(), scales.data()}, w, n, k);
+//
+// Each is symmetric: zero is zero. A scale is rounded to its type first and values to multiples of the rounded scale, so the scale's
+// own error is none of theirs. int8 and e4m3 take the scale that makes the largest of a group, or row, the largest there is, rounded
+// up where it has to be so that none is cut off: an int8 is then at most half a scale from its number. For int4, where eight steps to a side
+// are few, it is worth to cut off a little: of scales around that one, with either sign, since -8 has no +8, it takes the one with
+// the least sum of squared errors.
+//
+// What is no finite number is refused, with its row and column.
+#pragma once
+
+#include <imbrex/core/error.hpp>
+#include <imbrex/core/numeric.hpp>
+#include <imbrex/core/weight_rows.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace imbrex {
+
+// How many elements are needed for n rows of k.
+inline std::size_t int8_bytes(std::int64_t n, std::int64_t k) {
+    return static_cast<std::size_t>(n * k);
+}
+inline std::size_t int4_bytes(std::int64_t n, std::int64_t k) {
+    return static_cast<std::size_t>(n * k / 2);
+}
+inline std::size_t group_scales(std::int64_t n, std::int64_t k) {
+    return static_cast<std::size_t>(n * (k / weights_in_group));
+}
+
+// Where quantised rows are written.
+template <class Scale>
+struct int8_rows_to {
+    std::int8_t* values;
+    Scale* scales;
+};
+template <class Scale>
+int8_rows_to(std::int8_t*, Scale*) -> int8_rows_to<Scale>;
+
+template <class Scale>
+struct int4_rows_to {
+    std::uint8_t* values;
+    Scale* scales;
+};
+template <class Scale>
+int4_rows_to(std::uint8_t*, Scale*) -> int4_rows_to<Scale>;
+
+struct e4m3_rows_to {
+    e4m3* values;
+    float* scales;
+};
+
+namespace detail {
+
+inline void require_finite_row(const float* row, std::int64_t number, std::int64_t k) {
+    for (std::int64_t i = 0; i < k; ++i) {
+        require(std::isfinite(row[i]), "weights[", number, ", ", i, "]: ", row[i], "; weights are finite");
+    }
+}
+
+inline void require_rows_to_quantise(const float* from, std::int64_t n, std::int64_t k, bool places, bool groups) {
+    require(n >= 0, "n: ", n, "; the number of rows is not negative");
+    require(k >= 0, "k: ", k, "; the number of columns is not negative");
+    require(!groups || k % weights_in_group == 0, "k: ", k, "; weights in groups have a multiple of ", weights_in_group,
+            " columns");
+    require(from != nullptr || n * k == 0, "weights: null; ", n, " x ", k, " numbers are needed");
+    require(places || n * k == 0, "values, scales: null; there must be memory for ", n, " x ", k, " numbers");
+}
+
+inline float largest_of(const float* from, std::int64_t count) {
+    float largest = 0;
+    for (std::int64_t i = 0; i < count; ++i) largest = std::max(largest, std::fabs(from[i]));
+    return largest;
+}
+
+// The scale of its type that is nearest to the one wanted, or the next larger one where `steps` of it do not reach far enough. A type
+// that ends before has its largest.
+template <class Scale>
+float scale_that_reaches(float wanted, float reach, float steps) {
+    const float highest = convert<float>(highest_of<Scale>());
+    const float nearest = std::min(convert<float>(convert<Scale>(wanted)), highest);
+    if (nearest * steps >= reach || nearest == highest) return nearest;
+    if constexpr (std::is_same_v<Scale, float>) {
+        return std::nextafter(nearest, highest);
+    } else {
+        // Bits of positive numbers order as the numbers do.
+        const Scale one = convert<Scale>(nearest);
+        return convert<float>(Scale::from_bits(static_cast<decltype(one.bits)>(one.bits + 1)));
+    }
+}
+
+inline std::int32_t nearest_multiple(float value, float scale, std::int32_t lowest, std::int32_t highest) {
+    // In double: a quotient of floats is rounded, and half a step might become more.
+    const double steps = scale == 0 ? 0.0 : std::nearbyint(static_cast<double>(value) / static_cast<double>(scale));
+    return static_cast<std::int32_t>(std::clamp(steps, static_cast<double>(lowest), static_cast<double>(highest)));
+}
+
+// In float, without divisions and by halves, so that compilers make vectors of it: it chooses a scale, and rounds nothing.
+inline float squared_error(const float* group, float scale) {
+    const float inverse = scale == 0 ? 0.0f : 1.0f / scale;
+    float errors[weights_in_group];
+    for (int i = 0; i < weights_in_group; ++i) {
+        const float steps = std::nearbyintf(std::min(std::max(group[i] * inverse, -8.0f), 7.0f));
+        const float error = group[i] - scale * steps;
+        errors[i] = error * error;
+    }
+    for (int i = 0; i < weights_in_group / 2; ++i) errors[i] += errors[i + weights_in_group / 2];
+    for (int i = 0; i < weights_in_group / 4; ++i) errors[i] += errors[i + weights_in_group / 4];
+    float sum = 0;
+    for (int i = 0; i < weights_in_group / 4; ++i) sum += errors[i];
+    return sum;
+}
+
+// Scales for which the number of the largest magnitude becomes 6.5 to 9 steps: to the side of -8, with the sign that takes it there,
+// and to the other one.
+template <class Scale>
+float best_int4_scale(const float* group) {
+    float extreme = 0;
+    for (int i = 0; i < weights_in_group; ++i) {
+        if (std::fabs(group[i]) > std::fabs(extreme)) extreme = group[i];
+    }
+    if (extreme == 0) return 0;
+    // By a power of two, so that squares neither overflow nor vanish.
+    int exponent = 0;
+    std::frexp(extreme, &exponent);
+    float about_one[weights_in_group];
+    for (int i = 0; i < weights_in_group; ++i) about_one[i] = std::ldexp(group[i], -exponent);
+    float best = 0;
+    float least = squared_error(about_one, 0.0f);
+    for (int eighths = 52; eighths <= 72; eighths += 2) {
+        for (const float side : {-1.0f, 1.0f}) {
+            const float scale = convert<float>(convert<Scale>(side * extreme / (static_cast<float>(eighths) / 8)));
+            if (!std::isfinite(scale)) continue;
+            const float error = squared_error(about_one, std::ldexp(scale, -exponent));
+            if (error < least) least = error, best = scale;
+        }
+    }
+    return best;
+}
+
+}  // namespace detail
+
+// Rows lie `row_stride` floats apart, packed if none is given.
+template <class Scale>
+void quantise_rows(const int8_rows_to<Scale>& to, const float* from, std::int64_t n, std::int64_t k,
+                   std::int64_t row_stride = 0) {
+    detail::require_rows_to_quantise(from, n, k, to.values != nullptr && to.scales != nullptr, true);
+    for (std::int64_t row = 0; row < n; ++row) {
+        const float* const own = from + row * (row_stride == 0 ? k : row_stride);
+        detail::require_finite_row(own, row, k);
+        for (std::int64_t first = 0; first < k; first += weights_in_group) {
+            const float largest = detail::largest_of(own + first, weights_in_group);
+            const float scale = detail::scale_that_reaches<Scale>(largest / 127, largest, 127.5f);
+            to.scales[(row * k + first) / weights_in_group] = convert<Scale>(scale);
+            for (int i = 0; i < weights_in_group; ++i) {
+                to.values[row * k + first + i] =
+                    static_cast<std::int8_t>(detail::nearest_multiple(own[first + i], scale, -127, 127));
+            }
+        }
+    }
+}
+
+template <class Scale>
+void quantise_rows(const int4_rows_to<Scale>& to, const float* from, std::int64_t n, std::int64_t k,
+                   std::int64_t row_stride = 0) {
+    detail::require_rows_to_quantise(from, n, k, to.values != nullptr && to.scales != nullptr, true);
+    constexpr int half = weights_in_group / 2;
+    for (std::int64_t row = 0; row < n; ++row) {
+        const float* const own = from + row * (row_stride == 0 ? k : row_stride);
+        detail::require_finite_row(own, row, k);
+        for (std::int64_t first = 0; first < k; first += weights_in_group) {
+            const float scale = detail::best_int4_scale<Scale>(own + first);
+            to.scales[(row * k + first) / weights_in_group] = convert<Scale>(scale);
+            for (int i = 0; i < half; ++i) {
+                const int low = detail::nearest_multiple(own[first + i], scale, -8, 7) + 8;
+                const int high = detail::nearest_multiple(own[first + half + i], scale, -8, 7) + 8;
+                to.values[(row * k + first) / 2 + i] = static_cast<std::uint8_t>(low | (high << 4));
+            }
+        }
+    }
+}
+
+inline void quantise_rows(const e4m3_rows_to& to, const float* from, std::int64_t n, std::int64_t k,
+                          std::int64_t row_stride = 0) {
+    detail::require_rows_to_quantise(from, n, k, to.values != nullptr && to.scales != nullptr, false);
+    for (std::int64_t row = 0; row < n && k > 0; ++row) {
+        const float* const own = from + row * (row_stride == 0 ? k : row_stride);
+        detail::require_finite_row(own, row, k);
+        const float largest = detail::largest_of(own, k);
+        // A row that is too small for a scale of its own is zeros.
+        const float scale = largest / 448 >= 0x1p-126f ? largest / 448 : 0.0f;
+        to.scales[row] = scale;
+        for (std::int64_t i = 0; i < k; ++i) to.values[row * k + i] = convert<e4m3>(scale == 0 ? 0.0f : own[i] / scale);
+    }
+}
+
+}  // namespace imbrex

@@ -1,0 +1,35 @@
+// Products of bytes added up by fours, by the processor's own instruction or without one, against loops.
+#include <imbrex/hw/host/byte_products.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cstring>
+
+using namespace imbrex::hw;
+
+TEST_CASE("products of bytes, of the largest too, are exact") {
+    using products = byte_products<native_vectors>;
+    constexpr int words = sizeof(products::words) / 4;
+    // Where both sides are signed, the left one ends at 127.
+    constexpr int largest = products::offset_of_signed == 0 ? 127 : 255;
+    std::uint8_t a[4 * words];
+    std::int8_t b[4 * words];
+    std::int32_t found[words], wanted[words];
+    for (int round = 0; round < 50; ++round) {
+        for (int i = 0; i < 4 * words; ++i) {
+            a[i] = static_cast<std::uint8_t>(round == 0 ? largest : (i * 89 + round * 31) % (largest + 1));
+            b[i] = static_cast<std::int8_t>(round == 0 ? (i % 8 < 4 ? 127 : -127) : (i * 57 + round * 13) % 255 - 127);
+        }
+        for (int i = 0; i < words; ++i) {
+            wanted[i] = round - 7;
+            for (int j = 0; j < 4; ++j) wanted[i] += int{a[4 * i + j]} * b[4 * i + j];
+        }
+        products::words left, right;
+        std::memcpy(&left, a, sizeof left);
+        std::memcpy(&right, b, sizeof right);
+        products::integers sums = products::integers{} + (round - 7);
+        products::add(sums, left, right);
+        std::memcpy(found, &sums, sizeof found);
+        CHECK(std::memcmp(found, wanted, sizeof found) == 0);
+    }
+}
