@@ -90,8 +90,36 @@ void refuse_the_unknown(const json& config, const std::string& name) {
     }
     require(!find_member(config, "quantization_config"), name,
             ": has a \"quantization_config\"; weights in f32, f16 and bf16 can be read");
-    const double partial = real_member(config, "partial_rotary_factor", name).value_or(1);
-    require(partial == 1, name, ": \"partial_rotary_factor\" is ", partial, "; 1 is known");
+    const json* const scaling = find_member(config, "rope_scaling");
+    const json* const parameters = find_member(config, "rope_parameters");
+    for (const json* object : {&config, scaling, parameters}) {
+        if (object == nullptr || !object->is_object()) continue;
+        const double partial = real_member(*object, "partial_rotary_factor", name).value_or(1);
+        require(partial == 1, name, ": \"partial_rotary_factor\" is ", partial, "; 1 is known");
+    }
+}
+
+// The layers from some one on have a window. Newer files say it of each layer.
+void read_window(const json& config, model_config& result, const std::string& name) {
+    if (!truth_member(config, "use_sliding_window", name).value_or(false)) return;
+    result.window = optional_size(config, "sliding_window", name).value_or(4096);
+    result.first_window_layer = optional_size(config, "max_window_layers", name).value_or(28);
+    const json* const types = find_member(config, "layer_types");
+    if (types == nullptr) return;
+    require(types->is_array() && types->size() == static_cast<std::size_t>(result.layers), name,
+            ": \"layer_types\" is ", shown(*types), "; it must name a type for each of the ", result.layers, " layers");
+    int full = 0;
+    for (const json& type : *types) {
+        require(type == "full_attention" || type == "sliding_attention", name, ": \"layer_types\" names ", shown(type),
+                "; full_attention and sliding_attention are known");
+        if (type == "full_attention") ++full;
+    }
+    for (int i = 0; i < full; ++i) {
+        require(
+            (*types)[static_cast<std::size_t>(i)] == "full_attention", name,
+            ": \"layer_types\" has full attention after a window; models are known whose last layers have the window");
+    }
+    result.first_window_layer = full;
 }
 
 }  // namespace
@@ -124,10 +152,7 @@ model_config read_config(std::span<const std::byte> config, std::span<const std:
     result.query_key_value_bias = result.family == model_family::qwen2;
     result.query_key_norm = result.family == model_family::qwen3;
     read_rotary(root, result.rotary, name);
-    if (truth_member(root, "use_sliding_window", name).value_or(false)) {
-        result.window = optional_size(root, "sliding_window", name).value_or(0);
-        result.first_window_layer = optional_size(root, "max_window_layers", name).value_or(0);
-    }
+    read_window(root, result, name);
     const auto beginning = token_ids(root, "bos_token_id", name);
     if (!beginning.empty()) result.beginning_token = beginning[0];
     result.end_tokens = token_ids(root, "eos_token_id", name);

@@ -178,7 +178,7 @@ std::int64_t weight_set::bytes() const {
 
 void weight_set::merge(const weight_set& other, const std::string& file) {
     for (const weight& one : other.weights_) add(one, file);
-    files_.insert(files_.end(), other.files_.begin(), other.files_.end());
+    owners_.insert(owners_.end(), other.owners_.begin(), other.owners_.end());
 }
 
 }  // namespace imbrex::engine

@@ -58,8 +58,8 @@ class weight_set {
   public:
     // Refuses a name that is there already; `file` is who says it.
     void add(weight added, const std::string& file);
-    // Keeps the file open for as long as the set lives.
-    void keep(std::shared_ptr<const mapped_file> file) { files_.push_back(std::move(file)); }
+    // Keeps what the bytes lie in, an open file mostly, for as long as the set lives.
+    void keep(std::shared_ptr<const void> owner) { owners_.push_back(std::move(owner)); }
 
     const weight* find(std::string_view name) const;
     const weight& at(std::string_view name) const;  // refuses a name that is not there
@@ -70,7 +70,7 @@ class weight_set {
     template <class NewName>
     weight_set renamed(const NewName& new_name, const std::string& file) const {
         weight_set result;
-        result.files_ = files_;
+        result.owners_ = owners_;
         for (weight copy : weights_) {
             copy.name = new_name(copy.name);
             if (!copy.name.empty()) result.add(std::move(copy), file);
@@ -83,7 +83,7 @@ class weight_set {
   private:
     std::vector<weight> weights_;
     std::map<std::string, std::size_t, std::less<>> places_;
-    std::vector<std::shared_ptr<const mapped_file>> files_;
+    std::vector<std::shared_ptr<const void>> owners_;
 };
 
 }  // namespace imbrex::engine

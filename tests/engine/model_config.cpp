@@ -120,6 +120,35 @@ TEST_CASE("config.json: what may be left out, and the window") {
     CHECK(windowed.first_window_layer == 2);
 }
 
+namespace {
+
+std::string with_window(const std::string& more) {
+    return R"({"model_type":"qwen2","num_hidden_layers":4,"hidden_size":4,"intermediate_size":3,"num_attention_heads":2,
+        "vocab_size":10,"rms_norm_eps":1e-6,"use_sliding_window":true)" +
+           more + "}";
+}
+
+}  // namespace
+
+TEST_CASE("config.json: a window of which little is said, and types of layers") {
+    const model_config unsaid = read(with_window(""));
+    CHECK(unsaid.window == 4096);
+    CHECK(unsaid.first_window_layer == 28);
+    const model_config typed = read(with_window(
+        R"(,"sliding_window":16,"max_window_layers":2,"layer_types":["full_attention","sliding_attention",
+        "sliding_attention","sliding_attention"])"));
+    CHECK(typed.first_window_layer == 1);
+    check_refused("full attention after a window", [&] {
+        read(with_window(R"(,"layer_types":["sliding_attention","full_attention","full_attention","full_attention"])"));
+    });
+    check_refused("\"layer_types\" names \"linear\"; full_attention and sliding_attention are known",
+                  [&] { read(with_window(R"(,"layer_types":["linear","linear","linear","linear"])")); });
+    check_refused("it must name a type for each of the 4 layers",
+                  [&] { read(with_window(R"(,"layer_types":["full_attention"])")); });
+    check_refused("\"partial_rotary_factor\" is 0.5; 1 is known",
+                  [&] { read(small("rope_parameters", R"({"rope_type":"default","partial_rotary_factor":0.5})")); });
+}
+
 TEST_CASE("config.json that is refused") {
     check_refused("config.json: architecture \"mamba\" is not known; llama, qwen2 and qwen3 are",
                   [&] { read(small("model_type", "\"mamba\"")); });
