@@ -360,8 +360,13 @@ def main():
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--seed", type=int, default=1, help="the seed of the first tale")
     arguments.add_argument("--count", type=int, default=1, help="how many tales")
+    arguments.add_argument("--openings", action="store_true", help="only their first paragraphs, a line each")
     arguments = arguments.parse_args()
-    print(f"{SEPARATOR}\n".join(tales(arguments.seed, arguments.count)), end="")
+    told = tales(arguments.seed, arguments.count)
+    if arguments.openings:
+        print("".join(tale[: tale.index("\n") + 1] for tale in told), end="")
+    else:
+        print(f"{SEPARATOR}\n".join(told), end="")
 
 
 if __name__ == "__main__":
