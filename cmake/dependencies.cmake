@@ -1,5 +1,6 @@
 # Where the dependencies come from. Each is looked for in this order, so that nothing has to be installed by hand:
-#   1. the directory named by -DIMBREX_CUTLASS_DIR, -DIMBREX_DOCTEST_DIR, -DIMBREX_NANOBENCH_DIR or -DIMBREX_JSON_DIR;
+#   1. the directory named by -DIMBREX_CUTLASS_DIR, -DIMBREX_DOCTEST_DIR, -DIMBREX_NANOBENCH_DIR, -DIMBREX_JSON_DIR or
+#      -DIMBREX_CLI11_DIR;
 #   2. an installed package;
 #   3. the copy that an earlier configure left under IMBREX_DEPENDENCY_DIR, which all presets share;
 #   4. the registry's package (Python's or Debian's), unpacked there: no root is needed, and nothing is installed;
@@ -18,6 +19,7 @@ set(IMBREX_CUTLASS_DIR "" CACHE PATH "CUTLASS: a directory that has its headers"
 set(IMBREX_DOCTEST_DIR "" CACHE PATH "doctest: a directory that has doctest/doctest.h")
 set(IMBREX_NANOBENCH_DIR "" CACHE PATH "nanobench: a directory that has nanobench.h")
 set(IMBREX_JSON_DIR "" CACHE PATH "JSON for Modern C++: a directory that has nlohmann/json.hpp")
+set(IMBREX_CLI11_DIR "" CACHE PATH "CLI11: a directory that has CLI/CLI.hpp")
 
 # Moves what was fetched to its place in one step, so that an interrupted configure leaves nothing half done.
 function(imbrex_keep name staging)
@@ -165,6 +167,12 @@ endfunction()
 function(imbrex_provide_json)
     imbrex_provide_headers(json nlohmann/json.hpp nlohmann-json3-dev https://github.com/nlohmann/json.git v3.11.2
                            bc889afb4c5bf1c0d8ee29ef35eaaf4c8bef8a5d "The engine needs" "pass -DIMBREX_EXAMPLES=OFF")
+endfunction()
+
+# The target imbrex_cli11, with which the engine reads its command line.
+function(imbrex_provide_cli11)
+    imbrex_provide_headers(cli11 CLI/CLI.hpp libcli11-dev https://github.com/CLIUtils/CLI11.git v2.3.2
+                           291c58789c031208f08f4f261a858b5b7083e8e2 "The engine needs" "pass -DIMBREX_EXAMPLES=OFF")
 endfunction()
 
 # The target imbrex_nanobench, with its implementation compiled once; none where nanobench cannot be had.

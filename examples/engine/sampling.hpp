@@ -13,6 +13,8 @@
 
 namespace imbrex::engine {
 
+inline constexpr int most_logprobs = 20;  // that the sampler keeps of a token
+
 struct sampling_options {
     float temperature = 1;         // 0: greedy, the most likely token
     int top_k = 0;                 // only the k most likely tokens; 0: all
@@ -48,7 +50,8 @@ inline void check(const sampling_options& options) {
     }
     for (const std::string& stop : options.stop)
         require(!stop.empty(), "stop: a stop string is empty; it must have a character");
-    require(options.logprobs >= 0, "logprobs: ", options.logprobs, "; it must be 0 (none) or more");
+    require(options.logprobs >= 0 && options.logprobs <= most_logprobs, "logprobs: ", options.logprobs,
+            "; it must be from 0 (none) to ", most_logprobs);
 }
 
 }  // namespace imbrex::engine

@@ -65,5 +65,6 @@ TEST_CASE("sampling options outside of them are refused by name") {
           }) == "bias of token 3: inf; it must be a number or -infinity");
     CHECK(refusal([](auto& it) { it.bias = {{3, not_a_number}}; }).starts_with("bias of token 3: "));
     CHECK(refusal([](auto& it) { it.stop = {"a", ""}; }) == "stop: a stop string is empty; it must have a character");
-    CHECK(refusal([](auto& it) { it.logprobs = -1; }) == "logprobs: -1; it must be 0 (none) or more");
+    CHECK(refusal([](auto& it) { it.logprobs = -1; }) == "logprobs: -1; it must be from 0 (none) to 20");
+    CHECK(refusal([](auto& it) { it.logprobs = 21; }) == "logprobs: 21; it must be from 0 (none) to 20");
 }

@@ -1,0 +1,52 @@
+// Weights of a matrix in the memory of a world, in one of the forms that products by rows take (imbrex/core/weight_rows.hpp). What a file has
+// of ggml's quantised types is kept exactly. Products with whole numbers round what they multiply with to whole numbers too, as others do
+// that are made for CPUs.
+#pragma once
+
+#include <imbrex/core/numeric.hpp>
+#include <imbrex/core/weight_rows.hpp>
+#include <imbrex/hw/world_memory.hpp>
+
+#include <variant>
+
+#include "runner.hpp"
+#include "stacked_weights.hpp"
+
+namespace imbrex::engine {
+
+class row_matrix {
+  public:
+    template <class Scale>
+    using int8_view = int8_weight_rows<inputs::rounded, Scale>;
+    template <class Scale>
+    using int4_view = int4_weight_rows<inputs::rounded, Scale>;
+    using any_view = std::variant<plain_weight_rows<float>, plain_weight_rows<bf16>, plain_weight_rows<fp16>,
+                                  e4m3_weight_rows, int8_view<bf16>, int4_view<bf16>, int8_view<fp16>, int4_view<fp16>>;
+
+    row_matrix() = default;
+    // Where whole groups of 32 are asked for and rows are not made of them, the matrix is kept as it is in the file.
+    row_matrix(const stacked_weights& from, const runner_options& options);
+
+    const any_view& view() const { return view_; }
+
+  private:
+    world_memory values_, scales_;
+    any_view view_;
+};
+
+// Rows that are looked up: as they are in the file, or as floats if it has them quantised.
+class row_table {
+  public:
+    using any_view = std::variant<plain_weight_rows<float>, plain_weight_rows<bf16>, plain_weight_rows<fp16>>;
+
+    row_table() = default;
+    row_table(const stacked_weights& from, const runner_options& options);
+
+    const any_view& view() const { return view_; }
+
+  private:
+    world_memory values_;
+    any_view view_;
+};
+
+}  // namespace imbrex::engine
