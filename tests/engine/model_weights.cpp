@@ -121,7 +121,7 @@ TEST_CASE("Weights as they are in the file, of every type, are used exactly") {
         for (const std::vector<int>& chunks : {std::vector<int>(20, 1), std::vector<int>{13, 7}}) {
             const rows logits = logits_of_chunks(*with, sequence_in(tokens, {2, 0}), chunks, config.vocabulary);
             const double here = largest_distance(logits, at_ends(expected, chunks));
-            CHECK(here < (has_quantised ? one_step : fp32_rounding));
+            CHECK(here < (has_quantised ? input_rounding : fp32_rounding));
         }
     }
 }
@@ -146,7 +146,7 @@ TEST_CASE("Weights that are quantised on load are those of the library, and cost
             const rows logits = logits_of_chunks(*with, sequence_in(tokens, {2, 0, 1}), chunks, config.vocabulary);
             const double here = largest_distance(logits, at_ends(expected, chunks));
             const double cost = mean_distance(logits, at_ends(exact, chunks));
-            CHECK(here < (is_whole ? one_step : fp32_rounding));
+            CHECK(here < (is_whole ? input_rounding : fp32_rounding));
             CHECK(cost < most);
             CHECK(cost > most / 10);
         }

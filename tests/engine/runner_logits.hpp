@@ -16,8 +16,9 @@
 
 namespace imbrex::engine::test {
 
-// Of logits, as distance() has it. Where products are of whole numbers, an input that lies between two of them may be rounded to the other one.
-inline constexpr double fp32_rounding = 1e-5, one_step = 0.01;
+// Of logits, as distance() has it. Where products are of whole numbers, an input that lies between two of them may be rounded to the other one, and
+// what is computed from there on may differ by as much as the rounding of inputs costs.
+inline constexpr double fp32_rounding = 1e-5, input_rounding = 0.1;
 
 inline std::unique_ptr<runner> runner_of(const model_files& files, weight_format weights = weight_format::f32) {
     return make_runner(files, {.weights = weights, .blocks = 24, .most_tokens = 128, .most_sequences = 8});
