@@ -125,27 +125,38 @@ bool can_run(world where) {
 #endif
 }
 
-// Launches the kernel there. On the device it goes into the stream (a cudaStream_t) and the call returns at once.
+// A kernel that belongs to one of the worlds, as where device and host are served by tiles of different sizes: it is not compiled for
+// the other.
 template <class Kernel>
-void launch(world where, position grid, const typename Kernel::arguments& arguments,
-            [[maybe_unused]] void* stream = nullptr) {
-    if (where == world::device) {
+void launch_on_device([[maybe_unused]] position grid, [[maybe_unused]] const typename Kernel::arguments& arguments,
+                      [[maybe_unused]] void* stream) {
 #if defined(__CUDACC__)
-        device::launch<Kernel>(grid, arguments, static_cast<cudaStream_t>(stream));
-        return;
+    device::launch<Kernel>(grid, arguments, static_cast<cudaStream_t>(stream));
 #else
-        throw error(detail::host_world_alone);
+    throw error(detail::host_world_alone);
 #endif
-    }
+}
+template <class Kernel>
+void launch_on_host(world where, [[maybe_unused]] position grid,
+                    [[maybe_unused]] const typename Kernel::arguments& arguments) {
 #if defined(IMBREX_DEVICE_ALONE)
     throw error(sentence("world: ", name_of(where),
-                         "; this program was compiled with IMBREX_DEVICE_ALONE and has the "
-                         "device alone"));
+                         "; this program was compiled with IMBREX_DEVICE_ALONE and has the device alone"));
 #else
     host_options options;
     options.mode = where == world::host ? host_mode::plain : host_mode::checked;
     host::launch<Kernel>(grid, arguments, options);
 #endif
+}
+
+// Launches the kernel there. On the device it goes into the stream (a cudaStream_t) and the call returns at once.
+template <class Kernel>
+void launch(world where, position grid, const typename Kernel::arguments& arguments, void* stream = nullptr) {
+    if (where == world::device) {
+        launch_on_device<Kernel>(grid, arguments, stream);
+    } else {
+        launch_on_host<Kernel>(where, grid, arguments);
+    }
 }
 
 }  // namespace imbrex

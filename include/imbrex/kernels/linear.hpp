@@ -16,7 +16,6 @@
 #include <imbrex/core/error.hpp>
 #include <imbrex/core/numeric.hpp>
 #include <imbrex/core/weight_rows.hpp>
-#include <imbrex/hw/launch_in_world.hpp>
 #include <imbrex/hw/world.hpp>
 #include <imbrex/kernels/elementwise/rows.hpp>
 #include <imbrex/kernels/linear/kernel.hpp>

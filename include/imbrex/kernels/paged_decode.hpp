@@ -147,17 +147,6 @@ class paged_decode {
         return {
             can_run<hopper<Depth, 1>>(where), can_copy, has_pages, sizeof(Cache), sequences, options.keys, key_bytes};
     }
-    static paged_lengths lengths_of(const problem& p) {
-        paged_lengths made{};
-        made.queries = p.queries();
-        made.keys = p.keys(attention_keys::in_pages);
-        made.key_lengths = p.key_lengths;
-        made.query_starts = p.packed.query_starts;
-        made.table = p.pages.table;
-        made.pages_per_sequence = p.pages.pages_per_sequence;
-        made.page_rows = p.k.rows();
-        return made;
-    }
     static attention_outputs outputs_of(const problem& p) {
         attention_outputs made{};
         made.log2_sums = p.log2_sums;
@@ -209,7 +198,7 @@ class paged_decode {
         made.mask = mask;
         made.score = score;
         made.scale = p.scale_used();
-        made.lengths = lengths_of(p);
+        made.lengths = paged_lengths_of(p);
         const bool many = std::int64_t{p.batches()} * p.key_heads() > std::int64_t{2} * blocks;
         made.sizes = {p.batches(), p.key_heads(), p.heads() / p.key_heads(),
                       as_long * decode_least_keys / Kernel::columns,

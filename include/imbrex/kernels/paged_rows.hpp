@@ -59,14 +59,6 @@ class paged_rows {
 
     template <int Depth>
     static typename kernel<Depth>::arguments arguments_of(const problem& p, const Mask& mask, const Score& score) {
-        paged_lengths lengths{};
-        lengths.queries = p.queries();
-        lengths.keys = p.keys(attention_keys::in_pages);
-        lengths.key_lengths = p.key_lengths;
-        lengths.query_starts = p.packed.query_starts;
-        lengths.table = p.pages.table;
-        lengths.pages_per_sequence = p.pages.pages_per_sequence;
-        lengths.page_rows = p.k.rows();
         const paged_rows_order order{p.batches(), p.key_heads(), p.heads() / p.key_heads(), kernel<Depth>::rows};
         return {.q = p.q,
                 .k = p.k,
@@ -77,7 +69,7 @@ class paged_rows {
                 .mask = mask,
                 .score = score,
                 .scale = p.scale_used(),
-                .lengths = lengths,
+                .lengths = paged_lengths_of(p),
                 .order = order,
                 .units = static_cast<int>(order.total(p.queries(), p.packed.given()))};
     }

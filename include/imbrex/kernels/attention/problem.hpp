@@ -80,6 +80,20 @@ struct attention_problem {
     float scale_used() const { return scale.value_or(1.0f / std::sqrt(static_cast<float>(key_depth()))); }
 };
 
+// Of a problem with keys in pages, as kernels have them.
+template <class In, attention_result Result, class Keys>
+paged_lengths paged_lengths_of(const attention_problem<In, Result, Keys>& p) {
+    paged_lengths made{};
+    made.queries = p.queries();
+    made.keys = p.keys(attention_keys::in_pages);
+    made.key_lengths = p.key_lengths;
+    made.query_starts = p.packed.query_starts;
+    made.table = p.pages.table;
+    made.pages_per_sequence = p.pages.pages_per_sequence;
+    made.page_rows = p.k.rows();
+    return made;
+}
+
 namespace detail {
 
 template <class T>
