@@ -1,0 +1,114 @@
+// A stream of launches in one world, and launches that are recorded once and replayed: of many small kernels the host's part is then one call.
+// In the host worlds launches are made at once, and a replay makes them again.
+//
+//     const world_stream stream(where);
+//     recorded_launches step;
+//     for (;;) step.replay(stream, [&] { first::launch(where, a, stream.get()); second::launch(where, b, stream.get()); });
+#pragma once
+
+#include <imbrex/core/error.hpp>
+#include <imbrex/hw/world.hpp>
+
+#include <utility>
+
+#if defined(__CUDACC__)
+#include <cuda_runtime_api.h>
+#endif
+
+namespace imbrex {
+
+// On the device it is a cudaStream_t of its own, which does not wait for the default one. Elsewhere it is nothing.
+class world_stream {
+  public:
+    explicit world_stream(world where) {
+        if (where != world::device) return;
+#if defined(__CUDACC__)
+        cudaStream_t made = nullptr;
+        detail::require_success(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "cudaStreamCreate");
+        stream_ = made;
+#else
+        throw error(detail::host_world_alone);
+#endif
+    }
+    world_stream(const world_stream&) = delete;
+    world_stream& operator=(const world_stream&) = delete;
+    ~world_stream() {
+#if defined(__CUDACC__)
+        if (stream_ != nullptr) cudaStreamDestroy(static_cast<cudaStream_t>(stream_));
+#endif
+    }
+
+    void* get() const {
+        return stream_;
+    }
+
+    // Until all that is in it is done.
+    void wait() const {
+#if defined(__CUDACC__)
+        if (stream_ != nullptr) {
+            detail::require_success(cudaStreamSynchronize(static_cast<cudaStream_t>(stream_)), "the stream");
+        }
+#endif
+    }
+
+  private:
+    void* stream_ = nullptr;
+};
+
+// Launches with all their arguments. What the kernels read may change from one replay to the next, where it lies may not.
+class recorded_launches {
+  public:
+    recorded_launches() = default;
+    recorded_launches(recorded_launches&& other) noexcept : recorded_(std::exchange(other.recorded_, nullptr)) {}
+    recorded_launches& operator=(recorded_launches&& other) noexcept {
+        std::swap(recorded_, other.recorded_);
+        return *this;
+    }
+    ~recorded_launches() {
+#if defined(__CUDACC__)
+        if (recorded_ != nullptr) cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(recorded_));
+#endif
+    }
+
+    // Records what `launches()` puts into the stream if nothing is recorded yet, and makes the launches. On the device `launches` is not
+    // called again. It must neither allocate nor wait; what it throws is passed on, and then nothing is recorded.
+    template <class Launches>
+    void replay(const world_stream& stream, const Launches& launches) {
+        if (stream.get() == nullptr) {
+            launches();
+            return;
+        }
+#if defined(__CUDACC__)
+        const auto there = static_cast<cudaStream_t>(stream.get());
+        if (recorded_ == nullptr) recorded_ = record(there, launches);
+        detail::require_success(cudaGraphLaunch(static_cast<cudaGraphExec_t>(recorded_), there), "cudaGraphLaunch");
+#endif
+    }
+
+  private:
+#if defined(__CUDACC__)
+    template <class Launches>
+    static cudaGraphExec_t record(cudaStream_t stream, const Launches& launches) {
+        cudaGraph_t graph = nullptr;
+        detail::require_success(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture");
+        try {
+            launches();
+        } catch (...) {
+            cudaStreamEndCapture(stream, &graph);
+            if (graph != nullptr) cudaGraphDestroy(graph);
+            cudaGetLastError();
+            throw;
+        }
+        detail::require_success(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
+        cudaGraphExec_t made = nullptr;
+        const cudaError_t status = cudaGraphInstantiate(&made, graph, 0);
+        cudaGraphDestroy(graph);
+        detail::require_success(status, "cudaGraphInstantiate");
+        return made;
+    }
+#endif
+
+    void* recorded_ = nullptr;  // a cudaGraphExec_t
+};
+
+}  // namespace imbrex
