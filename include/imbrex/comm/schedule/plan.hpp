@@ -1,0 +1,48 @@
+// All that one rank does, step by step, as a list: a schedule's functions asked once and kept.
+#pragma once
+
+#include <imbrex/comm/schedule/attended_block.hpp>
+#include <imbrex/comm/schedule/transfer.hpp>
+#include <imbrex/core/error.hpp>
+
+#include <utility>
+#include <vector>
+
+namespace imbrex {
+
+struct planned_step {
+    attended_block block;
+    std::vector<transfer> sends;     // that start with this step
+    std::vector<transfer> receives;  // that start with this step
+    std::vector<transfer> arrivals;  // received before, and needed from this step on
+};
+
+struct rank_plan {
+    int rank = 0;
+    token_runs tokens = {};
+    std::vector<planned_step> steps;
+    std::vector<transfer> arrivals;  // needed behind the last step: results that are to be merged, or outputs
+};
+
+template <attention_schedule Schedule>
+rank_plan plan_of(const Schedule& schedule, int rank) {
+    require_schedule(schedule);
+    require(rank >= 0 && rank < schedule.ranks, "rank: ", rank, "; there are ", schedule.ranks,
+            " ranks, 0 is the first");
+    rank_plan made{};
+    made.rank = rank;
+    made.tokens = schedule.tokens_of(rank);
+    made.steps.resize(schedule.steps());
+    for (int step = 0; step < schedule.steps(); ++step) {
+        planned_step& planned = made.steps[step];
+        planned.block = schedule.block(rank, step);
+        planned.sends = schedule.sends(rank, step);
+        planned.receives = schedule.receives(rank, step);
+        for (const transfer& one : planned.receives) {
+            (one.need < schedule.steps() ? made.steps[one.need].arrivals : made.arrivals).push_back(one);
+        }
+    }
+    return made;
+}
+
+}  // namespace imbrex

@@ -1,0 +1,216 @@
+// Attention in float64 by a schedule: every rank has a memory of its own, in which whatever it was not given is NaN, and gets what its
+// schedule sends it, when that says so. What a transfer carries is read when it starts or when it is needed, in turn: a schedule must
+// allow both. Beside it the same attention in one piece.
+#pragma once
+
+#include "transfers.hpp"
+
+#include <doctest/doctest.h>
+
+#include <imbrex/comm/schedule.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <random>
+#include <vector>
+
+namespace imbrex_test {
+
+using namespace imbrex;
+
+// Numbers by token, head and column.
+struct token_matrix {
+    int heads = 0;
+    int columns = 0;
+    std::vector<double> values = {};
+
+    token_matrix(int tokens, int heads_of_it, int columns_of_it, double value)
+        : heads(heads_of_it),
+          columns(columns_of_it),
+          values(static_cast<std::size_t>(tokens) * heads * columns, value) {}
+    double* at(int token, int head) {
+        return values.data() + (static_cast<std::size_t>(token) * heads + head) * columns;
+    }
+    const double* at(int token, int head) const {
+        return values.data() + (static_cast<std::size_t>(token) * heads + head) * columns;
+    }
+};
+
+struct replayed_inputs {
+    int tokens;
+    attention_sizes sizes;
+    window_mask mask;
+    token_matrix q, k, v, gradient;  // of the output
+
+    replayed_inputs(int count, const attention_sizes& all_sizes, const window_mask& seen, unsigned seed)
+        : tokens(count),
+          sizes(all_sizes),
+          mask(seen),
+          q(count, sizes.heads, sizes.depth, 0),
+          k(count, sizes.key_heads, sizes.depth, 0),
+          v(count, sizes.key_heads, sizes.value_depth, 0),
+          gradient(count, sizes.heads, sizes.value_depth, 0) {
+        std::mt19937 generator(seed);
+        std::uniform_real_distribution<double> number(-2, 2);
+        for (token_matrix* one : {&q, &k, &v, &gradient}) {
+            for (double& value : one->values) value = number(generator);
+        }
+    }
+    bool seen(int query, int key) const {
+        return (mask.left == unbounded || key >= query - mask.left) &&
+               (mask.right == unbounded || key <= query + mask.right);
+    }
+};
+
+inline double dot(const double* a, const double* b, int count) {
+    double sum = 0;
+    for (int i = 0; i < count; ++i) sum += a[i] * b[i];
+    return sum;
+}
+
+// O, and the logarithm of each row's sum, of some of the keys.
+struct result_rows {
+    token_matrix out;
+    token_matrix log_sums;
+
+    explicit result_rows(const replayed_inputs& in)
+        : out(in.tokens, in.sizes.heads, in.sizes.value_depth, 0),
+          log_sums(in.tokens, in.sizes.heads, 1, -std::numeric_limits<double>::infinity()) {}
+
+    // One more result of the same row.
+    void merge(int token, int head, const double* other, double other_log_sum) {
+        double& log_sum = *log_sums.at(token, head);
+        const double top = std::max(log_sum, other_log_sum);
+        if (top == -std::numeric_limits<double>::infinity()) return;
+        const double sum = top + std::log1p(std::exp(-std::abs(log_sum - other_log_sum)));
+        const double weight = std::exp(other_log_sum - sum);
+        for (int c = 0; c < out.columns; ++c) {
+            double& value = out.at(token, head)[c];
+            value = std::exp(log_sum - sum) * value + weight * other[c];
+        }
+        log_sum = sum;
+    }
+};
+
+struct gradients {
+    token_matrix q, k, v;
+    explicit gradients(const replayed_inputs& in)
+        : q(in.tokens, in.sizes.heads, in.sizes.depth, 0),
+          k(in.tokens, in.sizes.key_heads, in.sizes.depth, 0),
+          v(in.tokens, in.sizes.key_heads, in.sizes.value_depth, 0) {}
+};
+
+// One score of the forward pass, merged into its row.
+inline void attend_key(result_rows& rows, const token_matrix& q, const token_matrix& k, const token_matrix& v,
+                       int query, int key, int head) {
+    const int key_head = head / (q.heads / k.heads);
+    rows.merge(query, head, v.at(key, key_head), dot(q.at(query, head), k.at(key, key_head), q.columns));
+}
+
+// And of the backward pass.
+inline void attend_key_backward(gradients& sums, const token_matrix& q, const token_matrix& k, const token_matrix& v,
+                                const token_matrix& gradient, double log_sum, double delta, int query, int key,
+                                int head) {
+    const int key_head = head / (q.heads / k.heads);
+    const double* const out_gradient = gradient.at(query, head);
+    const double weight = std::exp(dot(q.at(query, head), k.at(key, key_head), q.columns) - log_sum);
+    const double score = weight * (dot(out_gradient, v.at(key, key_head), v.columns) - delta);
+    for (int c = 0; c < v.columns; ++c) sums.v.at(key, key_head)[c] += weight * out_gradient[c];
+    for (int c = 0; c < q.columns; ++c) {
+        sums.q.at(query, head)[c] += score * k.at(key, key_head)[c];
+        sums.k.at(key, key_head)[c] += score * q.at(query, head)[c];
+    }
+}
+
+// All at once, by positions.
+inline result_rows attention_in_one(const replayed_inputs& in) {
+    result_rows made(in);
+    for (int head = 0; head < in.sizes.heads; ++head) {
+        for (int i = 0; i < in.tokens; ++i) {
+            for (int j = 0; j < in.tokens; ++j) {
+                if (in.seen(i, j)) attend_key(made, in.q, in.k, in.v, i, j, head);
+            }
+        }
+    }
+    return made;
+}
+
+inline double delta_of(const replayed_inputs& in, const result_rows& result, int token, int head) {
+    return dot(in.gradient.at(token, head), result.out.at(token, head), in.sizes.value_depth);
+}
+
+inline gradients gradients_in_one(const replayed_inputs& in, const result_rows& result) {
+    gradients made(in);
+    for (int head = 0; head < in.sizes.heads; ++head) {
+        for (int i = 0; i < in.tokens; ++i) {
+            for (int j = 0; j < in.tokens; ++j) {
+                if (!in.seen(i, j)) continue;
+                attend_key_backward(made, in.q, in.k, in.v, in.gradient, *result.log_sums.at(i, head),
+                                    delta_of(in, result, i, head), i, j, head);
+            }
+        }
+    }
+    return made;
+}
+
+inline void check_close(const token_matrix& found, const token_matrix& wanted) {
+    REQUIRE(found.values.size() == wanted.values.size());
+    int wrong = 0;
+    for (std::size_t i = 0; i < found.values.size(); ++i) {
+        wrong += !(std::abs(found.values[i] - wanted.values[i]) < 1e-10);  // NaN is wrong, too
+    }
+    CHECK(wrong == 0);
+}
+
+// Calls visit(query, key, head) for each score of a block, by the parts and their masks as a kernel does.
+template <class Visit>
+void for_each_score(const attended_block& block, Visit visit) {
+    for (const block_part& part : block.parts) {
+        const window_mask mask = part.mask();
+        const attention_sequence sequence{0, 0, part.queries, part.keys};
+        for (int i = 0; i < part.queries; ++i) {
+            for (int j = 0; j < part.keys; ++j) {
+                if (!mask.keep(sequence, i, j)) continue;
+                for (int head = block.first_head; head < block.first_head + block.heads; ++head) {
+                    visit(block.queries.position(part.first_query + i), block.keys.position(part.first_key + j), head);
+                }
+            }
+        }
+    }
+}
+
+// Drives all ranks through a schedule, step by step. `sends(rank, step)` and `receives` are its transfers; `take(one)` reads what
+// one carries and returns what puts it where it goes; `attend(rank, step)` is the work of a step.
+template <class Transfers, class OtherTransfers, class Take, class Attend>
+void drive(int ranks, int steps, Transfers sends, OtherTransfers receives, Take take, Attend attend) {
+    struct letter {
+        transfer what;
+        decltype(take(transfer{})) contents;
+        bool taken;
+    };
+    std::vector<letter> under_way;
+    int count = 0;
+    for (int step = 0; step <= steps; ++step) {
+        for (letter& one : under_way) {
+            if (one.what.need != step) continue;
+            (one.taken ? one.contents : take(one.what))();
+        }
+        std::erase_if(under_way, [&](const letter& one) { return one.what.need == step; });
+        if (step == steps) break;
+        const auto sent = transfers_of_all(ranks, [&](int rank) { return sends(rank, step); });
+        REQUIRE(sent == transfers_of_all(ranks, [&](int rank) { return receives(rank, step); }));
+        for (const transfer& one : sent) {
+            REQUIRE(one.from != one.to);
+            REQUIRE(one.post == step);
+            REQUIRE(one.need > step);
+            const bool now = ++count % 2 == 0;
+            under_way.push_back({one, now ? take(one) : decltype(take(transfer{})){}, now});
+        }
+        for (int rank = 0; rank < ranks; ++rank) attend(rank, step);
+    }
+    CHECK(under_way.empty());
+}
+
+}  // namespace imbrex_test
