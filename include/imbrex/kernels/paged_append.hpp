@@ -27,6 +27,11 @@
 // Values, and columns that are not rotated, are copied bit by bit into a cache of their own type. New keys and values are bf16, fp16
 // or float; a cache is of their type, of e4m3 or int8, or of 16 bits under those in float, then without scales.
 //
+// With `.early = true` the caller promises that lengths, starts, table and turns are not written by kernels of the stream that may still
+// run: where a token goes and how it is turned is found out while those end, and only k, v and q wait for them. In a step of a model the
+// kernel before writes nothing else. The next kernel may then begin before they have ended as well: the same holds for what it reads
+// early itself, as a decode with `early` does. Where tokens are many, it changes nothing.
+//
 // Nothing is allocated and nothing waited for. What is refused is refused before anything is launched.
 #pragma once
 
@@ -51,8 +56,10 @@ class paged_append {
     static void launch(world where, const problem& p, void* stream = nullptr) {
         require_paged_append(where, p);
         if (p.empty()) return;
-        if (rows_are_whole(p)) {
+        if (rows_are_whole<append_rows::whole>(p) && has_many_parts(p)) {
             launch_kernel<append_rows::whole>(where, p, stream);
+        } else if (rows_are_whole<append_rows::narrow>(p)) {
+            launch_kernel<append_rows::narrow>(where, p, stream);
         } else {
             launch_kernel<append_rows::any>(where, p, stream);
         }
@@ -72,11 +79,12 @@ class paged_append {
                            .key_lengths = p.key_lengths,
                            .table = p.pages.table,
                            .sequences = p.sequences(),
-                           .tokens = p.k.rows(),
+                           .tokens = known_divisor(p.k.rows()),
                            .pages_per_sequence = p.pages.pages_per_sequence,
-                           .page_rows = p.k_cache.rows(),
+                           .page_rows = known_divisor(p.k_cache.rows()),
                            .pages = static_cast<int>(p.k_cache.extents[0])},
-                .rotary = p.rotary};
+                .rotary = p.rotary,
+                .early = p.early};
     }
 
   private:
@@ -87,8 +95,15 @@ class paged_append {
         if (grid.y > 0) imbrex::launch<kernel<Rows>>(where, grid, arguments, stream);
     }
 
+    // Of wide tiles, more than four for each multiprocessor, about: then narrower ones would not bring more of these to work.
+    static bool has_many_parts(const problem& p) {
+        using wide = kernel<append_rows::whole>;
+        const position grid = wide::grid_of(arguments_of<append_rows::whole>(p), static_cast<int>(p.tokens()));
+        return std::int64_t{grid.x} * grid.y * wide::warps > 512;
+    }
+    template <append_rows Rows>
     static bool rows_are_whole(const problem& p) {
-        constexpr int wide = kernel<append_rows::whole>::columns_at_once;
+        constexpr int wide = kernel<Rows>::columns_at_once;
         const int half = p.rotary.columns / 2, copied = p.k.columns() - p.rotary.columns;
         return half % wide == 0 && copied % wide == 0 && p.v.columns() % wide == 0 && begin_in_pairs(p.q) &&
                begin_in_pairs(p.k) && begin_in_pairs(p.v);

@@ -31,6 +31,7 @@
 #include <imbrex/kernels/paged_decode/choice.hpp>
 #include <imbrex/kernels/paged_decode/hopper.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
@@ -180,13 +181,18 @@ class paged_decode {
         const std::int64_t row_blocks = p.packed.given() ? rows / Kernel::rows + p.packed.count
                                                          : (rows + Kernel::rows - 1) / Kernel::rows * p.batches();
         const std::int64_t units = (p.packed.given() ? p.packed.count : row_blocks) * p.key_heads();
-        const int blocks = blocks_of<Kernel>(where, options.blocks, units);
         constexpr int as_long = 2 / sizeof(Cache);  // so many keys take as long as one of 16-bit elements
         const std::int64_t in_unit =
             (std::int64_t{p.keys(attention_keys::in_pages)} + as_long * decode_more_keys) / Kernel::columns + 1;
         const std::int64_t steps = row_blocks * p.key_heads() * in_unit;
         require(steps <= 2147483647, "pages.pages_per_sequence: ", p.pages.pages_per_sequence, "; there is room for ",
                 steps, " tiles of ", Kernel::columns, " keys, and at most 2147483647 are allowed");
+        // Blocks that could never have anything to do would only keep multiprocessors from the next kernel.
+        constexpr int least_steps = as_long * decode_least_keys / Kernel::columns;
+        static_assert((least_steps & (least_steps - 1)) == 0, "imbrex: the least steps of a block are a power of two");
+        const std::int64_t useful = row_blocks * p.key_heads() * ((in_unit + least_steps - 2) / least_steps);
+        const int most = blocks_of<Kernel>(where, options.blocks, units);
+        const int blocks = static_cast<int>(std::clamp<std::int64_t>(useful, 1, most));
         typename Kernel::arguments made{};
         give<Kernel>(made.k, p.k);
         give<Kernel>(made.v, p.v);
@@ -200,9 +206,12 @@ class paged_decode {
         made.scale = p.scale_used();
         made.lengths = paged_lengths_of(p);
         const bool many = std::int64_t{p.batches()} * p.key_heads() > std::int64_t{2} * blocks;
-        made.sizes = {p.batches(), p.key_heads(), p.heads() / p.key_heads(),
-                      as_long * decode_least_keys / Kernel::columns,
-                      many ? as_long * decode_more_keys / Kernel::columns : 0};
+        made.sizes = {p.batches(),
+                      p.key_heads(),
+                      p.heads() / p.key_heads(),
+                      least_steps,
+                      many ? as_long * decode_more_keys / Kernel::columns : 0,
+                      useful <= most ? least_steps : 1};
         made.k_scales = p.k_scales;
         made.v_scales = p.v_scales;
         if constexpr (hw::begins_early<Kernel>) made.early = options.early;

@@ -79,7 +79,7 @@ struct small_cache {
         args.results.outputs.log2_sums = batch_head_rows(log2_sums.send(), heads, tokens);
         args.scale = 0.25f;
         args.lengths = {{tokens, per_sequence * page_rows, key_lengths.send()}, table.send(), per_sequence, page_rows};
-        args.sizes = {batches, 1, heads, 1, blocks % 2 == 0 ? 3 : 0};
+        args.sizes = {batches, 1, heads, 1, blocks % 2 == 0 ? 3 : 0, blocks % 3 == 0 ? 4 : 1};
         args.counters = workspace.send();
         args.partials = reinterpret_cast<decode_partial*>(reinterpret_cast<char*>(args.counters) +
                                                           Kernel::consumers::counters_bytes(blocks));

@@ -1,14 +1,18 @@
-// New keys and values of one token, and its queries: a part of them by each warp of one block, or of a few. Heads are the rows of
-// register tiles: so all rows of a tile are at one position and are turned by the same angles, which a block finds once. A part is
-// two tiles of 16 heads.
+// New keys and values of one token, and its queries: a part of them by each warp. Heads are the rows of register tiles: so all rows
+// of a tile are at one position and are turned by the same angles, one or two a thread. A part is two tiles of 16 heads. No warp
+// meets another.
 //
 //     half split      | a |   | b |   |         the columns of a pair are in the same place of the two
 //     otherwise       | a | b |       |
 //
 //   each warp    asks for its tiles, which it need not know the token's place for
-//                finds that place, and an angle a thread
-//   all meet     and have all angles
-//   each warp    rotates its tiles, divides by their scales, rounds once and stores
+//                finds that place, and its angles
+//                rotates its tiles, divides by their scales, rounds once and stores
+//
+// Told to be early, it finds place and angles while the kernels before still run, of which none writes what they follow from: that is
+// promised. It asks for its tiles when they have ended, and all stores come after that as well, so that nobody before reads a page,
+// or a query that is rotated where it is, when it changes. To wait for the kernel before is to wait for all before that, since none
+// ends before it has waited itself; nor does this one, though it may have nothing to store.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -26,7 +30,6 @@
 #include <imbrex/ops/register/convert.hpp>
 #include <imbrex/ops/register/map.hpp>
 #include <imbrex/ops/register/rotate.hpp>
-#include <imbrex/tile/barrier.hpp>
 #include <imbrex/tile/register_tile.hpp>
 #include <imbrex/tile/shared_tile.hpp>
 
@@ -36,17 +39,20 @@ namespace imbrex {
 
 // How rows are divided into tiles, and what is known of them.
 enum class append_rows {
-    whole,  // into wide tiles, none of which is there in part, of rows that begin at multiples of two elements
-    any,    // into narrower ones
+    whole,   // into wide tiles, none of which is there in part, of rows that begin at multiples of two elements
+    narrow,  // the same, into tiles half as wide: for few tokens, more warps with less to do each
+    any,     // as wide as those
 };
 
 template <class In, class Cache, append_rows Rows = append_rows::whole>
 struct paged_append_kernel {
-    static constexpr int warps = 8;
+    static constexpr int warps = Rows == append_rows::narrow ? 2 : 4;
     static constexpr bool begins_early = true;
     static constexpr int heads_at_once = 16;
     static constexpr int columns_at_once = Rows == append_rows::whole ? 32 : 16;
-    static constexpr int most_columns = 256;
+    // Among many tokens the loads of one are hidden by those of others, and the code for both orders would take more registers: a
+    // multiprocessor would have room for a block less.
+    static constexpr bool can_be_early = Rows != append_rows::whole;
 
     // Views have rows and heads exchanged: [batch or page, row, head, column].
     struct arguments {
@@ -60,9 +66,11 @@ struct paged_append_kernel {
         cache_scales v_scales;
         appended_tokens tokens;
         rotary_embedding rotary;
+        bool early;  // all but q, k, v and scales is read while the kernel before still runs
     };
     struct shared_memory {
-        shared_vector<rotation, most_columns / warps> rotations[warps];  // of the columns that begin a pair
+        // Of the columns of each warp's tiles, if they begin a pair.
+        shared_vector<rotation, 2 * columns_at_once> rotations[warps];
     };
 
     // A block for each token and so many parts of its rows.
@@ -72,9 +80,6 @@ struct paged_append_kernel {
 
     template <class Block>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& shared) {
-        // All that is read may come from the kernel before. The next one, a decode, may read the older keys meanwhile.
-        wait_for_kernel_before(block);
-        allow_next_kernel(block);
         block.each_warp(append_token{args, shared, block.index().x, block.index().y * warps});
     }
 
@@ -82,9 +87,6 @@ struct paged_append_kernel {
     static constexpr bool same_type = std::is_same_v<In, Cache>, has_scales = sizeof(Cache) == 1;
     using tile_in = warp_tile<In, heads_at_once, columns_at_once>;
     using tile = warp_tile<float, heads_at_once, columns_at_once>;
-
-    struct everybody {};
-    using barriers = named_barriers<everybody>;
 
     enum class kind { queries, keys, values };
 
@@ -170,16 +172,20 @@ struct paged_append_kernel {
             const part one = parts.at(exists ? mine : 0);
             global_tile<const In> from = source_of(one);
             if (!exists) from.rows = 0;
+            const global_tile<const In> sources[2] = {columns_of(from, one, 0), columns_of(from, one, 1)};
             tile_in first, second;
-            fetch(self, first, columns_of(from, one, 0));
-            fetch(self, second, columns_of(from, one, 1));
+            const bool early = can_be_early && args.early;
+            if (!early) wait_for_kernel_before(self);
+            // The next one, a decode, may read the older keys meanwhile: early, while even those before this one still run.
+            allow_next_kernel(self);
+            if (!early) fetch_both(self, sources, first, second);
             const appended_token token = args.tokens.at(self, number);
-            if (!token.exists) return;
-            if (args.rotary.given()) {
-                find_rotations(self, token.position);
-                barriers::template of<everybody>().sync(self, warps);
+            if (one.rotated) find_rotations(self, one, token.position);
+            if (early) {
+                wait_for_kernel_before(self);
+                fetch_both(self, sources, first, second);
             }
-            if (exists) finish(self, token, one, first, second);
+            if (exists && token.exists) finish(self, token, one, first, second);
         }
 
       private:
@@ -197,27 +203,31 @@ struct paged_append_kernel {
             return found;
         }
 
+        IMBREX_KERNEL static void fetch_both(const warp& self, const global_tile<const In> (&from)[2], tile_in& first,
+                                             tile_in& second) {
+            fetch(self, first, from[0]);
+            fetch(self, second, from[1]);
+        }
         IMBREX_KERNEL static void fetch(const warp& self, tile_in& to, const global_tile<const In>& from) {
-            if constexpr (Rows == append_rows::whole) {
-                load_rows_from(self, to, [&](int row) { return from.has(row, 0) ? from.at(row, 0) : nullptr; });
-            } else {
+            if constexpr (Rows == append_rows::any) {
                 load(self, to, from);
+            } else {
+                load_rows_from(self, to, [&](int row) { return from.has(row, 0) ? from.at(row, 0) : nullptr; });
             }
         }
 
-        // This warp's share of them.
-        IMBREX_KERNEL void find_rotations(const warp& self, int position) const {
+        // Of pairs that are halves apart, only the first tile's columns begin one. What a token without a place gets does not matter.
+        IMBREX_KERNEL void find_rotations(const warp& self, const part& one, int position) const {
             const rotary_embedding& rotary = args.rotary;
-            auto& mine = shared.rotations[self.index()];
-            const int begin = self.index() * mine.length, end = rotary.first_columns();
-            fill_by(self, mine, [&](int i) {
-                return begin + i < end ? rotary.of_column(begin + i, position) : rotation{1, 0};
+            const int end = rotary.first_columns();
+            fill_by(self, shared.rotations[self.index()], [&](int i) {
+                const int column = i < columns_at_once ? one.first[0] + i : one.first[1] + i - columns_at_once;
+                return column < end ? rotary.of_column(column, position) : rotation{1, 0};
             });
         }
-        IMBREX_KERNEL column_values<rotation, columns_at_once> rotations_of(const warp& self, int column) const {
-            constexpr int each = most_columns / warps;
+        IMBREX_KERNEL column_values<rotation, columns_at_once> rotations_of(const warp& self, int which) const {
             column_values<rotation, columns_at_once> found;
-            load(self, found, shared.rotations[column / each].template part<columns_at_once>(column % each));
+            load(self, found, shared.rotations[self.index()].template part<columns_at_once>(which * columns_at_once));
             return found;
         }
 
@@ -268,10 +278,10 @@ struct paged_append_kernel {
             tile a = imbrex::to<float>(self, first), b = imbrex::to<float>(self, second);
             if (one.rotated) {
                 if (args.rotary.style == rotary_style::half_split) {
-                    rotate(self, a, b, rotations_of(self, one.first[0]));
+                    rotate(self, a, b, rotations_of(self, 0));
                 } else {
-                    rotate_neighbours(self, a, rotations_of(self, one.first[0]));
-                    rotate_neighbours(self, b, rotations_of(self, one.first[1]));
+                    rotate_neighbours(self, a, rotations_of(self, 0));
+                    rotate_neighbours(self, b, rotations_of(self, 1));
                 }
             }
             scales.apply(self, a);

@@ -37,6 +37,9 @@ struct paged_append_problem {
     rotary_embedding rotary = {};      // of K and Q; nothing if it is left out
     attention_view<const In> q = {};   // [batch, head, new token, depth], to be rotated too; may be left out
     attention_view<In> q_out = {};     // the same as q, or apart from it
+    // Lengths, starts, table and turns are not written by kernels of the stream that may still run: they are read while those end.
+    // These may still run when the next kernel begins, too.
+    bool early = false;
 
     int sequences() const { return packed.given() ? packed.count : static_cast<int>(k.extents[0]); }
     // Of all sequences, and of those packed some rows may belong to none.

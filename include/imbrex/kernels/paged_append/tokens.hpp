@@ -10,6 +10,7 @@
 
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/source.hpp>
+#include <imbrex/kernels/paged_append/division.hpp>
 #include <imbrex/ops/warp/look_up.hpp>
 
 #include <cstdint>
@@ -35,27 +36,29 @@ struct appended_tokens {
     const int* key_lengths;
     const int* table;
     int sequences;
-    int tokens;  // of each sequence, if they are not packed
+    known_divisor tokens;  // of each sequence, if they are not packed
     int pages_per_sequence;
-    int page_rows;
+    known_divisor page_rows;
     int pages;
 
     IMBREX_FN bool packed() const { return query_starts != nullptr; }
 
     // Token `number`: a row of packed ones, or counted through sequence after sequence.
     IMBREX_FN appended_token::origin origin_of(int number) const {
-        return packed() ? appended_token::origin{0, number} : appended_token::origin{number / tokens, number % tokens};
+        if (packed()) return appended_token::origin{0, number};
+        const int sequence = tokens.quotient(number);
+        return appended_token::origin{sequence, number - sequence * tokens.value};
     }
     // One without a sequence, a position or a page does not exist.
     IMBREX_KERNEL appended_token at(const warp& self, int number, source here = source::current()) const {
-        const int sequence = packed() ? sequence_of(self, number, here) : number / tokens;
-        const int first = packed() ? query_starts[sequence] : sequence * tokens;
-        const int end = packed() ? query_starts[sequence + 1] : first + tokens;
+        const int sequence = packed() ? sequence_of(self, number, here) : tokens.quotient(number);
+        const int first = packed() ? query_starts[sequence] : sequence * tokens.value;
+        const int end = packed() ? query_starts[sequence + 1] : first + tokens.value;
         const int position = key_lengths[sequence] - (end - number);
-        const int entry = position / page_rows;
-        if (number < first || number >= end || position < 0 || entry >= pages_per_sequence) return {};
-        const int page = table[static_cast<std::int64_t>(sequence) * pages_per_sequence + entry];
-        return {page >= 0 && page < pages, position, page, position - entry * page_rows};
+        const int entry = page_rows.quotient(position > 0 ? position : 0);
+        const bool inside = number >= first && number < end && position >= 0 && entry < pages_per_sequence;
+        const int page = inside ? table[static_cast<std::int64_t>(sequence) * pages_per_sequence + entry] : -1;
+        return {page >= 0 && page < pages, position, page, position - entry * page_rows.value};
     }
 
   private:

@@ -46,7 +46,7 @@ constexpr const char* name_of(decode_kernel one) {
 
 // Fewer keys of a head are not worth another multiprocessor: what it finds out has to be put together. (Measured; of 16-bit elements, of
 // 8-bit ones twice as many, and so with the next.)
-inline constexpr int decode_least_keys = 128;
+inline constexpr int decode_least_keys = 64;
 
 // A unit of work takes as much longer than its keys, where there are many of them, as so many keys more would. (Measured.)
 inline constexpr int decode_more_keys = 160;

@@ -6,7 +6,8 @@
 //     blocks    | a       | b       | c       | d       |          b has a part of unit 0, c the end of it, 1, 2, ...
 //
 // Where there are many units, each counts as some steps more than it has: putting results together takes its time, and a block with many
-// short units gets fewer.
+// short units gets fewer. Where there can be so little only that a block's range is the least that is worth while, units count as multiples of
+// it: then no block has parts of two of them, which it would do one after the other.
 //
 // The lengths are read by the kernel itself, from where the caller keeps them: what is planned is what they are when it runs. All
 // lanes of a warp read a share of them each, and their sums tell where in the line a sequence begins.
@@ -42,15 +43,17 @@ struct decode_sizes {
     int heads_per_key_head;
     int least_steps;  // of a block: less is not worth another one
     int more_steps;   // that a unit counts as, before those it has
+    int multiple;     // and as a multiple of so many, a power of two
 };
 
 // A sequence's part of the line. All of its units have the same length.
 struct decode_stretch {
     key_range keys;
     int first_step;
-    int unit_length;  // steps that are counted
+    int unit_length;  // steps that are counted: those it has, and others before them
     int row_blocks;
     int units;
+    int padding;  // those others
 
     IMBREX_FN int length() const { return unit_length * units; }
 };
@@ -86,7 +89,7 @@ class decode_line {
             const decode_stretch& now = walk.now;
             const int unit = (walk.at - walk.before) / now.unit_length;
             walk.unit_end = walk.before + (unit + 1) * now.unit_length;
-            walk.unit_begin = walk.unit_end - now.unit_length + sizes_->more_steps;
+            walk.unit_begin = walk.unit_end - now.unit_length + now.padding;
             const int begin = walk.at > walk.unit_begin ? walk.at : walk.unit_begin;
             walk.at = walk.unit_end < walk.end ? walk.unit_end : walk.end;
             if (walk.at <= begin) continue;
@@ -116,8 +119,9 @@ class decode_line {
         decode_stretch made{};
         made.keys = keys_seen(sequence, sizes_->key_heads * heads, {0, sequence.queries}, *mask_);
         made.first_step = made.keys.first / StepKeys;
-        const int steps = (made.keys.end + StepKeys - 1) / StepKeys - made.first_step;
-        made.unit_length = (steps < 1 ? 1 : steps) + sizes_->more_steps;
+        const int tiles = (made.keys.end + StepKeys - 1) / StepKeys - made.first_step, steps = tiles < 1 ? 1 : tiles;
+        made.unit_length = (steps + sizes_->more_steps + sizes_->multiple - 1) & -sizes_->multiple;
+        made.padding = made.unit_length - steps;
         made.row_blocks = (sequence.queries * heads + Rows - 1) / Rows;
         made.units = made.row_blocks * sizes_->key_heads;
         return made;
