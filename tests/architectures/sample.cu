@@ -1,5 +1,5 @@
-// architectures: 80 90a 120a
-// Sampling, on every GPU from sm_80 on.
+// architectures: 80 89 90a 120a
+// Sampling, on every GPU from sm_80 on; by several blocks a row on Hopper, where a program for others has an empty kernel.
 #include <imbrex/imbrex.hpp>
 #include <imbrex/kernels/sample.hpp>
 
@@ -7,11 +7,12 @@ using namespace imbrex;
 
 template <class Kernel>
 void launch_one() {
-    device::launch<Kernel>({1}, typename Kernel::arguments{});
+    device::launch<Kernel>({Kernel::sharers}, typename Kernel::arguments{});
 }
 
 void launch_all() {
     launch_one<sample_tokens<float>::kernel<row_chunks::whole>>();
+    launch_one<sample_tokens<float>::kernel<row_chunks::whole, 8>>();
     launch_one<sample_tokens<float>::kernel<row_chunks::ragged>>();
     launch_one<sample_tokens<bf16>::kernel<row_chunks::whole>>();
 }

@@ -20,12 +20,13 @@
 // bias, penalties and temperature: how sure the model was, which is what vLLM and llama.cpp report unless asked otherwise.
 //
 // The draw takes a random number for each token from (seed, position, token): neither the batch, nor the other options, nor the number of
-// warps change it. Weights are rounded to 2^-40 of the likeliest and summed exactly.
+// warps or blocks change it. Weights are rounded to 2^-40 of the likeliest and summed exactly.
 //
 // NaN counts as -infinity, +infinity as the largest float. Tokens of -infinity are never drawn; if there are no others, the token is 0.
-// Logits are float, bf16 or fp16, rows of a multiple of 8 that begin at multiples of 16 bytes are quick. All arrays are in the memory of the
-// kernel's world. Nothing is allocated and nothing waited for. What is refused is refused before anything is launched; what options
-// say is checked where the host can read them. On the device, options without a meaning give some token of the vocabulary.
+// Logits are float, bf16 or fp16, rows of a multiple of 8 that begin at multiples of 16 bytes are quick, few long ones above all: on Hopper
+// several blocks share each (docs/sampling.md). All arrays are in the memory of the kernel's world. Nothing is allocated and nothing waited
+// for. What is refused is refused before anything is launched; what options say is checked where the host can read them. On the device,
+// options without a meaning give some token of the vocabulary.
 #pragma once
 
 #include <imbrex/core/error.hpp>
@@ -127,16 +128,19 @@ class sample_tokens {
   public:
     using problem = sample_problem<T>;
     using arguments = sample_arguments<T>;
-    template <row_chunks Known>
-    using kernel = sample_kernel<T, Known>;
+    template <row_chunks Known, int Sharers = 1>
+    using kernel = sample_kernel<T, Known, Sharers>;
 
     static void launch(world where, const problem& p, void* stream = nullptr) {
         require_sample(where, p);
         if (p.rows() == 0) return;
-        if (detail::begin_in_chunks(p.logits)) {
-            launch_kernel<kernel<row_chunks::whole>>(where, arguments_of(p), stream);
+        const arguments args = arguments_of(p);
+        if (!detail::begin_in_chunks(p.logits)) {
+            launch_kernel<kernel<row_chunks::ragged>>(where, args, stream);
+        } else if (is_shared(where, args)) {
+            launch_on_device<shared_kernel>(shared_kernel::grid_of(args), args, stream);
         } else {
-            launch_kernel<kernel<row_chunks::ragged>>(where, arguments_of(p), stream);
+            launch_kernel<kernel<row_chunks::whole>>(where, args, stream);
         }
     }
 
@@ -156,6 +160,16 @@ class sample_tokens {
     }
 
   private:
+    using shared_kernel = kernel<row_chunks::whole, 8>;
+    static constexpr int worth_sharing = 65536;  // columns: fewer are read soon enough
+
+    // Whether a cluster of blocks samples each row: where there is room for all of them at once. The host's cores are better off with
+    // a row each, and one after the other.
+    static bool is_shared(world where, const arguments& args) {
+        return where == world::device && shared_kernel::can_do(args) && args.vocabulary >= worth_sharing &&
+               args.rows <= processors_of(where) / shared_kernel::sharers && can_run<shared_kernel>(where);
+    }
+
     template <class Kernel>
     static void launch_kernel(world where, const arguments& args, void* stream) {
         imbrex::launch<Kernel>(where, Kernel::grid_of(args), args, stream);

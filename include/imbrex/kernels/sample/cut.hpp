@@ -11,6 +11,7 @@
 
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/source.hpp>
+#include <imbrex/kernels/sample/draw.hpp>
 #include <imbrex/kernels/sample/options.hpp>
 #include <imbrex/ops/block/shared.hpp>
 #include <imbrex/ops/register/chunk_scan.hpp>
@@ -18,7 +19,6 @@
 #include <imbrex/tile/shared_tile.hpp>
 
 #include <cstdint>
-#include <limits>
 
 namespace imbrex::detail {
 
@@ -144,8 +144,6 @@ class cut_search {
     }
 
   private:
-    static constexpr int all_tokens = std::numeric_limits<int>::max();
-
     // One step: bins of all warps, and the one in which the target is reached.
     template <class BinOf, class Amount>
     IMBREX_KERNEL hw::bin_found divide(const warp& self, const BinOf& bin_of, const Amount& amount,

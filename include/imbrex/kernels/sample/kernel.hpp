@@ -1,77 +1,86 @@
 // The kernel that samples: a block to each row, its warps share the columns and go over them several times, from a cache that has them after
-// the first.
+// the first. Where rows are few, a cluster of `Sharers` blocks to each row does the same sooner (kernels/sample/together.hpp), and the first of
+// them goes on as if it was alone where that was not enough.
 //
 //   1. the largest score, with bias and penalties; at temperature 0 that is the token
 //   2. the cut of top_k; the sum of what is left and the cut of top_p (kernels/sample/cut.hpp); the cut of min_p
-//   3. the draw: each token that is left waits for an exponentially distributed time, its weight the rate, and the first one is taken. So
-//      each is taken with its probability, and nothing has to be known of the others.
+//   3. the draw (kernels/sample/draw.hpp)
 //   4. log-probabilities, where they are asked for (kernels/sample/likeliest.hpp)
 //
 // After each step the warps meet and all of them know the same: they take the same way.
 #pragma once
 
 #include <imbrex/core/config.hpp>
-#include <imbrex/core/counter_random.hpp>
 #include <imbrex/core/numeric.hpp>
 #include <imbrex/core/position.hpp>
 #include <imbrex/core/source.hpp>
 #include <imbrex/hw/scalar.hpp>
 #include <imbrex/kernels/sample/cut.hpp>
+#include <imbrex/kernels/sample/draw.hpp>
 #include <imbrex/kernels/sample/likeliest.hpp>
 #include <imbrex/kernels/sample/options.hpp>
 #include <imbrex/kernels/sample/row.hpp>
+#include <imbrex/kernels/sample/together.hpp>
 #include <imbrex/ops/block/shared.hpp>
 #include <imbrex/ops/grid/succession.hpp>
+#include <imbrex/tile/barrier.hpp>
 
 #include <cstdint>
-#include <limits>
+#include <type_traits>
 
 namespace imbrex {
 
-namespace detail {
-
-// How soon a token is there, the larger the sooner; -1 if it may not be drawn.
-struct race {
-    relative_weight weight;
-    sample_cut cut;
-    random_stream stream;
-
-    IMBREX_FN float operator()(int token, float score) const {
-        const float rate = weight(score) / exponential_of(stream.bits(static_cast<std::uint32_t>(token)));
-        // Bits are chosen, and not one of two ways: compilers make vectors of that.
-        const std::int32_t kept = -static_cast<std::int32_t>(cut.keeps(score, token));
-        const std::int32_t not_kept = __builtin_bit_cast(std::int32_t, -1.0f);
-        return __builtin_bit_cast(float, (__builtin_bit_cast(std::int32_t, rate) & kept) | (not_kept & ~kept));
-    }
-};
-
-}  // namespace detail
-
-template <class T, row_chunks Known>
+template <class T, row_chunks Known, int Sharers = 1>
 struct sample_kernel {
-    static constexpr int warps = 8;
+    static constexpr int sharers = Sharers;
+    static constexpr int cluster = Sharers;
+    static constexpr bool needs_hopper = Sharers > 1;
+    static constexpr int warps = Sharers > 1 ? 16 : 8;
     static constexpr bool begins_early = true;
     using arguments = sample_arguments<T>;
+    using row_type = detail::sample_row<T, Known, warps>;
+    using sharing = detail::sampling_together<row_type, warps, Sharers>;
 
-    struct shared_memory {
+    struct shared_alone {
         detail::shared_bins<warps> bins;
         detail::shared_likeliest<warps> likeliest;
         shared_vector<detail::scored_token, warps> largest, soonest;
         shared_vector<std::uint64_t, warps> weights;
-        typename detail::sample_row<T, Known, warps>::largest_of_pieces largest_of_pieces;
+        typename row_type::largest_of_pieces largest_of_pieces;
     };
 
-    static position grid_of(const arguments& args) { return {args.rows}; }
+    struct shared_by_blocks : shared_alone {
+        detail::shared_together<warps, Sharers> together;
+    };
+    using shared_memory = std::conditional_t<Sharers == 1, shared_alone, shared_by_blocks>;
+
+    static position grid_of(const arguments& args) { return {args.rows * Sharers}; }
+
+    // Several blocks have no log-probabilities, and room for so many tokens.
+    static bool can_do(const arguments& args) {
+        return Sharers == 1 || (!args.wants_logprobs() && args.vocabulary <= sharing::most_columns);
+    }
 
     template <class Block>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& shared) {
-        wait_for_kernel_before(block);
-        allow_next_kernel(block);
-        block.each_warp(sampling{args, shared, block.index().x});
+        if constexpr (Sharers == 1) {
+            wait_for_kernel_before(block);
+            allow_next_kernel(block);
+            block.each_warp(sampling{args, shared, block.index().x});
+        } else {
+            shared.together.init(block);
+            fence_barriers(block);
+            block.cluster_sync();
+            wait_for_kernel_before(block);
+            allow_next_kernel(block);
+            const int rank = block.cluster_rank();
+            block.each_warp(sampling_with_others{args, shared, block.index().x / Sharers, rank});
+            // No block ends while another may look into its memory.
+            block.cluster_sync();
+        }
     }
 
   private:
-    using row_type = detail::sample_row<T, Known, warps>;
     using likeliest_search = detail::likeliest_search<row_type, warps>;
     using scored_token = detail::scored_token;
 
@@ -90,11 +99,16 @@ struct sample_kernel {
                 cut = cut_of(self, row, most.score);
                 token = draw(self, row, most.score, cut);
             }
-            if (self.index() == 0) {
-                hw::put_global(self, args.tokens + number, token, source::current());
-                if (args.cuts != nullptr) hw::put_global(self, args.cuts + number, cut, source::current());
+            write(self, token, cut);
+            if constexpr (Sharers == 1) {
+                if (args.wants_logprobs()) write_logprobs(self, row, token);
             }
-            if (args.wants_logprobs()) write_logprobs(self, row, token);
+        }
+
+        IMBREX_KERNEL void write(const warp& self, int token, const sample_cut& cut) const {
+            if (self.index() != 0) return;
+            hw::put_global(self, args.tokens + number, token, source::current());
+            if (args.cuts != nullptr) hw::put_global(self, args.cuts + number, cut, source::current());
         }
 
       private:
@@ -144,23 +158,15 @@ struct sample_kernel {
                         sum += sum_of(self, scores, from_token<counted_weight>{weight, first});
                     });
                 sum = likeliest_search::total(self, shared.weights, sum, source::current());
-                const double part = static_cast<double>(options.top_p) * static_cast<double>(sum);
-                const auto below = static_cast<std::uint64_t>(part > 0 ? part : 0);
-                const std::uint64_t enough = static_cast<double>(below) < part || below == 0 ? below + 1 : below;
+                const std::uint64_t enough = enough_of(sum, options.top_p);
                 cut = search.find(self, cut, weight, enough, scale / options.temperature);
             }
-            if (options.min_p > 0) {
-                const float least = most + options.temperature * natural_log(options.min_p);
-                if (least > cut.least) cut = sample_cut{least, std::numeric_limits<int>::max()};
-            }
-            return cut;
+            return with_min_p(cut, options, most);
         }
 
         IMBREX_KERNEL int draw(const warp& self, const row_type& row, float most, const sample_cut& cut) const {
             using namespace detail;
-            const sample_options& options = row.options();
-            const race waiting{relative_weight::of(most, options.temperature), cut,
-                               random_stream::of(options.seed, static_cast<std::uint64_t>(options.position))};
+            const race waiting = race::of(row.options(), most, cut);
             scored_token soonest = scored_token::none();
             row.each_piece_if(
                 self, [&](float largest) { return largest >= cut.least; },
@@ -185,6 +191,24 @@ struct sample_kernel {
                 const std::int64_t place = static_cast<std::int64_t>(number) * args.likeliest + i;
                 hw::put_global(self, args.likeliest_tokens + place, one.token, source::current());
                 hw::put_global(self, args.likeliest_logprobs + place, log_of(one.score), source::current());
+            }
+        }
+    };
+
+    struct sampling_with_others {
+        const arguments& args;
+        shared_memory& shared;
+        int number, rank;
+
+        IMBREX_KERNEL void operator()(const warp& self) const {
+            const row_type row(args, number, shared.largest_of_pieces);
+            const detail::sample_outcome found = sharing(row, shared.together, rank).find(self);
+            if (rank != 0) return;
+            const sampling alone{args, shared, number};
+            if (found.settled != 0) {
+                alone.write(self, found.token, found.cut);
+            } else {
+                alone(self);
             }
         }
     };

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <imbrex/core/config.hpp>
+#include <imbrex/core/numeric.hpp>
 #include <imbrex/core/source.hpp>
 #include <imbrex/kernels/elementwise/rows.hpp>
 #include <imbrex/kernels/sample/options.hpp>
@@ -42,8 +43,11 @@ class sample_row {
     using tile = chunk_tile<float, 1, columns_at_once>;
     using largest_of_pieces = shared_vector<float, most_vocabulary / columns_at_once>;
 
+    // No warp has a part of it.
+    IMBREX_KERNEL sample_row(const sample_arguments<T>& args, int row, largest_of_pieces& largest)
+        : args_(args), row_(row), options_(args.options[row]), largest_(largest) {}
     IMBREX_KERNEL sample_row(const sample_arguments<T>& args, int row, int warp_number, largest_of_pieces& largest)
-        : args_(args), row_(row), options_(args.options[row]), largest_(largest) {
+        : sample_row(args, row, largest) {
         const int pieces = (args.vocabulary - 1) / columns_at_once + 1;
         const int each = (pieces - 1) / Warps + 1;
         first_ = least(warp_number * each, pieces) * columns_at_once;
@@ -55,6 +59,32 @@ class sample_row {
 
     IMBREX_KERNEL const sample_options& options() const { return options_; }
     IMBREX_KERNEL int vocabulary() const { return args_.vocabulary; }
+
+    // The piece that begins with a token, in parts, for who has several under way: its logits, and scores of them with bias and penalties.
+    // Behind the row's end there are none.
+    using logits_tile = chunk_tile<T, 1, columns_at_once>;
+    IMBREX_KERNEL void load_logits(const warp& self, logits_tile& logits, int first) const {
+        load_rows_from<Known>(self, logits, places_of_tile<const T>{args_.logits, row_, args_.rows, first},
+                              args_.vocabulary - first);
+    }
+    IMBREX_KERNEL void to_scores(const warp& self, tile& scores, const logits_tile& logits, int first) const {
+        map_columns(self, scores, score_in_row{args_.vocabulary - first}, logits);
+    }
+    IMBREX_KERNEL void change_scores(const warp& self, tile& scores, int first) const {
+        if (args_.changes == nullptr) return;
+        const int end = args_.change_starts[row_ + 1];
+        apply_changes(self, scores, first, change_at(args_.change_starts[row_], end, first), end);
+    }
+
+    // Of one token alone.
+    IMBREX_KERNEL float score_of(int token) const {
+        const float score = score_of_logit(convert<float>(*args_.logits.at(row_, token)));
+        if (args_.changes == nullptr) return score;
+        const int end = args_.change_starts[row_ + 1], at = change_at(args_.change_starts[row_], end, token);
+        if (at == end || args_.changes[at].token != token) return score;
+        // Read again: few tokens come here, and what is kept for them takes registers from all the others.
+        return changed_score{args_.options[row_], args_.changes[at]}(score);
+    }
 
     // function(scores, first token of them) of every piece, with bias and penalties.
     template <class Function>
@@ -93,25 +123,24 @@ class sample_row {
         for (int first = first_; first < end_; first += columns_at_once) {
             if (!needed(first)) continue;
             tile scores;
-            load_scores(self, scores, first);
-            if constexpr (Changed) {
-                for (; next < last_change_; ++next) {
-                    const token_change one = args_.changes[next];
-                    if (one.token >= first + columns_at_once) break;
-                    change(self, scores, one.token - first, changed_score{options_, one});
-                }
-            }
+            logits_tile logits;
+            load_logits(self, logits, first);
+            to_scores(self, scores, logits, first);
+            if constexpr (Changed) next = apply_changes(self, scores, first, next, last_change_);
             function(scores, first);
         }
     }
+    // Those from `next` on that are in a piece; returns the first behind it.
+    IMBREX_KERNEL int apply_changes(const warp& self, tile& scores, int first, int next, int end) const {
+        for (; next < end; ++next) {
+            const token_change one = args_.changes[next];
+            if (one.token >= first + columns_at_once) break;
+            change(self, scores, one.token - first, changed_score{options_, one});
+        }
+        return next;
+    }
     IMBREX_KERNEL float largest_in(const warp& self, int first, source here = source::current()) const {
         return get(self, largest_, first / columns_at_once, here);
-    }
-    IMBREX_KERNEL void load_scores(const warp& self, tile& scores, int first) const {
-        chunk_tile<T, 1, columns_at_once> logits;
-        load_rows_from<Known>(self, logits, places_of_tile<const T>{args_.logits, row_, args_.rows, first},
-                              args_.vocabulary - first);
-        map_columns(self, scores, score_in_row{args_.vocabulary - first}, logits);
     }
     // The first change from `first` on, before `end`, of this token or a later one.
     IMBREX_KERNEL int change_at(int first, int end, int token) const {

@@ -1,0 +1,205 @@
+// Rows of logits to be sampled, what comes of them, and the comparison with a reference that sorts in double.
+#pragma once
+
+#include <imbrex/kernels/sample.hpp>
+
+#include "kernels/elementwise.hpp"
+#include "kernels/sample/reference.hpp"
+#include "worlds.hpp"
+
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <random>
+#include <span>
+#include <vector>
+
+namespace imbrex_test {
+
+using namespace imbrex;
+
+inline constexpr float infinity = std::numeric_limits<float>::infinity();
+inline constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
+
+template <class T>
+class sample_trial {
+  public:
+    // Rows of normally distributed logits, one for each of the options.
+    sample_trial(world where, int vocabulary, const std::vector<sample_options>& wanted, float spread = 3, int gap = 0,
+                 int before = 0, int likeliest = 0)
+        : shape{static_cast<int>(wanted.size()), 1, vocabulary, gap, before},
+          count(likeliest),
+          logits(where, shape.elements()),
+          options(where, wanted.size()),
+          change_starts(where, wanted.size() + 1),
+          tokens(where, wanted.size(), -7),
+          logprobs(where, wanted.size(), not_a_number),
+          likeliest_tokens(where, wanted.size() * static_cast<std::size_t>(likeliest), -7),
+          likeliest_logprobs(where, likeliest_tokens.values.size(), not_a_number),
+          cuts(where, wanted.size()),
+          where_(where) {
+        std::mt19937 generator(static_cast<std::uint32_t>(vocabulary));
+        std::normal_distribution<float> number(0, spread);
+        logits.values = poisoned<T>(shape.elements());
+        for (int row = 0; row < shape.rows(); ++row) {
+            for (int i = 0; i < vocabulary; ++i) at(row, i) = convert<T>(number(generator));
+        }
+        options.values = wanted;
+    }
+
+    T& at(int row, int token) { return logits.values[shape.index(row, token)]; }
+    std::vector<float> row(int number) {
+        std::vector<float> all;
+        for (int i = 0; i < shape.columns; ++i) all.push_back(convert<float>(at(number, i)));
+        return all;
+    }
+    // In each row, every so many tokens.
+    void change_tokens(world where, int step) {
+        std::mt19937 generator(5);
+        std::vector<token_change> all;
+        for (int row = 0; row < shape.rows(); ++row) {
+            for (int i = row % step; i < shape.columns; i += 1 + static_cast<int>(generator() % step)) {
+                const int kind = static_cast<int>(generator() % 4);
+                all.push_back({.token = i,
+                               .generated = kind == 0 ? 0 : kind - 1,
+                               .in_prompt = kind < 2 ? 1 : 0,
+                               .bias = generator() % 3 == 0 ? static_cast<float>(generator() % 7) - 3 : 0.0f});
+                if (generator() % 16 == 0) all.back().bias = -infinity;
+            }
+            change_starts.values[row + 1] = static_cast<int>(all.size());
+        }
+        changes_ = std::make_unique<buffer<token_change>>(where, all.size());
+        changes_->values = all;
+    }
+
+    sample_problem<T> send() {
+        sample_problem<T> p{.logits = shape.view<const T>(logits.send()),
+                            .options = options.send(),
+                            .tokens = tokens.send(),
+                            .logprobs = logprobs.send(),
+                            .likeliest = count,
+                            .likeliest_tokens = likeliest_tokens.send(),
+                            .likeliest_logprobs = likeliest_logprobs.send(),
+                            .cuts = cuts.send()};
+        if (changes_ != nullptr) p.changes = changes_->send(), p.change_starts = change_starts.send();
+        return p;
+    }
+    void launch() {
+        sample_tokens<T>::launch(where_, send());
+        tokens.fetch();
+        logprobs.fetch();
+        likeliest_tokens.fetch();
+        likeliest_logprobs.fetch();
+        cuts.fetch();
+    }
+
+    std::span<const token_change> changes_of(int row) const {
+        if (changes_ == nullptr) return {};
+        return std::span(changes_->values)
+            .subspan(change_starts.values[row], change_starts.values[row + 1] - change_starts.values[row]);
+    }
+
+    void check() {
+        for (int row = 0; row < shape.rows(); ++row) {
+            CAPTURE(row);
+            const std::vector<float> values = this->row(row);
+            const reference_sample wanted = sample_by_sorting(values, options.values[row], changes_of(row));
+            check_cut(row, wanted);
+            check_logprobs(row, values);
+        }
+    }
+
+  private:
+    void check_cut(int row, const reference_sample& wanted) {
+        const int token = tokens.values[row];
+        REQUIRE((token >= 0 && token < shape.columns));
+        if (wanted.sorted.empty()) {
+            CHECK(token == 0);
+            return;
+        }
+        const sample_cut cut = cuts.values[row];
+        std::size_t kept = 0;
+        for (int i = 0; i < shape.columns; ++i) kept += cut.keeps(wanted.scores[i], i) ? 1 : 0;
+        CHECK(kept >= wanted.fewest);
+        CHECK(kept <= wanted.most);
+        bool best_are_kept = true;
+        for (std::size_t i = 0; i < kept; ++i) {
+            best_are_kept = best_are_kept && cut.keeps(wanted.scores[wanted.sorted[i]], wanted.sorted[i]);
+        }
+        CHECK(best_are_kept);
+        CHECK(cut.keeps(wanted.scores[token], token));
+        if (options.values[row].temperature == 0) {
+            CHECK(token == wanted.sorted[0]);
+        } else {
+            CHECK(wanted.rate(token) >= wanted.best_rate(kept) * (1 - 1e-5));
+        }
+    }
+    void check_logprobs(int row, const std::vector<float>& values) {
+        const std::vector<double> wanted = log_probabilities(values);
+        const auto near = [](float found, double right) {
+            return found == right || std::fabs(found - right) <= 3e-6 * (1 + std::fabs(right));
+        };
+        const int token = tokens.values[row];
+        if (std::isfinite(clean_logit(values[token]))) CHECK(near(logprobs.values[row], wanted[token]));
+        std::vector<float> scores;
+        for (const float value : values) scores.push_back(clean_logit(value));
+        const std::vector<int> sorted = sorted_tokens(scores);
+        bool right = true;
+        for (int i = 0; i < count; ++i) {
+            const std::size_t place = static_cast<std::size_t>(row) * count + i;
+            const bool there = i < static_cast<int>(sorted.size());
+            right = right && likeliest_tokens.values[place] == (there ? sorted[i] : -1);
+            right = right && near(likeliest_logprobs.values[place], there ? wanted[sorted[i]] : -infinity);
+        }
+        CHECK(right);
+    }
+
+  public:
+    row_shape shape;
+    int count;
+    buffer<T> logits;
+    buffer<sample_options> options;
+    buffer<int> change_starts, tokens;
+    buffer<float> logprobs;
+    buffer<int> likeliest_tokens;
+    buffer<float> likeliest_logprobs;
+    buffer<sample_cut> cuts;
+
+  private:
+    world where_;
+    std::unique_ptr<buffer<token_change>> changes_;
+};
+
+// All kinds of options, and each of them alone.
+inline std::vector<sample_options> many_options() {
+    std::vector<sample_options> all{{.temperature = 0},
+                                    {},
+                                    {.temperature = 0.3f},
+                                    {.temperature = 4},
+                                    {.top_k = 1},
+                                    {.top_k = 5},
+                                    {.top_k = 300},
+                                    {.top_p = 0.01f},
+                                    {.top_p = 0.5f},
+                                    {.top_p = 0.9f},
+                                    {.top_p = 0.999f},
+                                    {.temperature = 3, .top_p = 0.8f},
+                                    {.min_p = 0.05f},
+                                    {.min_p = 1},
+                                    {.temperature = 0.5f, .min_p = 0.001f},
+                                    {.temperature = 0.7f, .top_k = 20, .top_p = 0.95f},
+                                    {.temperature = 2, .top_k = 100, .top_p = 0.9f, .min_p = 0.02f},
+                                    {.repetition_penalty = 1.3f},
+                                    {.temperature = 0, .repetition_penalty = 0.5f, .presence_penalty = 1.5f},
+                                    {.top_p = 0.9f, .presence_penalty = -1, .frequency_penalty = 0.75f},
+                                    {.temperature = 1e-20f},
+                                    {.temperature = 1e20f, .top_p = 0.25f},
+                                    {.temperature = 1e-20f, .top_k = 3, .top_p = 0.5f}};
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        all[i].seed = 0x123456789u * i;
+        all[i].position = static_cast<int>(7 * i);
+    }
+    return all;
+}
+
+}  // namespace imbrex_test
