@@ -55,6 +55,8 @@ void check_places() {
 TEST_CASE("the pairs of a word are all of its bits once") {
     check_pieces<std::int8_t, bf16>();
     check_pieces<std::int8_t, fp16>();
+    check_pieces<e4m3, bf16>();
+    check_pieces<e4m3, fp16>();
     check_pieces<int4x2, bf16>();
     check_pieces<int4x2, fp16>();
     check_pieces<e2m1x2, bf16>();
@@ -63,6 +65,7 @@ TEST_CASE("the pairs of a word are all of its bits once") {
 
 TEST_CASE("every element of a unit has a place of its own") {
     check_places<std::int8_t>();
+    check_places<e4m3>();
     check_places<int4x2>();
     check_places<e2m1x2>();
 }

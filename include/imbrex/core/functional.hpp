@@ -31,6 +31,10 @@ struct divide {
         return a / b;
     }
 };
+// A sum of squares: with what has been added so far.
+struct add_square {
+    constexpr IMBREX_FN float operator()(float sum, float x) const { return sum + x * x; }
+};
 // Of a number and a NaN, both give the number, as the hardware's own instructions do; on the device, where a comparison and
 // a choice would take three, those instructions are asked for.
 struct maximum {

@@ -3,8 +3,8 @@
 // of them. One description serves who packs (the host, once), the device and the host world.
 //
 //   A unit is 2 KB: 16 bytes for each of 128 threads, in turn. It holds 64 rows and as many columns as fit: 64 of 4-bit
-//   numbers, 32 of int8. A thread's numbers come in pairs, (row, column) and (row, column + 1), in the order of its registers:
-//   two rows (g, g + 8) of the first 8 columns, of the next 8, and so on. A word has 4 pairs, or 2 of int8.
+//   numbers, 32 of 8-bit ones. A thread's numbers come in pairs, (row, column) and (row, column + 1), in the order of its
+//   registers: two rows (g, g + 8) of the first 8 columns, of the next 8, and so on. A word has 4 pairs, or 2 of 8 bits.
 //
 //   A field is the form of a number in a 16-bit place from which a float is made; a pair of fields is a word of their own.
 //
@@ -14,6 +14,8 @@
 //              sign 128 or 256
 //      e2m1    its sign in the sign, its other bits in the last two of the exponent and the first of the mantissa: a float
 //              that is 2^126 (fp16: 2^14) times too small. The multiplication that mends it can bring the scale along.
+//      e4m3    the same: its sign in the sign, its other bits in the last four of the exponent and the first three of the
+//              mantissa. 2^120 (fp16: 2^8) times too small; a NaN would become 480, and is not packed
 //
 //   Each pair of fields is some of a word's bits: rotated and masked, in one piece or two. The pieces of all pairs together
 //   are every bit of the word once.
@@ -27,10 +29,10 @@
 
 namespace imbrex {
 
-// Types of numbers that can be packed: int8, and two to a byte int4x2 and e2m1x2.
+// Types of numbers that can be packed: int8, e4m3, and two to a byte int4x2 and e2m1x2.
 template <class Format>
-concept packable =
-    std::is_same_v<Format, std::int8_t> || std::is_same_v<Format, int4x2> || std::is_same_v<Format, e2m1x2>;
+concept packable = std::is_same_v<Format, std::int8_t> || std::is_same_v<Format, e4m3> ||
+    std::is_same_v<Format, int4x2> || std::is_same_v<Format, e2m1x2>;
 
 // Rows that are packed together, and columns that all formats have whole units for.
 inline constexpr int packed_rows = 64;
@@ -79,6 +81,12 @@ IMBREX_FN constexpr packed_pieces packed_pieces_of(int pair) {
                   "imbrex: packed weights are made into bf16 or fp16");
     if constexpr (std::is_same_v<Format, std::int8_t>) {
         return {{8 * pair, 0x00ff00ffU}, {0, 0}};
+    } else if constexpr (std::is_same_v<Format, e4m3> && std::is_same_v<Float, bf16>) {
+        if (pair == 1) return {{4, 0x87808780U}, {28, 0x00700070U}};
+        return {{0, 0x87f087f0U}, {0, 0}};
+    } else if constexpr (std::is_same_v<Format, e4m3>) {
+        if (pair == 1) return {{25, 0x3f803f80U}, {31, 0x80008000U}};
+        return {{0, 0xbf80bf80U}, {0, 0}};
     } else if constexpr (std::is_same_v<Format, int4x2>) {
         return {{4 * pair, 0x000f000fU << (Float::format.mantissa_bits - 4)}, {0, 0}};
     } else if constexpr (std::is_same_v<Float, bf16>) {
@@ -107,11 +115,13 @@ IMBREX_FN constexpr std::uint32_t pack_fields(std::uint32_t fields, int pair) {
            rotate_right(fields & pieces.second.mask, (32 - pieces.second.rotation) % 32);
 }
 
-// The field of a number, given by its bits: the byte of an int8, the four bits of the others.
+// The field of a number, given by its bits: the byte of an int8 or e4m3, the four bits of the others.
 template <packable Format, class Float>
 IMBREX_FN constexpr std::uint32_t packed_field_of(std::uint32_t bits) {
     if constexpr (std::is_same_v<Format, std::int8_t>) {
         return bits & 0xffU;
+    } else if constexpr (std::is_same_v<Format, e4m3>) {
+        return (bits & 0x80U) << 8 | (bits & 0x7fU) << (Float::format.mantissa_bits - 3);
     } else if constexpr (std::is_same_v<Format, int4x2>) {
         return ((bits & 0xfU) ^ 0x8U) << (Float::format.mantissa_bits - 4);
     } else {
@@ -139,6 +149,9 @@ IMBREX_FN constexpr std::uint32_t packed_floats(std::uint32_t word, int pair,
                                                 [[maybe_unused]] std::uint32_t scale = 0) {
     if constexpr (std::is_same_v<Format, e2m1x2>) {
         return Pairs::multiply(packed_fields<Format, Float>(word, pair), scale);
+    } else if constexpr (std::is_same_v<Format, e4m3>) {
+        constexpr std::uint32_t mend = std::is_same_v<Float, bf16> ? 0x7b807b80U : 0x5c005c00U;  // 2^120, 2^8
+        return Pairs::multiply(packed_fields<Format, Float>(word, pair), mend);
     } else if constexpr (std::is_same_v<Format, int4x2>) {
         constexpr std::uint32_t raise = std::is_same_v<Float, bf16> ? 0x41c041c0U : 0x4e004e00U;  // 24
         return Pairs::subtract(packed_raised<Float, Pairs>(word, pair), raise);

@@ -8,7 +8,8 @@
 // workspace, so that a launch can be captured in a CUDA graph. What is refused is refused before anything is launched.
 //
 // Products of few rows wait for memory alone. Where B are weights that no kernel writes, `right_operand::constant_weights` lets
-// them begin to read before the kernel before them in the stream has ended, if that one allows it, as these products do.
+// them begin to read before the kernel before them in the stream has ended, if that one allows it, as these products do; and up to 8 rows take
+// a kernel that is made for chains of them (gemm/plain_stream.hpp).
 #pragma once
 
 #include <imbrex/hw/world.hpp>
@@ -17,6 +18,7 @@
 #include <imbrex/kernels/gemm/epilogue.hpp>
 #include <imbrex/kernels/gemm/few_rows.hpp>
 #include <imbrex/kernels/gemm/hopper.hpp>
+#include <imbrex/kernels/gemm/plain_stream.hpp>
 #include <imbrex/kernels/gemm/problem.hpp>
 #include <imbrex/kernels/gemm/shape.hpp>
 
@@ -54,6 +56,9 @@ class gemm {
             if constexpr (narrow_can_do) {
                 if (kernel == gemm_kernel::narrow) return launch_hopper<narrow>(where, p, epilogue, mainloop, stream);
             }
+        }
+        if constexpr (can_stream) {
+            if (kernel == gemm_kernel::weight_stream) return stream_of_weights::launch(where, p, epilogue, {}, stream);
         }
         if constexpr (few_rows_can_do) {
             if (kernel == gemm_kernel::few_rows_16) return launch_few_rows<16>(where, p, epilogue, stream);
@@ -109,6 +114,8 @@ class gemm {
     using ampere = gemm_ampere<In, Out, Epilogue, A, B>;
     // With more rows, in clusters, it was measured to be slower.
     static constexpr bool constant_weights = Right == right_operand::constant_weights;
+    static constexpr bool can_stream = constant_weights && few_rows_can_do && B == stored::transposed;
+    using stream_of_weights = plain_stream<In, Out, Epilogue>;
     template <int Rows>
     static constexpr bool reads_early = constant_weights && (Rows <= 16);
     template <int Rows, int Sharers>
@@ -121,6 +128,8 @@ class gemm {
         const views all(p);
         bool hopper = false;
         if constexpr (hopper_can_do) hopper = can_run<wide>(where);
+        bool streams = false;
+        if constexpr (can_stream) streams = stream_of_weights::can_take(p);
         return {.m = p.m,
                 .n = p.n * (gated ? 2 : 1),
                 .k = p.k,
@@ -129,6 +138,7 @@ class gemm {
                 .hopper = hopper,
                 .engine_can_read = engine_can_read(all.a) && engine_can_read(all.b),
                 .few_rows_can_do = few_rows_can_do,
+                .weights_can_stream = streams,
                 .narrow_can_do = narrow_can_do};
     }
 

@@ -1,5 +1,5 @@
-// Matrix products with quantised weights in one call: D = epilogue(A W^T), where W [n, k] is int8, int4 or MXFP4, packed once
-// (gemm/pack_weights.hpp) and made into bf16 or fp16 on the way to the tensor cores. Made for Hopper.
+// Matrix products with quantised weights in one call: D = epilogue(A W^T), where W [n, k] is int8, e4m3, int4 or MXFP4, packed
+// once (gemm/pack_weights.hpp) and made into bf16 or fp16 on the way to the tensor cores. Made for Hopper.
 //
 //     using weights = int4_weights<bf16, 128, bf16, 512>;         // groups of 128, steps of 512
 //     using product = gemm_quantised<weights, bf16>;
@@ -22,6 +22,23 @@
 #include <type_traits>
 
 namespace imbrex {
+
+// D = activation(A G) * (A U), as `gated` is, of weights with a scale for each row. Those of U may as well come last.
+template <class Activation>
+struct gated_and_scaled {
+    scaled_columns of_gate;
+    scaled_columns of_up;
+    gated<Activation> gate_and_up = {};
+
+    template <class Scope, class Tile>
+    IMBREX_KERNEL void operator()(const Scope& self, Tile& gate, const Tile& up, gemm_place at) const {
+        of_gate(self, gate, at);
+        gate_and_up(self, gate, up, at);
+        of_up(self, gate, at);
+    }
+};
+template <class Activation>
+inline constexpr bool is_gated<gated_and_scaled<Activation>> = true;
 
 // An epilogue for a part of the rows, which begins at `first_row` of D.
 template <class Epilogue>

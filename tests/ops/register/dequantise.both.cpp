@@ -117,13 +117,17 @@ void check_unpacking(int count, const std::vector<Scale>& scales, Wanted wanted)
     const int rows = 64 * count;
     std::vector<format> values(static_cast<std::size_t>(rows) * depth / values_in<format>);
     const auto number_at = [](int row, int column) {
-        return static_cast<std::uint32_t>(row % 64 * 7 + column * 5 + row / 64) % (1U << bits);
+        const std::uint32_t number = static_cast<std::uint32_t>(row % 64 * 7 + column * 5 + row / 64) % (1U << bits);
+        // Those that are not packed, NaNs, are left out.
+        return std::is_same_v<format, e4m3> && (number & 0x7fU) == 0x7fU ? 0U : number;
     };
     for (int row = 0; row < rows; ++row) {
         for (int column = 0; column < depth; column += values_in<format>) {
             format& value = values[(static_cast<std::size_t>(row) * depth + column) / values_in<format>];
-            if constexpr (bits == 8) {
+            if constexpr (std::is_same_v<format, std::int8_t>) {
                 value = static_cast<std::int8_t>(number_at(row, column));
+            } else if constexpr (bits == 8) {
+                value = format::from_bits(static_cast<std::uint8_t>(number_at(row, column)));
             } else {
                 value = format::from_bits(
                     static_cast<std::uint8_t>(number_at(row, column) | number_at(row, column + 1) << 4));
@@ -168,6 +172,9 @@ void check_integers() {
 
 template <class In>
 void check_small_floats() {
+    check_unpacking<e4m3_weights<In, 128>>(256, std::vector<float>(), [](std::uint32_t bits, int, int) {
+        return convert<In>(e4m3::decode(static_cast<std::uint8_t>(bits)));
+    });
     using weights = mxfp4_weights<In, 128>;
     const int parts = 32;
     std::vector<ue8m0> scales(parts * 64 * 4);
@@ -186,7 +193,7 @@ TEST_CASE_TEMPLATE("every integer in every place", In, bf16, fp16) {
     check_integers<In>();
 }
 
-TEST_CASE_TEMPLATE("every 4-bit float in every place, with every scale", In, bf16, fp16) {
+TEST_CASE_TEMPLATE("every 8-bit float, and every 4-bit float with every scale, in every place", In, bf16, fp16) {
     check_small_floats<In>();
 }
 

@@ -3,6 +3,7 @@
 //   what                                                         kernel
 //   the device is not a Hopper, the copy engine cannot read the
 //   operands (rows not a multiple of 16 bytes apart), or K = 0   ampere_class    128 x 256 by warps, any stride
+//   at most 8 rows, and B are constant weights [n, k]            weight_stream   in shapes of their own (plain_stream.hpp)
 //   at most 16, 64 or 128 rows                                   few_rows_*      weights once through, K shared out
 //   otherwise, by the estimate below                             wide            128 x 256
 //                                                                narrow          128 x 128
@@ -17,7 +18,7 @@
 
 namespace imbrex {
 
-enum class gemm_kernel { ampere_class, few_rows_16, few_rows_64, few_rows_128, narrow, wide };
+enum class gemm_kernel { ampere_class, weight_stream, few_rows_16, few_rows_64, few_rows_128, narrow, wide };
 
 struct gemm_situation {
     int m;
@@ -28,7 +29,8 @@ struct gemm_situation {
     bool hopper;           // the device, and the program has code for it
     bool engine_can_read;  // A and B
     bool few_rows_can_do;  // 16-bit operands, A by rows
-    bool narrow_can_do;    // no gate
+    bool weights_can_stream = false;
+    bool narrow_can_do;  // no gate
 };
 
 constexpr std::int64_t gemm_rounds(const gemm_situation& s, int tile_columns) {
@@ -38,6 +40,7 @@ constexpr std::int64_t gemm_rounds(const gemm_situation& s, int tile_columns) {
 
 constexpr gemm_kernel choose_gemm(const gemm_situation& s) {
     if (!s.hopper || !s.engine_can_read || s.k == 0) return gemm_kernel::ampere_class;
+    if (s.weights_can_stream) return gemm_kernel::weight_stream;
     if (s.few_rows_can_do && s.batches == 1 && s.m <= 128) {
         return s.m <= 16 ? gemm_kernel::few_rows_16 : s.m <= 64 ? gemm_kernel::few_rows_64 : gemm_kernel::few_rows_128;
     }
@@ -50,6 +53,8 @@ constexpr const char* name_of(gemm_kernel one) {
     switch (one) {
         case gemm_kernel::ampere_class:
             return "ampere_class";
+        case gemm_kernel::weight_stream:
+            return "weight_stream";
         case gemm_kernel::few_rows_16:
             return "few_rows_16";
         case gemm_kernel::few_rows_64:

@@ -32,6 +32,10 @@ namespace detail {
 inline std::uint32_t weight_bits(const std::int8_t* row, int column) {
     return static_cast<std::uint8_t>(row[column]);
 }
+inline std::uint32_t weight_bits(const e4m3* row, int column) {
+    require(!row[column].is_nan(), "values: NaN in column ", column, "; weights are finite");
+    return row[column].bits;
+}
 template <class Pair>
 std::uint32_t weight_bits(const Pair* row, int column) {
     return static_cast<std::uint32_t>(row[column / 2].bits) >> (column % 2 * 4) & 0xfU;
@@ -88,7 +92,8 @@ void pack_part(typename Weights::part& part, const typename Weights::format* val
 
 }  // namespace detail
 
-// Into memory of packed_count parts. Weights without groups (int8_weights) are packed without scales.
+// Into memory of packed_count parts. Weights without groups (int8_weights, e4m3_weights) are packed without scales. The parts of
+// 64 rows follow each other, so large weights may be packed some multiple of 64 rows at a time, each to its place.
 template <class Weights>
 void pack_weights(typename Weights::part* to, const typename Weights::format* values,
                   const typename Weights::scale* scales, int rows, int k) {

@@ -3,7 +3,9 @@
 //
 //   grouped_weights   int8 or int4, a scale for each row and `Group` of K. The tensor cores multiply the integers, exact in
 //                     bf16 and in fp16, and each group's sum is scaled in fp32 as it is added: nothing is rounded but sums.
-//   int8_weights      int8, a scale for each row, to be applied to D: an epilogue that begins with scaled_columns
+//   int8_weights      int8, a scale for each row, to be applied to D: an epilogue that begins with scaled_columns, or a
+//                     gated one with gated_and_scaled (gemm_quantised.hpp)
+//   e4m3_weights      e4m3, the same; exact in bf16 and in fp16 too
 //   mxfp4_weights     e2m1 with a ue8m0 scale for each 32 of K: scaled in registers, by a power of two, so exact too
 //
 // A warpgroup takes parts of 64 rows and a step of K (few_rows.hpp): up to 16 rows of A are multiplied by mma.sync, which the
@@ -147,9 +149,9 @@ struct held_bare_piece {
     packed_values<Format, packed_columns> values;
 };
 
-template <int Depth>
-struct int8_part {
-    packed_tile<std::int8_t, packed_rows, Depth> values;
+template <class Format, int Depth>
+struct bare_part {
+    packed_tile<Format, packed_rows, Depth> values;
 };
 template <int Depth>
 struct mxfp4_part {
@@ -164,10 +166,14 @@ struct grouped_part {
 
 }  // namespace detail
 
-template <class In, int Depth = 256>
-struct int8_weights : detail::directly_multiplied<int8_weights<In, Depth>, detail::int8_part<Depth>, In, Depth> {
-    using part = detail::int8_part<Depth>;
-    using format = std::int8_t;
+// 8 bits each, and no scales among them: those of the rows are applied to D.
+template <class In, class Format, int Depth>
+struct bare_weights
+    : detail::directly_multiplied<bare_weights<In, Format, Depth>, detail::bare_part<Format, Depth>, In, Depth> {
+    static_assert(std::is_same_v<Format, std::int8_t> || std::is_same_v<Format, e4m3>,
+                  "imbrex: weights of 8 bits can have a scale for each row alone; others are scaled by groups");
+    using part = detail::bare_part<Format, Depth>;
+    using format = Format;
     using scale = float;  // of a row: not the weights' business
     static constexpr int group = 0;
 
@@ -176,8 +182,8 @@ struct int8_weights : detail::directly_multiplied<int8_weights<In, Depth>, detai
         dequantise<First>(self, block, weights.values);
     }
 
-    using piece = detail::bare_piece<std::int8_t>;
-    using held = detail::held_bare_piece<std::int8_t>;
+    using piece = detail::bare_piece<Format>;
+    using held = detail::held_bare_piece<Format>;
 
     template <class At>
     IMBREX_KERNEL static void copy_piece(const warp& self, piece& to, const part& from, int column, At) {
@@ -195,6 +201,11 @@ struct int8_weights : detail::directly_multiplied<int8_weights<In, Depth>, detai
         mma_abt(self, sum, numbers, a);
     }
 };
+
+template <class In, int Depth = 256>
+using int8_weights = bare_weights<In, std::int8_t, Depth>;
+template <class In, int Depth = 256>
+using e4m3_weights = bare_weights<In, e4m3, Depth>;
 
 template <class In, int Depth = 256>
 struct mxfp4_weights : detail::directly_multiplied<mxfp4_weights<In, Depth>, detail::mxfp4_part<Depth>, In, Depth> {

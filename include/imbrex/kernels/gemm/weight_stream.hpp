@@ -1,4 +1,4 @@
-// D = epilogue(A W^T) for 1 to 16 rows of A and quantised weights, the reading of which is all that should take time: a stream
+// D = epilogue(A W^T) for 1 to 16 rows of A and weights of any kind, the reading of which is all that should take time: a stream
 // of them that hardly stops, from one launch to the next. Made for Hopper.
 //
 // Nothing in it waits for another warp before the end. Each warp has steps of K of its own, and in shared memory a small ring
@@ -11,6 +11,9 @@
 //   warp      every 8th step of K, of two pieces that follow each other
 //   finish    the sums of all warps, and of all blocks that share the columns, are added in one order: the result has the same
 //             bits every time. A warp finishes 8 columns.
+//
+// With `normed_rows`, rows of A are divided by the root mean square of their elements: each block adds up the squares when its weights have come,
+// and divides the products. (Measured: before, or with the first weights, it holds up the stream.)
 //
 // A block takes half of a multiprocessor, so that the blocks of the next launch have room beside those of this one. They begin
 // early, ask for as many weights as they have room for, and wait: when the kernel before is done, these are there.
@@ -28,15 +31,33 @@
 #include <imbrex/ops/memory/async_copy.hpp>
 #include <imbrex/ops/memory/cluster.hpp>
 #include <imbrex/ops/memory/load_store.hpp>
+#include <imbrex/ops/register/chunks.hpp>
 #include <imbrex/ops/register/convert.hpp>
 #include <imbrex/ops/register/map.hpp>
 #include <imbrex/ops/warp/mma.hpp>
+#include <imbrex/tile/chunk_tile.hpp>
 #include <imbrex/tile/global_view.hpp>
 #include <imbrex/tile/register_tile.hpp>
 #include <imbrex/tile/shared_arena.hpp>
 #include <imbrex/tile/shared_tile.hpp>
 
+#include <cmath>
+#include <cstdint>
+#include <type_traits>
+
 namespace imbrex {
+
+namespace detail {
+// Rows of weights in a piece.
+template <class Weights>
+constexpr int rows_of_piece() {
+    if constexpr (requires { Weights::piece_rows; }) {
+        return Weights::piece_rows;
+    } else {
+        return packed_rows;
+    }
+}
+}  // namespace detail
 
 struct weight_stream_shape {
     int sharers = 1;  // blocks that share a tile: 1, 2, 4 or 8
@@ -44,7 +65,14 @@ struct weight_stream_shape {
     int ahead = 0;  // pieces that a warp asks for before it needs them; 0: as many as fit
 };
 
-template <class Weights, class Out, class Epilogue, int Rows, weight_stream_shape Shape = weight_stream_shape{}>
+// How rows of A are taken.
+struct plain_rows {};
+struct normed_rows {
+    float epsilon = 0;  // that is added to the mean of the squares
+};
+
+template <class Weights, class Out, class Epilogue, int Rows, weight_stream_shape Shape = weight_stream_shape{},
+          class Input = plain_rows>
 struct gemm_weight_stream {
     static_assert(Rows == 8 || Rows == 16, "imbrex: a stream of weights is multiplied with 8 or 16 rows");
     using element = typename Weights::element;
@@ -54,9 +82,10 @@ struct gemm_weight_stream {
     static constexpr int sharers = Shape.sharers;
     static constexpr int cluster = sharers;
     static constexpr bool gated = is_gated<Epilogue>;
-    static constexpr int tiles = gated ? 2 : 1;   // of 64 rows of weights
-    static constexpr int columns = packed_rows;   // of D, in a block
-    static constexpr int depth = packed_columns;  // of a piece
+    static constexpr int tiles = gated ? 2 : 1;                       // of rows of weights
+    static constexpr int columns = detail::rows_of_piece<Weights>();  // of D, in a block
+    static constexpr int parts = columns / 16;                        // of a piece, multiplied one after the other
+    static constexpr int depth = packed_columns;                      // of a piece
     // Eighths of its steps after which a warp lets the next launch begin. Sooner, and the weights of that one would take memory from
     // this one's; later, and memory would have nothing to do at this one's end. (Measured.)
     static constexpr int allowed_after = Rows == 8 ? 5 : 6;
@@ -72,13 +101,14 @@ struct gemm_weight_stream {
     using piece = typename Weights::piece;
     using activations = shared_tile<element, Rows, depth>;
     using sum = warp_tile<float, 16, Rows>;  // 16 columns of D
-    using turned = shared_tile<float, 16, packed_rows>;
+    using turned = shared_tile<float, 16, columns>;
     using result = warp_tile<float, 16, at_once>;
 
     // What a warp has of the shared memory: half of the multiprocessor's, less what the system takes of it.
     static constexpr int room = (228 * 1024 / 2 - 1024) / warps / 1024 * 1024;
     static constexpr int pieces_that_fit = room / (activations::bytes + tiles * static_cast<int>(sizeof(piece)));
     static constexpr int ahead = Shape.ahead > 0 ? Shape.ahead : pieces_that_fit;
+    static_assert(ahead > 0, "imbrex: so many warps have no room for a piece of weights each");
     struct stock {
         activations a[ahead];
         piece weights[ahead][tiles];
@@ -93,9 +123,12 @@ struct gemm_weight_stream {
         Epilogue epilogue;
         int tiles;
         int steps;  // of K
+        Input input;
     };
+    static constexpr bool norms = std::is_same_v<Input, normed_rows>;
     struct shared_memory {
-        overlay<stock, turned_sums> places[warps];  // one for each warp
+        overlay<stock, turned_sums> places[warps];            // one for each warp
+        shared_vector<float, 16> squares[norms ? warps : 1];  // of rows of A, as far as a warp has added them
     };
 
     static constexpr IMBREX_FN int tiles_of(int n) { return (n + columns - 1) / columns; }
@@ -114,9 +147,9 @@ struct gemm_weight_stream {
     }
 
     static arguments describe(const gemm_problem<element, Out>& p, const typename Weights::argument& weights,
-                              const Epilogue& epilogue) {
+                              const Epilogue& epilogue, const Input& input = {}) {
         detail::require_few_rows(p, Rows);
-        require(!gated || p.n % packed_rows == 0, "n: ", p.n, "; gate and up must be a multiple of ", packed_rows,
+        require(!gated || p.n % columns == 0, "n: ", p.n, "; gate and up must be a multiple of ", columns,
                 " columns each");
         require(can_take(p.a, p.k), "a: ", static_cast<const void*>(p.a.pointer), ", rows of ", p.k, " elements ",
                 p.a.stride == 0 ? p.k : p.a.stride, " apart; rows must begin and end at multiples of 16 bytes");
@@ -125,14 +158,15 @@ struct gemm_weight_stream {
                 detail::view_of(p.out, p.m, p.n, 1),
                 epilogue,
                 tiles_of(p.n),
-                steps_of(p.k)};
+                steps_of(p.k),
+                input};
     }
 
     template <class Block>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& shared) {
         const int rank = block.cluster_rank(), number = block.index().x / sharers, tile = number % args.tiles;
         block.each_warp([&](warp& self) {
-            sum sums[tiles][packed_rows / 16];
+            sum sums[tiles][parts];
             multiply(self, sums, work_of_warp(self, rank, tile, args), args, shared);
             turn(self, sums, shared.places[self.index()].template as<turned_sums>());
         });
@@ -182,13 +216,13 @@ struct gemm_weight_stream {
         }
     };
 
-    IMBREX_KERNEL static void multiply(const warp& self, sum (&sums)[tiles][packed_rows / 16], const work_of_warp& work,
+    IMBREX_KERNEL static void multiply(const warp& self, sum (&sums)[tiles][parts], const work_of_warp& work,
                                        const arguments& args, shared_memory& shared) {
         stock& own = shared.places[self.index()].template as<stock>();
         // A piece is named by when its step is done and by its number there, a constant.
         const auto ask_for_weights = [&](int time, auto number, int tile, int place) {
             const int step = work.at_time(time);
-            const int up = tile * (args.out.columns() / packed_rows);
+            const int up = tile * (args.out.columns() / columns);
             Weights::copy_piece(self, own.weights[place][tile], args.weights.at(work.tile + up, work.part(step)),
                                 work.column_in_part(step, number), detail::piece_number<number, pieces>{});
         };
@@ -215,7 +249,7 @@ struct gemm_weight_stream {
         int place = 0;
         for (int step = 0; step < work.count; ++step) {
             if (step == work.count * allowed_after / 8) allow_next_kernel(self);
-            sum products[packed_rows / 16];
+            sum products[parts];
             typename Weights::template amends<sum> amends;
             detail::for_each_constant<pieces>([&](auto number) {
                 constexpr detail::piece_number<number, pieces> at;
@@ -235,7 +269,7 @@ struct gemm_weight_stream {
                     }
                     commit_copies(self);
                     if constexpr (tile == 0) Weights::amend(self, amends, a, at);
-                    detail::for_each_constant<packed_rows / 16>([&](auto block) {
+                    detail::for_each_constant<parts>([&](auto block) {
                         Weights::template multiply_rows<16 * block>(self, sums[tile][block], products[block], amends,
                                                                     held, a, at);
                     });
@@ -243,6 +277,7 @@ struct gemm_weight_stream {
                 place = place + 1 < ahead ? place + 1 : 0;
             });
         }
+        if constexpr (norms) add_squares(self, args, shared.squares[self.index()]);
     }
 
     IMBREX_KERNEL static void load_rows(const warp& self, warp_tile<element, 16, depth>& to, const activations& from) {
@@ -253,13 +288,49 @@ struct gemm_weight_stream {
         }
     }
 
+    // A warp's share of each row's columns, with several loads under way at a time.
+    IMBREX_KERNEL static void add_squares(const warp& self, const arguments& args, shared_vector<float, 16>& to) {
+        constexpr int width = 512, at_a_time = 4;
+        using some = chunk_tile<element, 1, width>;
+        for (int row = args.a.rows(); row < 16; ++row) put(self, to, row, 0.0f);
+        for (int row = 0; row < args.a.rows(); ++row) {
+            chunk_row_values<some> sum;
+            fill(self, sum, 0.0f);
+            for (int first = self.index() * width; first < args.a.columns(); first += at_a_time * warps * width) {
+                some x[at_a_time];
+                detail::for_each_constant<at_a_time>([&](auto i) {
+                    const int column = first + i * warps * width, left = args.a.columns() - column;
+                    load_rows_from<row_chunks::whole>(
+                        self, x[i], [&](int) { return left > 0 ? args.a.at(0, row, column).pointer : nullptr; }, left);
+                });
+                detail::for_each_constant<at_a_time>([&](auto i) { fold_rows(self, sum, x[i], add_square{}); });
+            }
+            finish_rows(self, sum, add{});
+            put(self, to, row, row_value(self, sum));
+        }
+    }
+    // One over the root of each row's mean square.
+    IMBREX_KERNEL static row_values<float, 16, warp> inverses(const warp& self, const arguments& args,
+                                                              const shared_memory& shared) {
+        row_values<float, 16, warp> total;
+        load(self, total, shared.squares[0]);
+        for (int other = 1; other < warps; ++other) {
+            row_values<float, 16, warp> more;
+            load(self, more, shared.squares[other]);
+            combine(self, total, more, add{});
+        }
+        const float columns = static_cast<float>(args.a.columns()), epsilon = args.input.epsilon;
+        map(self, total, [=](float sum) { return 1.0f / std::sqrt(sum / columns + epsilon); });
+        return total;
+    }
+
     // The sums into rows of D, in the place where the warp's ring was.
-    IMBREX_KERNEL static void turn(const warp& self, const sum (&sums)[tiles][packed_rows / 16], turned_sums& to) {
+    IMBREX_KERNEL static void turn(const warp& self, const sum (&sums)[tiles][parts], turned_sums& to) {
         sum zeros;
         fill(self, zeros, 0.0f);
         const auto nothing = transpose_of(zeros);
         detail::for_each_constant<tiles>([&](auto tile) {
-            detail::for_each_constant<packed_rows / 16>([&](auto block) {
+            detail::for_each_constant<parts>([&](auto block) {
                 store(self, to.of[tile].template part<Rows, 16>(0, 16 * block), transpose_of(sums[tile][block]));
                 // Rows that are not there are read all the same.
                 if constexpr (Rows < 16) store(self, to.of[tile].template part<Rows, 16>(Rows, 16 * block), nothing);
@@ -271,18 +342,19 @@ struct gemm_weight_stream {
                                      shared_memory& shared) {
         const gemm_place at{0, 0, first_column + column};
         if constexpr (gated) {
-            result gate = gather(self, shared, 0, column);
-            args.epilogue(self, gate, gather(self, shared, 1, column), at);
+            result gate = gather(self, args, shared, 0, column);
+            args.epilogue(self, gate, gather(self, args, shared, 1, column), at);
             store(self, args.out.at(at.batch, at.row, at.column), to<Out>(self, gate));
         } else {
-            result values = gather(self, shared, 0, column);
+            result values = gather(self, args, shared, 0, column);
             args.epilogue(self, values, at);
             store(self, args.out.at(at.batch, at.row, at.column), to<Out>(self, values));
         }
     }
 
     // Some columns of a tile's sums, over all warps of all blocks that share it.
-    IMBREX_KERNEL static result gather(const warp& self, shared_memory& shared, int tile, int column) {
+    IMBREX_KERNEL static result gather(const warp& self, const arguments& args, shared_memory& shared, int tile,
+                                       int column) {
         result values;
         fill(self, values, 0.0f);
         for (int rank = 0; rank < sharers; ++rank) {
@@ -298,6 +370,7 @@ struct gemm_weight_stream {
                 combine(self, values, more, add{});
             }
         }
+        if constexpr (norms) combine_with_rows(self, values, inverses(self, args, shared), imbrex::multiply{});
         return values;
     }
 };

@@ -105,10 +105,13 @@ inline std::int32_t nearest_multiple(float value, float scale, std::int32_t lowe
 
 // In float, without divisions and by halves, so that compilers make vectors of it: it chooses a scale, and rounds nothing.
 inline float squared_error(const float* group, float scale) {
+    // A float of this size has no room for fractions: adding it rounds to a whole number, and the sum's bits are that number's.
+    constexpr float anchor = 12582912.0f;
     const float inverse = scale == 0 ? 0.0f : 1.0f / scale;
     float errors[weights_in_group];
     for (int i = 0; i < weights_in_group; ++i) {
-        const float steps = std::nearbyintf(std::min(std::max(group[i] * inverse, -8.0f), 7.0f));
+        const std::uint32_t sum = bits_as<std::uint32_t>(group[i] * inverse + anchor) - bits_as<std::uint32_t>(anchor);
+        const auto steps = static_cast<float>(clamp_integer(static_cast<std::int32_t>(sum), -8, 7));
         const float error = group[i] - scale * steps;
         errors[i] = error * error;
     }

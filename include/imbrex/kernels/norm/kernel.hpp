@@ -42,9 +42,6 @@ struct rms_norm_arguments {
 
 namespace detail {
 
-struct add_square {
-    IMBREX_FN float operator()(float sum, float x) const { return sum + x * x; }
-};
 struct scale_and_weigh {
     IMBREX_FN float operator()(float x, float inverse, float weight) const { return x * inverse * weight; }
 };
@@ -118,7 +115,7 @@ struct rms_norm_kernel {
             }
             chunk_row_values<tile> inverse;
             fill(self, inverse, 0.0f);
-            fold_rows(self, inverse, x, detail::add_square{});
+            fold_rows(self, inverse, x, add_square{});
             finish_rows(self, inverse, add{});
             if constexpr (Sharers > 1) fill(self, inverse, shared.total(self, row_value(self, inverse)));
             map(self, inverse, [&](float sum) { return args.inverse_of(sum); });
@@ -166,7 +163,7 @@ struct rms_norm_any_kernel {
                     transform(self, x, add{}, x, more);
                     store_to(self, args.residual, x, column);
                 }
-                fold_rows(self, inverse, x, detail::add_square{});
+                fold_rows(self, inverse, x, add_square{});
             }
             finish_rows(self, inverse, add{});
             fill(self, inverse, args.inverse_of(shared.total(self, row_value(self, inverse))));

@@ -1,6 +1,7 @@
-// Packed weights to registers: integers of 8 or 4 bits, or 4-bit floats with their scales, as the bf16 or fp16 that the
-// tensor cores multiply. The integers are exact, and their scales left to the caller; a 4-bit float is multiplied by its
-// scale, a power of two, which is exact too unless the result is too small for a normal fp16 (or bf16).
+// Packed weights to registers: integers of 8 or 4 bits, 8-bit floats, or 4-bit floats with their scales, as the bf16 or fp16
+// that the tensor cores multiply. The integers and the 8-bit floats are exact, and their scales left to the caller; a 4-bit
+// float is multiplied by its scale, a power of two, which is exact too unless the result is too small for a normal fp16 (or
+// bf16).
 #pragma once
 
 #include <imbrex/core/source.hpp>

@@ -1,0 +1,69 @@
+// Weights of 16 bits for the stream of weights (weight_stream.hpp), as they lie in a matrix [n, k]: nothing is packed. A piece, 64 rows or fewer and
+// 64 of K, goes to shared memory and from there into the registers from which it is multiplied.
+#pragma once
+
+#include <imbrex/core/config.hpp>
+#include <imbrex/core/packed_weights.hpp>
+#include <imbrex/kernels/gemm/problem.hpp>
+#include <imbrex/kernels/gemm/quantised_weights.hpp>
+#include <imbrex/ops/memory/async_copy.hpp>
+#include <imbrex/ops/warp/mma.hpp>
+#include <imbrex/tile/register_tile.hpp>
+#include <imbrex/tile/shared_tile.hpp>
+
+namespace imbrex {
+
+// A piece has 64 or 32 rows; a warp takes Depth of K at a time: one piece or two.
+template <class In, int Rows = 64, int Depth = 64>
+struct plain_weights {
+    using element = In;
+    static constexpr int piece_rows = Rows;
+    static constexpr int depth = Depth;
+    static constexpr int piece_groups = 0;
+
+    // Rows from some row on, and Depth of K from some column on.
+    struct part {
+        const gemm_view<const In>& all;
+        int row, column;
+    };
+    struct argument {
+        gemm_view<const In> all;
+
+        IMBREX_KERNEL part at(int block, int step) const { return part{all, block * Rows, step * Depth}; }
+    };
+    static argument describe(const gemm_operand<const In>& from, int rows, int k) {
+        return argument{detail::view_of(from, rows, k, 1)};
+    }
+
+    struct piece {
+        shared_tile<In, Rows, packed_columns> values;
+    };
+    struct held {
+        warp_tile<In, 16, packed_columns> rows[Rows / 16];
+    };
+
+    template <class At>
+    IMBREX_KERNEL static void copy_piece(const warp& self, piece& to, const part& from, int column, At) {
+        copy_chunks_async(self, to.values.template part<Rows, packed_columns>(0),
+                          from.all.at(0, from.row, from.column + column));
+    }
+    template <class At>
+    IMBREX_KERNEL static void take(const warp& self, held& to, const piece& from, At) {
+        detail::for_each_constant<Rows / 16>([&](auto number) {
+            load_operand<side::left>(self, to.rows[number], from.values.template part<16, packed_columns>(16 * number));
+        });
+    }
+
+    template <class Sum>
+    using amends = detail::no_amends<Sum>;
+    template <class Sum, class Activations, class At>
+    IMBREX_KERNEL static void amend(const warp&, amends<Sum>&, const Activations&, At) {}
+
+    template <int FirstRow, class Sum, class Activations, class At>
+    IMBREX_KERNEL static void multiply_rows(const warp& self, Sum& sum, Sum&, const amends<Sum>&, const held& weights,
+                                            const Activations& a, At) {
+        mma_abt(self, sum, weights.rows[FirstRow / 16], a);
+    }
+};
+
+}  // namespace imbrex

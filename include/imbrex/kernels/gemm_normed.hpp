@@ -1,0 +1,51 @@
+// A norm of rows and a product with weights in one launch, for the few rows of a decode, where each launch counts:
+//
+//     D = epilogue(x / sqrt(mean(x^2) + epsilon) W^T)           mean of each row of x
+//
+//     using product = gemm_normed<bf16, bf16, biased<float>>;
+//     if (product::can_take(where, p)) product::launch(where, p, {{bias, n}}, {.epsilon = 1e-5f}, stream);
+//
+// p.a are the rows, p.b the weights [n, k], into which the weights of the norm have been multiplied, column by column, when they were loaded. Up
+// to 8 rows and less than 24 MB of weights on Hopper; others are quicker with rms_norm (kernels/norm.hpp) and gemm. The rows are multiplied as they are and the products divided, so that
+// nothing is rounded between. Weights are read before the kernel before in the stream has ended: no kernel of it must write them. Nothing is
+// allocated and nothing waited for.
+#pragma once
+
+#include <imbrex/core/error.hpp>
+#include <imbrex/hw/world.hpp>
+#include <imbrex/kernels/gemm/epilogue.hpp>
+#include <imbrex/kernels/gemm/plain_stream.hpp>
+#include <imbrex/kernels/gemm/problem.hpp>
+#include <imbrex/kernels/gemm/shape.hpp>
+
+#include <cmath>
+
+namespace imbrex {
+
+template <class In, class Out, class Epilogue = plain_product>
+class gemm_normed {
+    using stream_of_weights = plain_stream<In, Out, Epilogue, normed_rows>;
+    using views = gemm_views<In, Out, stored::normal, stored::transposed, is_gated<Epilogue>>;
+
+  public:
+    using problem = gemm_problem<In, Out>;
+
+    static bool can_take(world where, const problem& p) {
+        [[maybe_unused]] const views refused_here_if_wrong(p);
+        return stream_of_weights::can_take(p) && stream_of_weights::can_run(where);
+    }
+
+    static void launch(world where, const problem& p, const Epilogue& epilogue, const normed_rows& input,
+                       void* stream = nullptr) {
+        require(std::isfinite(input.epsilon) && input.epsilon >= 0, "epsilon: ", input.epsilon,
+                "; it is finite and not negative");
+        require(can_take(where, p), "m, n, k: ", p.m, ", ", p.n, ", ", p.k,
+                "; a normed product has 1 to 8 rows, of x and of weights, that begin at multiples of 16 bytes, a "
+                "multiple of 64 "
+                "columns if it is gated, and a Hopper to run on");
+        if (p.m == 0 || p.n == 0) return;
+        stream_of_weights::launch(where, p, epilogue, input, stream);
+    }
+};
+
+}  // namespace imbrex
