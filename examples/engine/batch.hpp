@@ -6,6 +6,7 @@
 #include "sequence.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <memory>
 #include <vector>
 
@@ -32,13 +33,17 @@ struct batch {
 
 // The same as arrays, as kernels over pages read them: rows of all entries packed one after the other.
 struct batch_arrays {
-    std::vector<int> tokens;   // a row each
-    std::vector<int> starts;   // entry i has rows [starts[i], starts[i + 1])
-    std::vector<int> lengths;  // tokens in the cache with those of this batch, by entry
-    std::vector<int> tables;   // [entry, table_width]: their blocks; behind the last there is block 0
-    int table_width = 0;
+    std::vector<int> tokens;        // a row each
+    std::vector<int> starts;        // entry i has rows [starts[i], starts[i + 1])
+    std::vector<int> lengths;       // tokens in the cache with those of this batch, by entry
+    std::vector<int> tables;        // [entry, table_width]: their blocks; behind the last there is block 0
+    int table_width = 0;            // a power of two: sequences that grow have few different ones
     std::vector<int> sampled_rows;  // the rows whose logits are needed
 };
+
+inline int table_width_for(int blocks) {
+    return static_cast<int>(std::bit_ceil(static_cast<unsigned>(blocks)));
+}
 
 inline batch_arrays arrays_of(const batch& all, int block_size) {
     batch_arrays arrays;
@@ -46,6 +51,7 @@ inline batch_arrays arrays_of(const batch& all, int block_size) {
         return (entry.first + entry.count + block_size - 1) / block_size;
     };
     for (const batch_entry& entry : all.entries) arrays.table_width = std::max(arrays.table_width, width(entry));
+    arrays.table_width = table_width_for(arrays.table_width);
     arrays.starts.push_back(0);
     for (const batch_entry& entry : all.entries) {
         const int last = entry.first + entry.count;

@@ -1,4 +1,6 @@
-// The runner of programs that nvcc compiles (device_runner.cu); others refuse to make one (no_device_runner.cpp).
+// The runner of a GPU. It is a library of its own that shows these two functions alone (device_runner.cu): nvcc makes other functions of the
+// library's headers than a host compiler does, under the same names, and so the two must not meet in one program. Where there is no CUDA they
+// refuse (no_device_runner.cpp).
 #pragma once
 
 #include <memory>
@@ -7,9 +9,10 @@
 
 namespace imbrex::engine {
 
-bool has_device();  // that this program can use
+[[gnu::visibility("default")]] bool has_device();  // that this program can use
 
-std::unique_ptr<runner> make_device_runner(const model_files& files, const runner_options& options,
-                                           const loading_progress& progress);
+[[gnu::visibility("default")]] std::unique_ptr<runner> make_device_runner(const model_files& files,
+                                                                          const runner_options& options,
+                                                                          const loading_progress& progress);
 
 }  // namespace imbrex::engine

@@ -3,20 +3,18 @@
 //
 //   ids --- embed --> hidden
 //   for each layer
-//       hidden += projected, norm --> x                     (nothing is added before the first layer)
-//       x --- query, key, value --> qkv                     (norms of heads)
+//       hidden --- norm; query, key, value --> qkv          (norms of heads)
 //       qkv --- append: rotate, into the pages --> queries --- attend to the pages --> attended
-//       attended --- output --> projected
-//       hidden += projected, norm --> x
-//       x --- gate, up --> both --- silu(gate) * up --> inner --- down --> projected
-//   hidden += projected, norm --> x --- rows that are sampled --> last --- vocabulary --> logits
+//       hidden += attended --- output
+//       hidden --- norm; gate, up: silu(gate) * up --> inner
+//       hidden += inner --- down
+//   hidden --- norm --> x --- rows that are sampled --> last --- vocabulary --> logits
 #pragma once
 
 #include <imbrex/core/error.hpp>
 #include <imbrex/hw/world_memory.hpp>
 #include <imbrex/kernels/attention/problem.hpp>
 #include <imbrex/kernels/embed.hpp>
-#include <imbrex/kernels/gated.hpp>
 #include <imbrex/kernels/norm.hpp>
 #include <imbrex/kernels/paged_append.hpp>
 #include <imbrex/kernels/rotary.hpp>
@@ -39,10 +37,13 @@ class model {
   public:
     using element = typename Kernels::element;
     using matrix = typename Kernels::matrix;
+    using normed_matrix = typename Kernels::normed_matrix;
     using table = typename Kernels::table;
 
-    model(const model_files& files, const runner_options& options, const loading_progress& progress)
-        : config_(files.config), options_(options), kernels_(options) {
+    // All that it computes goes into the stream.
+    model(const model_files& files, const runner_options& options, const loading_progress& progress,
+          void* stream = nullptr)
+        : config_(files.config), options_(options), stream_(stream), kernels_(files.config, options, stream) {
         model_loader loader(files, options, progress);
         embedding_ = loader.load<table>({"model.embed_tokens.weight"});
         for (int i = 0; i < config_.layers; ++i) layers_.push_back(load_layer(loader, i));
@@ -57,23 +58,13 @@ class model {
         kernels_.look_up(embedding_, now.ids, rows(hidden_, now.tokens, config_.hidden));
         for (int i = 0; i < config_.layers; ++i) {
             const layer& own = layers_[static_cast<std::size_t>(i)];
-            if (i == 0) {
-                normalise(hidden_, own.input_norm, now.tokens);
-            } else {
-                add_and_normalise(own.input_norm, now.tokens);
-            }
             attend(own, i, now);
-            add_and_normalise(own.second_norm, now.tokens);
-            kernels_.multiply(own.gate_up, x_.data(), now.tokens, both_.data());
-            gate(now.tokens);
-            kernels_.multiply(own.down, inner_.data(), now.tokens, projected_.data());
+            kernels_.multiply_gated(own.gate_up, hidden_, now.tokens, inner_.data());
+            kernels_.multiply_added(own.down, inner_.data(), now.tokens, hidden_);
         }
-        add_and_normalise(final_norm_, now.tokens);
         if (now.samples == 0) return logits_;
-        imbrex::embed<element>::launch(where(), {.table = constant(rows(x_, now.tokens, config_.hidden)),
-                                                 .ids = now.sampled_rows,
-                                                 .out = rows(last_, now.samples, config_.hidden)});
-        kernels_.multiply(vocabulary_, last_.data(), now.samples, logits_.data());
+        kernels_.normalise(final_norm_, hidden_, now.tokens, x_.data());
+        kernels_.multiply(vocabulary_, sampled_rows(now), now.samples, logits_.data());
         return logits_;
     }
 
@@ -84,7 +75,7 @@ class model {
             for (const block_copy& one : copies) {
                 for (const numbers<element>* cache : {&own.keys, &own.values}) {
                     cache->memory().copy_within(static_cast<std::size_t>(one.to) * bytes,
-                                                static_cast<std::size_t>(one.from) * bytes, bytes);
+                                                static_cast<std::size_t>(one.from) * bytes, bytes, stream_);
                 }
             }
         }
@@ -94,13 +85,24 @@ class model {
 
   private:
     struct layer {
-        numbers<float> input_norm, second_norm, query_norm, key_norm;
-        numbers<float> bias;  // of queries, keys and values
-        matrix query_key_value, output, gate_up, down;
+        normed_matrix query_key_value, gate_up;
+        matrix output, down;
+        numbers<float> bias;  // of queries, keys and values; zeros if a model has none
+        numbers<float> query_norm, key_norm;
         numbers<element> keys, values;  // [block, key head, token in block, column]
     };
 
     world where() const { return options_.where; }
+
+    const element* sampled_rows(const step& now) {
+        if (now.samples == now.tokens) return x_.data();
+        imbrex::embed<element>::launch(where(),
+                                       {.table = constant(rows(x_, now.tokens, config_.hidden)),
+                                        .ids = now.sampled_rows,
+                                        .out = rows(last_, now.samples, config_.hidden)},
+                                       stream_);
+        return last_.data();
+    }
     std::int64_t head_columns() const { return std::int64_t{config_.heads} * config_.head_depth; }
     std::int64_t all_head_columns() const {
         return (config_.heads + 2 * std::int64_t{config_.key_heads}) * config_.head_depth;
@@ -122,16 +124,16 @@ class model {
             return names;
         };
         layer made;
-        made.input_norm = vector_of(loader, of + "input_layernorm.weight");
-        made.query_key_value = loader.load<matrix>(projections("weight"));
+        made.query_key_value = loader.load_normed<normed_matrix>(projections("weight"), of + "input_layernorm.weight");
+        made.bias = {where(), all_head_columns()};
         if (config_.query_key_value_bias) made.bias = {where(), loader.load_floats(projections("bias"))};
         if (config_.query_key_norm) {
             made.query_norm = vector_of(loader, of + "self_attn.q_norm.weight");
             made.key_norm = vector_of(loader, of + "self_attn.k_norm.weight");
         }
         made.output = loader.load<matrix>({of + "self_attn.o_proj.weight"});
-        made.second_norm = vector_of(loader, of + "post_attention_layernorm.weight");
-        made.gate_up = loader.load<matrix>({of + "mlp.gate_proj.weight", of + "mlp.up_proj.weight"});
+        made.gate_up = loader.load_normed<normed_matrix>({of + "mlp.gate_proj.weight", of + "mlp.up_proj.weight"},
+                                                         of + "post_attention_layernorm.weight");
         made.down = loader.load<matrix>({of + "mlp.down_proj.weight"});
         for (numbers<element>* cache : {&made.keys, &made.values}) {
             *cache = {where(), options_.blocks * static_cast<std::int64_t>(block_elements())};
@@ -145,8 +147,6 @@ class model {
         x_ = {where(), tokens * config_.hidden};
         qkv_ = {where(), tokens * all_head_columns()};
         attended_ = {where(), tokens * head_columns()};
-        projected_ = {where(), tokens * config_.hidden};
-        both_ = {where(), tokens * 2 * config_.intermediate};
         inner_ = {where(), tokens * config_.intermediate};
         last_ = {where(), std::int64_t{options_.most_sequences} * config_.hidden};
         logits_ = {where(), std::int64_t{options_.most_sequences} * config_.vocabulary};
@@ -159,24 +159,11 @@ class model {
         return {view.pointer, view.extents, view.strides};
     }
 
-    void normalise(const numbers<element>& from, const numbers<float>& weight, int tokens) {
-        rms_norm<element, float>::launch(where(), {.x = constant(rows(from, tokens, config_.hidden)),
-                                                   .weight = weight.data(),
-                                                   .out = rows(x_, tokens, config_.hidden),
-                                                   .epsilon = epsilon()});
-    }
-    void add_and_normalise(const numbers<float>& weight, int tokens) {
-        rms_norm<element, float>::launch(where(), {.x = constant(rows(projected_, tokens, config_.hidden)),
-                                                   .weight = weight.data(),
-                                                   .out = rows(x_, tokens, config_.hidden),
-                                                   .residual = rows(hidden_, tokens, config_.hidden),
-                                                   .epsilon = epsilon()});
-    }
     float epsilon() const { return static_cast<float>(config_.norm_epsilon); }
 
     void attend(const layer& own, int number, const step& now) {
         const int heads = config_.heads, key_heads = config_.key_heads, depth = config_.head_depth;
-        kernels_.multiply(own.query_key_value, x_.data(), now.tokens, qkv_.data(), own.bias.data());
+        kernels_.multiply_normed(own.query_key_value, hidden_, now.tokens, qkv_.data(), own.bias.data());
         if (config_.query_key_norm) {
             normalise_heads(0, heads, own.query_norm, now.tokens);
             normalise_heads(heads, key_heads, own.key_norm, now.tokens);
@@ -188,16 +175,19 @@ class model {
         };
         const key_pages pages{now.tables, now.table_width};
         const packed_sequences packed{.count = now.sequences, .query_starts = now.starts};
-        paged_append<element>::launch(where(), {.k = constant(heads_of(all, heads, key_heads)),
-                                                .v = constant(heads_of(all, heads + key_heads, key_heads)),
-                                                .k_cache = cache(own.keys),
-                                                .v_cache = cache(own.values),
-                                                .pages = pages,
-                                                .key_lengths = now.lengths,
-                                                .packed = packed,
-                                                .rotary = rotary(),
-                                                .q = constant(q),
-                                                .q_out = q});
+        paged_append<element>::launch(where(),
+                                      {.k = constant(heads_of(all, heads, key_heads)),
+                                       .v = constant(heads_of(all, heads + key_heads, key_heads)),
+                                       .k_cache = cache(own.keys),
+                                       .v_cache = cache(own.values),
+                                       .pages = pages,
+                                       .key_lengths = now.lengths,
+                                       .packed = packed,
+                                       .rotary = rotary(),
+                                       .q = constant(q),
+                                       .q_out = q,
+                                       .early = true},  // nothing but q, k and v is written in the stream
+                                      stream_);
         const bool has_window = config_.window > 0 && number >= config_.first_window_layer;
         kernels_.attend({.q = constant(q),
                          .k = constant(cache(own.keys)),
@@ -207,7 +197,7 @@ class model {
                          .packed = packed,
                          .pages = pages},
                         has_window ? config_.window : 0);
-        kernels_.multiply(own.output, attended_.data(), now.tokens, projected_.data());
+        kernels_.multiply_added(own.output, attended_.data(), now.tokens, hidden_);
     }
 
     static attention_view<const element> constant(const attention_view<element>& view) {
@@ -218,7 +208,7 @@ class model {
         const std::int64_t depth = config_.head_depth;
         const auto heads = as_rows_of_heads(qkv_.data() + first * depth, tokens, count, depth, all_head_columns());
         rms_norm<element, float>::launch(
-            where(), {.x = constant(heads), .weight = weight.data(), .out = heads, .epsilon = epsilon()});
+            where(), {.x = constant(heads), .weight = weight.data(), .out = heads, .epsilon = epsilon()}, stream_);
     }
 
     rotary_embedding rotary() const {
@@ -227,22 +217,16 @@ class model {
                 halves ? imbrex::rotary_style::half_split : imbrex::rotary_style::interleaved};
     }
 
-    void gate(int tokens) {
-        gated_activation<element>::launch(where(),
-                                          {.gate = gate_of<const element>(both_.data(), tokens, config_.intermediate),
-                                           .up = up_of<const element>(both_.data(), tokens, config_.intermediate),
-                                           .out = rows(inner_, tokens, config_.intermediate)});
-    }
-
     model_config config_;
     runner_options options_;
+    void* stream_;
     Kernels kernels_;
     table embedding_;
     std::vector<layer> layers_;
     numbers<float> final_norm_;
     matrix vocabulary_;
     numbers<std::uint64_t> turns_;
-    numbers<element> hidden_, x_, qkv_, attended_, projected_, both_, inner_, last_;
+    numbers<element> hidden_, x_, qkv_, attended_, inner_, last_;
     numbers<float> logits_;
 };
 

@@ -29,6 +29,15 @@ class model_loader {
         return made;
     }
 
+    // The same for a matrix that multiplies what a norm makes, with the norm's weights.
+    template <class Loaded>
+    Loaded load_normed(const std::vector<std::string>& names, const std::string& norm) {
+        stacked_weights rows(files_.weights, names);
+        Loaded made(rows, load_floats({norm}), options_);
+        told(rows.bytes());
+        return made;
+    }
+
     // Vectors, one behind the other.
     std::vector<float> load_floats(const std::vector<std::string>& names) {
         std::vector<float> values;

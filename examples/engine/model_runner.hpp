@@ -1,7 +1,13 @@
-// A model that runs batches: the steps between the scheduler and the kernels.
+// A model that runs batches: the steps between the scheduler and the kernels. A decode is the same launches over and over: from the second
+// time on they are replayed (imbrex/hw/world_stream.hpp).
 #pragma once
 
+#include <imbrex/hw/world_stream.hpp>
+
 #include <cstdint>
+#include <map>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "model.hpp"
@@ -16,14 +22,25 @@ class model_runner final : public runner {
   public:
     model_runner(const model_files& files, const runner_options& options, const loading_progress& progress)
         : options_(options),
-          model_(files, options, progress),
+          stream_(options.where),
+          model_(files, options, progress, stream_.get()),
           step_(options.where, options.most_tokens, options.most_sequences, options.blocks),
           sampler_(options.where, files.config.vocabulary, options.most_sequences) {}
 
     std::vector<int> run(const batch& work) override {
         model_.copy_blocks(work.copies);
-        logits_ = &model_.forward(step_.send(arrays_of(work, options_.block_size)));
-        sampled_ = sampler_.sample(work, logits_->data());
+        sampler_.send(work, stream_.get());
+        const step now = step_.send(arrays_of(work, options_.block_size), stream_.get());
+        const bool decodes = now.tokens == now.samples && now.samples <= most_recorded;
+        if (decodes && were_made_.contains(shape_of(now))) {
+            recorded_[shape_of(now)].replay(stream_, [&] { logits_ = &model_.forward(now); });
+        } else {
+            logits_ = &model_.forward(now);
+            if (decodes) were_made_.insert(shape_of(now));
+        }
+        sampler_.launch(logits_->data(), stream_.get());
+        stream_.wait();
+        sampled_ = sampler_.results(work);
         std::vector<int> tokens;
         for (const sampled_token& one : sampled_) tokens.push_back(one.token);
         return tokens;
@@ -33,15 +50,25 @@ class model_runner final : public runner {
 
     std::vector<float> last_logits() const override {
         if (logits_ == nullptr) return {};
-        return logits_->read(static_cast<std::int64_t>(sampled_.size()) * model_.config().vocabulary);
+        return logits_->read(static_cast<std::int64_t>(sampled_.size()) * model_.config().vocabulary, stream_.get());
     }
 
   private:
+    // Of two steps of the same shape all launches are the same, and what they read lies in the same places.
+    using step_shape = std::pair<int, int>;
+    static step_shape shape_of(const step& now) { return {now.sequences, now.table_width}; }
+
+    // With more sequences a step takes so long that its launches cost nothing.
+    static constexpr int most_recorded = 64;
+
     runner_options options_;
+    world_stream stream_;
     model<Kernels> model_;
     step_memory step_;
     sampler sampler_;
     const numbers<float>* logits_ = nullptr;  // of the last run
+    std::set<step_shape> were_made_;          // once, without a recording: what is prepared then must not be recorded
+    std::map<step_shape, recorded_launches> recorded_;
     std::vector<sampled_token> sampled_;
 };
 

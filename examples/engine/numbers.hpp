@@ -20,14 +20,15 @@ class numbers {
     }
 
     T* data() const { return memory_.template at<T>(); }
+    std::int64_t size() const { return static_cast<std::int64_t>(memory_.bytes() / sizeof(T)); }
     const world_memory& memory() const { return memory_; }
 
     void write(std::int64_t first, std::span<const T> values) {
         memory_.write(static_cast<std::size_t>(first) * sizeof(T), values.data(), values.size_bytes());
     }
-    std::vector<T> read(std::int64_t count) const {
+    std::vector<T> read(std::int64_t count, void* stream = nullptr) const {
         std::vector<T> values(static_cast<std::size_t>(count));
-        memory_.read(0, values.data(), values.size() * sizeof(T));
+        memory_.read(0, values.data(), values.size() * sizeof(T), stream);
         return values;
     }
 

@@ -7,6 +7,7 @@
 #include <imbrex/core/weight_rows.hpp>
 #include <imbrex/hw/world_memory.hpp>
 
+#include <cstdint>
 #include <variant>
 
 #include "runner.hpp"
@@ -28,6 +29,9 @@ class row_matrix {
     row_matrix(const stacked_weights& from, const runner_options& options);
 
     const any_view& view() const { return view_; }
+    std::int64_t rows() const {
+        return std::visit([](const auto& view) { return view.rows; }, view_);
+    }
 
   private:
     world_memory values_, scales_;

@@ -8,24 +8,6 @@
 
 namespace imbrex::engine {
 
-const char* name_of(weight_format format) {
-    switch (format) {
-        case weight_format::as_in_file:
-            return "as in file";
-        case weight_format::f32:
-            return "f32";
-        case weight_format::bf16:
-            return "bf16";
-        case weight_format::e4m3:
-            return "e4m3";
-        case weight_format::int8:
-            return "int8";
-        case weight_format::int4:
-            return "int4";
-    }
-    return "unknown";
-}
-
 std::unique_ptr<runner> make_runner(const model_files& files, const runner_options& options,
                                     const loading_progress& progress) {
     require(options.block_size > 0 && options.block_size % 16 == 0, "block_size: ", options.block_size,

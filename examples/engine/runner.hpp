@@ -12,13 +12,9 @@
 #include "batch.hpp"
 #include "model_files.hpp"
 #include "sampled_token.hpp"
+#include "weight_format.hpp"
 
 namespace imbrex::engine {
-
-// How weights of matrices are kept. The others (norms, biases) are floats.
-enum class weight_format { as_in_file, f32, bf16, e4m3, int8, int4 };
-
-const char* name_of(weight_format format);
 
 struct runner_options {
     world where = world::host;

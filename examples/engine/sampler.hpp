@@ -7,7 +7,8 @@
 #pragma once
 
 #include <imbrex/core/error.hpp>
-#include <imbrex/hw/world_memory.hpp>
+#include <imbrex/hw/world_mirror.hpp>
+#include <imbrex/hw/world_stream.hpp>
 #include <imbrex/kernels/sample.hpp>
 
 #include <algorithm>
@@ -18,18 +19,9 @@
 
 #include "batch.hpp"
 #include "sampled_token.hpp"
+#include "sampling_arrays.hpp"
 
 namespace imbrex::engine {
-
-// What the kernel reads besides logits, for the entries that sample, in their order.
-struct sampling_arrays {
-    std::vector<sample_options> options;
-    std::vector<int> change_starts{0};
-    std::vector<token_change> changes;  // tokens with a bias, and where there are penalties those of the sequence
-    int likeliest = 0;                  // the most that any of them asks for
-};
-
-sampling_arrays sampling_arrays_of(const batch& work, int vocabulary);
 
 static_assert(most_logprobs == detail::most_likeliest);
 
@@ -42,63 +34,47 @@ class sampler {
           out_(where, static_cast<std::size_t>(most_rows) * 4 * words_of_row(most_logprobs)) {}
 
     // Logits in the memory of the world, a row for each entry that samples.
-    std::vector<sampled_token> sample(const batch& work, const float* logits, void* stream = nullptr) {
-        const int rows = work.samples();
-        require(rows <= most_rows_, "batch: ", rows, " of its entries sample; this sampler was made for ", most_rows_);
-        if (rows == 0) return {};
+    std::vector<sampled_token> sample(const batch& work, const float* logits,
+                                      const world_stream& stream = world_stream(world::host)) {
+        send(work, stream.get());
+        launch(logits, stream.get());
+        stream.wait();
+        return results(work);
+    }
+
+    // The same in parts, so that nothing comes between logits and their sampling: what the sequences ask for is sent before, and what was found
+    // is there when the stream has come so far. Only then may the next batch be sent.
+    void send(const batch& work, void* stream) {
+        rows_ = work.samples();
+        require(rows_ <= most_rows_, "batch: ", rows_, " of its entries sample; this sampler was made for ",
+                most_rows_);
+        if (rows_ == 0) return;
         const sampling_arrays arrays = sampling_arrays_of(work, vocabulary_);
-        sample_problem<float> problem = send(arrays, stream);
-        problem.logits = as_rows(logits, rows, vocabulary_);
-        place_results(problem, rows, arrays.likeliest);
-        sample_tokens<float>::launch(where_, problem, stream);
-        return results(work, rows, arrays.likeliest, stream);
+        const std::size_t options = 0, starts = behind(options, std::span(arrays.options));
+        const std::size_t changes = behind(starts, std::span(arrays.change_starts));
+        const std::size_t end = behind(changes, std::span(arrays.changes));
+        if (end > in_.bytes()) in_ = world_mirror(where_, 2 * end);
+        std::ranges::copy(arrays.options, in_.mirror<sample_options>(options));
+        std::ranges::copy(arrays.change_starts, in_.mirror<int>(starts));
+        std::ranges::copy(arrays.changes, in_.mirror<token_change>(changes));
+        in_.send(end, stream);
+        problem_ = {.options = in_.at<sample_options>(options)};
+        if (!arrays.changes.empty()) {
+            problem_.changes = in_.at<token_change>(changes);
+            problem_.change_starts = in_.at<int>(starts);
+        }
+        place_results(arrays.likeliest);
     }
-
-  private:
-    // Of four bytes: a token, and where they are asked for its log-probability and the likeliest.
-    static std::size_t words_of_row(int likeliest) {
-        return likeliest == 0 ? 1 : 2 + 2 * static_cast<std::size_t>(likeliest);
+    void launch(const float* logits, void* stream) {
+        if (rows_ == 0) return;
+        problem_.logits = as_rows(logits, rows_, vocabulary_);
+        sample_tokens<float>::launch(where_, problem_, stream);
+        out_.fetch(static_cast<std::size_t>(rows_) * 4 * words_of_row(problem_.likeliest), stream);
     }
-
-    sample_problem<float> send(const sampling_arrays& arrays, void* stream) {
-        all_.clear();
-        const std::size_t options = place<sample_options>(arrays.options);
-        const std::size_t starts = place<int>(arrays.change_starts);
-        const std::size_t changes = place<token_change>(arrays.changes);
-        if (all_.size() > in_.bytes()) in_ = world_memory(where_, 2 * all_.size());
-        in_.write(0, all_.data(), all_.size(), stream);
-        sample_problem<float> problem{.options = in_.at<sample_options>(options)};
-        if (arrays.changes.empty()) return problem;
-        problem.changes = in_.at<token_change>(changes);
-        problem.change_starts = in_.at<int>(starts);
-        return problem;
-    }
-    // Behind what is there, at a multiple of 16 bytes.
-    template <class T>
-    std::size_t place(std::span<const T> values) {
-        const std::size_t at = (all_.size() + 15) / 16 * 16;
-        all_.resize(at);
-        const auto bytes = std::as_bytes(values);
-        all_.insert(all_.end(), bytes.begin(), bytes.end());
-        return at;
-    }
-
-    void place_results(sample_problem<float>& problem, int rows, int likeliest) const {
-        const auto count = static_cast<std::size_t>(rows) * sizeof(int);
-        problem.tokens = out_.at<int>();
-        if (likeliest == 0) return;
-        problem.logprobs = out_.at<float>(count);
-        problem.likeliest = likeliest;
-        problem.likeliest_tokens = out_.at<int>(2 * count);
-        problem.likeliest_logprobs = out_.at<float>((2 + static_cast<std::size_t>(likeliest)) * count);
-    }
-
-    std::vector<sampled_token> results(const batch& work, int rows, int likeliest, void* stream) {
-        const auto count = static_cast<std::size_t>(rows), each = static_cast<std::size_t>(likeliest);
-        std::vector<std::byte> bytes(count * 4 * words_of_row(likeliest));
-        out_.read(0, bytes.data(), bytes.size(), stream);
-        const auto* const numbers = reinterpret_cast<const int*>(bytes.data());
-        const auto* const floats = reinterpret_cast<const float*>(bytes.data());
+    std::vector<sampled_token> results(const batch& work) const {
+        const auto count = static_cast<std::size_t>(rows_), each = static_cast<std::size_t>(problem_.likeliest);
+        const int* const numbers = out_.mirror<int>();
+        const float* const floats = out_.mirror<float>();
         std::vector<sampled_token> all;
         for (const batch_entry& entry : work.entries) {
             if (!entry.samples) continue;
@@ -115,10 +91,33 @@ class sampler {
         return all;
     }
 
+  private:
+    // Of four bytes: a token, and where they are asked for its log-probability and the likeliest.
+    static std::size_t words_of_row(int likeliest) {
+        return likeliest == 0 ? 1 : 2 + 2 * static_cast<std::size_t>(likeliest);
+    }
+
+    // Where the next array begins: at a multiple of 16 bytes.
+    template <class T>
+    static std::size_t behind(std::size_t begin, std::span<const T> values) {
+        return (begin + values.size_bytes() + 15) / 16 * 16;
+    }
+
+    void place_results(int likeliest) {
+        const auto count = static_cast<std::size_t>(rows_) * sizeof(int);
+        problem_.tokens = out_.at<int>();
+        if (likeliest == 0) return;
+        problem_.logprobs = out_.at<float>(count);
+        problem_.likeliest = likeliest;
+        problem_.likeliest_tokens = out_.at<int>(2 * count);
+        problem_.likeliest_logprobs = out_.at<float>((2 + static_cast<std::size_t>(likeliest)) * count);
+    }
+
     world where_;
     int vocabulary_, most_rows_;
-    world_memory in_, out_;
-    std::vector<std::byte> all_;
+    world_mirror in_, out_;
+    int rows_ = 0;  // of the batch that was sent last
+    sample_problem<float> problem_;
 };
 
 }  // namespace imbrex::engine

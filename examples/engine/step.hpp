@@ -1,12 +1,14 @@
 // A batch in the memory of a world: what the kernels of one step read. The arrays lie one behind the other in memory that is there from the
-// beginning, and are sent at once.
+// beginning, and are sent at once. Before the next step is sent, the stream must have come past this one's.
 #pragma once
 
 #include <imbrex/core/error.hpp>
-#include <imbrex/hw/world_memory.hpp>
+#include <imbrex/hw/world_mirror.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "batch.hpp"
@@ -32,7 +34,8 @@ class step_memory {
         : most_tokens_(most_tokens),
           most_sequences_(most_sequences),
           memory_(where, sizeof(int) * (static_cast<std::size_t>(most_tokens) + 1 +
-                                        static_cast<std::size_t>(most_sequences) * (3 + std::size_t(most_blocks)))) {}
+                                        static_cast<std::size_t>(most_sequences) *
+                                            (3 + std::size_t(table_width_for(most_blocks))))) {}
 
     step send(const batch_arrays& arrays, void* stream = nullptr) {
         const auto size = [](const std::vector<int>& array) { return static_cast<int>(array.size()); };
@@ -40,7 +43,7 @@ class step_memory {
                 " tokens; this runner was made for ", most_tokens_);
         require(size(arrays.lengths) <= most_sequences_, "batch: it has ", arrays.lengths.size(),
                 " sequences; this runner was made for ", most_sequences_);
-        all_.clear();
+        end_ = 0;
         const step now{.tokens = size(arrays.tokens),
                        .sequences = size(arrays.lengths),
                        .samples = size(arrays.sampled_rows),
@@ -50,21 +53,21 @@ class step_memory {
                        .lengths = place(arrays.lengths),
                        .tables = place(arrays.tables),
                        .sampled_rows = place(arrays.sampled_rows)};
-        memory_.write(0, all_.data(), all_.size() * sizeof(int), stream);
+        memory_.send(end_, stream);
         return now;
     }
 
   private:
     const int* place(const std::vector<int>& array) {
-        const int* const there = memory_.at<int>(all_.size() * sizeof(int));
-        all_.insert(all_.end(), array.begin(), array.end());
-        return there;
+        const std::size_t first = std::exchange(end_, end_ + array.size() * sizeof(int));
+        std::ranges::copy(array, memory_.mirror<int>(first));
+        return memory_.at<int>(first);
     }
 
     int most_tokens_;
     int most_sequences_;
-    world_memory memory_;
-    std::vector<int> all_;
+    world_mirror memory_;
+    std::size_t end_ = 0;  // of what is placed
 };
 
 }  // namespace imbrex::engine

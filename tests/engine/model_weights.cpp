@@ -1,7 +1,6 @@
 // The forms in which the engine keeps weights, against the float64 model with weights rounded to the same: what comes out must be what those
 // weights, and the rounding of inputs where products are of whole numbers, lead to.
-#include <imbrex/core/numeric.hpp>
-#include <imbrex/kernels/linear/quantise.hpp>
+#include <imbrex/core/weight_rows.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -13,6 +12,7 @@
 #include "engine/runner.hpp"
 #include "random_weights.hpp"
 #include "reference_model.hpp"
+#include "rounded_weights.hpp"
 #include "runner_logits.hpp"
 #include "support.hpp"
 
@@ -24,42 +24,11 @@ bool has_groups(const weight& one) {
     return one.row_elements() % weights_in_group == 0;
 }
 
-// A matrix as its format has it.
-void round_matrix(weight_format format, const weight& one, std::vector<float>& values) {
-    const std::int64_t rows = one.rows(), columns = one.row_elements();
-    if (format == weight_format::bf16) {
-        for (float& value : values) value = bf16::decode(bf16::encode(value));
-    } else if (format == weight_format::e4m3) {
-        std::vector<e4m3> numbers(values.size());
-        std::vector<float> scales(static_cast<std::size_t>(rows));
-        quantise_rows(e4m3_rows_to{numbers.data(), scales.data()}, values.data(), rows, columns);
-        for (std::size_t i = 0; i < values.size(); ++i)
-            values[i] = convert<float>(numbers[i]) * scales[i / static_cast<std::size_t>(columns)];
-    } else if (has_groups(one)) {
-        std::vector<bf16> scales(group_scales(rows, columns));
-        std::vector<int> numbers(values.size());
-        if (format == weight_format::int8) {
-            std::vector<std::int8_t> bytes(int8_bytes(rows, columns));
-            quantise_rows(int8_rows_to{bytes.data(), scales.data()}, values.data(), rows, columns);
-            std::ranges::copy(bytes, numbers.begin());
-        } else {
-            std::vector<std::uint8_t> bytes(int4_bytes(rows, columns));
-            quantise_rows(int4_rows_to{bytes.data(), scales.data()}, values.data(), rows, columns);
-            for (std::size_t i = 0; i < bytes.size(); ++i) {
-                const std::size_t place = i / 16 * 32 + i % 16;
-                numbers[place] = (bytes[i] & 15) - 8;
-                numbers[place + 16] = (bytes[i] >> 4) - 8;
-            }
-        }
-        for (std::size_t i = 0; i < values.size(); ++i)
-            values[i] = static_cast<float>(numbers[i]) * convert<float>(scales[i / weights_in_group]);
-    }
-}
-
 // With all matrices of the layers and the last one rounded. The embedding is a table, and stays.
 model_files rounded(const model_files& files, weight_format format) {
     return changed(files, [&](const weight& one, std::vector<float>& values) {
-        if (one.shape.size() == 2 && one.name != "model.embed_tokens.weight") round_matrix(format, one, values);
+        if (one.shape.size() == 2 && one.name != "model.embed_tokens.weight")
+            round_matrix(format, one.rows(), one.row_elements(), values);
     });
 }
 

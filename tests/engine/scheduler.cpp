@@ -458,9 +458,17 @@ TEST_CASE("a batch as arrays") {
     CHECK(arrays.tokens == std::vector{4, 5, 6, 7, 8, 20, 21});
     CHECK(arrays.starts == std::vector{0, 5, 6, 7});
     CHECK(arrays.lengths == std::vector{9, 1, 2});
-    CHECK(arrays.table_width == 3);
-    CHECK(arrays.tables == std::vector{5, 3, 8, 7, 0, 0, 7, 0, 0});
+    CHECK(arrays.table_width == 4);
+    CHECK(arrays.tables == std::vector{5, 3, 8, 0, 7, 0, 0, 0, 7, 0, 0, 0});
     CHECK(arrays.sampled_rows == std::vector{4, 6});
     CHECK(work.tokens() == 7);
     CHECK(work.samples() == 2);
+}
+
+TEST_CASE("tables of few different widths") {
+    CHECK(table_width_for(1) == 1);
+    CHECK(table_width_for(2) == 2);
+    CHECK(table_width_for(5) == 8);
+    CHECK(table_width_for(64) == 64);
+    CHECK(table_width_for(65) == 128);
 }

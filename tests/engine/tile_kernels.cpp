@@ -8,6 +8,7 @@
 #include "engine/model_runner.hpp"
 #include "random_weights.hpp"
 #include "reference_model.hpp"
+#include "rounded_weights.hpp"
 #include "runner_logits.hpp"
 #include "support.hpp"
 #include "transformers.hpp"
@@ -35,6 +36,37 @@ TEST_CASE("The model of a GPU, in the host world, is within the rounding of bf16
         for (const std::vector<int>& chunks : {std::vector<int>{40}, {17, 1, 1, 20, 1}}) {
             const rows logits = logits_of_chunks(with, sequence_in(tokens, {5, 0, 3}), chunks, config.vocabulary);
             CHECK(largest_distance(logits, at_ends(expected, chunks)) < bf16_rounding);
+        }
+    }
+}
+
+TEST_CASE("The model of a GPU, in the host world, has weights of few bits") {
+    // Gate and up of whole blocks of 64 rows, and such as cannot be packed, nor the rows of what is multiplied with them.
+    for (const int intermediate : {192, 172}) {
+        model_config config = small_config(model_family::qwen2);
+        config.layers = 2;
+        config.hidden = 96;
+        config.intermediate = intermediate;
+        config.tied = false;  // a table is not rounded as a matrix is
+        config.head_depth = 64;
+        config.vocabulary = 64;
+        const model_files files = random_model(config, weight_type::bf16);
+        const std::vector<int> tokens = random_tokens(40, config.vocabulary, 33);
+        for (const weight_format format : {weight_format::e4m3, weight_format::int8, weight_format::int4}) {
+            CAPTURE(std::string(name_of(format)));
+            CAPTURE(intermediate);
+            const model_files rounded = changed(files, [&](const weight& one, std::vector<float>& values) {
+                const bool is_inner = one.name.find("mlp.") != std::string::npos;
+                if (one.shape.size() != 2 || one.name == "model.embed_tokens.weight") return;
+                if (is_inner && intermediate % 64 != 0) return;
+                round_matrix(format, one.rows(), one.row_elements(), values);
+            });
+            const rows expected = reference_logits(config, rounded.weights, tokens);
+            tile_runner with(files, {.weights = format, .blocks = 8, .most_tokens = 64, .most_sequences = 4}, {});
+            for (const std::vector<int>& chunks : {std::vector<int>{40}, {17, 1, 1, 20, 1}}) {
+                const rows logits = logits_of_chunks(with, sequence_in(tokens, {5, 0, 3}), chunks, config.vocabulary);
+                CHECK(largest_distance(logits, at_ends(expected, chunks)) < bf16_rounding);
+            }
         }
     }
 }

@@ -1,4 +1,9 @@
-#include "sampler.hpp"
+#include "sampling_arrays.hpp"
+
+#include <imbrex/core/error.hpp>
+
+#include <algorithm>
+#include <cstddef>
 
 namespace imbrex::engine {
 
