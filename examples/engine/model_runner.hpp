@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <set>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "model.hpp"
@@ -29,16 +29,28 @@ class model_runner final : public runner {
 
     std::vector<int> run(const batch& work) override {
         model_.copy_blocks(work.copies);
-        sampler_.send(work, stream_.get());
-        const step now = step_.send(arrays_of(work, options_.block_size), stream_.get());
-        const bool decodes = now.tokens == now.samples && now.samples <= most_recorded;
-        if (decodes && were_made_.contains(shape_of(now))) {
-            recorded_[shape_of(now)].replay(stream_, [&] { logits_ = &model_.forward(now); });
-        } else {
+        sampler_.place(work);
+        const step now = step_.place(arrays_of(work, options_.block_size));
+        // Where sequences ask for what changes from step to step, the sampling is not recorded with the rest.
+        const bool samples_too = sampler_.launches() != nullptr;
+        const auto launches = [&] {
+            step_.send(stream_.get());
+            if (samples_too) sampler_.send(stream_.get());
             logits_ = &model_.forward(now);
-            if (decodes) were_made_.insert(shape_of(now));
+            if (samples_too) sampler_.launch(logits_->data(), stream_.get());
+        };
+        const bool decodes = now.tokens == now.samples && now.samples <= most_recorded;
+        const step_shape shape{now.sequences, now.table_width, sampler_.launches()};
+        if (decodes && were_made_.contains(shape)) {
+            recorded_[shape].replay(stream_, launches);
+        } else {
+            launches();
+            if (decodes) were_made_.insert(shape);
         }
-        sampler_.launch(logits_->data(), stream_.get());
+        if (!samples_too) {
+            sampler_.send(stream_.get());
+            sampler_.launch(logits_->data(), stream_.get());
+        }
         stream_.wait();
         sampled_ = sampler_.results(work);
         std::vector<int> tokens;
@@ -55,8 +67,7 @@ class model_runner final : public runner {
 
   private:
     // Of two steps of the same shape all launches are the same, and what they read lies in the same places.
-    using step_shape = std::pair<int, int>;
-    static step_shape shape_of(const step& now) { return {now.sequences, now.table_width}; }
+    using step_shape = std::tuple<int, int, const void*>;  // sequences, width of their tables, what the sampler says
 
     // With more sequences a step takes so long that its launches cost nothing.
     static constexpr int most_recorded = 64;

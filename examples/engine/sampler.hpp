@@ -36,15 +36,16 @@ class sampler {
     // Logits in the memory of the world, a row for each entry that samples.
     std::vector<sampled_token> sample(const batch& work, const float* logits,
                                       const world_stream& stream = world_stream(world::host)) {
-        send(work, stream.get());
+        place(work);
+        send(stream.get());
         launch(logits, stream.get());
         stream.wait();
         return results(work);
     }
 
-    // The same in parts, so that nothing comes between logits and their sampling: what the sequences ask for is sent before, and what was found
-    // is there when the stream has come so far. Only then may the next batch be sent.
-    void send(const batch& work, void* stream) {
+    // The same in parts, so that the launches can be recorded: what the sequences ask for is placed, sent and sampled by, and what was found is
+    // there when the stream has come so far. Only then may the next batch be placed.
+    void place(const batch& work) {
         rows_ = work.samples();
         require(rows_ <= most_rows_, "batch: ", rows_, " of its entries sample; this sampler was made for ",
                 most_rows_);
@@ -52,12 +53,11 @@ class sampler {
         const sampling_arrays arrays = sampling_arrays_of(work, vocabulary_);
         const std::size_t options = 0, starts = behind(options, std::span(arrays.options));
         const std::size_t changes = behind(starts, std::span(arrays.change_starts));
-        const std::size_t end = behind(changes, std::span(arrays.changes));
-        if (end > in_.bytes()) in_ = world_mirror(where_, 2 * end);
+        end_ = behind(changes, std::span(arrays.changes));
+        if (end_ > in_.bytes()) in_ = world_mirror(where_, 2 * end_);
         std::ranges::copy(arrays.options, in_.mirror<sample_options>(options));
         std::ranges::copy(arrays.change_starts, in_.mirror<int>(starts));
         std::ranges::copy(arrays.changes, in_.mirror<token_change>(changes));
-        in_.send(end, stream);
         problem_ = {.options = in_.at<sample_options>(options)};
         if (!arrays.changes.empty()) {
             problem_.changes = in_.at<token_change>(changes);
@@ -65,12 +65,19 @@ class sampler {
         }
         place_results(arrays.likeliest);
     }
+    void send(void* stream) const {
+        if (rows_ > 0) in_.send(end_, stream);
+    }
     void launch(const float* logits, void* stream) {
         if (rows_ == 0) return;
         problem_.logits = as_rows(logits, rows_, vocabulary_);
         sample_tokens<float>::launch(where_, problem_, stream);
         out_.fetch(static_cast<std::size_t>(rows_) * 4 * words_of_row(problem_.likeliest), stream);
     }
+    // What batches of as many rows have in common that are sent and sampled by the same launches: the place of what they ask for. Nothing, if
+    // they have penalties, biases or log-probabilities.
+    const void* launches() const { return problem_.changes == nullptr && problem_.likeliest == 0 ? in_.at() : nullptr; }
+
     std::vector<sampled_token> results(const batch& work) const {
         const auto count = static_cast<std::size_t>(rows_), each = static_cast<std::size_t>(problem_.likeliest);
         const int* const numbers = out_.mirror<int>();
@@ -116,7 +123,8 @@ class sampler {
     world where_;
     int vocabulary_, most_rows_;
     world_mirror in_, out_;
-    int rows_ = 0;  // of the batch that was sent last
+    std::size_t end_ = 0;  // of what is placed
+    int rows_ = 0;         // of the batch that was sent last
     sample_problem<float> problem_;
 };
 

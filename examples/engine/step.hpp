@@ -1,5 +1,5 @@
 // A batch in the memory of a world: what the kernels of one step read. The arrays lie one behind the other in memory that is there from the
-// beginning, and are sent at once. Before the next step is sent, the stream must have come past this one's.
+// beginning, and are sent at once. Before the next step is placed, the stream must have come past this one's.
 #pragma once
 
 #include <imbrex/core/error.hpp>
@@ -37,28 +37,27 @@ class step_memory {
                                         static_cast<std::size_t>(most_sequences) *
                                             (3 + std::size_t(table_width_for(most_blocks))))) {}
 
-    step send(const batch_arrays& arrays, void* stream = nullptr) {
+    step place(const batch_arrays& arrays) {
         const auto size = [](const std::vector<int>& array) { return static_cast<int>(array.size()); };
         require(size(arrays.tokens) <= most_tokens_, "batch: it has ", arrays.tokens.size(),
                 " tokens; this runner was made for ", most_tokens_);
         require(size(arrays.lengths) <= most_sequences_, "batch: it has ", arrays.lengths.size(),
                 " sequences; this runner was made for ", most_sequences_);
         end_ = 0;
-        const step now{.tokens = size(arrays.tokens),
-                       .sequences = size(arrays.lengths),
-                       .samples = size(arrays.sampled_rows),
-                       .table_width = arrays.table_width,
-                       .ids = place(arrays.tokens),
-                       .starts = place(arrays.starts),
-                       .lengths = place(arrays.lengths),
-                       .tables = place(arrays.tables),
-                       .sampled_rows = place(arrays.sampled_rows)};
-        memory_.send(end_, stream);
-        return now;
+        return {.tokens = size(arrays.tokens),
+                .sequences = size(arrays.lengths),
+                .samples = size(arrays.sampled_rows),
+                .table_width = arrays.table_width,
+                .ids = place_array(arrays.tokens),
+                .starts = place_array(arrays.starts),
+                .lengths = place_array(arrays.lengths),
+                .tables = place_array(arrays.tables),
+                .sampled_rows = place_array(arrays.sampled_rows)};
     }
+    void send(void* stream) const { memory_.send(end_, stream); }
 
   private:
-    const int* place(const std::vector<int>& array) {
+    const int* place_array(const std::vector<int>& array) {
         const std::size_t first = std::exchange(end_, end_ + array.size() * sizeof(int));
         std::ranges::copy(array, memory_.mirror<int>(first));
         return memory_.at<int>(first);

@@ -1,7 +1,7 @@
 // Tale accuracy of a model as the engine runs it, with its weights in each of the forms that are asked for: the engine continues the first
 // paragraphs of tales that the model was not trained on (openings.txt), and the checker says which of its statements are right.
 //
-//     tale_accuracy examples/tales/model examples/tales 200 0.8 bf16 e4m3 int8 int4
+//     tale_accuracy examples/tales/model examples/tales 200 0.8 bf16 e4m3 int8 int4 int4@cuda
 #include <imbrex/core/error.hpp>
 
 #include <cstdio>
@@ -39,17 +39,22 @@ std::vector<std::string> first_lines(const std::string& text, std::size_t count)
     return lines;
 }
 
-weight_format format_named(const std::string& name) {
+// "int4" is a CPU's, "int4@cuda" a GPU's.
+engine_options options_named(const std::string& name) {
+    const std::string on_gpu = "@cuda";
+    const bool is_gpus = name.ends_with(on_gpu);
+    const std::string form = name.substr(0, name.size() - (is_gpus ? on_gpu.size() : 0));
     for (const weight_format format :
          {weight_format::f32, weight_format::bf16, weight_format::e4m3, weight_format::int8, weight_format::int4}) {
-        if (name == name_of(format)) return format;
+        if (form == name_of(format)) return {.where = is_gpus ? world::device : world::host, .weights = format};
     }
-    throw error(sentence("weights: ", name, "; f32, bf16, e4m3, int8 or int4 is allowed"));
+    throw error(
+        sentence("weights: ", name, "; f32, bf16, e4m3, int8 or int4 is allowed, with @cuda behind it or without"));
 }
 
 tale_figures figures_of(const std::filesystem::path& model, const std::vector<std::string>& openings, float temperature,
-                        const tale_checker& checker, weight_format weights) {
-    text_engine engine(open_model(model), {.weights = weights});
+                        const tale_checker& checker, const engine_options& how) {
+    text_engine engine(open_model(model), how);
     std::unordered_map<sequence_id, std::size_t> numbers;
     std::vector<std::string> tales = openings;
     for (std::size_t i = 0; i < openings.size(); ++i) {
@@ -78,7 +83,7 @@ int main(int count, char** arguments) try {
     std::printf(
         "| weights | statements right | tales wholly right | sentences that parse |\n| --- | --- | --- | --- |\n");
     for (int i = 5; i < count; ++i) {
-        const tale_figures figures = figures_of(model, openings, temperature, checker, format_named(arguments[i]));
+        const tale_figures figures = figures_of(model, openings, temperature, checker, options_named(arguments[i]));
         std::printf("| %s | %.2f%% | %.1f%% | %.2f%% |\n", arguments[i], 100 * figures.statements_right(),
                     100 * figures.tales_wholly_right(), 100 * figures.sentences_parsed());
         std::fflush(stdout);

@@ -27,7 +27,7 @@ TEST_CASE("a step has what the batch has") {
     step_memory memory(world::host, 3, 2, 2);
     for (int again = 0; again < 2; ++again) {
         const batch_arrays arrays = some_arrays();
-        const step now = memory.send(arrays);
+        const step now = memory.place(arrays);
         CHECK(now.tokens == 3);
         CHECK(now.sequences == 2);
         CHECK(now.samples == 2);
@@ -42,8 +42,8 @@ TEST_CASE("a step has what the batch has") {
 
 TEST_CASE("a batch that is too large for the runner is refused") {
     step_memory few_tokens(world::host, 2, 2, 2), few_sequences(world::host, 3, 1, 2);
-    CHECK(test::refusal([&] { few_tokens.send(some_arrays()); }) ==
+    CHECK(test::refusal([&] { few_tokens.place(some_arrays()); }) ==
           "batch: it has 3 tokens; this runner was made for 2");
-    CHECK(test::refusal([&] { few_sequences.send(some_arrays()); }) ==
+    CHECK(test::refusal([&] { few_sequences.place(some_arrays()); }) ==
           "batch: it has 2 sequences; this runner was made for 1");
 }
