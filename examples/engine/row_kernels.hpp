@@ -46,7 +46,9 @@ class row_kernels {
           added_(where_, std::int64_t{options.most_tokens} * config.hidden),
           both_(where_, std::int64_t{options.most_tokens} * 2 * config.intermediate) {}
 
+    // The first that a step does: of a step that sampled nothing, a sum may still wait, which nobody wants.
     void look_up(const table& from, const int* ids, const row_view<float>& out) {
+        waits_ = false;
         std::visit(
             [&]<class T>(const plain_weight_rows<T>& rows) {
                 embed<T, float>::launch(
