@@ -188,9 +188,9 @@ class paged_decode {
         require(steps <= 2147483647, "pages.pages_per_sequence: ", p.pages.pages_per_sequence, "; there is room for ",
                 steps, " tiles of ", Kernel::columns, " keys, and at most 2147483647 are allowed");
         // Blocks that could never have anything to do would only keep multiprocessors from the next kernel.
-        constexpr int least_steps = as_long * decode_least_keys / Kernel::columns;
-        static_assert((least_steps & (least_steps - 1)) == 0, "imbrex: the least steps of a block are a power of two");
-        const std::int64_t useful = row_blocks * p.key_heads() * ((in_unit + least_steps - 2) / least_steps);
+        const int least_steps = as_long * decode_least_keys(p.value_depth()) / Kernel::columns;
+        const std::int64_t useful =
+            row_blocks * p.key_heads() * std::max<std::int64_t>((in_unit + least_steps - 2) / least_steps, 1);
         const int most = blocks_of<Kernel>(where, options.blocks, units);
         const int blocks = static_cast<int>(std::clamp<std::int64_t>(useful, 1, most));
         typename Kernel::arguments made{};

@@ -44,9 +44,11 @@ constexpr const char* name_of(decode_kernel one) {
     return one == decode_kernel::hopper ? "hopper" : "ampere_class";
 }
 
-// Fewer keys of a head are not worth another multiprocessor: what it finds out has to be put together. (Measured; of 16-bit elements, of
-// 8-bit ones twice as many, and so with the next.)
-inline constexpr int decode_least_keys = 64;
+// Fewer keys of a head are not worth another multiprocessor: what it finds out has to be put together, and the more columns it has, the longer
+// that takes. A power of two. (Measured; of 16-bit elements, of 8-bit ones twice as many, and so with the next.)
+constexpr int decode_least_keys(int depth) {
+    return depth <= 64 ? 64 : 128;
+}
 
 // A unit of work takes as much longer than its keys, where there are many of them, as so many keys more would. (Measured.)
 inline constexpr int decode_more_keys = 160;
