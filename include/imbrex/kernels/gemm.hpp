@@ -138,8 +138,8 @@ class gemm {
                 .hopper = hopper,
                 .engine_can_read = engine_can_read(all.a) && engine_can_read(all.b),
                 .few_rows_can_do = few_rows_can_do,
-                .weights_can_stream = streams,
-                .narrow_can_do = narrow_can_do};
+                .narrow_can_do = narrow_can_do,
+                .weights_can_stream = streams};
     }
 
     static bool engine_can_read(const gemm_view<const In>& view) {

@@ -26,11 +26,11 @@ struct gemm_situation {
     int k;
     int batches;
     int processors;
-    bool hopper;           // the device, and the program has code for it
-    bool engine_can_read;  // A and B
-    bool few_rows_can_do;  // 16-bit operands, A by rows
-    bool weights_can_stream = false;
-    bool narrow_can_do;  // no gate
+    bool hopper;                      // the device, and the program has code for it
+    bool engine_can_read;             // A and B
+    bool few_rows_can_do;             // 16-bit operands, A by rows
+    bool narrow_can_do;               // no gate
+    bool weights_can_stream = false;  // B, up to 8 rows
 };
 
 constexpr std::int64_t gemm_rounds(const gemm_situation& s, int tile_columns) {
