@@ -5,10 +5,10 @@
 //     using product = gemm_normed<bf16, bf16, biased<float>>;
 //     if (product::can_take(where, p)) product::launch(where, p, {{bias, n}}, {.epsilon = 1e-5f}, stream);
 //
-// p.a are the rows, p.b the weights [n, k], into which the weights of the norm have been multiplied, column by column, when they were loaded. Up
-// to 8 rows and less than 24 MB of weights on Hopper; others are quicker with rms_norm (kernels/norm.hpp) and gemm. The rows are multiplied as they are and the products divided, so that
-// nothing is rounded between. Weights are read before the kernel before in the stream has ended: no kernel of it must write them. Nothing is
-// allocated and nothing waited for.
+// p.a are the rows, p.b the weights [n, k], into which the weights of the norm have been multiplied, column by column, when they were
+// loaded. Up to 8 rows and less than 24 MB of weights on Hopper; others are quicker with rms_norm (kernels/norm.hpp) and gemm. The rows are
+// multiplied as they are and the products divided, so that nothing is rounded between. Weights are read before the kernel before in the
+// stream has ended: no kernel of it must write them. Nothing is allocated and nothing waited for.
 #pragma once
 
 #include <imbrex/core/error.hpp>
@@ -39,10 +39,10 @@ class gemm_normed {
                        void* stream = nullptr) {
         require(std::isfinite(input.epsilon) && input.epsilon >= 0, "epsilon: ", input.epsilon,
                 "; it is finite and not negative");
-        require(can_take(where, p), "m, n, k: ", p.m, ", ", p.n, ", ", p.k,
-                "; a normed product has 1 to 8 rows, of x and of weights, that begin at multiples of 16 bytes, a "
-                "multiple of 64 "
-                "columns if it is gated, and a Hopper to run on");
+        require(
+            can_take(where, p), "m, n, k: ", p.m, ", ", p.n, ", ", p.k,
+            "; a normed product has 1 to 8 rows, rows of x and of weights that begin at multiples of 16 bytes, less "
+            "than 24 MB of weights, a multiple of 64 columns if it is gated, and a Hopper to run on");
         if (p.m == 0 || p.n == 0) return;
         stream_of_weights::launch(where, p, epilogue, input, stream);
     }

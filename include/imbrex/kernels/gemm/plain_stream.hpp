@@ -10,14 +10,12 @@
 // the stream of them is not held up. (Measured in decodes of Llama-3.1-8B and Qwen2.5-0.5B, docs/results/engine.md.)
 #pragma once
 
-#include <imbrex/core/error.hpp>
 #include <imbrex/hw/world.hpp>
 #include <imbrex/kernels/gemm/epilogue.hpp>
 #include <imbrex/kernels/gemm/plain_weights.hpp>
 #include <imbrex/kernels/gemm/problem.hpp>
 #include <imbrex/kernels/gemm/weight_stream.hpp>
 
-#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 
