@@ -4,6 +4,7 @@
 
 #include <imbrex/core/error.hpp>
 #include <imbrex/hw/world.hpp>
+#include <imbrex/hw/world_copy.hpp>
 
 #include <cstddef>
 #include <cstring>
@@ -74,18 +75,8 @@ class world_memory {
     }
     // From one place of it to another that has nothing in common with the first. It comes after what is in the stream, and is not
     // waited for.
-    void copy_within(std::size_t to, std::size_t from, std::size_t bytes,
-                     [[maybe_unused]] void* stream = nullptr) const {
-        if (bytes == 0) return;
-#if defined(__CUDACC__)
-        if (where_ == world::device) {
-            detail::require_success(
-                cudaMemcpyAsync(at(to), at(from), bytes, cudaMemcpyDeviceToDevice, static_cast<cudaStream_t>(stream)),
-                "cudaMemcpyAsync");
-            return;
-        }
-#endif
-        std::memcpy(at(to), at(from), bytes);
+    void copy_within(std::size_t to, std::size_t from, std::size_t bytes, void* stream = nullptr) const {
+        copy_bytes(where_, at(to), at(from), bytes, stream);
     }
 
   private:

@@ -36,15 +36,6 @@ inline constexpr bool mask_shows_prefix<full_mask> = true;
 template <>
 inline constexpr bool mask_shows_prefix<causal_mask> = true;
 
-// Whether a score is the same wherever query and key stand, in whichever sequence.
-template <class Score>
-inline constexpr bool score_ignores_places = score_changes_nothing<Score>();
-template <>
-inline constexpr bool score_ignores_places<softcap> = true;
-template <class First, class Second>
-inline constexpr bool score_ignores_places<scores_in_turn<First, Second>> =
-    score_ignores_places<First>&& score_ignores_places<Second>;
-
 // Pages that all sequences begin with, in the cache that they have their own pages in.
 struct shared_prefix {
     key_pages pages = {};             // of one sequence

@@ -131,4 +131,13 @@ constexpr auto in_turn(const First& first, const Others&... others) {
     return scores_in_turn<First, decltype(in_turn(others...))>{first, in_turn(others...)};
 }
 
+// Whether a score is the same wherever query and key stand, in whichever sequence.
+template <class Score>
+inline constexpr bool score_ignores_places = score_changes_nothing<Score>();
+template <>
+inline constexpr bool score_ignores_places<softcap> = true;
+template <class First, class Second>
+inline constexpr bool score_ignores_places<scores_in_turn<First, Second>> =
+    score_ignores_places<First>&& score_ignores_places<Second>;
+
 }  // namespace imbrex

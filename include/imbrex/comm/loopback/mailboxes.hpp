@@ -1,0 +1,189 @@
+// Where the ranks of one program leave messages for each other. A message is not the bytes but where they lie: the receiver copies them,
+// and says so. Whoever waits for another rank waits with patience: if that rank has failed, has ended or does not move, he gets an
+// error that names it.
+#pragma once
+
+#include <imbrex/comm/transport.hpp>
+#include <imbrex/core/error.hpp>
+#include <imbrex/hw/world_event.hpp>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace imbrex::detail {
+
+struct posted_message {
+    int step = 0;
+    const void* bytes = nullptr;
+    std::size_t count = 0;
+    std::shared_ptr<world_event> ready = {};   // the bytes are there
+    std::vector<std::byte> as_posted = {};     // in the checked world, what they were
+    std::shared_ptr<world_event> copied = {};  // set by the receiver: they are not needed any more
+};
+
+class mailboxes {
+  public:
+    mailboxes(int ranks, std::chrono::milliseconds patience)
+        : ranks_(ranks),
+          patience_(patience),
+          boxes_(static_cast<std::size_t>(ranks) * ranks),
+          ended_(ranks),
+          gathered_(ranks) {}
+
+    int ranks() const { return ranks_; }
+
+    void post(int from, int to, std::shared_ptr<posted_message> message) {
+        change([&] { box(from, to).push_back(std::move(message)); });
+    }
+    // The next one from there. The two sides must mean the same.
+    std::shared_ptr<posted_message> take(int from, int to, int step, std::size_t count) {
+        std::unique_lock hold(mutex_);
+        wait_for(hold, from, to, step, "sent nothing", [&] { return !box(from, to).empty(); });
+        const std::shared_ptr<posted_message> message = box(from, to).front();
+        box(from, to).pop_front();
+        if (message->step != step || message->count != count) {
+            throw communication_error(
+                from, step,
+                sentence("rank ", from, " sends ", message->count, " bytes in step ", message->step, ", and rank ", to,
+                         " expects ", count, " bytes in step ", step, "; both sides must name the same"));
+        }
+        return message;
+    }
+    void put_copied(posted_message& message, std::shared_ptr<world_event> copied) {
+        change([&] { message.copied = std::move(copied); });
+    }
+    // Until the receiver does not need the sender's bytes any more: on the device, until he has put the copy into his stream.
+    std::shared_ptr<world_event> copied(const posted_message& message, int from, int to) {
+        std::unique_lock hold(mutex_);
+        wait_for(hold, to, from, message.step, "did not take what was sent to it",
+                 [&] { return message.copied != nullptr; });
+        return message.copied;
+    }
+
+    // Each rank's bytes to all: the second half of it keeps the first of the next one back until everybody has read.
+    void gather(int rank, int step, const void* mine, void* all, std::size_t bytes) {
+        const auto* begin = static_cast<const std::byte*>(mine);
+        meet(rank, step, [&] { gathered_[rank].assign(begin, begin + bytes); });
+        for (int other = 0; other < ranks_; ++other) {
+            const std::vector<std::byte>& given = gathered_[other];
+            if (given.size() != bytes) {
+                throw communication_error(
+                    other, step,
+                    sentence("rank ", other, " gives ", given.size(), " bytes to be gathered, and ", "rank ", rank, " ",
+                             bytes, "; all must give the same number"));
+            }
+            if (bytes > 0) std::memcpy(static_cast<std::byte*>(all) + other * bytes, given.data(), bytes);
+        }
+        meet(rank, step, [] {});
+    }
+
+    // The first failure is the one that all others hear of.
+    void fail(int rank, int step, const std::string& why) {
+        change([&] {
+            if (!failure_) failure_ = {rank, step, sentence("rank ", rank, " failed in step ", step, ": ", why)};
+        });
+    }
+    void end(int rank) {
+        change([&] { ended_[rank] = true; });
+    }
+    void throw_if_failed() {
+        const std::unique_lock hold(mutex_);
+        throw_failure();
+    }
+    std::optional<int> failed_rank() {
+        const std::unique_lock hold(mutex_);
+        return failure_ ? std::optional(failure_->rank) : std::nullopt;
+    }
+
+  private:
+    struct failure {
+        int rank;
+        int step;
+        std::string text;
+    };
+
+    std::deque<std::shared_ptr<posted_message>>& box(int from, int to) {
+        return boxes_[static_cast<std::size_t>(from) * ranks_ + to];
+    }
+    template <class Change>
+    void change(const Change& make) {
+        {
+            const std::unique_lock hold(mutex_);
+            make();
+        }
+        changed_.notify_all();
+    }
+    void throw_failure() const {
+        if (failure_) throw communication_error(failure_->rank, failure_->step, failure_->text);
+    }
+    // On what another rank is to do.
+    template <class Condition>
+    void wait_for(std::unique_lock<std::mutex>& hold, int other, int self, int step, const char* what,
+                  const Condition& condition) {
+        const bool moved =
+            changed_.wait_for(hold, patience_, [&] { return condition() || failure_.has_value() || ended_[other]; });
+        if (condition()) return;
+        throw_failure();
+        throw communication_error(other, step,
+                                  moved ? sentence("rank ", other, " has ended, and ", what, " in step ", step,
+                                                   ", where rank ", self, " waited for it")
+                                        : sentence("rank ", other, " ", what, " in step ", step, " within ",
+                                                   patience_.count(), " ms, where rank ", self, " waited for it"));
+    }
+    // All ranks at the same place.
+    template <class Before>
+    void meet(int rank, int step, const Before& before) {
+        std::unique_lock hold(mutex_);
+        before();
+        const std::int64_t meeting = meetings_;
+        arrived_.push_back(rank);
+        if (static_cast<int>(arrived_.size()) == ranks_) {
+            arrived_.clear();
+            ++meetings_;
+            changed_.notify_all();
+            return;
+        }
+        // Somebody who is not there yet, to be named.
+        const auto missing = [&] {
+            int first = 0;
+            while (std::find(arrived_.begin(), arrived_.end(), first) != arrived_.end()) ++first;
+            return first;
+        };
+        const auto gone = [&] {
+            for (int other = 0; other < ranks_; ++other) {
+                if (ended_[other] && std::find(arrived_.begin(), arrived_.end(), other) == arrived_.end()) return true;
+            }
+            return false;
+        };
+        changed_.wait_for(hold, patience_, [&] { return meetings_ != meeting || failure_.has_value() || gone(); });
+        if (meetings_ != meeting) return;
+        throw_failure();
+        const int other = missing();
+        throw communication_error(
+            other, step,
+            sentence("rank ", other, ended_[other] ? " has ended" : " did not come", " to where all ranks meet",
+                     ended_[other] ? "" : " within ", ended_[other] ? "" : std::to_string(patience_.count()) + " ms",
+                     ", in step ", step));
+    }
+
+    const int ranks_;
+    const std::chrono::milliseconds patience_;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::vector<std::deque<std::shared_ptr<posted_message>>> boxes_;
+    std::vector<char> ended_;
+    std::optional<failure> failure_;
+    std::vector<std::vector<std::byte>> gathered_;
+    std::vector<int> arrived_;
+    std::int64_t meetings_ = 0;
+};
+
+}  // namespace imbrex::detail

@@ -1,0 +1,63 @@
+// Copies inside the memory of one world: of bytes that lie one behind the other, and of rows that do not. On the device they go into the stream
+// and may lie on two devices; nobody waits for them.
+#pragma once
+
+#include <imbrex/core/error.hpp>
+#include <imbrex/hw/world.hpp>
+
+#include <cstddef>
+#include <cstring>
+
+#if defined(__CUDACC__)
+#include <cuda_runtime_api.h>
+#endif
+
+namespace imbrex {
+
+// The two places have nothing in common.
+inline void copy_bytes(world where, void* to, const void* from, std::size_t bytes,
+                       [[maybe_unused]] void* stream = nullptr) {
+    if (bytes == 0) return;
+#if defined(__CUDACC__)
+    if (where == world::device) {
+        detail::require_success(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream)),
+                                "cudaMemcpyAsync");
+        return;
+    }
+#else
+    require(where != world::device, detail::host_world_alone);
+#endif
+    std::memcpy(to, from, bytes);
+}
+
+// Where rows begin, and how many bytes there are from one to the next.
+struct byte_rows {
+    void* first = nullptr;
+    std::size_t distance = 0;
+};
+struct const_byte_rows {
+    const void* first = nullptr;
+    std::size_t distance = 0;
+};
+
+// `rows` of so many bytes each.
+inline void copy_rows(world where, const byte_rows& to, const const_byte_rows& from, std::size_t bytes,
+                      std::size_t rows, [[maybe_unused]] void* stream = nullptr) {
+    if (bytes == 0 || rows == 0) return;
+#if defined(__CUDACC__)
+    if (where == world::device) {
+        detail::require_success(cudaMemcpy2DAsync(to.first, to.distance, from.first, from.distance, bytes, rows,
+                                                  cudaMemcpyDefault, static_cast<cudaStream_t>(stream)),
+                                "cudaMemcpy2DAsync");
+        return;
+    }
+#else
+    require(where != world::device, detail::host_world_alone);
+#endif
+    for (std::size_t row = 0; row < rows; ++row) {
+        std::memcpy(static_cast<char*>(to.first) + row * to.distance,
+                    static_cast<const char*>(from.first) + row * from.distance, bytes);
+    }
+}
+
+}  // namespace imbrex

@@ -1,0 +1,81 @@
+// A point in a stream, for other streams to wait for: the host does not wait. In the host worlds what is launched is done at once, and there
+// is nothing to wait for.
+#pragma once
+
+#include <imbrex/core/error.hpp>
+#include <imbrex/hw/world.hpp>
+
+#include <utility>
+
+#if defined(__CUDACC__)
+#include <cuda_runtime_api.h>
+#endif
+
+namespace imbrex {
+
+class world_event {
+  public:
+    explicit world_event(world where) {
+        if (where != world::device) return;
+#if defined(__CUDACC__)
+        cudaEvent_t made = nullptr;
+        detail::require_success(cudaEventCreateWithFlags(&made, cudaEventDisableTiming), "cudaEventCreate");
+        event_ = made;
+#else
+        throw error(detail::host_world_alone);
+#endif
+    }
+    world_event(world_event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
+    world_event& operator=(world_event&& other) noexcept {
+        std::swap(event_, other.event_);
+        return *this;
+    }
+    ~world_event() {
+#if defined(__CUDACC__)
+        if (event_ != nullptr) cudaEventDestroy(static_cast<cudaEvent_t>(event_));
+#endif
+    }
+
+    // All that is in the stream now.
+    void record([[maybe_unused]] void* stream) {
+#if defined(__CUDACC__)
+        if (event_ == nullptr) return;
+        detail::require_success(cudaEventRecord(static_cast<cudaEvent_t>(event_), static_cast<cudaStream_t>(stream)),
+                                "cudaEventRecord");
+#endif
+    }
+    // What is put into the stream from now on comes after it.
+    void hold_back([[maybe_unused]] void* stream) const {
+#if defined(__CUDACC__)
+        if (event_ == nullptr) return;
+        detail::require_success(
+            cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), static_cast<cudaEvent_t>(event_), 0),
+            "cudaStreamWaitEvent");
+#endif
+    }
+    // Whether it has been reached. A failure of the device is thrown.
+    bool reached() const {
+#if defined(__CUDACC__)
+        if (event_ != nullptr) {
+            const cudaError_t status = cudaEventQuery(static_cast<cudaEvent_t>(event_));
+            if (status == cudaErrorNotReady) return false;
+            detail::require_success(status, "an event of a stream");
+        }
+#endif
+        return true;
+    }
+
+    // The host waits until it has been reached.
+    void wait() const {
+#if defined(__CUDACC__)
+        if (event_ != nullptr) {
+            detail::require_success(cudaEventSynchronize(static_cast<cudaEvent_t>(event_)), "an event of a stream");
+        }
+#endif
+    }
+
+  private:
+    void* event_ = nullptr;
+};
+
+}  // namespace imbrex

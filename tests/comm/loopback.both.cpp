@@ -1,0 +1,301 @@
+// Ranks of one program: messages in their order, gathering, and what becomes of the others if a rank fails, ends, hangs, or means something else.
+#include "worlds.hpp"
+
+#include <imbrex/comm/loopback.hpp>
+#include <imbrex/hw/world_stream.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <exception>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace imbrex;
+using namespace std::chrono_literals;
+using imbrex_test::buffer;
+using imbrex_test::refusal_of;
+using imbrex_test::worlds;
+
+namespace {
+
+// Numbers of each rank, in the world's memory, which outlives the ranks.
+struct rank_memory {
+    buffer<int> own, first, second;
+    rank_memory(world where, int rank, int count)
+        : own(where, count), first(where, count, -1), second(where, count, -1) {
+        std::iota(own.values.begin(), own.values.end(), 1000 * rank);
+    }
+};
+std::vector<std::unique_ptr<rank_memory>> memory_of(world where, int ranks, int count) {
+    std::vector<std::unique_ptr<rank_memory>> made;
+    for (int rank = 0; rank < ranks; ++rank) made.push_back(std::make_unique<rank_memory>(where, rank, count));
+    return made;
+}
+
+std::string text_of(const std::exception_ptr& outcome) {
+    try {
+        if (outcome) std::rethrow_exception(outcome);
+    } catch (const std::exception& problem) {
+        return problem.what();
+    }
+    return "ended well";
+}
+struct blame {
+    int rank, step;
+    bool operator==(const blame&) const = default;
+};
+blame blame_of(const std::exception_ptr& outcome) {
+    try {
+        if (outcome) std::rethrow_exception(outcome);
+    } catch (const communication_error& problem) {
+        return {problem.rank(), problem.step()};
+    } catch (const std::exception&) {}
+    return {-1, -1};
+}
+
+}  // namespace
+
+TEST_CASE("what goes round a ring through two buffers comes home as it was") {
+    for (const world where : worlds()) {
+        for (const int ranks : {1, 2, 3, 4, 8}) {
+            for (const std::uint64_t seed : {0, 1, 2}) {
+                constexpr int count = 1237;
+                CAPTURE(name_of(where));
+                CAPTURE(ranks);
+                const auto memory = memory_of(where, ranks, count);
+                loopback_group group(where, ranks, {.patience = 20s, .seed = seed});
+                run_ranks(group, [&](loopback& link) {
+                    const world_stream stream(where);
+                    rank_memory& mine = *memory[link.rank()];
+                    int* const places[] = {mine.own.send(), mine.first.send(), mine.second.send()};
+                    const int next = (link.rank() + 1) % ranks, before = (link.rank() + ranks - 1) % ranks;
+                    int have = 0;
+                    for (int step = 0; step < ranks && ranks > 1; ++step) {
+                        const int free = have == 1 ? 2 : 1;
+                        const exchange_ticket ticket = link.start({step,
+                                                                   {{next, places[have], count * sizeof(int)}},
+                                                                   {{before, places[free], count * sizeof(int)}}},
+                                                                  stream.get());
+                        link.wait(ticket, stream.get());
+                        have = free;
+                    }
+                    link.finish(stream.get());
+                });
+                for (int rank = 0; rank < ranks && ranks > 1; ++rank) {
+                    rank_memory& mine = *memory[rank];
+                    buffer<int>& last = ranks % 2 == 1 ? mine.first : mine.second;
+                    last.fetch();
+                    REQUIRE(last.values == mine.own.values);
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE(
+    "messages between two ranks arrive in the order in which they were started, and may be waited for in another") {
+    for (const world where : worlds()) {
+        const auto memory = memory_of(where, 2, 3);
+        loopback_group group(where, 2, {.patience = 20s, .seed = 5});
+        run_ranks(group, [&](loopback& link) {
+            const world_stream stream(where);
+            rank_memory& mine = *memory[link.rank()];
+            int* const own = mine.own.send();
+            int* const first = mine.first.send();
+            int* const second = mine.second.send();
+            const int other = 1 - link.rank();
+            const auto one = link.start(
+                {0, {{other, own, 4}, {other, own + 2, 4}}, {{other, first, 4}, {other, first + 1, 4}}}, stream.get());
+            const auto two = link.start({1, {{other, own + 1, 8}}, {{other, second, 8}}}, stream.get());
+            link.wait(two, stream.get());
+            link.wait(one, stream.get());
+            link.wait(one, stream.get());
+            link.finish(stream.get());
+        });
+        for (int rank = 0; rank < 2; ++rank) {
+            rank_memory& mine = *memory[rank];
+            mine.first.fetch();
+            mine.second.fetch();
+            const int theirs = 1000 * (1 - rank);
+            CHECK(mine.first.values == std::vector{theirs, theirs + 2, -1});
+            CHECK(mine.second.values == std::vector{theirs + 1, theirs + 2, -1});
+        }
+    }
+}
+
+TEST_CASE("gathering gives every rank the bytes of all, again and again") {
+    for (const world where : worlds()) {
+        loopback_group group(where, 5, {.patience = 20s});
+        std::atomic<int> wrong = 0;
+        run_ranks(group, [&](loopback& link) {
+            for (int round = 0; round < 50; ++round) {
+                const std::int64_t mine = 100 * round + link.rank();
+                std::int64_t all[5] = {};
+                link.gather(&mine, all, sizeof mine);
+                for (int rank = 0; rank < 5; ++rank) wrong += all[rank] != 100 * round + rank;
+            }
+        });
+        CHECK(wrong == 0);
+    }
+}
+
+TEST_CASE("a rank that fails is named, with its step, to all that wait") {
+    for (const world where : worlds()) {
+        const auto memory = memory_of(where, 4, 8);
+        loopback_group group(where, 4, {.patience = 20s});
+        const auto work = [&](loopback& link) {
+            const world_stream stream(where);
+            rank_memory& mine = *memory[link.rank()];
+            int* const own = mine.own.send();
+            int* const there = mine.first.send();
+            for (int step = 0; step < 6; ++step) {
+                if (step == 4 && link.rank() == 2) throw error("out of luck");
+                const auto ticket = link.start(
+                    {step, {{(link.rank() + 1) % 4, own, 32}}, {{(link.rank() + 3) % 4, there, 32}}}, stream.get());
+                link.wait(ticket, stream.get());
+            }
+        };
+        const auto outcomes = outcomes_of_ranks(group, work);
+        CHECK(text_of(outcomes[2]) == "out of luck");
+        for (const int rank : {0, 1, 3}) {
+            CHECK(text_of(outcomes[rank]) == "rank 2 failed in step 3: out of luck");
+            CHECK(blame_of(outcomes[rank]) == blame{2, 3});
+        }
+        loopback_group again(where, 4, {.patience = 20s});
+        CHECK(refusal_of([&] { run_ranks(again, work); }) == "out of luck");
+    }
+}
+
+TEST_CASE("a rank that ends early, or hangs, is named") {
+    for (const world where : worlds()) {
+        for (const bool hangs : {false, true}) {
+            const auto memory = memory_of(where, 3, 8);
+            loopback_group group(where, 3, {.patience = hangs ? 100ms : 20000ms});
+            const auto outcomes = outcomes_of_ranks(group, [&](loopback& link) {
+                const world_stream stream(where);
+                rank_memory& mine = *memory[link.rank()];
+                int* const own = mine.own.send();
+                int* const there = mine.first.send();
+                for (int step = 0; step < 4; ++step) {
+                    if (step == 2 && link.rank() == 1) {
+                        if (hangs) std::this_thread::sleep_for(500ms);
+                        return;
+                    }
+                    link.wait(
+                        link.start({step, {{(link.rank() + 1) % 3, own, 32}}, {{(link.rank() + 2) % 3, there, 32}}},
+                                   stream.get()),
+                        stream.get());
+                }
+            });
+            CHECK(text_of(outcomes[1]) == "ended well");
+            for (const int rank : {0, 2}) {
+                const std::string text = text_of(outcomes[rank]);
+                CAPTURE(text);
+                CHECK(blame_of(outcomes[rank]).step == 2);
+                CHECK(text.find(hangs ? "within 100 ms" : "rank 1 has ended") != std::string::npos);
+                CHECK(text.find("step 2") != std::string::npos);
+            }
+        }
+    }
+}
+
+TEST_CASE("sides that mean different sizes or steps are told so") {
+    for (const world where : worlds()) {
+        const auto memory = memory_of(where, 2, 8);
+        for (const bool other_step : {false, true}) {
+            loopback_group group(where, 2, {.patience = 20s});
+            const auto outcomes = outcomes_of_ranks(group, [&](loopback& link) {
+                const world_stream stream(where);
+                rank_memory& mine = *memory[link.rank()];
+                int* const own = mine.own.send();
+                int* const there = mine.first.send();
+                const bool first = link.rank() == 0;
+                link.wait(link.start({other_step && first ? 7 : 3,
+                                      {{1 - link.rank(), own, first && !other_step ? 16u : 32u}},
+                                      {{1 - link.rank(), there, 32}}},
+                                     stream.get()),
+                          stream.get());
+            });
+            const std::string expected = other_step
+                                             ? "rank 0 sends 32 bytes in step 7, and rank 1 expects 32 bytes in step 3"
+                                             : "rank 0 sends 16 bytes in step 3, and rank 1 expects 32 bytes in step 3";
+            const std::string all = text_of(outcomes[0]) + text_of(outcomes[1]);
+            CAPTURE(all);
+            CHECK((all.find(expected) != std::string::npos ||
+                   all.find("rank 1 sends 32 bytes in step 3, and rank 0 expects 32 bytes in step 7") !=
+                       std::string::npos));
+        }
+    }
+}
+
+TEST_CASE("a loopback refuses what makes no sense") {
+    for (const world where : worlds()) {
+        CHECK(refusal_of([&] { loopback_group(where, 0); }) == "ranks: 0; 1 to 4096 are allowed, a thread each");
+        CHECK(refusal_of([&] {
+                  loopback_group(where, 3, {.devices = {0, 0}});
+              }) == "options.devices: 2 of them; one is needed for each of the 3 ranks, or none at all");
+        CHECK(refusal_of([&] { loopback_group(where, 3, {.patience = 0ms}); }) ==
+              "options.patience: 0 ms; it must be positive");
+        loopback_group group(where, 2);
+        CHECK(refusal_of([&] { loopback(group, 2); }) == "rank: 2; there are 2 ranks, 0 is the first");
+        loopback link(group, 1);
+        CHECK(refusal_of([&] {
+                  link.start({0, {{1, nullptr, 0}}, {}});
+              }) == "sends.to: 1; rank 1 of 2 exchanges with the others, 0 to 1");
+        CHECK(refusal_of([&] {
+                  link.start({0, {}, {{2, nullptr, 0}}});
+              }) == "receives.from: 2; rank 1 of 2 exchanges with the others, 0 to 1");
+        CHECK(refusal_of([&] { link.wait(0); }) == "ticket: 0; rank 1 has started 0 exchanges");
+    }
+}
+
+#if !defined(__CUDACC__)
+TEST_CASE("the checked world tells who touches what an exchange has") {
+    constexpr int count = 16;
+    for (const bool sender : {false, true}) {
+        bool told = false;
+        for (std::uint64_t seed = 0; seed < 20 && !told; ++seed) {
+            const auto memory = memory_of(world::host_checked, 2, count);
+            loopback_group group(world::host_checked, 2, {.patience = 20s, .seed = seed});
+            const auto outcomes = outcomes_of_ranks(group, [&](loopback& link) {
+                rank_memory& mine = *memory[link.rank()];
+                const auto ticket = link.start({3,
+                                                {{1 - link.rank(), mine.own.values.data(), count * sizeof(int)}},
+                                                {{1 - link.rank(), mine.first.values.data(), count * sizeof(int)}}});
+                if (link.rank() == 0) (sender ? mine.own : mine.first).values[count - 1] = 5;
+                link.wait(ticket);
+            });
+            const std::string all = text_of(outcomes[0]) + text_of(outcomes[1]);
+            told =
+                all.find(sender ? "hazard: rank 0 writes what it sends to rank 1 in step 3 before it has waited for it"
+                                : "hazard: rank 0 writes what it receives from rank 1 in step 3 before it has waited "
+                                  "for it") != std::string::npos;
+        }
+        CHECK(told);
+    }
+}
+
+TEST_CASE("in the checked world what is received is spoilt until it is waited for") {
+    int spoilt = 0;
+    for (std::uint64_t seed = 0; seed < 20; ++seed) {
+        const auto memory = memory_of(world::host_checked, 2, 4);
+        loopback_group group(world::host_checked, 2, {.patience = 20s, .seed = seed});
+        std::atomic<int> found = 0;
+        run_ranks(group, [&](loopback& link) {
+            rank_memory& mine = *memory[link.rank()];
+            const auto ticket = link.start({0,
+                                            {{1 - link.rank(), mine.own.values.data(), 16}},
+                                            {{1 - link.rank(), mine.first.values.data(), 16}}});
+            found += mine.first.values[0] == -1;  // of all bits
+            link.wait(ticket);
+            if (mine.first.values[0] != 1000 * (1 - link.rank())) throw error("it did not arrive");
+        });
+        spoilt += found;
+    }
+    CHECK(spoilt > 10);
+    CHECK(spoilt < 40);
+}
+#endif
