@@ -1,0 +1,154 @@
+// Simulated attention against closed forms and limits. Where numbers are compared exactly, all speeds are powers of two, so that no sum is rounded.
+#include "cost_model/small_machine.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <tuple>
+
+using namespace imbrex_test;
+
+TEST_CASE("the closed form: a step is the longer of work and transfer") {
+    // Full masks have w = 1, zigzag 1/2; its first step has half a diagonal more.
+    constexpr attention_sizes sizes{.heads = 4, .key_heads = 2, .depth = 8, .value_depth = 8};
+    constexpr int n = 64, heads = 4, depth = 8;
+    constexpr double rate = 1 << 20, launch = 1.0 / 64, latency = 1.0 / 128;
+    for (const double bandwidth : {1 << 12, 1 << 14, 1 << 15, 1 << 16, 1 << 18, 1 << 22}) {
+        const cluster_machine machine{.device = {.attention_rate = rate, .launch_time = launch},
+                                      .ranks_per_node = 1,
+                                      .within_node = {.bandwidth = 1, .latency = 1},
+                                      .between_nodes = {.bandwidth = bandwidth, .latency = latency}};
+        const double transfer = latency + 2.0 * n * 2 * depth * 2 / bandwidth;
+        for (const int ranks : {1, 2, 3, 4, 7, 8}) {
+            INFO(bandwidth, " bytes/s, ", ranks, " ranks");
+            const auto work = [&](double w) { return w * 4 * n * n * heads * depth / rate + launch; };
+            const sequence_schedule full{
+                .tokens = n * ranks, .ranks = ranks, .mask = as_window(full_mask{}), .sizes = sizes};
+            CHECK(time_line_of(full, machine).time() == (ranks - 1) * std::max(work(1), transfer) + work(1));
+
+            const double diagonal = work(0.5 * (n + 1) / n);
+            const time_line line = time_line_of(zigzag_of(n * ranks, ranks, sizes), machine);
+            if (ranks == 1) {
+                CHECK(line.time() == diagonal);
+                CHECK(line.efficiency() == 1);
+                continue;
+            }
+            CHECK(line.time() ==
+                  std::max(diagonal, transfer) + (ranks - 2) * std::max(work(0.5), transfer) + work(0.5));
+            // What is longer than the work is exposed, in each of these steps.
+            const double exposed =
+                std::max(transfer - diagonal, 0.0) + (ranks - 2) * std::max(transfer - work(0.5), 0.0);
+            for (const time_shares& one : shares_of(line)) {
+                CHECK(one.exposed == exposed);
+                CHECK(one.communicates == (ranks - 1) * transfer);
+            }
+        }
+    }
+}
+
+TEST_CASE("zigzag hides its communication from n = 2 g F / B tokens a rank on") {
+    const auto exposed = [](int n, int key_heads, double bandwidth) {
+        const cluster_machine machine{.device = {.attention_rate = 600e12},
+                                      .ranks_per_node = 1,
+                                      .within_node = {.bandwidth = bandwidth},
+                                      .between_nodes = {.bandwidth = bandwidth}};
+        return shares_of(time_line_of(zigzag_of(4 * n, 4, sizes_of(8, key_heads)), machine))[1].exposed;
+    };
+    // 3.3K, 27K, and a quarter of that.
+    for (const auto& [bandwidth, key_heads, least] :
+         {std::tuple{360e9, 8, 3333.3}, {45e9, 8, 26666.7}, {360e9, 2, 833.3}, {45e9, 2, 6666.7}}) {
+        INFO(bandwidth, " bytes/s, ", key_heads, " heads of keys");
+        CHECK(2.0 * key_heads / 8 * 600e12 / bandwidth == doctest::Approx(least).epsilon(1e-4));
+        const int even = static_cast<int>(least) / 2 * 2;
+        CHECK(exposed(even, key_heads, bandwidth) > 0);
+        CHECK(exposed(even + 2, key_heads, bandwidth) == 0);
+        CHECK(exposed(2 * even, key_heads, bandwidth) == 0);
+    }
+}
+
+TEST_CASE("strong scaling of 1 Mi tokens") {
+    // Known: zigzag 62% of 64 GPUs and 7.5% of 512, the best mesh 98% and 82%. Rates and bandwidths are given with these figures; 8 heads of
+    // depth 128 and 5 us, for a launch and between nodes, are assumed, and so are 2.5 us in a node.
+    const cluster_machine machine{.device = {.attention_rate = 600e12, .launch_time = 5e-6},
+                                  .ranks_per_node = 8,
+                                  .within_node = {.bandwidth = 0.8 * 450e9, .latency = 2.5e-6},
+                                  .between_nodes = {.bandwidth = 0.9 * 50e9, .latency = 5e-6}};
+    const auto percent = [&](int ranks, int query_chunks, const attention_sizes& sizes, const cluster_machine& on) {
+        return 100 * time_line_of(zigzag_of(1 << 20, ranks, sizes, query_chunks), on).efficiency();
+    };
+    CHECK(percent(64, 1, sizes_of(8, 8), machine) == doctest::Approx(61.6).epsilon(0.001));
+    CHECK(percent(512, 1, sizes_of(8, 8), machine) == doctest::Approx(7.49).epsilon(0.001));
+    for (const int a : {2, 4, 8}) {
+        CHECK(percent(64, a, sizes_of(8, 8), machine) == doctest::Approx(98.3).epsilon(0.001));
+    }
+    // Not 82%: that takes queries and results that travel beside all stages. Here they have the first and the last one alone.
+    CHECK(percent(512, 8, sizes_of(8, 8), machine) == doctest::Approx(59.1).epsilon(0.001));
+
+    // The first two come out with 32 heads and 20 us, too.
+    cluster_machine later = machine;
+    later.within_node.latency = 10e-6;
+    later.between_nodes.latency = 20e-6;
+    CHECK(percent(64, 1, sizes_of(32, 32), later) == doctest::Approx(61.6).epsilon(0.001));
+    CHECK(percent(512, 1, sizes_of(32, 32), later) == doctest::Approx(7.49).epsilon(0.001));
+    CHECK(percent(64, 8, sizes_of(32, 32), later) == doctest::Approx(98.7).epsilon(0.001));
+    CHECK(percent(512, 16, sizes_of(32, 32), later) == doctest::Approx(60.8).epsilon(0.001));
+    attention_sizes rounded = sizes_of(32, 32);
+    rounded.result_element_bytes = 2;
+    CHECK(percent(512, 16, rounded, later) == doctest::Approx(68.8).epsilon(0.001));
+    // If everything overlapped: a - 1 chunks of queries, as many of results, b - 1 of keys, one after another between nodes.
+    const double s = 2048.0 * 32 * 128 * 2;
+    const double transfers = 2 * 15 * later.between_nodes.time_of(s) + 31 * later.between_nodes.time_of(2 * s);
+    const double alone = later.device.time_of((std::int64_t{1} << 39) * 32, rounded, 1);
+    CHECK(100 * alone / (512 * transfers) == doctest::Approx(82.5).epsilon(0.001));
+}
+
+TEST_CASE("with latency alone a step takes that, and with bandwidth alone the time of its bytes") {
+    const sequence_schedule schedule = zigzag_of(64, 8, tiny_sizes);  // 8 tokens, 16 bytes a rank
+    cluster_machine machine{.device = {.attention_rate = 1e30},
+                            .ranks_per_node = 4,
+                            .within_node = {.bandwidth = infinite, .latency = 3},
+                            .between_nodes = {.bandwidth = infinite, .latency = 3}};
+    CHECK(time_line_of(schedule, machine).time() == doctest::Approx(21));
+    machine.within_node = machine.between_nodes = {.bandwidth = 4, .latency = 0};
+    CHECK(time_line_of(schedule, machine).time() == doctest::Approx(28));
+    // A ring is as fast as its slowest link.
+    machine.within_node = {.bandwidth = infinite, .latency = 0};
+    CHECK(time_line_of(schedule, machine).time() == doctest::Approx(28));
+    // All of it in one node: nothing takes time, and then work is all there is.
+    machine.ranks_per_node = 8;
+    machine.device.attention_rate = 4;
+    const time_line line = time_line_of(schedule, machine);
+    CHECK(line.time() == 64 * 65 / 2 / 8);
+    CHECK(line.efficiency() == 1);
+}
+
+TEST_CASE("balance alone: free links leave what the account says") {
+    const cluster_machine machine{.device = {.attention_rate = 4},
+                                  .within_node = {.bandwidth = infinite},
+                                  .between_nodes = {.bandwidth = infinite}};
+    for (const int ranks : {2, 5, 16}) {
+        for (const token_placement placement :
+             {token_placement::contiguous, token_placement::zigzag, token_placement::striped}) {
+            const sequence_schedule schedule{
+                .tokens = 6 * ranks, .ranks = ranks, .placement = placement, .sizes = tiny_sizes};
+            INFO(name_of(placement), ", ", ranks, " ranks");
+            const double efficiency = time_line_of(schedule, machine).efficiency();
+            CHECK(efficiency >= doctest::Approx(account_of(schedule).balance_by_steps()));
+            CHECK(efficiency <= doctest::Approx(account_of(schedule).balance()));
+        }
+    }
+}
+
+TEST_CASE("virtual ranks take the sum of their blocks while copies are short") {
+    const shared_device machine{
+        .device = {.attention_rate = 600e12, .launch_time = 5e-6}, .memory_bandwidth = 4e12, .copy_latency = 5e-6};
+    for (const int ranks : {1, 2, 4, 8}) {
+        const time_line line = time_line_of(zigzag_of(1 << 17, ranks, sizes_of(8, 8)), machine);
+        CHECK(line.attended() == doctest::Approx(line.alone + (ranks * ranks - 1) * 5e-6));
+        CHECK(line.time() == doctest::Approx(line.attended()));
+    }
+    // Blocks of next to no work: copies are all that is left, one after another.
+    const shared_device copies{.device = {.attention_rate = 1e30}, .memory_bandwidth = 2};
+    CHECK(time_line_of(zigzag_of(8, 2, tiny_sizes), copies).time() == doctest::Approx(2 * 8));
+}
