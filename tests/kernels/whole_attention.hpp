@@ -37,13 +37,12 @@ struct expected_row {
     double log2_sum;
 };
 inline expected_row expected(const whole_sequence& s, const imbrex::window_mask& mask, int token, int head,
-                             double cap = 0) {
+                             double cap = 0, const float* sink = nullptr) {
     constexpr int depth = whole_depth;
     const int key_head = head / (s.heads / s.key_heads);
     const int first = mask.left == imbrex::unbounded ? 0 : std::max(token - mask.left, 0);
     const int last = mask.right == imbrex::unbounded ? s.tokens - 1 : std::min(token + mask.right, s.tokens - 1);
     expected_row made{std::vector<double>(depth), 0};
-    double sum = 0;
     std::vector<double> scores;
     for (int key = first; key <= last; ++key) {
         double score = 0;
@@ -56,6 +55,7 @@ inline expected_row expected(const whole_sequence& s, const imbrex::window_mask&
         scores.push_back(score);
     }
     const double most = *std::max_element(scores.begin(), scores.end());
+    double sum = sink == nullptr ? 0 : std::exp(*sink - most);
     for (int key = first; key <= last; ++key) {
         const double weight = std::exp(scores[key - first] - most);
         sum += weight;

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <deque>
 #include <memory>
@@ -36,7 +37,8 @@ class mailboxes {
           patience_(patience),
           boxes_(static_cast<std::size_t>(ranks) * ranks),
           ended_(ranks),
-          gathered_(ranks) {}
+          gathered_(ranks),
+          there_(ranks) {}
 
     int ranks() const { return ranks_; }
 
@@ -144,34 +146,32 @@ class mailboxes {
         std::unique_lock hold(mutex_);
         before();
         const std::int64_t meeting = meetings_;
-        arrived_.push_back(rank);
-        if (static_cast<int>(arrived_.size()) == ranks_) {
-            arrived_.clear();
+        there_[rank] = true;
+        if (first_missing() == ranks_) {
+            there_.assign(ranks_, false);
             ++meetings_;
             changed_.notify_all();
             return;
         }
-        // Somebody who is not there yet, to be named.
-        const auto missing = [&] {
-            int first = 0;
-            while (std::find(arrived_.begin(), arrived_.end(), first) != arrived_.end()) ++first;
-            return first;
-        };
-        const auto gone = [&] {
+        const auto somebody_ended = [&] {
             for (int other = 0; other < ranks_; ++other) {
-                if (ended_[other] && std::find(arrived_.begin(), arrived_.end(), other) == arrived_.end()) return true;
+                if (ended_[other] && !there_[other]) return true;
             }
             return false;
         };
-        changed_.wait_for(hold, patience_, [&] { return meetings_ != meeting || failure_.has_value() || gone(); });
+        changed_.wait_for(hold, patience_,
+                          [&] { return meetings_ != meeting || failure_.has_value() || somebody_ended(); });
         if (meetings_ != meeting) return;
         throw_failure();
-        const int other = missing();
-        throw communication_error(
-            other, step,
-            sentence("rank ", other, ended_[other] ? " has ended" : " did not come", " to where all ranks meet",
-                     ended_[other] ? "" : " within ", ended_[other] ? "" : std::to_string(patience_.count()) + " ms",
-                     ", in step ", step));
+        const int other = first_missing();
+        throw communication_error(other, step,
+                                  sentence("rank ", other, " did not come to where all ranks meet, in step ", step,
+                                           ", within ", patience_.count(), " ms or before a rank ended"));
+    }
+    int first_missing() const {
+        int rank = 0;
+        while (rank < ranks_ && there_[rank]) ++rank;
+        return rank;
     }
 
     const int ranks_;
@@ -182,7 +182,7 @@ class mailboxes {
     std::vector<char> ended_;
     std::optional<failure> failure_;
     std::vector<std::vector<std::byte>> gathered_;
-    std::vector<int> arrived_;
+    std::vector<char> there_;  // where all ranks meet
     std::int64_t meetings_ = 0;
 };
 

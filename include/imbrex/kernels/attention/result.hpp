@@ -26,7 +26,7 @@ struct attention_outputs {
     attention_rows sums;         // partial
 };
 
-// The weights of two results in their sum, row by row, and the logarithm of that.
+// The weights of two results in their sum, row by row, and the logarithm of that. What is NaN stays so.
 template <class Rows>
 struct merged_rows {
     Rows first;
@@ -44,8 +44,8 @@ IMBREX_KERNEL merged_rows<Rows> merge_rows(const Scope& scope, const Rows& first
             const float top = hw::max(a, b);
             const float shift = top == minus_infinity ? 0.0f : top;
             const float sum = hw::exp2(a - shift) + hw::exp2(b - shift);
-            total = sum > 0 ? shift + hw::log2(sum) : minus_infinity;
-            const float inverse = sum > 0 ? hw::reciprocal(sum) : 0.0f;
+            total = sum == 0 ? minus_infinity : shift + hw::log2(sum);
+            const float inverse = sum == 0 ? 0.0f : hw::reciprocal(sum);
             a = hw::exp2(a - shift) * inverse;
             b = hw::exp2(b - shift) * inverse;
         },

@@ -97,7 +97,7 @@ IMBREX_KERNEL void write_rows(const Scope& scope, const attention_outputs& outpu
             load(scope, old, place.from(0, first), 0.0f, here);
             // What has no weight may be anything.
             combine_with_rows(
-                scope, old, both.second, [](float x, float weight) { return weight > 0 ? x * weight : 0; }, here);
+                scope, old, both.second, [](float x, float weight) { return weight == 0 ? 0.0f : x * weight; }, here);
             combine(scope, old, piece_of<first>(scope, out, here), add{}, here);
             store(scope, place.from(0, first), old, here);
         });

@@ -40,7 +40,7 @@ IMBREX_KERNEL void softmax(const Scope& scope, hw::fragment<float, Rows, Columns
         scope, tile, largest, [](float x, float most) { return hw::exp2(x - most); }, here);
     reduce_rows(scope, sum, tile, add{}, 0.0f, here);
     map(
-        scope, sum, [](float x) { return x > 0.0f ? hw::reciprocal(x) : 0.0f; }, here);
+        scope, sum, [](float x) { return x == 0.0f ? 0.0f : hw::reciprocal(x); }, here);
     combine_with_rows(scope, tile, sum, multiply{}, here);
 }
 
@@ -103,7 +103,7 @@ class online_softmax {
         finish_rows(scope, sum_, add{}, here);
         hw::row_fragment<float, Rows, warps> inverse = sum_;
         map(
-            scope, inverse, [](float x) { return x > 0.0f ? hw::reciprocal(x) : 0.0f; }, here);
+            scope, inverse, [](float x) { return x == 0.0f ? 0.0f : hw::reciprocal(x); }, here);
         combine_with_rows(scope, out, inverse, multiply{}, here);
     }
 
@@ -136,7 +136,7 @@ class online_softmax {
         hw::visit_rows(
             scope, hw::use::update, here,
             [&](int, float& sum, const float& most) {
-                sum = sum > 0.0f ? hw::log2(sum) + most * factor_ : minus_infinity;
+                sum = sum == 0.0f ? minus_infinity : hw::log2(sum) + most * factor_;
             },
             result, largest_);
         return result;

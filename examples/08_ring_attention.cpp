@@ -1,0 +1,85 @@
+// Attention by four ranks that each have a quarter of a sequence, dealt out so that all have the same to do. Keys and values go round while the ranks
+// work on those that they have. Here ranks are threads, on a GPU with a stream each; with comm/nccl_transport.hpp they are processes of a
+// cluster, and nothing else changes.
+#include <imbrex/comm/loopback.hpp>
+#include <imbrex/hw/world_memory.hpp>
+#include <imbrex/hw/world_stream.hpp>
+#include <imbrex/kernels/ring_attention.hpp>
+
+#include <cmath>
+#include <cstdio>
+#include <vector>
+
+using namespace imbrex;
+
+namespace {
+
+constexpr int tokens = 1000, ranks = 4, heads = 2, depth = 64;
+
+// Any numbers will do: element i of head h of a token.
+float number(int what, int token, int head, int i) {
+    return std::sin(1.3f * float(what + 1) * float(token + 1) + 0.7f * float(head) +
+                    0.37f * float((i + 1) * (what + 2)));
+}
+
+}  // namespace
+
+int main() {
+    const world where = device_available() ? world::device : world::host;
+    const sequence_schedule schedule{
+        .tokens = tokens,
+        .ranks = ranks,
+        .placement = token_placement::zigzag,
+        .sizes = {.heads = heads, .key_heads = heads, .depth = depth, .value_depth = depth}};
+    std::vector<float> first_of_each(tokens);  // element 0 of head 0 of each result
+
+    loopback_group group(where, ranks);
+    run_ranks(group, [&](loopback& link) {
+        using attention = ring_attention<bf16, plain_score, attention_tiles<depth>>;
+        const ring_plan plan = agreed_plan(link, {schedule});
+        const token_runs mine = schedule.tokens_of(link.rank());
+        const int elements = mine.count() * heads * depth;
+        world_array<bf16> q(where, elements), k(where, elements), v(where, elements);
+        for (int i = 0; i < elements; ++i) {
+            const int token = mine.position(i / (heads * depth)), head = i / depth % heads;
+            q.values[i] = bf16(number(0, token, head, i % depth));
+            k.values[i] = bf16(number(1, token, head, i % depth));
+            v.values[i] = bf16(number(2, token, head, i % depth));
+        }
+        world_array<float> out(where, elements), log2_sums(where, mine.count() * heads);
+        const world_memory workspace(where, attention::workspace_bytes(plan));
+        const world_stream stream(where);
+        attention::launch(link, plan,
+                          {.q = q.send(),
+                           .k = k.send(),
+                           .v = v.send(),
+                           .out = out.send(),
+                           .log2_sums = log2_sums.send(),
+                           .workspace = workspace.at()},
+                          stream.get());
+        link.finish(stream.get());  // or throws, and names the rank that has died and the step
+        out.fetch();
+        for (int row = 0; row < mine.count(); ++row) {
+            first_of_each[mine.position(row)] = out.values[row * heads * depth];
+        }
+    });
+
+    // Each token sees those before it and itself, whichever ranks they are on.
+    double worst = 0;
+    for (int token = 0; token < tokens; token += 37) {
+        double sum = 0, expected = 0;
+        for (int key = 0; key <= token; ++key) {
+            double score = 0;
+            for (int i = 0; i < depth; ++i) {
+                score += double(float(bf16(number(0, token, 0, i)))) * float(bf16(number(1, key, 0, i)));
+            }
+            const double weight = std::exp(score / std::sqrt(double(depth)));
+            sum += weight;
+            expected += weight * float(bf16(number(2, key, 0, 0)));
+        }
+        worst = std::fmax(worst, std::abs(expected / sum - first_of_each[token]));
+    }
+    std::printf("attention of %d tokens on %d ranks (%s): largest error %.2g\n", tokens, ranks, name_of(where).c_str(),
+                worst);
+    return worst < 0.02 ? 0 : 1;
+}

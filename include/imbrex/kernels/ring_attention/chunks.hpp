@@ -1,0 +1,147 @@
+// Where a rank of a ring has the chunks that it works on: its own in the tensors of its user, those of others in the workspace.
+//
+//     keys and values    of two others: one chunk is attended to and sent on, the next one arrives
+//     queries, results   in a mesh, of the a - 1 others of its group: they stay
+//     arrivals           in a mesh, the results of the own queries that come home from those a - 1
+//
+// Results are O in fp32 [row, head, column] and behind it the base-2 logarithm of each row's sum [head, row]: one message.
+#pragma once
+
+#include <imbrex/comm/ring_plan.hpp>
+#include <imbrex/comm/transport.hpp>
+#include <imbrex/kernels/attention/views.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace imbrex {
+
+template <class In>
+struct ring_tensors {
+    const In* q = nullptr;
+    const In* k = nullptr;
+    const In* v = nullptr;
+    float* out = nullptr;
+    float* log2_sums = nullptr;
+    void* workspace = nullptr;
+};
+
+// The rows of one chunk that belong to one schedule, of all members of its batch.
+struct ring_rows {
+    std::int64_t before;  // in the chunk
+    std::int64_t batches;
+    std::int64_t count;  // of each member
+    std::int64_t all;    // of the chunk
+};
+
+struct ring_result {
+    float* out = nullptr;
+    float* log2_sums = nullptr;
+};
+
+template <class In>
+class ring_chunks {
+  public:
+    ring_chunks(const ring_plan& plan, const ring_tensors<In>& own) : plan_(plan), sizes_(plan.sizes()), own_(own) {
+        const std::int64_t rows = plan.most_rows();
+        const int others = plan.query_chunks() - 1, key_chunks = plan.ranks() / plan.query_chunks();
+        for (int i = 0; i < std::min(2, key_chunks - 1); ++i) {
+            keys_.push_back(room_for(rows * sizes_.key_heads * sizes_.depth * element));
+            values_.push_back(room_for(rows * sizes_.key_heads * sizes_.value_depth * element));
+        }
+        for (int i = 0; i < others; ++i) {
+            queries_.push_back(room_for(rows * sizes_.heads * sizes_.depth * element));
+            results_.push_back(room_for(result_bytes(rows)));
+            arrivals_.push_back(room_for(result_bytes(rows)));
+        }
+    }
+
+    std::size_t bytes() const { return end_; }
+
+    ring_rows rows_of(std::size_t sequence, const token_runs& tokens, int chunk) const {
+        return {plan_.rows_before(sequence, chunk), plan_.sequences()[sequence].sizes.batches, tokens.count(),
+                plan_.rows_of(chunk)};
+    }
+
+    // After so many hops.
+    const In* queries(int hop) const { return hop == 0 ? own_.q : at<In>(queries_[hop - 1]); }
+    const In* keys(int hop) const { return hop == 0 ? own_.k : at<In>(keys_[(hop - 1) % 2]); }
+    const In* values(int hop) const { return hop == 0 ? own_.v : at<In>(values_[(hop - 1) % 2]); }
+    ring_result results(int hop) const {
+        if (hop == 0) return {own_.out, own_.log2_sums};
+        return result_at(results_[hop - 1], plan_.rows_of(plan_.query_chunk_at(hop)));
+    }
+    // Of the own queries, from the rank that had them after so many hops.
+    ring_result arrival(int hop) const { return result_at(arrivals_[hop - 1], plan_.rows_of(plan_.rank())); }
+
+    // What starts with a step and has to be there with another.
+    exchange exchange_of(const ring_step& now, int step, int need) const {
+        exchange made{step, {}, {}};
+        for (const ring_message& one : now.sends) {
+            if (one.need != need) continue;
+            for (const span& part : parts_of(one)) made.sends.push_back({one.peer, part.bytes, part.count});
+        }
+        for (const ring_message& one : now.receives) {
+            if (one.need != need) continue;
+            const bool home = one.what == payload::results;
+            for (const span& part : home ? home_of(one) : parts_of(one)) {
+                made.receives.push_back({one.peer, const_cast<void*>(part.bytes), part.count});
+            }
+        }
+        return made;
+    }
+
+  private:
+    static constexpr std::int64_t element = sizeof(In);
+    struct span {
+        const void* bytes;
+        std::size_t count;
+    };
+
+    std::size_t room_for(std::int64_t bytes) {
+        constexpr std::size_t step = 256;
+        const std::size_t begin = end_;
+        end_ += (static_cast<std::size_t>(bytes) + step - 1) / step * step;
+        return begin;
+    }
+    template <class T>
+    T* at(std::size_t offset) const {
+        return reinterpret_cast<T*>(static_cast<char*>(own_.workspace) + offset);
+    }
+    std::int64_t out_elements(std::int64_t rows) const { return rows * sizes_.heads * sizes_.value_depth; }
+    std::int64_t result_bytes(std::int64_t rows) const {
+        return (out_elements(rows) + rows * sizes_.heads) * static_cast<std::int64_t>(sizeof(float));
+    }
+    ring_result result_at(std::size_t offset, std::int64_t rows) const {
+        return {at<float>(offset), at<float>(offset) + out_elements(rows)};
+    }
+
+    std::vector<span> parts_of(const ring_message& one) const {
+        const std::int64_t rows = plan_.rows_of(one.chunk);
+        const auto bytes = [&](int heads, int depth) {
+            return static_cast<std::size_t>(rows * heads * depth * element);
+        };
+        switch (one.what) {
+            case payload::queries:
+                return {{queries(one.hop), bytes(sizes_.heads, sizes_.depth)}};
+            case payload::results:
+                return {{results(one.hop).out, static_cast<std::size_t>(result_bytes(rows))}};
+            default:
+                return {{keys(one.hop), bytes(sizes_.key_heads, sizes_.depth)},
+                        {values(one.hop), bytes(sizes_.key_heads, sizes_.value_depth)}};
+        }
+    }
+    std::vector<span> home_of(const ring_message& one) const {
+        return {{arrival(one.hop).out, static_cast<std::size_t>(result_bytes(plan_.rows_of(plan_.rank())))}};
+    }
+
+    const ring_plan& plan_;
+    attention_sizes sizes_;
+    ring_tensors<In> own_;
+    std::vector<std::size_t> keys_, values_, queries_, results_, arrivals_;
+    std::size_t end_ = 0;
+};
+
+}  // namespace imbrex
