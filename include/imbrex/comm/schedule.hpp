@@ -21,3 +21,4 @@
 #include <imbrex/comm/schedule/sequence_schedule.hpp>
 #include <imbrex/comm/schedule/token_runs.hpp>
 #include <imbrex/comm/schedule/transfer.hpp>
+#include <imbrex/comm/schedule/tree.hpp>

@@ -56,7 +56,8 @@ class communication_error : public error {
   public:
     communication_error(int rank, int step, const std::string& sentence) : error(sentence), rank_(rank), step_(step) {}
 
-    // The rank that is to blame, as far as this one can tell, and the step that failed.
+    // The rank that is to blame, as far as this one can tell (-1 if it cannot: over a network one sees neighbours alone), and the step
+    // that failed.
     int rank() const { return rank_; }
     int step() const { return step_; }
 

@@ -1,0 +1,104 @@
+// Who this process is among those that were started together, and where they meet: read from the environment, as launchers set it. Nothing is
+// sent or received here.
+//
+//     torchrun   RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT
+//     Open MPI   OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE, OMPI_COMM_WORLD_LOCAL_RANK   if RANK is not set
+//     Slurm      SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID                                if the others are not
+//
+// The last two know of no meeting place: MASTER_ADDR and MASTER_PORT are then the user's to set (mpirun -x, srun --export). Where MPI
+// itself is to be had, comm/mpi_bootstrap.hpp needs neither.
+#pragma once
+
+#include <imbrex/core/error.hpp>
+
+#include <array>
+#include <charconv>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <system_error>
+
+namespace imbrex {
+
+struct rank_environment {
+    int rank = 0;
+    int ranks = 1;
+    std::optional<int> local_rank = {};  // among the processes of this machine; not every launcher says
+    std::string master_address = {};     // of the machine of rank 0: a name, or an address of IPv4 or IPv6
+    int master_port = 0;
+};
+
+namespace detail {
+
+struct rank_variables {
+    const char* rank;
+    const char* ranks;
+    const char* local_rank;
+};
+inline constexpr std::array<rank_variables, 3> known_launchers{{
+    {"RANK", "WORLD_SIZE", "LOCAL_RANK"},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
+    {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"},
+}};
+
+inline constexpr int most_ranks = 1 << 20;
+
+// Digits and nothing else, from least to most.
+inline int number_in_environment(const char* name, const char* text, int least, int most, const char* of_what) {
+    require(text != nullptr, name, ": not set; ", of_what, " is needed, ", least, " to ", most);
+    const std::string value = text;
+    int number = 0;
+    const auto [end, problem] = std::from_chars(value.data(), value.data() + value.size(), number);
+    require(problem == std::errc{} && end == value.data() + value.size() && number >= least && number <= most, name,
+            ": '", value, "'; ", of_what, " is a number from ", least, " to ", most);
+    return number;
+}
+
+}  // namespace detail
+
+// `read(name)` gives the text of a variable, or null where it is not set.
+template <class Read>
+rank_environment read_rank_environment(const Read& read) {
+    const detail::rank_variables* names = &detail::known_launchers.front();
+    for (const detail::rank_variables& one : detail::known_launchers) {
+        if (read(one.rank) == nullptr) continue;
+        names = &one;
+        break;
+    }
+    require(read(names->rank) != nullptr,
+            "RANK: not set; torchrun sets it, Open MPI OMPI_COMM_WORLD_RANK and Slurm SLURM_PROCID, and one of them is "
+            "needed to know which rank this process is");
+
+    rank_environment found;
+    found.ranks =
+        detail::number_in_environment(names->ranks, read(names->ranks), 1, detail::most_ranks, "the number of ranks");
+    found.rank =
+        detail::number_in_environment(names->rank, read(names->rank), 0, found.ranks - 1, "the rank of this process");
+    if (const char* local = read(names->local_rank)) {
+        found.local_rank = detail::number_in_environment(names->local_rank, local, 0, found.ranks - 1,
+                                                         "the rank among the processes of this machine");
+    }
+    const char* address = read("MASTER_ADDR");
+    require(address != nullptr, "MASTER_ADDR: not set; the name or the address of the machine of rank 0 is needed");
+    found.master_address = address;
+    require(!found.master_address.empty() && found.master_address.find_first_of(" \t\n[]") == std::string::npos,
+            "MASTER_ADDR: '", found.master_address,
+            "'; the name or the address of the machine of rank 0 is needed, without blanks and brackets");
+    // The last port is left out, since ranks meet at the one behind it (meeting_place).
+    found.master_port =
+        detail::number_in_environment("MASTER_PORT", read("MASTER_PORT"), 1, 65534, "a port of the machine of rank 0");
+    return found;
+}
+
+inline rank_environment read_rank_environment() {
+    return read_rank_environment([](const char* name) { return static_cast<const char*>(std::getenv(name)); });
+}
+
+// Where the ranks find each other, as NCCL_COMM_ID has it: address:port, [address]:port for IPv6. At MASTER_PORT itself a store of
+// torchrun's may listen as long as the processes live, so it is the port behind it.
+inline std::string meeting_place(const rank_environment& who) {
+    const bool has_colons = who.master_address.find(':') != std::string::npos;
+    return sentence(has_colons ? "[" : "", who.master_address, has_colons ? "]" : "", ":", who.master_port + 1);
+}
+
+}  // namespace imbrex

@@ -1,0 +1,45 @@
+// Ranks of nccl_transport that were started by MPI: it says who is who and tells all of them NCCL's id, and is not needed after that. The program
+// links MPI and calls MPI_Init itself.
+//
+//     const mpi_ranks all = meet_through_mpi();
+//     cudaSetDevice(all.local_rank);
+//     nccl_transport link(all.rank, all.ranks, all.id);
+#pragma once
+
+#include <imbrex/core/error.hpp>
+
+#include <mpi.h>
+#include <nccl.h>
+
+namespace imbrex {
+
+struct mpi_ranks {
+    int rank = 0;
+    int ranks = 1;
+    int local_rank = 0;  // among the processes of this machine
+    ncclUniqueId id = {};
+};
+
+// Called by all ranks. That something is wrong with MPI itself is for its error handler, which ends the program unless it is told otherwise.
+inline mpi_ranks meet_through_mpi(MPI_Comm all = MPI_COMM_WORLD) {
+    mpi_ranks found;
+    MPI_Comm_rank(all, &found.rank);
+    MPI_Comm_size(all, &found.ranks);
+
+    MPI_Comm machine = MPI_COMM_NULL;
+    MPI_Comm_split_type(all, MPI_COMM_TYPE_SHARED, found.rank, MPI_INFO_NULL, &machine);
+    MPI_Comm_rank(machine, &found.local_rank);
+    MPI_Comm_free(&machine);
+
+    // If rank 0 gets no id, all are told so: none of them waits for it.
+    int status = found.rank == 0 ? ncclGetUniqueId(&found.id) : ncclSuccess;
+    MPI_Bcast(&status, 1, MPI_INT, 0, all);
+    if (status != ncclSuccess) {
+        throw error(sentence("rank 0 got no id for ", found.ranks, " ranks to meet: NCCL says '",
+                             ncclGetErrorString(static_cast<ncclResult_t>(status)), "'"));
+    }
+    MPI_Bcast(&found.id, static_cast<int>(sizeof found.id), MPI_BYTE, 0, all);
+    return found;
+}
+
+}  // namespace imbrex
