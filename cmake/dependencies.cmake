@@ -7,6 +7,7 @@
 #   5. upstream's repository, at a pinned commit, cloned there.
 # The imbrex_provide_* functions are called only for what this build uses.
 set(IMBREX_CUTLASS_VERSION 4.2.0)
+set(IMBREX_NCCL_VERSION 2.14)            # the first whose communicators need not block
 set(IMBREX_CLANG_FORMAT_VERSION 14.0.6)  # another version formats differently
 
 if(PROJECT_IS_TOP_LEVEL)
@@ -16,6 +17,7 @@ else()
 endif()
 set(IMBREX_DEPENDENCY_DIR "${dependency_directory}" CACHE PATH "Where dependencies that had to be fetched are kept")
 set(IMBREX_CUTLASS_DIR "" CACHE PATH "CUTLASS: a directory that has its headers")
+set(IMBREX_NCCL_DIR "" CACHE PATH "NCCL: a directory that has include/nccl.h and lib/libnccl.so")
 set(IMBREX_DOCTEST_DIR "" CACHE PATH "doctest: a directory that has doctest/doctest.h")
 set(IMBREX_NANOBENCH_DIR "" CACHE PATH "nanobench: a directory that has nanobench.h")
 set(IMBREX_JSON_DIR "" CACHE PATH "JSON for Modern C++: a directory that has nlohmann/json.hpp")
@@ -133,6 +135,24 @@ function(imbrex_provide_cutlass)
                             "host world alone with -DIMBREX_CUDA=OFF.")
     endif()
     message(STATUS "CUTLASS ${CutlassHeaders_VERSION}: ${CutlassHeaders_INCLUDE_DIR}")
+endfunction()
+
+# The target imbrex::nccl, for programs whose ranks are processes; none where NCCL is not installed. It is not fetched: what
+# belongs to a machine's network comes from that machine. Imbrex itself is not linked with it, and none of it is exported: an
+# installed Imbrex looks for it again (imbrexConfig.cmake.in).
+function(imbrex_provide_nccl)
+    find_package(NCCL ${IMBREX_NCCL_VERSION} QUIET MODULE GLOBAL)
+    if(NOT NCCL_FOUND AND IMBREX_NCCL_DIR)
+        message(FATAL_ERROR "IMBREX_NCCL_DIR is ${IMBREX_NCCL_DIR}, but NCCL ${IMBREX_NCCL_VERSION} or newer is not there.")
+    elseif(NOT NCCL_FOUND)
+        message(STATUS "NCCL is not installed: comm/nccl_transport.hpp and what needs it are left out "
+                       "(-DIMBREX_NCCL_DIR=<directory> names a copy).")
+        return()
+    endif()
+    message(STATUS "NCCL ${NCCL_VERSION}: ${NCCL_LIBRARY}")
+    add_library(imbrex_nccl INTERFACE)
+    add_library(imbrex::nccl ALIAS imbrex_nccl)
+    target_link_libraries(imbrex_nccl INTERFACE imbrex NCCL::NCCL)
 endfunction()
 
 # The target imbrex_<name> for a library that is headers alone: found, or taken from Debian's registry, or from upstream.
