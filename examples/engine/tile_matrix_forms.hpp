@@ -28,7 +28,7 @@
 
 namespace imbrex::engine {
 
-// What is added to products with packed weights, if anything. It is asked for inside the kernel: one kernel for all spares the compiler many.
+// What is added to products, if anything. It is asked for inside the kernel: one kernel for all spares the compiler many.
 struct additions {
     biased<float> bias = {};
     plus<bf16> before = {};
@@ -40,7 +40,7 @@ struct additions {
     }
 };
 
-// An epilogue as packed weights take it.
+// An epilogue as matrices take it.
 inline additions joined(plain_product) {
     return {};
 }
@@ -114,10 +114,12 @@ class bf16_tiles {
 
     template <class Out, class Epilogue>
     void multiply(world where, const gemm_problem<bf16, Out>& p, const Epilogue& epilogue, void* stream) const {
-        using product = gemm<bf16, Out, Epilogue, stored::normal, stored::transposed, right_operand::constant_weights>;
+        const auto used = joined(epilogue);
+        using product = gemm<bf16, Out, std::remove_const_t<decltype(used)>, stored::normal, stored::transposed,
+                             right_operand::constant_weights>;
         gemm_problem<bf16, Out> with_values = p;
         with_values.b = {values()};
-        product::launch(where, with_values, epilogue, stream);
+        product::launch(where, with_values, used, stream);
     }
 
   private:

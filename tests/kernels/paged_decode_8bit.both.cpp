@@ -75,6 +75,13 @@ TEST_CASE("what the copy engine cannot read is read by another kernel; scales of
     }
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
+        c.lie = {};
+        eight_bit_trial<bf16, e4m3> narrow(where, c, 1, scales_of::heads, scales_of::heads);
+        const auto problem = narrow.send();
+        CHECK(refusal_of([&] {
+                  decode<bf16, e4m3, 64>::launch(where, problem, {.kernel = decode_kernel::cluster},
+                                                 narrow.there.mask());
+              }) == "options.kernel: cluster; a cache of 8 bits takes hopper");
         attention_trial<bf16> wide(where, c, 1);
         auto scaled = wide.send();
         scaled.k_scales = {wide.sinks.send(), 0, 0};

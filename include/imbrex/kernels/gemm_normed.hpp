@@ -7,8 +7,9 @@
 //
 // p.a are the rows, p.b the weights [n, k], into which the weights of the norm have been multiplied, column by column, when they were
 // loaded. Up to 8 rows and less than 24 MB of weights on Hopper; others are quicker with rms_norm (kernels/norm.hpp) and gemm. The rows are
-// multiplied as they are and the products divided, so that nothing is rounded between. Weights are read before the kernel before in the
-// stream has ended: no kernel of it must write them. Nothing is allocated and nothing waited for.
+// multiplied as they are and the products divided, so that nothing is rounded between. Weights are read before the kernels before in the
+// stream have ended: no kernel of it must write them. The next kernel may begin before those have ended as well: the same holds for what it
+// reads early itself. Nothing is allocated and nothing waited for.
 #pragma once
 
 #include <imbrex/core/error.hpp>

@@ -29,6 +29,7 @@
 #include <imbrex/kernels/attention/problem.hpp>
 #include <imbrex/kernels/paged_decode/ampere.hpp>
 #include <imbrex/kernels/paged_decode/choice.hpp>
+#include <imbrex/kernels/paged_decode/cluster.hpp>
 #include <imbrex/kernels/paged_decode/hopper.hpp>
 
 #include <algorithm>
@@ -52,7 +53,7 @@ struct decode_options {
     bool early = false;
     // How many keys all sequences have together, about, if that is known: where there are many, another kernel is chosen. (0: it is not.)
     std::int64_t keys = 0;
-    int blocks = 0;  // of the grid; 0: one for each multiprocessor, or more if the kernel has room for them
+    int blocks = 0;  // of the grid; 0: one for each multiprocessor, or as the kernel has room for them
     std::optional<decode_kernel> kernel = {};  // if it is not to be chosen
 };
 
@@ -94,6 +95,13 @@ class paged_decode {
             const decode_kernel kernel = options.kernel.value_or(choose_decode(now));
             require(kernel == decode_kernel::ampere_class || can_decode_on_hopper(now),
                     "options.kernel: ", name_of(kernel), "; this problem takes ", name_of(decode_kernel::ampere_class));
+            if constexpr (sizeof(Cache) == 2) {
+                if (kernel == decode_kernel::cluster) {
+                    return launch_clusters<Depth>(where, p, options, mask, score, stream);
+                }
+            }
+            require(kernel != decode_kernel::cluster, "options.kernel: ", name_of(kernel), "; a cache of 8 bits takes ",
+                    name_of(decode_kernel::hopper));
             for_kernel<Depth>(p, kernel,
                               [&]<class Kernel>() { launch_kernel<Kernel>(where, p, options, mask, score, stream); });
         });
@@ -122,11 +130,14 @@ class paged_decode {
         require(Depths::visit(depth, call), "q.extents[3], v.extents[3]: ", p.key_depth(), ", ", p.value_depth(),
                 "; this decode has kernels of ", Depths::text());
     }
+    // That share keys, of a sequence, on average.
+    static std::int64_t rows_of(const problem& p) {
+        const std::int64_t sequences = p.packed.given() && p.packed.count > 0 ? p.packed.count : 1;
+        return std::int64_t{p.queries()} * p.heads() / (p.key_heads() * sequences);
+    }
     template <int Depth, class Call>
     static void for_kernel(const problem& p, decode_kernel chosen, const Call& call) {
-        const std::int64_t sequences = p.packed.given() && p.packed.count > 0 ? p.packed.count : 1;
-        const std::int64_t rows = std::int64_t{p.queries()} * p.heads() / (p.key_heads() * sequences);
-        const bool one_group = decode_groups_for(rows) == 1;
+        const bool one_group = decode_groups_for(rows_of(p)) == 1;
         if (chosen == decode_kernel::hopper && one_group) {
             call.template operator()<hopper<Depth, 1>>();
         } else if (chosen == decode_kernel::hopper) {
@@ -145,8 +156,17 @@ class paged_decode {
         const bool has_pages = p.k.extents[0] > 0 && p.keys(attention_keys::in_pages) > 0;
         const std::int64_t sequences = p.packed.given() ? p.packed.count : p.batches();
         const std::int64_t key_bytes = std::int64_t{p.key_heads()} * (p.key_depth() + p.value_depth()) * sizeof(Cache);
-        return {
-            can_run<hopper<Depth, 1>>(where), can_copy, has_pages, sizeof(Cache), sequences, options.keys, key_bytes};
+        const bool in_clusters = options.blocks == 0 && decode_groups_for(rows_of(p)) == 1;
+        return {.hopper = can_run<hopper<Depth, 1>>(where),
+                .engine_can_copy = can_copy,
+                .has_pages = has_pages,
+                .element_bytes = sizeof(Cache),
+                .sequences = sequences,
+                .keys = options.keys,
+                .key_bytes = key_bytes,
+                .clusters = in_clusters ? sequences * p.key_heads() : 0,
+                .most_keys = p.keys(attention_keys::in_pages),
+                .depth = Depth};
     }
     static attention_outputs outputs_of(const problem& p) {
         attention_outputs made{};
@@ -165,6 +185,39 @@ class paged_decode {
     template <class Kernel>
     static void give(attention_view<const Cache>& to, const attention_view<const Cache>& view) {
         to = view;
+    }
+
+    // All but who does what.
+    template <class Kernel>
+    static typename Kernel::arguments describe(const problem& p, const decode_options& options, const Mask& mask,
+                                               const Score& score) {
+        typename Kernel::arguments made{};
+        give<Kernel>(made.k, p.k);
+        give<Kernel>(made.v, p.v);
+        made.q = p.q;
+        if constexpr (Result == attention_result::normalised) made.results.out = p.out;
+        made.results.outputs = outputs_of(p);
+        made.results.before = options.before;
+        made.results.sinks = p.sinks;
+        made.mask = mask;
+        made.score = score;
+        made.scale = p.scale_used();
+        made.lengths = paged_lengths_of(p);
+        made.sizes.batches = p.batches();
+        made.sizes.key_heads = p.key_heads();
+        made.sizes.heads_per_key_head = p.heads() / p.key_heads();
+        made.k_scales = p.k_scales;
+        made.v_scales = p.v_scales;
+        if constexpr (hw::begins_early<Kernel>) made.early = options.early;
+        return made;
+    }
+
+    template <int Depth>
+    static void launch_clusters(world where, const problem& p, const decode_options& options, const Mask& mask,
+                                const Score& score, void* stream) {
+        using kernel = paged_decode_cluster<In, Depth, Mask, Score, Result>;
+        imbrex::launch<kernel>(where, {kernel::blocks_of(p.batches(), p.key_heads())},
+                               describe<kernel>(p, options, mask, score), stream);
     }
 
     template <class Kernel>
@@ -193,28 +246,11 @@ class paged_decode {
             row_blocks * p.key_heads() * std::max<std::int64_t>((in_unit + least_steps - 2) / least_steps, 1);
         const int most = blocks_of<Kernel>(where, options.blocks, units);
         const int blocks = static_cast<int>(std::clamp<std::int64_t>(useful, 1, most));
-        typename Kernel::arguments made{};
-        give<Kernel>(made.k, p.k);
-        give<Kernel>(made.v, p.v);
-        made.q = p.q;
-        if constexpr (Result == attention_result::normalised) made.results.out = p.out;
-        made.results.outputs = outputs_of(p);
-        made.results.before = options.before;
-        made.results.sinks = p.sinks;
-        made.mask = mask;
-        made.score = score;
-        made.scale = p.scale_used();
-        made.lengths = paged_lengths_of(p);
+        typename Kernel::arguments made = describe<Kernel>(p, options, mask, score);
         const bool many = std::int64_t{p.batches()} * p.key_heads() > std::int64_t{2} * blocks;
-        made.sizes = {p.batches(),
-                      p.key_heads(),
-                      p.heads() / p.key_heads(),
-                      least_steps,
-                      many ? as_long * decode_more_keys / Kernel::columns : 0,
-                      useful <= most ? least_steps : 1};
-        made.k_scales = p.k_scales;
-        made.v_scales = p.v_scales;
-        if constexpr (hw::begins_early<Kernel>) made.early = options.early;
+        made.sizes.least_steps = least_steps;
+        made.sizes.more_steps = many ? as_long * decode_more_keys / Kernel::columns : 0;
+        made.sizes.multiple = useful <= most ? least_steps : 1;
         made.counters = static_cast<int*>(options.workspace);
         made.partials =
             reinterpret_cast<decode_partial*>(static_cast<char*>(options.workspace) +

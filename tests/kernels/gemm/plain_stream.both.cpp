@@ -102,7 +102,7 @@ TEST_CASE_TEMPLATE("a stream of weights of 16 bits, of every size", In, bf16, fp
     check_plain<In, float>(1, 32, 64);
     check_plain<In, In>(8, 33, 72);
     check_plain<In, float>(5, 200, 1000);
-    check_plain<In, float>(7, 40, 2056);  // blocks share columns where there are many multiprocessors
+    check_plain<In, float>(7, 40, 2056);  // more of K than fits half of a multiprocessor's memory
     check_plain<In, In>(3, 130, 520);
 }
 
@@ -212,11 +212,10 @@ TEST_CASE("normed products that cannot be are refused with a sentence") {
 #if !defined(__CUDACC__)
 namespace {
 
-template <class Input, int Sharers>
+template <class Input, int Columns, weight_stream_shape Shape>
 void check_silent_and_mutate(const char* name) {
-    using weights = plain_weights<bf16, 32>;
-    using kernel = gemm_weight_stream<weights, bf16, plain_product, 8,
-                                      weight_stream_shape{.sharers = Sharers, .warps = 4, .ahead = 2}, Input>;
+    using weights = plain_weights<bf16, Columns>;
+    using kernel = gemm_weight_stream<weights, bf16, plain_product, 8, Shape, Input>;
     product_data<bf16, bf16> data(world::host, 5, 72, 1024);
     const auto p = data.problem();
     const auto arguments = kernel::describe(p, weights::describe(p.b, 72, 1024), {}, {});
@@ -233,7 +232,10 @@ void check_silent_and_mutate(const char* name) {
 }  // namespace
 
 TEST_CASE("a stream of 16-bit weights is silent over 1,000 schedules, and each mutant is told") {
-    check_silent_and_mutate<plain_rows, 1>("plain rows");
-    check_silent_and_mutate<normed_rows, 2>("normed rows, shared by two");
+    constexpr weight_stream_shape small{.warps = 4, .ahead = 2};
+    constexpr weight_stream_shape at_once{.warps = 4, .ahead = 2, .allows_at_once = true};
+    check_silent_and_mutate<plain_rows, 32, small>("plain rows");
+    check_silent_and_mutate<normed_rows, 32, small>("normed rows");
+    check_silent_and_mutate<normed_rows, 16, at_once>("normed rows, the next kernel allowed at once");
 }
 #endif

@@ -50,3 +50,26 @@ TEST_CASE("what is known to be large is read by threads, and all else on Hopper 
     CHECK(choose_decode(now) == decode_kernel::ampere_class);
     CHECK(!can_decode_on_hopper(now));
 }
+
+TEST_CASE("few heads and few keys are attended to in clusters") {
+    decode_situation few{};
+    few.hopper = few.engine_can_copy = few.has_pages = true;
+    few.element_bytes = 2;
+    few.sequences = 8;
+    few.clusters = 16;
+    few.most_keys = 2048;
+    few.depth = 64;
+    CHECK(choose_decode(few) == decode_kernel::cluster);
+    const auto chosen_with = [&](auto change) {
+        decode_situation other = few;
+        change(other);
+        return choose_decode(other);
+    };
+    CHECK(chosen_with([](auto& s) { s.clusters = 17; }) == decode_kernel::hopper);
+    CHECK(chosen_with([](auto& s) { s.clusters = 0; }) == decode_kernel::hopper);
+    CHECK(chosen_with([](auto& s) { s.most_keys = 2064; }) == decode_kernel::hopper);
+    CHECK(chosen_with([](auto& s) { s.depth = 96; }) == decode_kernel::hopper);
+    CHECK(chosen_with([](auto& s) { s.depth = 128, s.most_keys = 512; }) == decode_kernel::cluster);
+    CHECK(chosen_with([](auto& s) { s.element_bytes = 1; }) == decode_kernel::hopper);
+    CHECK(chosen_with([](auto& s) { s.engine_can_copy = false; }) == decode_kernel::ampere_class);
+}

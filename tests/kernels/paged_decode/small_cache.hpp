@@ -28,7 +28,8 @@ using imbrex::tensor_use;
 template <class Kernel, int Depth>
 struct small_cache {
     static constexpr int heads = 4, page_rows = 16, per_sequence = 19;
-    using stored = typename Kernel::consumers::key_tile::element;
+    using stored = typename Kernel::key_tile::element;
+    static constexpr bool has_workspace = requires { typename Kernel::consumers; };
     int tokens, blocks;
     std::vector<int> lengths{300, 20, 0};
     buffer<bf16> q, out;
@@ -47,7 +48,7 @@ struct small_cache {
           log2_sums(where, lengths.size() * heads * tokens, NAN),
           key_lengths(where, lengths.size()),
           table(where, lengths.size() * per_sequence, -1),
-          workspace(where, Kernel::consumers::workspace_bytes(blocks) / sizeof(int), 0) {
+          workspace(where, words_of_workspace(blocks), 0) {
         fill_random(q.values, 1);
         int page = per_sequence + 5;
         for (std::size_t i = 0; i < lengths.size(); ++i) {
@@ -80,10 +81,19 @@ struct small_cache {
         args.scale = 0.25f;
         args.lengths = {{tokens, per_sequence * page_rows, key_lengths.send()}, table.send(), per_sequence, page_rows};
         args.sizes = {batches, 1, heads, 1, blocks % 2 == 0 ? 3 : 0, blocks % 3 == 0 ? 4 : 1};
-        args.counters = workspace.send();
-        args.partials = reinterpret_cast<decode_partial*>(reinterpret_cast<char*>(args.counters) +
-                                                          Kernel::consumers::counters_bytes(blocks));
+        if constexpr (has_workspace) {
+            args.counters = workspace.send();
+            args.partials = reinterpret_cast<decode_partial*>(reinterpret_cast<char*>(args.counters) +
+                                                              Kernel::consumers::counters_bytes(blocks));
+        }
         return args;
+    }
+    static std::size_t words_of_workspace(int blocks) {
+        if constexpr (has_workspace) {
+            return Kernel::consumers::workspace_bytes(blocks) / sizeof(int);
+        } else {
+            return 0;
+        }
     }
 
     // A cache as the kernel takes it.
@@ -130,9 +140,9 @@ struct small_cache {
 
 // A grid of 1 has no parts; one of many has parts of many blocks.
 template <class Kernel, int Depth>
-void check_results(int tokens) {
+void check_results(int tokens, const std::vector<int>& grids = {1, 3, 40}) {
     for (const world where : worlds()) {
-        for (const int blocks : {1, 3, 40}) {
+        for (const int blocks : grids) {
             CAPTURE(name_of(where));
             CAPTURE(blocks);
             small_cache<Kernel, Depth> there(where, tokens, blocks);

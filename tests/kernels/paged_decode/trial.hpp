@@ -33,27 +33,31 @@ void check_trial(world where, attention_trial<In>& there, int blocks, std::optio
     CHECK(there.fetch() == bits);
 }
 
-// In grids of so many blocks, by the kernel that is chosen and by the one of the sm_80 class.
+// In grids of so many blocks, by the kernel that is chosen then and by the one of the sm_80 class; and in clusters, where that can be.
 template <class Decode, class In, bool Scored = false>
 void check_decode(const attention_test_case& given, const std::vector<int>& grids, unsigned seed = 1) {
+    using imbrex::decode_kernel;
     for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        const auto check = [&](int blocks, std::optional<decode_kernel> kernel) {
+            CAPTURE(blocks);
+            CAPTURE((kernel ? imbrex::name_of(*kernel) : "chosen"));
+            attention_trial<In> there(where, given, seed);
+            const auto launch = [&](const auto& problem, const imbrex::decode_options& options) {
+                if constexpr (Scored) {
+                    Decode::launch(where, problem, options, there.mask(), there.score());
+                } else {
+                    Decode::launch(where, problem, options, there.mask());
+                }
+            };
+            check_trial<Decode>(where, there, blocks, kernel, launch);
+        };
         for (const int blocks : grids) {
-            for (const bool any : {true, false}) {
-                CAPTURE(name_of(where));
-                CAPTURE(blocks);
-                CAPTURE(any);
-                attention_trial<In> there(where, given, seed);
-                const auto kernel = any ? std::nullopt : std::optional(imbrex::decode_kernel::ampere_class);
-                const auto launch = [&](const auto& problem, const imbrex::decode_options& options) {
-                    if constexpr (Scored) {
-                        Decode::launch(where, problem, options, there.mask(), there.score());
-                    } else {
-                        Decode::launch(where, problem, options, there.mask());
-                    }
-                };
-                check_trial<Decode>(where, there, blocks, kernel, launch);
-            }
+            check(blocks, {});
+            check(blocks, decode_kernel::ampere_class);
         }
+        attention_trial<In> there(where, given, seed);
+        if (Decode::choice(where, there.send()) != decode_kernel::ampere_class) check(1, decode_kernel::cluster);
     }
 }
 

@@ -13,7 +13,7 @@
 
 namespace imbrex {
 
-// A piece has 64 or 32 rows; a warp takes Depth of K at a time: one piece or two.
+// A piece has 64, 32 or 16 rows; a warp takes Depth of K at a time: one piece or two.
 template <class In, int Rows = 64, int Depth = 64>
 struct plain_weights {
     using element = In;

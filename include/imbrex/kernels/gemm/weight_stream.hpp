@@ -12,11 +12,13 @@
 //   finish    the sums of all warps, and of all blocks that share the columns, are added in one order: the result has the same
 //             bits every time. A warp finishes 8 columns.
 //
-// With `normed_rows`, rows of A are divided by the root mean square of their elements: each block adds up the squares when its weights have come,
-// and divides the products. (Measured: before, or with the first weights, it holds up the stream.)
+// With `normed_rows`, rows of A are divided by the root mean square of their elements: each warp adds up the squares of those that it multiplies,
+// and the products are divided at the end.
 //
-// A block takes half of a multiprocessor, so that the blocks of the next launch have room beside those of this one. They begin
-// early, ask for as many weights as they have room for, and wait: when the kernel before is done, these are there.
+// A block takes half of a multiprocessor, unless its shape says otherwise, so that the blocks of the next launch have room beside those of this one. They begin
+// early, ask for as many weights as they have room for, and wait: when the kernel before is done, these are there. A launch with few weights lets
+// the next one begin before it waits itself: then those after it have begun as well, and memory has something to do while small kernels
+// wait for one another. (None ends before it has waited, so that whoever waits for it has waited for all before.)
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -31,11 +33,10 @@
 #include <imbrex/ops/memory/async_copy.hpp>
 #include <imbrex/ops/memory/cluster.hpp>
 #include <imbrex/ops/memory/load_store.hpp>
-#include <imbrex/ops/register/chunks.hpp>
 #include <imbrex/ops/register/convert.hpp>
 #include <imbrex/ops/register/map.hpp>
+#include <imbrex/ops/register/reduce.hpp>
 #include <imbrex/ops/warp/mma.hpp>
-#include <imbrex/tile/chunk_tile.hpp>
 #include <imbrex/tile/global_view.hpp>
 #include <imbrex/tile/register_tile.hpp>
 #include <imbrex/tile/shared_arena.hpp>
@@ -62,7 +63,9 @@ constexpr int rows_of_piece() {
 struct weight_stream_shape {
     int sharers = 1;  // blocks that share a tile: 1, 2, 4 or 8
     int warps = 8;
-    int ahead = 0;  // pieces that a warp asks for before it needs them; 0: as many as fit
+    int ahead = 0;                // pieces that a warp asks for before it needs them; 0: as many as fit
+    int residents = 2;            // blocks among which the memory of a multiprocessor is divided
+    bool allows_at_once = false;  // the next launch begins when this one has asked for its first weights
 };
 
 // How rows of A are taken.
@@ -94,7 +97,7 @@ struct gemm_weight_stream {
     static constexpr bool takes_turns = Rows == 16;
     static constexpr int at_once = 8;  // columns that a warp finishes
     // Two blocks have 128 registers a thread: too few for twice the sums of 16 rows, or for several scales of each row.
-    static constexpr int residents = Rows == 16 && (gated || Weights::piece_groups > 1) ? 1 : 2;
+    static constexpr int residents = Rows == 16 && (gated || Weights::piece_groups > 1) ? 1 : Shape.residents;
     // Pieces of K that follow each other and are multiplied by one warp. (Gated, there are no registers for two.)
     static constexpr int pieces = !gated && Weights::depth % (2 * depth) == 0 ? 2 : 1;
 
@@ -104,8 +107,8 @@ struct gemm_weight_stream {
     using turned = shared_tile<float, 16, columns>;
     using result = warp_tile<float, 16, at_once>;
 
-    // What a warp has of the shared memory: half of the multiprocessor's, less what the system takes of it.
-    static constexpr int room = (228 * 1024 / 2 - 1024) / warps / 1024 * 1024;
+    // What a warp has of the shared memory: its share of the multiprocessor's, less what the system takes of it.
+    static constexpr int room = (228 * 1024 / Shape.residents - 1024) / warps / 1024 * 1024;
     static constexpr int pieces_that_fit = room / (activations::bytes + tiles * static_cast<int>(sizeof(piece)));
     static constexpr int ahead = Shape.ahead > 0 ? Shape.ahead : pieces_that_fit;
     static_assert(ahead > 0, "imbrex: so many warps have no room for a piece of weights each");
@@ -126,6 +129,7 @@ struct gemm_weight_stream {
         Input input;
     };
     static constexpr bool norms = std::is_same_v<Input, normed_rows>;
+    static_assert(!norms || sharers == 1, "imbrex: a block that norms rows has all of their columns");
     struct shared_memory {
         overlay<stock, turned_sums> places[warps];            // one for each warp
         shared_vector<float, 16> squares[norms ? warps : 1];  // of rows of A, as far as a warp has added them
@@ -231,12 +235,12 @@ struct gemm_weight_stream {
                               args.a.at(0, 0, work.column(work.at_time(time), number)));
         };
 
-        if (work.count == 0) allow_next_kernel(self);
         detail::for_each_constant<ahead>([&](auto i) {
             for (int tile = 0; tile < tiles && i / pieces < work.count; ++tile) {
                 ask_for_weights(i / pieces, std::integral_constant<int, i % pieces>{}, tile, i);
             }
         });
+        if (Shape.allows_at_once || work.count == 0) allow_next_kernel(self);
         wait_for_kernel_before(self);
         for (int i = 0; i < ahead; ++i) {
             if (i / pieces < work.count) ask_for_rows(i / pieces, i % pieces, i);
@@ -246,9 +250,11 @@ struct gemm_weight_stream {
         for (auto& of_tile : sums) {
             for (sum& one : of_tile) fill(self, one, 0.0f);
         }
+        row_values<float, 16, warp> squares;
+        fill(self, squares, 0.0f);
         int place = 0;
         for (int step = 0; step < work.count; ++step) {
-            if (step == work.count * allowed_after / 8) allow_next_kernel(self);
+            if (!Shape.allows_at_once && step == work.count * allowed_after / 8) allow_next_kernel(self);
             sum products[parts];
             typename Weights::template amends<sum> amends;
             detail::for_each_constant<pieces>([&](auto number) {
@@ -268,6 +274,7 @@ struct gemm_weight_stream {
                                         place);
                     }
                     commit_copies(self);
+                    if constexpr (norms && tile == 0) fold_rows(self, squares, to<float>(self, a), add_square{});
                     if constexpr (tile == 0) Weights::amend(self, amends, a, at);
                     detail::for_each_constant<parts>([&](auto block) {
                         Weights::template multiply_rows<16 * block>(self, sums[tile][block], products[block], amends,
@@ -277,7 +284,10 @@ struct gemm_weight_stream {
                 place = place + 1 < ahead ? place + 1 : 0;
             });
         }
-        if constexpr (norms) add_squares(self, args, shared.squares[self.index()]);
+        if constexpr (norms) {
+            finish_rows(self, squares, add{});
+            store(self, shared.squares[self.index()], squares);
+        }
     }
 
     IMBREX_KERNEL static void load_rows(const warp& self, warp_tile<element, 16, depth>& to, const activations& from) {
@@ -288,27 +298,6 @@ struct gemm_weight_stream {
         }
     }
 
-    // A warp's share of each row's columns, with several loads under way at a time.
-    IMBREX_KERNEL static void add_squares(const warp& self, const arguments& args, shared_vector<float, 16>& to) {
-        constexpr int width = 512, at_a_time = 4;
-        using some = chunk_tile<element, 1, width>;
-        for (int row = args.a.rows(); row < 16; ++row) put(self, to, row, 0.0f);
-        for (int row = 0; row < args.a.rows(); ++row) {
-            chunk_row_values<some> sum;
-            fill(self, sum, 0.0f);
-            for (int first = self.index() * width; first < args.a.columns(); first += at_a_time * warps * width) {
-                some x[at_a_time];
-                detail::for_each_constant<at_a_time>([&](auto i) {
-                    const int column = first + i * warps * width, left = args.a.columns() - column;
-                    load_rows_from<row_chunks::whole>(
-                        self, x[i], [&](int) { return left > 0 ? args.a.at(0, row, column).pointer : nullptr; }, left);
-                });
-                detail::for_each_constant<at_a_time>([&](auto i) { fold_rows(self, sum, x[i], add_square{}); });
-            }
-            finish_rows(self, sum, add{});
-            put(self, to, row, row_value(self, sum));
-        }
-    }
     // One over the root of each row's mean square.
     IMBREX_KERNEL static row_values<float, 16, warp> inverses(const warp& self, const arguments& args,
                                                               const shared_memory& shared) {

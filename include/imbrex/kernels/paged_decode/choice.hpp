@@ -4,6 +4,10 @@
 //   the device is not a Hopper, the copy engine cannot read the
 //   tensors (distances that are not multiples of 16 bytes), or
 //   there are no pages                                           ampere_class    paged_decode/ampere.hpp
+//   16 heads of keys or fewer of all sequences, whose pages have
+//   room for 2,048 keys or fewer (512, if they are deeper than
+//   64); 16-bit keys and values, up to 16 rows of queries that
+//   share them, on average                                       cluster         paged_decode/cluster.hpp
 //   4,096 keys or more in a sequence, on average, and 500 MB or
 //   more of 16-bit keys and values in all                        ampere_class    the more there is to read, the less begin and
 //                                                                                end matter, and threads read 5% faster
@@ -20,7 +24,7 @@
 
 namespace imbrex {
 
-enum class decode_kernel { ampere_class, hopper };
+enum class decode_kernel { ampere_class, hopper, cluster };
 
 struct decode_situation {
     bool hopper;           // the device, and the program has code for it
@@ -30,18 +34,29 @@ struct decode_situation {
     std::int64_t sequences;
     std::int64_t keys;       // of all of them, or 0: not known
     std::int64_t key_bytes;  // of a key and its value, of all heads
+    std::int64_t clusters;   // if there were one for each head of keys of each sequence; 0: there can be none
+    std::int64_t most_keys;  // that the pages of a sequence have room for
+    int depth;
 };
+
+// For more keys of a sequence there are better kernels than one whose blocks are eight for each head. (Measured.)
+constexpr int decode_most_keys_of_cluster(int depth) {
+    return depth <= 64 ? 2048 : 512;
+}
 
 constexpr bool can_decode_on_hopper(const decode_situation& s) {
     return s.hopper && s.engine_can_copy && s.has_pages;
 }
 constexpr decode_kernel choose_decode(const decode_situation& s) {
     const bool large = s.element_bytes == 2 && s.keys >= 4096 * s.sequences && s.keys * s.key_bytes >= 500000000;
-    return can_decode_on_hopper(s) && !large ? decode_kernel::hopper : decode_kernel::ampere_class;
+    if (!can_decode_on_hopper(s) || large) return decode_kernel::ampere_class;
+    const bool small = s.element_bytes == 2 && s.clusters >= 1 && s.clusters <= 16 &&
+                       s.most_keys <= decode_most_keys_of_cluster(s.depth);
+    return small ? decode_kernel::cluster : decode_kernel::hopper;
 }
 
 constexpr const char* name_of(decode_kernel one) {
-    return one == decode_kernel::hopper ? "hopper" : "ampere_class";
+    return one == decode_kernel::cluster ? "cluster" : one == decode_kernel::hopper ? "hopper" : "ampere_class";
 }
 
 // Fewer keys of a head are not worth another multiprocessor: what it finds out has to be put together, and the more columns it has, the longer

@@ -1,0 +1,29 @@
+// The decode kernel whose blocks put their results together in clusters: depths, more rows than sixteen;
+// checked over many schedules, and every mutant of its synchronisation told.
+#include <imbrex/kernels/paged_decode/cluster.hpp>
+
+#include "kernels/paged_decode/small_cache.hpp"
+
+using namespace imbrex;
+using namespace imbrex_test;
+
+namespace {
+
+template <int Depth>
+using kernel = paged_decode_cluster<bf16, Depth, causal_mask>;
+constexpr int blocks = 3 * 8;  // three sequences with one head of keys
+
+}  // namespace
+
+TEST_CASE("depths, few rows and many") {
+    check_results<kernel<32>, 32>(1, {blocks});
+    check_results<kernel<64>, 64>(4, {blocks});
+    check_results<kernel<96>, 96>(1, {blocks});
+    check_results<kernel<192>, 192>(7, {blocks});
+}
+
+#if !defined(__CUDACC__)
+TEST_CASE("a decode in clusters is silent over 300 schedules, and each of its mutants is told") {
+    check_synchronisation<kernel<32>, 32>(5, blocks, 300);
+}
+#endif
