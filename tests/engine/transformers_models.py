@@ -8,8 +8,8 @@ Each model is a folder as save_pretrained writes it, with these beside:
     logits.safetensors  "logits" [tokens, vocabulary], computed in float64 from the weights as they are saved
     expected.json       the tokens; how far transformers' own float32 and bfloat16 are from those logits; the versions
 
-The models that are in the repository were made by torch 2.15.0 and transformers 5.22.2. Larger ones are made with --scale;
-the test is led to their folder by the environment variable IMBREX_TRANSFORMERS_MODELS.
+The models that are in the repository were made by torch 2.15.0 and transformers 5.22.2. Larger ones are made with --scale, on a GPU
+with --device cuda; the test is led to their folder by the environment variable IMBREX_TRANSFORMERS_MODELS.
 """
 
 import argparse
@@ -107,9 +107,10 @@ def all_in_float64():
 
 
 @torch.no_grad()
-def logits_in(model_class, folder, dtype, ids):
+def logits_in(model_class, folder, dtype, ids, device):
     with all_in_float64() if dtype == torch.float64 else nullcontext():
-        return model_class.from_pretrained(folder, dtype=dtype)(ids).logits[0].double()
+        model = model_class.from_pretrained(folder, dtype=dtype).to(device)
+        return model(ids.to(device)).logits[0].double().cpu()
 
 
 def distance(logits, expected):
@@ -117,7 +118,7 @@ def distance(logits, expected):
     return ((logits - expected).abs().amax(-1) / expected.square().mean(-1).sqrt()).max().item()
 
 
-def make(folder, family, dtype, settings, count, seed):
+def make(folder, family, dtype, settings, count, seed, device):
     config_class, model_class = family
     random = torch.Generator().manual_seed(seed)
     model = model_class(config_class(**settings))
@@ -127,9 +128,9 @@ def make(folder, family, dtype, settings, count, seed):
     (folder / "tokenizer.json").write_text(json.dumps(TOKENIZER) + "\n")
 
     ids = torch.randint(settings["vocab_size"], (1, count), generator=random)
-    expected = logits_in(model_class, folder, torch.float64, ids)
+    expected = logits_in(model_class, folder, torch.float64, ids, device)
     errors = {
-        str(other).removeprefix("torch."): distance(logits_in(model_class, folder, other, ids), expected)
+        str(other).removeprefix("torch."): distance(logits_in(model_class, folder, other, ids, device), expected)
         for other in (torch.float32, torch.bfloat16)
     }
     save_file({"logits": expected.float().contiguous()}, folder / "logits.safetensors")
@@ -146,6 +147,7 @@ def main():
     arguments.add_argument("folder", type=Path, help="where a folder for each model is made")
     arguments.add_argument("--scale", type=int, default=1, help="how many times as large the models are")
     arguments.add_argument("--tokens", type=int, default=24, help="how many tokens are computed")
+    arguments.add_argument("--device", default="cpu", help="what transformers computes on: cpu, cuda")
     arguments = arguments.parse_args()
     torch.set_num_threads(1)
     transformers.logging.disable_progress_bar()
@@ -154,7 +156,7 @@ def main():
         settings.update({key: settings[key] * arguments.scale for key in SCALED})
         folder = arguments.folder / name
         folder.mkdir(parents=True, exist_ok=True)
-        make(folder, family, dtype, settings, arguments.tokens, seed)
+        make(folder, family, dtype, settings, arguments.tokens, seed, arguments.device)
 
 
 if __name__ == "__main__":
