@@ -1,11 +1,12 @@
-// Norms, gates and embeddings: what they move, in GB/s, for 16384 rows of 4096 columns of bf16, beside a copy of as many bytes by
-// the driver; and microseconds of a launch for one row and for 32, as a decode has them. Every launch has other copies of its data,
-// so many that none is in the caches when its turn comes; graphs of many launches, medians. --json FILE writes the tables for
+// Norms, gates, embeddings and rotations: what they move, in GB/s, for 16384 rows of 4096 columns of bf16, beside a copy of as many
+// bytes by the driver; and microseconds of a launch for one row and for 32, as a decode has them. Every launch has other copies of its
+// data, so many that none is in the caches when its turn comes; graphs of many launches, medians. --json FILE writes the tables for
 // bench/plot.py.
 #include <imbrex/imbrex.hpp>
 #include <imbrex/kernels/embed.hpp>
 #include <imbrex/kernels/gated.hpp>
 #include <imbrex/kernels/norm.hpp>
+#include <imbrex/kernels/rotate.hpp>
 
 #include "device.hpp"
 #include "report.hpp"
@@ -15,7 +16,7 @@ using namespace bench;
 
 namespace {
 
-constexpr int columns = 4096, vocabulary = 128256;
+constexpr int columns = 4096, depth = 128, vocabulary = 128256;
 
 // Arrays of one size, used in turn.
 class copies_of {
@@ -37,6 +38,7 @@ struct arrays {
     copies_of wide, x, residual, out;
     device_array<bf16> weight, table;
     device_array<int> ids;
+    device_array<std::uint64_t> turns;
 
     arrays(int rows, int copies)
         : rows(rows),
@@ -46,10 +48,13 @@ struct arrays {
           out(copies, std::size_t(rows) * columns, 60),
           weight(columns, 80),
           table(std::size_t(vocabulary) * columns, 81),
-          ids(std::size_t(rows) * copies) {
+          ids(std::size_t(rows) * copies),
+          turns(depth / 2) {
         std::vector<int> numbers(std::size_t(rows) * copies);
         for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<int>(i * 7919 % vocabulary);
         check(cudaMemcpy(ids.data(), numbers.data(), ids.bytes(), cudaMemcpyHostToDevice), "copy");
+        const auto all_turns = rotary_frequencies{.base = 500000, .columns = depth}.turns();
+        check(cudaMemcpy(turns.data(), all_turns.data(), turns.bytes(), cudaMemcpyHostToDevice), "copy");
     }
 };
 
@@ -65,6 +70,16 @@ std::vector<problem> problems_of(const arrays& a, int copies) {
         return rms_norm_problem<bf16>{.x = as_rows<const bf16>(a.x.at(copy), rows, columns),
                                       .weight = a.weight.data(),
                                       .out = as_rows(a.out.at(copy), rows, columns)};
+    };
+    // Ids are positions too.
+    const auto rotate = [&a, rows, copies](const bf16* x, bf16* out, rotary_style style, cudaStream_t stream,
+                                           int copy) {
+        rotate_rows<bf16>::launch(world::device,
+                                  {.x = as_rows_of_heads(x, rows, columns / depth, depth),
+                                   .positions = a.ids.data() + std::size_t(copy % copies) * rows,
+                                   .rotary = {a.turns.data(), depth, style},
+                                   .out = as_rows_of_heads(out, rows, columns / depth, depth)},
+                                  stream);
     };
     return {
         {{"copy by the driver",
@@ -85,8 +100,8 @@ std::vector<problem> problems_of(const arrays& a, int copies) {
         {{"norm of heads of 128",
           [=, &a](cudaStream_t stream, int copy) {
               auto p = norm_of(copy);
-              p.x = as_rows_of_heads<const bf16>(a.x.at(copy), rows, columns / 128, 128);
-              p.out = as_rows_of_heads(a.out.at(copy), rows, columns / 128, 128);
+              p.x = as_rows_of_heads<const bf16>(a.x.at(copy), rows, columns / depth, depth);
+              p.out = as_rows_of_heads(a.out.at(copy), rows, columns / depth, depth);
               rms_norm<bf16>::launch(world::device, p, stream);
           }},
          2 * one},
@@ -106,6 +121,21 @@ std::vector<problem> problems_of(const arrays& a, int copies) {
                                    .ids = a.ids.data() + std::size_t(copy % copies) * rows,
                                    .out = as_rows(a.out.at(copy), rows, columns)},
                                   stream);
+          }},
+         2 * one},
+        {{"rotary, 32 heads of 128",
+          [=, &a](cudaStream_t stream, int copy) {
+              rotate(a.x.at(copy), a.out.at(copy), rotary_style::half_split, stream, copy);
+          }},
+         2 * one},
+        {{"rotary, in place",
+          [=, &a](cudaStream_t stream, int copy) {
+              rotate(a.out.at(copy), a.out.at(copy), rotary_style::half_split, stream, copy);
+          }},
+         2 * one},
+        {{"rotary, interleaved",
+          [=, &a](cudaStream_t stream, int copy) {
+              rotate(a.x.at(copy), a.out.at(copy), rotary_style::interleaved, stream, copy);
           }},
          2 * one},
     };

@@ -21,6 +21,7 @@
 #include <imbrex/ops/memory/load_store.hpp>
 #include <imbrex/ops/memory/tma.hpp>
 #include <imbrex/ops/register/chunk_scan.hpp>
+#include <imbrex/ops/register/chunk_rotate.hpp>
 #include <imbrex/ops/register/chunk_rows.hpp>
 #include <imbrex/ops/register/chunks.hpp>
 #include <imbrex/ops/register/convert.hpp>
