@@ -262,6 +262,7 @@ struct gemm_weight_stream {
                 warp_tile<element, 16, depth> a;
                 detail::for_each_constant<tiles>([&](auto tile) {
                     wait_copies<ahead * tiles - 1>(self);
+                    self.sync();
                     if constexpr (tile == 0) load_rows(self, a, own.a[place]);
                     typename Weights::held held;
                     Weights::take(self, held, own.weights[place][tile], at);
