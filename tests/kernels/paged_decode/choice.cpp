@@ -26,11 +26,11 @@ TEST_CASE("what is known to be large is read by threads, and all else on Hopper 
     unknown.key_bytes = 4096;
     CHECK(choose_decode(unknown) == decode_kernel::hopper);
     decode_situation large = unknown;
-    large.keys = 32 * 4096;
+    large.keys = 32 * 32768;
     CHECK(choose_decode(large) == decode_kernel::ampere_class);
     CHECK(can_decode_on_hopper(large));
     decode_situation now = large;
-    now.sequences = 33;  // shorter ones
+    now.sequences = 32 * 8 + 1;  // shorter ones
     CHECK(choose_decode(now) == decode_kernel::hopper);
     now = large;
     now.key_bytes = 2048;  // less to read

@@ -22,6 +22,8 @@ bool encode(tensor_map& map, const tensor_description& tensor);
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <string>
 
@@ -86,14 +88,16 @@ inline int bytes_of(tensor_element element) {
     }
 }
 
-// How much memory is read at a time for the second-level cache: of short rows of 8-bit elements that are apart no more than a row has,
-// since what lies beside it may be wanted by nobody before it is driven out. (Measured with caches of 8-bit elements alone.)
+// How much memory is read at a time for the second-level cache: of rows that are apart no more than one copy takes of each. What lies beside
+// it may be wanted by nobody before it is driven out; and of rows of 256 bytes that are copied in two halves, memory gives 4,390 GB/s by
+// halves and 4,240 as a whole. (Measured with decoding from caches, of 8-bit and of 16-bit elements.)
 inline CUtensorMapL2promotion driver_promotion(const tensor_description& tensor) {
-    const std::uint64_t row = tensor.extents[0] * static_cast<std::uint64_t>(bytes_of(tensor.element));
-    const bool apart = bytes_of(tensor.element) == 1 && tensor.rank > 1 && tensor.strides_bytes[0] > row;
-    return !apart || row >= 256 ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B
-           : row >= 128         ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B
-                                : CU_TENSOR_MAP_L2_PROMOTION_L2_64B;
+    const auto bytes = static_cast<std::uint64_t>(bytes_of(tensor.element));
+    const bool apart = tensor.rank > 1 && tensor.strides_bytes[0] > tensor.extents[0] * bytes;
+    const std::uint64_t copied = std::min<std::uint64_t>(tensor.box[0], tensor.extents[0]) * bytes;
+    return !apart || copied >= 256 ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B
+           : copied >= 128         ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B
+                                   : CU_TENSOR_MAP_L2_PROMOTION_L2_64B;
 }
 
 template <class T>

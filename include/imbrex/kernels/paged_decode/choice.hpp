@@ -8,9 +8,8 @@
 //   room for 2,048 keys or fewer (512, if they are deeper than
 //   64); 16-bit keys and values, up to 16 rows of queries that
 //   share them, on average                                       cluster         paged_decode/cluster.hpp
-//   4,096 keys or more in a sequence, on average, and 500 MB or
-//   more of 16-bit keys and values in all                        ampere_class    the more there is to read, the less begin and
-//                                                                                end matter, and threads read 5% faster
+//   4,096 keys or more in a sequence, on average, and 4 GB or
+//   more of 16-bit keys and values in all                        ampere_class    there threads read 1% faster
 //   otherwise                                                    hopper          paged_decode/hopper.hpp
 //
 // How many keys there are is in the memory of the device, and asked of the caller (decode_options::keys). Where it is not known, they are
@@ -48,7 +47,7 @@ constexpr bool can_decode_on_hopper(const decode_situation& s) {
     return s.hopper && s.engine_can_copy && s.has_pages;
 }
 constexpr decode_kernel choose_decode(const decode_situation& s) {
-    const bool large = s.element_bytes == 2 && s.keys >= 4096 * s.sequences && s.keys * s.key_bytes >= 500000000;
+    const bool large = s.element_bytes == 2 && s.keys >= 4096 * s.sequences && s.keys * s.key_bytes >= 4000000000;
     if (!can_decode_on_hopper(s) || large) return decode_kernel::ampere_class;
     const bool small = s.element_bytes == 2 && s.clusters >= 1 && s.clusters <= 16 &&
                        s.most_keys <= decode_most_keys_of_cluster(s.depth);
