@@ -20,9 +20,9 @@
 #include <imbrex/ops/memory/cluster.hpp>
 #include <imbrex/ops/memory/load_store.hpp>
 #include <imbrex/ops/memory/tma.hpp>
-#include <imbrex/ops/register/chunk_scan.hpp>
 #include <imbrex/ops/register/chunk_rotate.hpp>
 #include <imbrex/ops/register/chunk_rows.hpp>
+#include <imbrex/ops/register/chunk_scan.hpp>
 #include <imbrex/ops/register/chunks.hpp>
 #include <imbrex/ops/register/convert.hpp>
 #include <imbrex/ops/register/dequantise.hpp>
