@@ -22,6 +22,7 @@
 #pragma once
 
 #include <imbrex/core/error.hpp>
+#include <imbrex/core/memory_rooms.hpp>
 #include <imbrex/hw/world.hpp>
 #include <imbrex/hw/world_memory.hpp>
 #include <imbrex/kernels/attention/problem.hpp>
@@ -152,21 +153,16 @@ class decode_session {
 
     // Where everything lies, and how many bytes that is.
     std::size_t lay_out() {
-        std::size_t end = 0;
-        const auto room_for = [&](std::size_t bytes) {
-            const std::size_t begin = end;
-            end += (bytes + world_memory::alignment - 1) / world_memory::alignment * world_memory::alignment;
-            return begin;
-        };
+        memory_rooms rooms;
         const std::size_t row = static_cast<std::size_t>(given_.depth) * sizeof(In);
         const std::size_t cache = static_cast<std::size_t>(capacity()) * given_.key_heads * row;
-        length_at_ = room_for(sizeof(session_length));
-        table_at_ = room_for(static_cast<std::size_t>(pages()) * sizeof(int));
-        turns_at_ = room_for(given_.rotary ? given_.rotary->turns().size() * sizeof(std::uint64_t) : 0);
-        rotated_at_ = room_for(given_.rotary ? static_cast<std::size_t>(given_.tokens) * given_.heads * row : 0);
-        keys_at_ = room_for(cache);
-        values_at_ = room_for(cache);
-        return end;
+        length_at_ = rooms.add(sizeof(session_length));
+        table_at_ = rooms.add(static_cast<std::size_t>(pages()) * sizeof(int));
+        turns_at_ = rooms.add(given_.rotary ? given_.rotary->turns().size() * sizeof(std::uint64_t) : 0);
+        rotated_at_ = rooms.add(given_.rotary ? static_cast<std::size_t>(given_.tokens) * given_.heads * row : 0);
+        keys_at_ = rooms.add(cache);
+        values_at_ = rooms.add(cache);
+        return rooms.bytes();
     }
 
     // For one token and for many, which different kernels attend to.

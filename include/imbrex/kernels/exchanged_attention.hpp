@@ -15,6 +15,7 @@
 #include <imbrex/comm/schedule/head_schedule.hpp>
 #include <imbrex/comm/transport.hpp>
 #include <imbrex/core/error.hpp>
+#include <imbrex/core/memory_rooms.hpp>
 #include <imbrex/hw/world_copy.hpp>
 #include <imbrex/kernels/attention_forward.hpp>
 
@@ -65,13 +66,16 @@ class exchanged_attention {
                });
     }
 
-    static std::size_t workspace_bytes(const head_schedule& schedule, int rank) { return layout(schedule, rank).end; }
+    static std::size_t workspace_bytes(const head_schedule& schedule, int rank) {
+        return layout(schedule, rank).rooms.bytes();
+    }
 
     template <transport Link>
     static void launch(Link& link, const head_schedule& schedule, const problem& p, const Score& score = {},
                        void* stream = nullptr) {
         const layout at(schedule, link.rank());
-        require_problem(schedule, link.rank(), p, at.end);
+        require_problem(schedule, link.rank(), p);
+        at.rooms.require_given(p.workspace, "workspace");
         const mover move{link.where(), stream, schedule, link.rank(), static_cast<In*>(p.workspace)};
         const tensor_place q{at.q, schedule.sizes.depth, false}, k{at.k, schedule.sizes.depth, true},
             v{at.v, schedule.sizes.value_depth, true}, out{at.out, schedule.sizes.value_depth, false};
@@ -105,7 +109,7 @@ class exchanged_attention {
     };
     struct layout {
         areas q, k, v, out;
-        std::size_t end = 0;  // in bytes
+        memory_rooms rooms;
 
         layout(const head_schedule& schedule, int rank) {
             const attention_sizes& sizes = schedule.sizes;
@@ -125,10 +129,7 @@ class exchanged_attention {
 
       private:
         std::size_t room_for(std::int64_t elements) {
-            constexpr std::size_t step = 256;
-            const std::size_t begin = end;
-            end += (static_cast<std::size_t>(elements) * sizeof(In) + step - 1) / step * step;
-            return begin / sizeof(In);
+            return rooms.add(static_cast<std::size_t>(elements) * sizeof(In)) / sizeof(In);
         }
     };
 
@@ -256,7 +257,7 @@ class exchanged_attention {
                           schedule.mask, score, stream);
     }
 
-    static void require_problem(const head_schedule& schedule, int rank, const problem& p, std::size_t bytes) {
+    static void require_problem(const head_schedule& schedule, int rank, const problem& p) {
         require_schedule(schedule);
         const attention_sizes& sizes = schedule.sizes;
         const int rows = schedule.tokens_of(rank).count();
@@ -268,9 +269,6 @@ class exchanged_attention {
         require_tensor(p.k, "k", sizes.key_heads, sizes.depth);
         require_tensor(p.v, "v", sizes.key_heads, sizes.value_depth);
         require_tensor(p.out, "out", sizes.heads, sizes.value_depth);
-        const auto address = reinterpret_cast<std::uintptr_t>(p.workspace);
-        require(bytes == 0 || (address != 0 && address % 256 == 0), "workspace: ", p.workspace, "; ", bytes,
-                " bytes at a multiple of 256 are needed");
     }
 };
 

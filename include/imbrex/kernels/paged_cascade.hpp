@@ -19,6 +19,7 @@
 #pragma once
 
 #include <imbrex/core/error.hpp>
+#include <imbrex/core/memory_rooms.hpp>
 #include <imbrex/hw/world.hpp>
 #include <imbrex/kernels/attention/problem.hpp>
 #include <imbrex/kernels/paged_decode.hpp>
@@ -99,23 +100,17 @@ class paged_cascade {
         std::size_t first, own, wide, largest, sums, bytes;
     };
     static layout layout_of(world where, const problem& own, const shared_prefix& prefix, int blocks) {
-        constexpr std::size_t step = 256;
-        std::size_t end = 0;
-        const auto room_for = [&](std::size_t bytes) {
-            const std::size_t begin = end;
-            end += (bytes + step - 1) / step * step;
-            return begin;
-        };
         // Sizes follow from shapes alone, so any address will do.
-        const partial_problem first = first_of(own, prefix, {}, reinterpret_cast<char*>(step));
+        const partial_problem first = first_of(own, prefix, {}, reinterpret_cast<char*>(memory_rooms::alignment));
         const std::size_t rows = static_cast<std::size_t>(first.queries()) * first.heads();
+        memory_rooms rooms;
         layout made{};
-        made.first = room_for(decode_first::workspace_bytes(where, first, blocks));
-        made.own = room_for(decode_own::workspace_bytes(where, own, blocks));
-        made.wide = room_for(rows * own.v.extents[3] * sizeof(float));
-        made.largest = room_for(rows * sizeof(float));
-        made.sums = room_for(rows * sizeof(float));
-        made.bytes = end;
+        made.first = rooms.add(decode_first::workspace_bytes(where, first, blocks));
+        made.own = rooms.add(decode_own::workspace_bytes(where, own, blocks));
+        made.wide = rooms.add(rows * own.v.extents[3] * sizeof(float));
+        made.largest = rooms.add(rows * sizeof(float));
+        made.sums = rooms.add(rows * sizeof(float));
+        made.bytes = rooms.bytes();
         return made;
     }
 

@@ -49,13 +49,14 @@ class ring_attention {
   public:
     using problem = ring_problem<In>;
 
-    static std::size_t workspace_bytes(const ring_plan& plan) { return chunks(plan, {}).bytes(); }
+    static std::size_t workspace_bytes(const ring_plan& plan) { return chunks(plan, {}).rooms().bytes(); }
 
     template <transport Link>
     static void launch(Link& link, const ring_plan& plan, const problem& p, const Score& score = {},
                        void* stream = nullptr) {
         const chunks all(plan, {p.q, p.k, p.v, p.out, p.log2_sums, p.workspace});
-        require_problem(link.rank(), plan, p, all.bytes());
+        require_problem(link.rank(), plan, p);
+        all.rooms().require_given(p.workspace, "workspace");
         const place here{link.where(), stream, plan, all};
         here.clear();
         const int steps = static_cast<int>(plan.steps().size());
@@ -85,7 +86,7 @@ class ring_attention {
     using chunks = ring_chunks<In>;
     using attention = attention_forward<In, window_mask, Score, attention_result::merged, Tiles>;
 
-    static void require_problem(int rank, const ring_plan& plan, const problem& p, std::size_t bytes) {
+    static void require_problem(int rank, const ring_plan& plan, const problem& p) {
         const attention_sizes& sizes = plan.sizes();
         require(plan.rank() == rank, "plan.rank(): ", plan.rank(), "; the transport's rank is ", rank);
         require(sizes.element_bytes == static_cast<int>(sizeof(In)),
@@ -103,9 +104,6 @@ class ring_attention {
         require_tensor(p.v, "v", sizes.key_heads, sizes.value_depth);
         require_tensor(p.out, "out", sizes.heads, sizes.value_depth);
         require_tensor(p.log2_sums, "log2_sums", sizes.heads, 1);
-        const auto address = reinterpret_cast<std::uintptr_t>(p.workspace);
-        require(bytes == 0 || (address != 0 && address % 256 == 0), "workspace: ", p.workspace, "; ", bytes,
-                " bytes at a multiple of 256 are needed");
     }
 
     // Launches of one rank: what a step is made of.

@@ -29,6 +29,7 @@
 #include <imbrex/comm/transport.hpp>
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/error.hpp>
+#include <imbrex/core/memory_rooms.hpp>
 #include <imbrex/hw/world.hpp>
 #include <imbrex/kernels/attention/mask.hpp>
 #include <imbrex/kernels/attention/problem.hpp>
@@ -169,13 +170,6 @@ class split_decode {
         std::size_t own, theirs, bytes, result_bytes;
     };
     static layout layout_of(world where, const problem& p, int blocks) {
-        constexpr std::size_t step = 256;
-        std::size_t end = 0;
-        const auto room_for = [&](std::size_t bytes) {
-            const std::size_t begin = end;
-            end += (bytes + step - 1) / step * step;
-            return begin;
-        };
         require_attention(where, p, attention_keys::in_pages);
         const std::int64_t tokens = p.q.extents[0] * p.q.extents[2];
         require(tokens <= detail::most_rows && tokens * p.q.extents[1] <= detail::most_rows,
@@ -184,11 +178,12 @@ class split_decode {
         layout made{};
         made.result_bytes = tokens * p.q.extents[1] * (p.v.extents[3] + 2) * sizeof(float);
         // Sizes follow from shapes alone, so any address will do.
-        const partial_problem share = share_of(p, result_at(p, reinterpret_cast<char*>(step)));
-        room_for(decode::workspace_bytes(where, share, blocks));
-        made.own = room_for(made.result_bytes);
-        made.theirs = room_for(made.result_bytes);
-        made.bytes = end;
+        const partial_problem share = share_of(p, result_at(p, reinterpret_cast<char*>(memory_rooms::alignment)));
+        memory_rooms rooms;
+        rooms.add(decode::workspace_bytes(where, share, blocks));
+        made.own = rooms.add(made.result_bytes);
+        made.theirs = rooms.add(made.result_bytes);
+        made.bytes = rooms.bytes();
         return made;
     }
     static attention_outputs result_at(const problem& p, char* begin) {

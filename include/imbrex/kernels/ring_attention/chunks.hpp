@@ -9,6 +9,7 @@
 
 #include <imbrex/comm/ring_plan.hpp>
 #include <imbrex/comm/transport.hpp>
+#include <imbrex/core/memory_rooms.hpp>
 #include <imbrex/kernels/attention/views.hpp>
 
 #include <algorithm>
@@ -48,17 +49,17 @@ class ring_chunks {
         const std::int64_t rows = plan.most_rows();
         const int others = plan.query_chunks() - 1, key_chunks = plan.ranks() / plan.query_chunks();
         for (int i = 0; i < std::min(2, key_chunks - 1); ++i) {
-            keys_.push_back(room_for(rows * sizes_.key_heads * sizes_.depth * element));
-            values_.push_back(room_for(rows * sizes_.key_heads * sizes_.value_depth * element));
+            keys_.push_back(rooms_.add(rows * sizes_.key_heads * sizes_.depth * element));
+            values_.push_back(rooms_.add(rows * sizes_.key_heads * sizes_.value_depth * element));
         }
         for (int i = 0; i < others; ++i) {
-            queries_.push_back(room_for(rows * sizes_.heads * sizes_.depth * element));
-            results_.push_back(room_for(result_bytes(rows)));
-            arrivals_.push_back(room_for(result_bytes(rows)));
+            queries_.push_back(rooms_.add(rows * sizes_.heads * sizes_.depth * element));
+            results_.push_back(rooms_.add(result_bytes(rows)));
+            arrivals_.push_back(rooms_.add(result_bytes(rows)));
         }
     }
 
-    std::size_t bytes() const { return end_; }
+    const memory_rooms& rooms() const { return rooms_; }
 
     ring_rows rows_of(std::size_t sequence, const token_runs& tokens, int chunk) const {
         return {plan_.rows_before(sequence, chunk), plan_.sequences()[sequence].sizes.batches, tokens.count(),
@@ -100,12 +101,6 @@ class ring_chunks {
         std::size_t count;
     };
 
-    std::size_t room_for(std::int64_t bytes) {
-        constexpr std::size_t step = 256;
-        const std::size_t begin = end_;
-        end_ += (static_cast<std::size_t>(bytes) + step - 1) / step * step;
-        return begin;
-    }
     template <class T>
     T* at(std::size_t offset) const {
         return reinterpret_cast<T*>(static_cast<char*>(own_.workspace) + offset);
@@ -141,7 +136,7 @@ class ring_chunks {
     attention_sizes sizes_;
     ring_tensors<In> own_;
     std::vector<std::size_t> keys_, values_, queries_, results_, arrivals_;
-    std::size_t end_ = 0;
+    memory_rooms rooms_;
 };
 
 }  // namespace imbrex
