@@ -112,8 +112,15 @@ report layouts(blas& peer) {
 template <class Kernel, stored B, class In, class Out>
 void launch_ampere(cudaStream_t stream, const gemm_problem<In, Out>& p) {
     const gemm_views<In, Out, stored::normal, B, false> views(p);
-    const typename Kernel::arguments arguments{
-        views.a, views.b, views.out, {}, p.m / Kernel::rows, p.n / Kernel::columns, p.k / Kernel::depth, 1};
+    const auto tiles = [](int total, int part) { return (total + part - 1) / part; };
+    const typename Kernel::arguments arguments{views.a,
+                                               views.b,
+                                               views.out,
+                                               {},
+                                               tiles(p.m, Kernel::rows),
+                                               tiles(p.n, Kernel::columns),
+                                               tiles(p.k, Kernel::depth),
+                                               1};
     launch<Kernel>(world::device, {arguments.tile_rows * arguments.tile_columns}, arguments, stream);
 }
 

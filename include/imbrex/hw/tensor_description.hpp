@@ -15,6 +15,7 @@ struct tensor_description {
     std::uint64_t strides_bytes[4] = {};  // of each dimension but the innermost, whose elements are next to each other
     std::uint32_t box[5] = {};            // in elements
     int swizzle_bytes = 0;                // 0, 32, 64 or 128
+    bool in_steps = false;                // what lies beside a box is copied much later, if ever
 };
 
 }  // namespace imbrex::hw

@@ -113,6 +113,7 @@ class gemm {
     using narrow = gemm_hopper<In, Out, Epilogue, A, B, narrow_shape, Mainloop>;
     using listed = gemm_hopper<In, Out, Epilogue, A, B, list_shape, Mainloop, list_length>;
     using ampere = gemm_ampere<In, Out, Epilogue, A, B>;
+    using low_ampere = gemm_ampere<In, Out, Epilogue, A, B, low_ampere_shape>;
     // With more rows, in clusters, it was measured to be slower.
     static constexpr bool constant_weights = Right == right_operand::constant_weights;
     static constexpr bool can_stream = constant_weights && few_rows_can_do && B == stored::transposed;
@@ -179,16 +180,24 @@ class gemm {
                     all.b.strides[1],
                     " elements apart; e4m3 is multiplied on Hopper, with k at least 1 and rows a multiple of 16 apart");
         } else {
-            const int tile_rows = (p.m + ampere::rows - 1) / ampere::rows;
-            const int tile_columns = (p.n + ampere::columns - 1) / ampere::columns;
-            const int steps = (p.k + ampere::depth - 1) / ampere::depth;
-            const std::int64_t tiles = std::int64_t{tile_rows} * tile_columns * p.batches;
-            require(tiles <= 2147483647, "m, n, batches: ", p.m, ", ", p.n, ", ", p.batches, " make ", tiles,
-                    " tiles; a grid has at most 2147483647 blocks");
-            imbrex::launch<ampere>(where, {static_cast<int>(tiles)},
-                                   {all.a, all.b, all.out, epilogue, tile_rows, tile_columns, steps, p.batches},
-                                   stream);
+            if (gemm_wants_low_tiles(situation(where, p))) {
+                launch_ampere_as<low_ampere>(where, p, all, epilogue, stream);
+            } else {
+                launch_ampere_as<ampere>(where, p, all, epilogue, stream);
+            }
         }
+    }
+    template <class Kernel>
+    static void launch_ampere_as(world where, const problem& p, const views& all, const Epilogue& epilogue,
+                                 void* stream) {
+        const int tile_rows = (p.m + Kernel::rows - 1) / Kernel::rows;
+        const int tile_columns = (p.n + Kernel::columns - 1) / Kernel::columns;
+        const int steps = (p.k + Kernel::depth - 1) / Kernel::depth;
+        const std::int64_t tiles = std::int64_t{tile_rows} * tile_columns * p.batches;
+        require(tiles <= 2147483647, "m, n, batches: ", p.m, ", ", p.n, ", ", p.batches, " make ", tiles,
+                " tiles; a grid has at most 2147483647 blocks");
+        imbrex::launch<Kernel>(where, {static_cast<int>(tiles)},
+                               {all.a, all.b, all.out, epilogue, tile_rows, tile_columns, steps, p.batches}, stream);
     }
 
     template <int Rows>

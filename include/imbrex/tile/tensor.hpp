@@ -113,8 +113,9 @@ constexpr hw::tensor_element kind_of_element() {
 }  // namespace detail
 
 // What a tensor is for. The engine loads any number of columns, but stores whole chunks of 16 bytes: of a tensor whose rows
-// end inside a chunk it would overwrite what lies behind them.
-enum class tensor_use { load, store };
+// end inside a chunk it would overwrite what lies behind them. `load_in_steps` are loads along rows with much else in between: memory
+// is read for one of them at a time.
+enum class tensor_use { load, load_in_steps, store };
 
 // With fewer rows than a tile has, a copy brings only so many, and a tile is put together from several places (load_rows_async).
 template <class Tile, class View>
@@ -149,6 +150,7 @@ tensor<Tile, View::rank> tensor_of(const View& view, tensor_use use = tensor_use
     description.element = detail::kind_of_element<element>();
     description.rank = rank;
     description.swizzle_bytes = layout::swizzle_bytes;
+    description.in_steps = use == tensor_use::load_in_steps;
     for (int i = 0; i < rank; ++i) {
         made.extents[i] = view.extents[i];
         made.strides[i] = view.strides[i];

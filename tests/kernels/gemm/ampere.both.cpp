@@ -2,6 +2,7 @@
 // alignment, the four ways operands can be stored, batches, epilogues and gates; 8-bit integers exactly. Checked over many
 // schedules, and every mutant of its synchronisation reported.
 #include <imbrex/kernels/gemm/ampere.hpp>
+#include <imbrex/kernels/gemm/choice.hpp>
 
 #include "worlds.hpp"
 
@@ -161,6 +162,9 @@ TEST_CASE("the GEMM of the sm_80 class, operands stored in every way, of any siz
 
 TEST_CASE("the GEMM of the sm_80 class in its usual shapes") {
     check_plain<bf16, bf16, stored::normal, stored::normal, gemm_ampere_shape{}>({200, 264, 136}, {}, {}, {}, 0.01);
+    check_plain<bf16, bf16, stored::normal, stored::normal, gemm_ampere_shape{}>({193, 520, 171}, {}, {}, {}, 0.01);
+    check_plain<bf16, bf16, stored::normal, stored::transposed, low_ampere_shape>({200, 264, 136}, {}, {}, {}, 0.01);
+    check_plain<fp16, fp16, stored::transposed, stored::normal, low_ampere_shape>({129, 264, 200}, {}, {}, {}, 0.002);
     check_plain<bf16, bf16, stored::normal, stored::transposed, deep>({129, 272, 328}, {}, {}, {}, 0.01);
     check_plain<fp16, e4m3, stored::transposed, stored::normal, deep>({136, 136, 256}, {}, {}, {}, 0.07);
 }
@@ -174,8 +178,7 @@ TEST_CASE("the GEMM of the sm_80 class multiplies 8-bit integers exactly, stored
     }
     check_plain<int8_t, int32_t, stored::transposed, stored::normal, small>({80, 96, 144}, {}, {}, {}, 0);
     check_plain<int8_t, int32_t, stored::transposed, stored::transposed, deep>({7, 129, 33}, {}, {}, {}, 0);
-    check_plain<int8_t, float, stored::normal, stored::transposed, gemm_ampere_shape{}>({130, 300, 200}, {}, {}, {},
-                                                                                        1e-6);
+    check_plain<int8_t, float, stored::normal, stored::transposed, low_ampere_shape>({130, 300, 200}, {}, {}, {}, 1e-6);
 }
 
 TEST_CASE("the GEMM of the sm_80 class, each product of a batch, and one operand for all") {
@@ -260,6 +263,16 @@ TEST_CASE("the GEMM of the sm_80 class writes 8-bit numbers") {
 }
 
 #if !defined(__CUDACC__)
+TEST_CASE("the GEMM of the sm_80 class takes low tiles for few rows, and where high ones leave multiprocessors idle") {
+    const auto low = [](int m, int n, int batches) {
+        return gemm_wants_low_tiles({m, n, 64, batches, 132, false, true, false, true});
+    };
+    CHECK(!low(8192, 8192, 1));  // 11 rounds of 192 rows instead of 16 of 128
+    CHECK(low(4096, 4096, 1));   // 3 instead of 4
+    CHECK(low(128, 8192, 1));
+    CHECK(!low(192, 8192, 3));  // 96 tiles are one round, 192 are two
+}
+
 TEST_CASE("the GEMM of the sm_80 class is silent over 1,000 schedules, and each of its mutants is told") {
     using kernel = gemm_ampere<bf16, bf16, plain_product, stored::normal, stored::normal, wide>;
     const int m = 70, n = 136, k = 200;

@@ -67,8 +67,9 @@ struct weights_as_stored {
 
     // `columns` of B: twice those of D, if gated.
     static argument describe(const gemm_operand<const In>& b, int columns, int k) {
-        return tensor_of<part>(by_columns ? matrix(b.pointer, columns, k, b.stride)
-                                          : matrix(b.pointer, k, columns, b.stride));
+        return tensor_of<part>(
+            by_columns ? matrix(b.pointer, columns, k, b.stride) : matrix(b.pointer, k, columns, b.stride),
+            tensor_use::load_in_steps);
     }
 
     template <class Slot>
@@ -181,7 +182,7 @@ struct gemm_few_rows {
         detail::require_few_rows(p, Rows);
         require(steps_of(p.k) >= sharers, "k: ", p.k, "; each of ", sharers, " blocks needs a step of ", depth);
         return {weights,
-                tensor_of<activations_rows>(matrix(p.a.pointer, p.m, p.k, p.a.stride)),
+                tensor_of<activations_rows>(matrix(p.a.pointer, p.m, p.k, p.a.stride), tensor_use::load_in_steps),
                 detail::view_of(p.out, p.m, p.n, 1),
                 epilogue,
                 tiles_of(p.n),

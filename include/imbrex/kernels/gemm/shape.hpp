@@ -19,13 +19,21 @@ struct gemm_shape {
     int band = 8;       // rows of clusters' tiles that are walked together
 };
 
-// The kernel for every GPU from sm_80 on. Its warps make 64 x 64 each.
+// The kernel for every GPU from sm_80 on. Its warps make 96 x 64 each if its rows are a multiple of 96, and otherwise 64 x 64.
 struct gemm_ampere_shape {
-    int rows = 128;
+    int rows = 192;
     int columns = 256;
     int depth_bytes = 64;  // of a step of K: 32 elements of 16 bits, 64 of 8
-    int stages = 4;        // steps under way
+    int stages = 3;        // steps under way
     int band = 8;          // rows of tiles that are walked together
 };
+
+// Lower tiles, for what has few rows or leaves multiprocessors without work at the end. And for all that takes more registers than a
+// plain product of 16-bit operands by rows, the one for which these suffice with warps of 96 rows.
+inline constexpr gemm_ampere_shape low_ampere_shape{.rows = 128, .stages = 4};
+constexpr gemm_ampere_shape usual_ampere_shape(int element_bytes, stored a, stored b, bool is_plain) {
+    const bool suffice = element_bytes == 2 && a == stored::normal && b == stored::normal && is_plain;
+    return suffice ? gemm_ampere_shape{} : low_ampere_shape;
+}
 
 }  // namespace imbrex
