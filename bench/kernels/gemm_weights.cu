@@ -1,5 +1,6 @@
-// Products of few rows with quantised weights, beside the same with bf16 weights: 8192 x 8192, in so many copies that none is
-// in the caches when its turn comes; graphs of many launches, medians. --json FILE writes the table for bench/plot.py.
+// Products with quantised weights, beside the same with bf16 weights: 8192 x 8192, in so many copies that none is in the caches when
+// its turn comes; graphs of many launches, medians. Few rows, and many with and without a workspace. --json FILE writes the tables
+// for bench/plot.py.
 #include <imbrex/imbrex.hpp>
 #include <imbrex/kernels/gemm.hpp>
 #include <imbrex/kernels/gemm_quantised.hpp>
@@ -69,6 +70,59 @@ contestant with_weights(const char* name, const weight_copies<Weights>& weights,
 using weights_int4 = int4_weights<bf16, 128, bf16, 512>;
 using weights_mxfp4 = mxfp4_weights<bf16, 512>;
 using weights_int8 = int8_weights<bf16, 256>;
+using product = gemm<bf16, bf16, plain_product, stored::normal, stored::transposed, right_operand::constant_weights>;
+
+contestant with_bf16(const std::vector<device_array<bf16>>& weights, const bf16* a, bf16* out, int m) {
+    return {"bf16", [=, &weights](cudaStream_t stream, int copy) {
+                product::launch(world::device, {m, n, k, {a}, {weights[copy % copies].data()}, {out}}, {}, stream);
+            }};
+}
+
+report few_rows(const std::vector<device_array<bf16>>& as_bf16) {
+    report table("quantised weights, 8192 x 8192, caches cold", "launches a millisecond");
+    const weight_copies<weights_int4> as_int4;
+    const weight_copies<weights_mxfp4> as_mxfp4;
+    const weight_copies<weights_int8> as_int8;
+    for (const int m : {1, 16}) {
+        const device_array<bf16> a(std::size_t(m) * k, 1);
+        const device_array<bf16> out(std::size_t(m) * n);
+        const auto times = take_turns({with_bf16(as_bf16, a.data(), out.data(), m),
+                                       with_weights("int4, groups of 128", as_int4, a.data(), out.data(), m),
+                                       with_weights("MXFP4", as_mxfp4, a.data(), out.data(), m),
+                                       with_weights("int8", as_int8, a.data(), out.data(), m)},
+                                      40, 5 * copies);
+        table.add(std::to_string(m) + (m == 1 ? " row" : " rows"), {{"bf16", 1 / times[0]},
+                                                                    {"int4, groups of 128", 1 / times[1]},
+                                                                    {"MXFP4", 1 / times[2]},
+                                                                    {"int8", 1 / times[3]}});
+    }
+    return table;
+}
+
+report many_rows(const std::vector<device_array<bf16>>& as_bf16) {
+    report table("many rows: quantised weights, 8192 x 8192, caches cold", "TFLOP/s");
+    using weights = int4_weights<bf16, 32, bf16, 128>;
+    using quantised = gemm_quantised<weights, bf16>;
+    const weight_copies<weights> as_int4;
+    const device_array<bf16> room(std::size_t(n) * k);
+    for (const int m : {64, 128, 192, 256, 512, 1024, 4096}) {
+        const device_array<bf16> a(std::size_t(m) * k, 1);
+        const device_array<bf16> out(std::size_t(m) * n);
+        const contestant with_room{"int4, with a workspace", [&](cudaStream_t stream, int copy) {
+                                       const gemm_workspace all{room.data(), std::size_t(n) * k * sizeof(bf16)};
+                                       quantised::launch(world::device, {m, n, k, {a.data()}, {}, {out.data()}},
+                                                         as_int4.at(copy), all, {}, stream);
+                                   }};
+        const auto times = take_turns({with_bf16(as_bf16, a.data(), out.data(), m), with_room,
+                                       with_weights("int4, 32 rows at a time", as_int4, a.data(), out.data(), m)},
+                                      20, m > 256 ? copies : 2 * copies);
+        const double work = 2e-9 * m * n * k;
+        table.add(std::to_string(m) + " rows", {{"bf16", work / times[0]},
+                                                {"int4, with a workspace", work / times[1]},
+                                                {"int4, 32 rows at a time", work / times[2]}});
+    }
+    return table;
+}
 
 }  // namespace
 
@@ -77,32 +131,9 @@ int main(int count, char** words) {
         std::printf("skipped: there is no GPU to measure on\n");
         return 0;
     }
-    report table("quantised weights, 8192 x 8192, caches cold", "launches a millisecond");
-    const weight_copies<weights_int4> as_int4;
-    const weight_copies<weights_mxfp4> as_mxfp4;
-    const weight_copies<weights_int8> as_int8;
     std::vector<device_array<bf16>> as_bf16;
     for (int i = 0; i < copies; ++i) as_bf16.emplace_back(std::size_t(n) * k, 2 + i);
-    for (const int m : {1, 16}) {
-        const device_array<bf16> a(std::size_t(m) * k, 1);
-        const device_array<bf16> out(std::size_t(m) * n);
-        using product =
-            gemm<bf16, bf16, plain_product, stored::normal, stored::transposed, right_operand::constant_weights>;
-        const auto times = take_turns(
-            {{"bf16",
-              [&](cudaStream_t stream, int copy) {
-                  product::launch(world::device, {m, n, k, {a.data()}, {as_bf16[copy % copies].data()}, {out.data()}},
-                                  {}, stream);
-              }},
-             with_weights("int4, groups of 128", as_int4, a.data(), out.data(), m),
-             with_weights("MXFP4", as_mxfp4, a.data(), out.data(), m),
-             with_weights("int8", as_int8, a.data(), out.data(), m)},
-            40, 5 * copies);
-        table.add(std::to_string(m) + (m == 1 ? " row" : " rows"), {{"bf16", 1 / times[0]},
-                                                                    {"int4, groups of 128", 1 / times[1]},
-                                                                    {"MXFP4", 1 / times[2]},
-                                                                    {"int8", 1 / times[3]}});
-    }
-    table.note("clocks: " + clocks());
-    return publish({table}, json_file(count, words)) ? 0 : 1;
+    std::vector<report> tables{few_rows(as_bf16), many_rows(as_bf16)};
+    tables.back().note("clocks: " + clocks());
+    return publish(tables, json_file(count, words)) ? 0 : 1;
 }

@@ -1,11 +1,15 @@
 // The launcher for quantised weights: few and many rows, epilogues that know their rows, refusals.
 #include <imbrex/kernels/gemm_quantised.hpp>
 
+#include <kernels/gemm/random_weights.hpp>
+
 #include "worlds.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <string>
+#include <vector>
 
 using namespace imbrex;
 using namespace imbrex_test;
@@ -110,6 +114,67 @@ TEST_CASE(
     check(with_gate, 5, 128, 288, 288, true);
     check(with_gate, 13, 64, 96, 96, true);
     check(with_gate, 20, 64, 96, 96, true);
+}
+
+TEST_CASE_TEMPLATE("products of many rows with a workspace, gated or not", Epilogue, plain_product, gated<relu>) {
+    using narrow = int4_weights<bf16, 32, float, 128>;
+    using product = gemm_quantised<narrow, float, Epilogue>;
+    constexpr bool gate = is_gated<Epilogue>;
+    const int m = 130, n = 192, k = 160, rows = gate ? 2 * n : n;
+    const random_weights<narrow> given(rows, k, 3);
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        buffer<narrow::part> parts(where, packed_count<narrow>(rows, k));
+        parts.values = pack_weights<narrow>(given.values.data(), given.scales.data(), rows, k);
+        buffer<bf16> a(where, m * k), room(where, rows * k, convert<bf16>(NAN));
+        buffer<float> out(where, m * n, NAN);
+        fill_random(a.values, 1);
+        const gemm_problem<bf16, float> p{m, n, k, {a.send()}, {}, {out.send()}};
+        REQUIRE(product::workspace_bytes(p) == room.values.size() * sizeof(bf16));
+        product::launch(where, p, parts.send(), gemm_workspace{room.send(), product::workspace_bytes(p)});
+        out.fetch();
+        double worst = 0;
+        for (int row = 0; row < m; ++row) {
+            for (int column = 0; column < n; ++column) {
+                const auto sum_of = [&](int of) {
+                    double sum = 0;
+                    for (int i = 0; i < k; ++i) {
+                        const double weight = convert<float>(convert<bf16>(static_cast<float>(given.at(of, i))));
+                        sum += convert<float>(a.values[row * k + i]) * weight;
+                    }
+                    return sum;
+                };
+                const double expected = gate ? std::max(sum_of(column), 0.0) * sum_of(n + column) : sum_of(column);
+                const double error = std::abs(expected - out.values[row * n + column]);
+                worst = error <= worst ? worst : std::isnan(error) ? INFINITY : error;
+            }
+        }
+        CHECK(worst <= 1e-5);
+    }
+}
+
+TEST_CASE(
+    "a workspace that many rows need is refused in a sentence if it is "
+    "too small; few rows need none") {
+    using product = gemm_quantised<weights, float>;
+    for (const world where : worlds()) {
+        buffer<weights::part> parts(where, 1);
+        buffer<bf16> a(where, 128 * 64);
+        buffer<float> out(where, 128 * 64, NAN);
+        const weights::part* packed = parts.send();
+        gemm_problem<bf16, float> p{128, 64, 64, {a.send()}, {}, {out.send()}};
+        const auto refusal = [&](const gemm_workspace& workspace) {
+            return refusal_of([&] { product::launch(where, p, packed, workspace); });
+        };
+        CHECK(refusal({}) == "workspace.pointer: null; 8192 bytes are needed");
+        CHECK(refusal({out.send(), 8191}) == "workspace.bytes: 8191; 8192 are needed");
+        p.m = 127;
+        CHECK(product::workspace_bytes(p) == 0);
+        product::launch(where, p, packed, gemm_workspace{});
+        out.fetch();
+        CHECK(out.values[127 * 64 - 1] == 0);
+        CHECK(std::isnan(out.values[127 * 64]));
+    }
 }
 
 TEST_CASE("products with int8 weights from rows that end within 16 bytes") {

@@ -6,19 +6,26 @@
 //     product::launch(world::device, {m, n, k, {a}, {}, {d}}, packed, {}, stream);
 //
 // Up to 16 rows take one pass over the weights (gemm/weight_stream.hpp), whose reading is all that costs time; more rows are done
-// 32 at a time (gemm/few_rows.hpp). The weights may be read before the kernel before in the stream has ended: no kernel of it
-// must write them.
+// 32 at a time (gemm/few_rows.hpp). Many rows are done sooner with a workspace: the weights are widened into it once
+// (gemm/unpack_weights.hpp) and multiplied as plain ones are, those of groups rounded to the type of A.
+//
+//     product::launch(world::device, p, packed, {workspace, product::workspace_bytes(p)}, {}, stream);
+//
+// The weights may be read before the kernel before in the stream has ended: no kernel of it must write them.
 #pragma once
 
 #include <imbrex/core/error.hpp>
 #include <imbrex/hw/world.hpp>
+#include <imbrex/kernels/gemm.hpp>
 #include <imbrex/kernels/gemm/epilogue.hpp>
 #include <imbrex/kernels/gemm/few_rows.hpp>
 #include <imbrex/kernels/gemm/pack_weights.hpp>
 #include <imbrex/kernels/gemm/problem.hpp>
 #include <imbrex/kernels/gemm/quantised_weights.hpp>
+#include <imbrex/kernels/gemm/unpack_weights.hpp>
 #include <imbrex/kernels/gemm/weight_stream.hpp>
 
+#include <cstddef>
 #include <type_traits>
 
 namespace imbrex {
@@ -58,24 +65,46 @@ struct epilogue_of_rows {
 template <class Epilogue>
 inline constexpr bool is_gated<epilogue_of_rows<Epilogue>> = is_gated<Epilogue>;
 
+// Memory of the world that a product may write to; nothing in it is kept.
+struct gemm_workspace {
+    void* pointer = nullptr;
+    std::size_t bytes = 0;
+};
+
 template <class Weights, class Out, class Epilogue = plain_product>
 class gemm_quantised {
   public:
     using element = typename Weights::element;
     using problem = gemm_problem<element, Out>;  // whose b is not used
 
+    // From so many rows on a workspace is used.
+    static constexpr int many_rows = 128;
+
+    // What a workspace must have to be used; 0: none would be.
+    static std::size_t workspace_bytes(const problem& p) {
+        if (p.m < many_rows || p.n <= 0 || p.k <= 0) return 0;
+        return static_cast<std::size_t>(rows_of_weights(p)) * static_cast<std::size_t>(p.k) * sizeof(element);
+    }
+
+    static void launch(world where, const problem& p, const typename Weights::part* weights,
+                       const gemm_workspace& workspace, const Epilogue& epilogue = {}, void* stream = nullptr) {
+        const std::size_t needed = workspace_bytes(p);
+        if (needed == 0) return launch(where, p, weights, epilogue, stream);
+        require_product(where, p);
+        require(workspace.pointer != nullptr, "workspace.pointer: null; ", needed, " bytes are needed");
+        require(workspace.bytes >= needed, "workspace.bytes: ", workspace.bytes, "; ", needed, " are needed");
+        auto* const widened = static_cast<element*>(workspace.pointer);
+        unpack_weights<Weights>::launch(where, rows_of_weights(p), p.k, weights, widened, stream);
+        problem plain = p;
+        plain.b = {widened};
+        gemm<element, Out, Epilogue, stored::normal, stored::transposed>::launch(where, plain, epilogue, stream);
+    }
+
     static void launch(world where, const problem& p, const typename Weights::part* weights,
                        const Epilogue& epilogue = {}, void* stream = nullptr) {
-        require(p.m >= 0, "m: ", p.m, "; the number of rows must not be negative");
-        require(p.n >= 0, "n: ", p.n, "; the number of columns must not be negative");
-        require(p.batches == 1, "batches: ", p.batches, "; quantised weights are multiplied with one matrix");
+        require_product(where, p);
         if (p.m == 0 || p.n == 0) return;
-        require(can_run<weight_stream<8, 1>>(where),
-                "world: device; products with quantised weights are made for Hopper (sm_90a), and this device or "
-                "program is not");
-        require(!is_gated<Epilogue> || p.n % packed_rows == 0, "n: ", p.n, "; gate and up must be a multiple of ",
-                packed_rows, " columns each");
-        const auto packed = Weights::describe(weights, p.n * (is_gated<Epilogue> ? 2 : 1), p.k);
+        const auto packed = Weights::describe(weights, rows_of_weights(p), p.k);
         if (p.m <= 16 && weight_stream<8, 1>::can_take(p.a, p.k)) {
             return p.m <= 8 ? launch_stream<8>(where, p, packed, {epilogue, 0}, stream)
                             : launch_stream<16>(where, p, packed, {epilogue, 0}, stream);
@@ -90,6 +119,20 @@ class gemm_quantised {
     }
 
   private:
+    static int rows_of_weights(const problem& p) { return p.n * (is_gated<Epilogue> ? 2 : 1); }
+
+    static void require_product(world where, const problem& p) {
+        require(p.m >= 0, "m: ", p.m, "; the number of rows must not be negative");
+        require(p.n >= 0, "n: ", p.n, "; the number of columns must not be negative");
+        require(p.batches == 1, "batches: ", p.batches, "; quantised weights are multiplied with one matrix");
+        if (p.m == 0 || p.n == 0) return;
+        require(can_run<weight_stream<8, 1>>(where),
+                "world: device; products with quantised weights are made for Hopper (sm_90a), and this device or "
+                "program is not");
+        require(!is_gated<Epilogue> || p.n % packed_rows == 0, "n: ", p.n, "; gate and up must be a multiple of ",
+                packed_rows, " columns each");
+    }
+
     template <int Rows, int Sharers>
     using few_rows = gemm_few_rows<Weights, Out, epilogue_of_rows<Epilogue>, Rows,
                                    few_rows_shape{.sharers = Sharers, .early = true}>;

@@ -21,6 +21,7 @@
 #include <imbrex/ops/memory/async_copy.hpp>
 #include <imbrex/ops/memory/bulk.hpp>
 #include <imbrex/ops/memory/load_store.hpp>
+#include <imbrex/ops/register/convert.hpp>
 #include <imbrex/ops/register/dequantise.hpp>
 #include <imbrex/ops/register/map.hpp>
 #include <imbrex/ops/warp/mma.hpp>
@@ -98,7 +99,8 @@ IMBREX_KERNEL void for_each_constant(const F& f) {
 template <class Sum>
 struct no_amends {};
 
-// Weights whose numbers can be summed as they are. `Weights` has dequantise_block<First>(self, tile, part).
+// Weights whose numbers can be summed as they are. `Weights` has dequantise_block<First>(self, tile, part), and
+// dequantise_held<FirstRow>(self, tile, held) for what a warp holds.
 template <class Weights, class Part, class In, int Depth>
 struct directly_multiplied : quantised_weights<Part, In, Depth> {
     // By a warp, piece by piece (weight_stream.hpp): sums are not scaled, and there is nothing to amend.
@@ -107,6 +109,20 @@ struct directly_multiplied : quantised_weights<Part, In, Depth> {
     using amends = no_amends<Sum>;
     template <class Sum, class Activations, class At>
     IMBREX_KERNEL static void amend(const warp&, amends<Sum>&, const Activations&, At) {}
+    template <int FirstRow, class Sum, class Held, class Activations, class At>
+    IMBREX_KERNEL static void multiply_rows(const warp& self, Sum& sum, Sum&, const no_amends<Sum>&,
+                                            const Held& weights, const Activations& a, At) {
+        warp_tile<In, 16, packed_columns> numbers;
+        Weights::template dequantise_held<FirstRow>(self, numbers, weights);
+        mma_abt(self, sum, numbers, a);
+    }
+    // For who wants the weights themselves (unpack_weights.hpp): put(first column, tile) of sixteen rows.
+    template <int FirstRow, class Held, class Put>
+    IMBREX_KERNEL static void widen_rows(const warp& self, const Held& weights, const Put& put) {
+        warp_tile<In, 16, packed_columns> numbers;
+        Weights::template dequantise_held<FirstRow>(self, numbers, weights);
+        put(std::integral_constant<int, 0>{}, numbers);
+    }
 
     template <class Sum, class Activations>
     IMBREX_KERNEL static void multiply(const warpgroup& self, Sum& sum, const Part& weights,
@@ -193,12 +209,9 @@ struct bare_weights
     IMBREX_KERNEL static void take(const warp& self, held& to, const piece& from, At) {
         imbrex::load(self, to.values, from.values);
     }
-    template <int FirstRow, class Sum, class Activations, class At>
-    IMBREX_KERNEL static void multiply_rows(const warp& self, Sum& sum, Sum&, const detail::no_amends<Sum>&,
-                                            const held& weights, const Activations& a, At) {
-        warp_tile<In, 16, packed_columns> numbers;
-        dequantise_rows<FirstRow>(self, numbers, weights.values);
-        mma_abt(self, sum, numbers, a);
+    template <int FirstRow, class Tile>
+    IMBREX_KERNEL static void dequantise_held(const warp& self, Tile& to, const held& weights) {
+        dequantise_rows<FirstRow>(self, to, weights.values);
     }
 };
 
@@ -232,12 +245,9 @@ struct mxfp4_weights : detail::directly_multiplied<mxfp4_weights<In, Depth>, det
         imbrex::load(self, to.values, from.values);
         imbrex::load(self, to.scales, from.scales);
     }
-    template <int FirstRow, class Sum, class Activations, class At>
-    IMBREX_KERNEL static void multiply_rows(const warp& self, Sum& sum, Sum&, const detail::no_amends<Sum>&,
-                                            const held& weights, const Activations& a, At) {
-        warp_tile<In, 16, packed_columns> numbers;
-        dequantise_rows<FirstRow>(self, numbers, weights.values, weights.scales);
-        mma_abt(self, sum, numbers, a);
+    template <int FirstRow, class Tile>
+    IMBREX_KERNEL static void dequantise_held(const warp& self, Tile& to, const held& weights) {
+        dequantise_rows<FirstRow>(self, to, weights.values, weights.scales);
     }
 };
 
@@ -350,6 +360,19 @@ struct grouped_weights : detail::quantised_weights<detail::grouped_part<Format, 
                                       return hw::fma(product, convert<float>(times), total);
                                   });
             }
+        });
+    }
+
+    // Of a piece that has its scales with it: multiplied by them, and rounded.
+    template <int FirstRow, class Put>
+    IMBREX_KERNEL static void widen_rows(const warp& self, const held& weights, const Put& put) {
+        warp_tile<In, 16, packed_columns> numbers;
+        dequantise_rows<FirstRow>(self, numbers, weights.values);
+        detail::for_each_constant<piece_groups>([&](auto number) {
+            auto scaled = to<float>(self, columns_of<number * piece_width, piece_width>(self, numbers));
+            combine_with_rows(self, scaled, rows_of<FirstRow, 16>(self, weights.scales.of[number]),
+                              [](float value, Scale times) { return value * convert<float>(times); });
+            put(std::integral_constant<int, number * piece_width>{}, to<In>(self, scaled));
         });
     }
 
