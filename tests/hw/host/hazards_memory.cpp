@@ -665,6 +665,79 @@ TEST_CASE("each warp has waited for its own part of a copy, and reads another's"
     check_place(found, before, "warpgroup 0");
 }
 
+struct lanes_waited_but_not_met : alone {
+    template <class Block>
+    static void run(Block& block, const arguments& args, shared_memory& smem) {
+        block.each_warp([&](warp& self) {
+            rows values;
+            note(before);
+            copy_async(self, smem.tile, args.in_view.at(0, 0));
+            commit_copies(self);
+            wait_copies(self);
+            note(caught);
+            load(self, values, smem.tile.part<16>(0));
+        });
+    }
+};
+struct lanes_copy_over_what_others_read : alone {
+    template <class Block>
+    static void run(Block& block, const arguments& args, shared_memory& smem) {
+        block.each_warp([&](warp& self) {
+            rows values;
+            copy_async(self, smem.tile, args.in_view.at(0, 0));
+            commit_copies(self);
+            wait_copies(self);
+            self.sync();
+            note(before);
+            load(self, values, smem.tile.part<16>(0));
+            note(caught);
+            copy_async(self, smem.tile, args.in_view.at(0, 0));
+            commit_copies(self);
+            wait_copies(self);
+        });
+    }
+};
+// The same with a sync in each place, and the copies of a lane over its own.
+struct lanes_that_meet : alone {
+    template <class Block>
+    static void run(Block& block, const arguments& args, shared_memory& smem) {
+        block.each_warp([&](warp& self) {
+            for (int i = 0; i < 2; ++i) {
+                rows values;
+                copy_async(self, smem.tile, args.in_view.at(0, 0));
+                commit_copies(self);
+                wait_copies(self);
+                copy_async(self, smem.tile, args.in_view.at(0, 0));
+                commit_copies(self);
+                wait_copies(self);
+                self.sync();
+                load(self, values, smem.tile.part<16>(0));
+                self.sync();
+            }
+        });
+    }
+};
+
+TEST_CASE("each lane has waited for its own part of a copy, and reads another's") {
+    const hazard found = expect<lanes_waited_but_not_met>(hazard_kind::unsynchronised_scope);
+    check_place(found, caught, "warp 0");
+    check_place(found, before, "warp 0");
+}
+
+TEST_CASE("a lane copies over what others of its warp may still read") {
+    const hazard found = expect<lanes_copy_over_what_others_read>(hazard_kind::unsynchronised_scope);
+    check_place(found, caught, "warp 0");
+    check_place(found, before, "warp 0");
+}
+
+TEST_CASE("a warp whose lanes meet is silent") {
+    for (int seed = 0; seed < 50; ++seed) {
+        const auto found = report_of<lanes_that_meet>(seed);
+        INFO((found ? found->text() : std::string()));
+        REQUIRE(!found);
+    }
+}
+
 struct shared_never_written : alone {
     template <class Block>
     static void run(Block& block, const arguments&, shared_memory& smem) {

@@ -126,7 +126,7 @@ namespace {
 template <class Weights, int Rows, weight_stream_shape Shape>
 void check_silent_and_mutate(const char* name) {
     using kernel = gemm_weight_stream<Weights, bf16, plain_product, Rows, Shape>;
-    launch_of<Weights, kernel, bf16> one(world::host, 5, 136, 64 * 16);
+    launch_of<Weights, kernel, bf16> one(world::host, 5, 136, 64 * 32);  // so that places are filled again
     const auto arguments = one.arguments(plain_product{});
     const auto found = host::check<kernel>({kernel::blocks_of(136, 2)}, arguments, 1000);
     INFO((found ? found->text() : std::string()));

@@ -31,7 +31,7 @@ inline barrier_state* state_in_use(const context& c, const barrier_word& word, c
                  "the barrier's initialisation was not followed by its fence",
                  {m.place_of(made), m.place_of(state.init)});
     }
-    if (judge(state.init, true, *c.by, false, 0) != verdict::ordered) {
+    if (judge(state.init, true, *c.by, made) != verdict::ordered) {
         m.report(hazard_kind::barrier_not_initialised, *c.by->block,
                  "no sync stands between the barrier's initialisation and this use",
                  {m.place_of(made), m.place_of(state.init)});

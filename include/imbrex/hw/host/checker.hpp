@@ -32,24 +32,30 @@ inline bool by_the_same_block(const access& earlier, const strand& now) {
     return related && (earlier.actor == earlier.by->actor || waited_for(earlier));
 }
 
-// Does the earlier access come before one that this scope makes (or asks for) now?
-inline verdict judge(const access& earlier, bool earlier_writes, const strand& now, bool async_proxy,
-                     std::uint64_t partition) {
+// Does the earlier access come before `made`, which this scope makes (or asks for) now? The lanes of one warp are in step
+// from one operation to the next, but for cp.async: each lane waits for its own copies and may ask for them before others
+// have read what was there.
+inline verdict judge(const access& earlier, bool earlier_writes, const strand& now, const access& made) {
     const bool one_warp = now.warps == 1;
-    const bool same_bytes_by_same_warp = partition != 0 && earlier.partition == partition;
+    const bool async_proxy = made.async_proxy;
+    const bool by_lanes = made.actor == now.copies.actor;
+    const bool same_bytes_by_same_warp = made.partition != 0 && earlier.partition == made.partition;
     if (earlier.actor == now.actor) {
         if (async_proxy && earlier_writes) {
             if (earlier.tick <= (one_warp ? now.fenced : now.async_synced)) return verdict::ordered;
             return earlier.tick <= now.fenced && earlier.tick > now.synced ? verdict::unsynchronised
                                                                            : verdict::unfenced;
         }
-        const bool known = one_warp || earlier.tick <= now.synced || (!async_proxy && same_bytes_by_same_warp);
+        const bool in_step = one_warp ? !by_lanes : !async_proxy && same_bytes_by_same_warp;
+        const bool known = in_step || earlier.tick <= now.synced;
         return known ? verdict::ordered : verdict::unsynchronised;
     }
     for (const group_queue* own : {&now.copies, &now.stores, &now.mmas}) {
         if (earlier.actor != own->actor) continue;
         if (earlier.tick > own->waited) return verdict::unordered;
-        if (!one_warp && earlier.tick > own->synced && !same_bytes_by_same_warp) return verdict::unsynchronised;
+        const bool lanes_apart = own == &now.copies && !by_lanes;
+        const bool in_step = one_warp ? !lanes_apart : same_bytes_by_same_warp;
+        if (earlier.tick > own->synced && !in_step) return verdict::unsynchronised;
     }
     if (earlier.tick > now.seen[earlier.actor]) {
         return by_the_same_block(earlier, now) ? verdict::unsynchronised : verdict::unordered;
@@ -98,7 +104,7 @@ inline void touch(machine& m, strand& now, const void* address, int bytes, acces
     made.stage = stage_of(*block, address);
     block->shadow->visit(begin, begin + bytes, [&](byte_history& history) {
         const auto compare = [&](const access& earlier, bool earlier_writes) {
-            const verdict found = judge(earlier, earlier_writes, now, made.async_proxy, made.partition);
+            const verdict found = judge(earlier, earlier_writes, now, made);
             if (found == verdict::ordered) return;
             m.report(hazard_of(found, earlier, earlier_writes, made, writes), *now.block,
                      sentence("shared bytes ", begin, " to ", begin + bytes - 1),
@@ -158,8 +164,16 @@ void touch_ordinary(machine& m, strand& now, const Shared& shared, bool writes, 
     for_each_run(shared, [&](const void* address, int bytes) { touch(m, now, address, bytes, made, writes); });
 }
 
-// What a strand lets others know when it arrives somewhere, and what it learns when it has waited.
+// What each thread of the scope has done or waited for is known to the others of it.
+inline void own_work_known(strand& one) {
+    one.synced = one.tick;
+    for (group_queue* own : {&one.copies, &one.stores, &one.mmas}) own->synced = own->waited;
+}
+
+// What a strand lets others know when it arrives somewhere, and what it learns when it has waited. The lanes of a warp meet
+// before it arrives.
 inline void release(strand& one, knowledge& gathering) {
+    if (one.warps == 1) own_work_known(one);
     one.seen.set(one.actor, one.tick);
     one.async_seen.set(one.actor, one.fenced);
     gathering.join({one.seen, one.async_seen, one.phases});
@@ -181,10 +195,9 @@ inline void pass_on(knowledge& gathering, knowledge& completed, int actor, std::
 
 // All warps of the scope have met: what each has done or waited for is known to all.
 inline void meet(strand& one) {
-    one.synced = one.tick;
+    own_work_known(one);
     one.async_synced = one.fenced;
     one.async_seen.raise(one.copies.actor, one.fenced_copies);
-    for (group_queue* own : {&one.copies, &one.stores, &one.mmas}) own->synced = own->waited;
     acquire(one, one.of_children);
 }
 

@@ -46,7 +46,6 @@ inline int take_number(const warp& scope, int* counter, source here) {
 
 // The same, in order: who takes a later number sees all that the warp wrote before.
 inline int take_number_in_order(const warp& scope, int* counter, source here) {
-    scope.sync(here);
     return take_number(scope, counter, here);
 }
 

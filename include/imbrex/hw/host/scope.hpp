@@ -129,7 +129,11 @@ struct warp {
     int number;
 
     int index() const { return number; }
-    void sync(source here = source::current()) const { hw::enter(*this, "warp sync", here); }
+    // Its lanes are in step but for what each of them copies (checker.hpp).
+    void sync(source here = source::current()) const {
+        const hw::context c = hw::enter(*this, "warp sync", here);
+        if (c && c.by->copies.committed > 0) hw::sync_scope(c, here);
+    }
 };
 
 struct warpgroup {
