@@ -27,6 +27,7 @@
 #include <imbrex/core/error.hpp>
 #include <imbrex/hw/world.hpp>
 #include <imbrex/kernels/attention/problem.hpp>
+#include <imbrex/kernels/paged_append/division.hpp>
 #include <imbrex/kernels/paged_decode/ampere.hpp>
 #include <imbrex/kernels/paged_decode/choice.hpp>
 #include <imbrex/kernels/paged_decode/cluster.hpp>
@@ -53,6 +54,11 @@ struct decode_options {
     bool early = false;
     // How many keys all sequences have together, about, if that is known: where there are many, another kernel is chosen. (0: it is not.)
     std::int64_t keys = 0;
+    // Each sequence is cut every so many keys, a multiple of 64, from its first on, and the parts are put together in their order. The bits of
+    // its result then depend on its own keys and queries alone: not on other sequences, nor on how many there are, nor on the grid or the
+    // size of pages; and a token's not on how many are attended to with it, if the mask hides later keys alone and no scales are those of
+    // pages. One kernel does that, for 16 rows at a time. 0: cut so that all blocks of the grid have the same to read.
+    int keys_in_a_part = 0;
     int blocks = 0;  // of the grid; 0: one for each multiprocessor, or as the kernel has room for them
     std::optional<decode_kernel> kernel = {};  // if it is not to be chosen
 };
@@ -73,15 +79,15 @@ class paged_decode {
         return chosen;
     }
 
-    // It does not depend on the lengths, nor on how many sequences there are. `blocks` as in the options.
-    static std::size_t workspace_bytes(world where, const problem& p, int blocks = 0) {
+    // It does not depend on the lengths, nor on how many sequences there are; but with keys_in_a_part it grows with their number and the room
+    // that their pages have. `blocks` and `keys_in_a_part` as in the options.
+    static std::size_t workspace_bytes(world where, const problem& p, int blocks = 0, int keys_in_a_part = 0) {
         require_attention(where, p, attention_keys::in_pages);
         std::size_t bytes = 0;
         for_depth(p, [&]<int Depth>() {
             // The most that any of the kernels needs.
-            for_kernel<Depth>(p, decode_kernel::ampere_class, [&]<class Kernel>() {
-                bytes = Kernel::consumers::workspace_bytes(most_blocks(where, blocks));
-            });
+            for_kernel<Depth>(p, keys_in_a_part, decode_kernel::ampere_class,
+                              [&]<class Kernel>() { bytes = bytes_of<Kernel>(where, p, blocks, keys_in_a_part); });
         });
         return bytes;
     }
@@ -95,6 +101,8 @@ class paged_decode {
             const decode_kernel kernel = options.kernel.value_or(choose_decode(now));
             require(kernel == decode_kernel::ampere_class || can_decode_on_hopper(now),
                     "options.kernel: ", name_of(kernel), "; this problem takes ", name_of(decode_kernel::ampere_class));
+            require(kernel != decode_kernel::cluster || options.keys_in_a_part == 0,
+                    "options.kernel: ", name_of(kernel), "; with options.keys_in_a_part it is hopper or ampere_class");
             if constexpr (sizeof(Cache) == 2) {
                 if (kernel == decode_kernel::cluster) {
                     return launch_clusters<Depth>(where, p, options, mask, score, stream);
@@ -102,7 +110,7 @@ class paged_decode {
             }
             require(kernel != decode_kernel::cluster, "options.kernel: ", name_of(kernel), "; a cache of 8 bits takes ",
                     name_of(decode_kernel::hopper));
-            for_kernel<Depth>(p, kernel,
+            for_kernel<Depth>(p, options.keys_in_a_part, kernel,
                               [&]<class Kernel>() { launch_kernel<Kernel>(where, p, options, mask, score, stream); });
         });
     }
@@ -136,8 +144,10 @@ class paged_decode {
         return std::int64_t{p.queries()} * p.heads() / (p.key_heads() * sequences);
     }
     template <int Depth, class Call>
-    static void for_kernel(const problem& p, decode_kernel chosen, const Call& call) {
-        const bool one_group = decode_groups_for(rows_of(p)) == 1;
+    static void for_kernel(const problem& p, int keys_in_a_part, decode_kernel chosen, const Call& call) {
+        require(keys_in_a_part >= 0 && keys_in_a_part % decode_part_step == 0,
+                "options.keys_in_a_part: ", keys_in_a_part, "; a multiple of ", decode_part_step, ", or 0, is needed");
+        const bool one_group = keys_in_a_part > 0 || decode_groups_for(rows_of(p)) == 1;
         if (chosen == decode_kernel::hopper && one_group) {
             call.template operator()<hopper<Depth, 1>>();
         } else if (chosen == decode_kernel::hopper) {
@@ -156,13 +166,14 @@ class paged_decode {
         const bool has_pages = p.k.extents[0] > 0 && p.keys(attention_keys::in_pages) > 0;
         const std::int64_t sequences = p.packed.given() ? p.packed.count : p.batches();
         const std::int64_t key_bytes = std::int64_t{p.key_heads()} * (p.key_depth() + p.value_depth()) * sizeof(Cache);
-        const bool in_clusters = options.blocks == 0 && decode_groups_for(rows_of(p)) == 1;
+        const bool cut = options.keys_in_a_part != 0;
+        const bool in_clusters = !cut && options.blocks == 0 && decode_groups_for(rows_of(p)) == 1;
         return {.hopper = can_run<hopper<Depth, 1>>(where),
                 .engine_can_copy = can_copy,
                 .has_pages = has_pages,
                 .element_bytes = sizeof(Cache),
                 .sequences = sequences,
-                .keys = options.keys,
+                .keys = cut ? 0 : options.keys,
                 .key_bytes = key_bytes,
                 .clusters = in_clusters ? sequences * p.key_heads() : 0,
                 .most_keys = p.keys(attention_keys::in_pages),
@@ -175,6 +186,32 @@ class paged_decode {
         made.sums = p.sums;
         if constexpr (Result != attention_result::normalised) made.wide = p.out;
         return made;
+    }
+
+    // Rows of all sequences that share keys, in blocks as a kernel's units have them: as many, or a few more.
+    template <class Kernel>
+    static std::int64_t row_blocks_of(const problem& p) {
+        const std::int64_t rows = std::int64_t{p.queries()} * (p.heads() / p.key_heads());
+        return p.packed.given() ? rows / Kernel::rows + p.packed.count
+                                : (rows + Kernel::rows - 1) / Kernel::rows * p.batches();
+    }
+    // Of a unit that is cut every so many keys, if its sequence is as long as there is room for.
+    static std::int64_t most_parts_of(const problem& p, int keys_in_a_part) {
+        const std::int64_t keys = p.keys(attention_keys::in_pages);
+        return std::max<std::int64_t>((keys + keys_in_a_part - 1) / keys_in_a_part, 1);
+    }
+    template <class Kernel>
+    static int part_slices_of(const problem& p) {
+        const std::int64_t rows = std::int64_t{p.queries()} * (p.heads() / p.key_heads());
+        return p.packed.given() ? Kernel::consumers::slices : Kernel::consumers::slices_for(rows);
+    }
+    template <class Kernel>
+    static std::size_t bytes_of(world where, const problem& p, int blocks, int keys_in_a_part) {
+        using consumers = typename Kernel::consumers;
+        const int most = most_blocks(where, blocks);
+        if (keys_in_a_part == 0) return consumers::workspace_bytes(most);
+        const std::int64_t units = p.empty() ? 0 : row_blocks_of<Kernel>(p) * p.key_heads();
+        return consumers::workspace_bytes(most, units * most_parts_of(p, keys_in_a_part) * part_slices_of<Kernel>(p));
     }
 
     // The cache, as a kernel takes it: for the copy engine, or for its threads.
@@ -205,7 +242,7 @@ class paged_decode {
         made.lengths = paged_lengths_of(p);
         made.sizes.batches = p.batches();
         made.sizes.key_heads = p.key_heads();
-        made.sizes.heads_per_key_head = p.heads() / p.key_heads();
+        made.sizes.heads_per_key_head = known_divisor(p.heads() / p.key_heads());
         made.k_scales = p.k_scales;
         made.v_scales = p.v_scales;
         if constexpr (hw::begins_early<Kernel>) made.early = options.early;
@@ -227,12 +264,10 @@ class paged_decode {
                 "; the program has no decode kernel for this device");
         const auto address = reinterpret_cast<std::uintptr_t>(options.workspace);
         require(address != 0 && address % alignof(decode_partial) == 0, "options.workspace: ", options.workspace, "; ",
-                Kernel::consumers::workspace_bytes(most_blocks(where, options.blocks)), " bytes at a multiple of ",
+                bytes_of<Kernel>(where, p, options.blocks, options.keys_in_a_part), " bytes at a multiple of ",
                 alignof(decode_partial), " are needed");
         // If all sequences were as long as there is room for.
-        const std::int64_t rows = std::int64_t{p.queries()} * (p.heads() / p.key_heads());
-        const std::int64_t row_blocks = p.packed.given() ? rows / Kernel::rows + p.packed.count
-                                                         : (rows + Kernel::rows - 1) / Kernel::rows * p.batches();
+        const std::int64_t row_blocks = row_blocks_of<Kernel>(p);
         const std::int64_t units = (p.packed.given() ? p.packed.count : row_blocks) * p.key_heads();
         constexpr int as_long = 2 / sizeof(Cache);  // so many keys take as long as one of 16-bit elements
         const std::int64_t in_unit =
@@ -241,9 +276,11 @@ class paged_decode {
         require(steps <= 2147483647, "pages.pages_per_sequence: ", p.pages.pages_per_sequence, "; there is room for ",
                 steps, " tiles of ", Kernel::columns, " keys, and at most 2147483647 are allowed");
         // Blocks that could never have anything to do would only keep multiprocessors from the next kernel.
-        const int least_steps = as_long * decode_least_keys(p.value_depth()) / Kernel::columns;
-        const std::int64_t useful =
-            row_blocks * p.key_heads() * std::max<std::int64_t>((in_unit + least_steps - 2) / least_steps, 1);
+        const bool cut = options.keys_in_a_part > 0;
+        const int least_steps = cut ? 1 : as_long * decode_least_keys(p.value_depth()) / Kernel::columns;
+        const std::int64_t parts = cut ? most_parts_of(p, options.keys_in_a_part)
+                                       : std::max<std::int64_t>((in_unit + least_steps - 2) / least_steps, 1);
+        const std::int64_t useful = row_blocks * p.key_heads() * parts;
         const int most = blocks_of<Kernel>(where, options.blocks, units);
         const int blocks = static_cast<int>(std::clamp<std::int64_t>(useful, 1, most));
         typename Kernel::arguments made = describe<Kernel>(p, options, mask, score);
@@ -251,6 +288,12 @@ class paged_decode {
         made.sizes.least_steps = least_steps;
         made.sizes.more_steps = many ? as_long * decode_more_keys / Kernel::columns : 0;
         made.sizes.multiple = useful <= most ? least_steps : 1;
+        made.sizes.part_slices = cut ? part_slices_of<Kernel>(p) : Kernel::consumers::slices;
+        if (cut) {
+            static_assert(decode_part_step % Kernel::columns == 0, "imbrex: parts have whole stages");
+            made.sizes.part_steps = options.keys_in_a_part / Kernel::columns;
+            made.sizes.most_parts = static_cast<int>(parts);
+        }
         made.counters = static_cast<int*>(options.workspace);
         made.partials =
             reinterpret_cast<decode_partial*>(static_cast<char*>(options.workspace) +

@@ -71,6 +71,7 @@ class paged_rows {
                 .scale = p.scale_used(),
                 .lengths = paged_lengths_of(p),
                 .order = order,
+                .sharing = decltype(decode_rows::heads)(order.heads),
                 .units = static_cast<int>(order.total(p.queries(), p.packed.given()))};
     }
 

@@ -27,20 +27,22 @@ using imbrex::tensor_use;
 // Three sequences of four or more heads that share their keys, in pages of 16 rows.
 template <class Kernel, int Depth>
 struct small_cache {
-    static constexpr int heads = 4, page_rows = 16, per_sequence = 19;
+    static constexpr int heads = 4, page_rows = 16;
     using stored = typename Kernel::key_tile::element;
     static constexpr bool has_workspace = requires { typename Kernel::consumers; };
-    int tokens, blocks;
-    std::vector<int> lengths{300, 20, 0};
+    int tokens, blocks, per_sequence;
+    std::vector<int> lengths;
     buffer<bf16> q, out;
     buffer<stored> k, v;
     buffer<float> log2_sums;
     buffer<int> key_lengths, table;
     buffer<int> workspace;
 
-    small_cache(world where, int tokens, int blocks)
+    small_cache(world where, int tokens, int blocks, int longest = 300)
         : tokens(tokens),
           blocks(blocks),
+          per_sequence((longest + page_rows - 1) / page_rows),
+          lengths{longest, 20, 0},
           q(where, lengths.size() * tokens * heads * Depth),
           out(where, q.values.size(), bf16(NAN)),
           k(where, (per_sequence + 6) * page_rows * Depth, stored(NAN)),
@@ -80,8 +82,10 @@ struct small_cache {
         args.results.outputs.log2_sums = batch_head_rows(log2_sums.send(), heads, tokens);
         args.scale = 0.25f;
         args.lengths = {{tokens, per_sequence * page_rows, key_lengths.send()}, table.send(), per_sequence, page_rows};
-        args.sizes = {batches, 1, heads, 1, blocks % 2 == 0 ? 3 : 0, blocks % 3 == 0 ? 4 : 1};
+        args.sizes = {batches, 1, imbrex::known_divisor(heads), 1, blocks % 2 == 0 ? 3 : 0, blocks % 3 == 0 ? 4 : 1, 0,
+                      0,       0};
         if constexpr (has_workspace) {
+            args.sizes.part_slices = Kernel::consumers::slices;
             args.counters = workspace.send();
             args.partials = reinterpret_cast<decode_partial*>(reinterpret_cast<char*>(args.counters) +
                                                               Kernel::consumers::counters_bytes(blocks));
@@ -154,8 +158,8 @@ void check_results(int tokens, const std::vector<int>& grids = {1, 3, 40}) {
 
 #if !defined(__CUDACC__)
 template <class Kernel, int Depth>
-void check_synchronisation(int tokens, int blocks, int schedules) {
-    small_cache<Kernel, Depth> there(world::host, tokens, blocks);
+void check_synchronisation(int tokens, int blocks, int schedules, int longest = 300) {
+    small_cache<Kernel, Depth> there(world::host, tokens, blocks, longest);
     const auto args = there.send();
     const auto found = imbrex::host::check<Kernel>({blocks}, args, schedules);
     INFO((found ? found->text() : std::string()));

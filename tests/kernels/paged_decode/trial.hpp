@@ -14,13 +14,14 @@ namespace imbrex_test {
 
 // Launched twice in one workspace, which is zero at first; the second time reading early.
 template <class Decode, class In, class Launch>
-void check_trial(world where, attention_trial<In>& there, int blocks, std::optional<imbrex::decode_kernel> kernel,
-                 const Launch& launch) {
+void check_trial(world where, attention_trial<In>& there, int blocks, int keys_in_a_part,
+                 std::optional<imbrex::decode_kernel> kernel, const Launch& launch) {
     auto problem = there.send();
-    buffer<int> workspace(where, Decode::workspace_bytes(where, problem, blocks) / sizeof(int), 0);
+    buffer<int> workspace(where, Decode::workspace_bytes(where, problem, blocks, keys_in_a_part) / sizeof(int), 0);
     imbrex::decode_options options;
     options.workspace = workspace.send();
     options.blocks = blocks;
+    options.keys_in_a_part = keys_in_a_part;
     options.kernel = kernel;
     launch(problem, options);
     const auto bits = there.fetch();
@@ -35,7 +36,8 @@ void check_trial(world where, attention_trial<In>& there, int blocks, std::optio
 
 // In grids of so many blocks, by the kernel that is chosen then and by the one of the sm_80 class; and in clusters, where that can be.
 template <class Decode, class In, bool Scored = false>
-void check_decode(const attention_test_case& given, const std::vector<int>& grids, unsigned seed = 1) {
+void check_decode(const attention_test_case& given, const std::vector<int>& grids, unsigned seed = 1,
+                  int keys_in_a_part = 0) {
     using imbrex::decode_kernel;
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
@@ -50,14 +52,15 @@ void check_decode(const attention_test_case& given, const std::vector<int>& grid
                     Decode::launch(where, problem, options, there.mask());
                 }
             };
-            check_trial<Decode>(where, there, blocks, kernel, launch);
+            check_trial<Decode>(where, there, blocks, keys_in_a_part, kernel, launch);
         };
         for (const int blocks : grids) {
             check(blocks, {});
             check(blocks, decode_kernel::ampere_class);
         }
         attention_trial<In> there(where, given, seed);
-        if (Decode::choice(where, there.send()) != decode_kernel::ampere_class) check(1, decode_kernel::cluster);
+        const bool on_hopper = Decode::choice(where, there.send()) != decode_kernel::ampere_class;
+        if (on_hopper && keys_in_a_part == 0) check(1, decode_kernel::cluster);
     }
 }
 
@@ -146,7 +149,9 @@ template <class Decode, class In, bool Scored = false>
 void check_random_decode(unsigned seed, int cases, int depth) {
     for_random_decodes(seed, cases, 10, depth, Scored,
                        [](const attention_test_case& c, int blocks, unsigned case_seed, std::mt19937&) {
-                           check_decode<Decode, In, Scored>(c, {blocks}, case_seed);
+                           // Every third one is cut every so many keys.
+                           const int parts[] = {0, 0, 64, 0, 0, 128};
+                           check_decode<Decode, In, Scored>(c, {blocks}, case_seed, parts[case_seed / 10 % 6]);
                        });
 }
 

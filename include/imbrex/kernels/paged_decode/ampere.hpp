@@ -91,12 +91,12 @@ struct paged_decode_ampere {
         }
 
         IMBREX_KERNEL decode_piece next() {
-            using line = decode_line<rows, columns, Mask>;
+            const decode_line<rows, columns, Mask> line(args_->sizes, args_->lengths, args_->mask);
             first_ = (first_ + sharers - piece_.steps % sharers) % sharers;
             asked_ = 0;
             piece_ = {};
             decode_walk walk = get(*self_, *walk_, 0);
-            if (line(args_->sizes, args_->lengths, args_->mask).next(walk, piece_)) line::complete(walk, piece_);
+            if (line.next(walk, piece_)) line.complete(walk, piece_);
             put(*self_, *walk_, 0, walk);
             return piece_;
         }
@@ -117,7 +117,10 @@ struct paged_decode_ampere {
             held& operator=(const held&) = delete;
             // Throws in the host world if the copy itself is a hazard.
             IMBREX_KERNEL ~held() noexcept(false) {
-                if constexpr (groups == 1) from_->fetch(here_);
+                if constexpr (groups == 1) {
+                    from_->self_->sync(here_);  // all lanes have read it
+                    from_->fetch(here_);
+                }
             }
             IMBREX_KERNEL stage* operator->() const { return item_; }
 

@@ -13,7 +13,8 @@
 //   otherwise                                                    hopper          paged_decode/hopper.hpp
 //
 // How many keys there are is in the memory of the device, and asked of the caller (decode_options::keys). Where it is not known, they are
-// taken to be few.
+// taken to be few. Where a sequence's bits are to be its own (decode_options::keys_in_a_part), only the first row and the last one are
+// looked at, and the shape is that for one group of rows: neither depends on what else there is to do.
 #pragma once
 
 #include <imbrex/kernels/paged_decode/consumers.hpp>
@@ -57,6 +58,9 @@ constexpr decode_kernel choose_decode(const decode_situation& s) {
 constexpr const char* name_of(decode_kernel one) {
     return one == decode_kernel::cluster ? "cluster" : one == decode_kernel::hopper ? "hopper" : "ampere_class";
 }
+
+// Who has sequences cut every so many keys names a multiple of this, which the stages of all kernels divide.
+inline constexpr int decode_part_step = 64;
 
 // Fewer keys of a head are not worth another multiprocessor: what it finds out has to be put together, and the more columns it has, the longer
 // that takes. A power of two. (Measured; of 16-bit elements, of 8-bit ones twice as many, and so with the next.)

@@ -112,7 +112,7 @@ struct paged_decode_cluster {
         int first_stage, stages;
 
         IMBREX_KERNEL unit(int number, const arguments& args) {
-            const int key_heads = args.sizes.key_heads, heads = args.sizes.heads_per_key_head;
+            const int key_heads = args.sizes.key_heads, heads = args.sizes.heads_per_key_head.value;
             const int batch = number / key_heads;
             key_head = number - batch * key_heads;
             sequence = args.lengths.of(batch, key_head * heads);

@@ -3,8 +3,8 @@
 //   attend     Each stage of keys and values is one warp's alone, which multiplies it with 16 rows of queries (those of several heads and
 //              tokens) by mma.sync; with more rows the stage is shared by a warp for each 16 of them.
 //   combine    At the end of a piece the warps put their results together through shared memory, each warp a slice of columns.
-//              Where other blocks have parts of the same unit, slices go to global memory, and whoever comes last puts them
-//              together.
+//              Where a unit has other parts, slices go to global memory, and whoever comes last puts them together: of the blocks
+//              that have parts, or with the last part if one block has all.
 //
 //     stages     0   1   2   3   4   5   6   7   8   9   10  ..
 //     warp       0   1   2   3   4   5   6   7   0   1   2   ..        no two meet before the end of a piece
@@ -119,14 +119,22 @@ struct decode_consumers {
     };
 
     // Of a grid of so many blocks: for each of them a counter for each slice, and the slices of the two units that it may have
-    // parts of. Counters are where they are for every kernel: one may leave its slices where another's counters are not.
+    // parts of, or those of all parts that there can be of units that are cut every so many keys. Counters are where they are for every kernel:
+    // one may leave its slices where another's counters are not.
     static constexpr std::size_t counters_bytes(int blocks) {
         constexpr int most_slices = 4 * 256 / decode_slice_width;
         static_assert(slices <= most_slices, "imbrex: a unit has more slices than there are counters for");
         return static_cast<std::size_t>(blocks) * most_slices * sizeof(int);
     }
     static constexpr std::size_t workspace_bytes(int blocks) {
-        return counters_bytes(blocks) + static_cast<std::size_t>(blocks) * 2 * slices * sizeof(decode_partial);
+        return workspace_bytes(blocks, std::int64_t{blocks} * 2 * slices);
+    }
+    static constexpr std::size_t workspace_bytes(int blocks, std::int64_t slices_of_all) {
+        return counters_bytes(blocks) + static_cast<std::size_t>(slices_of_all) * sizeof(decode_partial);
+    }
+    // Of a part, if no sequence has more rows than so many: as rows_kept packs them.
+    static constexpr int slices_for(std::int64_t most_rows) {
+        return groups > 1 || most_rows > 8 ? slices : most_rows > 4 ? slices / 2 : slices / 4;
     }
 
     // Pieces come in their order, up to one that does not exist; stages too: stages.wait() brings the next, which is released at its
@@ -261,7 +269,7 @@ struct decode_consumers {
 
     // Of a group's 16 rows those from which on there are none: 4, 8 or 16.
     IMBREX_KERNEL static int rows_kept(const decode_piece& now, const decode_sizes& sizes) {
-        const int exist = now.sequence.queries * sizes.heads_per_key_head - now.first_row;
+        const int exist = now.sequence.queries * sizes.heads_per_key_head.value - now.first_row;
         return groups > 1 || exist > 8 ? 16 : exist > 4 ? 8 : 4;
     }
 
@@ -298,13 +306,17 @@ struct decode_consumers {
         constexpr int width = decode_slice_width;
         const int packed_width = attention::part_width * kept / slice;
         const int in_round = Shape.combined_columns * kept / (slice * width);
+        // Several groups are never packed, so that nothing is divided by what is not known.
+        constexpr int of_group = Shape.combined_columns / width;
+        const auto group_of = [](int i) { return groups == 1 ? 0 : i / of_group; };
+        const auto column_of = [](int i) { return (groups == 1 ? i : i % of_group) * width; };
         const int first_slice = Round * groups * in_round;
         const int there = groups_there(now, args.sizes) * in_round;
         const auto put_together = [&](int i, decode_sums& all) {
             clear(self, all);
             add_slices<at_once>(self, all, took_part, [&](int number, decode_sums& one) {
-                const int from = (first + number) % sharers * groups + i / in_round;
-                load(self, one.sums, left.sums[from].template part<slice, width>(0, i % in_round * width));
+                const int from = (first + number) % sharers * groups + group_of(i);
+                load(self, one.sums, left.sums[from].template part<slice, width>(0, column_of(i)));
                 load(self, one.largest, left.largest[from]);
                 load(self, one.total, left.total[from]);
             });
@@ -316,6 +328,9 @@ struct decode_consumers {
                 put_together(i, all);
                 place_of(now, now.part, first_slice + i, args)->store_from(self, all);
             }
+            if (now.blocks == 1 && now.part < now.parts - 1) return;
+        }
+        if (now.blocks > 1) {
             int* const counter = args.counters + std::int64_t{now.first_block} * slices + first_slice + self.index();
             if (!is_last_to_come(self, counter, now.parts)) return;
         }
@@ -330,10 +345,11 @@ struct decode_consumers {
             } else {
                 put_together(i, all);
             }
-            const int column = i % in_round * width;
-            const decode_rows own{now.sequence, args.sizes.heads_per_key_head, now.first_row + i / in_round * slice};
-            const int first_column =
-                Round * Shape.combined_columns + column / packed_width * attention::part_width + column % packed_width;
+            const decode_rows own{now.sequence, args.sizes.heads_per_key_head, now.first_row + group_of(i) * slice};
+            // A part's columns lie together, those of which rows are packed too.
+            const int in_part = column_of(i) & (packed_width - 1);
+            const int part_begins = (column_of(i) - in_part) << (kept == 4 ? 2 : kept == 8 ? 1 : 0);
+            const int first_column = Round * Shape.combined_columns + part_begins + in_part;
             write_slice<Result, access>(self, args.results, args.lengths,
                                         {own, kept, first_column, attention::part_width}, all);
         }
@@ -341,17 +357,15 @@ struct decode_consumers {
 
     // Of the groups those that have any rows.
     IMBREX_KERNEL static int groups_there(const decode_piece& now, const decode_sizes& sizes) {
-        const int exist = now.sequence.queries * sizes.heads_per_key_head - now.first_row;
+        const int exist = now.sequence.queries * sizes.heads_per_key_head.value - now.first_row;
         return groups == 1 || exist <= slice ? 1 : exist < rows ? (exist + slice - 1) / slice : groups;
     }
 
-    // A slice that a part of a unit leaves. A block has parts of two units at most: the end of one, or its middle, and the beginning
-    // of another.
+    // A slice that a part of a unit leaves.
     template <class Arguments>
     IMBREX_KERNEL static decode_partial* place_of(const decode_piece& now, int part, int number,
                                                   const Arguments& args) {
-        const std::int64_t place = std::int64_t{now.first_block + part} * 2 + (part == 0 ? 1 : 0);
-        return args.partials + place * slices + number;
+        return args.partials + std::int64_t{now.place(part)} * args.sizes.part_slices + number;
     }
 };
 

@@ -9,6 +9,12 @@
 // short units gets fewer. Where there can be so little only that a block's range is the least that is worth while, units count as multiples of
 // it: then no block has parts of two of them, which it would do one after the other.
 //
+// So where a unit is cut depends on all of them, and with it the last bits of its result. Who wants these to be the unit's own has it cut every
+// so many keys, from the sequence's first on. A block then has the parts that begin in its range, all of them whole:
+//
+//     parts     | 0    | 1    | 2    | 3  | 0 | 0 | 0    | 1  |
+//     blocks    | a       | b       | c       | d       |          a has parts 0 and 1 of unit 0, b part 2, ...
+//
 // The lengths are read by the kernel itself, from where the caller keeps them: what is planned is what they are when it runs. All
 // lanes of a warp read a share of them each, and their sums tell where in the line a sequence begins.
 #pragma once
@@ -18,6 +24,7 @@
 #include <imbrex/kernels/attention/mask.hpp>
 #include <imbrex/kernels/attention/pages.hpp>
 #include <imbrex/kernels/attention/work.hpp>
+#include <imbrex/kernels/paged_append/division.hpp>
 #include <imbrex/kernels/paged_decode/rows.hpp>
 #include <imbrex/ops/warp/look_up.hpp>
 
@@ -25,7 +32,8 @@
 
 namespace imbrex {
 
-// What a block does of a unit. All of it, if there is one part only; otherwise blocks that follow one another have the parts.
+// What a block does of a unit: all of it, if there is one part only. Otherwise blocks that follow one another have the parts, one each, or
+// some each if it is cut every so many keys.
 struct decode_piece : attention_work {  // its keys are those that any row of the sequence sees
     int key_head;
     int first_row;
@@ -34,16 +42,27 @@ struct decode_piece : attention_work {  // its keys are those that any row of th
     int part;
     int parts;
     int first_block;  // has part 0
+    int blocks;       // that have parts
+    int first_place;  // for the results of part 0, those of the others behind it; or -1
+
+    // Where a part's results are left. A unit without places of its own has those of the blocks: each may have parts of two, the end of
+    // one, or its middle, and the beginning of another.
+    IMBREX_FN int place(int of) const {
+        return first_place >= 0 ? first_place + of : 2 * (first_block + of) + (of == 0 ? 1 : 0);
+    }
 };
 
 // How many of what there are, the same for the whole launch.
 struct decode_sizes {
     int batches;
     int key_heads;
-    int heads_per_key_head;
+    known_divisor heads_per_key_head;
     int least_steps;  // of a block: less is not worth another one
     int more_steps;   // that a unit counts as, before those it has
     int multiple;     // and as a multiple of so many, a power of two
+    int part_steps;   // units are cut every so many; 0: where a block's range ends
+    int most_parts;   // of a unit that is cut so: as many places it has
+    int part_slices;  // of results, for which a place has room
 };
 
 // A sequence's part of the line. All of its units have the same length.
@@ -90,12 +109,14 @@ class decode_line {
             const int unit = (walk.at - walk.before) / now.unit_length;
             walk.unit_end = walk.before + (unit + 1) * now.unit_length;
             walk.unit_begin = walk.unit_end - now.unit_length + now.padding;
-            const int begin = walk.at > walk.unit_begin ? walk.at : walk.unit_begin;
+            int begin = walk.at > walk.unit_begin ? walk.at : walk.unit_begin;
             walk.at = walk.unit_end < walk.end ? walk.unit_end : walk.end;
+            if (sizes_->part_steps > 0 && begin > walk.unit_begin) begin += steps_to_part(walk, begin);
             if (walk.at <= begin) continue;
+            if (sizes_->part_steps > 0) walk.at = end_of_part(walk, begin);
             piece.key_head = now.row_blocks == 1 ? unit : unit / now.row_blocks;
             piece.first_row = (unit - piece.key_head * now.row_blocks) * Rows;
-            piece.sequence = lengths_->of(walk.batch, piece.key_head * sizes_->heads_per_key_head);
+            piece.sequence = lengths_->of(walk.batch, piece.key_head * sizes_->heads_per_key_head.value);
             piece.queries = {0, piece.sequence.queries};
             piece.keys = now.keys;
             piece.step = now.first_step + begin - walk.unit_begin;
@@ -104,18 +125,46 @@ class decode_line {
         }
         return false;
     }
-    IMBREX_KERNEL static void complete(const decode_walk& walk, decode_piece& piece) {
+    IMBREX_KERNEL void complete(const decode_walk& walk, decode_piece& piece) const {
         const bool begins_here = walk.unit_begin >= std::int64_t{walk.block} * walk.share;
         piece.first_block = begins_here ? walk.block : walk.unit_begin / walk.share;
+        if (sizes_->part_steps > 0) return complete_part(walk, piece);
         piece.part = walk.block - piece.first_block;
-        piece.parts =
+        piece.parts = piece.blocks =
             (walk.unit_end <= walk.end ? walk.block : (walk.unit_end - 1) / walk.share) - piece.first_block + 1;
+        piece.first_place = -1;
     }
 
   protected:
+    // Of a unit that is cut every so many steps of its sequence: from somewhere in the line to where the next part begins, and where one
+    // ends.
+    IMBREX_KERNEL int steps_to_part(const decode_walk& walk, int from) const {
+        const int into = (walk.now.first_step + from - walk.unit_begin) % sizes_->part_steps;
+        return into == 0 ? 0 : sizes_->part_steps - into;
+    }
+    IMBREX_KERNEL int end_of_part(const decode_walk& walk, int begin) const {
+        const int end = begin + 1 + steps_to_part(walk, begin + 1);
+        return end < walk.unit_end ? end : walk.unit_end;
+    }
+    IMBREX_KERNEL void complete_part(const decode_walk& walk, decode_piece& piece) const {
+        const int every = sizes_->part_steps, first = walk.now.first_step;
+        const int last = first + walk.unit_end - walk.unit_begin - 1;
+        piece.part = piece.step / every - first / every;
+        piece.parts = last / every - first / every + 1;
+        const int last_begins = walk.unit_begin + (piece.parts == 1 ? 0 : last / every * every - first);
+        piece.blocks = last_begins / walk.share - piece.first_block + 1;
+        // Packed sequences have any number of blocks of rows each: all before this one no more than so many.
+        const std::int64_t rows_before =
+            std::int64_t{lengths_->first_query(walk.batch)} * sizes_->heads_per_key_head.value;
+        const int row_blocks_before =
+            lengths_->packed() ? static_cast<int>(rows_before / Rows) + walk.batch : walk.batch * walk.now.row_blocks;
+        const int unit = piece.key_head * walk.now.row_blocks + piece.first_row / Rows;
+        piece.first_place = (row_blocks_before * sizes_->key_heads + unit) * sizes_->most_parts;
+    }
+
     IMBREX_KERNEL decode_stretch stretch_of(int batch) const {
         const attention_sequence sequence = lengths_->of(batch, 0);
-        const int heads = sizes_->heads_per_key_head;
+        const int heads = sizes_->heads_per_key_head.value;
         decode_stretch made{};
         made.keys = keys_seen(sequence, sizes_->key_heads * heads, {0, sequence.queries}, *mask_);
         made.first_step = made.keys.first / StepKeys;
@@ -163,7 +212,7 @@ class decode_plan : public decode_line<Rows, StepKeys, Mask> {
     IMBREX_KERNEL void for_each_piece(const warp& scope, int block, Visit visit) const {
         decode_walk walk = begin(scope, block);
         for (decode_piece piece{}; this->next(walk, piece);) {
-            visit(piece, [&](decode_piece& one) { line::complete(walk, one); });
+            visit(piece, [&](decode_piece& one) { this->complete(walk, one); });
         }
     }
 

@@ -12,6 +12,7 @@
 #include <imbrex/core/source.hpp>
 #include <imbrex/kernels/attention/mask.hpp>
 #include <imbrex/kernels/attention/score.hpp>
+#include <imbrex/kernels/paged_append/division.hpp>
 #include <imbrex/ops/register/map.hpp>
 #include <imbrex/ops/register/mask.hpp>
 #include <imbrex/ops/register/softmax.hpp>
@@ -20,12 +21,12 @@ namespace imbrex {
 
 struct decode_rows {
     attention_sequence sequence;  // its head is the first of those that share keys
-    int heads;                    // so many share them
+    known_divisor heads;          // so many share them
     int first;                    // row of the sequence with which these begin
 
-    IMBREX_FN int query(int row) const { return (first + row) / heads; }
-    IMBREX_FN int head(int row) const { return sequence.head + (first + row) % heads; }
-    IMBREX_FN bool exists(int row) const { return first + row < sequence.queries * heads; }
+    IMBREX_FN int query(int row) const { return heads.quotient(first + row); }
+    IMBREX_FN int head(int row) const { return sequence.head + first + row - query(row) * heads.value; }
+    IMBREX_FN bool exists(int row) const { return first + row < sequence.queries * heads.value; }
     IMBREX_FN attention_sequence of(int row) const {
         return {sequence.batch, head(row), sequence.queries, sequence.keys};
     }
@@ -74,7 +75,7 @@ IMBREX_KERNEL bool all_see(const decode_rows& rows, key_range keys, const Mask& 
     bool whole = mask.whole(rows.sequence, queries, keys);
     if constexpr (!mask_ignores_heads<Mask>) {
         attention_sequence one = rows.sequence;
-        for (int i = 1; i < rows.heads; ++i) {
+        for (int i = 1; i < rows.heads.value; ++i) {
             ++one.head;
             whole &= mask.whole(one, queries, keys);
         }

@@ -49,6 +49,7 @@ struct paged_rows_kernel {
         float scale;
         paged_lengths lengths;
         paged_rows_order order;
+        decltype(decode_rows::heads) sharing;  // heads that share keys
         int units;
     };
     struct shared_memory {};
@@ -74,8 +75,8 @@ struct paged_rows_kernel {
 
         IMBREX_KERNEL unit_of_work(const arguments& all, const paged_rows_unit& unit)
             : args(all),
-              own{all.lengths.of(unit.sequence, unit.key_head * all.order.heads), all.order.heads, unit.first},
-              exist(hw::min(own.sequence.queries * own.heads - own.first, rows)),
+              own{all.lengths.of(unit.sequence, unit.key_head * all.order.heads), all.sharing, unit.first},
+              exist(hw::min(own.sequence.queries * all.order.heads - own.first, rows)),
               member(all.lengths.member(unit.sequence)),
               first_query(all.lengths.first_query(unit.sequence)),
               key_head(unit.key_head) {}
@@ -87,8 +88,9 @@ struct paged_rows_kernel {
             fill(self, largest, minus_infinity);
             fill(self, sums, 0.0f);
             const query_range queries{own.query(0), own.query(exist - 1) + 1};
-            const key_range seen = keys_seen(own.sequence, own.heads, queries, args.mask);
-            for (int first = seen.first / page_step * page_step; first < seen.end; first += keys_at_once) {
+            const key_range seen = keys_seen(own.sequence, args.order.heads, queries, args.mask);
+            // Steps lie the same whatever rows there are, and so a row's sums are made in the same order.
+            for (int first = seen.first / keys_at_once * keys_at_once; first < seen.end; first += keys_at_once) {
                 warp_tile<float, rows, keys_at_once> scores;
                 score_rows(
                     self, scores, exist, [&](int row) { return place_in(args.q, row); }, blocks_of(args.k, first, seen),

@@ -1,0 +1,283 @@
+// Sequences that are cut every so many keys: the bits of a result are the sequence's own, whatever else is in the batch, in grids and in
+// pages of any size, packed or not, in caches of any type; and results are right.
+#include <imbrex/kernels/paged_decode.hpp>
+
+#include "kernels/paged_decode/trial.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace imbrex;
+using namespace imbrex_test;
+
+namespace {
+
+constexpr int heads = 6, key_heads = 2, depth = 64;
+
+// A batch of some sequences out of many, each of which is known by its number: its keys, and the queries of its last tokens.
+struct member {
+    int sequence;
+    int keys;
+    int tokens;
+};
+struct batch {
+    std::vector<member> members;
+    int page_rows = 16;
+    int blocks = 0;
+    int keys_in_a_part = 64;
+    bool packed = false;
+    int spare_pages = 0;  // that a table has beside those it needs
+    unsigned seed = 1;    // of the order of pages
+    std::optional<decode_kernel> kernel = {};
+};
+using bits_of_row = std::vector<std::uint32_t>;
+
+float number_of(int sequence, int position, int what, int column) {
+    std::uint32_t x = ((sequence * 8191u + position) * 64u + what) * 1024u + column;
+    x = (x ^ (x >> 16)) * 0x45d9f3bu;
+    x = (x ^ (x >> 16)) * 0x45d9f3bu;
+    return float((x ^ (x >> 16)) % 2000u) / 1000.0f - 1.0f;
+}
+
+// The bits of each token's row of results, of all heads, and of their logarithms.
+template <class Cache, class Mask>
+std::vector<std::vector<bits_of_row>> decoded(world where, const batch& b, const Mask& mask) {
+    using decode = paged_decode<bf16, Mask, plain_score, attention_result::normalised, decode_depths<depth>, Cache>;
+    const int count = int(b.members.size());
+    int width = b.spare_pages, rows = 0, most_tokens = 0;
+    for (const member& one : b.members) {
+        width = std::max(width, (one.keys + b.page_rows - 1) / b.page_rows + b.spare_pages);
+        rows += one.tokens;
+        most_tokens = std::max(most_tokens, one.tokens);
+    }
+    const int pages = count * width + 3, batches = b.packed ? 1 : count, tokens = b.packed ? rows : most_tokens;
+    buffer<int> table(where, std::size_t(count) * width), lengths(where, count), starts(where, count + 1, 0);
+    buffer<Cache> k(where, std::size_t(pages) * b.page_rows * key_heads * depth, convert<Cache>(NAN)),
+        v(where, k.values.size(), k.values[0]);
+    buffer<bf16> q(where, std::size_t(batches) * tokens * heads * depth), out(where, q.values.size(), bf16(NAN));
+    buffer<float> log2_sums(where, std::size_t(batches) * heads * tokens, NAN), scales(where, key_heads, 0.25f);
+    std::vector<int> order(pages);
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), std::mt19937(b.seed));
+    std::copy_n(order.begin(), table.values.size(), table.values.begin());
+    const auto q_row = [&](int i, int token) {
+        return std::size_t(b.packed ? starts.values[i] + token : i * tokens + token) * heads * depth;
+    };
+    for (int i = 0; i < count; ++i) {
+        const member& one = b.members[i];
+        lengths.values[i] = one.keys;
+        starts.values[i + 1] = starts.values[i] + one.tokens;
+        for (int key = 0; key < one.keys; ++key) {
+            const int page = table.values[std::size_t(i) * width + key / b.page_rows];
+            const std::size_t row = (std::size_t(page) * b.page_rows + key % b.page_rows) * key_heads * depth;
+            for (int column = 0; column < key_heads * depth; ++column) {
+                k.values[row + column] = convert<Cache>(4 * number_of(one.sequence, key, 0, column));
+                v.values[row + column] = convert<Cache>(4 * number_of(one.sequence, key, 1, column));
+            }
+        }
+        for (int token = 0; token < one.tokens; ++token) {
+            for (int column = 0; column < heads * depth; ++column) {
+                const int position = one.keys - one.tokens + token;
+                q.values[q_row(i, token) + column] = bf16(number_of(one.sequence, position, 2, column));
+            }
+        }
+    }
+    typename decode::problem p;
+    p.q = batch_sequence_head<const bf16>(q.send(), batches, tokens, heads, depth);
+    p.k = batch_sequence_head<const Cache>(k.send(), pages, b.page_rows, key_heads, depth);
+    p.v = batch_sequence_head<const Cache>(v.send(), pages, b.page_rows, key_heads, depth);
+    p.out = batch_sequence_head(out.send(), batches, tokens, heads, depth);
+    p.log2_sums = batch_head_rows(log2_sums.send(), heads, tokens);
+    p.key_lengths = lengths.send();
+    p.pages = {table.send(), width};
+    if (b.packed) p.packed = {count, starts.send()};
+    if (sizeof(Cache) == 1) p.k_scales = p.v_scales = scales_of_heads(scales.send());
+    decode_options options;
+    options.blocks = b.blocks;
+    options.keys_in_a_part = b.keys_in_a_part;
+    options.kernel = b.kernel;
+    options.keys = std::int64_t{1} << 40;  // were it not cut, another kernel would be chosen
+    buffer<int> workspace(where,
+                          decode::workspace_bytes(where, p, options.blocks, options.keys_in_a_part) / sizeof(int), 0);
+    options.workspace = workspace.send();
+    decode::launch(where, p, options, mask);
+    out.fetch();
+    log2_sums.fetch();
+    std::vector<std::vector<bits_of_row>> found(count);
+    for (int i = 0; i < count; ++i) {
+        for (int token = 0; token < b.members[i].tokens; ++token) {
+            bits_of_row bits;
+            for (int column = 0; column < heads * depth; ++column) {
+                const bf16 one = out.values[q_row(i, token) + column];
+                REQUIRE(!std::isnan(float(one)));
+                bits.push_back(one.bits);
+            }
+            for (int head = 0; head < heads; ++head) {
+                const int member = b.packed ? 0 : i, row = b.packed ? starts.values[i] + token : token;
+                bits.push_back(__builtin_bit_cast(
+                    std::uint32_t, log2_sums.values[(std::size_t(member) * heads + head) * tokens + row]));
+            }
+            found[i].push_back(std::move(bits));
+        }
+    }
+    return found;
+}
+
+// Sequences alone against random batches of them.
+template <class Cache, class Mask = causal_mask>
+void check_bits(unsigned seed, int batches, const Mask& mask = {}, std::optional<decode_kernel> kernel = {}) {
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        std::mt19937 random(seed);
+        const auto below = [&](int limit) { return int(random() % unsigned(limit)); };
+        const std::vector<int> lengths{1, 17, 63, 64, 65, 128, 200, 257, 515, 1100};
+        for (const int keys_in_a_part : {64, 192}) {
+            const auto alone = [&](int sequence, int tokens) {
+                batch one;
+                one.members = {{sequence, lengths[sequence], tokens}};
+                one.keys_in_a_part = keys_in_a_part;
+                one.kernel = kernel;
+                return decoded<Cache>(where, one, mask)[0];
+            };
+            std::map<std::pair<int, int>, std::vector<bits_of_row>> known;
+            for (int i = 0; i < batches; ++i) {
+                CAPTURE(i);
+                const int page_sizes[] = {16, 48, 64, 256}, grids[] = {0, 1, 3, 8, 50};
+                batch several;
+                several.keys_in_a_part = keys_in_a_part;
+                several.page_rows = page_sizes[below(4)];
+                several.blocks = grids[below(5)];
+                several.packed = below(2) == 0;
+                several.spare_pages = below(3);
+                several.seed = random();
+                several.kernel = kernel;
+                const int tokens = 1 + below(2) * below(7);
+                for (int count = 1 + below(12); count > 0; --count) {
+                    const int sequence = below(int(lengths.size()));
+                    const int own = several.packed ? 1 + below(3) * below(8) : tokens;
+                    several.members.push_back({sequence, lengths[sequence], own});
+                }
+                CAPTURE(several.page_rows);
+                CAPTURE(several.blocks);
+                CAPTURE(several.packed);
+                const auto found = decoded<Cache>(where, several, mask);
+                for (std::size_t j = 0; j < found.size(); ++j) {
+                    const member& one = several.members[j];
+                    auto& expected = known[{one.sequence, one.tokens}];
+                    if (expected.empty()) expected = alone(one.sequence, one.tokens);
+                    CAPTURE(one.keys);
+                    CAPTURE(one.tokens);
+                    CHECK((found[j] == expected));
+                }
+            }
+        }
+    }
+}
+
+#if defined(__CUDACC__)
+constexpr int many = 40;
+#else
+constexpr int many = 6;
+#endif
+
+}  // namespace
+
+TEST_CASE("a sequence in any batch has the bits that it has alone") {
+    check_bits<bf16>(1, many);
+    check_bits<bf16>(2, many, causal_mask{}, decode_kernel::ampere_class);
+    check_bits<bf16>(3, many, window_mask{70, 0});
+}
+
+TEST_CASE("and so in caches of 8 bits") {
+    check_bits<e4m3>(4, many, causal_mask{});
+    check_bits<std::int8_t>(5, many, causal_mask{}, decode_kernel::ampere_class);
+}
+
+TEST_CASE(
+    "a token has the bits that it has among others, under a mask that "
+    "hides later keys alone") {
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        for (const auto kernel : {decode_kernel::ampere_class, decode_kernel::hopper}) {
+            CAPTURE(name_of(kernel));
+            batch together;
+            together.members = {{3, 331, 23}};
+            together.kernel = kernel;
+            const auto found = decoded<bf16>(where, together, causal_mask{})[0];
+            for (int token = 0; token < 23; ++token) {
+                CAPTURE(token);
+                batch one;
+                one.members = {{3, 331 - 22 + token, 1}};
+                one.kernel = kernel;
+                CHECK((decoded<bf16>(where, one, causal_mask{})[0][0] == found[token]));
+            }
+        }
+    }
+}
+
+TEST_CASE("what is cut every so many keys is right, at every boundary") {
+    using decode = paged_decode<bf16, any_mask, plain_score, attention_result::normalised, decode_depths<64>>;
+    attention_test_case c{.batches = 12, .heads = 4, .key_heads = 2, .queries = 1, .keys = 1200, .page_rows = 32};
+    c.key_lengths = {1200, 0, 1, 63, 64, 65, 127, 128, 129, 500, 511, 513};
+    c.right = 0;
+    check_decode<decode, bf16>(c, {1, 4, 50}, 1, 64);
+    check_decode<decode, bf16>(c, {7}, 1, 512);
+    c.sinks = true, c.left = 100;
+    check_decode<decode, bf16>(c, {7}, 1, 128);
+    attention_test_case packed{.heads = 8, .key_heads = 2, .queries = 40, .keys = 0, .page_rows = 16};
+    packed.packed = {{1, 100}, {0, 50}, {21, 400}, {6, 333}, {5, 5}, {4, 64}};
+    packed.keys = 952;
+    packed.right = 0;
+    check_decode<decode, bf16>(packed, {3, 90}, 1, 64);
+}
+
+TEST_CASE("which kernel decodes does not depend on what there is to do") {
+    using decode = paged_decode<bf16, causal_mask, plain_score, attention_result::normalised, decode_depths<64>>;
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        attention_test_case c{.batches = 1, .heads = 4, .key_heads = 2, .queries = 1, .keys = 64, .page_rows = 16};
+        attention_trial<bf16> there(where, c, 1);
+        const attention_problem<bf16> p = there.send();
+        decode_options options;
+        options.keys_in_a_part = 512;
+        const decode_kernel few = decode::choice(where, p, options);
+        CHECK(few != decode_kernel::cluster);
+        options.keys = std::int64_t{1} << 40;
+        CHECK(decode::choice(where, p, options) == few);
+    }
+}
+
+TEST_CASE("parts that cannot be are refused with a sentence") {
+    using decode = paged_decode<bf16, causal_mask, plain_score, attention_result::normalised, decode_depths<64>>;
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        attention_test_case c{.batches = 2, .heads = 4, .key_heads = 2, .queries = 1, .keys = 64, .page_rows = 16};
+        attention_trial<bf16> there(where, c, 1);
+        const attention_problem<bf16> p = there.send();
+        decode_options options;
+        for (const int wrong : {-64, 1, 63, 96}) {
+            options.keys_in_a_part = wrong;
+            const std::string sentence =
+                "options.keys_in_a_part: " + std::to_string(wrong) + "; a multiple of 64, or 0, is needed";
+            CHECK(refusal_of([&] { decode::launch(where, p, options); }) == sentence);
+            CHECK(refusal_of([&] { decode::workspace_bytes(where, p, 0, wrong); }) == sentence);
+        }
+        options.keys_in_a_part = 64;
+        const std::size_t bytes = decode::workspace_bytes(where, p, 0, 64);
+        CHECK(refusal_of([&] {
+                  decode::launch(where, p, options);
+              }).ends_with("; " + std::to_string(bytes) + " bytes at a multiple of 16 are needed"));
+        options.kernel = decode_kernel::cluster;
+        CHECK(refusal_of([&] { decode::launch(where, p, options); }) ==
+              "options.kernel: cluster; with options.keys_in_a_part it is hopper "
+              "or ampere_class");
+    }
+}
