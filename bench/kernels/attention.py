@@ -1,7 +1,8 @@
-"""Attention's forward kernels beside PyTorch's: cuDNN's and FlashAttention-2's.
+"""Attention's forward kernels beside PyTorch's, cuDNN's and FlashAttention-2's, and beside FlashAttention-3's.
 
     cmake --preset release && cmake --build build/release --target bench_kernels_attention_library
     python3 bench/kernels/attention.py --json attention.json            all points, the usual variants
+    python3 bench/kernels/attention.py --flash-3 libflash3.so           with FlashAttention-3
     python3 bench/kernels/attention.py --points 'd128_causal_*' --variants 'd128_2x128*'
     python3 bench/plot.py attention.json attention.svg
 
@@ -10,7 +11,13 @@ Tensors are bf16 [batch, sequence, head, depth], random normal; batch * sequence
 CUDA graph (where it can be captured) of so many launches that it takes about a millisecond; medians of many rounds. Before
 anything is timed, every variant is compared with attention in float64 on small problems of odd sizes, and at each point with
 cuDNN; a result that differs is told as WRONG, and is the exit status too. Ours also write the logarithm of each row's sum, as
-FlashAttention does. FlashAttention-3's figures are constants from an earlier day.
+FlashAttention does.
+
+FlashAttention-3 is no part of PyTorch. It takes part as a library of one's own with one C function around its run_mha_fwd_, for
+bf16 and depths 64 and 128, that fills its parameters as its flash_api.cpp does and returns 0:
+
+    int flash_attention_3_forward(void* q, void* k, void* v, void* out, float* log_sums, int batch, int heads, int key_heads,
+                                  int queries, int keys, int depth, int causal, float scale, void* stream);
 """
 
 import argparse
@@ -41,14 +48,7 @@ TOKENS = 16384
 WIDTH = 2048
 LENGTHS = [1024, 2048, 4096, 8192, 16384]
 
-# Measured on an H200 on 2026-11-14, in TFLOP/s, for each of LENGTHS: (depth, causal).
-FLASH_ATTENTION_3 = {
-    (64, False): [383, 485, 523, 569, 541],
-    (64, True): [305, 430, 484, 500, 567],
-    (128, False): [627, 665, 713, 735, 686],
-    (128, True): [490, 598, 669, 664, 691],
-}
-FLASH_3 = "FlashAttention-3 (measured earlier)"
+FLASH_3 = "FlashAttention-3"
 
 
 class Point(NamedTuple):
@@ -112,11 +112,8 @@ def title_of_variant(name):
 
 
 def speeds(point, milliseconds):
-    """TFLOP/s of each contestant, and what FlashAttention-3 had here."""
-    found = {name: point.flop / time * 1e-9 for name, time in milliseconds.items()}
-    peers = {name: found.pop(name) for name in (CUDNN, FLASH_2) if name in found}
-    earlier = FLASH_ATTENTION_3[point.depth, point.causal][LENGTHS.index(point.length)]
-    return {**peers, FLASH_3: earlier, **found}
+    """TFLOP/s of each contestant."""
+    return {name: point.flop / time * 1e-9 for name, time in milliseconds.items()}
 
 
 def reports_of(points, measure, read_clocks=clocks):
@@ -160,6 +157,23 @@ class Library:
             raise RuntimeError(f"{variant}: {self._last_error().decode()}")
 
 
+class Flash3:
+    """FlashAttention-3 behind the function that the head of this file tells."""
+
+    def __init__(self, path):
+        self._forward = ctypes.CDLL(str(path)).flash_attention_3_forward
+        self._forward.restype = ctypes.c_int
+        self._forward.argtypes = [ctypes.c_void_p] * 5 + [ctypes.c_int] * 7 + [ctypes.c_float, ctypes.c_void_p]
+
+    def forward(self, q, k, v, out, log_sums, causal, scale, stream):
+        batch, queries, heads, depth = q.shape
+        pointers = [tensor.data_ptr() for tensor in (q, k, v, out, log_sums)]
+        sizes = [batch, heads, k.shape[2], queries, k.shape[1], depth, int(causal)]
+        status = self._forward(*pointers, *sizes, scale, stream)
+        if status != 0:
+            raise RuntimeError(f"flash_attention_3_forward gave {status}")
+
+
 def attention_in_float64(torch, q, k, v, causal, scale):
     """O and the base-2 logarithm of each row's sum, in the layouts of the kernel."""
     q, k, v = (tensor.transpose(1, 2).double() for tensor in (q, k, v))
@@ -176,8 +190,8 @@ def attention_in_float64(torch, q, k, v, causal, scale):
 class Bench:
     """What is measured on the device. Variants that fail or are wrong on small problems are left out afterwards."""
 
-    def __init__(self, torch, library, variants, rounds, seconds, device="cuda"):
-        self.torch, self.library, self.variants = torch, library, variants
+    def __init__(self, torch, library, flash_3, variants, rounds, seconds, device="cuda"):
+        self.torch, self.library, self.flash_3, self.variants = torch, library, flash_3, variants
         self.rounds, self.seconds, self.device = rounds, seconds, device
         self.faults = 0
         torch.manual_seed(1)
@@ -225,6 +239,15 @@ class Bench:
                 able[name] = peer(backend)
             except RuntimeError as fault:
                 notes.append(f"{name} is left out: {str(fault).splitlines()[0]}")
+        if self.flash_3 is not None:
+            out, log_sums = self._outputs(q)
+
+            def flash_3():
+                stream = self.torch.cuda.current_stream().cuda_stream
+                self.flash_3.forward(q, k, v, out, log_sums, causal, q.shape[3] ** -0.5, stream)
+                return out
+
+            able[FLASH_3] = flash_3
         return able
 
     def check_small(self):
@@ -282,6 +305,10 @@ class Bench:
             contestants = self._peers(q, k, v, point.causal, notes)
             peer = next(iter(contestants), None)
             expected = None if peer is None else contestants[peer]().float()
+            for name, run in contestants.items():
+                difference = relative_difference(run(), expected)
+                if not difference <= LARGEST_DIFFERENCE:
+                    self._wrong(f"{name} at {point.name} differs from {peer} by {difference:.2g}")
             farthest = 0.0
             ours = {}
             for variant in variants_at(point, self.variants):
@@ -312,6 +339,7 @@ def parse(words):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     usual = usual_library("attention_library")
     parser.add_argument("--library", type=pathlib.Path, default=usual, help="attention_library.cu, built (%(default)s)")
+    parser.add_argument("--flash-3", metavar="LIBRARY", type=pathlib.Path, help="with FlashAttention-3, built")
     parser.add_argument("--json", metavar="FILE", help="write the tables there, for bench/plot.py")
     parser.add_argument("--variants", metavar="NAMES", help="of the library, with commas and wildcards; --list tells them")
     parser.add_argument("--points", metavar="NAMES", default="*", help="such as d128_causal_4096,d64_*")
@@ -336,7 +364,8 @@ def main(words):
         return 0
 
     torch = device_or_exit()
-    bench = Bench(torch, library, variants, chosen.rounds, chosen.seconds)
+    flash_3 = None if chosen.flash_3 is None else Flash3(chosen.flash_3.resolve())
+    bench = Bench(torch, library, flash_3, variants, chosen.rounds, chosen.seconds)
     bench.check_small()
     reports = [bench.accuracy(), *reports_of(points, bench.measure)]
     if chosen.json is not None:

@@ -97,7 +97,7 @@ void test_at_once(float scale) {
 }
 
 // Rows in pieces; the output is, for each column of a piece, the weighted sum over the pieces.
-template <int Rows, int Columns, class Scope, int Slack, bool LookFirst>
+template <int Rows, int Columns, class Scope, int Slack, bool LookFirst, softmax_pause Pause>
 struct online {
     using tile = register_tile<float, Rows, Columns, Scope>;
     static constexpr int warps = 2 * Scope::warps;
@@ -119,7 +119,12 @@ struct online {
             for (int piece = 0; piece < args.pieces; ++piece) {
                 tile scores, values;
                 load(self, scores, args.scores.template tile<tile>(mine, piece));
-                weights.step(self, scores, sum);
+                if constexpr (Pause == softmax_pause::never) {
+                    weights.step(self, scores, sum);
+                } else {
+                    weights.template weigh<Pause>(
+                        self, scores, [&](const auto& factors) { combine_with_rows(self, sum, factors, multiply{}); });
+                }
                 load(self, values, args.values.template tile<tile>(mine, piece));
                 combine(self, scores, values, multiply{});
                 combine(self, sum, scores, add{});
@@ -131,7 +136,8 @@ struct online {
     }
 };
 
-template <int Rows, int Columns, class Scope, int Slack = 0, bool LookFirst = false>
+template <int Rows, int Columns, class Scope, int Slack = 0, bool LookFirst = false,
+          softmax_pause Pause = softmax_pause::never>
 void test_online(float scale, int pieces) {
     const int width = Columns * pieces;
     const std::size_t count = static_cast<std::size_t>(2) * Rows * width;
@@ -140,7 +146,7 @@ void test_online(float scale, int pieces) {
             log2_sums(where, 2 * Rows, poison<float>());
         fill_scores(scores.values, 2 * Rows, width, 13);
         fill_random(values.values, 14, 0.5f, 1.5f);
-        run<online<Rows, Columns, Scope, Slack, LookFirst>>(
+        run<online<Rows, Columns, Scope, Slack, LookFirst, Pause>>(
             where, {1, 1, 1},
             {matrix(static_cast<const float*>(scores.send()), 2 * Rows, width),
              matrix(static_cast<const float*>(values.send()), 2 * Rows, width), matrix(out.send(), 2 * Rows, Columns),
@@ -245,6 +251,9 @@ TEST_CASE("softmax online") {
     test_online<64, 16, warpgroup, 8>(1.0f, 6);
     test_online<64, 16, warpgroup, 8, true>(1.0f, 6);
     test_online<16, 8, warp, 8, true>(0.25f, 12);
+    test_online<64, 80, warpgroup, 0, false, softmax_pause::in_first_row>(0.125f, 4);
+    test_online<64, 16, warpgroup, 0, false, softmax_pause::in_first_row>(1.0f, 6);
+    test_online<64, 64, warpgroup, 0, false, softmax_pause::when_largest_are_known>(0.125f, 4);
 }
 
 }  // namespace

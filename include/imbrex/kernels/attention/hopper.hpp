@@ -160,8 +160,18 @@ struct attention_hopper {
         weights p;
         sums out;
     };
-    static constexpr int slack = softmax_slack<Result>(Shape.softmax);
+    static constexpr bool judges_all = !score_changes_nothing<Score>();
+    // Tiles that a mask cuts have a loop apart from the others: who asks at every tile waits for the answer. Where masks or results
+    // take more instructions, twice of all would be so many that the compiler makes a function of them.
+    static constexpr bool cuts_apart = !judges_all && !std::is_same_v<Mask, full_mask> && mask_has_ranges<Mask>() &&
+                                       Result == attention_result::normalised;
+    // With three groups and a mask a relaxed softmax is no faster: registers are short.
+    static constexpr bool may_relax = groups <= 2 || std::is_same_v<Mask, full_mask>;
+    static constexpr int slack = may_relax ? softmax_slack<Result>(Shape.softmax) : 0;
     using softmax_state = online_softmax<group_rows, warpgroup, slack, (slack > 0 && groups > 2)>;
+    // When to wait for the values in the middle of a softmax: with three groups the others have more to do meanwhile.
+    static constexpr softmax_pause pause =
+        groups > 2 ? softmax_pause::when_largest_are_known : softmax_pause::in_first_row;
 
     IMBREX_KERNEL static void consume(warpgroup& self, const arguments& args, shared_memory& shared) {
         // The first turn is the first group's. One arrival is left over at the end, which nobody needs.
@@ -172,9 +182,9 @@ struct attention_hopper {
         auto v = shared.ring.v.consumer(self, shared.values);
 
         progress at;
-        const auto begin_scores = [&](auto& query, auto& key) {
+        const auto begin_scores = [&](auto& asked, auto& key) {
             begin_turn(self);
-            mma_abt_async(self, at.s, query.again().group[self.index()], *key, accumulation::replace);
+            mma_abt_async(self, at.s, asked, *key, accumulation::replace);
         };
         const auto begin_values = [&] {
             auto value = v.wait();
@@ -207,7 +217,7 @@ struct attention_hopper {
         auto query = q.wait();
         {
             auto key = k.wait();
-            begin_scores(query, key);
+            begin_scores(query.again().group[self.index()], key);
             end_turn(self);
             wait_mma(self, at.s);
         }
@@ -218,28 +228,38 @@ struct attention_hopper {
         clean(self, now, args, v);
 
         while (true) {
-            if (now.tiles > 1) k.await();
-            for (int tile = now.tiles - 2; tile >= 0; --tile) {
-                auto key = k.take();
-                begin_scores(query, key);
+            auto& asked = query.again().group[self.index()];
+            const auto step = [&](int tile, auto judged) {
+                auto key = k.wait();
+                begin_scores(asked, key);
                 auto value = begin_values();
                 end_turn(self);
                 wait_mma<1>(self, at.s);
                 key.release();
                 if constexpr (query_stages == 1) query.release_if(tile == 0);
-                if constexpr (!score_changes_nothing<Score>()) {
-                    judge(self, place.get(), args, at.s, tile);
-                } else if constexpr (!std::is_same_v<Mask, full_mask>) {
-                    if (!now.all_see_whole(tile)) judge(self, place.get(), args, at.s, tile);
+                if constexpr (judged) {
+                    const bool cut = judges_all || cuts_apart || !place.get().all_see_whole(tile);
+                    if (cut) judge(self, place.get(), args, at.s, tile);
                 }
                 hw::row_fragment<float, group_rows, warpgroup::warps> factors;
                 fill(self, factors, 1.0f);
-                softmax.weigh(self, at.s, [&](const auto& told) { factors = told; });
-                softmax.settle(self);
-                if (tile > 0) k.await();
+                softmax.template weigh<pause>(self, at.s, [&](const auto& told) { factors = told; });
                 end_values(value);
-                rescale_rows(self, at.out, factors);
                 convert(self, at.p, at.s);
+                rescale(self, at.out, factors);
+            };
+            constexpr std::true_type to_judge;
+            constexpr std::false_type seen_whole;
+            int tile = now.tiles - 2;
+            if constexpr (cuts_apart) {
+                while (tile >= 0) {
+                    for (; tile >= 0 && !place.get().all_see_whole(tile); --tile) step(tile, to_judge);
+                    for (const int whole = place.get().first_whole; tile >= whole; --tile) step(tile, seen_whole);
+                }
+            } else if constexpr (judges_all || !std::is_same_v<Mask, full_mask>) {
+                for (; tile >= 0; --tile) step(tile, to_judge);
+            } else {
+                for (; tile >= 0; --tile) step(tile, seen_whole);
             }
             query.release();
             auto next_place = next_with_keys(self, args, pieces);
@@ -249,15 +269,14 @@ struct attention_hopper {
             const bool passes = pass_keys(then);
             query = q.wait();
             auto key = k.wait();
-            begin_scores(query, key);
+            begin_scores(query.again().group[self.index()], key);
             auto value = begin_values();
             end_turn(self);
             if (passes) v.wait();
             wait_mma<1>(self, at.s);
             key.release();
             judge(self, then, args, at.s, then.tiles - 1);
-            following.weigh(self, at.s, nothing_before);
-            following.settle(self);
+            following.template weigh<pause>(self, at.s, nothing_before);
             clean(self, then, args, v);
             end_values(value);
             convert(self, at.p, at.s);
@@ -278,6 +297,16 @@ struct attention_hopper {
     }
     IMBREX_KERNEL static void end_turn(const warpgroup& self, source here = source::current()) {
         if constexpr (Shape.turns) barriers::template of<turn>((self.index() + 1) % groups).arrive(self, 8, here);
+    }
+
+    // With three groups, whose values have few columns, it is quicker to multiply always than to ask first.
+    IMBREX_KERNEL static void rescale(warpgroup& self, sums& out,
+                                      const hw::row_fragment<float, group_rows, warpgroup::warps>& factors) {
+        if constexpr (groups > 2 && slack == 0) {
+            combine_with_rows(self, out, factors, multiply{});
+        } else {
+            rescale_rows(self, out, factors);
+        }
     }
 
     // Behind the last key there may be anything, even NaN, which no weight of zero would silence: those values become zero. All

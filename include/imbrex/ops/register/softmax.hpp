@@ -44,9 +44,18 @@ IMBREX_KERNEL void softmax(const Scope& scope, hw::fragment<float, Rows, Columns
     combine_with_rows(scope, tile, sum, multiply{}, here);
 }
 
+// When who waits for something else in the middle of a softmax begins to wait. What is computed before hides under what is waited
+// for, and what is computed afterwards hides what follows: other instructions find room between exponentials. The compiler
+// by itself would begin at once.
+enum class softmax_pause { never, when_largest_are_known, in_first_row };
+
 // Softmax over rows that come tile by tile, weighing an output that is accumulated meanwhile (the heart of attention).
 // `step` turns a tile of scores into weights and rescales the output for a larger maximum; `finish` divides by the
 // sums. The base-2 logarithm of each row's sum of exponentials is left for whoever merges partial results.
+//
+// Before any score a row's largest is one far below all, and not -infinity: then nothing has to be asked about rows that have
+// seen nothing but -infinity. Their weights are zero all the same, and so is a sum that is rescaled for the first score. Scores
+// below it have no weight.
 //
 // Weights are relative to the largest score of their row so far. With some slack, they are so to one of the largest: a score that
 // exceeds it by less than makes a weight of 2^Slack is not taken note of. Nothing is lost by that, and what was accumulated
@@ -57,12 +66,13 @@ class online_softmax {
   public:
     static constexpr int warps = Scope::warps;
     static constexpr int rows = Rows;
+    static constexpr float nothing_yet = -1e30f;
 
     IMBREX_KERNEL online_softmax(const Scope& scope, float scale, source here = source::current())
         : online_softmax(scope, exponent_factor{scale * log2_of_e}, here) {}
     IMBREX_KERNEL online_softmax(const Scope& scope, exponent_factor factor, source here = source::current())
         : factor_(factor.value) {
-        fill(scope, largest_, minus_infinity, here);
+        fill(scope, largest_, nothing_yet, here);
         fill(scope, sum_, 0.0f, here);
     }
 
@@ -75,26 +85,25 @@ class online_softmax {
     }
 
     // The same for an output that cannot be touched yet: `rescale` is told what its rows are to be multiplied with, if anything. The
-    // warps of a group need not agree on that: it must not do what they can only do together.
-    template <int Columns, class Rescale>
+    // warps of a group need not agree on that: it must not do what they can only do together. Who waits next says when.
+    template <softmax_pause Pause = softmax_pause::never, int Columns, class Rescale>
     IMBREX_KERNEL void weigh(const Scope& scope, hw::fragment<float, Rows, Columns, warps>& scores, Rescale rescale,
                              source here = source::current()) {
         follow(scope, scores, rescale, here);
-        // A row that has seen nothing but -infinity is shifted by zero: its weights come out zero and not NaN. The test
-        // is made once a row, never in the element's exponential.
+        if constexpr (Pause == softmax_pause::when_largest_are_known) settle_largest(scope, here);
         hw::row_fragment<float, Rows, warps> shift = largest_;
         map(
-            scope, shift, [&](float x) { return x == minus_infinity ? 0.0f : x * factor_; }, here);
+            scope, shift, [&](float x) { return x * factor_; }, here);
         combine_with_rows(
             scope, scores, shift, [&](float x, float by) { return hw::exp2(x * factor_ - by); }, here);
-        fold_rows(scope, sum_, scores, add{}, here);
-    }
-
-    // The weights of all scores so far exist here, and not only where they are used: for who waits next for something else, in
-    // whose shadow they were to be computed.
-    IMBREX_KERNEL void settle(const Scope& scope, source here = source::current()) const {
-        hw::visit_rows(
-            scope, hw::use::read, here, [](int, const float& sum) { hw::settle_sum(sum); }, sum_);
+        constexpr int half = Columns / 32 * 16;
+        if constexpr (Pause == softmax_pause::in_first_row && half > 0) {
+            fold_rows(scope, sum_, imbrex::columns_of<0, half>(scope, scores, here), add{}, here);
+            settle_first_sum(scope, here);
+            fold_rows(scope, sum_, imbrex::columns_of<half, Columns - half>(scope, scores, here), add{}, here);
+        } else {
+            fold_rows(scope, sum_, scores, add{}, here);
+        }
     }
 
     template <int OutColumns>
@@ -120,7 +129,7 @@ class online_softmax {
             [&](int, float& factor, float& sum, float& most) {
                 const float own = most * factor_;
                 const float top = hw::max(own, sink_log2);
-                const float share = most == minus_infinity ? 0.0f : hw::exp2(own - top);
+                const float share = hw::exp2(own - top);
                 sum = sum * share + hw::exp2(sink_log2 - top);
                 most = top / factor_;
                 factor = share * hw::reciprocal(sum);
@@ -152,11 +161,31 @@ class online_softmax {
         hw::row_fragment<float, Rows, warps> result = largest_;
         const float factor = factor_;
         map(
-            scope, result, [=](float x) { return x * factor; }, here);
+            scope, result, [=](float x) { return x == nothing_yet ? minus_infinity : x * factor; }, here);
         return result;
     }
 
   private:
+    // The largest score of the last of the rows that a thread holds exists here, and not only where it is used.
+    IMBREX_KERNEL void settle_largest(const Scope& scope, source here) const {
+        float last = nothing_yet;
+        hw::visit_rows(
+            scope, hw::use::read, here, [&](int, const float& most) { last = most; }, largest_);
+        hw::settle_sum(last - 2 * nothing_yet);
+    }
+
+    // The same of what has been summed of the first.
+    IMBREX_KERNEL void settle_first_sum(const Scope& scope, source here) const {
+        bool first = true;
+        hw::visit_rows(
+            scope, hw::use::read, here,
+            [&](int, const float& sum) {
+                if (first) hw::settle_sum(sum);
+                first = false;
+            },
+            sum_);
+    }
+
     // Takes note of scores that are larger than those before, by more than the slack.
     template <int Columns, class Rescale>
     IMBREX_KERNEL void follow(const Scope& scope, const hw::fragment<float, Rows, Columns, warps>& scores,
@@ -176,10 +205,7 @@ class online_softmax {
             // The difference before the factor: where the largest stays what it was, nothing is rescaled, and exactly so.
             hw::row_fragment<float, Rows, warps> factors = largest_;
             combine(
-                scope, factors, most,
-                [&](float before, float now) {
-                    return now == minus_infinity ? 1.0f : hw::exp2((before - now) * factor_);
-                },
+                scope, factors, most, [&](float before, float now) { return hw::exp2((before - now) * factor_); },
                 here);
             combine(scope, sum_, factors, multiply{}, here);
             largest_ = most;
