@@ -5,8 +5,8 @@
 #include <imbrex/core/error.hpp>
 #include <imbrex/core/position.hpp>
 #include <imbrex/hw/host/launch.hpp>
+#include <imbrex/hw/host/thread_pool.hpp>
 
-#include <unistd.h>
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -102,7 +102,7 @@ class world_array {
 
 // Blocks that work at the same time: the multiprocessors of the current device, or the host's cores.
 inline int processors_of(world where) {
-    if (where != world::device) return static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+    if (where != world::device) return hw::thread_pool::shared().threads();
 #if defined(__CUDACC__)
     int device = 0, processors = 0;
     detail::require_success(cudaGetDevice(&device), "no current device");

@@ -118,7 +118,8 @@ std::optional<hazard> run_cluster(position grid, int cluster_number, const typen
                                   const host_options& options, hw::trace_writer* trace = nullptr) {
     constexpr int cluster = hw::cluster_of<Kernel>;
     using shared_memory = hw::shared_memory_of<Kernel>;
-    hw::machine m(hw::name_of_kernel<Kernel>().c_str(), options);
+    static const std::string name = hw::name_of_kernel<Kernel>();
+    hw::machine m(name.c_str(), options);
     const memory_lease memory[cluster];
     int blocks_left = cluster;
     for (int rank = 0; rank < cluster; ++rank) {

@@ -2,6 +2,11 @@
 // side by side, against one, two or four rows of x: each vector of x meets four of weights, each of those as many of x, and there
 // are sums enough to hide the latency of an addition. Where there are more rows of x than that, the weights are made floats first,
 // once for all of them.
+//
+// However many rows there are, a sum is made in the same order, and so what comes of a row has the same bits whatever rows stand beside
+// it: a vector of sums goes over 1024 columns, unit by unit and plane by plane, and is then added up as `sum_each` does. (Of weights
+// in groups that x is not rounded for, this holds for up to four rows, and for more: those that are made floats are scaled before they
+// are multiplied, the others after.)
 #pragma once
 
 #include <imbrex/core/numeric.hpp>
@@ -49,6 +54,7 @@ struct row_products {
     static constexpr bool grouped = of::words_in_group > 0;
     static constexpr bool rounded = Weights::takes == inputs::rounded;
     static constexpr int at_once = 4;                             // rows of weights
+    static constexpr int part_columns = 1024;                     // after which sums are added up
     static constexpr int units_at_once = 2 * of::words_in_group;  // those of the groups whose scales are read at once
 
     // A row of weights, a unit at a time.
@@ -64,8 +70,8 @@ struct row_products {
             return vectors::template load<words>(values + static_cast<std::ptrdiff_t>(number) * vectors::bytes);
         }
         // Rows follow each other, which a processor does not know before it has missed the first of each page.
-        [[gnu::always_inline]] words load_and_ask_ahead(int number) const {
-            __builtin_prefetch(values + static_cast<std::ptrdiff_t>(number) * vectors::bytes + 4096, 0, 2);
+        [[gnu::always_inline]] words load_and_ask_ahead(int number, std::ptrdiff_t distance = 4096) const {
+            __builtin_prefetch(values + static_cast<std::ptrdiff_t>(number) * vectors::bytes + distance, 0, 2);
             return load(number);
         }
         // Behind the last column are zeros.
@@ -75,56 +81,54 @@ struct row_products {
         }
     };
 
-    // sums[m * stride + n] += x[m] . weights[n] for Rows rows of x from `first` on and up to four rows of weights.
+    // sums[m * stride + n] += x[m] . weights[n] for Rows rows of x from `first` on and up to four rows of weights. What they are
+    // multiplied with is staged from this column on.
     template <int Rows, class Staged>
-    [[gnu::flatten]] static void multiply(float* sums, int stride, const Staged& x, int first,
+    [[gnu::flatten]] static void multiply(float* sums, int stride, const Staged& x, int first, int column,
                                           const weight_piece<Weights>& piece) {
-        floats all[Rows * at_once] = {};
+        floats all[std::max(Staged::depth / part_columns, 1)][Rows * at_once];
+        const int parts = (piece.columns + part_columns - 1) / part_columns;
         if constexpr (grouped) {
-            for (int n = 0; n < piece.rows; ++n) multiply_groups<Rows>(all + n, x, first, piece, n);
-        } else if constexpr (Rows == 1) {
-            for (int n = 0; n < piece.rows; ++n) all[n] = multiply_row(x, first, piece, n);
+            // Each row whole: memory is read as it lies.
+            for (int n = 0; n < at_once; ++n) {
+                for (int i = 0; i < parts; ++i) {
+                    if (n >= piece.rows) {
+                        for (int m = 0; m < Rows; ++m) all[i][m * at_once + n] = floats{};
+                        continue;
+                    }
+                    multiply_groups<Rows>(all[i] + n, x, first, (column + i * part_columns) / unit, part_of(piece, i),
+                                          n);
+                }
+            }
         } else {
-            multiply_rows<Rows>(all, x, first, piece);
+            for (int i = 0; i < parts; ++i) {
+                const float* const values = x.values + first * Staged::row_stride + column + i * part_columns;
+                multiply_rows<Rows, Staged>(all[i], values, part_of(piece, i));
+            }
         }
-        float found[Rows * at_once];
-        vectors::template sum_each<Rows * at_once>(found, all);
-        for (int m = 0; m < Rows; ++m) {
-            for (int n = 0; n < piece.rows; ++n) sums[(first + m) * stride + n] += found[m * at_once + n];
+        for (int i = 0; i < parts; ++i) {
+            float found[Rows * at_once];
+            vectors::template sum_each<Rows * at_once>(found, all[i]);
+            for (int m = 0; m < Rows; ++m) {
+                for (int n = 0; n < piece.rows; ++n) sums[(first + m) * stride + n] += found[m * at_once + n];
+            }
         }
     }
 
-    // One row with one: memory is read as it lies.
-    template <class Staged>
-    [[gnu::always_inline]] static floats multiply_row(const Staged& x, int first, const weight_piece<Weights>& piece,
-                                                      int n) {
-        const weight_row weights(piece, n);
-        const float* const values = x.values + first * Staged::row_stride;
-        constexpr int parts = 4;  // sums that do not wait for one another
-        floats sums[parts] = {};
-        const auto add = [&](floats& sum, int number, words some) {
-            vectors::template unroll<of::planes>([&](auto p) {
-                sum += of::template plane<p>(some) * vectors::template load<floats>(values + number * unit + p * lanes);
-            });
-        };
-        int number = 0;
-        for (; number + parts <= weights.whole; number += parts) {
-            vectors::template unroll<parts>(
-                [&](auto i) { add(sums[i], number + i, weights.load_and_ask_ahead(number + i)); });
-        }
-        for (; number < weights.whole; ++number) add(sums[0], number, weights.load(number));
-        if (weights.rest > 0) add(sums[1], number, weights.load_rest());
-        return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    // The columns that are added up at once, after so many times as many.
+    static weight_piece<Weights> part_of(const weight_piece<Weights>& piece, int number) {
+        const int before = number * part_columns;
+        return {piece.all, piece.row, piece.column + before, piece.rows,
+                std::min(part_columns, piece.columns - before)};
     }
 
-    // Several with four.
     template <int Rows, class Staged>
-    [[gnu::always_inline]] static void multiply_rows(floats (&all)[Rows * at_once], const Staged& x, int first,
+    [[gnu::always_inline]] static void multiply_rows(floats (&to)[Rows * at_once], const float* values,
                                                      const weight_piece<Weights>& piece) {
         // Those that are not there are others once more.
         const auto row = [&](int i) { return std::min(i, piece.rows - 1); };
         const weight_row weights[at_once] = {{piece, row(0)}, {piece, row(1)}, {piece, row(2)}, {piece, row(3)}};
-        const float* const values = x.values + first * Staged::row_stride;
+        floats all[Rows * at_once] = {};
         const auto add = [&](int number, auto load) {
             vectors::template unroll<at_once>([&](auto n) {
                 const words some = load(weights[n]);
@@ -138,20 +142,24 @@ struct row_products {
             });
         };
         const int whole = weights[0].whole;
+        // What comes next lies behind the rows that are read side by side.
+        const std::ptrdiff_t distance = at_once * (weights[1].values - weights[0].values);
         for (int number = 0; number < whole; ++number) {
             add(number, [&](const weight_row& one) {
-                // Floats are mostly weights that have been made such, and are near.
-                return of::planes == 1 ? one.load(number) : one.load_and_ask_ahead(number);
+                // Floats that meet several rows are mostly weights that have been made such, and are near.
+                return of::planes == 1 && Rows > 1 ? one.load(number) : one.load_and_ask_ahead(number, distance);
             });
         }
         if (weights[0].rest > 0) add(whole, [&](const weight_row& one) { return one.load_rest(); });
+        vectors::template unroll<Rows * at_once>([&](auto i) { to[i] = all[i]; });
     }
     template <class Staged>
-    static void multiply_all(float* sums, int stride, const Staged& x, int rows, const weight_piece<Weights>& piece) {
+    static void multiply_all(float* sums, int stride, const Staged& x, int rows, int column,
+                             const weight_piece<Weights>& piece) {
         int m = 0;
-        for (; m + 4 <= rows; m += 4) multiply<4>(sums, stride, x, m, piece);
-        for (; m + 2 <= rows; m += 2) multiply<2>(sums, stride, x, m, piece);
-        if (m < rows) multiply<1>(sums, stride, x, m, piece);
+        for (; m + 4 <= rows; m += 4) multiply<4>(sums, stride, x, m, column, piece);
+        for (; m + 2 <= rows; m += 2) multiply<2>(sums, stride, x, m, column, piece);
+        if (m < rows) multiply<1>(sums, stride, x, m, column, piece);
     }
 
     // The scales of the groups of a row of weights, twice as many as a vector has at a time.
@@ -205,9 +213,9 @@ struct row_products {
         }
     };
 
-    // all[m * at_once] += x[m] . weights, group by group: each of their sums has a scale of its own.
+    // all[m * at_once] = x[m] . weights, group by group: each of their sums has a scale of its own. x is staged from this unit on.
     template <int Rows, class Staged>
-    [[gnu::always_inline]] static void multiply_groups(floats* all, const Staged& x, int first,
+    [[gnu::always_inline]] static void multiply_groups(floats* all, const Staged& x, int first, int base,
                                                        const weight_piece<Weights>& piece, int n) {
         const weight_row weights(piece, n);
         const scale_row scales(piece, n);
@@ -217,14 +225,14 @@ struct row_products {
             scales.spread(scale, group);
             const auto add = [&](int u, int number, words some) {
                 vectors::template unroll<Rows>(
-                    [&](auto m) { sums[m] += products(x, first + m, number, some) * scale[u]; });
+                    [&](auto m) { sums[m] += products(x, first + m, base + number, some) * scale[u]; });
             };
             const int number = group * weights_in_group / unit;
             const int count = std::min(units_at_once, weights.whole - number);
             for (int u = 0; u < count; ++u) add(u, number + u, weights.load_and_ask_ahead(number + u));
             if (count < units_at_once && weights.rest > 0) add(count, number + count, weights.load_rest());
         }
-        for (int m = 0; m < Rows; ++m) all[m * at_once] += sums[m];
+        for (int m = 0; m < Rows; ++m) all[m * at_once] = sums[m];
     }
 
     // Of one unit, without the scales of its weights.
@@ -322,6 +330,29 @@ void fill_products(const warp& scope, product_fragment<Rows, Columns>& sums, flo
     std::fill(std::begin(sums.values), std::end(sums.values), value);
 }
 
+// The products of staged rows with up to four rows of weights.
+template <class Staged, class Weights>
+void add_some(float* sums, int stride, const Staged& x, int rows, const weight_piece<Weights>& piece) {
+    using products = row_products<native_vectors, Weights>;
+    using float_weights = plain_weight_rows<float>;
+    if constexpr (Weights::takes == inputs::exact && !std::is_same_v<Weights, float_weights>) {
+        constexpr int part = products::part_columns;
+        for (int i = 0; rows > 4 && i * part < piece.columns; ++i) {
+            // No power of two apart: they would compete for the same places of a cache.
+            constexpr int distance = part + 16;
+            alignas(64) float unpacked[products::at_once * distance];
+            const weight_piece<Weights> some = products::part_of(piece, i);
+            for (int n = 0; n < some.rows; ++n) products::make_floats(unpacked + n * distance, some, n);
+            const int all = products::staging::padded(some.columns);
+            const float_weights floats{unpacked, some.rows, all, distance};
+            row_products<native_vectors, float_weights>::multiply_all(
+                sums, stride, x, rows, i * part, weight_piece<float_weights>{floats, 0, 0, some.rows, all});
+        }
+        if (rows > 4) return;
+    }
+    products::multiply_all(sums, stride, x, rows, 0, piece);
+}
+
 // sums[m][n] += x[m] . weights[n] for the rows that there are, over the columns of the piece.
 template <int Rows, int Columns, class Staged, class Weights>
 void add_products(const warp& scope, product_fragment<Rows, Columns>& sums, const Staged& x, int rows,
@@ -330,25 +361,11 @@ void add_products(const warp& scope, product_fragment<Rows, Columns>& sums, cons
     if (!c) return;
     touch_fragment(c, sums, use::update, "products of rows", here);
     touch_staged(c, x, rows, weights.columns, false, "products of rows", here);
-    using products = row_products<native_vectors, Weights>;
-    using float_weights = plain_weight_rows<float>;
-    for (int n = 0; n < weights.rows; n += products::at_once) {
-        const int some = std::min(products::at_once, weights.rows - n);
-        const weight_piece<Weights> piece{weights.all, weights.row + n, weights.column, some, weights.columns};
-        if constexpr (Weights::takes == inputs::exact && !std::is_same_v<Weights, float_weights>) {
-            if (rows > 4) {
-                // No power of two apart: they would compete for the same places of a cache.
-                constexpr int stride = Staged::depth + 16;
-                alignas(64) float unpacked[products::at_once * stride];
-                for (int i = 0; i < some; ++i) products::make_floats(unpacked + i * stride, piece, i);
-                const int all = products::staging::padded(weights.columns);
-                const float_weights floats{unpacked, some, all, stride};
-                row_products<native_vectors, float_weights>::multiply_all(
-                    sums.values + n, Columns, x, rows, weight_piece<float_weights>{floats, 0, 0, some, all});
-                continue;
-            }
-        }
-        products::multiply_all(sums.values + n, Columns, x, rows, piece);
+    constexpr int at_once = row_products<native_vectors, Weights>::at_once;
+    for (int n = 0; n < weights.rows; n += at_once) {
+        const int some = std::min(at_once, weights.rows - n);
+        add_some(sums.values + n, Columns, x, rows,
+                 weight_piece<Weights>{weights.all, weights.row + n, weights.column, some, weights.columns});
     }
     spend_lanes(c, rows * weights.rows * weights.columns, "elementwise");
 }

@@ -44,6 +44,8 @@ inline float round_group(std::int8_t* __restrict to, const float* __restrict fro
 template <class Vectors, class Weights>
 struct row_staging {
     using of = weight_planes<Vectors, Weights>;
+    using words = typename plane_vectors<Vectors>::words;
+    using integers = typename plane_vectors<Vectors>::integers;
     static constexpr int lanes = plane_vectors<Vectors>::lanes;
     static constexpr int unit = of::planes * lanes;  // weights
     static constexpr int byte_planes = Weights::takes == inputs::rounded ? of::planes / 4 : 1;
@@ -90,28 +92,28 @@ struct row_staging {
         }
     }
 
+    // Groups become bytes. Of weights with two planes of bytes, each has every other run of sixteen.
     static void round(std::int8_t* __restrict to, float* __restrict scales, std::int32_t* __restrict starts,
                       const float* __restrict from, int columns) {
+        constexpr int run = byte_planes == 2 ? 16 : weights_in_group, plane_bytes = 4 * lanes;
+        static_assert(byte_planes == 1 || unit % weights_in_group == 0, "imbrex: units have whole groups");
+        for (int first = 0; first < columns; first += weights_in_group) {
+            alignas(64) std::int8_t natural[weights_in_group];
+            const float scale = round_group(natural, from + first);
+            std::int8_t* const begin = to + first / unit * unit + first % unit / byte_planes;
+            for (int plane = 0; plane < byte_planes; ++plane) {
+                std::memcpy(begin + plane * plane_bytes, natural + plane * run, run);
+            }
+            std::fill_n(scales + first / of::planes, of::words_in_group, scale);
+        }
         for (int first = 0; first < columns; first += unit) {
-            alignas(64) std::int8_t natural[unit < weights_in_group ? weights_in_group : unit];
-            float own[sizeof natural / weights_in_group];
-            static_assert(unit % weights_in_group == 0 || byte_planes == 1, "imbrex: units have whole groups");
-            if (first % weights_in_group != 0) continue;  // half of a group, which the one before has had
-            for (int i = 0; i < static_cast<int>(sizeof natural); i += weights_in_group) {
-                own[i / weights_in_group] = round_group(natural + i, from + first + i);
+            integers sums = {};
+            for (int plane = 0; plane < byte_planes; ++plane) {
+                const auto bytes = plane_vectors<Vectors>::template load<words>(to + first + plane * plane_bytes);
+                byte_products<Vectors>::add(sums, words{} + 0x01010101U, bytes);
             }
-            for (int i = 0; i < static_cast<int>(sizeof natural) / of::planes; ++i) {
-                std::int32_t sum = 0;
-                for (int b = 0; b < of::planes; ++b) {
-                    // Bytes of a word side by side, those of high nibbles in a vector of their own.
-                    const int high = b % byte_planes, byte = b / byte_planes;
-                    const std::int8_t one = natural[of::template element<of::planes>(b, i)];
-                    to[first + high * 4 * lanes + i * 4 + byte] = one;
-                    sum += one;
-                }
-                starts[first / of::planes + i] = -byte_offset * sum;
-                scales[first / of::planes + i] = own[i / of::words_in_group];
-            }
+            sums *= -byte_offset;
+            std::memcpy(starts + first / of::planes, &sums, sizeof sums);
         }
     }
 };

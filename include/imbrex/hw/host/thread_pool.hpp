@@ -4,6 +4,7 @@
 #pragma once
 
 #include <pthread.h>
+#include <sched.h>
 #include <time.h>
 #include <unistd.h>
 #include <cstddef>
@@ -12,12 +13,23 @@
 
 namespace imbrex::hw {
 
+// Cores that this program may use, which may be fewer than there are.
+inline int usable_cores() {
+#if defined(__linux__)
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return CPU_COUNT(&allowed);
+#endif
+    return static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+}
+
 class thread_pool {
   public:
     static thread_pool& shared() {
-        static thread_pool one(static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)));
+        static thread_pool one(usable_cores());
         return one;
     }
+
+    int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
     // Calls work(i) for 0 <= i < count on up to `threads` threads, this one among them (0: all cores). The first
     // exception stops the handing out and is thrown here.
@@ -36,8 +48,7 @@ class thread_pool {
                 }
             }
         };
-        const int available = static_cast<int>(workers_.size()) + 1;
-        const int wanted = threads > 0 && threads < available ? threads : available;
+        const int wanted = threads > 0 && threads < this->threads() ? threads : this->threads();
         // A launch from inside a block, or beside another launch, runs on its own thread alone.
         const bool have_turn = !__atomic_exchange_n(&taken_, true, __ATOMIC_ACQUIRE);
         const int helpers = have_turn ? (count < wanted ? count : wanted) - 1 : 0;

@@ -81,8 +81,8 @@ struct plane_vectors {
         spread_all<1, Times>(to);
     }
 
-    // The sum of each of Count vectors. Two become one that has half as many of each one's summands, until there are no more
-    // pairs; then the summands that are left lie Count apart.
+    // The sum of each of Count vectors. Two become one that has half as many of each one's summands, until there are no more pairs,
+    // and then one becomes one: whatever the count is, a vector's own summands are added in the same order.
     template <int Count>
     [[gnu::always_inline]] static void sum_each(float* to, floats* values) {
         if constexpr (Count > lanes) {
@@ -90,13 +90,12 @@ struct plane_vectors {
             sum_each<Count - lanes>(to + lanes, values + lanes);
         } else {
             halve<Count / 2>(values);
+            for (int left = lanes / Count; left > 1; left /= 2) {
+                values[0] = Vectors::zip_low(values[0], values[0]) + Vectors::zip_high(values[0], values[0]);
+            }
             float parts[lanes];
             std::memcpy(parts, values, sizeof parts);
-            for (int i = 0; i < Count; ++i) {
-                float sum = parts[i];
-                for (int j = Count; j < lanes; j += Count) sum += parts[i + j];
-                to[i] = sum;
-            }
+            for (int i = 0; i < Count; ++i) to[i] = parts[i * (lanes / Count)];
         }
     }
 

@@ -1,6 +1,6 @@
 // Attention's products by rows, in the host world: each stretch of rows that lie one behind the other is multiplied at once, by
-// hw/host/few_rows.hpp, or by hw/host/matrix_product.hpp where many rows make it worth to turn keys round first. The weights of a
-// softmax are found by loops that compilers turn into vector instructions. Rows behind those that exist cost nothing.
+// hw/host/few_rows.hpp. The weights of a softmax are found by loops that compilers turn into vector instructions. Rows behind those that
+// exist cost nothing, and what comes of a row has the same bits however many there are.
 #pragma once
 
 #include <imbrex/core/exponential.hpp>
@@ -9,7 +9,6 @@
 #include <imbrex/core/source.hpp>
 #include <imbrex/hw/host/few_rows.hpp>
 #include <imbrex/hw/host/fragment.hpp>
-#include <imbrex/hw/host/matrix_product.hpp>
 #include <imbrex/hw/host/scope.hpp>
 
 #include <algorithm>
@@ -83,13 +82,6 @@ void score_rows(const warp& scope, fragment<float, Rows, Columns, 1>& products, 
     }
     std::fill(std::begin(products.values), std::end(products.values), 0.0f);
     each_stretch(others, [&](int first, int count, const auto* from) {
-        using element = std::remove_cvref_t<decltype(*from)>;
-        if (rows > few::most_rows) {
-            multiply(products.values + first, Columns, operand_view<float>{left, width, 1},
-                     operand_view<element>{from, static_cast<std::ptrdiff_t>(others.stride), 1}, rows, count, depth,
-                     false);
-            return;
-        }
         for (int done = 0; done < count; done += floats::most_rows) {
             const int some = std::min(count - done, floats::most_rows);
             const floats right(from + done * others.stride, others.stride, some, depth);
