@@ -29,6 +29,11 @@ struct batch {
         return all;
     }
     int samples() const { return static_cast<int>(std::ranges::count(entries, true, &batch_entry::samples)); }
+    // Entries whose tokens were all generated.
+    int generated() const {
+        return static_cast<int>(std::ranges::count_if(
+            entries, [](const batch_entry& one) { return one.first >= one.sequence->prompt_length; }));
+    }
 };
 
 // The same as arrays, as kernels over pages read them: rows of all entries packed one after the other.

@@ -110,6 +110,9 @@ void add_model_options(CLI::App& app, model_choice& model) {
         ->check(between(1, 1 << 20))
         ->capture_default_str()
         ->group(group);
+    app.add_flag("--invariant", model.invariant,
+                 "on a GPU, texts do not depend on what else is served; slower with many (a CPU's never do)")
+        ->group(group);
     app.add_flag("--stats", model.shows_statistics, "figures at the end, on the error stream")->group(group);
 }
 

@@ -88,7 +88,8 @@ engine_options options_of(const model_choice& choice) {
             .cache_bytes = static_cast<std::int64_t>(std::min<std::uint64_t>(choice.memory, INT64_MAX)),
             .context = choice.context,
             .batch_tokens = choice.batch_tokens,
-            .most_sequences = choice.sequences};
+            .most_sequences = choice.sequences,
+            .invariant = choice.invariant};
 }
 
 engine_loading::engine_loading(model_files files, const engine_options& options)

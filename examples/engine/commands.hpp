@@ -30,6 +30,7 @@ struct model_choice {
     int context = 0;                                // 0: the model's
     int batch_tokens = 512;
     int sequences = 1;  // at a time; 0: all, for bench
+    bool invariant = false;
     bool shows_statistics = false;
 };
 

@@ -55,6 +55,7 @@ class model {
 
     // Logits of the rows that are sampled, [samples, vocabulary], in the memory of the world.
     const numbers<float>& forward(const step& now) {
+        kernels_.begin(now);
         kernels_.look_up(embedding_, now.ids, rows(hidden_, now.tokens, config_.hidden));
         for (int i = 0; i < config_.layers; ++i) {
             const layer& own = layers_[static_cast<std::size_t>(i)];
@@ -142,7 +143,7 @@ class model {
     }
 
     void make_room() {
-        const std::int64_t tokens = options_.most_tokens;
+        const std::int64_t tokens = Kernels::rows_of_room(options_);
         hidden_ = {where(), tokens * config_.hidden};
         x_ = {where(), tokens * config_.hidden};
         qkv_ = {where(), tokens * all_head_columns()};

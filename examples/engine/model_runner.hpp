@@ -2,6 +2,7 @@
 // time on they are replayed (imbrex/hw/world_stream.hpp).
 #pragma once
 
+#include <imbrex/core/error.hpp>
 #include <imbrex/hw/world_stream.hpp>
 
 #include <cstdint>
@@ -30,7 +31,11 @@ class model_runner final : public runner {
     std::vector<int> run(const batch& work) override {
         model_.copy_blocks(work.copies);
         sampler_.place(work);
-        const step now = step_.place(arrays_of(work, options_.block_size));
+        const int entries = static_cast<int>(work.entries.size()), generated = work.generated();
+        require(!options_.invariant || generated == 0 || generated == entries, "batch: ", generated, " of its ",
+                entries, " entries have tokens that were generated; in an invariant runner's all have, or none");
+        step now = step_.place(arrays_of(work, options_.block_size));
+        now.generated = generated == entries;
         // Where sequences ask for what changes from step to step, the sampling is not recorded with the rest.
         const bool samples_too = sampler_.launches() != nullptr;
         const auto launches = [&] {
@@ -39,7 +44,8 @@ class model_runner final : public runner {
             logits_ = &model_.forward(now);
             if (samples_too) sampler_.launch(logits_->data(), stream_.get());
         };
-        const bool decodes = now.tokens == now.samples && now.samples <= most_recorded;
+        const bool decodes =
+            now.tokens == now.samples && now.samples <= most_recorded && (now.generated || !options_.invariant);
         const step_shape shape{now.sequences, now.table_width, sampler_.launches()};
         if (decodes && were_made_.contains(shape)) {
             recorded_[shape].replay(stream_, launches);

@@ -20,6 +20,7 @@
 #include "row_matrix.hpp"
 #include "runner.hpp"
 #include "stacked_weights.hpp"
+#include "step.hpp"
 
 namespace imbrex::engine {
 
@@ -42,13 +43,17 @@ class row_kernels {
           stream_(stream),
           hidden_(config.hidden),
           epsilon_(static_cast<float>(config.norm_epsilon)),
-          x_(where_, std::int64_t{options.most_tokens} * config.hidden),
-          added_(where_, std::int64_t{options.most_tokens} * config.hidden),
-          both_(where_, std::int64_t{options.most_tokens} * 2 * config.intermediate) {}
+          x_(where_, rows_of_room(options) * config.hidden),
+          added_(where_, rows_of_room(options) * config.hidden),
+          both_(where_, rows_of_room(options) * 2 * config.intermediate) {}
 
-    // The first that a step does: of a step that sampled nothing, a sum may still wait, which nobody wants.
+    // Rows that what is computed needs room for.
+    static std::int64_t rows_of_room(const runner_options& options) { return options.most_tokens; }
+
+    // Of a step that sampled nothing, a sum may still wait, which nobody wants.
+    void begin(const step&) { waits_ = false; }
+
     void look_up(const table& from, const int* ids, const row_view<float>& out) {
-        waits_ = false;
         std::visit(
             [&]<class T>(const plain_weight_rows<T>& rows) {
                 embed<T, float>::launch(

@@ -23,6 +23,9 @@ struct runner_options {
     int blocks = 0;         // of the cache
     int most_tokens = 512;  // in one batch
     int most_sequences = 64;
+    // On a GPU: what comes of a sequence has the same bits whatever else is in its batches. A batch then has tokens of prompts or generated
+    // ones, not both. (On a CPU it is so anyway.)
+    bool invariant = false;
 };
 
 // Bytes of weights that are loaded, and of all.

@@ -3,6 +3,8 @@
 #include <imbrex/core/error.hpp>
 
 #include <algorithm>
+#include <cstddef>
+#include <span>
 #include <utility>
 
 namespace imbrex::engine {
@@ -144,7 +146,8 @@ scheduler::prefix scheduler::known_prefix(const sequence& it) const {
         const auto begin = parent->blocks.begin();
         return {.blocks = {begin, begin + blocks_.blocks_for(it.length() - 1)}, .tokens = it.length() - 1};
     }
-    prefix known{.blocks = blocks_.find(it.tokens)};
+    const int findable = options_.kinds_apart ? std::min(it.length(), it.prompt_length + 1) : it.length();
+    prefix known{.blocks = blocks_.find(std::span(it.tokens).first(static_cast<std::size_t>(findable)))};
     known.tokens = static_cast<int>(known.blocks.size()) * blocks_.block_size();
     return known;
 }
@@ -165,14 +168,26 @@ void scheduler::start(const pointer& it, batch& next) {
     counts_.cached_tokens += it->computed;
 }
 
-void scheduler::fill(batch& next) const {
-    const auto decodes = [&](const pointer& it) { return it->left() == 1 && has_room(*it); };
+// How many tokens of a sequence the next batch may have.
+int scheduler::wanted(const sequence& it) const {
+    if (!has_room(it)) return 0;
+    if (!options_.kinds_apart) return it.left();
+    if (prompts_turn_) return std::max(it.prompt_length - it.computed, 0);
+    return it.in_prompt() ? 0 : it.left();
+}
+
+void scheduler::fill(batch& next) {
+    // Prompts and generated tokens take turns, where there are both.
+    const auto has_prompt = [&](const pointer& it) { return has_room(*it) && it->in_prompt(); };
+    const auto has_generated = [&](const pointer& it) { return has_room(*it) && !it->in_prompt(); };
+    prompts_turn_ =
+        std::ranges::any_of(running_, has_prompt) && !(prompts_turn_ && std::ranges::any_of(running_, has_generated));
+    const auto decodes = [&](const pointer& it) { return wanted(*it) == 1; };
     int budget = options_.token_budget - static_cast<int>(std::ranges::count_if(running_, decodes));
     for (const pointer& it : running_) {
-        if (!has_room(*it)) continue;
-        const int count = it->left() == 1 ? 1 : std::min(it->left(), budget);
+        const int most = wanted(*it), count = most == 1 ? 1 : std::min(most, budget);
         if (count == 0) continue;
-        if (it->left() > 1) budget -= count;
+        if (most > 1) budget -= count;
         next.entries.push_back({.sequence = it, .first = it->computed, .count = count, .samples = count == it->left()});
     }
 }
@@ -198,7 +213,9 @@ std::vector<progress> scheduler::finish(const batch& done, std::span<const int> 
         const auto found = sequences_.find(entry.sequence->id);
         if (found == sequences_.end()) continue;  // it has ended while the batch ran
         sequence& it = *found->second;
-        blocks_.computed(it.blocks, it.tokens, it.computed, it.computed + entry.count);
+        const int computed = it.computed + entry.count;
+        blocks_.computed(it.blocks, it.tokens, it.computed,
+                         options_.kinds_apart ? std::min(computed, it.prompt_length) : computed);
         it.computed += entry.count;
         if (!entry.samples) continue;
         it.tokens.push_back(next);

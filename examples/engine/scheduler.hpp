@@ -27,6 +27,9 @@ struct scheduler_options {
     int context = 2048;       // the most tokens a sequence may have
     int token_budget = 2048;  // the most tokens computed in a step; at least max_sequences, so that all can decode
     int max_sequences = 256;  // the most sequences that run at a time
+    // Tokens of prompts and generated ones are never in one batch, and only blocks of prompts are found again: for a runner that computes the two
+    // by different kernels, so that it depends on a token's place alone by which.
+    bool kinds_apart = false;
 };
 
 struct scheduler_counts {
@@ -83,7 +86,8 @@ class scheduler {
 
     void secure();
     void admit(batch& next);
-    void fill(batch& next) const;
+    void fill(batch& next);
+    int wanted(const sequence& it) const;
 
     bool has_room(const sequence& it) const {
         return blocks_.blocks_for(it.length()) <= static_cast<int>(it.blocks.size());
@@ -100,6 +104,7 @@ class scheduler {
     scheduler_options options_;
     scheduler_counts counts_;
     sequence_id next_id_ = 0;
+    bool prompts_turn_ = false;     // whether the last batch was of prompts, if kinds are apart
     bool in_flight_ = false;        // a batch was given, and has not come back
     std::vector<pointer> leaving_;  // ended meanwhile
     std::unordered_map<sequence_id, pointer> sequences_;

@@ -41,6 +41,7 @@ struct sequence {
     int length() const { return static_cast<int>(tokens.size()); }
     int generated() const { return length() - prompt_length; }
     int left() const { return length() - computed; }  // one, while it decodes
+    bool in_prompt() const { return computed < prompt_length; }
 };
 
 }  // namespace imbrex::engine

@@ -21,6 +21,7 @@ struct step {
     int sequences = 0;
     int samples = 0;
     int table_width = 0;
+    bool generated = false;  // all of its tokens were, and none is a prompt's
     const int* ids = nullptr;
     const int* starts = nullptr;
     const int* lengths = nullptr;

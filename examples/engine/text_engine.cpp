@@ -22,7 +22,8 @@ runner_options runner_options_of(const model_files& files, const engine_options&
     runner_options result{.where = options.where,
                           .weights = options.weights,
                           .most_tokens = options.batch_tokens,
-                          .most_sequences = std::min(options.most_sequences, options.batch_tokens)};
+                          .most_sequences = std::min(options.most_sequences, options.batch_tokens),
+                          .invariant = options.invariant && options.where == world::device};
     const std::int64_t bytes = cache_bytes_of_block(files.config, result);
     // A block to spare for each sequence: it begins one before another's is given back.
     const std::int64_t of_sequence = (context + result.block_size - 1) / result.block_size + 1;
@@ -60,7 +61,8 @@ text_engine::text_engine(model_files files, const engine_options& options, const
       engine_(*runner_, block_manager(runner_options_.blocks, runner_options_.block_size),
               {.context = context_,
                .token_budget = runner_options_.most_tokens,
-               .max_sequences = runner_options_.most_sequences},
+               .max_sequences = runner_options_.most_sequences,
+               .kinds_apart = runner_options_.invariant},
               [this] { return make_decoder(); }) {}
 
 token_decoder text_engine::make_decoder() const {

@@ -23,6 +23,7 @@ struct engine_options {
     int context = 0;               // the most tokens of a sequence; 0: as many as the model was made for
     int batch_tokens = 512;        // the most tokens that a step computes
     int most_sequences = 64;       // that run at a time; no more than batch_tokens
+    bool invariant = false;  // on a GPU: texts do not depend on what else is served (docs/engine.md says what it costs)
 };
 
 struct text_options {

@@ -6,7 +6,9 @@
 #include <imbrex/core/numeric.hpp>
 #include <imbrex/core/weight_rows.hpp>
 #include <imbrex/kernels/gemm.hpp>
+#include <imbrex/kernels/gemm_quantised.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -32,15 +34,28 @@ class tile_matrix {
         return std::visit([](const auto& form) { return form.columns(); }, form_);
     }
 
+    // With up to so many rows of x, a product is one stream of the weights, in which the sums of a row are made the same way whatever
+    // others there are.
+    static constexpr int most_of_few = 8;
+    // From so many on it takes kernels of which the same is true. Between the two it is up to the number of rows.
+    int least_of_many() const {
+        return std::visit([](const auto& form) { return form.least_of_many; }, form_);
+    }
+    // And from so many on packed weights are widened once for all of them, if there is room.
+    static constexpr int least_widened = least_widened_packed;
+    static constexpr int largest_least_of_many = std::max(bf16_tiles::least_of_many, least_of_many_packed);
+
+    bool is_packed() const { return !std::holds_alternative<bf16_tiles>(form_); }
     // Of a matrix that is kept as bf16.
     const bf16* values() const { return std::get<bf16_tiles>(form_).values(); }
 
-    // out = epilogue(x W^T), x being [count, columns].
+    // out = epilogue(x W^T), x being [count, columns]. Packed weights are widened into `room` for many rows, if they have room there.
     template <class Out, class Epilogue>
-    void multiply(world where, const bf16* x, int count, Out* out, const Epilogue& epilogue, void* stream) const {
+    void multiply(world where, const bf16* x, int count, Out* out, const Epilogue& epilogue, void* stream,
+                  const gemm_workspace& room = {}) const {
         const int results = is_gated<Epilogue> ? rows() / 2 : rows();
         const gemm_problem<bf16, Out> p{count, results, columns(), {x}, {}, {out}};
-        std::visit([&](const auto& form) { form.multiply(where, p, epilogue, stream); }, form_);
+        std::visit([&](const auto& form) { form.multiply(where, p, epilogue, room, stream); }, form_);
     }
 
   private:

@@ -94,6 +94,8 @@ struct block_of_rows {
 
 class bf16_tiles {
   public:
+    static constexpr int least_of_many = 129;  // rows, for which there are no kernels for few of them (gemm/choice.hpp)
+
     bf16_tiles() = default;
     bf16_tiles(const stacked_weights& from, world where)
         : rows_(static_cast<int>(from.rows())), columns_(static_cast<int>(from.columns())) {
@@ -113,7 +115,8 @@ class bf16_tiles {
     const bf16* values() const { return values_.data(); }
 
     template <class Out, class Epilogue>
-    void multiply(world where, const gemm_problem<bf16, Out>& p, const Epilogue& epilogue, void* stream) const {
+    void multiply(world where, const gemm_problem<bf16, Out>& p, const Epilogue& epilogue, const gemm_workspace&,
+                  void* stream) const {
         const auto used = joined(epilogue);
         using product = gemm<bf16, Out, std::remove_const_t<decltype(used)>, stored::normal, stored::transposed,
                              right_operand::constant_weights>;
@@ -142,11 +145,29 @@ class bf16_tiles {
 template <class Format>
 inline constexpr int packed_depth = std::is_same_v<Format, int4x2> ? 128 : 256;
 
+// Where there is not enough room for weights to be widened, 32 rows of x are multiplied at a time.
+template <class Weights, class Out, class Epilogue>
+void multiply_packed(world where, const gemm_problem<bf16, Out>& p, const typename Weights::part* weights,
+                     const Epilogue& epilogue, const gemm_workspace& room, void* stream) {
+    using product = gemm_quantised<Weights, Out, Epilogue>;
+    if (product::workspace_bytes(p) <= room.bytes) {
+        product::launch(where, p, weights, room, epilogue, stream);
+    } else {
+        product::launch(where, p, weights, epilogue, stream);
+    }
+}
+
 enum class group_source { floats, blocks_of_file };
+
+// Rows of x with which packed weights are multiplied by the kernels for many (gemm_quantised.hpp).
+inline constexpr int least_of_many_packed = 17;
+inline constexpr int least_widened_packed = many_quantised_rows;
 
 template <class Format>
 class grouped_tiles {
   public:
+    static constexpr int least_of_many = least_of_many_packed;
+
     // Of ggml's blocks the scales become bf16, which leaves each weight as near to its own value as if it were rounded to bf16 itself.
     grouped_tiles(const stacked_weights& from, world where, group_source source)
         : rows_(static_cast<int>(from.rows())), columns_(static_cast<int>(from.columns())) {
@@ -172,9 +193,9 @@ class grouped_tiles {
     int columns() const { return columns_; }
 
     template <class Out, class Epilogue>
-    void multiply(world where, const gemm_problem<bf16, Out>& p, const Epilogue& epilogue, void* stream) const {
-        using product = gemm_quantised<weights, Out, decltype(joined(epilogue))>;
-        product::launch(where, p, parts_.data(), joined(epilogue), stream);
+    void multiply(world where, const gemm_problem<bf16, Out>& p, const Epilogue& epilogue, const gemm_workspace& room,
+                  void* stream) const {
+        multiply_packed<weights>(where, p, parts_.data(), joined(epilogue), room, stream);
     }
 
   private:
@@ -234,6 +255,8 @@ class grouped_tiles {
 
 class e4m3_tiles {
   public:
+    static constexpr int least_of_many = least_of_many_packed;
+
     e4m3_tiles(const stacked_weights& from, world where)
         : rows_(static_cast<int>(from.rows())), columns_(static_cast<int>(from.columns())) {
         std::vector<float> scales(static_cast<std::size_t>(rows_));
@@ -251,9 +274,9 @@ class e4m3_tiles {
     int columns() const { return columns_; }
 
     template <class Out, class Epilogue>
-    void multiply(world where, const gemm_problem<bf16, Out>& p, const Epilogue& epilogue, void* stream) const {
-        using product = gemm_quantised<weights, Out, decltype(after_scaling(joined(epilogue), p.n))>;
-        product::launch(where, p, parts_.data(), after_scaling(joined(epilogue), p.n), stream);
+    void multiply(world where, const gemm_problem<bf16, Out>& p, const Epilogue& epilogue, const gemm_workspace& room,
+                  void* stream) const {
+        multiply_packed<weights>(where, p, parts_.data(), after_scaling(joined(epilogue), p.n), room, stream);
     }
 
   private:

@@ -1,6 +1,6 @@
 // A runner without a model, for tests of what schedules: its cache has a number for each token, made from the token and the number
 // before it, and the next token is made from all numbers, read through the block table. A wrong block, a copy not made or a block found too
-// soon gives another text than the sequence has alone.
+// soon gives another text than the sequence has alone. If kinds differ, batches of prompts make other numbers than those of generated tokens.
 #pragma once
 
 #include "engine/batch.hpp"
@@ -8,6 +8,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <climits>
 #include <cstdint>
 #include <span>
 #include <utility>
@@ -24,14 +25,19 @@ inline int token_from(std::uint64_t all, std::uint64_t seed, int vocabulary) {
     return static_cast<int>(mixed(all, seed) % static_cast<std::uint64_t>(vocabulary));
 }
 
-// The tokens that follow these, when nothing else is there.
+// What the number of a token is made from.
+inline std::uint64_t seed_of(int token, bool other_kind) {
+    return static_cast<std::uint64_t>(token) + (other_kind ? std::uint64_t{1} << 40 : 0);
+}
+
+// The tokens that follow these, when nothing else is there; from some place on tokens are of the other kind.
 inline std::vector<int> text_alone(std::vector<int> tokens, std::uint64_t seed, int vocabulary, int most_tokens,
-                                   std::span<const int> end_tokens) {
+                                   std::span<const int> end_tokens, int other_kind_from = INT_MAX) {
     std::uint64_t number = 0, all = 0;
     std::size_t seen = 0;
     while (static_cast<int>(tokens.size()) < most_tokens) {
         for (; seen < tokens.size(); ++seen) {
-            number = mixed(number, static_cast<std::uint64_t>(tokens[seen]));
+            number = mixed(number, seed_of(tokens[seen], static_cast<int>(seen) >= other_kind_from));
             all = mixed(all, number);
         }
         tokens.push_back(token_from(all, seed, vocabulary));
@@ -42,13 +48,16 @@ inline std::vector<int> text_alone(std::vector<int> tokens, std::uint64_t seed, 
 
 class fake_runner {
   public:
-    fake_runner(int blocks, int block_size, int vocabulary)
+    fake_runner(int blocks, int block_size, int vocabulary, bool kinds_differ = false)
         : block_size_(block_size),
           vocabulary_(vocabulary),
+          kinds_differ_(kinds_differ),
           cache_(static_cast<std::size_t>(blocks * block_size), 0xdead) {}
 
     std::vector<int> run(const batch& work) {
         const batch_arrays arrays = arrays_of(work, block_size_);
+        const bool generated = kinds_differ_ && work.generated() > 0;
+        if (generated && work.generated() != static_cast<int>(work.entries.size())) FAIL("a batch has both kinds");
         std::vector<std::pair<std::size_t, std::uint64_t>> written;  // and not there before the end of the batch
         for (const block_copy& copy : work.copies) {
             for (int row = 0; row < block_size_; ++row)
@@ -71,7 +80,7 @@ class fake_runner {
                     continue;
                 }
                 const int token = arrays.tokens[static_cast<std::size_t>(start + position - first)];
-                numbers.push_back(mixed(position == 0 ? 0 : numbers.back(), static_cast<std::uint64_t>(token)));
+                numbers.push_back(mixed(position == 0 ? 0 : numbers.back(), seed_of(token, generated)));
                 written.emplace_back(cell, numbers.back());
             }
             if (!work.entries[i].samples) continue;
@@ -95,6 +104,7 @@ class fake_runner {
     std::size_t place(int block, int row) const { return static_cast<std::size_t>(block * block_size_ + row); }
 
     int block_size_, vocabulary_;
+    bool kinds_differ_;
     std::vector<std::uint64_t> cache_;
 };
 

@@ -8,6 +8,7 @@
 #include <imbrex/core/error.hpp>
 
 #include <algorithm>
+#include <climits>
 #include <map>
 #include <random>
 #include <set>
@@ -47,11 +48,12 @@ class history {
           block_size_(below(8) == 0 ? 16 : 1 + below(6)),
           count_(2 + below(30)),
           vocabulary_(2 + below(30)),
+          kinds_apart_(seed % 4 == 3),
           options_(random_options()),
           plan_(block_manager{count_, block_size_, below(6) == 0 ? prefix_caching::off : prefix_caching::on,
                               random_hash()},
                 options_),
-          runner_(count_, block_size_, vocabulary_) {
+          runner_(count_, block_size_, vocabulary_, kinds_apart_) {
         for (std::vector<int>& stem : stems_) stem = random_tokens(40);
     }
 
@@ -66,7 +68,7 @@ class history {
         // there are ever fewer.
         std::int64_t most = 0;
         for (const auto& [id, text] : expected_) most += static_cast<std::int64_t>(text.tokens.size());
-        most *= static_cast<std::int64_t>(expected_.size());
+        most *= static_cast<std::int64_t>(expected_.size()) * (kinds_apart_ ? 2 : 1);
         for (; !plan_.idle(); --most) {
             expect(most > 0, "it comes to an end");
             step();
@@ -87,7 +89,11 @@ class history {
 
     scheduler_options random_options() {
         const int sequences = 1 + below(8);
-        return {.context = 4 + below(80), .token_budget = sequences + below(30), .max_sequences = sequences};
+        const int context = 4 + below(80);
+        return {.context = context,
+                .token_budget = sequences + below(30),
+                .max_sequences = sequences,
+                .kinds_apart = kinds_apart_};
     }
 
     block_manager::hash_function random_hash() {
@@ -137,8 +143,9 @@ class history {
         const int most = wanted.max_new_tokens == 0 ? room : prompt + wanted.max_new_tokens;
         std::uint64_t seed = wanted.sampling.seed;
         for (const sequence_id id : plan_.add(wanted)) {
-            expected_[id] = {text_alone(wanted.prompt, seed++, vocabulary_, most, wanted.end_tokens),
-                             wanted.prompt.size()};
+            expected_[id] = {
+                text_alone(wanted.prompt, seed++, vocabulary_, most, wanted.end_tokens, other_kind_from(prompt)),
+                wanted.prompt.size()};
         }
     }
 
@@ -147,10 +154,13 @@ class history {
         const sequence& from = *plan_.find(parent);
         const auto seed = static_cast<std::uint64_t>(below(4));
         const sequence_id id = plan_.fork(parent, seed);
-        expected_[id] = {text_alone(from.tokens, seed, vocabulary_, from.most_tokens, from.end_tokens),
+        expected_[id] = {text_alone(from.tokens, seed, vocabulary_, from.most_tokens, from.end_tokens,
+                                    other_kind_from(from.prompt_length)),
                          from.tokens.size()};
         ++met_.forks;
     }
+
+    int other_kind_from(int prompt) const { return kinds_apart_ ? prompt : INT_MAX; }
 
     void step() {
         const batch work = plan_.schedule();
@@ -235,6 +245,7 @@ class history {
             expect(std::ranges::count(work.copies, copy.to, &block_copy::from) == 0,
                    "a block copied to is copied from nowhere");
         }
+        if (kinds_apart_) return;  // who gets on depends on whose turn it is
         const std::vector<const sequence*> all = in_order();
         expect(entries.contains(all.front()), "the first in order gets on");
         for (const sequence* it : all) {
@@ -274,6 +285,7 @@ class history {
     std::mt19937 random_;
     events_met& met_;
     int block_size_, count_, vocabulary_;
+    bool kinds_apart_;  // and the runner tells them apart
     scheduler_options options_;
     scheduler plan_;
     fake_runner runner_;

@@ -168,6 +168,33 @@ TEST_CASE("Products with weights of every format of a GPU are those of the round
     }
 }
 
+TEST_CASE("Packed weights are widened for many rows where there is room for them, and not where there is too little") {
+    constexpr int count = tile_matrix::least_widened + 2;
+    const std::vector<bf16> x = random_inputs(count * 288);
+    for (const weight_format format : {weight_format::e4m3, weight_format::int8, weight_format::int4}) {
+        CAPTURE(std::string(name_of(format)));
+        random_matrix one(2, 128, 288);
+        one.expect_rounded_to(format);
+        const tile_matrix with = one.loaded(format);
+        REQUIRE(with.is_packed());
+        std::vector<bf16> room(256 * 288);
+        const auto product = [&](std::size_t bytes) {
+            std::vector<float> out(count * 256, NAN);
+            with.multiply(world::host, x.data(), count, out.data(), plain_product{}, nullptr, {room.data(), bytes});
+            return out;
+        };
+        const auto error = [&](const std::vector<float>& out) {
+            return worst_error(out, x, count, 256, [&](auto of, std::int64_t row) { return one.at(of, row); });
+        };
+        const std::vector<float> widened = product(room.size() * sizeof(bf16)), packed = product(0);
+        CHECK(error(packed) < fp32_sums);
+        // int8 and int4 are rounded to bf16 with their scales; e4m3 are bf16 without theirs.
+        CHECK(error(widened) < (format == weight_format::e4m3 ? fp32_sums : 0.002));
+        CHECK(widened != packed);
+        CHECK(product(room.size() * sizeof(bf16) - 1) == packed);
+    }
+}
+
 TEST_CASE("Weights of a file are bf16 on a GPU, and its quantised blocks are kept with scales of bf16") {
     for (const weight_type type : {weight_type::f32, weight_type::bf16, weight_type::q8_0, weight_type::q4_0}) {
         CAPTURE(std::string(name_of(type)));

@@ -65,6 +65,9 @@ struct epilogue_of_rows {
 template <class Epilogue>
 inline constexpr bool is_gated<epilogue_of_rows<Epilogue>> = is_gated<Epilogue>;
 
+// From so many rows on a workspace is used. (Measured with int4, whose packed form is read 4 times for them otherwise.)
+inline constexpr int many_quantised_rows = 128;
+
 // Memory of the world that a product may write to; nothing in it is kept.
 struct gemm_workspace {
     void* pointer = nullptr;
@@ -77,12 +80,9 @@ class gemm_quantised {
     using element = typename Weights::element;
     using problem = gemm_problem<element, Out>;  // whose b is not used
 
-    // From so many rows on a workspace is used.
-    static constexpr int many_rows = 128;
-
     // What a workspace must have to be used; 0: none would be.
     static std::size_t workspace_bytes(const problem& p) {
-        if (p.m < many_rows || p.n <= 0 || p.k <= 0) return 0;
+        if (p.m < many_quantised_rows || p.n <= 0 || p.k <= 0) return 0;
         return static_cast<std::size_t>(rows_of_weights(p)) * static_cast<std::size_t>(p.k) * sizeof(element);
     }
 
