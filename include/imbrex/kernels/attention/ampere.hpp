@@ -171,7 +171,9 @@ struct attention_ampere {
         const int last = (now.keys.end - 1) / columns;
         const int first = now.keys.first / columns;
         const int first_query = now.queries.first + self.index() * warp_rows;
-        // Where all had read when they last met; the last queries' other keys may still be read.
+        // Where all had read when they last met; the last queries' other keys may still be read. With one stage they met after they
+        // read queries, which each warp reads alone; with two its lanes do here.
+        if constexpr (stages == 2) self.sync();
         fetch(self, shared.q, queries_of(now, args));
         fetch(self, shared.k[stage], keys.from(last * columns, 0));
         if constexpr (stages == 2) fetch(self, shared.v[stage], values.from(last * columns, 0));
