@@ -42,7 +42,7 @@ class tile_matrix {
         return std::visit([](const auto& form) { return form.least_of_many; }, form_);
     }
     // And from so many on packed weights are widened once for all of them, if there is room.
-    static constexpr int least_widened = least_widened_packed;
+    static constexpr int least_widened = many_quantised_rows;
     static constexpr int largest_least_of_many = std::max(bf16_tiles::least_of_many, least_of_many_packed);
 
     bool is_packed() const { return !std::holds_alternative<bf16_tiles>(form_); }

@@ -161,7 +161,6 @@ enum class group_source { floats, blocks_of_file };
 
 // Rows of x with which packed weights are multiplied by the kernels for many (gemm_quantised.hpp).
 inline constexpr int least_of_many_packed = 17;
-inline constexpr int least_widened_packed = many_quantised_rows;
 
 template <class Format>
 class grouped_tiles {

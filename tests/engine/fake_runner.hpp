@@ -11,6 +11,7 @@
 #include <climits>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -23,6 +24,16 @@ inline std::uint64_t mixed(std::uint64_t a, std::uint64_t b) {
 
 inline int token_from(std::uint64_t all, std::uint64_t seed, int vocabulary) {
     return static_cast<int>(mixed(all, seed) % static_cast<std::uint64_t>(vocabulary));
+}
+
+// An entry after the other: "id: first+count", and * where a token is sampled.
+inline std::string text_of(const batch& work) {
+    std::string text;
+    for (const batch_entry& entry : work.entries) {
+        text += (text.empty() ? "" : ", ") + std::to_string(entry.sequence->id) + ": " + std::to_string(entry.first) +
+                "+" + std::to_string(entry.count) + (entry.samples ? "*" : "");
+    }
+    return text;
 }
 
 // What the number of a token is made from.

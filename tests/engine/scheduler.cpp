@@ -13,6 +13,7 @@
 
 using namespace imbrex::engine;
 using imbrex::engine::test::fake_runner;
+using imbrex::engine::test::text_of;
 
 namespace {
 
@@ -38,16 +39,11 @@ struct server {
                          .priority = priority})[0];
     }
 
-    // One line an entry: "id: first+count", and * where a token is sampled.
+    // What it did, as text_of writes it.
     std::string step() {
         const batch work = plan.schedule();
-        std::string lines;
-        for (const batch_entry& entry : work.entries) {
-            lines += (lines.empty() ? "" : ", ") + std::to_string(entry.sequence->id) + ": " +
-                     std::to_string(entry.first) + "+" + std::to_string(entry.count) + (entry.samples ? "*" : "");
-        }
         if (!work.entries.empty()) finish(work);
-        return lines;
+        return text_of(work);
     }
 
     void finish(const batch& work) {

@@ -13,6 +13,7 @@
 using namespace imbrex::engine;
 using imbrex::engine::test::fake_runner;
 using imbrex::engine::test::text_alone;
+using imbrex::engine::test::text_of;
 
 namespace {
 
@@ -31,17 +32,13 @@ struct apart {
         return id;
     }
 
-    // One line an entry: "id: first+count", and * where a token is sampled.
+    // What it did, as text_of writes it.
     std::string step() {
         const batch work = plan.schedule();
-        std::string lines;
-        for (const batch_entry& entry : work.entries) {
-            lines += (lines.empty() ? "" : ", ") + std::to_string(entry.sequence->id) + ": " +
-                     std::to_string(entry.first) + "+" + std::to_string(entry.count) + (entry.samples ? "*" : "");
+        if (!work.entries.empty()) {
+            for (const progress& each : plan.finish(work, runner.run(work))) texts[each.id].push_back(each.token);
         }
-        if (work.entries.empty()) return lines;
-        for (const progress& each : plan.finish(work, runner.run(work))) texts[each.id].push_back(each.token);
-        return lines;
+        return text_of(work);
     }
 };
 

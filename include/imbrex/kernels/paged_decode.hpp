@@ -25,9 +25,9 @@
 #pragma once
 
 #include <imbrex/core/error.hpp>
+#include <imbrex/core/known_divisor.hpp>
 #include <imbrex/hw/world.hpp>
 #include <imbrex/kernels/attention/problem.hpp>
-#include <imbrex/kernels/paged_append/division.hpp>
 #include <imbrex/kernels/paged_decode/ampere.hpp>
 #include <imbrex/kernels/paged_decode/choice.hpp>
 #include <imbrex/kernels/paged_decode/cluster.hpp>

@@ -19,6 +19,7 @@
 #pragma once
 
 #include <imbrex/core/error.hpp>
+#include <imbrex/core/known_divisor.hpp>
 #include <imbrex/core/numeric.hpp>
 #include <imbrex/hw/world.hpp>
 #include <imbrex/kernels/attention/problem.hpp>
@@ -71,7 +72,7 @@ class paged_rows {
                 .scale = p.scale_used(),
                 .lengths = paged_lengths_of(p),
                 .order = order,
-                .sharing = decltype(decode_rows::heads)(order.heads),
+                .sharing = known_divisor(order.heads),
                 .units = static_cast<int>(order.total(p.queries(), p.packed.given()))};
     }
 

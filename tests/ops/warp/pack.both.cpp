@@ -71,6 +71,10 @@ TEST_CASE("4 or 8 rows are packed, and 16 stay as they are") {
     CHECK(first_packed_column(4, 64, 15) == 48);
     CHECK(first_packed_column(8, 64, 7) == 0);
     CHECK(first_packed_column(8, 64, 8) == 32);
+    CHECK(first_packed_column(16, 64, 15) == 0);
+    CHECK(packed_row(4, 15) == 3);
+    CHECK(packed_row(8, 8) == 0);
+    CHECK(packed_row(16, 15) == 15);
     check_pack<4, 32>();
     check_pack<4, 64>();
     check_pack<8, 16>();

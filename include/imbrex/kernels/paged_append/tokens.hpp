@@ -9,8 +9,8 @@
 #pragma once
 
 #include <imbrex/core/config.hpp>
+#include <imbrex/core/known_divisor.hpp>
 #include <imbrex/core/source.hpp>
-#include <imbrex/kernels/paged_append/division.hpp>
 #include <imbrex/ops/warp/look_up.hpp>
 
 #include <cstdint>

@@ -130,15 +130,14 @@ IMBREX_KERNEL void store_decode_rows(const warp& scope, const Place& place,
 // What the rows and columns of a slice are.
 struct decode_slice_place {
     decode_rows rows;
-    int kept;  // rows that are packed: 4, 8, or 16, which is not at all: a power of two, by which nobody has to divide
+    int kept;     // rows that are packed: 4, 8, or 16, which is not at all
     int column;   // the first
     int columns;  // of the part that was packed: those further right are in rows further below
 
-    IMBREX_FN bool exists(int row) const { return rows.exists(row & (kept - 1)); }
-    IMBREX_FN int head(int row) const { return rows.head(row & (kept - 1)); }
-    IMBREX_FN int query(int row) const { return rows.query(row & (kept - 1)); }
-    // As first_packed_column says it.
-    IMBREX_FN int first_column(int row) const { return column + (row & -kept) * columns / decode_slice; }
+    IMBREX_FN bool exists(int row) const { return rows.exists(packed_row(kept, row)); }
+    IMBREX_FN int head(int row) const { return rows.head(packed_row(kept, row)); }
+    IMBREX_FN int query(int row) const { return rows.query(packed_row(kept, row)); }
+    IMBREX_FN int first_column(int row) const { return column + first_packed_column(kept, columns, row); }
 };
 
 // One number for each row that exists; of the others, what they are does not matter.

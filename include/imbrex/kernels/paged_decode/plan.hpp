@@ -20,11 +20,11 @@
 #pragma once
 
 #include <imbrex/core/config.hpp>
+#include <imbrex/core/known_divisor.hpp>
 #include <imbrex/core/source.hpp>
 #include <imbrex/kernels/attention/mask.hpp>
 #include <imbrex/kernels/attention/pages.hpp>
 #include <imbrex/kernels/attention/work.hpp>
-#include <imbrex/kernels/paged_append/division.hpp>
 #include <imbrex/kernels/paged_decode/rows.hpp>
 #include <imbrex/ops/warp/look_up.hpp>
 

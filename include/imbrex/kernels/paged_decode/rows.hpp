@@ -9,10 +9,10 @@
 #pragma once
 
 #include <imbrex/core/config.hpp>
+#include <imbrex/core/known_divisor.hpp>
 #include <imbrex/core/source.hpp>
 #include <imbrex/kernels/attention/mask.hpp>
 #include <imbrex/kernels/attention/score.hpp>
-#include <imbrex/kernels/paged_append/division.hpp>
 #include <imbrex/ops/register/map.hpp>
 #include <imbrex/ops/register/mask.hpp>
 #include <imbrex/ops/register/softmax.hpp>

@@ -10,6 +10,7 @@
 
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/functional.hpp>
+#include <imbrex/core/known_divisor.hpp>
 #include <imbrex/core/row_blocks.hpp>
 #include <imbrex/hw/math.hpp>
 #include <imbrex/hw/requirement.hpp>
@@ -49,7 +50,7 @@ struct paged_rows_kernel {
         float scale;
         paged_lengths lengths;
         paged_rows_order order;
-        decltype(decode_rows::heads) sharing;  // heads that share keys
+        known_divisor sharing;  // heads that share keys
         int units;
     };
     struct shared_memory {};

@@ -11,9 +11,9 @@
 
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/global_tile.hpp>
+#include <imbrex/core/known_divisor.hpp>
 #include <imbrex/core/position.hpp>
 #include <imbrex/kernels/elementwise/rows.hpp>
-#include <imbrex/kernels/paged_append/division.hpp>
 #include <imbrex/kernels/rotary/embedding.hpp>
 #include <imbrex/ops/grid/succession.hpp>
 #include <imbrex/ops/register/chunk_rotate.hpp>

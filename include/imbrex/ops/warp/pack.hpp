@@ -19,11 +19,13 @@
 
 namespace imbrex {
 
-// The column with which a row of the packed tile begins, if so many rows of a
-// tile with so many columns are kept. The row itself is `row % kept` of the
-// tile.
+// The column with which a row of the packed tile begins, if so many rows of a tile with so many columns are kept, and which of the
+// tile's rows it is. A power of two is kept: nothing is divided by it.
 IMBREX_FN int first_packed_column(int kept, int columns, int row) {
-    return row / kept * (columns * kept / 16);
+    return (row & -kept) * columns / 16;
+}
+IMBREX_FN int packed_row(int kept, int row) {
+    return row & (kept - 1);
 }
 
 // The first rows, 4 or 8 of them, packed. With 16 nothing is changed.

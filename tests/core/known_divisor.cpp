@@ -1,5 +1,5 @@
 // Division by a product and a shift, against the compiler's, at the numbers where they would part: multiples, and what is beside them.
-#include <imbrex/kernels/paged_append/division.hpp>
+#include <imbrex/core/known_divisor.hpp>
 
 #include <doctest/doctest.h>
 
