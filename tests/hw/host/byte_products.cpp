@@ -33,3 +33,19 @@ TEST_CASE("products of bytes, of the largest too, are exact") {
         CHECK(std::memcmp(found, wanted, sizeof found) == 0);
     }
 }
+
+template <class Products>
+void check_sum_each() {
+    using integers = typename Products::integers;
+    if constexpr (sizeof(integers) == 16) {
+        const integers values[4] = {{1, 20, 300, 4000}, {-1, 0, 0, 7}, {5, 6, 7, 8}, {1 << 30, 1 << 29, -9, 2}};
+        const integers found = Products::sum_each(values);
+        const std::int32_t wanted[4] = {4321, 6, 26, (1 << 30) + (1 << 29) - 7};
+        CHECK(std::memcmp(&found, wanted, sizeof wanted) == 0);
+    } else {
+        MESSAGE("skipped: vectors are wider than four words here");
+    }
+}
+TEST_CASE("the sum of each of four vectors of four") {
+    check_sum_each<byte_products<native_vectors>>();
+}

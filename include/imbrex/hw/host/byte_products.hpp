@@ -2,6 +2,7 @@
 //
 //     byte_products<Vectors>::add(sums, a, b)     sums[i] += a0 b0 + a1 b1 + a2 b2 + a3 b3, of the bytes of word i; a from 0 to 255
 //                                                 (to 127 where `offset_of_signed` is 0), b from -127 to 127
+//     byte_products<vectors_of_4>::sum_each(s)    the sum of each of four vectors
 //
 // Arm's sdot is that for signed bytes on both sides, x86's vpdpbusd with an unsigned one. `offset_of_signed` is what a signed byte
 // must have added for it to be an `a`. Other processors go by 16-bit numbers.
@@ -71,6 +72,12 @@ struct byte_products {
             sums += (pairs >> 16) + (vector_as<integers>(vector_as<words>(pairs) << 16) >> 16);
         }
     }
+    [[gnu::always_inline]] static integers sum_each(const integers (&values)[4]) requires(sizeof(integers) == 16) {
+        const auto pairs = [](integers a, integers b) {
+            return __builtin_shufflevector(a, b, 0, 2, 4, 6) + __builtin_shufflevector(a, b, 1, 3, 5, 7);
+        };
+        return pairs(pairs(values[0], values[1]), pairs(values[2], values[3]));
+    }
 };
 #if defined(__AVX512VNNI__) && !defined(__CUDACC__)
 template <>
@@ -94,6 +101,11 @@ struct byte_products<vectors_of_4> {
     [[gnu::always_inline]] static void add(integers& sums, words a, words b) {
         sums = vector_as<integers>(
             vdotq_s32(vector_as<int32x4_t>(sums), vector_as<int8x16_t>(a), vector_as<int8x16_t>(b)));
+    }
+    [[gnu::always_inline]] static integers sum_each(const integers (&values)[4]) {
+        const auto pairs = [](int32x4_t a, int32x4_t b) { return vpaddq_s32(a, b); };
+        const auto of = [&](int i) { return vector_as<int32x4_t>(values[i]); };
+        return vector_as<integers>(pairs(pairs(of(0), of(1)), pairs(of(2), of(3))));
     }
 };
 #endif

@@ -13,8 +13,10 @@
 #include <imbrex/core/source.hpp>
 #include <imbrex/core/weight_rows.hpp>
 #include <imbrex/hw/host/fragment.hpp>
+#include <imbrex/hw/host/group_products.hpp>
 #include <imbrex/hw/host/row_staging.hpp>
 #include <imbrex/hw/host/scalar.hpp>
+#include <imbrex/hw/host/scale_rows.hpp>
 #include <imbrex/hw/host/scope.hpp>
 #include <imbrex/hw/host/weight_planes.hpp>
 
@@ -49,13 +51,13 @@ struct row_products {
     using of = weight_planes<Vectors, Weights>;
     using bytes = byte_products<Vectors>;
     using staging = row_staging<Vectors, Weights>;
+    using scales = scale_row<Vectors, Weights>;
     static constexpr int lanes = vectors::lanes;
     static constexpr int unit = staging::unit;
     static constexpr bool grouped = of::words_in_group > 0;
     static constexpr bool rounded = Weights::takes == inputs::rounded;
-    static constexpr int at_once = 4;                             // rows of weights
-    static constexpr int part_columns = 1024;                     // after which sums are added up
-    static constexpr int units_at_once = 2 * of::words_in_group;  // those of the groups whose scales are read at once
+    static constexpr int at_once = 4;          // rows of weights
+    static constexpr int part_columns = 1024;  // after which sums are added up
 
     // A row of weights, a unit at a time.
     struct weight_row {
@@ -162,77 +164,36 @@ struct row_products {
         if (m < rows) multiply<1>(sums, stride, x, m, column, piece);
     }
 
-    // The scales of the groups of a row of weights, twice as many as a vector has at a time.
-    struct scale_row {
-        static constexpr int at_once = 2 * lanes;
-        using scale = typename Weights::scale;
-
-        const scale* values;
-        const scale* end;  // of all rows: up to there may be read
-        int groups;
-
-        scale_row(const weight_piece<Weights>& piece, int row)
-            : values(piece.all.scale_at(piece.row + row, piece.column)),
-              end(piece.all.scale_at(piece.all.rows, 0)),
-              groups(piece.columns / weights_in_group) {}
-
-        // Spread over the words of their units. Zeros where there are no more groups.
-        [[gnu::always_inline]] void spread(floats (&to)[units_at_once], int group) const {
-            floats both[2];
-            if (end - (values + group) >= at_once) [[likely]] {
-                load(both, values + group);
-            } else {
-                scale some[at_once] = {};
-                std::copy(values + group, values + groups, some);
-                load(both, some);
-            }
-            for (int i = 0; i < 2; ++i) {
-                const integers there = vector_as<integers>(numbers() < integers{} + (groups - group - i * lanes));
-                const words kept = vector_as<words>(both[i] * of::scale_factor) & vector_as<words>(there);
-                vectors::template spread<of::words_in_group>(to + i * of::words_in_group, vector_as<floats>(kept));
-            }
-        }
-
-      private:
-        [[gnu::always_inline]] static void load(floats (&to)[2], const scale* from) {
-            if constexpr (std::is_same_v<scale, float>) {
-                for (int i = 0; i < 2; ++i) to[i] = vectors::template load<floats>(from + i * lanes);
-            } else {
-                using scale_planes = weight_planes<Vectors, plain_weight_rows<scale>>;
-                const words pairs = vectors::template load<words>(from);
-                const floats even = scale_planes::template plane<0>(pairs),
-                             odd = scale_planes::template plane<1>(pairs);
-                to[0] = Vectors::zip_low(even, odd);
-                to[1] = Vectors::zip_high(even, odd);
-            }
-        }
-        [[gnu::always_inline]] static integers numbers() {
-            integers result;
-            for (int i = 0; i < lanes; ++i) result[i] = i;
-            return result;
-        }
-    };
-
     // all[m * at_once] = x[m] . weights, group by group: each of their sums has a scale of its own. x is staged from this unit on.
     template <int Rows, class Staged>
     [[gnu::always_inline]] static void multiply_groups(floats* all, const Staged& x, int first, int base,
                                                        const weight_piece<Weights>& piece, int n) {
         const weight_row weights(piece, n);
-        const scale_row scales(piece, n);
+        const scales scale(piece, n);
         floats sums[Rows] = {};
-        for (int group = 0; group < scales.groups; group += scale_row::at_once) {
-            floats scale[units_at_once];
+        if constexpr (staging::by_groups) {
+            group_products<Vectors, Weights>::template add<Rows>(sums, x, first, base * unit / weights_in_group,
+                                                                 weights.values, scale.values, scale.groups);
+        } else {
+            add_units<Rows>(sums, x, first, base, weights, scale);
+        }
+        for (int m = 0; m < Rows; ++m) all[m * at_once] = sums[m];
+    }
+    template <int Rows, class Staged, class Scales>
+    [[gnu::always_inline]] static void add_units(floats (&sums)[Rows], const Staged& x, int first, int base,
+                                                 const weight_row& weights, const Scales& scales) {
+        for (int group = 0; group < scales.groups; group += Scales::at_once) {
+            floats scale[Scales::units_at_once];
             scales.spread(scale, group);
             const auto add = [&](int u, int number, words some) {
                 vectors::template unroll<Rows>(
                     [&](auto m) { sums[m] += products(x, first + m, base + number, some) * scale[u]; });
             };
             const int number = group * weights_in_group / unit;
-            const int count = std::min(units_at_once, weights.whole - number);
+            const int count = std::min(Scales::units_at_once, weights.whole - number);
             for (int u = 0; u < count; ++u) add(u, number + u, weights.load_and_ask_ahead(number + u));
-            if (count < units_at_once && weights.rest > 0) add(count, number + count, weights.load_rest());
+            if (count < Scales::units_at_once && weights.rest > 0) add(count, number + count, weights.load_rest());
         }
-        for (int m = 0; m < Rows; ++m) all[m * at_once] = sums[m];
     }
 
     // Of one unit, without the scales of its weights.
@@ -278,11 +239,11 @@ struct row_products {
             if (end < first + most && weights.rest > 0) put(end, weights.load_rest(), scale[grouped ? end - first : 0]);
         };
         if constexpr (grouped) {
-            const scale_row scales(piece, n);
-            for (int group = 0; group < scales.groups; group += scale_row::at_once) {
-                floats scale[units_at_once];
-                scales.spread(scale, group);
-                put_all(group * weights_in_group / unit, units_at_once, scale);
+            const scales all(piece, n);
+            for (int group = 0; group < all.groups; group += scales::at_once) {
+                floats scale[scales::units_at_once];
+                all.spread(scale, group);
+                put_all(group * weights_in_group / unit, scales::units_at_once, scale);
             }
         } else {
             const floats none = {};
@@ -304,7 +265,8 @@ void touch_staged(const context& c, const Staged& staged, int rows, int columns,
     for (int row = 0; row < rows; ++row) {
         touch_all(staged.values + row * Staged::row_stride, all);
         if constexpr (weights::takes == inputs::rounded) {
-            touch_all(staged.scales + row * Staged::start_stride, all / weight_planes<native_vectors, weights>::planes);
+            touch_all(staged.scales + row * Staged::start_stride,
+                      all / row_staging<native_vectors, weights>::columns_of_start);
         }
     }
 }

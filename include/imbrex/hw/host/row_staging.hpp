@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <numeric>
 
 namespace imbrex::hw {
 
@@ -52,7 +53,12 @@ struct row_staging {
     // What a byte of weights has too much where bytes are multiplied.
     static constexpr int byte_offset = of::offset != 0 ? of::offset : byte_products<Vectors>::offset_of_signed;
 
-    static constexpr int padded(int columns) { return (columns + unit - 1) / unit * unit; }
+    // Where vectors are so narrow, a scale and a start for each group and not for each word (hw/host/group_products.hpp).
+    static constexpr bool by_groups = Weights::takes == inputs::rounded && lanes <= 4;
+    static constexpr int at_once = by_groups ? lanes * weights_in_group : unit;
+    static constexpr int columns_of_start = by_groups ? weights_in_group : of::planes;
+
+    static constexpr int padded(int columns) { return (columns + at_once - 1) / at_once * at_once; }
 
     template <class Staged, class T>
     static void stage(Staged& to, int row, const T* from, int columns) {
@@ -104,16 +110,23 @@ struct row_staging {
             for (int plane = 0; plane < byte_planes; ++plane) {
                 std::memcpy(begin + plane * plane_bytes, natural + plane * run, run);
             }
-            std::fill_n(scales + first / of::planes, of::words_in_group, scale);
+            std::fill_n(scales + first / columns_of_start, weights_in_group / columns_of_start, scale);
         }
-        for (int first = 0; first < columns; first += unit) {
-            integers sums = {};
-            for (int plane = 0; plane < byte_planes; ++plane) {
-                const auto bytes = plane_vectors<Vectors>::template load<words>(to + first + plane * plane_bytes);
-                byte_products<Vectors>::add(sums, words{} + 0x01010101U, bytes);
+        if constexpr (by_groups) {
+            for (int group = 0; group * weights_in_group < columns; ++group) {
+                const std::int8_t* const some = to + group * weights_in_group;
+                starts[group] = -byte_offset * std::accumulate(some, some + weights_in_group, 0);
             }
-            sums *= -byte_offset;
-            std::memcpy(starts + first / of::planes, &sums, sizeof sums);
+        } else {
+            for (int first = 0; first < columns; first += unit) {
+                integers sums = {};
+                for (int plane = 0; plane < byte_planes; ++plane) {
+                    const auto bytes = plane_vectors<Vectors>::template load<words>(to + first + plane * plane_bytes);
+                    byte_products<Vectors>::add(sums, words{} + 0x01010101U, bytes);
+                }
+                sums *= -byte_offset;
+                std::memcpy(starts + first / of::planes, &sums, sizeof sums);
+            }
         }
     }
 };

@@ -54,6 +54,24 @@ struct plane_vectors {
         std::memcpy(&values, from, static_cast<std::size_t>(count));
         return values;
     }
+    // Four numbers that lie side by side, where a vector has four floats.
+    template <class T>
+    [[gnu::always_inline]] static floats widen(const T* from) {
+        static_assert(lanes == 4, "imbrex: as many numbers as a vector has floats");
+        if constexpr (std::is_same_v<T, float>) {
+            return load<floats>(from);
+        } else {
+            using halves = typename vectors_beside<Vectors>::halves;
+            typedef std::uint64_t doubles __attribute__((vector_size(16)));
+            const auto some = vector_as<halves>(doubles{load<std::uint64_t>(from), 0});
+            const halves none = {};
+            if constexpr (std::is_same_v<T, bf16>) {
+                return vector_as<floats>(__builtin_shufflevector(none, some, 0, 8, 1, 9, 2, 10, 3, 11));
+            } else {
+                return decode<T>(vector_as<words>(__builtin_shufflevector(some, none, 0, 8, 1, 9, 2, 10, 3, 11)));
+            }
+        }
+    }
     [[gnu::always_inline]] static floats to_floats(integers values) { return __builtin_convertvector(values, floats); }
 
     // As decode_small_float does, many at once.

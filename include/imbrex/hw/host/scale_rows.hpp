@@ -1,0 +1,71 @@
+// The scales of the groups of a row of weights in the host world, twice as many as a vector has at a time: each beside all words of
+// its group, in the order in which the units of weights come (hw/host/weight_planes.hpp).
+#pragma once
+
+#include <imbrex/core/weight_rows.hpp>
+#include <imbrex/hw/host/weight_planes.hpp>
+
+#include <algorithm>
+#include <type_traits>
+
+namespace imbrex::hw {
+
+template <class Vectors, class Weights>
+struct scale_row {
+    using vectors = plane_vectors<Vectors>;
+    using floats = typename vectors::floats;
+    using words = typename vectors::words;
+    using integers = typename vectors::integers;
+    using of = weight_planes<Vectors, Weights>;
+    using scale = typename Weights::scale;
+    static constexpr int lanes = vectors::lanes;
+    static constexpr int at_once = 2 * lanes;
+    static constexpr int units_at_once = 2 * of::words_in_group;  // of weights, those of as many groups
+
+    const scale* values;
+    const scale* end;  // of all rows: up to there may be read
+    int groups;
+
+    template <class Piece>
+    scale_row(const Piece& piece, int row)
+        : values(piece.all.scale_at(piece.row + row, piece.column)),
+          end(piece.all.scale_at(piece.all.rows, 0)),
+          groups(piece.columns / weights_in_group) {}
+
+    // Spread over the words of their units. Zeros where there are no more groups.
+    [[gnu::always_inline]] void spread(floats (&to)[units_at_once], int group) const {
+        floats both[2];
+        if (end - (values + group) >= at_once) [[likely]] {
+            load(both, values + group);
+        } else {
+            scale some[at_once] = {};
+            std::copy(values + group, values + groups, some);
+            load(both, some);
+        }
+        for (int i = 0; i < 2; ++i) {
+            const integers there = vector_as<integers>(numbers() < integers{} + (groups - group - i * lanes));
+            const words kept = vector_as<words>(both[i] * of::scale_factor) & vector_as<words>(there);
+            vectors::template spread<of::words_in_group>(to + i * of::words_in_group, vector_as<floats>(kept));
+        }
+    }
+
+  private:
+    [[gnu::always_inline]] static void load(floats (&to)[2], const scale* from) {
+        if constexpr (std::is_same_v<scale, float>) {
+            for (int i = 0; i < 2; ++i) to[i] = vectors::template load<floats>(from + i * lanes);
+        } else {
+            using scale_planes = weight_planes<Vectors, plain_weight_rows<scale>>;
+            const words pairs = vectors::template load<words>(from);
+            const floats even = scale_planes::template plane<0>(pairs), odd = scale_planes::template plane<1>(pairs);
+            to[0] = Vectors::zip_low(even, odd);
+            to[1] = Vectors::zip_high(even, odd);
+        }
+    }
+    [[gnu::always_inline]] static integers numbers() {
+        integers result;
+        for (int i = 0; i < lanes; ++i) result[i] = i;
+        return result;
+    }
+};
+
+}  // namespace imbrex::hw
