@@ -23,6 +23,7 @@ class owned {
     T& operator*() const { return *pointer_; }
     T* operator->() const { return pointer_; }
     T* get() const { return pointer_; }
+    explicit operator bool() const { return pointer_ != nullptr; }
     T* give_up() { return std::exchange(pointer_, nullptr); }
 
   private:

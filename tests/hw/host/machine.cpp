@@ -234,6 +234,62 @@ TEST_CASE("many blocks on any number of threads") {
     CHECK(std::find(places.begin(), places.end(), -1) == places.end());
 }
 
+// A block of one warp, which has no strand but itself: what may end it early, and another launch in its middle.
+struct lone_kernel {
+    static constexpr int warps = 1;
+    enum class what { nothing, throws, waits, uses_another_scope, launches };
+    struct arguments {
+        what does;
+        int* counter;
+    };
+    struct shared_memory {
+        transaction_barrier full;
+    };
+    template <class Block>
+    static void run(Block& block, const arguments& args, shared_memory& smem) {
+        smem.full.init(block, 1);
+        fence_barriers(block);
+        block.sync();
+        block.each_warp([&](warp& self) {
+            if (args.does == what::throws) throw std::runtime_error("the kernel's own");
+            if (args.does == what::waits) smem.full.wait(self, 0);
+            if (args.does == what::uses_another_scope) block.sync();
+            if (args.does == what::launches) host::launch<lone_kernel>({3}, {what::nothing, args.counter});
+            hw::take_number(self, args.counter, source::current());
+        });
+        block.each_warp([&](warp& self) { hw::take_number(self, args.counter, source::current()); });
+    }
+};
+
+TEST_CASE("a block of one warp ends, waits and launches as larger ones do") {
+    using what = lone_kernel::what;
+    const auto hazard_of = [](what does) {
+        int counter = 0;
+        std::optional<hazard> found;
+        try {
+            host::launch<lone_kernel>({2}, {does, &counter});
+        } catch (const hazard_error& told) {
+            found = told.what_was_found();
+        }
+        REQUIRE(found);
+        CHECK(counter == 0);
+        return *found;
+    };
+    const hazard waiting = hazard_of(what::waits);
+    CHECK(waiting.kind == hazard_kind::deadlock);
+    REQUIRE(waiting.places.size() == 1);
+    CHECK(waiting.places[0].who == "warp 0");
+    CHECK(waiting.places[0].what == "waits for a phase of a transaction barrier");
+    CHECK(hazard_of(what::uses_another_scope).kind == hazard_kind::wrong_scope);
+
+    int counter = 0;
+    CHECK_THROWS_WITH_AS(host::launch<lone_kernel>({3}, {what::throws, &counter}), "the kernel's own",
+                         std::runtime_error);
+    CHECK(counter == 0);
+    host::launch<lone_kernel>({5}, {what::launches, &counter});
+    CHECK(counter == 5 * (2 + 3 * 2));
+}
+
 struct pair_kernel : place_kernel {
     static constexpr int cluster = 2;
 };

@@ -136,17 +136,21 @@ std::optional<hazard> run_cluster(position grid, int cluster_number, const typen
         }
         m.blocks.push_back(std::move(block));
     }
-    for (auto& block : m.blocks) {
-        m.start(*block, nullptr, "block", -1, Kernel::warps, [&](hw::strand& one) {
-            block_scope<Kernel::warps, cluster> scope{&one};
-            Kernel::run(scope, arguments, *reinterpret_cast<shared_memory*>(one.block->memory));
-            one.block->finished = true;
-            if (!m.checked) return;
-            hw::check_nothing_in_flight(m, one);
-            hw::check_remote_arrivals_over(m, one);
-            if (--blocks_left == 0) check_barriers_at_exit(m);
-        });
+    const auto work = [&](hw::strand& one) {
+        block_scope<Kernel::warps, cluster> scope{&one};
+        Kernel::run(scope, arguments, *reinterpret_cast<shared_memory*>(one.block->memory));
+        one.block->finished = true;
+        if (!m.checked) return;
+        hw::check_nothing_in_flight(m, one);
+        hw::check_remote_arrivals_over(m, one);
+        if (--blocks_left == 0) check_barriers_at_exit(m);
+    };
+    // A warp by itself is one strand, and switching between strands is most of what a small block takes.
+    if (Kernel::warps == 1 && cluster == 1 && !m.checked && trace == nullptr) {
+        m.run_alone(*m.blocks.front(), work);
+        return m.found();
     }
+    for (auto& block : m.blocks) m.start(*block, nullptr, "block", -1, Kernel::warps, work);
     m.run();
     if (trace != nullptr) trace->add(m.trace);
     return m.found();

@@ -56,41 +56,43 @@ class machine {
     // Makes a strand that will run `body(strand)`.
     template <class Body>
     strand& start(block_state& block, strand* parent, const char* role, int index, int warps, Body body) {
-        auto made = make_owned<strand>();
-        strand& one = *made;
-        one.block = &block;
-        one.parent = parent;
-        one.role = role;
-        one.index = index;
-        one.warps = warps;
-        if (checked) {
-            one.actor = new_actor();
-            one.copies.actor = new_actor();
-            one.stores.actor = new_actor();
-            one.mmas.actor = new_actor();
-        }
+        strand& one = add(block, parent, role, index, warps);
         one.context = make_owned<fiber>([this, &one, body] {
             if (!stopping_) body(one);
         });
-        if (parent != nullptr) {
-            ++parent->children;
-            one.time = parent->time;
-        }
-        strands_.push_back(std::move(made));
         return one;
+    }
+
+    // The same where there is nobody else who could go on meanwhile: it runs now, on the caller's stack.
+    template <class Body>
+    void run_in_place(block_state& block, strand* parent, const char* role, int index, int warps, const Body& body) {
+        strand& one = add(block, parent, role, index, warps);
+        running_strand() = &one;
+        body(one);
+        running_strand() = parent;
+        one.ended = true;
+        if (parent != nullptr) --parent->children;
     }
 
     // Runs all strands to their end. A hazard or an exception ends them early.
     void run() {
-        // A strand of another machine may be the one that launched this: it goes on afterwards.
-        machine* const outer = std::exchange(running(), this);
-        strand* const outer_strand = std::exchange(running_strand(), nullptr);
-        exceptions_outside_ = std::uncaught_exceptions();
-        while (step()) {}
-        if (stopping_) unwind();
-        running() = outer;
-        running_strand() = outer_strand;
-        if (failure_) std::rethrow_exception(failure_);
+        run_as_this_machine([this] {
+            while (step()) {}
+            if (stopping_) unwind();
+        });
+    }
+
+    // Runs a block of one warp, not checked, which needs no strand that could be suspended.
+    template <class Body>
+    void run_alone(block_state& block, const Body& body) {
+        run_as_this_machine([&] {
+            try {
+                run_in_place(block, nullptr, "block", -1, 1, body);
+            } catch (const stopped&) {
+            } catch (...) {
+                failure_ = std::current_exception();
+            }
+        });
     }
 
     // True while an exception of the kernel's own leaves a strand. Destructors that run then must neither wait nor throw.
@@ -179,8 +181,46 @@ class machine {
   private:
     enum class policy { late, eager, random, random_again };
 
+    strand& add(block_state& block, strand* parent, const char* role, int index, int warps) {
+        auto made = make_owned<strand>();
+        strand& one = *made;
+        one.block = &block;
+        one.parent = parent;
+        one.role = role;
+        one.index = index;
+        one.warps = warps;
+        if (checked) {
+            one.actor = new_actor();
+            one.copies.actor = new_actor();
+            one.stores.actor = new_actor();
+            one.mmas.actor = new_actor();
+        }
+        if (parent != nullptr) {
+            ++parent->children;
+            one.time = parent->time;
+        }
+        strands_.push_back(std::move(made));
+        return one;
+    }
+
+    template <class Work>
+    void run_as_this_machine(const Work& work) {
+        // A strand of another machine may be the one that launched this: it goes on afterwards.
+        machine* const outer = std::exchange(running(), this);
+        strand* const outer_strand = std::exchange(running_strand(), nullptr);
+        exceptions_outside_ = std::uncaught_exceptions();
+        work();
+        running() = outer;
+        running_strand() = outer_strand;
+        if (failure_) std::rethrow_exception(failure_);
+    }
+
     void suspend(strand& one) {
-        one.context->suspend();
+        if (one.context) {
+            one.context->suspend();
+        } else {
+            tell_deadlock();  // there is nobody else
+        }
         running_strand() = &one;
         if (stopping_) throw stopped{};
     }
@@ -189,7 +229,7 @@ class machine {
         running_strand() = &one;
         one.context->resume();
         running_strand() = nullptr;
-        if (!one.context->finished()) return;
+        if (!one.finished()) return;
         if (one.parent != nullptr) --one.parent->children;
         if (one.context->failure()) {
             try {
@@ -203,7 +243,7 @@ class machine {
     }
 
     bool can_go(const strand& one) const {
-        return !one.context->finished() && (one.may_go_on == nullptr || one.may_go_on(one.may_go_on_data));
+        return !one.finished() && (one.may_go_on == nullptr || one.may_go_on(one.may_go_on_data));
     }
 
     // Lets one strand or operation go on; false when there is nothing left to do.
@@ -212,10 +252,9 @@ class machine {
         candidates_.clear();
         bool alive = false;
         for (auto& one : strands_) {
-            if (one->context->finished()) continue;
+            if (one->finished()) continue;
             alive = true;
-            if (!can_go(*one)) continue;
-            candidates_.push_back(one.get());
+            if (can_go(*one)) candidates_.push_back(one.get());
         }
         const bool operations = !pending_.empty();
         if (candidates_.empty() && !operations) {
@@ -269,7 +308,7 @@ class machine {
     // Ends every strand that is still suspended, the forked before those that forked them.
     void unwind() {
         for (auto one = strands_.rbegin(); one != strands_.rend(); ++one) {
-            while (!(*one)->context->finished()) resume(**one);
+            while (!(*one)->finished()) resume(**one);
         }
         pending_.clear();
     }
@@ -292,7 +331,7 @@ class machine {
     }
 
     // A strand that waits, other than for those it has forked.
-    static bool stuck(const strand& one) { return !one.context->finished() && one.children == 0; }
+    static bool stuck(const strand& one) { return !one.finished() && one.children == 0; }
 
     // A barrier that waits for more warps than there are left: somebody has ended without coming.
     void tell_incomplete_collective() {
@@ -315,7 +354,7 @@ class machine {
                 if (other->waiting_on == one->waiting_on || (of_block && other->block != one->block)) continue;
                 // One warp may arrive more than once at a transaction barrier.
                 if (stuck(*other)) left += word != nullptr ? missing : other->warps;
-                if (!other->context->finished()) continue;
+                if (!other->finished()) continue;
                 if (word != nullptr || of_cluster == (other->parent == nullptr)) {
                     places.push_back({other->name(), "has ended", "", 0});
                 }

@@ -75,14 +75,15 @@ inline void check_nothing_in_flight(machine& m, strand& one) {
 // Starts a strand for a part of the parent's warps. A negative index is of a role played by one scope alone.
 template <class Scope, class Body>
 void fork(machine& m, strand& parent, const char* role, int index, const Body& body) {
-    strand& child =
-        m.start(*parent.block, &parent, role, index, Scope::warps, [&m, &parent, &body, index](strand& one) {
-            Scope scope{&one, index < 0 ? 0 : index};
-            body(scope);
-            if (!m.checked) return;
-            check_nothing_in_flight(m, one);
-            release(one, parent.of_children);
-        });
+    const auto work = [&m, &parent, &body, index](strand& one) {
+        Scope scope{&one, index < 0 ? 0 : index};
+        body(scope);
+        if (!m.checked) return;
+        check_nothing_in_flight(m, one);
+        release(one, parent.of_children);
+    };
+    if (!parent.context) return m.run_in_place(*parent.block, &parent, role, index, Scope::warps, work);
+    strand& child = m.start(*parent.block, &parent, role, index, Scope::warps, work);
     if (m.checked) {
         child.seen = parent.seen;
         child.async_seen = parent.async_seen;

@@ -51,7 +51,8 @@ struct lent_register_tile {
 };
 
 struct strand {
-    owned<fiber> context;
+    owned<fiber> context;  // none if it runs in place of whoever started it
+    bool ended = false;    // of such a one
     block_state* block = nullptr;
     strand* parent = nullptr;
     std::string role;
@@ -83,6 +84,7 @@ struct strand {
 
     double time = 0;
 
+    bool finished() const { return context ? context->finished() : ended; }
     std::string name() const { return index < 0 ? role : role + " " + std::to_string(index); }
 };
 
