@@ -1,23 +1,20 @@
 // The model as it is on a GPU, in bf16 and with the kernels of tensor cores, run in the host world: it needs no GPU to be seen that these
 // kernels are given the right things.
-#include "engine/tile_kernels.hpp"
-
 #include <algorithm>
 #include <vector>
 
-#include "engine/model_runner.hpp"
 #include "random_weights.hpp"
 #include "reference_model.hpp"
 #include "rounded_weights.hpp"
 #include "runner_logits.hpp"
 #include "support.hpp"
+#include "tile_runner.hpp"
 #include "transformers.hpp"
 
 namespace imbrex::engine::test {
 
 namespace {
 
-using tile_runner = model_runner<tile_kernels<64>>;
 constexpr double bf16_rounding = 0.05;  // of logits, as distance() has it
 
 }  // namespace
@@ -32,9 +29,9 @@ TEST_CASE("The model of a GPU, in the host world, is within the rounding of bf16
         const model_files files = random_model(config, weight_type::bf16);
         const std::vector<int> tokens = random_tokens(40, config.vocabulary, 31);
         const rows expected = reference_logits(config, files.weights, tokens);
-        tile_runner with(files, {.blocks = 8, .most_tokens = 64, .most_sequences = 4}, {});
+        const auto with = make_tile_runner(files, {.blocks = 8, .most_tokens = 64, .most_sequences = 4});
         for (const std::vector<int>& chunks : {std::vector<int>{40}, {17, 1, 1, 20, 1}}) {
-            const rows logits = logits_of_chunks(with, sequence_in(tokens, {5, 0, 3}), chunks, config.vocabulary);
+            const rows logits = logits_of_chunks(*with, sequence_in(tokens, {5, 0, 3}), chunks, config.vocabulary);
             CHECK(largest_distance(logits, at_ends(expected, chunks)) < bf16_rounding);
         }
     }
@@ -62,9 +59,10 @@ TEST_CASE("The model of a GPU, in the host world, has weights of few bits") {
                 round_matrix(format, one.rows(), one.row_elements(), values);
             });
             const rows expected = reference_logits(config, rounded.weights, tokens);
-            tile_runner with(files, {.weights = format, .blocks = 8, .most_tokens = 64, .most_sequences = 4}, {});
+            const auto with =
+                make_tile_runner(files, {.weights = format, .blocks = 8, .most_tokens = 64, .most_sequences = 4});
             for (const std::vector<int>& chunks : {std::vector<int>{40}, {17, 1, 1, 20, 1}}) {
-                const rows logits = logits_of_chunks(with, sequence_in(tokens, {5, 0, 3}), chunks, config.vocabulary);
+                const rows logits = logits_of_chunks(*with, sequence_in(tokens, {5, 0, 3}), chunks, config.vocabulary);
                 CHECK(largest_distance(logits, at_ends(expected, chunks)) < bf16_rounding);
             }
         }
@@ -77,7 +75,7 @@ TEST_CASE("The model of a GPU, in the host world, has several sequences in a bat
     config.head_depth = 64;
     config.vocabulary = 64;
     const model_files files = random_model(config, weight_type::bf16);
-    tile_runner with(files, {.blocks = 16, .most_tokens = 64, .most_sequences = 4}, {});
+    const auto with = make_tile_runner(files, {.blocks = 16, .most_tokens = 64, .most_sequences = 4});
     std::vector<std::shared_ptr<sequence>> sequences;
     std::vector<rows> expected;
     int block = 15;
@@ -100,7 +98,7 @@ TEST_CASE("The model of a GPU, in the host world, has several sequences in a bat
             work.entries.push_back({sequences[i], done[i], step[i] - done[i], true});
             wanted.push_back(expected[i][static_cast<std::size_t>(step[i]) - 1]);
         }
-        CHECK(largest_distance(run_logits(with, work, config.vocabulary), wanted) < bf16_rounding);
+        CHECK(largest_distance(run_logits(*with, work, config.vocabulary), wanted) < bf16_rounding);
         done = step;
     }
 }
@@ -112,8 +110,8 @@ TEST_CASE("The model of a GPU, in the host world, is as near to transformers as 
         if (model.files.config.window > 0) continue;  // refused on a GPU
         const int vocabulary = model.files.config.vocabulary, count = static_cast<int>(model.tokens.size());
         const auto sequence = sequence_in(model.tokens, blocks_from(0, (count + 15) / 16));
-        tile_runner with(model.files, {.blocks = 8, .most_tokens = 32, .most_sequences = 4}, {});
-        const rows logits = logits_of_chunks(with, sequence, std::vector<int>(model.tokens.size(), 1), vocabulary);
+        const auto with = make_tile_runner(model.files, {.blocks = 8, .most_tokens = 32, .most_sequences = 4});
+        const rows logits = logits_of_chunks(*with, sequence, std::vector<int>(model.tokens.size(), 1), vocabulary);
         CHECK(largest_distance(logits, model.logits) < 2 * model.bf16_error);
     }
 }

@@ -3,17 +3,14 @@
 #include <string>
 #include <vector>
 
-#include "engine/model_runner.hpp"
-#include "engine/tile_kernels.hpp"
 #include "neighbours.hpp"
 #include "random_weights.hpp"
 #include "support.hpp"
+#include "tile_runner.hpp"
 
 namespace imbrex::engine::test {
 
 namespace {
-
-using tile_runner = model_runner<tile_kernels<64>>;
 
 model_config tile_config(model_family family) {
     model_config config = small_config(family);
@@ -41,8 +38,8 @@ TEST_CASE("An invariant model of a GPU, in the host world, has the same logits a
         CAPTURE(std::string(name_of(family)));
         const model_config config = tile_config(family);
         const model_files files = random_model(config, weight_type::bf16);
-        tile_runner with(files, invariant(runner_of_bystanders, format), {});
-        check_logits_beside_others(with, config.vocabulary, batches::of_one_kind);
+        const auto with = make_tile_runner(files, invariant(runner_of_bystanders, format));
+        check_logits_beside_others(*with, config.vocabulary, batches::of_one_kind);
     }
 }
 
@@ -51,8 +48,8 @@ TEST_CASE("An invariant model of a GPU, in the host world, has the same logits i
     config.head_depth = 24;
     config.window = 19;
     const model_files files = random_model(config, weight_type::bf16);
-    tile_runner with(files, invariant(runner_of_bystanders, weight_format::as_in_file), {});
-    check_logits_beside_others(with, config.vocabulary, batches::of_one_kind);
+    const auto with = make_tile_runner(files, invariant(runner_of_bystanders, weight_format::as_in_file));
+    check_logits_beside_others(*with, config.vocabulary, batches::of_one_kind);
 }
 
 TEST_CASE("An invariant model of a GPU, in the host world, writes the same texts alone and among many") {
@@ -61,8 +58,8 @@ TEST_CASE("An invariant model of a GPU, in the host world, writes the same texts
         CAPTURE(seed);
         const model_config config = tile_config(static_cast<model_family>(seed));
         const model_files files = random_model(config, weight_type::bf16, seed);
-        tile_runner with(files, invariant(small_cache, weight_format::bf16), {});
-        check_texts_beside_others(with, config.vocabulary, figures, seed, batches::of_one_kind);
+        const auto with = make_tile_runner(files, invariant(small_cache, weight_format::bf16));
+        check_texts_beside_others(*with, config.vocabulary, figures, seed, batches::of_one_kind);
     }
     CHECK(figures.preemptions > 5);
     CHECK(figures.cache_hits > 0.1);
@@ -71,12 +68,12 @@ TEST_CASE("An invariant model of a GPU, in the host world, writes the same texts
 TEST_CASE("An invariant model refuses a batch of both kinds") {
     const model_config config = tile_config(model_family::llama);
     const model_files files = random_model(config, weight_type::bf16);
-    tile_runner with(files, invariant(runner_of_bystanders, weight_format::bf16), {});
+    const auto with = make_tile_runner(files, invariant(runner_of_bystanders, weight_format::bf16));
     const bystanders all(config.vocabulary);
     batch work;
     work.entries.push_back({all.sequences[0], 0, 3, false});
     work.entries.push_back({all.sequences[1], bystanders::prompt, 1, true});
-    CHECK(refusal([&] { with.run(work); }) ==
+    CHECK(refusal([&] { with->run(work); }) ==
           "batch: 1 of its 2 entries have tokens that were generated; in an invariant runner's all have, or none");
 }
 
