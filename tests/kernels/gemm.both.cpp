@@ -26,8 +26,8 @@ TEST_CASE("the kernel follows from the sizes") {
     CHECK(chosen(16, 8192, 8192) == gemm_kernel::few_rows_16);
     CHECK(chosen(17, 8192, 8192) == gemm_kernel::few_rows_64);
     CHECK(chosen(64, 8192, 8192) == gemm_kernel::few_rows_64);
-    CHECK(chosen(65, 8192, 8192) == gemm_kernel::few_rows_128);
-    CHECK(chosen(128, 8192, 8192) == gemm_kernel::few_rows_128);
+    CHECK(chosen(65, 8192, 8192) == gemm_kernel::shared_depth);
+    CHECK(chosen(128, 8192, 8192) == gemm_kernel::shared_depth);
     CHECK(chosen(8192, 8192, 8192) == gemm_kernel::wide);
     CHECK(chosen(512, 1024, 8192) == gemm_kernel::narrow);
     CHECK(chosen(8192, 8192, 8192, false) == gemm_kernel::ampere_class);

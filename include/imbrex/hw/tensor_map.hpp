@@ -12,6 +12,7 @@ struct alignas(64) tensor_map {
 struct tensor_coordinate {
     int at[5];
     bool may_be_outside;  // for the checker: this tile may have nothing of the tensor in it
+    bool once = false;    // nobody reads it again soon: it need not stay in the caches
 };
 
 }  // namespace imbrex::hw

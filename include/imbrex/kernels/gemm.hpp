@@ -22,6 +22,7 @@
 #include <imbrex/kernels/gemm/plain_stream.hpp>
 #include <imbrex/kernels/gemm/problem.hpp>
 #include <imbrex/kernels/gemm/shape.hpp>
+#include <imbrex/kernels/gemm/shared_depth.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -64,7 +65,7 @@ class gemm {
         if constexpr (few_rows_can_do) {
             if (kernel == gemm_kernel::few_rows_16) return launch_few_rows<16>(where, p, epilogue, stream);
             if (kernel == gemm_kernel::few_rows_64) return launch_few_rows<64>(where, p, epilogue, stream);
-            if (kernel == gemm_kernel::few_rows_128) return launch_few_rows<128>(where, p, epilogue, stream);
+            if (kernel == gemm_kernel::shared_depth) return launch_shared_depth(where, p, epilogue, stream);
         }
         launch_ampere(where, p, all, epilogue, stream);
     }
@@ -121,8 +122,10 @@ class gemm {
     template <int Rows>
     static constexpr bool reads_early = constant_weights && (Rows <= 16);
     template <int Rows, int Sharers>
-    using few_rows = gemm_few_rows<few_rows_weights<In, B, Rows>, Out, Epilogue, Rows,
+    using few_rows = gemm_few_rows<weights_as_stored<In, B>, Out, Epilogue, Rows,
                                    few_rows_shape{.sharers = Sharers, .early = reads_early<Rows>}>;
+    template <int Sharers>
+    using shared_depth = gemm_shared_depth<In, Out, Epilogue, B, shared_depth_shape{.sharers = Sharers}>;
 
     static bool empty(const problem& p) { return p.m == 0 || p.n == 0 || p.batches == 0; }
 
@@ -206,7 +209,7 @@ class gemm {
         const int sharers = few_rows_sharers(Rows, alone::tiles_of(p.n), alone::steps_of(p.k), processors_of(where));
         const auto launch_with = [&]<int Sharers>(std::integral_constant<int, Sharers>) {
             using kernel = few_rows<Rows, Sharers>;
-            const auto weights = few_rows_weights<In, B, Rows>::describe(p.b, p.n * (gated ? 2 : 1), p.k);
+            const auto weights = weights_as_stored<In, B>::describe(p.b, p.n * (gated ? 2 : 1), p.k);
             imbrex::launch<kernel>(where, {kernel::blocks_of(p.n, processors_of(where))},
                                    kernel::describe(p, weights, epilogue), stream);
         };
@@ -214,6 +217,20 @@ class gemm {
             if (sharers == 4) return launch_with(std::integral_constant<int, 4>{});
         }
         if (sharers > 1) return launch_with(std::integral_constant<int, 2>{});
+        launch_with(std::integral_constant<int, 1>{});
+    }
+
+    static void launch_shared_depth(world where, const problem& p, const Epilogue& epilogue, void* stream) {
+        using alone = shared_depth<1>;
+        const int tiles = alone::tiles_of(p.n), processors = processors_of(where);
+        const auto launch_with = [&]<int Sharers>(std::integral_constant<int, Sharers>) {
+            using kernel = shared_depth<Sharers>;
+            imbrex::launch<kernel>(where, {few_rows_blocks(tiles, Sharers, processors)}, kernel::describe(p, epilogue),
+                                   stream);
+        };
+        if (few_rows_sharers(alone::rows, tiles, alone::steps_of(p.k), processors) > 1) {
+            return launch_with(std::integral_constant<int, 2>{});
+        }
         launch_with(std::integral_constant<int, 1>{});
     }
 };

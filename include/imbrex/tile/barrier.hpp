@@ -45,16 +45,26 @@ struct transaction_barrier {
     IMBREX_KERNEL void arrive_at(const Scope& scope, int cluster_rank, source here = source::current()) {
         hw::barrier_arrive_at(scope, word, cluster_rank, here);
     }
-    // One warp arrives and adds the bytes of copies that must land before the phase turns.
+    // Every warp of the scope arrives, and together they add the bytes of copies that must land before the phase turns.
     template <class Scope>
     IMBREX_KERNEL void expect(const Scope& scope, int bytes, source here = source::current()) {
-        static_assert(Scope::warps == 1, "imbrex: a barrier is armed by one warp");
         hw::barrier_expect(scope, word, bytes, here);
     }
     // Until phase number `phase`, counted from 0, is over. Phase -1 is over from the start.
     template <class Scope>
     IMBREX_KERNEL void wait(const Scope& scope, unsigned phase, source here = source::current()) {
         hw::barrier_wait(scope, word, phase, here);
+    }
+    // The same for lanes that are known to come and to go on together: nothing is told to the compiler that might part them. And
+    // if it is wanted.
+    template <class Scope>
+    IMBREX_KERNEL void wait_in_step(const Scope& scope, unsigned phase, source here = source::current()) {
+        hw::barrier_wait_in_step(scope, word, phase, here);
+    }
+    template <class Scope>
+    IMBREX_KERNEL void wait_in_step_if(const Scope& scope, unsigned phase, bool wanted,
+                                       source here = source::current()) {
+        hw::barrier_wait_in_step_if(scope, word, phase, wanted, here);
     }
 };
 
@@ -82,6 +92,12 @@ struct named_barrier {
     template <class Scope>
     IMBREX_KERNEL void arrive(const Scope& scope, int warps, source here = source::current()) const {
         hw::named_arrive(scope, id, warps, here);
+    }
+    // If it is wanted: meets with the others here, and arrives at the next. Lanes stay together, as in wait_in_step.
+    template <class Scope>
+    IMBREX_KERNEL void pass_to_if(const Scope& scope, const named_barrier& next, int warps, bool wanted,
+                                  source here = source::current()) const {
+        hw::named_pass_if(scope, id, next.id, warps, wanted, here);
     }
 };
 

@@ -90,6 +90,12 @@ struct tensor_tile {
         same.where.may_be_outside = true;
         return same;
     }
+    // Loaded once, by one block: it is the first that the second-level cache may give up.
+    IMBREX_FN tensor_tile once() const {
+        tensor_tile same = *this;
+        same.where.once = true;
+        return same;
+    }
 };
 
 namespace detail {

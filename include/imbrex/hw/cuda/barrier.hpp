@@ -62,13 +62,13 @@ IMBREX_KERNEL void barrier_arrive_at(const Scope&, barrier_word& barrier, int cl
     }
 }
 
-// This warp's arrival, which adds bytes of bulk copies that the phase must also see.
-template <class Warp>
-IMBREX_KERNEL void barrier_expect(const Warp& scope, barrier_word& barrier, int bytes, source = source::current()) {
-    static_assert(has_tma && Warp::warps == 1, "imbrex: barrier_expect is for one warp, on sm_90 or later");
-    if (elected(scope)) {
+// An arrival of each warp, which adds bytes of bulk copies that the phase must also see: of a scope's, its warps an equal part each.
+template <class Scope>
+IMBREX_KERNEL void barrier_expect(const Scope&, barrier_word& barrier, int bytes, source = source::current()) {
+    static_assert(has_tma && Scope::warps > 0, "imbrex: barrier_expect needs sm_90 or later");
+    if (elected_lane()) {
         cuda::ptx::mbarrier_arrive_expect_tx(cuda::ptx::sem_release, cuda::ptx::scope_cta, cuda::ptx::space_shared,
-                                             &barrier.word, static_cast<std::uint32_t>(bytes));
+                                             &barrier.word, static_cast<std::uint32_t>(bytes / Scope::warps));
     }
 }
 
@@ -83,6 +83,33 @@ IMBREX_KERNEL void barrier_wait(const Scope&, barrier_word& barrier, unsigned ph
     }
 }
 
+// The same for lanes that wait together and go on together: a loop of its own in the hardware's language, which tells the compiler
+// nothing that might part them.
+template <class Scope>
+IMBREX_KERNEL void barrier_wait_in_step(const Scope&, barrier_word& barrier, unsigned phase,
+                                        source = source::current()) {
+    static_assert(has_tma && Scope::warps > 0, "imbrex: waiting in step needs sm_90 or later");
+    asm volatile(
+        "{\n\t.reg .pred over;\n"
+        "again:\n\tmbarrier.try_wait.parity.shared::cta.b64 over, [%0], %1;\n\t@!over bra again;\n\t}"
+        :
+        : "r"(shared_address(&barrier)), "r"(phase & 1U)
+        : "memory");
+}
+// The same if it is wanted.
+template <class Scope>
+IMBREX_KERNEL void barrier_wait_in_step_if(const Scope&, barrier_word& barrier, unsigned phase, bool wanted,
+                                           source = source::current()) {
+    static_assert(has_tma && Scope::warps > 0, "imbrex: waiting in step needs sm_90 or later");
+    asm volatile(
+        "{\n\t.reg .pred over, wanted;\n\tsetp.ne.u32 wanted, %2, 0;\n\t@!wanted bra gone;\n"
+        "again:\n\tmbarrier.try_wait.parity.shared::cta.b64 over, [%0], %1;\n\t@!over bra again;\n"
+        "gone:\n\t}"
+        :
+        : "r"(shared_address(&barrier)), "r"(phase & 1U), "r"(static_cast<unsigned>(wanted))
+        : "memory");
+}
+
 // The block's sixteen named barriers, of which hw/cuda/scope.hpp keeps the first nine. `warps` counts all who arrive,
 // waiting or not.
 template <class Scope>
@@ -92,6 +119,18 @@ IMBREX_KERNEL void named_sync(const Scope&, int id, int warps, source = source::
 template <class Scope>
 IMBREX_KERNEL void named_arrive(const Scope&, int id, int warps, source = source::current()) {
     asm volatile("bar.arrive %0, %1;" : : "r"(id), "r"(warps * 32) : "memory");
+}
+
+// Meets at one and arrives at the other, if it is wanted, without a branch.
+template <class Scope>
+IMBREX_KERNEL void named_pass_if(const Scope&, int meet, int arrive, int warps, bool wanted,
+                                 source = source::current()) {
+    asm volatile(
+        "{\n\t.reg .pred wanted;\n\tsetp.ne.u32 wanted, %3, 0;\n\t@wanted bar.sync %0, %2;\n\t"
+        "@wanted bar.arrive %1, %2;\n\t}"
+        :
+        : "r"(meet), "r"(arrive), "r"(warps * 32), "r"(static_cast<unsigned>(wanted))
+        : "memory");
 }
 
 // Lets the copy engine and the tensor cores see what this thread wrote to shared memory; a barrier must follow.

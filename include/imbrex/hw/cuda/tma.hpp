@@ -16,6 +16,18 @@
 
 namespace imbrex::hw {
 
+// Who asks the copy engine for a scope: an elected lane of a warp. Of several warps it is the first thread and not an elected one:
+// where an election depends on something that is the same for all lanes of a warp, but not known to be so, the compiler does
+// not know any more afterwards that they go on together, and keeps nothing in uniform registers.
+template <class Scope>
+IMBREX_KERNEL bool issues(const Scope& scope) {
+    if constexpr (Scope::warps == 1) {
+        return elected(scope);
+    } else {
+        return scope.rank() == 0 && lane() == 0;
+    }
+}
+
 // Calls f(coordinates, first element in shared memory) for each panel, in the elected lane.
 template <class Scope, class Shared, class View, class F>
 IMBREX_KERNEL void each_panel(const Scope& scope, Shared& tile, const View&, const tensor_coordinate& coordinate,
@@ -27,7 +39,7 @@ IMBREX_KERNEL void each_panel(const Scope& scope, Shared& tile, const View&, con
     static_assert(layout::panel_columns <= 256, "imbrex: a bulk tensor copy has at most 256 columns in a panel");
     static_assert(Shared::columns % layout::panel_columns == 0,
                   "imbrex: a part copied in bulk must be as wide as whole panels of its tile");
-    if (!elected(scope)) return;
+    if (!issues(scope)) return;
 #pragma unroll
     for (int panel = 0; panel < Shared::columns / layout::panel_columns; ++panel) {
         std::int32_t at[View::rank];
@@ -41,11 +53,28 @@ IMBREX_KERNEL void each_panel(const Scope& scope, Shared& tile, const View&, con
 // The state space of a load's destination. For the cluster's, which is sm_90's own, ptxas makes a function call on sm_120.
 using load_space = std::conditional_t<(architecture < 1000), cuda::ptx::space_cluster_t, cuda::ptx::space_shared_t>;
 
+// The same of what is loaded once, with the policy that createpolicy makes for lines which the second-level cache gives up first. (The
+// library we use has no name for it.)
+template <int Rank>
+IMBREX_KERNEL void load_once(void* to, const tensor_map& map, const std::int32_t (&at)[Rank], barrier_word& barrier) {
+    constexpr std::uint64_t evict_first = 0x12f0000000000000;
+    static_assert(Rank == 2, "imbrex: tiles of two-dimensional tensors are loaded once");
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+        "[%0], [%1, {%2, %3}], [%4], %5;"
+        :
+        : "r"(shared_address(to)), "l"(&map), "r"(at[0]), "r"(at[1]), "r"(shared_address(&barrier)), "l"(evict_first)
+        : "memory");
+}
+
 template <class Warp, class Shared, class View>
 IMBREX_KERNEL void tma_load(const Warp& scope, Shared&& to, const View& view, const tensor_coordinate& coordinate,
                             barrier_word& barrier, source = source::current()) {
     static_assert(Warp::warps == 1, "imbrex: a bulk load is issued by one warp");
     each_panel(scope, to, view, coordinate, [&](const auto& at, auto* panel) {
+        if constexpr (has_wgmma && View::rank == 2) {
+            if (coordinate.once) return load_once(panel, view.map, at, barrier);
+        }
         cuda::ptx::cp_async_bulk_tensor(load_space{}, cuda::ptx::space_global, panel, &view.map, at, &barrier.word);
     });
 }
@@ -69,7 +98,7 @@ IMBREX_KERNEL void tma_load_multicast(const Warp& scope, Shared&& to, const View
     });
 }
 
-// Stores are issued for a scope of any size by its elected lane. The tile's writers must have called async_fence and
+// Stores are issued for a scope of any size by one of its threads. The tile's writers must have called async_fence and
 // met this scope at a barrier.
 template <class Scope, class View, class Shared>
 IMBREX_KERNEL void tma_store(const Scope& scope, const View& view, const tensor_coordinate& coordinate,
@@ -89,11 +118,11 @@ IMBREX_KERNEL void tma_reduce_add(const Scope& scope, const View& view, const te
     });
 }
 
-// Ends a group of stores. Groups belong to the thread that issued them, which is always the elected one.
+// Ends a group of stores. Groups belong to the thread that issued them, which is always the same one.
 template <class Scope>
 IMBREX_KERNEL void bulk_commit(const Scope& scope, source = source::current()) {
     static_assert(has_tma && Scope::warps > 0, "imbrex: bulk tensor copies need sm_90 or later");
-    if (elected(scope)) cuda::ptx::cp_async_bulk_commit_group();
+    if (issues(scope)) cuda::ptx::cp_async_bulk_commit_group();
 }
 
 // Until all but Pending groups have read their shared memory, which may then be written again; or are complete. The warp
@@ -101,13 +130,13 @@ IMBREX_KERNEL void bulk_commit(const Scope& scope, source = source::current()) {
 template <int Pending, class Scope>
 IMBREX_KERNEL void bulk_wait_read(const Scope& scope, source = source::current()) {
     static_assert(has_tma && Scope::warps > 0, "imbrex: bulk tensor copies need sm_90 or later");
-    if (elected(scope)) cuda::ptx::cp_async_bulk_wait_group_read(cuda::ptx::n32_t<Pending>{});
+    if (issues(scope)) cuda::ptx::cp_async_bulk_wait_group_read(cuda::ptx::n32_t<Pending>{});
     __syncwarp();
 }
 template <int Pending, class Scope>
 IMBREX_KERNEL void bulk_wait(const Scope& scope, source = source::current()) {
     static_assert(has_tma && Scope::warps > 0, "imbrex: bulk tensor copies need sm_90 or later");
-    if (elected(scope)) cuda::ptx::cp_async_bulk_wait_group(cuda::ptx::n32_t<Pending>{});
+    if (issues(scope)) cuda::ptx::cp_async_bulk_wait_group(cuda::ptx::n32_t<Pending>{});
     __syncwarp();
 }
 

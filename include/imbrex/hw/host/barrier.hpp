@@ -218,8 +218,9 @@ void barrier_arrive_at(const Scope& scope, barrier_word& word, int cluster_rank,
     if (altered == alteration::twice) arrive(c, remote, Scope::warps, 0, "remote barrier arrive", here);
 }
 
-// One warp arrives and says how many bytes of copies the phase must also wait for.
-inline void barrier_expect(const warp& scope, barrier_word& word, int bytes, source here = source::current()) {
+// Each warp of the scope arrives, and they say how many bytes of copies the phase must also wait for.
+template <class Scope>
+void barrier_expect(const Scope& scope, barrier_word& word, int bytes, source here = source::current()) {
     const context c = enter(scope, "barrier expect", here);
     if (!c) return;
     c.on->pause(*c.by);
@@ -227,8 +228,8 @@ inline void barrier_expect(const warp& scope, barrier_word& word, int bytes, sou
     if (altered == alteration::skip) return;
     if (altered == alteration::fewer_bytes) bytes -= 16;
     if (altered == alteration::more_bytes) bytes += 16;
-    arrive(c, word, 1, bytes, "barrier expect", here);
-    if (altered == alteration::twice) arrive(c, word, 1, bytes, "barrier expect", here);
+    arrive(c, word, Scope::warps, bytes, "barrier expect", here);
+    if (altered == alteration::twice) arrive(c, word, Scope::warps, bytes, "barrier expect", here);
 }
 
 // Waits until phase number `phase`, counted from 0, is complete. The hardware sees its parity only; the checker knows
@@ -269,6 +270,16 @@ void barrier_wait(const Scope& scope, barrier_word& word, unsigned phase, source
         c.on->trace.record(c.by->block->number, c.by->name(), "wait", c.by->time, ready);
         c.by->time = std::max(c.by->time, ready);
     }
+}
+// On the device lanes are told to stay together; here a scope always does.
+template <class Scope>
+void barrier_wait_in_step(const Scope& scope, barrier_word& word, unsigned phase, source here = source::current()) {
+    barrier_wait(scope, word, phase, here);
+}
+template <class Scope>
+void barrier_wait_in_step_if(const Scope& scope, barrier_word& word, unsigned phase, bool wanted,
+                             source here = source::current()) {
+    if (wanted) barrier_wait(scope, word, phase, here);
 }
 
 // Ordinary shared writes of this scope become visible to the async proxy, once a barrier follows.

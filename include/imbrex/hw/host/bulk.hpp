@@ -9,12 +9,9 @@
 
 namespace imbrex::hw {
 
-template <class T>
-void bulk_load(const warp& scope, T& to, const T& from, barrier_word& word, source here = source::current()) {
-    const char* what = "bulk load";
-    const context c = enter(scope, what, here);
-    if (!c) return;
-    c.on->pause(*c.by);
+// Has an object of shared memory written by `fill`, some time later, and its bytes land on the barrier.
+template <class T, class Fill>
+void ask_object(const context& c, T& to, barrier_word& word, const char* what, source here, Fill fill) {
     access made{c.by, -1, 0, true, true, -1, 0, what, here};
     std::uint32_t generation = 0;
     if (c.checked()) {
@@ -38,11 +35,21 @@ void bulk_load(const warp& scope, T& to, const T& from, barrier_word& word, sour
         ready = std::max(ready, end + nominal_rates::copy_latency);
     }
     machine& m = *c.on;
-    m.ask(nullptr, 0, [&m, &to, &word, &from, generation, made, phases = c.by->phases] {
-        std::memcpy(static_cast<void*>(&to), &from, sizeof(T));
+    m.ask(nullptr, 0, [&m, &to, &word, fill, generation, made, phases = c.by->phases] {
+        fill(to);
         if (m.checked) m.barriers[&word].gathering.phases.join(phases);
         land(m, word, sizeof(T), generation, made);
     });
+}
+
+template <class T>
+void bulk_load(const warp& scope, T& to, const T& from, barrier_word& word, source here = source::current()) {
+    const char* what = "bulk load";
+    const context c = enter(scope, what, here);
+    if (!c) return;
+    c.on->pause(*c.by);
+    ask_object(c, to, word, what, here,
+               [&from](T& there) { std::memcpy(static_cast<void*>(&there), &from, sizeof(T)); });
 }
 
 }  // namespace imbrex::hw

@@ -4,7 +4,8 @@
 //   the device is not a Hopper, the copy engine cannot read the
 //   operands (rows not a multiple of 16 bytes apart), or K = 0   ampere_class    192 or 128 x 256 by warps, any stride
 //   at most 8 rows, and B are constant weights [n, k]            weight_stream   in shapes of their own (plain_stream.hpp)
-//   at most 16, 64 or 128 rows                                   few_rows_*      weights once through, K shared out
+//   at most 16 or 64 rows                                        few_rows_*      weights once through, K shared out
+//   at most 128 rows                                             shared_depth    the same in tiles of 128 x 128
 //   otherwise, by the estimate below                             wide            128 x 256
 //                                                                narrow          128 x 128
 //
@@ -18,7 +19,7 @@
 
 namespace imbrex {
 
-enum class gemm_kernel { ampere_class, weight_stream, few_rows_16, few_rows_64, few_rows_128, narrow, wide };
+enum class gemm_kernel { ampere_class, weight_stream, few_rows_16, few_rows_64, shared_depth, narrow, wide };
 
 struct gemm_situation {
     int m;
@@ -47,7 +48,7 @@ constexpr gemm_kernel choose_gemm(const gemm_situation& s) {
     if (!s.hopper || !s.engine_can_read || s.k == 0) return gemm_kernel::ampere_class;
     if (s.weights_can_stream) return gemm_kernel::weight_stream;
     if (s.few_rows_can_do && s.batches == 1 && s.m <= 128) {
-        return s.m <= 16 ? gemm_kernel::few_rows_16 : s.m <= 64 ? gemm_kernel::few_rows_64 : gemm_kernel::few_rows_128;
+        return s.m <= 16 ? gemm_kernel::few_rows_16 : s.m <= 64 ? gemm_kernel::few_rows_64 : gemm_kernel::shared_depth;
     }
     if (!s.narrow_can_do) return gemm_kernel::wide;
     // A wide tile is twice the work of a narrow one and takes 1.9 times as long.
@@ -64,8 +65,8 @@ constexpr const char* name_of(gemm_kernel one) {
             return "few_rows_16";
         case gemm_kernel::few_rows_64:
             return "few_rows_64";
-        case gemm_kernel::few_rows_128:
-            return "few_rows_128";
+        case gemm_kernel::shared_depth:
+            return "shared_depth";
         case gemm_kernel::narrow:
             return "narrow";
         case gemm_kernel::wide:

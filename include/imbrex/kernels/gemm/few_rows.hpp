@@ -1,4 +1,5 @@
-// D = epilogue(A B) for few rows: A has 1 to 256 of them, so that the time goes into reading B once. Made for Hopper.
+// D = epilogue(A B) for few rows: A has 1 to 64 of them, so that the time goes into reading B once. Made for Hopper.
+// (With more rows: shared_depth.hpp.)
 //
 // The product is computed the other way round, D^T = B^T A^T: columns of B (the rows of a weight matrix as it is stored) are
 // the 64 rows that wgmma wants on the left, the rows of A its columns, `Rows` of them. So the tensor cores waste nothing and
@@ -55,7 +56,8 @@
 
 namespace imbrex {
 
-// Weights in the type that is multiplied, as B is stored.
+// Weights in the type that is multiplied, as B is stored. Steps of 256 bytes of K are read from memory a little faster than smaller
+// ones.
 template <class In, stored B, int Depth = 128>
 struct weights_as_stored {
     using element = In;
@@ -76,7 +78,7 @@ struct weights_as_stored {
     IMBREX_KERNEL static void load(const warp& self, part& to, const argument& from, int first_column, int step,
                                    const Slot& slot) {
         const auto tile = by_columns ? from.at(first_column, step * depth) : from.at(step * depth, first_column);
-        load_async(self, to, tile.may_be_outside(), slot);
+        load_async(self, to, tile.may_be_outside().once(), slot);
     }
     template <class Sum, class Activations>
     IMBREX_KERNEL static void multiply(const warpgroup& self, Sum& sum, const part& weights,
@@ -84,10 +86,6 @@ struct weights_as_stored {
         mma_async<by_columns ? operand::as_is : operand::across, operand::across>(self, sum, weights, activations, how);
     }
 };
-
-// Steps of 256 bytes of K are read from memory a little faster; many rows leave too few stages for them.
-template <class In, stored B, int Rows>
-using few_rows_weights = weights_as_stored<In, B, (Rows <= 64 ? 128 : 64)>;
 
 struct few_rows_shape {
     int sharers = 1;  // blocks that share a tile: 1, 2, 4 or 8
@@ -109,6 +107,13 @@ constexpr IMBREX_FN int few_rows_sharers(int rows, int tiles, int steps, int mul
     return sharers;
 }
 
+// How many blocks are worth launching for so many tiles on so many multiprocessors: as many as have the same number of tiles. Two
+// thirds of a device read its memory as fast as all of it.
+constexpr IMBREX_FN int few_rows_blocks(int tiles, int sharers, int multiprocessors) {
+    const int most = multiprocessors / sharers, rounds = (tiles + most - 1) / most;
+    return (tiles + rounds - 1) / rounds * sharers;
+}
+
 template <class Weights, class Out, class Epilogue, int Rows, few_rows_shape Shape = few_rows_shape{}>
 struct gemm_few_rows {
     using element = typename Weights::element;
@@ -122,16 +127,12 @@ struct gemm_few_rows {
     static constexpr int group_columns = 64;
     static constexpr int depth = Weights::depth;
     static constexpr bool gated = is_gated<Epilogue>;
-    static constexpr int columns = gated ? group_columns : groups * group_columns;    // of D, in a tile
-    static constexpr int strip = Rows < 64 ? Rows : 64;                               // rows of D that leave together
-    static constexpr int turned_rows = Rows <= 64 ? 64 : Rows % 128 == 0 ? 128 : 64;  // and that are turned together
-    static constexpr int strips_in_turn = turned_rows == 128 ? 2 : 1;
+    static constexpr int columns = gated ? group_columns : groups * group_columns;  // of D, in a tile
     // Who finishes the 64 columns that a group's sums are of, and how many at a time.
     static constexpr int finishers = sharers * (gated ? groups : 1);
     static constexpr int finished_columns = group_columns / finishers;
     static constexpr int at_once = finished_columns < 32 ? finished_columns : 32;
-    static_assert(Rows % 8 == 0 && Rows <= 256 && (Rows <= 64 || Rows % 64 == 0),
-                  "imbrex: the GEMM for few rows has a multiple of 8 rows up to 64, or of 64 up to 256");
+    static_assert(Rows % 8 == 0 && Rows <= 64, "imbrex: the GEMM for few rows has a multiple of 8 rows up to 64");
     static_assert(finished_columns % 8 == 0, "imbrex: at most 8 blocks share a tile, 4 of a gated GEMM");
 
     // A is loaded some rows at a time. Rows that it lacks are slow to load, and what takes their place is of no consequence: so
@@ -141,7 +142,7 @@ struct gemm_few_rows {
     using activations_rows = shared_tile<element, load_rows, depth>;
     using part = typename Weights::part;
     using sums = group_tile<float, group_columns, Rows>;
-    using turned_tile = shared_tile<float, turned_rows, group_columns>;  // its rows are D's
+    using turned_tile = shared_tile<float, 64, group_columns>;  // its rows are D's
     using result = group_tile<float, 64, at_once>;
 
     struct arguments {
@@ -170,11 +171,8 @@ struct gemm_few_rows {
     static constexpr IMBREX_FN int tiles_of(int n) { return (n + columns - 1) / columns; }
     static constexpr IMBREX_FN int steps_of(int k) { return (k + depth - 1) / depth; }
 
-    // How many blocks are worth launching on so many multiprocessors: as many as have the same number of tiles. Two thirds
-    // of a device read its memory as fast as all of it.
     static constexpr IMBREX_FN int blocks_of(int n, int multiprocessors) {
-        const int most = multiprocessors / sharers, rounds = (tiles_of(n) + most - 1) / most;
-        return (tiles_of(n) + rounds - 1) / rounds * sharers;
+        return few_rows_blocks(tiles_of(n), sharers, multiprocessors);
     }
 
     static arguments describe(const gemm_problem<element, Out>& p, const typename Weights::argument& weights,
@@ -265,14 +263,13 @@ struct gemm_few_rows {
                                       shared_memory& shared) {
         if constexpr (reads_early) wait_for_kernel_before(self);
         // Rows that are not turned are read all the same.
-        if constexpr (strip < 64) fill(self, shared.turned[self.index()], 0.0f);
+        if constexpr (Rows < 64) fill(self, shared.turned[self.index()], 0.0f);
         auto full = shared.ring.consumer(self);
-        unsigned turns = 0;
+        unsigned turn = 0;
         sums sum;
         for (int tile = work.first_tile; tile < args.tiles; tile += work.tile_step) {
             multiply(self, full, sum, work.count);
-            finish(self, work.rank, tile, args, shared, sum, turns,
-                   std::make_integer_sequence<int, Rows / (strip * strips_in_turn)>{});
+            finish(self, work.rank, tile, args, shared, sum, turn++);
         }
     }
 
@@ -290,29 +287,16 @@ struct gemm_few_rows {
         if constexpr (Weights::overlaps) wait_mma(self, sum);
     }
 
-    // From the sums to D, some of its rows at a time.
-    template <int... Turns>
+    // From the sums to D.
     IMBREX_KERNEL static void finish(const warpgroup& self, int rank, int tile, const arguments& args,
-                                     shared_memory& shared, const sums& sum, unsigned& turns,
-                                     std::integer_sequence<int, Turns...>) {
-        (finish_turn<Turns * strips_in_turn>(self, rank, tile, args, shared, sum, turns++,
-                                             std::make_integer_sequence<int, strips_in_turn>{}),
-         ...);
-    }
-
-    template <int First, int... Strips>
-    IMBREX_KERNEL static void finish_turn(const warpgroup& self, int rank, int tile, const arguments& args,
-                                          shared_memory& shared, const sums& sum, unsigned turn,
-                                          std::integer_sequence<int, Strips...>) {
+                                     shared_memory& shared, const sums& sum, unsigned turn) {
         const int group = self.index();
         const auto each_turned = [&](auto&& act) {  // of those that this group reads
             for (int which = gated ? 0 : group; which < (gated ? groups : group + 1); ++which) act(which);
         };
         if constexpr (finishers > 1) shared.turned_empty[group].wait(self, turn - 1);
         self.sync();
-        (store(self, shared.turned[group].template part<strip, group_columns>(Strips * strip, 0),
-               transpose_of(columns_of<(First + Strips) * strip, strip>(self, sum))),
-         ...);
+        store(self, shared.turned[group].template part<Rows, group_columns>(0, 0), transpose_of(sum));
         self.sync();
         if constexpr (finishers > 1) {
             if constexpr (sharers > 1) fence_cluster(self);
@@ -320,20 +304,20 @@ struct gemm_few_rows {
             each_turned([&](int which) { shared.turned_full[which].wait(self, turn); });
             if constexpr (sharers > 1) fence_cluster(self);
         }
-        (write_strip(self, rank, {0, (First + Strips) * strip, tile * columns}, args, shared, Strips * strip), ...);
+        write(self, rank, tile * columns, args, shared);
         if constexpr (finishers > 1) each_turned([&](int which) { tell(self, shared.turned_empty[which]); });
     }
 
-    // This block's columns of a strip, `row` being where it begins among the turned sums.
-    IMBREX_KERNEL static void write_strip(const warpgroup& self, int rank, gemm_place strip_at, const arguments& args,
-                                          shared_memory& shared, int row) {
+    // This block's columns of a tile.
+    IMBREX_KERNEL static void write(const warpgroup& self, int rank, int tile_column, const arguments& args,
+                                    shared_memory& shared) {
         const int group = self.index();
         const int first = finished_columns * (gated ? rank * groups + group : rank);
         for (int column = first; column < first + finished_columns; column += at_once) {
-            result values = gather(self, shared.turned[gated ? 0 : group], row, column);
-            const gemm_place at{0, strip_at.row, strip_at.column + (gated ? 0 : group * group_columns) + column};
+            result values = gather(self, shared.turned[gated ? 0 : group], column);
+            const gemm_place at{0, 0, tile_column + (gated ? 0 : group * group_columns) + column};
             if constexpr (gated) {
-                args.epilogue(self, values, gather(self, shared.turned[1], row, column), at);
+                args.epilogue(self, values, gather(self, shared.turned[1], column), at);
             } else {
                 args.epilogue(self, values, at);
             }
@@ -351,9 +335,9 @@ struct gemm_few_rows {
         }
     }
 
-    // Some rows and columns of a group's turned sums, over all blocks that share the tile.
-    IMBREX_KERNEL static result gather(const warpgroup& self, const turned_tile& turned, int row, int column) {
-        const auto from = turned.template part<64, at_once>(row, column);
+    // Some columns of a group's turned sums, over all blocks that share the tile.
+    IMBREX_KERNEL static result gather(const warpgroup& self, const turned_tile& turned, int column) {
+        const auto from = turned.template part<64, at_once>(0, column);
         result values;
         if constexpr (sharers == 1) {
             load(self, values, from);
