@@ -52,6 +52,7 @@ class Case(NamedTuple):
     heads_per_key_head: int = 1
     window: int = 0  # keys that a query sees, its own among them; 0: no window
     capped: bool = False
+    relaxed: bool = False
     sinks: bool = False
     packed: bool = False
     drawn: bool = False
@@ -65,7 +66,7 @@ class Case(NamedTuple):
         """Its name in the library."""
         depth = f"d{self.depth}" if self.depth == self.value_depth else f"d{self.depth}x{self.value_depth}"
         mask = "window" if self.window > 0 else "causal" if causal else "full"
-        return f"{depth}_{mask}" + ("_softcap" if self.capped else "")
+        return f"{depth}_{mask}" + ("_softcap" if self.capped else "") + ("_relaxed" if self.relaxed else "")
 
 
 PLAIN = Case("plain")
@@ -80,6 +81,7 @@ CASES = [
     Case("window of 1024", window=1024),
     Case("window of 4096", window=4096),
     Case("softcap", capped=True),
+    Case("softcap, relaxed", capped=True, relaxed=True),
     Case("sinks", sinks=True),
     Case("packed, in turn", packed=True),
     Case("packed, drawn", packed=True, drawn=True),

@@ -1,7 +1,7 @@
 // What attention's forward kernels can besides the plain one, behind a C function, so that bench/kernels/attention_features.py can
 // call them on PyTorch's tensors. All go through the launcher. A variant is named by its depth (of keys "x" of values where they
-// differ), its mask, and its score if there is one; heads that share keys, packed sequences, sinks and a counter to draw work
-// from are any variant's.
+// differ), its mask, its score if there is one, and "relaxed" if its softmax is; heads that share keys, packed sequences, sinks
+// and a counter to draw work from are any variant's.
 #include <imbrex/kernels/attention_forward.hpp>
 
 #include "attention_calls.hpp"
@@ -64,9 +64,10 @@ softcap score_of(const attention_call& call) {
     return {call.cap};
 }
 
-template <attention_depths Depths, class Mask, class Score>
+template <attention_depths Depths, class Mask, class Score, attention_softmax Softmax>
 void launch(const attention_call& call) {
-    using attention = attention_forward<bf16, Mask, Score, attention_result::normalised, attention_tiles<Depths>>;
+    using attention = attention_forward<bf16, Mask, Score, attention_result::normalised, attention_tiles<Depths>,
+                                        attention_keys::in_rows, Softmax>;
     attention::launch(world::device, described<Depths>(call), mask_of<Mask>(call), score_of<Score>(call), call.stream);
 }
 
@@ -76,9 +77,11 @@ struct variant {
     void (*launch)(const attention_call&);
 };
 
-template <attention_depths Depths, class Mask, class Score = plain_score>
+template <attention_depths Depths, class Mask, class Score = plain_score,
+          attention_softmax Softmax = attention_softmax::exact>
 constexpr variant variant_of(std::string_view name) {
-    return {name, attention_shape_for(Depths, attention_demand_of<Mask, Score>()), launch<Depths, Mask, Score>};
+    return {name, attention_shape_for(Depths, attention_demand_of<Mask, Score>(), Softmax),
+            launch<Depths, Mask, Score, Softmax>};
 }
 
 constexpr attention_depths unlike(192, 128);
@@ -88,6 +91,8 @@ constexpr variant variants[] = {
     variant_of<128, window_mask>("d128_window"),
     variant_of<128, full_mask, softcap>("d128_full_softcap"),
     variant_of<128, causal_mask, softcap>("d128_causal_softcap"),
+    variant_of<128, full_mask, softcap, attention_softmax::relaxed>("d128_full_softcap_relaxed"),
+    variant_of<128, causal_mask, softcap, attention_softmax::relaxed>("d128_causal_softcap_relaxed"),
     variant_of<96, full_mask>("d96_full"),
     variant_of<96, causal_mask>("d96_causal"),
     variant_of<unlike, full_mask>("d192x128_full"),

@@ -118,6 +118,19 @@ struct pipeline_barriers {
             return {&items_[stage], &ring_->full[stage]};
         }
 
+        // The same for a stage whose bytes the producer changes before anyone sees them: they land at a barrier of its own, and
+        // the stage is full when it is passed on.
+        IMBREX_KERNEL slot acquire_unseen(transaction_barrier& landing, source here = source::current()) {
+            const int stage = at_.stage();
+            ring_->empty[stage].wait_in_step(*scope_, at_.round() - 1, here);
+            landing.expect(*scope_, bytes_per_stage, here);
+            at_.advance();
+            return {&items_[stage], &landing};
+        }
+        IMBREX_KERNEL void pass_on(const slot& one, source here = source::current()) {
+            ring_->full[one.item - items_].arrive(*scope_, here);
+        }
+
       private:
         pipeline_barriers* ring_;
         Item* items_;
@@ -193,6 +206,22 @@ struct pipeline_barriers {
             return take(here);
         }
 
+        // The same for who knows that all of a warp's lanes come here together, again and again, and that nothing on the way asks
+        // otherwise: the compiler then sees by itself that a stage's number is the same for all.
+        IMBREX_KERNEL held_stage<Scope> wait_in_step(source here = source::current()) {
+            const int stage = at_.stage();
+            ring_->full[stage].wait_in_step(*scope_, at_.round(), here);
+            at_.advance();
+            return {*ring_, items_, *scope_, stage, here};
+        }
+
+        // Waits for the next stage and releases it at once, unused, if that is wanted.
+        IMBREX_KERNEL void pass_in_step_if(bool wanted, source here = source::current()) {
+            const int stage = at_.stage();
+            ring_->full[stage].wait_in_step_if(*scope_, at_.round(), wanted, here);
+            ring_->empty[stage].arrive_if(*scope_, wanted, here);
+            at_.advance(wanted ? 1 : 0);
+        }
         // No stage at all: for a variable that may hold one later.
         IMBREX_KERNEL held_stage<Scope> nothing() {
             return {*ring_, items_, *scope_, held_stage<Scope>::none, source{}};

@@ -74,6 +74,20 @@ TEST_CASE("scores bent by a cap") {
     const attention_case sizes{.heads = 2, .key_heads = 2, .queries = 130, .keys = 190};
     check_attention<64, 64>(2, sizes, causal_mask{}, softcap{1.0f}, 0,
                             [](const attention_sequence&, int, int, double x) { return std::tanh(x); });
+    // By a curve, where weights need not be relative to the largest: caps that bend much, a little, or nothing, and a window whose
+    // first rows see nothing of their first tiles.
+    constexpr attention_shape relaxed{.softmax = attention_softmax::relaxed};
+    constexpr attention_shape three{3, 32, 2, 32, 160, true, attention_softmax::relaxed};
+    for (const float cap : {1.0f, 6.0f, 1000.0f}) {
+        const auto bent = [=](const attention_sequence&, int, int, double x) { return cap * std::tanh(x / cap); };
+        const softcap score{cap};
+        check_attention<64, 64, relaxed>(2, {.heads = 2, .key_heads = 2, .queries = 130, .keys = 460}, causal_mask{},
+                                         score, 0, bent);
+        check_attention<64, 64, relaxed>(2, {.heads = 2, .key_heads = 2, .queries = 300, .keys = 300},
+                                         window_mask{200, -70}, score, 0, bent);
+        check_attention<64, 64, three>(1, {.queries = 130, .keys = 300}, full_mask{}, score, 0, bent);
+        check_attention<64, 64>(1, {.queries = 130, .keys = 300}, full_mask{}, score, 0, bent);
+    }
 }
 
 TEST_CASE("weights relative to one of the largest scores: it stays, or is left far behind") {
@@ -111,11 +125,18 @@ TEST_CASE("attention is silent over 1,000 schedules, and each of its mutants is 
     constexpr attention_shape three{.groups = 3, .columns = 32, .producer_registers = 32, .consumer_registers = 160};
     using exact = attention_hopper<bf16, 32, 32, causal_mask, plain_score, three>;
     attention_tensors<bf16, 32, 32> tensors(world::host, {.heads = 4, .key_heads = 1, .queries = 400, .keys = 200}, 1);
-    check_synchronisation<exact>("attention", tensors.send<exact>());
+    // Whose keys end before their tile does.
+    auto padded = tensors.send<exact>();
+    const int lengths[] = {200};
+    padded.lengths.key_lengths = lengths;
+    check_synchronisation<exact>("attention", padded);
 
     constexpr attention_shape two{.columns = 32, .softmax = attention_softmax::relaxed};
     using relaxed = attention_hopper<bf16, 32, 32, full_mask, backwards, two>;
     attention_tensors<bf16, 32, 32> others(world::host, {.heads = 4, .key_heads = 1, .queries = 270, .keys = 100}, 1);
-    check_synchronisation<relaxed>("attention, relaxed", others.send<relaxed>({}, {0.3f}));
+    auto others_padded = others.send<relaxed>({}, {0.3f});
+    const int other_lengths[] = {100};
+    others_padded.lengths.key_lengths = other_lengths;
+    check_synchronisation<relaxed>("attention, relaxed", others_padded);
 }
 #endif

@@ -48,6 +48,17 @@ TEST_CASE("a score in units of its own is the same score") {
         CHECK(std::abs(bent.in_units(s, 0, 0, product, 0.25f) * scale_after(bent, 0.25f) -
                        bent(s, 0, 0, product / 4)) <= 1e-6f);
     }
+    // Small products become exponents by a curve, whatever the scale.
+    for (const float scale : {0.25f, 0.01f}) {
+        const exponent_curve curve = factor_after(bent, scale);
+        CHECK(curve.value == 4.0f * log2_of_e);
+        for (const float part : {-1.0f, -0.6f, -0.01f, 0.0f, 0.3f, 0.9f, 1.0f}) {
+            CAPTURE(part);
+            const float product = part * curve.limit;
+            const double wanted = 4 * std::tanh(double{product} * scale / 4) * double{log2_of_e};
+            CHECK(std::abs(curve.relative_to(1.5f, product) - (wanted - 1.5)) <= 4 * 1e-5);
+        }
+    }
     CHECK(scale_after(plain_score{}, 0.25f) == 0.25f);
     CHECK(scale_after(halved{}, 0.25f) == 1.0f);
     CHECK(scale_after(in_turn(bent, halved{}), 0.25f) == 1.0f);

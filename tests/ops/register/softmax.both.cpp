@@ -221,6 +221,94 @@ void test_again(float scale, float more, double wanted) {
     }
 }
 
+// Products that are bent to at most 4, by a curve or one by one. They may be shrunk, so that all of a warp's are on the curve.
+constexpr float cap = 4.0f;
+template <class Scope>
+struct bent_online {
+    using tile = register_tile<float, 64, 32, Scope>;
+    static constexpr int warps = Scope::warps;
+    struct arguments {
+        matrix_view<const float> products, values;
+        matrix_view<float> out;
+        float* log2_sums;
+        exponent_curve curve;
+        float shrunk;
+        int pieces;
+    };
+    struct shared_memory {};
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory&) {
+        each<Scope>(block, [&](auto& self) {
+            tile sum;
+            fill(self, sum, 0.0f);
+            online_softmax<64, Scope, 8> weights(self, args.curve);
+            for (int piece = 0; piece < args.pieces; ++piece) {
+                tile products, values;
+                load(self, products, args.products.template tile<tile>(0, piece));
+                map(self, products, [&](float x) { return x * args.shrunk; });
+                weights.template weigh_bent<softmax_pause::in_first_row>(
+                    self, products, args.curve,
+                    [](float x) { return x == minus_infinity ? x : hw::tanh(x * (1 / cap)); },
+                    [&](const auto& factors) { combine_with_rows(self, sum, factors, multiply{}); });
+                load(self, values, args.values.template tile<tile>(0, piece));
+                combine(self, products, values, multiply{});
+                combine(self, sum, products, add{});
+            }
+            weights.finish(self, sum);
+            store(self, args.out.template tile<tile>(0, 0), sum);
+            store(self, args.log2_sums, 64, weights.log2_sum(self));
+        });
+    }
+};
+
+void test_bent(float shrunk, bool masked, double error) {
+    constexpr int pieces = 3, width = 32 * pieces;
+    const float inside = 1 / cap;
+    const exponent_curve curve{{cap * log2_of_e},
+                               0.5f * cap,
+                               0.99992483f * log2_of_e,
+                               -0.33085505f * log2_of_e * inside * inside,
+                               0.11254138f * log2_of_e * inside * inside * inside * inside};
+    for (const world where : worlds()) {
+        buffer<float> products(where, 64 * width), values(where, 64 * width), out(where, 64 * 32, poison<float>()),
+            log2_sums(where, 64, poison<float>());
+        fill_random(products.values, 16, -5.0f, 5.0f);
+        if (masked) fill_scores(products.values, 64, width, 16);
+        fill_random(values.values, 17, 0.5f, 1.5f);
+        run<bent_online<warpgroup>>(where, {1, 1, 1},
+                                    {matrix(static_cast<const float*>(products.send()), 64, width),
+                                     matrix(static_cast<const float*>(values.send()), 64, width),
+                                     matrix(out.send(), 64, 32), log2_sums.send(), curve, shrunk, pieces},
+                                    2);
+        out.fetch();
+        log2_sums.fetch();
+        tally compared(sentence(name_of(where), ", shrunk ", shrunk, ", masked ", masked));
+        for (int row = 0; row < 64; ++row) {
+            std::vector<float> scores(products.values.begin() + row * width,
+                                      products.values.begin() + (row + 1) * width);
+            for (float& x : scores) {
+                if (std::isfinite(x)) x = cap * std::tanh(x * shrunk / cap);
+            }
+            const row_of_weights wanted = weigh(scores.data(), width, 1);
+            for (int column = 0; column < 32; ++column) {
+                double sum = 0;
+                for (int i = column; i < width; i += 32) sum += wanted.weights[i] * values.values[row * width + i];
+                const float value = out.values[row * 32 + column];
+                compared.expect(near(value, sum, error, 1e-30), "row", row, "column", column, "is", value, "not", sum);
+            }
+            compared.expect(near(log2_sums.values[row], wanted.log2_sum, 1e-6, error), "row", row, "log2_sum is",
+                            log2_sums.values[row], "not", wanted.log2_sum);
+        }
+    }
+}
+
+TEST_CASE("softmax online: products that are bent, by a curve where all are small") {
+    test_bent(0.3f, false, 3e-3);  // the hardware's tanh is good to 11 bits
+    test_bent(1.0f, false, 8e-3);
+    test_bent(1.0f, true, 8e-3);
+    test_bent(0.1f, true, 8e-3);
+}
+
 TEST_CASE("softmax online: a largest score that stays rescales nothing, to the last bit") {
     for (const float scale : {1.0f, 0.088388f, 0.3f}) test_again<0>(scale, 2.0f, std::exp(-2.0 * scale));
 }

@@ -34,6 +34,10 @@ IMBREX_KERNEL float erf(float x) {
     return erff(x);
 }
 
+IMBREX_KERNEL float abs(float x) {
+    return fabsf(x);
+}
+
 // Of a number and a NaN, the number.
 IMBREX_KERNEL float max(float a, float b) {
     return fmaxf(a, b);

@@ -19,13 +19,9 @@ IMBREX_KERNEL void put(const Scope& scope, Vector& vector, int index, T value, s
     __syncwarp();
 }
 
-// Every thread of the scope reads it. The compiler is told that all of a warp get the same: it takes what depends on it for
-// uniform, branches above all.
-template <class Scope, class Vector>
-IMBREX_KERNEL typename Vector::element get(const Scope&, const Vector& vector, int index, source) {
-    using element = typename Vector::element;
-    __syncwarp();
-    element result = *vector.at(index);
+// The compiler is told that all lanes of a warp have the same: it takes what depends on it for uniform, branches above all.
+template <class element>
+IMBREX_KERNEL element same_in_all_lanes(element result) {
     if constexpr (sizeof(element) % 4 == 0 && std::is_trivially_copyable_v<element>) {
         auto* const words = reinterpret_cast<char*>(&result);
 #pragma unroll
@@ -34,6 +30,18 @@ IMBREX_KERNEL typename Vector::element get(const Scope&, const Vector& vector, i
         }
     }
     return result;
+}
+
+// Every thread of the scope reads it, and all of a warp are known to get the same; or one member of it.
+template <class Scope, class Vector>
+IMBREX_KERNEL typename Vector::element get(const Scope&, const Vector& vector, int index, source) {
+    __syncwarp();
+    return same_in_all_lanes(*vector.at(index));
+}
+template <class Scope, class Vector, class Of, class Member>
+IMBREX_KERNEL Member get(const Scope&, const Vector& vector, int index, Member Of::*member, source) {
+    __syncwarp();
+    return same_in_all_lanes(vector.at(index)->*member);
 }
 
 // One thread writes one value of global memory.

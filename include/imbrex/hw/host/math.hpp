@@ -21,6 +21,10 @@ inline float erf(float x) {
     return std::erf(x);
 }
 
+inline float abs(float x) {
+    return std::fabs(x);
+}
+
 // Of a number and a NaN, the number.
 inline float max(float a, float b) {
     return std::fmax(a, b);

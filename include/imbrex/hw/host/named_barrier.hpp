@@ -93,6 +93,12 @@ void named_arrive(const Scope& scope, int id, int warps, source here = source::c
     if (skipped_or_miscounted(c, synchronisation::named_arrive, warps, here)) return;
     arrive_named(c, named(c, scope, id, here), warps, "named arrive", sentence("named barrier ", id), here);
 }
+template <class Scope>
+void named_pass_if(const Scope& scope, int meet, int arrive, int warps, bool wanted, source here = source::current()) {
+    if (!wanted) return;
+    named_sync(scope, meet, warps, here);
+    named_arrive(scope, arrive, warps, here);
+}
 
 }  // namespace imbrex::hw
 

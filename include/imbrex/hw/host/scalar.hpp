@@ -30,6 +30,15 @@ typename Vector::element get(const Scope& scope, const Vector& vector, int index
     return *vector.at(index);
 }
 
+// Or one member of it.
+template <class Scope, class Vector, class Of, class Member>
+Member get(const Scope& scope, const Vector& vector, int index, Member Of::*member, source here) {
+    const context c = enter(scope, "load of one value", here);
+    if (!c) return {};
+    touch_value(c, &(vector.at(index)->*member), sizeof(Member), false, "load of one value", here);
+    return vector.at(index)->*member;
+}
+
 // One thread writes one value of global memory.
 template <class Scope, class T>
 void put_global(const Scope& scope, T* to, T value, source here) {

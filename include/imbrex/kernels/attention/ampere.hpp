@@ -94,9 +94,9 @@ struct attention_ampere {
         Mask mask;
         Score score;
         float scale;
-        exponent_factor factor;  // of scores: factor_after
-        attention_order order;   // of blocks of `rows` queries
-        Lengths lengths;         // attention_lengths, or paged_lengths
+        factor_after_score<Score> factor;
+        attention_order order;  // of blocks of `rows` queries
+        Lengths lengths;        // attention_lengths, or paged_lengths
         int heads_per_key_head;
         const float* sinks;  // a logit for each head that takes up weight, or null
     };

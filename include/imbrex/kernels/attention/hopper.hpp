@@ -63,6 +63,7 @@ template <class In, int KeyDepth, int ValueDepth, class Mask = full_mask, class 
           attention_shape Shape = attention_shape{}, attention_result Result = attention_result::normalised,
           class Lengths = attention_lengths>
 struct attention_hopper {
+    using element = In;
     static constexpr bool needs_hopper = true;
     static constexpr bool begins_early = true;
     static constexpr int groups = Shape.groups;
@@ -71,7 +72,8 @@ struct attention_hopper {
     static constexpr int columns = Shape.columns;
     static constexpr int warps = 4 + 4 * groups;
     // A group by a tile that others see. With two groups there is hardly such a tile, and only simple masks are asked.
-    static constexpr bool can_pass = groups > 2 && columns < rows&& mask_has_ranges<Mask>();
+    static constexpr bool can_pass = groups > 2 && columns < rows&& mask_has_ranges<Mask>() &&
+                                     !std::is_same_v<Mask, full_mask>;
     static constexpr int room_for_rings = 2048;
 
     using q_tile = shared_tile<In, group_rows, KeyDepth>;
@@ -93,7 +95,7 @@ struct attention_hopper {
         Mask mask;
         Score score;
         float scale;
-        exponent_factor factor;  // of scores: factor_after
+        factor_after_score<Score> factor;
         attention_order order;
         Lengths lengths;  // attention_lengths, or paged_lengths
         int heads_per_key_head;
@@ -113,6 +115,7 @@ struct attention_hopper {
         pipeline_barriers<queries, query_stages> q;
         pipeline_barriers<k_tile, Shape.stages> k;
         pipeline_barriers<v_tile, Shape.stages> v;
+        transaction_barrier landed;
         tile_queue<4, piece> work;
     };
     struct inputs {
@@ -137,6 +140,7 @@ struct attention_hopper {
         shared.ring.q.init(block, shared.asked, 4 * groups);
         shared.ring.k.init(block, shared.keys, 4 * groups);
         shared.ring.v.init(block, shared.values, 4 * groups);
+        shared.ring.landed.init(block, 1);
         shared.ring.work.init(block, 4 * groups + 2);
         fence_barriers(block);
         block.sync();
@@ -152,23 +156,24 @@ struct attention_hopper {
     struct turn {
         static constexpr int count = groups;
     };
-    struct cleaned {};
-    using barriers = named_barriers<turn, cleaned>;
+    using barriers = named_barriers<turn>;
 
     struct progress {
         scores s;
         weights p;
         sums out;
     };
-    static constexpr bool judges_all = !score_changes_nothing<Score>();
+    // Scores that have a curve are left to the softmax, if it may be relaxed: the curve does without the largest of them.
+    static constexpr bool bends = score_has_curve<Score>() && softmax_slack<Result>(Shape.softmax) > 0;
+    static constexpr bool judges_all = !score_changes_nothing<Score>() && !bends;
     // Tiles that a mask cuts have a loop apart from the others: who asks at every tile waits for the answer. Where masks or results
     // take more instructions, twice of all would be so many that the compiler makes a function of them.
-    static constexpr bool cuts_apart = !judges_all && !std::is_same_v<Mask, full_mask> && mask_has_ranges<Mask>() &&
-                                       Result == attention_result::normalised;
+    static constexpr bool cuts_apart = !judges_all && !bends && !std::is_same_v<Mask, full_mask> &&
+                                       mask_has_ranges<Mask>() && Result == attention_result::normalised;
     // With three groups and a mask a relaxed softmax is no faster: registers are short.
     static constexpr bool may_relax = groups <= 2 || std::is_same_v<Mask, full_mask>;
-    static constexpr int slack = may_relax ? softmax_slack<Result>(Shape.softmax) : 0;
-    using softmax_state = online_softmax<group_rows, warpgroup, slack, (slack > 0 && groups > 2)>;
+    static constexpr int slack = may_relax || bends ? softmax_slack<Result>(Shape.softmax) : 0;
+    using softmax_state = online_softmax<group_rows, warpgroup, slack, (slack > 0 && groups > 2 && !bends)>;
     // When to wait for the values in the middle of a softmax: with three groups the others have more to do meanwhile.
     static constexpr softmax_pause pause =
         groups > 2 ? softmax_pause::when_largest_are_known : softmax_pause::in_first_row;
@@ -187,7 +192,7 @@ struct attention_hopper {
             mma_abt_async(self, at.s, asked, *key, accumulation::replace);
         };
         const auto begin_values = [&] {
-            auto value = v.wait();
+            auto value = v.wait_in_step();
             mma_ab_async(self, at.out, at.p, *value);
             return value;
         };
@@ -197,40 +202,44 @@ struct attention_hopper {
             value.release();
         };
         // The last tile of a piece, if this group sees nothing of it, passes by: its keys here, its values when those before are
-        // on their way.
-        const auto pass_keys = [&](piece& one) {
-            const bool passes = can_pass && one.skipped_by(self.index());
-            if (passes) {
-                begin_turn(self);
-                end_turn(self);
-                k.wait();
-                --one.tiles;
+        // on their way. Without a branch, after which the compiler would not know any more that all lanes go in step.
+        const auto pass_keys = [&](const auto& one, int& tiles) {
+            if constexpr (can_pass) {
+                const bool passes = piece::skips(one.get(&piece::skipped), self.index());
+                pass_turn_if(self, passes);
+                k.pass_in_step_if(passes);
+                tiles -= passes ? 1 : 0;
+                return passes;
+            } else {
+                return false;
             }
-            return passes;
         };
-        // Left in its ring, and read again where it is needed: registers are what limits the tiles' columns.
+        const auto pass_values = [&](bool passes) {
+            if constexpr (can_pass) v.pass_in_step_if(passes);
+        };
+        // Left in its ring, and read again where it is needed, what is needed of it: registers are what limits the tiles' columns.
         auto place = next_with_keys(self, args, pieces);
-        piece now = place.get();
-        if (!now.has_keys()) return;
-        if (pass_keys(now)) v.take();  // into its place nothing came before: its values need not have come
+        if (!piece::has_keys_in(place)) return;
+        int tiles = place.get(&piece::tiles);
+        pass_values(pass_keys(place, tiles));
         softmax_state softmax = fresh_softmax(self, args);
         auto query = q.wait();
         {
-            auto key = k.wait();
+            auto key = k.wait_in_step();
             begin_scores(query.again().group[self.index()], key);
             end_turn(self);
             wait_mma(self, at.s);
         }
-        judge(self, now, args, at.s, now.tiles - 1);
+        judge(self, place, args, at.s, tiles - 1);
+        bend(self, args, at.s);
         softmax.weigh(self, at.s, nothing_before);
         convert(self, at.p, at.s);
         fill(self, at.out, 0.0f);
-        clean(self, now, args, v);
 
         while (true) {
             auto& asked = query.again().group[self.index()];
             const auto step = [&](int tile, auto judged) {
-                auto key = k.wait();
+                auto key = k.wait_in_step();
                 begin_scores(asked, key);
                 auto value = begin_values();
                 end_turn(self);
@@ -238,23 +247,29 @@ struct attention_hopper {
                 key.release();
                 if constexpr (query_stages == 1) query.release_if(tile == 0);
                 if constexpr (judged) {
-                    const bool cut = judges_all || cuts_apart || !place.get().all_see_whole(tile);
-                    if (cut) judge(self, place.get(), args, at.s, tile);
+                    if (judges_all || cuts_apart || !piece::all_see_whole_in(place, tile))
+                        judge(self, place, args, at.s, tile);
                 }
                 hw::row_fragment<float, group_rows, warpgroup::warps> factors;
                 fill(self, factors, 1.0f);
-                softmax.template weigh<pause>(self, at.s, [&](const auto& told) { factors = told; });
+                const auto note = [&](const auto& told) { factors = told; };
+                if constexpr (bends) {
+                    softmax.template weigh_bent<pause>(self, at.s, args.factor, bend_of(args), note);
+                } else {
+                    softmax.template weigh<pause>(self, at.s, note);
+                }
                 end_values(value);
                 convert(self, at.p, at.s);
                 rescale(self, at.out, factors);
             };
             constexpr std::true_type to_judge;
             constexpr std::false_type seen_whole;
-            int tile = now.tiles - 2;
+            int tile = tiles - 2;
             if constexpr (cuts_apart) {
                 while (tile >= 0) {
-                    for (; tile >= 0 && !place.get().all_see_whole(tile); --tile) step(tile, to_judge);
-                    for (const int whole = place.get().first_whole; tile >= whole; --tile) step(tile, seen_whole);
+                    for (; tile >= 0 && !piece::all_see_whole_in(place, tile); --tile) step(tile, to_judge);
+                    for (const int whole = place.get(&piece::first_whole); tile >= whole; --tile)
+                        step(tile, seen_whole);
                 }
             } else if constexpr (judges_all || !std::is_same_v<Mask, full_mask>) {
                 for (; tile >= 0; --tile) step(tile, to_judge);
@@ -263,40 +278,45 @@ struct attention_hopper {
             }
             query.release();
             auto next_place = next_with_keys(self, args, pieces);
-            piece then = next_place.get();
-            if (!then.has_keys()) break;
+            if (!piece::has_keys_in(next_place)) break;
+            tiles = next_place.get(&piece::tiles);
             softmax_state following = fresh_softmax(self, args);
-            const bool passes = pass_keys(then);
+            const bool passes = pass_keys(next_place, tiles);
             query = q.wait();
-            auto key = k.wait();
+            auto key = k.wait_in_step();
             begin_scores(query.again().group[self.index()], key);
             auto value = begin_values();
             end_turn(self);
-            if (passes) v.wait();
+            pass_values(passes);
             wait_mma<1>(self, at.s);
             key.release();
-            judge(self, then, args, at.s, then.tiles - 1);
+            judge(self, next_place, args, at.s, tiles - 1);
+            bend(self, args, at.s);
             following.template weigh<pause>(self, at.s, nothing_before);
-            clean(self, then, args, v);
             end_values(value);
             convert(self, at.p, at.s);
-            write(self, place.get(), args, shared, at.out, softmax);
+            write(self, place, args, shared, at.out, softmax);
             fill(self, at.out, 0.0f);
             softmax = following;
             place = std::move(next_place);
-            now = then;
         }
         auto value = begin_values();
         end_values(value);
-        write(self, place.get(), args, shared, at.out, softmax);
+        write(self, place, args, shared, at.out, softmax);
         wait_stores_read(self);
     }
 
+    IMBREX_KERNEL static constexpr named_barrier turn_of(int group) {
+        return barriers::template of<turn>(group % groups);
+    }
     IMBREX_KERNEL static void begin_turn(const warpgroup& self, source here = source::current()) {
-        if constexpr (Shape.turns) barriers::template of<turn>(self.index()).sync(self, 8, here);
+        if constexpr (Shape.turns) turn_of(self.index()).sync(self, 8, here);
     }
     IMBREX_KERNEL static void end_turn(const warpgroup& self, source here = source::current()) {
-        if constexpr (Shape.turns) barriers::template of<turn>((self.index() + 1) % groups).arrive(self, 8, here);
+        if constexpr (Shape.turns) turn_of(self.index() + 1).arrive(self, 8, here);
+    }
+    IMBREX_KERNEL static void pass_turn_if(const warpgroup& self, bool wanted, source here = source::current()) {
+        if constexpr (Shape.turns) turn_of(self.index()).pass_to_if(self, turn_of(self.index() + 1), 8, wanted, here);
     }
 
     // With three groups, whose values have few columns, it is quicker to multiply always than to ask first.
@@ -309,29 +329,32 @@ struct attention_hopper {
         }
     }
 
-    // Behind the last key there may be anything, even NaN, which no weight of zero would silence: those values become zero. All
-    // groups meet here, so none may have its turn.
-    template <class Values>
-    IMBREX_KERNEL static void clean(warpgroup& self, const piece& now, const arguments& args, Values& v) {
-        const int exist = now.sequence.keys - (now.first_tile + now.tiles - 1) * columns;
-        if (!args.lengths.keys_end_early() || exist >= columns) return;
-        if (self.index() == 0) {
-            v.await();
-            fill_rows(self, v.ahead(), exist, In(0.0f));
-            fence_async(self);
+    template <class Held>
+    IMBREX_KERNEL static void judge(warpgroup& self, const Held& held, const arguments& args, scores& s, int tile) {
+        const piece now = held.get();
+        const int first_query = now.queries.first + self.index() * group_rows;
+        const int first_key = (now.first_tile + tile) * columns;
+        if constexpr (bends) {
+            mask_scores(self, s, now, first_query, first_key, args.mask);
+        } else {
+            judge_scores(self, s, now, first_query, first_key, args.mask, args.score, args.scale);
         }
-        barriers::template of<cleaned>().sync(self, 4 * groups);
     }
 
-    IMBREX_KERNEL static void judge(warpgroup& self, const piece& now, const arguments& args, scores& s, int tile) {
-        judge_scores(self, s, now, now.queries.first + self.index() * group_rows, (now.first_tile + tile) * columns,
-                     args.mask, args.score, args.scale);
+    // What becomes of a product where its score has a curve: it does not matter where it stands.
+    IMBREX_KERNEL static auto bend_of(const arguments& args) {
+        return [&args](float product) { return args.score.in_units({}, 0, 0, product, args.scale); };
+    }
+    IMBREX_KERNEL static void bend(warpgroup& self, const arguments& args, scores& s) {
+        if constexpr (bends) map(self, s, bend_of(args));
     }
 
-    IMBREX_KERNEL static attention_place place_of(const warpgroup& self, const piece& now, const arguments& args) {
+    template <class Held>
+    IMBREX_KERNEL static attention_place place_of(const warpgroup& self, const Held& held, const arguments& args) {
+        const attention_sequence sequence = held.get(&piece::sequence);
         const int first = self.index() * group_rows;
-        return {args.lengths.member(now.sequence.batch), now.sequence.head, now.first_row + first,
-                now.sequence.queries - now.queries.first - first};
+        return {args.lengths.member(sequence.batch), sequence.head, held.get(&piece::first_row) + first,
+                sequence.queries - held.get(&piece::queries).first - first};
     }
 
     IMBREX_KERNEL static softmax_state fresh_softmax(const warpgroup& self, const arguments& args) {
@@ -344,18 +367,19 @@ struct attention_hopper {
     IMBREX_KERNEL static auto next_with_keys(warpgroup& self, const arguments& args, Pieces& pieces) {
         while (true) {
             auto held = pieces.hold();
-            const piece one = held.get();
-            if (!one.exists() || one.has_keys()) return held;
-            const attention_place place = place_of(self, one, args);
+            if (piece::has_keys_in(held) || held.get(&piece::queries).first >= held.get(&piece::sequence).queries)
+                return held;
+            const attention_place place = place_of(self, held, args);
             if (place.exist <= 0) continue;
             write_nothing<Result, ValueDepth>(self, args.outputs, args.out_view, place, fresh_softmax(self, args),
                                               args.sinks);
         }
     }
 
-    IMBREX_KERNEL static void write(warpgroup& self, const piece& now, const arguments& args, shared_memory& shared,
+    template <class Held>
+    IMBREX_KERNEL static void write(warpgroup& self, const Held& held, const arguments& args, shared_memory& shared,
                                     sums& out, softmax_state& softmax) {
-        const attention_place place = place_of(self, now, args);
+        const attention_place place = place_of(self, held, args);
         if (place.exist <= 0) return;
         if constexpr (by_engine) {
             // Behind the last rows of a packed sequence there are another's, which the copy engine would overwrite.

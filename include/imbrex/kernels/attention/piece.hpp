@@ -21,9 +21,21 @@ struct attention_piece : attention_work {
     int first_row;     // of the tensors, where its queries are
     unsigned skipped;  // the last tile, by which groups: a bit each
 
-    IMBREX_FN bool skipped_by(int group) const { return (skipped >> group & 1) != 0; }
+    IMBREX_FN static bool skips(unsigned groups, int group) { return (groups >> group & 1) != 0; }
+    IMBREX_FN bool skipped_by(int group) const { return skips(skipped, group); }
 
     IMBREX_FN bool all_see_whole(int tile) const { return (tile >= first_whole) & (tile < end_whole); }
+
+    // The same of one that is held in a ring, of which only what is asked for is read.
+    template <class Held>
+    IMBREX_KERNEL static bool has_keys_in(const Held& held) {
+        const key_range keys = held.get(&attention_piece::keys);
+        return keys.end > keys.first;
+    }
+    template <class Held>
+    IMBREX_KERNEL static bool all_see_whole_in(const Held& held, int tile) {
+        return (tile >= held.get(&attention_piece::first_whole)) & (tile < held.get(&attention_piece::end_whole));
+    }
 };
 
 // Piece `number` of the order, in blocks of so many queries (rows) and tiles of so many keys (columns). If there are no groups

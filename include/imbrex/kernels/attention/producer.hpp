@@ -6,6 +6,7 @@
 #include <imbrex/core/config.hpp>
 #include <imbrex/kernels/attention/pages.hpp>
 #include <imbrex/kernels/attention/piece.hpp>
+#include <imbrex/ops/block/shared.hpp>
 #include <imbrex/ops/grid/scheduler.hpp>
 #include <imbrex/ops/memory/tma.hpp>
 #include <imbrex/tile/pipeline.hpp>
@@ -67,8 +68,21 @@ struct attention_producer {
     IMBREX_KERNEL static void feed_values(warp& self, const arguments& args, shared_memory& shared) {
         prefetch_descriptor(self, args.v);
         auto v = shared.ring.v.producer(self, shared.values);
-        for_each_tile(self, args, shared,
-                      [&](const piece&, int, const auto& place) { place.load(self, args.v, v.acquire()); });
+        unsigned cleaned = 0;
+        for_each_tile(self, args, shared, [&](const piece& now, int tile, const auto& place) {
+            const int exist = now.sequence.keys - (now.first_tile + tile) * columns;
+            if (!args.lengths.keys_end_early() || exist >= columns) {
+                place.load(self, args.v, v.acquire());
+                return;
+            }
+            // Behind the last key there may be anything, even NaN, which no weight of zero would silence: those values become zero.
+            auto slot = v.acquire_unseen(shared.ring.landed);
+            place.load(self, args.v, slot);
+            shared.ring.landed.wait_in_step(self, cleaned++);
+            fill_rows(self, *slot, exist, typename Kernel::element(0.0f));
+            fence_async(self);
+            v.pass_on(slot);
+        });
     }
 
     // The tiles of keys of all pieces, from each one's last to its first: visit(piece, number of the tile, where it is).

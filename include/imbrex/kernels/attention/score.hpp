@@ -12,6 +12,11 @@
 //
 //     IMBREX_FN float unit() const;                                                                     the one behind it
 //     IMBREX_KERNEL float in_units(const attention_sequence&, int query, int key, float product, float scale) const;
+//
+// If it is the same wherever query and key stand and never more than the product, it may also say how small products become
+// exponents without it:
+//
+//     IMBREX_FN exponent_curve curve(float scale) const;
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -21,6 +26,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <utility>
 
 namespace imbrex {
 
@@ -39,6 +45,16 @@ struct softcap {
     IMBREX_KERNEL float in_units(const attention_sequence&, int, int, float product, float scale) const {
         // The least of numbers times a product is nothing, but for one that is infinite.
         return hw::fma(product, std::numeric_limits<float>::min(), hw::tanh(product * (scale * hw::reciprocal(cap))));
+    }
+    // tanh up to 1/2 in three terms, 5e-6 from it at most.
+    IMBREX_FN exponent_curve curve(float scale) const {
+        const float inside = scale / cap;
+        const float factor = scale * log2_of_e;
+        return {{cap * log2_of_e},
+                0.5f / inside,
+                0.99992483f * factor,
+                -0.33085505f * factor * inside * inside,
+                0.11254138f * factor * inside * inside * inside * inside};
     }
 };
 
@@ -104,11 +120,24 @@ IMBREX_FN float scale_after(const Score& score, float scale) {
     }
 }
 
-// The same, times what makes exponents of 2 of them.
 template <class Score>
-IMBREX_FN exponent_factor factor_after(const Score& score, float scale) {
-    return exponent_factor{scale_after(score, scale) * log2_of_e};
+constexpr bool score_has_curve() {
+    return requires(const Score& one) {
+        one.curve(1.0f);
+    };
 }
+
+// The same, times what makes exponents of 2 of them: an exponent_factor, or an exponent_curve.
+template <class Score>
+IMBREX_FN auto factor_after(const Score& score, float scale) {
+    if constexpr (score_has_curve<Score>()) {
+        return score.curve(scale);
+    } else {
+        return exponent_factor{scale_after(score, scale) * log2_of_e};
+    }
+}
+template <class Score>
+using factor_after_score = decltype(factor_after(std::declval<const Score&>(), 1.0f));
 
 template <class First, class Second>
 struct scores_in_turn {

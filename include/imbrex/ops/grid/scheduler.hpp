@@ -166,6 +166,11 @@ struct tile_queue {
         IMBREX_KERNEL Item get(source here = source::current()) const {
             return hw::get(*scope_, queue_->items[slot_], 0, here);
         }
+        // One member of it, which costs less.
+        template <class Of, class Member>
+        IMBREX_KERNEL Member get(Member Of::*member, source here = source::current()) const {
+            return hw::get(*scope_, queue_->items[slot_], 0, member, here);
+        }
         IMBREX_KERNEL void release(source here = source::current()) {
             if (slot_ != none) queue_->empty[slot_].arrive(*scope_, here);
             slot_ = none;

@@ -24,6 +24,21 @@ struct exponent_factor {
     float value;
 };
 
+// The same of scores that are bent before: products up to a limit, on both sides of zero, become exponents by a polynomial, which
+// costs less than what bends them; those beyond are bent, and then multiplied with the factor.
+struct exponent_curve : exponent_factor {
+    float limit;
+    float first;  // what a product is multiplied with, with its cube, with its fifth power
+    float third;
+    float fifth;
+
+    // A product's exponent, less something.
+    IMBREX_KERNEL float relative_to(float reference, float product) const {
+        const float square = product * product;
+        return product * (first + square * (third + square * fifth)) - reference;
+    }
+};
+
 // tile = softmax(scale * tile), row by row.
 template <class Scope, int Rows, int Columns, int Warps>
 IMBREX_KERNEL void softmax(const Scope& scope, hw::fragment<float, Rows, Columns, Warps>& tile, float scale = 1.0f,
@@ -67,6 +82,9 @@ class online_softmax {
     static constexpr int warps = Scope::warps;
     static constexpr int rows = Rows;
     static constexpr float nothing_yet = -1e30f;
+    // Below all bent scores, and below what they are relative to at least. Their squares are finite.
+    static constexpr float below_bent = -1e10f;
+    static constexpr float far_below = -1e15f;
 
     IMBREX_KERNEL online_softmax(const Scope& scope, float scale, source here = source::current())
         : online_softmax(scope, exponent_factor{scale * log2_of_e}, here) {}
@@ -89,21 +107,56 @@ class online_softmax {
     template <softmax_pause Pause = softmax_pause::never, int Columns, class Rescale>
     IMBREX_KERNEL void weigh(const Scope& scope, hw::fragment<float, Rows, Columns, warps>& scores, Rescale rescale,
                              source here = source::current()) {
-        follow(scope, scores, rescale, here);
-        if constexpr (Pause == softmax_pause::when_largest_are_known) settle_largest(scope, here);
+        constexpr bool waits_for_largest = Pause == softmax_pause::when_largest_are_known;
+        follow<waits_for_largest>(scope, scores, rescale, here);
+        if constexpr (waits_for_largest) settle_largest(scope, here);
         hw::row_fragment<float, Rows, warps> shift = largest_;
         map(
             scope, shift, [&](float x) { return x * factor_; }, here);
         combine_with_rows(
             scope, scores, shift, [&](float x, float by) { return hw::exp2(x * factor_ - by); }, here);
-        constexpr int half = Columns / 32 * 16;
-        if constexpr (Pause == softmax_pause::in_first_row && half > 0) {
-            fold_rows(scope, sum_, imbrex::columns_of<0, half>(scope, scores, here), add{}, here);
-            settle_first_sum(scope, here);
-            fold_rows(scope, sum_, imbrex::columns_of<half, Columns - half>(scope, scores, here), add{}, here);
-        } else {
-            fold_rows(scope, sum_, scores, add{}, here);
-        }
+        sum_up<Pause>(scope, scores, here);
+    }
+
+    // The same for products that are bent to be scores. Where all of a warp's are within the curve's limit, and none exceeds what
+    // its row is relative to by more than the slack, the curve makes exponents of them. Otherwise `bend` makes scores of them, and
+    // they are relative to the largest.
+    template <softmax_pause Pause = softmax_pause::never, int Columns, class Bend, class Rescale>
+    IMBREX_KERNEL void weigh_bent(const Scope& scope, hw::fragment<float, Rows, Columns, warps>& products,
+                                  const exponent_curve& curve, Bend bend, Rescale rescale,
+                                  source here = source::current()) {
+        static_assert(Slack > 0, "imbrex: bent products are weighed with a slack");
+        hw::row_fragment<float, Rows, warps> farthest;
+        fill(scope, farthest, 0.0f, here);
+        fold_rows(
+            scope, farthest, products, [](float most, float x) { return hw::max(most, hw::abs(x)); }, here);
+        combine(
+            scope, farthest, largest_,
+            [&](float most, float before) {
+                const bool near =
+                    (most <= curve.limit) & (most * curve.first - before * factor_ <= static_cast<float>(Slack));
+                return near ? 0.0f : 1.0f;
+            },
+            here);
+        exponent_curve used = curve;
+        hw::if_any_row(
+            scope, farthest, [](float one) { return one != 0; },
+            [&] {
+                map(scope, products, bend, here);
+                take_largest(scope, products, rescale, here);
+                // From here on both go the same way: this one with a curve that is straight. What is infinite must not be squared.
+                map(
+                    scope, products, [](float x) { return x == minus_infinity ? far_below : x; }, here);
+                used.first = factor_;
+                used.third = used.fifth = 0.0f;
+            },
+            here);
+        hw::row_fragment<float, Rows, warps> shift = largest_;
+        map(
+            scope, shift, [&](float x) { return hw::max(x, below_bent) * factor_; }, here);
+        combine_with_rows(
+            scope, products, shift, [&](float x, float by) { return hw::exp2(used.relative_to(by, x)); }, here);
+        sum_up<Pause>(scope, products, here);
     }
 
     template <int OutColumns>
@@ -166,12 +219,25 @@ class online_softmax {
     }
 
   private:
-    // The largest score of the last of the rows that a thread holds exists here, and not only where it is used.
+    template <softmax_pause Pause, int Columns>
+    IMBREX_KERNEL void sum_up(const Scope& scope, const hw::fragment<float, Rows, Columns, warps>& weights,
+                              source here) {
+        constexpr int half = Columns / 32 * 16;
+        if constexpr (Pause == softmax_pause::in_first_row && half > 0) {
+            fold_rows(scope, sum_, imbrex::columns_of<0, half>(scope, weights, here), add{}, here);
+            settle_first_sum(scope, here);
+            fold_rows(scope, sum_, imbrex::columns_of<half, Columns - half>(scope, weights, here), add{}, here);
+        } else {
+            fold_rows(scope, sum_, weights, add{}, here);
+        }
+    }
+
+    // The largest scores of all rows that a thread holds exist here, and not only where they are used.
     IMBREX_KERNEL void settle_largest(const Scope& scope, source here) const {
-        float last = nothing_yet;
+        float all = 0.0f;
         hw::visit_rows(
-            scope, hw::use::read, here, [&](int, const float& most) { last = most; }, largest_);
-        hw::settle_sum(last - 2 * nothing_yet);
+            scope, hw::use::read, here, [&](int, const float& most) { all += most - 2 * nothing_yet; }, largest_);
+        hw::settle_sum(all);
     }
 
     // The same of what has been summed of the first.
@@ -186,15 +252,24 @@ class online_softmax {
             sum_);
     }
 
-    // Takes note of scores that are larger than those before, by more than the slack.
-    template <int Columns, class Rescale>
+    // Takes note of scores that are larger than those before, by more than the slack. Half of a row's and the other half are looked
+    // through beside one another if somebody waits for the result.
+    template <bool InHalves, int Columns, class Rescale>
     IMBREX_KERNEL void follow(const Scope& scope, const hw::fragment<float, Rows, Columns, warps>& scores,
                               Rescale rescale, source here) {
         const auto exceeds = [&](float now, float before) {
             return (now - before) * factor_ > static_cast<float>(Slack);
         };
         hw::row_fragment<float, Rows, warps> most = largest_;
-        fold_rows(scope, most, scores, maximum{}, here);
+        constexpr int half = Columns / 32 * 16;
+        if constexpr (InHalves && half > 0) {
+            hw::row_fragment<float, Rows, warps> other = largest_;
+            fold_rows(scope, most, imbrex::columns_of<0, half>(scope, scores, here), maximum{}, here);
+            fold_rows(scope, other, imbrex::columns_of<half, Columns - half>(scope, scores, here), maximum{}, here);
+            combine(scope, most, other, maximum{}, here);
+        } else {
+            fold_rows(scope, most, scores, maximum{}, here);
+        }
         const auto take_note = [&] {
             finish_rows(scope, most, maximum{}, here);
             if constexpr (Slack > 0 && !LookFirst) {
@@ -202,14 +277,7 @@ class online_softmax {
                     scope, most, largest_, [&](float now, float before) { return exceeds(now, before) ? now : before; },
                     here);
             }
-            // The difference before the factor: where the largest stays what it was, nothing is rescaled, and exactly so.
-            hw::row_fragment<float, Rows, warps> factors = largest_;
-            combine(
-                scope, factors, most, [&](float before, float now) { return hw::exp2((before - now) * factor_); },
-                here);
-            combine(scope, sum_, factors, multiply{}, here);
-            largest_ = most;
-            rescale(factors);
+            become_relative_to(scope, most, rescale, here);
         };
         if constexpr (LookFirst) {
             hw::row_fragment<float, Rows, warps> found = most;
@@ -221,6 +289,28 @@ class online_softmax {
         } else {
             take_note();
         }
+    }
+
+    // The same without any slack.
+    template <int Columns, class Rescale>
+    IMBREX_KERNEL void take_largest(const Scope& scope, const hw::fragment<float, Rows, Columns, warps>& scores,
+                                    Rescale rescale, source here) {
+        hw::row_fragment<float, Rows, warps> most = largest_;
+        fold_rows(scope, most, scores, maximum{}, here);
+        finish_rows(scope, most, maximum{}, here);
+        become_relative_to(scope, most, rescale, here);
+    }
+
+    template <class Rescale>
+    IMBREX_KERNEL void become_relative_to(const Scope& scope, const hw::row_fragment<float, Rows, warps>& most,
+                                          Rescale rescale, source here) {
+        // The difference before the factor: where the largest stays what it was, nothing is rescaled, and exactly so.
+        hw::row_fragment<float, Rows, warps> factors = largest_;
+        combine(
+            scope, factors, most, [&](float before, float now) { return hw::exp2((before - now) * factor_); }, here);
+        combine(scope, sum_, factors, multiply{}, here);
+        largest_ = most;
+        rescale(factors);
     }
 
     float factor_;
