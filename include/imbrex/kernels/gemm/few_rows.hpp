@@ -35,6 +35,7 @@
 #include <imbrex/kernels/gemm/epilogue.hpp>
 #include <imbrex/kernels/gemm/problem.hpp>
 #include <imbrex/kernels/gemm/shape.hpp>
+#include <imbrex/kernels/gemm/shared_work.hpp>
 #include <imbrex/ops/block/shared.hpp>
 #include <imbrex/ops/grid/succession.hpp>
 #include <imbrex/ops/memory/cluster.hpp>
@@ -200,29 +201,14 @@ struct gemm_few_rows {
         block.cluster_sync();
         if constexpr (!reads_early) wait_for_kernel_before(block);
         allow_next_kernel(block);
-        const work_list work(block, args);
+        const work_list work(block, args.steps);
         block.roles(producer<40>([&](warp& self) { feed(self, work, args, shared); }),
                     consumers<groups, 232>([&](warpgroup& self) { consume(self, work, args, shared); }));
         if constexpr (sharers > 1) block.cluster_sync();
     }
 
   private:
-    // The tiles of a cluster, and the block's steps of K.
-    struct work_list {
-        int rank;
-        int first_tile;
-        int tile_step;
-        int first;
-        int count;
-
-        template <class Block>
-        IMBREX_KERNEL work_list(const Block& block, const arguments& args)
-            : rank(block.cluster_rank()),
-              first_tile(block.index().x / sharers),
-              tile_step(block.count().x / sharers),
-              first(args.steps * rank / sharers),
-              count(args.steps * (rank + 1) / sharers - first) {}
-    };
+    using work_list = gemm_shared_work<sharers>;
 
     IMBREX_KERNEL static void feed(const warp& self, const work_list& work, const arguments& args,
                                    shared_memory& shared) {
