@@ -202,17 +202,15 @@ struct pipeline_barriers {
 
         // Waits until the next stage is full, and holds it.
         IMBREX_KERNEL held_stage<Scope> wait(source here = source::current()) {
-            await(here);
-            return take(here);
+            ring_->full[at_.stage()].wait(*scope_, at_.round(), here);
+            return hold(hw::uniform(at_.stage()), here);
         }
 
         // The same for who knows that all of a warp's lanes come here together, again and again, and that nothing on the way asks
         // otherwise: the compiler then sees by itself that a stage's number is the same for all.
         IMBREX_KERNEL held_stage<Scope> wait_in_step(source here = source::current()) {
-            const int stage = at_.stage();
-            ring_->full[stage].wait_in_step(*scope_, at_.round(), here);
-            at_.advance();
-            return {*ring_, items_, *scope_, stage, here};
+            ring_->full[at_.stage()].wait_in_step(*scope_, at_.round(), here);
+            return hold(at_.stage(), here);
         }
 
         // Waits for the next stage and releases it at once, unused, if that is wanted.
@@ -222,27 +220,21 @@ struct pipeline_barriers {
             ring_->empty[stage].arrive_if(*scope_, wanted, here);
             at_.advance(wanted ? 1 : 0);
         }
+
         // No stage at all: for a variable that may hold one later.
         IMBREX_KERNEL held_stage<Scope> nothing() {
             return {*ring_, items_, *scope_, held_stage<Scope>::none, source{}};
         }
 
-        // The same in two steps, for who has something to do between: waits until the next stage is full; and holds the stage
-        // that was waited for.
-        IMBREX_KERNEL void await(source here = source::current()) {
-            ring_->full[at_.stage()].wait(*scope_, at_.round(), here);
-        }
-        // What is in the stage that was waited for, before it is held.
-        IMBREX_KERNEL Item& ahead() const { return items_[at_.stage()]; }
-        IMBREX_KERNEL held_stage<Scope> take(source here = source::current()) {
-            const int stage = hw::uniform(at_.stage());
-            at_.advance();
-            return {*ring_, items_, *scope_, stage, here};
-        }
         // Passes over stages that others take, at most a round of them: where each is some consumers' and not everybody's.
         IMBREX_KERNEL void skip(int stages) { at_.advance(stages); }
 
       private:
+        IMBREX_KERNEL held_stage<Scope> hold(int stage, source here) {
+            at_.advance();
+            return {*ring_, items_, *scope_, stage, here};
+        }
+
         pipeline_barriers* ring_;
         Item* items_;
         const Scope* scope_;
