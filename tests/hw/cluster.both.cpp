@@ -2,6 +2,7 @@
 // all have read, is told, and so is every mutant.
 #include <imbrex/hw/cluster.hpp>
 
+#include "synchronisation.hpp"
 #include "worlds.hpp"
 
 using namespace imbrex;
@@ -98,11 +99,7 @@ TEST_CASE("reads of another block's shared memory are checked") {
         return typename sum_of_cluster<2>::arguments{matrix<const float>(in.data(), 4 * rows, columns),
                                                      matrix(out.data(), 4 * rows, columns)};
     };
-    CHECK(!host::check<sum_of_cluster<2>>({2}, arguments(), 300));
-    const host::mutation_score score = host::mutate<sum_of_cluster<2>>({2}, arguments());
-    INFO(score.text());
-    CHECK(score.total() > 0);
-    CHECK(score.killed() == score.total());
+    check_synchronisation<sum_of_cluster<2>>("a sum of two blocks", {2}, arguments(), 300);
     const auto found = host::check<sum_of_cluster<2, false>>(
         {2}, {matrix<const float>(in.data(), 4 * rows, columns), matrix(out.data(), 4 * rows, columns)}, 300);
     CHECK(found.has_value());

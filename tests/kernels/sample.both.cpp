@@ -4,6 +4,7 @@
 
 #include "kernels/sample/reference.hpp"
 #include "kernels/sample/trial.hpp"
+#include "synchronisation.hpp"
 #include "worlds.hpp"
 
 #include <cmath>
@@ -291,13 +292,6 @@ TEST_CASE("sampling is silent over 1,000 schedules, and each of its mutants is t
     there.change_tokens(world::host, 200);
     const auto args = sample_tokens<bf16>::arguments_of(there.send());
     const position grid = kernel::grid_of(args);
-    const auto found = host::check<kernel>(grid, args, 1000);
-    INFO((found ? found->text() : std::string()));
-    CHECK(!found);
-    const host::mutation_score score = host::mutate<kernel>(grid, args);
-    MESSAGE("sampling: " << score.killed() << " / " << score.total());
-    INFO(score.text());
-    CHECK(score.total() > 0);
-    CHECK(score.killed() == score.total());
+    check_synchronisation<kernel>("sampling", grid, args);
 }
 #endif

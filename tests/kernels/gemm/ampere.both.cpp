@@ -4,6 +4,7 @@
 #include <imbrex/kernels/gemm/ampere.hpp>
 #include <imbrex/kernels/gemm/choice.hpp>
 
+#include "synchronisation.hpp"
 #include "worlds.hpp"
 
 #include <cmath>
@@ -284,13 +285,6 @@ TEST_CASE("the GEMM of the sm_80 class is silent over 1,000 schedules, and each 
         gemm_matrix_like(out.data(), m, n),           {},
         (m + kernel::rows - 1) / kernel::rows,        (n + kernel::columns - 1) / kernel::columns,
         (k + kernel::depth - 1) / kernel::depth,      1};
-    const auto found = host::check<kernel>({4}, arguments, 1000);
-    INFO((found ? found->text() : std::string()));
-    CHECK(!found);
-    const host::mutation_score score = host::mutate<kernel>({4}, arguments);
-    MESSAGE("GEMM of the sm_80 class: " << score.killed() << " / " << score.total());
-    INFO(score.text());
-    CHECK(score.total() > 0);
-    CHECK(score.killed() == score.total());
+    check_synchronisation<kernel>("GEMM of the sm_80 class", {4}, arguments);
 }
 #endif

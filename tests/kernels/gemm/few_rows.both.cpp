@@ -4,6 +4,7 @@
 #include <imbrex/kernels/gemm/few_rows.hpp>
 
 #include "kernels/gemm/reference.hpp"
+#include "synchronisation.hpp"
 
 #include <cstring>
 
@@ -131,14 +132,7 @@ void check_silent_and_mutate(int blocks, const gemm_case& sizes) {
     const auto problem = matrices.send();
     const auto arguments =
         kernel::describe(problem, weights::describe(problem.b, sizes.n * (gate ? 2 : 1), sizes.k), {});
-    const auto found = host::check<kernel>({blocks}, arguments, 1000);
-    INFO((found ? found->text() : std::string()));
-    CHECK(!found);
-    const host::mutation_score score = host::mutate<kernel>({blocks}, arguments);
-    MESSAGE("GEMM for few rows: " << score.killed() << " / " << score.total());
-    INFO(score.text());
-    CHECK(score.total() > 0);
-    CHECK(score.killed() == score.total());
+    check_synchronisation<kernel>("GEMM for few rows", {blocks}, arguments);
 }
 
 }  // namespace

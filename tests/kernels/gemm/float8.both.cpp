@@ -4,6 +4,7 @@
 #include <imbrex/kernels/gemm/hopper.hpp>
 
 #include "kernels/gemm/reference.hpp"
+#include "synchronisation.hpp"
 
 using namespace imbrex;
 using namespace imbrex_test;
@@ -162,14 +163,7 @@ TEST_CASE("the promoted loops are silent over 1,000 schedules, and each of their
     const gemm_case sizes{136, 136, 400};
     const auto check = [](const std::string& name, auto kernel, const auto& arguments) {
         using kernel_type = decltype(kernel);
-        const auto found = host::check<kernel_type>({2}, arguments, 1000);
-        INFO((found ? found->text() : std::string()));
-        CHECK(!found);
-        const host::mutation_score score = host::mutate<kernel_type>({2}, arguments);
-        MESSAGE(name << ": " << score.killed() << " / " << score.total());
-        INFO(score.text());
-        CHECK(score.total() > 0);
-        CHECK(score.killed() == score.total());
+        check_synchronisation<kernel_type>(name, {2}, arguments);
     };
     constexpr gemm_shape small{.columns = 128, .depth = 128, .stages = 2, .cluster = 2, .band = 2};
     float8_matrices<bf16> matrices(world::host, sizes, 1);

@@ -4,6 +4,7 @@
 #include <imbrex/kernels/gemm/hopper.hpp>
 
 #include "kernels/gemm/reference.hpp"
+#include "synchronisation.hpp"
 
 using namespace imbrex;
 using namespace imbrex_test;
@@ -90,14 +91,7 @@ TEST_CASE("the Hopper GEMM is silent over 1,000 schedules, and each of its mutan
         using kernel = gemm_hopper<bf16, bf16, plain_product, normal, normal, Shape>;
         gemm_matrices<bf16, bf16, normal, normal, false> matrices(world::host, sizes, 1);
         const typename kernel::arguments arguments{{kernel::describe(matrices.send(), {})}, 1};
-        const auto found = host::check<kernel>({2}, arguments, 1000);
-        INFO((found ? found->text() : std::string()));
-        CHECK(!found);
-        const host::mutation_score score = host::mutate<kernel>({2}, arguments);
-        MESSAGE("Hopper GEMM: " << score.killed() << " / " << score.total());
-        INFO(score.text());
-        CHECK(score.total() > 0);
-        CHECK(score.killed() == score.total());
+        check_synchronisation<kernel>("Hopper GEMM", {2}, arguments);
     };
     check(std::integral_constant<gemm_shape, gemm_shape{128, 64, 2, 2, 2}>{}, {264, 136, 200});
     check(std::integral_constant<gemm_shape, gemm_shape{128, 64, 2, 1, 2}>{}, {100, 520, 200});

@@ -4,6 +4,7 @@
 #include <imbrex/kernels/gemm/shared_depth.hpp>
 
 #include "kernels/gemm/reference.hpp"
+#include "synchronisation.hpp"
 
 #include <cstring>
 
@@ -100,14 +101,7 @@ void check_silent_and_mutate(int blocks, const gemm_case& sizes) {
     using kernel = gemm_shared_depth<bf16, bf16, Epilogue, transposed, Shape>;
     gemm_matrices<bf16, bf16, normal, transposed, is_gated<Epilogue>> matrices(world::host, sizes, 1);
     const auto arguments = kernel::describe(matrices.send(), {});
-    const auto found = host::check<kernel>({blocks}, arguments, 1000);
-    INFO((found ? found->text() : std::string()));
-    CHECK(!found);
-    const host::mutation_score score = host::mutate<kernel>({blocks}, arguments);
-    MESSAGE("GEMM of blocks that share K: " << score.killed() << " / " << score.total());
-    INFO(score.text());
-    CHECK(score.total() > 0);
-    CHECK(score.killed() == score.total());
+    check_synchronisation<kernel>("GEMM of blocks that share K", {blocks}, arguments);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <imbrex/kernels/sample.hpp>
 
 #include "kernels/sample/trial.hpp"
+#include "synchronisation.hpp"
 #include "worlds.hpp"
 
 #include <cstring>
@@ -212,13 +213,6 @@ TEST_CASE("sampling together is silent over schedules, and each of its mutants i
     there.change_tokens(world::host, 400);
     const auto args = arguments_without_logprobs(there);
     const position grid = kernel::grid_of(args);
-    const auto found = host::check<kernel>(grid, args, 300);
-    INFO((found ? found->text() : std::string()));
-    CHECK(!found);
-    const host::mutation_score score = host::mutate<kernel>(grid, args);
-    MESSAGE("sampling together: " << score.killed() << " / " << score.total());
-    INFO(score.text());
-    CHECK(score.total() > 0);
-    CHECK(score.killed() == score.total());
+    check_synchronisation<kernel>("sampling together", grid, args, 300);
 }
 #endif

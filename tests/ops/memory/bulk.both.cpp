@@ -3,6 +3,7 @@
 #include <imbrex/ops/memory/bulk.hpp>
 
 #include <ops/tools.hpp>
+#include <synchronisation.hpp>
 
 #include <cstdint>
 
@@ -131,12 +132,6 @@ TEST_CASE("a ring of objects is silent, and each of its mutants is told") {
     std::vector<item> in(5), out(5);
     fill_items(in);
     const doubling<2>::arguments arguments{in.data(), out.data(), 5};
-    const auto found = host::check<doubling<2>>({1}, arguments, 1000);
-    INFO((found ? found->text() : std::string()));
-    CHECK(!found);
-    const host::mutation_score score = host::mutate<doubling<2>>({1}, arguments);
-    INFO(score.text());
-    CHECK(score.total() > 0);
-    CHECK(score.killed() == score.total());
+    check_synchronisation<doubling<2>>("a ring of objects", {1}, arguments);
 }
 #endif

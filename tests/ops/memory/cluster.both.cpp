@@ -2,6 +2,7 @@
 // a parcel sent again before it was taken, is told, and so is every mutant.
 #include <imbrex/ops/memory/cluster.hpp>
 
+#include "synchronisation.hpp"
 #include "worlds.hpp"
 
 #include <imbrex/ops/memory/load_store.hpp>
@@ -121,10 +122,7 @@ TEST_CASE("each mutant of sent register tiles is told") {
     using kernel = sum_with_other<4>;
     const int rows = turns * 2 * kernel::rows;
     std::vector<float> in(rows * columns, 1.0f), out(rows * columns);
-    const auto score =
-        host::mutate<kernel>({2}, {matrix<const float>(in.data(), rows, columns), matrix(out.data(), rows, columns)});
-    INFO(score.text());
-    CHECK(score.total() > 0);
-    CHECK(score.killed() == score.total());
+    check_synchronisation<kernel>(
+        "parcels", {2}, {matrix<const float>(in.data(), rows, columns), matrix(out.data(), rows, columns)}, 200);
 }
 #endif

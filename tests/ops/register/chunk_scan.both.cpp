@@ -7,6 +7,7 @@
 #include <imbrex/tile/barrier.hpp>
 #include <imbrex/tile/shared_tile.hpp>
 
+#include "synchronisation.hpp"
 #include "worlds.hpp"
 
 #include <algorithm>
@@ -187,11 +188,6 @@ TEST_CASE("bins that are looked at before all have added are told") {
     buffer<bin_told> told(world::host, 1);
     buffer<std::uint64_t> targets(world::host, 1);
     const divide_rows::arguments args{in.send(), told.send(), targets.send(), 1};
-    const auto found = host::check<divide_rows>({1}, args, 1000);
-    INFO((found ? found->text() : std::string()));
-    CHECK(!found);
-    const host::mutation_score score = host::mutate<divide_rows>({1}, args);
-    CHECK(score.total() > 0);
-    CHECK(score.killed() == score.total());
+    check_synchronisation<divide_rows>("bins", {1}, args);
 }
 #endif

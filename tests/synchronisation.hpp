@@ -1,0 +1,42 @@
+// What a kernel's synchronisation is worth, found out in the checked host world: it has no hazard over many schedules, and each wait, fence and
+// release that is left out of it or altered is told as one. Where nvcc compiles a test there is nothing of this.
+#pragma once
+
+#if !defined(__CUDACC__)
+
+#include <doctest/doctest.h>
+
+#include <imbrex/imbrex.hpp>
+
+#include <string>
+
+namespace imbrex_test {
+
+template <class Kernel>
+void check_silent(imbrex::position grid, const typename Kernel::arguments& arguments, int schedules = 1000) {
+    const auto found = imbrex::host::check<Kernel>(grid, arguments, schedules);
+    INFO((found ? found->text() : std::string()));
+    CHECK(!found);
+}
+
+template <class Kernel>
+void check_synchronisation(const std::string& name, imbrex::position grid, const typename Kernel::arguments& arguments,
+                           int schedules = 1000) {
+    CAPTURE(name);
+    check_silent<Kernel>(grid, arguments, schedules);
+    const imbrex::host::mutation_score score = imbrex::host::mutate<Kernel>(grid, arguments);
+    MESSAGE(name << ": " << score.killed() << " / " << score.total());
+    INFO(score.text());
+    CHECK(score.total() > 0);
+    CHECK(score.killed() == score.total());
+}
+
+// Of a kernel whose warps share nothing: there is no synchronisation that could be left out.
+template <class Kernel>
+void check_without_synchronisation(imbrex::position grid, const typename Kernel::arguments& arguments) {
+    check_silent<Kernel>(grid, arguments);
+    CHECK(imbrex::host::mutate<Kernel>(grid, arguments).total() == 0);
+}
+
+}  // namespace imbrex_test
+#endif
