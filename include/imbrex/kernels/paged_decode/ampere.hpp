@@ -55,7 +55,7 @@ struct paged_decode_ampere {
     using results_of_warps = typename consumers::results_of_warps;
     struct shared_memory {
         overlay<rings, results_of_warps> both;
-        typename consumers::query_tile q;
+        typename consumers::query_room q;
         shared_vector<decode_walk, 1> walks[warps];  // between pieces
     };
     static_assert(sizeof(shared_memory) <= 99 * 1024, "imbrex: some GPUs have 99 KB of shared memory a block");
@@ -65,7 +65,7 @@ struct paged_decode_ampere {
         block.each_warp([&](warp& self) {
             struct memory {
                 results_of_warps& left;
-                typename consumers::query_tile& q;
+                typename consumers::query_room& q;
             };
             memory consumed{shared.both.template as<results_of_warps>(), shared.q};
             feed own(self, block, args, shared.both.template as<rings>(), shared.walks[self.index()]);

@@ -36,6 +36,24 @@ IMBREX_KERNEL void for_each_constant(const Function& function) {
     (std::make_integer_sequence<int, Count>{});
 }
 
+// What a warp has found out of its rows: sums, some columns at a time, with each row's largest score and the sum of its weights.
+template <int Parts, int Width>
+struct decode_result {
+    warp_tile<float, decode_slice, Width> sums[Parts];
+    row_values<float, decode_slice, warp> largest;
+    row_values<float, decode_slice, warp> total;
+};
+
+// Queries in shared memory, as decode_attention takes them, sixteen columns at a time by whoever brings them.
+template <class In, int Rows, int Depth, class Cache>
+struct plain_queries {
+    shared_tile<In, Rows, Depth> tile;
+
+    IMBREX_KERNEL void store(const warp& self, const warp_tile<In, decode_slice, 16>& part, int row, int column) {
+        imbrex::store(self, tile.template part<decode_slice, 16>(row, column), in_order_for<Cache>(self, part));
+    }
+};
+
 template <class In, int Depth, int Keys, class Cache = In>
 class decode_attention {
   public:
@@ -50,7 +68,7 @@ class decode_attention {
     using weight = std::conditional_t<sizeof(Cache) == 1, fp16, In>;
     static_assert(widening_unit<Cache, weight> == 1.0f, "imbrex: nobody takes up a unit of the values");
 
-    IMBREX_KERNEL decode_attention(const warp& self, float scale) : softmax(self, scale) {
+    IMBREX_KERNEL decode_attention(const warp& self, float scale) : softmax_(self, scale) {
         for (auto& part : collected_) fill(self, any_order(part), 0.0f);
     }
 
@@ -71,7 +89,7 @@ class decode_attention {
         });
         if (scales.given) scale_sixteens(self, s, [&](int number) { return scales.k[number]; });
         judge_rows(self, s, own, first_key, end_key, mask, score, scale);
-        softmax.weigh(self, s, [&](const auto& factors) {
+        softmax_.weigh(self, s, [&](const auto& factors) {
             for (auto& part : collected_) combine_with_rows(self, any_order(part), factors, multiply{});
         });
         if (scales.given) {
@@ -90,22 +108,23 @@ class decode_attention {
     }
 
     // When all keys have been seen: the sums, times what all values are to be multiplied with.
-    IMBREX_KERNEL void finish(const warp& self, float factor = 1.0f) {
-        softmax.finish_sums(self);
+    using result = decode_result<parts, part_width>;
+    IMBREX_KERNEL void finish(const warp& self, result& to, float factor = 1.0f) {
+        softmax_.finish_sums(self);
         for_each_constant<parts>([&](auto part) {
-            sums[part] = in_order(self, collected_[part]);
-            if constexpr (sizeof(Cache) == 1) map(self, sums[part], [&](float x) { return x * factor; });
+            to.sums[part] = in_order(self, collected_[part]);
+            if constexpr (sizeof(Cache) == 1) map(self, to.sums[part], [&](float x) { return x * factor; });
         });
+        to.largest = softmax_.largest_log2(self);
+        to.total = softmax_.sums();
     }
-
-    warp_tile<float, rows, part_width> sums[parts];  // when it is finished
-    online_softmax<rows, warp> softmax;
 
   private:
     IMBREX_KERNEL void rescale(const warp& self, float factor) {
         for (auto& part : collected_) map(self, any_order(part), [&](float x) { return x * factor; });
     }
 
+    online_softmax<rows, warp> softmax_;
     tile_for<float, Cache, rows, part_width> collected_[parts];
 };
 

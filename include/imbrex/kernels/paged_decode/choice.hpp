@@ -129,10 +129,8 @@ constexpr decode_shape decode_shape_for(int depth, int groups, int element_bytes
     const int more = 2 / element_bytes;
     switch (depth) {
         case 64:
-            // With several groups, and scores that are changed, there are no registers for more keys; and so at a depth of 256.
-            return groups == 1
-                       ? decode_shape{.groups = groups, .keys = 32 * more, .stages = 16, .combined_columns = 64}
-                       : decode_shape{.groups = groups, .keys = 32, .stages = 16 * more, .combined_columns = 64};
+            // For more keys there are no registers, with scores that are changed; and so at a depth of 256 with several groups.
+            return {.groups = groups, .keys = 32, .stages = 16 * more, .combined_columns = 64};
         case 96:
             return {.groups = groups, .keys = 32 * more, .stages = 16, .combined_columns = 32};
         case 128:

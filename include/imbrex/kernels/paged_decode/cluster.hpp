@@ -149,24 +149,25 @@ struct paged_decode_cluster {
         while (asked < ahead) ask();
         const decode_rows own{now.sequence, args.sizes.heads_per_key_head, now.first_row};
         fetch_queries(self, own, args, held.q);
-        attention made(self, scale_after(args.score, args.scale));
+        attention work(self, scale_after(args.score, args.scale));
         for (int i = 0; exists(i); ++i) {
             wait_copies<ahead - 1>(self);
             self.sync();
             const stage& keys = held.keys[i % ahead];
-            made.attend(self, held.q, 0, keys.k, keys.v, own, key_of(i), now.keys.end, args.mask, args.score,
+            work.attend(self, held.q, 0, keys.k, keys.v, own, key_of(i), now.keys.end, args.mask, args.score,
                         args.scale);
             self.sync();
             ask();
         }
-        made.finish(self);
+        typename attention::result made;
+        work.finish(self, made);
         result_of_warp& left = memory.template as<result_of_warp>();
         for_each_constant<attention::parts>([&](auto part) {
             constexpr int width = attention::part_width;
             store(self, left.sums.template part<rows, width>(0, part * width), made.sums[part]);
         });
-        store(self, left.largest, made.softmax.largest_log2(self));
-        store(self, left.total, made.softmax.sums());
+        store(self, left.largest, made.largest);
+        store(self, left.total, made.total);
     }
 
     // A stage's keys and values, each sixteen of which are in one page.

@@ -19,12 +19,13 @@
 #include <imbrex/kernels/attention/result.hpp>
 #include <imbrex/kernels/attention/score.hpp>
 #include <imbrex/kernels/attention/views.hpp>
-#include <imbrex/kernels/paged_cache/scales.hpp>
 #include <imbrex/kernels/paged_decode/attend.hpp>
+#include <imbrex/kernels/paged_decode/attend_turned.hpp>
 #include <imbrex/kernels/paged_decode/combine.hpp>
 #include <imbrex/kernels/paged_decode/plan.hpp>
 #include <imbrex/kernels/paged_decode/rows.hpp>
 #include <imbrex/kernels/paged_decode/scaling.hpp>
+#include <imbrex/kernels/paged_decode/shape.hpp>
 #include <imbrex/ops/block/shared.hpp>
 #include <imbrex/ops/grid/last_to_come.hpp>
 #include <imbrex/ops/memory/load_store.hpp>
@@ -41,37 +42,6 @@
 
 namespace imbrex {
 
-struct decode_shape {
-    int groups = 1;  // of 16 rows, 1, 2, 4 or 8: warps that share a stage
-    int keys = 32;   // of a stage
-    // A multiple of the warps among which they go in turn, so that who waits for a stage has seen all of its rounds.
-    int stages = 8;
-    int combined_columns = 128;  // for which there is room where warps put their results together
-    int warps = 8;
-    int residents = 1;  // blocks that share the registers of a multiprocessor
-    // Threads copy keys and values: behind the last key there are zeros, and results are put together in the stages' memory, which
-    // are empty meanwhile. Otherwise the copy engine does, and they have memory of their own.
-    bool threads_copy = false;
-};
-
-// What consumers are told.
-template <class In, class Mask, class Score>
-struct decode_arguments {
-    attention_view<const In> q;
-    decode_results<In> results;
-    Mask mask;
-    Score score;
-    float scale;
-    paged_lengths lengths;
-    decode_sizes sizes;
-    // See workspace_bytes. The counters are zero before the first launch, and after each.
-    int* counters;
-    decode_partial* partials;
-    // Of a cache of 8-bit elements.
-    cache_scales k_scales;
-    cache_scales v_scales;
-};
-
 template <class In, int Depth, decode_shape Shape, attention_result Result, class Cache = In>
 struct decode_consumers {
     static_assert(sizeof(In) == 2, "imbrex: decode multiplies bf16 or fp16");
@@ -86,12 +56,15 @@ struct decode_consumers {
     static constexpr int rounds = Depth / Shape.combined_columns;
     static constexpr int slices = groups * Depth / decode_slice_width;  // of a unit, at most
     static constexpr int query_parts = groups * Depth / slice;          // of 16 columns, brought by all warps
+    // Few rows, and 8-bit keys that the copy engine brings: products are turned round (paged_decode/attend_turned.hpp).
+    static constexpr bool turns = sizeof(Cache) == 1 && groups == 1 && !Shape.threads_copy;
     using attention = decode_attention<In, Depth, keys, Cache>;
+    using scaling = decode_scaling<std::conditional_t<turns, multiplied_as<Cache>, In>, Cache, keys, sharers>;
     // Parts of a result that are asked for together: as many as there are registers for.
     static constexpr int at_once = Shape.threads_copy && Depth > 192 ? 1
                                    : rounds > 1                      ? 2
                                    : groups > 1 || Depth > 128       ? 4
-                                   : Shape.threads_copy              ? 6
+                                   : Shape.threads_copy || turns     ? 6
                                                                      : 8;
     static_assert(count % groups == 0 && Shape.stages % sharers == 0,
                   "imbrex: a stage is shared by 1, 2, 4 or 8 warps, always the same");
@@ -100,7 +73,8 @@ struct decode_consumers {
                   "imbrex: a stage has a multiple of 16 keys, and results are put together in whole parts");
 
     static constexpr decode_access access = Shape.threads_copy ? decode_access::anywhere : decode_access::in_pairs;
-    using query_tile = shared_tile<In, rows, Depth>;
+    using query_room =
+        std::conditional_t<turns, turned_queries<In, Depth, Cache>, plain_queries<In, rows, Depth, Cache>>;
     using key_tile = typename attention::key_tile;
     using combined_tile = shared_tile<float, slice, Shape.combined_columns>;
     struct stage {
@@ -115,7 +89,7 @@ struct decode_consumers {
     };
     struct shared_memory {
         results_of_warps left;
-        query_tile q;  // of the piece at work
+        query_room q;  // of the piece at work
     };
 
     // Of a grid of so many blocks: for each of them a counter for each slice, and the slices of the two units that it may have
@@ -141,7 +115,7 @@ struct decode_consumers {
     // end, and skip(n) passes by those of other warps.
     template <class Arguments, class Memory, class Pieces, class Stages>
     IMBREX_KERNEL static void run(warp& self, const Arguments& args, Memory& shared, Pieces& pieces, Stages& stages) {
-        const int group = self.index() % groups, turn = turn_of(self);
+        const int turn = turn_of(self);
         stages.skip(turn);
         int passed = 0;   // steps of the pieces before
         int next = turn;  // the next step of this warp, counted over all pieces
@@ -161,28 +135,26 @@ struct decode_consumers {
             } else {
                 share_queries(self, asked, shared.q, self.index());
             }
-            const decode_rows own{now.sequence, args.sizes.heads_per_key_head, now.first_row + group * slice};
             // Where all warps share their stages, they meet at the first.
             if constexpr (!Shape.threads_copy || sharers > 1) meet<queries_are_there>(self);
-            decode_scaling<In, Cache, keys, sharers> scales(args, now);
-            attention made(self, scale_after(args.score, scales.of_scores()));
+            const int kept = rows_kept(now, args.sizes);
             const bool has_steps = next < passed + now.steps;
-            for (; next < passed + now.steps; next += sharers) {
-                const int first_key = (now.step + next - passed) * keys;
-                const decode_scales<keys> of_pages = scales.of_pages(self, args, now, first_key);
-                auto held = stages.wait();
-                stages.skip(sharers - 1);
-                if constexpr (!Shape.threads_copy) {
-                    if (now.keys.end - first_key < keys) clean(self, held->v, now.keys.end - first_key);
-                }
-                made.attend(self, shared.q, group * slice, held->k, held->v, own, first_key, now.keys.end, args.mask,
-                            args.score, scales.of_scores(), of_pages);
+            typename attention::result made;
+            if constexpr (turns) {
+                attend_turned(self, args, now, passed, next, shared.q, stages, kept, made);
+            } else {
+                scaling scales(args, now);
+                attention work(self, scale_after(args.score, scales.of_scores()));
+                const auto with = [&](auto& held, const decode_rows& own, int first_key, const auto& of_pages) {
+                    work.attend(self, shared.q.tile, self.index() % groups * slice, held->k, held->v, own, first_key,
+                                now.keys.end, args.mask, args.score, scales.of_scores(), of_pages);
+                };
+                for_own_steps(self, args, now, passed, next, stages, scales, with);
+                work.finish(self, made, scales.of_sums());
             }
-            made.finish(self, scales.of_sums());
             // The next piece's queries come while this one's results are put together.
             const decode_piece then = pieces.next();
             if constexpr (!Shape.threads_copy) ask_queries(self, asked, then, args, self.index());
-            const int kept = rows_kept(now, args.sizes);
             const int took_part = now.steps < sharers ? now.steps : sharers;
             for_each_constant<rounds>([&](auto round) {
                 // The first time that is so since the queries came, but for stages in the same place.
@@ -220,6 +192,48 @@ struct decode_consumers {
         barriers::template of<Name>().sync(self, count, here);
     }
 
+    template <class Arguments, class Stages>
+    IMBREX_KERNEL static void attend_turned(warp& self, const Arguments& args, const decode_piece& now, int passed,
+                                            int& next, const query_room& q, Stages& stages, int kept,
+                                            typename attention::result& made) {
+        if (kept <= 8) {
+            attend_turned<8>(self, args, now, passed, next, q, stages, made);
+        } else {
+            attend_turned<16>(self, args, now, passed, next, q, stages, made);
+        }
+    }
+    template <int Queries, class Arguments, class Stages>
+    IMBREX_KERNEL static void attend_turned(warp& self, const Arguments& args, const decode_piece& now, int passed,
+                                            int& next, const query_room& q, Stages& stages,
+                                            typename attention::result& made) {
+        scaling scales(args, now);
+        decode_attention_turned<In, Depth, keys, Cache, Queries> work(self, q,
+                                                                      scale_after(args.score, scales.of_scores()));
+        const auto with = [&](auto& held, const decode_rows& own, int first_key, const auto& of_pages) {
+            work.attend(self, held, own, first_key, now.keys.end, args.mask, args.score, scales.of_scores(), of_pages);
+        };
+        for_own_steps(self, args, now, passed, next, stages, scales, with);
+        work.finish(self, made, scales.of_sums());
+    }
+
+    // The warp's own steps of a piece, of which `next` is the first, and then the first behind it: with(stage, rows, first key, scales).
+    template <class Arguments, class Stages, class With>
+    IMBREX_KERNEL static void for_own_steps(warp& self, const Arguments& args, const decode_piece& now, int passed,
+                                            int& next, Stages& stages, scaling& scales, const With& with) {
+        const decode_rows own{now.sequence, args.sizes.heads_per_key_head,
+                              now.first_row + self.index() % groups * slice};
+        for (; next < passed + now.steps; next += sharers) {
+            const int first_key = (now.step + next - passed) * keys;
+            const decode_scales<keys> of_pages = scales.of_pages(self, args, now, first_key);
+            auto held = stages.wait();
+            stages.skip(sharers - 1);
+            if constexpr (!Shape.threads_copy) {
+                if (now.keys.end - first_key < keys) clean(self, held->v, now.keys.end - first_key);
+            }
+            with(held, own, first_key, of_pages);
+        }
+    }
+
     // Each warp brings some of a piece's queries for all: into registers, and, when those before have been read (all have met since),
     // into shared memory. Where that is done at once, it is some parts at a time, for which there are registers.
     struct queries {
@@ -252,10 +266,9 @@ struct decode_consumers {
             });
         });
     }
-    IMBREX_KERNEL static void share_queries(warp& self, const queries& from, query_tile& to, int first) {
-        for_each_query_part(first, [&](auto number, int row, int column) {
-            store(self, to.template part<slice, slice>(row, column), in_order_for<Cache>(self, from.parts[number]));
-        });
+    IMBREX_KERNEL static void share_queries(warp& self, const queries& from, query_room& to, int first) {
+        for_each_query_part(first,
+                            [&](auto number, int row, int column) { to.store(self, from.parts[number], row, column); });
     }
 
     // Behind the last key there may be anything, even NaN, which no weight of zero would silence: those values become zero.
@@ -275,7 +288,8 @@ struct decode_consumers {
 
     // A warp's result, some columns of it, for all to see.
     template <int Round>
-    IMBREX_KERNEL static void leave(warp& self, results_of_warps& to, const attention& made, int kept) {
+    IMBREX_KERNEL static void leave(warp& self, results_of_warps& to, const typename attention::result& made,
+                                    int kept) {
         if (kept == 4) {
             leave_packed<Round, 4>(self, to, made);
         } else if (kept == 8) {
@@ -285,7 +299,7 @@ struct decode_consumers {
         }
     }
     template <int Round, int Kept>
-    IMBREX_KERNEL static void leave_packed(warp& self, results_of_warps& to, const attention& made) {
+    IMBREX_KERNEL static void leave_packed(warp& self, results_of_warps& to, const typename attention::result& made) {
         const int own = self.index();
         constexpr int parts = Shape.combined_columns / attention::part_width;
         constexpr int width = attention::part_width * Kept / slice;
@@ -293,8 +307,8 @@ struct decode_consumers {
             store(self, to.sums[own].template part<slice, width>(0, part * width),
                   pack_rows<Kept>(self, made.sums[Round * parts + part]));
         });
-        store(self, to.largest[own], pack_rows<Kept>(self, made.softmax.largest_log2(self)));
-        store(self, to.total[own], pack_rows<Kept>(self, made.softmax.sums()));
+        store(self, to.largest[own], pack_rows<Kept>(self, made.largest));
+        store(self, to.total[own], pack_rows<Kept>(self, made.total));
     }
 
     // The warp's share of slices: put together from the warps that took part, from `first` on in turn, and written; or left for

@@ -16,6 +16,9 @@
 #include <imbrex/ops/register/map.hpp>
 #include <imbrex/ops/register/mask.hpp>
 #include <imbrex/ops/register/softmax.hpp>
+#include <imbrex/tile/register_tile.hpp>
+
+#include <utility>
 
 namespace imbrex {
 
@@ -131,6 +134,66 @@ IMBREX_KERNEL void judge_rows(const Scope& scope, hw::fragment<float, Rows, Colu
                 here);
         }
         mask_rows(scope, scores, rows, first_key, end_key, mask, here);
+    }
+}
+
+// The same where products stand turned round, keys below one another and rows of queries side by side.
+template <int Keys, int Queries, class Mask>
+IMBREX_KERNEL void mask_columns(const warp& scope, warp_tile<float, Keys, Queries>& scores, const decode_rows& rows,
+                                int first_key, int end_key, const Mask& mask, source here = source::current()) {
+    const key_range tile{first_key, first_key + Keys};
+    if (tile.end <= end_key && all_see<Queries>(rows, tile, mask)) return;
+    if constexpr (mask_has_ranges<Mask>()) {
+        const auto seen = [&](int column) { return mask.keys_of(rows.of(column), rows.query(column)); };
+        column_values<int, Queries> first, end;
+        hw::visit_columns(
+            scope, hw::use::write, here, [&](int column, int& from) { from = seen(column).first - first_key; }, first);
+        hw::visit_columns(
+            scope, hw::use::write, here,
+            [&](int column, int& to) {
+                const int last = seen(column).end;
+                to = (last < end_key ? last : end_key) - first_key;
+            },
+            end);
+        hw::visit(
+            scope, hw::use::update, here,
+            [](int key, int, float& x, const int& from, const int& to) {
+                x = ((key >= from) & (key < to)) ? x : minus_infinity;
+            },
+            scores, std::as_const(first), std::as_const(end));
+    } else {
+        map_indexed(
+            scope, scores,
+            [&](int row, int column, float x) {
+                const int key = first_key + row;
+                const bool kept = mask.keep(rows.of(column), rows.query(column), key);
+                return ((key < end_key) & kept) ? x : minus_infinity;
+            },
+            here);
+    }
+}
+template <int Keys, int Queries, class Mask, class Score>
+IMBREX_KERNEL void judge_columns(const warp& scope, warp_tile<float, Keys, Queries>& scores, const decode_rows& rows,
+                                 int first_key, int end_key, const Mask& mask, const Score& score, float scale,
+                                 source here = source::current()) {
+    if constexpr (score_has_unit<Score>()) {
+        mask_columns(scope, scores, rows, first_key, end_key, mask, here);
+        map_indexed(
+            scope, scores,
+            [&](int row, int column, float x) {
+                return score.in_units(rows.of(column), rows.query(column), first_key + row, x, scale);
+            },
+            here);
+    } else {
+        if constexpr (!score_changes_nothing<Score>()) {
+            map_indexed(
+                scope, scores,
+                [&](int row, int column, float x) {
+                    return score(rows.of(column), rows.query(column), first_key + row, x * scale);
+                },
+                here);
+        }
+        mask_columns(scope, scores, rows, first_key, end_key, mask, here);
     }
 }
 

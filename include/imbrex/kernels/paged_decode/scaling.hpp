@@ -28,14 +28,14 @@ struct decode_scales {
 };
 
 // Of a piece, whose stages a warp has in turn with others.
-template <class In, class Cache, int Keys, int Sharers>
+template <class Multiplied, class Cache, int Keys, int Sharers>
 class decode_scaling {
   public:
     template <class Arguments>
     IMBREX_KERNEL decode_scaling(const Arguments& args, const decode_piece& of) : scores_(args.scale) {
         if constexpr (scaled) {
             // A head that has nothing but zeros may have a scale of zero, with which no infinite score may be multiplied.
-            scores_ *= hw::max(args.k_scales.of_head(of.key_head), 1e-30f) * widening_unit<Cache, In>;
+            scores_ *= hw::max(args.k_scales.of_head(of.key_head), 1e-30f) * widening_unit<Cache, Multiplied>;
             sums_ = args.v_scales.of_head(of.key_head);
             if (args.v_scales.differ_by_page()) unit_of_values_ = least_unit;
         }
@@ -86,7 +86,7 @@ class decode_scaling {
     }
 
   private:
-    static constexpr bool scaled = !std::is_same_v<Cache, In>;
+    static constexpr bool scaled = sizeof(Cache) == 1;
     static constexpr int parts = Keys / page_step;         // of a stage
     static constexpr int at_once = warp::threads / parts;  // stages
     static constexpr float least_unit = 0x1p-100f;

@@ -51,10 +51,12 @@ IMBREX_KERNEL void mma_atb(const warp& scope, warp_tile<C, M, N>& accumulator,
                            source here = source::current()) {
     hw::mma_sync(scope, accumulator, hw::transposed(a), hw::transposed(b), here);
 }
-template <class C, class A, class B, int M, int N, int K>
+template <class C, class A, class B, int M, int N, int K, int Rows>
 IMBREX_KERNEL void mma_atbt(const warp& scope, warp_tile<C, M, N>& accumulator,
-                            const warp_tile<A, K, M, order::columns>& a, const warp_tile<B, N, K>& b,
+                            const warp_tile<A, K, M, order::columns>& a, const warp_tile<B, Rows, K>& b,
                             source here = source::current()) {
+    static_assert(Rows == N || (Rows == 16 && N == 8),
+                  "imbrex: the shapes of the operands do not multiply to the accumulator's");
     hw::mma_sync(scope, accumulator, hw::transposed(a), b, here);
 }
 

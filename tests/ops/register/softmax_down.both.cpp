@@ -1,0 +1,107 @@
+// Softmax down columns that come in pieces, against sums in double precision. Some columns are masked altogether, in part or at their
+// beginning, and some have very large, very small and equal elements.
+#include <imbrex/ops/memory/load_store.hpp>
+#include <imbrex/ops/register/softmax_down.hpp>
+
+#include "worlds.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+using namespace imbrex;
+using namespace imbrex_test;
+
+namespace {
+
+constexpr int rows = 32, pieces = 3;
+
+// The sums that go with it are those of the weights' first row, which a rescaling must reach too.
+template <int Columns>
+struct down {
+    static constexpr int warps = 1;
+    struct arguments {
+        const float* scores;  // of all pieces
+        float* sums;          // 16 x Columns: in all rows the same
+        float* largest;
+        float* first;  // the weights of the first row, all pieces together
+        float scale;
+    };
+    template <class Block, class Shared>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, Shared&) {
+        block.each_warp([&](warp& self) {
+            online_softmax_down<Columns> softmax(self, args.scale);
+            warp_tile<float, 16, Columns> collected;
+            fill(self, collected, 0.0f);
+            for (int piece = 0; piece < pieces; ++piece) {
+                warp_tile<float, rows, Columns> tile;
+                load_rows_from(self, tile, [&](int row) { return args.scores + (piece * rows + row) * Columns; });
+                softmax.weigh(self, tile,
+                              [&](const auto& factors) { combine_with_columns(self, collected, factors, multiply{}); });
+                column_values<float, Columns> first;
+                map_indexed(self, tile, [](int row, int, float x) { return row == 0 ? x : 0.0f; });
+                reduce_columns(self, first, tile, add{}, 0.0f);
+                combine_with_columns(self, collected, first, add{});
+            }
+            const auto place = [&](float* to) { return [to](int row) { return to + row * Columns; }; };
+            store_rows_to(self, place(args.first), collected);
+            combine_with_columns(self, collected, softmax.finished_sums(self), [](float, float x) { return x; });
+            store_rows_to(self, place(args.sums), collected);
+            combine_with_columns(self, collected, softmax.largest_log2(self), [](float, float x) { return x; });
+            store_rows_to(self, place(args.largest), collected);
+        });
+    }
+};
+
+template <int Columns>
+void check_down(float scale) {
+    const int all = rows * pieces;
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        CAPTURE(Columns);
+        buffer<float> scores(where, all * Columns);
+        fill_random(scores.values, 11, -5.0f, 5.0f);
+        for (int row = 0; row < all; ++row) {
+            float* const one = &scores.values[row * Columns];
+            one[1] = minus_infinity;
+            if (row % 3 != 0) one[2] = minus_infinity;
+            if (row < rows + 5) one[3] = minus_infinity;
+            one[4] *= 2000.0f;
+            one[5] += 1000.0f;
+            one[6] = -7.0f;
+        }
+        buffer<float> sums(where, 16 * Columns, NAN), largest(where, 16 * Columns, NAN),
+            first(where, 16 * Columns, NAN);
+        run<down<Columns>>(where, {1}, {scores.send(), sums.send(), largest.send(), first.send(), scale}, 2);
+        sums.fetch();
+        largest.fetch();
+        first.fetch();
+        for (int column = 0; column < Columns; ++column) {
+            CAPTURE(column);
+            double most = -INFINITY, sum = 0, of_first = 0;
+            for (int row = 0; row < all; ++row) {
+                most = std::max<double>(most, scale * scores.values[row * Columns + column]);
+            }
+            for (int row = 0; row < all && most > -INFINITY; ++row) {
+                const double weight = std::exp(scale * scores.values[row * Columns + column] - most);
+                sum += weight;
+                if (row % rows == 0) of_first += weight;
+            }
+            const float found = largest.values[column];
+            if (most == -INFINITY) {
+                CHECK(found == minus_infinity);
+            } else {
+                CHECK(found == doctest::Approx(most * log2_of_e).epsilon(1e-6));
+            }
+            CHECK(sums.values[column] == doctest::Approx(sum).epsilon(1e-3));
+            CHECK(first.values[column] == doctest::Approx(of_first).epsilon(1e-3));
+        }
+    }
+}
+
+}  // namespace
+
+TEST_CASE("softmax down 8 and 16 columns in pieces") {
+    check_down<8>(1.0f);
+    check_down<16>(0.25f);
+}
