@@ -31,8 +31,8 @@ void test_pieces(int queries, int keys, const Mask& mask, bool exact) {
             const int counted = tile - piece.first_tile;
             const bool inside = counted >= 0 && counted < piece.tiles;
             seen_outside += !inside && kept > 0;
-            wrongly_whole += inside && piece.all_see_whole(counted) && !whole;
-            missed += inside && whole && !piece.all_see_whole(counted);
+            wrongly_whole += inside && piece.whole.has(counted) && !whole;
+            missed += inside && whole && !piece.whole.has(counted);
         }
         CHECK(seen_outside == 0);
         CHECK(wrongly_whole == 0);

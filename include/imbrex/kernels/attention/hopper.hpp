@@ -247,7 +247,7 @@ struct attention_hopper {
                 key.release();
                 if constexpr (query_stages == 1) query.release_if(tile == 0);
                 if constexpr (judged) {
-                    if (judges_all || cuts_apart || !piece::all_see_whole_in(place, tile))
+                    if (judges_all || cuts_apart || !place.get(&piece::whole).has(tile))
                         judge(self, place, args, at.s, tile);
                 }
                 hw::row_fragment<float, group_rows, warpgroup::warps> factors;
@@ -267,19 +267,28 @@ struct attention_hopper {
             int tile = tiles - 2;
             if constexpr (cuts_apart) {
                 while (tile >= 0) {
-                    for (; tile >= 0 && !piece::all_see_whole_in(place, tile); --tile) step(tile, to_judge);
-                    for (const int whole = place.get(&piece::first_whole); tile >= whole; --tile)
-                        step(tile, seen_whole);
+                    int first_whole = 0;
+                    for (; tile >= 0; --tile) {
+                        const tile_range whole = place.get(&piece::whole);
+                        first_whole = whole.first;
+                        if (whole.has(tile)) break;
+                        step(tile, to_judge);
+                    }
+                    for (; tile >= first_whole; --tile) step(tile, seen_whole);
                 }
             } else if constexpr (judges_all || !std::is_same_v<Mask, full_mask>) {
                 for (; tile >= 0; --tile) step(tile, to_judge);
             } else {
                 for (; tile >= 0; --tile) step(tile, seen_whole);
             }
-            query.release();
+            if constexpr (query_stages == 1) {
+                query.release();  // if the last tile has not
+            } else {
+                query.release_if(true);  // which asks nothing
+            }
             auto next_place = next_with_keys(self, args, pieces);
-            if (!piece::has_keys_in(next_place)) break;
             tiles = next_place.get(&piece::tiles);
+            if (tiles == 0) break;
             softmax_state following = fresh_softmax(self, args);
             const bool passes = pass_keys(next_place, tiles);
             query = q.wait();

@@ -2,7 +2,7 @@
 // among them that all see whole, so that nobody else asks the mask about a whole tile. They are counted from the first. And which
 // groups of its queries see nothing of the last tile, and may pass it by.
 //
-//                0 .. first_whole .. end_whole .. tiles
+//                0 .. whole.first .. whole.end .. tiles
 //     causal     [        seen whole        ][cut]
 //     window     [cut][        seen whole        ][cut]
 #pragma once
@@ -13,28 +13,29 @@
 
 namespace imbrex {
 
+// From `first` up to, not including, `end`.
+struct tile_range {
+    int first;
+    int end;
+
+    IMBREX_FN bool has(int tile) const { return (tile >= first) & (tile < end); }
+};
+
 struct attention_piece : attention_work {
     int first_tile;  // of the sequence's
     int tiles;
-    int first_whole;
-    int end_whole;
+    tile_range whole;
     int first_row;     // of the tensors, where its queries are
     unsigned skipped;  // the last tile, by which groups: a bit each
 
     IMBREX_FN static bool skips(unsigned groups, int group) { return (groups >> group & 1) != 0; }
     IMBREX_FN bool skipped_by(int group) const { return skips(skipped, group); }
 
-    IMBREX_FN bool all_see_whole(int tile) const { return (tile >= first_whole) & (tile < end_whole); }
-
-    // The same of one that is held in a ring, of which only what is asked for is read.
+    // has_keys of one that is held in a ring, of which only what is asked for is read.
     template <class Held>
     IMBREX_KERNEL static bool has_keys_in(const Held& held) {
         const key_range keys = held.get(&attention_piece::keys);
         return keys.end > keys.first;
-    }
-    template <class Held>
-    IMBREX_KERNEL static bool all_see_whole_in(const Held& held, int tile) {
-        return (tile >= held.get(&attention_piece::first_whole)) & (tile < held.get(&attention_piece::end_whole));
     }
 };
 
@@ -67,8 +68,7 @@ IMBREX_KERNEL attention_piece attention_piece_at(int number, const attention_ord
     return {one,
             first_tile,
             end_tile - first_tile,
-            first_whole - first_tile,
-            end_whole - first_tile,
+            {first_whole - first_tile, end_whole - first_tile},
             lengths.first_query(one.sequence.batch) + one.queries.first,
             skipped};
 }

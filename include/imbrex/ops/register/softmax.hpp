@@ -184,7 +184,8 @@ class online_softmax {
                 const float top = hw::max(own, sink_log2);
                 const float share = hw::exp2(own - top);
                 sum = sum * share + hw::exp2(sink_log2 - top);
-                most = top / factor_;
+                // Not a division: its rare cases are a function, and in a kernel that calls one every loop yields at its head.
+                most = top * hw::reciprocal(factor_);
                 factor = share * hw::reciprocal(sum);
             },
             keep, sum_, largest_);
