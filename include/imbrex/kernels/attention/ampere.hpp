@@ -24,6 +24,7 @@
 #include <imbrex/kernels/attention/result.hpp>
 #include <imbrex/kernels/attention/schedule.hpp>
 #include <imbrex/kernels/attention/score.hpp>
+#include <imbrex/kernels/attention/shape.hpp>
 #include <imbrex/kernels/attention/views.hpp>
 #include <imbrex/kernels/attention/work.hpp>
 #include <imbrex/kernels/attention/write.hpp>
@@ -42,15 +43,6 @@
 #include <utility>
 
 namespace imbrex {
-
-struct attention_ampere_shape {
-    int warps = 8;
-    int warp_rows =
-        16;            // queries of a warp: 16, or 32, which share their loads of keys and may want too many registers
-    int columns = 64;  // keys in a tile
-    int stages = 2;    // 1 or 2, see above
-    bool keep_queries = false;  // in registers
-};
 
 // Shapes that need at most 99 KB of shared memory, which every such GPU has, and no more registers than there are: a score
 // that changes something wants some of its own.

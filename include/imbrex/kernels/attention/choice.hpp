@@ -7,10 +7,10 @@
 //   otherwise                                                    hopper
 #pragma once
 
-#include <imbrex/kernels/attention/hopper.hpp>
 #include <imbrex/kernels/attention/mask.hpp>
 #include <imbrex/kernels/attention/result.hpp>
 #include <imbrex/kernels/attention/score.hpp>
+#include <imbrex/kernels/attention/shape.hpp>
 
 #include <algorithm>
 #include <string>

@@ -24,6 +24,7 @@
 #include <imbrex/kernels/attention/result.hpp>
 #include <imbrex/kernels/attention/schedule.hpp>
 #include <imbrex/kernels/attention/score.hpp>
+#include <imbrex/kernels/attention/shape.hpp>
 #include <imbrex/kernels/attention/views.hpp>
 #include <imbrex/kernels/attention/work.hpp>
 #include <imbrex/kernels/attention/write.hpp>
@@ -48,16 +49,6 @@
 #include <utility>
 
 namespace imbrex {
-
-struct attention_shape {
-    int groups = 2;     // of 64 queries
-    int columns = 128;  // keys in a tile
-    int stages = 2;
-    int producer_registers = 24;
-    int consumer_registers = 240;
-    bool turns = true;  // or whoever comes first gets the tensor cores
-    attention_softmax softmax = attention_softmax::exact;
-};
 
 template <class In, int KeyDepth, int ValueDepth, class Mask = full_mask, class Score = plain_score,
           attention_shape Shape = attention_shape{}, attention_result Result = attention_result::normalised,
