@@ -102,6 +102,24 @@ TEST_CASE("a result put together with that of other keys") {
     }
 }
 
+TEST_CASE("all heads of keys together: windows, several tokens, packed ones of any number of rows") {
+    attention_test_case c{.batches = 9, .heads = 32, .key_heads = 8, .queries = 1, .keys = 150, .page_rows = 16};
+    c.key_lengths = {150, 16, 0, 1, 33, 149, 17, 64, 31};
+    c.right = 0;
+    check_decode<decode, bf16>(c, {1, 4, 50});
+    c.page_rows = 48;
+    c.left = 40;
+    c.queries = 2;
+    c.sinks = true;
+    check_decode<decode, bf16>(c, {3});
+    attention_test_case packed{.heads = 32, .key_heads = 16, .page_rows = 32};
+    packed.packed = {{1, 70}, {9, 100}, {0, 5}, {2, 2}};
+    packed.queries = 13;
+    packed.keys = 200;
+    packed.right = 0;
+    check_decode<decode, bf16>(packed, {2, 7});
+}
+
 TEST_CASE("launches of different problems, by different kernels, in one workspace") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
@@ -179,6 +197,13 @@ TEST_CASE("what cannot be is refused with a sentence, and nothing is written") {
                   o.kernel = decode_kernel::hopper;
                   p.q.strides.given[1] += 1;
               }) == "options.kernel: hopper; this problem takes ampere_class");
+        CHECK(refused([](auto&, auto& o) { o.kernel = decode_kernel::heads; }) ==
+              "options.kernel: heads; it takes a multiple of 8 heads of keys, up to 128 columns and 8 rows of queries "
+              "that share keys");
+        CHECK(refused([](auto&, auto& o) {
+                  o.kernel = decode_kernel::heads;
+                  o.keys_in_a_part = 64;
+              }) == "options.kernel: heads; with options.keys_in_a_part it is hopper or ampere_class");
         CHECK(refused([](auto& p, auto&) { p.k.extents.given[2] = p.v.extents.given[2] = 24; }) ==
               "k.extents[2]: 24; the rows of a page are a multiple of 16");
         CHECK(refused([](auto& p, auto&) { p.pages.table = nullptr; }) ==

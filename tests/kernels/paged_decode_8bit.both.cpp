@@ -27,6 +27,19 @@ TEST_CASE("lengths at every boundary, scales of every kind") {
     }
 }
 
+TEST_CASE("all heads of keys together, scales of every kind") {
+    attention_test_case c{.batches = 5, .heads = 32, .key_heads = 8, .queries = 1, .keys = 150};
+    c.key_lengths = {150, 0, 33, 64, 17};
+    c.right = 0;
+    for (const int page_rows : {16, 64}) {
+        CAPTURE(page_rows);
+        c.page_rows = page_rows;
+        for (const scales_of kind : {scales_of::all, scales_of::heads, scales_of::pages}) {
+            check_eight_bits<bf16, e4m3, decode<bf16, e4m3, 64>>(c, {2, 9}, kind, kind);
+        }
+    }
+}
+
 TEST_CASE("scales of pages that differ by orders of magnitude, values in fp16") {
     attention_test_case c{.batches = 2, .heads = 2, .key_heads = 1, .queries = 2, .keys = 700, .page_rows = 16};
     c.right = 0;

@@ -3,6 +3,7 @@
 // schedules, and every mutant of its synchronisation reported.
 #include <imbrex/kernels/attention/ampere.hpp>
 
+#include "synchronisation.hpp"
 #include "worlds.hpp"
 
 #include <cmath>
@@ -372,14 +373,7 @@ void check_schedules() {
     tensors<bf16> there(world::host, sequences::in_a_row(2, 1, {{70, 100}, {33, 40}, {20, 20}, {9, 30}, {16, 16}}), 32,
                         32);
     const auto arguments = there.arguments<kernel>(causal_mask{});
-    const auto found = host::check<kernel>({2}, arguments, 1000);
-    INFO((found ? found->text() : std::string()));
-    CHECK(!found);
-    const host::mutation_score score = host::mutate<kernel>({2}, arguments);
-    MESSAGE("attention on sm_80: " << score.killed() << " / " << score.total());
-    INFO(score.text());
-    CHECK(score.total() > 0);
-    CHECK(score.killed() == score.total());
+    check_synchronisation<kernel>("attention on sm_80", {2}, arguments);
 }
 
 TEST_CASE("attention on sm_80 is silent over 1,000 schedules, and each of its mutants is told") {

@@ -3,6 +3,7 @@
 #include <imbrex/kernels/attention/hopper.hpp>
 
 #include "kernels/attention/reference.hpp"
+#include "synchronisation.hpp"
 
 #include <string>
 
@@ -103,23 +104,6 @@ TEST_CASE("weights relative to one of the largest scores: it stays, or is left f
 }
 
 #if !defined(__CUDACC__)
-namespace {
-
-template <class Kernel>
-void check_synchronisation(const std::string& name, const typename Kernel::arguments& arguments) {
-    CAPTURE(name);
-    const auto found = host::check<Kernel>({2}, arguments, 1000);
-    INFO((found ? found->text() : std::string()));
-    CHECK(!found);
-    const host::mutation_score score = host::mutate<Kernel>({2}, arguments);
-    MESSAGE(name << ": " << score.killed() << " / " << score.total());
-    INFO(score.text());
-    CHECK(score.total() > 0);
-    CHECK(score.killed() == score.total());
-}
-
-}  // namespace
-
 TEST_CASE("attention is silent over 1,000 schedules, and each of its mutants is told") {
     // Three groups, so that some pass by tiles that others see.
     constexpr attention_shape three{.groups = 3, .columns = 32, .producer_registers = 32, .consumer_registers = 160};
@@ -129,7 +113,7 @@ TEST_CASE("attention is silent over 1,000 schedules, and each of its mutants is 
     auto padded = tensors.send<exact>();
     const int lengths[] = {200};
     padded.lengths.key_lengths = lengths;
-    check_synchronisation<exact>("attention", padded);
+    check_synchronisation<exact>("attention", {2}, padded);
 
     constexpr attention_shape two{.columns = 32, .softmax = attention_softmax::relaxed};
     using relaxed = attention_hopper<bf16, 32, 32, full_mask, backwards, two>;
@@ -137,6 +121,6 @@ TEST_CASE("attention is silent over 1,000 schedules, and each of its mutants is 
     auto others_padded = others.send<relaxed>({}, {0.3f});
     const int other_lengths[] = {100};
     others_padded.lengths.key_lengths = other_lengths;
-    check_synchronisation<relaxed>("attention, relaxed", others_padded);
+    check_synchronisation<relaxed>("attention, relaxed", {2}, others_padded);
 }
 #endif

@@ -3,6 +3,7 @@
 #include <imbrex/kernels/attention_forward.hpp>
 
 #include "kernels/attention/trial.hpp"
+#include "synchronisation.hpp"
 
 #include <string>
 #include <vector>
@@ -182,14 +183,7 @@ struct small_cache {
     template <class Kernel>
     void check_kernel(const typename Kernel::arguments& given, const std::string& name) const {
         const auto args = complete<Kernel>(given);
-        const auto found = host::check<Kernel>({2}, args, 1000);
-        INFO((found ? found->text() : std::string()));
-        CHECK(!found);
-        const host::mutation_score score = host::mutate<Kernel>({2}, args);
-        MESSAGE(name << ": " << score.killed() << " / " << score.total());
-        INFO(score.text());
-        CHECK(score.total() > 0);
-        CHECK(score.killed() == score.total());
+        check_synchronisation<Kernel>(name, {2}, args);
     }
 };
 

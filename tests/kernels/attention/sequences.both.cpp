@@ -2,6 +2,7 @@
 // merged; against plain loops in double.
 #include <imbrex/kernels/attention/hopper.hpp>
 
+#include "synchronisation.hpp"
 #include "worlds.hpp"
 
 #include <cmath>
@@ -308,13 +309,6 @@ TEST_CASE("attention of packed sequences is silent over 1,000 schedules, and eac
     sent there(world::host, given, 1);
     const std::vector<int> query_starts{0, 70, 100, 110}, key_starts{0, 75, 120, 135};
     const auto arguments = there.arguments<kernel>({0, 0, nullptr, query_starts.data(), key_starts.data()}, 3, 70);
-    const auto found = host::check<kernel>({2}, arguments, 1000);
-    INFO((found ? found->text() : std::string()));
-    CHECK(!found);
-    const host::mutation_score score = host::mutate<kernel>({2}, arguments);
-    MESSAGE("attention, packed: " << score.killed() << " / " << score.total());
-    INFO(score.text());
-    CHECK(score.total() > 0);
-    CHECK(score.killed() == score.total());
+    check_synchronisation<kernel>("attention, packed", {2}, arguments);
 }
 #endif

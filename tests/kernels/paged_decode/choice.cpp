@@ -51,6 +51,36 @@ TEST_CASE("what is known to be large is read by threads, and all else on Hopper 
     CHECK(!can_decode_on_hopper(now));
 }
 
+TEST_CASE("where blocks have a sequence each, all of its heads are attended to together") {
+    decode_situation many{};
+    many.hopper = many.engine_can_copy = many.has_pages = true;
+    many.element_bytes = 2;
+    many.sequences = 127;
+    many.head_units = 127;
+    many.blocks = 132;
+    many.key_bytes = 4096;
+    const auto chosen_with = [&](auto change) {
+        decode_situation other = many;
+        change(other);
+        return choose_decode(other);
+    };
+    CHECK(choose_decode(many) == decode_kernel::heads);
+    CHECK(chosen_with([](auto& s) { s.keys = s.sequences * 65536; }) == decode_kernel::heads);
+    CHECK(chosen_with([](auto& s) { s.head_units = 126; }) == decode_kernel::hopper);
+    CHECK(chosen_with([](auto& s) { s.head_units = 0, s.blocks = 0; }) == decode_kernel::hopper);
+    CHECK(chosen_with([](auto& s) { s.head_units = 64, s.element_bytes = 1; }) == decode_kernel::heads);
+    CHECK(chosen_with([](auto& s) { s.head_units = 63, s.element_bytes = 1; }) == decode_kernel::hopper);
+    CHECK(chosen_with([](auto& s) { s.hopper = false; }) == decode_kernel::ampere_class);
+    CHECK(chosen_with([](auto& s) { s.engine_can_copy = false; }) == decode_kernel::ampere_class);
+    for (const int depth : {64, 96, 128}) {
+        for (const int bytes : {1, 2}) {
+            const decode_heads_shape shape = decode_heads_shape_for(depth, bytes);
+            CHECK(shape.keys * shape.stages * depth * bytes == 3 * 4096);
+            CHECK(decode_part_step % shape.keys == 0);
+        }
+    }
+}
+
 TEST_CASE("few heads and few keys are attended to in clusters") {
     decode_situation few{};
     few.hopper = few.engine_can_copy = few.has_pages = true;

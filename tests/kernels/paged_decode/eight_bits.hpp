@@ -109,14 +109,16 @@ class eight_bit_trial {
     scales_of of_keys_, of_values_;
 };
 
-// Launched twice in one workspace, the second time reading early, in grids of so many blocks.
+// Launched twice in one workspace, the second time reading early, in grids of so many blocks, by the kernel that is chosen then; and with heads
+// together, where that can be.
 template <class In, class Cache, class Decode, bool Scored = false>
 void check_eight_bits(const attention_test_case& given, const std::vector<int>& grids, scales_of of_keys,
                       scales_of of_values, unsigned seed = 1) {
     for (const world where : worlds()) {
-        for (const int blocks : grids) {
+        const auto check = [&](int blocks, std::optional<imbrex::decode_kernel> kernel) {
             CAPTURE(name_of(where));
             CAPTURE(blocks);
+            CAPTURE((kernel ? imbrex::name_of(*kernel) : "chosen"));
             CAPTURE(int(of_keys));
             CAPTURE(int(of_values));
             eight_bit_trial<In, Cache> trial(where, given, seed, of_keys, of_values);
@@ -125,6 +127,7 @@ void check_eight_bits(const attention_test_case& given, const std::vector<int>& 
             imbrex::decode_options options;
             options.workspace = workspace.send();
             options.blocks = blocks;
+            options.kernel = kernel;
             const auto launch = [&] {
                 if constexpr (Scored) {
                     Decode::launch(where, problem, options, trial.there.mask(), trial.there.score());
@@ -141,6 +144,12 @@ void check_eight_bits(const attention_test_case& given, const std::vector<int>& 
             options.early = true;
             launch();
             CHECK(trial.there.fetch() == bits);
+        };
+        eight_bit_trial<In, Cache> trial(where, given, seed, of_keys, of_values);
+        const bool on_hopper = Decode::choice(where, trial.send()) != imbrex::decode_kernel::ampere_class;
+        for (const int blocks : grids) {
+            check(blocks, {});
+            if (on_hopper && can_go_together(given)) check(blocks, imbrex::decode_kernel::heads);
         }
     }
 }

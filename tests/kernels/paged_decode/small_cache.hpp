@@ -24,10 +24,20 @@ using imbrex::tensor;
 using imbrex::tensor_of;
 using imbrex::tensor_use;
 
-// Three sequences of four or more heads that share their keys, in pages of 16 rows.
+// Heads of keys that a kernel attends to together.
+template <class Kernel>
+constexpr int heads_of_unit() {
+    if constexpr (requires { Kernel::unit_heads; }) {
+        return Kernel::unit_heads;
+    } else {
+        return 1;
+    }
+}
+
+// Three sequences of four heads for each head of keys, in pages of 16 rows.
 template <class Kernel, int Depth>
 struct small_cache {
-    static constexpr int heads = 4, page_rows = 16;
+    static constexpr int key_heads = heads_of_unit<Kernel>(), heads = 4 * key_heads, page_rows = 16;
     using stored = typename Kernel::key_tile::element;
     static constexpr bool has_workspace = requires { typename Kernel::consumers; };
     int tokens, blocks, per_sequence;
@@ -45,7 +55,7 @@ struct small_cache {
           lengths{longest, 20, 0},
           q(where, lengths.size() * tokens * heads * Depth),
           out(where, q.values.size(), bf16(NAN)),
-          k(where, (per_sequence + 6) * page_rows * Depth, stored(NAN)),
+          k(where, (per_sequence + 6) * page_rows * key_heads * Depth, stored(NAN)),
           v(where, k.values.size(), stored(NAN)),
           log2_sums(where, lengths.size() * heads * tokens, NAN),
           key_lengths(where, lengths.size()),
@@ -58,7 +68,7 @@ struct small_cache {
             for (int key = 0; key < lengths[i]; ++key) {
                 int& number = table.values[i * per_sequence + key / page_rows];
                 if (key % page_rows == 0) number = page--;
-                for (int column = 0; column < Depth; ++column) {
+                for (int column = 0; column < key_heads * Depth; ++column) {
                     const std::size_t place = place_of(int(i), key) + column;
                     k.values[place] = stored(float((key * 7 + column * 3) % 23 - 11) / 11);
                     v.values[place] = stored(float((key * 5 + column * 11) % 19 - 9) / 9);
@@ -67,23 +77,28 @@ struct small_cache {
         }
     }
 
+    // Of the first head of keys; the others' are beside it.
     std::size_t place_of(int batch, int key) const {
         const int page = table.values[std::size_t(batch) * per_sequence + key / page_rows];
-        return (std::size_t(page) * page_rows + key % page_rows) * Depth;
+        return (std::size_t(page) * page_rows + key % page_rows) * key_heads * Depth;
     }
 
     typename Kernel::arguments send() {
         typename Kernel::arguments args{};
         const int batches = int(lengths.size()), pages = per_sequence + 6;
-        give(args.k, batch_sequence_head<const stored>(k.send(), pages, page_rows, 1, Depth));
-        give(args.v, batch_sequence_head<const stored>(v.send(), pages, page_rows, 1, Depth));
+        give(args.k, batch_sequence_head<const stored>(k.send(), pages, page_rows, key_heads, Depth));
+        give(args.v, batch_sequence_head<const stored>(v.send(), pages, page_rows, key_heads, Depth));
         args.q = batch_sequence_head<const bf16>(q.send(), batches, tokens, heads, Depth);
         args.results.out = batch_sequence_head(out.send(), batches, tokens, heads, Depth);
         args.results.outputs.log2_sums = batch_head_rows(log2_sums.send(), heads, tokens);
         args.scale = 0.25f;
         args.lengths = {{tokens, per_sequence * page_rows, key_lengths.send()}, table.send(), per_sequence, page_rows};
-        args.sizes = {batches, 1, imbrex::known_divisor(heads), 1, blocks % 2 == 0 ? 3 : 0, blocks % 3 == 0 ? 4 : 1, 0,
-                      0,       0};
+        args.sizes.batches = batches;
+        args.sizes.key_heads = key_heads;
+        args.sizes.heads_per_key_head = imbrex::known_divisor(heads / key_heads);
+        args.sizes.least_steps = 1;
+        args.sizes.more_steps = blocks % 2 == 0 ? 3 : 0;
+        args.sizes.multiple = blocks % 3 == 0 ? 4 : 1;
         if constexpr (has_workspace) {
             args.sizes.part_slices = Kernel::consumers::slices;
             args.counters = workspace.send();
@@ -121,16 +136,17 @@ struct small_cache {
     void check_row(int batch, int head, int token, double& worst) {
         const std::size_t row = ((std::size_t(batch) * tokens + token) * heads + head) * Depth;
         const int seen = std::max(0, lengths[batch] - tokens + token + 1);
+        const auto place = [&](int key) { return place_of(batch, key) + head / (heads / key_heads) * Depth; };
         std::vector<double> expected(Depth);
         double sum = 0;
         for (int key = 0; key < seen; ++key) {
             double dot = 0;
             for (int i = 0; i < Depth; ++i) {
-                dot += double(float(q.values[row + i])) * float(k.values[place_of(batch, key) + i]);
+                dot += double(float(q.values[row + i])) * float(k.values[place(key) + i]);
             }
             const double weight = std::exp(dot * 0.25);
             sum += weight;
-            for (int i = 0; i < Depth; ++i) expected[i] += weight * float(v.values[place_of(batch, key) + i]);
+            for (int i = 0; i < Depth; ++i) expected[i] += weight * float(v.values[place(key) + i]);
         }
         for (int i = 0; i < Depth; ++i) {
             worst = std::max(worst, std::abs(float(out.values[row + i]) - (seen > 0 ? expected[i] / sum : 0)));

@@ -34,7 +34,15 @@ void check_trial(world where, attention_trial<In>& there, int blocks, int keys_i
     CHECK(there.fetch() == bits);
 }
 
-// In grids of so many blocks, by the kernel that is chosen then and by the one of the sm_80 class; and in clusters, where that can be.
+// Whether all heads of keys can be attended to together.
+inline bool can_go_together(const attention_test_case& c) {
+    const int sequences = c.packed.empty() ? 1 : static_cast<int>(c.packed.size());
+    return c.key_heads % 8 == 0 && std::max(c.key_depth, c.value_depth) <= 128 &&
+           c.queries * (c.heads / c.key_heads) / sequences <= 8;
+}
+
+// In grids of so many blocks, by the kernel that is chosen then and by the one of the sm_80 class; and in clusters and with heads together,
+// where that can be.
 template <class Decode, class In, bool Scored = false>
 void check_decode(const attention_test_case& given, const std::vector<int>& grids, unsigned seed = 1,
                   int keys_in_a_part = 0) {
@@ -61,6 +69,9 @@ void check_decode(const attention_test_case& given, const std::vector<int>& grid
         attention_trial<In> there(where, given, seed);
         const bool on_hopper = Decode::choice(where, there.send()) != decode_kernel::ampere_class;
         if (on_hopper && keys_in_a_part == 0) check(1, decode_kernel::cluster);
+        if (on_hopper && keys_in_a_part == 0 && can_go_together(given)) {
+            for (const int blocks : grids) check(blocks, decode_kernel::heads);
+        }
     }
 }
 
@@ -70,10 +81,11 @@ inline attention_test_case random_decode(std::mt19937& random, int depth, bool s
     // Few long sequences, or many short ones.
     const bool many = below(4) == 0;
     const int most = large && !many ? 1000 : 150;
-    c.key_heads = 1 + below(3);
-    c.heads = c.key_heads * (1 + below(many ? 2 : below(4) == 0 ? 20 : 6));
+    const bool together = below(5) == 0;
+    c.key_heads = together ? 8 : 1 + below(3);
+    c.heads = c.key_heads * (1 + below(many || together ? 2 : below(4) == 0 ? 20 : 6));
     c.batches = 1 + below(many ? 70 : 3);
-    c.queries = below(2) == 0 ? 1 : 1 + below(9);
+    c.queries = below(2) == 0 ? 1 : 1 + below(together ? 5 : 9);
     c.keys = 1 + below(most);
     c.key_depth = below(2) == 0 ? depth : 16 + 16 * below(depth / 16);
     c.value_depth = below(2) == 0 ? c.key_depth : 16 + 16 * below(depth / 16);
