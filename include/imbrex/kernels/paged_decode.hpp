@@ -31,6 +31,7 @@
 #include <imbrex/kernels/paged_decode/ampere.hpp>
 #include <imbrex/kernels/paged_decode/choice.hpp>
 #include <imbrex/kernels/paged_decode/cluster.hpp>
+#include <imbrex/kernels/paged_decode/heads.hpp>
 #include <imbrex/kernels/paged_decode/hopper.hpp>
 
 #include <algorithm>
@@ -88,6 +89,9 @@ class paged_decode {
             // The most that any of the kernels needs.
             for_kernel<Depth>(p, keys_in_a_part, decode_kernel::ampere_class,
                               [&]<class Kernel>() { bytes = bytes_of<Kernel>(where, p, blocks, keys_in_a_part); });
+            if constexpr (Depth <= decode_most_depth_of_heads) {
+                if (keys_in_a_part == 0) bytes = std::max(bytes, bytes_of<heads<Depth>>(where, p, blocks, 0));
+            }
         });
         return bytes;
     }
@@ -101,8 +105,17 @@ class paged_decode {
             const decode_kernel kernel = options.kernel.value_or(choose_decode(now));
             require(kernel == decode_kernel::ampere_class || can_decode_on_hopper(now),
                     "options.kernel: ", name_of(kernel), "; this problem takes ", name_of(decode_kernel::ampere_class));
-            require(kernel != decode_kernel::cluster || options.keys_in_a_part == 0,
-                    "options.kernel: ", name_of(kernel), "; with options.keys_in_a_part it is hopper or ampere_class");
+            const bool cuts = kernel == decode_kernel::hopper || kernel == decode_kernel::ampere_class;
+            require(cuts || options.keys_in_a_part == 0, "options.kernel: ", name_of(kernel),
+                    "; with options.keys_in_a_part it is hopper or ampere_class");
+            if constexpr (Depth <= decode_most_depth_of_heads) {
+                if (kernel == decode_kernel::heads && now.head_units > 0) {
+                    return launch_kernel<heads<Depth>>(where, p, options, mask, score, stream);
+                }
+            }
+            require(kernel != decode_kernel::heads, "options.kernel: ", name_of(kernel), "; it takes a multiple of ",
+                    decode_heads_together, " heads of keys, up to ", decode_most_depth_of_heads, " columns and ",
+                    decode_most_rows_of_heads, " rows of queries that share keys");
             if constexpr (sizeof(Cache) == 2) {
                 if (kernel == decode_kernel::cluster) {
                     return launch_clusters<Depth>(where, p, options, mask, score, stream);
@@ -122,6 +135,10 @@ class paged_decode {
     template <int Depth, int Groups>
     using ampere = paged_decode_ampere<In, Depth, Mask, Score, decode_ampere_shape_for(Depth, Groups, sizeof(Cache)),
                                        Result, Cache>;
+
+    template <int Depth>
+    using heads =
+        paged_decode_heads<In, Depth, Mask, Score, decode_heads_shape_for(Depth, sizeof(Cache)), Result, Cache>;
 
     // Of a kernel's grid, and of the largest.
     template <class Kernel>
@@ -168,6 +185,8 @@ class paged_decode {
         const std::int64_t key_bytes = std::int64_t{p.key_heads()} * (p.key_depth() + p.value_depth()) * sizeof(Cache);
         const bool cut = options.keys_in_a_part != 0;
         const bool in_clusters = !cut && options.blocks == 0 && decode_groups_for(rows_of(p)) == 1;
+        const bool together = !cut && Depth <= decode_most_depth_of_heads && rows_of(p) <= decode_most_rows_of_heads &&
+                              p.key_heads() % decode_heads_together == 0;
         return {.hopper = can_run<hopper<Depth, 1>>(where),
                 .engine_can_copy = can_copy,
                 .has_pages = has_pages,
@@ -177,7 +196,9 @@ class paged_decode {
                 .key_bytes = key_bytes,
                 .clusters = in_clusters ? sequences * p.key_heads() : 0,
                 .most_keys = p.keys(attention_keys::in_pages),
-                .depth = Depth};
+                .depth = Depth,
+                .head_units = together ? sequences * p.key_heads() / decode_heads_together : 0,
+                .blocks = options.blocks > 0 ? options.blocks : processors_of(where)};
     }
     static attention_outputs outputs_of(const problem& p) {
         attention_outputs made{};
@@ -209,7 +230,10 @@ class paged_decode {
     static std::size_t bytes_of(world where, const problem& p, int blocks, int keys_in_a_part) {
         using consumers = typename Kernel::consumers;
         const int most = most_blocks(where, blocks);
-        if (keys_in_a_part == 0) return consumers::workspace_bytes(most);
+        if (keys_in_a_part == 0) {
+            return consumers::workspace_bytes(
+                most, std::int64_t{2} * blocks_of<Kernel>(where, blocks, 0) * consumers::slices);
+        }
         const std::int64_t units = p.empty() ? 0 : row_blocks_of<Kernel>(p) * p.key_heads();
         return consumers::workspace_bytes(most, units * most_parts_of(p, keys_in_a_part) * part_slices_of<Kernel>(p));
     }
@@ -264,29 +288,33 @@ class paged_decode {
                 "; the program has no decode kernel for this device");
         const auto address = reinterpret_cast<std::uintptr_t>(options.workspace);
         require(address != 0 && address % alignof(decode_partial) == 0, "options.workspace: ", options.workspace, "; ",
-                bytes_of<Kernel>(where, p, options.blocks, options.keys_in_a_part), " bytes at a multiple of ",
+                workspace_bytes(where, p, options.blocks, options.keys_in_a_part), " bytes at a multiple of ",
                 alignof(decode_partial), " are needed");
         // If all sequences were as long as there is room for.
         const std::int64_t row_blocks = row_blocks_of<Kernel>(p);
-        const std::int64_t units = (p.packed.given() ? p.packed.count : row_blocks) * p.key_heads();
+        const int head_units = p.key_heads() / Kernel::unit_heads;
+        const std::int64_t units = (p.packed.given() ? p.packed.count : row_blocks) * head_units;
         constexpr int as_long = 2 / sizeof(Cache);  // so many keys take as long as one of 16-bit elements
         const std::int64_t in_unit =
-            (std::int64_t{p.keys(attention_keys::in_pages)} + as_long * decode_more_keys) / Kernel::columns + 1;
-        const std::int64_t steps = row_blocks * p.key_heads() * in_unit;
+            (std::int64_t{p.keys(attention_keys::in_pages)} + as_long * decode_more_keys(Kernel::unit_heads)) /
+                Kernel::columns +
+            1;
+        const std::int64_t steps = row_blocks * head_units * in_unit;
         require(steps <= 2147483647, "pages.pages_per_sequence: ", p.pages.pages_per_sequence, "; there is room for ",
                 steps, " tiles of ", Kernel::columns, " keys, and at most 2147483647 are allowed");
         // Blocks that could never have anything to do would only keep multiprocessors from the next kernel.
         const bool cut = options.keys_in_a_part > 0;
-        const int least_steps = cut ? 1 : as_long * decode_least_keys(p.value_depth()) / Kernel::columns;
+        constexpr int step_keys = Kernel::columns * Kernel::unit_heads;  // of all heads
+        const int least_steps = cut ? 1 : std::max(as_long * decode_least_keys(p.value_depth()) / step_keys, 1);
         const std::int64_t parts = cut ? most_parts_of(p, options.keys_in_a_part)
                                        : std::max<std::int64_t>((in_unit + least_steps - 2) / least_steps, 1);
-        const std::int64_t useful = row_blocks * p.key_heads() * parts;
+        const std::int64_t useful = row_blocks * head_units * parts;
         const int most = blocks_of<Kernel>(where, options.blocks, units);
         const int blocks = static_cast<int>(std::clamp<std::int64_t>(useful, 1, most));
         typename Kernel::arguments made = describe<Kernel>(p, options, mask, score);
-        const bool many = std::int64_t{p.batches()} * p.key_heads() > std::int64_t{2} * blocks;
+        const bool many = std::int64_t{p.batches()} * head_units > std::int64_t{2} * blocks;
         made.sizes.least_steps = least_steps;
-        made.sizes.more_steps = many ? as_long * decode_more_keys / Kernel::columns : 0;
+        made.sizes.more_steps = many ? as_long * decode_more_keys(Kernel::unit_heads) / step_keys : 0;
         made.sizes.multiple = useful <= most ? least_steps : 1;
         made.sizes.part_slices = cut ? part_slices_of<Kernel>(p) : Kernel::consumers::slices;
         if (cut) {

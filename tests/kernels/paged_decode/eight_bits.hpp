@@ -146,10 +146,10 @@ void check_eight_bits(const attention_test_case& given, const std::vector<int>& 
             CHECK(trial.there.fetch() == bits);
         };
         eight_bit_trial<In, Cache> trial(where, given, seed, of_keys, of_values);
-        const bool on_hopper = Decode::choice(where, trial.send()) != imbrex::decode_kernel::ampere_class;
+        const bool together = can_go_together<Decode>(where, trial.send());
         for (const int blocks : grids) {
             check(blocks, {});
-            if (on_hopper && can_go_together(given)) check(blocks, imbrex::decode_kernel::heads);
+            if (together) check(blocks, imbrex::decode_kernel::heads);
         }
     }
 }

@@ -34,11 +34,11 @@ void check_trial(world where, attention_trial<In>& there, int blocks, int keys_i
     CHECK(there.fetch() == bits);
 }
 
-// Whether all heads of keys can be attended to together.
-inline bool can_go_together(const attention_test_case& c) {
-    const int sequences = c.packed.empty() ? 1 : static_cast<int>(c.packed.size());
-    return c.key_heads % 8 == 0 && std::max(c.key_depth, c.value_depth) <= 128 &&
-           c.queries * (c.heads / c.key_heads) / sequences <= 8;
+// Whether all heads of keys can be attended to together: then they are in a grid of one block.
+template <class Decode, class Problem>
+bool can_go_together(world where, const Problem& problem, int keys_in_a_part = 0) {
+    const imbrex::decode_options alone{.keys_in_a_part = keys_in_a_part, .blocks = 1};
+    return Decode::choice(where, problem, alone) == imbrex::decode_kernel::heads;
 }
 
 // In grids of so many blocks, by the kernel that is chosen then and by the one of the sm_80 class; and in clusters and with heads together,
@@ -69,7 +69,7 @@ void check_decode(const attention_test_case& given, const std::vector<int>& grid
         attention_trial<In> there(where, given, seed);
         const bool on_hopper = Decode::choice(where, there.send()) != decode_kernel::ampere_class;
         if (on_hopper && keys_in_a_part == 0) check(1, decode_kernel::cluster);
-        if (on_hopper && keys_in_a_part == 0 && can_go_together(given)) {
+        if (can_go_together<Decode>(where, there.send(), keys_in_a_part)) {
             for (const int blocks : grids) check(blocks, decode_kernel::heads);
         }
     }

@@ -33,6 +33,7 @@ struct paged_decode_ampere {
     using consumers = decode_consumers<In, Depth, Shape, Result, Cache>;
     static constexpr int warps = consumers::count;
     static constexpr int residents = Shape.residents;
+    static constexpr int unit_heads = 1;
     static constexpr int rows = consumers::rows;
     static constexpr int columns = Shape.keys;
     static constexpr int groups = consumers::groups;

@@ -33,8 +33,19 @@
 
 namespace imbrex {
 
-// Queries in shared memory, sixteen columns at a time by whoever brings them: in the order of the keys that they are multiplied with, and with
-// each row's largest magnitude there.
+// The largest magnitude of each row.
+template <class In, int Columns>
+IMBREX_KERNEL row_values<float, decode_slice, warp> largest_magnitudes(
+    const warp& self, const warp_tile<In, decode_slice, Columns>& tile) {
+    row_values<float, decode_slice, warp> result;
+    warp_tile<float, decode_slice, Columns> wide = to<float>(self, tile);
+    map(self, wide, [](float x) { return hw::max(x, -x); });
+    reduce_rows(self, result, wide, maximum{}, 0.0f);
+    return result;
+}
+
+// Queries in shared memory, sixteen columns at a time by whoever brings them: in the order of the keys that they are multiplied
+// with, and with each row's largest magnitude there.
 template <class In, int Depth, class Cache>
 struct turned_queries {
     static constexpr int parts = Depth / 16;
@@ -44,13 +55,20 @@ struct turned_queries {
 
     IMBREX_KERNEL void store(const warp& self, const warp_tile<In, decode_slice, 16>& part, int, int column) {
         imbrex::store(self, tile.template part<decode_slice, 16>(0, column), in_order_beside<Cache>(self, part));
+        if constexpr (fitted) imbrex::store(self, largest[column / 16], largest_magnitudes(self, part));
+    }
+    // Of all columns.
+    IMBREX_KERNEL row_values<float, decode_slice, warp> largest_of_all(const warp& self) const {
+        row_values<float, decode_slice, warp> result;
+        fill(self, result, 0.0f);
         if constexpr (fitted) {
-            row_values<float, decode_slice, warp> most;
-            warp_tile<float, decode_slice, 16> wide = to<float>(self, part);
-            map(self, wide, [](float x) { return hw::max(x, -x); });
-            reduce_rows(self, most, wide, maximum{}, 0.0f);
-            imbrex::store(self, largest[column / 16], most);
+            for_each_constant<parts>([&](auto number) {
+                row_values<float, decode_slice, warp> more;
+                load(self, more, largest[number]);
+                combine(self, result, more, maximum{});
+            });
         }
+        return result;
     }
 };
 
@@ -59,24 +77,19 @@ class decode_attention_turned {
   public:
     static_assert(Queries == 8 || Queries == 16, "imbrex: eight or sixteen rows of queries are attended to");
     using key_tile = shared_tile<Cache, Keys, Depth>;
-    using queries = turned_queries<In, Depth, Cache>;
+    using query_tile = shared_tile<In, decode_slice, Depth>;
     using multiplied = multiplied_as<Cache>;
     using weights = warp_tile<multiplied, decode_slice, Keys>;
 
-    IMBREX_KERNEL decode_attention_turned(const warp& self, const queries& asked, float scale)
-        : queries_(&asked), softmax_(self, scale) {
+    // Queries as turned_queries has them, and each row's largest magnitude.
+    IMBREX_KERNEL decode_attention_turned(const warp& self, const query_tile& queries,
+                                          const row_values<float, decode_slice, warp>& largest, float scale)
+        : queries_(&queries), softmax_(self, scale) {
         fill(self, sums_, 0.0f);
         if constexpr (fitted) {
-            row_values<float, decode_slice, warp> largest;
-            fill(self, largest, 0.0f);
-            for_each_constant<parts>([&](auto number) {
-                row_values<float, decode_slice, warp> more;
-                load(self, more, asked.largest[number]);
-                combine(self, largest, more, maximum{});
-            });
-            map(self, largest, [](float x) { return unit_for(x); });
-            units_ = turned_rows<Queries>(self, largest);
             fitting_ = largest;
+            map(self, fitting_, [](float x) { return unit_for(x); });
+            units_ = turned_rows<Queries>(self, fitting_);
             map(self, fitting_, [](float unit) { return one_over(unit); });
         }
         if constexpr (queries_stay) {
@@ -145,7 +158,7 @@ class decode_attention_turned {
 
   private:
     static constexpr int parts = Depth / 16;
-    static constexpr bool fitted = queries::fitted;
+    static constexpr bool fitted = turned_queries<In, Depth, Cache>::fitted;
     // In registers, if there are enough of them: the queries of a piece, and the keys and values of a stage.
     static constexpr bool queries_stay = Depth * Queries <= 128 * 8;
     static constexpr bool stay = Queries == 8;
@@ -160,7 +173,7 @@ class decode_attention_turned {
     }
     IMBREX_KERNEL warp_tile<multiplied, decode_slice, 16> query_part(const warp& self, int number) const {
         warp_tile<In, decode_slice, 16> one;
-        load_operand<side::right>(self, one, queries_->tile.template part<decode_slice, 16>(0, number * 16));
+        load_operand<side::right>(self, one, queries_->template part<decode_slice, 16>(0, number * 16));
         if constexpr (fitted) {
             warp_tile<float, decode_slice, 16> wide = to<float>(self, one);
             combine_with_rows(self, wide, fitting_, multiply{});
@@ -170,7 +183,7 @@ class decode_attention_turned {
         }
     }
 
-    const queries* queries_;
+    const query_tile* queries_;
     warp_tile<multiplied, decode_slice, 16> asked_[queries_stay ? parts : 1];
     warp_tile<float, Depth, Queries> sums_;
     online_softmax_down<Queries> softmax_;

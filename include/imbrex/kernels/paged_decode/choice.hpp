@@ -4,6 +4,9 @@
 //   the device is not a Hopper, the copy engine cannot read the
 //   tensors (distances that are not multiples of 16 bytes), or
 //   there are no pages                                           ampere_class    paged_decode/ampere.hpp
+//   a multiple of 8 heads of keys, up to 128 columns, up to 8
+//   rows of queries that share keys, on average; a sequence for
+//   each block of 8 heads at least (8-bit elements: half a one)  heads           paged_decode/heads.hpp
 //   16 heads of keys or fewer of all sequences, whose pages have
 //   room for 2,048 keys or fewer (512, if they are deeper than
 //   64); 16-bit keys and values, up to 16 rows of queries that
@@ -18,13 +21,14 @@
 #pragma once
 
 #include <imbrex/kernels/paged_decode/consumers.hpp>
+#include <imbrex/kernels/paged_decode/heads.hpp>
 
 #include <cstdint>
 #include <string>
 
 namespace imbrex {
 
-enum class decode_kernel { ampere_class, hopper, cluster };
+enum class decode_kernel { ampere_class, hopper, cluster, heads };
 
 struct decode_situation {
     bool hopper;           // the device, and the program has code for it
@@ -37,6 +41,8 @@ struct decode_situation {
     std::int64_t clusters;   // if there were one for each head of keys of each sequence; 0: there can be none
     std::int64_t most_keys;  // that the pages of a sequence have room for
     int depth;
+    std::int64_t head_units;  // of all sequences, if eight heads of keys are attended to together; 0: they cannot be
+    int blocks;               // of a grid of one for each multiprocessor
 };
 
 // For more keys of a sequence there are better kernels than one whose blocks are eight for each head. (Measured.)
@@ -49,6 +55,9 @@ constexpr bool can_decode_on_hopper(const decode_situation& s) {
 }
 constexpr decode_kernel choose_decode(const decode_situation& s) {
     const bool large = s.element_bytes == 2 && s.keys >= 4096 * s.sequences && s.keys * s.key_bytes >= 4000000000;
+    // A sequence for each block, or a few less than that; where products take longer than memory, a half for each.
+    const std::int64_t needed = s.element_bytes == 2 ? s.blocks : (s.blocks + 1) / 2;
+    if (can_decode_on_hopper(s) && s.head_units > 0 && 25 * s.head_units >= 24 * needed) return decode_kernel::heads;
     if (!can_decode_on_hopper(s) || large) return decode_kernel::ampere_class;
     const bool small = s.element_bytes == 2 && s.clusters >= 1 && s.clusters <= 16 &&
                        s.most_keys <= decode_most_keys_of_cluster(s.depth);
@@ -56,7 +65,10 @@ constexpr decode_kernel choose_decode(const decode_situation& s) {
 }
 
 constexpr const char* name_of(decode_kernel one) {
-    return one == decode_kernel::cluster ? "cluster" : one == decode_kernel::hopper ? "hopper" : "ampere_class";
+    return one == decode_kernel::cluster  ? "cluster"
+           : one == decode_kernel::heads  ? "heads"
+           : one == decode_kernel::hopper ? "hopper"
+                                          : "ampere_class";
 }
 
 // Who has sequences cut every so many keys names a multiple of this, which the stages of all kernels divide.
@@ -68,8 +80,10 @@ constexpr int decode_least_keys(int depth) {
     return depth <= 64 ? 64 : 128;
 }
 
-// A unit of work takes as much longer than its keys, where there are many of them, as so many keys more would. (Measured.)
-inline constexpr int decode_more_keys = 160;
+// A unit of work takes as much longer than its keys, where there are many of them, as so many keys more of one head would. (Measured.)
+constexpr int decode_more_keys(int unit_heads) {
+    return unit_heads == 1 ? 160 : 512;
+}
 
 // Blocks of a grid, for so many units of work: as many as there is room for, or a few less if all have whole units then, or an equal share
 // of one each, as long as sequences are. Blocks that go from one unit to the next on their way have more to put together. (Measured: 128
@@ -142,6 +156,19 @@ constexpr decode_shape decode_shape_for(int depth, int groups, int element_bytes
                        ? decode_shape{.groups = groups, .keys = 16 * more, .stages = 8, .combined_columns = 128}
                        : decode_shape{.groups = groups, .keys = 16, .stages = 8 * more, .combined_columns = 128};
     }
+}
+
+// So many heads of keys are attended to together by the kernel of that name, with up to so many rows of queries each. Deeper than this, a stage
+// of all of them is too large.
+inline constexpr int decode_heads_together = 8;
+inline constexpr int decode_most_rows_of_heads = 8;
+inline constexpr int decode_most_depth_of_heads = 128;
+
+// Stages of 64 KB or somewhat less, 192 KB in all.
+constexpr decode_heads_shape decode_heads_shape_for(int depth, int element_bytes = 2) {
+    const int row_bytes = depth * element_bytes;
+    const int keys = 4096 / row_bytes / 16 * 16;
+    return {.keys = keys, .stages = 3 * 4096 / (keys * row_bytes)};
 }
 
 }  // namespace imbrex

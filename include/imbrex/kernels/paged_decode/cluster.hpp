@@ -186,15 +186,10 @@ struct paged_decode_cluster {
         });
     }
     IMBREX_KERNEL static void fetch_queries(warp& self, const decode_rows& own, const arguments& args, query_tile& to) {
-        const int member = args.lengths.member(own.sequence.batch);
-        const int first_query = args.lengths.first_query(own.sequence.batch);
+        const query_places places(args.q, args.lengths, own.sequence.batch);
         warp_tile<In, rows, rows> parts[Depth / rows];
         for_each_constant<Depth / rows>([&](auto number) {
-            const int column = number * rows;
-            load_decode_rows<decode_access::in_pairs>(self, parts[number], [&](int row) {
-                const In* const begin = args.q.at(member, own.head(row), first_query + own.query(row), column).pointer;
-                return own.exists(row) && column < args.q.columns() ? begin : nullptr;
-            });
+            load_decode_rows<decode_access::in_pairs>(self, parts[number], places.of(own, number * rows));
         });
         for_each_constant<Depth / rows>(
             [&](auto number) { store(self, to.template part<rows, rows>(0, number * rows), parts[number]); });

@@ -27,33 +27,39 @@ namespace imbrex {
 inline constexpr int decode_slice = 16;       // rows
 inline constexpr int decode_slice_width = 8;  // columns
 
-struct decode_sums {
+template <int Width>
+struct decode_sums_of {
     using values = row_values<float, decode_slice, warp>;
 
-    warp_tile<float, decode_slice, decode_slice_width> sums;
+    warp_tile<float, decode_slice, Width> sums;
     values largest;  // as powers of 2
     values total;
 };
+using decode_sums = decode_sums_of<decode_slice_width>;
 
-// A slice in global memory, as a warp holds it.
-struct alignas(16) decode_partial {
-    float sums[decode_slice * decode_slice_width];
+// Such sums in global memory, as a warp holds them.
+template <int Width>
+struct alignas(16) decode_partial_of {
+    float sums[decode_slice * Width];
     float largest[4 * decode_slice];
     float total[4 * decode_slice];
 
-    IMBREX_KERNEL void store_from(const warp& scope, const decode_sums& from, source here = source::current()) {
+    IMBREX_KERNEL void store_from(const warp& scope, const decode_sums_of<Width>& from,
+                                  source here = source::current()) {
         save(scope, sums, from.sums, here);
         save(scope, largest, from.largest, here);
         save(scope, total, from.total, here);
     }
-    IMBREX_KERNEL void load_to(const warp& scope, decode_sums& to, source here = source::current()) const {
+    IMBREX_KERNEL void load_to(const warp& scope, decode_sums_of<Width>& to, source here = source::current()) const {
         restore(scope, to.sums, sums, here);
         restore(scope, to.largest, largest, here);
         restore(scope, to.total, total, here);
     }
 };
+using decode_partial = decode_partial_of<decode_slice_width>;
 
-IMBREX_KERNEL void clear(const warp& scope, decode_sums& all, source here = source::current()) {
+template <int Width>
+IMBREX_KERNEL void clear(const warp& scope, decode_sums_of<Width>& all, source here = source::current()) {
     fill(scope, all.sums, 0.0f, here);
     fill(scope, all.largest, minus_infinity, here);
     fill(scope, all.total, 0.0f, here);
@@ -61,12 +67,12 @@ IMBREX_KERNEL void clear(const warp& scope, decode_sums& all, source here = sour
 
 // Adds `count` slices to what is there. load(number, slice) brings one; AtOnce of them are asked for before the first is waited
 // for, since what is in global memory takes its time.
-template <int AtOnce, class Load>
-IMBREX_KERNEL void add_slices(const warp& scope, decode_sums& all, int count, const Load& load,
+template <int AtOnce, int Width, class Load>
+IMBREX_KERNEL void add_slices(const warp& scope, decode_sums_of<Width>& all, int count, const Load& load,
                               source here = source::current()) {
     const auto relative = [](float score, float top) { return hw::exp2(score - (top == minus_infinity ? 0.0f : top)); };
     for (int first = 0; first < count; first += AtOnce) {
-        decode_sums some[AtOnce];
+        decode_sums_of<Width> some[AtOnce];
         const auto for_some = [&](const auto& call) {
             [&]<int... Numbers>(std::integer_sequence<int, Numbers...>) {
                 ((first + Numbers < count ? call(first + Numbers, some[Numbers]) : void()), ...);
@@ -75,12 +81,12 @@ IMBREX_KERNEL void add_slices(const warp& scope, decode_sums& all, int count, co
         };
         for_some(load);
         decode_sums::values top = all.largest;
-        for_some([&](int, decode_sums& one) { combine(scope, top, one.largest, maximum{}, here); });
+        for_some([&](int, decode_sums_of<Width>& one) { combine(scope, top, one.largest, maximum{}, here); });
         combine(scope, all.largest, top, relative, here);
         combine(scope, all.total, all.largest, multiply{}, here);
         combine_with_rows(scope, all.sums, all.largest, multiply{}, here);
         all.largest = top;
-        for_some([&](int, decode_sums& one) {
+        for_some([&](int, decode_sums_of<Width>& one) {
             combine(scope, one.largest, top, relative, here);
             hw::visit_rows(
                 scope, hw::use::update, here,

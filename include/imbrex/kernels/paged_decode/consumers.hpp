@@ -43,7 +43,7 @@
 namespace imbrex {
 
 template <class In, int Depth, decode_shape Shape, attention_result Result, class Cache = In>
-struct decode_consumers {
+struct decode_consumers : decode_workspace<Shape.groups * Depth / decode_slice_width> {
     static_assert(sizeof(In) == 2, "imbrex: decode multiplies bf16 or fp16");
     static_assert(std::is_same_v<Cache, In> || widens_to<Cache, In>,
                   "imbrex: a cache is of the type of the queries, or e4m3 or int8");
@@ -54,8 +54,8 @@ struct decode_consumers {
     static constexpr int keys = Shape.keys;
     static constexpr int sharers = count / groups;  // among which stages go in turn
     static constexpr int rounds = Depth / Shape.combined_columns;
-    static constexpr int slices = groups * Depth / decode_slice_width;  // of a unit, at most
-    static constexpr int query_parts = groups * Depth / slice;          // of 16 columns, brought by all warps
+    static constexpr int slices = decode_workspace<groups * Depth / decode_slice_width>::slices;
+    static constexpr int query_parts = groups * Depth / slice;  // of 16 columns, brought by all warps
     // Few rows, and 8-bit keys that the copy engine brings: products are turned round (paged_decode/attend_turned.hpp).
     static constexpr bool turns = sizeof(Cache) == 1 && groups == 1 && !Shape.threads_copy;
     using attention = decode_attention<In, Depth, keys, Cache>;
@@ -92,20 +92,6 @@ struct decode_consumers {
         query_room q;  // of the piece at work
     };
 
-    // Of a grid of so many blocks: for each of them a counter for each slice, and the slices of the two units that it may have
-    // parts of, or those of all parts that there can be of units that are cut every so many keys. Counters are where they are for every kernel:
-    // one may leave its slices where another's counters are not.
-    static constexpr std::size_t counters_bytes(int blocks) {
-        constexpr int most_slices = 4 * 256 / decode_slice_width;
-        static_assert(slices <= most_slices, "imbrex: a unit has more slices than there are counters for");
-        return static_cast<std::size_t>(blocks) * most_slices * sizeof(int);
-    }
-    static constexpr std::size_t workspace_bytes(int blocks) {
-        return workspace_bytes(blocks, std::int64_t{blocks} * 2 * slices);
-    }
-    static constexpr std::size_t workspace_bytes(int blocks, std::int64_t slices_of_all) {
-        return counters_bytes(blocks) + static_cast<std::size_t>(slices_of_all) * sizeof(decode_partial);
-    }
     // Of a part, if no sequence has more rows than so many: as rows_kept packs them.
     static constexpr int slices_for(std::int64_t most_rows) {
         return groups > 1 || most_rows > 8 ? slices : most_rows > 4 ? slices / 2 : slices / 4;
@@ -207,7 +193,7 @@ struct decode_consumers {
                                             int& next, const query_room& q, Stages& stages,
                                             typename attention::result& made) {
         scaling scales(args, now);
-        decode_attention_turned<In, Depth, keys, Cache, Queries> work(self, q,
+        decode_attention_turned<In, Depth, keys, Cache, Queries> work(self, q.tile, q.largest_of_all(self),
                                                                       scale_after(args.score, scales.of_scores()));
         const auto with = [&](auto& held, const decode_rows& own, int first_key, const auto& of_pages) {
             work.attend(self, held, own, first_key, now.keys.end, args.mask, args.score, scales.of_scores(), of_pages);
@@ -254,16 +240,10 @@ struct decode_consumers {
     template <class Arguments>
     IMBREX_KERNEL static void ask_queries(warp& self, queries& to, const decode_piece& of, const Arguments& args,
                                           int first) {
-        const int batch = of.sequence.batch;
-        const int member = args.lengths.member(batch);
-        const int first_query = of.exists() ? args.lengths.first_query(batch) : 0;
+        const query_places places(args.q, args.lengths, of.sequence.batch, of.exists());
         for_each_query_part(first, [&](auto number, int row, int column) {
             const decode_rows some{of.sequence, args.sizes.heads_per_key_head, of.first_row + row};
-            load_decode_rows<access>(self, to.parts[number], [&](int row) {
-                const In* const begin =
-                    args.q.at(member, some.head(row), first_query + some.query(row), column).pointer;
-                return some.exists(row) && column < args.q.columns() ? begin : nullptr;
-            });
+            load_decode_rows<access>(self, to.parts[number], places.of(some, column));
         });
     }
     IMBREX_KERNEL static void share_queries(warp& self, const queries& from, query_room& to, int first) {

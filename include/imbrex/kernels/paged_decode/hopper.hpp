@@ -10,17 +10,16 @@
 #pragma once
 
 #include <imbrex/core/config.hpp>
-#include <imbrex/hw/requirement.hpp>
 #include <imbrex/kernels/attention/mask.hpp>
 #include <imbrex/kernels/attention/pages.hpp>
 #include <imbrex/kernels/attention/result.hpp>
 #include <imbrex/kernels/attention/score.hpp>
 #include <imbrex/kernels/paged_decode/consumers.hpp>
+#include <imbrex/kernels/paged_decode/feed.hpp>
 #include <imbrex/kernels/paged_decode/plan.hpp>
 #include <imbrex/ops/grid/scheduler.hpp>
 #include <imbrex/ops/grid/succession.hpp>
 #include <imbrex/ops/memory/tma.hpp>
-#include <imbrex/ops/warp/look_up.hpp>
 #include <imbrex/tile/barrier.hpp>
 #include <imbrex/tile/pipeline.hpp>
 #include <imbrex/tile/shared_arena.hpp>
@@ -35,6 +34,7 @@ struct paged_decode_hopper {
     static constexpr bool needs_hopper = true;
     static constexpr bool begins_early = true;
     static constexpr int warps = 4 + consumers::count;
+    static constexpr int unit_heads = 1;
     static constexpr int rows = consumers::rows;
     static constexpr int columns = Shape.keys;
     using key_tile = typename consumers::key_tile;
@@ -78,63 +78,12 @@ struct paged_decode_hopper {
     IMBREX_KERNEL static void produce(warp& self, const Block& block, const arguments& args, shared_memory& shared) {
         auto stages = shared.ring.producer(self, shared.items.items);
         auto passing = shared.pieces.draw(self, block, 0, nullptr);
-        bool waits = args.early;  // for the kernel before, which may write the keys of the new tokens
         decode_plan<rows, columns, Mask> plan(self, args.sizes, args.lengths, args.mask, block.count().x);
-        plan.for_each_piece(self, block.index().x, [&](decode_piece& piece, const auto& complete) {
-            // Which pages are the first is asked for before all else.
-            const places_of_parts places = look_up_pages(self, piece, 0, args);
-            complete(piece);
-            passing.pass_on(piece);
-            feed(self, piece, places, args, stages, waits);
-        });
-        passing.pass_on({});  // no piece at all: it is over
-    }
-
-    // A stage is put together from as many rows of a page at a time as the tensors copy. The lanes look up the pages of many of
-    // these parts at once, from that of a step on.
-    using places_of_parts = hw::lane_values<paged_lengths::place, warp::threads>;
-    IMBREX_KERNEL static places_of_parts look_up_pages(warp& self, const decode_piece& piece, int step,
-                                                       const arguments& args) {
-        return look_up<warp::threads>(self, [&](int number) {
-            const int rows_of_part = args.k.copied_rows;
-            const paged_lengths::place at =
-                args.lengths.place_of(piece, (piece.step + step) * columns + number * rows_of_part, rows_of_part);
-            const int pages = static_cast<int>(args.k.extents[0]);
-            hw::require_in_kernel(at.page >= 0 && at.page < pages,
-                                  "pages.table: page %d of sequence %d; there are %d pages", at.page,
-                                  piece.sequence.batch, pages);
-            return at;
-        });
-    }
-
-    // The keys of a piece, stage by stage. The first places have been looked up.
-    template <class Stages>
-    IMBREX_KERNEL static void feed(warp& self, const decode_piece& piece, places_of_parts places, const arguments& args,
-                                   Stages& stages, bool& waits) {
-        const int rows_of_part = args.k.copied_rows, in_stage = columns / rows_of_part;
-        for (int step = 0, looked_up = 0; step < piece.steps; ++step, looked_up += in_stage) {
-            if (looked_up == warp::threads) {
-                places = look_up_pages(self, piece, step, args);
-                looked_up = 0;
-            }
-            if (waits && (piece.step + step + 1) * columns > piece.sequence.offset()) {
-                wait_for_kernel_before(self);
-                waits = false;
-            }
-            auto slot = stages.acquire();
-            for (int part = 0; part < in_stage; ++part) {
-                const paged_lengths::place at = entry(self, places, looked_up + part);
-                load_part(self, slot->k, part * rows_of_part, args.k, at, piece.key_head, slot);
-                load_part(self, slot->v, part * rows_of_part, args.v, at, piece.key_head, slot);
-            }
-        }
-    }
-    template <class Slot>
-    IMBREX_KERNEL static void load_part(warp& self, key_tile& to, int row, const tensor<key_tile, 4>& from,
-                                        const paged_lengths::place& at, int key_head, const Slot& slot) {
-        const auto found = from.at(at.page, key_head, at.row, 0);
-        const bool none = at.row >= from.extents[2];
-        load_rows_async(self, to, row, none ? found.may_be_outside() : found, slot);
+        feed_pieces<columns>(self, block, args, plan, passing, stages,
+                             [&](const auto& slot, int row, const paged_lengths::place& at, int key_head) {
+                                 load_from_page(self, slot->k, row, args.k, at, key_head, slot);
+                                 load_from_page(self, slot->v, row, args.v, at, key_head, slot);
+                             });
     }
 };
 

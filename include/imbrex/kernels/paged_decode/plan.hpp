@@ -1,6 +1,7 @@
-// Who reads which keys. A unit of work is the rows of one key head of one sequence, or a block of them; it takes as many steps as
-// there are tiles among the keys that it sees, one at least. The steps of all units stand in one line, which is cut into equal
-// ranges for the blocks of the grid: whatever the lengths are, all have the same to read.
+// Who reads which keys. A unit of work is the rows of one key head of one sequence, or of some heads that are read together
+// (UnitHeads), or a block of such rows; it takes as many steps as there are tiles among the keys that it sees, one at least. The
+// steps of all units stand in one line, which is cut into equal ranges for the blocks of the grid: whatever the lengths are, all
+// have the same to read.
 //
 //     units     | 0                     | 1 | 2 | 3         |
 //     blocks    | a       | b       | c       | d       |          b has a part of unit 0, c the end of it, 1, 2, ...
@@ -35,7 +36,7 @@ namespace imbrex {
 // What a block does of a unit: all of it, if there is one part only. Otherwise blocks that follow one another have the parts, one each, or
 // some each if it is cut every so many keys.
 struct decode_piece : attention_work {  // its keys are those that any row of the sequence sees
-    int key_head;
+    int key_head;                       // or the first, if a unit has several
     int first_row;
     int step;  // the first, counted from the sequence's first key
     int steps;
@@ -91,7 +92,7 @@ struct decode_walk {
 };
 
 // The line itself, from any place in it on.
-template <int Rows, int StepKeys, class Mask>
+template <int Rows, int StepKeys, class Mask, int UnitHeads = 1>
 class decode_line {
   public:
     IMBREX_KERNEL decode_line(const decode_sizes& sizes, const paged_lengths& lengths, const Mask& mask)
@@ -114,8 +115,9 @@ class decode_line {
             if (sizes_->part_steps > 0 && begin > walk.unit_begin) begin += steps_to_part(walk, begin);
             if (walk.at <= begin) continue;
             if (sizes_->part_steps > 0) walk.at = end_of_part(walk, begin);
-            piece.key_head = now.row_blocks == 1 ? unit : unit / now.row_blocks;
-            piece.first_row = (unit - piece.key_head * now.row_blocks) * Rows;
+            const int before = now.row_blocks == 1 ? unit : unit / now.row_blocks;  // units of all rows
+            piece.key_head = before * UnitHeads;
+            piece.first_row = (unit - before * now.row_blocks) * Rows;
             piece.sequence = lengths_->of(walk.batch, piece.key_head * sizes_->heads_per_key_head.value);
             piece.queries = {0, piece.sequence.queries};
             piece.keys = now.keys;
@@ -158,8 +160,8 @@ class decode_line {
             std::int64_t{lengths_->first_query(walk.batch)} * sizes_->heads_per_key_head.value;
         const int row_blocks_before =
             lengths_->packed() ? static_cast<int>(rows_before / Rows) + walk.batch : walk.batch * walk.now.row_blocks;
-        const int unit = piece.key_head * walk.now.row_blocks + piece.first_row / Rows;
-        piece.first_place = (row_blocks_before * sizes_->key_heads + unit) * sizes_->most_parts;
+        const int unit = piece.key_head / UnitHeads * walk.now.row_blocks + piece.first_row / Rows;
+        piece.first_place = (row_blocks_before * (sizes_->key_heads / UnitHeads) + unit) * sizes_->most_parts;
     }
 
     IMBREX_KERNEL decode_stretch stretch_of(int batch) const {
@@ -172,7 +174,7 @@ class decode_line {
         made.unit_length = (steps + sizes_->more_steps + sizes_->multiple - 1) & -sizes_->multiple;
         made.padding = made.unit_length - steps;
         made.row_blocks = (sequence.queries * heads + Rows - 1) / Rows;
-        made.units = made.row_blocks * sizes_->key_heads;
+        made.units = made.row_blocks * (sizes_->key_heads / UnitHeads);
         return made;
     }
 
@@ -181,10 +183,10 @@ class decode_line {
     const Mask* mask_;
 };
 
-template <int Rows, int StepKeys, class Mask>
-class decode_plan : public decode_line<Rows, StepKeys, Mask> {
+template <int Rows, int StepKeys, class Mask, int UnitHeads = 1>
+class decode_plan : public decode_line<Rows, StepKeys, Mask, UnitHeads> {
   public:
-    using line = decode_line<Rows, StepKeys, Mask>;
+    using line = decode_line<Rows, StepKeys, Mask, UnitHeads>;
 
     // Reads all lengths.
     IMBREX_KERNEL decode_plan(const warp& scope, const decode_sizes& sizes, const paged_lengths& lengths,

@@ -1,11 +1,17 @@
-// What a kernel that decodes is made of, and what its consumers (paged_decode/consumers.hpp) are told.
+// What a kernel that decodes is made of, what its consumers are told, where they find their queries, and how much they leave for one
+// another.
 #pragma once
 
+#include <imbrex/core/config.hpp>
 #include <imbrex/kernels/attention/pages.hpp>
 #include <imbrex/kernels/attention/views.hpp>
 #include <imbrex/kernels/paged_cache/scales.hpp>
 #include <imbrex/kernels/paged_decode/combine.hpp>
 #include <imbrex/kernels/paged_decode/plan.hpp>
+#include <imbrex/kernels/paged_decode/rows.hpp>
+
+#include <cstddef>
+#include <cstdint>
 
 namespace imbrex {
 
@@ -38,6 +44,46 @@ struct decode_arguments {
     // Of a cache of 8-bit elements.
     cache_scales k_scales;
     cache_scales v_scales;
+};
+
+// What a grid of so many blocks leaves for one another in global memory: for each of them a counter for each slice, and the slices of the two
+// units that it may have parts of, or those of all parts that there can be of units that are cut every so many keys. Counters are where they
+// are for every kernel: one may leave its slices where another's counters are not.
+template <int Slices>
+struct decode_workspace {
+    static constexpr int slices = Slices;  // of a unit, at most
+    static constexpr std::size_t counters_bytes(int blocks) {
+        constexpr int most_slices = 4 * 256 / decode_slice_width;
+        static_assert(slices <= most_slices, "imbrex: a unit has more slices than there are counters for");
+        return static_cast<std::size_t>(blocks) * most_slices * sizeof(int);
+    }
+    static constexpr std::size_t workspace_bytes(int blocks) {
+        return workspace_bytes(blocks, std::int64_t{blocks} * 2 * slices);
+    }
+    static constexpr std::size_t workspace_bytes(int blocks, std::int64_t slices_of_all) {
+        return counters_bytes(blocks) + static_cast<std::size_t>(slices_of_all) * sizeof(decode_partial);
+    }
+};
+
+// Where the queries of a sequence begin, for whoever brings them: of(rows, column)(row), or null where there are none.
+template <class In>
+class query_places {
+  public:
+    IMBREX_KERNEL query_places(const attention_view<const In>& q, const paged_lengths& lengths, int batch,
+                               bool exist = true)
+        : q_(&q), member_(lengths.member(batch)), first_(exist ? lengths.first_query(batch) : 0) {}
+
+    IMBREX_KERNEL auto of(const decode_rows& rows, int column) const {
+        return [this, rows, column](int row) {
+            const In* const begin = q_->at(member_, rows.head(row), first_ + rows.query(row), column).pointer;
+            return rows.exists(row) && column < q_->columns() ? begin : nullptr;
+        };
+    }
+
+  private:
+    const attention_view<const In>* q_;
+    int member_;
+    int first_;
 };
 
 }  // namespace imbrex
