@@ -1,5 +1,6 @@
-// That all ranks mean the same before they begin: each tells the others a few numbers, and if they differ, every rank gets the same sentence, which
-// names a rank and what is different there. A rank that has refused its arguments by itself says so, instead of leaving the others to wait.
+// That all ranks mean the same before they begin: each tells the others a few numbers, and if they differ, every rank gets the same
+// sentence, which names a rank and what is different there. A rank that has refused its arguments by itself says so, instead of
+// leaving the others to wait.
 #pragma once
 
 #include <imbrex/comm/transport.hpp>

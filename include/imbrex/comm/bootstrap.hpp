@@ -1,5 +1,5 @@
-// Who this process is among those that were started together, and where they meet: read from the environment, as launchers set it. Nothing is
-// sent or received here.
+// Who this process is among those that were started together, and where they meet: read from the environment, as launchers set it.
+// Nothing is sent or received here.
 //
 //     torchrun   RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT
 //     Open MPI   OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE, OMPI_COMM_WORLD_LOCAL_RANK   if RANK is not set

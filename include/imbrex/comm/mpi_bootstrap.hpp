@@ -1,5 +1,5 @@
-// Ranks of nccl_transport that were started by MPI: it says who is who and tells all of them NCCL's id, and is not needed after that. The program
-// links MPI and calls MPI_Init itself.
+// Ranks of nccl_transport that were started by MPI: it says who is who and tells all of them NCCL's id, and is not needed after
+// that. The program links MPI and calls MPI_Init itself.
 //
 //     const mpi_ranks all = meet_through_mpi();
 //     cudaSetDevice(all.local_rank);
@@ -20,7 +20,8 @@ struct mpi_ranks {
     ncclUniqueId id = {};
 };
 
-// Called by all ranks. That something is wrong with MPI itself is for its error handler, which ends the program unless it is told otherwise.
+// Called by all ranks. That something is wrong with MPI itself is for its error handler, which ends the program unless it is told
+// otherwise.
 inline mpi_ranks meet_through_mpi(MPI_Comm all = MPI_COMM_WORLD) {
     mpi_ranks found;
     MPI_Comm_rank(all, &found.rank);

@@ -10,9 +10,10 @@
 // two ranks connects them, and takes the host until the other one has started it too; after that the host waits for nobody in start()
 // and wait().
 //
-// The communicator never blocks, so that there is a way out if a rank dies or hangs: whoever waits looks for NCCL's errors and at the clock.
-// What has gone wrong is thrown once the communicator is aborted; kernels that waited for a peer have then ended, what is behind them in
-// the caller's stream runs on with what is there, and each further call throws the same again. docs/transports.md has the rest.
+// The communicator never blocks, so that there is a way out if a rank dies or hangs: whoever waits looks for NCCL's errors and at
+// the clock. What has gone wrong is thrown once the communicator is aborted; kernels that waited for a peer have then ended, what
+// is behind them in the caller's stream runs on with what is there, and each further call throws the same again. docs/transports.md
+// has the rest.
 #pragma once
 
 #if !defined(__CUDACC__)

@@ -1,6 +1,7 @@
-// What one rank does for all sequences together, and that all ranks mean the same by it. Sequences of different lengths have a schedule each;
-// they differ in tokens (and in how many there are of that length) alone, so in each step the same neighbours exchange the same chunks, which
-// are the rows of all sequences one behind the other: one message, however many sequences there are.
+// What one rank does for all sequences together, and that all ranks mean the same by it. Sequences of different lengths have a
+// schedule each; they differ in tokens (and in how many there are of that length) alone, so in each step the same neighbours
+// exchange the same chunks, which are the rows of all sequences one behind the other: one message, however many sequences there
+// are.
 //
 //     const ring_plan plan = agreed_plan(link, {long_one, short_one});         every rank calls it; the host waits for the others
 //

@@ -1,5 +1,5 @@
-// One piece of memory, divided into rooms that follow each other and begin at multiples of 256 bytes: how a workspace is laid out, and how many
-// bytes it takes.
+// One piece of memory, divided into rooms that follow each other and begin at multiples of 256 bytes: how a workspace is laid out,
+// and how many bytes it takes.
 //
 //     memory_rooms rooms;
 //     const std::size_t keys = rooms.add(key_bytes), sums = rooms.add(sum_bytes);       where they begin

@@ -130,11 +130,11 @@ IMBREX_FN constexpr std::uint32_t packed_field_of(std::uint32_t bits) {
     }
 }
 
-// int4 that become floats by a mask alone. A small number taken for the bits of a float is that number times the smallest float,
-// a grain, as long as it has no more bits than the mantissa and one of the exponent: 8 in bf16, 11 in fp16. So the pairs of a word need not be
-// brought to one place: those of rows g are n + 8 grains, those of rows g + 8, next to them, 16 times as many, and sums of products are
-// lowered and scaled to make up for it. Where a grain is so small that a product with it would be lost, in bf16, what it is
-// multiplied with is enlarged before: in magnitude it must be less than 2^64.
+// int4 that become floats by a mask alone. A small number taken for the bits of a float is that number times the smallest float, a
+// grain, as long as it has no more bits than the mantissa and one of the exponent: 8 in bf16, 11 in fp16. So the pairs of a word
+// need not be brought to one place: those of rows g are n + 8 grains, those of rows g + 8, next to them, 16 times as many, and sums
+// of products are lowered and scaled to make up for it. Where a grain is so small that a product with it would be lost, in bf16,
+// what it is multiplied with is enlarged before: in magnitude it must be less than 2^64.
 inline constexpr int packed_raise = 8;
 IMBREX_FN constexpr std::uint32_t packed_grains(std::uint32_t word, int pair) {
     return (word >> (pair / 2 * 8)) & (0x000f000fU << (pair % 2 * 4));
@@ -175,8 +175,8 @@ IMBREX_FN constexpr std::uint32_t packed_floats(std::uint32_t word, int pair,
     }
 }
 
-// Where the scale of a row is among those of 64 rows, where a group has one for each. The eight that a lane of a warp needs, for rows g and g + 8
-// of each sixteen, lie together.
+// Where the scale of a row is among those of 64 rows, where a group has one for each. The eight that a lane of a warp needs, for
+// rows g and g + 8 of each sixteen, lie together.
 IMBREX_FN constexpr int packed_row_place(int row) {
     return row % 8 * (packed_rows / 8) + row / 16 * 2 + row / 8 % 2;
 }

@@ -1,5 +1,5 @@
-// Copies inside the memory of one world: of bytes that lie one behind the other, and of rows that do not. On the device they go into the stream
-// and may lie on two devices; nobody waits for them.
+// Copies inside the memory of one world: of bytes that lie one behind the other, and of rows that do not. On the device they go
+// into the stream and may lie on two devices; nobody waits for them.
 #pragma once
 
 #include <imbrex/core/error.hpp>

@@ -1,5 +1,5 @@
-// A point in a stream, for other streams to wait for: the host does not wait. In the host worlds what is launched is done at once, and there
-// is nothing to wait for.
+// A point in a stream, for other streams to wait for: the host does not wait. In the host worlds what is launched is done at once,
+// and there is nothing to wait for.
 #pragma once
 
 #include <imbrex/core/error.hpp>

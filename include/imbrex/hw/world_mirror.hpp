@@ -1,6 +1,6 @@
-// Memory of one world with a mirror of it on the host, for what is small and goes there and back in every step: sending and fetching only put a
-// copy into the stream, and the host does not wait for it, as it does with world_memory. Whoever fills the mirror again, or reads it,
-// waits for the stream first. In the host worlds the two are the same memory, and nothing is copied.
+// Memory of one world with a mirror of it on the host, for what is small and goes there and back in every step: sending and
+// fetching only put a copy into the stream, and the host does not wait for it, as it does with world_memory. Whoever fills the
+// mirror again, or reads it, waits for the stream first. In the host worlds the two are the same memory, and nothing is copied.
 //
 //     world_mirror ids(where, 4 * count);
 //     std::copy(..., ids.mirror<int>());

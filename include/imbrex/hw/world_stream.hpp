@@ -1,5 +1,5 @@
-// A stream of launches in one world, and launches that are recorded once and replayed: of many small kernels the host's part is then one call.
-// In the host worlds launches are made at once, and a replay makes them again.
+// A stream of launches in one world, and launches that are recorded once and replayed: of many small kernels the host's part is
+// then one call. In the host worlds launches are made at once, and a replay makes them again.
 //
 //     const world_stream stream(where);
 //     recorded_launches step;

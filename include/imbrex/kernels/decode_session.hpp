@@ -8,9 +8,10 @@
 //     session.reset(stream);                           // the next sequence
 //
 // `step` does both, with one launch less. The session owns its cache and all else that the kernels need (paged_append.hpp,
-// paged_decode.hpp). It allocates when it is made, and never again: more tokens than it has room for are refused. Nothing waits; calls
-// follow one another in the stream that they are given. Positions go up by themselves: with a rotary embedding in the configuration, keys are
-// rotated on their way into the cache and queries on their way out of the caller's memory, which is left as it is.
+// paged_decode.hpp). It allocates when it is made, and never again: more tokens than it has room for are refused. Nothing waits;
+// calls follow one another in the stream that they are given. Positions go up by themselves: with a rotary embedding in the
+// configuration, keys are rotated on their way into the cache and queries on their way out of the caller's memory, which is left as
+// it is.
 //
 // A prompt is appended as a whole, or in parts of any size. Attended to are at most `tokens` of the configuration at once: a longer
 // prompt goes through `step` part by part. Any number works, but the kernel is made for few: who attends to long prompts often is

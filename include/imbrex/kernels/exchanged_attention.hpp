@@ -1,5 +1,6 @@
-// Exact attention over sequences that no single device holds, by exchanging heads for tokens (Ulysses): each rank sends the heads of the others,
-// gets all tokens of its own heads, attends as if it were alone, and sends the results home (comm/schedule/head_schedule.hpp).
+// Exact attention over sequences that no single device holds, by exchanging heads for tokens (Ulysses): each rank sends the heads
+// of the others, gets all tokens of its own heads, attends as if it were alone, and sends the results home
+// (comm/schedule/head_schedule.hpp).
 //
 //     const head_schedule schedule{.tokens = 1 << 20, .ranks = 8, .sizes = {.heads = 32, .key_heads = 8, .depth = 128, .value_depth = 128}};
 //     using attention = exchanged_attention<bf16>;
@@ -7,8 +8,9 @@
 //     world_memory workspace(where, attention::workspace_bytes(schedule, link.rank()));
 //     attention::launch(link, schedule, {.q = q, .k = k, .v = v, .out = out, .workspace = workspace.at()}, {}, stream);
 //
-// Tensors are those of the rank's own rows, [batch, row, head, column] without gaps, rows in the order of their positions. A ring moves more
-// bytes but hides them under its work, and takes any number of ranks; this one needs no merging, and as many heads of keys as ranks.
+// Tensors are those of the rank's own rows, [batch, row, head, column] without gaps, rows in the order of their positions. A ring
+// moves more bytes but hides them under its work, and takes any number of ranks; this one needs no merging, and as many heads of
+// keys as ranks.
 #pragma once
 
 #include <imbrex/comm/agreement.hpp>

@@ -8,9 +8,9 @@
 // workspace, so that a launch can be captured in a CUDA graph. What is refused is refused before anything is launched.
 //
 // Products of few rows wait for memory alone. Where B are weights that no kernel writes, `right_operand::constant_weights` lets
-// them begin to read before the kernel before them in the stream has ended, if that one allows it, as these products do; and up to 8 rows take
-// a kernel that is made for chains of them (gemm/plain_stream.hpp). The next kernel may then begin before those before this one have ended: what
-// it reads early must not be written by them either.
+// them begin to read before the kernel before them in the stream has ended, if that one allows it, as these products do; and up to
+// 8 rows take a kernel that is made for chains of them (gemm/plain_stream.hpp). The next kernel may then begin before those before
+// this one have ended: what it reads early must not be written by them either.
 #pragma once
 
 #include <imbrex/hw/world.hpp>

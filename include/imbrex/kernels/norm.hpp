@@ -11,9 +11,9 @@
 //
 // Rows are those of a matrix or heads of tokens, each normed by itself with the same weights, as some models norm queries and keys
 // (kernels/elementwise/rows.hpp). Any number of columns, any distances: rows of a multiple of 8 columns, up to 16384, that begin at
-// multiples of 16 bytes are read once; others are read twice, and those that are not in such chunks element by element. bf16, fp16 or float;
-// weights may be of another of them. Sums are in float, and what is written is rounded once: models that round before they multiply
-// with the weights differ by that rounding.
+// multiples of 16 bytes are read once; others are read twice, and those that are not in such chunks element by element. bf16, fp16
+// or float; weights may be of another of them. Sums are in float, and what is written is rounded once: models that round before
+// they multiply with the weights differ by that rounding.
 //
 // `out` may be x itself, and must have nothing in common with the residual. Nothing is allocated and nothing waited for. What is
 // refused is refused before anything is launched.

@@ -14,8 +14,8 @@
 //     2. each sequence's attend to its own pages, and the two results are put together    begins before the first has ended
 //
 // Both launches go into the stream; nothing is allocated or waited for, and lengths and tables are read when the kernels run. The
-// prefix is in the same cache as the own pages. A mask that hides keys by their distance, or a score that depends on it, would have to know how
-// long the prefix is: those are not taken.
+// prefix is in the same cache as the own pages. A mask that hides keys by their distance, or a score that depends on it, would have
+// to know how long the prefix is: those are not taken.
 #pragma once
 
 #include <imbrex/core/error.hpp>
@@ -44,8 +44,8 @@ struct shared_prefix {
 };
 
 struct cascade_options {
-    // As many bytes as paged_cascade::workspace_bytes says, zero before the first launch, and then left to launches of as many tokens. Those of
-    // other numbers, or at the same time, need one each.
+    // As many bytes as paged_cascade::workspace_bytes says, zero before the first launch, and then left to launches of as many
+    // tokens. Those of other numbers, or at the same time, need one each.
     void* workspace = nullptr;
     bool early = false;  // as decode_options has it, said of the prefix too
     int blocks = 0;

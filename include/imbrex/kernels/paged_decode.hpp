@@ -55,10 +55,11 @@ struct decode_options {
     bool early = false;
     // How many keys all sequences have together, about, if that is known: where there are many, another kernel is chosen. (0: it is not.)
     std::int64_t keys = 0;
-    // Each sequence is cut every so many keys, a multiple of 64, from its first on, and the parts are put together in their order. The bits of
-    // its result then depend on its own keys and queries alone: not on other sequences, nor on how many there are, nor on the grid or the
-    // size of pages; and a token's not on how many are attended to with it, if the mask hides later keys alone and no scales are those of
-    // pages. One kernel does that, for 16 rows at a time. 0: cut so that all blocks of the grid have the same to read.
+    // Each sequence is cut every so many keys, a multiple of 64, from its first on, and the parts are put together in their order.
+    // The bits of its result then depend on its own keys and queries alone: not on other sequences, nor on how many there are, nor
+    // on the grid or the size of pages; and a token's not on how many are attended to with it, if the mask hides later keys alone
+    // and no scales are those of pages. One kernel does that, for 16 rows at a time. 0: cut so that all blocks of the grid have the
+    // same to read.
     int keys_in_a_part = 0;
     int blocks = 0;  // of the grid; 0: one for each multiprocessor, or as the kernel has room for them
     std::optional<decode_kernel> kernel = {};  // if it is not to be chosen
@@ -80,8 +81,8 @@ class paged_decode {
         return chosen;
     }
 
-    // It does not depend on the lengths, nor on how many sequences there are; but with keys_in_a_part it grows with their number and the room
-    // that their pages have. `blocks` and `keys_in_a_part` as in the options.
+    // It does not depend on the lengths, nor on how many sequences there are; but with keys_in_a_part it grows with their number
+    // and the room that their pages have. `blocks` and `keys_in_a_part` as in the options.
     static std::size_t workspace_bytes(world where, const problem& p, int blocks = 0, int keys_in_a_part = 0) {
         require_attention(where, p, attention_keys::in_pages);
         std::size_t bytes = 0;

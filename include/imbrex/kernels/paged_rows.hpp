@@ -11,11 +11,11 @@
 //                                .pages = {.table = table, .pages_per_sequence = width}};
 //     attend::launch(world::host, p);
 //
-// The problem is stated as paged_decode's (kernels/paged_decode.hpp), with as many tokens of a sequence as there are, and with depths
-// of any multiple of 8 up to 256. Queries and results are float, bf16 or fp16; the cache is of their type, or of bf16 or fp16 under queries of
-// float. Scores, weights and sums are floats. Results are normalised; their logarithms are left where log2_sums says, if it does. Nothing
-// is allocated, there is no workspace, and results have the same bits every time. What is refused is refused before anything is
-// launched.
+// The problem is stated as paged_decode's (kernels/paged_decode.hpp), with as many tokens of a sequence as there are, and with
+// depths of any multiple of 8 up to 256. Queries and results are float, bf16 or fp16; the cache is of their type, or of bf16 or
+// fp16 under queries of float. Scores, weights and sums are floats. Results are normalised; their logarithms are left where
+// log2_sums says, if it does. Nothing is allocated, there is no workspace, and results have the same bits every time. What is
+// refused is refused before anything is launched.
 #pragma once
 
 #include <imbrex/core/error.hpp>

@@ -4,16 +4,17 @@
 //     merge_results<bf16>::launch(world::device, {.first = before, .second = after, .out = out}, stream);   two of them as one
 //     round_results<bf16>::launch(world::device, {.wide = wide, .out = out}, stream);                       O of fp32 as bf16 or fp16
 //
-// A result is O in fp32, with either the base-2 logarithm of each row's sum (`wide`, `log2_sums`: O is divided by the sums) or each row's
-// largest score and sum (`wide`, `largest`, `sums`: it is not), as attention leaves it (attention/result.hpp). Two results of different keys
-// become one, which is written
+// A result is O in fp32, with either the base-2 logarithm of each row's sum (`wide`, `log2_sums`: O is divided by the sums) or each
+// row's largest score and sum (`wide`, `largest`, `sums`: it is not), as attention leaves it (attention/result.hpp). Two results of
+// different keys become one, which is written
 //
 //     not finished    O of fp32, largest, sums               to be merged with others
 //     finished        O of fp32, log2_sums                   divided by the sums; a sink for each head may be added to them
 //                     O of bf16 or fp16, log2_sums if wanted
 //
-// Of a result without columns only the numbers of its rows are cleared. Without a second one the first is finished as it is. Rows that saw no key have logarithms or largest scores of -infinity, as all are after
-// clearing: they have no weight, and their O may be anything. Where both are such, O is 0.
+// Of a result without columns only the numbers of its rows are cleared. Without a second one the first is finished as it is. Rows
+// that saw no key have logarithms or largest scores of -infinity, as all are after clearing: they have no weight, and their O may
+// be anything. Where both are such, O is 0.
 //
 // The same two operands in the same order give the same bits, whoever merges them, and whether the result is finished at once or
 // afterwards. In the other order the last bits may differ.

@@ -1,5 +1,6 @@
-// Exact attention over sequences that no single device holds: each rank has some tokens of each, and what it lacks comes from others while it
-// works on what it has. The same loop serves rings, zigzag, striped and meshes (comm/schedule.hpp), and every transport (comm/transport.hpp).
+// Exact attention over sequences that no single device holds: each rank has some tokens of each, and what it lacks comes from
+// others while it works on what it has. The same loop serves rings, zigzag, striped and meshes (comm/schedule.hpp), and every
+// transport (comm/transport.hpp).
 //
 //     const ring_plan plan = agreed_plan(link, {{.tokens = 1 << 20, .ranks = 8, .placement = token_placement::zigzag,
 //                                                .sizes = {.heads = 32, .key_heads = 8, .depth = 128, .value_depth = 128}}});
@@ -8,10 +9,10 @@
 //     attention::launch(link, plan, {.q = q, .k = k, .v = v, .out = out, .log2_sums = sums, .workspace = workspace.at()}, stream);
 //     link.finish(stream);                                             throws if a rank has died or hangs
 //
-// Tensors are those of the rank's own rows, [row, head, column] without gaps: the rows of each schedule one behind the other, in the order
-// of their positions, and before that by members of a batch. Parts of a result are merged by the attention kernel in fp32. The host waits for
-// nothing on the device, and nothing is allocated. Results and workspace may be read once the stream is done. Errors leave Q, K and V as
-// they were.
+// Tensors are those of the rank's own rows, [row, head, column] without gaps: the rows of each schedule one behind the other, in
+// the order of their positions, and before that by members of a batch. Parts of a result are merged by the attention kernel in
+// fp32. The host waits for nothing on the device, and nothing is allocated. Results and workspace may be read once the stream is
+// done. Errors leave Q, K and V as they were.
 #pragma once
 
 #include <imbrex/comm/ring_plan.hpp>

@@ -49,8 +49,8 @@ struct sample_problem {
 
     row_view<const T> logits = {};
     const sample_options* options = nullptr;  // one for each row
-    // Tokens with a bias or that were seen: those of row i are changes[change_starts[i]] up to changes[change_starts[i + 1]], in the order of
-    // tokens, none twice. Nothing, if there are none in any row.
+    // Tokens with a bias or that were seen: those of row i are changes[change_starts[i]] up to changes[change_starts[i + 1]], in
+    // the order of tokens, none twice. Nothing, if there are none in any row.
     const token_change* changes = nullptr;
     const int* change_starts = nullptr;  // rows + 1
     int* tokens = nullptr;               // one for each row

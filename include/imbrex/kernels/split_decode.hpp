@@ -11,15 +11,16 @@
 //     2. results are merged along a tree                  comm/schedule/tree.hpp, kernels/partial_results.hpp
 //     3. the last merge divides, adds sinks, and rounds   the same bits on every rank
 //
-// A share is any of a sequence's keys, in any order, none at all included; each key is in one share. Scores that depend on positions are not
-// taken, as nobody knows them. The keys of the new tokens are in one share, all of a sequence's and at its end: that of the rank which
-// holds them, where lengths count them and a token does not see those behind its own. All other keys come before the new tokens, and every
-// token sees them. Which rank holds them is said for all sequences, or for each: it is the one whose cache they were appended to. With
-// `no_holder` nothing is hidden: each token sees all keys.
+// A share is any of a sequence's keys, in any order, none at all included; each key is in one share. Scores that depend on
+// positions are not taken, as nobody knows them. The keys of the new tokens are in one share, all of a sequence's and at its end:
+// that of the rank which holds them, where lengths count them and a token does not see those behind its own. All other keys come
+// before the new tokens, and every token sees them. Which rank holds them is said for all sequences, or for each: it is the one
+// whose cache they were appended to. With `no_holder` nothing is hidden: each token sees all keys.
 //
-// All goes into the stream, launches and exchanges; nothing is allocated on the device, and the host waits for none of it. Lengths, tables and
-// holders are read when the kernel runs. What is refused is refused before anything is launched or sent, but by the rank alone that sees it: the
-// others find out when they wait for it. Ranks that are not sure that they mean the same can ask before (require_agreement).
+// All goes into the stream, launches and exchanges; nothing is allocated on the device, and the host waits for none of it. Lengths,
+// tables and holders are read when the kernel runs. What is refused is refused before anything is launched or sent, but by the rank
+// alone that sees it: the others find out when they wait for it. Ranks that are not sure that they mean the same can ask before
+// (require_agreement).
 //
 // Rows of packed queries that belong to no sequence become 0.
 #pragma once
@@ -72,8 +73,8 @@ template <>
 inline constexpr bool mask_ignores_heads<share_mask> = true;
 
 struct split_decode_options {
-    // As many bytes as split_decode::workspace_bytes says, zero before the first launch, and then left to launches of as many tokens. Those of
-    // other numbers, or at the same time, need one each.
+    // As many bytes as split_decode::workspace_bytes says, zero before the first launch, and then left to launches of as many
+    // tokens. Those of other numbers, or at the same time, need one each.
     void* workspace = nullptr;
     int holder = 0;                // the rank that has the keys of the new tokens, or no_holder
     const int* holders = nullptr;  // the same for each sequence, in the memory of the kernel's world
@@ -164,8 +165,8 @@ class split_decode {
     using decode = paged_decode<In, share_mask, Score, attention_result::partial, Depths, Cache>;
     using partial_problem = typename decode::problem;
 
-    // Where in the workspace results are: the rank's, and what it receives. A result is sent as it lies there. The decode's own comes before
-    // them, and is left as it is from one time to the next.
+    // Where in the workspace results are: the rank's, and what it receives. A result is sent as it lies there. The decode's own
+    // comes before them, and is left as it is from one time to the next.
     struct layout {
         std::size_t own, theirs, bytes, result_bytes;
     };

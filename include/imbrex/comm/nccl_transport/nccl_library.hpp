@@ -1,5 +1,5 @@
-// What nccl_transport needs of NCCL and CUDA that is not about exchanges: NCCL's texts and its state, its way to let ranks meet, a stream, and how
-// to wait between two looks.
+// What nccl_transport needs of NCCL and CUDA that is not about exchanges: NCCL's texts and its state, its way to let ranks meet, a
+// stream, and how to wait between two looks.
 #pragma once
 
 #if !defined(__CUDACC__)
@@ -35,9 +35,9 @@ inline ncclResult_t state_of(ncclComm_t communicator) {
     return asked == ncclSuccess ? state : asked;
 }
 
-// As long as it lives, NCCL_COMM_ID names the place where the ranks meet: every rank's ncclGetUniqueId gives the same id, and rank 0 listens
-// there. One that the user has set stays. Afterwards it is taken away again, since other communicators of the process (a framework's,
-// say) would try to meet there as well.
+// As long as it lives, NCCL_COMM_ID names the place where the ranks meet: every rank's ncclGetUniqueId gives the same id, and rank
+// 0 listens there. One that the user has set stays. Afterwards it is taken away again, since other communicators of the process (a
+// framework's, say) would try to meet there as well.
 class shared_meeting_place {
   public:
     explicit shared_meeting_place(const std::string& place) : mine_(std::getenv(name) == nullptr) {

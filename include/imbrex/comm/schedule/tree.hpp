@@ -1,6 +1,7 @@
-// Results of different keys, one on each rank, merged until every rank has that of all: a tree, as data. In each round two ranks exchange what
-// they have and both merge it, in the same order, so that both have the same bits afterwards; the next time each meets a rank of another pair.
-// That takes a power of two. Ranks that are too many for it give what they have to their neighbours at first, and get the result at last.
+// Results of different keys, one on each rank, merged until every rank has that of all: a tree, as data. In each round two ranks
+// exchange what they have and both merge it, in the same order, so that both have the same bits afterwards; the next time each
+// meets a rank of another pair. That takes a power of two. Ranks that are too many for it give what they have to their neighbours
+// at first, and get the result at last.
 //
 //     6 ranks      0     1     2     3     4     5
 //     round 0      +<----'     +<----'                    1 and 3 give

@@ -88,10 +88,10 @@ inline int bytes_of(tensor_element element) {
     }
 }
 
-// How much memory is read at a time for the second-level cache: of rows that are apart, or copied in steps, no more than one copy takes of
-// each. What lies beside it may be wanted by nobody before it is driven out; and of rows of 256 bytes that are copied in two halves, memory
-// gives 4,390 GB/s by halves and 4,240 as a whole. (Measured with decoding from caches, of 8-bit and of 16-bit elements; of weights, with few
-// rows, 3.92 instead of 3.79 TB/s.)
+// How much memory is read at a time for the second-level cache: of rows that are apart, or copied in steps, no more than one copy
+// takes of each. What lies beside it may be wanted by nobody before it is driven out; and of rows of 256 bytes that are copied in
+// two halves, memory gives 4,390 GB/s by halves and 4,240 as a whole. (Measured with decoding from caches, of 8-bit and of 16-bit
+// elements; of weights, with few rows, 3.92 instead of 3.79 TB/s.)
 inline CUtensorMapL2promotion driver_promotion(const tensor_description& tensor) {
     const auto bytes = static_cast<std::uint64_t>(bytes_of(tensor.element));
     const bool narrowly = tensor.in_steps || (tensor.rank > 1 && tensor.strides_bytes[0] > tensor.extents[0] * bytes);

@@ -1,10 +1,11 @@
-// 8-bit elements in the registers of a warp as ldmatrix brings them, which become 16-bit floats only where they are multiplied. They so take
-// half the registers meanwhile, and the shared memory that they were in is free again. A lane has words of four:
+// 8-bit elements in the registers of a warp as ldmatrix brings them, which become 16-bit floats only where they are multiplied.
+// They so take half the registers meanwhile, and the shared memory that they were in is free again. A lane has words of four:
 //
 //   by rows      Columns 4t to 4t + 3 of a row: the first two become a lane's pair of the first eight columns, the others of the second.
 //   by columns   Columns 2g and 2g + 1 of two rows: the even column's become the first eight, the odd one's the second.
 //
-// So what is by columns stands in the widened order of hw/cuda/widen.hpp; and what is by rows, in one of pairs, which is that of `pair_order`.
+// So what is by columns stands in the widened order of hw/cuda/widen.hpp; and what is by rows, in one of pairs, which is that of
+// `pair_order`.
 #pragma once
 
 #include <imbrex/core/config.hpp>

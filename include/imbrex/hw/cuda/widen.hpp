@@ -5,9 +5,9 @@
 //                and 4t + 3 the second's.
 //   by columns   A word is columns 2g and 2g + 1 of two rows: even columns become the first eight, odd ones the second.
 //
-// So every sixteen columns stand in the widened order: position 2t + i of the first eight is column 4t + 2i, of the second 4t + 2i + 1. Where
-// columns are summed over it does not matter, if both operands have them so; and where they are columns of a result, they go
-// back to their places once, when the result is complete.
+// So every sixteen columns stand in the widened order: position 2t + i of the first eight is column 4t + 2i, of the second 4t + 2i
+// + 1. Where columns are summed over it does not matter, if both operands have them so; and where they are columns of a result,
+// they go back to their places once, when the result is complete.
 #pragma once
 
 #include <imbrex/core/config.hpp>

@@ -1,5 +1,6 @@
-// Searches in a row that a warp holds in chunks, in the host world. The loops are such that compilers make vectors of them: a float's order is
-// that of an integer, since a largest float is not found in any order one likes, and what goes to bins is computed before it is put there.
+// Searches in a row that a warp holds in chunks, in the host world. The loops are such that compilers make vectors of them: a
+// float's order is that of an integer, since a largest float is not found in any order one likes, and what goes to bins is computed
+// before it is put there.
 #pragma once
 
 #include <imbrex/core/source.hpp>

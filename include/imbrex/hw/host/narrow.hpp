@@ -1,5 +1,5 @@
-// 8-bit elements in registers, which become 16-bit floats where they are multiplied, in the host world, where every order is the one in which
-// they stand.
+// 8-bit elements in registers, which become 16-bit floats where they are multiplied, in the host world, where every order is the
+// one in which they stand.
 #pragma once
 
 #include <imbrex/core/order.hpp>

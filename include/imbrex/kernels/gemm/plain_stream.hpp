@@ -7,8 +7,8 @@
 //   less, all multiprocessors have one block at    16, 8, 1      there is room for more of K on its way
 //   most, and its weights do not fit half of one
 //
-// Rows are normed on their way where weights are few. Otherwise a kernel of its own for the norm is quicker: weights are read meanwhile, and
-// the stream of them is not held up. (Measured in decodes of Llama-3.1-8B and Qwen2.5-0.5B, docs/results/engine.md.)
+// Rows are normed on their way where weights are few. Otherwise a kernel of its own for the norm is quicker: weights are read
+// meanwhile, and the stream of them is not held up. (Measured in decodes of Llama-3.1-8B and Qwen2.5-0.5B, docs/results/engine.md.)
 #pragma once
 
 #include <imbrex/hw/world.hpp>

@@ -1,5 +1,5 @@
-// Weights of 16 bits for the stream of weights (weight_stream.hpp), as they lie in a matrix [n, k]: nothing is packed. A piece, 64 rows or fewer and
-// 64 of K, goes to shared memory and from there into the registers from which it is multiplied.
+// Weights of 16 bits for the stream of weights (weight_stream.hpp), as they lie in a matrix [n, k]: nothing is packed. A piece, 64
+// rows or fewer and 64 of K, goes to shared memory and from there into the registers from which it is multiplied.
 #pragma once
 
 #include <imbrex/core/config.hpp>

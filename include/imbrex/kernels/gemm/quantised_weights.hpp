@@ -74,8 +74,8 @@ IMBREX_KERNEL void for_each_constant(const F& f) {
     (std::make_integer_sequence<int, Count>{});
 }
 
-// Calls f(constant column, constant part) for sixteen columns after sixteen, and for each of them all parts: products that follow each other
-// are then of different sums, and none waits for the one before.
+// Calls f(constant column, constant part) for sixteen columns after sixteen, and for each of them all parts: products that follow
+// each other are then of different sums, and none waits for the one before.
 template <int FirstColumn, int Columns, int Parts, class F>
 IMBREX_KERNEL void for_each_sixteen(const F& f) {
     for_each_constant<Columns / 16 * Parts>([&](auto i) {

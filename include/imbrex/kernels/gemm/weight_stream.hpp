@@ -12,13 +12,14 @@
 //   finish    the sums of all warps, and of all blocks that share the columns, are added in one order: the result has the same
 //             bits every time. A warp finishes 8 columns.
 //
-// With `normed_rows`, rows of A are divided by the root mean square of their elements: each warp adds up the squares of those that it multiplies,
-// and the products are divided at the end.
+// With `normed_rows`, rows of A are divided by the root mean square of their elements: each warp adds up the squares of those that
+// it multiplies, and the products are divided at the end.
 //
-// A block takes half of a multiprocessor, unless its shape says otherwise, so that the blocks of the next launch have room beside those of this one. They begin
-// early, ask for as many weights as they have room for, and wait: when the kernel before is done, these are there. A launch with few weights lets
-// the next one begin before it waits itself: then those after it have begun as well, and memory has something to do while small kernels
-// wait for one another. (None ends before it has waited, so that whoever waits for it has waited for all before.)
+// A block takes half of a multiprocessor, unless its shape says otherwise, so that the blocks of the next launch have room beside
+// those of this one. They begin early, ask for as many weights as they have room for, and wait: when the kernel before is done,
+// these are there. A launch with few weights lets the next one begin before it waits itself: then those after it have begun as
+// well, and memory has something to do while small kernels wait for one another. (None ends before it has waited, so that whoever
+// waits for it has waited for all before.)
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -101,8 +102,8 @@ struct gemm_weight_stream {
         (Rows == 16 && (gated || Weights::piece_groups > 1)) || (gated && Weights::scale_registers > 8)
             ? 1
             : Shape.residents;
-    // Pieces of K that follow each other and are multiplied by one warp. (Gated, or with wide scales and 16 rows, there are no registers for
-    // two; of 16 rows and weights without such scales one is faster. Measured.)
+    // Pieces of K that follow each other and are multiplied by one warp. (Gated, or with wide scales and 16 rows, there are no
+    // registers for two; of 16 rows and weights without such scales one is faster. Measured.)
     static constexpr int pieces =
         !gated && (Rows == 8 || Weights::scale_registers == 4) && Weights::depth % (2 * depth) == 0 ? 2 : 1;
 

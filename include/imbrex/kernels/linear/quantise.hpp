@@ -4,11 +4,11 @@
 //     std::vector<bf16> scales(group_scales(n, k));
 //     quantise_rows(int8_rows_to{values.data(), scales.data()}, w, n, k);
 //
-// Each is symmetric: zero is zero. A scale is rounded to its type first and values to multiples of the rounded scale, so the scale's
-// own error is none of theirs. int8 and e4m3 take the scale that makes the largest of a group, or row, the largest there is, rounded
-// up where it has to be so that none is cut off: an int8 is then at most half a scale from its number. For int4, where eight steps to a side
-// are few, it is worth to cut off a little: of scales around that one, with either sign, since -8 has no +8, it takes the one with
-// the least sum of squared errors.
+// Each is symmetric: zero is zero. A scale is rounded to its type first and values to multiples of the rounded scale, so the
+// scale's own error is none of theirs. int8 and e4m3 take the scale that makes the largest of a group, or row, the largest there
+// is, rounded up where it has to be so that none is cut off: an int8 is then at most half a scale from its number. For int4, where
+// eight steps to a side are few, it is worth to cut off a little: of scales around that one, with either sign, since -8 has no +8,
+// it takes the one with the least sum of squared errors.
 //
 // What is no finite number is refused, with its row and column.
 #pragma once

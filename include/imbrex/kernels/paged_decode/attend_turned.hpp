@@ -1,13 +1,14 @@
-// What a warp does with some keys and values in shared memory, where few rows of queries share them: what paged_decode/attend.hpp does, with
-// the products turned round. A matrix instruction has sixteen rows and eight columns; keys and then the columns of values are
-// its rows here, and the rows of queries, of which there are often four or eight, its columns, so that half of it is not empty:
+// What a warp does with some keys and values in shared memory, where few rows of queries share them: what paged_decode/attend.hpp
+// does, with the products turned round. A matrix instruction has sixteen rows and eight columns; keys and then the columns of
+// values are its rows here, and the rows of queries, of which there are often four or eight, its columns, so that half of it is not
+// empty:
 //
 //     scores    keys x queries     =    K Q^T
 //     sums      columns x queries  +=   V^T P^T          P^T is the scores' registers, turned round
 //
-// Keys and values go to registers as they are stored, and their place in shared memory is given back before they are multiplied with: copies
-// of the next ones are on their way meanwhile. Those of 8 bits become fp16 there. Queries that are bf16 become so too, by a power of two for each row
-// which its scores are multiplied with again: nothing is lost by that that a float would keep.
+// Keys and values go to registers as they are stored, and their place in shared memory is given back before they are multiplied
+// with: copies of the next ones are on their way meanwhile. Those of 8 bits become fp16 there. Queries that are bf16 become so too,
+// by a power of two for each row which its scores are multiplied with again: nothing is lost by that that a float would keep.
 #pragma once
 
 #include <imbrex/core/config.hpp>

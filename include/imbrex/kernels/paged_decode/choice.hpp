@@ -74,8 +74,8 @@ constexpr const char* name_of(decode_kernel one) {
 // Who has sequences cut every so many keys names a multiple of this, which the stages of all kernels divide.
 inline constexpr int decode_part_step = 64;
 
-// Fewer keys of a head are not worth another multiprocessor: what it finds out has to be put together, and the more columns it has, the longer
-// that takes. A power of two. (Measured; of 16-bit elements, of 8-bit ones twice as many, and so with the next.)
+// Fewer keys of a head are not worth another multiprocessor: what it finds out has to be put together, and the more columns it has,
+// the longer that takes. A power of two. (Measured; of 16-bit elements, of 8-bit ones twice as many, and so with the next.)
 constexpr int decode_least_keys(int depth) {
     return depth <= 64 ? 64 : 128;
 }
@@ -158,8 +158,8 @@ constexpr decode_shape decode_shape_for(int depth, int groups, int element_bytes
     }
 }
 
-// So many heads of keys are attended to together by the kernel of that name, with up to so many rows of queries each. Deeper than this, a stage
-// of all of them is too large.
+// So many heads of keys are attended to together by the kernel of that name, with up to so many rows of queries each. Deeper than
+// this, a stage of all of them is too large.
 inline constexpr int decode_heads_together = 8;
 inline constexpr int decode_most_rows_of_heads = 8;
 inline constexpr int decode_most_depth_of_heads = 128;

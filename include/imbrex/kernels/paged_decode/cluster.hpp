@@ -52,7 +52,8 @@ struct paged_decode_cluster {
     using attention = decode_attention<In, Depth, columns>;
     using key_tile = typename attention::key_tile;
 
-    // Columns may be fewer than the depth; those that do not exist are taken as zero. Rows of keys and values begin at multiples of 16 bytes.
+    // Columns may be fewer than the depth; those that do not exist are taken as zero. Rows of keys and values begin at multiples of
+    // 16 bytes.
     struct arguments : decode_arguments<In, Mask, Score> {
         attention_view<const In> k;
         attention_view<const In> v;

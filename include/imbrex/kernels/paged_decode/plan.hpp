@@ -6,12 +6,12 @@
 //     units     | 0                     | 1 | 2 | 3         |
 //     blocks    | a       | b       | c       | d       |          b has a part of unit 0, c the end of it, 1, 2, ...
 //
-// Where there are many units, each counts as some steps more than it has: putting results together takes its time, and a block with many
-// short units gets fewer. Where there can be so little only that a block's range is the least that is worth while, units count as multiples of
-// it: then no block has parts of two of them, which it would do one after the other.
+// Where there are many units, each counts as some steps more than it has: putting results together takes its time, and a block with
+// many short units gets fewer. Where there can be so little only that a block's range is the least that is worth while, units count
+// as multiples of it: then no block has parts of two of them, which it would do one after the other.
 //
-// So where a unit is cut depends on all of them, and with it the last bits of its result. Who wants these to be the unit's own has it cut every
-// so many keys, from the sequence's first on. A block then has the parts that begin in its range, all of them whole:
+// So where a unit is cut depends on all of them, and with it the last bits of its result. Who wants these to be the unit's own has
+// it cut every so many keys, from the sequence's first on. A block then has the parts that begin in its range, all of them whole:
 //
 //     parts     | 0    | 1    | 2    | 3  | 0 | 0 | 0    | 1  |
 //     blocks    | a       | b       | c       | d       |          a has parts 0 and 1 of unit 0, b part 2, ...

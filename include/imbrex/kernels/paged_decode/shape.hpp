@@ -46,9 +46,9 @@ struct decode_arguments {
     cache_scales v_scales;
 };
 
-// What a grid of so many blocks leaves for one another in global memory: for each of them a counter for each slice, and the slices of the two
-// units that it may have parts of, or those of all parts that there can be of units that are cut every so many keys. Counters are where they
-// are for every kernel: one may leave its slices where another's counters are not.
+// What a grid of so many blocks leaves for one another in global memory: for each of them a counter for each slice, and the slices
+// of the two units that it may have parts of, or those of all parts that there can be of units that are cut every so many keys.
+// Counters are where they are for every kernel: one may leave its slices where another's counters are not.
 template <int Slices>
 struct decode_workspace {
     static constexpr int slices = Slices;  // of a unit, at most

@@ -1,7 +1,7 @@
-// The cut through a row's order, by scores and then by lower tokens, at which so much has been counted: the k-th token, or the one with which
-// a probability is reached. Nothing is sorted. An interval that has the cut in it is divided into bins, each warp adds its tokens' amounts to
-// its own, all meet, and the bin in which the target is reached is the next interval; until it has one score. If not all tokens of that score
-// are needed, their numbers are divided in the same way.
+// The cut through a row's order, by scores and then by lower tokens, at which so much has been counted: the k-th token, or the one
+// with which a probability is reached. Nothing is sorted. An interval that has the cut in it is divided into bins, each warp adds
+// its tokens' amounts to its own, all meet, and the bin in which the target is reached is the next interval; until it has one
+// score. If not all tokens of that score are needed, their numbers are divided in the same way.
 //
 //   first    bins of the same width below the largest score, where the cut mostly is
 //   then     bins of as many floats each, until there is one float: two or three times

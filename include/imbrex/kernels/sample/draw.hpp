@@ -1,6 +1,6 @@
-// Functions of a score that the last steps of sampling are made of: how much of a sum top_p is, the cut of min_p, and the draw, a race: each
-// token that is kept waits for an exponentially distributed time, its weight the rate, and the first one is taken. So each is taken with its
-// probability, and nothing has to be known of the others.
+// Functions of a score that the last steps of sampling are made of: how much of a sum top_p is, the cut of min_p, and the draw, a
+// race: each token that is kept waits for an exponentially distributed time, its weight the rate, and the first one is taken. So
+// each is taken with its probability, and nothing has to be known of the others.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -49,8 +49,9 @@ struct race {
     }
 };
 
-// What the logarithm of such a rate, to the base of 2, is surely not above; -infinity for tokens that may not be drawn. Nobody waits less than
-// their random number says, -log(1 - x) >= x, and those who come first hardly longer. It takes a third of the time of the rate.
+// What the logarithm of such a rate, to the base of 2, is surely not above; -infinity for tokens that may not be drawn. Nobody
+// waits less than their random number says, -log(1 - x) >= x, and those who come first hardly longer. It takes a third of the time
+// of the rate.
 struct race_bound {
     static constexpr float rounded = 0.01f;  // more than what roundings make of it
     race all;

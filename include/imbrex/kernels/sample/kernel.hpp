@@ -1,6 +1,6 @@
-// The kernel that samples: a block to each row, its warps share the columns and go over them several times, from a cache that has them after
-// the first. Where rows are few, a cluster of `Sharers` blocks to each row does the same sooner (kernels/sample/together.hpp), and the first of
-// them goes on as if it was alone where that was not enough.
+// The kernel that samples: a block to each row, its warps share the columns and go over them several times, from a cache that has
+// them after the first. Where rows are few, a cluster of `Sharers` blocks to each row does the same sooner
+// (kernels/sample/together.hpp), and the first of them goes on as if it was alone where that was not enough.
 //
 //   1. the largest score, with bias and penalties; at temperature 0 that is the token
 //   2. the cut of top_k; the sum of what is left and the cut of top_p (kernels/sample/cut.hpp); the cut of min_p

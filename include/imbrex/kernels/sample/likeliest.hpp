@@ -1,5 +1,5 @@
-// The likeliest tokens of a row and the logarithms of their probabilities, of the logits as they came. Each warp keeps a list of the best of its
-// tokens, which few of them get into; then one warp makes one list of all. Sums of probabilities are exact.
+// The likeliest tokens of a row and the logarithms of their probabilities, of the logits as they came. Each warp keeps a list of
+// the best of its tokens, which few of them get into; then one warp makes one list of all. Sums of probabilities are exact.
 #pragma once
 
 #include <imbrex/core/config.hpp>

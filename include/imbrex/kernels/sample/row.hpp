@@ -1,6 +1,6 @@
-// A row of logits as one warp of a block goes over it: a part of the columns, piece after piece, as scores. Tokens with a bias or a penalty are
-// changed on the way, each time the row is read: they are few, and nothing has to be kept of them in between. The largest score of each piece
-// is kept: most pieces of a row have nothing that could be drawn, and are not read again.
+// A row of logits as one warp of a block goes over it: a part of the columns, piece after piece, as scores. Tokens with a bias or a
+// penalty are changed on the way, each time the row is read: they are few, and nothing has to be kept of them in between. The
+// largest score of each piece is kept: most pieces of a row have nothing that could be drawn, and are not read again.
 #pragma once
 
 #include <imbrex/core/config.hpp>

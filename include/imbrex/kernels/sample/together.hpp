@@ -1,5 +1,6 @@
-// Sampling of a row by several blocks, for few rows: one multiprocessor would read a row slower than all of them do the rest of a step. Each warp
-// keeps its part of the row in registers, and blocks tell one another little, at most twice (kernels/sample/boards.hpp).
+// Sampling of a row by several blocks, for few rows: one multiprocessor would read a row slower than all of them do the rest of a
+// step. Each warp keeps its part of the row in registers, and blocks tell one another little, at most twice
+// (kernels/sample/boards.hpp).
 //
 //   1. the largest score of each piece of 1024 tokens, told to all: the largest of all is the token at temperature 0
 //   2. without top_k and top_p: the draw, each warp among its tokens

@@ -1,5 +1,5 @@
-// Searches in a long row, of which a warp holds a piece in chunks (tile/chunk_tile.hpp): the largest element and where it is, exact sums, and
-// bins by which an element of a given rank is found without sorting.
+// Searches in a long row, of which a warp holds a piece in chunks (tile/chunk_tile.hpp): the largest element and where it is, exact
+// sums, and bins by which an element of a given rank is found without sorting.
 //
 //     chunk_tile<float, 1, 1024> piece;
 //     map_columns(self, piece, [=](int column, float x) { return column < columns ? x : least; }, piece);

@@ -78,8 +78,8 @@ IMBREX_KERNEL void dequantise_rows(const warp& scope, warp_tile<Float, 16, Width
     hw::dequantise_rows<FirstRow, FirstColumn>(scope, to, from, scales, here);
 }
 
-// int4 in the least time, as grains (core/packed_weights.hpp): grain_rows instead of dequantise_rows, what they are multiplied with enlarged
-// before. To a sum of such products that of `fill_lowering` is added, and its rows are multiplied by packed_grain_scale.
+// int4 in the least time, as grains (core/packed_weights.hpp): grain_rows instead of dequantise_rows, what they are multiplied with
+// enlarged before. To a sum of such products that of `fill_lowering` is added, and its rows are multiplied by packed_grain_scale.
 template <int FirstRow, int FirstColumn = 0, class Float, int Width, int Columns>
 IMBREX_KERNEL void grain_rows(const warp& scope, warp_tile<Float, 16, Width>& to,
                               const packed_values<int4x2, Columns>& from, source here = source::current()) {

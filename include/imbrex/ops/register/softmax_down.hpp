@@ -1,5 +1,5 @@
-// Softmax down the columns of a register tile, when they come in pieces: what online_softmax (ops/register/softmax.hpp) does along rows, for
-// who multiplies with the matrix turned round. At warp scope.
+// Softmax down the columns of a register tile, when they come in pieces: what online_softmax (ops/register/softmax.hpp) does along
+// rows, for who multiplies with the matrix turned round. At warp scope.
 #pragma once
 
 #include <imbrex/core/config.hpp>

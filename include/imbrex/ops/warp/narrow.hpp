@@ -1,13 +1,14 @@
-// Left operands of a warp's matrix products that are held in registers as they are stored, and become what is multiplied sixteen columns, or
-// rows, at a time: those of 8 bits, e4m3 or int8, as fp16, where all of their values are exact. Held so they take half the registers, and
-// the shared memory that they come from can be given back before they are multiplied. Those of 16 bits are held as they are
-// multiplied.
+// Left operands of a warp's matrix products that are held in registers as they are stored, and become what is multiplied sixteen
+// columns, or rows, at a time: those of 8 bits, e4m3 or int8, as fp16, where all of their values are exact. Held so they take half
+// the registers, and the shared memory that they come from can be given back before they are multiplied. Those of 16 bits are held
+// as they are multiplied.
 //
 //   stored_rows      Rows x Columns by rows: sixteen columns at a time are the left operand of mma_abt
 //   stored_across    Rows x Columns by columns: sixteen rows at a time are that of mma_atbt
 //
-// On the device sixteen columns of 8-bit elements come in orders of their own (hw/cuda/narrow.hpp). What they are multiplied with over their columns
-// is put in the same order, by `in_order_beside`; and where columns are the rows of a result, `turned_in_order` gives them back their places.
+// On the device sixteen columns of 8-bit elements come in orders of their own (hw/cuda/narrow.hpp). What they are multiplied with
+// over their columns is put in the same order, by `in_order_beside`; and where columns are the rows of a result, `turned_in_order`
+// gives them back their places.
 #pragma once
 
 #include <imbrex/core/config.hpp>
