@@ -1,0 +1,182 @@
+// Copies of the host world between global and shared memory, by the threads of a scope: at once or, as cp.async does, in groups that
+// complete later. What does not exist is filled on the way in and skipped on the way out.
+#pragma once
+
+#include <imbrex/core/global_tile.hpp>
+#include <imbrex/core/order.hpp>
+#include <imbrex/hw/host/scope.hpp>
+
+#include <algorithm>
+#include <cstring>
+
+namespace imbrex::hw {
+
+// How an operation deals a shared tile to the warps of its scope (see partition_of).
+inline constexpr int dealt_by_fragment = 1;
+inline constexpr int dealt_by_chunks = 2;
+inline constexpr int dealt_by_elements = 3;
+inline constexpr int dealt_by_fragment_across = 4;  // in column order, where a warp has columns
+
+template <order Order>
+inline constexpr int dealing_of = Order == order::rows ? dealt_by_fragment : dealt_by_fragment_across;
+
+// A shared tile from a rectangle of global memory; what does not exist becomes `fill`.
+template <class Shared, class T>
+void copy_rows_in(Shared& to, const global_tile<const T>& from, T fill) {
+    const int columns = std::clamp(from.columns, 0, Shared::columns);
+    for (int row = 0; row < Shared::rows; ++row) {
+        T* target = to.at(row, 0);
+        const int exist = row < from.rows ? columns : 0;
+        if (exist > 0) std::memcpy(target, from.at(row, 0), static_cast<std::size_t>(exist) * sizeof(T));
+        std::fill(target + exist, target + Shared::columns, fill);
+    }
+}
+template <class Shared, class T>
+void copy_rows_out(const global_tile<T>& to, const Shared& from) {
+    const int rows = std::min(Shared::rows, to.rows);
+    const int columns = std::min(Shared::columns, to.columns);
+    if (columns <= 0) return;
+    for (int row = 0; row < rows; ++row) {
+        std::memcpy(to.at(row, 0), from.at(row, 0), static_cast<std::size_t>(columns) * sizeof(T));
+    }
+}
+
+template <class Scope, class Shared, class T>
+void copy_in(const Scope& scope, Shared& to, global_tile<const T> from, T fill, source here = source::current()) {
+    const context c = enter(scope, "copy to shared memory", here);
+    if (!c) return;
+    if (c.checked()) touch_ordinary(*c.on, *c.by, to, true, dealt_by_chunks, "copy to shared memory", here);
+    copy_rows_in(to, from, fill);
+    spend_lanes(c, Shared::rows * Shared::columns, "copy");
+}
+
+template <class Scope, class Shared, class T>
+void copy_out(const Scope& scope, global_tile<T> to, const Shared& from, source here = source::current()) {
+    const context c = enter(scope, "copy from shared memory", here);
+    if (!c) return;
+    if (c.checked()) touch_ordinary(*c.on, *c.by, from, false, dealt_by_chunks, "copy from shared memory", here);
+    copy_rows_out(to, from);
+    spend_lanes(c, Shared::rows * Shared::columns, "copy");
+}
+
+// The same, asynchronously: it lands by the time its group is waited for.
+template <class Scope, class Shared, class T>
+void copy_in_async(const Scope& scope, Shared& to, global_tile<const T> from, source here = source::current()) {
+    const context c = enter(scope, "asynchronous copy", here);
+    if (!c) return;
+    c.on->pause(*c.by);
+    group_queue& queue = c.by->copies;
+    if (c.checked()) {
+        access made{c.by, queue.actor, queue.open_tick(), false, true, -1, 0, "asynchronous copy", here};
+        made.partition = partition_of(dealt_by_chunks, to.at(0, 0), Shared::rows, Shared::columns, Scope::warps);
+        for_each_run(to, [&](const void* address, int bytes) { touch(*c.on, *c.by, address, bytes, made, true); });
+        ++queue.open;
+        queue.last_issue = here;
+        for_each_run(to, [](const void* address, int bytes) { std::memset(const_cast<void*>(address), 0xff, bytes); });
+    }
+    if (c.on->trace.enabled()) {
+        double begin = 0;
+        const double asked = c.by->time += nominal_rates::issue;
+        const double end = c.by->block->copy_engine.serve(asked, Shared::bytes / nominal_rates::copy_bytes, begin);
+        queue.done_at = end + nominal_rates::copy_latency;
+        c.on->trace.record(c.by->block->number, "copies", "copy", begin, end + nominal_rates::copy_latency);
+    }
+    // As a part even where it is a whole tile: the place is kept, not the caller's name for it.
+    c.on->ask(&queue, queue.open_tick(), [place = to.template part<Shared::rows, Shared::columns>(0, 0), from] {
+        copy_rows_in(place, from, T{});
+    });
+}
+
+// The same for whole chunks of 16 bytes.
+template <class Scope, class Shared, class T>
+void copy_chunks_async(const Scope& scope, Shared& to, global_tile<const T> from, source here = source::current()) {
+    const context c = enter(scope, "asynchronous copy of chunks", here);
+    if (c.checked() && !from.in_chunks()) {
+        c.on->report(hazard_kind::beyond_limits, *c.by->block,
+                     "the rectangle's rows do not begin and end at multiples of 16 bytes",
+                     {{c.by->name(), "asynchronous copy of chunks", here.file, here.line}});
+    }
+    copy_in_async(scope, to, from, here);
+}
+
+// Of rectangles beside each other in the same rows.
+template <class T>
+struct rows_of_chunks {
+    global_tile<const T> first;
+};
+template <class Shared, class Scope, class T>
+rows_of_chunks<T> rows_for_chunks(const Scope&, const global_tile<const T>& from) {
+    return {from};
+}
+template <class Scope, class Shared, class T>
+void copy_chunks_async(const Scope& scope, Shared& to, const rows_of_chunks<T>& from, int column, source here) {
+    hw::copy_chunks_async(scope, to, from.first.from(0, column), here);
+}
+template <class T>
+T held(T value) {
+    return value;
+}
+
+// A contiguous object.
+template <class Scope, class T>
+void copy_object_async(const Scope& scope, T& to, const T& from, source here) {
+    const char* what = "asynchronous copy of an object";
+    const context c = enter(scope, what, here);
+    if (!c) return;
+    c.on->pause(*c.by);
+    group_queue& queue = c.by->copies;
+    if (c.checked()) {
+        const access made{c.by, queue.actor, queue.open_tick(), false, true, -1, 0, what, here};
+        touch(*c.on, *c.by, &to, sizeof(T), made, true);
+        ++queue.open;
+        queue.last_issue = here;
+        std::memset(static_cast<void*>(&to), 0xff, sizeof(T));
+    }
+    if (c.on->trace.enabled()) {
+        double begin = 0;
+        const double asked = c.by->time += nominal_rates::issue;
+        const double end = c.by->block->copy_engine.serve(asked, sizeof(T) / nominal_rates::copy_bytes, begin);
+        queue.done_at = end + nominal_rates::copy_latency;
+        c.on->trace.record(c.by->block->number, "copies", "copy", begin, end + nominal_rates::copy_latency);
+    }
+    c.on->ask(&queue, queue.open_tick(), [&to, &from] { std::memcpy(static_cast<void*>(&to), &from, sizeof(T)); });
+}
+
+// Closes a group of asynchronous operations; waits until all but the newest Left groups of them are done.
+inline void commit_group(const context& c, group_queue& queue, synchronisation kind, source here) {
+    if (!c.checked()) return;
+    c.on->pause(*c.by);
+    if (c.on->pass_site(*c.by, kind, here) == alteration::skip) return;
+    ++queue.committed;
+    if (queue.open > 0) queue.occupied = queue.committed;
+    queue.open = 0;
+}
+inline void wait_group(const context& c, group_queue& queue, synchronisation kind, int left, source here) {
+    if (!c) return;
+    if (c.on->trace.enabled() && left == 0) {
+        c.on->trace.record(c.by->block->number, c.by->name(), "wait", c.by->time, queue.done_at);
+        c.by->time = std::max(c.by->time, queue.done_at);
+    }
+    if (!c.checked()) return;
+    c.on->pause(*c.by);
+    const alteration altered = c.on->pass_site(*c.by, kind, here);
+    if (altered == alteration::skip) return;
+    if (altered == alteration::one_group_less) ++left;
+    const std::uint32_t done = queue.committed > static_cast<std::uint32_t>(left) ? queue.committed - left : 0;
+    c.on->finish(&queue, done);
+    queue.waited = std::max(queue.waited, done);
+    c.by->seen.raise(queue.actor, queue.waited);
+}
+
+template <class Scope>
+void copy_commit(const Scope& scope, source here = source::current()) {
+    const context c = enter(scope, "commit of copies", here);
+    if (c) commit_group(c, c.by->copies, synchronisation::copy_commit, here);
+}
+template <int Left, class Scope>
+void copy_wait(const Scope& scope, source here = source::current()) {
+    const context c = enter(scope, "wait for copies", here);
+    if (c) wait_group(c, c.by->copies, synchronisation::copy_wait, Left, here);
+}
+
+}  // namespace imbrex::hw
