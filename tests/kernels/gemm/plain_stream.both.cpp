@@ -5,6 +5,7 @@
 #include <imbrex/kernels/gemm/plain_stream.hpp>
 #include <imbrex/kernels/gemm_normed.hpp>
 
+#include "synchronisation.hpp"
 #include "worlds.hpp"
 
 #include <algorithm>
@@ -219,14 +220,7 @@ void check_silent_and_mutate(const char* name) {
     product_data<bf16, bf16> data(world::host, 5, 72, 1024);
     const auto p = data.problem();
     const auto arguments = kernel::describe(p, weights::describe(p.b, 72, 1024), {}, {});
-    const auto found = host::check<kernel>({kernel::blocks_of(72, 2)}, arguments, 1000);
-    INFO((found ? found->text() : std::string()));
-    CHECK(!found);
-    const host::mutation_score score = host::mutate<kernel>({kernel::blocks_of(72, 2)}, arguments);
-    MESSAGE(std::string(name) << ": " << score.killed() << " / " << score.total());
-    INFO(score.text());
-    CHECK(score.total() > 0);
-    CHECK(score.killed() == score.total());
+    check_synchronisation<kernel>(name, {kernel::blocks_of(72, 2)}, arguments);
 }
 
 }  // namespace

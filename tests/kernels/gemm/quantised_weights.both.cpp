@@ -7,6 +7,7 @@
 
 #include <kernels/gemm/random_weights.hpp>
 
+#include "synchronisation.hpp"
 #include "worlds.hpp"
 
 #include <cmath>
@@ -124,14 +125,7 @@ void check_silent_and_mutate(const char* name) {
     using kernel = gemm_few_rows<Weights, bf16, plain_product, Rows, few_rows_shape{.sharers = 2, .stages = 2}>;
     launch_of<Weights, kernel, bf16> one(world::host, 5, 456, 512);
     const auto arguments = one.arguments(plain_product{});
-    const auto found = host::check<kernel>({4}, arguments, 1000);
-    INFO((found ? found->text() : std::string()));
-    CHECK(!found);
-    const host::mutation_score score = host::mutate<kernel>({4}, arguments);
-    MESSAGE(std::string(name) << ": " << score.killed() << " / " << score.total());
-    INFO(score.text());
-    CHECK(score.total() > 0);
-    CHECK(score.killed() == score.total());
+    check_synchronisation<kernel>(name, {4}, arguments);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <kernels/gemm/random_weights.hpp>
 
+#include "synchronisation.hpp"
 #include "worlds.hpp"
 
 #include <cmath>
@@ -105,12 +106,6 @@ TEST_CASE("unpacking is silent over 300 schedules, and each of its mutants is to
     const auto packed = pack_weights<weights>(given.values.data(), given.scales.data(), 100, 192);
     std::vector<bf16> out(100 * 192);
     const kernel::arguments args{weights::describe(packed.data(), 100, 192), {out.data(), 192, 100, 192}};
-    const auto found = host::check<kernel>(kernel::grid_of(args), args, 300);
-    INFO((found ? found->text() : std::string()));
-    CHECK(!found);
-    const host::mutation_score score = host::mutate<kernel>(kernel::grid_of(args), args);
-    INFO(score.text());
-    CHECK(score.total() > 0);
-    CHECK(score.killed() == score.total());
+    check_synchronisation<kernel>("unpacking", kernel::grid_of(args), args, 300);
 }
 #endif

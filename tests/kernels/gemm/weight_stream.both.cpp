@@ -6,6 +6,7 @@
 
 #include <kernels/gemm/random_weights.hpp>
 
+#include "synchronisation.hpp"
 #include "worlds.hpp"
 
 #include <cmath>
@@ -128,14 +129,7 @@ void check_silent_and_mutate(const char* name) {
     using kernel = gemm_weight_stream<Weights, bf16, plain_product, Rows, Shape>;
     launch_of<Weights, kernel, bf16> one(world::host, 5, 136, 64 * 32);  // so that places are filled again
     const auto arguments = one.arguments(plain_product{});
-    const auto found = host::check<kernel>({kernel::blocks_of(136, 2)}, arguments, 1000);
-    INFO((found ? found->text() : std::string()));
-    CHECK(!found);
-    const host::mutation_score score = host::mutate<kernel>({kernel::blocks_of(136, 2)}, arguments);
-    MESSAGE(std::string(name) << ": " << score.killed() << " / " << score.total());
-    INFO(score.text());
-    CHECK(score.total() > 0);
-    CHECK(score.killed() == score.total());
+    check_synchronisation<kernel>(name, {kernel::blocks_of(136, 2)}, arguments);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <imbrex/tile/tensor.hpp>
 
 #include "kernels/attention/reference.hpp"
+#include "synchronisation.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -177,14 +178,7 @@ template <class Kernel, int Depth>
 void check_synchronisation(int tokens, int blocks, int schedules, int longest = 300) {
     small_cache<Kernel, Depth> there(world::host, tokens, blocks, longest);
     const auto args = there.send();
-    const auto found = imbrex::host::check<Kernel>({blocks}, args, schedules);
-    INFO((found ? found->text() : std::string()));
-    CHECK(!found);
-    const imbrex::host::mutation_score score = imbrex::host::mutate<Kernel>({blocks}, args);
-    MESSAGE("decode: " << score.killed() << " / " << score.total());
-    INFO(score.text());
-    CHECK(score.total() > 0);
-    CHECK(score.killed() == score.total());
+    check_synchronisation<Kernel>("decode", {blocks}, args, schedules);
 }
 #endif
 
