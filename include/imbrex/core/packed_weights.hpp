@@ -8,8 +8,8 @@
 //
 //   A field is the form of a number in a 16-bit place from which a float is made; a pair of fields is a word of their own.
 //
-//      int4    n + 8 in the lowest 4 bits: beside the bits of 128 (fp16: 1024) it is the float 136 + n (1032 + n). Or as it
-//              is, in grains: see packed_grains
+//      int4    n + 8 in the first 4 bits of the mantissa: beside the bits of 16 it is the float 24 + n. Subtract 24, or
+//              from a sum of products 24 times the sum of what they were multiplied with
 //      int8    two's complement in the lowest 8 bits: beside the bits of 128 (fp16: 1024), the lower 7 are 128 + them, the
 //              sign 128 or 256
 //      e2m1    its sign in the sign, its other bits in the last two of the exponent and the first of the mantissa: a float
@@ -88,7 +88,7 @@ IMBREX_FN constexpr packed_pieces packed_pieces_of(int pair) {
         if (pair == 1) return {{25, 0x3f803f80U}, {31, 0x80008000U}};
         return {{0, 0xbf80bf80U}, {0, 0}};
     } else if constexpr (std::is_same_v<Format, int4x2>) {
-        return {{4 * pair, 0x000f000fU}, {0, 0}};
+        return {{4 * pair, 0x000f000fU << (Float::format.mantissa_bits - 4)}, {0, 0}};
     } else if constexpr (std::is_same_v<Float, bf16>) {
         // As few instructions as there are for this: found by trying all.
         if (pair == 3) return {{0, 0x80c080c0U}, {24, 0x01000100U}};
@@ -123,33 +123,22 @@ IMBREX_FN constexpr std::uint32_t packed_field_of(std::uint32_t bits) {
     } else if constexpr (std::is_same_v<Format, e4m3>) {
         return (bits & 0x80U) << 8 | (bits & 0x7fU) << (Float::format.mantissa_bits - 3);
     } else if constexpr (std::is_same_v<Format, int4x2>) {
-        return (bits & 0xfU) ^ 0x8U;
+        return ((bits & 0xfU) ^ 0x8U) << (Float::format.mantissa_bits - 4);
     } else {
         constexpr int mantissa_bits = Float::format.mantissa_bits;
         return (bits & 0x8U) << 12 | (bits & 0x7U) << (mantissa_bits - 1);
     }
 }
 
-// int4 that become floats by a mask alone. A small number taken for the bits of a float is that number times the smallest float, a
-// grain, as long as it has no more bits than the mantissa and one of the exponent: 8 in bf16, 11 in fp16. So the pairs of a word
-// need not be brought to one place: those of rows g are n + 8 grains, those of rows g + 8, next to them, 16 times as many, and sums
-// of products are lowered and scaled to make up for it. Where a grain is so small that a product with it would be lost, in bf16,
-// what it is multiplied with is enlarged before: in magnitude it must be less than 2^64.
-inline constexpr int packed_raise = 8;
-IMBREX_FN constexpr std::uint32_t packed_grains(std::uint32_t word, int pair) {
-    return (word >> (pair / 2 * 8)) & (0x000f000fU << (pair % 2 * 4));
-}
-// A pair of raises, to be subtracted: of rows g (0) or of rows g + 8 (1).
-IMBREX_FN constexpr std::uint32_t packed_lowering(int half) {
-    return 0x80008000U | static_cast<std::uint32_t>(packed_raise) * 0x00010001U << (half * 4);
-}
-template <class Float>
-inline constexpr float packed_enlargement = std::is_same_v<Float, bf16> ? 0x1p64F : 1.0F;
-// What a sum of products of grains is multiplied by.
-template <class Float>
-IMBREX_FN constexpr float packed_grain_scale(int half) {
-    const float grains_in_one = std::is_same_v<Float, bf16> ? 0x1p69F : 0x1p24F;  // enlarged ones
-    return half == 0 ? grains_in_one : grains_in_one / 16;
+// What an int4 is raised by where a bit less is done for it.
+inline constexpr int packed_raise = 24;
+
+// Two int4 out of a word, raised. `Pairs` is what packed_floats asks for.
+template <class Float, class Pairs>
+IMBREX_FN constexpr std::uint32_t packed_raised(std::uint32_t word, int pair) {
+    constexpr std::uint32_t base = std::is_same_v<Float, bf16> ? 0x41804180U : 0x4c004c00U;  // 16
+    const packed_piece piece = packed_pieces_of<int4x2, Float>(pair).first;
+    return Pairs::merge(rotate_right(word, piece.rotation), piece.mask, base);
 }
 
 // Two floats out of a word. `Pairs` computes with two at once: subtract(a, b) and multiply(a, b), rounded once; and
@@ -158,39 +147,31 @@ IMBREX_FN constexpr float packed_grain_scale(int half) {
 template <packable Format, class Float, class Pairs>
 IMBREX_FN constexpr std::uint32_t packed_floats(std::uint32_t word, int pair,
                                                 [[maybe_unused]] std::uint32_t scale = 0) {
-    // The power of two whose last bit of mantissa is worth one.
-    [[maybe_unused]] constexpr std::uint32_t base = std::is_same_v<Float, bf16> ? 0x43004300U : 0x64006400U;
     if constexpr (std::is_same_v<Format, e2m1x2>) {
         return Pairs::multiply(packed_fields<Format, Float>(word, pair), scale);
     } else if constexpr (std::is_same_v<Format, e4m3>) {
         constexpr std::uint32_t mend = std::is_same_v<Float, bf16> ? 0x7b807b80U : 0x5c005c00U;  // 2^120, 2^8
         return Pairs::multiply(packed_fields<Format, Float>(word, pair), mend);
     } else if constexpr (std::is_same_v<Format, int4x2>) {
-        const packed_piece piece = packed_pieces_of<Format, Float>(pair).first;
-        constexpr std::uint32_t raise = base + packed_raise * 0x00010001U;
-        return Pairs::subtract(Pairs::merge(rotate_right(word, piece.rotation), piece.mask, base), raise);
+        constexpr std::uint32_t raise = std::is_same_v<Float, bf16> ? 0x41c041c0U : 0x4e004e00U;  // 24
+        return Pairs::subtract(packed_raised<Float, Pairs>(word, pair), raise);
     } else {
+        // The power of two whose last bit of mantissa is worth one.
+        constexpr std::uint32_t base = std::is_same_v<Float, bf16> ? 0x43004300U : 0x64006400U;
         const std::uint32_t turned = word >> packed_pieces_of<Format, Float>(pair).first.rotation;
         return Pairs::subtract(Pairs::merge(turned, 0x007f007fU, base), Pairs::merge(turned, 0x00800080U, base));
     }
-}
-
-// Where the scale of a row is among those of 64 rows, where a group has one for each. The eight that a lane of a warp needs, for
-// rows g and g + 8 of each sixteen, lie together.
-IMBREX_FN constexpr int packed_row_place(int row) {
-    return row % 8 * (packed_rows / 8) + row / 16 * 2 + row / 8 % 2;
 }
 
 // The scales of e2m1: one for each row and 32 columns, a word for two rows (g, g + 8) and 64 columns:
 //
 //     bits   0-7 row g, columns 0 to 31    8-15 row g + 8    16-23 row g, columns 32 to 63    24-31 row g + 8
 //
-// The words of a g, for each sixteen rows, lie together, so that a warp that has all of the rows loads them at once. Each is the exponent
-// of what the fields are multiplied by.
+// Each is the exponent of what the fields are multiplied by.
 inline constexpr int packed_scale_columns = 32;
 inline constexpr int packed_scale_words = 32;  // for 64 rows and 64 columns
 IMBREX_FN constexpr packed_place packed_scale_place_of(int row, int column) {
-    return {row % 8 * 4 + row / 16, column / packed_scale_columns * 2 + row / 8 % 2, 0};
+    return {row / 16 * 8 + row % 8, column / packed_scale_columns * 2 + row / 8 % 2, 0};
 }
 
 // Those of one row as two floats, of columns 0 to 31 and of the others; and one of the two, twice.

@@ -58,19 +58,7 @@ struct packed_scales {
     }
 };
 
-// A scale for each of 64 rows, in the order of packed_row_place.
-template <class Scale>
-struct packed_row_scales {
-    using element = Scale;
-    static constexpr int length = packed_rows;
-    static constexpr int bytes = packed_rows * static_cast<int>(sizeof(Scale));
-
-    alignas(128) Scale storage[packed_rows];
-
-    IMBREX_KERNEL Scale& of_row(int row) { return storage[packed_row_place(row)]; }
-};
-
-// Packed weights and scales in the registers of a warp.
+// The same in the registers of a warp, still packed.
 template <packable Format, int Columns>
 using packed_values = hw::packed_fragment<Format, Columns>;
 template <int Columns>

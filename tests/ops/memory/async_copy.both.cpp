@@ -64,11 +64,7 @@ struct chunks_into_parts {
             const int row = self.index() / 2 * part_rows, column = self.index() % 2 * part_columns;
             const auto from = args.in.at(row, column);
             const auto part = smem.held.template part<part_rows, part_columns>(row, column);
-            using part_type = std::remove_cvref_t<decltype(part)>;
-            if (from.in_chunks() && column > 0) {
-                // The second of two that lie beside each other.
-                copy_chunks_async(self, part, rows_for_chunks<part_type>(self, args.in.at(row, 0)), column);
-            } else if (from.in_chunks()) {
+            if (from.in_chunks()) {
                 copy_chunks_async(self, part, from);
             } else {
                 copy_async(self, part, from);

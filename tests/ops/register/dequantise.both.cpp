@@ -62,15 +62,14 @@ struct unpacking {
     }
 };
 
-// The same by a warp that holds 64 columns packed and makes floats of sixteen rows at a time. Numbers that come as
-// grains, enlarged as what they would be multiplied with, become what they are here.
-template <class Weights, bool AsGrains>
+// The same by a warp that holds 64 columns packed and makes floats of sixteen rows at a time. `Raised` numbers are lowered here.
+template <class Weights, bool Raised>
 struct unpacking_by_warp {
     static constexpr int warps = 1;
     using In = typename Weights::element;
     using part = typename Weights::part;
     using tile = warp_tile<In, 16, 64>;
-    [[maybe_unused]] static constexpr bool has_scales = requires(part one) { one.scales.words; };
+    static constexpr bool has_scales = requires(part one) { one.scales.words; };
     struct arguments {
         const part* parts;
         matrix_view<In> out;
@@ -91,17 +90,9 @@ struct unpacking_by_warp {
                 load(self, values, shared.held.values.template columns_from<64>(column));
                 detail::for_each_constant<4>([&](auto rows) {
                     tile made;
-                    if constexpr (AsGrains) {
-                        grain_rows<16 * rows>(self, made, values);
-                        enlarge(self, made);
-                        tile lowering;
-                        fill_lowering(self, lowering);
-                        enlarge(self, lowering);
-                        combine(self, made, lowering,
-                                [](In x, In y) { return convert<In>(convert<float>(x) + convert<float>(y)); });
-                        map_indexed(self, made, [](int row, int, In x) {
-                            return convert<In>(convert<float>(x) * packed_grain_scale<In>(row / 8));
-                        });
+                    if constexpr (Raised) {
+                        raise_rows<16 * rows>(self, made, values);
+                        map(self, made, [](In x) { return convert<In>(convert<float>(x) - packed_raise); });
                     } else if constexpr (has_scales) {
                         packed_scale_values<64> scales;
                         load(self, scales, shared.held.scales.template columns_from<64>(column));

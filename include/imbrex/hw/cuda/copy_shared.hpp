@@ -134,18 +134,20 @@ IMBREX_KERNEL void copy_bytes_async(void* to, const void* from, int valid) {
 // A thread's chunks lie below each other, so one address leads to the next, and few of them are swizzled in different ways.
 // There is no __syncwarp, over which the compiler would move nothing: what is overwritten was
 // read by ldmatrix, which waits for all lanes, or released through a barrier.
-// `start` is the thread's first, and so many rows exist from there on.
 template <class Scope, class Shared, class T = typename std::remove_cvref_t<Shared>::element>
-IMBREX_KERNEL void copy_chunks_below(const Scope& scope, Shared&& to, const T* start, std::int64_t row_stride,
-                                     int rows_left) {
+IMBREX_KERNEL void copy_chunks_async(const Scope& scope, Shared&& to,
+                                     const std::type_identity_t<global_tile<const T>>& from,
+                                     source = source::current()) {
     using chunks = chunks_of<std::remove_cvref_t<Shared>>;
     static_assert(chunks::count % Scope::threads == 0 && Scope::threads % chunks::in_row == 0,
                   "imbrex: chunks are copied by all threads of a scope alike, whole rows at a time");
     constexpr int rows_apart = Scope::threads / chunks::in_row;
     constexpr int row_distance = layout_of<std::remove_cvref_t<Shared>>::panel_columns;
     const int first = thread_in(scope), first_row = chunks::row(first), first_column = chunks::column(first);
+    const int rows_left = first_column < from.columns ? from.rows - first_row : 0;
+    const T* start = from.at(first_row, first_column);
     // Kept from the compiler, which would rather compute each place from its row than go from one to the next.
-    std::int64_t distance = rows_apart * row_stride;
+    std::int64_t distance = rows_apart * from.row_stride;
     asm("" : "+l"(distance));
 #pragma unroll
     for (int i = 0; i < chunks::count / Scope::threads; ++i) {
@@ -155,57 +157,17 @@ IMBREX_KERNEL void copy_chunks_below(const Scope& scope, Shared&& to, const T* s
         start += distance;
     }
 }
-template <class Scope, class Shared, class T = typename std::remove_cvref_t<Shared>::element>
-IMBREX_KERNEL void copy_chunks_async(const Scope& scope, Shared&& to,
-                                     const std::type_identity_t<global_tile<const T>>& from,
-                                     source = source::current()) {
-    using chunks = chunks_of<std::remove_cvref_t<Shared>>;
-    const int first = thread_in(scope), first_row = chunks::row(first), first_column = chunks::column(first);
-    const int rows_left = first_column < from.columns ? from.rows - first_row : 0;
-    copy_chunks_below(scope, to, from.at(first_row, first_column), from.row_stride, rows_left);
-}
 
-// A value that the compiler holds, where it would compute it anew.
-template <class T>
-IMBREX_KERNEL T held(T value) {
-    static_assert(sizeof(T) == 8, "imbrex: addresses are held");
-    asm("" : "+l"(value));
-    return value;
-}
-
-// Rectangles beside each other in the same rows, copied one after the other: what a thread computes once for all of them.
-template <class T>
-struct rows_of_chunks {
-    const T* start;
-    std::int64_t row_stride;
-    int rows, columns;  // from the thread's first on
-};
-template <class Shared, class Scope, class T>
-IMBREX_KERNEL rows_of_chunks<T> rows_for_chunks(const Scope& scope, const global_tile<const T>& from) {
-    const int first = thread_in(scope), row = chunks_of<Shared>::row(first), column = chunks_of<Shared>::column(first);
-    return rows_of_chunks<T>{held(from.at(row, column)), from.row_stride, from.rows - row, from.columns - column};
-}
-template <class Scope, class Shared, class T>
-IMBREX_KERNEL void copy_chunks_async(const Scope& scope, Shared&& to, const rows_of_chunks<T>& from, int column,
-                                     source) {
-    copy_chunks_below(scope, to, from.start + column, from.row_stride, column < from.columns ? from.rows : 0);
-}
-
-// A contiguous object, the chunks of which are dealt to the threads in turn. They are chunks of 16 bytes, or of 4 or 8 if then each thread
-// has one and no branch is taken for it.
+// A contiguous object, the chunks of which are dealt to the threads in turn.
 template <class Scope, class T>
 IMBREX_KERNEL void copy_object_async(const Scope& scope, T& to, const T& from, source) {
-    constexpr int bytes = static_cast<int>(sizeof(T));
-    constexpr int chunk_bytes =
-        bytes == 4 * Scope::threads || bytes == 8 * Scope::threads ? bytes / Scope::threads : 16;
-    constexpr int chunks = bytes / chunk_bytes;
+    constexpr int chunks = sizeof(T) / 16;
 #pragma unroll
     for (int first = 0; first < chunks; first += Scope::threads) {
         const int chunk = first + thread_in(scope);
         if (first + Scope::threads <= chunks || chunk < chunks) {
-            copy_bytes_async<chunk_bytes>(reinterpret_cast<unsigned char*>(&to) + chunk * chunk_bytes,
-                                          reinterpret_cast<const unsigned char*>(&from) + chunk * chunk_bytes,
-                                          chunk_bytes);
+            copy_bytes_async<16>(reinterpret_cast<unsigned char*>(&to) + chunk * 16,
+                                 reinterpret_cast<const unsigned char*>(&from) + chunk * 16, 16);
         }
     }
 }

@@ -107,7 +107,7 @@ IMBREX_KERNEL void dequantise_scaled(const warpgroup& scope, fragment<Float, pac
     std::uint32_t pairs[Columns / packed_scale_columns][2];
 #pragma unroll
     for (int which = 0; which < Columns / packed_columns; ++which) {
-        const std::uint32_t word = scale_words[which * packed_scale_words + lane_row() * 4 + scope.rank()];
+        const std::uint32_t word = scale_words[which * packed_scale_words + scope.rank() * 8 + lane_row()];
 #pragma unroll
         for (int part = 0; part < 4; ++part) {
             pairs[2 * which + part / 2][part % 2] = scale_twice<Float>(word, part);
@@ -127,7 +127,7 @@ struct packed_fragment {
 };
 template <int Columns>
 struct packed_scale_fragment {
-    std::uint32_t words[Columns / packed_columns][packed_rows / 16];
+    std::uint32_t words[packed_rows / 16][Columns / packed_columns];
 };
 
 template <class Format, int Columns, class Packed>
@@ -149,90 +149,48 @@ IMBREX_KERNEL void load_packed_scales(const warp&, packed_scale_fragment<Columns
                                       source = source::current()) {
     __syncwarp();
 #pragma unroll
-    for (int which = 0; which < Columns / packed_columns; ++which) {
-        write_as(&to.words[which], reinterpret_cast<const uint4*>(from.words_at(which * packed_columns))[lane_row()]);
-    }
-}
-
-// A scale for each of 64 rows.
-template <class Scale>
-IMBREX_KERNEL void load_row_scales(const warp&, row_fragment<Scale, packed_rows, 1>& to, const Scale* from, source) {
-    __syncwarp();
-    constexpr int of_lane = packed_rows / 8, in_chunk = 16 / static_cast<int>(sizeof(Scale));
-    const Scale* first = from + lane_row() * of_lane;
+    for (int rows = 0; rows < packed_rows / 16; ++rows) {
 #pragma unroll
-    for (int i = 0; i < of_lane; i += in_chunk) {
-        write_as(&to.values[i / 2][0], *reinterpret_cast<const uint4*>(first + i));
-    }
-}
-template <class Scale>
-IMBREX_KERNEL void load_row_scales(const warpgroup& scope, row_fragment<Scale, packed_rows, 4>& to, const Scale* from,
-                                   source here) {
-    __syncwarp();
-    visit_rows(
-        scope, use::write, here, [&](int row, Scale& value) { value = from[packed_row_place(row)]; }, to);
-}
-
-// Sixteen rows of them from FirstRow on, and columns from FirstColumn on. f(place, word, pair) says what the two numbers of a pair are.
-template <int FirstRow, int FirstColumn, class Float, int Width, class Format, int Columns, class F>
-IMBREX_KERNEL void each_pair_of_rows(fragment<Float, 16, Width, 1>& to, const packed_fragment<Format, Columns>& from,
-                                     F f) {
-    using unit = packed_unit<Format>;
-#pragma unroll
-    for (int strip = 0; strip < Width / 8; ++strip) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const int column = FirstColumn + strip * 8, place = column % unit::columns / 8 * 2 + half;
-            const std::uint32_t word = from.words[FirstRow / 16][column / unit::columns][place / unit::pairs_of_word];
-            to.set_word(0, strip, half, f(column, half, word, place % unit::pairs_of_word));
+        for (int which = 0; which < Columns / packed_columns; ++which) {
+            to.words[rows][which] = from.words_at(which * packed_columns)[rows * 8 + lane_row()];
         }
     }
 }
-template <int FirstRow, int FirstColumn, class Float, int Width, class Format, int Columns>
-IMBREX_KERNEL void dequantise_rows(const warp&, fragment<Float, 16, Width, 1>& to,
-                                   const packed_fragment<Format, Columns>& from, source) {
-    each_pair_of_rows<FirstRow, FirstColumn>(to, from, [](int, int, std::uint32_t word, int pair) {
-        return packed_floats<Format, Float, float_pairs<Float>>(word, pair);
-    });
+
+// Sixteen rows of them, from FirstRow on. Of int4, also raised by packed_raise.
+template <int FirstRow, class Float, int Columns>
+IMBREX_KERNEL void raise_rows(const warp&, fragment<Float, 16, Columns, 1>& to,
+                              const packed_fragment<int4x2, Columns>& from, source) {
+    using unit = packed_unit<int4x2>;
+#pragma unroll
+    for (int number = 0; number < packed_fragment<int4x2, Columns>::units; ++number) {
+#pragma unroll
+        for (int place = 0; place < unit::words_of_thread * unit::pairs_of_word; ++place) {
+            to.set_word(
+                0, number * (unit::columns / 8) + place / 2, place % 2,
+                packed_raised<Float, float_pairs<Float>>(from.words[FirstRow / 16][number][place / unit::pairs_of_word],
+                                                         place % unit::pairs_of_word));
+        }
+    }
 }
-template <int FirstRow, int FirstColumn, class Float, int Width, class Format, int Columns>
-IMBREX_KERNEL void dequantise_rows(const warp&, fragment<Float, 16, Width, 1>& to,
+template <int FirstRow, class Float, class Format, int Columns>
+IMBREX_KERNEL void dequantise_rows(const warp&, fragment<Float, 16, Columns, 1>& to,
+                                   const packed_fragment<Format, Columns>& from, source) {
+#pragma unroll
+    for (int number = 0; number < packed_fragment<Format, Columns>::units; ++number) {
+        dequantise_chunk<Format>(to, number, from.words[FirstRow / 16][number], [](int, int) { return 0U; });
+    }
+}
+template <int FirstRow, class Float, class Format, int Columns>
+IMBREX_KERNEL void dequantise_rows(const warp&, fragment<Float, 16, Columns, 1>& to,
                                    const packed_fragment<Format, Columns>& from,
                                    const packed_scale_fragment<Columns>& scales, source) {
-    each_pair_of_rows<FirstRow, FirstColumn>(to, from, [&](int column, int half, std::uint32_t word, int pair) {
-        const std::uint32_t of_rows = scales.words[column / packed_columns][FirstRow / 16];
-        const int which = column % packed_columns / packed_scale_columns * 2 + half;
-        return packed_floats<Format, Float, float_pairs<Float>>(word, pair, scale_twice<Float>(of_rows, which));
-    });
-}
-
-// int4 as grains, what lowers them, and what they are multiplied with.
-template <int FirstRow, int FirstColumn, class Float, int Width, int Columns>
-IMBREX_KERNEL void grain_rows(const warp&, fragment<Float, 16, Width, 1>& to,
-                              const packed_fragment<int4x2, Columns>& from, source) {
-    each_pair_of_rows<FirstRow, FirstColumn>(
-        to, from, [](int, int, std::uint32_t word, int pair) { return packed_grains(word, pair); });
-}
-template <class Float, int Columns>
-IMBREX_KERNEL void fill_lowering(const warp&, fragment<Float, 16, Columns, 1>& to, source) {
-    // Kept from the compiler, which would write a constant into other registers for each product.
-    std::uint32_t every_bit;
-    asm volatile("vote.sync.ballot.b32 %0, 1, 0xffffffff;" : "=r"(every_bit));
 #pragma unroll
-    for (int place = 0; place < Columns / 4; ++place) {
-        to.set_word(0, place / 2, place % 2, packed_lowering(place % 2) & every_bit);
-    }
-}
-template <class Float, int Columns>
-IMBREX_KERNEL void enlarge(const warp&, fragment<Float, 16, Columns, 1>& tile, source) {
-    constexpr std::uint32_t by = 0x5f805f80U;
-    static_assert(packed_enlargement<bf16> == 0x1p64F && packed_enlargement<fp16> == 1.0F);
-    if constexpr (std::is_same_v<Float, bf16>) {
-#pragma unroll
-        for (int place = 0; place < Columns / 4; ++place) {
-            tile.set_word(0, place / 2, place % 2,
-                          float_pairs<bf16>::multiply(tile.word_at(0, place / 2, place % 2), by));
-        }
+    for (int number = 0; number < packed_fragment<Format, Columns>::units; ++number) {
+        dequantise_chunk<Format>(to, number, from.words[FirstRow / 16][number], [&](int column, int half) {
+            const std::uint32_t word = scales.words[FirstRow / 16][column / packed_columns];
+            return scale_twice<Float>(word, column % packed_columns / packed_scale_columns * 2 + half);
+        });
     }
 }
 

@@ -99,24 +99,6 @@ void copy_chunks_async(const Scope& scope, Shared& to, global_tile<const T> from
     copy_in_async(scope, to, from, here);
 }
 
-// Of rectangles beside each other in the same rows.
-template <class T>
-struct rows_of_chunks {
-    global_tile<const T> first;
-};
-template <class Shared, class Scope, class T>
-rows_of_chunks<T> rows_for_chunks(const Scope&, const global_tile<const T>& from) {
-    return {from};
-}
-template <class Scope, class Shared, class T>
-void copy_chunks_async(const Scope& scope, Shared& to, const rows_of_chunks<T>& from, int column, source here) {
-    hw::copy_chunks_async(scope, to, from.first.from(0, column), here);
-}
-template <class T>
-T held(T value) {
-    return value;
-}
-
 // A contiguous object.
 template <class Scope, class T>
 void copy_object_async(const Scope& scope, T& to, const T& from, source here) {

@@ -26,28 +26,21 @@ struct float_pairs {
     }
 };
 
-// As many rows and columns as the tile has, from some on. f(row, column, word, pair) says what the two numbers of a pair are.
-template <class Format, class Float, int Rows, int Columns, int Warps, class F>
-void each_pair(fragment<Float, Rows, Columns, Warps>& to, int first_row, int first_column, const std::uint32_t* units,
-               F f) {
+// As many rows as the tile has, from first_row on.
+template <class Format, class Float, int Rows, int Columns, int Warps, class Scale>
+void dequantise_units(fragment<Float, Rows, Columns, Warps>& to, int first_row, const std::uint32_t* units,
+                      Scale scale) {
     using unit = packed_unit<Format>;
     for (int row = 0; row < Rows; ++row) {
         for (int column = 0; column < Columns; column += 2) {
-            const int from_row = first_row + row, from_column = first_column + column;
-            const packed_place place = packed_place_of<Format>(from_row, from_column % unit::columns);
-            const std::uint32_t word = units[from_column / unit::columns * unit::words + place.word];
-            const std::uint32_t floats = f(from_row, from_column, word, place.pair);
+            const packed_place place = packed_place_of<Format>(first_row + row, column % unit::columns);
+            const std::uint32_t word = units[column / unit::columns * unit::words + place.word];
+            const std::uint32_t floats =
+                packed_floats<Format, Float, float_pairs<Float>>(word, place.pair, scale(first_row + row, column));
             to.at(row, column) = Float::from_bits(static_cast<std::uint16_t>(floats));
             to.at(row, column + 1) = Float::from_bits(static_cast<std::uint16_t>(floats >> 16));
         }
     }
-}
-template <class Format, class Float, int Rows, int Columns, int Warps, class Scale>
-void dequantise_units(fragment<Float, Rows, Columns, Warps>& to, int first_row, int first_column,
-                      const std::uint32_t* units, Scale scale) {
-    each_pair<Format>(to, first_row, first_column, units, [&](int row, int column, std::uint32_t word, int pair) {
-        return packed_floats<Format, Float, float_pairs<Float>>(word, pair, scale(row, column));
-    });
 }
 
 template <class Float, int Columns, class Packed>
@@ -59,7 +52,7 @@ void dequantise(const warpgroup& scope, fragment<Float, packed_rows, Columns, 4>
     using unit = typename Packed::unit;
     touch_value(c, from.unit_at(first), Columns / unit::columns * unit::words * 4, false, what, here);
     touch_fragment(c, to, use::write, what, here);
-    dequantise_units<typename Packed::format>(to, 0, 0, from.unit_at(first), [](int, int) { return 0U; });
+    dequantise_units<typename Packed::format>(to, 0, from.unit_at(first), [](int, int) { return 0U; });
     spend_lanes(c, packed_rows * Columns, "dequantisation");
 }
 
@@ -82,7 +75,7 @@ void dequantise_scaled(const warpgroup& scope, fragment<Float, packed_rows, Colu
     touch_value(c, from.unit_at(first), Columns / unit::columns * unit::words * 4, false, what, here);
     touch_value(c, scale_words, Columns / packed_columns * packed_scale_words * 4, false, what, here);
     touch_fragment(c, to, use::write, what, here);
-    dequantise_units<typename Packed::format>(to, 0, 0, from.unit_at(first), [&](int row, int column) {
+    dequantise_units<typename Packed::format>(to, 0, from.unit_at(first), [&](int row, int column) {
         return packed_scale_at<Float>(scale_words, row, column);
     });
     spend_lanes(c, packed_rows * Columns, "dequantisation");
@@ -113,70 +106,37 @@ void load_packed_scales(const warp& scope, packed_scale_fragment<Columns>& to, c
     load_words(scope, to, from.words_at(0), "load of packed scales", here);
 }
 
-// A scale for each of 64 rows.
-template <class Scope, class Scale, int Warps>
-void load_row_scales(const Scope& scope, row_fragment<Scale, packed_rows, Warps>& to, const Scale* from, source here) {
-    const context c = enter(scope, "load of packed scales", here);
-    if (!c) return;
-    touch_value(c, from, packed_rows * sizeof(Scale), false, "load of packed scales", here);
-    touch_fragment(c, to, use::write, "load of packed scales", here);
-    for (int row = 0; row < packed_rows; ++row) to.values[row] = from[packed_row_place(row)];
-}
-
-// Sixteen rows of them from FirstRow on, and columns from FirstColumn on.
-template <int FirstRow, int FirstColumn, class Float, int Width, class Format, int Columns>
-void dequantise_rows(const warp& scope, fragment<Float, 16, Width, 1>& to, const packed_fragment<Format, Columns>& from,
-                     source here) {
+// Sixteen rows of them. Of int4, also raised by packed_raise.
+template <int FirstRow, class Float, class Format, int Columns>
+void dequantise_rows(const warp& scope, fragment<Float, 16, Columns, 1>& to,
+                     const packed_fragment<Format, Columns>& from, source here) {
     const context c = enter(scope, "dequantisation", here);
     if (!c) return;
     touch_fragment(c, from, use::read, "dequantisation", here);
     touch_fragment(c, to, use::write, "dequantisation", here);
-    dequantise_units<Format>(to, FirstRow, FirstColumn, from.values, [](int, int) { return 0U; });
-    spend_lanes(c, 16 * Width, "dequantisation");
+    dequantise_units<Format>(to, FirstRow, from.values, [](int, int) { return 0U; });
+    spend_lanes(c, 16 * Columns, "dequantisation");
 }
-template <int FirstRow, int FirstColumn, class Float, int Width, class Format, int Columns>
-void dequantise_rows(const warp& scope, fragment<Float, 16, Width, 1>& to, const packed_fragment<Format, Columns>& from,
-                     const packed_scale_fragment<Columns>& scales, source here) {
+template <int FirstRow, class Float, class Format, int Columns>
+void dequantise_rows(const warp& scope, fragment<Float, 16, Columns, 1>& to,
+                     const packed_fragment<Format, Columns>& from, const packed_scale_fragment<Columns>& scales,
+                     source here) {
     const context c = enter(scope, "dequantisation", here);
     if (!c) return;
     touch_fragment(c, from, use::read, "dequantisation", here);
     touch_fragment(c, scales, use::read, "dequantisation", here);
     touch_fragment(c, to, use::write, "dequantisation", here);
-    dequantise_units<Format>(to, FirstRow, FirstColumn, from.values,
+    dequantise_units<Format>(to, FirstRow, from.values,
                              [&](int row, int column) { return packed_scale_at<Float>(scales.values, row, column); });
-    spend_lanes(c, 16 * Width, "dequantisation");
+    spend_lanes(c, 16 * Columns, "dequantisation");
 }
 
-// int4 as grains, what lowers them, and what they are multiplied with.
-template <int FirstRow, int FirstColumn, class Float, int Width, int Columns>
-void grain_rows(const warp& scope, fragment<Float, 16, Width, 1>& to, const packed_fragment<int4x2, Columns>& from,
+template <int FirstRow, class Float, int Columns>
+void raise_rows(const warp& scope, fragment<Float, 16, Columns, 1>& to, const packed_fragment<int4x2, Columns>& from,
                 source here) {
-    const context c = enter(scope, "dequantisation", here);
-    if (!c) return;
-    touch_fragment(c, from, use::read, "dequantisation", here);
-    touch_fragment(c, to, use::write, "dequantisation", here);
-    each_pair<int4x2>(to, FirstRow, FirstColumn, from.values,
-                      [](int, int, std::uint32_t word, int pair) { return packed_grains(word, pair); });
-    spend_lanes(c, 16 * Width, "dequantisation");
-}
-template <class Float, int Columns>
-void fill_lowering(const warp& scope, fragment<Float, 16, Columns, 1>& to, source here) {
-    const context c = enter(scope, "fill", here);
-    if (!c) return;
-    touch_fragment(c, to, use::write, "fill", here);
-    for (int row = 0; row < 16; ++row) {
-        for (int column = 0; column < Columns; ++column) {
-            to.at(row, column) = Float::from_bits(static_cast<std::uint16_t>(packed_lowering(row / 8)));
-        }
-    }
-}
-template <class Float, int Columns>
-void enlarge(const warp& scope, fragment<Float, 16, Columns, 1>& tile, source here) {
-    const context c = enter(scope, "enlargement", here);
-    if (!c || packed_enlargement<Float> == 1) return;
-    touch_fragment(c, tile, use::update, "enlargement", here);
-    for (Float& one : tile.values) one = Float(static_cast<float>(one) * packed_enlargement<Float>);
-    spend_lanes(c, 16 * Columns, "enlargement");
+    hw::dequantise_rows<FirstRow>(scope, to, from, here);
+    if (!enter(scope, "dequantisation", here)) return;
+    for (Float& one : to.values) one = Float(static_cast<float>(one) + packed_raise);
 }
 
 }  // namespace imbrex::hw

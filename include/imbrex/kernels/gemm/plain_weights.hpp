@@ -13,29 +13,23 @@
 
 namespace imbrex {
 
-// A piece has 64, 32 or 16 rows.
-template <class In, int Rows = 64>
-struct plain_weights : detail::multiplied_plainly {
+// A piece has 64, 32 or 16 rows; a warp takes Depth of K at a time: one piece or two.
+template <class In, int Rows = 64, int Depth = 64>
+struct plain_weights {
     using element = In;
     static constexpr int piece_rows = Rows;
-    static constexpr int depth = packed_columns;
+    static constexpr int depth = Depth;
     static constexpr int piece_groups = 0;
 
-    // Rows from some row on, and `depth` of K from some column on.
+    // Rows from some row on, and Depth of K from some column on.
     struct part {
         const gemm_view<const In>& all;
         int row, column;
     };
-    struct block_of_rows {
-        const gemm_view<const In>& all;
-        int row;
-
-        IMBREX_KERNEL part at(int step) const { return part{all, row, step * depth}; }
-    };
     struct argument {
         gemm_view<const In> all;
 
-        IMBREX_KERNEL block_of_rows rows(int block) const { return block_of_rows{all, block * Rows}; }
+        IMBREX_KERNEL part at(int block, int step) const { return part{all, block * Rows, step * Depth}; }
     };
     static argument describe(const gemm_operand<const In>& from, int rows, int k) {
         return argument{detail::view_of(from, rows, k, 1)};
@@ -48,20 +42,27 @@ struct plain_weights : detail::multiplied_plainly {
         warp_tile<In, 16, packed_columns> rows[Rows / 16];
     };
 
-    IMBREX_KERNEL static void copy_piece(const warp& self, piece& to, const part& from, int column) {
+    template <class At>
+    IMBREX_KERNEL static void copy_piece(const warp& self, piece& to, const part& from, int column, At) {
         copy_chunks_async(self, to.values.template part<Rows, packed_columns>(0),
                           from.all.at(0, from.row, from.column + column));
     }
-    IMBREX_KERNEL static void take(const warp& self, held& to, const piece& from) {
+    template <class At>
+    IMBREX_KERNEL static void take(const warp& self, held& to, const piece& from, At) {
         detail::for_each_constant<Rows / 16>([&](auto number) {
             load_operand<side::left>(self, to.rows[number], from.values.template part<16, packed_columns>(16 * number));
         });
     }
 
-    template <class Sum, int Parts, class Activations>
-    IMBREX_KERNEL static void multiply_piece(const warp& self, Sum (&sums)[Parts], const detail::no_amends<Sum>&,
-                                             const held& weights, const Activations& a) {
-        detail::for_each_constant<Parts>([&](auto part) { mma_abt(self, sums[part], weights.rows[part], a); });
+    template <class Sum>
+    using amends = detail::no_amends<Sum>;
+    template <class Sum, class Activations, class At>
+    IMBREX_KERNEL static void amend(const warp&, amends<Sum>&, const Activations&, At) {}
+
+    template <int FirstRow, class Sum, class Activations, class At>
+    IMBREX_KERNEL static void multiply_rows(const warp& self, Sum& sum, Sum&, const amends<Sum>&, const held& weights,
+                                            const Activations& a, At) {
+        mma_abt(self, sum, weights.rows[FirstRow / 16], a);
     }
 };
 

@@ -3,7 +3,6 @@
 //
 //   grouped_weights   int8 or int4, a scale for each row and `Group` of K. The tensor cores multiply the integers, exact in
 //                     bf16 and in fp16, and each group's sum is scaled in fp32 as it is added: nothing is rounded but sums.
-//                     (With int4 and up to 16 rows of bf16, activations must be less than 2^64.)
 //   int8_weights      int8, a scale for each row, to be applied to D: an epilogue that begins with scaled_columns, or a
 //                     gated one with gated_and_scaled (gemm_quantised.hpp)
 //   e4m3_weights      e4m3, the same; exact in bf16 and in fp16 too
@@ -19,7 +18,6 @@
 #include <imbrex/core/numeric.hpp>
 #include <imbrex/core/packed_weights.hpp>
 #include <imbrex/hw/math.hpp>
-#include <imbrex/kernels/gemm/packed_parts.hpp>
 #include <imbrex/ops/memory/async_copy.hpp>
 #include <imbrex/ops/memory/bulk.hpp>
 #include <imbrex/ops/memory/load_store.hpp>
@@ -44,7 +42,31 @@ constexpr int quantised_depth(int rows) {
     return rows <= 16 ? 512 : rows <= 32 ? 256 : 128;
 }
 
+// Packed weights in global memory: parts of 64 rows and a step of K, the steps of 64 rows one after the other.
+template <class Part>
+struct packed_parts {
+    const Part* parts = nullptr;
+    int blocks = 0;  // of 64 rows
+    int steps = 0;
+
+    // Beyond the last block there is none; the last stands in for it, with products that nobody stores.
+    IMBREX_FN const Part& at(int block, int step) const {
+        const int existing = block < blocks ? block : blocks - 1;
+        return parts[static_cast<std::int64_t>(existing) * steps + step];
+    }
+};
+
 namespace detail {
+
+template <class Part>
+packed_parts<Part> describe_parts(const Part* parts, int rows, int k, int depth) {
+    require(rows >= 1, "rows: ", rows, "; there must be a row of weights");
+    require(k >= 1, "k: ", k, "; the depth must be positive");
+    require(parts != nullptr, "parts: null; packed weights of ", rows, " x ", k, " are needed");
+    require(reinterpret_cast<std::uintptr_t>(parts) % 16 == 0, "parts: ", static_cast<const void*>(parts),
+            " is not a multiple of 16 bytes, which the copy engine needs");
+    return {parts, (rows + packed_rows - 1) / packed_rows, (k + depth - 1) / depth};
+}
 
 // What all of them do alike.
 template <class Part, class In, int Depth>
@@ -74,52 +96,31 @@ IMBREX_KERNEL void for_each_constant(const F& f) {
     (std::make_integer_sequence<int, Count>{});
 }
 
-// Calls f(constant column, constant part) for sixteen columns after sixteen, and for each of them all parts: products that follow
-// each other are then of different sums, and none waits for the one before.
-template <int FirstColumn, int Columns, int Parts, class F>
-IMBREX_KERNEL void for_each_sixteen(const F& f) {
-    for_each_constant<Columns / 16 * Parts>([&](auto i) {
-        f(std::integral_constant<int, FirstColumn + i / Parts * 16>{}, std::integral_constant<int, i % Parts>{});
-    });
-}
-
-// Of weights that are multiplied as they are (weight_stream.hpp): activations and sums are left alone, and there is nothing to amend.
 template <class Sum>
 struct no_amends {};
-struct multiplied_plainly {
-    static constexpr int scale_registers = 0;
-    template <class Sum>
-    using amends = no_amends<Sum>;
-    template <class Sum>
-    IMBREX_KERNEL static void begin(const warp&, no_amends<Sum>&) {}
-    template <class Activations>
-    IMBREX_KERNEL static void prepare(const warp&, Activations&) {}
-    template <class Sum, class Activations>
-    IMBREX_KERNEL static void amend(const warp&, no_amends<Sum>&, const Activations&) {}
-    template <class Sum>
-    IMBREX_KERNEL static void finish(const warp&, Sum&) {}
-};
 
 // Weights whose numbers can be summed as they are. `Weights` has dequantise_block<First>(self, tile, part), and
-// dequantise_held<FirstRow, FirstColumn>(self, tile, held) for what a warp holds.
+// dequantise_held<FirstRow>(self, tile, held) for what a warp holds.
 template <class Weights, class Part, class In, int Depth>
-struct directly_multiplied : quantised_weights<Part, In, Depth>, multiplied_plainly {
-    // By a warp, piece by piece (weight_stream.hpp): sums are not scaled.
+struct directly_multiplied : quantised_weights<Part, In, Depth> {
+    // By a warp, piece by piece (weight_stream.hpp): sums are not scaled, and there is nothing to amend.
     static constexpr int piece_groups = 0;
-    template <class Sum, int Parts, class Held, class Activations>
-    IMBREX_KERNEL static void multiply_piece(const warp& self, Sum (&sums)[Parts], const no_amends<Sum>&,
-                                             const Held& weights, const Activations& a) {
-        for_each_sixteen<0, packed_columns, Parts>([&](auto column, auto part) {
-            warp_tile<In, 16, 16> numbers;
-            Weights::template dequantise_held<16 * part, column>(self, numbers, weights);
-            mma_abt(self, sums[part], numbers, columns_of<column, 16>(self, a));
-        });
+    template <class Sum>
+    using amends = no_amends<Sum>;
+    template <class Sum, class Activations, class At>
+    IMBREX_KERNEL static void amend(const warp&, amends<Sum>&, const Activations&, At) {}
+    template <int FirstRow, class Sum, class Held, class Activations, class At>
+    IMBREX_KERNEL static void multiply_rows(const warp& self, Sum& sum, Sum&, const no_amends<Sum>&,
+                                            const Held& weights, const Activations& a, At) {
+        warp_tile<In, 16, packed_columns> numbers;
+        Weights::template dequantise_held<FirstRow>(self, numbers, weights);
+        mma_abt(self, sum, numbers, a);
     }
     // For who wants the weights themselves (unpack_weights.hpp): put(first column, tile) of sixteen rows.
     template <int FirstRow, class Held, class Put>
     IMBREX_KERNEL static void widen_rows(const warp& self, const Held& weights, const Put& put) {
         warp_tile<In, 16, packed_columns> numbers;
-        Weights::template dequantise_held<FirstRow, 0>(self, numbers, weights);
+        Weights::template dequantise_held<FirstRow>(self, numbers, weights);
         put(std::integral_constant<int, 0>{}, numbers);
     }
 
@@ -135,6 +136,13 @@ struct directly_multiplied : quantised_weights<Part, In, Depth>, multiplied_plai
         });
         wait_mma(self, sum);
     }
+};
+
+// Which of the pieces of a step one is, and so whether a group of so many columns may begin or must end with it.
+template <int Number, int Count>
+struct piece_number {
+    static constexpr bool begins(int group) { return group <= packed_columns || Number == 0; }
+    static constexpr bool ends(int group) { return group <= packed_columns || Number == Count - 1; }
 };
 
 // A piece of weights, 64 rows and 64 of K, and what a warp holds of it in registers.
@@ -169,7 +177,7 @@ struct mxfp4_part {
 template <class Format, int Group, class Scale, int Depth>
 struct grouped_part {
     packed_tile<Format, packed_rows, Depth> values;
-    packed_row_scales<Scale> scales[Depth / Group];
+    shared_vector<Scale, packed_rows> scales[Depth / Group];
 };
 
 }  // namespace detail
@@ -193,15 +201,17 @@ struct bare_weights
     using piece = detail::bare_piece<Format>;
     using held = detail::held_bare_piece<Format>;
 
-    IMBREX_KERNEL static void copy_piece(const warp& self, piece& to, const part& from, int column) {
+    template <class At>
+    IMBREX_KERNEL static void copy_piece(const warp& self, piece& to, const part& from, int column, At) {
         copy_object_async(self, to.values, from.values.template columns_from<packed_columns>(column));
     }
-    IMBREX_KERNEL static void take(const warp& self, held& to, const piece& from) {
+    template <class At>
+    IMBREX_KERNEL static void take(const warp& self, held& to, const piece& from, At) {
         imbrex::load(self, to.values, from.values);
     }
-    template <int FirstRow, int FirstColumn, class Tile>
+    template <int FirstRow, class Tile>
     IMBREX_KERNEL static void dequantise_held(const warp& self, Tile& to, const held& weights) {
-        dequantise_rows<FirstRow, FirstColumn>(self, to, weights.values);
+        dequantise_rows<FirstRow>(self, to, weights.values);
     }
 };
 
@@ -225,17 +235,19 @@ struct mxfp4_weights : detail::directly_multiplied<mxfp4_weights<In, Depth>, det
     using piece = detail::scaled_piece<e2m1x2, packed_scales<packed_rows, packed_columns>>;
     using held = detail::held_piece<e2m1x2, packed_scale_values<packed_columns>>;
 
-    IMBREX_KERNEL static void copy_piece(const warp& self, piece& to, const part& from, int column) {
+    template <class At>
+    IMBREX_KERNEL static void copy_piece(const warp& self, piece& to, const part& from, int column, At) {
         copy_object_async(self, to.values, from.values.template columns_from<packed_columns>(column));
         copy_object_async(self, to.scales, from.scales.template columns_from<packed_columns>(column));
     }
-    IMBREX_KERNEL static void take(const warp& self, held& to, const piece& from) {
+    template <class At>
+    IMBREX_KERNEL static void take(const warp& self, held& to, const piece& from, At) {
         imbrex::load(self, to.values, from.values);
         imbrex::load(self, to.scales, from.scales);
     }
-    template <int FirstRow, int FirstColumn, class Tile>
+    template <int FirstRow, class Tile>
     IMBREX_KERNEL static void dequantise_held(const warp& self, Tile& to, const held& weights) {
-        dequantise_rows<FirstRow, FirstColumn>(self, to, weights.values, weights.scales);
+        dequantise_rows<FirstRow>(self, to, weights.values, weights.scales);
     }
 };
 
@@ -279,12 +291,12 @@ struct grouped_weights : detail::quantised_weights<detail::grouped_part<Format, 
         add_scaled(std::integral_constant<int, groups - 1>{});
     }
 
-    // A piece has a scale for each row, or two in groups of 32. Those of a larger group come with each of its pieces.
+    // A piece has a scale for each row, or two in groups of 32. Of the pieces of a larger group the last one brings the scales,
+    // and their products are summed before they are scaled.
     static constexpr int piece_groups = Group < packed_columns ? packed_columns / Group : 1;
     static constexpr int piece_width = packed_columns / piece_groups;
-    static constexpr int scale_registers = piece_groups * packed_rows / 8 * static_cast<int>(sizeof(Scale)) / 4;
     struct piece_scales {
-        packed_row_scales<Scale> of[piece_groups];
+        shared_vector<Scale, packed_rows> of[piece_groups];
     };
     struct held_scales {
         row_values<Scale, packed_rows, warp> of[piece_groups];
@@ -292,76 +304,63 @@ struct grouped_weights : detail::quantised_weights<detail::grouped_part<Format, 
     using piece = detail::scaled_piece<Format, piece_scales>;
     using held = detail::held_piece<Format, held_scales>;
 
-    IMBREX_KERNEL static void copy_piece(const warp& self, piece& to, const part& from, int column) {
+    template <class At>
+    IMBREX_KERNEL static void copy_piece(const warp& self, piece& to, const part& from, int column, At) {
         copy_object_async(self, to.values, from.values.template columns_from<packed_columns>(column));
-        for (int i = 0; i < piece_groups; ++i) {
-            copy_object_async(self, to.scales.of[i], from.scales[column / Group + i]);
+        if constexpr (At::ends(Group)) {
+            for (int i = 0; i < piece_groups; ++i) {
+                copy_object_async(self, to.scales.of[i], from.scales[column / Group + i]);
+            }
         }
     }
-    IMBREX_KERNEL static void take(const warp& self, held& to, const piece& from) {
+    template <class At>
+    IMBREX_KERNEL static void take(const warp& self, held& to, const piece& from, At) {
         imbrex::load(self, to.values, from.values);
-        detail::for_each_constant<piece_groups>(
-            [&](auto number) { imbrex::load(self, to.scales.of[number], from.scales.of[number]); });
+        if constexpr (At::ends(Group)) {
+            detail::for_each_constant<piece_groups>(
+                [&](auto number) { imbrex::load(self, to.scales.of[number], from.scales.of[number]); });
+        }
     }
-
-    // int4 are multiplied as grains, which are made with half the instructions. What lowers them is the sum of the activations,
-    // which the tensor cores make too, and with which sums of products begin.
-    static constexpr bool in_grains = std::is_same_v<Format, int4x2>;
+    // int4 are multiplied raised by 24, for that spares an instruction for each pair of them. What makes up for it is the sum of
+    // the activations, -24 times, which the tensor cores make too. (With 16 rows there are no registers left for it.)
+    template <class Sum>
+    static constexpr bool raised = std::is_same_v<Format, int4x2>&& Sum::columns == 8;
     template <class Sum>
     struct amends {
-        warp_tile<In, 16, 16> lowering;
         Sum of[piece_groups];
     };
-    template <class Sum>
-    IMBREX_KERNEL static void begin(const warp& self, amends<Sum>& amended) {
-        if constexpr (in_grains) fill_lowering(self, amended.lowering);
-    }
-    template <class Activations>
-    IMBREX_KERNEL static void prepare(const warp& self, Activations& a) {
-        if constexpr (in_grains) enlarge(self, a);
-    }
-    template <class Sum, class Activations>
-    IMBREX_KERNEL static void amend(const warp& self, amends<Sum>& amended, const Activations& a) {
-        detail::for_each_constant<piece_groups>([&](auto number) {
-            fill(self, amended.of[number], 0.0f);
-            if constexpr (in_grains) {
-                detail::for_each_constant<piece_width / 16>([&](auto sixteen) {
-                    mma_abt(self, amended.of[number], amended.lowering,
-                            columns_of<number * piece_width + 16 * sixteen, 16>(self, a));
-                });
-            }
-        });
-    }
-    template <class Sum, int Parts, class Activations>
-    IMBREX_KERNEL static void multiply_piece(const warp& self, Sum (&sums)[Parts], const amends<Sum>& amended,
-                                             const held& weights, const Activations& a) {
-        detail::for_each_constant<piece_groups>([&](auto number) {
-            Sum products[Parts];
-            for (Sum& one : products) one = amended.of[number];
-            detail::for_each_sixteen<number * piece_width, piece_width, Parts>([&](auto column, auto part) {
-                warp_tile<In, 16, 16> numbers;
-                if constexpr (in_grains) {
-                    grain_rows<16 * part, column>(self, numbers, weights.values);
-                } else {
-                    dequantise_rows<16 * part, column>(self, numbers, weights.values);
-                }
-                mma_abt(self, products[part], numbers, columns_of<column, 16>(self, a));
+    template <class Sum, class Activations, class At>
+    IMBREX_KERNEL static void amend(const warp& self, amends<Sum>& amended, const Activations& a, At) {
+        if constexpr (raised<Sum>) {
+            warp_tile<In, 16, piece_width> lowering;
+            fill(self, lowering, convert<In>(-static_cast<float>(packed_raise)));
+            detail::for_each_constant<piece_groups>([&](auto number) {
+                if constexpr (At::begins(Group)) fill(self, amended.of[number], 0.0f);
+                mma_abt(self, amended.of[number], lowering, columns_of<number * piece_width, piece_width>(self, a));
             });
-            detail::for_each_constant<Parts>([&](auto part) {
-                combine_with_rows(self, sums[part], products[part],
-                                  rows_of<16 * part, 16>(self, weights.scales.of[number]),
+        }
+    }
+    template <int FirstRow, class Sum, class Activations, class At>
+    IMBREX_KERNEL static void multiply_rows(const warp& self, Sum& sum, Sum& products, const amends<Sum>& amended,
+                                            const held& weights, const Activations& a, At) {
+        warp_tile<In, 16, packed_columns> numbers;
+        if constexpr (raised<Sum>) {
+            raise_rows<FirstRow>(self, numbers, weights.values);
+        } else {
+            dequantise_rows<FirstRow>(self, numbers, weights.values);
+        }
+        detail::for_each_constant<piece_groups>([&](auto number) {
+            if constexpr (At::begins(Group)) fill(self, products, 0.0f);
+            mma_abt(self, products, columns_of<number * piece_width, piece_width>(self, numbers),
+                    columns_of<number * piece_width, piece_width>(self, a));
+            if constexpr (At::ends(Group)) {
+                if constexpr (raised<Sum>) combine(self, products, amended.of[number], add{});
+                combine_with_rows(self, sum, products, rows_of<FirstRow, 16>(self, weights.scales.of[number]),
                                   [](float total, float product, Scale times) {
                                       return hw::fma(product, convert<float>(times), total);
                                   });
-            });
+            }
         });
-    }
-    template <class Sum>
-    IMBREX_KERNEL static void finish(const warp& self, Sum& sum) {
-        if constexpr (in_grains) {
-            map_indexed(self, sum,
-                        [](int row, int, float value) { return value * packed_grain_scale<In>(row % 16 / 8); });
-        }
     }
 
     // Of a piece that has its scales with it: multiplied by them, and rounded.

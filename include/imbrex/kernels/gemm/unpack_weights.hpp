@@ -57,6 +57,9 @@ struct unpack_weights_kernel {
     }
 
   private:
+    // Each piece is the first and the last of its group, so that it has its scales with it.
+    using alone = detail::piece_number<0, 1>;
+
     struct unpack_piece {
         const arguments& args;
         shared_memory& shared;
@@ -69,12 +72,12 @@ struct unpack_weights_kernel {
             const int column = static_cast<int>(number % args.pieces_of_rows()) * packed_columns;
             place& own = shared.places[self.index()];
             Weights::copy_piece(self, own.piece, args.packed.at(block, column / Weights::depth),
-                                column % Weights::depth);
+                                column % Weights::depth, alone{});
             commit_copies(self);
             wait_copies(self);
             self.sync();
             typename Weights::held held;
-            Weights::take(self, held, own.piece);
+            Weights::take(self, held, own.piece, alone{});
             wait_for_kernel_before(self);
             const global_tile<element> to = args.out.from(block * packed_rows, column);
             detail::for_each_constant<packed_rows / 16>([&](auto part) {

@@ -8,7 +8,7 @@
 //
 //   block     64 columns of D (gated: of the gate and of up); all of K, or a part of it where the blocks of a cluster share
 //             the columns
-//   warp      every 8th step of K, of one piece or of two that follow each other
+//   warp      every 8th step of K, of two pieces that follow each other
 //   finish    the sums of all warps, and of all blocks that share the columns, are added in one order: the result has the same
 //             bits every time. A warp finishes 8 columns.
 //
@@ -98,14 +98,9 @@ struct gemm_weight_stream {
     static constexpr bool takes_turns = Rows == 16;
     static constexpr int at_once = 8;  // columns that a warp finishes
     // Two blocks have 128 registers a thread: too few for twice the sums of 16 rows, or for several scales of each row.
-    static constexpr int residents =
-        (Rows == 16 && (gated || Weights::piece_groups > 1)) || (gated && Weights::scale_registers > 8)
-            ? 1
-            : Shape.residents;
-    // Pieces of K that follow each other and are multiplied by one warp. (Gated, or with wide scales and 16 rows, there are no
-    // registers for two; of 16 rows and weights without such scales one is faster. Measured.)
-    static constexpr int pieces =
-        !gated && (Rows == 8 || Weights::scale_registers == 4) && Weights::depth % (2 * depth) == 0 ? 2 : 1;
+    static constexpr int residents = Rows == 16 && (gated || Weights::piece_groups > 1) ? 1 : Shape.residents;
+    // Pieces of K that follow each other and are multiplied by one warp. (Gated, there are no registers for two.)
+    static constexpr int pieces = !gated && Weights::depth % (2 * depth) == 0 ? 2 : 1;
 
     using piece = typename Weights::piece;
     using activations = shared_tile<element, Rows, depth>;
@@ -229,20 +224,16 @@ struct gemm_weight_stream {
     IMBREX_KERNEL static void multiply(const warp& self, sum (&sums)[tiles][parts], const work_of_warp& work,
                                        const arguments& args, shared_memory& shared) {
         stock& own = shared.places[self.index()].template as<stock>();
-        const auto rows =
-            rows_for_chunks<shared_part<activations, Rows, depth>>(self, args.a.at(0, 0, work.column(0, 0)));
-        const auto weights = args.weights.rows(work.tile);
-        const auto weights_of_up = args.weights.rows(work.tile + args.out.columns() / columns);
         // A piece is named by when its step is done and by its number there, a constant.
         const auto ask_for_weights = [&](int time, auto number, int tile, int place) {
             const int step = work.at_time(time);
-            Weights::copy_piece(self, own.weights[place][tile],
-                                (tile == 0 ? weights : weights_of_up).at(work.part(step)),
-                                work.column_in_part(step, number));
+            const int up = tile * (args.out.columns() / columns);
+            Weights::copy_piece(self, own.weights[place][tile], args.weights.at(work.tile + up, work.part(step)),
+                                work.column_in_part(step, number), detail::piece_number<number, pieces>{});
         };
         const auto ask_for_rows = [&](int time, int number, int place) {
-            copy_chunks_async(self, own.a[place].template part<Rows, depth>(0), rows,
-                              work.column(work.at_time(time), number) - work.column(0, 0));
+            copy_chunks_async(self, own.a[place].template part<Rows, depth>(0),
+                              args.a.at(0, 0, work.column(work.at_time(time), number)));
         };
 
         detail::for_each_constant<ahead>([&](auto i) {
@@ -262,19 +253,20 @@ struct gemm_weight_stream {
         }
         row_values<float, 16, warp> squares;
         fill(self, squares, 0.0f);
-        typename Weights::template amends<sum> amends;
-        Weights::begin(self, amends);
         int place = 0;
         for (int step = 0; step < work.count; ++step) {
             if (!Shape.allows_at_once && step == work.count * allowed_after / 8) allow_next_kernel(self);
+            sum products[parts];
+            typename Weights::template amends<sum> amends;
             detail::for_each_constant<pieces>([&](auto number) {
+                constexpr detail::piece_number<number, pieces> at;
                 warp_tile<element, 16, depth> a;
                 detail::for_each_constant<tiles>([&](auto tile) {
                     wait_copies<ahead * tiles - 1>(self);
                     self.sync();
                     if constexpr (tile == 0) load_rows(self, a, own.a[place]);
                     typename Weights::held held;
-                    Weights::take(self, held, own.weights[place][tile]);
+                    Weights::take(self, held, own.weights[place][tile], at);
                     // What is in registers makes room for what comes later.
                     self.sync();
                     constexpr int later = number + ahead;
@@ -285,17 +277,14 @@ struct gemm_weight_stream {
                     }
                     commit_copies(self);
                     if constexpr (norms && tile == 0) fold_rows(self, squares, to<float>(self, a), add_square{});
-                    if constexpr (tile == 0) {
-                        Weights::prepare(self, a);
-                        Weights::amend(self, amends, a);
-                    }
-                    Weights::multiply_piece(self, sums[tile], amends, held, a);
+                    if constexpr (tile == 0) Weights::amend(self, amends, a, at);
+                    detail::for_each_constant<parts>([&](auto block) {
+                        Weights::template multiply_rows<16 * block>(self, sums[tile][block], products[block], amends,
+                                                                    held, a, at);
+                    });
                 });
                 place = place + 1 < ahead ? place + 1 : 0;
             });
-        }
-        for (auto& of_tile : sums) {
-            for (sum& one : of_tile) Weights::finish(self, one);
         }
         if constexpr (norms) {
             finish_rows(self, squares, add{});

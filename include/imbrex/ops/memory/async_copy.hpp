@@ -33,18 +33,6 @@ IMBREX_KERNEL void copy_chunks_async(const Scope& scope, shared_part<Tile, Rows,
     hw::copy_chunks_async(scope, to, static_cast<global_tile<const typename Tile::element>>(from), here);
 }
 
-// And for rectangles beside each other in the same rows, of which one after the other is copied: what they have in common is found once.
-template <class Shared, class Scope, class Element>
-IMBREX_KERNEL auto rows_for_chunks(const Scope& scope, global_tile<Element> from) {
-    return hw::rows_for_chunks<Shared>(scope, static_cast<global_tile<const std::remove_const_t<Element>>>(from));
-}
-template <class Scope, class Tile, int Rows, int Columns>
-IMBREX_KERNEL void copy_chunks_async(const Scope& scope, shared_part<Tile, Rows, Columns> to,
-                                     const hw::rows_of_chunks<typename Tile::element>& from, int column,
-                                     source here = source::current()) {
-    hw::copy_chunks_async(scope, to, from, column, here);
-}
-
 // A contiguous object (a packed tile, a vector, a struct of such).
 template <class Scope, class T>
 IMBREX_KERNEL void copy_object_async(const Scope& scope, T& to, const T& from, source here = source::current()) {

@@ -45,55 +45,26 @@ IMBREX_KERNEL void load(const warp& scope, packed_scale_values<Columns>& to, con
     hw::load_packed_scales(scope, to, from, here);
 }
 
-// A scale for each row, by a warp or by a warpgroup.
-template <class Scope, class Scale, int Rows, int Warps>
-IMBREX_KERNEL void load(const Scope& scope, hw::row_fragment<Scale, Rows, Warps>& to,
-                        const packed_row_scales<Scale>& from, source here = source::current()) {
-    static_assert(Rows == packed_rows, "imbrex: packed scales are those of 64 rows");
-    hw::load_row_scales(scope, to, from.storage, here);
-}
-
-namespace detail {
-template <int FirstRow, int FirstColumn, int Width, int Columns>
-constexpr void require_packed_part() {
-    static_assert(FirstRow % 16 == 0 && FirstRow < packed_rows, "imbrex: packed rows are taken sixteen at a time");
-    static_assert(FirstColumn % 16 == 0 && Width % 16 == 0 && FirstColumn + Width <= Columns,
-                  "imbrex: packed columns are taken by multiples of sixteen that there are");
-}
-}  // namespace detail
-
-// Columns FirstColumn and on of the sixteen rows, as many as the tile has.
-template <int FirstRow, int FirstColumn = 0, class Float, int Width, class Format, int Columns>
-IMBREX_KERNEL void dequantise_rows(const warp& scope, warp_tile<Float, 16, Width>& to,
+template <int FirstRow, class Float, class Format, int Columns>
+IMBREX_KERNEL void dequantise_rows(const warp& scope, warp_tile<Float, 16, Columns>& to,
                                    const packed_values<Format, Columns>& from, source here = source::current()) {
     static_assert(!std::is_same_v<Format, e2m1x2>, "imbrex: 4-bit floats are dequantised with their scales");
-    detail::require_packed_part<FirstRow, FirstColumn, Width, Columns>();
-    hw::dequantise_rows<FirstRow, FirstColumn>(scope, to, from, here);
+    static_assert(FirstRow % 16 == 0 && FirstRow < packed_rows, "imbrex: packed rows are taken sixteen at a time");
+    hw::dequantise_rows<FirstRow>(scope, to, from, here);
 }
-template <int FirstRow, int FirstColumn = 0, class Float, int Width, int Columns>
-IMBREX_KERNEL void dequantise_rows(const warp& scope, warp_tile<Float, 16, Width>& to,
+// The same, each number raised by packed_raise: sooner made, and exact too.
+template <int FirstRow, class Float, int Columns>
+IMBREX_KERNEL void raise_rows(const warp& scope, warp_tile<Float, 16, Columns>& to,
+                              const packed_values<int4x2, Columns>& from, source here = source::current()) {
+    static_assert(FirstRow % 16 == 0 && FirstRow < packed_rows, "imbrex: packed rows are taken sixteen at a time");
+    hw::raise_rows<FirstRow>(scope, to, from, here);
+}
+template <int FirstRow, class Float, int Columns>
+IMBREX_KERNEL void dequantise_rows(const warp& scope, warp_tile<Float, 16, Columns>& to,
                                    const packed_values<e2m1x2, Columns>& from,
                                    const packed_scale_values<Columns>& scales, source here = source::current()) {
-    detail::require_packed_part<FirstRow, FirstColumn, Width, Columns>();
-    hw::dequantise_rows<FirstRow, FirstColumn>(scope, to, from, scales, here);
-}
-
-// int4 in the least time, as grains (core/packed_weights.hpp): grain_rows instead of dequantise_rows, what they are multiplied with
-// enlarged before. To a sum of such products that of `fill_lowering` is added, and its rows are multiplied by packed_grain_scale.
-template <int FirstRow, int FirstColumn = 0, class Float, int Width, int Columns>
-IMBREX_KERNEL void grain_rows(const warp& scope, warp_tile<Float, 16, Width>& to,
-                              const packed_values<int4x2, Columns>& from, source here = source::current()) {
-    detail::require_packed_part<FirstRow, FirstColumn, Width, Columns>();
-    hw::grain_rows<FirstRow, FirstColumn>(scope, to, from, here);
-}
-template <class Float, int Columns>
-IMBREX_KERNEL void fill_lowering(const warp& scope, warp_tile<Float, 16, Columns>& to,
-                                 source here = source::current()) {
-    hw::fill_lowering(scope, to, here);
-}
-template <class Float, int Columns>
-IMBREX_KERNEL void enlarge(const warp& scope, warp_tile<Float, 16, Columns>& tile, source here = source::current()) {
-    hw::enlarge(scope, tile, here);
+    static_assert(FirstRow % 16 == 0 && FirstRow < packed_rows, "imbrex: packed rows are taken sixteen at a time");
+    hw::dequantise_rows<FirstRow>(scope, to, from, scales, here);
 }
 
 }  // namespace imbrex
