@@ -80,6 +80,16 @@ class paged_decode {
         for_depth(p, [&]<int Depth>() { chosen = choose_decode(situation<Depth>(where, p, options)); });
         return chosen;
     }
+    // Whether a kernel that attends to several heads of keys together can be asked for.
+    static bool can_together(world where, const problem& p, decode_kernel one, const decode_options& options = {}) {
+        require_attention(where, p, attention_keys::in_pages);
+        bool can = false;
+        for_depth(p, [&]<int Depth>() {
+            can = decode_heads_of(one) > 1 &&
+                  decode_units_together(situation<Depth>(where, p, options), decode_heads_of(one)) > 0;
+        });
+        return can;
+    }
 
     // It does not depend on the lengths, nor on how many sequences there are; but with keys_in_a_part it grows with their number
     // and the room that their pages have. `blocks` and `keys_in_a_part` as in the options.
@@ -90,8 +100,10 @@ class paged_decode {
             // The most that any of the kernels needs.
             for_kernel<Depth>(p, keys_in_a_part, decode_kernel::ampere_class,
                               [&]<class Kernel>() { bytes = bytes_of<Kernel>(where, p, blocks, keys_in_a_part); });
-            if constexpr (Depth <= decode_most_depth_of_heads) {
-                if (keys_in_a_part == 0) bytes = std::max(bytes, bytes_of<heads<Depth>>(where, p, blocks, 0));
+            for (const int together : {8, 4, 2}) {
+                if (keys_in_a_part > 0) continue;
+                for_heads<Depth>(
+                    together, [&]<class Kernel>() { bytes = std::max(bytes, bytes_of<Kernel>(where, p, blocks, 0)); });
             }
         });
         return bytes;
@@ -109,14 +121,15 @@ class paged_decode {
             const bool cuts = kernel == decode_kernel::hopper || kernel == decode_kernel::ampere_class;
             require(cuts || options.keys_in_a_part == 0, "options.kernel: ", name_of(kernel),
                     "; with options.keys_in_a_part it is hopper or ampere_class");
-            if constexpr (Depth <= decode_most_depth_of_heads) {
-                if (kernel == decode_kernel::heads && now.head_units > 0) {
-                    return launch_kernel<heads<Depth>>(where, p, options, mask, score, stream);
-                }
+            if (const int together = decode_heads_of(kernel); together > 1) {
+                require(decode_units_together(now, together) > 0, "options.kernel: ", name_of(kernel),
+                        "; it takes a multiple of ", together, " heads of keys, up to ", decode_most_depth_of_heads,
+                        " columns and ", decode_most_rows_of_heads, " rows of queries that share keys",
+                        together < 8 ? ", of a cache of 8 bits" : "");
+                for_heads<Depth>(
+                    together, [&]<class Kernel>() { launch_kernel<Kernel>(where, p, options, mask, score, stream); });
+                return;
             }
-            require(kernel != decode_kernel::heads, "options.kernel: ", name_of(kernel), "; it takes a multiple of ",
-                    decode_heads_together, " heads of keys, up to ", decode_most_depth_of_heads, " columns and ",
-                    decode_most_rows_of_heads, " rows of queries that share keys");
             if constexpr (sizeof(Cache) == 2) {
                 if (kernel == decode_kernel::cluster) {
                     return launch_clusters<Depth>(where, p, options, mask, score, stream);
@@ -137,9 +150,9 @@ class paged_decode {
     using ampere = paged_decode_ampere<In, Depth, Mask, Score, decode_ampere_shape_for(Depth, Groups, sizeof(Cache)),
                                        Result, Cache>;
 
-    template <int Depth>
-    using heads =
-        paged_decode_heads<In, Depth, Mask, Score, decode_heads_shape_for(Depth, sizeof(Cache)), Result, Cache>;
+    template <int Depth, int Together>
+    using heads = paged_decode_heads<In, Depth, Mask, Score, decode_heads_shape_for(Depth, sizeof(Cache), Together),
+                                     Result, Cache>;
 
     // Of a kernel's grid, and of the largest.
     template <class Kernel>
@@ -177,6 +190,20 @@ class paged_decode {
         }
     }
 
+    // The kernel that attends to so many heads together, if there is one.
+    template <int Depth, class Call>
+    static void for_heads(int together, const Call& call) {
+        if constexpr (decode_can_share(Depth, 8)) {
+            if (together == 8) call.template operator()<heads<Depth, 8>>();
+        }
+        if constexpr (decode_can_share(Depth, 4) && sizeof(Cache) == 1) {
+            if (together == 4) call.template operator()<heads<Depth, 4>>();
+        }
+        if constexpr (decode_can_share(Depth, 2) && sizeof(Cache) == 1) {
+            if (together == 2) call.template operator()<heads<Depth, 2>>();
+        }
+    }
+
     template <int Depth>
     static decode_situation situation(world where, const problem& p, const decode_options& options) {
         const bool can_copy =
@@ -186,8 +213,6 @@ class paged_decode {
         const std::int64_t key_bytes = std::int64_t{p.key_heads()} * (p.key_depth() + p.value_depth()) * sizeof(Cache);
         const bool cut = options.keys_in_a_part != 0;
         const bool in_clusters = !cut && options.blocks == 0 && decode_groups_for(rows_of(p)) == 1;
-        const bool together = !cut && Depth <= decode_most_depth_of_heads && rows_of(p) <= decode_most_rows_of_heads &&
-                              p.key_heads() % decode_heads_together == 0;
         return {.hopper = can_run<hopper<Depth, 1>>(where),
                 .engine_can_copy = can_copy,
                 .has_pages = has_pages,
@@ -198,7 +223,9 @@ class paged_decode {
                 .clusters = in_clusters ? sequences * p.key_heads() : 0,
                 .most_keys = p.keys(attention_keys::in_pages),
                 .depth = Depth,
-                .head_units = together ? sequences * p.key_heads() / decode_heads_together : 0,
+                .key_heads = p.key_heads(),
+                .whole = !cut,
+                .few_rows = rows_of(p) <= decode_most_rows_of_heads,
                 .blocks = options.blocks > 0 ? options.blocks : processors_of(where)};
     }
     static attention_outputs outputs_of(const problem& p) {
@@ -242,7 +269,7 @@ class paged_decode {
     // The cache, as a kernel takes it: for the copy engine, or for its threads.
     template <class Kernel, class Tile>
     static void give(tensor<Tile, 4>& to, const attention_view<const Cache>& view) {
-        to = tensor_of<Tile>(for_engine(view), tensor_use::load, std::gcd(view.rows(), Kernel::columns));
+        to = tensor_of<Tile>(for_engine(view), tensor_use::load, std::gcd(view.rows(), Tile::rows));
     }
     template <class Kernel>
     static void give(attention_view<const Cache>& to, const attention_view<const Cache>& view) {
@@ -313,15 +340,15 @@ class paged_decode {
         const int most = blocks_of<Kernel>(where, options.blocks, units);
         const int blocks = static_cast<int>(std::clamp<std::int64_t>(useful, 1, most));
         typename Kernel::arguments made = describe<Kernel>(p, options, mask, score);
-        const bool many = std::int64_t{p.batches()} * head_units > std::int64_t{2} * blocks;
+        const bool many = Kernel::unit_heads > 1 || std::int64_t{p.batches()} * head_units > std::int64_t{2} * blocks;
         made.sizes.least_steps = least_steps;
         made.sizes.more_steps = many ? as_long * decode_more_keys(Kernel::unit_heads) / step_keys : 0;
         made.sizes.multiple = useful <= most ? least_steps : 1;
         made.sizes.part_slices = cut ? part_slices_of<Kernel>(p) : Kernel::consumers::slices;
-        if (cut) {
+        if constexpr (Kernel::unit_heads == 1) {  // only these are cut
             static_assert(decode_part_step % Kernel::columns == 0, "imbrex: parts have whole stages");
             made.sizes.part_steps = options.keys_in_a_part / Kernel::columns;
-            made.sizes.most_parts = static_cast<int>(parts);
+            if (cut) made.sizes.most_parts = static_cast<int>(parts);
         }
         made.counters = static_cast<int*>(options.workspace);
         made.partials =

@@ -51,14 +51,15 @@ TEST_CASE("what is known to be large is read by threads, and all else on Hopper 
     CHECK(!can_decode_on_hopper(now));
 }
 
-TEST_CASE("where blocks have a sequence each, all of its heads are attended to together") {
+TEST_CASE("where blocks have some heads of a sequence each, these are attended to together") {
     decode_situation many{};
-    many.hopper = many.engine_can_copy = many.has_pages = true;
+    many.hopper = many.engine_can_copy = many.has_pages = many.whole = many.few_rows = true;
     many.element_bytes = 2;
     many.sequences = 127;
-    many.head_units = 127;
+    many.key_heads = 8;
     many.blocks = 132;
     many.key_bytes = 4096;
+    many.depth = 128;
     const auto chosen_with = [&](auto change) {
         decode_situation other = many;
         change(other);
@@ -66,19 +67,48 @@ TEST_CASE("where blocks have a sequence each, all of its heads are attended to t
     };
     CHECK(choose_decode(many) == decode_kernel::heads);
     CHECK(chosen_with([](auto& s) { s.keys = s.sequences * 65536; }) == decode_kernel::heads);
-    CHECK(chosen_with([](auto& s) { s.head_units = 126; }) == decode_kernel::hopper);
-    CHECK(chosen_with([](auto& s) { s.head_units = 0, s.blocks = 0; }) == decode_kernel::hopper);
-    CHECK(chosen_with([](auto& s) { s.head_units = 64, s.element_bytes = 1; }) == decode_kernel::heads);
-    CHECK(chosen_with([](auto& s) { s.head_units = 63, s.element_bytes = 1; }) == decode_kernel::hopper);
+    CHECK(chosen_with([](auto& s) { s.sequences = 126; }) == decode_kernel::hopper);
+    CHECK(chosen_with([](auto& s) { s.key_heads = 12; }) == decode_kernel::hopper);
+    CHECK(chosen_with([](auto& s) { s.key_heads = 4, s.sequences = 254; }) == decode_kernel::hopper);
+    CHECK(chosen_with([](auto& s) { s.few_rows = false; }) == decode_kernel::hopper);
+    CHECK(chosen_with([](auto& s) { s.whole = false; }) == decode_kernel::hopper);
+    CHECK(chosen_with([](auto& s) { s.depth = 192; }) == decode_kernel::hopper);
     CHECK(chosen_with([](auto& s) { s.hopper = false; }) == decode_kernel::ampere_class);
     CHECK(chosen_with([](auto& s) { s.engine_can_copy = false; }) == decode_kernel::ampere_class);
+
+    many.element_bytes = 1;
+    const auto chosen_for = [&](int sequences, int key_heads, int depth = 128) {
+        return chosen_with([&](auto& s) { s.sequences = sequences, s.key_heads = key_heads, s.depth = depth; });
+    };
+    CHECK(chosen_for(127, 8) == decode_kernel::heads);
+    CHECK(chosen_for(126, 8) == decode_kernel::two_heads);
+    CHECK(chosen_for(70, 8) == decode_kernel::four_heads);
+    CHECK(chosen_for(64, 8) == decode_kernel::four_heads);
+    CHECK(chosen_for(63, 8) == decode_kernel::two_heads);
+    CHECK(chosen_for(20, 8) == decode_kernel::two_heads);
+    CHECK(chosen_for(19, 8) == decode_kernel::hopper);
+    CHECK(chosen_for(128, 4) == decode_kernel::four_heads);
+    CHECK(chosen_for(128, 2) == decode_kernel::two_heads);
+    CHECK(chosen_for(128, 1) == decode_kernel::hopper);
+    CHECK(chosen_for(32, 8, 64) == decode_kernel::two_heads);
+    CHECK(chosen_for(32, 8, 96) == decode_kernel::hopper);  // columns of four warps would not be multiples of eight
+    CHECK(chosen_for(64, 8, 96) == decode_kernel::four_heads);
+
     for (const int depth : {64, 96, 128}) {
         for (const int bytes : {1, 2}) {
             const decode_heads_shape shape = decode_heads_shape_for(depth, bytes);
-            CHECK(shape.keys * shape.stages * depth * bytes == 3 * 4096);
-            CHECK(decode_part_step % shape.keys == 0);
+            CHECK(shape.keys * shape.stages * depth * bytes == (depth == 96 ? 3 * 3072 : 2 * 4096));
         }
     }
+}
+
+TEST_CASE("kernels have names") {
+    using enum decode_kernel;
+    CHECK(std::string(name_of(four_heads)) == "four_heads");
+    CHECK(std::string(name_of(ampere_class)) == "ampere_class");
+    CHECK(decode_heads_of(heads) == 8);
+    CHECK(decode_heads_of(two_heads) == 2);
+    CHECK(decode_heads_of(hopper) == 1);
 }
 
 TEST_CASE("few heads and few keys are attended to in clusters") {

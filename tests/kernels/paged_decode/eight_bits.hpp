@@ -146,11 +146,10 @@ void check_eight_bits(const attention_test_case& given, const std::vector<int>& 
             CHECK(trial.there.fetch() == bits);
         };
         eight_bit_trial<In, Cache> trial(where, given, seed, of_keys, of_values);
-        const bool together = can_go_together<Decode>(where, trial.send());
-        for (const int blocks : grids) {
-            check(blocks, {});
-            if (together) check(blocks, imbrex::decode_kernel::heads);
-        }
+        for (const int blocks : grids) check(blocks, {});
+        for_kernels_of_heads<Decode>(where, trial.send(), 0, [&](imbrex::decode_kernel kernel) {
+            for (const int blocks : grids) check(blocks, kernel);
+        });
     }
 }
 

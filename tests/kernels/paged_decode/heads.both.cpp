@@ -33,10 +33,20 @@ TEST_CASE("a warp for each head, stages of 16 to 64 keys, one token and several"
     decode<64, decode_heads_shape{64, 2}, e4m3>::check(3);
 }
 
+TEST_CASE("heads that are shared by two warps and by four") {
+    decode<128, decode_heads_shape{16, 3, 2, 4}>::check(1);
+    decode<128, decode_heads_shape{16, 3, 2, 4}>::check(2);
+    decode<64, decode_heads_shape{32, 3, 2, 4}>::check(1);
+    decode<96, decode_heads_shape{16, 3, 4, 2}>::check(5);
+    decode<128, decode_heads_shape{32, 3, 2, 4}, e4m3>::check(1);
+    decode<128, decode_heads_shape{32, 3, 4, 2}, e4m3>::check(3);
+}
+
 #if !defined(__CUDACC__)
 TEST_CASE("heads: decode is silent over 1,000 schedules, and each of its mutants is told") {
     decode<32, decode_heads_shape{16, 2, 2}>::check_schedules(9, 2, 1000);
     decode<32, decode_heads_shape{16, 2, 2}, e4m3>::check_schedules(3, 3, 300);
+    decode<32, decode_heads_shape{16, 2, 1, 2}>::check_schedules(9, 2, 1000);
 }
 
 TEST_CASE("heads: a page that does not exist is told by the kernel") {

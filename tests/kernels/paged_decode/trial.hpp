@@ -34,11 +34,13 @@ void check_trial(world where, attention_trial<In>& there, int blocks, int keys_i
     CHECK(there.fetch() == bits);
 }
 
-// Whether all heads of keys can be attended to together: then they are in a grid of one block.
-template <class Decode, class Problem>
-bool can_go_together(world where, const Problem& problem, int keys_in_a_part = 0) {
-    const imbrex::decode_options alone{.keys_in_a_part = keys_in_a_part, .blocks = 1};
-    return Decode::choice(where, problem, alone) == imbrex::decode_kernel::heads;
+// call(kernel) for all that attend to several heads of keys together, where they can.
+template <class Decode, class Problem, class Call>
+void for_kernels_of_heads(world where, const Problem& problem, int keys_in_a_part, const Call& call) {
+    using enum imbrex::decode_kernel;
+    for (const auto kernel : {heads, four_heads, two_heads}) {
+        if (Decode::can_together(where, problem, kernel, {.keys_in_a_part = keys_in_a_part})) call(kernel);
+    }
 }
 
 // In grids of so many blocks, by the kernel that is chosen then and by the one of the sm_80 class; and in clusters and with heads together,
@@ -69,9 +71,9 @@ void check_decode(const attention_test_case& given, const std::vector<int>& grid
         attention_trial<In> there(where, given, seed);
         const bool on_hopper = Decode::choice(where, there.send()) != decode_kernel::ampere_class;
         if (on_hopper && keys_in_a_part == 0) check(1, decode_kernel::cluster);
-        if (can_go_together<Decode>(where, there.send(), keys_in_a_part)) {
-            for (const int blocks : grids) check(blocks, decode_kernel::heads);
-        }
+        for_kernels_of_heads<Decode>(where, there.send(), keys_in_a_part, [&](decode_kernel kernel) {
+            for (const int blocks : grids) check(blocks, kernel);
+        });
     }
 }
 

@@ -65,14 +65,14 @@ struct products {
     IMBREX_KERNEL static void multiply_columns(warp& self, Scores& scores, const Keys& k, const Beside& q) {
         warp_tile<multiplied, 16, 16> beside;
         ((load_operand<side::right>(self, beside, q.template part<16, 16>(0, 16 * Numbers)),
-          mma_abt(self, scores, k.columns(self, Numbers), beside)),
+          mma_abt(self, scores, k.part(self, Numbers), beside)),
          ...);
     }
     template <int... Numbers, class Sums, class Values, class Weights>
     IMBREX_KERNEL static void multiply_rows(warp& self, Sums& sums, const Values& v, const Weights& p) {
         warp_tile<multiplied, 16, 16> weights;
         ((load_operand<side::right>(self, weights, p.template part<16, 16>(0, 16 * Numbers)),
-          mma_atbt(self, sums, v.rows(self, Numbers), weights)),
+          mma_atbt(self, sums, v.part(self, Numbers), weights)),
          ...);
     }
 };

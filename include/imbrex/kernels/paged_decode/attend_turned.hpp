@@ -113,9 +113,9 @@ class decode_attention_turned {
             for_each_constant<width / 16>([&](auto number) {
                 constexpr int of_depth = part * (width / 16) + number;
                 if constexpr (queries_stay) {
-                    mma_abt(self, s, k.columns(self, number), asked_[of_depth]);
+                    mma_abt(self, s, k.part(self, number), asked_[of_depth]);
                 } else {
-                    mma_abt(self, s, k.columns(self, number), query_part(self, of_depth));
+                    mma_abt(self, s, k.part(self, number), query_part(self, of_depth));
                 }
             });
         });
@@ -126,7 +126,7 @@ class decode_attention_turned {
         }
         if constexpr (fitted) combine_with_columns(self, s, units_, multiply{});
         if (scales.given) scale_sixteen_rows(self, s, [&](int number) { return scales.k[number]; });
-        judge_columns(self, s, own, first_key, end_key, mask, score, scale);
+        judge_rows<rows_lie::across>(self, s, own, first_key, end_key, mask, score, scale);
         softmax_.weigh(self, s, [&](const auto& factors) { combine_with_columns(self, sums_, factors, multiply{}); });
         if (scales.given) {
             if (scales.before != 1.0f) map(self, sums_, [&](float x) { return x * scales.before; });
@@ -135,10 +135,10 @@ class decode_attention_turned {
         const weights p = turned(self, to<multiplied>(self, s));
         for_each_constant<Keys / 16>([&](auto number) {
             if constexpr (stay) {
-                mma_atbt(self, sums_, v.rows(self, number), columns_of<number * 16, 16>(self, p));
+                mma_atbt(self, sums_, v.part(self, number), columns_of<number * 16, 16>(self, p));
             } else {
                 v.load(self, held->v.template part<16, Depth>(number * 16));
-                mma_atbt(self, sums_, v.rows(self, 0), columns_of<number * 16, 16>(self, p));
+                mma_atbt(self, sums_, v.part(self, 0), columns_of<number * 16, 16>(self, p));
             }
         });
     }

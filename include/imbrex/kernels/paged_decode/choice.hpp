@@ -4,9 +4,12 @@
 //   the device is not a Hopper, the copy engine cannot read the
 //   tensors (distances that are not multiples of 16 bytes), or
 //   there are no pages                                           ampere_class    paged_decode/ampere.hpp
-//   a multiple of 8 heads of keys, up to 128 columns, up to 8
-//   rows of queries that share keys, on average; a sequence for
-//   each block of 8 heads at least (8-bit elements: half a one)  heads           paged_decode/heads.hpp
+//   up to 8 rows of queries that share keys, on average, up to
+//   128 columns: as many heads of keys together, for each of
+//   which all blocks have a unit of work
+//     8, a unit for each block at least                          heads           paged_decode/heads.hpp
+//     4 of 8-bit elements, a unit for each block                 four_heads
+//     2 of 8-bit elements, 0.6 units for each block at least     two_heads
 //   16 heads of keys or fewer of all sequences, whose pages have
 //   room for 2,048 keys or fewer (512, if they are deeper than
 //   64); 16-bit keys and values, up to 16 rows of queries that
@@ -28,7 +31,15 @@
 
 namespace imbrex {
 
-enum class decode_kernel { ampere_class, hopper, cluster, heads };
+enum class decode_kernel { ampere_class, hopper, cluster, heads, four_heads, two_heads };
+
+// Heads of keys that a kernel attends to together.
+constexpr int decode_heads_of(decode_kernel one) {
+    return one == decode_kernel::heads        ? 8
+           : one == decode_kernel::four_heads ? 4
+           : one == decode_kernel::two_heads  ? 2
+                                              : 1;
+}
 
 struct decode_situation {
     bool hopper;           // the device, and the program has code for it
@@ -41,8 +52,10 @@ struct decode_situation {
     std::int64_t clusters;   // if there were one for each head of keys of each sequence; 0: there can be none
     std::int64_t most_keys;  // that the pages of a sequence have room for
     int depth;
-    std::int64_t head_units;  // of all sequences, if eight heads of keys are attended to together; 0: they cannot be
-    int blocks;               // of a grid of one for each multiprocessor
+    int key_heads;
+    bool whole;     // sequences are not cut every so many keys
+    bool few_rows;  // of queries that share keys, on average
+    int blocks;     // of a grid of one for each multiprocessor
 };
 
 // For more keys of a sequence there are better kernels than one whose blocks are eight for each head. (Measured.)
@@ -50,25 +63,56 @@ constexpr int decode_most_keys_of_cluster(int depth) {
     return depth <= 64 ? 2048 : 512;
 }
 
+// Heads of keys are attended to together with up to so many rows of queries each. Deeper than this, a stage of eight is too large.
+inline constexpr int decode_most_rows_of_heads = 8;
+inline constexpr int decode_most_depth_of_heads = 128;
+constexpr bool decode_can_share(int depth, int heads) {
+    // Each warp finishes a multiple of eight columns of packed rows.
+    return depth <= decode_most_depth_of_heads && depth / 2 * heads / 8 % decode_slice_width == 0;
+}
+
 constexpr bool can_decode_on_hopper(const decode_situation& s) {
     return s.hopper && s.engine_can_copy && s.has_pages;
 }
+
+// Units of work of all sequences, if so many heads of keys are attended to together by a kernel that does; 0: they cannot be.
+constexpr std::int64_t decode_units_together(const decode_situation& s, int heads) {
+    const bool fits = can_decode_on_hopper(s) && s.whole && s.few_rows && decode_can_share(s.depth, heads);
+    return fits && s.key_heads % heads == 0 && (heads == 8 || s.element_bytes == 1) ? s.sequences * s.key_heads / heads
+                                                                                    : 0;
+}
+
 constexpr decode_kernel choose_decode(const decode_situation& s) {
-    const bool large = s.element_bytes == 2 && s.keys >= 4096 * s.sequences && s.keys * s.key_bytes >= 4000000000;
-    // A sequence for each block, or a few less than that; where products take longer than memory, a half for each.
-    const std::int64_t needed = s.element_bytes == 2 ? s.blocks : (s.blocks + 1) / 2;
-    if (can_decode_on_hopper(s) && s.head_units > 0 && 25 * s.head_units >= 24 * needed) return decode_kernel::heads;
-    if (!can_decode_on_hopper(s) || large) return decode_kernel::ampere_class;
+    if (!can_decode_on_hopper(s)) return decode_kernel::ampere_class;
+    // A unit for each block, or a few less than that. (Measured; so are the others.)
+    const auto enough = [&](std::int64_t units) { return units > 0 && 25 * units >= 24 * s.blocks; };
+    const std::int64_t of_four = decode_units_together(s, 4), of_two = decode_units_together(s, 2);
+    if (enough(decode_units_together(s, 8))) return decode_kernel::heads;
+    if (enough(of_four) && 16 * of_four <= 17 * s.blocks) return decode_kernel::four_heads;
+    if (of_two > 0 && 5 * of_two >= 3 * s.blocks) return decode_kernel::two_heads;
+    if (s.element_bytes == 2 && s.keys >= 4096 * s.sequences && s.keys * s.key_bytes >= 4000000000) {
+        return decode_kernel::ampere_class;
+    }
     const bool small = s.element_bytes == 2 && s.clusters >= 1 && s.clusters <= 16 &&
                        s.most_keys <= decode_most_keys_of_cluster(s.depth);
     return small ? decode_kernel::cluster : decode_kernel::hopper;
 }
 
 constexpr const char* name_of(decode_kernel one) {
-    return one == decode_kernel::cluster  ? "cluster"
-           : one == decode_kernel::heads  ? "heads"
-           : one == decode_kernel::hopper ? "hopper"
-                                          : "ampere_class";
+    switch (one) {
+        case decode_kernel::cluster:
+            return "cluster";
+        case decode_kernel::heads:
+            return "heads";
+        case decode_kernel::four_heads:
+            return "four_heads";
+        case decode_kernel::two_heads:
+            return "two_heads";
+        case decode_kernel::hopper:
+            return "hopper";
+        default:
+            return "ampere_class";
+    }
 }
 
 // Who has sequences cut every so many keys names a multiple of this, which the stages of all kernels divide.
@@ -158,17 +202,12 @@ constexpr decode_shape decode_shape_for(int depth, int groups, int element_bytes
     }
 }
 
-// So many heads of keys are attended to together by the kernel of that name, with up to so many rows of queries each. Deeper than
-// this, a stage of all of them is too large.
-inline constexpr int decode_heads_together = 8;
-inline constexpr int decode_most_rows_of_heads = 8;
-inline constexpr int decode_most_depth_of_heads = 128;
-
-// Stages of 64 KB or somewhat less, 192 KB in all.
-constexpr decode_heads_shape decode_heads_shape_for(int depth, int element_bytes = 2) {
+// Eight warps; two stages of 8 KB or somewhat less for each. With three, memory was slower: the more it is asked for at once, the
+// less it gives. (Measured.)
+constexpr decode_heads_shape decode_heads_shape_for(int depth, int element_bytes = 2, int heads = 8) {
     const int row_bytes = depth * element_bytes;
-    const int keys = 4096 / row_bytes / 16 * 16;
-    return {.keys = keys, .stages = 3 * 4096 / (keys * row_bytes)};
+    const int keys = 4096 / row_bytes / 16 * 16, bytes = keys * row_bytes;
+    return {.keys = keys, .stages = (2 * 4096 + bytes - 1) / bytes, .heads = heads, .sharers = 8 / heads};
 }
 
 }  // namespace imbrex

@@ -60,10 +60,7 @@ struct paged_decode_cluster {
         bool early;  // the cache is read while the kernel before still runs, but for the new tokens' keys
     };
     using query_tile = shared_tile<In, rows, Depth>;
-    struct stage {
-        key_tile k;
-        key_tile v;
-    };
+    using stage = decode_stage<key_tile>;
     struct inputs_of_warp {
         stage keys[ahead];
         query_tile q;

@@ -77,10 +77,7 @@ struct decode_consumers : decode_workspace<Shape.groups * Depth / decode_slice_w
         std::conditional_t<turns, turned_queries<In, Depth, Cache>, plain_queries<In, rows, Depth, Cache>>;
     using key_tile = typename attention::key_tile;
     using combined_tile = shared_tile<float, slice, Shape.combined_columns>;
-    struct stage {
-        key_tile k;
-        key_tile v;
-    };
+    using stage = decode_stage<key_tile>;
     // What the warps put together, of each.
     struct results_of_warps {
         combined_tile sums[count];

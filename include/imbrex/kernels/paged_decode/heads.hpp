@@ -1,13 +1,16 @@
-// Attention of a few new tokens of many sequences to keys and values in pages, where each multiprocessor has a sequence or more
-// to read. Made for Hopper, as paged_decode/hopper.hpp is, of which it differs in who has what: a unit of work is one sequence
-// for all of eight heads of keys, and each of eight consumer warps has a head of its own.
+// Attention of a few new tokens of many sequences to keys and values in pages, where each multiprocessor has some heads of a
+// sequence or more to read. Made for Hopper, as paged_decode/hopper.hpp is, of which it differs in who has what: a unit of work is
+// one sequence for several heads of keys, and each of eight consumer warps has a head of its own, or shares one with others.
 //
-//     a stage    | head 0 | head 1 | .. | head 7 |        the same keys of all of them, which lie side by side in a page
-//     warp         0        1             7
+//     a unit has       stages, in their order: some keys of a head each
+//     8 heads          | head 0 | head 1 | head 2 | .. | head 7 |            the same keys of all heads
+//     2 heads          | head 0 | head 1 | head 0 | head 1 | ..              four warps share a head, with a quarter of its keys each
+//     of warp            0        1        2        3
 //
-// So a sequence is one piece of work and not eight, nobody puts warps' results together, and the memory for that is the ring's.
-// Products are turned round (paged_decode/attend_turned.hpp). Where other blocks have parts of the same sequence, each warp
-// leaves its own in global memory, and whoever comes last puts those of its head together.
+// So a sequence is one piece of work and not eight, or four and not eight, and the memory in which many warps put results together
+// is the ring's. Those that share a head do so in the place of their queries. Products are turned round
+// (paged_decode/attend_turned.hpp). Where other blocks have parts of the same sequence, each warp leaves its own columns in global
+// memory, and whoever comes last puts those of its head together.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -27,27 +30,24 @@
 #include <imbrex/kernels/paged_decode/shape.hpp>
 #include <imbrex/ops/block/shared.hpp>
 #include <imbrex/ops/grid/last_to_come.hpp>
-#include <imbrex/ops/grid/scheduler.hpp>
-#include <imbrex/ops/grid/succession.hpp>
+#include <imbrex/ops/memory/load_store.hpp>
 #include <imbrex/ops/memory/tma.hpp>
 #include <imbrex/ops/warp/pack.hpp>
 #include <imbrex/tile/barrier.hpp>
-#include <imbrex/tile/pipeline.hpp>
 #include <imbrex/tile/register_tile.hpp>
 #include <imbrex/tile/shared_arena.hpp>
 #include <imbrex/tile/shared_tile.hpp>
-#include <imbrex/tile/tensor.hpp>
 
 #include <cstddef>
 #include <cstdint>
 
 namespace imbrex {
 
-// Keys of a stage, and stages: a stage has at most 64 KB of eight heads, and the ring 192.
 struct decode_heads_shape {
-    int keys;
-    int stages;
+    int keys;    // of a stage
+    int stages;  // of each warp
     int heads = 8;
+    int sharers = 1;  // warps that have a head together
 };
 
 template <class In, int Depth, class Mask, class Score, decode_heads_shape Shape,
@@ -56,84 +56,66 @@ struct paged_decode_heads {
     static constexpr bool needs_hopper = true;
     static constexpr bool begins_early = true;
     static constexpr int unit_heads = Shape.heads;
-    static constexpr int warps = 4 + (unit_heads + 3) / 4 * 4;
+    static constexpr int sharers = Shape.sharers;
+    static constexpr int count = unit_heads * sharers;  // of warps that attend
+    static constexpr int warps = 4 + (count + 3) / 4 * 4;
     static constexpr int rows = 8;  // of queries, as many as the products turned round have columns
-    static constexpr int columns = Shape.keys;
-    static_assert(columns % page_step == 0, "imbrex: a stage has a multiple of 16 keys");
-    using key_tile = shared_tile<Cache, columns, Depth>;
+    static constexpr int keys = Shape.keys;
+    static constexpr int columns = keys * sharers;  // of a step
+    static_assert(keys % page_step == 0, "imbrex: a stage has a multiple of 16 keys");
+    using key_tile = shared_tile<Cache, keys, Depth>;
     using query_tile = shared_tile<In, decode_slice, Depth>;
-    struct keys_and_values {
-        key_tile k;
-        key_tile v;
-    };
-    struct stage {
-        keys_and_values of[unit_heads];
+    using stage = decode_stage<key_tile>;
+    // For each warp. Queries are in registers by the time that there are sums for those who share a head with it.
+    using sums_tile = shared_tile<float, decode_slice, Depth * rows / decode_slice>;
+    struct rooms {
+        overlay<query_tile, sums_tile> queries_or_sums[count];
+        shared_vector<float, decode_slice> largest[count];
+        shared_vector<float, decode_slice> total[count];
+
+        IMBREX_KERNEL query_tile& queries(int of) { return queries_or_sums[of].template as<query_tile>(); }
+        IMBREX_KERNEL sums_tile& sums(int of) { return queries_or_sums[of].template as<sums_tile>(); }
     };
 
-    // Columns may be fewer than the depth; those that do not exist are taken as zero.
-    struct arguments : decode_arguments<In, Mask, Score> {
-        tensor<key_tile, 4> k;
-        tensor<key_tile, 4> v;
-        bool early;  // the cache is read while the kernel before still runs, but for the new tokens' keys
-    };
-    struct shared_memory {
-        pipeline_items<stage, Shape.stages> items;
-        query_tile q[unit_heads];
-        pipeline_barriers<stage, Shape.stages> ring;
-        tile_queue<4, decode_piece> pieces;
-    };
+    using arguments = fed_arguments<In, Mask, Score, key_tile>;
+    using shared_memory = fed_memory<stage, count * Shape.stages, rooms>;
     static_assert(sizeof(shared_memory) <= shared_memory_limit, "imbrex: a decode's ring is too deep");
 
-    // What blocks leave for one another is a result of each head, as large as so many slices.
-    using largest_partial = decode_partial_of<Depth * rows / decode_slice>;
-    static constexpr int slices_left =
-        static_cast<int>((unit_heads * sizeof(largest_partial) + sizeof(decode_partial) - 1) / sizeof(decode_partial));
+    // What blocks leave for one another is a result of each warp, as large as so many slices.
+    template <int Kept>
+    static constexpr int width_of = Depth* Kept / (decode_slice * sharers);
+    static constexpr int least_kept = width_of<4> % decode_slice_width == 0 ? 4 : 8;
+    static_assert(width_of<8> % decode_slice_width == 0, "imbrex: so many warps cannot share columns of a head");
+    static constexpr int slices_left = static_cast<int>(
+        (count * sizeof(decode_partial_of<width_of<8>>) + sizeof(decode_partial) - 1) / sizeof(decode_partial));
     struct consumers : decode_workspace<slices_left> {
         static constexpr int slices_for(std::int64_t) { return slices_left; }
     };
 
     template <class Block>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& shared) {
-        prefetch_descriptor(block, args.k);
-        prefetch_descriptor(block, args.v);
-        shared.ring.init(block, shared.items.items, unit_heads);
-        shared.pieces.init(block, unit_heads);
-        fence_barriers(block);
-        block.sync();
-        if (!args.early) wait_for_kernel_before(block);
-        allow_next_kernel(block);
-        block.roles(producer<40>([&](warp& self) { produce(self, block, args, shared); }),
-                    single_warps<unit_heads, 232>("consumer", [&](warp& self) {
-                        auto pieces = shared.pieces.read(self);
-                        auto stages = shared.ring.consumer(self, shared.items.items);
-                        if (args.early) wait_for_kernel_before(self);
-                        consume(self, args, shared.q[self.index()], pieces, stages);
-                    }));
+        const auto feed = [&](warp& self, auto& pieces, auto& stages) {
+            decode_plan<rows, columns, Mask, unit_heads> plan(self, args.sizes, args.lengths, args.mask,
+                                                              block.count().x);
+            feed_pieces<columns>(self, block, args, plan, pieces, [&](const parts_of_step& parts, int first_head) {
+                for (int sharer = 0, part = 0; sharer < sharers; ++sharer) {
+                    const int first = part;
+                    for (int head = 0; head < unit_heads; ++head) {
+                        auto slot = stages.acquire();
+                        part = load_from_pages(self, *slot, args, parts, first, first_head + head, slot);
+                    }
+                }
+            });
+        };
+        run_fed<count>(block, args, shared, 1, feed, [&](warp& self, auto& pieces, auto& stages) {
+            stages.skip(self.index());
+            consume(self, args, shared.room, pieces, stages);
+        });
     }
 
   private:
-    template <class Block>
-    IMBREX_KERNEL static void produce(warp& self, const Block& block, const arguments& args, shared_memory& shared) {
-        auto stages = shared.ring.producer(self, shared.items.items);
-        auto passing = shared.pieces.draw(self, block, 0, nullptr);
-        decode_plan<rows, columns, Mask, unit_heads> plan(self, args.sizes, args.lengths, args.mask, block.count().x);
-        feed_pieces<columns>(self, block, args, plan, passing, stages,
-                             [&](const auto& slot, int row, const paged_lengths::place& at, int first_head) {
-                                 for (int i = 0; i < unit_heads; ++i) {
-                                     load_from_page(self, slot->of[i].k, row, args.k, at, first_head + i, slot);
-                                     load_from_page(self, slot->of[i].v, row, args.v, at, first_head + i, slot);
-                                 }
-                             });
-    }
-
-    // A stage as who attends to one head sees it.
-    template <class Held>
-    struct own_stage {
-        Held& held;
-        int head;
-        IMBREX_KERNEL keys_and_values* operator->() const { return &held->of[head]; }
-        IMBREX_KERNEL void release() const { held.release(); }
-    };
+    IMBREX_KERNEL static int head_of(const warp& self) { return self.index() % unit_heads; }
+    IMBREX_KERNEL static int sharer_of(const warp& self) { return self.index() / unit_heads; }
 
     static constexpr int query_parts = Depth / 16;
     struct queries {
@@ -142,8 +124,9 @@ struct paged_decode_heads {
     using result = decode_result<1, Depth>;
 
     template <class Pieces, class Stages>
-    IMBREX_KERNEL static void consume(warp& self, const arguments& args, query_tile& q, Pieces& pieces,
+    IMBREX_KERNEL static void consume(warp& self, const arguments& args, rooms& shared, Pieces& pieces,
                                       Stages& stages) {
+        query_tile& q = shared.queries(self.index());
         decode_piece now = of_own_head(self, pieces.next(), args);
         queries asked;
         ask_queries(self, asked, now, args);
@@ -154,9 +137,9 @@ struct paged_decode_heads {
             const decode_piece then = of_own_head(self, pieces.next(), args);
             ask_queries(self, asked, then, args);
             if (now.sequence.queries * args.sizes.heads_per_key_head.value - now.first_row <= 4) {
-                finish<4>(self, now, args, made);
+                finish<least_kept>(self, now, args, made, shared);
             } else {
-                finish<8>(self, now, args, made);
+                finish<8>(self, now, args, made, shared);
             }
             now = then;
         }
@@ -164,7 +147,7 @@ struct paged_decode_heads {
 
     IMBREX_KERNEL static decode_piece of_own_head(const warp& self, const decode_piece& piece, const arguments& args) {
         decode_piece own = piece;
-        own.key_head += self.index();
+        own.key_head += head_of(self);
         own.sequence.head = own.key_head * args.sizes.heads_per_key_head.value;
         return own;
     }
@@ -193,16 +176,17 @@ struct paged_decode_heads {
             }
         });
         self.sync();
-        decode_scaling<multiplied_as<Cache>, Cache, columns, 1> scales(args, now);
-        decode_attention_turned<In, Depth, columns, Cache, rows> work(self, q, largest,
-                                                                      scale_after(args.score, scales.of_scores()));
+        decode_scaling<multiplied_as<Cache>, Cache, keys, sharers> scales(args, now);
+        decode_attention_turned<In, Depth, keys, Cache, rows> work(self, q, largest,
+                                                                   scale_after(args.score, scales.of_scores()));
         for (int step = 0; step < now.steps; ++step) {
-            const int first_key = (now.step + step) * columns;
-            const decode_scales<columns> of_pages = scales.of_pages(self, args, now, first_key);
-            auto all = stages.wait();
-            own_stage<decltype(all)> held{all, self.index()};
+            const int first_key = (now.step + step) * columns + sharer_of(self) * keys;
+            const decode_scales<keys> of_pages = scales.of_pages(self, args, now, first_key);
+            auto held = stages.wait();
+            stages.skip(count - 1);
+            if (sharers > 1 && first_key >= now.keys.end) continue;  // none is left for this warp
             // Behind the last key there may be anything, even NaN, which no weight of zero would silence.
-            if (now.keys.end - first_key < columns) {
+            if (now.keys.end - first_key < keys) {
                 fill_rows(self, held->v, now.keys.end - first_key, convert<Cache>(0.0f));
                 fence_async(self);
                 self.sync();
@@ -214,32 +198,67 @@ struct paged_decode_heads {
         self.sync();  // queries have been read
     }
 
-    // What the warp has found out of its rows, of which so many are kept: written; or left for whoever comes last of the blocks
-    // that have parts of the unit, who puts them together in the order of the keys.
+    struct sharers_meet {
+        static constexpr int count = unit_heads;  // for each head
+    };
+    IMBREX_KERNEL static void meet_sharers(const warp& self, source here = source::current()) {
+        named_barriers<sharers_meet>::template of<sharers_meet>(head_of(self)).sync(self, sharers, here);
+    }
+
+    // What the warps that share a head have found out, of which each has some columns of all.
     template <int Kept>
-    IMBREX_KERNEL static void finish(warp& self, const decode_piece& now, const arguments& args, const result& made) {
-        constexpr int width = Depth * Kept / decode_slice;
-        decode_sums_of<width> all{pack_rows<Kept>(self, made.sums[0]), pack_rows<Kept>(self, made.largest),
-                                  pack_rows<Kept>(self, made.total)};
+    IMBREX_KERNEL static void put_together(warp& self, decode_sums_of<width_of<Kept>>& all, const result& made,
+                                           rooms& shared) {
+        const auto sums = pack_rows<Kept>(self, made.sums[0]);
+        const auto largest = pack_rows<Kept>(self, made.largest), total = pack_rows<Kept>(self, made.total);
+        if constexpr (sharers == 1) {
+            all = {sums, largest, total};
+        } else {
+            constexpr int width = width_of<Kept>;
+            const int own = self.index();
+            store(self, shared.sums(own).template part<decode_slice, sharers * width>(0), sums);
+            store(self, shared.largest[own], largest);
+            store(self, shared.total[own], total);
+            meet_sharers(self);
+            clear(self, all);
+            add_slices<sharers>(self, all, sharers, [&](int number, decode_sums_of<width>& one) {
+                const int from = number * unit_heads + head_of(self);
+                load(self, one.sums, shared.sums(from).template part<decode_slice, width>(0, sharer_of(self) * width));
+                load(self, one.largest, shared.largest[from]);
+                load(self, one.total, shared.total[from]);
+            });
+            meet_sharers(self);  // all has been read
+        }
+    }
+
+    // The warp's columns of its head's rows, of which so many are kept: written; or left for whoever comes last of the blocks that
+    // have parts of the unit, who puts them together in the order of the keys.
+    template <int Kept>
+    IMBREX_KERNEL static void finish(warp& self, const decode_piece& now, const arguments& args, const result& made,
+                                     rooms& shared) {
+        constexpr int width = width_of<Kept>;
+        decode_sums_of<width> all;
+        put_together<Kept>(self, all, made, shared);
         if (now.parts > 1) {
             const auto place_of = [&](int part) {
                 decode_partial* const place = args.partials + std::int64_t{now.place(part)} * args.sizes.part_slices;
                 return reinterpret_cast<decode_partial_of<width>*>(place) + self.index();
             };
             place_of(now.part)->store_from(self, all);
-            int* const counter = args.counters + std::int64_t{now.first_block} * unit_heads + self.index();
+            int* const counter = args.counters + std::int64_t{now.first_block} * count + self.index();
             if (!is_last_to_come(self, counter, now.parts)) return;
             clear(self, all);
             add_slices<Kept == 4 ? 4 : 2>(self, all, now.parts, [&](int part, decode_sums_of<width>& one) {
                 place_of(part)->load_to(self, one);
             });
         }
+        const int first_column = sharer_of(self) * width;
         for_each_constant<width / decode_slice_width>([&](auto number) {
             constexpr int column = number * decode_slice_width;
             decode_sums one{hw::columns_of<column, decode_slice_width>(self, all.sums, source::current()), all.largest,
                             all.total};
             write_slice<Result, decode_access::in_pairs>(self, args.results, args.lengths,
-                                                         {rows_of(now, args), Kept, column, Depth}, one);
+                                                         {rows_of(now, args), Kept, first_column + column, Depth}, one);
         });
     }
 };

@@ -86,114 +86,71 @@ IMBREX_KERNEL bool all_see(const decode_rows& rows, key_range keys, const Mask& 
     return whole;
 }
 
-// Products of query and key that are not seen, or behind the last key that there is, become -infinity.
-template <class Scope, int Rows, int Columns, int Warps, class Mask>
-IMBREX_KERNEL void mask_rows(const Scope& scope, hw::fragment<float, Rows, Columns, Warps>& scores,
-                             const decode_rows& rows, int first_key, int end_key, const Mask& mask,
-                             source here = source::current()) {
-    const key_range tile{first_key, first_key + Columns};
-    if (tile.end <= end_key && all_see<Rows>(rows, tile, mask)) return;
-    if constexpr (mask_has_ranges<Mask>()) {
-        const auto seen = [&](int row) {
-            const key_range all = mask.keys_of(rows.of(row), rows.query(row));
-            return key_range{all.first - first_key, (all.end < end_key ? all.end : end_key) - first_key};
-        };
+// How the products of queries and keys lie in a tile: rows of queries below one another, or, where products are turned round, side by
+// side, with keys below one another.
+enum class rows_lie { down, across };
+
+// Elements of each row of queries outside the keys that it sees become -infinity. seen(row): counted from the tile's first key.
+template <rows_lie Lie, class Scope, int Rows, int Columns, int Warps, class Seen>
+IMBREX_KERNEL void hide_unseen(const Scope& scope, hw::fragment<float, Rows, Columns, Warps>& scores, const Seen& seen,
+                               source here) {
+    if constexpr (Lie == rows_lie::down) {
         mask_outside(scope, scores, seen, minus_infinity, here);
     } else {
-        map_indexed(
-            scope, scores,
-            [&](int row, int column, float x) {
-                const int key = first_key + column;
-                const bool kept = mask.keep(rows.of(row), rows.query(row), key);
-                return ((key < end_key) & kept) ? x : minus_infinity;
-            },
-            here);
-    }
-}
-
-// Score and mask, where they change anything. What is left to be multiplied with, scale_after, is the softmax's.
-template <class Scope, int Rows, int Columns, int Warps, class Mask, class Score>
-IMBREX_KERNEL void judge_rows(const Scope& scope, hw::fragment<float, Rows, Columns, Warps>& scores,
-                              const decode_rows& rows, int first_key, int end_key, const Mask& mask, const Score& score,
-                              float scale, source here = source::current()) {
-    if constexpr (score_has_unit<Score>()) {
-        mask_rows(scope, scores, rows, first_key, end_key, mask, here);
-        map_indexed(
-            scope, scores,
-            [&](int row, int column, float x) {
-                return score.in_units(rows.of(row), rows.query(row), first_key + column, x, scale);
-            },
-            here);
-    } else {
-        if constexpr (!score_changes_nothing<Score>()) {
-            map_indexed(
-                scope, scores,
-                [&](int row, int column, float x) {
-                    return score(rows.of(row), rows.query(row), first_key + column, x * scale);
-                },
-                here);
-        }
-        mask_rows(scope, scores, rows, first_key, end_key, mask, here);
-    }
-}
-
-// The same where products stand turned round, keys below one another and rows of queries side by side.
-template <int Keys, int Queries, class Mask>
-IMBREX_KERNEL void mask_columns(const warp& scope, warp_tile<float, Keys, Queries>& scores, const decode_rows& rows,
-                                int first_key, int end_key, const Mask& mask, source here = source::current()) {
-    const key_range tile{first_key, first_key + Keys};
-    if (tile.end <= end_key && all_see<Queries>(rows, tile, mask)) return;
-    if constexpr (mask_has_ranges<Mask>()) {
-        const auto seen = [&](int column) { return mask.keys_of(rows.of(column), rows.query(column)); };
-        column_values<int, Queries> first, end;
+        column_values<int, Columns> first, end;
         hw::visit_columns(
-            scope, hw::use::write, here, [&](int column, int& from) { from = seen(column).first - first_key; }, first);
+            scope, hw::use::write, here, [&](int column, int& from) { from = seen(column).first; }, first);
         hw::visit_columns(
-            scope, hw::use::write, here,
-            [&](int column, int& to) {
-                const int last = seen(column).end;
-                to = (last < end_key ? last : end_key) - first_key;
-            },
-            end);
+            scope, hw::use::write, here, [&](int column, int& to) { to = seen(column).end; }, end);
         hw::visit(
             scope, hw::use::update, here,
             [](int key, int, float& x, const int& from, const int& to) {
                 x = ((key >= from) & (key < to)) ? x : minus_infinity;
             },
             scores, std::as_const(first), std::as_const(end));
-    } else {
-        map_indexed(
-            scope, scores,
-            [&](int row, int column, float x) {
-                const int key = first_key + row;
-                const bool kept = mask.keep(rows.of(column), rows.query(column), key);
-                return ((key < end_key) & kept) ? x : minus_infinity;
-            },
-            here);
     }
 }
-template <int Keys, int Queries, class Mask, class Score>
-IMBREX_KERNEL void judge_columns(const warp& scope, warp_tile<float, Keys, Queries>& scores, const decode_rows& rows,
-                                 int first_key, int end_key, const Mask& mask, const Score& score, float scale,
-                                 source here = source::current()) {
-    if constexpr (score_has_unit<Score>()) {
-        mask_columns(scope, scores, rows, first_key, end_key, mask, here);
+
+// Score and mask, where they change anything: products that are not seen, or behind the last key that there is, become -infinity.
+// What is left to be multiplied with, scale_after, is the softmax's.
+template <rows_lie Lie = rows_lie::down, class Scope, int Rows, int Columns, int Warps, class Mask, class Score>
+IMBREX_KERNEL void judge_rows(const Scope& scope, hw::fragment<float, Rows, Columns, Warps>& scores,
+                              const decode_rows& rows, int first_key, int end_key, const Mask& mask, const Score& score,
+                              float scale, source here = source::current()) {
+    constexpr bool down = Lie == rows_lie::down;
+    constexpr int keys = down ? Columns : Rows, queries = down ? Rows : Columns;
+    // f(row of queries, key, product)
+    const auto map_each = [&](const auto& f) {
         map_indexed(
             scope, scores,
-            [&](int row, int column, float x) {
-                return score.in_units(rows.of(column), rows.query(column), first_key + row, x, scale);
-            },
+            [&](int row, int column, float x) { return f(down ? row : column, first_key + (down ? column : row), x); },
             here);
+    };
+    const auto hide = [&] {
+        const key_range tile{first_key, first_key + keys};
+        if (tile.end <= end_key && all_see<queries>(rows, tile, mask)) return;
+        if constexpr (mask_has_ranges<Mask>()) {
+            const auto seen = [&](int row) {
+                const key_range all = mask.keys_of(rows.of(row), rows.query(row));
+                return key_range{all.first - first_key, (all.end < end_key ? all.end : end_key) - first_key};
+            };
+            hide_unseen<Lie>(scope, scores, seen, here);
+        } else {
+            map_each([&](int row, int key, float x) {
+                const bool kept = mask.keep(rows.of(row), rows.query(row), key);
+                return ((key < end_key) & kept) ? x : minus_infinity;
+            });
+        }
+    };
+    if constexpr (score_has_unit<Score>()) {
+        hide();
+        map_each(
+            [&](int row, int key, float x) { return score.in_units(rows.of(row), rows.query(row), key, x, scale); });
     } else {
         if constexpr (!score_changes_nothing<Score>()) {
-            map_indexed(
-                scope, scores,
-                [&](int row, int column, float x) {
-                    return score(rows.of(column), rows.query(column), first_key + row, x * scale);
-                },
-                here);
+            map_each([&](int row, int key, float x) { return score(rows.of(row), rows.query(row), key, x * scale); });
         }
-        mask_columns(scope, scores, rows, first_key, end_key, mask, here);
+        hide();
     }
 }
 

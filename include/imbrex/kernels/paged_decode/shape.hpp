@@ -28,6 +28,13 @@ struct decode_shape {
     bool threads_copy = false;
 };
 
+// Keys and values of one head.
+template <class Tile>
+struct decode_stage {
+    Tile k;
+    Tile v;
+};
+
 // What consumers are told.
 template <class In, class Mask, class Score>
 struct decode_arguments {

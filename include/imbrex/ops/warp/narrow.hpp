@@ -31,83 +31,55 @@ namespace imbrex {
 template <class Stored>
 using multiplied_as = std::conditional_t<sizeof(Stored) == 1, fp16, Stored>;
 
-template <class Stored, int Rows, int Columns>
-class stored_rows {
+template <class Stored, int Rows, int Columns, order Order>
+class stored_operand {
+    static constexpr bool narrow = sizeof(Stored) == 1, by_rows = Order == order::rows;
+    static constexpr int parts = (by_rows ? Columns : Rows) / 16;
+    static constexpr int part_rows = by_rows ? Rows : 16, part_columns = by_rows ? 16 : Columns;
+
   public:
-    using operand = warp_tile<multiplied_as<Stored>, Rows, 16>;
+    using operand = warp_tile<multiplied_as<Stored>, part_rows, part_columns, Order>;
 
     template <class Shared>
     IMBREX_KERNEL void load(const warp& scope, const Shared& from, source here = source::current()) {
-        if constexpr (sizeof(Stored) == 1) {
+        if constexpr (narrow) {
             hw::load_narrow(scope, held_, from, here);
         } else {
             [&]<int... Numbers>(std::integer_sequence<int, Numbers...>) {
-                (hw::load_operand<side::left>(scope, held_[Numbers], from.template part<Rows, 16>(0, 16 * Numbers),
+                (hw::load_operand<side::left>(scope, held_.of[Numbers],
+                                              from.template part<part_rows, part_columns>(by_rows ? 0 : 16 * Numbers,
+                                                                                          by_rows ? 16 * Numbers : 0),
                                               here),
                  ...);
             }
-            (std::make_integer_sequence<int, Columns / 16>{});
+            (std::make_integer_sequence<int, parts>{});
         }
     }
-    // Columns 16 * number and on. The number is known when it is compiled.
-    IMBREX_KERNEL operand columns(const warp& scope, int number, source here = source::current()) const {
-        if constexpr (sizeof(Stored) == 1) {
+    // Columns, or rows, 16 * number and on. The number is known when it is compiled.
+    IMBREX_KERNEL operand part(const warp& scope, int number, source here = source::current()) const {
+        if constexpr (narrow) {
             operand made;
-            hw::widen_columns(scope, made, held_, number, here);
+            if constexpr (by_rows) {
+                hw::widen_columns(scope, made, held_, number, here);
+            } else {
+                hw::widen_rows(scope, made, held_, number, here);
+            }
             return made;
         } else {
-            return held_[number];
+            return held_.of[number];
         }
     }
 
   private:
     struct as_multiplied {
-        operand parts[Columns / 16];
-        IMBREX_KERNEL operand& operator[](int number) { return parts[number]; }
-        IMBREX_KERNEL const operand& operator[](int number) const { return parts[number]; }
+        operand of[parts];
     };
-    std::conditional_t<sizeof(Stored) == 1, hw::narrow_fragment<Stored, Rows, Columns, order::rows>, as_multiplied>
-        held_;
+    std::conditional_t<narrow, hw::narrow_fragment<Stored, Rows, Columns, Order>, as_multiplied> held_;
 };
-
 template <class Stored, int Rows, int Columns>
-class stored_across {
-  public:
-    using operand = warp_tile<multiplied_as<Stored>, 16, Columns, order::columns>;
-
-    template <class Shared>
-    IMBREX_KERNEL void load(const warp& scope, const Shared& from, source here = source::current()) {
-        if constexpr (sizeof(Stored) == 1) {
-            hw::load_narrow(scope, held_, from, here);
-        } else {
-            [&]<int... Numbers>(std::integer_sequence<int, Numbers...>) {
-                (hw::load_operand<side::left>(scope, held_[Numbers], from.template part<16, Columns>(16 * Numbers, 0),
-                                              here),
-                 ...);
-            }
-            (std::make_integer_sequence<int, Rows / 16>{});
-        }
-    }
-    // Rows 16 * number and on.
-    IMBREX_KERNEL operand rows(const warp& scope, int number, source here = source::current()) const {
-        if constexpr (sizeof(Stored) == 1) {
-            operand made;
-            hw::widen_rows(scope, made, held_, number, here);
-            return made;
-        } else {
-            return held_[number];
-        }
-    }
-
-  private:
-    struct as_multiplied {
-        operand parts[Rows / 16];
-        IMBREX_KERNEL operand& operator[](int number) { return parts[number]; }
-        IMBREX_KERNEL const operand& operator[](int number) const { return parts[number]; }
-    };
-    std::conditional_t<sizeof(Stored) == 1, hw::narrow_fragment<Stored, Rows, Columns, order::columns>, as_multiplied>
-        held_;
-};
+using stored_rows = stored_operand<Stored, Rows, Columns, order::rows>;
+template <class Stored, int Rows, int Columns>
+using stored_across = stored_operand<Stored, Rows, Columns, order::columns>;
 
 // Sixteen columns of what is multiplied with stored_rows of Stored, as it is to be in shared memory.
 template <class Stored, class T, int Rows>
