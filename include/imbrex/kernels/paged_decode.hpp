@@ -340,7 +340,7 @@ class paged_decode {
         const int most = blocks_of<Kernel>(where, options.blocks, units);
         const int blocks = static_cast<int>(std::clamp<std::int64_t>(useful, 1, most));
         typename Kernel::arguments made = describe<Kernel>(p, options, mask, score);
-        const bool many = Kernel::unit_heads > 1 || std::int64_t{p.batches()} * head_units > std::int64_t{2} * blocks;
+        const bool many = Kernel::unit_heads > 1 || std::int64_t{p.batches()} * head_units >= blocks;
         made.sizes.least_steps = least_steps;
         made.sizes.more_steps = many ? as_long * decode_more_keys(Kernel::unit_heads) / step_keys : 0;
         made.sizes.multiple = useful <= most ? least_steps : 1;
