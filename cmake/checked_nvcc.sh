@@ -4,6 +4,7 @@
 #   - gave a C75xx remark: wgmma serialised (C7510, C7511), setmaxnreg ignored (C7508), waits inserted (C7517, C7519).
 # Such code is right, but up to twice as slow, and ptxas no more than mentions it. The report on each kernel (registers,
 # shared memory, stack) is kept beside the object file, as <object>.resources.
+# Nothing of this is asked of code that was compiled quickly (--Ofast-compile): it is not for speed.
 report=$(mktemp) || exit 1
 trap 'rm -f "$report"' EXIT
 
@@ -19,6 +20,7 @@ for argument in "$@"; do
 done
 [ -f "$object" ] && grep -e '^ptxas' -e 'bytes stack frame' "$report" >"$object.resources"
 
+case " $* " in *" --Ofast-compile="*) exit $status ;; esac
 faults=$(awk '
     /Compiling entry function/ { architecture = $NF }
     /Function properties for/  { name = $NF }
