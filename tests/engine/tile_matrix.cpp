@@ -1,19 +1,25 @@
 // Matrices in every form that a GPU multiplies them in, run in the host world, against float64 with weights rounded to the same: plain, with
 // a bias, added to what was there, and gated. A form that were not the one asked for would be told by its rounding.
+//
+// The model of tile_runner.hpp is made here too: it multiplies in all these forms, and they are what takes long to compile.
 #include "engine/tile_matrix.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "engine/model_runner.hpp"
+#include "engine/tile_kernels.hpp"
 #include "random_weights.hpp"
 #include "rounded_weights.hpp"
 #include "support.hpp"
+#include "tile_runner.hpp"
 
 namespace imbrex::engine::test {
 
@@ -256,6 +262,10 @@ TEST_CASE("Weights that a GPU does not take are refused") {
     for (const weight_format format : {weight_format::e4m3, weight_format::int8, weight_format::int4}) {
         check_refused("weights are finite", [&] { infinite.loaded(format); });
     }
+}
+
+std::unique_ptr<runner> make_tile_runner(const model_files& files, const runner_options& options) {
+    return std::make_unique<model_runner<tile_kernels<64>>>(files, options, loading_progress{});
 }
 
 }  // namespace imbrex::engine::test

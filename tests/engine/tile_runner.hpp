@@ -1,4 +1,4 @@
-// The model with a GPU's kernels as the host world runs it, with heads of 64: compiled once (tile_runner.cpp), for all tests that use it.
+// The model with a GPU's kernels as the host world runs it, with heads of 64: compiled once (tile_matrix.cpp), for all tests that use it.
 #pragma once
 
 #include <memory>
