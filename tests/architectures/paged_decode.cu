@@ -1,5 +1,6 @@
-// architectures: 80 89 90a 120a
+// architectures: 80 89 120a
 // Decode over a paged cache: a program for other GPUs than Hopper has the kernel of the sm_80 class.
+// For Hopper itself, the engine of the examples has the same kernels.
 #include <imbrex/imbrex.hpp>
 #include <imbrex/kernels/paged_decode.hpp>
 
