@@ -120,6 +120,21 @@ TEST_CASE("all heads of keys together: windows, several tokens, packed ones of a
     check_decode<decode, bf16>(packed, {2, 7});
 }
 
+TEST_CASE("what is cut every so many keys is right, at every boundary") {
+    attention_test_case c{.batches = 12, .heads = 4, .key_heads = 2, .queries = 1, .keys = 1200, .page_rows = 32};
+    c.key_lengths = {1200, 0, 1, 63, 64, 65, 127, 128, 129, 500, 511, 513};
+    c.right = 0;
+    check_decode<decode, bf16>(c, {1, 4, 50}, 1, 64);
+    check_decode<decode, bf16>(c, {7}, 1, 512);
+    c.sinks = true, c.left = 100;
+    check_decode<decode, bf16>(c, {7}, 1, 128);
+    attention_test_case packed{.heads = 8, .key_heads = 2, .queries = 40, .keys = 0, .page_rows = 16};
+    packed.packed = {{1, 100}, {0, 50}, {21, 400}, {6, 333}, {5, 5}, {4, 64}};
+    packed.keys = 952;
+    packed.right = 0;
+    check_decode<decode, bf16>(packed, {3, 90}, 1, 64);
+}
+
 TEST_CASE("launches of different problems, by different kernels, in one workspace") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
@@ -208,6 +223,9 @@ TEST_CASE("what cannot be is refused with a sentence, and nothing is written") {
               "k.extents[2]: 24; the rows of a page are a multiple of 16");
         CHECK(refused([](auto& p, auto&) { p.pages.table = nullptr; }) ==
               "pages.table: null; 2 x 2 numbers are needed");
+        CHECK(refused([&](auto& p, auto&) {
+                  p.k_scales = {there.sinks.send(), 0, 0};
+              }).ends_with("; keys and values of 8 bits have scales, for others they must be left out"));
         CHECK(refused([](auto& p, auto&) { p.q.extents.given[3] = p.k.extents.given[3] = 80; }) ==
               "q.extents[3], v.extents[3]: 80, 64; this decode has kernels of 64");
         if (where != world::device) {

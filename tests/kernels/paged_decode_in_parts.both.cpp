@@ -1,5 +1,5 @@
 // Sequences that are cut every so many keys: the bits of a result are the sequence's own, whatever else is in the batch, in grids and in
-// pages of any size, packed or not, in caches of any type; and results are right.
+// pages of any size, packed or not, in caches of any type.
 #include <imbrex/kernels/paged_decode.hpp>
 
 #include "kernels/paged_decode/trial.hpp"
@@ -21,6 +21,8 @@ using namespace imbrex_test;
 namespace {
 
 constexpr int heads = 6, key_heads = 2, depth = 64;
+constexpr window_mask earlier_keys{unbounded, 0};  // with this mask or another window, kernels are compiled once
+using windowed = paged_decode<bf16, window_mask, plain_score, attention_result::normalised, decode_depths<depth>>;
 
 // A batch of some sequences out of many, each of which is known by its number: its keys, and the queries of its last tokens.
 struct member {
@@ -132,8 +134,8 @@ std::vector<std::vector<bits_of_row>> decoded(world where, const batch& b, const
 }
 
 // Sequences alone against random batches of them.
-template <class Cache, class Mask = causal_mask>
-void check_bits(unsigned seed, int batches, const Mask& mask = {}, std::optional<decode_kernel> kernel = {}) {
+template <class Cache, class Mask>
+void check_bits(unsigned seed, int batches, const Mask& mask, std::optional<decode_kernel> kernel = {}) {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         std::mt19937 random(seed);
@@ -191,8 +193,8 @@ constexpr int many = 6;
 }  // namespace
 
 TEST_CASE("a sequence in any batch has the bits that it has alone") {
-    check_bits<bf16>(1, many);
-    check_bits<bf16>(2, many, causal_mask{}, decode_kernel::ampere_class);
+    check_bits<bf16>(1, many, earlier_keys);
+    check_bits<bf16>(2, many, earlier_keys, decode_kernel::ampere_class);
     check_bits<bf16>(3, many, window_mask{70, 0});
 }
 
@@ -211,36 +213,19 @@ TEST_CASE(
             batch together;
             together.members = {{3, 331, 23}};
             together.kernel = kernel;
-            const auto found = decoded<bf16>(where, together, causal_mask{})[0];
+            const auto found = decoded<bf16>(where, together, earlier_keys)[0];
             for (int token = 0; token < 23; ++token) {
                 CAPTURE(token);
                 batch one;
                 one.members = {{3, 331 - 22 + token, 1}};
                 one.kernel = kernel;
-                CHECK((decoded<bf16>(where, one, causal_mask{})[0][0] == found[token]));
+                CHECK((decoded<bf16>(where, one, earlier_keys)[0][0] == found[token]));
             }
         }
     }
 }
 
-TEST_CASE("what is cut every so many keys is right, at every boundary") {
-    using decode = paged_decode<bf16, any_mask, plain_score, attention_result::normalised, decode_depths<64>>;
-    attention_test_case c{.batches = 12, .heads = 4, .key_heads = 2, .queries = 1, .keys = 1200, .page_rows = 32};
-    c.key_lengths = {1200, 0, 1, 63, 64, 65, 127, 128, 129, 500, 511, 513};
-    c.right = 0;
-    check_decode<decode, bf16>(c, {1, 4, 50}, 1, 64);
-    check_decode<decode, bf16>(c, {7}, 1, 512);
-    c.sinks = true, c.left = 100;
-    check_decode<decode, bf16>(c, {7}, 1, 128);
-    attention_test_case packed{.heads = 8, .key_heads = 2, .queries = 40, .keys = 0, .page_rows = 16};
-    packed.packed = {{1, 100}, {0, 50}, {21, 400}, {6, 333}, {5, 5}, {4, 64}};
-    packed.keys = 952;
-    packed.right = 0;
-    check_decode<decode, bf16>(packed, {3, 90}, 1, 64);
-}
-
 TEST_CASE("which kernel decodes does not depend on what there is to do") {
-    using decode = paged_decode<bf16, causal_mask, plain_score, attention_result::normalised, decode_depths<64>>;
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         attention_test_case c{.batches = 1, .heads = 4, .key_heads = 2, .queries = 1, .keys = 64, .page_rows = 16};
@@ -248,15 +233,14 @@ TEST_CASE("which kernel decodes does not depend on what there is to do") {
         const attention_problem<bf16> p = there.send();
         decode_options options;
         options.keys_in_a_part = 512;
-        const decode_kernel few = decode::choice(where, p, options);
+        const decode_kernel few = windowed::choice(where, p, options);
         CHECK(few != decode_kernel::cluster);
         options.keys = std::int64_t{1} << 40;
-        CHECK(decode::choice(where, p, options) == few);
+        CHECK(windowed::choice(where, p, options) == few);
     }
 }
 
 TEST_CASE("parts that cannot be are refused with a sentence") {
-    using decode = paged_decode<bf16, causal_mask, plain_score, attention_result::normalised, decode_depths<64>>;
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         attention_test_case c{.batches = 2, .heads = 4, .key_heads = 2, .queries = 1, .keys = 64, .page_rows = 16};
@@ -267,16 +251,16 @@ TEST_CASE("parts that cannot be are refused with a sentence") {
             options.keys_in_a_part = wrong;
             const std::string sentence =
                 "options.keys_in_a_part: " + std::to_string(wrong) + "; a multiple of 64, or 0, is needed";
-            CHECK(refusal_of([&] { decode::launch(where, p, options); }) == sentence);
-            CHECK(refusal_of([&] { decode::workspace_bytes(where, p, 0, wrong); }) == sentence);
+            CHECK(refusal_of([&] { windowed::launch(where, p, options, earlier_keys); }) == sentence);
+            CHECK(refusal_of([&] { windowed::workspace_bytes(where, p, 0, wrong); }) == sentence);
         }
         options.keys_in_a_part = 64;
-        const std::size_t bytes = decode::workspace_bytes(where, p, 0, 64);
+        const std::size_t bytes = windowed::workspace_bytes(where, p, 0, 64);
         CHECK(refusal_of([&] {
-                  decode::launch(where, p, options);
+                  windowed::launch(where, p, options, earlier_keys);
               }).ends_with("; " + std::to_string(bytes) + " bytes at a multiple of 16 are needed"));
         options.kernel = decode_kernel::cluster;
-        CHECK(refusal_of([&] { decode::launch(where, p, options); }) ==
+        CHECK(refusal_of([&] { windowed::launch(where, p, options, earlier_keys); }) ==
               "options.kernel: cluster; with options.keys_in_a_part it is hopper "
               "or ampere_class");
     }
