@@ -17,6 +17,7 @@ using namespace imbrex_test;
 namespace {
 
 using weights = int4_weights<bf16, 64, float, 128>;
+using narrow = int4_weights<bf16, 32, float, 128>;
 
 }  // namespace
 
@@ -69,7 +70,6 @@ TEST_CASE(
         for (int4x2& pair : values) pair = int4x2::from_bits(static_cast<std::uint8_t>(random()));
         std::vector<float> scales(rows * k / 32);
         fill_random(scales, 4, 0.01f, 0.02f);
-        using narrow = int4_weights<bf16, 32, float, 128>;
         const auto packed = pack_weights<narrow>(values.data(), scales.data(), rows, k);
         const auto weight = [&](int row, int i) {
             const auto pair = static_cast<float_pair>(values[(row * k + i) / 2]);
@@ -102,7 +102,6 @@ TEST_CASE(
             CHECK(worst <= 1e-4);
         }
     };
-    using narrow = int4_weights<bf16, 32, float, 128>;
     const auto plain = [](world where, const auto& p, const auto* parts) {
         gemm_quantised<narrow, float>::launch(where, p, parts);
     };
@@ -117,7 +116,6 @@ TEST_CASE(
 }
 
 TEST_CASE_TEMPLATE("products of many rows with a workspace, gated or not", Epilogue, plain_product, gated<relu>) {
-    using narrow = int4_weights<bf16, 32, float, 128>;
     using product = gemm_quantised<narrow, float, Epilogue>;
     constexpr bool gate = is_gated<Epilogue>;
     const int m = 130, n = 192, k = 160, rows = gate ? 2 * n : n;
@@ -156,12 +154,12 @@ TEST_CASE_TEMPLATE("products of many rows with a workspace, gated or not", Epilo
 TEST_CASE(
     "a workspace that many rows need is refused in a sentence if it is "
     "too small; few rows need none") {
-    using product = gemm_quantised<weights, float>;
+    using product = gemm_quantised<narrow, float>;
     for (const world where : worlds()) {
-        buffer<weights::part> parts(where, 1);
+        buffer<narrow::part> parts(where, 1);
         buffer<bf16> a(where, 128 * 64);
         buffer<float> out(where, 128 * 64, NAN);
-        const weights::part* packed = parts.send();
+        const narrow::part* packed = parts.send();
         gemm_problem<bf16, float> p{128, 64, 64, {a.send()}, {}, {out.send()}};
         const auto refusal = [&](const gemm_workspace& workspace) {
             return refusal_of([&] { product::launch(where, p, packed, workspace); });
@@ -209,7 +207,7 @@ TEST_CASE("products with int8 weights from rows that end within 16 bytes") {
 }
 
 TEST_CASE("products with quantised weights that cannot be done are refused") {
-    using product = gemm_quantised<weights, float>;
+    using product = gemm_quantised<narrow, float>;
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         buffer<bf16> a(where, 64);
@@ -225,7 +223,7 @@ TEST_CASE("products with quantised weights that cannot be done are refused") {
         bad.batches = 2;
         CHECK(refusal_of([&] { product::launch(where, bad, nullptr); }) ==
               "batches: 2; quantised weights are multiplied with one matrix");
-        using gated_product = gemm_quantised<weights, float, gated<relu>>;
+        using gated_product = gemm_quantised<narrow, float, gated<relu>>;
         bad = p;
         bad.n = 40;
         CHECK(refusal_of([&] { gated_product::launch(where, bad, nullptr); }) ==
