@@ -62,8 +62,8 @@ struct unpacking {
     }
 };
 
-// The same by a warp that holds 64 columns packed and makes floats of sixteen rows at a time. `Raised` numbers are lowered here.
-template <class Weights, bool Raised>
+// The same by a warp that holds 64 columns packed and makes floats of sixteen rows at a time.
+template <class Weights>
 struct unpacking_by_warp {
     static constexpr int warps = 1;
     using In = typename Weights::element;
@@ -90,10 +90,7 @@ struct unpacking_by_warp {
                 load(self, values, shared.held.values.template columns_from<64>(column));
                 detail::for_each_constant<4>([&](auto rows) {
                     tile made;
-                    if constexpr (Raised) {
-                        raise_rows<16 * rows>(self, made, values);
-                        map(self, made, [](In x) { return convert<In>(convert<float>(x) - packed_raise); });
-                    } else if constexpr (has_scales) {
+                    if constexpr (has_scales) {
                         packed_scale_values<64> scales;
                         load(self, scales, shared.held.scales.template columns_from<64>(column));
                         dequantise_rows<16 * rows>(self, made, values, scales);
@@ -154,8 +151,7 @@ void check_unpacking(int count, const std::vector<Scale>& scales, Wanted wanted)
         }
     };
     check(unpacking<Weights>{});
-    check(unpacking_by_warp<Weights, false>{});
-    if constexpr (std::is_same_v<format, int4x2>) check(unpacking_by_warp<Weights, true>{});
+    check(unpacking_by_warp<Weights>{});
 }
 
 template <class In>
@@ -166,7 +162,7 @@ void check_integers() {
     });
     const std::vector<In> scales(16 * 64, convert<In>(1.0f));
     check_unpacking<int4_weights<In, 128, In, 128>>(16, scales, [&](std::uint32_t bits, int, int) {
-        return wanted(int4x2::from_bits(static_cast<std::uint8_t>(bits)).low());
+        return wanted(int4x2::from_bits(static_cast<std::uint8_t>(bits)).low() / packed_shrink<In>);
     });
 }
 

@@ -21,18 +21,18 @@ struct float_pairs {
     static constexpr std::uint32_t one = std::is_same_v<Float, bf16> ? 0x3f803f80U : 0x3c003c00U;
     static constexpr std::uint32_t sign = 0x80008000U;
 
-    IMBREX_KERNEL static std::uint32_t subtract(std::uint32_t a, std::uint32_t b) { return fma(b, one | sign, a); }
+    IMBREX_KERNEL static std::uint32_t subtract(std::uint32_t a, std::uint32_t b) {
+        return multiply_add(b, one | sign, a);
+    }
     // A product and a negative zero are the product, whatever its sign.
-    IMBREX_KERNEL static std::uint32_t multiply(std::uint32_t a, std::uint32_t b) { return fma(a, b, sign); }
+    IMBREX_KERNEL static std::uint32_t multiply(std::uint32_t a, std::uint32_t b) { return multiply_add(a, b, sign); }
     // The compiler would make two instructions of it, each with a constant, to save the register of one.
     IMBREX_KERNEL static std::uint32_t merge(std::uint32_t a, std::uint32_t mask, std::uint32_t b) {
         std::uint32_t result;
         asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(result) : "r"(a), "r"(mask), "r"(b));
         return result;
     }
-
-  private:
-    IMBREX_KERNEL static std::uint32_t fma(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+    IMBREX_KERNEL static std::uint32_t multiply_add(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
         std::uint32_t result;
         if constexpr (std::is_same_v<Float, bf16>) {
             asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(c));
@@ -157,22 +157,7 @@ IMBREX_KERNEL void load_packed_scales(const warp&, packed_scale_fragment<Columns
     }
 }
 
-// Sixteen rows of them, from FirstRow on. Of int4, also raised by packed_raise.
-template <int FirstRow, class Float, int Columns>
-IMBREX_KERNEL void raise_rows(const warp&, fragment<Float, 16, Columns, 1>& to,
-                              const packed_fragment<int4x2, Columns>& from, source) {
-    using unit = packed_unit<int4x2>;
-#pragma unroll
-    for (int number = 0; number < packed_fragment<int4x2, Columns>::units; ++number) {
-#pragma unroll
-        for (int place = 0; place < unit::words_of_thread * unit::pairs_of_word; ++place) {
-            to.set_word(
-                0, number * (unit::columns / 8) + place / 2, place % 2,
-                packed_raised<Float, float_pairs<Float>>(from.words[FirstRow / 16][number][place / unit::pairs_of_word],
-                                                         place % unit::pairs_of_word));
-        }
-    }
-}
+// Sixteen rows of them, from FirstRow on.
 template <int FirstRow, class Float, class Format, int Columns>
 IMBREX_KERNEL void dequantise_rows(const warp&, fragment<Float, 16, Columns, 1>& to,
                                    const packed_fragment<Format, Columns>& from, source) {

@@ -6,6 +6,7 @@
 #include <imbrex/hw/host/fragment.hpp>
 #include <imbrex/hw/host/scalar.hpp>
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -23,6 +24,10 @@ struct float_pairs {
     static std::uint32_t multiply(std::uint32_t a, std::uint32_t b) {
         const float_pair left = unpack2<Float>(a), right = unpack2<Float>(b);
         return pack2<Float>(left.low * right.low, left.high * right.high);
+    }
+    static std::uint32_t multiply_add(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+        const float_pair left = unpack2<Float>(a), right = unpack2<Float>(b), more = unpack2<Float>(c);
+        return pack2<Float>(std::fma(left.low, right.low, more.low), std::fma(left.high, right.high, more.high));
     }
 };
 
@@ -106,7 +111,7 @@ void load_packed_scales(const warp& scope, packed_scale_fragment<Columns>& to, c
     load_words(scope, to, from.words_at(0), "load of packed scales", here);
 }
 
-// Sixteen rows of them. Of int4, also raised by packed_raise.
+// Sixteen rows of them.
 template <int FirstRow, class Float, class Format, int Columns>
 void dequantise_rows(const warp& scope, fragment<Float, 16, Columns, 1>& to,
                      const packed_fragment<Format, Columns>& from, source here) {
@@ -129,14 +134,6 @@ void dequantise_rows(const warp& scope, fragment<Float, 16, Columns, 1>& to,
     dequantise_units<Format>(to, FirstRow, from.values,
                              [&](int row, int column) { return packed_scale_at<Float>(scales.values, row, column); });
     spend_lanes(c, 16 * Columns, "dequantisation");
-}
-
-template <int FirstRow, class Float, int Columns>
-void raise_rows(const warp& scope, fragment<Float, 16, Columns, 1>& to, const packed_fragment<int4x2, Columns>& from,
-                source here) {
-    hw::dequantise_rows<FirstRow>(scope, to, from, here);
-    if (!enter(scope, "dequantisation", here)) return;
-    for (Float& one : to.values) one = Float(static_cast<float>(one) + packed_raise);
 }
 
 }  // namespace imbrex::hw

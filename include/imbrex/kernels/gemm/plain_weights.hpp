@@ -54,14 +54,9 @@ struct plain_weights {
         });
     }
 
-    template <class Sum>
-    using amends = detail::no_amends<Sum>;
-    template <class Sum, class Activations, class At>
-    IMBREX_KERNEL static void amend(const warp&, amends<Sum>&, const Activations&, At) {}
-
     template <int FirstRow, class Sum, class Activations, class At>
-    IMBREX_KERNEL static void multiply_rows(const warp& self, Sum& sum, Sum&, const amends<Sum>&, const held& weights,
-                                            const Activations& a, At) {
+    IMBREX_KERNEL static void multiply_rows(const warp& self, Sum& sum, Sum&, const held& weights, const Activations& a,
+                                            At) {
         mma_abt(self, sum, weights.rows[FirstRow / 16], a);
     }
 };

@@ -96,22 +96,15 @@ IMBREX_KERNEL void for_each_constant(const F& f) {
     (std::make_integer_sequence<int, Count>{});
 }
 
-template <class Sum>
-struct no_amends {};
-
 // Weights whose numbers can be summed as they are. `Weights` has dequantise_block<First>(self, tile, part), and
 // dequantise_held<FirstRow>(self, tile, held) for what a warp holds.
 template <class Weights, class Part, class In, int Depth>
 struct directly_multiplied : quantised_weights<Part, In, Depth> {
-    // By a warp, piece by piece (weight_stream.hpp): sums are not scaled, and there is nothing to amend.
+    // By a warp, piece by piece (weight_stream.hpp): sums are not scaled.
     static constexpr int piece_groups = 0;
-    template <class Sum>
-    using amends = no_amends<Sum>;
-    template <class Sum, class Activations, class At>
-    IMBREX_KERNEL static void amend(const warp&, amends<Sum>&, const Activations&, At) {}
     template <int FirstRow, class Sum, class Held, class Activations, class At>
-    IMBREX_KERNEL static void multiply_rows(const warp& self, Sum& sum, Sum&, const no_amends<Sum>&,
-                                            const Held& weights, const Activations& a, At) {
+    IMBREX_KERNEL static void multiply_rows(const warp& self, Sum& sum, Sum&, const Held& weights, const Activations& a,
+                                            At) {
         warp_tile<In, 16, packed_columns> numbers;
         Weights::template dequantise_held<FirstRow>(self, numbers, weights);
         mma_abt(self, sum, numbers, a);
@@ -274,7 +267,7 @@ struct grouped_weights : detail::quantised_weights<detail::grouped_part<Format, 
         Sum products[groups];
         const auto add_scaled = [&](auto number) {
             combine_with_rows(self, sum, products[number], scales[number], [](float total, float product, Scale times) {
-                return hw::fma(product, convert<float>(times), total);
+                return hw::fma(product, factor_of(times), total);
             });
         };
         detail::for_each_constant<groups>([&](auto number) {
@@ -321,44 +314,19 @@ struct grouped_weights : detail::quantised_weights<detail::grouped_part<Format, 
                 [&](auto number) { imbrex::load(self, to.scales.of[number], from.scales.of[number]); });
         }
     }
-    // int4 are multiplied raised by 24, for that spares an instruction for each pair of them. What makes up for it is the sum of
-    // the activations, -24 times, which the tensor cores make too. (With 16 rows there are no registers left for it.)
-    template <class Sum>
-    static constexpr bool raised = std::is_same_v<Format, int4x2>&& Sum::columns == 8;
-    template <class Sum>
-    struct amends {
-        Sum of[piece_groups];
-    };
-    template <class Sum, class Activations, class At>
-    IMBREX_KERNEL static void amend(const warp& self, amends<Sum>& amended, const Activations& a, At) {
-        if constexpr (raised<Sum>) {
-            warp_tile<In, 16, piece_width> lowering;
-            fill(self, lowering, convert<In>(-static_cast<float>(packed_raise)));
-            detail::for_each_constant<piece_groups>([&](auto number) {
-                if constexpr (At::begins(Group)) fill(self, amended.of[number], 0.0f);
-                mma_abt(self, amended.of[number], lowering, columns_of<number * piece_width, piece_width>(self, a));
-            });
-        }
-    }
     template <int FirstRow, class Sum, class Activations, class At>
-    IMBREX_KERNEL static void multiply_rows(const warp& self, Sum& sum, Sum& products, const amends<Sum>& amended,
-                                            const held& weights, const Activations& a, At) {
+    IMBREX_KERNEL static void multiply_rows(const warp& self, Sum& sum, Sum& products, const held& weights,
+                                            const Activations& a, At) {
         warp_tile<In, 16, packed_columns> numbers;
-        if constexpr (raised<Sum>) {
-            raise_rows<FirstRow>(self, numbers, weights.values);
-        } else {
-            dequantise_rows<FirstRow>(self, numbers, weights.values);
-        }
+        dequantise_rows<FirstRow>(self, numbers, weights.values);
         detail::for_each_constant<piece_groups>([&](auto number) {
             if constexpr (At::begins(Group)) fill(self, products, 0.0f);
             mma_abt(self, products, columns_of<number * piece_width, piece_width>(self, numbers),
                     columns_of<number * piece_width, piece_width>(self, a));
             if constexpr (At::ends(Group)) {
-                if constexpr (raised<Sum>) combine(self, products, amended.of[number], add{});
-                combine_with_rows(self, sum, products, rows_of<FirstRow, 16>(self, weights.scales.of[number]),
-                                  [](float total, float product, Scale times) {
-                                      return hw::fma(product, convert<float>(times), total);
-                                  });
+                combine_with_rows(
+                    self, sum, products, rows_of<FirstRow, 16>(self, weights.scales.of[number]),
+                    [](float total, float product, Scale times) { return hw::fma(product, factor_of(times), total); });
             }
         });
     }
@@ -371,12 +339,16 @@ struct grouped_weights : detail::quantised_weights<detail::grouped_part<Format, 
         detail::for_each_constant<piece_groups>([&](auto number) {
             auto scaled = to<float>(self, columns_of<number * piece_width, piece_width>(self, numbers));
             combine_with_rows(self, scaled, rows_of<FirstRow, 16>(self, weights.scales.of[number]),
-                              [](float value, Scale times) { return value * convert<float>(times); });
+                              [](float value, Scale times) { return value * factor_of(times); });
             put(std::integral_constant<int, number * piece_width>{}, to<In>(self, scaled));
         });
     }
 
   private:
+    // What a group's sums are multiplied by. (int4 have come smaller than they are.)
+    IMBREX_KERNEL static float factor_of(Scale scale) {
+        return convert<float>(scale) * (std::is_same_v<Format, int4x2> ? packed_shrink<In> : 1.0f);
+    }
     // Groups of 32 are dequantised by twos.
     template <int Number>
     IMBREX_KERNEL static void dequantise_group(const warpgroup& self,

@@ -257,7 +257,6 @@ struct gemm_weight_stream {
         for (int step = 0; step < work.count; ++step) {
             if (!Shape.allows_at_once && step == work.count * allowed_after / 8) allow_next_kernel(self);
             sum products[parts];
-            typename Weights::template amends<sum> amends;
             detail::for_each_constant<pieces>([&](auto number) {
                 constexpr detail::piece_number<number, pieces> at;
                 warp_tile<element, 16, depth> a;
@@ -277,10 +276,9 @@ struct gemm_weight_stream {
                     }
                     commit_copies(self);
                     if constexpr (norms && tile == 0) fold_rows(self, squares, to<float>(self, a), add_square{});
-                    if constexpr (tile == 0) Weights::amend(self, amends, a, at);
                     detail::for_each_constant<parts>([&](auto block) {
-                        Weights::template multiply_rows<16 * block>(self, sums[tile][block], products[block], amends,
-                                                                    held, a, at);
+                        Weights::template multiply_rows<16 * block>(self, sums[tile][block], products[block], held, a,
+                                                                    at);
                     });
                 });
                 place = place + 1 < ahead ? place + 1 : 0;

@@ -1,7 +1,7 @@
 // Packed weights to registers: integers of 8 or 4 bits, 8-bit floats, or 4-bit floats with their scales, as the bf16 or fp16
-// that the tensor cores multiply. The integers and the 8-bit floats are exact, and their scales left to the caller; a 4-bit
-// float is multiplied by its scale, a power of two, which is exact too unless the result is too small for a normal fp16 (or
-// bf16).
+// that the tensor cores multiply. The integers and the 8-bit floats are exact, those of 4 bits divided by packed_shrink, and their
+// scales left to the caller; a 4-bit float is multiplied by its scale, a power of two, which is exact too unless the result is too
+// small for a normal fp16 (or bf16).
 #pragma once
 
 #include <imbrex/core/source.hpp>
@@ -51,13 +51,6 @@ IMBREX_KERNEL void dequantise_rows(const warp& scope, warp_tile<Float, 16, Colum
     static_assert(!std::is_same_v<Format, e2m1x2>, "imbrex: 4-bit floats are dequantised with their scales");
     static_assert(FirstRow % 16 == 0 && FirstRow < packed_rows, "imbrex: packed rows are taken sixteen at a time");
     hw::dequantise_rows<FirstRow>(scope, to, from, here);
-}
-// The same, each number raised by packed_raise: sooner made, and exact too.
-template <int FirstRow, class Float, int Columns>
-IMBREX_KERNEL void raise_rows(const warp& scope, warp_tile<Float, 16, Columns>& to,
-                              const packed_values<int4x2, Columns>& from, source here = source::current()) {
-    static_assert(FirstRow % 16 == 0 && FirstRow < packed_rows, "imbrex: packed rows are taken sixteen at a time");
-    hw::raise_rows<FirstRow>(scope, to, from, here);
 }
 template <int FirstRow, class Float, int Columns>
 IMBREX_KERNEL void dequantise_rows(const warp& scope, warp_tile<Float, 16, Columns>& to,
