@@ -1,5 +1,5 @@
 // Packed weights (core/packed_weights.hpp) from shared memory to the registers of a warpgroup, as 16-bit floats: a thread
-// loads 16 bytes without a bank conflict and makes pairs of them, each by two or three integer instructions and one that
+// loads 16 bytes without a bank conflict and makes pairs of them, each by one to three integer instructions and one that
 // computes with both.
 #pragma once
 

@@ -13,7 +13,8 @@
 namespace imbrex::hw {
 
 // Two 16-bit floats at once. A float holds the exact result of either operation on them or rounds to where the second
-// rounding goes the same way: it has more than twice their digits.
+// rounding goes the same way: it has more than twice their digits. (Not of every multiply_add, but of those that are exact, as all
+// here are.)
 template <class Float>
 struct float_pairs {
     static std::uint32_t subtract(std::uint32_t a, std::uint32_t b) {
