@@ -111,7 +111,7 @@ static_assert(drawn.at(9).row == 3 && drawn.at(9).column == 1);
 static_assert(drawn.at(11).row == 3 && drawn.at(11).column == 2);
 
 // A persistent kernel: one warp draws, a warp and a warpgroup read. The order is that of supergroups.
-template <int Depth>
+template <int Depth, int Ahead>
 struct queue_kernel {
     static constexpr int warps = 12;
     struct arguments {
@@ -120,7 +120,7 @@ struct queue_kernel {
         int* counter;
     };
     struct shared_memory {
-        tile_queue<Depth> queue;
+        tile_queue<Depth, int, Ahead> queue;
     };
     template <class Block>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& smem) {
@@ -148,7 +148,7 @@ struct queue_kernel {
                         auto reading = smem.queue.read(self);
                         auto held = reading.hold();
                         while (held.get() < tiles) {
-                            if constexpr (Depth == 1) {
+                            if constexpr (Ahead == 1) {
                                 count_tile<group_tile<int, 64, 8>>(self, args.by_group, place(held.get()));
                                 held.release();
                                 held = reading.hold();
@@ -162,7 +162,7 @@ struct queue_kernel {
     }
 };
 
-template <int Depth>
+template <int Depth, int Ahead = Depth>
 void test_queue() {
     struct problem {
         int blocks, rows, columns;
@@ -173,12 +173,12 @@ void test_queue() {
                 const int tiles = one.rows * one.columns;
                 buffer<int> by_warp(where, tiles * 16 * 8, 100), by_group(where, tiles * 64 * 8, 200),
                     counter(where, 1, 0);
-                run_once<queue_kernel<Depth>>(where, {one.blocks, 1, 1},
-                                              {matrix(by_warp.send(), tiles * 16, 8),
-                                               matrix(by_group.send(), tiles * 64, 8),
-                                               {one.rows, one.columns, 2},
-                                               seed % 4 == 3 ? nullptr : counter.send()},
-                                              seed);
+                run_once<queue_kernel<Depth, Ahead>>(where, {one.blocks, 1, 1},
+                                                     {matrix(by_warp.send(), tiles * 16, 8),
+                                                      matrix(by_group.send(), tiles * 64, 8),
+                                                      {one.rows, one.columns, 2},
+                                                      seed % 4 == 3 ? nullptr : counter.send()},
+                                                     seed);
                 by_warp.fetch();
                 by_group.fetch();
                 counter.fetch();
@@ -201,6 +201,71 @@ TEST_CASE("a queue of tiles, from a counter or in turn: each once, read by two r
     test_queue<1>();
     test_queue<2>();
     test_queue<3>();
+    test_queue<4, 2>();
+    test_queue<3, 1>();
+}
+
+// Whoever reads tells of each tile before it is released; whoever draws looks how many were told of.
+template <int Depth, int Ahead>
+struct patient_kernel {
+    static constexpr int warps = 8;
+    struct arguments {
+        int* counter;
+        int* told;
+        int* most;  // that were drawn and not told of
+        int tiles;
+    };
+    struct shared_memory {
+        tile_queue<Depth, int, Ahead> queue;
+    };
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& smem) {
+        smem.queue.init(block, 1);
+        fence_barriers(block);
+        block.sync();
+        block.roles(producer([&](warp& self) {
+                        auto drawing = smem.queue.draw(self, block, args.tiles, args.counter);
+                        int most = 0;
+                        for (int drawn = 0, number = 0; number < args.tiles; ++drawn) {
+                            number = drawing.draw();
+                            // To look is to add one.
+                            const int told = hw::take_number(self, args.told, source::current()) - drawn;
+                            most = drawn + 1 - told > most ? drawn + 1 - told : most;
+                            drawing.pass_on(number);
+                        }
+                        hw::put_global(self, args.most, most, source::current());
+                    }),
+                    single_warps<1>("reader", [&](warp& self) {
+                        auto reading = smem.queue.read(self);
+                        for (auto held = reading.hold(); held.get() < args.tiles; held = reading.hold()) {
+                            hw::take_number(self, args.told, source::current());
+                            held.release();
+                        }
+                    }));
+    }
+};
+
+template <int Depth, int Ahead>
+void test_patience() {
+    for (const world where : worlds()) {
+        for (int seed = 0; seed < 20; ++seed) {
+            CAPTURE(name_of(where));
+            CAPTURE(seed);
+            buffer<int> counter(where, 1, 0), told(where, 1, 0), most(where, 1, -1);
+            run_once<patient_kernel<Depth, Ahead>>(where, {1, 1, 1}, {counter.send(), told.send(), most.send(), 30},
+                                                   seed);
+            most.fetch();
+            CHECK(most.values[0] >= 1);
+            CHECK(most.values[0] <= Ahead);
+        }
+    }
+}
+
+TEST_CASE("tiles are not drawn further ahead than was said") {
+    test_patience<1, 1>();
+    test_patience<4, 1>();
+    test_patience<4, 2>();
+    test_patience<4, 4>();
 }
 
 }  // namespace

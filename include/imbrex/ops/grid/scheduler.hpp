@@ -77,8 +77,13 @@ class static_tiles {
 // zero, so that launches may follow one another. Without a counter blocks take their tiles in turn, as static_tiles. One warp of
 // the block draws, and passes on to the other roles through a small ring which tile it is, or whatever else it has found out
 // about it. A number at or past the total means that no tile is left.
-template <int Depth = 2, class Item = int>
+//
+// What waits in a ring no other block can take, however idle: of tiles from a counter at most `Ahead` are drawn before the first
+// of them is released. No reader may hold more than that.
+template <int Depth = 2, class Item = int, int Ahead = Depth>
 struct tile_queue {
+    static_assert(Ahead >= 1 && Ahead <= Depth,
+                  "imbrex: a queue draws at least one tile, and no more than it has room for");
     shared_vector<Item, 1> items[Depth];
     transaction_barrier full[Depth];
     transaction_barrier empty[Depth];
@@ -110,6 +115,8 @@ struct tile_queue {
                 turn_ += blocks_;
                 return number;
             }
+            const int stage = at_.stage() + Depth - Ahead;
+            queue_->empty[stage % Depth].wait(*scope_, at_.round() - (stage < Depth ? 1 : 0), here);
             const int number = hw::take_number(*scope_, counter_, here);
             // Every block draws in vain once: this is the last of them all.
             if (number == total_ + blocks_ - 1) hw::put_global(*scope_, counter_, 0, here);
