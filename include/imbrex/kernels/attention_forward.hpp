@@ -22,6 +22,7 @@
 #include <imbrex/hw/world.hpp>
 #include <imbrex/kernels/attention/ampere.hpp>
 #include <imbrex/kernels/attention/choice.hpp>
+#include <imbrex/kernels/attention/dealing.hpp>
 #include <imbrex/kernels/attention/hopper.hpp>
 #include <imbrex/kernels/attention/mask.hpp>
 #include <imbrex/kernels/attention/pages.hpp>
@@ -94,9 +95,10 @@ class attention_forward {
         return {can_run<hopper<Depths>>(where), can_copy, no_page ? 0 : p.keys(Keys)};
     }
 
-    // What the arguments of both kernels have.
+    // What the arguments of both kernels have. `processors`: among which blocks are dealt out in turn; 1 if they are not.
     template <class Kernel>
-    static typename Kernel::arguments arguments_of(const problem& p, const Mask& mask, const Score& score) {
+    static typename Kernel::arguments arguments_of(const problem& p, const Mask& mask, const Score& score,
+                                                   int processors) {
         typename Kernel::arguments made{};
         made.mask = mask;
         made.score = score;
@@ -125,15 +127,20 @@ class attention_forward {
                 " blocks; there may be at most 2147483647");
         const double key_and_value_bytes = static_cast<double>(sizeof(In)) * p.batches() * p.key_heads() *
                                            p.keys(Keys) * (p.key_depth() + p.value_depth());
-        made.order = {p.batches(), p.heads(), blocks,
-                      attention_sections(later_queries_see_more<Mask>(), p.batches() * p.heads(), key_and_value_bytes)};
+        made.order = {p.batches(), p.heads(), blocks, 0};
+        if (!p.packed.given()) {
+            const attention_blocks one{Kernel::rows, Kernel::group_rows, Kernel::columns, Kernel::can_rest};
+            const auto costs = attention_costs<Mask>(one, p.queries(), p.keys(Keys));
+            made.order.sections = attention_sections(costs, p.batches() * p.heads(), key_and_value_bytes, processors);
+        }
         return made;
     }
 
     template <attention_depths Depths>
     static void launch_hopper(world where, const problem& p, const Mask& mask, const Score& score, void* stream) {
         using kernel = hopper<Depths>;
-        auto arguments = arguments_of<kernel>(p, mask, score);
+        const int processors = processors_of(where);
+        auto arguments = arguments_of<kernel>(p, mask, score, processors);
         arguments.q = tensor_of<typename kernel::q_tile>(for_engine(p.q));
         const int part = paged ? std::gcd(p.k.rows(), kernel::columns) : kernel::columns;
         arguments.k = tensor_of<typename kernel::k_tile>(for_engine(p.k), tensor_use::load, part);
@@ -144,7 +151,7 @@ class attention_forward {
         }
         arguments.counter = p.work_counter;
         const int blocks = arguments.order.total(arguments.lengths);
-        imbrex::launch<kernel>(where, {std::min(blocks, processors_of(where))}, arguments, stream);
+        imbrex::launch<kernel>(where, {std::min(blocks, processors)}, arguments, stream);
     }
 
     template <attention_depths Depths>
@@ -154,7 +161,7 @@ class attention_forward {
             can_run<kernel>(where), "world: ", name_of(where),
             "; the program has no attention kernel for this device, or none for tensors that the copy engine cannot "
             "read, the distances in which are not multiples of 16 bytes");
-        auto arguments = arguments_of<kernel>(p, mask, score);
+        auto arguments = arguments_of<kernel>(p, mask, score, 1);
         arguments.q = p.q;
         arguments.k = p.k;
         arguments.v = p.v;

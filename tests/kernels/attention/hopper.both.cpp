@@ -53,6 +53,14 @@ TEST_CASE("attention of every query to every key") {
     check_attention<64, 64>(2, {.batches = 2, .heads = 2, .key_heads = 1, .queries = 150, .keys = 300});
     check_attention<128, 128>(1, {.heads = 2, .key_heads = 2, .queries = 129, .keys = 257});
     check_attention<64, 64>(1, {.queries = 1, .keys = 1});
+    // Three groups, of which some have no queries in some blocks: the third in the first of two, in each of two, two of them.
+    constexpr attention_shape three{.groups = 3, .columns = 32, .producer_registers = 32, .consumer_registers = 160};
+    for (const int queries : {300, 200, 400, 50}) {
+        check_attention<64, 64, three>(2, {.heads = 3, .key_heads = 1, .queries = queries, .keys = 170}, full_mask{},
+                                       plain_score{}, queries == 400 ? 2 : 0);
+        check_attention<64, 64, three>(2, {.heads = 3, .key_heads = 1, .queries = queries, .keys = 400}, causal_mask{},
+                                       plain_score{}, 2);
+    }
 }
 
 TEST_CASE("causal attention, the last query with the last key; queries that see nothing give zero") {
@@ -114,6 +122,14 @@ TEST_CASE("attention is silent over 1,000 schedules, and each of its mutants is 
     const int lengths[] = {200};
     padded.lengths.key_lengths = lengths;
     check_synchronisation<exact>("attention", {2}, padded);
+
+    // Without a mask, the third group has no queries in the first block of each head, and rests.
+    using resting = attention_hopper<bf16, 32, 32, full_mask, plain_score, three>;
+    attention_tensors<bf16, 32, 32> ragged(world::host, {.heads = 6, .key_heads = 1, .queries = 300, .keys = 100}, 1);
+    auto ragged_padded = ragged.send<resting>();
+    const int ragged_lengths[] = {100};
+    ragged_padded.lengths.key_lengths = ragged_lengths;
+    check_synchronisation<resting>("attention, resting", {2}, ragged_padded);
 
     constexpr attention_shape two{.columns = 32, .softmax = attention_softmax::relaxed};
     using relaxed = attention_hopper<bf16, 32, 32, full_mask, backwards, two>;

@@ -2,6 +2,8 @@
 #include <imbrex/kernels/attention/mask.hpp>
 #include <imbrex/kernels/attention/piece.hpp>
 
+#include <type_traits>
+
 namespace {
 
 using namespace imbrex;
@@ -17,8 +19,8 @@ void test_pieces(int queries, int keys, const Mask& mask, bool exact) {
     const attention_lengths lengths{queries, keys};
     const attention_order order{1, 1, (queries + rows - 1) / rows, 0};
     for (int number = 0; number < order.total(lengths); ++number) {
-        const attention_piece piece = attention_piece_at<rows, columns, group_rows>(number, order, lengths, mask);
-        CHECK(piece.first_row == number * rows);
+        const attention_piece piece = attention_piece_at<rows, columns, group_rows, true>(number, order, lengths, mask);
+        CHECK(piece.first_row == piece.queries.first);
         int seen_outside = 0, wrongly_whole = 0, missed = 0;
         for (int tile = 0; tile * columns < keys; ++tile) {
             int kept = 0;
@@ -52,6 +54,59 @@ void test_pieces(int queries, int keys, const Mask& mask, bool exact) {
     }
 }
 
+// Every query is in one block, and all groups are whole but the last of the last block.
+template <class Mask>
+void test_queries(int rows, int group_rows) {
+    for (int queries = 1; queries <= 5 * rows; ++queries) {
+        const int blocks = (queries + rows - 1) / rows;
+        int next = 0, wrong = 0, most = 0, least = rows;
+        for (int block = 0; block < blocks; ++block) {
+            const query_range some = attention_queries_of<Mask>(block, rows, group_rows, queries);
+            wrong += some.first != next || some.end <= some.first || some.end - some.first > rows;
+            wrong += some.end < queries && some.end % group_rows != 0;
+            next = some.end;
+            const int groups = (some.end - some.first + group_rows - 1) / group_rows;
+            if (block > 0) {
+                most = groups > most ? groups : most;
+                least = groups < least ? groups : least;
+            }
+        }
+        CAPTURE(queries);
+        CHECK(wrong == 0);
+        CHECK(next == queries);
+        if (blocks > 1 && later_queries_see_more<Mask>()) CHECK(least == most);
+        // One behind the last has none.
+        CHECK(attention_queries_of<Mask>(blocks, rows, group_rows, queries).first >= queries);
+    }
+}
+
+TEST_CASE("blocks of queries: where they do not come out even, the first lack groups") {
+    test_queries<full_mask>(192, 64);
+    test_queries<causal_mask>(192, 64);
+    test_queries<full_mask>(128, 64);
+    test_queries<causal_mask>(48, 48);
+    const auto is = [](query_range some, int first, int end) { return some.first == first && some.end == end; };
+    CHECK(is(attention_queries_of<causal_mask>(0, 192, 64, 1024), 0, 64));
+    CHECK(is(attention_queries_of<causal_mask>(1, 192, 64, 1024), 64, 256));
+    CHECK(is(attention_queries_of<causal_mask>(5, 192, 64, 1024), 832, 1024));
+    CHECK(is(attention_queries_of<full_mask>(0, 192, 64, 1024), 0, 128));
+    CHECK(is(attention_queries_of<full_mask>(1, 192, 64, 1024), 128, 256));
+    CHECK(is(attention_queries_of<full_mask>(5, 192, 64, 1024), 832, 1024));
+}
+
+TEST_CASE("groups without queries rest") {
+    const attention_lengths lengths{80, 100};
+    const attention_order order{1, 1, 2, 0};
+    const auto resting = [&](auto mask, int number) {
+        const attention_piece piece = attention_piece_at<48, 32, 16, true>(number, order, lengths, mask);
+        return piece.skipped >> attention_piece::resting;
+    };
+    // 5 groups: 2 and 3.
+    CHECK(resting(full_mask{}, 0) == 4);
+    CHECK(resting(full_mask{}, 1) == 0);
+    CHECK(resting(causal_mask{}, 0) == 4);
+}
+
 // One that sees every key but one: whole on both sides of it.
 struct all_but_one : mask_without_shortcuts {
     int hidden;
@@ -78,14 +133,17 @@ TEST_CASE("pieces of attention know the tiles that are seen, and those that are 
 TEST_CASE("groups of queries pass by what they do not see of a piece's last tile") {
     const attention_lengths lengths{192, 192};
     const attention_order order{1, 1, 4, 0};
+    const auto skipped = [&](const attention_lengths& of, auto mask, auto can_skip) {
+        return attention_piece_at<48, 32, 16, can_skip>(1, order, of, mask).skipped;
+    };
     // Queries 48 to 95 see keys up to 95, of which 64 to 95 are the last tile: the first group's end at 63.
-    CHECK(attention_piece_at<48, 32, 16>(1, order, lengths, causal_mask{}).skipped == 1);
-    CHECK(attention_piece_at<48, 32, 0>(1, order, lengths, causal_mask{}).skipped == 0);
-    CHECK(attention_piece_at<48, 32, 16>(1, order, lengths, full_mask{}).skipped == 0);
+    CHECK(skipped(lengths, causal_mask{}, std::true_type{}) == 1);
+    CHECK(skipped(lengths, causal_mask{}, std::false_type{}) == 0);
+    CHECK(skipped(lengths, full_mask{}, std::true_type{}) == 0);
     // Where keys end in the middle of a tile and others follow, all must look at it.
     const int length = 90;
     const attention_lengths cut{96, 96, &length};
-    CHECK(attention_piece_at<48, 32, 16>(1, order, cut, causal_mask{}).skipped == 0);
+    CHECK(skipped(cut, causal_mask{}, std::true_type{}) == 0);
 }
 
 }  // namespace

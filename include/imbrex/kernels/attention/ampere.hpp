@@ -63,6 +63,8 @@ struct attention_ampere {
     static constexpr int warps = Shape.warps;
     static constexpr int warp_rows = Shape.warp_rows;
     static constexpr int rows = warps * warp_rows;
+    static constexpr int group_rows = rows;  // no part of a block ends without the others
+    static constexpr bool can_rest = false;
     static constexpr int columns = Shape.columns;
     static constexpr int stages = Shape.stages;
     static constexpr int slice = 16;  // what one mma takes of depth or keys
@@ -103,7 +105,8 @@ struct attention_ampere {
         block.each_warp([&](warp& self) {
             int stage = 0;
             for (const int number : static_tiles(block, args.order.total(args.lengths))) {
-                const attention_work now = attention_work_at(number, rows, args.order, args.lengths, args.mask);
+                const attention_work now =
+                    attention_work_at(number, rows, group_rows, args.order, args.lengths, args.mask);
                 if (!now.exists()) continue;
                 sums out;
                 fill(self, out, 0.0f);

@@ -133,15 +133,4 @@ constexpr attention_shape attention_shape_for(attention_depths depths, attention
     return {};
 }
 
-// Sections of heads, where later queries see more keys: as many as take the keys and values of each, together, to about half of
-// L2, and an even number, so that what comes shortest first in one comes longest first in the next.
-constexpr int attention_sections(bool later_queries_see_more, int heads_of_all, double key_and_value_bytes) {
-    if (!later_queries_see_more) return 0;
-    if (heads_of_all < 2) return heads_of_all;
-    constexpr double half_of_cache = 24e6;
-    // Their product with the heads is counted in 32 bits.
-    const int most = std::min(heads_of_all / 2, 1000000000 / heads_of_all);
-    return 2 * std::clamp(static_cast<int>(key_and_value_bytes / (2 * half_of_cache)) + 1, 1, std::max(most, 1));
-}
-
 }  // namespace imbrex

@@ -1,6 +1,6 @@
 // A piece of work as a block is told of it by the warp that plans: the tiles of keys that any of its queries sees, and those
 // among them that all see whole, so that nobody else asks the mask about a whole tile. They are counted from the first. And which
-// groups of its queries see nothing of the last tile, and may pass it by.
+// groups of its queries see nothing of the last tile, and may pass it by; and which have no queries in it at all, and rest.
 //
 //                0 .. whole.first .. whole.end .. tiles
 //     causal     [        seen whole        ][cut]
@@ -26,9 +26,11 @@ struct attention_piece : attention_work {
     int tiles;
     tile_range whole;
     int first_row;     // of the tensors, where its queries are
-    unsigned skipped;  // the last tile, by which groups: a bit each
+    unsigned skipped;  // the last tile, by which groups: a bit each; all tiles, by which: a bit each from `resting` on
 
+    static constexpr int resting = 16;
     IMBREX_FN static bool skips(unsigned groups, int group) { return (groups >> group & 1) != 0; }
+    IMBREX_FN static bool rests(unsigned groups, int group) { return skips(groups, resting + group); }
     IMBREX_FN bool skipped_by(int group) const { return skips(skipped, group); }
 
     // has_keys of one that is held in a ring, of which only what is asked for is read.
@@ -39,12 +41,11 @@ struct attention_piece : attention_work {
     }
 };
 
-// Piece `number` of the order, in blocks of so many queries (rows) and tiles of so many keys (columns). If there are no groups
-// (0 rows), none skips anything.
-template <int Rows, int Columns, int GroupRows, class Lengths, class Mask>
+// Piece `number` of the order, in blocks of so many queries (rows) and tiles of so many keys (columns).
+template <int Rows, int Columns, int GroupRows, bool CanSkip, class Lengths, class Mask>
 IMBREX_KERNEL attention_piece attention_piece_at(int number, const attention_order& order, const Lengths& lengths,
                                                  const Mask& mask) {
-    const attention_work one = attention_work_at(number, Rows, order, lengths, mask);
+    const attention_work one = attention_work_at(number, Rows, GroupRows, order, lengths, mask);
     const auto whole = [&](int first, int end) {
         return one.sees_whole(one.queries, {first * Columns, end * Columns}, mask);
     };
@@ -55,7 +56,11 @@ IMBREX_KERNEL attention_piece attention_piece_at(int number, const attention_ord
     int first_whole = whole(first_tile, end_whole) ? first_tile : end_whole;
     while (first_whole > first_tile && whole(first_whole - 1, first_whole)) --first_whole;
     unsigned skipped = 0;
-    if constexpr (GroupRows > 0) {
+    for (int group = (one.queries.end - one.queries.first + GroupRows - 1) / GroupRows; group < Rows / GroupRows;
+         ++group) {
+        skipped |= 1U << (attention_piece::resting + group);
+    }
+    if constexpr (CanSkip) {
         // A tile behind whose last key there is something else is looked at by all.
         const bool ends_early = lengths.keys_end_early() && end_tile * Columns > one.sequence.keys;
         const bool may = end_tile - first_tile > 1 && !ends_early;

@@ -30,14 +30,30 @@ struct attention_work {
     }
 };
 
-// Piece `number` of the order, in which a block has `rows` queries.
+// Queries of a sequence's block: groups of so many, as many as make `rows`. Where they do not come out even, the first blocks lack
+// groups: if later queries see more keys, the very first, which has the fewest keys to go through anyway; otherwise each but one,
+// since what one group leaves to two others is more than what two leave to one.
+//
+//     3 groups of 64, 320 queries     later see more    [0 .. 127] [128 .. 319]         5 blocks of 1024    64, then 192 each
+//                                     all see the same  [0 .. 127] [128 .. 319]                             128, 128, then 192
+template <class Mask>
+IMBREX_FN constexpr query_range attention_queries_of(int block, int rows, int group_rows, int queries) {
+    const int blocks = (queries + rows - 1) / rows;
+    const int lacking = (blocks * rows - queries) / group_rows * group_rows;
+    const int of_each = later_queries_see_more<Mask>() ? lacking : group_rows;
+    const int before = block * of_each < lacking ? block * of_each : lacking;
+    const int up_to = before + of_each < lacking ? before + of_each : lacking;
+    const int first = block * rows - before, end = first + before + rows - up_to;
+    return {first, end < queries ? end : queries};
+}
+
+// Piece `number` of the order, in which a block has `rows` queries, so many of them in a group.
 template <class Lengths, class Mask>
-IMBREX_KERNEL attention_work attention_work_at(int number, int rows, const attention_order& order,
+IMBREX_KERNEL attention_work attention_work_at(int number, int rows, int group_rows, const attention_order& order,
                                                const Lengths& lengths, const Mask& mask) {
     const attention_order::place place = order.at(number, lengths, rows);
     const attention_sequence sequence = lengths.of(place.batch, place.head);
-    const int first = place.block * rows;
-    const query_range queries{first, first + rows < sequence.queries ? first + rows : sequence.queries};
+    const query_range queries = attention_queries_of<Mask>(place.block, rows, group_rows, sequence.queries);
     const key_range seen = mask.keys(sequence, queries);
     const int begin = seen.first > 0 ? seen.first : 0;
     const int end = seen.end < sequence.keys ? seen.end : sequence.keys;
