@@ -129,7 +129,7 @@ class attention_forward {
                                            p.keys(Keys) * (p.key_depth() + p.value_depth());
         made.order = {p.batches(), p.heads(), blocks, 0};
         if (!p.packed.given()) {
-            const attention_blocks one{Kernel::rows, Kernel::group_rows, Kernel::columns, Kernel::can_rest};
+            const attention_blocks one{Kernel::rows, Kernel::part_rows, Kernel::columns, Kernel::can_rest};
             const auto costs = attention_costs<Mask>(one, p.queries(), p.keys(Keys));
             made.order.sections = attention_sections(costs, p.batches() * p.heads(), key_and_value_bytes, processors);
         }

@@ -63,7 +63,7 @@ struct attention_ampere {
     static constexpr int warps = Shape.warps;
     static constexpr int warp_rows = Shape.warp_rows;
     static constexpr int rows = warps * warp_rows;
-    static constexpr int group_rows = rows;  // no part of a block ends without the others
+    static constexpr int part_rows = rows;
     static constexpr bool can_rest = false;
     static constexpr int columns = Shape.columns;
     static constexpr int stages = Shape.stages;
@@ -106,7 +106,7 @@ struct attention_ampere {
             int stage = 0;
             for (const int number : static_tiles(block, args.order.total(args.lengths))) {
                 const attention_work now =
-                    attention_work_at(number, rows, group_rows, args.order, args.lengths, args.mask);
+                    attention_work_at(number, rows, part_rows, args.order, args.lengths, args.mask);
                 if (!now.exists()) continue;
                 sums out;
                 fill(self, out, 0.0f);

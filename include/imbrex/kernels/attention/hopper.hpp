@@ -55,6 +55,8 @@ struct attention_hopper {
     static constexpr int groups = Shape.groups;
     static constexpr int group_rows = 64;
     static constexpr int rows = groups * group_rows;
+    // By so many queries a block may have fewer than others. (With two groups it is not worth the producer's registers.)
+    static constexpr int part_rows = groups > 2 ? group_rows : rows;
     static constexpr int columns = Shape.columns;
     static constexpr int warps = 4 + 4 * groups;
     // A group by a tile that others see. With two groups there is hardly such a tile, and only simple masks are asked.

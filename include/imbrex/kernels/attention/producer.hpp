@@ -40,7 +40,7 @@ struct attention_producer {
         const int total = args.order.total(args.lengths);
         auto drawing = shared.ring.work.draw(self, block, total, args.counter);
         for (int number = drawing.draw(); number < total; number = drawing.draw()) {
-            const piece one = attention_piece_at<Kernel::rows, columns, group_rows, Kernel::can_pass>(
+            const piece one = attention_piece_at<Kernel::rows, columns, Kernel::part_rows, Kernel::can_pass>(
                 number, args.order, args.lengths, args.mask);
             if (one.exists()) drawing.pass_on(one);
         }

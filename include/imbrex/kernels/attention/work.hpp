@@ -38,6 +38,7 @@ struct attention_work {
 //                                     all see the same  [0 .. 127] [128 .. 319]                             128, 128, then 192
 template <class Mask>
 IMBREX_FN constexpr query_range attention_queries_of(int block, int rows, int group_rows, int queries) {
+    if (group_rows == rows) return {block * rows, block * rows + rows < queries ? block * rows + rows : queries};
     const int blocks = (queries + rows - 1) / rows;
     const int lacking = (blocks * rows - queries) / group_rows * group_rows;
     const int of_each = later_queries_see_more<Mask>() ? lacking : group_rows;
