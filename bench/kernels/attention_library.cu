@@ -51,8 +51,8 @@ void launch_attention(const problem& p, dealt work) {
     const int blocks = (p.queries + kernel::rows - 1) / kernel::rows;
     const int processors = processors_of(world::device);
     const double key_bytes = 4.0 * p.batches * p.key_heads * p.keys * Depth;
-    const auto costs =
-        attention_costs<Mask>({kernel::rows, kernel::part_rows, kernel::columns, kernel::can_rest}, p.queries, p.keys);
+    const auto costs = attention_costs({kernel::rows, kernel::part_rows, kernel::columns, kernel::can_rest}, p.queries,
+                                       p.keys, Mask{});
     const int sections = attention_sections(costs, p.batches * p.heads, key_bytes, processors);
     typename kernel::arguments arguments{};
     arguments.q = tensor_of<typename kernel::q_tile>(all.q);

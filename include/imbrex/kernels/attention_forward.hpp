@@ -130,7 +130,7 @@ class attention_forward {
         made.order = {p.batches(), p.heads(), blocks, 0};
         if (!p.packed.given()) {
             const attention_blocks one{Kernel::rows, Kernel::part_rows, Kernel::columns, Kernel::can_rest};
-            const auto costs = attention_costs<Mask>(one, p.queries(), p.keys(Keys));
+            const auto costs = attention_costs(one, p.queries(), p.keys(Keys), mask);
             made.order.sections = attention_sections(costs, p.batches() * p.heads(), key_and_value_bytes, processors);
         }
         return made;

@@ -101,6 +101,15 @@ TEST_CASE("masks that say which keys a query sees") {
     CHECK(!say(all_masks(causal_mask{}, even_keys{})));
 }
 
+TEST_CASE("whether a mask may be asked before the launch: if it says that it reads no memory") {
+    const auto may = [](auto mask) { return reads_no_memory<decltype(mask)>(); };
+    CHECK(may(full_mask{}));
+    CHECK(may(all_masks(causal_mask{}, window_mask{}, chunked_mask{})));
+    CHECK(!may(length_mask{}));
+    CHECK(!may(all_masks(causal_mask{}, length_mask{})));
+    CHECK(!may(even_keys{}));
+}
+
 TEST_CASE("whether later queries see more follows from what masks say") {
     const auto grows = [](auto mask) { return later_queries_see_more<decltype(mask)>(); };
     CHECK(grows(causal_mask{}));

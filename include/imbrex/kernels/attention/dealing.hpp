@@ -23,7 +23,8 @@ struct attention_blocks {
 
 // What each of a head's blocks costs, from the first queries to the last, in tiles of keys of a whole block.
 template <class Mask>
-std::vector<double> attention_costs(const attention_blocks& blocks, int queries, int keys) {
+std::vector<double> attention_costs(const attention_blocks& blocks, int queries, int keys, const Mask& mask) {
+    const attention_sequence sequence{0, 0, queries, keys};
     // Measured: from one piece of work to the next some instructions are hidden by nothing, and two groups of three take more than two
     // thirds of the time, as less of their softmax hides under products.
     constexpr double turn = 1.4, of_group_at_rest = 0.2;
@@ -31,10 +32,17 @@ std::vector<double> attention_costs(const attention_blocks& blocks, int queries,
     for (std::size_t block = 0; block < costs.size(); ++block) {
         const query_range some =
             attention_queries_of<Mask>(static_cast<int>(block), blocks.rows, blocks.group_rows, queries);
-        const int seen = later_queries_see_more<Mask>() ? std::clamp(some.end + keys - queries, 0, keys) : keys;
+        key_range seen{0, keys};
+        if constexpr (later_queries_see_more<Mask>() && reads_no_memory<Mask>()) {
+            seen = mask.keys(sequence, some);
+        } else if constexpr (later_queries_see_more<Mask>()) {
+            seen = causal_mask{}.keys(sequence, some);
+        }
+        const int first = std::clamp(seen.first, 0, keys), end = std::clamp(seen.end, first, keys);
+        const int tiles = (end + blocks.columns - 1) / blocks.columns - first / blocks.columns;
         const int at_rest = (blocks.rows - (some.end - some.first)) / blocks.group_rows;
         const double tile = blocks.rests ? 1 - of_group_at_rest * at_rest : 1;
-        costs[block] = turn + (seen + blocks.columns - 1) / blocks.columns * tile;
+        costs[block] = turn + tiles * tile;
     }
     return costs;
 }

@@ -15,7 +15,8 @@
 //
 // A mask of one's own needs only `keep` if it derives from `mask_without_shortcuts`. Masks are joined by
 // all_masks(causal_mask{}, window_mask{1024, 0}, ...). One under which later queries see more keys may say so
-// (`static constexpr bool later_queries_see_more = true;`), and work is dealt out accordingly.
+// (`static constexpr bool later_queries_see_more = true;`), and work is dealt out accordingly: as a causal mask's, or, if it also says
+// that it reads no memory (`static constexpr bool reads_no_memory = true;`), by what its `keys` say before the launch.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -47,6 +48,8 @@ struct query_range {
 inline constexpr int unbounded = 1 << 30;
 
 struct full_mask {
+    static constexpr bool reads_no_memory = true;
+
     IMBREX_FN key_range keys(const attention_sequence& s, query_range) const { return {0, s.keys}; }
     IMBREX_FN bool whole(const attention_sequence&, query_range, key_range) const { return true; }
     IMBREX_FN bool keep(const attention_sequence&, int, int) const { return true; }
@@ -56,6 +59,7 @@ struct full_mask {
 // Keys up to the query's own, the last query's being the last key.
 struct causal_mask {
     static constexpr bool later_queries_see_more = true;
+    static constexpr bool reads_no_memory = true;
 
     IMBREX_FN key_range keys(const attention_sequence& s, query_range q) const { return {0, q.end + s.offset()}; }
     IMBREX_FN bool whole(const attention_sequence& s, query_range q, key_range k) const {
@@ -68,6 +72,7 @@ struct causal_mask {
 // At most `left` keys before the query's own and `right` after it, or `unbounded`. The first queries see less than `left` keys.
 struct window_mask {
     static constexpr bool later_queries_see_more = true;
+    static constexpr bool reads_no_memory = true;
 
     int left;
     int right;
@@ -92,6 +97,7 @@ struct window_mask {
 // Causal inside chunks of so many keys; nothing is seen across.
 struct chunked_mask {
     static constexpr bool later_queries_see_more = false;
+    static constexpr bool reads_no_memory = true;
 
     int chunk;
 
@@ -142,6 +148,15 @@ constexpr bool later_queries_see_more(bool unless_it_says = false) {
 }
 
 template <class Mask>
+constexpr bool reads_no_memory() {
+    if constexpr (requires { Mask::reads_no_memory; }) {
+        return Mask::reads_no_memory;
+    } else {
+        return false;
+    }
+}
+
+template <class Mask>
 constexpr bool mask_has_ranges() {
     return requires(const Mask& one, const attention_sequence& s) {
         one.keys_of(s, 0);
@@ -160,6 +175,7 @@ struct both_masks {
     static constexpr bool later_queries_see_more =
         imbrex::later_queries_see_more<First>(imbrex::later_queries_see_more<Second>()) &&
         imbrex::later_queries_see_more<Second>(imbrex::later_queries_see_more<First>());
+    static constexpr bool reads_no_memory = imbrex::reads_no_memory<First>() && imbrex::reads_no_memory<Second>();
 
     First first;
     Second second;
