@@ -57,9 +57,10 @@ IMBREX_KERNEL attention_piece attention_piece_at(int number, const attention_ord
     while (first_whole > first_tile && whole(first_whole - 1, first_whole)) --first_whole;
     unsigned skipped = 0;
     if constexpr (GroupRows < Rows) {
-        const int having = (one.queries.end - one.queries.first + GroupRows - 1) / GroupRows;
-        constexpr unsigned all = (1U << Rows / GroupRows) - 1;
-        skipped = (all & all << having) << attention_piece::resting;
+        for (int group = (one.queries.end - one.queries.first + GroupRows - 1) / GroupRows; group < Rows / GroupRows;
+             ++group) {
+            skipped |= 1U << (attention_piece::resting + group);
+        }
     }
     if constexpr (CanSkip) {
         // A tile behind whose last key there is something else is looked at by all.
