@@ -173,11 +173,12 @@ void test_queue() {
                 const int tiles = one.rows * one.columns;
                 buffer<int> by_warp(where, tiles * 16 * 8, 100), by_group(where, tiles * 64 * 8, 200),
                     counter(where, 1, 0);
+                int* const from = counter.send();
                 run_once<queue_kernel<Depth, Ahead>>(where, {one.blocks, 1, 1},
                                                      {matrix(by_warp.send(), tiles * 16, 8),
                                                       matrix(by_group.send(), tiles * 64, 8),
                                                       {one.rows, one.columns, 2},
-                                                      seed % 4 == 3 ? nullptr : counter.send()},
+                                                      seed % 4 == 3 ? nullptr : from},
                                                      seed);
                 by_warp.fetch();
                 by_group.fetch();
