@@ -1,7 +1,6 @@
 // In how many sections an attention's heads are taken (schedule.hpp), so that blocks dealt out in turn keep all multiprocessors
-// busy to the end: found by dealing them out on paper. A multiprocessor has some fifteen or twenty pieces of work of an
-// ordinary attention, so whoever has one too many is 5% late; which number of sections is best hangs on all lengths, and differs by 1
-// to 3%.
+// busy to the end: found by dealing them out on paper. Of an ordinary attention a multiprocessor has some fifteen or twenty pieces of
+// work, so whoever has one too many is 5% late. Which number of sections is best hangs on all lengths, and is worth 1 to 3%.
 #pragma once
 
 #include <imbrex/kernels/attention/work.hpp>

@@ -31,11 +31,11 @@ struct attention_work {
 };
 
 // Queries of a sequence's block: groups of so many, as many as make `rows`. Where they do not come out even, the first blocks lack
-// groups: if later queries see more keys, the very first, which has the fewest keys to go through anyway; otherwise each but one,
-// since what one group leaves to two others is more than what two leave to one.
+// groups. If later queries see more keys the very first lacks them all, since it has the fewest keys to go through; otherwise the
+// first ones lack one each, since one group at rest leaves more to two others than two leave to one.
 //
-//     3 groups of 64, 320 queries     later see more    [0 .. 127] [128 .. 319]         5 blocks of 1024    64, then 192 each
-//                                     all see the same  [0 .. 127] [128 .. 319]                             128, 128, then 192
+//     1024 queries, 3 groups of 64     later ones see more     64, 192, 192, 192, 192, 192
+//                                      all see the same       128, 128, 192, 192, 192, 192
 template <class Mask>
 IMBREX_FN constexpr query_range attention_queries_of(int block, int rows, int group_rows, int queries) {
     if (group_rows == rows) return {block * rows, block * rows + rows < queries ? block * rows + rows : queries};
