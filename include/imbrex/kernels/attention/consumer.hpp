@@ -139,7 +139,7 @@ struct attention_consumer {
             int tile = tiles - 2;
             if constexpr (can_rest) {
                 // Asked again each time: kept in a register, it would be one too many. And the wait for values is last, though who has
-                // had its turn need not wait: any other form makes the loop that follows up to 5% slower.
+                // had its turn need not wait: most other forms make the loop that follows 2 to 5% slower.
                 for (; piece::rests(place.get(&piece::skipped), self.index()) && tile >= 0; --tile) {
                     k.pass_in_step_if(true);
                     pass_turn_if(self, true);
