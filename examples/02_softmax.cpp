@@ -4,6 +4,7 @@
 // is zero, so that ragged rows need no further care.
 #include <imbrex/imbrex.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 
@@ -47,7 +48,7 @@ int main() {
     double worst = 0;
     for (int row = 0; row < rows; ++row) {
         double most = -INFINITY, sum = 0;
-        for (int i = 0; i < columns; ++i) most = std::fmax(most, scale * in.values[row * columns + i]);
+        for (int i = 0; i < columns; ++i) most = std::max<double>(most, scale * in.values[row * columns + i]);
         for (int i = 0; i < columns; ++i) sum += std::exp(scale * in.values[row * columns + i] - most);
         for (int i = 0; i < columns; ++i) {
             const double expected = std::exp(scale * in.values[row * columns + i] - most) / sum;

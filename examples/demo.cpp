@@ -91,7 +91,7 @@ int main() {
             for (int k = 0; k < depth; ++k) {
                 expected[column] += double(float(a[row * depth + k])) * double(float(b[k * columns + column]));
             }
-            most = std::fmax(most, expected[column]);
+            most = expected[column] > most ? expected[column] : most;
         }
         for (double& one : expected) sum += one = std::exp(one - most);
         for (int column = 0; column < columns; ++column) {
