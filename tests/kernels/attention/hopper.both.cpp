@@ -117,11 +117,13 @@ TEST_CASE("attention is silent over 1,000 schedules, and each of its mutants is 
     constexpr attention_shape three{.groups = 3, .columns = 32, .producer_registers = 32, .consumer_registers = 160};
     using exact = attention_hopper<bf16, 32, 32, causal_mask, plain_score, three>;
     attention_tensors<bf16, 32, 32> tensors(world::host, {.heads = 4, .key_heads = 1, .queries = 400, .keys = 200}, 1);
-    // Whose keys end before their tile does.
-    auto padded = tensors.send<exact>();
-    const int lengths[] = {200};
-    padded.lengths.key_lengths = lengths;
-    check_synchronisation<exact>("attention", {2}, padded);
+    // Keys end before their tile does.
+    const auto padded = [](auto arguments, const int& length) {
+        arguments.lengths.key_lengths = &length;
+        return arguments;
+    };
+    const int keys = 200, fewer_keys = 100;
+    check_synchronisation<exact>("attention", {2}, padded(tensors.send<exact>(), keys));
 
     // Without a mask, the third group has no queries in the first block of each head, and rests. Each wait matters where groups take
     // no turns; where they do, whoever has had its turn knows that the values are there, and that one wait can be left out.
@@ -129,12 +131,8 @@ TEST_CASE("attention is silent over 1,000 schedules, and each of its mutants is 
     using resting = attention_hopper<bf16, 32, 32, full_mask, plain_score, no_turns>;
     using in_turns = attention_hopper<bf16, 32, 32, full_mask, plain_score, three>;
     attention_tensors<bf16, 32, 32> ragged(world::host, {.heads = 6, .key_heads = 1, .queries = 300, .keys = 100}, 1);
-    auto ragged_padded = ragged.send<resting>();
-    const int ragged_lengths[] = {100};
-    ragged_padded.lengths.key_lengths = ragged_lengths;
-    check_synchronisation<resting>("attention, resting", {2}, ragged_padded);
-    auto ragged_in_turns = ragged.send<in_turns>();
-    ragged_in_turns.lengths.key_lengths = ragged_lengths;
+    check_synchronisation<resting>("attention, resting", {2}, padded(ragged.send<resting>(), fewer_keys));
+    const auto ragged_in_turns = padded(ragged.send<in_turns>(), fewer_keys);
     check_silent<in_turns>({2}, ragged_in_turns);
     const host::mutation_score score = host::mutate<in_turns>({2}, ragged_in_turns);
     INFO(score.text());
@@ -146,9 +144,6 @@ TEST_CASE("attention is silent over 1,000 schedules, and each of its mutants is 
     constexpr attention_shape two{.columns = 32, .softmax = attention_softmax::relaxed};
     using relaxed = attention_hopper<bf16, 32, 32, full_mask, backwards, two>;
     attention_tensors<bf16, 32, 32> others(world::host, {.heads = 4, .key_heads = 1, .queries = 270, .keys = 100}, 1);
-    auto others_padded = others.send<relaxed>({}, {0.3f});
-    const int other_lengths[] = {100};
-    others_padded.lengths.key_lengths = other_lengths;
-    check_synchronisation<relaxed>("attention, relaxed", {2}, others_padded);
+    check_synchronisation<relaxed>("attention, relaxed", {2}, padded(others.send<relaxed>({}, {0.3f}), fewer_keys));
 }
 #endif
