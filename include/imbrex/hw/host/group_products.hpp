@@ -7,7 +7,10 @@
 //     group 2 ...                                                             added to   one vector
 //     group 3
 //
-// So what comes after the products of bytes is done once for four groups.
+// So what comes after the products of bytes is done once for four groups. A core of two vector units has no time to spare: int4 at the
+// speed of memory would keep it from anything else. So what a sum begins with is loaded, which costs such a unit nothing, where zeros and
+// an addition would; it has the anchor in it that makes a float of a whole number without a conversion; and two rows of weights are gone
+// through side by side, so that x is loaded once for both.
 #pragma once
 
 #include <imbrex/core/numeric.hpp>
@@ -16,6 +19,7 @@
 #include <imbrex/hw/host/weight_planes.hpp>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
@@ -34,46 +38,68 @@ struct group_products {
     static constexpr int parts = weights_in_group / vectors::bytes;                 // vectors of bytes that a group has
     static constexpr int group_bytes = weights_in_group / Weights::values_in_byte;  // in memory
     static constexpr int cache_line = 64;
+    static constexpr int rows_at_once = 2;                // of weights
+    static constexpr std::ptrdiff_t far_enough = 8192;    // bytes, for what is asked for to have come
 
-    // sums[m] += x[m] . weights, over so many groups. x is staged from this group on.
+    // Rows of weights from the same column on.
+    struct weight_rows {
+        const unsigned char* values[rows_at_once];
+        const scale* scales[rows_at_once];
+    };
+
+    // to[m * stride + n] = x[m] . weights[n], over so many groups. x is staged from this group on.
     template <int Rows, class Staged>
-    [[gnu::always_inline]] static void add(floats (&sums)[Rows], const Staged& x, int first, int base,
-                                           const unsigned char* values, const scale* scales, int groups) {
+    [[gnu::always_inline]] static void multiply(floats* to, int stride, const Staged& x, int first, int base,
+                                                const weight_rows& weights, int groups) {
+        floats sums[Rows][rows_at_once] = {};
+        // What comes next lies behind the rows that are read side by side. They follow each other, which a processor does not know before
+        // it has missed the first of each page.
+        const std::ptrdiff_t distance = std::max(far_enough, rows_at_once * (weights.values[1] - weights.values[0]));
         int group = 0;
         for (; group + at_once <= groups; group += at_once) {
-            const unsigned char* const from = values + group * group_bytes;
-            // Rows follow each other, which a processor does not know before it has missed the first of each page.
-            for (int i = 0; i < at_once * group_bytes; i += cache_line) __builtin_prefetch(from + 4096 + i, 0, 2);
-            add_some<Rows>(sums, x, first, base + group, from, scales + group);
+            vectors::template unroll<rows_at_once>([&](auto n) {
+                const unsigned char* const from = weights.values[n] + group * group_bytes;
+                for (int i = 0; i < at_once * group_bytes; i += cache_line) {
+                    __builtin_prefetch(from + distance + i, 0, 2);
+                }
+                add_some<n>(sums, x, first, base + group, from, weights.scales[n] + group);
+            });
         }
         if (group < groups) {
-            // The groups that are missing have the scale 0.
-            unsigned char some_values[at_once * group_bytes] = {};
-            scale some_scales[at_once] = {};
-            std::copy(values + group * group_bytes, values + groups * group_bytes, some_values);
-            std::copy(scales + group, scales + groups, some_scales);
-            add_some<Rows>(sums, x, first, base + group, some_values, some_scales);
+            vectors::template unroll<rows_at_once>([&](auto n) {
+                // The groups that are missing have the scale 0.
+                unsigned char values[at_once * group_bytes] = {};
+                scale scales[at_once] = {};
+                std::copy(weights.values[n] + group * group_bytes, weights.values[n] + groups * group_bytes, values);
+                std::copy(weights.scales[n] + group, weights.scales[n] + groups, scales);
+                add_some<n>(sums, x, first, base + group, values, scales);
+            });
         }
+        vectors::template unroll<Rows * rows_at_once>([&](auto i) {
+            to[i / rows_at_once * stride + i % rows_at_once] = sums[i / rows_at_once][i % rows_at_once];
+        });
     }
 
   private:
-    template <int Rows, class Staged>
-    [[gnu::always_inline]] static void add_some(floats (&sums)[Rows], const Staged& x, int first, int base,
-                                                const unsigned char* values, const scale* scales) {
+    template <int Number, int Rows, class Staged>
+    [[gnu::always_inline]] static void add_some(floats (&sums)[Rows][rows_at_once], const Staged& x, int first,
+                                                int base, const unsigned char* values, const scale* scales) {
         words weights[at_once][parts];
         vectors::template unroll<at_once>([&](auto g) { load(weights[g], values + g * group_bytes); });
         const floats own = vectors::widen(scales);
         vectors::template unroll<Rows>([&](auto m) {
             const auto* const row = x.values + (first + m) * Staged::row_stride + base * weights_in_group;
-            integers products[at_once] = {};
+            const auto* const starts = x.starts + (first + m) * Staged::start_stride + base * vectors::lanes;
+            integers products[at_once];
+            vectors::template unroll<at_once>(
+                [&](auto g) { products[g] = vectors::template load<integers>(starts + g * vectors::lanes); });
             vectors::template unroll<at_once * parts>([&](auto i) {
                 bytes::add(products[i / parts], weights[i / parts][i % parts],
                            vectors::template load<words>(row + i * vectors::bytes));
             });
-            integers found = bytes::sum_each(products);
-            const int place = (first + m) * Staged::start_stride + base;
-            if constexpr (staging::byte_offset != 0) found += vectors::template load<integers>(x.starts + place);
-            sums[m] += vectors::to_floats(found) * vectors::template load<floats>(x.scales + place) * own;
+            const floats found = vector_as<floats>(bytes::sum_each(products)) - whole_number_anchor;
+            sums[m][Number] +=
+                found * vectors::template load<floats>(x.scales + (first + m) * Staged::start_stride + base) * own;
         });
     }
 

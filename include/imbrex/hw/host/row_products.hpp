@@ -90,8 +90,15 @@ struct row_products {
                                           const weight_piece<Weights>& piece) {
         floats all[std::max(Staged::depth / part_columns, 1)][Rows * at_once];
         const int parts = (piece.columns + part_columns - 1) / part_columns;
-        if constexpr (grouped) {
-            // Each row whole: memory is read as it lies.
+        // Of weights in groups each row whole: memory is read as it lies.
+        if constexpr (staging::by_groups) {
+            constexpr int together = group_products<Vectors, Weights>::rows_at_once;
+            for (int n = 0; n < piece.rows; n += together) {
+                for (int i = 0; i < parts; ++i) {
+                    multiply_by_groups<Rows>(all[i] + n, x, first, column + i * part_columns, part_of(piece, i), n);
+                }
+            }
+        } else if constexpr (grouped) {
             for (int n = 0; n < at_once; ++n) {
                 for (int i = 0; i < parts; ++i) {
                     if (n >= piece.rows) {
@@ -164,6 +171,22 @@ struct row_products {
         if (m < rows) multiply<1>(sums, stride, x, m, column, piece);
     }
 
+    // all[m * at_once + i] = x[m] . weights[n + i], for as many rows as are taken together, by vectors that are no longer than a group.
+    template <int Rows, class Staged>
+    [[gnu::always_inline]] static void multiply_by_groups(floats* all, const Staged& x, int first, int column,
+                                                          const weight_piece<Weights>& piece, int n) {
+        using products = group_products<Vectors, Weights>;
+        typename products::weight_rows weights;
+        for (int i = 0; i < products::rows_at_once; ++i) {
+            // Those that are not there are others once more.
+            const int row = std::min(n + i, piece.rows - 1);
+            weights.values[i] = weight_row(piece, row).values;
+            weights.scales[i] = scales(piece, row).values;
+        }
+        products::template multiply<Rows>(all, at_once, x, first, column / weights_in_group, weights,
+                                          piece.columns / weights_in_group);
+    }
+
     // all[m * at_once] = x[m] . weights, group by group: each of their sums has a scale of its own. x is staged from this unit on.
     template <int Rows, class Staged>
     [[gnu::always_inline]] static void multiply_groups(floats* all, const Staged& x, int first, int base,
@@ -171,12 +194,7 @@ struct row_products {
         const weight_row weights(piece, n);
         const scales scale(piece, n);
         floats sums[Rows] = {};
-        if constexpr (staging::by_groups) {
-            group_products<Vectors, Weights>::template add<Rows>(sums, x, first, base * unit / weights_in_group,
-                                                                 weights.values, scale.values, scale.groups);
-        } else {
-            add_units<Rows>(sums, x, first, base, weights, scale);
-        }
+        add_units<Rows>(sums, x, first, base, weights, scale);
         for (int m = 0; m < Rows; ++m) all[m * at_once] = sums[m];
     }
     template <int Rows, class Staged, class Scales>

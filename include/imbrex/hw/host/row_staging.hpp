@@ -24,6 +24,9 @@ void copy_as_floats(float* __restrict to, const T* __restrict from, int count) {
     for (; done < count; ++done) to[done] = convert<float>(from[done]);
 }
 
+// 1.5 * 2^23: beside it the adder rounds to a whole number, which is in the low bits of the result.
+inline constexpr float whole_number_anchor = 12582912.0f;
+
 // Rounds a group to int8: its largest becomes 127 or -127. One with something infinite, or no number, gets a scale that is neither
 // finite, so that nothing made of it is. Returns the scale.
 inline float round_group(std::int8_t* __restrict to, const float* __restrict from) {
@@ -35,9 +38,8 @@ inline float round_group(std::int8_t* __restrict to, const float* __restrict fro
     const float scale = bits_as<float>(largest) / 127.0f;
     // A group of numbers so small that there is no inverse is zeros.
     const float inverse = scale > 0x1p-120f ? 1.0f / scale : 0.0f;
-    // Beside 1.5 * 2^23 the adder rounds to a whole number, which is in the low bits of the result.
     for (int i = 0; i < weights_in_group; ++i) {
-        to[i] = static_cast<std::int8_t>(bits_as<std::uint32_t>(from[i] * inverse + 12582912.0f));
+        to[i] = static_cast<std::int8_t>(bits_as<std::uint32_t>(from[i] * inverse + whole_number_anchor));
     }
     return scale;
 }
@@ -53,7 +55,7 @@ struct row_staging {
     // What a byte of weights has too much where bytes are multiplied.
     static constexpr int byte_offset = of::offset != 0 ? of::offset : byte_products<Vectors>::offset_of_signed;
 
-    // Where vectors are so narrow, a scale and a start for each group and not for each word (hw/host/group_products.hpp).
+    // Where vectors are so narrow, a scale for each group and not for each word (hw/host/group_products.hpp), and a vector to begin with.
     static constexpr bool by_groups = Weights::takes == inputs::rounded && lanes <= 4;
     static constexpr int at_once = by_groups ? lanes * weights_in_group : unit;
     static constexpr int columns_of_start = by_groups ? weights_in_group : of::planes;
@@ -113,9 +115,11 @@ struct row_staging {
             std::fill_n(scales + first / columns_of_start, weights_in_group / columns_of_start, scale);
         }
         if constexpr (by_groups) {
+            constexpr auto anchor = static_cast<std::int32_t>(bits_as<std::uint32_t>(whole_number_anchor));
             for (int group = 0; group * weights_in_group < columns; ++group) {
                 const std::int8_t* const some = to + group * weights_in_group;
-                starts[group] = -byte_offset * std::accumulate(some, some + weights_in_group, 0);
+                const integers start = {anchor - byte_offset * std::accumulate(some, some + weights_in_group, 0)};
+                std::memcpy(starts + group * lanes, &start, sizeof start);
             }
         } else {
             for (int first = 0; first < columns; first += unit) {
