@@ -92,6 +92,74 @@ TEST_CASE("a fiber's stack is deep, and stacks are used again") {
     }
 }
 
+TEST_CASE("a stack whose function stopped in the middle serves the next one from its beginning") {
+    for (int i = 0; i < 20; ++i) {
+        std::string log;
+        {
+            std::unique_ptr<fiber> one;
+            one = std::make_unique<fiber>([&] {
+                log += "begun ";
+                one->suspend();
+                log += "never ";
+            });
+            one->resume();
+            CHECK(!one->finished());
+        }
+        fiber next([&log] { log += "next"; });
+        next.resume();
+        CHECK(next.finished());
+        CHECK(log == "begun next");
+    }
+}
+
+TEST_CASE("numbers that are kept in registers survive a switch") {
+    std::unique_ptr<fiber> one;
+    double inside = 0;
+    one = std::make_unique<fiber>([&] {
+        double a = 1, b = 2, c = 3, d = 5;
+        long e = 7, f = 11, g = 13;
+        for (int i = 0; i < 10; ++i) {
+            one->suspend();
+            a += b, b += c, c += d, d += 1;
+            e += f, f += g, g += 1;
+        }
+        inside = a + static_cast<double>(e);
+    });
+    double a = 1, b = 3;
+    long c = 5, d = 7;
+    for (; !one->finished(); a += b, c += d) {
+        one->resume();
+        b += 1, d += 1;
+    }
+    // Eleven resumptions: the last one ends it.
+    CHECK(inside == 1 + 10 * 2 + 45 * 3 + 120 * 5 + 210 + 7 + 10 * 11 + 45 * 13 + 120);
+    CHECK(a == 1 + 11 * 3 + 66);
+    CHECK(c == 5 + 11 * 7 + 66);
+}
+
+TEST_CASE("a fiber may resume another, and stop while that one waits") {
+    std::string log;
+    std::unique_ptr<fiber> outer, inner;
+    inner = std::make_unique<fiber>([&] {
+        log += "inner ";
+        inner->suspend();
+        log += "inner-again ";
+    });
+    outer = std::make_unique<fiber>([&] {
+        inner->resume();
+        log += "outer ";
+        outer->suspend();
+        inner->resume();
+        log += "end";
+    });
+    outer->resume();
+    log += "between ";
+    outer->resume();
+    CHECK(log == "inner outer between inner-again end");
+    CHECK(inner->finished());
+    CHECK(outer->finished());
+}
+
 TEST_CASE("a fiber that was never resumed ends quietly") {
     const auto kept = std::make_shared<int>(1);
     {

@@ -1,6 +1,10 @@
 // A fiber: a function with a stack of its own that can stop in the middle and go on later, always on the thread that
-// started it. The host world runs each warp or warpgroup as one. The switch is the C library's (ucontext); what is
-// added here is what AddressSanitizer must be told about stacks, and a cache of stacks, since a grid makes many fibers.
+// started it. The host world runs each warp or warpgroup as one.
+//
+// A stack is first entered by the C library (ucontext). Its switch also sets which signals are let through, by a call of the system, and
+// that takes longer than all the rest; so from then on it is GCC's __builtin_setjmp that goes from one stack to the other, and a stack whose
+// function has ended waits for the next one where it is. Clang, which does not have these for all processors, and AddressSanitizer, which
+// does not know them, have the C library's switch each time.
 #pragma once
 
 #include <sys/mman.h>
@@ -31,99 +35,116 @@ namespace imbrex::hw {
 // Register tiles of the host world lie on these stacks whole, so they are large. Pages never touched cost nothing.
 inline constexpr std::size_t fiber_stack_bytes = std::size_t{4} << 20;
 
-// Stacks of this thread that are not in use.
-class stack_cache {
+// Where something goes on that has left its stack for another one.
+#if defined(__clang__) || defined(IMBREX_ADDRESS_SANITIZER)
+class switch_point {
   public:
-    static void* take() {
-        std::vector<void*>& free = spare().stacks;
-        if (!free.empty()) {
-            void* stack = free.back();
-            free.pop_back();
-            return stack;
-        }
-        void* stack = mmap(nullptr, fiber_stack_bytes, PROT_READ | PROT_WRITE,
-                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (stack == MAP_FAILED) throw std::bad_alloc();
-        // Stacks grow downwards: one that is too deep ends here and not in its neighbour.
-        mprotect(stack, static_cast<std::size_t>(sysconf(_SC_PAGESIZE)), PROT_NONE);
-        return stack;
-    }
-    static void give(void* stack) { spare().stacks.push_back(stack); }
+    static void change(switch_point& from, switch_point& to) { swapcontext(&from.context_, &to.context_); }
+    static void enter(switch_point& from, ucontext_t& to) { swapcontext(&from.context_, &to); }
 
   private:
-    struct owner {
-        std::vector<void*> stacks;
-        ~owner() {
-            for (void* stack : stacks) munmap(stack, fiber_stack_bytes);
-        }
-    };
-    static owner& spare() {
-        thread_local owner stacks;
-        return stacks;
+    ucontext_t context_{};
+};
+#else
+class switch_point {
+  public:
+    // What a function keeps in registers is saved on its stack by whoever calls __builtin_setjmp, and so these are functions.
+    [[gnu::noinline]] static void change(switch_point& from, switch_point& to) {
+        if (__builtin_setjmp(from.words_) == 0) to.go_on();
     }
+    [[gnu::noinline]] static void enter(switch_point& from, ucontext_t& to) {
+        if (__builtin_setjmp(from.words_) == 0) setcontext(&to);
+    }
+
+  private:
+    [[gnu::noinline, noreturn]] void go_on() { __builtin_longjmp(words_, 1); }
+
+    void* words_[5];  // as many as GCC asks for
+};
+#endif
+
+// What runs on a stack of its own.
+class fiber_body {
+  public:
+    virtual ~fiber_body() = default;
+    virtual void run() = 0;
 };
 
-class fiber {
+// A stack on which one function after the other is run.
+class fiber_stack {
   public:
-    template <class Function>
-    explicit fiber(Function function) : stack_(stack_cache::take()), body_(new body_of<Function>(std::move(function))) {
-        getcontext(&own_);
-        own_.uc_stack.ss_sp = stack_;
-        own_.uc_stack.ss_size = fiber_stack_bytes;
-        own_.uc_link = nullptr;
-        // makecontext passes ints only: the pointer travels as two halves.
-        const auto address = reinterpret_cast<std::uintptr_t>(this);
-        makecontext(&own_, reinterpret_cast<void (*)()>(&fiber::enter), 2, static_cast<unsigned>(address >> 32),
-                    static_cast<unsigned>(address & 0xffffffffu));
+    fiber_stack() {
+        memory_ = mmap(nullptr, fiber_stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                       -1, 0);
+        if (memory_ == MAP_FAILED) throw std::bad_alloc();
+        // Stacks grow downwards: one that is too deep ends here and not in its neighbour.
+        mprotect(memory_, static_cast<std::size_t>(sysconf(_SC_PAGESIZE)), PROT_NONE);
     }
-    fiber(const fiber&) = delete;
-    fiber& operator=(const fiber&) = delete;
-    ~fiber() { stack_cache::give(stack_); }
+    fiber_stack(const fiber_stack&) = delete;
+    fiber_stack& operator=(const fiber_stack&) = delete;
+    ~fiber_stack() { munmap(memory_, fiber_stack_bytes); }
 
-    bool finished() const { return finished_; }
-
-    // The exception that ended the function, if one did.
-    std::exception_ptr failure() const { return failure_; }
-
-    // Runs the function until it suspends or ends. Called from the scheduler's own stack.
-    void resume() {
-        before_switch(&scheduler_fake_stack_, stack_, fiber_stack_bytes);
-        swapcontext(&scheduler_, &own_);
-        after_switch(scheduler_fake_stack_, nullptr, nullptr);
+    // One that is not in use, of this thread.
+    static owned<fiber_stack> take() {
+        std::vector<owned<fiber_stack>>& free = spare();
+        if (free.empty()) return make_owned<fiber_stack>();
+        owned<fiber_stack> one = std::move(free.back());
+        free.pop_back();
+        return one;
+    }
+    static void give(owned<fiber_stack> one) {
+        // What stopped in the middle never goes on: the stack is entered anew.
+        if (one->running_ != nullptr) one->entered_ = false;
+        spare().push_back(std::move(one));
     }
 
-    // Called inside the function: goes back to whoever resumed it.
-    void suspend() {
-        before_switch(&own_fake_stack_, scheduler_stack_, scheduler_stack_bytes_);
-        swapcontext(&own_, &scheduler_);
-        after_switch(own_fake_stack_, &scheduler_stack_, &scheduler_stack_bytes_);
+    // Runs it, or goes on with it, until it leaves. True when it has ended. Called from the scheduler's own stack.
+    bool go_on(fiber_body& body) {
+        running_ = &body;
+        before_switch(&outer_fake_stack_, memory_, fiber_stack_bytes);
+        if (entered_) {
+            switch_point::change(outside_, inside_);
+        } else {
+            entered_ = true;
+            ucontext_t first;
+            getcontext(&first);
+            first.uc_stack.ss_sp = memory_;
+            first.uc_stack.ss_size = fiber_stack_bytes;
+            first.uc_link = nullptr;
+            // makecontext passes ints only: the pointer travels as two halves.
+            const auto address = reinterpret_cast<std::uintptr_t>(this);
+            makecontext(&first, reinterpret_cast<void (*)()>(&fiber_stack::run_all), 2,
+                        static_cast<unsigned>(address >> 32), static_cast<unsigned>(address & 0xffffffffu));
+            switch_point::enter(outside_, first);
+        }
+        after_switch(outer_fake_stack_, nullptr, nullptr);
+        return running_ == nullptr;
+    }
+
+    // Called on this stack: goes back to whoever called go_on.
+    void leave() {
+        before_switch(&fake_stack_, outer_memory_, outer_bytes_);
+        switch_point::change(inside_, outside_);
+        after_switch(fake_stack_, &outer_memory_, &outer_bytes_);
     }
 
   private:
-    struct body {
-        virtual ~body() = default;
-        virtual void run() = 0;
-    };
-    template <class Function>
-    struct body_of final : body {
-        explicit body_of(Function f) : function(std::move(f)) {}
-        void run() override { function(); }
-        Function function;
-    };
-
-    static void enter(unsigned high, unsigned low) {
-        auto* self = reinterpret_cast<fiber*>((static_cast<std::uintptr_t>(high) << 32) | low);
-        after_switch(nullptr, &self->scheduler_stack_, &self->scheduler_stack_bytes_);
-        try {
-            self->body_->run();
-        } catch (...) {
-            self->failure_ = std::current_exception();
-        }
-        self->finished_ = true;
-        before_switch(nullptr, self->scheduler_stack_, self->scheduler_stack_bytes_);
-        setcontext(&self->scheduler_);
+    static std::vector<owned<fiber_stack>>& spare() {
+        thread_local std::vector<owned<fiber_stack>> stacks;
+        return stacks;
     }
 
+    static void run_all(unsigned high, unsigned low) {
+        auto* self = reinterpret_cast<fiber_stack*>((static_cast<std::uintptr_t>(high) << 32) | low);
+        after_switch(nullptr, &self->outer_memory_, &self->outer_bytes_);
+        for (;;) {
+            self->running_->run();
+            self->running_ = nullptr;
+            self->leave();
+        }
+    }
+
+    // What AddressSanitizer must be told about stacks.
 #if defined(IMBREX_ADDRESS_SANITIZER)
     static void before_switch(void** save, const void* bottom, std::size_t size) {
         __sanitizer_start_switch_fiber(save, bottom, size);
@@ -136,16 +157,56 @@ class fiber {
     static void after_switch(void*, const void**, std::size_t*) {}
 #endif
 
-    void* stack_;
+    void* memory_;
+    switch_point inside_, outside_;
+    fiber_body* running_ = nullptr;
+    bool entered_ = false;
+    void* fake_stack_ = nullptr;
+    void* outer_fake_stack_ = nullptr;
+    const void* outer_memory_ = nullptr;
+    std::size_t outer_bytes_ = 0;
+};
+
+class fiber {
+  public:
+    template <class Function>
+    explicit fiber(Function function)
+        : body_(new body_of<Function>(std::move(function))), stack_(fiber_stack::take()) {}
+    fiber(const fiber&) = delete;
+    fiber& operator=(const fiber&) = delete;
+    ~fiber() { fiber_stack::give(std::move(stack_)); }
+
+    bool finished() const { return finished_; }
+
+    // The exception that ended the function, if one did.
+    std::exception_ptr failure() const { return body_->failure; }
+
+    // Runs the function until it suspends or ends. Called from the scheduler's own stack.
+    void resume() { finished_ = stack_->go_on(*body_); }
+
+    // Called inside the function: goes back to whoever resumed it.
+    void suspend() { stack_->leave(); }
+
+  private:
+    struct body : fiber_body {
+        std::exception_ptr failure;
+    };
+    template <class Function>
+    struct body_of final : body {
+        explicit body_of(Function f) : function(std::move(f)) {}
+        void run() override {
+            try {
+                function();
+            } catch (...) {
+                this->failure = std::current_exception();
+            }
+        }
+        Function function;
+    };
+
     owned<body> body_;
-    ucontext_t own_{};
-    ucontext_t scheduler_{};
+    owned<fiber_stack> stack_;
     bool finished_ = false;
-    std::exception_ptr failure_;
-    void* own_fake_stack_ = nullptr;
-    void* scheduler_fake_stack_ = nullptr;
-    const void* scheduler_stack_ = nullptr;
-    std::size_t scheduler_stack_bytes_ = 0;
 };
 
 }  // namespace imbrex::hw

@@ -38,8 +38,8 @@ struct group_products {
     static constexpr int parts = weights_in_group / vectors::bytes;                 // vectors of bytes that a group has
     static constexpr int group_bytes = weights_in_group / Weights::values_in_byte;  // in memory
     static constexpr int cache_line = 64;
-    static constexpr int rows_at_once = 2;                // of weights
-    static constexpr std::ptrdiff_t far_enough = 8192;    // bytes, for what is asked for to have come
+    static constexpr int rows_at_once = 2;              // of weights
+    static constexpr std::ptrdiff_t far_enough = 8192;  // bytes, for what is asked for to have come
 
     // Rows of weights from the same column on.
     struct weight_rows {
