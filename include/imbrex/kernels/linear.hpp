@@ -149,7 +149,7 @@ class linear {
     // tens of them to do.
     template <class Kernel>
     static void on_host(world where, const problem& p) {
-        constexpr std::int64_t enough = 262144;  // products
+        constexpr std::int64_t enough = 1048576;  // products
         const std::int64_t n = p.weights.rows, cores = processors_of(where);
         const std::int64_t tiles = (p.rows() - 1) / Kernel::rows_at_once + 1;
         const std::int64_t useful = n * p.weights.columns / enough / cores * cores;
