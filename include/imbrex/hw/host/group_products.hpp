@@ -7,10 +7,9 @@
 //     group 2 ...                                                             added to   one vector
 //     group 3
 //
-// So what comes after the products of bytes is done once for four groups. A core of two vector units has no time to spare: int4 at the
-// speed of memory would keep it from anything else. So what a sum begins with is loaded, which costs such a unit nothing, where zeros and
-// an addition would; it has the anchor in it that makes a float of a whole number without a conversion; and two rows of weights are gone
-// through side by side, so that x is loaded once for both.
+// So what comes after the products of bytes is done once for four groups. For int4 at the speed of memory every instruction counts: so
+// what a sum begins with is loaded, where zeros would need an addition later; it has the anchor in it that makes a float of a whole number
+// without a conversion; and two rows of weights are gone through side by side, so that x is loaded once for both.
 #pragma once
 
 #include <imbrex/core/numeric.hpp>
