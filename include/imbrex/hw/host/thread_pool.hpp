@@ -160,6 +160,7 @@ class thread_pool {
 
     std::vector<pthread_t> workers_;
     bool taken_ = false;  // by the launch that the helpers work for
+    // Held for some nanoseconds at a time: who finds it held looks again before it sleeps.
     pthread_mutex_t mutex_ = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
     pthread_cond_t wake_ = PTHREAD_COND_INITIALIZER;
     pthread_cond_t done_ = PTHREAD_COND_INITIALIZER;
