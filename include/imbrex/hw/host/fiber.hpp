@@ -1,10 +1,10 @@
 // A fiber: a function with a stack of its own that can stop in the middle and go on later, always on the thread that
 // started it. The host world runs each warp or warpgroup as one.
 //
-// A stack is first entered by the C library (ucontext). Its switch also sets which signals are let through, by a call of the system, and
-// that takes longer than all the rest; so from then on it is GCC's __builtin_setjmp that goes from one stack to the other, and a stack whose
-// function has ended waits for the next one where it is. Clang, which does not have these for all processors, and AddressSanitizer, which
-// does not know them, have the C library's switch each time.
+// A stack is first entered by the C library (ucontext). Its switch also sets which signals are let through, by a call of the system,
+// which takes longer than all the rest. So from then on it is GCC's __builtin_setjmp that goes from one stack to the other, and a stack
+// whose function has ended waits for the next one where it is. Clang, which does not have it for all processors, and AddressSanitizer,
+// which does not know it, use the C library's switch each time.
 #pragma once
 
 #include <sys/mman.h>
