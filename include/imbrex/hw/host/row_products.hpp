@@ -90,21 +90,26 @@ struct row_products {
                                           const weight_piece<Weights>& piece) {
         floats all[std::max(Staged::depth / part_columns, 1)][Rows * at_once];
         const int parts = (piece.columns + part_columns - 1) / part_columns;
-        if constexpr (grouped) {
-            // Each row whole, or some side by side: memory is read as it lies.
-            constexpr int together = staging::by_groups ? group_products<Vectors, Weights>::rows_at_once : 1;
-            for (int n = 0; n < at_once; n += together) {
+        // Of weights in groups each row whole: memory is read as it lies.
+        if constexpr (staging::by_groups) {
+            constexpr int together = group_products<Vectors, Weights>::rows_at_once;
+            if (piece.rows <= at_once - together) {
+                for (auto& some : all) std::fill(std::begin(some), std::end(some), floats{});
+            }
+            for (int n = 0; n < piece.rows; n += together) {
                 for (int i = 0; i < parts; ++i) {
-                    const int from = column + i * part_columns;
+                    multiply_by_groups<Rows>(all[i] + n, x, first, column + i * part_columns, part_of(piece, i), n);
+                }
+            }
+        } else if constexpr (grouped) {
+            for (int n = 0; n < at_once; ++n) {
+                for (int i = 0; i < parts; ++i) {
                     if (n >= piece.rows) {
-                        for (int j = 0; j < Rows * together; ++j) {
-                            all[i][j / together * at_once + n + j % together] = floats{};
-                        }
-                    } else if constexpr (staging::by_groups) {
-                        multiply_by_groups<Rows>(all[i] + n, x, first, from, part_of(piece, i), n);
-                    } else {
-                        multiply_groups<Rows>(all[i] + n, x, first, from / unit, part_of(piece, i), n);
+                        for (int m = 0; m < Rows; ++m) all[i][m * at_once + n] = floats{};
+                        continue;
                     }
+                    multiply_groups<Rows>(all[i] + n, x, first, (column + i * part_columns) / unit, part_of(piece, i),
+                                          n);
                 }
             }
         } else {
