@@ -91,9 +91,10 @@ IMBREX_FN constexpr packed_pieces packed_pieces_of(int pair) {
     } else if constexpr (std::is_same_v<Format, int4x2>) {
         return {{4 * pair, 0x000f000fU}, {0, 0}};
     } else if constexpr (std::is_same_v<Float, bf16>) {
-        // As few instructions as there are for this: found by trying all.
+        // As few instructions as there are for this: found by trying all. Two of the shifts are to the left and lose nothing, so that
+        // a multiplication does them, which the compiler takes where the unit for bits has too much to do.
         if (pair == 3) return {{0, 0x80c080c0U}, {24, 0x01000100U}};
-        return {{pair == 0 ? 2 : pair == 1 ? 6 : 12, 0x81c081c0U}, {0, 0}};
+        return {{pair == 0 ? 2 : pair == 1 ? 6 : 28, 0x81c081c0U}, {0, 0}};
     } else {
         if (pair == 2) return {{0, 0x08000800U}, {11, 0x86008600U}};
         if (pair == 3) return {{0, 0x02000200U}, {13, 0x8c008c00U}};
@@ -164,11 +165,12 @@ IMBREX_FN constexpr std::uint32_t packed_floats(std::uint32_t word, int pair,
 //
 //     bits   0-7 row g, columns 0 to 31    8-15 row g + 8    16-23 row g, columns 32 to 63    24-31 row g + 8
 //
-// Each is the exponent of what the fields are multiplied by.
+// Each is the exponent of what the fields are multiplied by. The four words of rows g, g + 16, g + 32, g + 48 lie side by side: one
+// load for a lane that has them all.
 inline constexpr int packed_scale_columns = 32;
 inline constexpr int packed_scale_words = 32;  // for 64 rows and 64 columns
 IMBREX_FN constexpr packed_place packed_scale_place_of(int row, int column) {
-    return {row / 16 * 8 + row % 8, column / packed_scale_columns * 2 + row / 8 % 2, 0};
+    return {row % 8 * 4 + row / 16, column / packed_scale_columns * 2 + row / 8 % 2, 0};
 }
 
 // Those of one row as two floats, of columns 0 to 31 and of the others; and one of the two, twice.

@@ -113,15 +113,17 @@ IMBREX_KERNEL void copy_out(const Scope& scope, const global_tile<T>& to, const 
     });
 }
 
-// Copies `valid` bytes of Bytes and makes the rest zero.
+// Copies `valid` bytes of Bytes and makes the rest zero. Sixteen go past the first-level cache: they are read once.
+IMBREX_KERNEL void copy_chunk_async(std::uint32_t to, const void* from, int valid) {
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
+                 :
+                 : "r"(to), "l"(__cvta_generic_to_global(from)), "r"(valid)
+                 : "memory");
+}
 template <int Bytes>
 IMBREX_KERNEL void copy_bytes_async(void* to, const void* from, int valid) {
     if constexpr (Bytes == 16) {
-        // Past the first-level cache: it is read once.
-        asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
-                     :
-                     : "r"(shared_address(to)), "l"(__cvta_generic_to_global(from)), "r"(valid)
-                     : "memory");
+        copy_chunk_async(shared_address(to), from, valid);
     } else {
         asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
                      :

@@ -107,7 +107,7 @@ IMBREX_KERNEL void dequantise_scaled(const warpgroup& scope, fragment<Float, pac
     std::uint32_t pairs[Columns / packed_scale_columns][2];
 #pragma unroll
     for (int which = 0; which < Columns / packed_columns; ++which) {
-        const std::uint32_t word = scale_words[which * packed_scale_words + scope.rank() * 8 + lane_row()];
+        const std::uint32_t word = scale_words[which * packed_scale_words + lane_row() * 4 + scope.rank()];
 #pragma unroll
         for (int part = 0; part < 4; ++part) {
             pairs[2 * which + part / 2][part % 2] = scale_twice<Float>(word, part);
@@ -118,7 +118,8 @@ IMBREX_KERNEL void dequantise_scaled(const warpgroup& scope, fragment<Float, pac
     });
 }
 
-// What one warp holds of 64 rows of packed weights, still packed: for each 16 rows what a warp of a group would load.
+// What one warp holds of 64 rows of packed weights, still packed: for each 16 rows what a warp of a group would load. There is no
+// __syncwarp before such a load, over which the compiler would move nothing: packed weights come by copies that were waited for.
 template <packable Format, int Columns>
 struct packed_fragment {
     using unit = packed_unit<Format>;
@@ -134,7 +135,6 @@ template <class Format, int Columns, class Packed>
 IMBREX_KERNEL void load_packed(const warp&, packed_fragment<Format, Columns>& to, const Packed& from,
                                source = source::current()) {
     using unit = packed_unit<Format>;
-    __syncwarp();
 #pragma unroll
     for (int rows = 0; rows < packed_rows / 16; ++rows) {
 #pragma unroll
@@ -147,13 +147,11 @@ IMBREX_KERNEL void load_packed(const warp&, packed_fragment<Format, Columns>& to
 template <int Columns, class Scales>
 IMBREX_KERNEL void load_packed_scales(const warp&, packed_scale_fragment<Columns>& to, const Scales& from,
                                       source = source::current()) {
-    __syncwarp();
 #pragma unroll
-    for (int rows = 0; rows < packed_rows / 16; ++rows) {
-#pragma unroll
-        for (int which = 0; which < Columns / packed_columns; ++which) {
-            to.words[rows][which] = from.words_at(which * packed_columns)[rows * 8 + lane_row()];
-        }
+    for (int which = 0; which < Columns / packed_columns; ++which) {
+        const uint4 four = reinterpret_cast<const uint4*>(from.words_at(which * packed_columns))[lane_row()];
+        to.words[0][which] = four.x, to.words[1][which] = four.y;
+        to.words[2][which] = four.z, to.words[3][which] = four.w;
     }
 }
 

@@ -7,6 +7,7 @@
 #include <imbrex/kernels/gemm/problem.hpp>
 #include <imbrex/kernels/gemm/quantised_weights.hpp>
 #include <imbrex/ops/memory/async_copy.hpp>
+#include <imbrex/ops/memory/repeated_copy.hpp>
 #include <imbrex/ops/warp/mma.hpp>
 #include <imbrex/tile/register_tile.hpp>
 #include <imbrex/tile/shared_tile.hpp>
@@ -42,10 +43,15 @@ struct plain_weights {
         warp_tile<In, 16, packed_columns> rows[Rows / 16];
     };
 
+    using source = part;
+
+    IMBREX_KERNEL static source source_of(const warp&, const part& first, int column) {
+        return part{first.all, first.row, first.column + column};
+    }
     template <class At>
-    IMBREX_KERNEL static void copy_piece(const warp& self, piece& to, const part& from, int column, At) {
+    IMBREX_KERNEL static void copy_piece(const warp& self, piece& to, const source& from, int parts, At) {
         copy_chunks_async(self, to.values.template part<Rows, packed_columns>(0),
-                          from.all.at(0, from.row, from.column + column));
+                          from.all.at(0, from.row, from.column + parts * Depth + At::columns));
     }
     template <class At>
     IMBREX_KERNEL static void take(const warp& self, held& to, const piece& from, At) {
@@ -59,6 +65,8 @@ struct plain_weights {
                                             At) {
         mma_abt(self, sum, weights.rows[FirstRow / 16], a);
     }
+    template <class Sum>
+    IMBREX_KERNEL static void finish(const warp&, Sum&) {}
 };
 
 }  // namespace imbrex

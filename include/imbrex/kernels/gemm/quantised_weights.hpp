@@ -13,14 +13,15 @@
 #pragma once
 
 #include <imbrex/core/config.hpp>
-#include <imbrex/core/error.hpp>
 #include <imbrex/core/functional.hpp>
 #include <imbrex/core/numeric.hpp>
 #include <imbrex/core/packed_weights.hpp>
 #include <imbrex/hw/math.hpp>
+#include <imbrex/kernels/gemm/weight_pieces.hpp>
 #include <imbrex/ops/memory/async_copy.hpp>
 #include <imbrex/ops/memory/bulk.hpp>
 #include <imbrex/ops/memory/load_store.hpp>
+#include <imbrex/ops/memory/repeated_copy.hpp>
 #include <imbrex/ops/register/convert.hpp>
 #include <imbrex/ops/register/dequantise.hpp>
 #include <imbrex/ops/register/map.hpp>
@@ -42,31 +43,7 @@ constexpr int quantised_depth(int rows) {
     return rows <= 16 ? 512 : rows <= 32 ? 256 : 128;
 }
 
-// Packed weights in global memory: parts of 64 rows and a step of K, the steps of 64 rows one after the other.
-template <class Part>
-struct packed_parts {
-    const Part* parts = nullptr;
-    int blocks = 0;  // of 64 rows
-    int steps = 0;
-
-    // Beyond the last block there is none; the last stands in for it, with products that nobody stores.
-    IMBREX_FN const Part& at(int block, int step) const {
-        const int existing = block < blocks ? block : blocks - 1;
-        return parts[static_cast<std::int64_t>(existing) * steps + step];
-    }
-};
-
 namespace detail {
-
-template <class Part>
-packed_parts<Part> describe_parts(const Part* parts, int rows, int k, int depth) {
-    require(rows >= 1, "rows: ", rows, "; there must be a row of weights");
-    require(k >= 1, "k: ", k, "; the depth must be positive");
-    require(parts != nullptr, "parts: null; packed weights of ", rows, " x ", k, " are needed");
-    require(reinterpret_cast<std::uintptr_t>(parts) % 16 == 0, "parts: ", static_cast<const void*>(parts),
-            " is not a multiple of 16 bytes, which the copy engine needs");
-    return {parts, (rows + packed_rows - 1) / packed_rows, (k + depth - 1) / depth};
-}
 
 // What all of them do alike.
 template <class Part, class In, int Depth>
@@ -109,6 +86,8 @@ struct directly_multiplied : quantised_weights<Part, In, Depth> {
         Weights::template dequantise_held<FirstRow>(self, numbers, weights);
         mma_abt(self, sum, numbers, a);
     }
+    template <class Sum>
+    IMBREX_KERNEL static void finish(const warp&, Sum&) {}
     // For who wants the weights themselves (unpack_weights.hpp): put(first column, tile) of sixteen rows.
     template <int FirstRow, class Held, class Put>
     IMBREX_KERNEL static void widen_rows(const warp& self, const Held& weights, const Put& put) {
@@ -131,48 +110,6 @@ struct directly_multiplied : quantised_weights<Part, In, Depth> {
     }
 };
 
-// Which of the pieces of a step one is, and so whether a group of so many columns may begin or must end with it.
-template <int Number, int Count>
-struct piece_number {
-    static constexpr bool begins(int group) { return group <= packed_columns || Number == 0; }
-    static constexpr bool ends(int group) { return group <= packed_columns || Number == Count - 1; }
-};
-
-// A piece of weights, 64 rows and 64 of K, and what a warp holds of it in registers.
-template <class Format, class Scales>
-struct scaled_piece {
-    packed_tile<Format, packed_rows, packed_columns> values;
-    Scales scales;
-};
-template <class Format>
-struct bare_piece {
-    packed_tile<Format, packed_rows, packed_columns> values;
-};
-template <class Format, class Scales>
-struct held_piece {
-    packed_values<Format, packed_columns> values;
-    Scales scales;
-};
-template <class Format>
-struct held_bare_piece {
-    packed_values<Format, packed_columns> values;
-};
-
-template <class Format, int Depth>
-struct bare_part {
-    packed_tile<Format, packed_rows, Depth> values;
-};
-template <int Depth>
-struct mxfp4_part {
-    packed_tile<e2m1x2, packed_rows, Depth> values;
-    packed_scales<packed_rows, Depth> scales;
-};
-template <class Format, int Group, class Scale, int Depth>
-struct grouped_part {
-    packed_tile<Format, packed_rows, Depth> values;
-    shared_vector<Scale, packed_rows> scales[Depth / Group];
-};
-
 }  // namespace detail
 
 // 8 bits each, and no scales among them: those of the rows are applied to D.
@@ -193,6 +130,15 @@ struct bare_weights
 
     using piece = detail::bare_piece<Format>;
     using held = detail::held_bare_piece<Format>;
+    using source = detail::bare_source<part, piece>;
+
+    IMBREX_KERNEL static source source_of(const warp& self, const part& first, int column) {
+        return source(self, first, column);
+    }
+    template <class At>
+    IMBREX_KERNEL static void copy_piece(const warp& self, piece& to, const source& from, int parts, At) {
+        from.copy_values(self, to, parts, At::columns);
+    }
 
     template <class At>
     IMBREX_KERNEL static void copy_piece(const warp& self, piece& to, const part& from, int column, At) {
@@ -227,6 +173,16 @@ struct mxfp4_weights : detail::directly_multiplied<mxfp4_weights<In, Depth>, det
 
     using piece = detail::scaled_piece<e2m1x2, packed_scales<packed_rows, packed_columns>>;
     using held = detail::held_piece<e2m1x2, packed_scale_values<packed_columns>>;
+    using source = detail::scaled_source<part, piece>;
+
+    IMBREX_KERNEL static source source_of(const warp& self, const part& first, int column) {
+        return source(self, first, column, first.scales.template columns_from<packed_columns>(column));
+    }
+    template <class At>
+    IMBREX_KERNEL static void copy_piece(const warp& self, piece& to, const source& from, int parts, At) {
+        from.copy_values(self, to, parts, At::columns);
+        from.copy_scales(self, to, parts, At::columns / packed_columns);
+    }
 
     template <class At>
     IMBREX_KERNEL static void copy_piece(const warp& self, piece& to, const part& from, int column, At) {
@@ -296,6 +252,16 @@ struct grouped_weights : detail::quantised_weights<detail::grouped_part<Format, 
     };
     using piece = detail::scaled_piece<Format, piece_scales>;
     using held = detail::held_piece<Format, held_scales>;
+    using source = detail::scaled_source<part, piece>;
+
+    IMBREX_KERNEL static source source_of(const warp& self, const part& first, int column) {
+        return source(self, first, column, reinterpret_cast<const piece_scales&>(first.scales[column / Group]));
+    }
+    template <class At>
+    IMBREX_KERNEL static void copy_piece(const warp& self, piece& to, const source& from, int parts, At) {
+        from.copy_values(self, to, parts, At::columns);
+        if constexpr (At::ends(Group)) from.copy_scales(self, to, parts, At::columns / (Group * piece_groups));
+    }
 
     template <class At>
     IMBREX_KERNEL static void copy_piece(const warp& self, piece& to, const part& from, int column, At) {
@@ -324,11 +290,17 @@ struct grouped_weights : detail::quantised_weights<detail::grouped_part<Format, 
             mma_abt(self, products, columns_of<number * piece_width, piece_width>(self, numbers),
                     columns_of<number * piece_width, piece_width>(self, a));
             if constexpr (At::ends(Group)) {
-                combine_with_rows(
-                    self, sum, products, rows_of<FirstRow, 16>(self, weights.scales.of[number]),
-                    [](float total, float product, Scale times) { return hw::fma(product, factor_of(times), total); });
+                combine_with_rows(self, sum, products, rows_of<FirstRow, 16>(self, weights.scales.of[number]),
+                                  [](float total, float product, Scale times) {
+                                      return hw::fma(product, convert<float>(times), total);
+                                  });
             }
         });
+    }
+    // Once, of a sum that is complete.
+    template <class Sum>
+    IMBREX_KERNEL static void finish(const warp& self, Sum& sum) {
+        if constexpr (comes_smaller) map(self, sum, [](float value) { return value * packed_shrink<In>; });
     }
 
     // Of a piece that has its scales with it: multiplied by them, and rounded.
@@ -345,9 +317,10 @@ struct grouped_weights : detail::quantised_weights<detail::grouped_part<Format, 
     }
 
   private:
-    // What a group's sums are multiplied by. (int4 have come smaller than they are.)
+    static constexpr bool comes_smaller = std::is_same_v<Format, int4x2>;
+    // What a group's sums are multiplied by.
     IMBREX_KERNEL static float factor_of(Scale scale) {
-        return convert<float>(scale) * (std::is_same_v<Format, int4x2> ? packed_shrink<In> : 1.0f);
+        return convert<float>(scale) * (comes_smaller ? packed_shrink<In> : 1.0f);
     }
     // Groups of 32 are dequantised by twos.
     template <int Number>

@@ -34,6 +34,7 @@
 #include <imbrex/ops/memory/async_copy.hpp>
 #include <imbrex/ops/memory/cluster.hpp>
 #include <imbrex/ops/memory/load_store.hpp>
+#include <imbrex/ops/memory/repeated_copy.hpp>
 #include <imbrex/ops/register/convert.hpp>
 #include <imbrex/ops/register/map.hpp>
 #include <imbrex/ops/register/reduce.hpp>
@@ -46,6 +47,7 @@
 #include <cmath>
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 
 namespace imbrex {
 
@@ -57,6 +59,15 @@ constexpr int rows_of_piece() {
         return Weights::piece_rows;
     } else {
         return packed_rows;
+    }
+}
+// Bytes of scales for each row of a piece that are held until its products are there.
+template <class Weights>
+constexpr int scale_bytes_of() {
+    if constexpr (Weights::piece_groups > 0) {
+        return Weights::piece_groups * static_cast<int>(sizeof(typename Weights::scale));
+    } else {
+        return 0;
     }
 }
 }  // namespace detail
@@ -97,10 +108,13 @@ struct gemm_weight_stream {
     // fewer rows there is too little to ask for.)
     static constexpr bool takes_turns = Rows == 16;
     static constexpr int at_once = 8;  // columns that a warp finishes
-    // Two blocks have 128 registers a thread: too few for twice the sums of 16 rows, or for several scales of each row.
-    static constexpr int residents = Rows == 16 && (gated || Weights::piece_groups > 1) ? 1 : Shape.residents;
+    // Two blocks have 128 registers a thread: too few for twice the sums of 16 rows, or for several scales of each row or wide ones.
+    static constexpr int scale_bytes = detail::scale_bytes_of<Weights>();
+    static constexpr int residents = Rows == 16 && (gated || scale_bytes > 2) ? 1 : Shape.residents;
     // Pieces of K that follow each other and are multiplied by one warp. (Gated, there are no registers for two.)
     static constexpr int pieces = !gated && Weights::depth % (2 * depth) == 0 ? 2 : 1;
+    static_assert(warps * pieces * depth % Weights::depth == 0,
+                  "imbrex: a step of all warps of a block is whole parts of packed weights");
 
     using piece = typename Weights::piece;
     using activations = shared_tile<element, Rows, depth>;
@@ -202,45 +216,43 @@ struct gemm_weight_stream {
         }
         // Which of its steps a warp does at some time: in each of so many blocks it is another.
         IMBREX_KERNEL int at_time(int time) const { return time ^ turn; }
-        // Of K, where a piece of a step begins; and which part of the packed weights that is, and where in it. Mostly it is the same
-        // place in every part that a warp meets.
-        IMBREX_KERNEL int column(int step, int number) const {
-            return ((first + step * warps) * pieces + number) * depth;
-        }
-        IMBREX_KERNEL int part(int step) const {
-            constexpr int distance = warps * pieces * depth;
-            if constexpr (distance % Weights::depth == 0) {
-                return column(0, 0) / Weights::depth + step * (distance / Weights::depth);
-            } else {
-                return column(step, 0) / Weights::depth;
-            }
-        }
-        IMBREX_KERNEL int column_in_part(int step, int number) const {
-            constexpr bool same = warps * pieces * depth % Weights::depth == 0;
-            return column(same ? 0 : step, 0) % Weights::depth + number * depth;
-        }
+        // Of K, where a step begins, counted from the warp's first.
+        static IMBREX_KERNEL int column_of(int step) { return step * warps * pieces * depth; }
+        static IMBREX_KERNEL int part_of(int step) { return step * (warps * pieces * depth / Weights::depth); }
+        IMBREX_KERNEL int first_column() const { return first * pieces * depth; }
     };
+
+    // Where a warp's weights come from, of each tile.
+    struct source_list {
+        typename Weights::source of[tiles];
+    };
+    template <int... Tiles>
+    IMBREX_KERNEL static source_list sources(const warp& self, const work_of_warp& work, const arguments& args,
+                                             std::integer_sequence<int, Tiles...>) {
+        const int column = work.first_column(), up = args.out.columns() / columns;
+        return source_list{{Weights::source_of(self, args.weights.at(work.tile + Tiles * up, column / Weights::depth),
+                                               column % Weights::depth)...}};
+    }
 
     IMBREX_KERNEL static void multiply(const warp& self, sum (&sums)[tiles][parts], const work_of_warp& work,
                                        const arguments& args, shared_memory& shared) {
         stock& own = shared.places[self.index()].template as<stock>();
+        const source_list weights = sources(self, work, args, std::make_integer_sequence<int, tiles>{});
         // A piece is named by when its step is done and by its number there, a constant.
         const auto ask_for_weights = [&](int time, auto number, int tile, int place) {
-            const int step = work.at_time(time);
-            const int up = tile * (args.out.columns() / columns);
-            Weights::copy_piece(self, own.weights[place][tile], args.weights.at(work.tile + up, work.part(step)),
-                                work.column_in_part(step, number), detail::piece_number<number, pieces>{});
+            Weights::copy_piece(self, own.weights[place][tile], weights.of[tile], work.part_of(work.at_time(time)),
+                                detail::piece_number<number, pieces>{});
         };
-        const auto ask_for_rows = [&](int time, int number, int place) {
-            copy_chunks_async(self, own.a[place].template part<Rows, depth>(0),
-                              args.a.at(0, 0, work.column(work.at_time(time), number)));
-        };
-
         detail::for_each_constant<ahead>([&](auto i) {
             for (int tile = 0; tile < tiles && i / pieces < work.count; ++tile) {
                 ask_for_weights(i / pieces, std::integral_constant<int, i % pieces>{}, tile, i);
             }
         });
+        // Where rows come from is found out when weights are on their way.
+        const repeated_rows<element, Rows, depth> rows(self, args.a.at(0, 0, work.first_column()));
+        const auto ask_for_rows = [&](int time, int number, int place) {
+            copy_async(self, own.a[place], rows, work.column_of(work.at_time(time)) + number * depth);
+        };
         if (Shape.allows_at_once || work.count == 0) allow_next_kernel(self);
         wait_for_kernel_before(self);
         for (int i = 0; i < ahead; ++i) {
@@ -263,7 +275,7 @@ struct gemm_weight_stream {
                 detail::for_each_constant<tiles>([&](auto tile) {
                     wait_copies<ahead * tiles - 1>(self);
                     self.sync();
-                    if constexpr (tile == 0) load_rows(self, a, own.a[place]);
+                    if constexpr (tile == 0) load_rows(self, a, rows, own.a[place]);
                     typename Weights::held held;
                     Weights::take(self, held, own.weights[place][tile], at);
                     // What is in registers makes room for what comes later.
@@ -284,17 +296,12 @@ struct gemm_weight_stream {
                 place = place + 1 < ahead ? place + 1 : 0;
             });
         }
+        detail::for_each_constant<tiles>([&](auto tile) {
+            for (sum& one : sums[tile]) Weights::finish(self, one);
+        });
         if constexpr (norms) {
             finish_rows(self, squares, add{});
             store(self, shared.squares[self.index()], squares);
-        }
-    }
-
-    IMBREX_KERNEL static void load_rows(const warp& self, warp_tile<element, 16, depth>& to, const activations& from) {
-        if constexpr (Rows == 8) {
-            load_eight_rows(self, to, from);
-        } else {
-            load_operand<side::right>(self, to, from);
         }
     }
 

@@ -1,0 +1,55 @@
+// Copies that a warp makes again and again in a loop that has no time to lose: from places that follow from one another, so that
+// what there is to know of them is found out once, before the loop. Otherwise as in async_copy.hpp: commit_copies, wait_copies, sync.
+//
+//   const repeated_object<piece> weights(self, first);                       copy_async(self, place, weights, distance)
+//   const repeated_object<vector> scales(weights, bytes behind);             copy_async(self, place, scales, distance)
+//   const repeated_rows<bf16, 16, 64> rows(self, matrix.at(0, column));      copy_async(self, tile, rows, columns further on)
+//                                                                            load_rows(self, registers, rows, tile)
+#pragma once
+
+#include <imbrex/core/source.hpp>
+#include <imbrex/hw/repeated_copy.hpp>
+#include <imbrex/tile/register_tile.hpp>
+#include <imbrex/tile/shared_tile.hpp>
+
+#include <cstdint>
+#include <type_traits>
+
+namespace imbrex {
+
+// Objects of one type (a packed tile, a vector, a struct of such), each at a distance in bytes from the first.
+template <class T>
+struct repeated_object : hw::repeated_object<T> {
+    static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % 16 == 0 && alignof(T) >= 16,
+                  "imbrex: plain objects are copied in chunks of 16 bytes, from and to multiples of 16");
+    using hw::repeated_object<T>::repeated_object;
+};
+template <class T>
+IMBREX_KERNEL void copy_async(const warp& scope, std::type_identity_t<T>& to, const repeated_object<T>& from,
+                              std::int64_t distance, source here = source::current()) {
+    from.copy_async(scope, to, distance, here);
+}
+
+// Rectangles of 8 or 16 rows and 64 columns, side by side in rows that begin and end at multiples of 16 bytes. What does not exist
+// of one lands as zero.
+template <class T, int Rows, int Columns>
+struct repeated_rows : hw::repeated_rows<T, Rows, Columns> {
+    static_assert(sizeof(T) == 2 && Columns == 64 && (Rows == 8 || Rows == 16),
+                  "imbrex: rectangles of 8 or 16 rows and 64 columns of 16 bits are copied again and again");
+    using hw::repeated_rows<T, Rows, Columns>::repeated_rows;
+};
+template <class T, int Rows, int Columns>
+IMBREX_KERNEL void copy_async(const warp& scope, shared_tile<T, Rows, Columns>& to,
+                              const repeated_rows<T, Rows, Columns>& from, int column,
+                              source here = source::current()) {
+    from.copy_async(scope, to, column, here);
+}
+// One that has landed, as the right operand of a product; of eight rows, with zeros below them.
+template <class T, int Rows, int Columns>
+IMBREX_KERNEL void load_rows(const warp& scope, warp_tile<T, 16, Columns>& to,
+                             const repeated_rows<T, Rows, Columns>& rows, const shared_tile<T, Rows, Columns>& from,
+                             source here = source::current()) {
+    rows.load(scope, to, from, here);
+}
+
+}  // namespace imbrex
