@@ -161,6 +161,12 @@ IMBREX_FN constexpr std::uint32_t packed_floats(std::uint32_t word, int pair,
     }
 }
 
+// The scales of integers: one for each row and group of columns, those of rows g, g + 8 and so on side by side, as a lane holds them.
+inline constexpr int packed_scales_of_lane = packed_rows / 8;
+IMBREX_FN constexpr int packed_row_place_of(int row) {
+    return row % 8 * packed_scales_of_lane + row / 8;
+}
+
 // The scales of e2m1: one for each row and 32 columns, a word for two rows (g, g + 8) and 64 columns:
 //
 //     bits   0-7 row g, columns 0 to 31    8-15 row g + 8    16-23 row g, columns 32 to 63    24-31 row g + 8

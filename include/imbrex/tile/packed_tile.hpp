@@ -1,5 +1,5 @@
 // Quantised weights in shared memory, packed as they are in global memory (core/packed_weights.hpp): 64 rows, and their
-// columns in units one after the other. And the scales that go with 4-bit floats.
+// columns in units one after the other. And the scales that go with 4-bit floats, or with a group of integers.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -56,6 +56,14 @@ struct packed_scales {
     IMBREX_KERNEL const packed_scales<Rows, Count>& columns_from(int column) const {
         return *reinterpret_cast<const packed_scales<Rows, Count>*>(words_at(column));
     }
+};
+
+template <class Scale>
+struct packed_row_scales {
+    using element = Scale;
+    static constexpr int rows = packed_rows;
+
+    alignas(128) Scale storage[rows];
 };
 
 // The same in the registers of a warp, still packed.

@@ -82,9 +82,9 @@ TEST_CASE("the scales of packed weights are those that were packed") {
     const auto packed = pack_weights<weights>(given.values.data(), given.scales.data(), 100, 256);
     REQUIRE(packed.size() == 4);
     const auto scale_at = [&](int row, int group) { return given.scales[row * 2 + group].bits; };
-    CHECK(packed[1].scales[0].storage[5].bits == scale_at(5, 1));
-    CHECK(packed[2].scales[0].storage[35].bits == scale_at(99, 0));
-    CHECK(packed[3].scales[0].storage[36].bits == 0);
+    CHECK(packed[1].scales[0].storage[packed_row_place_of(5)].bits == scale_at(5, 1));
+    CHECK(packed[2].scales[0].storage[packed_row_place_of(35)].bits == scale_at(99, 0));
+    CHECK(packed[3].scales[0].storage[packed_row_place_of(36)].bits == 0);
 }
 
 TEST_CASE("what cannot be packed is refused in a sentence") {

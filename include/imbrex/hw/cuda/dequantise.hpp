@@ -155,6 +155,27 @@ IMBREX_KERNEL void load_packed_scales(const warp&, packed_scale_fragment<Columns
     }
 }
 
+// Scales of integers: a warp has those of all 64 rows, a warp of a group those of its 16.
+template <class T, class Scales>
+IMBREX_KERNEL void load_row_scales(const warp&, row_fragment<T, packed_rows, 1>& to, const Scales& from,
+                                   source = source::current()) {
+    constexpr int chunks = packed_scales_of_lane * static_cast<int>(sizeof(T)) / 16;
+    const T* const own = from.storage + lane_row() * packed_scales_of_lane;
+#pragma unroll
+    for (int chunk = 0; chunk < chunks; ++chunk) {
+        write_as(&to.values[0][0] + chunk * (packed_scales_of_lane / chunks),
+                 reinterpret_cast<const uint4*>(own)[chunk]);
+    }
+}
+template <class T, class Scales>
+IMBREX_KERNEL void load_row_scales(const warpgroup& scope, row_fragment<T, packed_rows, 4>& to, const Scales& from,
+                                   source = source::current()) {
+    using two = word<2 * static_cast<int>(sizeof(T))>;
+    __syncwarp();
+    write_as(&to.values[0][0],
+             reinterpret_cast<const two*>(from.storage + lane_row() * packed_scales_of_lane)[scope.rank()]);
+}
+
 // Sixteen rows of them, from FirstRow on.
 template <int FirstRow, class Float, class Format, int Columns>
 IMBREX_KERNEL void dequantise_rows(const warp&, fragment<Float, 16, Columns, 1>& to,

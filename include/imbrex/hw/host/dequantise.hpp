@@ -112,6 +112,17 @@ void load_packed_scales(const warp& scope, packed_scale_fragment<Columns>& to, c
     load_words(scope, to, from.words_at(0), "load of packed scales", here);
 }
 
+template <class Scope, class T, int Warps, class Scales>
+void load_row_scales(const Scope& scope, row_fragment<T, packed_rows, Warps>& to, const Scales& from,
+                     source here = source::current()) {
+    const char* what = "load of the scales of rows";
+    const context c = enter(scope, what, here);
+    if (!c) return;
+    touch_value(c, from.storage, sizeof from.storage, false, what, here);
+    touch_fragment(c, to, use::write, what, here);
+    for (int row = 0; row < packed_rows; ++row) to.values[row] = from.storage[packed_row_place_of(row)];
+}
+
 // Sixteen rows of them.
 template <int FirstRow, class Float, class Format, int Columns>
 void dequantise_rows(const warp& scope, fragment<Float, 16, Columns, 1>& to,

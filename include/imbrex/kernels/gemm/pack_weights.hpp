@@ -53,7 +53,7 @@ void put_weight(Tile& tile, int row, int column, std::uint32_t bits) {
 // The scale of a row and of one group of its weights.
 template <class Weights, class Part, class Scale>
 void put_scale(Part& part, int row, int group, Scale scale) {
-    part.scales[group].storage[row] = scale;
+    part.scales[group].storage[packed_row_place_of(row)] = scale;
 }
 template <class Weights, class Part>
 void put_scale(Part& part, int row, int group, ue8m0 scale) {

@@ -245,7 +245,7 @@ struct grouped_weights : detail::quantised_weights<detail::grouped_part<Format, 
     static constexpr int piece_groups = Group < packed_columns ? packed_columns / Group : 1;
     static constexpr int piece_width = packed_columns / piece_groups;
     struct piece_scales {
-        shared_vector<Scale, packed_rows> of[piece_groups];
+        packed_row_scales<Scale> of[piece_groups];
     };
     struct held_scales {
         row_values<Scale, packed_rows, warp> of[piece_groups];

@@ -117,7 +117,7 @@ struct mxfp4_part {
 template <class Format, int Group, class Scale, int Depth>
 struct grouped_part {
     packed_tile<Format, packed_rows, Depth> values;
-    shared_vector<Scale, packed_rows> scales[Depth / Group];
+    packed_row_scales<Scale> scales[Depth / Group];
 };
 
 }  // namespace detail

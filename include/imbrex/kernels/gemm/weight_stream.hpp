@@ -248,12 +248,12 @@ struct gemm_weight_stream {
                 ask_for_weights(i / pieces, std::integral_constant<int, i % pieces>{}, tile, i);
             }
         });
-        // Where rows come from is found out when weights are on their way.
+        if (Shape.allows_at_once || work.count == 0) allow_next_kernel(self);
+        // Where rows come from is found out while weights are on their way.
         const repeated_rows<element, Rows, depth> rows(self, args.a.at(0, 0, work.first_column()));
         const auto ask_for_rows = [&](int time, int number, int place) {
             copy_async(self, own.a[place], rows, work.column_of(work.at_time(time)) + number * depth);
         };
-        if (Shape.allows_at_once || work.count == 0) allow_next_kernel(self);
         wait_for_kernel_before(self);
         for (int i = 0; i < ahead; ++i) {
             if (i / pieces < work.count) ask_for_rows(i / pieces, i % pieces, i);

@@ -32,6 +32,13 @@ IMBREX_KERNEL void dequantise(const warpgroup& scope, group_tile<Float, Rows, Co
     hw::dequantise_scaled(scope, to, from, scales, First, here);
 }
 
+// The scales of integers, for the products of their group.
+template <class Scope, class Scale, int Rows, int Warps>
+IMBREX_KERNEL void load(const Scope& scope, hw::row_fragment<Scale, Rows, Warps>& to,
+                        const packed_row_scales<Scale>& from, source here = source::current()) {
+    hw::load_row_scales(scope, to, from, here);
+}
+
 // A warp holds 64 rows packed, so that their place in shared memory is free at once, and makes sixteen of them into floats at
 // a time.
 template <class Format, int Rows, int Columns>
