@@ -282,9 +282,10 @@ struct gemm_weight_stream {
                     self.sync();
                     constexpr int later = number + ahead;
                     if (step + later / pieces < work.count) {
-                        if constexpr (tile == 0) ask_for_rows(step + later / pieces, later % pieces, place);
+                        // Weights first, which are far away. (The other way round it took 3% longer.)
                         ask_for_weights(step + later / pieces, std::integral_constant<int, later % pieces>{}, tile,
                                         place);
+                        if constexpr (tile == 0) ask_for_rows(step + later / pieces, later % pieces, place);
                     }
                     commit_copies(self);
                     if constexpr (norms && tile == 0) fold_rows(self, squares, to<float>(self, a), add_square{});
