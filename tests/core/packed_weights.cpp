@@ -70,6 +70,17 @@ TEST_CASE("every element of a unit has a place of its own") {
     check_places<e2m1x2>();
 }
 
+TEST_CASE("every row's scale has a place of its own, beside those that a lane has with it") {
+    std::set<int> found;
+    for (int row = 0; row < packed_rows; ++row) {
+        const int place = packed_row_place_of(row);
+        CHECK((place >= 0 && place < packed_rows));
+        CHECK(place / packed_scales_of_lane == row % 8);
+        found.insert(place);
+    }
+    CHECK(static_cast<int>(found.size()) == packed_rows);
+}
+
 TEST_CASE("every scale has a place of its own, and is a power of two") {
     std::set<std::pair<int, int>> found;
     for (int row = 0; row < packed_rows; ++row) {
