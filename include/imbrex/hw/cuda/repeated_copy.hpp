@@ -54,8 +54,9 @@ struct repeated_object {
 
 // Rectangles side by side in the rows of a matrix, 128 bytes wide, which begin and end at multiples of 16 bytes: to tiles in shared
 // memory, and from there into the registers in which a product takes 8 or 16 rows as its right operand. Eight lanes copy a row, so
-// that memory is asked for whole lines (with 32 bytes of each row at a time, products of 16 rows took a quarter longer).
-template <class T, int Rows, int Columns>
+// that memory is asked for whole lines (with 32 bytes of each row at a time, products of 16 rows took a quarter longer). Who has no
+// register left can have the place that ldmatrix reads computed each time.
+template <class T, int Rows, int Columns, bool Holds>
 struct repeated_rows {
     static_assert(sizeof(T) == 2 && Columns == 64 && (Rows == 8 || Rows == 16),
                   "imbrex: 8 or 16 rows of 128 bytes are copied again and again");
@@ -73,8 +74,9 @@ struct repeated_rows {
         // One number for the whole warp, as the compiler can tell by this: it needs no register of each lane.
         next_rows = __shfl_sync(all_lanes, rows_at_once * from.row_stride * static_cast<int>(sizeof(T)), 0);
         rows = from.rows - row, columns = from.columns - column;
-        line = held(Rows == 16 ? layout::byte_offset(lane() / 16 * 8 + lane() % 8, lane() / 8 % 2 * in_chunk)
-                               : layout::byte_offset(lane() % 8, lane() / 8 * in_chunk));
+        line = Rows == 16 ? layout::byte_offset(lane() / 16 * 8 + lane() % 8, lane() / 8 % 2 * in_chunk)
+                          : layout::byte_offset(lane() % 8, lane() / 8 * in_chunk);
+        if constexpr (Holds) line = held(line);
     }
 
     // The rectangle that begins so many columns further on. What does not exist of it is zero.

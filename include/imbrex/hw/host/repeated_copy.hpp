@@ -28,7 +28,7 @@ struct repeated_object {
 };
 
 // Rectangles side by side in the rows of a matrix.
-template <class T, int Rows, int Columns>
+template <class T, int Rows, int Columns, bool>
 struct repeated_rows {
     global_tile<const T> from;
 

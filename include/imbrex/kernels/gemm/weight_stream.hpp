@@ -250,7 +250,7 @@ struct gemm_weight_stream {
         });
         if (Shape.allows_at_once || work.count == 0) allow_next_kernel(self);
         // Where rows come from is found out while weights are on their way.
-        const repeated_rows<element, Rows, depth> rows(self, args.a.at(0, 0, work.first_column()));
+        const repeated_rows<element, Rows, depth, !gated> rows(self, args.a.at(0, 0, work.first_column()));
         const auto ask_for_rows = [&](int time, int number, int place) {
             copy_async(self, own.a[place], rows, work.column_of(work.at_time(time)) + number * depth);
         };

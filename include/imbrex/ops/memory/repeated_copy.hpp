@@ -31,24 +31,24 @@ IMBREX_KERNEL void copy_async(const warp& scope, std::type_identity_t<T>& to, co
 }
 
 // Rectangles of 8 or 16 rows and 64 columns, side by side in rows that begin and end at multiples of 16 bytes. What does not exist
-// of one lands as zero.
-template <class T, int Rows, int Columns>
-struct repeated_rows : hw::repeated_rows<T, Rows, Columns> {
+// of one lands as zero. In a kernel that has no register left, what loads need to know is computed each time (Holds = false).
+template <class T, int Rows, int Columns, bool Holds = true>
+struct repeated_rows : hw::repeated_rows<T, Rows, Columns, Holds> {
     static_assert(sizeof(T) == 2 && Columns == 64 && (Rows == 8 || Rows == 16),
                   "imbrex: rectangles of 8 or 16 rows and 64 columns of 16 bits are copied again and again");
-    using hw::repeated_rows<T, Rows, Columns>::repeated_rows;
+    using hw::repeated_rows<T, Rows, Columns, Holds>::repeated_rows;
 };
-template <class T, int Rows, int Columns>
+template <class T, int Rows, int Columns, bool Holds>
 IMBREX_KERNEL void copy_async(const warp& scope, shared_tile<T, Rows, Columns>& to,
-                              const repeated_rows<T, Rows, Columns>& from, int column,
+                              const repeated_rows<T, Rows, Columns, Holds>& from, int column,
                               source here = source::current()) {
     from.copy_async(scope, to, column, here);
 }
 // One that has landed, as the right operand of a product; of eight rows, with zeros below them.
-template <class T, int Rows, int Columns>
+template <class T, int Rows, int Columns, bool Holds>
 IMBREX_KERNEL void load_rows(const warp& scope, warp_tile<T, 16, Columns>& to,
-                             const repeated_rows<T, Rows, Columns>& rows, const shared_tile<T, Rows, Columns>& from,
-                             source here = source::current()) {
+                             const repeated_rows<T, Rows, Columns, Holds>& rows,
+                             const shared_tile<T, Rows, Columns>& from, source here = source::current()) {
     rows.load(scope, to, from, here);
 }
 
