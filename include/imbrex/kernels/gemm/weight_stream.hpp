@@ -113,8 +113,9 @@ struct gemm_weight_stream {
     static constexpr int residents = Rows == 16 && (gated || scale_bytes > 2) ? 1 : Shape.residents;
     // Pieces of K that follow each other and are multiplied by one warp. (Gated, there are no registers for two.)
     static constexpr int pieces = !gated && Weights::depth % (2 * depth) == 0 ? 2 : 1;
-    static_assert(warps * pieces * depth % Weights::depth == 0,
-                  "imbrex: a step of all warps of a block is whole parts of packed weights");
+    static_assert(
+        warps * pieces * depth % Weights::depth == 0,
+        "imbrex: in a stream, packed weights have a depth that divides 128 times the warps (gated: 64 times)");
 
     using piece = typename Weights::piece;
     using activations = shared_tile<element, Rows, depth>;
