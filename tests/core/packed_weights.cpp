@@ -1,5 +1,5 @@
-// How quantised weights are packed: every bit of a word used once, every element in a place of its own, and every number of
-// each format found again.
+// How quantised weights are packed: every word is what its fields say and no more, every element in a place of its own, and every
+// number of each format found again.
 #include <doctest/doctest.h>
 
 #include <imbrex/core/packed_weights.hpp>
@@ -12,26 +12,38 @@ using namespace imbrex;
 
 namespace {
 
+// Each bit of each pair of fields is in a word by itself, and every word is made of such.
 template <class Format, class Float>
-void check_pieces() {
-    std::uint32_t all = 0;
-    for (int pair = 0; pair < packed_unit<Format>::pairs_of_word; ++pair) {
-        const packed_pieces pieces = packed_pieces_of<Format, Float>(pair);
-        const std::uint32_t both = pieces.first.mask | pieces.second.mask;
-        CHECK((pieces.first.mask & pieces.second.mask) == 0);
-        const std::uint32_t bits = pack_fields<Format, Float>(both, pair);
-        CHECK((all & bits) == 0);
-        all |= bits;
-        CHECK(packed_fields<Format, Float>(bits, pair) == both);
-        CHECK(packed_fields<Format, Float>(~bits, pair) == 0);
-        // A field is as wide as the number's bits say.
-        std::uint32_t widest = 0;
-        for (std::uint32_t code = 0; code < (1U << packed_unit<Format>::bits); ++code) {
-            widest |= packed_field_of<Format, Float>(code);
-        }
-        CHECK(both == widest * 0x00010001U);
+void check_pairs() {
+    constexpr int pairs = packed_unit<Format>::pairs_of_word;
+    // A field is as wide as the number's bits say.
+    std::uint32_t widest = 0;
+    for (std::uint32_t code = 0; code < (1U << packed_unit<Format>::bits); ++code) {
+        widest |= packed_field_of<Format, Float>(code);
     }
-    CHECK(all == 0xffffffffU);
+    int bits = 0;
+    for (int pair = 0; pair < pairs; ++pair) {
+        const std::uint32_t mask = packed_pair_of<Format, Float>(pair).mask;
+        CHECK(mask == widest * 0x00010001U);
+        for (std::uint32_t bit = 1; bit != 0; bit <<= 1) {
+            if ((mask & bit) == 0) continue;
+            ++bits;
+            const std::uint32_t word = pack_fields<Format, Float>(bit, pair);
+            for (int other = 0; other < pairs; ++other) {
+                CHECK(packed_fields<Format, Float>(word, other) == (other == pair ? bit : 0U));
+            }
+        }
+    }
+    CHECK(bits == 32);
+    std::uint32_t word = 0x12345678U;
+    for (int i = 0; i < 1000; ++i) {
+        word = word * 1664525U + 1013904223U;
+        std::uint32_t again = 0;
+        for (int pair = 0; pair < pairs; ++pair) {
+            again ^= pack_fields<Format, Float>(packed_fields<Format, Float>(word, pair), pair);
+        }
+        CHECK(again == word);
+    }
 }
 
 template <class Format>
@@ -52,15 +64,15 @@ void check_places() {
 
 }  // namespace
 
-TEST_CASE("the pairs of a word are all of its bits once") {
-    check_pieces<std::int8_t, bf16>();
-    check_pieces<std::int8_t, fp16>();
-    check_pieces<e4m3, bf16>();
-    check_pieces<e4m3, fp16>();
-    check_pieces<int4x2, bf16>();
-    check_pieces<int4x2, fp16>();
-    check_pieces<e2m1x2, bf16>();
-    check_pieces<e2m1x2, fp16>();
+TEST_CASE("a word is its pairs of fields, and they are the word") {
+    check_pairs<std::int8_t, bf16>();
+    check_pairs<std::int8_t, fp16>();
+    check_pairs<e4m3, bf16>();
+    check_pairs<e4m3, fp16>();
+    check_pairs<int4x2, bf16>();
+    check_pairs<int4x2, fp16>();
+    check_pairs<e2m1x2, bf16>();
+    check_pairs<e2m1x2, fp16>();
 }
 
 TEST_CASE("every element of a unit has a place of its own") {
@@ -94,15 +106,32 @@ TEST_CASE("every scale has a place of its own, and is a power of two") {
     CHECK(static_cast<int>(found.size()) == 2 * packed_rows);
     for (int bits = 0; bits <= packed_scale_highest; ++bits) {
         const ue8m0 scale = ue8m0::from_bits(static_cast<std::uint8_t>(bits));
-        const std::uint32_t exponent = packed_scale_of<bf16>(scale);
+        const std::uint32_t exponent = packed_scale_of<bf16>(scale), half = packed_scale_of<fp16>(scale);
         CHECK((exponent > 0 && exponent < 0xff));
-        const float_pair pair = unpack2<bf16>(packed_scale_pair<bf16>(exponent << 16, 2));
-        CHECK(pair.low == pair.high);
-        CHECK(pair.low == static_cast<float>(static_cast<double>(static_cast<float>(scale)) * 0x1p126));
-        const std::uint32_t half = packed_scale_of<fp16>(scale);
         CHECK(half < 0x1f);
-        if (half > 0) {
-            CHECK(unpack2<fp16>(packed_scale_pair<fp16>(half, 0)).high == static_cast<float>(scale) * 0x1p14F);
+        for (int which = 0; which < 4; ++which) {
+            const float_pair pair = unpack2<bf16>(packed_scale_pair<bf16>(pack_scale<bf16>(exponent, which), which));
+            CHECK(pair.low == pair.high);
+            CHECK(pair.low == static_cast<float>(static_cast<double>(static_cast<float>(scale)) * 0x1p126));
+            const float_pair halves = unpack2<fp16>(packed_scale_pair<fp16>(pack_scale<fp16>(half, which), which));
+            CHECK(halves.low == halves.high);
+            if (half > 0) CHECK(halves.high == static_cast<float>(scale) * 0x1p14F);
         }
     }
+}
+
+template <class Float>
+void check_four_scales() {
+    constexpr std::uint32_t exponents[4] = {5, 30, 1, 17};
+    std::uint32_t word = 0;
+    for (int which = 0; which < 4; ++which) word |= pack_scale<Float>(exponents[which], which);
+    for (int which = 0; which < 4; ++which) {
+        const std::uint32_t one = exponents[which] << Float::format.mantissa_bits;
+        CHECK(packed_scale_pair<Float>(word, which) == (one | one << 16));
+    }
+}
+
+TEST_CASE("the four scales of a word leave each other alone") {
+    check_four_scales<bf16>();
+    check_four_scales<fp16>();
 }

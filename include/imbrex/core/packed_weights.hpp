@@ -18,13 +18,15 @@
 //      e4m3    the same: its sign in the sign, its other bits in the last four of the exponent and the first three of the
 //              mantissa. 2^120 (fp16: 2^8) times too small; a NaN would become 480, and is not packed
 //
-//   Each pair of fields is some of a word's bits: rotated and masked, in one piece or two. The pieces of all pairs together
-//   are every bit of the word once.
+//   A pair of fields is a word rotated and masked; or the exclusive or of that and of the word shifted, masked. Then bits of other
+//   pairs lie over its own, and who packs turns these over where those are ones. (Four pairs of e2m1's fields do not fit into a word
+//   side by side, wherever they are rotated to. So they are four shifts and four instructions of logic, no more.)
 #pragma once
 
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/numeric.hpp>
 
+#include <bit>
 #include <cstdint>
 #include <type_traits>
 
@@ -66,55 +68,109 @@ IMBREX_FN constexpr std::uint32_t rotate_right(std::uint32_t word, int by) {
     return by == 0 ? word : word >> by | word << (32 - by);
 }
 
-// Bits of a word that are a part of a pair of fields, once it has been rotated to the right.
-struct packed_piece {
+// How a pair of fields is made of a word: rotated to the right, what lies over it taken off (the word shifted to the left), and masked.
+struct packed_pair {
     int rotation;
+    int over;  // how far to the left; 0: nothing lies over it
     std::uint32_t mask;
 };
-struct packed_pieces {
-    packed_piece first;
-    packed_piece second;  // without a bit: there is none
-};
 
+// As few instructions as there are for this: found by trying all. Shifts to the left are better than rotations, for a multiplication
+// does them as well, which the compiler takes where the unit for bits has too much to do.
 template <packable Format, class Float>
-IMBREX_FN constexpr packed_pieces packed_pieces_of(int pair) {
+IMBREX_FN constexpr packed_pair packed_pair_of(int pair) {
     static_assert(std::is_same_v<Float, bf16> || std::is_same_v<Float, fp16>,
                   "imbrex: packed weights are made into bf16 or fp16");
+    constexpr bool brain = std::is_same_v<Float, bf16>;
     if constexpr (std::is_same_v<Format, std::int8_t>) {
-        return {{8 * pair, 0x00ff00ffU}, {0, 0}};
-    } else if constexpr (std::is_same_v<Format, e4m3> && std::is_same_v<Float, bf16>) {
-        if (pair == 1) return {{4, 0x87808780U}, {28, 0x00700070U}};
-        return {{0, 0x87f087f0U}, {0, 0}};
-    } else if constexpr (std::is_same_v<Format, e4m3>) {
-        if (pair == 1) return {{25, 0x3f803f80U}, {31, 0x80008000U}};
-        return {{0, 0xbf80bf80U}, {0, 0}};
+        return {8 * pair, 0, 0x00ff00ffU};
     } else if constexpr (std::is_same_v<Format, int4x2>) {
-        return {{4 * pair, 0x000f000fU}, {0, 0}};
-    } else if constexpr (std::is_same_v<Float, bf16>) {
-        // As few instructions as there are for this: found by trying all. Two of the shifts are to the left and lose nothing, so that
-        // a multiplication does them, which the compiler takes where the unit for bits has too much to do.
-        if (pair == 3) return {{0, 0x80c080c0U}, {24, 0x01000100U}};
-        return {{pair == 0 ? 2 : pair == 1 ? 6 : 28, 0x81c081c0U}, {0, 0}};
+        return {4 * pair, 0, 0x000f000fU};
+    } else if constexpr (std::is_same_v<Format, e4m3> && brain) {
+        return {pair == 0 ? 0 : 8, pair == 0 ? 0 : 4, 0x87f087f0U};
+    } else if constexpr (std::is_same_v<Format, e4m3>) {
+        return {pair == 0 ? 0 : 25, pair == 0 ? 0 : 1, 0xbf80bf80U};
+    } else if constexpr (brain) {
+        return {pair == 0 ? 2 : pair == 1 ? 6 : pair == 2 ? 28 : 0, pair == 3 ? 8 : 0, 0x81c081c0U};
     } else {
-        if (pair == 2) return {{0, 0x08000800U}, {11, 0x86008600U}};
-        if (pair == 3) return {{0, 0x02000200U}, {13, 0x8c008c00U}};
-        return {{pair == 0 ? 4 : 7, 0x8e008e00U}, {0, 0}};
+        return {pair < 2 ? 0 : 4, pair == 0 ? 0 : pair == 1 ? 3 : pair == 2 ? 7 : 10, 0x8e008e00U};
     }
 }
 
-// A pair of fields out of a word, and into one.
+// A pair of fields out of a word.
 template <packable Format, class Float>
 IMBREX_FN constexpr std::uint32_t packed_fields(std::uint32_t word, int pair) {
-    const packed_pieces pieces = packed_pieces_of<Format, Float>(pair);
-    const std::uint32_t fields = rotate_right(word, pieces.first.rotation) & pieces.first.mask;
-    if (pieces.second.mask == 0) return fields;
-    return fields | (rotate_right(word, pieces.second.rotation) & pieces.second.mask);
+    const packed_pair how = packed_pair_of<Format, Float>(pair);
+    const std::uint32_t over = how.over == 0 ? 0 : word << how.over;
+    return (rotate_right(word, how.rotation) ^ over) & how.mask;
 }
+
+namespace detail {
+// For each bit of each pair of fields, the word that has it and no other bit of any pair: packed_fields the other way round, which is
+// found by elimination, so that the two cannot disagree.
 template <packable Format, class Float>
-IMBREX_FN constexpr std::uint32_t pack_fields(std::uint32_t fields, int pair) {
-    const packed_pieces pieces = packed_pieces_of<Format, Float>(pair);
-    return rotate_right(fields & pieces.first.mask, (32 - pieces.first.rotation) % 32) |
-           rotate_right(fields & pieces.second.mask, (32 - pieces.second.rotation) % 32);
+struct packed_bits {
+    static constexpr int pairs = packed_unit<Format>::pairs_of_word;
+    std::uint32_t of[pairs][32] = {};
+
+    constexpr packed_bits() {
+        std::uint32_t words[32] = {};
+        for (int i = 0; i < 32; ++i) words[i] = 1U << i;
+        for (int pair = 0; pair < pairs; ++pair) {
+            const std::uint32_t mask = packed_pair_of<Format, Float>(pair).mask;
+            for (int bit = 0; bit < 32; ++bit) {
+                if ((mask >> bit & 1U) != 0) of[pair][bit] = taken(words, pair, bit);
+            }
+        }
+        for (int pair = 0; pair < pairs; ++pair) {
+            for (int bit = 0; bit < 32; ++bit) clear(pair, bit);
+        }
+    }
+
+  private:
+    static constexpr bool has(std::uint32_t word, int pair, int bit) {
+        return (packed_fields<Format, Float>(word, pair) >> bit & 1U) != 0;
+    }
+    // The first of the words that has a bit; the others are rid of it.
+    static constexpr std::uint32_t taken(std::uint32_t (&words)[32], int pair, int bit) {
+        std::uint32_t found = 0;
+        for (std::uint32_t& word : words) {
+            if (!has(word, pair, bit)) continue;
+            if (found == 0) {
+                found = word;
+                word = 0;
+            } else {
+                word ^= found;
+            }
+        }
+        return found;
+    }
+    // The words found before are rid of a bit as well.
+    constexpr void clear(int pair, int bit) {
+        const std::uint32_t own = of[pair][bit];
+        for (auto& of_pair : of) {
+            for (std::uint32_t& word : of_pair) {
+                if (own != 0 && word != own && has(word, pair, bit)) word ^= own;
+            }
+        }
+    }
+};
+template <packable Format, class Float>
+inline constexpr packed_bits<Format, Float> bits_packed{};
+}  // namespace detail
+
+// And into one: those of all pairs, over one another (exclusive or), are the word.
+template <packable Format, class Float>
+constexpr std::uint32_t pack_fields(std::uint32_t fields, int pair) {
+    // Nothing lies over integers.
+    if constexpr (std::is_same_v<Format, std::int8_t> || std::is_same_v<Format, int4x2>) {
+        return rotate_right(fields, (32 - packed_pair_of<Format, Float>(pair).rotation) % 32);
+    }
+    std::uint32_t word = 0;
+    for (; fields != 0; fields &= fields - 1) {
+        word ^= detail::bits_packed<Format, Float>.of[pair][std::countr_zero(fields)];
+    }
+    return word;
 }
 
 // The field of a number, given by its bits: the byte of an int8 or e4m3, the four bits of the others.
@@ -156,7 +212,7 @@ IMBREX_FN constexpr std::uint32_t packed_floats(std::uint32_t word, int pair,
     } else {
         // The power of two whose last bit of mantissa is worth one.
         constexpr std::uint32_t base = std::is_same_v<Float, bf16> ? 0x43004300U : 0x64006400U;
-        const std::uint32_t turned = word >> packed_pieces_of<Format, Float>(pair).first.rotation;
+        const std::uint32_t turned = word >> packed_pair_of<Format, Float>(pair).rotation;
         return Pairs::subtract(Pairs::merge(turned, 0x007f007fU, base), Pairs::merge(turned, 0x00800080U, base));
     }
 }
@@ -167,12 +223,10 @@ IMBREX_FN constexpr int packed_row_place_of(int row) {
     return row % 8 * packed_scales_of_lane + row / 8;
 }
 
-// The scales of e2m1: one for each row and 32 columns, a word for two rows (g, g + 8) and 64 columns:
-//
-//     bits   0-7 row g, columns 0 to 31    8-15 row g + 8    16-23 row g, columns 32 to 63    24-31 row g + 8
-//
-// Each is the exponent of what the fields are multiplied by. The four words of rows g, g + 16, g + 32, g + 48 lie side by side: one
-// load for a lane that has them all.
+// The scales of e2m1: one for each row and 32 columns, a word for two rows (g, g + 8) and 64 columns. Each is the exponent of what
+// the fields are multiplied by: row g's where the exponents of two floats are, of columns 0 to 31 and of the others, row g + 8's 8 bits
+// away from there, in bits that are left. The four words of rows g, g + 16, g + 32, g + 48 lie side by side: one load for a lane that
+// has them all.
 inline constexpr int packed_scale_columns = 32;
 inline constexpr int packed_scale_words = 32;  // for 64 rows and 64 columns
 IMBREX_FN constexpr packed_place packed_scale_place_of(int row, int column) {
@@ -182,14 +236,19 @@ IMBREX_FN constexpr packed_place packed_scale_place_of(int row, int column) {
 // Those of one row as two floats, of columns 0 to 31 and of the others; and one of the two, twice.
 template <class Float>
 IMBREX_FN constexpr std::uint32_t packed_scales_of_row(std::uint32_t word, int half) {
-    constexpr int mantissa_bits = Float::format.mantissa_bits;
     constexpr std::uint32_t exponents = Float::format.bias == 15 ? 0x7c007c00U : 0x7f807f80U;
-    return rotate_right(word, (32 + 8 * half - mantissa_bits) % 32) & exponents;
+    return rotate_right(word, 8 * half) & exponents;
 }
 template <class Float>
 IMBREX_FN constexpr std::uint32_t packed_scale_pair(std::uint32_t word, int which) {
     const std::uint32_t both = packed_scales_of_row<Float>(word, which % 2);
     return which / 2 == 0 ? (both & 0xffffU) | both << 16 : both >> 16 | (both & 0xffff0000U);
+}
+
+// And one scale's part of its word, given by its exponent.
+template <class Float>
+constexpr std::uint32_t pack_scale(std::uint32_t exponent, int which) {
+    return rotate_right(exponent << (Float::format.mantissa_bits + which / 2 * 16), (32 - which % 2 * 8) % 32);
 }
 
 // The largest scale that a pair of fields can be multiplied by at once, 2; and the exponent of that multiplication, with

@@ -115,8 +115,10 @@ struct objects_again {
             const repeated_object<shared_vector<float, Second>> second(first, static_cast<int>(sizeof(own.first)));
             for (int i = self.index(); i < args.count; i += warps) {
                 const std::int64_t distance = std::int64_t{i - self.index()} * static_cast<int>(sizeof(one));
-                copy_async(self, own.first, first, distance);
-                copy_async(self, own.second, second, distance);
+                // Told in one number or in two.
+                const int near = i / warps % 2 * static_cast<int>(sizeof(one));
+                copy_async(self, own.first, first, distance - near, near);
+                copy_async(self, own.second, second, distance - near, near);
                 commit_copies(self);
                 wait_copies(self);
                 self.sync();

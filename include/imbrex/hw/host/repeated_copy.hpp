@@ -21,8 +21,8 @@ struct repeated_object {
     repeated_object(const repeated_object<Other>& other, int behind)
         : first(reinterpret_cast<const T*>(reinterpret_cast<const unsigned char*>(other.first) + behind)) {}
 
-    void copy_async(const warp& scope, T& to, std::int64_t distance, source here) const {
-        const unsigned char* const from = reinterpret_cast<const unsigned char*>(first) + distance;
+    void copy_async(const warp& scope, T& to, std::int64_t distance, int near, source here) const {
+        const unsigned char* const from = reinterpret_cast<const unsigned char*>(first) + distance + near;
         hw::copy_object_async(scope, to, *reinterpret_cast<const T*>(from), here);
     }
 };

@@ -47,7 +47,7 @@ void put_weight(Tile& tile, int row, int column, std::uint32_t bits) {
     using format = typename Tile::format;
     const packed_place place = packed_place_of<format>(row, column % Tile::unit::columns);
     const std::uint32_t field = packed_field_of<format, Float>(bits) << (16 * place.second);
-    tile.unit_at(column)[place.word] |= pack_fields<format, Float>(field, place.pair);
+    tile.unit_at(column)[place.word] ^= pack_fields<format, Float>(field, place.pair);
 }
 
 // The scale of a row and of one group of its weights.
@@ -61,7 +61,8 @@ void put_scale(Part& part, int row, int group, ue8m0 scale) {
             scale.is_nan() ? " (NaN)" : "", " in row ", row, " of a part; scales of 4-bit floats are at most 2");
     const int column = group * packed_scale_columns;
     const packed_place place = packed_scale_place_of(row, column % packed_columns);
-    part.scales.words_at(column)[place.word] |= packed_scale_of<typename Weights::element>(scale) << (8 * place.pair);
+    using element = typename Weights::element;
+    part.scales.words_at(column)[place.word] |= pack_scale<element>(packed_scale_of<element>(scale), place.pair);
 }
 
 // One part, of rows and columns from (first_row, first_column) on.

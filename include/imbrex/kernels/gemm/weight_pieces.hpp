@@ -78,8 +78,8 @@ struct bare_source {
     IMBREX_KERNEL void copy_values(const warp& self, Piece& to, int parts, int columns) const {
         using unit = typename decltype(Piece::values)::unit;
         constexpr int bytes_of_unit = unit::words * 4;
-        copy_async(self, to.values, values,
-                   std::int64_t{parts} * static_cast<int>(sizeof(Part)) + columns / unit::columns * bytes_of_unit);
+        copy_async(self, to.values, values, std::int64_t{parts} * static_cast<int>(sizeof(Part)),
+                   columns / unit::columns * bytes_of_unit);
     }
 };
 template <class Part, class Piece>
@@ -92,9 +92,8 @@ struct scaled_source : bare_source<Part, Piece> {
           scales(this->values, behind(first.values.template columns_from<packed_columns>(column), first_scales)) {}
 
     IMBREX_KERNEL void copy_scales(const warp& self, Piece& to, int parts, int number) const {
-        copy_async(
-            self, to.scales, scales,
-            std::int64_t{parts} * static_cast<int>(sizeof(Part)) + number * static_cast<int>(sizeof(scales_type)));
+        copy_async(self, to.scales, scales, std::int64_t{parts} * static_cast<int>(sizeof(Part)),
+                   number * static_cast<int>(sizeof(scales_type)));
     }
 
   private:

@@ -17,7 +17,8 @@
 
 namespace imbrex {
 
-// Objects of one type (a packed tile, a vector, a struct of such), each at a distance in bytes from the first.
+// Objects of one type (a packed tile, a vector, a struct of such), each at a distance in bytes from the first. What is known of it
+// when the kernel is compiled is better told apart: up to 2 KB costs nothing.
 template <class T>
 struct repeated_object : hw::repeated_object<T> {
     static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % 16 == 0 && alignof(T) >= 16,
@@ -26,8 +27,8 @@ struct repeated_object : hw::repeated_object<T> {
 };
 template <class T>
 IMBREX_KERNEL void copy_async(const warp& scope, std::type_identity_t<T>& to, const repeated_object<T>& from,
-                              std::int64_t distance, source here = source::current()) {
-    from.copy_async(scope, to, distance, here);
+                              std::int64_t distance, int near = 0, source here = source::current()) {
+    from.copy_async(scope, to, distance, near, here);
 }
 
 // Rectangles of 8 or 16 rows and 64 columns, side by side in rows that begin and end at multiples of 16 bytes. What does not exist
