@@ -28,27 +28,27 @@ IMBREX_KERNEL T* held(T* pointer) {
 }
 
 // Objects that lie at known distances from a first one. An instruction that copies takes up to 2 KB along, to either side, with an
-// address, and the address of this lane's chunks is held in the middle: whatever is nearer than 2 KB needs no addition.
+// address; so of small objects the address that is held lies 2 KB behind the first, and the second is as near to it.
 template <class T>
 struct repeated_object {
-    static constexpr int middle = 2048;
-    const unsigned char* start;  // of the first object's, and so many bytes on
-    std::int64_t behind = 0;     // it, those that are copied
+    static constexpr int middle = sizeof(T) <= 2048 ? 2048 : 0;
+    const unsigned char* held_place;  // of this lane
+    std::int64_t behind = -middle;    // it lie this lane's chunks of the first object
 
     IMBREX_KERNEL repeated_object(const warp&, const T& object)
-        : start(held(reinterpret_cast<const unsigned char*>(&object) + lane() * 16 + middle)) {}
+        : held_place(held(reinterpret_cast<const unsigned char*>(&object) + lane() * 16 + middle)) {}
 
     // Each so many bytes behind another object: no address of its own is held.
     template <class Other>
     IMBREX_KERNEL repeated_object(const repeated_object<Other>& other, int behind)
-        : start(other.start), behind(other.behind + uniform(behind)) {}
+        : held_place(other.held_place), behind(other.behind + uniform(behind)) {}
 
     IMBREX_KERNEL void copy_async(const warp&, T& to, std::int64_t distance, int near, source) const {
         constexpr int size = sizeof(T), row = 32 * 16;
         const int own = lane() * 16;
         unsigned char* const place = reinterpret_cast<unsigned char*>(&to) + own;
-        // Held, so that it is one address for all objects at that distance.
-        const unsigned char* const from = held(start + distance) + behind + (near - middle);
+        // One address for all objects at that distance.
+        const unsigned char* const from = held(held_place + distance) + behind + near;
 #pragma unroll
         for (int byte = 0; byte < size; byte += row) {
             if (byte + row <= size || byte + own < size) copy_bytes_async<16>(place + byte, from + byte, 16);
