@@ -19,6 +19,7 @@
 #include <imbrex/ops/memory/bulk.hpp>
 #include <imbrex/ops/memory/cluster.hpp>
 #include <imbrex/ops/memory/load_store.hpp>
+#include <imbrex/ops/memory/repeated_copy.hpp>
 #include <imbrex/ops/memory/tma.hpp>
 #include <imbrex/ops/register/chunk_rotate.hpp>
 #include <imbrex/ops/register/chunk_rows.hpp>
