@@ -111,6 +111,53 @@ TEST_CASE("weights relative to one of the largest scores: it stays, or is left f
     }
 }
 
+namespace {
+
+// All scores of a tile of 64 keys are far below zero or far above, as `above` says of its number; of every other 16 queries the other
+// way round.
+template <attention_shape Shape, class Mask, class Above>
+void check_signs(Above above) {
+    const attention_case sizes{.heads = 2, .key_heads = 2, .queries = 200, .keys = 320};
+    using kernel = attention_hopper<bf16, 64, 64, Mask, plain_score, Shape>;
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        attention_tensors<bf16, 64, 64> tensors(where, sizes, 1);
+        for (int i = 0; i < sizes.queries * sizes.heads; ++i)
+            tensors.q.values[i * 64] = bf16(i / sizes.heads / 16 % 2 == 0 ? 8.0f : -8.0f);
+        for (int i = 0; i < sizes.keys * sizes.key_heads; ++i)
+            tensors.k.values[i * 64] = bf16(above(i / sizes.key_heads / 64) ? 20.0f : -20.0f);
+        run<kernel>(where, {2}, tensors.template send<kernel>(Mask{}, {}, 0.25f, 0), 4);
+        const auto worst = tensors.compare(
+            0.25f, [](const attention_sequence& s, int query, int key) { return Mask{}.keep(s, query, key); },
+            [](const attention_sequence&, int, int, double x) { return x; });
+        CHECK(worst.out <= 0.01);
+        CHECK(worst.log2_sum <= 0.001);
+    }
+}
+
+template <attention_shape Shape>
+void check_all_signs() {
+    const auto always = [](int) { return true; };
+    const auto first_half = [](int tile) { return tile < 2; };
+    const auto every_other = [](int tile) { return tile % 2 == 0; };
+    const auto last = [](int tile) { return tile == 4; };
+    check_signs<Shape, full_mask>(always);
+    check_signs<Shape, full_mask>(first_half);
+    check_signs<Shape, full_mask>(every_other);
+    check_signs<Shape, causal_mask>(always);
+    check_signs<Shape, causal_mask>(first_half);
+    check_signs<Shape, causal_mask>(last);
+}
+
+}  // namespace
+
+TEST_CASE("scores that are all below zero, or above, for some tiles or for all of them") {
+    check_all_signs<attention_shape{.columns = 64}>();
+    check_all_signs<attention_shape{3, 32, 2, 32, 160}>();
+    check_signs<attention_shape{.columns = 64, .softmax = attention_softmax::relaxed}, full_mask>(
+        [](int tile) { return tile % 2 == 0; });
+}
+
 #if !defined(__CUDACC__)
 TEST_CASE("attention is silent over 1,000 schedules, and each of its mutants is told") {
     // Three groups, so that some pass by tiles that others see.

@@ -97,7 +97,7 @@ void test_at_once(float scale) {
 }
 
 // Rows in pieces; the output is, for each column of a piece, the weighted sum over the pieces.
-template <int Rows, int Columns, class Scope, int Slack, bool LookFirst, softmax_pause Pause>
+template <int Rows, int Columns, class Scope, int Slack, bool LookFirst, softmax_pause Pause, bool LookAhead>
 struct online {
     using tile = register_tile<float, Rows, Columns, Scope>;
     static constexpr int warps = 2 * Scope::warps;
@@ -119,11 +119,13 @@ struct online {
             for (int piece = 0; piece < args.pieces; ++piece) {
                 tile scores, values;
                 load(self, scores, args.scores.template tile<tile>(mine, piece));
-                if constexpr (Pause == softmax_pause::never) {
+                const auto rescale = [&](const auto& factors) { combine_with_rows(self, sum, factors, multiply{}); };
+                if constexpr (LookAhead) {
+                    weights.template weigh<Pause>(self, scores, weights.look_ahead(self), rescale);
+                } else if constexpr (Pause == softmax_pause::never) {
                     weights.step(self, scores, sum);
                 } else {
-                    weights.template weigh<Pause>(
-                        self, scores, [&](const auto& factors) { combine_with_rows(self, sum, factors, multiply{}); });
+                    weights.template weigh<Pause>(self, scores, rescale);
                 }
                 load(self, values, args.values.template tile<tile>(mine, piece));
                 combine(self, scores, values, multiply{});
@@ -137,7 +139,7 @@ struct online {
 };
 
 template <int Rows, int Columns, class Scope, int Slack = 0, bool LookFirst = false,
-          softmax_pause Pause = softmax_pause::never>
+          softmax_pause Pause = softmax_pause::never, bool LookAhead = false>
 void test_online(float scale, int pieces) {
     const int width = Columns * pieces;
     const std::size_t count = static_cast<std::size_t>(2) * Rows * width;
@@ -145,8 +147,12 @@ void test_online(float scale, int pieces) {
         buffer<float> scores(where, count), values(where, count), out(where, 2 * Rows * Columns, poison<float>()),
             log2_sums(where, 2 * Rows, poison<float>());
         fill_scores(scores.values, 2 * Rows, width, 13);
+        // Where rows have seen something that is not negative, who looks ahead goes another way: all rows of every other warp.
+        for (int row = 0; LookAhead && row < 2 * Rows; ++row) {
+            if (row / 16 % 2 == 1) scores.values[static_cast<std::size_t>(row) * width] = row % 3 == 0 ? 0.0f : 0.5f;
+        }
         fill_random(values.values, 14, 0.5f, 1.5f);
-        run<online<Rows, Columns, Scope, Slack, LookFirst, Pause>>(
+        run<online<Rows, Columns, Scope, Slack, LookFirst, Pause, LookAhead>>(
             where, {1, 1, 1},
             {matrix(static_cast<const float*>(scores.send()), 2 * Rows, width),
              matrix(static_cast<const float*>(values.send()), 2 * Rows, width), matrix(out.send(), 2 * Rows, Columns),
@@ -342,6 +348,15 @@ TEST_CASE("softmax online") {
     test_online<64, 80, warpgroup, 0, false, softmax_pause::in_first_row>(0.125f, 4);
     test_online<64, 16, warpgroup, 0, false, softmax_pause::in_first_row>(1.0f, 6);
     test_online<64, 64, warpgroup, 0, false, softmax_pause::when_largest_are_known>(0.125f, 4);
+}
+
+TEST_CASE("softmax online: who looks ahead finds the same, with rows below zero and above") {
+    test_online<16, 8, warp, 0, false, softmax_pause::never, true>(0.25f, 12);
+    test_online<32, 24, warp, 0, false, softmax_pause::in_first_row, true>(1.0f, 5);
+    test_online<64, 112, warpgroup, 0, false, softmax_pause::when_largest_are_known, true>(0.125f, 4);
+    test_online<128, 16, warpgroup, 0, false, softmax_pause::in_first_row, true>(2.0f, 3);
+    test_online<64, 64, warpgroup, 8, false, softmax_pause::in_first_row, true>(0.125f, 4);
+    test_online<64, 16, warpgroup, 8, true, softmax_pause::when_largest_are_known, true>(1.0f, 6);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include <imbrex/core/functional.hpp>
 #include <imbrex/core/source.hpp>
+#include <imbrex/hw/largest.hpp>
 #include <imbrex/hw/math.hpp>
 #include <imbrex/ops/register/map.hpp>
 #include <imbrex/ops/register/reduce.hpp>
@@ -107,15 +108,38 @@ class online_softmax {
     template <softmax_pause Pause = softmax_pause::never, int Columns, class Rescale>
     IMBREX_KERNEL void weigh(const Scope& scope, hw::fragment<float, Rows, Columns, warps>& scores, Rescale rescale,
                              source here = source::current()) {
-        constexpr bool waits_for_largest = Pause == softmax_pause::when_largest_are_known;
-        follow<waits_for_largest>(scope, scores, rescale, here);
-        if constexpr (waits_for_largest) settle_largest(scope, here);
-        hw::row_fragment<float, Rows, warps> shift = largest_;
-        map(
-            scope, shift, [&](float x) { return x * factor_; }, here);
-        combine_with_rows(
-            scope, scores, shift, [&](float x, float by) { return hw::exp2(x * factor_ - by); }, here);
-        sum_up<Pause>(scope, scores, here);
+        weigh_by<Pause>(
+            scope, scores,
+            [&](auto& most) {
+                // Half of a row's and the other half are looked through beside one another if somebody waits for the result.
+                constexpr int half = Columns / 32 * 16;
+                if constexpr (Pause == softmax_pause::when_largest_are_known && half > 0) {
+                    hw::row_fragment<float, Rows, warps> other = largest_;
+                    fold_rows(scope, most, imbrex::columns_of<0, half>(scope, scores, here), maximum{}, here);
+                    fold_rows(scope, other, imbrex::columns_of<half, Columns - half>(scope, scores, here), maximum{},
+                              here);
+                    combine(scope, most, other, maximum{}, here);
+                } else {
+                    fold_rows(scope, most, scores, maximum{}, here);
+                }
+            },
+            rescale, here);
+    }
+
+    // What can be known of rows before their next scores are there. Who finds it out meanwhile, and says it to `weigh`, has the
+    // largest of them in half the instructions, of rows that have seen a score that is not negative.
+    struct outlook {
+        bool negative;  // any row of the warp
+    };
+    IMBREX_KERNEL outlook look_ahead(const Scope& scope, source here = source::current()) const {
+        return {hw::any_negative(scope, largest_, here)};
+    }
+    template <softmax_pause Pause = softmax_pause::never, int Columns, class Rescale>
+    IMBREX_KERNEL void weigh(const Scope& scope, hw::fragment<float, Rows, Columns, warps>& scores, outlook ahead,
+                             Rescale rescale, source here = source::current()) {
+        weigh_by<Pause>(
+            scope, scores, [&](auto& most) { hw::fold_rows_largest(scope, most, scores, ahead.negative, here); },
+            rescale, here);
     }
 
     // The same for products that are bent to be scores. Where all of a warp's are within the curve's limit, and none exceeds what
@@ -220,6 +244,20 @@ class online_softmax {
     }
 
   private:
+    // `look` finds out the largest of a row's scores so far and of those that are given.
+    template <softmax_pause Pause, int Columns, class Look, class Rescale>
+    IMBREX_KERNEL void weigh_by(const Scope& scope, hw::fragment<float, Rows, Columns, warps>& scores, Look look,
+                                Rescale rescale, source here) {
+        follow(scope, look, rescale, here);
+        if constexpr (Pause == softmax_pause::when_largest_are_known) settle_largest(scope, here);
+        hw::row_fragment<float, Rows, warps> shift = largest_;
+        map(
+            scope, shift, [&](float x) { return x * factor_; }, here);
+        combine_with_rows(
+            scope, scores, shift, [&](float x, float by) { return hw::exp2(x * factor_ - by); }, here);
+        sum_up<Pause>(scope, scores, here);
+    }
+
     template <softmax_pause Pause, int Columns>
     IMBREX_KERNEL void sum_up(const Scope& scope, const hw::fragment<float, Rows, Columns, warps>& weights,
                               source here) {
@@ -253,24 +291,14 @@ class online_softmax {
             sum_);
     }
 
-    // Takes note of scores that are larger than those before, by more than the slack. Half of a row's and the other half are looked
-    // through beside one another if somebody waits for the result.
-    template <bool InHalves, int Columns, class Rescale>
-    IMBREX_KERNEL void follow(const Scope& scope, const hw::fragment<float, Rows, Columns, warps>& scores,
-                              Rescale rescale, source here) {
+    // Takes note of scores that are larger than those before, by more than the slack.
+    template <class Look, class Rescale>
+    IMBREX_KERNEL void follow(const Scope& scope, Look look, Rescale rescale, source here) {
         const auto exceeds = [&](float now, float before) {
             return (now - before) * factor_ > static_cast<float>(Slack);
         };
         hw::row_fragment<float, Rows, warps> most = largest_;
-        constexpr int half = Columns / 32 * 16;
-        if constexpr (InHalves && half > 0) {
-            hw::row_fragment<float, Rows, warps> other = largest_;
-            fold_rows(scope, most, imbrex::columns_of<0, half>(scope, scores, here), maximum{}, here);
-            fold_rows(scope, other, imbrex::columns_of<half, Columns - half>(scope, scores, here), maximum{}, here);
-            combine(scope, most, other, maximum{}, here);
-        } else {
-            fold_rows(scope, most, scores, maximum{}, here);
-        }
+        look(most);
         const auto take_note = [&] {
             finish_rows(scope, most, maximum{}, here);
             if constexpr (Slack > 0 && !LookFirst) {
