@@ -3,18 +3,19 @@
     cmake --preset release && cmake --build build/release --target bench_kernels_attention_library
     python3 bench/kernels/attention.py --json attention.json            all points, the usual variants
     python3 bench/kernels/attention.py --flash-3 libflash3.so           with FlashAttention-3
+    python3 bench/kernels/attention.py --pause 0.03                     on a device that is not at the limit of its power
     python3 bench/kernels/attention.py --points 'd128_causal_*' --variants 'd128_2x128*'
     python3 bench/plot.py attention.json attention.svg
 
-Tensors are bf16 [batch, sequence, head, depth], random normal; batch * sequence = 16384, heads * depth = 2048. TFLOP/s count
-4 * batch * heads * sequence^2 * depth, half of that if causal. At each point all contestants take turns in one run, each as a
-CUDA graph (where it can be captured) of so many launches that it takes about a millisecond; medians of many rounds. Before
-anything is timed, every variant is compared with attention in float64 on small problems of odd sizes, and at each point with
-cuDNN; a result that differs is told as WRONG, and is the exit status too. Ours also write the logarithm of each row's sum, as
-FlashAttention does.
+Tensors are bf16 [batch, sequence, head, depth], random normal; batch * sequence = 16384, heads * depth = 2048 (2016 at depth
+96). TFLOP/s count 4 * batch * heads * sequence^2 * depth, half of that if causal. At each point all contestants take turns in one
+run, each as a CUDA graph (where it can be captured) of so many launches that it takes about a millisecond; medians of many
+rounds. Before anything is timed, every variant is compared with attention in float64 on small problems of odd sizes, and at each
+point with cuDNN; a result that differs is told as WRONG, and is the exit status too. Ours also write the logarithm of each row's
+sum, as FlashAttention does.
 
 FlashAttention-3 is no part of PyTorch. It takes part as a library of one's own with one C function around its run_mha_fwd_, for
-bf16 and depths 64 and 128, that fills its parameters as its flash_api.cpp does and returns 0:
+bf16 and depths 64, 96 and 128, that fills its parameters as its flash_api.cpp does and returns 0:
 
     int flash_attention_3_forward(void* q, void* k, void* v, void* out, float* log_sums, int batch, int heads, int key_heads,
                                   int queries, int keys, int depth, int causal, float scale, void* stream);
@@ -79,7 +80,7 @@ class Point(NamedTuple):
 
 
 def all_points():
-    return [Point(depth, causal, length) for depth in (64, 128) for causal in (False, True) for length in LENGTHS]
+    return [Point(depth, causal, length) for depth in (64, 96, 128) for causal in (False, True) for length in LENGTHS]
 
 
 DRAWN = "_drawn"
@@ -190,9 +191,9 @@ def attention_in_float64(torch, q, k, v, causal, scale):
 class Bench:
     """What is measured on the device. Variants that fail or are wrong on small problems are left out afterwards."""
 
-    def __init__(self, torch, library, flash_3, variants, rounds, seconds, device="cuda"):
+    def __init__(self, torch, library, flash_3, variants, rounds, seconds, pause=0.0, device="cuda"):
         self.torch, self.library, self.flash_3, self.variants = torch, library, flash_3, variants
-        self.rounds, self.seconds, self.device = rounds, seconds, device
+        self.rounds, self.seconds, self.pause, self.device = rounds, seconds, pause, device
         self.faults = 0
         torch.manual_seed(1)
         self.values = [self._random(TOKENS * WIDTH) for _ in range(3)]
@@ -254,7 +255,7 @@ class Bench:
         """Every variant against float64, with lengths that no tile divides and heads that share keys."""
         worst, worst_log2 = 0.0, 0.0
         unfit = set()
-        for depth in (64, 128):
+        for depth in (64, 96, 128):
             for batch, heads, key_heads, queries, keys in ((2, 4, 2, 333, 450), (1, 3, 1, 1, 1), (1, 2, 2, 640, 640)):
                 q = self._random(batch, queries, heads, depth)
                 k, v = (self._random(batch, keys, key_heads, depth) for _ in range(2))
@@ -281,7 +282,7 @@ class Bench:
     def accuracy(self, length=4096):
         """Peers and ours against float64."""
         report = Report(f"attention forward, bf16, relative error against float64, {length} keys", "1e-3")
-        for depth in (64, 128):
+        for depth in (64, 96, 128):
             q, k, v = (self._random(1, length, 4, depth) for _ in range(3))
             for causal in (False, True):
                 right, _ = attention_in_float64(self.torch, q, k, v, causal, depth**-0.5)
@@ -297,7 +298,7 @@ class Bench:
         """Milliseconds by contestant, and notes. What is timed is also what is compared: with a peer before, and with itself
         afterwards, since a result that moves is a race."""
         shape = (point.batch, point.length, point.heads, point.depth)
-        q, k, v = (values.view(shape) for values in self.values)
+        q, k, v = (values[: math.prod(shape)].view(shape) for values in self.values)
         notes = []
         stream = self.torch.cuda.Stream()
         self.torch.cuda.synchronize()
@@ -325,7 +326,14 @@ class Bench:
             del expected
             repeats = repeats_for(point.flop)
             milliseconds, rounds = take_turns(
-                self.torch, contestants, dict.fromkeys(contestants, repeats), stream, notes, self.rounds, self.seconds
+                self.torch,
+                contestants,
+                dict.fromkeys(contestants, repeats),
+                stream,
+                notes,
+                self.rounds,
+                self.seconds,
+                self.pause,
             )
             for name, (out, first) in ours.items():
                 if not self.torch.equal(out, first):
@@ -345,6 +353,7 @@ def parse(words):
     parser.add_argument("--points", metavar="NAMES", default="*", help="such as d128_causal_4096,d64_*")
     parser.add_argument("--rounds", type=int, default=40, help="at most, at each point (%(default)s)")
     parser.add_argument("--seconds", type=float, default=2, help="at most, at each point (%(default)s)")
+    parser.add_argument("--pause", type=float, default=0, help="seconds of rest before each turn (%(default)s)")
     parser.add_argument("--list", action="store_true", help="tell the points and the library's variants, and stop")
     return parser.parse_args(words)
 
@@ -365,7 +374,7 @@ def main(words):
 
     torch = device_or_exit()
     flash_3 = None if chosen.flash_3 is None else Flash3(chosen.flash_3.resolve())
-    bench = Bench(torch, library, flash_3, variants, chosen.rounds, chosen.seconds)
+    bench = Bench(torch, library, flash_3, variants, chosen.rounds, chosen.seconds, chosen.pause)
     bench.check_small()
     reports = [bench.accuracy(), *reports_of(points, bench.measure)]
     if chosen.json is not None:

@@ -92,6 +92,7 @@ constexpr variant chosen_of(std::string_view name) {
 constexpr variant variants[] = {
     chosen_of<128, attention_softmax::exact>("d128_chosen"),
     chosen_of<64, attention_softmax::exact>("d64_chosen"),
+    chosen_of<96, attention_softmax::exact>("d96_chosen"),
     chosen_of<128, attention_softmax::relaxed>("d128_relaxed"),
     chosen_of<64, attention_softmax::relaxed>("d64_relaxed"),
     variant_of<128, attention_shape{.groups = 2, .columns = 128}>("d128_2x128"),

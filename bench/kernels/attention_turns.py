@@ -6,6 +6,7 @@ import pathlib
 import statistics
 import subprocess
 import sys
+import time
 
 CUDNN, FLASH_2 = "cuDNN", "FlashAttention-2"
 
@@ -109,9 +110,9 @@ def repeats_for(flop):
     return max(1, round(500e9 / flop))
 
 
-def take_turns(torch, contestants, repeats, stream, notes, most_rounds, seconds):
+def take_turns(torch, contestants, repeats, stream, notes, most_rounds, seconds, pause=0.0):
     """Median milliseconds of each contestant, a function, and the number of rounds. `repeats` says how often each is launched
-    in a turn."""
+    in a turn, `pause` how long the device rests before it, in seconds."""
     replays, kept = {}, []
     for name, run in contestants.items():
 
@@ -129,6 +130,7 @@ def take_turns(torch, contestants, repeats, stream, notes, most_rounds, seconds)
     def one_round():
         took = {}
         for name, replay in replays.items():
+            time.sleep(pause)
             begin.record()
             replay()
             end.record()
@@ -138,7 +140,7 @@ def take_turns(torch, contestants, repeats, stream, notes, most_rounds, seconds)
 
     for _ in range(5):
         warm = one_round()
-    rounds = int(seconds * 1e3 / sum(repeats[name] * time for name, time in warm.items()))
+    rounds = int(seconds * 1e3 / sum(repeats[name] * took for name, took in warm.items()))
     rounds = max(5, min(rounds, most_rounds))
     times = [one_round() for _ in range(rounds)]
     return {name: statistics.median(took[name] for took in times) for name in replays}, rounds
