@@ -362,6 +362,8 @@ def main(words):
     chosen = parse(words)
     names = matching([point.name for point in all_points()], chosen.points, "--points")
     points = [point for point in all_points() if point.name in names]
+    if chosen.pause < 0:
+        sys.exit(f"--pause: {chosen.pause}; seconds, 0 or more")
     if not chosen.library.exists():
         sys.exit(f"--library: {chosen.library} is not there; the head of this file says how it is built")
     library = Library(chosen.library)
