@@ -98,4 +98,61 @@ TEST_CASE("the largest of rows that begin at zero or above, and below") {
     test_all<128, 16, warpgroup>();
 }
 
+// Whether anything is beyond a limit, which each warp says for its rows.
+template <int Rows, int Columns, class Scope>
+struct beyond_limit {
+    using tile = register_tile<float, Rows, Columns, Scope>;
+    static constexpr int warps = Scope::warps;
+    struct arguments {
+        matrix_view<const float> in;
+        float limit;
+        float* out;
+    };
+    struct shared_memory {};
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory&) {
+        each<Scope>(block, [&](auto& self) {
+            tile one;
+            load(self, one, args.in.template tile<tile>(0, 0));
+            row_values<float, Rows, Scope> rows, told;
+            reduce_rows(self, rows, one, maximum{}, minus_infinity);
+            fill(self, told, 0.0f);
+            hw::if_any_beyond(
+                self, one, rows, args.limit, [&] { fill(self, told, 1.0f); }, source::current());
+            store(self, args.out, Rows, told);
+        });
+    }
+};
+
+// One element of a tile is `one`, all others are `others`, of both signs.
+void test_beyond(float one, float others, float limit, bool wanted) {
+    constexpr int rows = 64, columns = 24;
+    for (const world where : worlds()) {
+        for (const int place : {0, 5 * columns + 7, rows * columns - 1}) {
+            buffer<float> in(where, rows * columns), out(where, rows, poison<float>());
+            for (std::size_t i = 0; i < in.values.size(); ++i) in.values[i] = i % 3 == 0 ? -others : others;
+            in.values[place] = one;
+            run<beyond_limit<rows, columns, warpgroup>>(
+                where, {1, 1, 1}, {matrix(static_cast<const float*>(in.send()), rows, columns), limit, out.send()}, 2);
+            out.fetch();
+            tally compared(sentence(name_of(where), ", ", one, " among ", others, ", limit ", limit));
+            for (int row = 0; row < rows; ++row) {
+                const bool same_warp = where != world::device || row / 16 == place / columns / 16;
+                compared.expect((out.values[row] == 1) == (wanted && same_warp), "row", row, "is told",
+                                out.values[row]);
+            }
+        }
+    }
+}
+
+TEST_CASE("whether anything is farther from zero than a limit") {
+    for (const float sign : {1.0f, -1.0f}) {
+        test_beyond(sign * 4.0f, 1.0f, 4.0f, false);
+        test_beyond(sign * std::nextafter(4.0f, 5.0f), 1.0f, 4.0f, true);
+        test_beyond(sign * INFINITY, 4.0f, 4.0f, true);
+        test_beyond(sign * 0.0f, 0.0f, 1e-30f, false);
+        test_beyond(sign * 2e-30f, 1e-38f, 1e-30f, true);
+    }
+}
+
 }  // namespace

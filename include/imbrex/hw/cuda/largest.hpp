@@ -7,6 +7,7 @@
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/source.hpp>
 #include <imbrex/hw/cuda/fragment.hpp>
+#include <imbrex/hw/cuda/held_rows.hpp>
 
 namespace imbrex::hw {
 
@@ -20,48 +21,74 @@ IMBREX_KERNEL bool any_negative(const Scope& scope, const row_fragment<float, Ro
     return __any_sync(all_lanes, found);
 }
 
-// fold_rows with the larger of two; `negative` says whether any of the warp's rows begins with a negative value: asked before, so
-// that nothing waits for the answer. If so, the smallest are found too, as integers without a sign: where all of a row are
-// negative, that is the largest number. It is done in a branch that ends before all else begins, so that the compiler is free to put
-// what follows among the comparisons that are always made.
+// What a row begins with and its elements, three at a time: the largest as integers, and the smallest as integers without a sign.
+template <class Row>
+IMBREX_KERNEL float largest_integer(const Row& row, float from) {
+    int most = __float_as_int(from);
+    row.template each_two<0, Row::columns>(
+        [&](float a, float b) { most = __vimax3_s32(most, __float_as_int(a), __float_as_int(b)); });
+    return __int_as_float(most);
+}
+template <class Row>
+IMBREX_KERNEL float smallest_bits(const Row& row, float from) {
+    unsigned least = __float_as_uint(from);
+    row.template each_two<0, Row::columns>(
+        [&](float a, float b) { least = __vimin3_u32(least, __float_as_uint(a), __float_as_uint(b)); });
+    return __uint_as_float(least);
+}
+// Where all of a row are negative, it is the second that is the largest number.
+IMBREX_KERNEL float larger_of(float largest_integer, float smallest_bits) {
+    return __float_as_int(largest_integer) < 0 ? smallest_bits : largest_integer;
+}
+
+// The larger of what a row begins with and what a lane holds of it; `negative` says whether any of the warp's rows begins with a
+// negative value: asked before, so that nothing waits for the answer.
+template <class Row>
+IMBREX_KERNEL float largest_held(const Row& row, float from, bool negative) {
+    float most = largest_integer(row, from);
+    if (negative) most = larger_of(most, smallest_bits(row, from));
+    return most;
+}
+
+// The same of all rows: fold_rows with the larger of two. Negative rows have their branch before all else begins, so that the
+// compiler is free to put what follows among the comparisons that are always made.
 template <class Scope, int Rows, int Columns, int Warps>
 IMBREX_KERNEL void fold_rows_largest(const Scope& scope, row_fragment<float, Rows, Warps>& into,
                                      const fragment<float, Rows, Columns, Warps>& tile, bool negative,
-                                     source = source::current()) {
-    using tile_type = fragment<float, Rows, Columns, Warps>;
-    check_scope<tile_type>(scope);
-    // Each row's value and elements, three at a time, by a comparison of integers.
-    const auto fold = [&](row_fragment<float, Rows, Warps>& rows, auto compare) {
-#pragma unroll
-        for (int block = 0; block < tile_type::blocks; ++block) {
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                int one = __float_as_int(rows.values[block][half]);
-#pragma unroll
-                for (int strip = 0; strip < tile_type::strips; ++strip) {
-                    const float* const two = &tile.values[block][strip][2 * half];
-                    one = compare(one, __float_as_int(two[0]), __float_as_int(two[1]));
-                }
-                rows.values[block][half] = __int_as_float(one);
-            }
-        }
+                                     source here = source::current()) {
+    const auto fold = [&](row_fragment<float, Rows, Warps>& rows, auto look) {
+        const auto one = [&](const auto& row, float& value) { value = look(row, value); };
+        visit_held_rows<0>(scope, here, one, tile, rows);
+        visit_held_rows<1>(scope, here, one, tile, rows);
     };
     row_fragment<float, Rows, Warps> below = into;
-    if (negative) {
-        fold(below, [](int a, int b, int c) {
-            return static_cast<int>(
-                __vimin3_u32(static_cast<unsigned>(a), static_cast<unsigned>(b), static_cast<unsigned>(c)));
-        });
-    }
+    if (negative) fold(below, [](const auto& row, float from) { return smallest_bits(row, from); });
     visit_rows(
-        scope, use::update, source::current(),
+        scope, use::update, here,
         // What the compiler cannot see through, or it would put all of it into the branch.
         [](int, float& value) { asm volatile(""
                                              : "+f"(value)); }, below);
-    fold(into, [](int a, int b, int c) { return __vimax3_s32(a, b, c); });
+    fold(into, [](const auto& row, float from) { return largest_integer(row, from); });
     visit_rows(
-        scope, use::update, source::current(),
-        [](int, float& most, const float& other) { most = __float_as_int(most) < 0 ? other : most; }, into, below);
+        scope, use::update, here, [](int, float& most, const float& other) { most = larger_of(most, other); }, into,
+        below);
+}
+
+// Does something if any element that a warp holds is farther from zero than `limit`; `largest` are the rows' own. Other warps of the
+// scope may not do it. As integers without a sign, negative numbers are above all others, the farthest of them above all.
+template <class Scope, int Rows, int Columns, int Warps, class Body>
+IMBREX_KERNEL void if_any_beyond(const Scope& scope, const fragment<float, Rows, Columns, Warps>& tile,
+                                 const row_fragment<float, Rows, Warps>& largest, float limit, Body body, source here) {
+    unsigned farthest = 0;
+    const auto look = [&](const auto& row, float most) {
+        row.template each_two<0, Columns>(
+            [&](float a, float b) { farthest = __vimax3_u32(farthest, __float_as_uint(a), __float_as_uint(b)); });
+        farthest = most > limit ? ~0U : farthest;
+    };
+    visit_held_rows<0>(scope, here, look, tile, largest);
+    visit_held_rows<1>(scope, here, look, tile, largest);
+    const unsigned below = __float_as_uint(-limit);
+    if (__any_sync(all_lanes, farthest > below)) body();
 }
 
 }  // namespace imbrex::hw

@@ -4,7 +4,7 @@
 
 #include <imbrex/core/source.hpp>
 #include <imbrex/hw/host/fragment.hpp>
-#include <imbrex/hw/host/math.hpp>
+#include <imbrex/hw/host/held_rows.hpp>
 
 #include <bit>
 #include <cmath>
@@ -20,19 +20,40 @@ bool any_negative(const Scope& scope, const row_fragment<float, Rows, Warps>& ro
     return found;
 }
 
+template <class Row>
+float largest_held(const Row& row, float from, bool negative) {
+    const auto exceeds = [&](float a, float b) {
+        return negative ? a > b : std::bit_cast<std::int32_t>(a) > std::bit_cast<std::int32_t>(b);
+    };
+    row.template each_two<0, Row::columns>([&](float a, float b) {
+        if (exceeds(a, from)) from = a;
+        if (exceeds(b, from)) from = b;
+    });
+    return from;
+}
+
 template <class Scope, int Rows, int Columns, int Warps>
 void fold_rows_largest(const Scope& scope, row_fragment<float, Rows, Warps>& into,
                        const fragment<float, Rows, Columns, Warps>& tile, bool negative,
                        source here = source::current()) {
-    if (negative) {
-        fold_rows(
-            scope, into, tile, [](float a, float b) { return hw::max(a, b); }, here);
-    } else {
-        fold_rows(
-            scope, into, tile,
-            [](float a, float b) { return std::bit_cast<std::int32_t>(b) > std::bit_cast<std::int32_t>(a) ? b : a; },
-            here);
-    }
+    const auto one = [&](const auto& row, float& value) { value = largest_held(row, value, negative); };
+    visit_held_rows<0>(scope, here, one, tile, into);
+    visit_held_rows<1>(scope, here, one, tile, into);
+}
+
+template <class Scope, int Rows, int Columns, int Warps, class Body>
+void if_any_beyond(const Scope& scope, const fragment<float, Rows, Columns, Warps>& tile,
+                   const row_fragment<float, Rows, Warps>& largest, float limit, Body body, source here) {
+    row_fragment<float, Rows, Warps> beyond = largest;
+    const auto look = [&](const auto& row, float& most) {
+        bool found = most > limit;
+        row.template each_two<0, Columns>([&](float a, float b) { found = found || a < -limit || b < -limit; });
+        most = found ? 1.0f : 0.0f;
+    };
+    visit_held_rows<0>(scope, here, look, tile, beyond);
+    visit_held_rows<1>(scope, here, look, tile, beyond);
+    if_any_row(
+        scope, beyond, [](float one) { return one != 0; }, body, here);
 }
 
 }  // namespace imbrex::hw
