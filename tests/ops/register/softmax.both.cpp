@@ -1,57 +1,12 @@
-// Softmax along rows, at once and online, against sums in double precision. Among the rows are some that are masked
-// altogether, in part, at their beginning or at their end, and some with very large, very small and equal elements.
-#include <ops/tools.hpp>
+// Softmax along rows, at once and online, against sums in double precision.
+#include <imbrex/ops/register/softmax.hpp>
+
+#include <ops/softmax_rows.hpp>
 
 using namespace imbrex;
 using namespace imbrex_test;
 
 namespace {
-
-void fill_scores(std::vector<float>& values, int rows, int columns, std::uint32_t seed) {
-    fill_random(values, seed, -5.0f, 5.0f);
-    for (int row = 0; row < rows; ++row) {
-        float* one = values.data() + static_cast<std::size_t>(row) * columns;
-        for (int column = 0; column < columns; ++column) {
-            const int kind = row % 11;
-            if (kind == 1) one[column] = minus_infinity;
-            if (kind == 2 && column % 3 != 0) one[column] = minus_infinity;
-            if (kind == 3 && column < columns / 2) one[column] = minus_infinity;
-            if (kind == 4 && column > columns / 3) one[column] = minus_infinity;
-            if (kind == 5) one[column] *= 2000.0f;   // one weight takes all
-            if (kind == 6) one[column] += 10000.0f;  // far from zero, close together
-            if (kind == 7) one[column] -= 10000.0f;
-            if (kind == 8) one[column] *= 1e-30f;
-            if (kind == 9) one[column] = -7.0f;
-            if (kind == 10 && column != columns - 1) one[column] = minus_infinity;
-        }
-    }
-}
-
-// The weights of one row, and the base-2 logarithm of the sum of its exponentials.
-struct row_of_weights {
-    std::vector<double> weights;
-    double log2_sum;
-    double largest;  // magnitude of a scaled score: what float rounds in proportion to
-};
-row_of_weights weigh(const float* scores, int columns, double scale) {
-    double most = -INFINITY, largest = 0;
-    for (int i = 0; i < columns; ++i) {
-        most = std::max(most, scale * scores[i]);
-        if (std::isfinite(scores[i])) largest = std::max(largest, std::fabs(scale * scores[i]));
-    }
-    row_of_weights result{std::vector<double>(columns, 0.0), -INFINITY, largest};
-    if (most == -INFINITY) return result;
-    double sum = 0;
-    for (int i = 0; i < columns; ++i) sum += result.weights[i] = std::exp(scale * scores[i] - most);
-    for (double& weight : result.weights) weight /= sum;
-    result.log2_sum = (most + std::log(sum)) / std::log(2.0);
-    return result;
-}
-
-// A float's rounding of scaled scores, as a relative error of their exponentials, and the approximations' own.
-double tolerance(double largest) {
-    return 4e-6 + 2.5e-7 * largest;
-}
 
 template <int Rows, int Columns, class Scope>
 struct at_once {
@@ -96,8 +51,11 @@ void test_at_once(float scale) {
     }
 }
 
+// How the largest scores are found.
+enum class look { plainly, ahead, in_turn };
+
 // Rows in pieces; the output is, for each column of a piece, the weighted sum over the pieces.
-template <int Rows, int Columns, class Scope, int Slack, bool LookFirst, softmax_pause Pause, bool LookAhead>
+template <int Rows, int Columns, class Scope, int Slack, bool LookFirst, softmax_pause Pause, look Look>
 struct online {
     using tile = register_tile<float, Rows, Columns, Scope>;
     static constexpr int warps = 2 * Scope::warps;
@@ -120,7 +78,16 @@ struct online {
                 tile scores, values;
                 load(self, scores, args.scores.template tile<tile>(mine, piece));
                 const auto rescale = [&](const auto& factors) { combine_with_rows(self, sum, factors, multiply{}); };
-                if constexpr (LookAhead) {
+                if constexpr (Look == look::in_turn) {
+                    // Once, before earlier results are rescaled.
+                    int done = 0;
+                    const auto only_then = [&](const auto& factors) {
+                        if (done == 1) rescale(factors);
+                    };
+                    weights.weigh_in_turn(
+                        self, scores, weights.look_ahead(self), [&] { ++done; }, only_then);
+                    if (done != 1) fill(self, sum, 0.0f);
+                } else if constexpr (Look == look::ahead) {
                     weights.template weigh<Pause>(self, scores, weights.look_ahead(self), rescale);
                 } else if constexpr (Pause == softmax_pause::never) {
                     weights.step(self, scores, sum);
@@ -139,7 +106,7 @@ struct online {
 };
 
 template <int Rows, int Columns, class Scope, int Slack = 0, bool LookFirst = false,
-          softmax_pause Pause = softmax_pause::never, bool LookAhead = false>
+          softmax_pause Pause = softmax_pause::never, look Look = look::plainly>
 void test_online(float scale, int pieces) {
     const int width = Columns * pieces;
     const std::size_t count = static_cast<std::size_t>(2) * Rows * width;
@@ -148,11 +115,11 @@ void test_online(float scale, int pieces) {
             log2_sums(where, 2 * Rows, poison<float>());
         fill_scores(scores.values, 2 * Rows, width, 13);
         // Where rows have seen something that is not negative, who looks ahead goes another way: all rows of every other warp.
-        for (int row = 0; LookAhead && row < 2 * Rows; ++row) {
+        for (int row = 0; Look != look::plainly && row < 2 * Rows; ++row) {
             if (row / 16 % 2 == 1) scores.values[static_cast<std::size_t>(row) * width] = row % 3 == 0 ? 0.0f : 0.5f;
         }
         fill_random(values.values, 14, 0.5f, 1.5f);
-        run<online<Rows, Columns, Scope, Slack, LookFirst, Pause, LookAhead>>(
+        run<online<Rows, Columns, Scope, Slack, LookFirst, Pause, Look>>(
             where, {1, 1, 1},
             {matrix(static_cast<const float*>(scores.send()), 2 * Rows, width),
              matrix(static_cast<const float*>(values.send()), 2 * Rows, width), matrix(out.send(), 2 * Rows, Columns),
@@ -227,94 +194,6 @@ void test_again(float scale, float more, double wanted) {
     }
 }
 
-// Products that are bent to at most 4, by a curve or one by one. They may be shrunk, so that all of a warp's are on the curve.
-constexpr float cap = 4.0f;
-template <class Scope>
-struct bent_online {
-    using tile = register_tile<float, 64, 32, Scope>;
-    static constexpr int warps = Scope::warps;
-    struct arguments {
-        matrix_view<const float> products, values;
-        matrix_view<float> out;
-        float* log2_sums;
-        exponent_curve curve;
-        float shrunk;
-        int pieces;
-    };
-    struct shared_memory {};
-    template <class Block>
-    IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory&) {
-        each<Scope>(block, [&](auto& self) {
-            tile sum;
-            fill(self, sum, 0.0f);
-            online_softmax<64, Scope, 8> weights(self, args.curve);
-            for (int piece = 0; piece < args.pieces; ++piece) {
-                tile products, values;
-                load(self, products, args.products.template tile<tile>(0, piece));
-                map(self, products, [&](float x) { return x * args.shrunk; });
-                weights.template weigh_bent<softmax_pause::in_first_row>(
-                    self, products, args.curve,
-                    [](float x) { return x == minus_infinity ? x : hw::tanh(x * (1 / cap)); },
-                    [&](const auto& factors) { combine_with_rows(self, sum, factors, multiply{}); });
-                load(self, values, args.values.template tile<tile>(0, piece));
-                combine(self, products, values, multiply{});
-                combine(self, sum, products, add{});
-            }
-            weights.finish(self, sum);
-            store(self, args.out.template tile<tile>(0, 0), sum);
-            store(self, args.log2_sums, 64, weights.log2_sum(self));
-        });
-    }
-};
-
-void test_bent(float shrunk, bool masked, double error) {
-    constexpr int pieces = 3, width = 32 * pieces;
-    const float inside = 1 / cap;
-    const exponent_curve curve{{cap * log2_of_e},
-                               0.5f * cap,
-                               0.99992483f * log2_of_e,
-                               -0.33085505f * log2_of_e * inside * inside,
-                               0.11254138f * log2_of_e * inside * inside * inside * inside};
-    for (const world where : worlds()) {
-        buffer<float> products(where, 64 * width), values(where, 64 * width), out(where, 64 * 32, poison<float>()),
-            log2_sums(where, 64, poison<float>());
-        fill_random(products.values, 16, -5.0f, 5.0f);
-        if (masked) fill_scores(products.values, 64, width, 16);
-        fill_random(values.values, 17, 0.5f, 1.5f);
-        run<bent_online<warpgroup>>(where, {1, 1, 1},
-                                    {matrix(static_cast<const float*>(products.send()), 64, width),
-                                     matrix(static_cast<const float*>(values.send()), 64, width),
-                                     matrix(out.send(), 64, 32), log2_sums.send(), curve, shrunk, pieces},
-                                    2);
-        out.fetch();
-        log2_sums.fetch();
-        tally compared(sentence(name_of(where), ", shrunk ", shrunk, ", masked ", masked));
-        for (int row = 0; row < 64; ++row) {
-            std::vector<float> scores(products.values.begin() + row * width,
-                                      products.values.begin() + (row + 1) * width);
-            for (float& x : scores) {
-                if (std::isfinite(x)) x = cap * std::tanh(x * shrunk / cap);
-            }
-            const row_of_weights wanted = weigh(scores.data(), width, 1);
-            for (int column = 0; column < 32; ++column) {
-                double sum = 0;
-                for (int i = column; i < width; i += 32) sum += wanted.weights[i] * values.values[row * width + i];
-                const float value = out.values[row * 32 + column];
-                compared.expect(near(value, sum, error, 1e-30), "row", row, "column", column, "is", value, "not", sum);
-            }
-            compared.expect(near(log2_sums.values[row], wanted.log2_sum, 1e-6, error), "row", row, "log2_sum is",
-                            log2_sums.values[row], "not", wanted.log2_sum);
-        }
-    }
-}
-
-TEST_CASE("softmax online: products that are bent, by a curve where all are small") {
-    test_bent(0.3f, false, 3e-3);  // the hardware's tanh is good to 11 bits
-    test_bent(1.0f, false, 8e-3);
-    test_bent(1.0f, true, 8e-3);
-    test_bent(0.1f, true, 8e-3);
-}
-
 TEST_CASE("softmax online: a largest score that stays rescales nothing, to the last bit") {
     for (const float scale : {1.0f, 0.088388f, 0.3f}) test_again<0>(scale, 2.0f, std::exp(-2.0 * scale));
 }
@@ -351,12 +230,27 @@ TEST_CASE("softmax online") {
 }
 
 TEST_CASE("softmax online: who looks ahead finds the same, with rows below zero and above") {
-    test_online<16, 8, warp, 0, false, softmax_pause::never, true>(0.25f, 12);
-    test_online<32, 24, warp, 0, false, softmax_pause::in_first_row, true>(1.0f, 5);
-    test_online<64, 112, warpgroup, 0, false, softmax_pause::when_largest_are_known, true>(0.125f, 4);
-    test_online<128, 16, warpgroup, 0, false, softmax_pause::in_first_row, true>(2.0f, 3);
-    test_online<64, 64, warpgroup, 8, false, softmax_pause::in_first_row, true>(0.125f, 4);
-    test_online<64, 16, warpgroup, 8, true, softmax_pause::when_largest_are_known, true>(1.0f, 6);
+    test_online<16, 8, warp, 0, false, softmax_pause::never, look::ahead>(0.25f, 12);
+    test_online<32, 24, warp, 0, false, softmax_pause::in_first_row, look::ahead>(1.0f, 5);
+    test_online<64, 112, warpgroup, 0, false, softmax_pause::when_largest_are_known, look::ahead>(0.125f, 4);
+    test_online<128, 16, warpgroup, 0, false, softmax_pause::in_first_row, look::ahead>(2.0f, 3);
+    test_online<64, 64, warpgroup, 8, false, softmax_pause::in_first_row, look::ahead>(0.125f, 4);
+    test_online<64, 16, warpgroup, 8, true, softmax_pause::when_largest_are_known, look::ahead>(1.0f, 6);
+}
+
+template <int Rows, int Columns, class Scope, int Slack = 0>
+void test_in_turn(float scale, int pieces) {
+    test_online<Rows, Columns, Scope, Slack, false, softmax_pause::never, look::in_turn>(scale, pieces);
+}
+
+TEST_CASE("softmax online: one row after the other, with something to do meanwhile") {
+    test_in_turn<16, 16, warp>(0.25f, 12);
+    test_in_turn<32, 24, warp>(1.0f, 5);
+    test_in_turn<64, 80, warpgroup>(0.125f, 4);
+    test_in_turn<64, 128, warpgroup>(0.25f, 2);
+    test_in_turn<128, 16, warpgroup>(2.0f, 3);
+    test_in_turn<64, 64, warpgroup, 8>(0.125f, 4);
+    test_in_turn<64, 16, warpgroup, 8>(1.0f, 6);
 }
 
 }  // namespace

@@ -22,7 +22,7 @@
 #include <imbrex/core/config.hpp>
 #include <imbrex/hw/math.hpp>
 #include <imbrex/kernels/attention/mask.hpp>
-#include <imbrex/ops/register/softmax.hpp>
+#include <imbrex/ops/register/softmax_bent.hpp>
 
 #include <cstdint>
 #include <limits>
@@ -54,7 +54,8 @@ struct softcap {
                 0.5f / inside,
                 0.99992483f * factor,
                 -0.33085505f * factor * inside * inside,
-                0.11254138f * factor * inside * inside * inside * inside};
+                0.11254138f * factor * inside * inside * inside * inside,
+                1.0f / (cap * log2_of_e)};
     }
 };
 

@@ -6,6 +6,7 @@
 
 #include <imbrex/core/functional.hpp>
 #include <imbrex/core/source.hpp>
+#include <imbrex/hw/held_rows.hpp>
 #include <imbrex/hw/largest.hpp>
 #include <imbrex/hw/math.hpp>
 #include <imbrex/ops/register/map.hpp>
@@ -23,21 +24,6 @@ inline constexpr float log2_of_e = 1.44269504088896340736f;
 // runs, it needs no register.
 struct exponent_factor {
     float value;
-};
-
-// The same of scores that are bent before: products up to a limit, on both sides of zero, become exponents by a polynomial, which
-// costs less than what bends them; those beyond are bent, and then multiplied with the factor.
-struct exponent_curve : exponent_factor {
-    float limit;
-    float first;  // what a product is multiplied with, with its cube, with its fifth power
-    float third;
-    float fifth;
-
-    // A product's exponent, less something.
-    IMBREX_KERNEL float relative_to(float reference, float product) const {
-        const float square = product * product;
-        return product * (first + square * (third + square * fifth)) - reference;
-    }
 };
 
 // tile = softmax(scale * tile), row by row.
@@ -83,9 +69,6 @@ class online_softmax {
     static constexpr int warps = Scope::warps;
     static constexpr int rows = Rows;
     static constexpr float nothing_yet = -1e30f;
-    // Below all bent scores, and below what they are relative to at least. Their squares are finite.
-    static constexpr float below_bent = -1e10f;
-    static constexpr float far_below = -1e15f;
 
     IMBREX_KERNEL online_softmax(const Scope& scope, float scale, source here = source::current())
         : online_softmax(scope, exponent_factor{scale * log2_of_e}, here) {}
@@ -142,45 +125,37 @@ class online_softmax {
             rescale, here);
     }
 
-    // The same for products that are bent to be scores. Where all of a warp's are within the curve's limit, and none exceeds what
-    // its row is relative to by more than the slack, the curve makes exponents of them. Otherwise `bend` makes scores of them, and
-    // they are relative to the largest.
-    template <softmax_pause Pause = softmax_pause::never, int Columns, class Bend, class Rescale>
-    IMBREX_KERNEL void weigh_bent(const Scope& scope, hw::fragment<float, Rows, Columns, warps>& products,
-                                  const exponent_curve& curve, Bend bend, Rescale rescale,
-                                  source here = source::current()) {
-        static_assert(Slack > 0, "imbrex: bent products are weighed with a slack");
-        hw::row_fragment<float, Rows, warps> farthest;
-        fill(scope, farthest, 0.0f, here);
-        fold_rows(
-            scope, farthest, products, [](float most, float x) { return hw::max(most, hw::abs(x)); }, here);
-        combine(
-            scope, farthest, largest_,
-            [&](float most, float before) {
-                const bool near =
-                    (most <= curve.limit) & (most * curve.first - before * factor_ <= static_cast<float>(Slack));
-                return near ? 0.0f : 1.0f;
-            },
-            here);
-        exponent_curve used = curve;
-        hw::if_any_row(
-            scope, farthest, [](float one) { return one != 0; },
-            [&] {
-                map(scope, products, bend, here);
-                take_largest(scope, products, rescale, here);
-                // From here on both go the same way: this one with a curve that is straight. What is infinite must not be squared.
-                map(
-                    scope, products, [](float x) { return x == minus_infinity ? far_below : x; }, here);
-                used.first = factor_;
-                used.third = used.fifth = 0.0f;
-            },
-            here);
-        hw::row_fragment<float, Rows, warps> shift = largest_;
-        map(
-            scope, shift, [&](float x) { return hw::max(x, below_bent) * factor_; }, here);
-        combine_with_rows(
-            scope, products, shift, [&](float x, float by) { return hw::exp2(used.relative_to(by, x)); }, here);
-        sum_up<Pause>(scope, products, here);
+    // The same, one row after the other of those that a thread holds: `meanwhile` is done when half of the first one's weights are
+    // made, and `rescale` at the end.
+    template <int Columns, class Meanwhile, class Rescale>
+    IMBREX_KERNEL void weigh_in_turn(const Scope& scope, hw::fragment<float, Rows, Columns, warps>& scores,
+                                     outlook ahead, Meanwhile meanwhile, Rescale rescale,
+                                     source here = source::current()) {
+        static_assert(Columns >= 16, "imbrex: rows that are weighed in turn have two halves of 8 columns at least");
+        constexpr int half = Columns / 16 * 8;
+        hw::row_fragment<float, Rows, warps> factors = largest_;
+        const auto begin = [&](const auto& row, float& largest, float& sum, float& factor) {
+            float most = row.joined(hw::largest_held(row, largest, ahead.negative), maximum{});
+            if constexpr (Slack > 0) most = exceeds(most, largest) ? most : largest;
+            factor = hw::exp2((largest - most) * factor_);
+            sum *= factor;
+            largest = most;
+        };
+        const auto first_half = [&](const auto& row, float largest, float& sum) {
+            weigh_held<0, half>(row, largest, sum);
+        };
+        const auto second_half = [&](const auto& row, float largest, float& sum) {
+            weigh_held<half, Columns - half>(row, largest, sum);
+        };
+        hw::visit_held_rows<0>(scope, here, begin, scores, largest_, sum_, factors);
+        hw::visit_held_rows<0>(scope, here, first_half, scores, largest_, sum_);
+        settle_first_sum(scope, here);
+        meanwhile();
+        hw::visit_held_rows<0>(scope, here, second_half, scores, largest_, sum_);
+        hw::visit_held_rows<1>(scope, here, begin, scores, largest_, sum_, factors);
+        hw::visit_held_rows<1>(scope, here, first_half, scores, largest_, sum_);
+        hw::visit_held_rows<1>(scope, here, second_half, scores, largest_, sum_);
+        rescale(factors);
     }
 
     template <int OutColumns>
@@ -243,7 +218,7 @@ class online_softmax {
         return result;
     }
 
-  private:
+  protected:
     // `look` finds out the largest of a row's scores so far and of those that are given.
     template <softmax_pause Pause, int Columns, class Look, class Rescale>
     IMBREX_KERNEL void weigh_by(const Scope& scope, hw::fragment<float, Rows, Columns, warps>& scores, Look look,
@@ -256,6 +231,18 @@ class online_softmax {
         combine_with_rows(
             scope, scores, shift, [&](float x, float by) { return hw::exp2(x * factor_ - by); }, here);
         sum_up<Pause>(scope, scores, here);
+    }
+
+    // Scores of a row become weights, which are added to its sum.
+    template <int First, int Count, class Row>
+    IMBREX_KERNEL void weigh_held(const Row& row, float largest, float& sum) const {
+        const float shift = largest * factor_;
+        row.template each_two<First, Count>([&](float& one, float& other) {
+            one = hw::exp2(one * factor_ - shift);
+            other = hw::exp2(other * factor_ - shift);
+            sum += one;
+            sum += other;
+        });
     }
 
     template <softmax_pause Pause, int Columns>
@@ -291,12 +278,13 @@ class online_softmax {
             sum_);
     }
 
+    IMBREX_KERNEL bool exceeds(float now, float before) const {
+        return (now - before) * factor_ > static_cast<float>(Slack);
+    }
+
     // Takes note of scores that are larger than those before, by more than the slack.
     template <class Look, class Rescale>
     IMBREX_KERNEL void follow(const Scope& scope, Look look, Rescale rescale, source here) {
-        const auto exceeds = [&](float now, float before) {
-            return (now - before) * factor_ > static_cast<float>(Slack);
-        };
         hw::row_fragment<float, Rows, warps> most = largest_;
         look(most);
         const auto take_note = [&] {
@@ -318,16 +306,6 @@ class online_softmax {
         } else {
             take_note();
         }
-    }
-
-    // The same without any slack.
-    template <int Columns, class Rescale>
-    IMBREX_KERNEL void take_largest(const Scope& scope, const hw::fragment<float, Rows, Columns, warps>& scores,
-                                    Rescale rescale, source here) {
-        hw::row_fragment<float, Rows, warps> most = largest_;
-        fold_rows(scope, most, scores, maximum{}, here);
-        finish_rows(scope, most, maximum{}, here);
-        become_relative_to(scope, most, rescale, here);
     }
 
     template <class Rescale>
