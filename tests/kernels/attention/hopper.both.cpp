@@ -83,17 +83,19 @@ TEST_CASE("scores bent by a cap") {
     const attention_case sizes{.heads = 2, .key_heads = 2, .queries = 130, .keys = 190};
     check_attention<64, 64>(2, sizes, causal_mask{}, softcap{1.0f}, 0,
                             [](const attention_sequence&, int, int, double x) { return std::tanh(x); });
-    // By a curve, where weights need not be relative to the largest: caps that bend much, a little, or nothing, and a window whose
-    // first rows see nothing of their first tiles.
+    // By a curve or one by one: caps that bend much, a little, or nothing, and a window whose first rows see nothing of their first
+    // tiles.
     constexpr attention_shape relaxed{.softmax = attention_softmax::relaxed};
     constexpr attention_shape three{3, 32, 2, 32, 160, true, attention_softmax::relaxed};
     for (const float cap : {1.0f, 6.0f, 1000.0f}) {
         const auto bent = [=](const attention_sequence&, int, int, double x) { return cap * std::tanh(x / cap); };
         const softcap score{cap};
-        check_attention<64, 64, relaxed>(2, {.heads = 2, .key_heads = 2, .queries = 130, .keys = 460}, causal_mask{},
-                                         score, 0, bent);
-        check_attention<64, 64, relaxed>(2, {.heads = 2, .key_heads = 2, .queries = 300, .keys = 300},
-                                         window_mask{200, -70}, score, 0, bent);
+        const attention_case longer{.heads = 2, .key_heads = 2, .queries = 130, .keys = 460};
+        const attention_case square{.heads = 2, .key_heads = 2, .queries = 300, .keys = 300};
+        check_attention<64, 64, relaxed>(2, longer, causal_mask{}, score, 0, bent);
+        check_attention<64, 64>(2, longer, causal_mask{}, score, 0, bent);
+        check_attention<64, 64, relaxed>(2, square, window_mask{200, -70}, score, 0, bent);
+        check_attention<64, 64>(2, square, window_mask{200, -70}, score, 0, bent);
         check_attention<64, 64, three>(1, {.queries = 130, .keys = 300}, full_mask{}, score, 0, bent);
         check_attention<64, 64>(1, {.queries = 130, .keys = 300}, full_mask{}, score, 0, bent);
     }
@@ -104,9 +106,16 @@ TEST_CASE("weights relative to one of the largest scores: it stays, or is left f
     const attention_case sizes{.heads = 2, .key_heads = 2, .queries = 130, .keys = 330};
     check_attention<64, 64, relaxed>(2, sizes);
     check_attention<64, 64, relaxed>(2, sizes, causal_mask{});
+    constexpr attention_shape three{3, 32, 2, 32, 160, true, attention_softmax::relaxed};
+    check_attention<64, 64, three>(2, sizes);
+    check_attention<64, 64, three>(2, sizes, causal_mask{});
+    check_attention<64, 64, three>(2, sizes, window_mask{100, 0});
     for (const float slope : {0.01f, 0.3f}) {
         check_attention<64, 64, relaxed>(
             2, sizes, full_mask{}, backwards{slope}, 0,
+            [=](const attention_sequence&, int, int key, double x) { return x - double{slope} * key; });
+        check_attention<64, 64, three>(
+            2, sizes, causal_mask{}, backwards{slope}, 0,
             [=](const attention_sequence&, int, int key, double x) { return x - double{slope} * key; });
     }
 }
@@ -154,8 +163,9 @@ void check_all_signs() {
 TEST_CASE("scores that are all below zero, or above, for some tiles or for all of them") {
     check_all_signs<attention_shape{.columns = 64}>();
     check_all_signs<attention_shape{3, 32, 2, 32, 160}>();
-    check_signs<attention_shape{.columns = 64, .softmax = attention_softmax::relaxed}, full_mask>(
-        [](int tile) { return tile % 2 == 0; });
+    const auto every_other = [](int tile) { return tile % 2 == 0; };
+    check_signs<attention_shape{.columns = 64, .softmax = attention_softmax::relaxed}, full_mask>(every_other);
+    check_signs<attention_shape{3, 32, 2, 32, 160, true, attention_softmax::relaxed}, causal_mask>(every_other);
 }
 
 #if !defined(__CUDACC__)
@@ -192,5 +202,9 @@ TEST_CASE("attention is silent over 1,000 schedules, and each of its mutants is 
     using relaxed = attention_hopper<bf16, 32, 32, full_mask, backwards, two>;
     attention_tensors<bf16, 32, 32> others(world::host, {.heads = 4, .key_heads = 1, .queries = 270, .keys = 100}, 1);
     check_synchronisation<relaxed>("attention, relaxed", {2}, padded(others.send<relaxed>({}, {0.3f}), fewer_keys));
+
+    // Two groups without a mask, which wait for values in the middle of a softmax.
+    using plain = attention_hopper<bf16, 32, 32, full_mask, plain_score, attention_shape{.columns = 32}>;
+    check_synchronisation<plain>("attention, two groups", {2}, padded(others.send<plain>(), fewer_keys));
 }
 #endif

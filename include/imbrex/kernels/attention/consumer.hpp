@@ -19,6 +19,7 @@
 #include <imbrex/ops/register/convert.hpp>
 #include <imbrex/ops/register/map.hpp>
 #include <imbrex/ops/register/softmax.hpp>
+#include <imbrex/ops/register/softmax_bent.hpp>
 #include <imbrex/ops/warpgroup/mma.hpp>
 #include <imbrex/tile/barrier.hpp>
 #include <imbrex/tile/register_tile.hpp>
@@ -126,14 +127,21 @@ struct attention_consumer {
                 hw::row_fragment<float, group_rows, warpgroup::warps> factors;
                 fill(self, factors, 1.0f);
                 const auto note = [&](const auto& told) { factors = told; };
-                if constexpr (bends) {
-                    softmax.template weigh_bent<pause>(self, at.s, args.factor, bend_of(args), note);
-                } else if constexpr (looks_ahead) {
-                    softmax.template weigh<pause>(self, at.s, ahead, note);
+                if constexpr (in_turn) {
+                    softmax.weigh_in_turn(
+                        self, at.s, ahead, [&] { end_values(value); }, note);
                 } else {
-                    softmax.template weigh<pause>(self, at.s, note);
+                    if constexpr (bends && looks_ahead) {
+                        softmax.template weigh_bent<pause>(self, at.s, args.factor, bend_of(args), ahead, note);
+                    } else if constexpr (bends) {
+                        softmax.template weigh_bent<pause>(self, at.s, args.factor, bend_of(args), note);
+                    } else if constexpr (looks_ahead) {
+                        softmax.template weigh<pause>(self, at.s, ahead, note);
+                    } else {
+                        softmax.template weigh<pause>(self, at.s, note);
+                    }
+                    end_values(value);
                 }
-                end_values(value);
                 convert(self, at.p, at.s);
                 rescale(self, at.out, factors);
             };
@@ -160,7 +168,7 @@ struct attention_consumer {
                     }
                     for (; tile >= first_whole; --tile) step(tile, seen_whole);
                 }
-            } else if constexpr (judges_all || !std::is_same_v<mask_type, full_mask>) {
+            } else if constexpr (judges_all || !without_mask) {
                 for (; tile >= 0; --tile) step(tile, to_judge);
             } else {
                 for (; tile >= 0; --tile) step(tile, seen_whole);
@@ -211,29 +219,36 @@ struct attention_consumer {
         weights p;
         sums out;
     };
-    // Scores that have a curve are left to the softmax, if it may be relaxed: the curve does without the largest of them.
-    static constexpr bool bends = score_has_curve<score_type>() && softmax_slack<result>(shape.softmax) > 0;
+    static constexpr bool normalised = result == attention_result::normalised;
+    static constexpr bool without_mask = std::is_same_v<mask_type, full_mask>;
+    // With three groups registers are short: a relaxed softmax under a mask must have little else to keep.
+    static constexpr bool may_relax = groups <= 2 || without_mask || (normalised && mask_has_ranges<mask_type>());
+    static constexpr int slack = may_relax ? softmax_slack<result>(shape.softmax) : 0;
+    // Scores that have a curve are left to the softmax.
+    static constexpr bool bends = score_has_curve<score_type>() && (normalised || slack > 0);
     static constexpr bool judges_all = !score_changes_nothing<score_type>() && !bends;
     // Tiles that a mask cuts have a loop apart from the others: who asks at every tile waits for the answer. Where masks or results
     // take more instructions, twice of all would be so many that the compiler makes a function of them.
-    static constexpr bool cuts_apart = !judges_all && !bends && !std::is_same_v<mask_type, full_mask> &&
-                                       mask_has_ranges<mask_type>() && result == attention_result::normalised;
-    // With three groups and a mask a relaxed softmax is no faster: registers are short.
-    static constexpr bool may_relax = groups <= 2 || std::is_same_v<mask_type, full_mask>;
-    static constexpr int slack = may_relax || bends ? softmax_slack<result>(shape.softmax) : 0;
-    using softmax_state = online_softmax<group_rows, warpgroup, slack, (slack > 0 && groups > 2 && !bends)>;
+    static constexpr bool cuts_apart =
+        !judges_all && (!bends || slack == 0) && !without_mask && mask_has_ranges<mask_type>() && normalised;
+    using softmax_state = std::conditional_t<bends, bent_softmax<group_rows, warpgroup, slack>,
+                                             online_softmax<group_rows, warpgroup, slack, (slack > 0 && groups > 2)>>;
+    // One of a thread's rows after the other: 2% faster with two groups and no mask, and 2% slower under one.
+    static constexpr bool in_turn = groups == 2 && without_mask && !judges_all && !bends && normalised;
     // The largest scores in fewer instructions, where that is faster: by 3% with two groups and a mask, by 2% with three groups. It is
-    // not with two groups and no mask, nor where all scores are changed (4% slower), and a relaxed softmax gains by it (3%) only
-    // without a mask.
-    static constexpr bool without_mask = std::is_same_v<mask_type, full_mask>;
-    static constexpr bool looks_ahead = !bends && !judges_all && result == attention_result::normalised &&
-                                        (slack == 0 ? groups > 2 || cuts_apart : without_mask);
+    // not where all scores are changed (4% slower), and a relaxed softmax gains by it (3%) only without a mask.
+    static constexpr bool looks_ahead =
+        normalised && !judges_all &&
+        (slack == 0 ? groups > 2 || cuts_apart || in_turn || bends : without_mask && !bends);
     // Multiplying always is quicker than asking first where values have few columns or a mask has a loop of its own, and 3% slower
     // with 256 columns of values.
-    static constexpr bool rescales_always = slack == 0 && (groups > 2 || (cuts_apart && value_depth <= 128));
-    // When to wait for the values in the middle of a softmax: with three groups the others have more to do meanwhile.
-    static constexpr softmax_pause pause =
-        groups > 2 ? softmax_pause::when_largest_are_known : softmax_pause::in_first_row;
+    static constexpr bool rescales_always =
+        slack == 0 && (groups > 2 ? value_depth <= 64 : cuts_apart && value_depth <= 128);
+    // When to wait for the values in the middle of a softmax: with three groups the others have more to do meanwhile. Who has no
+    // register left to wait with waits when it is over.
+    static constexpr softmax_pause pause = groups <= 2                  ? softmax_pause::in_first_row
+                                           : slack > 0 && !without_mask ? softmax_pause::never
+                                                                        : softmax_pause::when_largest_are_known;
 
     IMBREX_KERNEL static constexpr named_barrier turn_of(int group) {
         return barriers::template of<turn>(group % groups);
