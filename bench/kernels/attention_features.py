@@ -73,6 +73,7 @@ PLAIN = Case("plain")
 CASES = [
     PLAIN,
     Case("depth 96", 96, 96),
+    Case("depth 96, relaxed", 96, 96, relaxed=True),
     Case("depth 192, of values 128", 192, 128),
     Case("depth 192", 192, 192),
     Case("depth 256", 256, 256),

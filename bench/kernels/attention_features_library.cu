@@ -95,6 +95,8 @@ constexpr variant variants[] = {
     variant_of<128, causal_mask, softcap, attention_softmax::relaxed>("d128_causal_softcap_relaxed"),
     variant_of<96, full_mask>("d96_full"),
     variant_of<96, causal_mask>("d96_causal"),
+    variant_of<96, full_mask, plain_score, attention_softmax::relaxed>("d96_full_relaxed"),
+    variant_of<96, causal_mask, plain_score, attention_softmax::relaxed>("d96_causal_relaxed"),
     variant_of<unlike, full_mask>("d192x128_full"),
     variant_of<unlike, causal_mask>("d192x128_causal"),
     variant_of<192, full_mask>("d192_full"),

@@ -95,6 +95,7 @@ constexpr variant variants[] = {
     chosen_of<96, attention_softmax::exact>("d96_chosen"),
     chosen_of<128, attention_softmax::relaxed>("d128_relaxed"),
     chosen_of<64, attention_softmax::relaxed>("d64_relaxed"),
+    chosen_of<96, attention_softmax::relaxed>("d96_relaxed"),
     variant_of<128, attention_shape{.groups = 2, .columns = 128}>("d128_2x128"),
     variant_of<128, attention_shape{.groups = 2, .columns = 160}>("d128_2x160"),
     variant_of<128, attention_shape{.groups = 2, .columns = 176}>("d128_2x176"),
