@@ -74,21 +74,4 @@ IMBREX_KERNEL void fold_rows_largest(const Scope& scope, row_fragment<float, Row
         below);
 }
 
-// Does something if any element that a warp holds is farther from zero than `limit`; `largest` are the rows' own. Other warps of the
-// scope may not do it. As integers without a sign, negative numbers are above all others, the farthest of them above all.
-template <class Scope, int Rows, int Columns, int Warps, class Body>
-IMBREX_KERNEL void if_any_beyond(const Scope& scope, const fragment<float, Rows, Columns, Warps>& tile,
-                                 const row_fragment<float, Rows, Warps>& largest, float limit, Body body, source here) {
-    unsigned farthest = 0;
-    const auto look = [&](const auto& row, float most) {
-        row.template each_two<0, Columns>(
-            [&](float a, float b) { farthest = __vimax3_u32(farthest, __float_as_uint(a), __float_as_uint(b)); });
-        farthest = most > limit ? ~0U : farthest;
-    };
-    visit_held_rows<0>(scope, here, look, tile, largest);
-    visit_held_rows<1>(scope, here, look, tile, largest);
-    const unsigned below = __float_as_uint(-limit);
-    if (__any_sync(all_lanes, farthest > below)) body();
-}
-
 }  // namespace imbrex::hw

@@ -41,19 +41,4 @@ void fold_rows_largest(const Scope& scope, row_fragment<float, Rows, Warps>& int
     visit_held_rows<1>(scope, here, one, tile, into);
 }
 
-template <class Scope, int Rows, int Columns, int Warps, class Body>
-void if_any_beyond(const Scope& scope, const fragment<float, Rows, Columns, Warps>& tile,
-                   const row_fragment<float, Rows, Warps>& largest, float limit, Body body, source here) {
-    row_fragment<float, Rows, Warps> beyond = largest;
-    const auto look = [&](const auto& row, float& most) {
-        bool found = most > limit;
-        row.template each_two<0, Columns>([&](float a, float b) { found = found || a < -limit || b < -limit; });
-        most = found ? 1.0f : 0.0f;
-    };
-    visit_held_rows<0>(scope, here, look, tile, beyond);
-    visit_held_rows<1>(scope, here, look, tile, beyond);
-    if_any_row(
-        scope, beyond, [](float one) { return one != 0; }, body, here);
-}
-
 }  // namespace imbrex::hw

@@ -131,9 +131,7 @@ struct attention_consumer {
                     softmax.weigh_in_turn(
                         self, at.s, ahead, [&] { end_values(value); }, note);
                 } else {
-                    if constexpr (bends && looks_ahead) {
-                        softmax.template weigh_bent<pause>(self, at.s, args.factor, bend_of(args), ahead, note);
-                    } else if constexpr (bends) {
+                    if constexpr (bends) {
                         softmax.template weigh_bent<pause>(self, at.s, args.factor, bend_of(args), note);
                     } else if constexpr (looks_ahead) {
                         softmax.template weigh<pause>(self, at.s, ahead, note);
@@ -224,13 +222,13 @@ struct attention_consumer {
     // With three groups registers are short: a relaxed softmax under a mask must have little else to keep.
     static constexpr bool may_relax = groups <= 2 || without_mask || (normalised && mask_has_ranges<mask_type>());
     static constexpr int slack = may_relax ? softmax_slack<result>(shape.softmax) : 0;
-    // Scores that have a curve are left to the softmax.
-    static constexpr bool bends = score_has_curve<score_type>() && (normalised || slack > 0);
+    // Scores that have a curve are left to the softmax, if it may be relaxed: the curve does without the largest of them.
+    static constexpr bool bends = score_has_curve<score_type>() && slack > 0;
     static constexpr bool judges_all = !score_changes_nothing<score_type>() && !bends;
     // Tiles that a mask cuts have a loop apart from the others: who asks at every tile waits for the answer. Where masks or results
     // take more instructions, twice of all would be so many that the compiler makes a function of them.
     static constexpr bool cuts_apart =
-        !judges_all && (!bends || slack == 0) && !without_mask && mask_has_ranges<mask_type>() && normalised;
+        !judges_all && !bends && !without_mask && mask_has_ranges<mask_type>() && normalised;
     using softmax_state = std::conditional_t<bends, bent_softmax<group_rows, warpgroup, slack>,
                                              online_softmax<group_rows, warpgroup, slack, (slack > 0 && groups > 2)>>;
     // One of a thread's rows after the other: 2% faster with two groups and no mask, and 2% slower under one.
@@ -238,8 +236,7 @@ struct attention_consumer {
     // The largest scores in fewer instructions, where that is faster: by 3% with two groups and a mask, by 2% with three groups. It is
     // not where all scores are changed (4% slower), and a relaxed softmax gains by it (3%) only without a mask.
     static constexpr bool looks_ahead =
-        normalised && !judges_all &&
-        (slack == 0 ? groups > 2 || cuts_apart || in_turn || bends : without_mask && !bends);
+        normalised && !judges_all && !bends && (slack == 0 ? groups > 2 || cuts_apart || in_turn : without_mask);
     // Multiplying always is quicker than asking first where values have few columns or a mask has a loop of its own, and 3% slower
     // with 256 columns of values.
     static constexpr bool rescales_always =

@@ -54,8 +54,7 @@ struct softcap {
                 0.5f / inside,
                 0.99992483f * factor,
                 -0.33085505f * factor * inside * inside,
-                0.11254138f * factor * inside * inside * inside * inside,
-                1.0f / (cap * log2_of_e)};
+                0.11254138f * factor * inside * inside * inside * inside};
     }
 };
 

@@ -5,7 +5,6 @@
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/functional.hpp>
 #include <imbrex/core/source.hpp>
-#include <imbrex/hw/largest.hpp>
 #include <imbrex/hw/math.hpp>
 #include <imbrex/ops/register/map.hpp>
 #include <imbrex/ops/register/reduce.hpp>
@@ -20,7 +19,6 @@ struct exponent_curve : exponent_factor {
     float first;  // what a product is multiplied with, with its cube, with its fifth power
     float third;
     float fifth;
-    float inverse;  // of the factor
 
     // A product's exponent, less something.
     IMBREX_KERNEL float relative_to(float reference, float product) const {
@@ -30,60 +28,28 @@ struct exponent_curve : exponent_factor {
 };
 
 // An online softmax whose scores come as products that are yet to be bent. The factor is that of scores.
-template <int Rows, class Scope, int Slack = 0>
+template <int Rows, class Scope, int Slack>
 class bent_softmax : public online_softmax<Rows, Scope, Slack> {
+    static_assert(Slack > 0, "imbrex: bent products are weighed with a slack");
     using base = online_softmax<Rows, Scope, Slack>;
     using base::factor_;
     using base::largest_;
 
   public:
-    using base::nothing_yet;
     using base::warps;
-    using typename base::outlook;
     // Below all bent scores, and below what they are relative to at least. Their squares are finite.
     static constexpr float below_bent = -1e10f;
     static constexpr float far_below = -1e15f;
 
     using base::base;
 
-    // Products become weights, as scores do. Where all of a warp's are within the curve's limit, the curve makes exponents of
-    // them, otherwise `bend` makes scores. Larger products have larger scores: so the largest is found before anything is bent.
-    template <softmax_pause Pause = softmax_pause::never, int Columns, class Bend, class Rescale>
-    IMBREX_KERNEL void weigh_bent(const Scope& scope, hw::fragment<float, Rows, Columns, warps>& products,
-                                  const exponent_curve& curve, Bend bend, outlook ahead, Rescale rescale,
-                                  source here = source::current()) {
-        static_assert(Slack == 0, "imbrex: with a slack, bent products are weighed without an outlook");
-        // A row whose largest score is not negative has none that is below that of zero.
-        hw::row_fragment<float, Rows, warps> most;
-        fill(scope, most, ahead.negative ? nothing_yet : 0.0f, here);
-        hw::fold_rows_largest(scope, most, products, ahead.negative, here);
-        finish_rows(scope, most, maximum{}, here);
-        exponent_curve used = curve;
-        hw::if_any_beyond(
-            scope, products, most, curve.limit,
-            [&] {
-                map(scope, most, bend, here);
-                map(scope, products, bend, here);
-                straighten(scope, products, used, here);
-            },
-            here);
-        combine(
-            scope, most, largest_,
-            [&](float product, float before) {
-                return hw::max(used.relative_to(0.0f, product) * curve.inverse, before);
-            },
-            here);
-        this->become_relative_to(scope, most, rescale, here);
-        weigh_on<Pause>(scope, products, used, here);
-    }
-
-    // The same with a slack, and without a largest: only where some magnitude exceeds what its row is relative to by more than the
-    // slack, or the limit, products are bent, and relative to the largest.
+    // Products become weights, as scores do. Where all of a warp's are within the curve's limit, and none exceeds what its row is
+    // relative to by more than the slack, the curve makes exponents of them. Otherwise `bend` makes scores of them, and they are
+    // relative to the largest.
     template <softmax_pause Pause = softmax_pause::never, int Columns, class Bend, class Rescale>
     IMBREX_KERNEL void weigh_bent(const Scope& scope, hw::fragment<float, Rows, Columns, warps>& products,
                                   const exponent_curve& curve, Bend bend, Rescale rescale,
                                   source here = source::current()) {
-        static_assert(Slack > 0, "imbrex: without a slack, bent products are weighed with an outlook");
         hw::row_fragment<float, Rows, warps> farthest;
         fill(scope, farthest, 0.0f, here);
         fold_rows(
