@@ -56,10 +56,9 @@ IMBREX_KERNEL merged_rows<Rows> merge_rows(const Scope& scope, const Rows& first
 // What weights are relative to when they are rounded to the type of the inputs.
 //
 //   exact        each row's largest score so far, as everywhere: its own weight, 1, is not rounded at all
-//   relaxed      one of the largest: it stays as long as no weight reaches 2^8. 0 to 3% faster (depth 96 4 to 7%, a softcap
-//                12 to 18% if most scores are within half of it, and as much slower if many are not), and
-//                rounding errors are 3% larger. Nothing else is lost. Partial results, which tell their largest scores, are exact in
-//                any case.
+//   relaxed      one of the largest: it stays as long as no weight reaches 2^8. 0 to 3% faster (depth 96 4 to 7%; a softcap 12 to 18%
+//                if most scores are within half of it, and as much slower if many are not), and rounding errors are 3% larger. Nothing
+//                else is lost. Partial results, which tell their largest scores, are exact in any case.
 enum class attention_softmax { exact, relaxed };
 
 // As online_softmax has it.
