@@ -10,11 +10,13 @@
 
 #include <string>
 
+#include "schedules.hpp"
+
 namespace imbrex_test {
 
 template <class Kernel>
 void check_silent(imbrex::position grid, const typename Kernel::arguments& arguments, int schedules = 1000) {
-    const auto found = imbrex::host::check<Kernel>(grid, arguments, schedules);
+    const auto found = imbrex::host::check<Kernel>(grid, arguments, schedules_to_run(schedules));
     INFO((found ? found->text() : std::string()));
     CHECK(!found);
 }

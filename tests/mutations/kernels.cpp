@@ -11,10 +11,12 @@
 #include <string>
 #include <vector>
 
+#include "schedules.hpp"
+
 namespace mutations {
 namespace {
 
-constexpr int schedules = 1000;
+const int schedules = imbrex_test::schedules_to_run(1000);
 constexpr float poison = std::numeric_limits<float>::quiet_NaN();
 
 std::vector<float> numbers(int count) {

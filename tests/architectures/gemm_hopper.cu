@@ -1,0 +1,18 @@
+// architectures: 90a
+// Matrix products on Hopper as their launchers make them: bf16 with an epilogue, e4m3, and weights of 4 bits.
+#include <imbrex/imbrex.hpp>
+#include <imbrex/kernels/gemm.hpp>
+#include <imbrex/kernels/gemm_quantised.hpp>
+
+using namespace imbrex;
+
+void launch_products() {
+    using dense = gemm<bf16, bf16, plain_product, stored::normal, stored::transposed, right_operand::constant_weights>;
+    dense::launch(world::device, dense::problem{});
+    using gated_product = gemm<bf16, bf16, gated<silu>, stored::normal, stored::transposed>;
+    gated_product::launch(world::device, gated_product::problem{});
+    using float8 = gemm<e4m3, bf16, plain_product, stored::normal, stored::transposed>;
+    float8::launch(world::device, float8::problem{});
+    using four_bits = gemm_quantised<int4_weights<bf16, 128, bf16, 512>, bf16>;
+    four_bits::launch(world::device, four_bits::problem{}, nullptr);
+}
