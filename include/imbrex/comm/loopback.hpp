@@ -39,6 +39,8 @@ struct loopback_options {
     std::uint64_t seed = 0;                     // in the checked world: which exchanges are early, and which late
 };
 
+inline namespace IMBREX_WORLDS {
+
 class loopback_group {
   public:
     explicit loopback_group(world where, int ranks, const loopback_options& options = {})
@@ -251,6 +253,8 @@ class loopback {
     std::deque<flight> flights_;  // that are not known to be over
     exchange_ticket first_ = 0;   // of them
 };
+
+}  // namespace IMBREX_WORLDS
 
 static_assert(transport<loopback>);
 

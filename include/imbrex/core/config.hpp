@@ -37,6 +37,17 @@
 #define IMBREX_KERNEL inline
 #endif
 
+// A program may link files of two compilers, and then a function has one definition for both, whichever comes first. What differs with the
+// compiler is therefore in an inline namespace that names what the file has: launches, memory and descriptors of the device, and all that
+// uses them. Problems, views, element types and errors are outside, and are the same types in all files of a program.
+#if !defined(__CUDACC__)
+#define IMBREX_WORLDS worlds_host
+#elif defined(IMBREX_DEVICE_ALONE)
+#define IMBREX_WORLDS worlds_device
+#else
+#define IMBREX_WORLDS worlds_both
+#endif
+
 namespace imbrex {
 
 // True where this pass makes device code.

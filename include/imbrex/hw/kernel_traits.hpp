@@ -74,14 +74,20 @@ constexpr bool may_begin_early() {
 template <class Kernel>
 inline constexpr bool begins_early = may_begin_early<Kernel>();
 
-// The kernel's name as the compiler spells it, for reports.
+// The kernel's name as the compiler spells it, for reports, without the inline namespace of core/config.hpp.
 template <class Kernel>
 std::string name_of_kernel() {
     const std::string_view whole = __PRETTY_FUNCTION__;
     const std::size_t begin = whole.find("Kernel = ");
     if (begin == std::string_view::npos) return std::string(whole);
     const std::size_t end = whole.find_first_of(";]", begin);
-    return std::string(whole.substr(begin + 9, end - begin - 9));
+    std::string name(whole.substr(begin + 9, end - begin - 9));
+    constexpr std::string_view prefix = "imbrex::", worlds = "worlds_";
+    for (std::size_t at = 0; (at = name.find(prefix, at)) != std::string::npos; at += prefix.size()) {
+        const std::size_t inner = at + prefix.size();
+        if (name.compare(inner, worlds.size(), worlds) == 0) name.erase(inner, name.find("::", inner) + 2 - inner);
+    }
+    return name;
 }
 
 }  // namespace imbrex::hw

@@ -25,6 +25,8 @@ inline std::string name_of(world one) {
     return one == world::host ? "host" : one == world::host_checked ? "host, checked" : "device";
 }
 
+inline namespace IMBREX_WORLDS {
+
 // Whether this program can use the device, and there is one.
 inline bool device_available() {
 #if defined(__CUDACC__)
@@ -34,6 +36,8 @@ inline bool device_available() {
     return false;
 #endif
 }
+
+}  // namespace IMBREX_WORLDS
 
 namespace detail {
 // Said of the device by a program that cannot use it.
@@ -46,6 +50,8 @@ inline void require_success(cudaError_t status, const char* what) {
 }
 #endif
 }  // namespace detail
+
+inline namespace IMBREX_WORLDS {
 
 // An array in the memory of one world, with a copy on the host to fill and to look at.
 template <class T>
@@ -158,5 +164,7 @@ void launch(world where, position grid, const typename Kernel::arguments& argume
         launch_on_host<Kernel>(where, grid, arguments);
     }
 }
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex

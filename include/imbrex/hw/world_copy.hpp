@@ -14,6 +14,8 @@
 
 namespace imbrex {
 
+inline namespace IMBREX_WORLDS {
+
 // The two places have nothing in common.
 inline void copy_bytes(world where, void* to, const void* from, std::size_t bytes,
                        [[maybe_unused]] void* stream = nullptr) {
@@ -30,6 +32,8 @@ inline void copy_bytes(world where, void* to, const void* from, std::size_t byte
     std::memcpy(to, from, bytes);
 }
 
+}  // namespace IMBREX_WORLDS
+
 // Where rows begin, and how many bytes there are from one to the next.
 struct byte_rows {
     void* first = nullptr;
@@ -39,6 +43,8 @@ struct const_byte_rows {
     const void* first = nullptr;
     std::size_t distance = 0;
 };
+
+inline namespace IMBREX_WORLDS {
 
 // `rows` of so many bytes each.
 inline void copy_rows(world where, const byte_rows& to, const const_byte_rows& from, std::size_t bytes,
@@ -59,5 +65,7 @@ inline void copy_rows(world where, const byte_rows& to, const const_byte_rows& f
                     static_cast<const char*>(from.first) + row * from.distance, bytes);
     }
 }
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex

@@ -13,6 +13,8 @@
 
 namespace imbrex {
 
+inline namespace IMBREX_WORLDS {
+
 class world_event {
   public:
     explicit world_event(world where) {
@@ -77,5 +79,7 @@ class world_event {
   private:
     void* event_ = nullptr;
 };
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex

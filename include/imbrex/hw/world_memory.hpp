@@ -17,6 +17,8 @@
 
 namespace imbrex {
 
+inline namespace IMBREX_WORLDS {
+
 class world_memory {
   public:
     static constexpr std::size_t alignment = 256;
@@ -97,5 +99,7 @@ class world_memory {
     std::size_t bytes_ = 0;
     void* begin_ = nullptr;
 };
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex

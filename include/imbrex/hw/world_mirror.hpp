@@ -21,6 +21,8 @@
 
 namespace imbrex {
 
+inline namespace IMBREX_WORLDS {
+
 class world_mirror {
   public:
     world_mirror() = default;
@@ -80,5 +82,7 @@ class world_mirror {
     world_memory there_;
     void* mirror_ = nullptr;  // where it is memory of its own
 };
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex

@@ -17,6 +17,8 @@
 
 namespace imbrex {
 
+inline namespace IMBREX_WORLDS {
+
 // On the device it is a cudaStream_t of its own, which does not wait for the default one. Elsewhere it is nothing.
 class world_stream {
   public:
@@ -110,5 +112,7 @@ class recorded_launches {
 
     void* recorded_ = nullptr;  // a cudaGraphExec_t
 };
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex

@@ -38,6 +38,8 @@
 
 namespace imbrex {
 
+inline namespace IMBREX_WORLDS {
+
 template <class In, class Mask = full_mask, class Score = plain_score,
           attention_result Result = attention_result::normalised, class Tiles = all_attention_tiles,
           attention_keys Keys = attention_keys::in_rows, attention_softmax Softmax = attention_softmax::exact>
@@ -169,5 +171,7 @@ class attention_forward {
         imbrex::launch<kernel>(where, {arguments.order.total(arguments.lengths)}, arguments, stream);
     }
 };
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex

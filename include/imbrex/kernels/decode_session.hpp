@@ -54,6 +54,8 @@ struct decode_session_configuration {
     const float* sinks = nullptr;     // a logit for each head that takes up weight, in the memory of the kernel's world
 };
 
+inline namespace IMBREX_WORLDS {
+
 template <class In, class Mask = causal_mask, class Score = plain_score, class Depths = all_decode_depths>
 class decode_session {
   public:
@@ -273,5 +275,7 @@ class decode_session {
     world_memory memory_, workspace_;
     std::size_t length_at_ = 0, table_at_ = 0, turns_at_ = 0, rotated_at_ = 0, keys_at_ = 0, values_at_ = 0;
 };
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex

@@ -110,6 +110,8 @@ void require_embed(world where, const embed_problem<T, Out>& p) {
     }
 }
 
+inline namespace IMBREX_WORLDS {
+
 template <class T, class Out = T>
 class embed {
   public:
@@ -148,5 +150,7 @@ class embed {
         imbrex::launch<Kernel>(where, Kernel::grid_of(args), args, stream);
     }
 };
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex

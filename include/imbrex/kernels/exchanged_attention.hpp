@@ -37,6 +37,8 @@ struct exchanged_problem {
     std::optional<float> scale = {};  // of Q K^T; 1 / sqrt(depth) if left out
 };
 
+inline namespace IMBREX_WORLDS {
+
 template <class In, class Score = plain_score, class Tiles = all_attention_tiles>
 class exchanged_attention {
   public:
@@ -273,5 +275,7 @@ class exchanged_attention {
         require_tensor(p.out, "out", sizes.heads, sizes.value_depth);
     }
 };
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex

@@ -96,6 +96,8 @@ void require_gated(const gated_problem<T>& p) {
     require_apart(p.out, "out");
 }
 
+inline namespace IMBREX_WORLDS {
+
 template <class T, class Activation = silu>
 class gated_activation {
   public:
@@ -136,5 +138,7 @@ class gated_activation {
         imbrex::launch<Kernel>(where, Kernel::grid_of(args), args, stream);
     }
 };
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex

@@ -35,6 +35,8 @@ namespace imbrex {
 template <class In>
 using default_mainloop = std::conditional_t<std::is_same_v<In, e4m3>, promoted, accumulate_in_place>;
 
+inline namespace IMBREX_WORLDS {
+
 template <class In, class Out, class Epilogue = plain_product, stored A = stored::normal, stored B = stored::normal,
           right_operand Right = right_operand::any, class Mainloop = default_mainloop<In>>
 class gemm {
@@ -234,5 +236,7 @@ class gemm {
         launch_with(std::integral_constant<int, 1>{});
     }
 };
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex

@@ -23,6 +23,8 @@
 
 namespace imbrex {
 
+inline namespace IMBREX_WORLDS {
+
 template <class In, class Out, class Epilogue = plain_product>
 class gemm_normed {
     using stream_of_weights = plain_stream<In, Out, Epilogue, normed_rows>;
@@ -48,5 +50,7 @@ class gemm_normed {
         stream_of_weights::launch(where, p, epilogue, input, stream);
     }
 };
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex

@@ -74,6 +74,8 @@ struct gemm_workspace {
     std::size_t bytes = 0;
 };
 
+inline namespace IMBREX_WORLDS {
+
 template <class Weights, class Out, class Epilogue = plain_product>
 class gemm_quantised {
   public:
@@ -174,5 +176,7 @@ class gemm_quantised {
         }
     }
 };
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex

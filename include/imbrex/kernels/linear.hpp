@@ -96,6 +96,8 @@ void require_linear(const linear_problem<In, Weights, Out>& p) {
     require_apart(p.out, "out");
 }
 
+inline namespace IMBREX_WORLDS {
+
 template <class In, class Weights, class Out>
 class linear {
     static_assert(detail::is_linear_number<In> && detail::is_linear_number<Out>,
@@ -166,5 +168,7 @@ class linear {
                 " columns; that is more than one launch can do");
     }
 };
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex

@@ -68,6 +68,8 @@ void require_rms_norm(const rms_norm_problem<T, Weight>& p) {
             "; it must be another than that of the residual, which is written too");
 }
 
+inline namespace IMBREX_WORLDS {
+
 template <class T, class Weight = T>
 class rms_norm {
   public:
@@ -132,5 +134,7 @@ class rms_norm {
                reinterpret_cast<std::uintptr_t>(p.weight) % 16 == 0;
     }
 };
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex

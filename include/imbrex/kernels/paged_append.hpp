@@ -46,6 +46,8 @@
 
 namespace imbrex {
 
+inline namespace IMBREX_WORLDS {
+
 template <class In, class Cache = In>
 class paged_append {
   public:
@@ -121,5 +123,7 @@ class paged_append {
                 {view.strides[0], view.strides[2], view.strides[1]}};
     }
 };
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex

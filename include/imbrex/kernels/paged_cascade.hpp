@@ -51,6 +51,8 @@ struct cascade_options {
     int blocks = 0;
 };
 
+inline namespace IMBREX_WORLDS {
+
 template <class In, class Mask = causal_mask, class Score = plain_score, class Depths = all_decode_depths>
 class paged_cascade {
     static_assert(mask_shows_prefix<Mask>,
@@ -147,5 +149,7 @@ class paged_cascade {
         return {first.pointer, own.q.extents[2], first.head_stride};
     }
 };
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex

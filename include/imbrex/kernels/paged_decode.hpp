@@ -65,6 +65,8 @@ struct decode_options {
     std::optional<decode_kernel> kernel = {};  // if it is not to be chosen
 };
 
+inline namespace IMBREX_WORLDS {
+
 template <class In, class Mask = causal_mask, class Score = plain_score,
           attention_result Result = attention_result::normalised, class Depths = all_decode_depths, class Cache = In>
 class paged_decode {
@@ -357,5 +359,7 @@ class paged_decode {
         imbrex::launch<Kernel>(where, {blocks}, made, stream);
     }
 };
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex

@@ -35,6 +35,8 @@ namespace imbrex {
 // Columns of values that kernels are made for; others are taken by the next larger one.
 using all_row_depths = decode_depths<32, 64, 128, 256>;
 
+inline namespace IMBREX_WORLDS {
+
 template <class In, class Mask = causal_mask, class Score = plain_score, class Depths = all_row_depths,
           class Cache = In>
 class paged_rows {
@@ -91,5 +93,7 @@ class paged_rows {
         imbrex::launch<kernel<Depth>>(where, {std::min(arguments.units, most)}, arguments, stream);
     }
 };
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex

@@ -107,6 +107,8 @@ inline void require_numbers(const attention_outputs& result, const char* name, c
     }
 }
 
+inline namespace IMBREX_WORLDS {
+
 // The kernel for rows of so many columns. `whole`: all of them can be moved 16 bytes at a time.
 template <class Step>
 void launch_on_results(world where, const Step& step, const result_rows& all, bool whole, void* stream) {
@@ -125,12 +127,17 @@ void launch_on_results(world where, const Step& step, const result_rows& all, bo
         launch_kernel.template operator()<1, 256, row_chunks::whole>();
     }
 }
+
+}  // namespace IMBREX_WORLDS
+
 template <class T>
 bool result_in_chunks(const attention_view<T>& view) {
     return engine_can_copy(view) && view.extents[3] % 8 == 0;
 }
 
 }  // namespace detail
+
+inline namespace IMBREX_WORLDS {
 
 class clear_results {
   public:
@@ -223,5 +230,7 @@ class merge_results {
         numbers(p.sums, "sums");
     }
 };
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex

@@ -42,6 +42,8 @@ struct ring_problem {
     const float* sinks = nullptr;     // a logit for each head that takes up weight
 };
 
+inline namespace IMBREX_WORLDS {
+
 template <class In, class Score = plain_score, class Tiles = all_attention_tiles>
 class ring_attention {
     static_assert(score_ignores_places<Score>,
@@ -184,5 +186,7 @@ class ring_attention {
         }
     };
 };
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex

@@ -68,6 +68,8 @@ void require_rotate_rows(const rotate_rows_problem<T>& p) {
             p.x.extents[0], " tokens the last is beyond 2147483647, the last position there is");
 }
 
+inline namespace IMBREX_WORLDS {
+
 template <class T>
 class rotate_rows {
   public:
@@ -119,5 +121,7 @@ class rotate_rows {
         return detail::begin_in_chunks(p.x) && detail::begin_in_chunks(p.out) && run % 8 == 0;
     }
 };
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex

@@ -123,6 +123,8 @@ void require_sample(world where, const sample_problem<T>& p) {
     if (p.changes != nullptr) require_changes(p);
 }
 
+inline namespace IMBREX_WORLDS {
+
 template <class T>
 class sample_tokens {
   public:
@@ -175,5 +177,7 @@ class sample_tokens {
         imbrex::launch<Kernel>(where, Kernel::grid_of(args), args, stream);
     }
 };
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex

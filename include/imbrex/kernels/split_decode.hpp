@@ -85,6 +85,8 @@ struct split_decode_options {
     int blocks = 0;
 };
 
+inline namespace IMBREX_WORLDS {
+
 template <class In, class Score = plain_score, class Depths = all_decode_depths, class Cache = In>
 class split_decode {
     static_assert(score_ignores_places<Score>,
@@ -244,5 +246,7 @@ class split_decode {
         }
     }
 };
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex

@@ -123,6 +123,8 @@ constexpr hw::tensor_element kind_of_element() {
 // is read for one of them at a time.
 enum class tensor_use { load, load_in_steps, store };
 
+inline namespace IMBREX_WORLDS {
+
 // With fewer rows than a tile has, a copy brings only so many, and a tile is put together from several places (load_rows_async).
 template <class Tile, class View>
 tensor<Tile, View::rank> tensor_of(const View& view, tensor_use use = tensor_use::load, int rows = Tile::rows) {
@@ -179,5 +181,7 @@ tensor<Tile, View::rank> tensor_of(const View& view, tensor_use use = tensor_use
 #endif
     return made;
 }
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex

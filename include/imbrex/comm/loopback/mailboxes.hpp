@@ -21,6 +21,8 @@
 
 namespace imbrex::detail {
 
+inline namespace IMBREX_WORLDS {
+
 struct posted_message {
     int step = 0;
     const void* bytes = nullptr;
@@ -185,5 +187,7 @@ class mailboxes {
     std::vector<char> there_;  // where all ranks meet
     std::int64_t meetings_ = 0;
 };
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex::detail

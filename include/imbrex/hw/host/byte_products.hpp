@@ -21,6 +21,8 @@
 
 namespace imbrex::hw {
 
+inline namespace IMBREX_WORLDS {
+
 // Vectors of other numbers that are as wide as those of floats.
 template <class Vectors>
 struct vectors_beside;
@@ -109,5 +111,7 @@ struct byte_products<vectors_of_4> {
     }
 };
 #endif
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex::hw

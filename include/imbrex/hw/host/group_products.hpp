@@ -24,6 +24,8 @@
 
 namespace imbrex::hw {
 
+inline namespace IMBREX_WORLDS {
+
 template <class Vectors, class Weights>
 struct group_products {
     using vectors = plane_vectors<Vectors>;
@@ -116,5 +118,7 @@ struct group_products {
         }
     }
 };
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex::hw

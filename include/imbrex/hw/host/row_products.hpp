@@ -27,6 +27,8 @@
 
 namespace imbrex::hw {
 
+inline namespace IMBREX_WORLDS {
+
 // Sums of products: a row for each of x, a column for each of the weights' rows.
 template <int Rows, int Columns>
 struct product_fragment : fragment_storage<float, Rows * Columns> {
@@ -375,5 +377,7 @@ void store_products(const warp& scope, Place&& place, const product_fragment<Row
     }
     spend_lanes(c, rows * columns, "store");
 }
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex::hw

@@ -13,6 +13,8 @@
 
 namespace imbrex::hw {
 
+inline namespace IMBREX_WORLDS {
+
 template <class T>
 void copy_as_floats(float* __restrict to, const T* __restrict from, int count) {
     // In strips: compilers are shy of vectorising a loop of unknown, perhaps small, length.
@@ -134,5 +136,7 @@ struct row_staging {
         }
     }
 };
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex::hw

@@ -57,6 +57,8 @@
 
 namespace imbrex {
 
+inline namespace IMBREX_WORLDS {
+
 // Weights in the type that is multiplied, as B is stored. Steps of 256 bytes of K are read from memory a little faster than smaller
 // ones.
 template <class In, stored B, int Depth = 128>
@@ -88,6 +90,8 @@ struct weights_as_stored {
     }
 };
 
+}  // namespace IMBREX_WORLDS
+
 struct few_rows_shape {
     int sharers = 1;  // blocks that share a tile: 1, 2, 4 or 8
     int stages = 0;   // 0: as many as fit
@@ -114,6 +118,8 @@ constexpr IMBREX_FN int few_rows_blocks(int tiles, int sharers, int multiprocess
     const int most = multiprocessors / sharers, rounds = (tiles + most - 1) / most;
     return (tiles + rounds - 1) / rounds * sharers;
 }
+
+inline namespace IMBREX_WORLDS {
 
 template <class Weights, class Out, class Epilogue, int Rows, few_rows_shape Shape = few_rows_shape{}>
 struct gemm_few_rows {
@@ -338,5 +344,7 @@ struct gemm_few_rows {
         return values;
     }
 };
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex

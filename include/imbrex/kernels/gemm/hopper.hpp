@@ -37,6 +37,8 @@
 
 namespace imbrex {
 
+inline namespace IMBREX_WORLDS {
+
 template <class In, class Out, class Epilogue = plain_product, stored A = stored::normal, stored B = stored::normal,
           gemm_shape Shape = gemm_shape{}, class Mainloop = accumulate_in_place, int Problems = 1>
 struct gemm_hopper {
@@ -317,5 +319,7 @@ struct gemm_hopper {
         commit_stores(self);
     }
 };
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex

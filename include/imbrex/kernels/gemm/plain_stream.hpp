@@ -22,6 +22,8 @@
 
 namespace imbrex {
 
+inline namespace IMBREX_WORLDS {
+
 template <class In, class Out, class Epilogue, class Input = plain_rows>
 class plain_stream {
   public:
@@ -80,5 +82,7 @@ class plain_stream {
         imbrex::launch<Kernel>(where, {blocks}, Kernel::describe(p, all, epilogue, input), stream);
     }
 };
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex

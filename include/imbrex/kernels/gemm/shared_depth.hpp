@@ -46,6 +46,8 @@ struct shared_depth_shape {
     int stages = 0;   // 0: as many as fit
 };
 
+inline namespace IMBREX_WORLDS {
+
 template <class In, class Out, class Epilogue, stored B, shared_depth_shape Shape = shared_depth_shape{}>
 struct gemm_shared_depth {
     using element = In;
@@ -252,5 +254,7 @@ struct gemm_shared_depth {
         store(self, args.out.at(at.batch, at.row, at.column), out);
     }
 };
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex

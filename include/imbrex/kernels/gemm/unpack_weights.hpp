@@ -91,6 +91,8 @@ struct unpack_weights_kernel {
     };
 };
 
+inline namespace IMBREX_WORLDS {
+
 template <class Weights>
 class unpack_weights {
   public:
@@ -108,5 +110,7 @@ class unpack_weights {
         imbrex::launch<kernel>(where, kernel::grid_of(args), args, stream);
     }
 };
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex

@@ -38,6 +38,8 @@ struct linear_result {
 
 }  // namespace detail
 
+inline namespace IMBREX_WORLDS {
+
 // Rows of x and rows of weights (columns of the result) at a time, and how much of k is staged at once.
 template <class In, class Weights, class Out, int Rows, int Columns, int Depth>
 struct linear_kernel {
@@ -108,5 +110,7 @@ struct linear_kernel {
         }
     };
 };
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex

@@ -20,6 +20,8 @@
 
 namespace imbrex {
 
+inline namespace IMBREX_WORLDS {
+
 template <int Rows, int Columns>
 using product_sums = hw::product_fragment<Rows, Columns>;
 
@@ -64,5 +66,7 @@ IMBREX_KERNEL void store_products(const warp& scope, Place&& place, const hw::pr
                                   int rows, int columns, Function&& function, source here = source::current()) {
     hw::store_products(scope, std::forward<Place>(place), sums, rows, columns, std::forward<Function>(function), here);
 }
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex

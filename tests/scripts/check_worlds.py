@@ -1,0 +1,64 @@
+"""Says whether object files of two compilers may be linked into one program: check_worlds.py DIRECTORY
+
+A function of Imbrex whose definition depends on the compiler is in the inline namespace of core/config.hpp (worlds_host, worlds_both,
+worlds_device), which its symbol then names. So a function that is outside of it must not refer to one inside, nor to the CUDA runtime: its
+definition would differ between object files that have it, and the linker keeps any one of them. Every inline function is in a section of
+its own, whose relocations are what it refers to.
+"""
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+WORLDS = re.compile(r"\d+worlds_(host|both|device)")
+RUNTIME = re.compile(r"^cuda[A-Z]")
+# What only nvcc's files have: hw/cuda, and what reports an error of the runtime.
+CUDA_ALONE = re.compile(r"^_ZZ?NK?6imbrex(6device|2hw6encode|2hw25driver_tensor_map_encoder|6detail15require_success)")
+SECTION = re.compile(r"^Relocation section '\.rela?\.text\.(?:unlikely\.|startup\.|hot\.)?(_Z\w+)'")
+
+
+def faults(listing):
+    """Pairs of a function outside of the namespace and a symbol that it must not refer to, of what readelf says."""
+    function = None
+    for line in listing.splitlines():
+        section = SECTION.match(line)
+        if line.startswith("Relocation section"):
+            function = section.group(1) if section else None
+            if function and (WORLDS.search(function) or CUDA_ALONE.match(function) or "6imbrex" not in function):
+                function = None
+            continue
+        fields = line.split()
+        if function is None or len(fields) < 5:
+            continue
+        symbol = fields[4].split("@")[0]
+        if symbol.startswith(".rodata"):  # strings, which the compiler shares among functions
+            continue
+        if WORLDS.search(symbol) or RUNTIME.match(symbol):
+            yield function, symbol
+
+
+def readable(symbols):
+    if shutil.which("c++filt") is None:
+        return symbols
+    return subprocess.run(["c++filt"], input="\n".join(symbols), capture_output=True, text=True).stdout.splitlines()
+
+
+def main(directory):
+    if shutil.which("readelf") is None:
+        print("skipped: there is no readelf")
+        return 0
+    found = set()
+    objects = sorted(pathlib.Path(directory).rglob("*.o"))
+    for one in objects:
+        listing = subprocess.run(["readelf", "-rW", str(one)], capture_output=True, text=True).stdout
+        found.update(faults(listing))
+    for function, symbol in sorted(found):
+        outside, inside = readable([function, symbol])
+        print(f"outside of IMBREX_WORLDS: {outside}\n  refers to {inside}")
+    print(f"{len(objects)} object files, {len(found)} faults")
+    return 1 if found or not objects else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
