@@ -2,7 +2,7 @@
 // temperature are the same for all of them.
 #pragma once
 
-#include <imbrex/core/numeric.hpp>
+#include <imbrex/core/element_types.hpp>
 
 #include <cuda_runtime.h>
 

@@ -47,7 +47,7 @@ int main() {
     world_array<float> out(where, rows * columns, NAN);
     for (int i = 0; i < rows * columns; ++i) in.values[i] = std::sin(0.1f * i) * 8;
 
-    const position grid{(columns + 63) / 64, (rows + 63) / 64, 1};
+    const grid_dim grid{(columns + 63) / 64, (rows + 63) / 64, 1};
     launch<kernel>(where, grid, {matrix<const float>(in.send(), rows, columns), matrix(out.send(), rows, columns), {}});
     out.fetch();
 

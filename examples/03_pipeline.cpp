@@ -1,6 +1,6 @@
 // A pipeline: one warp fetches, a warpgroup multiplies, and the two overlap.
 //
-// C = A B in bf16, each block a 128 x 128 tile of C. The producer warp asks the copy engine for a 128 x 64 tile of A
+// C = A B in bf16, each block a 128 x 128 tile of C. The producer warp asks TMA for a 128 x 64 tile of A
 // and a 64 x 128 tile of B at a time, up to three steps ahead; the consumers wait for a stage, multiply, and release
 // it. Run with a file name, the host world writes a trace to look at: the copies lie under the products.
 #include <imbrex/imbrex.hpp>
@@ -13,7 +13,7 @@ using namespace imbrex;
 struct gemm {
     using a_tile = shared_tile<bf16, 64, 64>;
     using b_tile = shared_tile<bf16, 64, 128>;
-    using c_tile = group_tile<float, 64, 128>;
+    using c_tile = warpgroup_tile<float, 64, 128>;
     static constexpr int consumer_groups = 2;
     static constexpr int warps = 4 + 4 * consumer_groups;
 
@@ -25,8 +25,8 @@ struct gemm {
         pipeline<stage, 3> ring;
     };
     struct arguments {
-        tensor<a_tile, 2> a;
-        tensor<b_tile, 2> b;
+        tma_tensor<a_tile, 2> a;
+        tma_tensor<b_tile, 2> b;
         matrix_view<float> c;
         int steps;
     };
@@ -69,9 +69,9 @@ int main(int count, char** words) {
     for (int i = 0; i < m * k; ++i) a.values[i] = bf16(std::sin(0.3f * i));
     for (int i = 0; i < k * n; ++i) b.values[i] = bf16(std::cos(0.7f * i));
 
-    const position grid{(n + 127) / 128, (m + 127) / 128, 1};
-    const gemm::arguments args{tensor_of<gemm::a_tile>(matrix(a.send(), m, k)),
-                               tensor_of<gemm::b_tile>(matrix(b.send(), k, n)), matrix(c.send(), m, n), k / 64};
+    const grid_dim grid{(n + 127) / 128, (m + 127) / 128, 1};
+    const gemm::arguments args{make_tma_tensor<gemm::a_tile>(matrix(a.send(), m, k)),
+                               make_tma_tensor<gemm::b_tile>(matrix(b.send(), k, n)), matrix(c.send(), m, n), k / 64};
     launch<gemm>(where, grid, args);
     c.fetch();
     if (count > 1 && where == world::host) host::launch<gemm>(grid, args, {.trace_file = words[1]});

@@ -13,7 +13,7 @@ struct capped {
     float cap;
 
     template <class Scope, class Tile>
-    IMBREX_KERNEL void operator()(const Scope& self, Tile& values, gemm_place) const {
+    IMBREX_KERNEL void operator()(const Scope& self, Tile& values, gemm_coord) const {
         const float most = cap;
         map(self, values, [=](float x) { return most - 2 * most / (1 + hw::exp2(x / most * 2.885390082f)); });
     }
@@ -28,8 +28,9 @@ int main() {
     for (int i = 0; i < m * k; ++i) a.values[i] = bf16(std::sin(0.31f * i));
     for (int i = 0; i < n * k; ++i) b.values[i] = bf16(std::cos(0.17f * i));
 
-    const auto epilogue = then(scaled{alpha}, capped{cap});
-    using product = gemm<bf16, bf16, decltype(then(scaled{}, capped{})), stored::normal, stored::transposed>;
+    const auto epilogue = epilogue::compose(epilogue::scale{alpha}, capped{cap});
+    using product = gemm<bf16, bf16, decltype(epilogue::compose(epilogue::scale{}, capped{})), matrix_layout::row_major,
+                         matrix_layout::column_major>;
     const gemm_problem<bf16, bf16> problem{m, n, k, {a.send()}, {b.send()}, {d.send()}};
     product::launch(where, problem, epilogue);
     d.fetch();

@@ -15,75 +15,78 @@ struct prompt_mask {
     int prompt;
 
     // Of queries and keys that are counted from 0, the last query belongs to the last key.
-    IMBREX_FN int seen(const attention_sequence& s, int query) const {
+    IMBREX_FN int seen(const attention_extents& s, int query) const {
         const int own = query + s.offset() + 1;
         return own > prompt ? own : prompt;
     }
-    IMBREX_FN key_range keys(const attention_sequence& s, query_range q) const { return {0, seen(s, q.end - 1)}; }
-    IMBREX_FN bool whole(const attention_sequence& s, query_range q, key_range k) const {
+    IMBREX_FN key_range visible_keys(const attention_extents& s, query_range q) const {
+        return {0, seen(s, q.end - 1)};
+    }
+    IMBREX_FN bool fully_unmasked(const attention_extents& s, query_range q, key_range k) const {
         return k.end <= seen(s, q.first);
     }
-    IMBREX_FN bool keep(const attention_sequence& s, int query, int key) const { return key < seen(s, query); }
+    IMBREX_FN bool keep(const attention_extents& s, int query, int key) const { return key < seen(s, query); }
 };
 
 struct fading {
     float rate;
 
-    IMBREX_KERNEL float operator()(const attention_sequence& s, int query, int key, float score) const {
+    IMBREX_KERNEL float operator()(const attention_extents& s, int query, int key, float score) const {
         const int distance = query + s.offset() - key;
         return score - rate * hw::log2(1.0f + static_cast<float>(distance < 0 ? -distance : distance));
     }
 };
 
 int main() {
-    const int batches = 2, heads = 4, key_heads = 2, length = 150, depth = 64, prompt = 40;
+    const int batches = 2, heads = 4, kv_heads = 2, length = 150, head_dim = 64, prompt = 40;
     const float cap = 10, rate = 0.25f, scale = 0.2f;
     const prompt_mask mask{prompt};
-    const auto score = in_turn(softcap{cap}, fading{rate});
-    using attention = attention_forward<bf16, prompt_mask, decltype(in_turn(softcap{}, fading{})),
-                                        attention_result::normalised, attention_tiles<depth>>;
+    const auto score = score_mod::compose(score_mod::softcap{cap}, fading{rate});
+    using attention = attention_forward<bf16, prompt_mask, decltype(score_mod::compose(score_mod::softcap{}, fading{})),
+                                        attention_output_mode::normalised, attention_head_dim_list<head_dim>>;
 
     const world where = device_available() ? world::device : world::host;
 
     // Q, K and V of a row follow one another, as a projection leaves them.
-    const int together = heads + 2 * key_heads;
-    world_array<bf16> qkv(where, batches * length * together * depth), out(where, batches * length * heads * depth);
+    const int together = heads + 2 * kv_heads;
+    world_array<bf16> qkv(where, batches * length * together * head_dim),
+        out(where, batches * length * heads * head_dim);
     for (std::size_t i = 0; i < qkv.values.size(); ++i) qkv.values[i] = bf16(std::sin(0.37f * float(i % 10007)));
-    const auto all = batch_sequence_head(qkv.send(), batches, length, together, depth);
+    const auto all = batch_sequence_head(qkv.send(), batches, length, together, head_dim);
     attention::launch(where,
                       {.q = heads_of(all, 0, heads),
-                       .k = heads_of(all, heads, key_heads),
-                       .v = heads_of(all, heads + key_heads, key_heads),
-                       .out = batch_sequence_head(out.send(), batches, length, heads, depth),
+                       .k = heads_of(all, heads, kv_heads),
+                       .v = heads_of(all, heads + kv_heads, kv_heads),
+                       .out = batch_sequence_head(out.send(), batches, length, heads, head_dim),
                        .scale = scale},
                       mask, score);
     out.fetch();
 
     double worst = 0;
     const auto at = [&](int batch, int row, int head) {
-        return &qkv.values[((batch * length + row) * together + head) * depth];
+        return &qkv.values[((batch * length + row) * together + head) * head_dim];
     };
     for (int batch = 0; batch < batches; ++batch) {
         for (int head = 0; head < heads; ++head) {
-            const int key_head = heads + head / (heads / key_heads);
+            const int kv_head = heads + head / (heads / kv_heads);
             for (int query = 0; query < length; ++query) {
-                std::vector<double> expected(depth);
+                std::vector<double> expected(head_dim);
                 double sum = 0;
                 for (int key = 0; key < length; ++key) {
                     if (key >= prompt && key > query) continue;
                     double dot = 0;
-                    for (int i = 0; i < depth; ++i) {
-                        dot += double(float(at(batch, query, head)[i])) * float(at(batch, key, key_head)[i]);
+                    for (int i = 0; i < head_dim; ++i) {
+                        dot += double(float(at(batch, query, head)[i])) * float(at(batch, key, kv_head)[i]);
                     }
                     const double capped = cap * std::tanh(dot * scale / cap);
                     const double weight = std::exp(capped - rate * std::log2(1.0 + std::abs(query - key)));
                     sum += weight;
-                    for (int i = 0; i < depth; ++i) {
-                        expected[i] += weight * float(at(batch, key, key_head + key_heads)[i]);
+                    for (int i = 0; i < head_dim; ++i) {
+                        expected[i] += weight * float(at(batch, key, kv_head + kv_heads)[i]);
                     }
                 }
-                for (int i = 0; i < depth; ++i) {
-                    const float found = float(out.values[((batch * length + query) * heads + head) * depth + i]);
+                for (int i = 0; i < head_dim; ++i) {
+                    const float found = float(out.values[((batch * length + query) * heads + head) * head_dim + i]);
                     const double error = std::abs(expected[i] / sum - found);
                     worst = error <= worst ? worst : error;
                 }

@@ -12,8 +12,8 @@ using namespace imbrex;
 
 int main(int count, char** words) {
     using kernel = attention_hopper<bf16, 128, 128, causal_mask>;
-    constexpr int queries = 256, keys = 512, depth = 128;
-    std::vector<bf16> q(queries * depth), k(keys * depth), v(keys * depth), out(queries * depth);
+    constexpr int seqlen_q = 256, seqlen_k = 512, head_dim = 128;
+    std::vector<bf16> q(seqlen_q * head_dim), k(seqlen_k * head_dim), v(seqlen_k * head_dim), out(seqlen_q * head_dim);
     for (std::size_t i = 0; i < k.size(); ++i) {
         k[i] = bf16(std::sin(0.37f * float(i % 10007)));
         v[i] = bf16(std::cos(0.11f * float(i % 10009)));
@@ -21,19 +21,19 @@ int main(int count, char** words) {
     for (std::size_t i = 0; i < q.size(); ++i) q[i] = bf16(std::sin(0.23f * float(i % 10037)));
 
     const auto view = [](std::vector<bf16>& values, int rows) {
-        return batch_sequence_head(values.data(), 1, rows, 1, depth);
+        return batch_sequence_head(values.data(), 1, rows, 1, head_dim);
     };
     kernel::arguments arguments{};
-    arguments.q = tensor_of<kernel::q_tile>(view(q, queries));
-    arguments.k = tensor_of<kernel::k_tile>(view(k, keys));
-    arguments.v = tensor_of<kernel::v_tile>(view(v, keys));
-    arguments.out_view = view(out, queries);
-    arguments.out = tensor_of<kernel::out_tile>(arguments.out_view, tensor_use::store);
+    arguments.q = make_tma_tensor<kernel::q_tile>(view(q, seqlen_q));
+    arguments.k = make_tma_tensor<kernel::k_tile>(view(k, seqlen_k));
+    arguments.v = make_tma_tensor<kernel::v_tile>(view(v, seqlen_k));
+    arguments.out_view = view(out, seqlen_q);
+    arguments.out = make_tma_tensor<kernel::out_tile>(arguments.out_view, tma_use::store);
     arguments.scale = 0.125f;
-    arguments.factor = factor_after(arguments.score, arguments.scale);
-    arguments.order = {.batches = 1, .heads = 1, .blocks = queries / kernel::rows, .sections = 1};
-    arguments.lengths = {.queries = queries, .keys = keys};
-    arguments.heads_per_key_head = 1;
+    arguments.scale_log2 = scale_log2_after(arguments.score, arguments.scale);
+    arguments.scheduler = {.batches = 1, .heads = 1, .blocks = seqlen_q / kernel::block_m, .l2_sections = 1};
+    arguments.lengths = {.seqlen_q = seqlen_q, .seqlen_k = seqlen_k};
+    arguments.q_heads_per_kv_head = 1;
     if (count > 1) {
         host::launch<kernel>({1}, arguments, {.trace_file = words[1]});
         std::printf("trace written to %s\n", words[1]);
@@ -43,20 +43,20 @@ int main(int count, char** words) {
 
     // The last query sees every key.
     double worst = 0;
-    std::vector<double> expected(depth);
+    std::vector<double> expected(head_dim);
     double sum = 0;
-    for (int key = 0; key < keys; ++key) {
+    for (int key = 0; key < seqlen_k; ++key) {
         double score = 0;
-        for (int i = 0; i < depth; ++i)
-            score += double(float(q[(queries - 1) * depth + i])) * float(k[key * depth + i]);
+        for (int i = 0; i < head_dim; ++i)
+            score += double(float(q[(seqlen_q - 1) * head_dim + i])) * float(k[key * head_dim + i]);
         const double weight = std::exp(score * 0.125);
         sum += weight;
-        for (int i = 0; i < depth; ++i) expected[i] += weight * float(v[key * depth + i]);
+        for (int i = 0; i < head_dim; ++i) expected[i] += weight * float(v[key * head_dim + i]);
     }
-    for (int i = 0; i < depth; ++i) {
-        const double error = std::abs(expected[i] / sum - float(out[(queries - 1) * depth + i]));
+    for (int i = 0; i < head_dim; ++i) {
+        const double error = std::abs(expected[i] / sum - float(out[(seqlen_q - 1) * head_dim + i]));
         worst = error <= worst ? worst : error;
     }
-    std::printf("attention of %d queries to %d keys: largest error of the last one %.2g\n", queries, keys, worst);
+    std::printf("attention of %d queries to %d keys: largest error of the last one %.2g\n", seqlen_q, seqlen_k, worst);
     return worst < 0.02 ? 0 : 1;
 }

@@ -10,18 +10,18 @@
 using namespace imbrex;
 
 int main() {
-    const int heads = 4, key_heads = 2, depth = 64, prompt = 20, tokens = 12;
+    const int heads = 4, kv_heads = 2, head_dim = 64, prompt = 20, tokens = 12;
     const world where = device_available() ? world::device : world::host;
 
-    decode_session<bf16, causal_mask, plain_score, decode_depths<depth>> session(
+    decode_session<bf16, causal_mask, score_mod::identity, decode_head_dims<head_dim>> session(
         where, {.heads = heads,
-                .key_heads = key_heads,
-                .depth = depth,
+                .kv_heads = kv_heads,
+                .head_dim = head_dim,
                 .capacity = 64,
-                .rotary = rotary_frequencies{.base = 10000, .columns = depth}});
+                .rope = rope_frequencies{.theta = 10000, .rotary_dim = head_dim}});
 
     // What a model would compute: queries, keys and values of each token, one token behind the other.
-    world_array<bf16> q(where, (prompt + tokens) * heads * depth), k(where, (prompt + tokens) * key_heads * depth),
+    world_array<bf16> q(where, (prompt + tokens) * heads * head_dim), k(where, (prompt + tokens) * kv_heads * head_dim),
         v(where, k.values.size()), out(where, q.values.size());
     for (std::size_t i = 0; i < q.values.size(); ++i) q.values[i] = bf16(std::sin(0.37f * float(i % 10007)));
     for (std::size_t i = 0; i < k.values.size(); ++i) k.values[i] = bf16(std::sin(0.23f * float(i % 10009)));
@@ -31,8 +31,8 @@ int main() {
 
     session.append(all_k, all_v, prompt);
     for (int token = prompt; token < prompt + tokens; ++token) {
-        session.append(all_k + token * key_heads * depth, all_v + token * key_heads * depth, 1);
-        session.decode(all_q + token * heads * depth, all_out + token * heads * depth, 1);
+        session.append(all_k + token * kv_heads * head_dim, all_v + token * kv_heads * head_dim, 1);
+        session.decode(all_q + token * heads * head_dim, all_out + token * heads * head_dim, 1);
     }
     out.fetch();
 
@@ -40,25 +40,25 @@ int main() {
     double worst = 0;
     for (int token = prompt; token < prompt + tokens; ++token) {
         for (int head = 0; head < heads; ++head) {
-            const bf16* const query = &q.values[(token * heads + head) * depth];
-            std::vector<double> expected(depth);
+            const bf16* const query = &q.values[(token * heads + head) * head_dim];
+            std::vector<double> expected(head_dim);
             double sum = 0;
             for (int past = 0; past <= token; ++past) {
-                const int row = (past * key_heads + head / (heads / key_heads)) * depth, half = depth / 2;
+                const int row = (past * kv_heads + head / (heads / kv_heads)) * head_dim, half = head_dim / 2;
                 double dot = 0;
                 for (int i = 0; i < half; ++i) {
-                    const double angle = (token - past) * std::pow(10000.0, -2.0 * i / depth);
+                    const double angle = (token - past) * std::pow(10000.0, -2.0 * i / head_dim);
                     const double a = float(query[i]), b = float(query[i + half]);
                     const double c = float(k.values[row + i]), d = float(k.values[row + i + half]);
                     dot += (a * c + b * d) * std::cos(angle) + (a * d - b * c) * std::sin(angle);
                 }
-                const double weight = std::exp(dot / std::sqrt(double(depth)));
+                const double weight = std::exp(dot / std::sqrt(double(head_dim)));
                 sum += weight;
-                for (int i = 0; i < depth; ++i) expected[i] += weight * float(v.values[row + i]);
+                for (int i = 0; i < head_dim; ++i) expected[i] += weight * float(v.values[row + i]);
             }
-            for (int i = 0; i < depth; ++i) {
+            for (int i = 0; i < head_dim; ++i) {
                 const double error =
-                    std::abs(expected[i] / sum - float(out.values[(token * heads + head) * depth + i]));
+                    std::abs(expected[i] / sum - float(out.values[(token * heads + head) * head_dim + i]));
                 worst = error <= worst ? worst : error;
             }
         }

@@ -14,7 +14,7 @@ using namespace imbrex;
 
 namespace {
 
-constexpr int tokens = 1000, ranks = 4, heads = 2, depth = 64;
+constexpr int tokens = 1000, ranks = 4, heads = 2, head_dim = 64;
 
 // Any numbers will do: element i of head h of a token.
 float number(int what, int token, int head, int i) {
@@ -26,41 +26,41 @@ float number(int what, int token, int head, int i) {
 
 int main() {
     const world where = device_available() ? world::device : world::host;
-    const sequence_schedule schedule{
+    const ring_schedule schedule{
         .tokens = tokens,
         .ranks = ranks,
         .placement = token_placement::zigzag,
-        .sizes = {.heads = heads, .key_heads = heads, .depth = depth, .value_depth = depth}};
+        .sizes = {.heads = heads, .kv_heads = heads, .head_dim = head_dim, .head_dim_v = head_dim}};
     std::vector<float> first_of_each(tokens);  // element 0 of head 0 of each result
 
     loopback_group group(where, ranks);
-    run_ranks(group, [&](loopback& link) {
-        using attention = ring_attention<bf16, plain_score, attention_tiles<depth>>;
-        const ring_plan plan = agreed_plan(link, {schedule});
-        const token_runs mine = schedule.tokens_of(link.rank());
-        const int elements = mine.count() * heads * depth;
+    run_ranks(group, [&](loopback& comm) {
+        using attention = ring_attention<bf16, score_mod::identity, attention_head_dim_list<head_dim>>;
+        const ring_plan plan = make_ring_plan(comm, {schedule});
+        const token_ranges mine = schedule.tokens_of(comm.rank());
+        const int elements = mine.count() * heads * head_dim;
         world_array<bf16> q(where, elements), k(where, elements), v(where, elements);
         for (int i = 0; i < elements; ++i) {
-            const int token = mine.position(i / (heads * depth)), head = i / depth % heads;
-            q.values[i] = bf16(number(0, token, head, i % depth));
-            k.values[i] = bf16(number(1, token, head, i % depth));
-            v.values[i] = bf16(number(2, token, head, i % depth));
+            const int token = mine.position(i / (heads * head_dim)), head = i / head_dim % heads;
+            q.values[i] = bf16(number(0, token, head, i % head_dim));
+            k.values[i] = bf16(number(1, token, head, i % head_dim));
+            v.values[i] = bf16(number(2, token, head, i % head_dim));
         }
-        world_array<float> out(where, elements), log2_sums(where, mine.count() * heads);
+        world_array<float> out(where, elements), lse2(where, mine.count() * heads);
         const world_memory workspace(where, attention::workspace_bytes(plan));
         const world_stream stream(where);
-        attention::launch(link, plan,
+        attention::launch(comm, plan,
                           {.q = q.send(),
                            .k = k.send(),
                            .v = v.send(),
                            .out = out.send(),
-                           .log2_sums = log2_sums.send(),
+                           .lse2 = lse2.send(),
                            .workspace = workspace.at()},
                           stream.get());
-        link.finish(stream.get());  // or throws, and names the rank that has died and the step
+        comm.synchronise(stream.get());  // or throws, and names the rank that has died and the step
         out.fetch();
         for (int row = 0; row < mine.count(); ++row) {
-            first_of_each[mine.position(row)] = out.values[row * heads * depth];
+            first_of_each[mine.position(row)] = out.values[row * heads * head_dim];
         }
     });
 
@@ -70,10 +70,10 @@ int main() {
         double sum = 0, expected = 0;
         for (int key = 0; key <= token; ++key) {
             double score = 0;
-            for (int i = 0; i < depth; ++i) {
+            for (int i = 0; i < head_dim; ++i) {
                 score += double(float(bf16(number(0, token, 0, i)))) * float(bf16(number(1, key, 0, i)));
             }
-            const double weight = std::exp(score / std::sqrt(double(depth)));
+            const double weight = std::exp(score / std::sqrt(double(head_dim)));
             sum += weight;
             expected += weight * float(bf16(number(2, key, 0, 0)));
         }

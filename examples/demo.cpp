@@ -17,7 +17,7 @@ template <bool ReleasesEarly>
 struct gemm_softmax {
     using a_tile = shared_tile<bf16, 64, 64>;
     using b_tile = shared_tile<bf16, 64, 128>;
-    using c_tile = group_tile<float, 64, 128>;
+    using c_tile = warpgroup_tile<float, 64, 128>;
     static constexpr int warps = 8;
 
     struct stage {
@@ -28,8 +28,8 @@ struct gemm_softmax {
         pipeline<stage, 3> ring;
     };
     struct arguments {
-        tensor<a_tile, 2> a;
-        tensor<b_tile, 2> b;
+        tma_tensor<a_tile, 2> a;
+        tma_tensor<b_tile, 2> b;
         matrix_view<float> c;
         int steps;
     };
@@ -72,9 +72,9 @@ int main() {
     for (std::size_t i = 0; i < b.size(); ++i) b[i] = bf16(std::cos(0.7f * i) * 0.2f);
 
     using kernel = gemm_softmax<false>;
-    const position grid{(rows + 63) / 64, 1, 1};
-    const kernel::arguments args{tensor_of<kernel::a_tile>(matrix(a.data(), rows, depth)),
-                                 tensor_of<kernel::b_tile>(matrix(b.data(), depth, columns)),
+    const grid_dim grid{(rows + 63) / 64, 1, 1};
+    const kernel::arguments args{make_tma_tensor<kernel::a_tile>(matrix(a.data(), rows, depth)),
+                                 make_tma_tensor<kernel::b_tile>(matrix(b.data(), depth, columns)),
                                  matrix(c.data(), rows, columns), depth / 64};
 
     std::printf(
@@ -110,9 +110,9 @@ int main() {
 
     std::printf("3. A copy of it that releases each stage before its product is done\n");
     using broken = gemm_softmax<true>;
-    const auto told = host::check<broken>({2, 1, 1}, {args.a, args.b, args.c, args.steps}, schedules);
-    std::printf("%s", told ? told->text().c_str() : "   not found\n");
+    const auto reported = host::check<broken>({2, 1, 1}, {args.a, args.b, args.c, args.steps}, schedules);
+    std::printf("%s", reported ? reported->text().c_str() : "   not found\n");
 
-    const bool right = worst < 1e-5 && !hazard_found && told;
+    const bool right = worst < 1e-5 && !hazard_found && reported;
     return right ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -15,14 +15,14 @@
 namespace imbrex_test {
 
 template <class Kernel>
-void check_silent(imbrex::position grid, const typename Kernel::arguments& arguments, int schedules = 1000) {
+void check_silent(imbrex::grid_dim grid, const typename Kernel::arguments& arguments, int schedules = 1000) {
     const auto found = imbrex::host::check<Kernel>(grid, arguments, schedules_to_run(schedules));
     INFO((found ? found->text() : std::string()));
     CHECK(!found);
 }
 
 template <class Kernel>
-void check_synchronisation(const std::string& name, imbrex::position grid, const typename Kernel::arguments& arguments,
+void check_synchronisation(const std::string& name, imbrex::grid_dim grid, const typename Kernel::arguments& arguments,
                            int schedules = 1000) {
     CAPTURE(name);
     check_silent<Kernel>(grid, arguments, schedules);
@@ -35,7 +35,7 @@ void check_synchronisation(const std::string& name, imbrex::position grid, const
 
 // Of a kernel whose warps share nothing: there is no synchronisation that could be left out.
 template <class Kernel>
-void check_without_synchronisation(imbrex::position grid, const typename Kernel::arguments& arguments) {
+void check_without_synchronisation(imbrex::grid_dim grid, const typename Kernel::arguments& arguments) {
     check_silent<Kernel>(grid, arguments);
     CHECK(imbrex::host::mutate<Kernel>(grid, arguments).total() == 0);
 }

@@ -32,7 +32,7 @@ inline std::vector<world> worlds() {
 
 // Launches the kernel there and waits for it. In the checked world, over several schedules.
 template <class Kernel>
-void run(world where, imbrex::position grid, const typename Kernel::arguments& arguments,
+void run(world where, imbrex::grid_dim grid, const typename Kernel::arguments& arguments,
          [[maybe_unused]] int schedules = 8) {
 #if !defined(__CUDACC__)
     if (where == world::host_checked) {
@@ -50,7 +50,7 @@ void run(world where, imbrex::position grid, const typename Kernel::arguments& a
 
 // The sentence with which a call is refused.
 template <class Call>
-std::string refusal_of(Call call) {
+std::string error_message_of(Call call) {
     try {
         call();
     } catch (const imbrex::error& refused) {

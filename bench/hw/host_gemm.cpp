@@ -20,7 +20,7 @@ namespace {
 struct host_gemm {
     using a_tile = shared_tile<float, 128, 128>;
     using b_tile = shared_tile<float, 128, 256>;
-    using c_tile = group_tile<float, 128, 256>;
+    using c_tile = warpgroup_tile<float, 128, 256>;
     static constexpr int warps = 8;
 
     struct stage {
@@ -31,15 +31,15 @@ struct host_gemm {
         pipeline<stage, 1> ring;
     };
     struct arguments {
-        tensor<a_tile, 2> a;
-        tensor<b_tile, 2> b;
+        tma_tensor<a_tile, 2> a;
+        tma_tensor<b_tile, 2> b;
         matrix_view<float> c;
         int steps;
     };
 
     template <class Block>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& shared) {
-        const position at = block.index();
+        const grid_dim at = block.index();
         shared.ring.init(block, 4);
         fence_barriers(block);
         block.sync();
@@ -72,10 +72,10 @@ int main() {
         a[i] = std::sin(0.3f * i);
         b[i] = std::cos(0.7f * i);
     }
-    const host_gemm::arguments args{tensor_of<host_gemm::a_tile>(matrix(a.data(), size, size)),
-                                    tensor_of<host_gemm::b_tile>(matrix(b.data(), size, size)),
+    const host_gemm::arguments args{make_tma_tensor<host_gemm::a_tile>(matrix(a.data(), size, size)),
+                                    make_tma_tensor<host_gemm::b_tile>(matrix(b.data(), size, size)),
                                     matrix(c.data(), size, size), size / 128};
-    const position grid{size / 256, size / 128, 1};
+    const grid_dim grid{size / 256, size / 128, 1};
 
     ankerl::nanobench::Bench bench;
     bench.title("float GEMM, 1024 cubed")

@@ -17,7 +17,7 @@ sum, as FlashAttention does.
 FlashAttention-3 is no part of PyTorch. It takes part as a library of one's own with one C function around its run_mha_fwd_, for
 bf16 and depths 64, 96 and 128, that fills its parameters as its flash_api.cpp does and returns 0:
 
-    int flash_attention_3_forward(void* q, void* k, void* v, void* out, float* log_sums, int batch, int heads, int key_heads,
+    int flash_attention_3_forward(void* q, void* k, void* v, void* out, float* log_sums, int batch, int heads, int kv_heads,
                                   int queries, int keys, int depth, int causal, float scale, void* stream);
 """
 
@@ -148,12 +148,12 @@ class Library:
         library.imbrex_attention_variants.restype = ctypes.c_char_p
         self.variants = library.imbrex_attention_variants().decode().split()
 
-    def forward(self, variant, q, k, v, out, log2_sums, causal, scale, stream):
-        """Tensors are [batch, sequence, head, depth] without gaps; log2_sums is [batch, head, sequence]."""
+    def forward(self, variant, q, k, v, out, lse2, causal, scale, stream):
+        """Tensors are [batch, sequence, head, depth] without gaps; lse2 is [batch, head, sequence]."""
         batch, queries, heads, depth = q.shape
-        keys, key_heads = k.shape[1:3]
-        pointers = [tensor.data_ptr() for tensor in (q, k, v, out, log2_sums)]
-        sizes = [batch, heads, key_heads, queries, keys, depth, int(causal)]
+        keys, kv_heads = k.shape[1:3]
+        pointers = [tensor.data_ptr() for tensor in (q, k, v, out, lse2)]
+        sizes = [batch, heads, kv_heads, queries, keys, depth, int(causal)]
         if self._forward(variant.encode(), *pointers, *sizes, scale, stream) != 0:
             raise RuntimeError(f"{variant}: {self._last_error().decode()}")
 
@@ -204,17 +204,17 @@ class Bench:
     def _outputs(self, q):
         """O and the logarithms, poisoned."""
         batch, queries, heads, _ = q.shape
-        log2_sums = self.torch.full((batch, heads, queries), math.nan, device=self.device)
-        return self.torch.full_like(q, math.nan), log2_sums
+        lse2 = self.torch.full((batch, heads, queries), math.nan, device=self.device)
+        return self.torch.full_like(q, math.nan), lse2
 
     def _wrong(self, text):
         self.faults += 1
         print("WRONG: " + text, flush=True)
 
-    def _ours(self, variant, q, k, v, out, log2_sums, causal):
+    def _ours(self, variant, q, k, v, out, lse2, causal):
         def run():
             stream = self.torch.cuda.current_stream().cuda_stream
-            self.library.forward(variant, q, k, v, out, log2_sums, causal, q.shape[3] ** -0.5, stream)
+            self.library.forward(variant, q, k, v, out, lse2, causal, q.shape[3] ** -0.5, stream)
             return out
 
         return run
@@ -256,22 +256,22 @@ class Bench:
         worst, worst_log2 = 0.0, 0.0
         unfit = set()
         for depth in (64, 96, 128):
-            for batch, heads, key_heads, queries, keys in ((2, 4, 2, 333, 450), (1, 3, 1, 1, 1), (1, 2, 2, 640, 640)):
+            for batch, heads, kv_heads, queries, keys in ((2, 4, 2, 333, 450), (1, 3, 1, 1, 1), (1, 2, 2, 640, 640)):
                 q = self._random(batch, queries, heads, depth)
-                k, v = (self._random(batch, keys, key_heads, depth) for _ in range(2))
+                k, v = (self._random(batch, keys, kv_heads, depth) for _ in range(2))
                 for causal in (False, True):
                     sizes = f"{batch} x {queries} x {keys}, {heads} heads, {'causal' if causal else 'full'}"
                     right, right_log2 = attention_in_float64(self.torch, q, k, v, causal, depth**-0.5)
                     for variant in variants_at(Point(depth, causal, queries), self.variants):
-                        out, log2_sums = self._outputs(q)
+                        out, lse2 = self._outputs(q)
                         try:
-                            self._ours(variant, q, k, v, out, log2_sums, causal)()
+                            self._ours(variant, q, k, v, out, lse2, causal)()
                         except RuntimeError as fault:
                             self._wrong(f"{variant}, {sizes}: {fault}")
                             unfit.add(variant)
                             continue
                         error = relative_difference(out, right)
-                        log2_error = (log2_sums.double() - right_log2).abs().max().item()
+                        log2_error = (lse2.double() - right_log2).abs().max().item()
                         if not (error <= LARGEST_ERROR and log2_error <= LARGEST_LOG2_ERROR):
                             self._wrong(f"{variant}, {sizes}: error {error:.2g}, of the logarithms {log2_error:.2g}")
                             unfit.add(variant)
@@ -314,8 +314,8 @@ class Bench:
             ours = {}
             for variant in variants_at(point, self.variants):
                 name = title_of_variant(variant)
-                out, log2_sums = self._outputs(q)
-                contestants[name] = self._ours(variant, q, k, v, out, log2_sums, point.causal)
+                out, lse2 = self._outputs(q)
+                contestants[name] = self._ours(variant, q, k, v, out, lse2, point.causal)
                 ours[name] = (out, contestants[name]().clone())
                 if expected is not None:
                     difference = relative_difference(out, expected)

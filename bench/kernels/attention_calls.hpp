@@ -35,7 +35,7 @@ int status_of(const Call& call) {
 }
 
 // Zero before and after each launch.
-inline int* work_counter() {
+inline int* tile_counter() {
     static world_array<int> memory(world::device, 1);
     static int* const one = memory.send();
     return one;

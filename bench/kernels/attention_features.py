@@ -48,8 +48,8 @@ TANH_ERROR = 2**-11  # of the hardware's, relative
 class Case(NamedTuple):
     name: str
     depth: int = 128
-    value_depth: int = 128
-    heads_per_key_head: int = 1
+    head_dim_v: int = 128
+    q_heads_per_kv_head: int = 1
     window: int = 0  # keys that a query sees, its own among them; 0: no window
     capped: bool = False
     relaxed: bool = False
@@ -64,7 +64,7 @@ class Case(NamedTuple):
 
     def variant(self, causal):
         """Its name in the library."""
-        depth = f"d{self.depth}" if self.depth == self.value_depth else f"d{self.depth}x{self.value_depth}"
+        depth = f"d{self.depth}" if self.depth == self.head_dim_v else f"d{self.depth}x{self.head_dim_v}"
         mask = "window" if self.window > 0 else "causal" if causal else "full"
         return f"{depth}_{mask}" + ("_softcap" if self.capped else "") + ("_relaxed" if self.relaxed else "")
 
@@ -77,7 +77,7 @@ CASES = [
     Case("depth 192, of values 128", 192, 128),
     Case("depth 192", 192, 192),
     Case("depth 256", 256, 256),
-    Case("4 heads share keys", heads_per_key_head=4),
+    Case("4 heads share keys", q_heads_per_kv_head=4),
     Case("sequences of 1024", length=1024),
     Case("window of 1024", window=1024),
     Case("window of 4096", window=4096),
@@ -98,7 +98,7 @@ def skewed_lengths(total, seed=4):
     return lengths
 
 
-def keys_seen(query, length, causal, window):
+def visible_keys_of_heads(query, length, causal, window):
     """From, and up to but not including."""
     end = query + 1 if causal or window > 0 else length
     return max(0, end - window) if window > 0 else 0, end
@@ -114,8 +114,8 @@ def pairs_kept(length, causal, window):
 def pairs_in_tiles(length, causal, window, rows, columns):
     pairs = 0
     for first in range(0, length, rows):
-        begin = keys_seen(first, length, causal, window)[0]
-        end = keys_seen(min(first + rows, length) - 1, length, causal, window)[1]
+        begin = visible_keys_of_heads(first, length, causal, window)[0]
+        end = visible_keys_of_heads(min(first + rows, length) - 1, length, causal, window)[1]
         pairs += rows * columns * (-(-end // columns) - begin // columns)
     return pairs
 
@@ -124,8 +124,8 @@ class Call(ctypes.Structure):
     """As in attention_features_library.cu."""
 
     _fields_ = (
-        [(name, ctypes.c_void_p) for name in ("q", "k", "v", "out", "log2_sums", "sinks", "starts", "stream")]
-        + [(name, ctypes.c_int) for name in ("sequences", "batch", "queries", "keys", "heads", "key_heads")]
+        [(name, ctypes.c_void_p) for name in ("q", "k", "v", "out", "lse2", "sinks", "starts", "stream")]
+        + [(name, ctypes.c_int) for name in ("sequences", "batch", "queries", "keys", "heads", "kv_heads")]
         + [(name, ctypes.c_int) for name in ("drawn", "window_left")]
         + [(name, ctypes.c_float) for name in ("cap", "scale")]
     )
@@ -156,11 +156,11 @@ class Problem:
 
     def __init__(self, torch, case, causal, lengths, heads, cap=CAP):
         self.torch, self.case, self.causal, self.lengths, self.cap = torch, case, causal, lengths, cap
-        key_heads = heads // case.heads_per_key_head
+        kv_heads = heads // case.q_heads_per_kv_head
         batch, rows = (1, sum(lengths)) if case.packed else (len(lengths), lengths[0])
         self.q = self._random(batch, rows, heads, case.depth)
-        self.k = self._random(batch, rows, key_heads, case.depth)
-        self.v = self._random(batch, rows, key_heads, case.value_depth)
+        self.k = self._random(batch, rows, kv_heads, case.depth)
+        self.v = self._random(batch, rows, kv_heads, case.head_dim_v)
         self.sinks = torch.randn(heads, device="cuda") if case.sinks else None
         starts = [sum(lengths[:i]) for i in range(len(lengths) + 1)]
         self.starts = torch.tensor(starts, dtype=torch.int32, device="cuda") if case.packed else None
@@ -171,7 +171,7 @@ class Problem:
 
     @property
     def flop_per_pair(self):
-        return 2 * (self.case.depth + self.case.value_depth) * self.q.shape[2]
+        return 2 * (self.case.depth + self.case.head_dim_v) * self.q.shape[2]
 
     @property
     def flop(self):
@@ -184,12 +184,12 @@ class Problem:
     def outputs(self):
         """O and the logarithms, poisoned."""
         batch, rows, heads, _ = self.q.shape
-        out = self.torch.full((batch, rows, heads, self.case.value_depth), math.nan, device="cuda")
+        out = self.torch.full((batch, rows, heads, self.case.head_dim_v), math.nan, device="cuda")
         return out.to(self.torch.bfloat16), self.torch.full((batch, heads, rows), math.nan, device="cuda")
 
-    def ours(self, library, out, log2_sums):
+    def ours(self, library, out, lse2):
         batch, rows, heads, _ = self.q.shape
-        tensors = (self.q, self.k, self.v, out, log2_sums, self.sinks, self.starts)
+        tensors = (self.q, self.k, self.v, out, lse2, self.sinks, self.starts)
         call = Call(
             *(None if tensor is None else tensor.data_ptr() for tensor in tensors),
             stream=None,
@@ -198,7 +198,7 @@ class Problem:
             queries=rows,
             keys=rows,
             heads=heads,
-            key_heads=self.k.shape[2],
+            kv_heads=self.k.shape[2],
             drawn=self.case.drawn,
             window_left=self.case.window - 1,
             cap=self.cap,
@@ -227,7 +227,7 @@ class Problem:
 
         attend = self.torch.nn.functional.scaled_dot_product_attention
         by_head = [tensor.transpose(1, 2) for tensor in (self.q, self.k, self.v)]
-        shared = self.case.heads_per_key_head > 1
+        shared = self.case.q_heads_per_kv_head > 1
         with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
             return attend(*by_head, is_causal=self.causal, scale=self.scale, enable_gqa=shared).transpose(1, 2)
 
@@ -248,7 +248,7 @@ class Problem:
         """O and the base-2 logarithm of each row's sum."""
         torch = self.torch
         q, k, v = (tensor.transpose(1, 2).double() for tensor in (self.q, self.k, self.v))
-        k, v = (tensor.repeat_interleave(self.case.heads_per_key_head, dim=1) for tensor in (k, v))
+        k, v = (tensor.repeat_interleave(self.case.q_heads_per_kv_head, dim=1) for tensor in (k, v))
         scores = q @ k.transpose(2, 3) * self.scale
         if self.case.capped:
             scores = self.cap * torch.tanh(scores / self.cap)
@@ -298,12 +298,12 @@ class Bench:
                 right, right_log2 = problem.in_float64()
                 errors = {}
                 for library in self._able(case, causal):
-                    out, log2_sums = problem.outputs()
-                    problem.ours(library, out, log2_sums)()
+                    out, lse2 = problem.outputs()
+                    problem.ours(library, out, lse2)()
                     error = relative_difference(out, right)
-                    log2_error = (log2_sums.double() - right_log2).abs().max().item()
-                    largest_log2 = LARGEST_LOG2_ERROR + (problem.cap * TANH_ERROR * math.log2(math.e) if case.capped else 0)
-                    if not (error <= LARGEST_ERROR and log2_error <= largest_log2):
+                    log2_error = (lse2.double() - right_log2).abs().max().item()
+                    allowed_log2_error = LARGEST_LOG2_ERROR + (problem.cap * TANH_ERROR * math.log2(math.e) if case.capped else 0)
+                    if not (error <= LARGEST_ERROR and log2_error <= allowed_log2_error):
                         self.faults += 1
                         self.unfit.add((library, case, causal))
                         name = f"{case.name}, {self._title(library)}, {'causal' if causal else 'full'}"

@@ -14,16 +14,16 @@ using namespace imbrex;
 
 // attention_features.py has the same.
 struct attention_call {
-    bf16* q;           // [batch, sequence, head, depth]
-    bf16* k;           // [batch, sequence, key head, depth]
-    bf16* v;           // [batch, sequence, key head, value depth]
-    bf16* out;         // [batch, sequence, head, value depth]
-    float* log2_sums;  // [batch, head, query] or null
-    float* sinks;      // of each head, or null
-    int* starts;       // of packed sequences, queries' and keys', or null
+    bf16* q;       // [batch, sequence, head, depth]
+    bf16* k;       // [batch, sequence, key head, depth]
+    bf16* v;       // [batch, sequence, key head, value depth]
+    bf16* out;     // [batch, sequence, head, value depth]
+    float* lse2;   // [batch, head, query] or null
+    float* sinks;  // of each head, or null
+    int* starts;   // of packed sequences, queries' and keys', or null
     void* stream;
     int sequences;  // packed ones
-    int batch, queries, keys, heads, key_heads;
+    int batch, seqlen_q, seqlen_k, heads, kv_heads;
     int drawn;        // blocks draw their work from a counter instead of taking it in turn
     int window_left;  // of a window
     float cap;        // of a softcap
@@ -32,18 +32,18 @@ struct attention_call {
 
 namespace {
 
-template <attention_depths Depths>
+template <attention_head_dims HeadDims>
 attention_problem<bf16> described(const attention_call& call) {
     attention_problem<bf16> p{
-        .q = batch_sequence_head<const bf16>(call.q, call.batch, call.queries, call.heads, Depths.key),
-        .k = batch_sequence_head<const bf16>(call.k, call.batch, call.keys, call.key_heads, Depths.key),
-        .v = batch_sequence_head<const bf16>(call.v, call.batch, call.keys, call.key_heads, Depths.value),
-        .out = batch_sequence_head(call.out, call.batch, call.queries, call.heads, Depths.value),
-        .log2_sums = batch_head_rows(call.log2_sums, call.heads, call.queries),
+        .q = batch_sequence_head<const bf16>(call.q, call.batch, call.seqlen_q, call.heads, HeadDims.qk),
+        .k = batch_sequence_head<const bf16>(call.k, call.batch, call.seqlen_k, call.kv_heads, HeadDims.qk),
+        .v = batch_sequence_head<const bf16>(call.v, call.batch, call.seqlen_k, call.kv_heads, HeadDims.v),
+        .out = batch_sequence_head(call.out, call.batch, call.seqlen_q, call.heads, HeadDims.v),
+        .lse2 = batch_head_rows(call.lse2, call.heads, call.seqlen_q),
         .scale = call.scale,
         .sinks = call.sinks,
-        .work_counter = call.drawn != 0 ? bench::work_counter() : nullptr};
-    if (call.starts != nullptr) p.packed = {call.sequences, call.starts, call.starts};
+        .tile_counter = call.drawn != 0 ? bench::tile_counter() : nullptr};
+    if (call.starts != nullptr) p.varlen = {call.sequences, call.starts, call.starts};
     return p;
 }
 
@@ -60,15 +60,16 @@ Score score_of(const attention_call&) {
     return {};
 }
 template <>
-softcap score_of(const attention_call& call) {
+score_mod::softcap score_of(const attention_call& call) {
     return {call.cap};
 }
 
-template <attention_depths Depths, class Mask, class Score, attention_softmax Softmax>
+template <attention_head_dims HeadDims, class Mask, class Score, attention_rescaling Softmax>
 void launch(const attention_call& call) {
-    using attention = attention_forward<bf16, Mask, Score, attention_result::normalised, attention_tiles<Depths>,
-                                        attention_keys::in_rows, Softmax>;
-    attention::launch(world::device, described<Depths>(call), mask_of<Mask>(call), score_of<Score>(call), call.stream);
+    using attention = attention_forward<bf16, Mask, Score, attention_output_mode::normalised,
+                                        attention_head_dim_list<HeadDims>, kv_layout::contiguous, Softmax>;
+    attention::launch(world::device, described<HeadDims>(call), mask_of<Mask>(call), score_of<Score>(call),
+                      call.stream);
 }
 
 struct variant {
@@ -77,28 +78,28 @@ struct variant {
     void (*launch)(const attention_call&);
 };
 
-template <attention_depths Depths, class Mask, class Score = plain_score,
-          attention_softmax Softmax = attention_softmax::exact>
+template <attention_head_dims HeadDims, class Mask, class Score = score_mod::identity,
+          attention_rescaling Softmax = attention_rescaling::exact>
 constexpr variant variant_of(std::string_view name) {
-    return {name, attention_shape_for(Depths, attention_demand_of<Mask, Score>(), Softmax),
-            launch<Depths, Mask, Score, Softmax>};
+    return {name, attention_shape_for(HeadDims, attention_register_demand_of<Mask, Score>(), Softmax),
+            launch<HeadDims, Mask, Score, Softmax>};
 }
 
-constexpr attention_depths unlike(192, 128);
+constexpr attention_head_dims unequal(192, 128);
 constexpr variant variants[] = {
     variant_of<128, full_mask>("d128_full"),
     variant_of<128, causal_mask>("d128_causal"),
     variant_of<128, window_mask>("d128_window"),
-    variant_of<128, full_mask, softcap>("d128_full_softcap"),
-    variant_of<128, causal_mask, softcap>("d128_causal_softcap"),
-    variant_of<128, full_mask, softcap, attention_softmax::relaxed>("d128_full_softcap_relaxed"),
-    variant_of<128, causal_mask, softcap, attention_softmax::relaxed>("d128_causal_softcap_relaxed"),
+    variant_of<128, full_mask, score_mod::softcap>("d128_full_softcap"),
+    variant_of<128, causal_mask, score_mod::softcap>("d128_causal_softcap"),
+    variant_of<128, full_mask, score_mod::softcap, attention_rescaling::lazy>("d128_full_softcap_relaxed"),
+    variant_of<128, causal_mask, score_mod::softcap, attention_rescaling::lazy>("d128_causal_softcap_relaxed"),
     variant_of<96, full_mask>("d96_full"),
     variant_of<96, causal_mask>("d96_causal"),
-    variant_of<96, full_mask, plain_score, attention_softmax::relaxed>("d96_full_relaxed"),
-    variant_of<96, causal_mask, plain_score, attention_softmax::relaxed>("d96_causal_relaxed"),
-    variant_of<unlike, full_mask>("d192x128_full"),
-    variant_of<unlike, causal_mask>("d192x128_causal"),
+    variant_of<96, full_mask, score_mod::identity, attention_rescaling::lazy>("d96_full_relaxed"),
+    variant_of<96, causal_mask, score_mod::identity, attention_rescaling::lazy>("d96_causal_relaxed"),
+    variant_of<unequal, full_mask>("d192x128_full"),
+    variant_of<unequal, causal_mask>("d192x128_causal"),
     variant_of<192, full_mask>("d192_full"),
     variant_of<192, causal_mask>("d192_causal"),
     variant_of<256, full_mask>("d256_full"),
@@ -109,8 +110,8 @@ const std::string& lines() {
     static const std::string text = [] {
         std::string all;
         for (const variant& one : variants) {
-            all += std::string(one.name) + ' ' + std::to_string(64 * one.shape.groups) + ' ' +
-                   std::to_string(one.shape.columns) + '\n';
+            all += std::string(one.name) + ' ' + std::to_string(64 * one.shape.consumer_warpgroups) + ' ' +
+                   std::to_string(one.shape.block_n) + '\n';
         }
         return all;
     }();

@@ -3,10 +3,10 @@
 // data, so many that none is in the caches when its turn comes; graphs of many launches, medians. --json FILE writes the tables for
 // bench/plot.py.
 #include <imbrex/imbrex.hpp>
-#include <imbrex/kernels/embed.hpp>
-#include <imbrex/kernels/gated.hpp>
-#include <imbrex/kernels/norm.hpp>
-#include <imbrex/kernels/rotate.hpp>
+#include <imbrex/kernels/embedding.hpp>
+#include <imbrex/kernels/rms_norm.hpp>
+#include <imbrex/kernels/rope.hpp>
+#include <imbrex/kernels/swiglu.hpp>
 
 #include "device.hpp"
 #include "report.hpp"
@@ -38,7 +38,7 @@ struct arrays {
     copies_of wide, x, residual, out;
     device_array<bf16> weight, table;
     device_array<int> ids;
-    device_array<std::uint64_t> turns;
+    device_array<std::uint64_t> inv_freq;
 
     arrays(int rows, int copies)
         : rows(rows),
@@ -49,12 +49,12 @@ struct arrays {
           weight(columns, 80),
           table(std::size_t(vocabulary) * columns, 81),
           ids(std::size_t(rows) * copies),
-          turns(depth / 2) {
+          inv_freq(depth / 2) {
         std::vector<int> numbers(std::size_t(rows) * copies);
         for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<int>(i * 7919 % vocabulary);
         check(cudaMemcpy(ids.data(), numbers.data(), ids.bytes(), cudaMemcpyHostToDevice), "copy");
-        const auto all_turns = rotary_frequencies{.base = 500000, .columns = depth}.turns();
-        check(cudaMemcpy(turns.data(), all_turns.data(), turns.bytes(), cudaMemcpyHostToDevice), "copy");
+        const auto all_inv_freq = rope_frequencies{.theta = 500000, .rotary_dim = depth}.fixed_point_inv_freq();
+        check(cudaMemcpy(inv_freq.data(), all_inv_freq.data(), inv_freq.bytes(), cudaMemcpyHostToDevice), "copy");
     }
 };
 
@@ -72,14 +72,13 @@ std::vector<problem> problems_of(const arrays& a, int copies) {
                                       .out = as_rows(a.out.at(copy), rows, columns)};
     };
     // Ids are positions too.
-    const auto rotate = [&a, rows, copies](const bf16* x, bf16* out, rotary_style style, cudaStream_t stream,
-                                           int copy) {
-        rotate_rows<bf16>::launch(world::device,
-                                  {.x = as_rows_of_heads(x, rows, columns / depth, depth),
-                                   .positions = a.ids.data() + std::size_t(copy % copies) * rows,
-                                   .rotary = {a.turns.data(), depth, style},
-                                   .out = as_rows_of_heads(out, rows, columns / depth, depth)},
-                                  stream);
+    const auto apply = [&a, rows, copies](const bf16* x, bf16* out, rope_style style, cudaStream_t stream, int copy) {
+        apply_rope<bf16>::launch(world::device,
+                                 {.x = as_rows_of_heads(x, rows, columns / depth, depth),
+                                  .positions = a.ids.data() + std::size_t(copy % copies) * rows,
+                                  .rope = {a.inv_freq.data(), depth, style},
+                                  .out = as_rows_of_heads(out, rows, columns / depth, depth)},
+                                 stream);
     };
     return {
         {{"copy by the driver",
@@ -107,35 +106,35 @@ std::vector<problem> problems_of(const arrays& a, int copies) {
          2 * one},
         {{"gate",
           [=, &a](cudaStream_t stream, int copy) {
-              gated_activation<bf16>::launch(world::device,
-                                             {.gate = gate_of<const bf16>(a.wide.at(copy), rows, columns),
-                                              .up = up_of<const bf16>(a.wide.at(copy), rows, columns),
-                                              .out = as_rows(a.out.at(copy), rows, columns)},
-                                             stream);
+              swiglu_activation<bf16>::launch(world::device,
+                                              {.gate = gate_of<const bf16>(a.wide.at(copy), rows, columns),
+                                               .up = up_of<const bf16>(a.wide.at(copy), rows, columns),
+                                               .out = as_rows(a.out.at(copy), rows, columns)},
+                                              stream);
           }},
          3 * one},
         {{"embedding",
           [=, &a](cudaStream_t stream, int copy) {
-              embed<bf16>::launch(world::device,
-                                  {.table = as_rows<const bf16>(a.table.data(), vocabulary, columns),
-                                   .ids = a.ids.data() + std::size_t(copy % copies) * rows,
-                                   .out = as_rows(a.out.at(copy), rows, columns)},
-                                  stream);
+              embedding<bf16>::launch(world::device,
+                                      {.table = as_rows<const bf16>(a.table.data(), vocabulary, columns),
+                                       .ids = a.ids.data() + std::size_t(copy % copies) * rows,
+                                       .out = as_rows(a.out.at(copy), rows, columns)},
+                                      stream);
           }},
          2 * one},
         {{"rotary, 32 heads of 128",
           [=, &a](cudaStream_t stream, int copy) {
-              rotate(a.x.at(copy), a.out.at(copy), rotary_style::half_split, stream, copy);
+              apply(a.x.at(copy), a.out.at(copy), rope_style::half_split, stream, copy);
           }},
          2 * one},
         {{"rotary, in place",
           [=, &a](cudaStream_t stream, int copy) {
-              rotate(a.out.at(copy), a.out.at(copy), rotary_style::half_split, stream, copy);
+              apply(a.out.at(copy), a.out.at(copy), rope_style::half_split, stream, copy);
           }},
          2 * one},
         {{"rotary, interleaved",
           [=, &a](cudaStream_t stream, int copy) {
-              rotate(a.x.at(copy), a.out.at(copy), rotary_style::interleaved, stream, copy);
+              apply(a.x.at(copy), a.out.at(copy), rope_style::interleaved, stream, copy);
           }},
          2 * one},
     };

@@ -1,6 +1,6 @@
 // GEMM beside cuBLAS. In each table the contestants take turns in one run, as CUDA graphs; medians of many rounds on random
 // data. TFLOP/s count 2 M N K; TB/s count A, B and D once each. --json FILE writes the tables for bench/plot.py; words like
-// "dense" or "few_rows" choose among the tables.
+// "dense" or "small_m" choose among the tables.
 #include <imbrex/imbrex.hpp>
 #include <imbrex/kernels/gemm.hpp>
 
@@ -27,15 +27,16 @@ class blas {
     ~blas() { cublasDestroy(handle_); }
 
     // Row-major D = A B is column-major D^T = B^T A^T.
-    void multiply(cudaStream_t stream, const bf16* a, stored a_lies, const bf16* b, stored b_lies, bf16* out,
-                  const sizes& s) {
+    void multiply(cudaStream_t stream, const bf16* a, matrix_layout a_layout, const bf16* b, matrix_layout b_layout,
+                  bf16* out, const sizes& s) {
         const float one = 1, zero = 0;
-        const bool a_across = a_lies == stored::transposed, b_across = b_lies == stored::transposed;
+        const bool a_is_m_major = a_layout == matrix_layout::column_major,
+                   b_is_k_major = b_layout == matrix_layout::column_major;
         cublasSetStream(handle_, stream);
         cublasSetWorkspace(handle_, workspace_.data(), workspace_.bytes());
-        cublasGemmEx(handle_, b_across ? CUBLAS_OP_T : CUBLAS_OP_N, a_across ? CUBLAS_OP_T : CUBLAS_OP_N, s.n, s.m, s.k,
-                     &one, b, CUDA_R_16BF, b_across ? s.k : s.n, a, CUDA_R_16BF, a_across ? s.m : s.k, &zero, out,
-                     CUDA_R_16BF, s.n, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+        cublasGemmEx(handle_, b_is_k_major ? CUBLAS_OP_T : CUBLAS_OP_N, a_is_m_major ? CUBLAS_OP_T : CUBLAS_OP_N, s.n,
+                     s.m, s.k, &one, b, CUDA_R_16BF, b_is_k_major ? s.k : s.n, a, CUDA_R_16BF, a_is_m_major ? s.m : s.k,
+                     &zero, out, CUDA_R_16BF, s.n, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
     }
     // int8 to int32, A by rows and B transposed.
     void multiply_integers(cudaStream_t stream, const std::int8_t* a, const std::int8_t* b, std::int32_t* out,
@@ -73,12 +74,12 @@ void warn_unless_close(const std::string& what, const device_array<bf16>& ours, 
     if (!(difference < 0.004)) std::printf("WRONG: %s differs from the peer by %.2g\n", what.c_str(), difference);
 }
 
-template <stored A, stored B>
+template <matrix_layout A, matrix_layout B>
 std::vector<report::value> compare_dense(blas& peer, const sizes& s, int rounds, pace how = pace::sustained) {
     const device_array<bf16> a(std::size_t(s.m) * s.k, 1), b(std::size_t(s.k) * s.n, 2);
     device_array<bf16> ours(std::size_t(s.m) * s.n), theirs(std::size_t(s.m) * s.n);
     ours.poison();
-    using product = gemm<bf16, bf16, plain_product, A, B>;
+    using product = gemm<bf16, bf16, epilogue::identity, A, B>;
     const gemm_problem<bf16, bf16> problem{s.m, s.n, s.k, {a.data()}, {b.data()}, {ours.data()}};
     const auto times = take_turns(
         {{"cuBLAS",
@@ -94,7 +95,7 @@ report dense(blas& peer, pace how) {
     for (const sizes& s : {sizes{4096, 4096, 4096}, sizes{8192, 8192, 8192}, sizes{16384, 16384, 16384},
                            sizes{16384, 8192, 1024}, sizes{4096, 11008, 4096}}) {
         const int rounds = s.flop() > 5e12 ? 10 : how == pace::paused ? 24 : 60;
-        table.add(s.text(), compare_dense<stored::normal, stored::normal>(peer, s, rounds, how));
+        table.add(s.text(), compare_dense<matrix_layout::row_major, matrix_layout::row_major>(peer, s, rounds, how));
     }
     table.note("clocks: " + clocks());
     return table;
@@ -103,23 +104,23 @@ report dense(blas& peer, pace how) {
 report layouts(blas& peer) {
     const sizes s{8192, 8192, 8192};
     report table("bf16 " + s.text() + ", operands as stored", "TFLOP/s");
-    table.add("A, B transposed", compare_dense<stored::normal, stored::transposed>(peer, s, 12));
-    table.add("A transposed, B", compare_dense<stored::transposed, stored::normal>(peer, s, 12));
-    table.add("both transposed", compare_dense<stored::transposed, stored::transposed>(peer, s, 12));
+    table.add("A, B transposed", compare_dense<matrix_layout::row_major, matrix_layout::column_major>(peer, s, 12));
+    table.add("A transposed, B", compare_dense<matrix_layout::column_major, matrix_layout::row_major>(peer, s, 12));
+    table.add("both transposed", compare_dense<matrix_layout::column_major, matrix_layout::column_major>(peer, s, 12));
     return table;
 }
 
-template <class Kernel, stored B, class In, class Out>
+template <class Kernel, matrix_layout B, class In, class Out>
 void launch_ampere(cudaStream_t stream, const gemm_problem<In, Out>& p) {
-    const gemm_views<In, Out, stored::normal, B, false> views(p);
+    const gemm_views<In, Out, matrix_layout::row_major, B, false> views(p);
     const auto tiles = [](int total, int part) { return (total + part - 1) / part; };
     const typename Kernel::arguments arguments{views.a,
                                                views.b,
                                                views.out,
                                                {},
-                                               tiles(p.m, Kernel::rows),
-                                               tiles(p.n, Kernel::columns),
-                                               tiles(p.k, Kernel::depth),
+                                               tiles(p.m, Kernel::block_m),
+                                               tiles(p.n, Kernel::block_n),
+                                               tiles(p.k, Kernel::block_k),
                                                1};
     launch<Kernel>(world::device, {arguments.tile_rows * arguments.tile_columns}, arguments, stream);
 }
@@ -134,29 +135,31 @@ report ampere_class(blas& peer, pace how) {
     {
         const device_array<bf16> a(std::size_t(s.m) * s.k, 1), b(std::size_t(s.k) * s.n, 2);
         device_array<bf16> ours(std::size_t(s.m) * s.n), theirs(std::size_t(s.m) * s.n);
-        using kernel = gemm_ampere<bf16, bf16, plain_product>;
+        using kernel = gemm_ampere<bf16, bf16, epilogue::identity>;
         add("bf16 " + s.text(),
             {"cuBLAS",
              [&](cudaStream_t stream, int) {
-                 peer.multiply(stream, a.data(), stored::normal, b.data(), stored::normal, theirs.data(), s);
+                 peer.multiply(stream, a.data(), matrix_layout::row_major, b.data(), matrix_layout::row_major,
+                               theirs.data(), s);
              }},
             {"Imbrex, sm_80 class", [&](cudaStream_t stream, int) {
                  const gemm_problem<bf16, bf16> problem{s.m, s.n, s.k, {a.data()}, {b.data()}, {ours.data()}};
-                 launch_ampere<kernel, stored::normal>(stream, problem);
+                 launch_ampere<kernel, matrix_layout::row_major>(stream, problem);
              }});
         warn_unless_close("sm_80 class", ours, theirs);
     }
     {
         const device_array<std::int8_t> a(std::size_t(s.m) * s.k, 1, 30), b(std::size_t(s.k) * s.n, 2, 30);
         device_array<std::int32_t> ours(std::size_t(s.m) * s.n), theirs(std::size_t(s.m) * s.n);
-        using kernel = gemm_ampere<std::int8_t, std::int32_t, plain_product, stored::normal, stored::transposed>;
+        using kernel = gemm_ampere<std::int8_t, std::int32_t, epilogue::identity, matrix_layout::row_major,
+                                   matrix_layout::column_major>;
         add("int8 " + s.text() + ", B transposed",
             {"cuBLAS",
              [&](cudaStream_t stream, int) { peer.multiply_integers(stream, a.data(), b.data(), theirs.data(), s); }},
             {"Imbrex, sm_80 class", [&](cudaStream_t stream, int) {
                  const gemm_problem<std::int8_t, std::int32_t> problem{s.m,        s.n,        s.k,
                                                                        {a.data()}, {b.data()}, {ours.data()}};
-                 launch_ampere<kernel, stored::transposed>(stream, problem);
+                 launch_ampere<kernel, matrix_layout::column_major>(stream, problem);
              }});
         if (ours.fetch() != theirs.fetch()) std::printf("WRONG: int8 differs from the peer\n");
     }
@@ -165,7 +168,7 @@ report ampere_class(blas& peer, pace how) {
 
 // Weights as a model stores them ([N, K]). Each contestant has so many copies of its own, and uses each once in its turn, that none is in
 // the caches: not even what another one left there for good.
-report few_rows(blas& peer) {
+report small_m(blas& peer) {
     report table("bf16, few rows, B transposed, caches cold", "TB/s");
     const int copies = 8;
     std::vector<device_array<bf16>> b;
@@ -176,14 +179,14 @@ report few_rows(blas& peer) {
         const device_array<bf16> a(std::size_t(s.m) * s.k, 1);
         device_array<bf16> ours(std::size_t(s.m) * s.n), theirs(std::size_t(s.m) * s.n);
         ours.poison();
-        using product = gemm<bf16, bf16, plain_product, stored::normal, stored::transposed>;
-        using early_product =
-            gemm<bf16, bf16, plain_product, stored::normal, stored::transposed, right_operand::constant_weights>;
+        using product = gemm<bf16, bf16, epilogue::identity, matrix_layout::row_major, matrix_layout::column_major>;
+        using early_product = gemm<bf16, bf16, epilogue::identity, matrix_layout::row_major,
+                                   matrix_layout::column_major, pdl_prefetch::weights>;
         gemm_problem<bf16, bf16> problem{s.m, s.n, s.k, {a.data()}, {b[0].data()}, {ours.data()}};
         const auto times = take_turns({{"cuBLAS",
                                         [&](cudaStream_t stream, int copy) {
-                                            peer.multiply(stream, a.data(), stored::normal, b[copy].data(),
-                                                          stored::transposed, theirs.data(), s);
+                                            peer.multiply(stream, a.data(), matrix_layout::row_major, b[copy].data(),
+                                                          matrix_layout::column_major, theirs.data(), s);
                                         }},
                                        {"Imbrex",
                                         [&](cudaStream_t stream, int copy) {
@@ -223,7 +226,8 @@ report accuracy(blas& peer) {
         const device_array<double> wide_a = widened(a), wide_b = widened(b);
         const device_array<double> right(std::size_t(s.m) * s.n);
         peer.multiply_exactly(wide_a.data(), wide_b.data(), right.data(), s);
-        peer.multiply(nullptr, a.data(), stored::normal, b.data(), stored::normal, theirs.data(), s);
+        peer.multiply(nullptr, a.data(), matrix_layout::row_major, b.data(), matrix_layout::row_major, theirs.data(),
+                      s);
         gemm<bf16, bf16>::launch(world::device, {s.m, s.n, s.k, {a.data()}, {b.data()}, {ours.data()}});
         check(cudaDeviceSynchronize(), "accuracy");
         const std::vector<double> expected = right.fetch();
@@ -258,7 +262,7 @@ int main(int count, char** words) {
     for (const pace how : {pace::sustained, pace::paused}) {
         if (wanted(count, words, "ampere_class")) tables.push_back(ampere_class(peer, how));
     }
-    if (wanted(count, words, "few_rows")) tables.push_back(few_rows(peer));
+    if (wanted(count, words, "small_m")) tables.push_back(small_m(peer));
     if (wanted(count, words, "accuracy")) tables.push_back(accuracy(peer));
     return publish(tables, json_file(count, words)) ? 0 : 1;
 }

@@ -33,10 +33,11 @@ const std::vector<chain> chains{
     {"1 x 4096 x 14336", 8, {{4096, 14336, false}}},
     {"1 x 128256 x 4096", 2, {{128256, 4096, false}}}};
 
-template <right_operand Right>
+template <pdl_prefetch Prefetch>
 void multiply(const gemm_problem<bf16, bf16>& p, bool is_gated_product, cudaStream_t stream) {
-    using plain = gemm<bf16, bf16, plain_product, stored::normal, stored::transposed, Right>;
-    using with_gate = gemm<bf16, bf16, gated<silu>, stored::normal, stored::transposed, Right>;
+    using plain = gemm<bf16, bf16, epilogue::identity, matrix_layout::row_major, matrix_layout::column_major, Prefetch>;
+    using with_gate =
+        gemm<bf16, bf16, epilogue::swiglu, matrix_layout::row_major, matrix_layout::column_major, Prefetch>;
     if (is_gated_product) {
         with_gate::launch(world::device, p, {}, stream);
     } else {
@@ -64,9 +65,9 @@ std::vector<report::value> bandwidths(const chain& one) {
             }
         };
     };
-    const std::vector<float> times = take_turns({{"few rows", run(multiply<right_operand::any>)},
-                                                 {"stream of weights", run(multiply<right_operand::constant_weights>)}},
-                                                20);
+    const std::vector<float> times = take_turns(
+        {{"few rows", run(multiply<pdl_prefetch::none>)}, {"stream of weights", run(multiply<pdl_prefetch::weights>)}},
+        20);
     return {{"few rows", bytes / times[0] / 1e9}, {"stream of weights", bytes / times[1] / 1e9}};
 }
 

@@ -87,16 +87,17 @@ class blas {
     cublasLtMatmulHeuristicResult_t choice_{};
 };
 
-constexpr gemm_shape wide{.columns = 256, .depth = 128, .stages = 4, .cluster = 1};
-constexpr gemm_shape narrow{.columns = 128, .depth = 128, .stages = 6, .cluster = 1};
+constexpr gemm_shape wide{.block_n = 256, .block_k = 128, .stages = 4, .cluster = 1};
+constexpr gemm_shape narrow{.block_n = 128, .block_k = 128, .stages = 6, .cluster = 1};
 
 template <class Epilogue, gemm_shape Shape, class Mainloop>
 void launch(cudaStream_t stream, const gemm_problem<e4m3, bf16>& p, const Epilogue& epilogue,
             const Mainloop& mainloop = {}) {
-    using kernel = gemm_hopper<e4m3, bf16, Epilogue, stored::normal, stored::transposed, Shape, Mainloop>;
-    int processors = 0;
-    check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0), "attribute");
-    device::launch<kernel>({processors / Shape.cluster * Shape.cluster}, {{kernel::describe(p, epilogue, mainloop)}, 1},
+    using kernel =
+        gemm_hopper<e4m3, bf16, Epilogue, matrix_layout::row_major, matrix_layout::column_major, Shape, Mainloop>;
+    int num_sms = 0;
+    check(cudaDeviceGetAttribute(&num_sms, cudaDevAttrMultiProcessorCount, 0), "attribute");
+    device::launch<kernel>({num_sms / Shape.cluster * Shape.cluster}, {{kernel::describe(p, epilogue, mainloop)}, 1},
                            stream);
 }
 
@@ -116,10 +117,10 @@ struct data {
         ours.poison();
     }
     gemm_problem<e4m3, bf16> problem() const { return {s.m, s.n, s.k, {a.data()}, {b.data()}, {ours.data()}}; }
-    scaled_by tensor_scales() const { return {scales.data(), scales.data() + second_scale}; }
+    epilogue::scale_by_pointer tensor_scales() const { return {scales.data(), scales.data() + second_scale}; }
     promoted_with_block_scales block_scales() const {
-        return {gemm_matrix_like<const float>(of_a_blocks.data(), s.m, s.k / 128),
-                gemm_matrix_like<const float>(of_b_blocks.data(), s.n / 128, s.k / 128)};
+        return {gemm_matrix_view<const float>(of_a_blocks.data(), s.m, s.k / 128),
+                gemm_matrix_view<const float>(of_b_blocks.data(), s.n / 128, s.k / 128)};
     }
 
     void warn_unless_close(const char* what) const {
@@ -146,13 +147,13 @@ report rates(pace how) {
               [&](cudaStream_t stream, int) { fast.multiply(stream, d.a.data(), d.b.data(), d.theirs.data()); }},
              {"Imbrex fast",
               [&](cudaStream_t stream, int) {
-                  launch<scaled_by, wide, accumulate_in_place>(stream, d.problem(), d.tensor_scales());
+                  launch<epilogue::scale_by_pointer, wide, accumulate_in_place>(stream, d.problem(), d.tensor_scales());
               }},
              {"cuBLASLt promoted",
               [&](cudaStream_t stream, int) { exact.multiply(stream, d.a.data(), d.b.data(), d.theirs.data()); }},
              {"Imbrex promoted",
               [&](cudaStream_t stream, int) {
-                  launch<scaled_by, narrow, promoted>(stream, d.problem(), d.tensor_scales());
+                  launch<epilogue::scale_by_pointer, narrow, promoted>(stream, d.problem(), d.tensor_scales());
               }}},
             how == pace::paused ? 16 : 40, 4, how);
         d.warn_unless_close("one scale for each operand");
@@ -168,12 +169,12 @@ report rates(pace how) {
 // What finer scales cost.
 report scales() {
     report table("e4m3 to bf16, promoted, finer scales, sustained", "TFLOP/s");
-    using rows_and_columns = epilogue_steps<scaled_rows, scaled_columns>;
+    using rows_and_columns = epilogue::composition<epilogue::scale_rows, epilogue::scale_columns>;
     for (const sizes& s : {sizes{4096, 4096, 4096}, sizes{8192, 8192, 8192}, sizes{4096, 7168, 2048}}) {
         const data d(s);
         const blas exact(s, d.scales.data(), false);
-        const rows_and_columns fine =
-            then(scaled_rows{{d.of_rows.data(), s.m}}, scaled_columns{{d.of_columns.data(), s.n}});
+        const rows_and_columns fine = epilogue::compose(epilogue::scale_rows{{d.of_rows.data(), s.m}},
+                                                        epilogue::scale_columns{{d.of_columns.data(), s.n}});
         const auto times = take_turns(
             {{"cuBLASLt, one for each operand",
               [&](cudaStream_t stream, int) { exact.multiply(stream, d.a.data(), d.b.data(), d.theirs.data()); }},
@@ -181,7 +182,8 @@ report scales() {
               [&](cudaStream_t stream, int) { launch<rows_and_columns, narrow, promoted>(stream, d.problem(), fine); }},
              {"blocks of 128",
               [&](cudaStream_t stream, int) {
-                  launch<plain_product, narrow, promoted_with_block_scales>(stream, d.problem(), {}, d.block_scales());
+                  launch<epilogue::identity, narrow, promoted_with_block_scales>(stream, d.problem(), {},
+                                                                                 d.block_scales());
               }}},
             40, 4, pace::sustained);
         d.warn_unless_close("finer scales");

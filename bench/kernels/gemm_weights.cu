@@ -45,7 +45,7 @@ class weight_copies {
         }
         const auto packed = pack_weights<Weights>(values.data(), scales.data(), rows, k);
         for (int copy = 0; copy < copies; ++copy) {
-            all_.emplace_back(packed_count<Weights>(n, k));
+            all_.emplace_back(packed_tile_count<Weights>(n, k));
             for (int block = 0; block < n / rows; ++block) {
                 check(cudaMemcpy(all_.back().data() + block * packed.size(), packed.data(),
                                  packed.size() * sizeof(packed[0]), cudaMemcpyHostToDevice),
@@ -53,10 +53,10 @@ class weight_copies {
             }
         }
     }
-    const typename Weights::part* at(int copy) const { return all_[copy % copies].data(); }
+    const typename Weights::weight_tile* at(int copy) const { return all_[copy % copies].data(); }
 
   private:
-    std::vector<device_array<typename Weights::part>> all_;
+    std::vector<device_array<typename Weights::weight_tile>> all_;
 };
 
 template <class Weights>
@@ -70,7 +70,8 @@ contestant with_weights(const char* name, const weight_copies<Weights>& weights,
 using weights_int4 = int4_weights<bf16, 128, bf16, 512>;
 using weights_mxfp4 = mxfp4_weights<bf16, 512>;
 using weights_int8 = int8_weights<bf16, 256>;
-using product = gemm<bf16, bf16, plain_product, stored::normal, stored::transposed, right_operand::constant_weights>;
+using product =
+    gemm<bf16, bf16, epilogue::identity, matrix_layout::row_major, matrix_layout::column_major, pdl_prefetch::weights>;
 
 contestant with_bf16(const std::vector<device_array<bf16>>& weights, const bf16* a, bf16* out, int m) {
     return {"bf16", [=, &weights](cudaStream_t stream, int copy) {
@@ -78,7 +79,7 @@ contestant with_bf16(const std::vector<device_array<bf16>>& weights, const bf16*
             }};
 }
 
-report few_rows(const std::vector<device_array<bf16>>& as_bf16) {
+report small_m(const std::vector<device_array<bf16>>& as_bf16) {
     report table("quantised weights, 8192 x 8192, caches cold", "launches a millisecond");
     const weight_copies<weights_int4> as_int4;
     const weight_copies<weights_mxfp4> as_mxfp4;
@@ -133,7 +134,7 @@ int main(int count, char** words) {
     }
     std::vector<device_array<bf16>> as_bf16;
     for (int i = 0; i < copies; ++i) as_bf16.emplace_back(std::size_t(n) * k, 2 + i);
-    std::vector<report> tables{few_rows(as_bf16), many_rows(as_bf16)};
+    std::vector<report> tables{small_m(as_bf16), many_rows(as_bf16)};
     tables.back().note("clocks: " + clocks());
     return publish(tables, json_file(count, words)) ? 0 : 1;
 }

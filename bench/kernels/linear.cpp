@@ -29,8 +29,8 @@ struct memory {
 template <class Weights>
 struct weight_source {
     static constexpr double bytes_of_weight() {
-        if constexpr (requires { Weights::values_in_byte; }) {
-            return 1.0 / Weights::values_in_byte;
+        if constexpr (requires { Weights::values_per_byte; }) {
+            return 1.0 / Weights::values_per_byte;
         } else {
             return sizeof(typename Weights::element);
         }
@@ -111,12 +111,12 @@ void measure(memory& from, const std::string& name, int m, std::int64_t n, std::
 }
 
 void measure_all(memory& from, int m, std::int64_t n, std::int64_t k) {
-    measure<plain_weight_rows<float>>(from, "float", m, n, k);
-    measure<plain_weight_rows<bf16>>(from, "bf16", m, n, k);
+    measure<unquantised_weight_rows<float>>(from, "float", m, n, k);
+    measure<unquantised_weight_rows<bf16>>(from, "bf16", m, n, k);
     measure<int8_weight_rows<>>(from, "int8", m, n, k);
-    measure<int8_weight_rows<inputs::rounded>>(from, "int8, x rounded", m, n, k);
+    measure<int8_weight_rows<activation_quantisation::int8>>(from, "int8, x rounded", m, n, k);
     measure<int4_weight_rows<>>(from, "int4", m, n, k);
-    measure<int4_weight_rows<inputs::rounded>>(from, "int4, x rounded", m, n, k);
+    measure<int4_weight_rows<activation_quantisation::int8>>(from, "int4, x rounded", m, n, k);
     measure<e4m3_weight_rows>(from, "e4m3", m, n, k);
 }
 
@@ -125,7 +125,7 @@ void measure_all(memory& from, int m, std::int64_t n, std::int64_t k) {
 int main() {
     memory from;
     std::vector<double> sums(64);
-    const int blocks = 4 * processors_of(world::host);
+    const int blocks = 4 * imbrex::num_sms(world::host);
     const std::size_t bytes = pool_bytes / 2;
     ankerl::nanobench::Bench()
         .unit("byte")

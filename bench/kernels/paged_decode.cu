@@ -22,9 +22,10 @@ using namespace bench;
 
 namespace {
 
-constexpr int heads = 32, key_heads = 8, depth = 128;
-using decode = paged_decode<bf16, causal_mask, plain_score, attention_result::normalised, decode_depths<depth>>;
-using cascade = paged_cascade<bf16, causal_mask, plain_score, decode_depths<depth>>;
+constexpr int heads = 32, kv_heads = 8, head_dim = 128;
+using decode =
+    paged_decode<bf16, causal_mask, score_mod::identity, attention_output_mode::normalised, decode_head_dims<head_dim>>;
+using cascade = paged_cascade<bf16, causal_mask, score_mod::identity, decode_head_dims<head_dim>>;
 
 // So many rows of keys and of values, of all heads, that benchmarks take their pages from. Those of 8 bits are normal numbers times a scale.
 template <class T>
@@ -43,7 +44,7 @@ struct rows_of_cache {
   private:
     // Normal numbers, the first few millions again and again.
     T* fill(unsigned seed) const {
-        const std::size_t count = rows * key_heads * depth;
+        const std::size_t count = rows * kv_heads * head_dim;
         T* all = nullptr;
         check(cudaMalloc(&all, count * sizeof(T)), "cudaMalloc");
         std::size_t done = std::min<std::size_t>(count, std::size_t{1} << 22);
@@ -64,29 +65,29 @@ using row_pool = rows_of_cache<bf16>;
 // A batch with its tables, one for each copy, which name different pages as long as there are enough.
 class batch {
   public:
-    batch(const row_pool& from, const std::vector<int>& lengths, int page_rows)
+    batch(const row_pool& from, const std::vector<int>& lengths, int page_size)
         : from_(from),
-          page_rows_(page_rows),
-          width_((*std::max_element(lengths.begin(), lengths.end()) + page_rows - 1) / page_rows),
+          page_rows_(page_size),
+          width_((*std::max_element(lengths.begin(), lengths.end()) + page_size - 1) / page_size),
           lengths_(lengths.size()),
-          q_(lengths.size() * heads * depth, 3),
-          out_(lengths.size() * heads * depth) {
+          q_(lengths.size() * heads * head_dim, 3),
+          out_(lengths.size() * heads * head_dim) {
         std::int64_t pages = 0;
         for (const int length : lengths) {
             keys += length;
-            pages += (length + page_rows - 1) / page_rows;
+            pages += (length + page_size - 1) / page_size;
         }
-        bytes = 2.0 * static_cast<double>(keys) * key_heads * depth * sizeof(bf16);
+        bytes = 2.0 * static_cast<double>(keys) * kv_heads * head_dim * sizeof(bf16);
         copies = static_cast<int>(std::clamp(4e8 / bytes + 1, 1.0, 64.0));
         check(cudaMemcpy(lengths_.data(), lengths.data(), lengths_.bytes(), cudaMemcpyHostToDevice), "cudaMemcpy");
-        std::vector<int> order(std::min<std::size_t>(from.rows / page_rows, static_cast<std::size_t>(pages) * copies));
+        std::vector<int> order(std::min<std::size_t>(from.rows / page_size, static_cast<std::size_t>(pages) * copies));
         std::iota(order.begin(), order.end(), 0);
         std::shuffle(order.begin(), order.end(), std::mt19937(4));
         std::size_t next = 0;
         for (int copy = 0; copy < copies; ++copy) {
             std::vector<int> table(lengths.size() * width_);
             for (std::size_t i = 0; i < lengths.size(); ++i) {
-                for (int page = 0; page < (lengths[i] + page_rows - 1) / page_rows; ++page) {
+                for (int page = 0; page < (lengths[i] + page_size - 1) / page_size; ++page) {
                     table[i * width_ + page] = order[next++ % order.size()];
                 }
             }
@@ -99,16 +100,17 @@ class batch {
     attention_problem<bf16> problem(int copy) const { return problem(from_, copy); }
     // The same over another cache of as many rows.
     template <class T>
-    attention_problem<bf16, attention_result::normalised, T> problem(const rows_of_cache<T>& from, int copy) const {
+    attention_problem<bf16, attention_output_mode::normalised, T> problem(const rows_of_cache<T>& from,
+                                                                          int copy) const {
         const auto sequences = static_cast<std::int64_t>(lengths_.bytes() / sizeof(int));
         const std::int64_t pages = static_cast<std::int64_t>(from.rows) / page_rows_;
-        attention_problem<bf16, attention_result::normalised, T> p;
-        p.q = batch_sequence_head<const bf16>(q_.data(), sequences, 1, heads, depth);
-        p.k = batch_sequence_head<const T>(from.k, pages, page_rows_, key_heads, depth);
-        p.v = batch_sequence_head<const T>(from.v, pages, page_rows_, key_heads, depth);
-        p.out = batch_sequence_head(out_.data(), sequences, 1, heads, depth);
-        p.key_lengths = lengths_.data();
-        p.pages = {tables_[copy % copies].data(), width_};
+        attention_problem<bf16, attention_output_mode::normalised, T> p;
+        p.q = batch_sequence_head<const bf16>(q_.data(), sequences, 1, heads, head_dim);
+        p.k = batch_sequence_head<const T>(from.k, pages, page_rows_, kv_heads, head_dim);
+        p.v = batch_sequence_head<const T>(from.v, pages, page_rows_, kv_heads, head_dim);
+        p.out = batch_sequence_head(out_.data(), sequences, 1, heads, head_dim);
+        p.seqused_k = lengths_.data();
+        p.paged_kv = {tables_[copy % copies].data(), width_};
         return p;
     }
 
@@ -129,19 +131,19 @@ contestant decode_of(std::string name, const batch& one, const device_array<int>
     return {std::move(name), [&one, &workspace, early](cudaStream_t stream, int copy) {
                 decode_options options;
                 options.workspace = workspace.data();
-                options.early = early;
-                options.keys = one.keys;
+                options.pdl_prefetch = early;
+                options.total_seqlen_k = one.keys;
                 decode::launch(world::device, one.problem(copy), options, {}, {}, stream);
             }};
 }
 
 // The same over a cache of 8-bit elements.
 template <class T>
-contestant decode_of(std::string name, const batch& one, const rows_of_cache<T>& from, const cache_scales& scales,
+contestant decode_of(std::string name, const batch& one, const rows_of_cache<T>& from, const kv_cache_scales& scales,
                      const device_array<int>& workspace) {
     return {std::move(name), [&one, &from, &workspace, scales](cudaStream_t stream, int copy) {
-                using kind =
-                    paged_decode<bf16, causal_mask, plain_score, attention_result::normalised, decode_depths<depth>, T>;
+                using kind = paged_decode<bf16, causal_mask, score_mod::identity, attention_output_mode::normalised,
+                                          decode_head_dims<head_dim>, T>;
                 decode_options options;
                 options.workspace = workspace.data();
                 auto problem = one.problem(from, copy);
@@ -156,16 +158,16 @@ class family {
   public:
     static constexpr int sequences = 64, prefix_keys = 16384, own_keys = 256, copies = 4;
 
-    family(const row_pool& from, int page_rows)
+    family(const row_pool& from, int page_size)
         : from_(from),
-          page_rows_(page_rows),
-          prefix_width_(prefix_keys / page_rows),
-          own_width_(own_keys / page_rows),
-          q_(sequences * heads * depth, 3),
-          out_(sequences * heads * depth),
+          page_rows_(page_size),
+          prefix_width_(prefix_keys / page_size),
+          own_width_(own_keys / page_size),
+          q_(sequences * heads * head_dim, 3),
+          out_(sequences * heads * head_dim),
           all_lengths_(std::vector<int>(sequences, prefix_keys + own_keys)),
           own_lengths_(std::vector<int>(sequences, own_keys)) {
-        std::vector<int> order(from.rows / page_rows);
+        std::vector<int> order(from.rows / page_size);
         std::iota(order.begin(), order.end(), 0);
         std::shuffle(order.begin(), order.end(), std::mt19937(5));
         auto next = order.begin();
@@ -196,14 +198,14 @@ class family {
     // Keys and values that go into multiprocessors, by the plan: a unit of work has 16 rows of queries, or 64 where there are more
     // than that, and reads all of its keys.
     static double bytes(bool cascaded) {
-        constexpr double row = 2.0 * key_heads * depth * sizeof(bf16);
-        constexpr int in_prefix = sequences * heads / key_heads;
+        constexpr double row = 2.0 * kv_heads * head_dim * sizeof(bf16);
+        constexpr int in_prefix = sequences * heads / kv_heads;
         return row * (cascaded ? (in_prefix + 63) / 64 * prefix_keys + sequences * own_keys
                                : sequences * (prefix_keys + own_keys));
     }
     // And that are there, each once.
     static double distinct_bytes() {
-        return 2.0 * key_heads * depth * sizeof(bf16) * (prefix_keys + sequences * own_keys);
+        return 2.0 * kv_heads * head_dim * sizeof(bf16) * (prefix_keys + sequences * own_keys);
     }
 
   private:
@@ -215,12 +217,12 @@ class family {
     attention_problem<bf16> problem(const numbers& lengths, const numbers& table, int width) const {
         const std::int64_t pages = static_cast<std::int64_t>(from_.rows) / page_rows_;
         attention_problem<bf16> p;
-        p.q = batch_sequence_head<const bf16>(q_.data(), sequences, 1, heads, depth);
-        p.k = batch_sequence_head<const bf16>(from_.k, pages, page_rows_, key_heads, depth);
-        p.v = batch_sequence_head<const bf16>(from_.v, pages, page_rows_, key_heads, depth);
-        p.out = batch_sequence_head(out_.data(), sequences, 1, heads, depth);
-        p.key_lengths = lengths.data();
-        p.pages = {table.data(), width};
+        p.q = batch_sequence_head<const bf16>(q_.data(), sequences, 1, heads, head_dim);
+        p.k = batch_sequence_head<const bf16>(from_.k, pages, page_rows_, kv_heads, head_dim);
+        p.v = batch_sequence_head<const bf16>(from_.v, pages, page_rows_, kv_heads, head_dim);
+        p.out = batch_sequence_head(out_.data(), sequences, 1, heads, head_dim);
+        p.seqused_k = lengths.data();
+        p.paged_kv = {table.data(), width};
         return p;
     }
 
@@ -279,14 +281,15 @@ void measure_eight_bits(std::vector<report>& all) {
     const rows_of_cache<std::int8_t> numbers(count);
     device_array<int> workspace(std::size_t{8} << 20);
     check(cudaMemset(workspace.data(), 0, workspace.bytes()), "cudaMemset");
-    const std::vector<float> scale(count / 16 * key_heads, floats.scale);
+    const std::vector<float> scale(count / 16 * kv_heads, floats.scale);
     device_array<float> scales(scale.size());
     check(cudaMemcpy(scales.data(), scale.data(), scales.bytes(), cudaMemcpyHostToDevice), "cudaMemcpy");
-    const cache_scales of_heads = scales_of_heads(scales.data()), of_pages = scales_of_pages(scales.data(), key_heads);
+    const kv_cache_scales of_heads = kv_scales_per_head(scales.data()),
+                          of_pages = kv_scales_per_page(scales.data(), kv_heads);
     const auto measure = [&](const std::string& name, const std::vector<int>& lengths) {
         std::vector<report::value> microseconds, shares;
-        for (const int page_rows : {16, 64}) {
-            const batch one(wide, lengths, page_rows);
+        for (const int page_size : {16, 64}) {
+            const batch one(wide, lengths, page_size);
             const int repeats = static_cast<int>(std::clamp(3e-3 / (one.bytes / 4e12 + 8e-6), 3.0, 200.0));
             const std::vector<contestant> all_of_them{
                 decode_of("bf16", one, workspace, false), decode_of("e4m3", one, floats, of_heads, workspace),
@@ -294,7 +297,7 @@ void measure_eight_bits(std::vector<report>& all) {
                 decode_of("e4m3, scales of pages", one, floats, of_pages, workspace)};
             const auto found = take_turns(all_of_them, 12, repeats);
             for (std::size_t i = 0; i < found.size(); ++i) {
-                const std::string title = all_of_them[i].name + ", pages of " + std::to_string(page_rows);
+                const std::string title = all_of_them[i].name + ", pages of " + std::to_string(page_size);
                 microseconds.push_back({title, found[i] * 1e3});
                 if (i > 0) shares.push_back({title, found[0] / found[i]});
             }
@@ -318,8 +321,8 @@ void measure_cascade(std::vector<report>& all) {
     const row_pool rows(std::size_t{family::copies} * (family::prefix_keys + family::sequences * family::own_keys));
     device_array<int> workspace(std::size_t{8} << 20);
     check(cudaMemset(workspace.data(), 0, workspace.bytes()), "cudaMemset");
-    for (const int page_rows : {16, 64}) {
-        const family one(rows, page_rows);
+    for (const int page_size : {16, 64}) {
+        const family one(rows, page_size);
         const contestant each{"each by itself", [&](cudaStream_t stream, int copy) {
                                   decode_options options;
                                   options.workspace = workspace.data();
@@ -332,7 +335,7 @@ void measure_cascade(std::vector<report>& all) {
                                                       stream);
                                   }};
         const auto found = take_turns({each, together}, 12, 8);
-        times.add("pages of " + std::to_string(page_rows),
+        times.add("pages of " + std::to_string(page_size),
                   {{each.name, found[0] * 1e3}, {together.name, found[1] * 1e3}});
     }
     times.note("clocks: " + clocks());
@@ -351,15 +354,15 @@ void measure_session(std::vector<report>& all) {
     const row_pool rows(std::size_t{1} << 16);
     device_array<int> workspace(std::size_t{8} << 20);
     check(cudaMemset(workspace.data(), 0, workspace.bytes()), "cudaMemset");
-    const device_array<bf16> q(heads * depth, 6), out(heads * depth);
+    const device_array<bf16> q(heads * head_dim, 6), out(heads * head_dim);
     for (const int context : {1024, 16384}) {
         const batch one(rows, {context}, 64);
-        using session = decode_session<bf16, causal_mask, plain_score, decode_depths<depth>>;
+        using session = decode_session<bf16, causal_mask, score_mod::identity, decode_head_dims<head_dim>>;
         const decode_session_configuration given{.heads = heads,
-                                                 .key_heads = key_heads,
-                                                 .depth = depth,
+                                                 .kv_heads = kv_heads,
+                                                 .head_dim = head_dim,
                                                  .capacity = context + 4096,
-                                                 .rotary = rotary_frequencies{.base = 500000, .columns = depth}};
+                                                 .rope = rope_frequencies{.theta = 500000, .rotary_dim = head_dim}};
         session by_step(world::device, given), by_parts(world::device, given);
         by_step.append(rows.k, rows.v, context);
         by_parts.append(rows.k, rows.v, context);

@@ -18,16 +18,16 @@ struct prediction {
     double hidden = 0;
     double exposed = 0;
     double idle = 0;
-    int query_chunks = 1;
+    int q_chunks = 1;
 };
 
 template <class Schedule>
 prediction predicted(std::string name, const Schedule& schedule, const imbrex::cluster_machine& machine) {
-    const imbrex::time_line line = time_line_of(schedule, machine);
+    const imbrex::timeline line = simulate(schedule, machine);
     prediction made{std::move(name), line.time(), line.efficiency()};
     const double all = line.time() * line.ranks;
     if (all == 0) return made;  // no tokens
-    for (const imbrex::time_shares& shares : shares_of(line)) {
+    for (const imbrex::time_breakdown& shares : time_breakdown_of(line)) {
         made.hidden += shares.hidden() / all;
         made.exposed += shares.exposed / all;
         made.idle += shares.idle / all;
@@ -37,16 +37,16 @@ prediction predicted(std::string name, const Schedule& schedule, const imbrex::c
 
 // Of meshes with zigzag tokens the one that takes the least time; the ring is one of them, and is known. Bytes say about where it is to
 // be found.
-inline prediction best_mesh(imbrex::sequence_schedule zigzag, const prediction& ring,
+inline prediction best_mesh(imbrex::ring_schedule zigzag, const prediction& ring,
                             const imbrex::cluster_machine& machine) {
     prediction best = ring;
     best.schedule = "best mesh";
-    const int most = 4 * best_query_chunks(zigzag.ranks, zigzag.sizes);
+    const int most = 4 * best_q_chunks(zigzag.ranks, zigzag.sizes);
     for (int chunks = 2; chunks <= most && chunks <= zigzag.ranks; ++chunks) {
         if (zigzag.ranks % chunks != 0) continue;
-        zigzag.query_chunks = chunks;
+        zigzag.q_chunks = chunks;
         prediction made = predicted("best mesh", zigzag, machine);
-        made.query_chunks = chunks;
+        made.q_chunks = chunks;
         // More chunks need more memory: those that are no faster are no better.
         if (made.seconds < 0.9999 * best.seconds) best = made;
     }
@@ -57,17 +57,17 @@ inline prediction best_mesh(imbrex::sequence_schedule zigzag, const prediction& 
 inline std::vector<prediction> predictions_of(int tokens, int ranks, const imbrex::attention_sizes& sizes,
                                               const imbrex::cluster_machine& machine) {
     const auto with = [&](imbrex::token_placement placement) {
-        return imbrex::sequence_schedule{.tokens = tokens, .ranks = ranks, .placement = placement, .sizes = sizes};
+        return imbrex::ring_schedule{.tokens = tokens, .ranks = ranks, .placement = placement, .sizes = sizes};
     };
-    const imbrex::sequence_schedule zigzag = with(imbrex::token_placement::zigzag);
+    const imbrex::ring_schedule zigzag = with(imbrex::token_placement::zigzag);
     std::vector<prediction> made;
     made.push_back(predicted("ring", with(imbrex::token_placement::contiguous), machine));
     made.push_back(predicted("zigzag", zigzag, machine));
     made.push_back(predicted("striped", with(imbrex::token_placement::striped), machine));
     made.push_back(best_mesh(zigzag, made[1], machine));
-    if (ranks <= sizes.key_heads) {
-        const imbrex::head_schedule heads{.tokens = tokens, .ranks = ranks, .sizes = sizes};
-        made.push_back(predicted("heads exchanged", heads, machine));
+    if (ranks <= sizes.kv_heads) {
+        const imbrex::ulysses_schedule heads{.tokens = tokens, .ranks = ranks, .sizes = sizes};
+        made.push_back(predicted("Ulysses", heads, machine));
     }
     return made;
 }

@@ -23,7 +23,7 @@ constexpr const char* examples =
     R"(Examples:
   bench_scaling --json scaling.json
   bench_scaling --tokens 131072,1048576 --gpus 8,64 --launch-time 2
-  bench_scaling --virtual-ranks 1,2,4,8 --tokens 131072,1048576 --heads 8 --key-heads 8 --rate 670
+  bench_scaling --virtual-ranks 1,2,4,8 --tokens 131072,1048576 --heads 8 --kv-heads 8 --rate 670
 
 Rates are those of scores that are seen under a causal mask. Without --virtual-ranks there are tables for as many heads of keys as of
 queries, too. docs/results/scaling.md explains the tables.)";
@@ -35,8 +35,8 @@ struct choice {
     std::vector<int> gpus = {8, 16, 32, 64, 128, 256, 512};
     std::vector<int> virtual_ranks = {};
     int heads = 32;
-    int key_heads = 8;
-    int depth = 128;
+    int kv_heads = 8;
+    int head_dim = 128;
     double rate = 600;
     double launch_time = 5;
     int gpus_per_node = 8;
@@ -59,20 +59,19 @@ struct choice {
         return {.device = device(), .memory_bandwidth = memory_bandwidth * 1e9, .copy_latency = copy_latency * 1e-6};
     }
     attention_sizes sizes(int heads_of_keys) const {
-        return {.heads = heads, .key_heads = heads_of_keys, .depth = depth, .value_depth = depth};
+        return {.heads = heads, .kv_heads = heads_of_keys, .head_dim = head_dim, .head_dim_v = head_dim};
     }
     // As sentences print numbers, which is short.
     std::string attention_words(int heads_of_keys) const {
-        return sentence(heads, " heads, ", heads_of_keys, " of keys, depth ", depth,
-                        ", 16 bits, partial results in fp32, causal; ", rate, " TFLOP/s, a launch ", launch_time,
-                        " us");
+        return str_cat(heads, " heads, ", heads_of_keys, " kv_heads, head_dim ", head_dim,
+                       ", 16 bits, partial results in fp32, causal; ", rate, " TFLOP/s, a launch ", launch_time, " us");
     }
     std::string cluster_words() const {
-        return sentence("nodes of ", gpus_per_node, " GPUs; NVLink ", nvlink_bandwidth, " GB/s and ", nvlink_latency,
-                        " us, InfiniBand ", infiniband_bandwidth, " GB/s and ", infiniband_latency, " us");
+        return str_cat("nodes of ", gpus_per_node, " GPUs; NVLink ", nvlink_bandwidth, " GB/s and ", nvlink_latency,
+                       " us, InfiniBand ", infiniband_bandwidth, " GB/s and ", infiniband_latency, " us");
     }
     std::string copy_words() const {
-        return sentence("copies at ", memory_bandwidth, " GB/s, read and written, and ", copy_latency, " us");
+        return str_cat("copies at ", memory_bandwidth, " GB/s, read and written, and ", copy_latency, " us");
     }
 };
 
@@ -84,8 +83,8 @@ void add_options(CLI::App& app, choice& chosen) {
     add("--tokens", chosen.tokens, "of the sequence, for strong scaling and virtual ranks", attention)->delimiter(',');
     add("--tokens-per-gpu", chosen.tokens_per_gpu, "for weak scaling", attention);
     add("--heads", chosen.heads, "of queries", attention);
-    add("--key-heads", chosen.key_heads, "of keys and values", attention);
-    add("--depth", chosen.depth, "of a head", attention);
+    add("--kv-heads", chosen.kv_heads, "of keys and values", attention);
+    add("--head_dim", chosen.head_dim, "of a head", attention);
     add("--gpus", chosen.gpus, "how many there are; each number makes a row", machine)->delimiter(',');
     add("--virtual-ranks", chosen.virtual_ranks, "ranks on one GPU, instead of many GPUs", machine)->delimiter(',');
     add("--rate", chosen.rate, "of attention in TFLOP/s", machine);
@@ -127,9 +126,8 @@ void print_head(const std::vector<std::string>& names) {
 }
 
 json json_of(const bench::prediction& one) {
-    return {{"seconds", one.seconds}, {"efficiency", one.efficiency},
-            {"hidden", one.hidden},   {"exposed", one.exposed},
-            {"idle", one.idle},       {"query_chunks", one.query_chunks}};
+    return {{"seconds", one.seconds}, {"efficiency", one.efficiency}, {"hidden", one.hidden}, {"exposed", one.exposed},
+            {"idle", one.idle},       {"q_chunks", one.q_chunks}};
 }
 
 struct predicted_row {
@@ -141,18 +139,18 @@ struct predicted_row {
 // Efficiency and time; in a second table, what ranks do besides.
 void print_tables(const std::string& title, const std::string& parameters, const std::vector<predicted_row>& rows) {
     print_heading(title, parameters);
-    print_head({"GPUs", "tokens", "ring", "zigzag", "striped", "best mesh", "heads exchanged"});
+    print_head({"GPUs", "tokens", "ring", "zigzag", "striped", "best mesh", "Ulysses"});
     for (const predicted_row& row : rows) {
         std::vector<std::string> cells = {std::to_string(row.gpus), std::to_string(row.tokens)};
         for (const bench::prediction& one : row.all) {
             cells.push_back(percent(one.efficiency) + ", " + milliseconds(one.seconds));
-            if (one.schedule == "best mesh") cells.back() += ", a = " + std::to_string(one.query_chunks);
+            if (one.schedule == "best mesh") cells.back() += ", a = " + std::to_string(one.q_chunks);
         }
         cells.resize(7);
         print_row(cells);
     }
     print_heading(title + ": transfers hidden and exposed, waiting for others, in parts of the time", parameters);
-    print_head({"GPUs", "ring", "zigzag", "striped", "best mesh", "heads exchanged"});
+    print_head({"GPUs", "ring", "zigzag", "striped", "best mesh", "Ulysses"});
     for (const predicted_row& row : rows) {
         std::vector<std::string> cells = {std::to_string(row.gpus)};
         for (const bench::prediction& one : row.all) {
@@ -163,14 +161,14 @@ void print_tables(const std::string& title, const std::string& parameters, const
     }
 }
 
-json scaling_table(const choice& chosen, const std::string& title, int key_heads, bool strong, int tokens) {
-    const std::string parameters = chosen.attention_words(key_heads) + "; " + chosen.cluster_words();
+json scaling_table(const choice& chosen, const std::string& title, int kv_heads, bool strong, int tokens) {
+    const std::string parameters = chosen.attention_words(kv_heads) + "; " + chosen.cluster_words();
     json made{{"title", title}, {"parameters", parameters}, {"rows", json::array()}};
     std::vector<predicted_row> rows;
     for (const int gpus : chosen.gpus) {
         const std::int64_t all = strong ? tokens : std::int64_t{tokens} * gpus;
-        require(all <= most_tokens, "tokens: ", all, "; ", most_tokens, " at most are allowed");
-        const attention_sizes sizes = chosen.sizes(key_heads);
+        require(all <= max_tokens, "tokens: ", all, "; ", max_tokens, " at most are allowed");
+        const attention_sizes sizes = chosen.sizes(kv_heads);
         const predicted_row row{gpus, static_cast<int>(all),
                                 bench::predictions_of(static_cast<int>(all), gpus, sizes, chosen.cluster())};
         json schedules = json::object();
@@ -183,30 +181,29 @@ json scaling_table(const choice& chosen, const std::string& title, int key_heads
 }
 
 json virtual_table(const choice& chosen, int tokens) {
-    const std::string title =
-        sentence("simulated: virtual ranks on one GPU, zigzag, a sequence of ", tokens, " tokens");
-    const std::string parameters = chosen.attention_words(chosen.key_heads) + "; " + chosen.copy_words();
+    const std::string title = str_cat("simulated: virtual ranks on one GPU, zigzag, a sequence of ", tokens, " tokens");
+    const std::string parameters = chosen.attention_words(chosen.kv_heads) + "; " + chosen.copy_words();
     json made{{"title", title}, {"parameters", parameters}, {"rows", json::array()}};
     print_heading(title, parameters);
     print_head({"ranks", "time", "to one kernel", "blocks", "exposed copies", "all copies"});
     for (const int ranks : chosen.virtual_ranks) {
-        const sequence_schedule schedule{.tokens = tokens,
-                                         .ranks = ranks,
-                                         .placement = token_placement::zigzag,
-                                         .sizes = chosen.sizes(chosen.key_heads)};
-        const time_line line = time_line_of(schedule, chosen.one_device());
+        const ring_schedule schedule{.tokens = tokens,
+                                     .ranks = ranks,
+                                     .placement = token_placement::zigzag,
+                                     .sizes = chosen.sizes(chosen.kv_heads)};
+        const timeline line = simulate(schedule, chosen.one_device());
         double copies = 0;
         for (const transfer_times& one : line.transfers) copies += one.end - one.begin;
-        const double exposed = std::max(line.time() - line.attended(), 0.0);  // sums are rounded
-        const double ratio = line.alone > 0 ? line.time() / line.alone : 1;
+        const double exposed = std::max(line.time() - line.compute_time(), 0.0);  // sums are rounded
+        const double ratio = line.single_device_time > 0 ? line.time() / line.single_device_time : 1;
         char ratio_text[32];
         std::snprintf(ratio_text, sizeof ratio_text, "%.4fx", ratio);
-        print_row({std::to_string(ranks), milliseconds(line.time()), ratio_text, milliseconds(line.attended()),
+        print_row({std::to_string(ranks), milliseconds(line.time()), ratio_text, milliseconds(line.compute_time()),
                    milliseconds(exposed), milliseconds(copies)});
         made["rows"].push_back({{"ranks", ranks},
                                 {"seconds", line.time()},
-                                {"alone", line.alone},
-                                {"blocks", line.attended()},
+                                {"alone", line.single_device_time},
+                                {"blocks", line.compute_time()},
                                 {"exposed", exposed},
                                 {"copies", copies}});
     }
@@ -219,20 +216,20 @@ json all_tables(const choice& chosen) {
         for (const int tokens : chosen.tokens) made.push_back(virtual_table(chosen, tokens));
         return made;
     }
-    std::vector<int> all_key_heads = {chosen.heads};
-    if (chosen.key_heads != chosen.heads) all_key_heads.push_back(chosen.key_heads);
-    const auto heads_words = [&](int key_heads) { return sentence(chosen.heads, ":", key_heads, " heads"); };
-    for (const int key_heads : all_key_heads) {
+    std::vector<int> all_kv_heads = {chosen.heads};
+    if (chosen.kv_heads != chosen.heads) all_kv_heads.push_back(chosen.kv_heads);
+    const auto heads_words = [&](int kv_heads) { return str_cat(chosen.heads, ":", kv_heads, " heads"); };
+    for (const int kv_heads : all_kv_heads) {
         for (const int tokens : chosen.tokens) {
             const std::string title =
-                sentence("simulated: strong scaling of ", tokens, " tokens, ", heads_words(key_heads));
-            made.push_back(scaling_table(chosen, title, key_heads, true, tokens));
+                str_cat("simulated: strong scaling of ", tokens, " tokens, ", heads_words(kv_heads));
+            made.push_back(scaling_table(chosen, title, kv_heads, true, tokens));
         }
     }
-    for (const int key_heads : all_key_heads) {
+    for (const int kv_heads : all_kv_heads) {
         const std::string title =
-            sentence("simulated: weak scaling, ", chosen.tokens_per_gpu, " tokens a GPU, ", heads_words(key_heads));
-        made.push_back(scaling_table(chosen, title, key_heads, false, chosen.tokens_per_gpu));
+            str_cat("simulated: weak scaling, ", chosen.tokens_per_gpu, " tokens a GPU, ", heads_words(kv_heads));
+        made.push_back(scaling_table(chosen, title, kv_heads, false, chosen.tokens_per_gpu));
     }
     return made;
 }

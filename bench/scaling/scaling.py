@@ -21,7 +21,7 @@ LINES = {
     "striped": ("#2e9e6b", "^", 11),
     "zigzag": ("#1f6fb2", "o", 7),
     "best mesh": ("#c77d1e", "D", 4),
-    "heads exchanged": ("#8e4fb0", "v", 5),
+    "Ulysses": ("#8e4fb0", "v", 5),
 }
 
 

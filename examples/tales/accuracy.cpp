@@ -14,8 +14,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "../engine/tale_checker.hpp"
-#include "../engine/text_engine.hpp"
+#include "engine/serving/text_engine.hpp"
+#include "tales/tale_checker.hpp"
 
 using namespace imbrex;
 using namespace imbrex::engine;
@@ -49,7 +49,7 @@ engine_options options_named(const std::string& name) {
         if (form == name_of(format)) return {.where = is_gpus ? world::device : world::host, .weights = format};
     }
     throw error(
-        sentence("weights: ", name, "; f32, bf16, e4m3, int8 or int4 is allowed, with @cuda behind it or without"));
+        str_cat("weights: ", name, "; f32, bf16, e4m3, int8 or int4 is allowed, with @cuda behind it or without"));
 }
 
 tale_figures figures_of(const std::filesystem::path& model, const std::vector<std::string>& openings, float temperature,

@@ -20,8 +20,8 @@ class Config:
     intermediate: int = 384
     layers: int = 7
     heads: int = 4
-    key_heads: int = 2
-    head_depth: int = 64
+    kv_heads: int = 2
+    head_dim: int = 64
     context: int = 512
     rotary_base: float = 10000.0
     epsilon: float = 1e-5
@@ -36,8 +36,8 @@ class Config:
             "intermediate_size": self.intermediate,
             "num_hidden_layers": self.layers,
             "num_attention_heads": self.heads,
-            "num_key_value_heads": self.key_heads,
-            "head_dim": self.head_depth,
+            "num_key_value_heads": self.kv_heads,
+            "head_dim": self.head_dim,
             "hidden_act": "silu",
             "max_position_embeddings": self.context,
             "rope_theta": self.rotary_base,
@@ -61,8 +61,8 @@ class Config:
             "intermediate": "intermediate_size",
             "layers": "num_hidden_layers",
             "heads": "num_attention_heads",
-            "key_heads": "num_key_value_heads",
-            "head_depth": "head_dim",
+            "kv_heads": "num_key_value_heads",
+            "head_dim": "head_dim",
             "context": "max_position_embeddings",
             "rotary_base": "rope_theta",
             "epsilon": "rms_norm_eps",
@@ -72,7 +72,7 @@ class Config:
 
 def rotary_table(config, device):
     """Cosine and sine of each position and pair of a head's elements; element i is paired with i + depth / 2."""
-    frequencies = config.rotary_base ** (-torch.arange(0, config.head_depth, 2, device=device) / config.head_depth)
+    frequencies = config.rotary_base ** (-torch.arange(0, config.head_dim, 2, device=device) / config.head_dim)
     angles = torch.arange(config.context, device=device)[:, None] * frequencies
     angles = torch.cat([angles, angles], dim=-1)
     return angles.cos(), angles.sin()
@@ -97,17 +97,17 @@ class Attention(nn.Module):
     def __init__(self, config):
         super().__init__()
         self.config = config
-        heads, key_heads, depth = config.heads, config.key_heads, config.head_depth
+        heads, kv_heads, depth = config.heads, config.kv_heads, config.head_dim
         self.q_proj = nn.Linear(config.hidden, heads * depth, bias=False)
-        self.k_proj = nn.Linear(config.hidden, key_heads * depth, bias=False)
-        self.v_proj = nn.Linear(config.hidden, key_heads * depth, bias=False)
+        self.k_proj = nn.Linear(config.hidden, kv_heads * depth, bias=False)
+        self.v_proj = nn.Linear(config.hidden, kv_heads * depth, bias=False)
         self.o_proj = nn.Linear(heads * depth, config.hidden, bias=False)
 
     def forward(self, x, rotary, cache):
         """`cache` is (keys, values, position) for one token of each row, or None for whole rows."""
 
         def heads_of(y):
-            return y.unflatten(-1, (-1, self.config.head_depth)).transpose(1, 2)
+            return y.unflatten(-1, (-1, self.config.head_dim)).transpose(1, 2)
 
         q, k, v = rotated(heads_of(self.q_proj(x)), *rotary), heads_of(self.k_proj(x)), heads_of(self.v_proj(x))
         k = rotated(k, *rotary)
@@ -115,7 +115,7 @@ class Attention(nn.Module):
             keys, values, position = cache
             keys[:, :, position], values[:, :, position] = k[:, :, 0], v[:, :, 0]
             k, v = keys[:, :, : position + 1], values[:, :, : position + 1]
-        group = self.config.heads // self.config.key_heads
+        group = self.config.heads // self.config.kv_heads
         k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
         out = functional.scaled_dot_product_attention(q, k, v, is_causal=not cache)
         return self.o_proj(out.transpose(1, 2).flatten(-2))
@@ -177,7 +177,7 @@ class Llama(nn.Module):
 
     def empty_caches(self, rows):
         config, weight = self.config, self.model.norm.weight
-        shape = (rows, config.key_heads, config.context, config.head_depth)
+        shape = (rows, config.kv_heads, config.context, config.head_dim)
         return [(weight.new_zeros(shape), weight.new_zeros(shape)) for _ in range(config.layers)]
 
 

@@ -220,7 +220,7 @@ def main():
     words = Tokenizer(arguments.tokenizer)
     config = Config(vocabulary=len(words.ids))
     if arguments.tiny:
-        config = Config(vocabulary=len(words.ids), hidden=64, intermediate=64, layers=2, heads=2, key_heads=1)
+        config = Config(vocabulary=len(words.ids), hidden=64, intermediate=64, layers=2, heads=2, kv_heads=1)
     makers = multiprocessing.get_context("fork").Pool(arguments.makers, start_maker, (arguments.tokenizer,))
     with makers as pool:
         model = train(arguments, words, config, pool)

@@ -12,19 +12,20 @@ void launch_attention() {
 
 void launch_attentions() {
     launch_attention<attention_ampere<bf16, 64, 64, causal_mask>>();
-    launch_attention<attention_ampere<fp16, 96, 96, window_mask, softcap>>();
-    launch_attention<attention_ampere<bf16, 128, 128, causal_mask, additive_bias>>();
+    launch_attention<attention_ampere<fp16, 96, 96, window_mask, score_mod::softcap>>();
+    launch_attention<attention_ampere<bf16, 128, 128, causal_mask, score_mod::additive_bias>>();
     launch_attention<attention_ampere<fp16, 192, 128>>();
     launch_attention<attention_ampere<bf16, 256, 256, causal_mask>>();
-    launch_attention<attention_ampere<bf16, 128, 128, full_mask, plain_score,
-                                      attention_ampere_shape_for(128, 128, true), attention_result::merged>>();
-    launch_attention<attention_ampere<bf16, 256, 256, full_mask, plain_score, attention_ampere_shape_for(256, 256),
-                                      attention_result::merged>>();
-    launch_attention<attention_ampere<bf16, 128, 128, causal_mask, plain_score,
-                                      attention_ampere_shape_for(128, 128, true), attention_result::partial>>();
+    launch_attention<attention_ampere<bf16, 128, 128, full_mask, score_mod::identity,
+                                      attention_ampere_shape_for(128, 128, true), attention_output_mode::merged>>();
+    launch_attention<attention_ampere<bf16, 256, 256, full_mask, score_mod::identity,
+                                      attention_ampere_shape_for(256, 256), attention_output_mode::merged>>();
+    launch_attention<attention_ampere<bf16, 128, 128, causal_mask, score_mod::identity,
+                                      attention_ampere_shape_for(128, 128, true), attention_output_mode::partial>>();
     launch_attention<
-        attention_ampere<bf16, 128, 128, causal_mask, plain_score, attention_ampere_shape_for(128, 128, true),
-                         attention_result::normalised, paged_lengths>>();
-    launch_attention<attention_ampere<fp16, 256, 256, full_mask, plain_score, attention_ampere_shape_for(256, 256),
-                                      attention_result::normalised, paged_lengths>>();
+        attention_ampere<bf16, 128, 128, causal_mask, score_mod::identity, attention_ampere_shape_for(128, 128, true),
+                         attention_output_mode::normalised, paged_seqlens>>();
+    launch_attention<
+        attention_ampere<fp16, 256, 256, full_mask, score_mod::identity, attention_ampere_shape_for(256, 256),
+                         attention_output_mode::normalised, paged_seqlens>>();
 }

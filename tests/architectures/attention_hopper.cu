@@ -11,12 +11,12 @@ void launch_attention() {
 }
 
 void launch_attentions() {
-    launch_attention<
-        attention_forward<bf16, full_mask, plain_score, attention_result::normalised, attention_tiles<64>>>();
-    launch_attention<
-        attention_forward<bf16, causal_mask, plain_score, attention_result::normalised, attention_tiles<128>>>();
-    launch_attention<attention_forward<bf16, causal_mask, plain_score, attention_result::normalised,
-                                       attention_tiles<128>, attention_keys::in_pages>>();
-    launch_attention<
-        attention_forward<bf16, full_mask, plain_score, attention_result::partial, attention_tiles<128>>>();
+    launch_attention<attention_forward<bf16, full_mask, score_mod::identity, attention_output_mode::normalised,
+                                       attention_head_dim_list<64>>>();
+    launch_attention<attention_forward<bf16, causal_mask, score_mod::identity, attention_output_mode::normalised,
+                                       attention_head_dim_list<128>>>();
+    launch_attention<attention_forward<bf16, causal_mask, score_mod::identity, attention_output_mode::normalised,
+                                       attention_head_dim_list<128>, kv_layout::paged>>();
+    launch_attention<attention_forward<bf16, full_mask, score_mod::identity, attention_output_mode::partial,
+                                       attention_head_dim_list<128>>>();
 }

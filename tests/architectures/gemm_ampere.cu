@@ -5,10 +5,12 @@
 
 using namespace imbrex;
 
-using plain_gemm = gemm_ampere<bf16, bf16, plain_product>;
-using gated_gemm = gemm_ampere<fp16, fp16, gated<silu>, stored::normal, stored::transposed>;
-using integer_gemm = gemm_ampere<std::int8_t, bf16, scaled, stored::normal, stored::transposed>;
-using turned_integer_gemm = gemm_ampere<std::int8_t, std::int32_t, plain_product, stored::normal, stored::normal>;
+using plain_gemm = gemm_ampere<bf16, bf16, epilogue::identity>;
+using gated_gemm = gemm_ampere<fp16, fp16, epilogue::swiglu, matrix_layout::row_major, matrix_layout::column_major>;
+using integer_gemm =
+    gemm_ampere<std::int8_t, bf16, epilogue::scale, matrix_layout::row_major, matrix_layout::column_major>;
+using turned_integer_gemm =
+    gemm_ampere<std::int8_t, std::int32_t, epilogue::identity, matrix_layout::row_major, matrix_layout::row_major>;
 
 void launch_gemms(const plain_gemm::arguments& plain, const gated_gemm::arguments& gated,
                   const integer_gemm::arguments& integer, const turned_integer_gemm::arguments& turned) {

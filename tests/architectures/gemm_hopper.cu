@@ -7,11 +7,12 @@
 using namespace imbrex;
 
 void launch_products() {
-    using dense = gemm<bf16, bf16, plain_product, stored::normal, stored::transposed, right_operand::constant_weights>;
+    using dense = gemm<bf16, bf16, epilogue::identity, matrix_layout::row_major, matrix_layout::column_major,
+                       pdl_prefetch::weights>;
     dense::launch(world::device, dense::problem{});
-    using gated_product = gemm<bf16, bf16, gated<silu>, stored::normal, stored::transposed>;
+    using gated_product = gemm<bf16, bf16, epilogue::swiglu, matrix_layout::row_major, matrix_layout::column_major>;
     gated_product::launch(world::device, gated_product::problem{});
-    using float8 = gemm<e4m3, bf16, plain_product, stored::normal, stored::transposed>;
+    using float8 = gemm<e4m3, bf16, epilogue::identity, matrix_layout::row_major, matrix_layout::column_major>;
     float8::launch(world::device, float8::problem{});
     using four_bits = gemm_quantised<int4_weights<bf16, 128, bf16, 512>, bf16>;
     four_bits::launch(world::device, four_bits::problem{}, nullptr);

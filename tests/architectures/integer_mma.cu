@@ -31,8 +31,8 @@ struct integer_product {
         });
         block.sync();
         store(block, args.c.at(0, 0), shared.c);
-        reduce_grid(block, reduce(block, shared.c, add{}, 0, shared.part), add{}, 0, args.scratch, args.sum,
-                    shared.flag);
+        reduce_grid(block, reduce(block, shared.c, functional::add{}, 0, shared.part), functional::add{}, 0,
+                    args.scratch, args.sum, shared.flag);
     }
 };
 

@@ -14,11 +14,11 @@ void launch_both() {
 }
 
 void launch_all() {
-    launch_both<linear<float, plain_weight_rows<float>, float>>();
-    launch_both<linear<bf16, plain_weight_rows<bf16>, float>>();
+    launch_both<linear<float, unquantised_weight_rows<float>, float>>();
+    launch_both<linear<bf16, unquantised_weight_rows<bf16>, float>>();
     launch_both<linear<fp16, e4m3_weight_rows, fp16>>();
     launch_both<linear<bf16, int8_weight_rows<>, bf16>>();
-    launch_both<linear<float, int8_weight_rows<inputs::rounded>, float>>();
+    launch_both<linear<float, int8_weight_rows<activation_quantisation::int8>, float>>();
     launch_both<linear<float, int4_weight_rows<>, float>>();
-    launch_both<linear<bf16, int4_weight_rows<inputs::rounded, float>, bf16>>();
+    launch_both<linear<bf16, int4_weight_rows<activation_quantisation::int8, float>, bf16>>();
 }

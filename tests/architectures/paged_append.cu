@@ -14,12 +14,12 @@ void launch_appends() {
     launch_append<paged_append_kernel<bf16, bf16>>();
     launch_append<paged_append_kernel<fp16, e4m3>>();
     launch_append<paged_append_kernel<bf16, std::int8_t>>();
-    launch_append<paged_append_kernel<bf16, bf16, append_rows::narrow>>();
-    launch_append<paged_append_kernel<fp16, e4m3, append_rows::narrow>>();
-    launch_append<paged_append_kernel<fp16, fp16, append_rows::any>>();
-    launch_append<paged_append_kernel<bf16, e4m3, append_rows::any>>();
+    launch_append<paged_append_kernel<bf16, bf16, append_tiling::narrow>>();
+    launch_append<paged_append_kernel<fp16, e4m3, append_tiling::narrow>>();
+    launch_append<paged_append_kernel<fp16, fp16, append_tiling::unaligned>>();
+    launch_append<paged_append_kernel<bf16, e4m3, append_tiling::unaligned>>();
     launch_append<paged_append_kernel<float, float>>();
     launch_append<paged_append_kernel<float, bf16>>();
-    launch_append<paged_append_kernel<float, float, append_rows::narrow>>();
-    launch_append<paged_append_kernel<float, float, append_rows::any>>();
+    launch_append<paged_append_kernel<float, float, append_tiling::narrow>>();
+    launch_append<paged_append_kernel<float, float, append_tiling::unaligned>>();
 }

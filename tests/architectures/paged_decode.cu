@@ -7,6 +7,7 @@
 using namespace imbrex;
 
 void launch_decode(const attention_problem<bf16>& problem) {
-    using decode = paged_decode<bf16, causal_mask, plain_score, attention_result::normalised, decode_depths<128>>;
+    using decode =
+        paged_decode<bf16, causal_mask, score_mod::identity, attention_output_mode::normalised, decode_head_dims<128>>;
     decode::launch(world::device, problem, {});
 }

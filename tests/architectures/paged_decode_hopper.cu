@@ -11,5 +11,6 @@ void launch_decode() {
 }
 
 void launch_decodes() {
-    launch_decode<paged_decode<bf16, causal_mask, plain_score, attention_result::normalised, decode_depths<128>>>();
+    launch_decode<paged_decode<bf16, causal_mask, score_mod::identity, attention_output_mode::normalised,
+                               decode_head_dims<128>>>();
 }

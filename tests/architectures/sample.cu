@@ -8,12 +8,12 @@ using namespace imbrex;
 
 template <class Kernel>
 void launch_one() {
-    device::launch<Kernel>({Kernel::sharers}, typename Kernel::arguments{});
+    device::launch<Kernel>({Kernel::cluster_size}, typename Kernel::arguments{});
 }
 
 void launch_all() {
-    launch_one<sample_tokens<float>::kernel<row_chunks::whole>>();
-    launch_one<sample_tokens<float>::kernel<row_chunks::whole, 8>>();
-    launch_one<sample_tokens<float>::kernel<row_chunks::ragged>>();
-    launch_one<sample_tokens<bf16>::kernel<row_chunks::whole>>();
+    launch_one<sample_tokens<float>::kernel<row_alignment::aligned>>();
+    launch_one<sample_tokens<float>::kernel<row_alignment::aligned, 8>>();
+    launch_one<sample_tokens<float>::kernel<row_alignment::unaligned>>();
+    launch_one<sample_tokens<bf16>::kernel<row_alignment::aligned>>();
 }

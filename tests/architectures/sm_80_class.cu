@@ -37,13 +37,14 @@ struct small_attention {
                 fill(self, scores, 0.0f);
                 warp_tile<float, 16, 64> out;
                 fill(self, out, 0.0f);
-                mma_abt(self, scores, shared.q.part<16>(16 * self.index()), shared.k[tile % 2]);
-                mask(self, scores, both<causal, bound>{{}, {args.q.rows(), args.k.rows()}},
+                mma_abt(self, scores, shared.q.subtile<16>(16 * self.index()), shared.k[tile % 2]);
+                mask(self, scores,
+                     element_mask::both<element_mask::causal, element_mask::bound>{{}, {args.q.rows(), args.k.rows()}},
                      64 * first + 16 * self.index(), 64 * tile, minus_infinity);
                 softmax(self, scores, args.scale);
-                warp_tile<bf16, 64, 64, order::columns> v;
+                warp_tile<bf16, 64, 64, register_layout::column_major> v;
                 load(self, v, shared.v[tile % 2]);
-                mma_ab(self, out, to<bf16>(self, scores), v);
+                mma_ab(self, out, convert_to<bf16>(self, scores), v);
                 store(self, args.out.at(64 * first + 16 * self.index(), 64 * tile), out);
             });
             block.sync();

@@ -7,7 +7,7 @@
 #include <string>
 
 using namespace imbrex;
-using imbrex_test::refusal_of;
+using imbrex_test::error_message_of;
 
 namespace {
 
@@ -44,7 +44,7 @@ TEST_CASE("bootstrap: torchrun's variables") {
     CHECK(who.local_rank == 1);
     CHECK(who.master_address == "10.0.0.7");
     CHECK(who.master_port == 29500);
-    CHECK(meeting_place(who) == "10.0.0.7:29501");
+    CHECK(rendezvous_address(who) == "10.0.0.7:29501");
 }
 
 TEST_CASE("bootstrap: a launcher that does not say the local rank") {
@@ -58,7 +58,7 @@ TEST_CASE("bootstrap: Open MPI and Slurm, where RANK is not set") {
     CHECK(read(set).rank == 3);
     CHECK(read(set).ranks == 4);
     CHECK(read(set).local_rank == 0);
-    CHECK(meeting_place(read(set)) == "head:65535");
+    CHECK(rendezvous_address(read(set)) == "head:65535");
 
     set.merge(
         variables{{"OMPI_COMM_WORLD_RANK", "11"}, {"OMPI_COMM_WORLD_SIZE", "12"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "5"}});
@@ -73,47 +73,47 @@ TEST_CASE("bootstrap: Open MPI and Slurm, where RANK is not set") {
 }
 
 TEST_CASE("bootstrap: an address of IPv6 has brackets") {
-    CHECK(meeting_place(read(with("MASTER_ADDR", "fd00::12"))) == "[fd00::12]:29501");
+    CHECK(rendezvous_address(read(with("MASTER_ADDR", "fd00::12"))) == "[fd00::12]:29501");
 }
 
 TEST_CASE("bootstrap: what is missing is named") {
-    CHECK(refusal_of([] { read({}); }) ==
+    CHECK(error_message_of([] { read({}); }) ==
           "RANK: not set; torchrun sets it, Open MPI OMPI_COMM_WORLD_RANK and Slurm SLURM_PROCID, and one of them is "
           "needed to know which rank this process is");
-    CHECK(refusal_of([] { read(without("WORLD_SIZE")); }) ==
+    CHECK(error_message_of([] { read(without("WORLD_SIZE")); }) ==
           "WORLD_SIZE: not set; the number of ranks is needed, 1 to 1048576");
-    CHECK(refusal_of([] { read(without("MASTER_ADDR")); }) ==
+    CHECK(error_message_of([] { read(without("MASTER_ADDR")); }) ==
           "MASTER_ADDR: not set; the name or the address of the machine of rank 0 is needed");
-    CHECK(refusal_of([] { read(without("MASTER_PORT")); }) ==
+    CHECK(error_message_of([] { read(without("MASTER_PORT")); }) ==
           "MASTER_PORT: not set; a port of the machine of rank 0 is needed, 1 to 65534");
     const variables open_mpi = {{"OMPI_COMM_WORLD_RANK", "0"}};
-    CHECK(refusal_of([&] { read(open_mpi); }) ==
+    CHECK(error_message_of([&] { read(open_mpi); }) ==
           "OMPI_COMM_WORLD_SIZE: not set; the number of ranks is needed, 1 to 1048576");
 }
 
 TEST_CASE("bootstrap: what is no number, or none that is allowed, is refused") {
     for (const char* text : {"", "x", "3x", " 3", "3 ", "+3", "-1", "8", "0x1", "1.0", "99999999999999999999"}) {
         CAPTURE(text);
-        CHECK(refusal_of([&] { read(with("RANK", text)); }) ==
-              sentence("RANK: '", text, "'; the rank of this process is a number from 0 to 7"));
+        CHECK(error_message_of([&] { read(with("RANK", text)); }) ==
+              str_cat("RANK: '", text, "'; the rank of this process is a number from 0 to 7"));
         CHECK(
-            refusal_of([&] { read(with("LOCAL_RANK", text)); }) ==
-            sentence("LOCAL_RANK: '", text, "'; the rank among the processes of this machine is a number from 0 to 7"));
+            error_message_of([&] { read(with("LOCAL_RANK", text)); }) ==
+            str_cat("LOCAL_RANK: '", text, "'; the rank among the processes of this machine is a number from 0 to 7"));
     }
     for (const char* text : {"0", "-8", "eight", "1048577"}) {
         CAPTURE(text);
-        CHECK(refusal_of([&] { read(with("WORLD_SIZE", text)); }) ==
-              sentence("WORLD_SIZE: '", text, "'; the number of ranks is a number from 1 to 1048576"));
+        CHECK(error_message_of([&] { read(with("WORLD_SIZE", text)); }) ==
+              str_cat("WORLD_SIZE: '", text, "'; the number of ranks is a number from 1 to 1048576"));
     }
     for (const char* text : {"0", "65535", "70000", "http"}) {
         CAPTURE(text);
-        CHECK(refusal_of([&] { read(with("MASTER_PORT", text)); }) ==
-              sentence("MASTER_PORT: '", text, "'; a port of the machine of rank 0 is a number from 1 to 65534"));
+        CHECK(error_message_of([&] { read(with("MASTER_PORT", text)); }) ==
+              str_cat("MASTER_PORT: '", text, "'; a port of the machine of rank 0 is a number from 1 to 65534"));
     }
     for (const char* text : {"", "two words", "[::1]"}) {
         CAPTURE(text);
-        CHECK(refusal_of([&] { read(with("MASTER_ADDR", text)); }) ==
-              sentence("MASTER_ADDR: '", text,
-                       "'; the name or the address of the machine of rank 0 is needed, without blanks and brackets"));
+        CHECK(error_message_of([&] { read(with("MASTER_ADDR", text)); }) ==
+              str_cat("MASTER_ADDR: '", text,
+                      "'; the name or the address of the machine of rank 0 is needed, without blanks and brackets"));
     }
 }

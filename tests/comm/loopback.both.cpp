@@ -16,7 +16,7 @@
 using namespace imbrex;
 using namespace std::chrono_literals;
 using imbrex_test::buffer;
-using imbrex_test::refusal_of;
+using imbrex_test::error_message_of;
 using imbrex_test::worlds;
 
 namespace {
@@ -66,23 +66,23 @@ TEST_CASE("what goes round a ring through two buffers comes home as it was") {
                 CAPTURE(name_of(where));
                 CAPTURE(ranks);
                 const auto memory = memory_of(where, ranks, count);
-                loopback_group group(where, ranks, {.patience = 20s, .seed = seed});
-                run_ranks(group, [&](loopback& link) {
+                loopback_group group(where, ranks, {.timeout = 20s, .seed = seed});
+                run_ranks(group, [&](loopback& comm) {
                     const world_stream stream(where);
-                    rank_memory& mine = *memory[link.rank()];
+                    rank_memory& mine = *memory[comm.rank()];
                     int* const places[] = {mine.own.send(), mine.first.send(), mine.second.send()};
-                    const int next = (link.rank() + 1) % ranks, before = (link.rank() + ranks - 1) % ranks;
+                    const int next = (comm.rank() + 1) % ranks, before = (comm.rank() + ranks - 1) % ranks;
                     int have = 0;
                     for (int step = 0; step < ranks && ranks > 1; ++step) {
                         const int free = have == 1 ? 2 : 1;
-                        const exchange_ticket ticket = link.start({step,
-                                                                   {{next, places[have], count * sizeof(int)}},
-                                                                   {{before, places[free], count * sizeof(int)}}},
-                                                                  stream.get());
-                        link.wait(ticket, stream.get());
+                        const send_recv_request request = comm.start({step,
+                                                                      {{next, places[have], count * sizeof(int)}},
+                                                                      {{before, places[free], count * sizeof(int)}}},
+                                                                     stream.get());
+                        comm.wait(request, stream.get());
                         have = free;
                     }
-                    link.finish(stream.get());
+                    comm.synchronise(stream.get());
                 });
                 for (int rank = 0; rank < ranks && ranks > 1; ++rank) {
                     rank_memory& mine = *memory[rank];
@@ -99,21 +99,21 @@ TEST_CASE(
     "messages between two ranks arrive in the order in which they were started, and may be waited for in another") {
     for (const world where : worlds()) {
         const auto memory = memory_of(where, 2, 3);
-        loopback_group group(where, 2, {.patience = 20s, .seed = 5});
-        run_ranks(group, [&](loopback& link) {
+        loopback_group group(where, 2, {.timeout = 20s, .seed = 5});
+        run_ranks(group, [&](loopback& comm) {
             const world_stream stream(where);
-            rank_memory& mine = *memory[link.rank()];
+            rank_memory& mine = *memory[comm.rank()];
             int* const own = mine.own.send();
             int* const first = mine.first.send();
             int* const second = mine.second.send();
-            const int other = 1 - link.rank();
-            const auto one = link.start(
+            const int other = 1 - comm.rank();
+            const auto one = comm.start(
                 {0, {{other, own, 4}, {other, own + 2, 4}}, {{other, first, 4}, {other, first + 1, 4}}}, stream.get());
-            const auto two = link.start({1, {{other, own + 1, 8}}, {{other, second, 8}}}, stream.get());
-            link.wait(two, stream.get());
-            link.wait(one, stream.get());
-            link.wait(one, stream.get());
-            link.finish(stream.get());
+            const auto two = comm.start({1, {{other, own + 1, 8}}, {{other, second, 8}}}, stream.get());
+            comm.wait(two, stream.get());
+            comm.wait(one, stream.get());
+            comm.wait(one, stream.get());
+            comm.synchronise(stream.get());
         });
         for (int rank = 0; rank < 2; ++rank) {
             rank_memory& mine = *memory[rank];
@@ -128,13 +128,13 @@ TEST_CASE(
 
 TEST_CASE("gathering gives every rank the bytes of all, again and again") {
     for (const world where : worlds()) {
-        loopback_group group(where, 5, {.patience = 20s});
+        loopback_group group(where, 5, {.timeout = 20s});
         std::atomic<int> wrong = 0;
-        run_ranks(group, [&](loopback& link) {
+        run_ranks(group, [&](loopback& comm) {
             for (int round = 0; round < 50; ++round) {
-                const std::int64_t mine = 100 * round + link.rank();
+                const std::int64_t mine = 100 * round + comm.rank();
                 std::int64_t all[5] = {};
-                link.gather(&mine, all, sizeof mine);
+                comm.all_gather(&mine, all, sizeof mine);
                 for (int rank = 0; rank < 5; ++rank) wrong += all[rank] != 100 * round + rank;
             }
         });
@@ -145,27 +145,27 @@ TEST_CASE("gathering gives every rank the bytes of all, again and again") {
 TEST_CASE("a rank that fails is named, with its step, to all that wait") {
     for (const world where : worlds()) {
         const auto memory = memory_of(where, 4, 8);
-        loopback_group group(where, 4, {.patience = 20s});
-        const auto work = [&](loopback& link) {
+        loopback_group group(where, 4, {.timeout = 20s});
+        const auto work = [&](loopback& comm) {
             const world_stream stream(where);
-            rank_memory& mine = *memory[link.rank()];
+            rank_memory& mine = *memory[comm.rank()];
             int* const own = mine.own.send();
             int* const there = mine.first.send();
             for (int step = 0; step < 6; ++step) {
-                if (step == 4 && link.rank() == 2) throw error("out of luck");
-                const auto ticket = link.start(
-                    {step, {{(link.rank() + 1) % 4, own, 32}}, {{(link.rank() + 3) % 4, there, 32}}}, stream.get());
-                link.wait(ticket, stream.get());
+                if (step == 4 && comm.rank() == 2) throw error("out of luck");
+                const auto request = comm.start(
+                    {step, {{(comm.rank() + 1) % 4, own, 32}}, {{(comm.rank() + 3) % 4, there, 32}}}, stream.get());
+                comm.wait(request, stream.get());
             }
         };
-        const auto outcomes = outcomes_of_ranks(group, work);
+        const auto outcomes = run_ranks_catching(group, work);
         CHECK(text_of(outcomes[2]) == "out of luck");
         for (const int rank : {0, 1, 3}) {
             CHECK(text_of(outcomes[rank]) == "rank 2 failed in step 3: out of luck");
             CHECK(blame_of(outcomes[rank]) == blame{2, 3});
         }
-        loopback_group again(where, 4, {.patience = 20s});
-        CHECK(refusal_of([&] { run_ranks(again, work); }) == "out of luck");
+        loopback_group again(where, 4, {.timeout = 20s});
+        CHECK(error_message_of([&] { run_ranks(again, work); }) == "out of luck");
     }
 }
 
@@ -173,19 +173,19 @@ TEST_CASE("a rank that ends early, or hangs, is named") {
     for (const world where : worlds()) {
         for (const bool hangs : {false, true}) {
             const auto memory = memory_of(where, 3, 8);
-            loopback_group group(where, 3, {.patience = hangs ? 100ms : 20000ms});
-            const auto outcomes = outcomes_of_ranks(group, [&](loopback& link) {
+            loopback_group group(where, 3, {.timeout = hangs ? 100ms : 20000ms});
+            const auto outcomes = run_ranks_catching(group, [&](loopback& comm) {
                 const world_stream stream(where);
-                rank_memory& mine = *memory[link.rank()];
+                rank_memory& mine = *memory[comm.rank()];
                 int* const own = mine.own.send();
                 int* const there = mine.first.send();
                 for (int step = 0; step < 4; ++step) {
-                    if (step == 2 && link.rank() == 1) {
+                    if (step == 2 && comm.rank() == 1) {
                         if (hangs) std::this_thread::sleep_for(500ms);
                         return;
                     }
-                    link.wait(
-                        link.start({step, {{(link.rank() + 1) % 3, own, 32}}, {{(link.rank() + 2) % 3, there, 32}}},
+                    comm.wait(
+                        comm.start({step, {{(comm.rank() + 1) % 3, own, 32}}, {{(comm.rank() + 2) % 3, there, 32}}},
                                    stream.get()),
                         stream.get());
                 }
@@ -202,20 +202,20 @@ TEST_CASE("a rank that ends early, or hangs, is named") {
     }
 }
 
-TEST_CASE("sides that mean different sizes or steps are told so") {
+TEST_CASE("sides that mean different sizes or steps are detected so") {
     for (const world where : worlds()) {
         const auto memory = memory_of(where, 2, 8);
         for (const bool other_step : {false, true}) {
-            loopback_group group(where, 2, {.patience = 20s});
-            const auto outcomes = outcomes_of_ranks(group, [&](loopback& link) {
+            loopback_group group(where, 2, {.timeout = 20s});
+            const auto outcomes = run_ranks_catching(group, [&](loopback& comm) {
                 const world_stream stream(where);
-                rank_memory& mine = *memory[link.rank()];
+                rank_memory& mine = *memory[comm.rank()];
                 int* const own = mine.own.send();
                 int* const there = mine.first.send();
-                const bool first = link.rank() == 0;
-                link.wait(link.start({other_step && first ? 7 : 3,
-                                      {{1 - link.rank(), own, first && !other_step ? 16u : 32u}},
-                                      {{1 - link.rank(), there, 32}}},
+                const bool first = comm.rank() == 0;
+                comm.wait(comm.start({other_step && first ? 7 : 3,
+                                      {{1 - comm.rank(), own, first && !other_step ? 16u : 32u}},
+                                      {{1 - comm.rank(), there, 32}}},
                                      stream.get()),
                           stream.get());
             });
@@ -233,22 +233,22 @@ TEST_CASE("sides that mean different sizes or steps are told so") {
 
 TEST_CASE("a loopback refuses what makes no sense") {
     for (const world where : worlds()) {
-        CHECK(refusal_of([&] { loopback_group(where, 0); }) == "ranks: 0; 1 to 4096 are allowed, a thread each");
-        CHECK(refusal_of([&] {
+        CHECK(error_message_of([&] { loopback_group(where, 0); }) == "ranks: 0; 1 to 4096 are allowed, a thread each");
+        CHECK(error_message_of([&] {
                   loopback_group(where, 3, {.devices = {0, 0}});
               }) == "options.devices: 2 of them; one is needed for each of the 3 ranks, or none at all");
-        CHECK(refusal_of([&] { loopback_group(where, 3, {.patience = 0ms}); }) ==
-              "options.patience: 0 ms; it must be positive");
+        CHECK(error_message_of([&] { loopback_group(where, 3, {.timeout = 0ms}); }) ==
+              "options.timeout: 0 ms; it must be positive");
         loopback_group group(where, 2);
-        CHECK(refusal_of([&] { loopback(group, 2); }) == "rank: 2; there are 2 ranks, 0 is the first");
-        loopback link(group, 1);
-        CHECK(refusal_of([&] {
-                  link.start({0, {{1, nullptr, 0}}, {}});
+        CHECK(error_message_of([&] { loopback(group, 2); }) == "rank: 2; there are 2 ranks, 0 is the first");
+        loopback comm(group, 1);
+        CHECK(error_message_of([&] {
+                  comm.start({0, {{1, nullptr, 0}}, {}});
               }) == "sends.to: 1; rank 1 of 2 exchanges with the others, 0 to 1");
-        CHECK(refusal_of([&] {
-                  link.start({0, {}, {{2, nullptr, 0}}});
+        CHECK(error_message_of([&] {
+                  comm.start({0, {}, {{2, nullptr, 0}}});
               }) == "receives.from: 2; rank 1 of 2 exchanges with the others, 0 to 1");
-        CHECK(refusal_of([&] { link.wait(0); }) == "ticket: 0; rank 1 has started 0 exchanges");
+        CHECK(error_message_of([&] { comm.wait(0); }) == "request: 0; rank 1 has started 0 send/recv groups");
     }
 }
 
@@ -256,46 +256,46 @@ TEST_CASE("a loopback refuses what makes no sense") {
 TEST_CASE("the checked world tells who touches what an exchange has") {
     constexpr int count = 16;
     for (const bool sender : {false, true}) {
-        bool told = false;
-        for (std::uint64_t seed = 0; seed < 20 && !told; ++seed) {
+        bool detected = false;
+        for (std::uint64_t seed = 0; seed < 20 && !detected; ++seed) {
             const auto memory = memory_of(world::host_checked, 2, count);
-            loopback_group group(world::host_checked, 2, {.patience = 20s, .seed = seed});
-            const auto outcomes = outcomes_of_ranks(group, [&](loopback& link) {
-                rank_memory& mine = *memory[link.rank()];
-                const auto ticket = link.start({3,
-                                                {{1 - link.rank(), mine.own.values.data(), count * sizeof(int)}},
-                                                {{1 - link.rank(), mine.first.values.data(), count * sizeof(int)}}});
-                if (link.rank() == 0) (sender ? mine.own : mine.first).values[count - 1] = 5;
-                link.wait(ticket);
+            loopback_group group(world::host_checked, 2, {.timeout = 20s, .seed = seed});
+            const auto outcomes = run_ranks_catching(group, [&](loopback& comm) {
+                rank_memory& mine = *memory[comm.rank()];
+                const auto request = comm.start({3,
+                                                 {{1 - comm.rank(), mine.own.values.data(), count * sizeof(int)}},
+                                                 {{1 - comm.rank(), mine.first.values.data(), count * sizeof(int)}}});
+                if (comm.rank() == 0) (sender ? mine.own : mine.first).values[count - 1] = 5;
+                comm.wait(request);
             });
             const std::string all = text_of(outcomes[0]) + text_of(outcomes[1]);
-            told =
+            detected =
                 all.find(sender ? "hazard: rank 0 writes what it sends to rank 1 in step 3 before it has waited for it"
                                 : "hazard: rank 0 writes what it receives from rank 1 in step 3 before it has waited "
                                   "for it") != std::string::npos;
         }
-        CHECK(told);
+        CHECK(detected);
     }
 }
 
-TEST_CASE("in the checked world what is received is spoilt until it is waited for") {
-    int spoilt = 0;
+TEST_CASE("in the checked world what is received is poisoned until it is waited for") {
+    int poisoned = 0;
     for (std::uint64_t seed = 0; seed < 20; ++seed) {
         const auto memory = memory_of(world::host_checked, 2, 4);
-        loopback_group group(world::host_checked, 2, {.patience = 20s, .seed = seed});
+        loopback_group group(world::host_checked, 2, {.timeout = 20s, .seed = seed});
         std::atomic<int> found = 0;
-        run_ranks(group, [&](loopback& link) {
-            rank_memory& mine = *memory[link.rank()];
-            const auto ticket = link.start({0,
-                                            {{1 - link.rank(), mine.own.values.data(), 16}},
-                                            {{1 - link.rank(), mine.first.values.data(), 16}}});
+        run_ranks(group, [&](loopback& comm) {
+            rank_memory& mine = *memory[comm.rank()];
+            const auto request = comm.start({0,
+                                             {{1 - comm.rank(), mine.own.values.data(), 16}},
+                                             {{1 - comm.rank(), mine.first.values.data(), 16}}});
             found += mine.first.values[0] == -1;  // of all bits
-            link.wait(ticket);
-            if (mine.first.values[0] != 1000 * (1 - link.rank())) throw error("it did not arrive");
+            comm.wait(request);
+            if (mine.first.values[0] != 1000 * (1 - comm.rank())) throw error("it did not arrive");
         });
-        spoilt += found;
+        poisoned += found;
     }
-    CHECK(spoilt > 10);
-    CHECK(spoilt < 40);
+    CHECK(poisoned > 10);
+    CHECK(poisoned < 40);
 }
 #endif

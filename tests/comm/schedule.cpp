@@ -19,10 +19,10 @@ struct rank_memory {
     token_matrix q, k, v;
     result_rows rows;
 
-    rank_memory(const replayed_inputs& in, const token_runs& own)
-        : q(in.tokens, in.sizes.heads, in.sizes.depth, unknown),
-          k(in.tokens, in.sizes.key_heads, in.sizes.depth, unknown),
-          v(in.tokens, in.sizes.key_heads, in.sizes.value_depth, unknown),
+    rank_memory(const replayed_inputs& in, const token_ranges& own)
+        : q(in.tokens, in.sizes.heads, in.sizes.head_dim, unknown),
+          k(in.tokens, in.sizes.kv_heads, in.sizes.head_dim, unknown),
+          v(in.tokens, in.sizes.kv_heads, in.sizes.head_dim_v, unknown),
           rows(in) {
         for (int row = 0; row < own.count(); ++row) {
             const int token = own.position(row);
@@ -44,7 +44,7 @@ void test_schedule(const Schedule& schedule, unsigned seed) {
     for (int rank = 0; rank < schedule.ranks; ++rank) memories.emplace_back(in, schedule.tokens_of(rank));
 
     const auto take = [&](const transfer& one) {
-        const token_runs tokens = schedule.tokens_of(one.chunk);
+        const token_ranges tokens = schedule.tokens_of(one.chunk);
         REQUIRE(tokens.count() == one.rows);
         const auto for_each_row = [one, tokens](auto visit) {
             for (int row = 0; row < one.rows; ++row) {
@@ -61,9 +61,9 @@ void test_schedule(const Schedule& schedule, unsigned seed) {
                     std::copy_n((before.*which).at(token, head), (before.*which).columns, (to.*which).at(token, head));
                 });
             };
-            if (one.what == payload::queries) {
+            if (one.what == payload::q) {
                 copy(&rank_memory::q);
-            } else if (one.what == payload::keys_values) {
+            } else if (one.what == payload::kv) {
                 copy(&rank_memory::k);
                 copy(&rank_memory::v);
             } else {
@@ -85,13 +85,13 @@ void test_schedule(const Schedule& schedule, unsigned seed) {
 
     result_rows found(in);
     for (int token = 0; token < in.tokens; ++token) {
-        const result_rows& home = memories[schedule.place_of(token).rank].rows;
-        std::copy_n(home.out.at(token, 0), in.sizes.heads * in.sizes.value_depth, found.out.at(token, 0));
+        const result_rows& home = memories[schedule.location_of(token).rank].rows;
+        std::copy_n(home.out.at(token, 0), in.sizes.heads * in.sizes.head_dim_v, found.out.at(token, 0));
     }
     check_close(found.out, attention_in_one(in).out);
 }
 
-constexpr attention_sizes small_sizes{.heads = 2, .key_heads = 1, .depth = 3, .value_depth = 2};
+constexpr attention_sizes small_sizes{.heads = 2, .kv_heads = 1, .head_dim = 3, .head_dim_v = 2};
 
 }  // namespace
 
@@ -103,18 +103,18 @@ TEST_CASE("rings and meshes compute attention") {
             if (ranks % a != 0) continue;
             for (const token_placement placement :
                  {token_placement::contiguous, token_placement::zigzag, token_placement::striped}) {
-                for (const key_travel travel : {key_travel::all_round, key_travel::as_far_as_seen}) {
+                for (const kv_rotation rotation : {kv_rotation::full_ring, kv_rotation::while_visible}) {
                     const int tokens = static_cast<int>(generator() % 40);
                     const window_mask mask = masks[generator() % 4];
                     INFO(name_of(placement), ", ", ranks, " ranks, ", a, " chunks of queries, ", tokens,
                          " tokens, window ", mask.left, " ", mask.right);
-                    test_schedule(sequence_schedule{.tokens = tokens,
-                                                    .ranks = ranks,
-                                                    .query_chunks = a,
-                                                    .placement = placement,
-                                                    .mask = mask,
-                                                    .travel = travel,
-                                                    .sizes = small_sizes},
+                    test_schedule(ring_schedule{.tokens = tokens,
+                                                .ranks = ranks,
+                                                .q_chunks = a,
+                                                .placement = placement,
+                                                .mask = mask,
+                                                .rotation = rotation,
+                                                .sizes = small_sizes},
                                   generator());
                 }
             }
@@ -124,15 +124,15 @@ TEST_CASE("rings and meshes compute attention") {
 
 TEST_CASE("exchanged heads compute attention") {
     attention_sizes sizes = small_sizes;
-    sizes.key_heads = 5;
+    sizes.kv_heads = 5;
     sizes.heads = 10;
     for (int ranks = 1; ranks <= 5; ++ranks) {
         for (const int tokens : {0, 1, 4, 23}) {
             for (const token_placement placement :
                  {token_placement::contiguous, token_placement::zigzag, token_placement::striped}) {
                 INFO(name_of(placement), ", ", ranks, " ranks, ", tokens, " tokens");
-                test_schedule(head_schedule{.tokens = tokens, .ranks = ranks, .placement = placement, .sizes = sizes},
-                              1);
+                test_schedule(
+                    ulysses_schedule{.tokens = tokens, .ranks = ranks, .placement = placement, .sizes = sizes}, 1);
             }
         }
     }

@@ -3,6 +3,6 @@
 #include <imbrex/kernels/paged_cascade.hpp>
 
 int main() {
-    using cascade = imbrex::paged_cascade<imbrex::bf16, imbrex::causal_mask, imbrex::alibi>;
+    using cascade = imbrex::paged_cascade<imbrex::bf16, imbrex::causal_mask, imbrex::score_mod::alibi>;
     return static_cast<int>(cascade::workspace_bytes(imbrex::world::host, {}, {}));
 }

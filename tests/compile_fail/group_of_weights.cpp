@@ -3,5 +3,5 @@
 #include <imbrex/kernels/gemm/quantised_weights.hpp>
 
 int main() {
-    return imbrex::int4_weights<imbrex::bf16, 48>::depth;
+    return imbrex::int4_weights<imbrex::bf16, 48>::block_k;
 }

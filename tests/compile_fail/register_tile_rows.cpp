@@ -2,4 +2,4 @@
 // expect: imbrex: a register tile needs 16 rows for each warp of its scope
 #include <imbrex/imbrex.hpp>
 
-imbrex::group_tile<float, 32, 64> tile;
+imbrex::warpgroup_tile<float, 32, 64> tile;

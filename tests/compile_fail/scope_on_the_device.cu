@@ -10,7 +10,7 @@ struct kernel {
     template <class Block, class SharedMemory>
     IMBREX_KERNEL static void run(Block& block, const arguments&, SharedMemory&) {
         block.each_warp([](warp& self) {
-            group_tile<float, 64, 64> tile;
+            warpgroup_tile<float, 64, 64> tile;
             fill(self, tile, 0.0f);
         });
     }

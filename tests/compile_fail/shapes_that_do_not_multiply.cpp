@@ -4,7 +4,7 @@
 
 using namespace imbrex;
 
-void wrong(warpgroup& self, group_tile<float, 64, 128>& sum, const shared_tile<bf16, 64, 32>& a,
+void wrong(warpgroup& self, warpgroup_tile<float, 64, 128>& sum, const shared_tile<bf16, 64, 32>& a,
            const shared_tile<bf16, 64, 128>& b) {
     mma_ab(self, sum, a, b);
 }

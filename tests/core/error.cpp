@@ -11,15 +11,15 @@ using namespace imbrex;
 TEST_CASE("a sentence puts words and numbers together") {
     const std::string name = "rows";
     const char* const said = "; a multiple of ";
-    CHECK(sentence(name, ": ", -3, said, 16U) == "rows: -3; a multiple of 16");
-    CHECK(sentence() == "");
+    CHECK(str_cat(name, ": ", -3, said, 16U) == "rows: -3; a multiple of 16");
+    CHECK(str_cat() == "");
     char text[] = "a text that may change";
     char* const pointer = text;
-    CHECK(sentence(text, ", ", pointer) == "a text that may change, a text that may change");
-    CHECK(sentence(std::int64_t{-9000000000000000000}, " ", std::uint64_t{18000000000000000000U}) ==
+    CHECK(str_cat(text, ", ", pointer) == "a text that may change, a text that may change");
+    CHECK(str_cat(std::int64_t{-9000000000000000000}, " ", std::uint64_t{18000000000000000000U}) ==
           "-9000000000000000000 18000000000000000000");
-    CHECK(sentence(0.5f, " ", 1e-30, " ", 12345678.0) == "0.5 1e-30 1.23457e+07");
-    CHECK(sentence(true, " ", false, " ", static_cast<short>(-7)) == "1 0 -7");
+    CHECK(str_cat(0.5f, " ", 1e-30, " ", 12345678.0) == "0.5 1e-30 1.23457e+07");
+    CHECK(str_cat(true, " ", false, " ", static_cast<short>(-7)) == "1 0 -7");
 }
 
 TEST_CASE("a sentence tells where a pointer points") {
@@ -27,8 +27,8 @@ TEST_CASE("a sentence tells where a pointer points") {
     const void* const where = &one;
     char text[32];
     std::snprintf(text, sizeof text, "%p", where);
-    CHECK(sentence("at ", &one, "; ", where) == std::string("at ") + text + "; " + text);
-    CHECK(sentence(static_cast<const float*>(nullptr)) == sentence(static_cast<const int*>(nullptr)));
+    CHECK(str_cat("at ", &one, "; ", where) == std::string("at ") + text + "; " + text);
+    CHECK(str_cat(static_cast<const float*>(nullptr)) == str_cat(static_cast<const int*>(nullptr)));
 }
 
 TEST_CASE("what is allowed is let through, what is not is refused with its sentence") {

@@ -15,7 +15,7 @@ namespace {
 // Each bit of each pair of fields is in a word by itself, and every word is made of such.
 template <class Format, class Float>
 void check_pairs() {
-    constexpr int pairs = packed_unit<Format>::pairs_of_word;
+    constexpr int pairs = packed_unit<Format>::pairs_per_word;
     // A field is as wide as the number's bits say.
     std::uint32_t widest = 0;
     for (std::uint32_t code = 0; code < (1U << packed_unit<Format>::bits); ++code) {
@@ -52,9 +52,9 @@ void check_places() {
     std::set<std::tuple<int, int, int>> found;
     for (int row = 0; row < packed_rows; ++row) {
         for (int column = 0; column < unit::columns; ++column) {
-            const packed_place place = packed_place_of<Format>(row, column);
+            const packed_coord place = packed_coord_of<Format>(row, column);
             CHECK((place.word >= 0 && place.word < unit::words));
-            CHECK((place.pair >= 0 && place.pair < unit::pairs_of_word));
+            CHECK((place.pair >= 0 && place.pair < unit::pairs_per_word));
             CHECK((place.second == 0 || place.second == 1));
             found.emplace(place.word, place.pair, place.second);
         }
@@ -85,9 +85,9 @@ TEST_CASE("every element of a unit has a place of its own") {
 TEST_CASE("every row's scale has a place of its own, beside those that a lane has with it") {
     std::set<int> found;
     for (int row = 0; row < packed_rows; ++row) {
-        const int place = packed_row_place_of(row);
+        const int place = packed_row_offset(row);
         CHECK((place >= 0 && place < packed_rows));
-        CHECK(place / packed_scales_of_lane == row % 8);
+        CHECK(place / packed_scales_per_lane == row % 8);
         found.insert(place);
     }
     CHECK(static_cast<int>(found.size()) == packed_rows);
@@ -97,14 +97,14 @@ TEST_CASE("every scale has a place of its own, and is a power of two") {
     std::set<std::pair<int, int>> found;
     for (int row = 0; row < packed_rows; ++row) {
         for (int column = 0; column < packed_columns; column += packed_scale_columns) {
-            const packed_place place = packed_scale_place_of(row, column);
+            const packed_coord place = packed_scale_coord_of(row, column);
             CHECK((place.word >= 0 && place.word < packed_scale_words));
             CHECK((place.pair >= 0 && place.pair < 4));
             found.emplace(place.word, place.pair);
         }
     }
     CHECK(static_cast<int>(found.size()) == 2 * packed_rows);
-    for (int bits = 0; bits <= packed_scale_highest; ++bits) {
+    for (int bits = 0; bits <= packed_scale_max; ++bits) {
         const ue8m0 scale = ue8m0::from_bits(static_cast<std::uint8_t>(bits));
         const std::uint32_t exponent = packed_scale_of<bf16>(scale), half = packed_scale_of<fp16>(scale);
         CHECK((exponent > 0 && exponent < 0xff));

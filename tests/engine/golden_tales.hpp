@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "support.hpp"
+#include "engine/support.hpp"
 
 namespace imbrex::engine::test {
 

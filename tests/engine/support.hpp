@@ -46,7 +46,7 @@ std::string raw(Number number) {
 
 // The sentence with which something is refused; empty where it is not refused.
 template <class Action>
-std::string refusal(const Action& action) {
+std::string error_message_of(const Action& action) {
     try {
         action();
     } catch (const imbrex::error& failure) {
@@ -57,12 +57,12 @@ std::string refusal(const Action& action) {
 
 // Fails, where it is called, if the action is not refused with a sentence that holds the part.
 template <class Action>
-void check_refused(const std::string& part, const Action& action,
-                   const std::source_location& where = std::source_location::current()) {
-    const std::string sentence = refusal(action);
-    const bool is_refused = sentence.find(part) != std::string::npos;
-    if (!is_refused) ADD_FAIL_CHECK_AT(where.file_name(), static_cast<int>(where.line()), "refusal: " << sentence);
-    CHECK(is_refused);
+void check_error_message(const std::string& part, const Action& action,
+                         const std::source_location& where = std::source_location::current()) {
+    const std::string sentence = error_message_of(action);
+    const bool is_reported = sentence.find(part) != std::string::npos;
+    if (!is_reported) ADD_FAIL_CHECK_AT(where.file_name(), static_cast<int>(where.line()), "error: " << sentence);
+    CHECK(is_reported);
 }
 
 // A folder of files that is gone after the test.

@@ -8,10 +8,10 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "engine/model_files.hpp"
-#include "engine/safetensors.hpp"
-#include "reference_model.hpp"
-#include "support.hpp"
+#include "engine/loading/model_files.hpp"
+#include "engine/loading/safetensors.hpp"
+#include "engine/model/reference_model.hpp"
+#include "engine/support.hpp"
 
 namespace imbrex::engine::test {
 
@@ -38,8 +38,8 @@ struct transformers_model {
         bf16_error = expected.at("own_errors").at("bfloat16").get<double>();
         const weight_set kept = open_safetensors(folder / "logits.safetensors");
         const weight& all = kept.at("logits");
-        REQUIRE(all.shape == std::vector<std::int64_t>{std::ssize(tokens), files.config.vocabulary});
-        std::vector<float> values(static_cast<std::size_t>(files.config.vocabulary));
+        REQUIRE(all.shape == std::vector<std::int64_t>{std::ssize(tokens), files.config.vocab_size});
+        std::vector<float> values(static_cast<std::size_t>(files.config.vocab_size));
         for (std::int64_t i = 0; i < all.rows(); ++i) {
             to_floats(all, i, 1, values);
             logits.emplace_back(values.begin(), values.end());

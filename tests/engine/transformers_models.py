@@ -1,5 +1,5 @@
 """Makes small models with random weights in Hugging Face's transformers, and writes what it computes with them, so that
-tests/engine/transformers.cpp can compare without Python.
+tests/engine/model/transformers.cpp can compare without Python.
 
     python3 tests/engine/transformers_models.py tests/engine/data/transformers
 

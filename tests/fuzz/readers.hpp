@@ -10,17 +10,17 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/gguf.hpp"
-#include "engine/llama2c.hpp"
-#include "engine/mapped_file.hpp"
-#include "engine/model_config.hpp"
-#include "engine/model_files.hpp"
-#include "engine/pre_tokenizer.hpp"
-#include "engine/safetensors.hpp"
-#include "engine/tokenizer.hpp"
-#include "engine/tokenizer_files.hpp"
-#include "engine/unicode.hpp"
-#include "engine/utf8.hpp"
+#include "engine/loading/gguf.hpp"
+#include "engine/loading/llama2c.hpp"
+#include "engine/loading/mapped_file.hpp"
+#include "engine/loading/model_config.hpp"
+#include "engine/loading/model_files.hpp"
+#include "engine/loading/safetensors.hpp"
+#include "engine/loading/tokenizer_files.hpp"
+#include "engine/tokenizer/pre_tokenizer.hpp"
+#include "engine/tokenizer/tokenizer.hpp"
+#include "engine/tokenizer/unicode.hpp"
+#include "engine/tokenizer/utf8.hpp"
 
 namespace imbrex::engine::fuzz {
 
@@ -33,8 +33,8 @@ template <class Action>
 void unless_refused(const Action& action) {
     try {
         action();
-    } catch (const imbrex::error& refusal) {
-        must(*refusal.what() != '\0');
+    } catch (const imbrex::error& failure) {
+        must(*failure.what() != '\0');
     }
 }
 
@@ -60,7 +60,7 @@ inline void use(const tokenizer& tokens) {
          {"Hello, w\u00f6rld! It's 1234\r\n  \u2581<s></s><|x|>", "\xff\xc3", "aaaabbbab ab"}) {
         for (const bool parse_special : {false, true}) {
             unless_refused([&] {
-                const auto ids = tokens.encode(text, {.surround = true, .parse_special = parse_special});
+                const auto ids = tokens.encode(text, {.add_special_tokens = true, .parse_special = parse_special});
                 must(is_utf8(tokens.decode(ids)) || parse_special);  // a special token may print anything
             });
         }
@@ -83,7 +83,7 @@ inline void gguf(std::span<const std::byte> bytes) {
 
 inline void tokenizer_json(std::span<const std::byte> bytes) {
     unless_refused([&] { use(read_tokenizer_json(bytes, "input")); });
-    unless_refused([&] { rotary_frequencies(read_config(bytes, {}, "input")); });
+    unless_refused([&] { rope_inv_freq(read_config(bytes, {}, "input")); });
     unless_refused([&] { use(read_tiktoken(bytes, "input", split_pattern::o200k, {{"<|x|>", 70000}})); });
     const std::string_view text = as_text(bytes);
     if (const std::size_t cut = text.find('\0'); cut != std::string_view::npos) {
@@ -135,13 +135,13 @@ inline void text(std::span<const std::byte> bytes) {
         }
         must(joined == text);
     }
-    const std::string once = composed(text);
-    must(composed(once) == once);
+    const std::string once = nfc(text);
+    must(nfc(once) == once);
     must(!is_utf8(text) || is_utf8(once));
 
     const tokenizer& tokens = small_tokenizer();
     std::string raw, streamed;
-    stream_decoder decoder(tokens);
+    incremental_detokenizer decoder(tokens);
     for (const int id : tokens.encode(text)) {
         must(tokens.at(id).kind != token_kind::special);
         raw += tokens.at(id).bytes;

@@ -35,10 +35,10 @@ struct sum_of_cluster {
         shared.empty.init(block, warps * Cluster);
         fence_barriers(block);
         block.cluster_sync();
-        block.each_group([&](warpgroup& self) {
+        block.each_warpgroup([&](warpgroup& self) {
             for (int turn = 0; turn < 2; ++turn) {
                 const int place = (turn * block.count().x + block.index().x) * rows;
-                group_tile<float, rows, columns> values;
+                warpgroup_tile<float, rows, columns> values;
                 load(self, values, args.in.at(place, 0));
                 shared.empty.wait(self, turn - 1);
                 store(self, shared.mine, values);
@@ -48,8 +48,8 @@ struct sum_of_cluster {
                 hw::fence_cluster(self);
                 fill(self, values, 0.0f);
                 for (int rank = 0; rank < Cluster; ++rank) {
-                    group_tile<float, rows, columns> other;
-                    hw::load_shared_of(self, other, shared.mine, rank);
+                    warpgroup_tile<float, rows, columns> other;
+                    hw::load_dsmem(self, other, shared.mine, rank);
                     combine(self, values, other,
                             [=](float x, float y) { return x + y * static_cast<float>(rank + 1); });
                 }

@@ -47,6 +47,6 @@ TEST_CASE("memory of a world is copied from one place of it to another") {
 
 #if !defined(__CUDACC__)
 TEST_CASE("memory of the device is refused by a program that has the host world alone") {
-    CHECK(refusal_of([] { world_memory(world::device, 4); }) == imbrex::detail::host_world_alone);
+    CHECK(error_message_of([] { world_memory(world::device, 4); }) == imbrex::detail::host_world_only);
 }
 #endif

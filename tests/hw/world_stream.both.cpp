@@ -1,7 +1,7 @@
 // Streams of a world, and launches that are recorded and replayed.
 #include <imbrex/hw/world_memory.hpp>
 #include <imbrex/hw/world_stream.hpp>
-#include <imbrex/kernels/embed.hpp>
+#include <imbrex/kernels/embedding.hpp>
 
 #include "worlds.hpp"
 
@@ -28,11 +28,11 @@ struct table_of_rows {
         chosen.write(0, which.data(), ids * sizeof(int), stream);
     }
     void look_up(void* stream) const {
-        embed<float>::launch(where,
-                             {.table = as_rows<const float>(table.at<float>(), rows, columns),
-                              .ids = chosen.at<int>(),
-                              .out = as_rows(out.at<float>(), ids, columns)},
-                             stream);
+        embedding<float>::launch(where,
+                                 {.table = as_rows<const float>(table.at<float>(), rows, columns),
+                                  .ids = chosen.at<int>(),
+                                  .out = as_rows(out.at<float>(), ids, columns)},
+                                 stream);
     }
     std::vector<float> found(void* stream) const {
         std::vector<float> values(ids * columns);
@@ -52,17 +52,17 @@ TEST_CASE("launches are recorded once, and replays read what is there by then") 
         CAPTURE(name_of(where));
         const world_stream stream(where);
         table_of_rows rows(where);
-        recorded_launches recorded;
+        cuda_graph graph;
         int calls = 0;
         const auto launches = [&] {
             ++calls;
             rows.look_up(stream.get());
         };
         rows.write(0, {3, 1}, stream.get());
-        recorded.replay(stream, launches);
+        graph.replay(stream, launches);
         CHECK(rows.found(stream.get()) == std::vector<float>{3, 1});
         rows.write(10, {0, 2}, stream.get());
-        recorded_launches moved = std::move(recorded);
+        cuda_graph moved = std::move(graph);
         moved.replay(stream, launches);
         stream.wait();
         CHECK(rows.found(stream.get()) == std::vector<float>{10, 12});
@@ -75,21 +75,21 @@ TEST_CASE("launches that are refused leave nothing recorded and the stream as it
         CAPTURE(name_of(where));
         const world_stream stream(where);
         table_of_rows rows(where);
-        recorded_launches recorded;
-        CHECK_THROWS_AS(recorded.replay(stream,
-                                        [&] {
-                                            rows.look_up(stream.get());
-                                            require(false, "second: it is refused");
-                                        }),
+        cuda_graph graph;
+        CHECK_THROWS_AS(graph.replay(stream,
+                                     [&] {
+                                         rows.look_up(stream.get());
+                                         require(false, "second: it is refused");
+                                     }),
                         error);
         rows.write(5, {2, 3}, stream.get());
-        recorded.replay(stream, [&] { rows.look_up(stream.get()); });
+        graph.replay(stream, [&] { rows.look_up(stream.get()); });
         CHECK(rows.found(stream.get()) == std::vector<float>{7, 8});
     }
 }
 
 #if !defined(__CUDACC__)
 TEST_CASE("a stream of the device is refused by a program that has the host world alone") {
-    CHECK(refusal_of([] { world_stream stream(world::device); }) == imbrex::detail::host_world_alone);
+    CHECK(error_message_of([] { world_stream stream(world::device); }) == imbrex::detail::host_world_only);
 }
 #endif

@@ -17,13 +17,13 @@ namespace {
 using attention = attention_forward<bf16, any_mask>;
 using trial = attention_trial<bf16>;
 
-void check(const attention_test_case& given, attention_kernel expected = attention_kernel::hopper) {
+void check(const attention_test_case& given, attention_kernel_kind expected = attention_kernel_kind::hopper) {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
-        CAPTURE(given.key_depth);
-        CAPTURE(given.value_depth);
+        CAPTURE(given.head_dim_qk);
+        CAPTURE(given.head_dim_v);
         CAPTURE(given.heads);
-        CAPTURE(given.key_heads);
+        CAPTURE(given.kv_heads);
         CAPTURE(static_cast<int>(given.lie));
         CAPTURE(given.right);
         trial there(where, given, 1);
@@ -32,48 +32,48 @@ void check(const attention_test_case& given, attention_kernel expected = attenti
         attention::launch(where, problem, there.mask());
         const auto worst = there.worst();
         CHECK(worst.out <= 1);
-        CHECK(worst.log2_sum <= 1);
+        CHECK(worst.lse2 <= 1);
     }
 }
 
 }  // namespace
 
 TEST_CASE("every depth goes to the next larger tile") {
-    for (const int depth : {16, 64, 80, 96, 112, 128, 144, 192, 208, 256}) {
-        check({.heads = 2, .queries = 70, .keys = 90, .key_depth = depth, .value_depth = depth});
+    for (const int head_dim : {16, 64, 80, 96, 112, 128, 144, 192, 208, 256}) {
+        check({.heads = 2, .seqlen_q = 70, .seqlen_k = 90, .head_dim_qk = head_dim, .head_dim_v = head_dim});
     }
-    check({.heads = 2, .queries = 70, .keys = 150, .key_depth = 192, .value_depth = 128, .right = 0});
-    check({.heads = 2, .queries = 70, .keys = 150, .key_depth = 48, .value_depth = 112, .right = 0});
-    check({.heads = 2, .queries = 70, .keys = 150, .key_depth = 176, .value_depth = 16});
-    CHECK(all_attention_tiles::number_for({80, 80}) == 1);
-    CHECK(all_attention_tiles::number_for({192, 128}) == 3);
-    CHECK(all_attention_tiles::number_for({16, 192}) == 4);
-    CHECK(attention_tiles<64, 128>::number_for(160) == 2);
-    CHECK(attention_tiles<64, attention_depths(192, 128)>::text() == "64 x 64, 192 x 128");
+    check({.heads = 2, .seqlen_q = 70, .seqlen_k = 150, .head_dim_qk = 192, .head_dim_v = 128, .right = 0});
+    check({.heads = 2, .seqlen_q = 70, .seqlen_k = 150, .head_dim_qk = 48, .head_dim_v = 112, .right = 0});
+    check({.heads = 2, .seqlen_q = 70, .seqlen_k = 150, .head_dim_qk = 176, .head_dim_v = 16});
+    CHECK(all_attention_head_dims::index_for({80, 80}) == 1);
+    CHECK(all_attention_head_dims::index_for({192, 128}) == 3);
+    CHECK(all_attention_head_dims::index_for({16, 192}) == 4);
+    CHECK(attention_head_dim_list<64, 128>::index_for(160) == 2);
+    CHECK(attention_head_dim_list<64, attention_head_dims(192, 128)>::text() == "64 x 64, 192 x 128");
 }
 
-TEST_CASE("tensors in every layout; where the copy engine cannot read them, the kernel for any distances does") {
-    attention_test_case given{.batches = 2, .heads = 4, .key_heads = 2, .queries = 100, .keys = 100};
+TEST_CASE("tensors in every layout; where TMA cannot read them, the kernel for any distances does") {
+    attention_test_case given{.batches = 2, .heads = 4, .kv_heads = 2, .seqlen_q = 100, .seqlen_k = 100};
     for (const layout lie :
          {layout::batch_sequence_head, layout::batch_head_sequence, layout::one_tensor, layout::slices}) {
         given.lie = lie;
         check(given);
     }
     given.lie = layout::unaligned;
-    check(given, attention_kernel::ampere_class);
-    given.key_depth = given.value_depth = 80;
-    check(given, attention_kernel::ampere_class);
+    check(given, attention_kernel_kind::ampere_class);
+    given.head_dim_qk = given.head_dim_v = 80;
+    check(given, attention_kernel_kind::ampere_class);
 }
 
 TEST_CASE("key heads shared by any number of heads, also where all members of a batch share the same keys") {
-    for (const auto& [heads, key_heads] : {std::pair{1, 1}, std::pair{3, 3}, std::pair{6, 2}, std::pair{7, 1}}) {
-        check({.heads = heads, .key_heads = key_heads, .queries = 40, .keys = 70, .right = 0});
+    for (const auto& [heads, kv_heads] : {std::pair{1, 1}, std::pair{3, 3}, std::pair{6, 2}, std::pair{7, 1}}) {
+        check({.heads = heads, .kv_heads = kv_heads, .seqlen_q = 40, .seqlen_k = 70, .right = 0});
     }
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
-        trial there(where, {.batches = 2, .heads = 2, .queries = 50, .keys = 60}, 1);
+        trial there(where, {.batches = 2, .heads = 2, .seqlen_q = 50, .seqlen_k = 60}, 1);
         auto same = there.at;
-        for (tensor_place* one : {&same.k, &same.v}) {
+        for (tensor_layout* one : {&same.k, &same.v}) {
             for (int row = 0; row < 60; ++row) {
                 std::copy_n(&there.inputs.values[one->at(0, 0, row)], 64, &there.inputs.values[one->at(1, 0, row)]);
             }
@@ -81,34 +81,34 @@ TEST_CASE("key heads shared by any number of heads, also where all members of a 
         auto problem = there.send();
         problem.k.strides.given[0] = problem.v.strides.given[0] = 0;
         attention::launch(where, problem, there.mask());
-        CHECK(attention::choice(where, problem) == attention_kernel::hopper);
+        CHECK(attention::choice(where, problem) == attention_kernel_kind::hopper);
         CHECK(there.worst().out <= 1);
     }
 }
 
 TEST_CASE("padded and packed sequences, some of them empty, sinks, and a scale of one's own") {
-    attention_test_case padded{.batches = 4, .heads = 2, .queries = 70, .keys = 200, .sinks = true};
-    padded.key_lengths = {200, 0, 1, 130};
+    attention_test_case padded{.batches = 4, .heads = 2, .seqlen_q = 70, .seqlen_k = 200, .sinks = true};
+    padded.seqused_k = {200, 0, 1, 130};
     padded.right = 0;
     padded.scale = 0.3f;
     check(padded);
-    attention_test_case packed{.heads = 4, .key_heads = 2, .queries = 300, .keys = 420};
+    attention_test_case packed{.heads = 4, .kv_heads = 2, .seqlen_q = 300, .seqlen_k = 420};
     packed.packed = {{130, 200}, {0, 30}, {1, 1}, {100, 64}, {33, 0}, {5, 70}};
     packed.right = 0;
     check(packed);
     packed.lie = layout::unaligned;
-    check(packed, attention_kernel::ampere_class);
+    check(packed, attention_kernel_kind::ampere_class);
 }
 
 TEST_CASE("queries that see nothing, before others that do") {
     for (const int keys : {1, 20, 150}) {
-        check({.heads = 4, .key_heads = 2, .queries = 450, .keys = keys, .right = 0});
-        check({.heads = 2, .queries = 450, .keys = keys, .sinks = true, .left = 10, .right = 0});
+        check({.heads = 4, .kv_heads = 2, .seqlen_q = 450, .seqlen_k = keys, .right = 0});
+        check({.heads = 2, .seqlen_q = 450, .seqlen_k = keys, .sinks = true, .left = 10, .right = 0});
     }
 }
 
 TEST_CASE("random attentions of all depths") {
-    with_random_cases(8000, 150, {.depths = 256, .seen = masks::any},
+    with_random_cases(8000, 150, {.head_dims = 256, .seen = masks::any},
                       [](world where, const attention_test_case& c, unsigned number) {
                           trial there(where, c, number);
                           const any_mask mask = there.mask();
@@ -124,28 +124,28 @@ TEST_CASE("nothing is done where there are no queries; without keys results are 
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         for (const attention_test_case& given :
-             {attention_test_case{.batches = 0}, attention_test_case{.queries = 0, .keys = 5},
-              attention_test_case{.heads = 0, .key_heads = 0}}) {
+             {attention_test_case{.batches = 0}, attention_test_case{.seqlen_q = 0, .seqlen_k = 5},
+              attention_test_case{.heads = 0, .kv_heads = 0}}) {
             trial there(where, given, 1);
             auto problem = there.send();
             problem.q.pointer = nullptr;
             problem.out.pointer = nullptr;
-            problem.log2_sums.pointer = nullptr;
-            if (given.queries == 1) problem.k.pointer = problem.v.pointer = nullptr;
+            problem.lse2.pointer = nullptr;
+            if (given.seqlen_q == 1) problem.k.pointer = problem.v.pointer = nullptr;
             attention::launch(where, problem);
         }
-        trial there(where, {.batches = 2, .heads = 2, .queries = 70, .keys = 0}, 1);
+        trial there(where, {.batches = 2, .heads = 2, .seqlen_q = 70, .seqlen_k = 0}, 1);
         auto problem = there.send();
         problem.k.pointer = problem.v.pointer = nullptr;
-        CHECK(attention::choice(where, problem) == attention_kernel::ampere_class);
+        CHECK(attention::choice(where, problem) == attention_kernel_kind::ampere_class);
         attention::launch(where, problem, there.mask());
         CHECK(there.worst().out == 0);
-        CHECK(there.log2_sums.values == std::vector<float>(there.log2_sums.values.size(), -INFINITY));
+        CHECK(there.lse2.values == std::vector<float>(there.lse2.values.size(), -INFINITY));
         // A batch of no packed sequences.
-        attention_test_case none{.queries = 10, .keys = 10};
+        attention_test_case none{.seqlen_q = 10, .seqlen_k = 10};
         trial packed(where, none, 1);
         auto empty = packed.send();
-        empty.packed = {0, packed.query_starts.send(), packed.key_starts.send()};
+        empty.varlen = {0, packed.cu_seqlens_q.send(), packed.cu_seqlens_k.send()};
         attention::launch(where, empty);
         packed.fetch();
         for (const bf16 value : packed.out.values) REQUIRE(std::isnan(float(value)));
@@ -155,12 +155,12 @@ TEST_CASE("nothing is done where there are no queries; without keys results are 
 TEST_CASE("what cannot be done is refused with a sentence, and nothing is written") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
-        trial there(where, {.batches = 2, .heads = 4, .key_heads = 2, .queries = 30, .keys = 40}, 1);
+        trial there(where, {.batches = 2, .heads = 4, .kv_heads = 2, .seqlen_q = 30, .seqlen_k = 40}, 1);
         const attention_problem<bf16> good = there.send();
         const auto refused = [&](auto change) {
             attention_problem<bf16> bad = good;
             change(bad);
-            return refusal_of([&] { attention::launch(where, bad); });
+            return error_message_of([&] { attention::launch(where, bad); });
         };
         const auto with = [](auto& view, int dimension, int extent) { view.extents.given[dimension] = extent; };
         CHECK(refused([](auto& p) { p.q.pointer = nullptr; }) ==
@@ -174,9 +174,9 @@ TEST_CASE("what cannot be done is refused with a sentence, and nothing is writte
         CHECK(refused([&](auto& p) { with(p.q, 2, -1); }) == "q.extents[2]: -1; 0 to 2147483647 is allowed");
         CHECK(refused([](auto& p) { p.v.strides.given[1] = -64; }) == "v.strides[1]: -64; it must not be negative");
         CHECK(refused([&](auto& p) { with(p.q, 3, 60), with(p.k, 3, 60); }) ==
-              "q.extents[3]: 60; a depth is a multiple of 16 from 16 to 256");
+              "q.extents[3]: 60; head_dim is a multiple of 16 from 16 to 256");
         CHECK(refused([&](auto& p) { with(p.v, 3, 272), with(p.out, 3, 272); }) ==
-              "v.extents[3]: 272; a depth is a multiple of 16 from 16 to 256");
+              "v.extents[3]: 272; head_dim is a multiple of 16 from 16 to 256");
         CHECK(refused([&](auto& p) { with(p.k, 3, 48); }) ==
               "k.extents[3]: 48; q has 64 columns, and it must have as many");
         CHECK(refused([&](auto& p) { with(p.out, 3, 48); }) ==
@@ -201,30 +201,30 @@ TEST_CASE("what cannot be done is refused with a sentence, and nothing is writte
         CHECK(refused([](auto& p) { p.scale = -1.0f; }) == "scale: -1; a positive number is needed");
         CHECK(refused([](auto& p) { p.out.strides.given[0] = 0; }) ==
               "out.strides[0]: 0; members of the batch of results lie at least the 64 elements of a row apart");
-        CHECK(refused([](auto& p) { p.log2_sums.head_stride = 29; }) ==
-              "log2_sums.head_stride: 29; heads of 30 queries lie at least that far apart");
-        CHECK(refused([](auto& p) { p.log2_sums.batch_stride = 0; }) ==
-              "log2_sums.batch_stride: 0; members of the batch with 30 queries lie at least that far apart");
-        CHECK(refused([](auto& p) { p.packed.count = 2; }) ==
+        CHECK(refused([](auto& p) { p.lse2.head_stride = 29; }) ==
+              "lse2.head_stride: 29; heads of 30 queries lie at least that far apart");
+        CHECK(refused([](auto& p) { p.lse2.batch_stride = 0; }) ==
+              "lse2.batch_stride: 0; members of the batch with 30 queries lie at least that far apart");
+        CHECK(refused([](auto& p) { p.varlen.count = 2; }) ==
               "q.extents[0]: 2; packed sequences lie one behind the other in a batch of 1");
         const auto alone = [&](auto& p) { with(p.q, 0, 1), with(p.k, 0, 1), with(p.v, 0, 1), with(p.out, 0, 1); };
-        CHECK(refused([&](auto& p) { alone(p), p.packed.count = -1; }) ==
-              "packed.count: -1; the number of sequences must not be negative");
-        CHECK(refused([&](auto& p) { alone(p), p.packed.count = 2; }) ==
-              "packed.query_starts: null; 3 numbers are needed");
+        CHECK(refused([&](auto& p) { alone(p), p.varlen.count = -1; }) ==
+              "varlen.count: -1; the number of sequences must not be negative");
+        CHECK(refused([&](auto& p) { alone(p), p.varlen.count = 2; }) ==
+              "varlen.cu_seqlens_q: null; 3 numbers are needed");
         buffer<int> starts(where, 3);
         starts.values = {0, 10, 30};
         const int* const some = starts.send();
         CHECK(refused([&](auto& p) {
-                  alone(p), p.packed = {2, some, nullptr};
-              }) == "packed.key_starts: null; 3 numbers are needed");
+                  alone(p), p.varlen = {2, some, nullptr};
+              }) == "varlen.cu_seqlens_k: null; 3 numbers are needed");
         CHECK(refused([&](auto& p) {
-                  alone(p), p.packed = {2, some, some}, p.key_lengths = some;
-              }).ends_with("; packed sequences have their lengths in packed.key_starts, it must be null"));
-        using narrow =
-            attention_forward<bf16, any_mask, plain_score, attention_result::normalised, attention_tiles<64>>;
+                  alone(p), p.varlen = {2, some, some}, p.seqused_k = some;
+              }).ends_with("; packed sequences have their lengths in varlen.cu_seqlens_k, it must be null"));
+        using narrow = attention_forward<bf16, any_mask, score_mod::identity, attention_output_mode::normalised,
+                                         attention_head_dim_list<64>>;
         const auto wide = [&](auto p) { with(p.q, 3, 80), with(p.k, 3, 80), narrow::choice(where, p); };
-        CHECK(refusal_of([&] { wide(good); }) ==
+        CHECK(error_message_of([&] { wide(good); }) ==
               "q.extents[3], v.extents[3]: 80, 64; this attention has kernels of 64 x 64");
         there.fetch();
         for (const bf16 value : there.out.values) REQUIRE(std::isnan(float(value)));
@@ -233,54 +233,56 @@ TEST_CASE("what cannot be done is refused with a sentence, and nothing is writte
 
 #if !defined(__CUDACC__)
 TEST_CASE("the kernel follows from the device, the distances and the number of keys") {
-    CHECK(choose_attention({true, true, 1}) == attention_kernel::hopper);
-    CHECK(choose_attention({false, true, 1}) == attention_kernel::ampere_class);
-    CHECK(choose_attention({true, false, 1}) == attention_kernel::ampere_class);
-    CHECK(choose_attention({true, true, 0}) == attention_kernel::ampere_class);
+    CHECK(choose_attention_kernel({true, true, 1}) == attention_kernel_kind::hopper);
+    CHECK(choose_attention_kernel({false, true, 1}) == attention_kernel_kind::ampere_class);
+    CHECK(choose_attention_kernel({true, false, 1}) == attention_kernel_kind::ampere_class);
+    CHECK(choose_attention_kernel({true, true, 0}) == attention_kernel_kind::ampere_class);
 }
 
 TEST_CASE("lengths beyond the tensors are refused where the host can read them") {
-    trial there(world::host, {.heads = 2, .queries = 30, .keys = 40}, 1);
+    trial there(world::host, {.heads = 2, .seqlen_q = 30, .seqlen_k = 40}, 1);
     const auto good = there.send();
-    const auto refused = [&](std::vector<int> query_starts, std::vector<int> key_starts) {
+    const auto refused = [&](std::vector<int> cu_seqlens_q, std::vector<int> cu_seqlens_k) {
         auto bad = good;
-        bad.packed = {2, query_starts.data(), key_starts.data()};
-        return refusal_of([&] { attention::launch(world::host, bad); });
+        bad.varlen = {2, cu_seqlens_q.data(), cu_seqlens_k.data()};
+        return error_message_of([&] { attention::launch(world::host, bad); });
     };
-    CHECK(refused({-1, 10, 30}, {0, 10, 40}) == "packed.query_starts[0]: -1; it must not be negative");
-    CHECK(refused({0, 10, 31}, {0, 10, 40}) == "packed.query_starts[2]: 31; the tensor has 30 rows");
-    CHECK(refused({0, 10, 30}, {0, 10, 41}) == "packed.key_starts[2]: 41; the tensor has 40 rows");
+    CHECK(refused({-1, 10, 30}, {0, 10, 40}) == "varlen.cu_seqlens_q[0]: -1; it must not be negative");
+    CHECK(refused({0, 10, 31}, {0, 10, 40}) == "varlen.cu_seqlens_q[2]: 31; the tensor has 30 rows");
+    CHECK(refused({0, 10, 30}, {0, 10, 41}) == "varlen.cu_seqlens_k[2]: 41; the tensor has 40 rows");
     CHECK(refused({0, 10, 30}, {0, 20, 10}) ==
-          "packed.key_starts[2]: 10; sequence 1 begins at 20 and cannot end before that");
+          "varlen.cu_seqlens_k[2]: 10; sequence 1 begins at 20 and cannot end before that");
     auto padded = good;
     for (const int length : {-1, 41}) {
-        padded.key_lengths = &length;
-        CHECK(refusal_of([&] { attention::launch(world::host, padded); }) ==
-              "key_lengths[0]: " + std::to_string(length) + "; the tensor has 40 keys, and none may be negative");
+        padded.seqused_k = &length;
+        CHECK(error_message_of([&] { attention::launch(world::host, padded); }) ==
+              "seqused_k[0]: " + std::to_string(length) + "; the tensor has 40 keys, and none may be negative");
     }
 }
 
 TEST_CASE("parts of a result need their numbers") {
-    using merged = attention_forward<bf16, full_mask, plain_score, attention_result::merged, attention_tiles<64>>;
-    using partial = attention_forward<bf16, full_mask, plain_score, attention_result::partial, attention_tiles<64>>;
-    const attention_test_case given{.heads = 2, .queries = 30, .keys = 40};
-    attention_trial<bf16, attention_result::merged> whole(world::host, given, 1);
+    using merged = attention_forward<bf16, full_mask, score_mod::identity, attention_output_mode::merged,
+                                     attention_head_dim_list<64>>;
+    using partial = attention_forward<bf16, full_mask, score_mod::identity, attention_output_mode::partial,
+                                      attention_head_dim_list<64>>;
+    const attention_test_case given{.heads = 2, .seqlen_q = 30, .seqlen_k = 40};
+    attention_trial<bf16, attention_output_mode::merged> whole(world::host, given, 1);
     auto wrong = whole.send();
-    wrong.log2_sums.pointer = nullptr;
-    CHECK(refusal_of([&] { merged::choice(world::host, wrong); }) ==
-          "log2_sums.pointer: null; 1 x 2 x 30 numbers are needed");
-    attention_trial<bf16, attention_result::partial> part(world::host, given, 1);
+    wrong.lse2.pointer = nullptr;
+    CHECK(error_message_of([&] { merged::choice(world::host, wrong); }) ==
+          "lse2.pointer: null; 1 x 2 x 30 numbers are needed");
+    attention_trial<bf16, attention_output_mode::partial> part(world::host, given, 1);
     auto none = part.send();
-    none.largest.pointer = nullptr;
-    CHECK(refusal_of([&] { partial::choice(world::host, none); }) ==
-          "largest.pointer: null; 1 x 2 x 30 numbers are needed");
+    none.row_max.pointer = nullptr;
+    CHECK(error_message_of([&] { partial::choice(world::host, none); }) ==
+          "row_max.pointer: null; 1 x 2 x 30 numbers are needed");
     none = part.send();
-    none.sums.pointer = nullptr;
-    CHECK(refusal_of([&] { partial::choice(world::host, none); }) ==
-          "sums.pointer: null; 1 x 2 x 30 numbers are needed");
+    none.row_sum.pointer = nullptr;
+    CHECK(error_message_of([&] { partial::choice(world::host, none); }) ==
+          "row_sum.pointer: null; 1 x 2 x 30 numbers are needed");
     none = part.send();
     none.sinks = part.sinks.send();
-    CHECK(refusal_of([&] {
+    CHECK(error_message_of([&] {
               partial::choice(world::host, none);
           }).ends_with("; they belong to a whole result, for a partial one it must be null"));
 }
@@ -297,15 +299,15 @@ TEST_CASE("views of layouts and of parts") {
     CHECK(keys.extents[1] == 1);
     CHECK(rows_of(keys, 3, 7).pointer == memory + 128 + 576);
     CHECK(batch_head_sequence(memory, 2, 6, 10, 32).strides[1] == 320);
-    CHECK(refusal_of([&] { heads_of(all, 5, 2); }) == "first, count: 5, 2; the view has 6 heads");
-    CHECK(refusal_of([&] { rows_of(all, -1, 2); }) == "first, count: -1, 2; the view has 10 rows");
+    CHECK(error_message_of([&] { heads_of(all, 5, 2); }) == "first, count: 5, 2; the view has 6 heads");
+    CHECK(error_message_of([&] { rows_of(all, -1, 2); }) == "first, count: -1, 2; the view has 10 rows");
 }
 #else
 TEST_CASE("launches of both kernels are captured in a graph and replayed") {
     cudaStream_t stream;
     imbrex::detail::require_success(cudaStreamCreate(&stream), "stream");
     for (const layout lie : {layout::batch_sequence_head, layout::unaligned}) {
-        trial there(world::device, {.heads = 3, .queries = 300, .keys = 300, .lie = lie, .right = 0}, 1);
+        trial there(world::device, {.heads = 3, .seqlen_q = 300, .seqlen_k = 300, .lie = lie, .right = 0}, 1);
         const auto problem = there.send();
         const any_mask mask = there.mask();
         cudaGraph_t graph;

@@ -12,11 +12,11 @@ using namespace imbrex_test;
 
 namespace {
 
-constexpr attention_result normalised = attention_result::normalised;
+constexpr attention_output_mode normalised = attention_output_mode::normalised;
 
-template <class In, class Mask, class Score, attention_depths Depths, attention_keys Keys = attention_keys::in_rows>
+template <class In, class Mask, class Score, attention_head_dims HeadDims, kv_layout Keys = kv_layout::contiguous>
 void check_whole(unsigned seed, int cases) {
-    using attention = attention_forward<In, Mask, Score, normalised, attention_tiles<Depths>, Keys>;
+    using attention = attention_forward<In, Mask, Score, normalised, attention_head_dim_list<HeadDims>, Keys>;
     constexpr masks seen = std::is_same_v<Mask, any_mask>      ? masks::any
                            : std::is_same_v<Mask, chunks_mask> ? masks::chunks
                                                                : masks::causal;
@@ -39,7 +39,7 @@ void check_whole(unsigned seed, int cases) {
     };
     std::map<std::string, int> used;
     with_random_cases(seed, cases,
-                      {.depths = Depths, .seen = seen, .scores = scores, .pages = Keys == attention_keys::in_pages},
+                      {.head_dims = HeadDims, .seen = seen, .scores = scores, .pages = Keys == kv_layout::paged},
                       [&](world where, const attention_test_case& c, unsigned number) {
                           attention_trial<In> trial(where, c, number);
                           const Mask mask = mask_of(trial);
@@ -59,12 +59,12 @@ void check_whole(unsigned seed, int cases) {
 template <class Attention, class Trial, class Each>
 void in_parts(world where, Trial& trial, Each each) {
     auto problem = trial.send();
-    const int keys = trial.c.keys, middle = keys / 3;
-    for (const auto& [first, end] : {std::pair{0, middle}, std::pair{middle, keys}}) {
+    const int seqlen_k = trial.c.seqlen_k, middle = seqlen_k / 3;
+    for (const auto& [first, end] : {std::pair{0, middle}, std::pair{middle, seqlen_k}}) {
         auto part = problem;
         part.k = rows_of(problem.k, first, end - first);
         part.v = rows_of(problem.v, first, end - first);
-        Attention::launch(where, part, part_of_causal_mask{first, keys});
+        Attention::launch(where, part, part_of_causal_mask{first, seqlen_k});
         each();
         problem.sinks = nullptr;  // they have their weight in the first part
     }
@@ -81,21 +81,22 @@ TEST_CASE("random attentions: fp16, middle depths, masks and scores") {
 }
 
 TEST_CASE("random attentions: bf16, causal") {
-    check_whole<bf16, causal_mask, plain_score, 128>(3000, 90);
+    check_whole<bf16, causal_mask, score_mod::identity, 128>(3000, 90);
 }
 
 TEST_CASE("random attentions: fp16, keys deeper than values, chunks") {
-    check_whole<fp16, chunks_mask, plain_score, attention_depths(192, 128)>(4000, 70);
+    check_whole<fp16, chunks_mask, score_mod::identity, attention_head_dims(192, 128)>(4000, 70);
 }
 
 TEST_CASE("random attentions: bf16, keys and values in pages") {
-    check_whole<bf16, any_mask, plain_score, 128, attention_keys::in_pages>(5000, 120);
+    check_whole<bf16, any_mask, score_mod::identity, 128, kv_layout::paged>(5000, 120);
 }
 
 TEST_CASE("random attentions: parts of the keys merged one after the other") {
-    constexpr attention_result merged = attention_result::merged;
-    using attention = attention_forward<fp16, part_of_causal_mask, plain_score, merged, attention_tiles<128>>;
-    with_random_cases(6000, 60, {.depths = 128, .sequences = false},
+    constexpr attention_output_mode merged = attention_output_mode::merged;
+    using attention =
+        attention_forward<fp16, part_of_causal_mask, score_mod::identity, merged, attention_head_dim_list<128>>;
+    with_random_cases(6000, 60, {.head_dims = 128, .sequences = false},
                       [&](world where, const attention_test_case& c, unsigned number) {
                           attention_trial<fp16, merged> trial(where, c, number);
                           in_parts<attention>(where, trial, [] {});
@@ -107,30 +108,31 @@ TEST_CASE("random attentions: parts of the keys merged one after the other") {
 }
 
 TEST_CASE("random attentions: partial results put together by their largest scores and sums") {
-    constexpr attention_result partial = attention_result::partial;
-    using attention = attention_forward<bf16, part_of_causal_mask, plain_score, partial, attention_tiles<64>>;
-    with_random_cases(7000, 60, {.depths = 64, .sinks = false, .sequences = false},
+    constexpr attention_output_mode partial = attention_output_mode::partial;
+    using attention =
+        attention_forward<bf16, part_of_causal_mask, score_mod::identity, partial, attention_head_dim_list<64>>;
+    with_random_cases(7000, 60, {.head_dims = 64, .sinks = false, .sequences = false},
                       [&](world where, const attention_test_case& c, unsigned number) {
                           attention_trial<bf16, partial> trial(where, c, number);
-                          std::vector<double> out(trial.out.values.size()), sums(trial.sums.values.size()),
-                              top(sums.size(), -INFINITY);
+                          std::vector<double> out(trial.out.values.size()), row_sum(trial.row_sum.values.size()),
+                              top(row_sum.size(), -INFINITY);
                           in_parts<attention>(where, trial, [&] {
                               trial.fetch();
                               trial.each_row([&](std::size_t place, std::size_t row) {
-                                  const double most = std::max<double>(top[row], trial.largest.values[row]);
+                                  const double most = std::max<double>(top[row], trial.row_max.values[row]);
                                   if (most == -INFINITY) return;
                                   const double before = std::exp2(top[row] - most),
-                                               now = std::exp2(trial.largest.values[row] - most);
-                                  for (int i = 0; i < c.value_depth; ++i) {
+                                               now = std::exp2(trial.row_max.values[row] - most);
+                                  for (int i = 0; i < c.head_dim_v; ++i) {
                                       out[place + i] = out[place + i] * before + trial.out.values[place + i] * now;
                                   }
-                                  sums[row] = sums[row] * before + trial.sums.values[row] * now;
+                                  row_sum[row] = row_sum[row] * before + trial.row_sum.values[row] * now;
                                   top[row] = most;
                               });
                           });
                           trial.each_row([&](std::size_t place, std::size_t row) {
-                              for (int i = 0; i < c.value_depth && sums[row] > 0; ++i) out[place + i] /= sums[row];
-                              top[row] = sums[row] > 0 ? top[row] + std::log2(sums[row]) : -INFINITY;
+                              for (int i = 0; i < c.head_dim_v && row_sum[row] > 0; ++i) out[place + i] /= row_sum[row];
+                              top[row] = row_sum[row] > 0 ? top[row] + std::log2(row_sum[row]) : -INFINITY;
                           });
                           return trial.compare(out, top);
                       });

@@ -15,13 +15,17 @@ using namespace imbrex_test;
 
 namespace {
 
-constexpr int heads = 4, key_heads = 2, depth = 64, most = 40;
-using session = decode_session<bf16, window_mask, plain_score, decode_depths<depth>>;
+constexpr int heads = 4, kv_heads = 2, head_dim = 64, most = 40;
+using session = decode_session<bf16, window_mask, score_mod::identity, decode_head_dims<head_dim>>;
 constexpr window_mask all_before{unbounded, 0};
 
 decode_session_configuration small(int capacity = 150) {
-    return {
-        .heads = heads, .key_heads = key_heads, .depth = depth, .capacity = capacity, .tokens = most, .page_rows = 16};
+    return {.heads = heads,
+            .kv_heads = kv_heads,
+            .head_dim = head_dim,
+            .capacity = capacity,
+            .tokens = most,
+            .page_size = 16};
 }
 
 // What is appended and asked, of up to `most` tokens at once, and all that the sequence should have.
@@ -30,11 +34,11 @@ class conversation {
     conversation(world where, const decode_session_configuration& given, int left = unbounded)
         : given_(given),
           left_(left),
-          q(where, most * heads * depth),
-          k(where, 2 * most * key_heads * depth),
+          q(where, most * heads * head_dim),
+          k(where, 2 * most * kv_heads * head_dim),
           v(where, k.values.size()),
           out(where, q.values.size()),
-          log2_sums(where, heads * most) {}
+          lse2(where, heads * most) {}
 
     // Random numbers for the next tokens, which are taken as appended.
     void draw(int tokens) {
@@ -42,44 +46,44 @@ class conversation {
         fill_random(k.values, ++seed_);
         fill_random(v.values, ++seed_);
         out.values.assign(out.values.size(), bf16(NAN));
-        log2_sums.values.assign(log2_sums.values.size(), NAN);
-        for (int i = 0; i < tokens * key_heads * depth; ++i) {
+        lse2.values.assign(lse2.values.size(), NAN);
+        for (int i = 0; i < tokens * kv_heads * head_dim; ++i) {
             keys_.push_back(float(k.values[i]));
             values_.push_back(float(v.values[i]));
         }
     }
     void send() {
         for (auto* one : {&q, &k, &v, &out}) one->send();
-        log2_sums.send();
+        lse2.send();
     }
     void keep(int tokens) {
-        keys_.resize(std::size_t(tokens) * key_heads * depth);
+        keys_.resize(std::size_t(tokens) * kv_heads * head_dim);
         values_.resize(keys_.size());
     }
-    int length() const { return static_cast<int>(keys_.size()) / (key_heads * depth); }
+    int length() const { return static_cast<int>(keys_.size()) / (kv_heads * head_dim); }
 
     // The results of the last tokens. Behind them nothing has been written.
     void check(int tokens, bool with_sums = false) {
         out.fetch();
-        log2_sums.fetch();
+        lse2.fetch();
         double worst = 0, worst_sum = 0;
         for (int token = 0; token < tokens; ++token) {
             for (int head = 0; head < heads; ++head) {
-                const double found = log2_sums.values[head * tokens + token];
+                const double found = lse2.values[head * tokens + token];
                 const double wanted = check_row(token, length() - tokens + token, head, worst);
                 if (with_sums) worst_sum = largest(worst_sum, std::abs(found - wanted));
             }
         }
         CHECK(worst <= 0.01);
         CHECK(worst_sum <= 0.01);
-        const auto behind = out.values.begin() + tokens * heads * depth;
+        const auto behind = out.values.begin() + tokens * heads * head_dim;
         CHECK(std::all_of(behind, out.values.end(), [](bf16 one) { return std::isnan(float(one)); }));
     }
 
     decode_session_configuration given_;
     int left_;
     buffer<bf16> q, k, v, out;
-    buffer<float> log2_sums;
+    buffer<float> lse2;
 
   private:
     static double largest(double so_far, double next) {
@@ -88,12 +92,12 @@ class conversation {
 
     // A row of a head as the embedding turns it at its position.
     std::vector<double> turned(const float* row, int position) const {
-        std::vector<double> made(row, row + depth);
-        if (!given_.rotary) return made;
-        const std::vector<double> frequencies = given_.rotary->in_double();
+        std::vector<double> made(row, row + head_dim);
+        if (!given_.rope) return made;
+        const std::vector<double> frequencies = given_.rope->inv_freq_double();
         const int pairs = static_cast<int>(frequencies.size());
         for (int i = 0; i < pairs; ++i) {
-            const bool halves = given_.style == rotary_style::half_split;
+            const bool halves = given_.style == rope_style::half_split;
             const int first = halves ? i : 2 * i, second = halves ? i + pairs : 2 * i + 1;
             const double cosine = std::cos(frequencies[i] * position), sine = std::sin(frequencies[i] * position);
             made[first] = row[first] * cosine - row[second] * sine;
@@ -104,21 +108,21 @@ class conversation {
 
     // Returns the logarithm of its sum.
     double check_row(int token, int position, int head, double& worst) const {
-        const int place = (token * heads + head) * depth;
-        const std::vector<float> raw(q.values.begin() + place, q.values.begin() + place + depth);
+        const int place = (token * heads + head) * head_dim;
+        const std::vector<float> raw(q.values.begin() + place, q.values.begin() + place + head_dim);
         const std::vector<double> query = turned(raw.data(), position);
-        std::vector<double> expected(depth);
+        std::vector<double> expected(head_dim);
         double sum = 0;
         for (int past = std::max<std::int64_t>(0, std::int64_t{position} - left_); past <= position; ++past) {
-            const std::size_t row = (std::size_t(past) * key_heads + head / (heads / key_heads)) * depth;
+            const std::size_t row = (std::size_t(past) * kv_heads + head / (heads / kv_heads)) * head_dim;
             const std::vector<double> key = turned(&keys_[row], past);
             double dot = 0;
-            for (int i = 0; i < depth; ++i) dot += query[i] * key[i];
+            for (int i = 0; i < head_dim; ++i) dot += query[i] * key[i];
             const double weight = std::exp(dot * given_.scale.value_or(0.125f));
             sum += weight;
-            for (int i = 0; i < depth; ++i) expected[i] += weight * values_[row + i];
+            for (int i = 0; i < head_dim; ++i) expected[i] += weight * values_[row + i];
         }
-        for (int i = 0; i < depth; ++i) {
+        for (int i = 0; i < head_dim; ++i) {
             worst = largest(worst, std::abs(expected[i] / sum - float(out.values[place + i])));
         }
         return std::log2(sum);
@@ -172,10 +176,10 @@ TEST_CASE("a sequence grows, is rewound, filled to the last row, and begun anew"
         for (const int kind : {0, 1, 2}) {
             CAPTURE(kind);
             decode_session_configuration given = small();
-            if (kind == 1) given.rotary = rotary_frequencies{.base = 10000, .columns = depth};
+            if (kind == 1) given.rope = rope_frequencies{.theta = 10000, .rotary_dim = head_dim};
             if (kind == 2) {
-                given.rotary = rotary_frequencies{.base = 500, .columns = 32, .scaling = rotary_linear{2}};
-                given.style = rotary_style::interleaved;
+                given.rope = rope_frequencies{.theta = 500, .rotary_dim = 32, .scaling = rope_linear{2}};
+                given.style = rope_style::interleaved;
                 given.scale = 0.2f;
             }
             session one(where, given, all_before);
@@ -211,27 +215,27 @@ TEST_CASE("a mask of one's own, queries, keys and values that lie one behind the
         session one(where, small(), {9, 0});
         conversation with(where, small(), 9);
         append(one, with, 33);
-        const int together = heads + 2 * key_heads, tokens = 5;
+        const int together = heads + 2 * kv_heads, tokens = 5;
         with.draw(tokens);
-        buffer<bf16> qkv(where, tokens * together * depth);
+        buffer<bf16> qkv(where, tokens * together * head_dim);
         for (int token = 0; token < tokens; ++token) {
             const auto put = [&](const std::vector<bf16>& from, int count, int behind) {
-                std::copy_n(from.begin() + token * count * depth, count * depth,
-                            qkv.values.begin() + (token * together + behind) * depth);
+                std::copy_n(from.begin() + token * count * head_dim, count * head_dim,
+                            qkv.values.begin() + (token * together + behind) * head_dim);
             };
             put(with.q.values, heads, 0);
-            put(with.k.values, key_heads, heads);
-            put(with.v.values, key_heads, heads + key_heads);
+            put(with.k.values, kv_heads, heads);
+            put(with.v.values, kv_heads, heads + kv_heads);
         }
-        const auto all = batch_sequence_head<const bf16>(qkv.send(), 1, tokens, together, depth);
-        const auto q = heads_of(all, 0, heads), k = heads_of(all, heads, key_heads),
-                   v = heads_of(all, heads + key_heads, key_heads);
-        const auto out = batch_sequence_head(with.out.send(), 1, tokens, heads, depth);
-        one.step(q, k, v, out, batch_head_rows(with.log2_sums.send(), heads, tokens));
+        const auto all = batch_sequence_head<const bf16>(qkv.send(), 1, tokens, together, head_dim);
+        const auto q = heads_of(all, 0, heads), k = heads_of(all, heads, kv_heads),
+                   v = heads_of(all, heads + kv_heads, kv_heads);
+        const auto out = batch_sequence_head(with.out.send(), 1, tokens, heads, head_dim);
+        one.step(q, k, v, out, batch_head_rows(with.lse2.send(), heads, tokens));
         with.check(tokens, true);
         with.out.values.assign(with.out.values.size(), bf16(NAN));
         with.out.send();
-        one.decode(q, out, batch_head_rows(with.log2_sums.send(), heads, tokens));
+        one.decode(q, out, batch_head_rows(with.lse2.send(), heads, tokens));
         with.check(tokens, true);
     }
 }
@@ -242,22 +246,22 @@ TEST_CASE("what a session cannot do is refused with a sentence, and changes noth
         const auto refused_configuration = [&](auto change) {
             decode_session_configuration bad = small();
             change(bad);
-            return refusal_of([&] { session(where, bad, all_before); });
+            return error_message_of([&] { session(where, bad, all_before); });
         };
         CHECK(refused_configuration([](auto& c) { c.heads = 0; }) == "heads: 0; one at least is needed");
-        CHECK(refused_configuration([](auto& c) { c.key_heads = 3; }) ==
-              "key_heads: 3; the 4 heads of queries must be a multiple");
-        CHECK(refused_configuration([](auto& c) { c.depth = 40; }) ==
-              "depth: 40; a depth is a multiple of 16 from 16 to 256");
-        CHECK(refused_configuration([](auto& c) { c.depth = 128; }) ==
+        CHECK(refused_configuration([](auto& c) { c.kv_heads = 3; }) ==
+              "kv_heads: 3; the 4 heads of queries must be a multiple");
+        CHECK(refused_configuration([](auto& c) { c.head_dim = 40; }) ==
+              "head_dim: 40; head_dim is a multiple of 16 from 16 to 256");
+        CHECK(refused_configuration([](auto& c) { c.head_dim = 128; }) ==
               "q.extents[3], v.extents[3]: 128, 128; this decode has kernels of 64");
         CHECK(refused_configuration([](auto& c) { c.capacity = 0; }) ==
               "capacity: 0; 1 to 1073741824 keys are allowed");
         CHECK(refused_configuration([](auto& c) { c.tokens = 0; }) == "tokens: 0; one at least is needed");
-        CHECK(refused_configuration([](auto& c) { c.page_rows = 24; }) ==
-              "page_rows: 24; the rows of a page are a multiple of 16 up to 65536");
-        CHECK(refused_configuration([](auto& c) { c.rotary = rotary_frequencies{.columns = 66}; }) ==
-              "rotary.columns: 66; a key has 64 columns");
+        CHECK(refused_configuration([](auto& c) { c.page_size = 24; }) ==
+              "page_size: 24; the rows of a page are a multiple of 16 up to 65536");
+        CHECK(refused_configuration([](auto& c) { c.rope = rope_frequencies{.rotary_dim = 66}; }) ==
+              "rope.rotary_dim: 66; a key has 64 columns");
         CHECK(refused_configuration([](auto& c) { c.scale = -1.0f; }) == "scale: -1; a positive number is needed");
 
         session one(where, small(), all_before);
@@ -266,44 +270,44 @@ TEST_CASE("what a session cannot do is refused with a sentence, and changes noth
         append(one, with, 70);
         with.draw(0);
         bf16 *const q = with.q.send(), *const k = with.k.send(), *const v = with.v.send(), *const out = with.out.send();
-        CHECK(refusal_of([&] { one.append(k, v, 21); }) ==
+        CHECK(error_message_of([&] { one.append(k, v, 21); }) ==
               "k.extents[2]: 21; the session has room for 160 keys, and there are 140 already");
-        CHECK(refusal_of([&] { one.step(q, k, v, out, 21); }) ==
+        CHECK(error_message_of([&] { one.step(q, k, v, out, 21); }) ==
               "k.extents[2]: 21; the session has room for 160 keys, and there are 140 already");
-        CHECK(refusal_of([&] { one.append(nullptr, v, 1); }) ==
+        CHECK(error_message_of([&] { one.append(nullptr, v, 1); }) ==
               "k.pointer: null; a tensor of 1 x 2 x 1 x 64 is needed");
-        CHECK(refusal_of([&] { one.step(q, k, v, nullptr, 1); }) ==
+        CHECK(error_message_of([&] { one.step(q, k, v, nullptr, 1); }) ==
               "out.pointer: null; a tensor of 1 x 4 x 1 x 64 is needed");
-        CHECK(refusal_of([&] { one.decode(q, out, most + 1); }) ==
+        CHECK(error_message_of([&] { one.decode(q, out, most + 1); }) ==
               "q.extents[2]: 41; the session attends to at most 40 tokens at once");
-        CHECK(refusal_of([&] { one.rewind(141); }) == "length: 141; the sequence has 140 tokens");
-        CHECK(refusal_of([&] {
-                  one.append(batch_sequence_head<const bf16>(k, 1, 1, 1, depth),
-                             batch_sequence_head<const bf16>(v, 1, 1, 1, depth));
+        CHECK(error_message_of([&] { one.rewind(141); }) == "length: 141; the sequence has 140 tokens");
+        CHECK(error_message_of([&] {
+                  one.append(batch_sequence_head<const bf16>(k, 1, 1, 1, head_dim),
+                             batch_sequence_head<const bf16>(v, 1, 1, 1, head_dim));
               }) == "k.extents[1]: 1; the session has 2 heads of keys");
-        CHECK(refusal_of([&] {
-                  one.append(batch_sequence_head<const bf16>(k, 1, 2, key_heads, depth),
-                             batch_sequence_head<const bf16>(v, 1, 1, key_heads, depth));
+        CHECK(error_message_of([&] {
+                  one.append(batch_sequence_head<const bf16>(k, 1, 2, kv_heads, head_dim),
+                             batch_sequence_head<const bf16>(v, 1, 1, kv_heads, head_dim));
               }) == "v.extents[2]: 1; k has 2 tokens, and it must have as many");
-        CHECK(refusal_of([&] {
-                  one.step(batch_sequence_head<const bf16>(q, 1, 2, heads, depth),
-                           batch_sequence_head<const bf16>(k, 1, 1, key_heads, depth),
-                           batch_sequence_head<const bf16>(v, 1, 1, key_heads, depth),
-                           batch_sequence_head(out, 1, 2, heads, depth));
+        CHECK(error_message_of([&] {
+                  one.step(batch_sequence_head<const bf16>(q, 1, 2, heads, head_dim),
+                           batch_sequence_head<const bf16>(k, 1, 1, kv_heads, head_dim),
+                           batch_sequence_head<const bf16>(v, 1, 1, kv_heads, head_dim),
+                           batch_sequence_head(out, 1, 2, heads, head_dim));
               }) == "q.extents[2]: 2; k has 1 tokens, and it must have as many");
         CHECK(one.length() == 140);
         CHECK(one.fetch_length() == 140);
         with.check(0);  // nothing was written
         step(one, with, 20);
         one.reset();
-        CHECK(refusal_of([&] { one.decode(q, out, 1); }) == "q.extents[2]: 1; the sequence has 0 tokens");
+        CHECK(error_message_of([&] { one.decode(q, out, 1); }) == "q.extents[2]: 1; the sequence has 0 tokens");
     }
 }
 
 #if defined(__CUDACC__)
 TEST_CASE("a step captured once goes on where the sequence ends each time, and appends nothing when it is full") {
     decode_session_configuration given = small();
-    given.rotary = rotary_frequencies{.base = 10000, .columns = depth};
+    given.rope = rope_frequencies{.theta = 10000, .rotary_dim = head_dim};
     session one(world::device, given, all_before);
     conversation with(world::device, given);
     const auto require_success = [](cudaError_t status) { imbrex::detail::require_success(status, "graph"); };

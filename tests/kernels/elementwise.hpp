@@ -2,7 +2,7 @@
 // what loops in double find.
 #pragma once
 
-#include <imbrex/kernels/elementwise/rows.hpp>
+#include <imbrex/kernels/elementwise/row_view.hpp>
 
 #include "worlds.hpp"
 

@@ -11,32 +11,32 @@ using namespace imbrex_test;
 
 namespace {
 
-constexpr stored normal = stored::normal, transposed = stored::transposed;
-using product = gemm<bf16, bf16, plain_product, normal, transposed>;
-using matrices = gemm_matrices<bf16, bf16, normal, transposed, false>;
+constexpr matrix_layout row_major = matrix_layout::row_major, column_major = matrix_layout::column_major;
+using product = gemm<bf16, bf16, epilogue::identity, row_major, column_major>;
+using matrices = gemm_matrices<bf16, bf16, row_major, column_major, false>;
 
 }  // namespace
 
 #if !defined(__CUDACC__)
 TEST_CASE("the kernel follows from the sizes") {
-    const auto chosen = [](int m, int n, int k, bool hopper = true, bool engine_can_read = true) {
-        return choose_gemm({m, n, k, 1, 132, hopper, engine_can_read, true, true});
+    const auto chosen = [](int m, int n, int k, bool hopper = true, bool tma_can_read = true) {
+        return choose_gemm_kernel({m, n, k, 1, 132, hopper, tma_can_read, true, true});
     };
-    CHECK(chosen(1, 8192, 8192) == gemm_kernel::few_rows_16);
-    CHECK(chosen(16, 8192, 8192) == gemm_kernel::few_rows_16);
-    CHECK(chosen(17, 8192, 8192) == gemm_kernel::few_rows_64);
-    CHECK(chosen(64, 8192, 8192) == gemm_kernel::few_rows_64);
-    CHECK(chosen(65, 8192, 8192) == gemm_kernel::shared_depth);
-    CHECK(chosen(128, 8192, 8192) == gemm_kernel::shared_depth);
-    CHECK(chosen(8192, 8192, 8192) == gemm_kernel::wide);
-    CHECK(chosen(512, 1024, 8192) == gemm_kernel::narrow);
-    CHECK(chosen(8192, 8192, 8192, false) == gemm_kernel::ampere_class);
-    CHECK(chosen(8192, 8192, 8192, true, false) == gemm_kernel::ampere_class);
-    CHECK(chosen(8192, 8192, 0) == gemm_kernel::ampere_class);
+    CHECK(chosen(1, 8192, 8192) == gemm_kernel_kind::small_m_16);
+    CHECK(chosen(16, 8192, 8192) == gemm_kernel_kind::small_m_16);
+    CHECK(chosen(17, 8192, 8192) == gemm_kernel_kind::small_m_64);
+    CHECK(chosen(64, 8192, 8192) == gemm_kernel_kind::small_m_64);
+    CHECK(chosen(65, 8192, 8192) == gemm_kernel_kind::cluster_split_k);
+    CHECK(chosen(128, 8192, 8192) == gemm_kernel_kind::cluster_split_k);
+    CHECK(chosen(8192, 8192, 8192) == gemm_kernel_kind::hopper_wide_tile);
+    CHECK(chosen(512, 1024, 8192) == gemm_kernel_kind::hopper_narrow_tile);
+    CHECK(chosen(8192, 8192, 8192, false) == gemm_kernel_kind::ampere_class);
+    CHECK(chosen(8192, 8192, 8192, true, false) == gemm_kernel_kind::ampere_class);
+    CHECK(chosen(8192, 8192, 0) == gemm_kernel_kind::ampere_class);
     // What a kernel cannot do is never its.
-    CHECK(choose_gemm({1, 8192, 8192, 4, 132, true, true, true, true}) == gemm_kernel::wide);
-    CHECK(choose_gemm({1, 8192, 8192, 1, 132, true, true, false, true}) == gemm_kernel::narrow);
-    CHECK(choose_gemm({512, 1024, 8192, 1, 132, true, true, true, false}) == gemm_kernel::wide);
+    CHECK(choose_gemm_kernel({1, 8192, 8192, 4, 132, true, true, true, true}) == gemm_kernel_kind::hopper_wide_tile);
+    CHECK(choose_gemm_kernel({1, 8192, 8192, 1, 132, true, true, false, true}) == gemm_kernel_kind::hopper_narrow_tile);
+    CHECK(choose_gemm_kernel({512, 1024, 8192, 1, 132, true, true, true, false}) == gemm_kernel_kind::hopper_wide_tile);
 }
 #endif
 
@@ -48,11 +48,11 @@ TEST_CASE("what cannot be done is refused with a sentence, and nothing is writte
         const auto refused = [&](auto change) {
             gemm_problem<bf16, bf16> bad = good;
             change(bad);
-            return refusal_of([&] { product::launch(where, bad); });
+            return error_message_of([&] { product::launch(where, bad); });
         };
         CHECK(refused([](auto& p) { p.m = -1; }) == "m: -1; the number of rows must not be negative");
         CHECK(refused([](auto& p) { p.n = -3; }) == "n: -3; the number of columns must not be negative");
-        CHECK(refused([](auto& p) { p.k = -2; }) == "k: -2; the depth must not be negative");
+        CHECK(refused([](auto& p) { p.k = -2; }) == "k: -2; k must not be negative");
         CHECK(refused([](auto& p) { p.batches = -1; }) == "batches: -1; the number of products must not be negative");
         CHECK(refused([](auto& p) { p.a.pointer = nullptr; }) == "a.pointer: null; a matrix of 40 x 64 is needed");
         CHECK(refused([](auto& p) { p.b.pointer = nullptr; }) == "b.pointer: null; a matrix of 48 x 64 is needed");
@@ -62,7 +62,7 @@ TEST_CASE("what cannot be done is refused with a sentence, and nothing is writte
         CHECK(refused([](auto& p) { p.b.batch_stride = -8; }) == "b.batch_stride: -8; it must not be negative");
         CHECK(refused([](auto& p) { p.batches = 2, p.out.batch_stride = 0; }) ==
               "out.batch_stride: 0; 2 products cannot share one result");
-        CHECK(refusal_of([&] { product::launch_list(where, {good}, {}); }) ==
+        CHECK(error_message_of([&] { product::launch_grouped(where, {good}, {}); }) ==
               "epilogues: 0 of them for 1 problems; each needs its own");
         given.out.fetch();
         for (const bf16 value : given.out.values) REQUIRE(std::isnan(static_cast<float>(value)));
@@ -76,23 +76,23 @@ TEST_CASE("empty products do nothing; one of no depth is the epilogue of zero") 
             matrices given(where, sizes, 1);
             product::launch(where, given.send());
         }
-        gemm_matrices<bf16, float, normal, normal, false> nothing(where, {40, 33, 0}, 1);
+        gemm_matrices<bf16, float, row_major, row_major, false> nothing(where, {40, 33, 0}, 1);
         gemm<bf16, float>::launch(where, nothing.send());
         CHECK(nothing.worst(as_product) == 0);
     }
 }
 
-TEST_CASE("a list of more problems than fit one launch, some of which the copy engine cannot read") {
+TEST_CASE("a list of more problems than fit one launch, some of which TMA cannot read") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         std::vector<std::unique_ptr<matrices>> all;
         std::vector<gemm_problem<bf16, bf16>> problems;
-        for (int i = 0; i < product::list_length + 5; ++i) {
+        for (int i = 0; i < product::problems_per_launch + 5; ++i) {
             const int k = i % 7 == 3 ? 13 : 8 + 8 * (i % 4);
             all.push_back(std::make_unique<matrices>(where, gemm_case{i * 5 % 150, 8 + i, k}, i));
             problems.push_back(all.back()->send());
         }
-        product::launch_list(where, problems, std::vector<plain_product>(problems.size()));
+        product::launch_grouped(where, problems, std::vector<epilogue::identity>(problems.size()));
         for (auto& one : all) CHECK(one->worst(as_product) <= 0.005);
     }
 }

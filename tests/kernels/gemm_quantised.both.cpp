@@ -31,7 +31,7 @@ TEST_CASE("products with int4 weights, any number of rows, rows scaled") {
     const auto packed = pack_weights<weights>(values.data(), scales.data(), n, k);
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
-        buffer<weights::part> parts(where, packed.size());
+        buffer<weights::weight_tile> parts(where, packed.size());
         parts.values = packed;
         for (const int m : {0, 1, 9, 16, 17, 150}) {
             CAPTURE(m);
@@ -39,9 +39,9 @@ TEST_CASE("products with int4 weights, any number of rows, rows scaled") {
             buffer<float> out(where, m * n, NAN), row_scales(where, m);
             fill_random(a.values, 1);
             fill_random(row_scales.values, 2);
-            using product = gemm_quantised<weights, float, scaled_rows>;
+            using product = gemm_quantised<weights, float, epilogue::scale_rows>;
             product::launch(where, {m, n, k, {a.send()}, {}, {out.send()}}, parts.send(),
-                            scaled_rows{{row_scales.send(), m}});
+                            epilogue::scale_rows{{row_scales.send(), m}});
             out.fetch();
             double worst = 0;
             for (int row = 0; row < m; ++row) {
@@ -78,7 +78,7 @@ TEST_CASE(
         for (const world where : worlds()) {
             CAPTURE(name_of(where));
             CAPTURE(m);
-            buffer<narrow::part> parts(where, packed.size());
+            buffer<narrow::weight_tile> parts(where, packed.size());
             parts.values = packed;
             buffer<bf16> a(where, m * stride);
             buffer<float> out(where, m * n, NAN);
@@ -106,7 +106,7 @@ TEST_CASE(
         gemm_quantised<narrow, float>::launch(where, p, parts);
     };
     const auto with_gate = [](world where, const auto& p, const auto* parts) {
-        gemm_quantised<narrow, float, gated<relu>>::launch(where, p, parts);
+        gemm_quantised<narrow, float, epilogue::glu<activation::relu>>::launch(where, p, parts);
     };
     check(plain, 3, 64, 4096, 4096, false);
     check(plain, 12, 64, 2048 + 32, 2112, false);
@@ -115,14 +115,15 @@ TEST_CASE(
     check(with_gate, 20, 64, 96, 96, true);
 }
 
-TEST_CASE_TEMPLATE("products of many rows with a workspace, gated or not", Epilogue, plain_product, gated<relu>) {
+TEST_CASE_TEMPLATE("products of many rows with a workspace, gated or not", Epilogue, epilogue::identity,
+                   epilogue::glu<activation::relu>) {
     using product = gemm_quantised<narrow, float, Epilogue>;
-    constexpr bool gate = is_gated<Epilogue>;
+    constexpr bool gate = epilogue::is_glu<Epilogue>;
     const int m = 130, n = 192, k = 160, rows = gate ? 2 * n : n;
     const random_weights<narrow> given(rows, k, 3);
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
-        buffer<narrow::part> parts(where, packed_count<narrow>(rows, k));
+        buffer<narrow::weight_tile> parts(where, packed_tile_count<narrow>(rows, k));
         parts.values = pack_weights<narrow>(given.values.data(), given.scales.data(), rows, k);
         buffer<bf16> a(where, m * k), room(where, rows * k, convert<bf16>(NAN));
         buffer<float> out(where, m * n, NAN);
@@ -156,13 +157,13 @@ TEST_CASE(
     "too small; few rows need none") {
     using product = gemm_quantised<narrow, float>;
     for (const world where : worlds()) {
-        buffer<narrow::part> parts(where, 1);
+        buffer<narrow::weight_tile> parts(where, 1);
         buffer<bf16> a(where, 128 * 64);
         buffer<float> out(where, 128 * 64, NAN);
-        const narrow::part* packed = parts.send();
+        const narrow::weight_tile* packed = parts.send();
         gemm_problem<bf16, float> p{128, 64, 64, {a.send()}, {}, {out.send()}};
         const auto refusal = [&](const gemm_workspace& workspace) {
-            return refusal_of([&] { product::launch(where, p, packed, workspace); });
+            return error_message_of([&] { product::launch(where, p, packed, workspace); });
         };
         CHECK(refusal({}) == "workspace.pointer: null; 8192 bytes are needed");
         CHECK(refusal({out.send(), 8191}) == "workspace.bytes: 8191; 8192 are needed");
@@ -184,7 +185,7 @@ TEST_CASE("products with int8 weights from rows that end within 16 bytes") {
     const auto packed = pack_weights<bytes>(values.data(), nullptr, n, k);
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
-        buffer<bytes::part> parts(where, packed.size());
+        buffer<bytes::weight_tile> parts(where, packed.size());
         parts.values = packed;
         buffer<bf16> a(where, m * stride);
         buffer<float> out(where, m * n, NAN);
@@ -213,20 +214,20 @@ TEST_CASE("products with quantised weights that cannot be done are refused") {
         buffer<bf16> a(where, 64);
         buffer<float> out(where, 64);
         const gemm_problem<bf16, float> p{1, 64, 64, {a.send()}, {}, {out.send()}};
-        CHECK(refusal_of([&] { product::launch(where, p, nullptr); }) ==
-              "parts: null; packed weights of 64 x 64 are needed");
+        CHECK(error_message_of([&] { product::launch(where, p, nullptr); }) ==
+              "tiles: null; packed weights of 64 x 64 are needed");
         auto bad = p;
         bad.m = -1;
-        CHECK(refusal_of([&] { product::launch(where, bad, nullptr); }) ==
+        CHECK(error_message_of([&] { product::launch(where, bad, nullptr); }) ==
               "m: -1; the number of rows must not be negative");
         bad = p;
         bad.batches = 2;
-        CHECK(refusal_of([&] { product::launch(where, bad, nullptr); }) ==
+        CHECK(error_message_of([&] { product::launch(where, bad, nullptr); }) ==
               "batches: 2; quantised weights are multiplied with one matrix");
-        using gated_product = gemm_quantised<narrow, float, gated<relu>>;
+        using gated_product = gemm_quantised<narrow, float, epilogue::glu<activation::relu>>;
         bad = p;
         bad.n = 40;
-        CHECK(refusal_of([&] { gated_product::launch(where, bad, nullptr); }) ==
+        CHECK(error_message_of([&] { gated_product::launch(where, bad, nullptr); }) ==
               "n: 40; gate and up must be a multiple of 64 columns each");
     }
 }

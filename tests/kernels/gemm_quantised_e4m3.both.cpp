@@ -18,8 +18,8 @@ struct random_problem {
     using weights = e4m3_weights<In, 128>;
     int m, rows, k;
     std::vector<e4m3> values;
-    std::vector<typename weights::part> packed;
-    buffer<typename weights::part> parts;
+    std::vector<typename weights::weight_tile> packed;
+    buffer<typename weights::weight_tile> parts;
     buffer<In> a;
     buffer<float> scales, bias;
 
@@ -28,7 +28,7 @@ struct random_problem {
           rows(rows),
           k(k),
           values(static_cast<std::size_t>(rows) * k),
-          parts(where, packed_count<weights>(rows, k)),
+          parts(where, packed_tile_count<weights>(rows, k)),
           a(where, static_cast<std::size_t>(m) * k),
           scales(where, rows),
           bias(where, rows) {
@@ -65,7 +65,8 @@ constexpr double fp32_sums = 1e-6;
 }  // namespace
 
 TEST_CASE_TEMPLATE("products with e4m3 weights, any number of rows, scaled and biased", In, bf16, fp16) {
-    using product = gemm_quantised<e4m3_weights<In, 128>, float, decltype(then(scaled_columns{}, biased<float>{}))>;
+    using product = gemm_quantised<e4m3_weights<In, 128>, float,
+                                   decltype(epilogue::compose(epilogue::scale_columns{}, epilogue::bias<float>{}))>;
     const int n = 200, k = 328;
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
@@ -74,7 +75,8 @@ TEST_CASE_TEMPLATE("products with e4m3 weights, any number of rows, scaled and b
             random_problem<In> one(where, m, n, k);
             buffer<float> out(where, m * n, NAN);
             product::launch(where, one.with(n, out), one.parts.send(),
-                            then(scaled_columns{{one.scales.send(), n}}, biased<float>{{one.bias.send(), n}}));
+                            epilogue::compose(epilogue::scale_columns{{one.scales.send(), n}},
+                                              epilogue::bias<float>{{one.bias.send(), n}}));
             out.fetch();
             double worst = 0;
             for (int row = 0; row < m; ++row) {
@@ -92,7 +94,7 @@ TEST_CASE_TEMPLATE("products with e4m3 weights, any number of rows, scaled and b
 }
 
 TEST_CASE("gated products with e4m3 weights are scaled before the gate") {
-    using product = gemm_quantised<e4m3_weights<bf16, 128>, float, gated_and_scaled<relu>>;
+    using product = gemm_quantised<e4m3_weights<bf16, 128>, float, epilogue::scaled_glu<activation::relu>>;
     const int n = 128, k = 200;
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
@@ -102,7 +104,7 @@ TEST_CASE("gated products with e4m3 weights are scaled before the gate") {
             buffer<float> out(where, m * n, NAN);
             const float* scales = one.scales.send();
             product::launch(where, one.with(n, out), one.parts.send(),
-                            gated_and_scaled<relu>{{{scales, n}}, {{scales + n, n}}});
+                            epilogue::scaled_glu<activation::relu>{{{scales, n}}, {{scales + n, n}}});
             out.fetch();
             double worst = 0;
             for (int row = 0; row < m; ++row) {
@@ -122,6 +124,6 @@ TEST_CASE("gated products with e4m3 weights are scaled before the gate") {
 TEST_CASE("a NaN among e4m3 weights is refused") {
     std::vector<e4m3> values(64 * 64, e4m3(1.0f));
     values[64 * 5 + 7] = e4m3::from_bits(0xff);
-    CHECK(refusal_of([&] { pack_weights<e4m3_weights<bf16>>(values.data(), nullptr, 64, 64); }) ==
+    CHECK(error_message_of([&] { pack_weights<e4m3_weights<bf16>>(values.data(), nullptr, 64, 64); }) ==
           "values: NaN in column 7; weights are finite");
 }

@@ -6,44 +6,45 @@ using namespace imbrex_test;
 
 namespace {
 
-constexpr stored normal = stored::normal, transposed = stored::transposed;
+constexpr matrix_layout row_major = matrix_layout::row_major, column_major = matrix_layout::column_major;
 
 }  // namespace
 
 TEST_CASE("random products: int8 to int32, exact") {
-    check_random_cases<std::int8_t, std::int32_t, normal, transposed, plain_product>(
-        600, 60, 60, 0, [](world, const gemm_case&) { return plain_product{}; }, as_product);
+    check_random_cases<std::int8_t, std::int32_t, row_major, column_major, epilogue::identity>(
+        600, 60, 60, 0, [](world, const gemm_case&) { return epilogue::identity{}; }, as_product);
 }
 
 TEST_CASE("random products: int8 to bf16, rows and columns by their own scales") {
     std::vector<float> scales(4096);
     fill_random(scales, 9, 0.001f, 0.002f);
     std::vector<std::unique_ptr<buffer<float>>> alive;
-    check_random_cases<std::int8_t, bf16, normal, transposed, epilogue_steps<scaled_rows, scaled_columns>>(
+    check_random_cases<std::int8_t, bf16, row_major, column_major,
+                       epilogue::composition<epilogue::scale_rows, epilogue::scale_columns>>(
         700, 60, 60, 0.005,
         [&](world where, const gemm_case& sizes) {
             alive.push_back(std::make_unique<buffer<float>>(where, scales.size()));
             alive.back()->values = scales;
             const float* there = alive.back()->send();
-            return then(scaled_rows{{there, sizes.m}}, scaled_columns{{there, sizes.n}});
+            return epilogue::compose(epilogue::scale_rows{{there, sizes.m}}, epilogue::scale_columns{{there, sizes.n}});
         },
         [&](double x, double, int, int row, int column) { return x * scales[row] * scales[column]; });
 }
 
 TEST_CASE("products of e4m3, promoted; what only other kernels could do is refused") {
-    using product = gemm<e4m3, bf16, scaled, normal, transposed>;
+    using product = gemm<e4m3, bf16, epilogue::scale, row_major, column_major>;
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         for (const gemm_case& sizes :
              {gemm_case{1, 48, 16}, gemm_case{200, 264, 272}, gemm_case{.m = 33, .n = 130, .k = 128, .batches = 3}}) {
             CAPTURE(sizes.m);
-            gemm_matrices<e4m3, bf16, normal, transposed, false> matrices(where, sizes, 1);
-            product::launch(where, matrices.send(), scaled{0.5f});
+            gemm_matrices<e4m3, bf16, row_major, column_major, false> matrices(where, sizes, 1);
+            product::launch(where, matrices.send(), epilogue::scale{0.5f});
             // Inside 128 of K the tensor cores keep about 14 bits.
             CHECK(matrices.worst([](double x, double, int, int, int) { return 0.5 * x; }) <= 0.015);
         }
-        gemm_matrices<e4m3, bf16, normal, transposed, false> ragged(where, {8, 16, 24}, 1);
-        CHECK(refusal_of([&] { product::launch(where, ragged.send(), scaled{1}); }) ==
+        gemm_matrices<e4m3, bf16, row_major, column_major, false> ragged(where, {8, 16, 24}, 1);
+        CHECK(error_message_of([&] { product::launch(where, ragged.send(), epilogue::scale{1}); }) ==
               "m, n, k: 8, 16, 24 with rows of A 24 and of B 24 elements apart; e4m3 is multiplied on Hopper, with k "
               "at least 1 and rows a multiple of 16 apart");
     }

@@ -21,7 +21,7 @@ template <class Weights>
 struct test_weights;
 
 template <class T>
-struct test_weights<plain_weight_rows<T>> {
+struct test_weights<unquantised_weight_rows<T>> {
     int n, k, stride, before;
     buffer<T> values;
 
@@ -36,44 +36,44 @@ struct test_weights<plain_weight_rows<T>> {
         values.values = poisoned<T>(values.values.size());
         for (int i = 0; i < n * k; ++i) values.values[before + i / k * stride + i % k] = some[i];
     }
-    plain_weight_rows<T> send() { return as_weights<T>(values.send() + before, n, k, stride); }
+    unquantised_weight_rows<T> send() { return make_weight_rows<T>(values.send() + before, n, k, stride); }
     double value(int row, int column) const {
         return convert<float>(values.values[before + static_cast<std::size_t>(row) * stride + column]);
     }
 };
 
-template <inputs Takes, class Scale>
-struct test_weights<int8_weight_rows<Takes, Scale>> {
+template <activation_quantisation Activations, class Scale>
+struct test_weights<int8_weight_rows<Activations, Scale>> {
     int n, k;
     buffer<std::int8_t> values;
     buffer<Scale> scales;
 
     test_weights(world where, int n, int k)
-        : n(n), k(k), values(where, int8_bytes(n, k)), scales(where, group_scales(n, k)) {
+        : n(n), k(k), values(where, int8_bytes(n, k)), scales(where, group_scale_count(n, k)) {
         std::vector<float> some(static_cast<std::size_t>(n) * k);
         fill_random(some, 8);
-        quantise_rows(int8_rows_to{values.values.data(), scales.values.data()}, some.data(), n, k);
+        quantise_rows(int8_rows_output{values.values.data(), scales.values.data()}, some.data(), n, k);
     }
-    int8_weight_rows<Takes, Scale> send() { return {values.send(), scales.send(), n, k}; }
+    int8_weight_rows<Activations, Scale> send() { return {values.send(), scales.send(), n, k}; }
     double value(int row, int column) const {
         const std::size_t i = static_cast<std::size_t>(row) * k + column;
         return static_cast<double>(convert<float>(scales.values[i / 32])) * values.values[i];
     }
 };
 
-template <inputs Takes, class Scale>
-struct test_weights<int4_weight_rows<Takes, Scale>> {
+template <activation_quantisation Activations, class Scale>
+struct test_weights<int4_weight_rows<Activations, Scale>> {
     int n, k;
     buffer<std::uint8_t> values;
     buffer<Scale> scales;
 
     test_weights(world where, int n, int k)
-        : n(n), k(k), values(where, int4_bytes(n, k)), scales(where, group_scales(n, k)) {
+        : n(n), k(k), values(where, int4_bytes(n, k)), scales(where, group_scale_count(n, k)) {
         std::vector<float> some(static_cast<std::size_t>(n) * k);
         fill_random(some, 9);
-        quantise_rows(int4_rows_to{values.values.data(), scales.values.data()}, some.data(), n, k);
+        quantise_rows(int4_rows_output{values.values.data(), scales.values.data()}, some.data(), n, k);
     }
-    int4_weight_rows<Takes, Scale> send() { return {values.send(), scales.send(), n, k}; }
+    int4_weight_rows<Activations, Scale> send() { return {values.send(), scales.send(), n, k}; }
     double value(int row, int column) const {
         const std::size_t i = static_cast<std::size_t>(row) * k + column;
         const std::uint8_t both = values.values[i / 32 * 16 + i % 16];
@@ -91,7 +91,7 @@ struct test_weights<e4m3_weight_rows> {
         : n(n), k(k), values(where, static_cast<std::size_t>(n) * k), scales(where, static_cast<std::size_t>(n)) {
         std::vector<float> some(static_cast<std::size_t>(n) * k);
         fill_random(some, 10);
-        quantise_rows(e4m3_rows_to{values.values.data(), scales.values.data()}, some.data(), n, k);
+        quantise_rows(e4m3_rows_output{values.values.data(), scales.values.data()}, some.data(), n, k);
     }
     e4m3_weight_rows send() { return {values.send(), scales.send(), n, k}; }
     double value(int row, int column) const {
@@ -138,7 +138,7 @@ void check_linear(int m, int n, int k, bool with_bias = true, int gap = 0, Layou
                 }
                 const double found = convert<float>(out.values[result.index(row, column)]);
                 const double allowed = 2e-6 * sizes + tolerance<Out>() * std::fabs(sum) + 1e-7 +
-                                       (Weights::takes == inputs::rounded ? 1.01 * rounding : 0.0);
+                                       (Weights::activations == activation_quantisation::int8 ? 1.01 * rounding : 0.0);
                 right = right && std::fabs(found - sum) <= allowed;
             }
         }
@@ -162,46 +162,46 @@ void check_sizes(bool groups) {
 TEST_CASE("products with rows of floats, bf16 and fp16, of any size") {
     for (const int m : {1, 2, 3, 5, 9}) {
         for (const int n : {1, 3, 4, 66}) {
-            for (const int k : {1, 7, 31, 32, 100}) check_linear<float, plain_weight_rows<float>, float>(m, n, k);
-            for (const int k : {1, 33, 64, 200}) check_linear<float, plain_weight_rows<bf16>, float>(m, n, k);
+            for (const int k : {1, 7, 31, 32, 100}) check_linear<float, unquantised_weight_rows<float>, float>(m, n, k);
+            for (const int k : {1, 33, 64, 200}) check_linear<float, unquantised_weight_rows<bf16>, float>(m, n, k);
         }
     }
-    check_sizes<plain_weight_rows<fp16>>(false);
-    check_linear<float, plain_weight_rows<bf16>, float>(40, 70, 96);
-    check_linear<float, plain_weight_rows<bf16>, float>(6, 3, 2300);
-    check_linear<float, plain_weight_rows<float>, float>(1, 5, 9000);
+    check_sizes<unquantised_weight_rows<fp16>>(false);
+    check_linear<float, unquantised_weight_rows<bf16>, float>(40, 70, 96);
+    check_linear<float, unquantised_weight_rows<bf16>, float>(6, 3, 2300);
+    check_linear<float, unquantised_weight_rows<float>, float>(1, 5, 9000);
 }
 
 TEST_CASE("x and results of 16 bits, each its own") {
-    check_linear<bf16, plain_weight_rows<bf16>, bf16>(3, 10, 264);
-    check_linear<bf16, plain_weight_rows<bf16>, float>(1, 10, 264, false, 5);
-    check_linear<fp16, plain_weight_rows<fp16>, fp16>(6, 11, 77);
+    check_linear<bf16, unquantised_weight_rows<bf16>, bf16>(3, 10, 264);
+    check_linear<bf16, unquantised_weight_rows<bf16>, float>(1, 10, 264, false, 5);
+    check_linear<fp16, unquantised_weight_rows<fp16>, fp16>(6, 11, 77);
     check_linear<bf16, int8_weight_rows<>, bf16>(2, 9, 64);
-    check_linear<fp16, int4_weight_rows<inputs::rounded>, bf16>(2, 9, 64);
+    check_linear<fp16, int4_weight_rows<activation_quantisation::int8>, bf16>(2, 9, 64);
 }
 
 TEST_CASE("rows of weights that begin anywhere") {
     for (const int gap : {1, 3, 8}) {
-        check_linear<float, plain_weight_rows<bf16>, float>(2, 9, 64, true, 1, gap, 1);
-        check_linear<float, plain_weight_rows<float>, float>(1, 9, 70, true, 2, gap, 3);
-        check_linear<float, plain_weight_rows<fp16>, float>(9, 5, 40, false, 0, gap, 5);
+        check_linear<float, unquantised_weight_rows<bf16>, float>(2, 9, 64, true, 1, gap, 1);
+        check_linear<float, unquantised_weight_rows<float>, float>(1, 9, 70, true, 2, gap, 3);
+        check_linear<float, unquantised_weight_rows<fp16>, float>(9, 5, 40, false, 0, gap, 5);
     }
 }
 
 TEST_CASE("int8 in groups") {
     check_sizes<int8_weight_rows<>>(true);
-    check_sizes<int8_weight_rows<inputs::exact, float>>(true);
+    check_sizes<int8_weight_rows<activation_quantisation::none, float>>(true);
 }
 
 TEST_CASE("int4 in groups") {
     check_sizes<int4_weight_rows<>>(true);
-    check_linear<float, int4_weight_rows<inputs::exact, fp16>, float>(3, 7, 96);
+    check_linear<float, int4_weight_rows<activation_quantisation::none, fp16>, float>(3, 7, 96);
 }
 
 TEST_CASE("x rounded to int8: no further from the product than its rounding") {
-    check_sizes<int8_weight_rows<inputs::rounded>>(true);
-    check_sizes<int4_weight_rows<inputs::rounded>>(true);
-    check_linear<float, int4_weight_rows<inputs::rounded>, float>(1, 7, 8224);
+    check_sizes<int8_weight_rows<activation_quantisation::int8>>(true);
+    check_sizes<int4_weight_rows<activation_quantisation::int8>>(true);
+    check_linear<float, int4_weight_rows<activation_quantisation::int8>, float>(1, 7, 8224);
 }
 
 TEST_CASE("x rounded to int8 is exact where x has whole numbers up to 127") {
@@ -210,9 +210,9 @@ TEST_CASE("x rounded to int8 is exact where x has whole numbers up to 127") {
         const int k = 320, n = 6;
         buffer<float> x(where, k), out(where, n), exact(where, n);
         for (int i = 0; i < k; ++i) x.values[i] = static_cast<float>(i % 32 == 5 ? 127 : (i * 29) % 255 - 127);
-        test_weights<int4_weight_rows<inputs::rounded>> rounded(where, n, k);
+        test_weights<int4_weight_rows<activation_quantisation::int8>> rounded(where, n, k);
         test_weights<int4_weight_rows<>> weights(where, n, k);
-        linear<float, int4_weight_rows<inputs::rounded>, float>::launch(
+        linear<float, int4_weight_rows<activation_quantisation::int8>, float>::launch(
             where,
             {.x = as_rows<const float>(x.send(), 1, k), .weights = rounded.send(), .out = as_rows(out.send(), 1, n)});
         linear<float, int4_weight_rows<>, float>::launch(
@@ -243,8 +243,8 @@ TEST_CASE("what is not finite in x is not finite in its row's results, and in no
                     CHECK(std::isfinite(out.values[n + i]));
                 }
             };
-            check(plain_weight_rows<bf16>{});
-            check(int8_weight_rows<inputs::rounded>{});
+            check(unquantised_weight_rows<bf16>{});
+            check(int8_weight_rows<activation_quantisation::int8>{});
         }
     }
 }
@@ -273,14 +273,15 @@ TEST_CASE("e4m3 with a scale for each row") {
 TEST_CASE("nothing to add up gives the bias, and nothing to multiply does nothing") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
-        linear<float, plain_weight_rows<float>, float>::launch(where, {});
+        linear<float, unquantised_weight_rows<float>, float>::launch(where, {});
         linear<float, int4_weight_rows<>, float>::launch(where, {});
         buffer<float> bias(where, 3), out(where, 6, 9.0f);
         bias.values = {1, 2, 3};
-        linear<float, plain_weight_rows<float>, float>::launch(where, {.x = as_rows<const float>(nullptr, 2, 0),
-                                                                       .weights = as_weights<float>(nullptr, 3, 0),
-                                                                       .bias = bias.send(),
-                                                                       .out = as_rows(out.send(), 2, 3)});
+        linear<float, unquantised_weight_rows<float>, float>::launch(where,
+                                                                     {.x = as_rows<const float>(nullptr, 2, 0),
+                                                                      .weights = make_weight_rows<float>(nullptr, 3, 0),
+                                                                      .bias = bias.send(),
+                                                                      .out = as_rows(out.send(), 2, 3)});
         out.fetch();
         CHECK(out.values == std::vector<float>{1, 2, 3, 1, 2, 3});
     }
@@ -297,7 +298,7 @@ TEST_CASE("what cannot be multiplied is refused with a sentence") {
         const auto refused = [&](auto change) {
             product::problem bad = good;
             change(bad);
-            return refusal_of([&] { product::launch(where, bad); });
+            return error_message_of([&] { product::launch(where, bad); });
         };
         CHECK(refused([](auto& p) { p.x.pointer = nullptr; }) == "x.pointer: null; 2 x 1 x 64 elements are needed");
         CHECK(refused([](auto& p) { p.weights.values = nullptr; }) == "weights.values: null; 4 x 64 values are needed");
@@ -323,11 +324,11 @@ TEST_CASE("what cannot be multiplied is refused with a sentence") {
 #if !defined(__CUDACC__)
 TEST_CASE("a program that has the host world alone says so") {
     std::vector<float> x(32), w(32), out(1);
-    CHECK(refusal_of([&] {
-              linear<float, plain_weight_rows<float>, float>::launch(world::device,
-                                                                     {.x = as_rows<const float>(x.data(), 1, 32),
-                                                                      .weights = as_weights<float>(w.data(), 1, 32),
-                                                                      .out = as_rows(out.data(), 1, 1)});
+    CHECK(error_message_of([&] {
+              linear<float, unquantised_weight_rows<float>, float>::launch(
+                  world::device, {.x = as_rows<const float>(x.data(), 1, 32),
+                                  .weights = make_weight_rows<float>(w.data(), 1, 32),
+                                  .out = as_rows(out.data(), 1, 1)});
           }) == "world: device; this program was not compiled by nvcc and has the host world alone");
 }
 
@@ -348,7 +349,7 @@ void check_schedules() {
 }  // namespace
 
 TEST_CASE("products are silent over 1,000 schedules; they synchronise nothing that could be altered") {
-    check_schedules<plain_weight_rows<bf16>>();
-    check_schedules<int4_weight_rows<inputs::rounded>>();
+    check_schedules<unquantised_weight_rows<bf16>>();
+    check_schedules<int4_weight_rows<activation_quantisation::int8>>();
 }
 #endif

@@ -23,7 +23,7 @@ struct stored_weights {
 
     stored_weights(const std::vector<float>& from, int n, int k) : values(from.size()), scales(from.size()) {
         if constexpr (std::is_same_v<Weights, e4m3_weight_rows>) {
-            quantise_rows(e4m3_rows_to{values.data(), scales.data()}, from.data(), n, k);
+            quantise_rows(e4m3_rows_output{values.data(), scales.data()}, from.data(), n, k);
         } else {
             for (std::size_t i = 0; i < from.size(); ++i) values[i] = convert<typename Weights::element>(from[i]);
         }
@@ -32,31 +32,35 @@ struct stored_weights {
         if constexpr (std::is_same_v<Weights, e4m3_weight_rows>) {
             return {values.data(), scales.data(), n, k};
         } else {
-            return as_weights(values.data(), n, k);
+            return make_weight_rows(values.data(), n, k);
         }
     }
 };
 template <class Scale>
-struct stored_weights<int8_weight_rows<inputs::rounded, Scale>> {
+struct stored_weights<int8_weight_rows<activation_quantisation::int8, Scale>> {
     std::vector<std::int8_t> values;
     std::vector<Scale> scales;
 
     stored_weights(const std::vector<float>& from, int n, int k)
-        : values(int8_bytes(n, k)), scales(group_scales(n, k)) {
-        quantise_rows(int8_rows_to{values.data(), scales.data()}, from.data(), n, k);
+        : values(int8_bytes(n, k)), scales(group_scale_count(n, k)) {
+        quantise_rows(int8_rows_output{values.data(), scales.data()}, from.data(), n, k);
     }
-    int8_weight_rows<inputs::rounded, Scale> view(int n, int k) const { return {values.data(), scales.data(), n, k}; }
+    int8_weight_rows<activation_quantisation::int8, Scale> view(int n, int k) const {
+        return {values.data(), scales.data(), n, k};
+    }
 };
 template <class Scale>
-struct stored_weights<int4_weight_rows<inputs::rounded, Scale>> {
+struct stored_weights<int4_weight_rows<activation_quantisation::int8, Scale>> {
     std::vector<std::uint8_t> values;
     std::vector<Scale> scales;
 
     stored_weights(const std::vector<float>& from, int n, int k)
-        : values(int4_bytes(n, k)), scales(group_scales(n, k)) {
-        quantise_rows(int4_rows_to{values.data(), scales.data()}, from.data(), n, k);
+        : values(int4_bytes(n, k)), scales(group_scale_count(n, k)) {
+        quantise_rows(int4_rows_output{values.data(), scales.data()}, from.data(), n, k);
     }
-    int4_weight_rows<inputs::rounded, Scale> view(int n, int k) const { return {values.data(), scales.data(), n, k}; }
+    int4_weight_rows<activation_quantisation::int8, Scale> view(int n, int k) const {
+        return {values.data(), scales.data(), n, k};
+    }
 };
 
 template <class Weights>
@@ -108,16 +112,16 @@ void check_all_sizes(bool groups) {
 }  // namespace
 
 TEST_CASE("a row of floats has the same bits alone and beside others") {
-    check_all_sizes<plain_weight_rows<float>>(false);
+    check_all_sizes<unquantised_weight_rows<float>>(false);
 }
 TEST_CASE("a row with bf16, fp16 or e4m3 has the same bits alone and beside others") {
-    check_all_sizes<plain_weight_rows<bf16>>(false);
-    check_all_sizes<plain_weight_rows<fp16>>(false);
+    check_all_sizes<unquantised_weight_rows<bf16>>(false);
+    check_all_sizes<unquantised_weight_rows<fp16>>(false);
     check_all_sizes<e4m3_weight_rows>(false);
 }
 TEST_CASE("a row that is rounded has the same bits alone and beside others") {
-    check_all_sizes<int8_weight_rows<inputs::rounded, bf16>>(true);
-    check_all_sizes<int8_weight_rows<inputs::rounded, fp16>>(true);
-    check_all_sizes<int4_weight_rows<inputs::rounded, bf16>>(true);
-    check_all_sizes<int4_weight_rows<inputs::rounded, float>>(true);
+    check_all_sizes<int8_weight_rows<activation_quantisation::int8, bf16>>(true);
+    check_all_sizes<int8_weight_rows<activation_quantisation::int8, fp16>>(true);
+    check_all_sizes<int4_weight_rows<activation_quantisation::int8, bf16>>(true);
+    check_all_sizes<int4_weight_rows<activation_quantisation::int8, float>>(true);
 }

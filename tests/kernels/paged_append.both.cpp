@@ -22,62 +22,72 @@ const std::vector<sequence> some_sequences{{17, 3}, {0, 0}, {16, 16}, {1, 1}, {3
 }  // namespace
 
 TEST_CASE("keys and queries are rotated, in both styles, whole and in part, at all depths") {
-    for (const rotary_style style : {half_split, interleaved}) {
-        for (const int depth : {8, 16, 24, 32, 64, 80, 96, 112, 128, 192, 256}) {
-            check_append<bf16>(
-                {.sequences = some_sequences, .depth = depth, .value_depth = depth, .rotated = depth, .style = style});
+    for (const rope_style style : {half_split, interleaved}) {
+        for (const int head_dim : {8, 16, 24, 32, 64, 80, 96, 112, 128, 192, 256}) {
+            check_append<bf16>({.sequences = some_sequences,
+                                .head_dim = head_dim,
+                                .head_dim_v = head_dim,
+                                .rotated = head_dim,
+                                .style = style});
         }
         for (const int rotated : {2, 8, 24, 32, 40, 62, 64, 94}) {
             check_append<fp16>({.sequences = some_sequences,
-                                .depth = 96,
-                                .value_depth = 48,
+                                .head_dim = 96,
+                                .head_dim_v = 48,
                                 .rotated = rotated,
                                 .style = style,
                                 .with = queries::in_place});
         }
     }
-    check_append<bf16>({.sequences = some_sequences, .depth = 64, .value_depth = 128, .rotated = 0});
-    check_append<fp16>({.sequences = some_sequences, .depth = 64, .rotated = 0, .with = queries::none});
+    check_append<bf16>({.sequences = some_sequences, .head_dim = 64, .head_dim_v = 128, .rotated = 0});
+    check_append<fp16>({.sequences = some_sequences, .head_dim = 64, .rotated = 0, .with = queries::none});
 }
 
 TEST_CASE("heads of any number") {
-    for (const int key_heads : {1, 3, 8, 16, 17, 40}) {
-        CAPTURE(key_heads);
+    for (const int kv_heads : {1, 3, 8, 16, 17, 40}) {
+        CAPTURE(kv_heads);
         check_append<bf16>(
-            {.sequences = {{20, 2}, {3, 3}}, .heads = 2 * key_heads, .key_heads = key_heads, .style = interleaved});
+            {.sequences = {{20, 2}, {3, 3}}, .heads = 2 * kv_heads, .kv_heads = kv_heads, .style = interleaved});
     }
-    check_append<bf16>({.sequences = {{20, 2}}, .heads = 0, .key_heads = 2, .with = queries::none});
-    check_append<fp16>(
-        {.sequences = {{20, 2}}, .heads = 71, .key_heads = 1, .depth = 128, .rotated = 128, .with = queries::in_place});
+    check_append<bf16>({.sequences = {{20, 2}}, .heads = 0, .kv_heads = 2, .with = queries::none});
+    check_append<fp16>({.sequences = {{20, 2}},
+                        .heads = 71,
+                        .kv_heads = 1,
+                        .head_dim = 128,
+                        .rotated = 128,
+                        .with = queries::in_place});
 }
 
 TEST_CASE("caches of 8 bits, with scales of all kinds") {
     for (const scales scaled : {scales::none, scales::of_all, scales::of_heads, scales::of_pages}) {
         CAPTURE(static_cast<int>(scaled));
-        append_case given{.sequences = some_sequences, .heads = 18, .key_heads = 18, .scaled = scaled};
+        append_case given{.sequences = some_sequences, .heads = 18, .kv_heads = 18, .scaled = scaled};
         check_append<bf16, e4m3>(given);
         check_append<fp16, std::int8_t>(given);
         given.style = interleaved;
-        given.depth = 80, given.rotated = 48, given.value_depth = 112;
+        given.head_dim = 80, given.rotated = 48, given.head_dim_v = 112;
         check_append<fp16, e4m3>(given);
         check_append<bf16, std::int8_t>(given);
     }
 }
 
 TEST_CASE("floats into caches of floats and of 16 bits") {
-    for (const rotary_style style : {half_split, interleaved}) {
-        for (const int depth : {8, 24, 32, 64, 72, 256}) {
-            append_case given{
-                .sequences = some_sequences, .depth = depth, .value_depth = depth, .rotated = depth, .style = style};
+    for (const rope_style style : {half_split, interleaved}) {
+        for (const int head_dim : {8, 24, 32, 64, 72, 256}) {
+            append_case given{.sequences = some_sequences,
+                              .head_dim = head_dim,
+                              .head_dim_v = head_dim,
+                              .rotated = head_dim,
+                              .style = style};
             check_append<float>(given);
-            given.rotated = depth / 2, given.with = queries::in_place, given.gap = 3;
+            given.rotated = head_dim / 2, given.with = queries::in_place, given.gap = 3;
             check_append<float>(given);
             check_append<float, bf16>(given);
         }
-        append_case given{.sequences = some_sequences, .heads = 20, .key_heads = 20, .style = style};
+        append_case given{.sequences = some_sequences, .heads = 20, .kv_heads = 20, .style = style};
         check_append<float, bf16>(given);
         check_append<float, fp16>(given);
-        given.sequences = {{1000003, 4}, {1048577, 2}}, given.page_rows = 256;
+        given.sequences = {{1000003, 4}, {1048577, 2}}, given.page_size = 256;
         check_append<float>(given);
         given.sequences = some_sequences, given.scaled = scales::of_pages;
         check_append<float, e4m3>(given);
@@ -86,9 +96,9 @@ TEST_CASE("floats into caches of floats and of 16 bits") {
 }
 
 TEST_CASE("pages of any size, and sequences that are not packed") {
-    for (const int page_rows : {16, 32, 48, 64, 128, 256}) {
-        append_case given{.sequences = {{300, 70}, {256, 1}, {257, 1}, {16, 16}, {48, 17}}, .page_rows = page_rows};
-        given.depth = given.value_depth = given.rotated = 32;
+    for (const int page_size : {16, 32, 48, 64, 128, 256}) {
+        append_case given{.sequences = {{300, 70}, {256, 1}, {257, 1}, {16, 16}, {48, 17}}, .page_size = page_size};
+        given.head_dim = given.head_dim_v = given.rotated = 32;
         check_append<bf16>(given);
         given.packed = false;
         given.sequences = {{300, 5}, {256, 5}, {260, 5}, {5, 5}, {17, 5}};
@@ -116,7 +126,7 @@ TEST_CASE("among many sequences each token finds its own") {
     for (const int count : {1, 2, 31, 32, 33, 64, 200, 1023, 1024, 1025, 1100}) {
         CAPTURE(count);
         std::mt19937 random(static_cast<std::uint32_t>(count));
-        append_case given{.sequences = {}, .heads = 1, .key_heads = 1, .depth = 16, .value_depth = 16, .rotated = 16};
+        append_case given{.sequences = {}, .heads = 1, .kv_heads = 1, .head_dim = 16, .head_dim_v = 16, .rotated = 16};
         for (int i = 0; i < count; ++i) {
             const int added = static_cast<int>(random() % 4) * (random() % 3 == 0 ? 0 : 1);
             given.sequences.push_back({added + static_cast<int>(random() % 20), added});
@@ -127,13 +137,13 @@ TEST_CASE("among many sequences each token finds its own") {
 }
 
 TEST_CASE("many tokens, which go by wider tiles") {
-    for (const rotary_style style : {half_split, interleaved}) {
+    for (const rope_style style : {half_split, interleaved}) {
         append_case given{
             .sequences = {{200, 130}, {0, 0}, {40, 40}, {7, 9}}, .style = style, .before = 2, .behind = 1};
         check_append<bf16>(given);
-        given.depth = 128, given.rotated = 64, given.value_depth = 192;
+        given.head_dim = 128, given.rotated = 64, given.head_dim_v = 192;
         check_append<fp16>(given);
-        given.heads = 20, given.key_heads = 20, given.scaled = scales::of_pages, given.gap = 2;
+        given.heads = 20, given.kv_heads = 20, given.scaled = scales::of_pages, given.gap = 2;
         check_append<bf16, e4m3>(given);
         given.scaled = scales::none, given.with = queries::in_place;
         check_append<float, bf16>(given);
@@ -142,12 +152,12 @@ TEST_CASE("many tokens, which go by wider tiles") {
 
 namespace {
 
-template <append_rows Rows, class In, class Cache>
+template <append_tiling Rows, class In, class Cache>
 void append_by(world where, append_trial<In, Cache>& there, bool early) {
     using append = paged_append<In, Cache>;
     using kernel = typename append::template kernel<Rows>;
     auto problem = there.send();
-    problem.early = early;
+    problem.pdl_prefetch = early;
     const auto arguments = append::template arguments_of<Rows>(problem);
     run<kernel>(where, kernel::grid_of(arguments, static_cast<int>(problem.tokens())), arguments);
     there.k_cache.fetch();
@@ -165,7 +175,7 @@ void check_bits(const append_case& given) {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         append_trial<In, Cache> first(where, given, 5);
-        append_by<append_rows::whole>(where, first, false);
+        append_by<append_tiling::wide>(where, first, false);
         const auto check = [&](auto rows, bool early) {
             append_trial<In, Cache> there(where, given, 5);
             append_by<decltype(rows)::value>(where, there, early);
@@ -173,10 +183,10 @@ void check_bits(const append_case& given) {
             CHECK(same_bits(there.v_cache, first.v_cache));
             CHECK(same_bits(there.q_out, first.q_out));
         };
-        check(std::integral_constant<append_rows, append_rows::whole>{}, true);
+        check(std::integral_constant<append_tiling, append_tiling::wide>{}, true);
         for (const bool early : {false, true}) {
-            check(std::integral_constant<append_rows, append_rows::narrow>{}, early);
-            check(std::integral_constant<append_rows, append_rows::any>{}, early);
+            check(std::integral_constant<append_tiling, append_tiling::narrow>{}, early);
+            check(std::integral_constant<append_tiling, append_tiling::unaligned>{}, early);
         }
     }
 }
@@ -184,10 +194,10 @@ void check_bits(const append_case& given) {
 }  // namespace
 
 TEST_CASE("the same bits by tiles of any width, early or not") {
-    for (const rotary_style style : {half_split, interleaved}) {
-        append_case given{.sequences = some_sequences, .heads = 20, .key_heads = 5, .style = style};
+    for (const rope_style style : {half_split, interleaved}) {
+        append_case given{.sequences = some_sequences, .heads = 20, .kv_heads = 5, .style = style};
         check_bits<bf16, bf16>(given);
-        given.depth = given.rotated = 128;
+        given.head_dim = given.rotated = 128;
         check_bits<float, float>(given);
         given.scaled = scales::of_heads;
         check_bits<bf16, e4m3>(given);
@@ -199,7 +209,7 @@ namespace {
 // Numbers that the kernel before writes until it ends, the last time other ones than before.
 struct write_slowly {
     static constexpr int warps = 1;
-    static constexpr bool begins_early = true;
+    static constexpr bool uses_pdl = true;
     struct arguments {
         matrix_view<bf16> values;
         int times;  // even
@@ -208,8 +218,8 @@ struct write_slowly {
     template <class Block, class Shared>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, Shared&) {
         block.each_warp([&](warp& self) {
-            allow_next_kernel(self);
-            wait_for_kernel_before(self);
+            pdl_launch_dependents(self);
+            pdl_wait(self);
             const auto place = args.values.at(block.index().x * 16, 0);
             warp_tile<bf16, 16, 64> tile;
             for (int i = 0; i <= args.times; ++i) {
@@ -225,7 +235,7 @@ struct write_slowly {
 }  // namespace
 
 TEST_CASE("early, it still waits for keys, values and queries") {
-    static_assert(hw::begins_early<write_slowly>);
+    static_assert(hw::uses_pdl<write_slowly>);
     const append_case given{.sequences = {{17, 1}, {1, 1}, {300, 1}}, .heads = 6};
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
@@ -236,7 +246,7 @@ TEST_CASE("early, it still waits for keys, values and queries") {
                 for (bf16& one : *all) one = convert<bf16>(convert<float>(one) / 2);
             }
             auto problem = there.send();
-            problem.early = true;
+            problem.pdl_prefetch = true;
             std::vector<matrix_view<bf16>> written;
             for (buffer<bf16>* one : {&there.q, &there.v, &there.k}) {
                 written.push_back(matrix(one->send(), static_cast<int>(one->values.size()) / 64, 64));
@@ -251,7 +261,7 @@ TEST_CASE("early, it still waits for keys, values and queries") {
 TEST_CASE("rows of any distance and alignment") {
     for (const int gap : {1, 2, 3, 4, 8}) {
         CAPTURE(gap);
-        for (const rotary_style style : {half_split, interleaved}) {
+        for (const rope_style style : {half_split, interleaved}) {
             append_case given{.sequences = some_sequences, .heads = 5, .style = style, .gap = gap};
             check_append<bf16>(given);
             given.scaled = scales::of_pages;
@@ -261,12 +271,14 @@ TEST_CASE("rows of any distance and alignment") {
 }
 
 TEST_CASE("at position 1,000,000 as at the first, and with an attention factor") {
-    for (const rotary_style style : {half_split, interleaved}) {
+    for (const rope_style style : {half_split, interleaved}) {
         for (const double base : {10000.0, 500000.0}) {
-            append_case given{
-                .sequences = {{1000003, 4}, {1048577, 2}, {16777217, 1}}, .depth = 128, .rotated = 128, .style = style};
-            given.base = base;
-            given.page_rows = 256;
+            append_case given{.sequences = {{1000003, 4}, {1048577, 2}, {16777217, 1}},
+                              .head_dim = 128,
+                              .rotated = 128,
+                              .style = style};
+            given.theta = base;
+            given.page_size = 256;
             check_append<bf16>(given);
             check_append<fp16>(given);
         }
@@ -285,12 +297,12 @@ TEST_CASE("random appends") {
             const int added = given.packed ? draw(0, 20) : same;
             given.sequences.push_back({draw(0, 5) == 0 ? draw(0, added) : added + draw(0, 90), added});
         }
-        given.key_heads = draw(1, 9);
-        given.heads = given.key_heads * draw(1, 4);
-        given.depth = 8 * draw(1, 32);
-        given.value_depth = 8 * draw(1, 32);
-        given.page_rows = 16 * draw(1, 6);
-        given.rotated = draw(0, 2) == 0 ? 2 * draw(0, given.depth / 2) : given.depth;
+        given.kv_heads = draw(1, 9);
+        given.heads = given.kv_heads * draw(1, 4);
+        given.head_dim = 8 * draw(1, 32);
+        given.head_dim_v = 8 * draw(1, 32);
+        given.page_size = 16 * draw(1, 6);
+        given.rotated = draw(0, 2) == 0 ? 2 * draw(0, given.head_dim / 2) : given.head_dim;
         given.style = draw(0, 1) == 0 ? half_split : interleaved;
         given.with = static_cast<queries>(draw(0, 2));
         given.scaled = static_cast<scales>(draw(0, 3));
@@ -368,30 +380,31 @@ class large_memory {
 
 TEST_CASE("pages more than 2^31 elements apart") {
     constexpr std::int64_t apart = (std::int64_t{1} << 30) + 24;
-    constexpr int depth = 16, rows = 16, pages = 4;
+    constexpr int head_dim = 16, rows = 16, pages = 4;
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
-        const large_memory cache(where, ((pages - 1) * apart + 2 * rows * depth) * sizeof(bf16));
-        buffer<bf16> k(where, 2 * depth), v(where, 2 * depth);
+        const large_memory cache(where, ((pages - 1) * apart + 2 * rows * head_dim) * sizeof(bf16));
+        buffer<bf16> k(where, 2 * head_dim), v(where, 2 * head_dim);
         buffer<int> table(where, 2), lengths(where, 1);
         fill_random(k.values, 1);
         fill_random(v.values, 2);
         table.values = {1, 3};
         lengths.values = {17};
         const auto view = [&](int first) {
-            return attention_view<bf16>{cache.as<bf16>() + first, {pages, 1, rows, depth}, {apart, depth, depth}};
+            return attention_view<bf16>{
+                cache.as<bf16>() + first, {pages, 1, rows, head_dim}, {apart, head_dim, head_dim}};
         };
-        paged_append<bf16>::launch(where, {.k = batch_sequence_head<const bf16>(k.send(), 1, 2, 1, depth),
-                                           .v = batch_sequence_head<const bf16>(v.send(), 1, 2, 1, depth),
+        paged_append<bf16>::launch(where, {.k = batch_sequence_head<const bf16>(k.send(), 1, 2, 1, head_dim),
+                                           .v = batch_sequence_head<const bf16>(v.send(), 1, 2, 1, head_dim),
                                            .k_cache = view(0),
-                                           .v_cache = view(rows * depth),
-                                           .pages = {table.send(), 2},
-                                           .key_lengths = lengths.send()});
-        for (int i = 0; i < depth; ++i) {
-            CHECK(cache.value_at<bf16>(apart + (rows - 1) * depth + i).bits == k.values[i].bits);
-            CHECK(cache.value_at<bf16>(3 * apart + i).bits == k.values[depth + i].bits);
-            CHECK(cache.value_at<bf16>(apart + (2 * rows - 1) * depth + i).bits == v.values[i].bits);
-            CHECK(cache.value_at<bf16>(3 * apart + rows * depth + i).bits == v.values[depth + i].bits);
+                                           .v_cache = view(rows * head_dim),
+                                           .paged_kv = {table.send(), 2},
+                                           .seqused_k = lengths.send()});
+        for (int i = 0; i < head_dim; ++i) {
+            CHECK(cache.value_at<bf16>(apart + (rows - 1) * head_dim + i).bits == k.values[i].bits);
+            CHECK(cache.value_at<bf16>(3 * apart + i).bits == k.values[head_dim + i].bits);
+            CHECK(cache.value_at<bf16>(apart + (2 * rows - 1) * head_dim + i).bits == v.values[i].bits);
+            CHECK(cache.value_at<bf16>(3 * apart + rows * head_dim + i).bits == v.values[head_dim + i].bits);
         }
     }
 }
@@ -404,13 +417,13 @@ TEST_CASE("appends that cannot be are refused with a sentence, and nothing is wr
         const auto refused = [&](auto change) {
             paged_append_problem<bf16> bad = good;
             change(bad);
-            return refusal_of([&] { paged_append<bf16>::launch(where, bad); });
+            return error_message_of([&] { paged_append<bf16>::launch(where, bad); });
         };
         const auto rows = [](auto& p, int count) { p.k_cache.extents.given[2] = p.v_cache.extents.given[2] = count; };
         CHECK(refused([&](auto& p) { rows(p, 24); }) ==
               "k_cache.extents[2]: 24; the rows of a page are a multiple of 16");
         CHECK(refused([](auto& p) { p.k.extents.given[3] = 28; }) ==
-              "k.extents[3]: 28; a depth is a multiple of 8 from 8 to 256");
+              "k.extents[3]: 28; head_dim is a multiple of 8 from 8 to 256");
         CHECK(refused([](auto& p) { p.k.pointer = nullptr; }) ==
               "k.pointer: null; a tensor of 1 x 2 x 4 x 64 is needed");
         CHECK(refused([](auto& p) { --p.v.extents.given[1]; }) ==
@@ -420,31 +433,33 @@ TEST_CASE("appends that cannot be are refused with a sentence, and nothing is wr
         CHECK(refused([](auto& p) { --p.v_cache.extents.given[0]; }).ends_with(" pages, and it must have as many"));
         CHECK(refused([](auto& p) { p.k_cache.strides.given[1] = 8; }) ==
               "k_cache.strides[1]: 8; heads of a cache lie at least the 64 elements of a row apart");
-        CHECK(refused([](auto& p) { p.rotary.columns = 65; }) ==
-              "rotary.columns: 65; pairs are rotated, an even number of columns of the 64 that a key has");
-        CHECK(refused([](auto& p) { p.rotary.columns = 66; }) ==
-              "rotary.columns: 66; pairs are rotated, an even number of columns of the 64 that a key has");
-        CHECK(refused([](auto& p) { p.rotary.turns = nullptr; }) == "rotary.turns: null; 32 numbers are needed");
+        CHECK(refused([](auto& p) { p.rope.rotary_dim = 65; }) ==
+              "rope.rotary_dim: 65; pairs are rotated, an even number of columns of the 64 that a key has");
+        CHECK(refused([](auto& p) { p.rope.rotary_dim = 66; }) ==
+              "rope.rotary_dim: 66; pairs are rotated, an even number of columns of the 64 that a key has");
+        CHECK(refused([](auto& p) { p.rope.inv_freq = nullptr; }) == "rope.inv_freq: null; 32 numbers are needed");
         CHECK(refused([](auto& p) { --p.q.extents.given[2]; }) ==
               "q.extents[2]: 3; k has 4 rows, and it must have as many");
         CHECK(refused([](auto& p) { p.q_out = {}; }) ==
               "q_out.extents[0]: 0; q has 1 members of the batch, and it must have as many");
         CHECK(refused([](auto& p) { p.q_out.strides.given[1] = 0; }) ==
               "q_out.strides[1]: 0; heads of results lie at least the 64 elements of a row apart");
-        CHECK(refused([](auto& p) { p.pages.table = nullptr; }) == "pages.table: null; 2 x 3 numbers are needed");
-        CHECK(refused([](auto& p) { p.pages.pages_per_sequence = -1; }) ==
-              "pages.pages_per_sequence: -1; it must not be negative");
-        CHECK(refused([](auto& p) { p.pages.pages_per_sequence = 1 << 27; }) ==
-              "pages.pages_per_sequence: 134217728; with pages of 16 rows a sequence has room for 2147483648 keys, and "
+        CHECK(refused([](auto& p) { p.paged_kv.block_table = nullptr; }) ==
+              "paged_kv.block_table: null; 2 x 3 numbers are needed");
+        CHECK(refused([](auto& p) { p.paged_kv.max_blocks_per_seq = -1; }) ==
+              "paged_kv.max_blocks_per_seq: -1; it must not be negative");
+        CHECK(refused([](auto& p) { p.paged_kv.max_blocks_per_seq = 1 << 27; }) ==
+              "paged_kv.max_blocks_per_seq: 134217728; with pages of 16 rows a sequence has room for 2147483648 keys, "
+              "and "
               "at most 2147483647 are allowed");
-        CHECK(refused([](auto& p) { p.key_lengths = nullptr; }) == "key_lengths: null; 2 numbers are needed");
-        CHECK(refused([](auto& p) { p.packed.count = -2; }) ==
-              "packed.count: -2; the number of sequences must not be negative");
-        CHECK(refused([](auto& p) { p.packed.query_starts = nullptr; }) ==
-              "packed.query_starts: null; 3 numbers are needed");
+        CHECK(refused([](auto& p) { p.seqused_k = nullptr; }) == "seqused_k: null; 2 numbers are needed");
+        CHECK(refused([](auto& p) { p.varlen.count = -2; }) ==
+              "varlen.count: -2; the number of sequences must not be negative");
+        CHECK(refused([](auto& p) { p.varlen.cu_seqlens_q = nullptr; }) ==
+              "varlen.cu_seqlens_q: null; 3 numbers are needed");
         CHECK(refused([](auto& p) {
-                  p.packed.key_starts = p.packed.query_starts;
-              }).ends_with("; keys in pages have their lengths in key_lengths, it must be null"));
+                  p.varlen.cu_seqlens_k = p.varlen.cu_seqlens_q;
+              }).ends_with("; keys in pages have their lengths in seqused_k, it must be null"));
         const float one = 1;
         CHECK(refused([&](auto& p) {
                   p.k_scales = {&one};
@@ -454,26 +469,28 @@ TEST_CASE("appends that cannot be are refused with a sentence, and nothing is wr
               }) == "v_scales.page_stride: -1; it must not be negative");
         if (where != world::device) {
             const std::vector<int> too_long{20, 49}, negative{-1, 20};
-            CHECK(refused([&](auto& p) { p.key_lengths = too_long.data(); }) ==
-                  "key_lengths[1]: 49; the pages of a sequence have room for 48 keys, and none may be negative");
-            CHECK(refused([&](auto& p) { p.key_lengths = negative.data(); }) ==
-                  "key_lengths[0]: -1; the pages of a sequence have room for 48 keys, and none may be negative");
+            CHECK(refused([&](auto& p) { p.seqused_k = too_long.data(); }) ==
+                  "seqused_k[1]: 49; the pages of a sequence have room for 48 keys, and none may be negative");
+            CHECK(refused([&](auto& p) { p.seqused_k = negative.data(); }) ==
+                  "seqused_k[0]: -1; the pages of a sequence have room for 48 keys, and none may be negative");
             const std::vector<int> backwards{0, 3, 2}, beyond{0, 3, 5};
-            CHECK(refused([&](auto& p) { p.packed.query_starts = backwards.data(); }) ==
-                  "packed.query_starts[2]: 2; sequence 1 begins at 3 and cannot end before that");
-            CHECK(refused([&](auto& p) { p.packed.query_starts = beyond.data(); }) ==
-                  "packed.query_starts[2]: 5; the tensor has 4 rows");
+            CHECK(refused([&](auto& p) { p.varlen.cu_seqlens_q = backwards.data(); }) ==
+                  "varlen.cu_seqlens_q[2]: 2; sequence 1 begins at 3 and cannot end before that");
+            CHECK(refused([&](auto& p) { p.varlen.cu_seqlens_q = beyond.data(); }) ==
+                  "varlen.cu_seqlens_q[2]: 5; the tensor has 4 rows");
             std::vector<int> wrong = there.table.values;
             const std::string pages = "; there are " + std::to_string(good.k_cache.extents[0]) + " pages";
             wrong[5] = -1;
-            CHECK(refused([&](auto& p) { p.pages.table = wrong.data(); }) == "pages.table[5]: -1" + pages);
+            CHECK(refused([&](auto& p) { p.paged_kv.block_table = wrong.data(); }) ==
+                  "paged_kv.block_table[5]: -1" + pages);
             wrong[5] = 1000;
-            CHECK(refused([&](auto& p) { p.pages.table = wrong.data(); }) == "pages.table[5]: 1000" + pages);
+            CHECK(refused([&](auto& p) { p.paged_kv.block_table = wrong.data(); }) ==
+                  "paged_kv.block_table[5]: 1000" + pages);
             wrong[5] = there.table.values[5];
             wrong[0] = 1000;  // in front of the new tokens of its sequence: nobody looks at it
             there.check(where, [&] {
                 paged_append_problem<bf16> fine = good;
-                fine.pages.table = wrong.data();
+                fine.paged_kv.block_table = wrong.data();
                 return fine;
             }());
         } else {
@@ -493,7 +510,7 @@ TEST_CASE("appends that cannot be are refused with a sentence, and nothing is wr
 
 #if defined(__CUDACC__)
 TEST_CASE("a graph captured once appends to other pages at other lengths") {
-    append_case given{.sequences = {{20, 1}, {33, 1}, {64, 1}, {1, 1}}, .packed = false, .heads = 8, .key_heads = 2};
+    append_case given{.sequences = {{20, 1}, {33, 1}, {64, 1}, {1, 1}}, .packed = false, .heads = 8, .kv_heads = 2};
     append_trial<bf16, e4m3> there(world::device, given, 1);
     const auto problem = there.send();
     cudaStream_t stream = nullptr;
@@ -519,7 +536,7 @@ TEST_CASE("a graph captured once appends to other pages at other lengths") {
         there.lengths.values = other.lengths.values;
         there.lengths.send();
         REQUIRE(there.table.values.size() >= other.table.values.size());
-        const int room = problem.pages.pages_per_sequence;
+        const int room = problem.paged_kv.max_blocks_per_seq;
         const int other_room = static_cast<int>(other.table.values.size()) / 4;
         std::fill(there.table.values.begin(), there.table.values.end(), -1);
         for (int i = 0; i < 4; ++i) {
@@ -543,16 +560,16 @@ TEST_CASE("a graph captured once appends to other pages at other lengths") {
 #else
 namespace {
 
-template <append_rows Rows>
+template <append_tiling Rows>
 void check_schedules(const append_case& given) {
     using append = paged_append<bf16, e4m3>;
     using kernel = append::kernel<Rows>;
     append_trial<bf16, e4m3> there(world::host, given, 1);
     auto problem = there.send();
     for (const bool early : {false, true}) {
-        problem.early = early;
+        problem.pdl_prefetch = early;
         const auto arguments = append::arguments_of<Rows>(problem);
-        const position grid = kernel::grid_of(arguments, 4);
+        const grid_dim grid = kernel::grid_of(arguments, 4);
         check_without_synchronisation<kernel>(grid, arguments);
     }
 }
@@ -560,10 +577,10 @@ void check_schedules(const append_case& given) {
 }  // namespace
 
 TEST_CASE("appending is silent over 1,000 schedules, and has no synchronisation that could be left out") {
-    append_case given{.sequences = {{17, 3}, {1, 1}}, .heads = 6, .depth = 128, .value_depth = 32, .rotated = 128};
-    check_schedules<append_rows::whole>(given);
-    check_schedules<append_rows::narrow>(given);
-    given.depth = 80, given.rotated = 40, given.style = interleaved;
-    check_schedules<append_rows::any>(given);
+    append_case given{.sequences = {{17, 3}, {1, 1}}, .heads = 6, .head_dim = 128, .head_dim_v = 32, .rotated = 128};
+    check_schedules<append_tiling::wide>(given);
+    check_schedules<append_tiling::narrow>(given);
+    given.head_dim = 80, given.rotated = 40, given.style = interleaved;
+    check_schedules<append_tiling::unaligned>(given);
 }
 #endif

@@ -17,18 +17,18 @@ using namespace imbrex_test;
 namespace {
 
 constexpr int depth = 64;
-using cascade = paged_cascade<bf16, causal_mask, plain_score, decode_depths<depth>>;
+using cascade = paged_cascade<bf16, causal_mask, score_mod::identity, decode_head_dims<depth>>;
 
 struct cascade_case {
     std::vector<int> own;  // keys of each sequence
     int prefix = 0;
     int tokens = 1;  // of each; of packed sequences those that follow
     std::vector<int> packed = {};
-    int heads = 4, key_heads = 2;
-    int page_rows = 16;
+    int heads = 4, kv_heads = 2;
+    int page_size = 16;
     bool sinks = false;
     int blocks = 7;
-    int shift = 0;  // elements by which queries do not begin where the copy engine could
+    int shift = 0;  // elements by which queries do not begin where TMA could
 
     int sequences() const { return static_cast<int>(own.size()); }
     int tokens_of(int sequence) const { return packed.empty() ? tokens : packed[sequence]; }
@@ -47,10 +47,10 @@ class cascade_trial {
           width_(std::max(1, pages_of(*std::max_element(c.own.begin(), c.own.end())))),
           pages_(prefix_width_ + c.sequences() * width_ + 2),
           q(where, c.all_tokens() * c.heads * depth + c.shift),
-          k(where, std::size_t(pages_) * c.page_rows * c.key_heads * depth, bf16(NAN)),
+          k(where, std::size_t(pages_) * c.page_size * c.kv_heads * depth, bf16(NAN)),
           v(where, k.values.size(), bf16(NAN)),
           out(where, c.all_tokens() * c.heads * depth, bf16(NAN)),
-          log2_sums(where, c.all_tokens() * c.heads, NAN),
+          lse2(where, c.all_tokens() * c.heads, NAN),
           sinks(where, c.heads),
           prefix_length(where, 1, c.prefix),
           lengths(where, c.own.size()),
@@ -69,9 +69,9 @@ class cascade_trial {
         std::vector<float> numbers(k.values.size());
         fill_random(numbers, 4);
         const auto fill_key = [&](std::size_t row) {
-            for (int i = 0; i < c.key_heads * depth; ++i) {
-                k.values[row * c.key_heads * depth + i] = bf16(numbers[row * c.key_heads * depth + i]);
-                v.values[row * c.key_heads * depth + i] = bf16(numbers[(row * c.key_heads * depth + i) * 7 % 10007]);
+            for (int i = 0; i < c.kv_heads * depth; ++i) {
+                k.values[row * c.kv_heads * depth + i] = bf16(numbers[row * c.kv_heads * depth + i]);
+                v.values[row * c.kv_heads * depth + i] = bf16(numbers[(row * c.kv_heads * depth + i) * 7 % 10007]);
             }
         };
         for (int key = 0; key < c.prefix; ++key) fill_key(prefix_row(key));
@@ -85,13 +85,13 @@ class cascade_trial {
         const bool packed = !c.packed.empty();
         const int batches = packed ? 1 : c.sequences(), tokens = packed ? c.all_tokens() : c.tokens;
         p.q = batch_sequence_head<const bf16>(q.send() + c.shift, batches, tokens, c.heads, depth);
-        p.k = batch_sequence_head<const bf16>(k.send(), pages_, c.page_rows, c.key_heads, depth);
-        p.v = batch_sequence_head<const bf16>(v.send(), pages_, c.page_rows, c.key_heads, depth);
+        p.k = batch_sequence_head<const bf16>(k.send(), pages_, c.page_size, c.kv_heads, depth);
+        p.v = batch_sequence_head<const bf16>(v.send(), pages_, c.page_size, c.kv_heads, depth);
         p.out = batch_sequence_head(out.send(), batches, tokens, c.heads, depth);
-        p.log2_sums = batch_head_rows(log2_sums.send(), c.heads, tokens);
-        p.key_lengths = lengths.send();
-        p.pages = {table.send(), width_};
-        if (packed) p.packed = {c.sequences(), starts.send(), nullptr};
+        p.lse2 = batch_head_rows(lse2.send(), c.heads, tokens);
+        p.seqused_k = lengths.send();
+        p.paged_kv = {table.send(), width_};
+        if (packed) p.varlen = {c.sequences(), starts.send(), nullptr};
         if (c.sinks) p.sinks = sinks.send();
         return p;
     }
@@ -108,7 +108,7 @@ class cascade_trial {
         for (const bool early : {false, true}) {
             out.values.assign(out.values.size(), bf16(NAN));
             out.send();
-            options.early = early;
+            options.pdl_prefetch = early;
             cascade::launch(where_, problem, shared, options);
             compare();
         }
@@ -116,7 +116,7 @@ class cascade_trial {
 
     void compare() {
         out.fetch();
-        log2_sums.fetch();
+        lse2.fetch();
         double worst = 0, worst_sum = 0;
         for (int sequence = 0; sequence < c.sequences(); ++sequence) {
             for (int token = 0; token < c.tokens_of(sequence); ++token) {
@@ -128,12 +128,12 @@ class cascade_trial {
     }
 
   private:
-    int pages_of(int keys) const { return (keys + c.page_rows - 1) / c.page_rows; }
+    int pages_of(int keys) const { return (keys + c.page_size - 1) / c.page_size; }
     std::size_t prefix_row(int key) const {
-        return std::size_t(prefix_table.values[key / c.page_rows]) * c.page_rows + key % c.page_rows;
+        return std::size_t(prefix_table.values[key / c.page_size]) * c.page_size + key % c.page_size;
     }
     std::size_t own_row(int sequence, int key) const {
-        return std::size_t(table.values[sequence * width_ + key / c.page_rows]) * c.page_rows + key % c.page_rows;
+        return std::size_t(table.values[sequence * width_ + key / c.page_size]) * c.page_size + key % c.page_size;
     }
 
     void compare_row(int sequence, int token, int head, double& worst, double& worst_sum) const {
@@ -142,7 +142,7 @@ class cascade_trial {
         std::vector<double> expected(depth);
         double sum = c.sinks ? std::exp(double(sinks.values[head])) : 0;
         const auto see = [&](std::size_t key_row) {
-            const std::size_t place = (key_row * c.key_heads + head / (c.heads / c.key_heads)) * depth;
+            const std::size_t place = (key_row * c.kv_heads + head / (c.heads / c.kv_heads)) * depth;
             double dot = 0;
             for (int i = 0; i < depth; ++i) dot += double(float(query[i])) * float(k.values[place + i]);
             const double weight = std::exp(dot / 8);
@@ -161,7 +161,7 @@ class cascade_trial {
         // [batch, head, query]
         const bool packed = !c.packed.empty();
         const int number = packed ? head * c.all_tokens() + row : (sequence * c.heads + head) * tokens + token;
-        const float found = log2_sums.values[number];
+        const float found = lse2.values[number];
         note(worst_sum, sum > 0 ? std::abs(found - std::log2(sum)) : found == -INFINITY ? 0 : INFINITY);
     }
 
@@ -174,7 +174,7 @@ class cascade_trial {
 
   public:
     buffer<bf16> q, k, v, out;
-    buffer<float> log2_sums, sinks;
+    buffer<float> lse2, sinks;
     buffer<int> prefix_length, lengths, starts, prefix_table, table;
 };
 
@@ -191,13 +191,13 @@ TEST_CASE("a prefix and own keys, one token or several, at every boundary") {
     check_cascade({.own = {1, 5, 16, 17, 33, 2, 1}, .prefix = 100});
     check_cascade({.own = {3, 40, 16}, .prefix = 64, .tokens = 3, .sinks = true});
     check_cascade(
-        {.own = {20, 9, 31, 64}, .prefix = 31, .tokens = 9, .heads = 6, .key_heads = 1, .page_rows = 32, .blocks = 40});
-    check_cascade({.own = {7}, .prefix = 500, .heads = 8, .key_heads = 4, .blocks = 3});
+        {.own = {20, 9, 31, 64}, .prefix = 31, .tokens = 9, .heads = 6, .kv_heads = 1, .page_size = 32, .blocks = 40});
+    check_cascade({.own = {7}, .prefix = 500, .heads = 8, .kv_heads = 4, .blocks = 3});
 }
 
-TEST_CASE("by the kernels of the sm_80 class, where the copy engine cannot read") {
+TEST_CASE("by the kernels of the sm_80 class, where TMA cannot read") {
     check_cascade({.own = {1, 5, 16, 17, 33, 2, 1}, .prefix = 100, .shift = 1});
-    check_cascade({.own = {20, 9, 31, 0}, .prefix = 31, .tokens = 9, .heads = 6, .key_heads = 1, .shift = 3});
+    check_cascade({.own = {20, 9, 31, 0}, .prefix = 31, .tokens = 9, .heads = 6, .kv_heads = 1, .shift = 3});
 }
 
 TEST_CASE("no prefix, no own keys, or neither") {
@@ -224,7 +224,7 @@ TEST_CASE("packed sequences, each with its number of tokens") {
 }
 
 TEST_CASE("many sequences") {
-    cascade_case c{.own = {}, .prefix = 300, .heads = 8, .key_heads = 2, .blocks = 20};
+    cascade_case c{.own = {}, .prefix = 300, .heads = 8, .kv_heads = 2, .blocks = 20};
     for (int i = 0; i < 40; ++i) c.own.push_back(1 + i * 11 % 60);
 #if defined(__CUDACC__)
     c.prefix = 16384;
@@ -249,7 +249,7 @@ TEST_CASE("what a cascade cannot do is refused with a sentence") {
             options.workspace = workspace.send();
             options.blocks = 2;
             change(problem, shared, options);
-            return refusal_of([&] { cascade::launch(where, problem, shared, options); });
+            return error_message_of([&] { cascade::launch(where, problem, shared, options); });
         };
         CHECK(refused([](auto&, auto&, auto& o) {
                   o.workspace = nullptr;
@@ -259,8 +259,8 @@ TEST_CASE("what a cascade cannot do is refused with a sentence") {
         CHECK(refused([](auto& p, auto&, auto&) { p.scale = 0.0f; }) == "scale: 0; a positive number is needed");
         if (where != world::device) {
             const int too_long = 65;
-            CHECK(refused([&](auto&, auto& s, auto&) { s.key_length = &too_long; }) ==
-                  "key_lengths[0]: 65; the pages of a sequence have room for 64 keys, and none may be negative");
+            CHECK(refused([&](auto&, auto& s, auto&) { s.seqused_k = &too_long; }) ==
+                  "seqused_k[0]: 65; the pages of a sequence have room for 64 keys, and none may be negative");
         }
         there.out.fetch();
         for (const bf16 value : there.out.values) REQUIRE(std::isnan(float(value)));

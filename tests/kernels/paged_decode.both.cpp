@@ -11,44 +11,45 @@ using namespace imbrex_test;
 
 namespace {
 
-using decode = paged_decode<bf16, any_mask, plain_score, attention_result::normalised, decode_depths<64>>;
+using decode =
+    paged_decode<bf16, any_mask, score_mod::identity, attention_output_mode::normalised, decode_head_dims<64>>;
 
 }  // namespace
 
 TEST_CASE("lengths at every boundary, pages in any order among pages that are not numbers, grids of any size") {
-    attention_test_case c{.batches = 12, .heads = 4, .key_heads = 2, .queries = 1, .keys = 200};
-    c.key_lengths = {200, 0, 1, 15, 16, 17, 31, 32, 33, 63, 64, 65};
+    attention_test_case c{.batches = 12, .heads = 4, .kv_heads = 2, .seqlen_q = 1, .seqlen_k = 200};
+    c.seqused_k = {200, 0, 1, 15, 16, 17, 31, 32, 33, 63, 64, 65};
     c.right = 0;
-    for (const int page_rows : {16, 32, 48, 64, 256}) {
-        CAPTURE(page_rows);
-        c.page_rows = page_rows;
+    for (const int page_size : {16, 32, 48, 64, 256}) {
+        CAPTURE(page_size);
+        c.page_size = page_size;
         check_decode<decode, bf16>(c, {1, 4, 50});
     }
 }
 
 TEST_CASE("one long sequence beside short ones; several tokens, the causal rule among them; one head of keys for all") {
-    attention_test_case c{.batches = 5, .heads = 4, .key_heads = 2, .queries = 1, .keys = 2300, .page_rows = 16};
-    c.key_lengths = {20, 2300, 3, 40, 0};
+    attention_test_case c{.batches = 5, .heads = 4, .kv_heads = 2, .seqlen_q = 1, .seqlen_k = 2300, .page_size = 16};
+    c.seqused_k = {20, 2300, 3, 40, 0};
     c.right = 0;
     check_decode<decode, bf16>(c, {9});
     for (const int tokens : {2, 3, 9}) {
         CAPTURE(tokens);
-        attention_test_case several{.batches = 3, .heads = 6, .key_heads = 1, .queries = tokens, .keys = 130};
-        several.key_lengths = {130, tokens, 2};
-        several.page_rows = 32;
+        attention_test_case several{.batches = 3, .heads = 6, .kv_heads = 1, .seqlen_q = tokens, .seqlen_k = 130};
+        several.seqused_k = {130, tokens, 2};
+        several.page_size = 32;
         several.right = 0;
         check_decode<decode, bf16>(several, {1, 5});
     }
-    attention_test_case packed{.heads = 4, .key_heads = 1, .queries = 12, .keys = 0, .page_rows = 16};
+    attention_test_case packed{.heads = 4, .kv_heads = 1, .seqlen_q = 12, .seqlen_k = 0, .page_size = 16};
     packed.packed = {{1, 100}, {0, 50}, {4, 4}, {6, 33}};
-    packed.keys = 187;
+    packed.seqlen_k = 187;
     packed.right = 0;
     check_decode<decode, bf16>(packed, {3});
 }
 
 TEST_CASE("windows, masks with holes, sinks") {
-    attention_test_case c{.batches = 2, .heads = 4, .key_heads = 2, .queries = 2, .keys = 300, .page_rows = 16};
-    c.key_lengths = {300, 90};
+    attention_test_case c{.batches = 2, .heads = 4, .kv_heads = 2, .seqlen_q = 2, .seqlen_k = 300, .page_size = 16};
+    c.seqused_k = {300, 90};
     c.left = 40, c.right = 0, c.sinks = true;
     check_decode<decode, bf16>(c, {1, 6});
     c.holes = c.bounded = true;
@@ -61,76 +62,78 @@ TEST_CASE("random cases of bf16") {
 
 TEST_CASE("a result put together with that of other keys") {
     // Keys of the second half are another launch's, and so are the first half's.
-    using partial = paged_decode<bf16, any_mask, plain_score, attention_result::partial, decode_depths<64>>;
-    const auto check = [](world where, layout lie, std::optional<decode_kernel> kernel) {
-        attention_test_case c{.batches = 2, .heads = 4, .key_heads = 2, .queries = 2, .keys = 192, .page_rows = 32};
+    using partial =
+        paged_decode<bf16, any_mask, score_mod::identity, attention_output_mode::partial, decode_head_dims<64>>;
+    const auto check = [](world where, layout lie, std::optional<decode_kernel_kind> kernel) {
+        attention_test_case c{.batches = 2, .heads = 4, .kv_heads = 2, .seqlen_q = 2, .seqlen_k = 192, .page_size = 32};
         c.lie = lie;
         attention_trial<bf16> there(where, c, 1);
         const auto problem = there.send();
-        buffer<float> sums(where, there.out.values.size()), largest(where, there.log2_sums.values.size()),
+        buffer<float> sums(where, there.out.values.size()), largest(where, there.lse2.values.size()),
             total(where, largest.values.size());
         buffer<int> first(where, 2, 64), others(where, 2, 128), table(where, 8);
         // The first two pages of a sequence, and those behind them.
         for (int i = 0; i < 8; ++i) table.values[i] = there.at.table.entries[i / 4 * 6 + 2 + i % 4];
-        attention_problem<bf16, attention_result::partial> before;
+        attention_problem<bf16, attention_output_mode::partial> before;
         before.q = problem.q, before.k = problem.k, before.v = problem.v;
         before.out = there.at.out.view(sums.send());
-        before.largest = batch_head_rows(largest.send(), c.heads, c.queries);
-        before.sums = batch_head_rows(total.send(), c.heads, c.queries);
-        before.key_lengths = first.send();
-        before.pages = problem.pages;
+        before.row_max = batch_head_rows(largest.send(), c.heads, c.seqlen_q);
+        before.row_sum = batch_head_rows(total.send(), c.heads, c.seqlen_q);
+        before.seqused_k = first.send();
+        before.paged_kv = problem.paged_kv;
         auto after = problem;
-        after.key_lengths = others.send();
-        after.pages = {table.send(), 4};
+        after.seqused_k = others.send();
+        after.paged_kv = {table.send(), 4};
         decode_options options;
         buffer<int> workspace(where, partial::workspace_bytes(where, before, 3) / sizeof(int), 0);
         options.workspace = workspace.send();
         options.blocks = 3;
         options.kernel = kernel;
         partial::launch(where, before, options, there.mask());
-        options.before.wide = before.out, options.before.largest = before.largest, options.before.sums = before.sums;
+        options.merge_with.o_accum = before.out, options.merge_with.row_max = before.row_max,
+        options.merge_with.row_sum = before.row_sum;
         decode::launch(where, after, options, there.mask());
         const auto worst = there.worst();
         CHECK(worst.out <= 1);
-        CHECK(worst.log2_sum <= 1);
+        CHECK(worst.lse2 <= 1);
     };
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         check(where, layout{}, {});
-        check(where, layout{}, decode_kernel::ampere_class);
+        check(where, layout{}, decode_kernel_kind::ampere_class);
         check(where, layout::unaligned, {});
     }
 }
 
 TEST_CASE("all heads of keys together: windows, several tokens, packed ones of any number of rows") {
-    attention_test_case c{.batches = 9, .heads = 32, .key_heads = 8, .queries = 1, .keys = 150, .page_rows = 16};
-    c.key_lengths = {150, 16, 0, 1, 33, 149, 17, 64, 31};
+    attention_test_case c{.batches = 9, .heads = 32, .kv_heads = 8, .seqlen_q = 1, .seqlen_k = 150, .page_size = 16};
+    c.seqused_k = {150, 16, 0, 1, 33, 149, 17, 64, 31};
     c.right = 0;
     check_decode<decode, bf16>(c, {1, 4, 50});
-    c.page_rows = 48;
+    c.page_size = 48;
     c.left = 40;
-    c.queries = 2;
+    c.seqlen_q = 2;
     c.sinks = true;
     check_decode<decode, bf16>(c, {3});
-    attention_test_case packed{.heads = 32, .key_heads = 16, .page_rows = 32};
+    attention_test_case packed{.heads = 32, .kv_heads = 16, .page_size = 32};
     packed.packed = {{1, 70}, {9, 100}, {0, 5}, {2, 2}};
-    packed.queries = 13;
-    packed.keys = 200;
+    packed.seqlen_q = 13;
+    packed.seqlen_k = 200;
     packed.right = 0;
     check_decode<decode, bf16>(packed, {2, 7});
 }
 
 TEST_CASE("what is cut every so many keys is right, at every boundary") {
-    attention_test_case c{.batches = 12, .heads = 4, .key_heads = 2, .queries = 1, .keys = 1200, .page_rows = 32};
-    c.key_lengths = {1200, 0, 1, 63, 64, 65, 127, 128, 129, 500, 511, 513};
+    attention_test_case c{.batches = 12, .heads = 4, .kv_heads = 2, .seqlen_q = 1, .seqlen_k = 1200, .page_size = 32};
+    c.seqused_k = {1200, 0, 1, 63, 64, 65, 127, 128, 129, 500, 511, 513};
     c.right = 0;
     check_decode<decode, bf16>(c, {1, 4, 50}, 1, 64);
     check_decode<decode, bf16>(c, {7}, 1, 512);
     c.sinks = true, c.left = 100;
     check_decode<decode, bf16>(c, {7}, 1, 128);
-    attention_test_case packed{.heads = 8, .key_heads = 2, .queries = 40, .keys = 0, .page_rows = 16};
+    attention_test_case packed{.heads = 8, .kv_heads = 2, .seqlen_q = 40, .seqlen_k = 0, .page_size = 16};
     packed.packed = {{1, 100}, {0, 50}, {21, 400}, {6, 333}, {5, 5}, {4, 64}};
-    packed.keys = 952;
+    packed.seqlen_k = 952;
     packed.right = 0;
     check_decode<decode, bf16>(packed, {3, 90}, 1, 64);
 }
@@ -138,16 +141,17 @@ TEST_CASE("what is cut every so many keys is right, at every boundary") {
 TEST_CASE("launches of different problems, by different kernels, in one workspace") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
-        attention_test_case few{.batches = 2, .heads = 4, .key_heads = 2, .queries = 1, .keys = 300, .page_rows = 16};
+        attention_test_case few{
+            .batches = 2, .heads = 4, .kv_heads = 2, .seqlen_q = 1, .seqlen_k = 300, .page_size = 16};
         attention_test_case more = few;
-        more.queries = 9;
+        more.seqlen_q = 9;
         attention_trial<bf16> of_few(where, few, 1), of_more(where, more, 2);
         const auto one = of_few.send(), other = of_more.send();
         buffer<int> workspace(where, decode::workspace_bytes(where, other) / sizeof(int), 0);
         decode_options options;
         options.workspace = workspace.send();
         for (int i = 0; i < 2; ++i) {
-            for (const auto kernel : {decode::choice(where, one), decode_kernel::ampere_class}) {
+            for (const auto kernel : {decode::choice(where, one), decode_kernel_kind::ampere_class}) {
                 options.kernel = kernel;
                 of_few.send();
                 decode::launch(where, one, options, of_few.mask());
@@ -160,38 +164,38 @@ TEST_CASE("launches of different problems, by different kernels, in one workspac
     }
 }
 
-TEST_CASE("what the copy engine cannot read is read by another kernel; no page at all gives zero") {
+TEST_CASE("what TMA cannot read is read by another kernel; no page at all gives zero") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
-        attention_test_case c{.batches = 2, .heads = 4, .key_heads = 2, .queries = 2, .keys = 100, .page_rows = 16};
-        c.key_lengths = {100, 30};
+        attention_test_case c{.batches = 2, .heads = 4, .kv_heads = 2, .seqlen_q = 2, .seqlen_k = 100, .page_size = 16};
+        c.seqused_k = {100, 30};
         c.lie = layout::unaligned;
         attention_trial<bf16> there(where, c, 1);
         const auto problem = there.send();
-        CHECK(decode::choice(where, problem) == decode_kernel::ampere_class);
+        CHECK(decode::choice(where, problem) == decode_kernel_kind::ampere_class);
         buffer<int> workspace(where, decode::workspace_bytes(where, problem) / sizeof(int), 0);
         decode_options options;
         options.workspace = workspace.send();
         decode::launch(where, problem, options, there.mask());
         CHECK(there.worst().out <= 1);
-        CHECK(there.worst().log2_sum <= 1);
+        CHECK(there.worst().lse2 <= 1);
 
-        attention_trial<bf16> none(where, {.batches = 2, .heads = 2, .queries = 3, .keys = 0, .page_rows = 16}, 1);
+        attention_trial<bf16> none(where, {.batches = 2, .heads = 2, .seqlen_q = 3, .seqlen_k = 0, .page_size = 16}, 1);
         auto empty = none.send();
         empty.k.extents.given[0] = empty.v.extents.given[0] = 0;
         empty.k.pointer = empty.v.pointer = nullptr;
-        empty.pages = {};
+        empty.paged_kv = {};
         decode::launch(where, empty, options, none.mask());
         CHECK(none.worst().out == 0);
-        CHECK(none.log2_sums.values == std::vector<float>(none.log2_sums.values.size(), -INFINITY));
+        CHECK(none.lse2.values == std::vector<float>(none.lse2.values.size(), -INFINITY));
     }
 }
 
 TEST_CASE("what cannot be is refused with a sentence, and nothing is written") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
-        attention_test_case c{.batches = 2, .heads = 4, .key_heads = 2, .queries = 1, .keys = 40, .page_rows = 32};
-        c.key_lengths = {40, 20};
+        attention_test_case c{.batches = 2, .heads = 4, .kv_heads = 2, .seqlen_q = 1, .seqlen_k = 40, .page_size = 32};
+        c.seqused_k = {40, 20};
         attention_trial<bf16> there(where, c, 1);
         const attention_problem<bf16> good = there.send();
         buffer<int> workspace(where, decode::workspace_bytes(where, good, 2) / sizeof(int) + 32, 0);
@@ -202,27 +206,28 @@ TEST_CASE("what cannot be is refused with a sentence, and nothing is written") {
             attention_problem<bf16> bad = good;
             decode_options others = options;
             change(bad, others);
-            return refusal_of([&] { decode::launch(where, bad, others, there.mask()); });
+            return error_message_of([&] { decode::launch(where, bad, others, there.mask()); });
         };
         const std::string needed =
             "; " + std::to_string(decode::workspace_bytes(where, good, 2)) + " bytes at a multiple of 16 are needed";
         CHECK(refused([](auto&, auto& o) { o.workspace = nullptr; }).ends_with(needed));
         CHECK(refused([](auto&, auto& o) { o.workspace = static_cast<char*>(o.workspace) + 8; }).ends_with(needed));
         CHECK(refused([](auto& p, auto& o) {
-                  o.kernel = decode_kernel::hopper;
+                  o.kernel = decode_kernel_kind::hopper;
                   p.q.strides.given[1] += 1;
               }) == "options.kernel: hopper; this problem takes ampere_class");
-        CHECK(refused([](auto&, auto& o) { o.kernel = decode_kernel::heads; }) ==
-              "options.kernel: heads; it takes a multiple of 8 heads of keys, up to 128 columns and 8 rows of queries "
+        CHECK(refused([](auto&, auto& o) { o.kernel = decode_kernel_kind::kv_heads_8; }) ==
+              "options.kernel: kv_heads_8; it takes a multiple of 8 heads of keys, up to 128 columns and 8 rows of "
+              "queries "
               "that share keys");
         CHECK(refused([](auto&, auto& o) {
-                  o.kernel = decode_kernel::heads;
-                  o.keys_in_a_part = 64;
-              }) == "options.kernel: heads; with options.keys_in_a_part it is hopper or ampere_class");
+                  o.kernel = decode_kernel_kind::kv_heads_8;
+                  o.split_size = 64;
+              }) == "options.kernel: kv_heads_8; with options.split_size it is hopper or ampere_class");
         CHECK(refused([](auto& p, auto&) { p.k.extents.given[2] = p.v.extents.given[2] = 24; }) ==
               "k.extents[2]: 24; the rows of a page are a multiple of 16");
-        CHECK(refused([](auto& p, auto&) { p.pages.table = nullptr; }) ==
-              "pages.table: null; 2 x 2 numbers are needed");
+        CHECK(refused([](auto& p, auto&) { p.paged_kv.block_table = nullptr; }) ==
+              "paged_kv.block_table: null; 2 x 2 numbers are needed");
         CHECK(refused([&](auto& p, auto&) {
                   p.k_scales = {there.sinks.send(), 0, 0};
               }).ends_with("; keys and values of 8 bits have scales, for others they must be left out"));
@@ -230,12 +235,12 @@ TEST_CASE("what cannot be is refused with a sentence, and nothing is written") {
               "q.extents[3], v.extents[3]: 80, 64; this decode has kernels of 64");
         if (where != world::device) {
             const std::vector<int> too_long{40, 65};
-            CHECK(refused([&](auto& p, auto&) { p.key_lengths = too_long.data(); }) ==
-                  "key_lengths[1]: 65; the pages of a sequence have room for 64 keys, and none may be negative");
+            CHECK(refused([&](auto& p, auto&) { p.seqused_k = too_long.data(); }) ==
+                  "seqused_k[1]: 65; the pages of a sequence have room for 64 keys, and none may be negative");
             std::vector<int> wrong = there.table.values;
             wrong[2] = 6;
-            CHECK(refused([&](auto& p, auto&) { p.pages.table = wrong.data(); }) ==
-                  "pages.table[2]: 6; there are 6 pages");
+            CHECK(refused([&](auto& p, auto&) { p.paged_kv.block_table = wrong.data(); }) ==
+                  "paged_kv.block_table[2]: 6; there are 6 pages");
         }
         there.fetch();
         for (const bf16 value : there.out.values) REQUIRE(std::isnan(float(value)));

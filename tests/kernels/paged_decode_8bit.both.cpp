@@ -9,18 +9,18 @@ using namespace imbrex_test;
 
 namespace {
 
-template <class In, class Cache, int Depth, class Score = plain_score>
-using decode = paged_decode<In, any_mask, Score, attention_result::normalised, decode_depths<Depth>, Cache>;
+template <class In, class Cache, int HeadDim, class Score = score_mod::identity>
+using decode = paged_decode<In, any_mask, Score, attention_output_mode::normalised, decode_head_dims<HeadDim>, Cache>;
 
 }  // namespace
 
 TEST_CASE("lengths at every boundary, scales of every kind") {
-    attention_test_case c{.batches = 12, .heads = 4, .key_heads = 2, .queries = 1, .keys = 200};
-    c.key_lengths = {200, 0, 1, 15, 16, 17, 31, 63, 64, 65, 127, 129};
+    attention_test_case c{.batches = 12, .heads = 4, .kv_heads = 2, .seqlen_q = 1, .seqlen_k = 200};
+    c.seqused_k = {200, 0, 1, 15, 16, 17, 31, 63, 64, 65, 127, 129};
     c.right = 0;
-    for (const int page_rows : {16, 48, 64, 256}) {
-        CAPTURE(page_rows);
-        c.page_rows = page_rows;
+    for (const int page_size : {16, 48, 64, 256}) {
+        CAPTURE(page_size);
+        c.page_size = page_size;
         for (const scales_of kind : {scales_of::all, scales_of::heads, scales_of::pages}) {
             check_eight_bits<bf16, e4m3, decode<bf16, e4m3, 64>>(c, {4, 50}, kind, kind);
         }
@@ -28,12 +28,12 @@ TEST_CASE("lengths at every boundary, scales of every kind") {
 }
 
 TEST_CASE("all heads of keys together, scales of every kind") {
-    attention_test_case c{.batches = 5, .heads = 32, .key_heads = 8, .queries = 1, .keys = 150};
-    c.key_lengths = {150, 0, 33, 64, 17};
+    attention_test_case c{.batches = 5, .heads = 32, .kv_heads = 8, .seqlen_q = 1, .seqlen_k = 150};
+    c.seqused_k = {150, 0, 33, 64, 17};
     c.right = 0;
-    for (const int page_rows : {16, 64}) {
-        CAPTURE(page_rows);
-        c.page_rows = page_rows;
+    for (const int page_size : {16, 64}) {
+        CAPTURE(page_size);
+        c.page_size = page_size;
         for (const scales_of kind : {scales_of::all, scales_of::heads, scales_of::pages}) {
             check_eight_bits<bf16, e4m3, decode<bf16, e4m3, 64>>(c, {2, 9}, kind, kind);
         }
@@ -41,20 +41,20 @@ TEST_CASE("all heads of keys together, scales of every kind") {
 }
 
 TEST_CASE("scales of pages that differ by orders of magnitude, values in fp16") {
-    attention_test_case c{.batches = 2, .heads = 2, .key_heads = 1, .queries = 2, .keys = 700, .page_rows = 16};
+    attention_test_case c{.batches = 2, .heads = 2, .kv_heads = 1, .seqlen_q = 2, .seqlen_k = 700, .page_size = 16};
     c.right = 0;
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         eight_bit_trial<fp16, std::int8_t> trial(where, c, 3, scales_of::pages, scales_of::pages);
         // Everything of a few pages times a power of two: the largest comes last.
         for (const attention_member& one : trial.there.members) {
-            for (int key = 0; key < one.keys; ++key) {
+            for (int key = 0; key < one.seqlen_k; ++key) {
                 const int page =
                     trial.there.at.table.entries[one.number * trial.there.at.table.per_sequence + key / 16];
                 const float factor = std::ldexp(1.0f, key / 16 / 12 * 3 - 9);
                 if (key % 16 == 0) trial.v_scales.values[page] *= factor;
                 fp16* const values = &trial.there.inputs.values[trial.there.at.key_at(trial.there.at.v, one, 0, key)];
-                for (int i = 0; i < c.value_depth; ++i) values[i] = fp16(float(values[i]) * factor);
+                for (int i = 0; i < c.head_dim_v; ++i) values[i] = fp16(float(values[i]) * factor);
             }
         }
         using kind = decode<fp16, std::int8_t, 64, any_score>;
@@ -66,7 +66,7 @@ TEST_CASE("scales of pages that differ by orders of magnitude, values in fp16") 
         kind::launch(where, problem, options, trial.there.mask(), trial.there.score());
         const auto worst = trial.there.worst();
         CHECK(worst.out <= 1);
-        CHECK(worst.log2_sum <= 1);
+        CHECK(worst.lse2 <= 1);
     }
 }
 
@@ -79,9 +79,9 @@ TEST_CASE("random cases of int8 and fp16, with scores that are changed") {
     check_random_eight_bits<fp16, std::int8_t, kind, true>(2, 80, 64);
 }
 
-TEST_CASE("what the copy engine cannot read is read by another kernel; clusters are refused") {
-    attention_test_case c{.batches = 2, .heads = 4, .key_heads = 2, .queries = 2, .keys = 100, .page_rows = 16};
-    c.key_lengths = {100, 30};
+TEST_CASE("what TMA cannot read is read by another kernel; clusters are refused") {
+    attention_test_case c{.batches = 2, .heads = 4, .kv_heads = 2, .seqlen_q = 2, .seqlen_k = 100, .page_size = 16};
+    c.seqused_k = {100, 30};
     c.lie = layout::unaligned;
     for (const scales_of kind : {scales_of::heads, scales_of::pages}) {
         check_eight_bits<bf16, e4m3, decode<bf16, e4m3, 64>>(c, {3}, kind, kind);
@@ -91,8 +91,8 @@ TEST_CASE("what the copy engine cannot read is read by another kernel; clusters 
         c.lie = {};
         eight_bit_trial<bf16, e4m3> narrow(where, c, 1, scales_of::heads, scales_of::heads);
         const auto problem = narrow.send();
-        CHECK(refusal_of([&] {
-                  decode<bf16, e4m3, 64>::launch(where, problem, {.kernel = decode_kernel::cluster},
+        CHECK(error_message_of([&] {
+                  decode<bf16, e4m3, 64>::launch(where, problem, {.kernel = decode_kernel_kind::cluster},
                                                  narrow.there.mask());
               }) == "options.kernel: cluster; a cache of 8 bits takes hopper");
     }

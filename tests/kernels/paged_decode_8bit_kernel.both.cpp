@@ -9,15 +9,15 @@ using namespace imbrex_test;
 
 namespace {
 
-template <int Depth, decode_shape Shape>
+template <int HeadDim, decode_shape Shape>
 struct decode_e4m3 {
-    using kernel =
-        paged_decode_hopper<bf16, Depth, causal_mask, plain_score, Shape, attention_result::normalised, e4m3>;
+    using kernel = paged_decode_hopper<bf16, HeadDim, causal_mask, score_mod::identity, Shape,
+                                       attention_output_mode::normalised, e4m3>;
 
-    static void check(int tokens) { check_results<kernel, Depth>(tokens); }
+    static void check(int tokens) { check_results<kernel, HeadDim>(tokens); }
 #if !defined(__CUDACC__)
     static void check_schedules(int tokens, int blocks, int schedules) {
-        check_synchronisation<kernel, Depth>(tokens, blocks, schedules);
+        check_synchronisation<kernel, HeadDim>(tokens, blocks, schedules);
     }
 #endif
 };
@@ -41,7 +41,7 @@ TEST_CASE("a page that does not exist is told by the kernel") {
     small_cache<kernel, 32> there(world::host, 1, 2);
     there.table.values[19] = 77;  // of sequence 1
     const auto args = there.send();
-    CHECK(refusal_of([&] { run<kernel>(world::host, {2}, args); }) ==
-          "pages.table: page 77 of sequence 1; there are 25 pages");
+    CHECK(error_message_of([&] { run<kernel>(world::host, {2}, args); }) ==
+          "paged_kv.block_table: page 77 of sequence 1; there are 25 pages");
 }
 #endif

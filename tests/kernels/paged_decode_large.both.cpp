@@ -15,7 +15,8 @@ using namespace imbrex_test;
 
 namespace {
 
-using decode = paged_decode<bf16, any_mask, plain_score, attention_result::normalised, decode_depths<128>>;
+using decode =
+    paged_decode<bf16, any_mask, score_mod::identity, attention_output_mode::normalised, decode_head_dims<128>>;
 
 // What the host worlds, which are slow, have less of.
 #if defined(__CUDACC__)
@@ -28,33 +29,33 @@ constexpr bool on_device = false;
 
 TEST_CASE("64 tokens a sequence, the causal rule among them") {
     attention_test_case c{
-        .batches = 3, .heads = 4, .key_heads = 2, .queries = 64, .key_depth = 128, .value_depth = 128};
-    c.keys = on_device ? 3000 : 150;
-    c.key_lengths = {c.keys, 64, 70};
+        .batches = 3, .heads = 4, .kv_heads = 2, .seqlen_q = 64, .head_dim_qk = 128, .head_dim_v = 128};
+    c.seqlen_k = on_device ? 3000 : 150;
+    c.seqused_k = {c.seqlen_k, 64, 70};
     c.right = 0;
-    for (const int page_rows : {16, 256}) {
-        c.page_rows = page_rows;
+    for (const int page_size : {16, 256}) {
+        c.page_size = page_size;
         check_decode<decode, bf16>(c, on_device ? std::vector<int>{1, 132} : std::vector<int>{5});
     }
     // Some see nothing: their sequences are shorter than they are many.
-    c.key_lengths = {c.keys, 3, 0};
+    c.seqused_k = {c.seqlen_k, 3, 0};
     check_decode<decode, bf16>(c, {on_device ? 132 : 2});
     // As many heads as one key head may have.
-    attention_test_case shared{.batches = 2, .heads = on_device ? 32 : 8, .key_heads = 1, .queries = 64};
-    shared.keys = on_device ? 500 : 80;
-    shared.key_lengths = {shared.keys, 65};
-    shared.page_rows = 16;
+    attention_test_case shared{.batches = 2, .heads = on_device ? 32 : 8, .kv_heads = 1, .seqlen_q = 64};
+    shared.seqlen_k = on_device ? 500 : 80;
+    shared.seqused_k = {shared.seqlen_k, 65};
+    shared.page_size = 16;
     shared.right = 0;
     check_decode<decode, bf16>(shared, {on_device ? 132 : 3});
 }
 
 TEST_CASE("1024 sequences of all lengths, and sequences that have no keys at all") {
-    attention_test_case c{.batches = on_device ? 1024 : 128, .heads = 4, .key_heads = 1, .queries = 1};
-    c.keys = on_device ? 700 : 60;
-    c.key_depth = c.value_depth = on_device ? 128 : 32;
-    c.page_rows = 32;
+    attention_test_case c{.batches = on_device ? 1024 : 128, .heads = 4, .kv_heads = 1, .seqlen_q = 1};
+    c.seqlen_k = on_device ? 700 : 60;
+    c.head_dim_qk = c.head_dim_v = on_device ? 128 : 32;
+    c.page_size = 32;
     c.right = 0;
-    for (int i = 0; i < c.batches; ++i) c.key_lengths.push_back(i * 37 % (c.keys + 1));
+    for (int i = 0; i < c.batches; ++i) c.seqused_k.push_back(i * 37 % (c.seqlen_k + 1));
     check_decode<decode, bf16>(c, {on_device ? 132 : 7});
 
     // Room for keys, but none there.
@@ -63,8 +64,8 @@ TEST_CASE("1024 sequences of all lengths, and sequences that have no keys at all
             attention_trial<bf16> there(where, c, 1);
             auto problem = there.send();
             buffer<int> none(where, c.batches, 0);
-            problem.key_lengths = none.send();
-            CHECK(decode::choice(where, problem) == decode_kernel::hopper);
+            problem.seqused_k = none.send();
+            CHECK(decode::choice(where, problem) == decode_kernel_kind::hopper);
             buffer<int> workspace(where, decode::workspace_bytes(where, problem, blocks) / sizeof(int), 0);
             decode_options options;
             options.workspace = workspace.send();
@@ -73,8 +74,8 @@ TEST_CASE("1024 sequences of all lengths, and sequences that have no keys at all
             there.fetch();
             int wrong = 0;
             there.each_row([&](std::size_t place, std::size_t row) {
-                for (int i = 0; i < c.value_depth; ++i) wrong += float(there.out.values[place + i]) == 0 ? 0 : 1;
-                wrong += there.log2_sums.values[row] == -INFINITY ? 0 : 1;
+                for (int i = 0; i < c.head_dim_v; ++i) wrong += float(there.out.values[place + i]) == 0 ? 0 : 1;
+                wrong += there.lse2.values[row] == -INFINITY ? 0 : 1;
             });
             CHECK(wrong == 0);
         }
@@ -95,11 +96,11 @@ class long_sequence {
   public:
     static constexpr int depth = 128, heads = 2, period = 1009, special = 60;
 
-    long_sequence(int keys, int page_rows, std::int64_t elements)
+    long_sequence(int keys, int page_size, std::int64_t elements)
         : keys_(keys),
-          page_rows_(page_rows),
-          width_((keys + page_rows - 1) / page_rows),
-          pages_(elements / (page_rows * depth)),
+          page_rows_(page_size),
+          width_((keys + page_size - 1) / page_size),
+          pages_(elements / (page_size * depth)),
           k_(world::device, static_cast<std::size_t>(elements) * sizeof(bf16)),
           v_(world::device, k_.bytes()),
           q_(world::device, heads * depth),
@@ -127,16 +128,16 @@ class long_sequence {
         p.k = batch_sequence_head<const bf16>(k_.at<bf16>(), pages_, page_rows_, 1, depth);
         p.v = batch_sequence_head<const bf16>(v_.at<bf16>(), pages_, page_rows_, 1, depth);
         p.out = batch_sequence_head(out_.send(), 1, 1, heads, depth);
-        p.log2_sums = batch_head_rows(log2_sums_.send(), heads, 1);
-        p.key_lengths = lengths_.send();
-        p.pages = {table_.send(), width_};
-        CHECK(decode::choice(world::device, p) == decode_kernel::hopper);
+        p.lse2 = batch_head_rows(log2_sums_.send(), heads, 1);
+        p.seqused_k = lengths_.send();
+        p.paged_kv = {table_.send(), width_};
+        CHECK(decode::choice(world::device, p) == decode_kernel_kind::hopper);
         world_memory workspace(world::device, decode::workspace_bytes(world::device, p));
         decode_options options;
         options.workspace = workspace.at();
         buffer<int> bounds(world::device, 1, keys_);
         decode::launch(world::device, p, options,
-                       all_masks(window_mask{unbounded, 0}, length_mask{bounds.send()}, two_of_three_mask{}));
+                       and_masks(window_mask{unbounded, 0}, length_mask{bounds.send()}, two_of_three_mask{}));
         out_.fetch();
         log2_sums_.fetch();
         for (int head = 0; head < heads; ++head) check_head(head);
@@ -228,17 +229,18 @@ class long_sequence {
 
 TEST_CASE("more than a million keys, at the end of a cache of more than 2^31 elements") {
     const std::int64_t elements = (std::int64_t{1} << 31) + (std::int64_t{1} << 28);
-    for (const int page_rows : {16, 256}) {
-        CAPTURE(page_rows);
-        long_sequence(1200007, page_rows, elements).check();
+    for (const int page_size : {16, 256}) {
+        CAPTURE(page_size);
+        long_sequence(1200007, page_size, elements).check();
     }
 }
 
 TEST_CASE("a graph that is captured once and replayed with other lengths and tables") {
-    attention_test_case c{.batches = 4, .heads = 8, .key_heads = 2, .queries = 2, .key_depth = 128, .value_depth = 128};
-    c.keys = 3000;
-    c.key_lengths = {3000, 3000, 3000, 3000};
-    c.page_rows = 16;
+    attention_test_case c{
+        .batches = 4, .heads = 8, .kv_heads = 2, .seqlen_q = 2, .head_dim_qk = 128, .head_dim_v = 128};
+    c.seqlen_k = 3000;
+    c.seqused_k = {3000, 3000, 3000, 3000};
+    c.page_size = 16;
     c.right = 0;
     attention_trial<bf16> there(world::device, c, 1);
     const auto problem = there.send();
@@ -264,9 +266,9 @@ TEST_CASE("a graph that is captured once and replayed with other lengths and tab
                                             {5, 6, 2999, 1}}) {
         // The same case with other lengths has other numbers, pages and a narrower table. All are put where the captured launch reads them.
         attention_test_case next = c;
-        next.key_lengths = lengths;
+        next.seqused_k = lengths;
         attention_trial<bf16> other(world::device, next, ++seed);
-        const auto copy = [&](const tensor_place& from, const tensor_place& to) {
+        const auto copy = [&](const tensor_layout& from, const tensor_layout& to) {
             std::copy(other.inputs.values.begin() + from.offset, other.inputs.values.begin() + from.end(),
                       there.inputs.values.begin() + to.offset);
         };
@@ -280,7 +282,7 @@ TEST_CASE("a graph that is captured once and replayed with other lengths and tab
             std::copy_n(other.at.table.entries.begin() + i * width, width,
                         there.table.values.begin() + i * there.at.table.per_sequence);
         }
-        there.key_lengths.values = lengths;
+        there.seqused_k.values = lengths;
         there.bounds.values = lengths;
         there.send();
         there.mask();
@@ -288,10 +290,10 @@ TEST_CASE("a graph that is captured once and replayed with other lengths and tab
         require_done(cudaStreamSynchronize(stream));
         there.fetch();
         const std::vector<float> values(there.out.values.begin(), there.out.values.end());
-        const auto worst = other.compare({values.begin(), values.end()},
-                                         {there.log2_sums.values.begin(), there.log2_sums.values.end()});
+        const auto worst =
+            other.compare({values.begin(), values.end()}, {there.lse2.values.begin(), there.lse2.values.end()});
         CHECK(worst.out <= 1);
-        CHECK(worst.log2_sum <= 1);
+        CHECK(worst.lse2 <= 1);
     }
     cudaGraphExecDestroy(made);
     cudaGraphDestroy(graph);

@@ -17,13 +17,13 @@ using namespace imbrex_test;
 namespace {
 
 template <class T>
-void check_sampled(int vocabulary, int change_step = 0, int gap = 0, int before = 0, int likeliest = 0) {
+void check_sampled(int vocabulary, int adjustment_step = 0, int gap = 0, int before = 0, int num_top_logprobs = 0) {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         CAPTURE(vocabulary);
-        CAPTURE(change_step);
-        sample_trial<T> trial(where, vocabulary, many_options(), 3, gap, before, likeliest);
-        if (change_step > 0) trial.change_tokens(where, change_step);
+        CAPTURE(adjustment_step);
+        sample_trial<T> trial(where, vocabulary, many_options(), 3, gap, before, num_top_logprobs);
+        if (adjustment_step > 0) trial.adjust_tokens(where, adjustment_step);
         trial.launch();
         trial.check();
     }
@@ -105,12 +105,12 @@ TEST_CASE("of equal logits the lowest tokens are kept") {
         trial.launch();
         trial.check();
         CHECK(trial.tokens.values[0] == 0);
-        CHECK(trial.cuts.values[1].last == 2);
-        CHECK(trial.cuts.values[2].last == 749);
-        CHECK(trial.cuts.values[3].last == 2499);
-        CHECK(trial.cuts.values[4].last == 0);
+        CHECK(trial.thresholds.values[1].last_token == 2);
+        CHECK(trial.thresholds.values[2].last_token == 749);
+        CHECK(trial.thresholds.values[3].last_token == 2499);
+        CHECK(trial.thresholds.values[4].last_token == 0);
         CHECK(trial.tokens.values[4] == 0);
-        CHECK(trial.likeliest_tokens.values ==
+        CHECK(trial.top_logprobs_tokens.values ==
               std::vector<int>{0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3});
     }
 }
@@ -135,7 +135,7 @@ TEST_CASE("what is no number, and infinities") {
         CHECK(trial.tokens.values[2] == 1234);
         CHECK(trial.tokens.values[3] % 100 == 7);
         CHECK(trial.tokens.values[4] % 3 == 0);
-        CHECK(trial.likeliest_tokens.values[0] == -1);
+        CHECK(trial.top_logprobs_tokens.values[0] == -1);
         CHECK(trial.logprobs.values[0] == -infinity);
         CHECK(trial.logprobs.values[2] == 0.0f);
     }
@@ -210,10 +210,10 @@ TEST_CASE("no rows are nothing to do, and what is not asked for is not written")
         sample_trial<float> trial(where, 100, {{}, {}}, 3, 0, 0, 2);
         sample_problem<float> p = trial.send();
         p.logprobs = nullptr;
-        p.cuts = nullptr;
-        p.likeliest = 0;
-        p.likeliest_tokens = nullptr;
-        p.likeliest_logprobs = nullptr;
+        p.thresholds = nullptr;
+        p.num_top_logprobs = 0;
+        p.top_logprobs_tokens = nullptr;
+        p.top_logprobs = nullptr;
         sample_tokens<float>::launch(where, p);
         trial.tokens.fetch();
         trial.logprobs.fetch();
@@ -226,12 +226,12 @@ TEST_CASE("sampling that cannot be is refused with a sentence") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         sample_trial<float> there(where, 64, {{}, {}}, 3, 0, 0, 2);
-        there.change_tokens(where, 8);
+        there.adjust_tokens(where, 8);
         const sample_problem<float> good = there.send();
         const auto refused = [&](auto change) {
             sample_problem<float> bad = good;
             change(bad);
-            return refusal_of([&] { sample_tokens<float>::launch(where, bad); });
+            return error_message_of([&] { sample_tokens<float>::launch(where, bad); });
         };
         CHECK(refused([](auto& p) { p.logits.pointer = nullptr; }) ==
               "logits.pointer: null; 2 x 1 x 64 elements are needed");
@@ -241,11 +241,11 @@ TEST_CASE("sampling that cannot be is refused with a sentence") {
               "logits.extents[2]: 1048577; the vocabulary has 1 to 1048576 tokens");
         CHECK(refused([](auto& p) { p.options = nullptr; }) == "options: null; 2 of them are needed");
         CHECK(refused([](auto& p) { p.tokens = nullptr; }) == "tokens: null; there is a token for each of 2 rows");
-        CHECK(refused([](auto& p) { p.likeliest = 21; }) == "likeliest: 21; it is from 0 to 20");
-        CHECK(refused([](auto& p) { p.likeliest_logprobs = nullptr; }) ==
-              "likeliest_tokens, likeliest_logprobs: null; 2 x 2 of each are needed");
-        CHECK(refused([](auto& p) { p.changes = nullptr; }) ==
-              "changes, change_starts: one of them is null; both are given, or none");
+        CHECK(refused([](auto& p) { p.num_top_logprobs = 21; }) == "num_top_logprobs: 21; it is from 0 to 20");
+        CHECK(refused([](auto& p) { p.top_logprobs = nullptr; }) ==
+              "top_logprobs_tokens, top_logprobs: null; 2 x 2 of each are needed");
+        CHECK(refused([](auto& p) { p.adjustments = nullptr; }) ==
+              "adjustments, adjustment_offsets: one of them is null; both are given, or none");
     }
 }
 
@@ -253,7 +253,7 @@ TEST_CASE("sampling that cannot be is refused with a sentence") {
 TEST_CASE("options and changes that have no meaning are refused where the host reads them") {
     const auto refused = [](sample_options one) {
         sample_trial<float> there(world::host, 64, {{}, one});
-        return refusal_of([&] { sample_tokens<float>::launch(world::host, there.send()); });
+        return error_message_of([&] { sample_tokens<float>::launch(world::host, there.send()); });
     };
     CHECK(refused({.temperature = -1}) == "options[1].temperature: -1; it is 0 (greedy) or a positive number");
     CHECK(refused({.temperature = not_a_number}).starts_with("options[1].temperature: "));
@@ -265,33 +265,34 @@ TEST_CASE("options and changes that have no meaning are refused where the host r
     CHECK(refused({.frequency_penalty = not_a_number}).starts_with("options[1].frequency_penalty: "));
     CHECK(refused({.position = -1}) == "options[1].position: -1; it is 0 or more");
 
-    const auto refused_change = [](std::vector<token_change> changes, std::vector<int> starts) {
+    const auto refused_adjustment = [](std::vector<logit_adjustment> adjustments, std::vector<int> starts) {
         sample_trial<float> there(world::host, 64, {{}, {}});
         sample_problem<float> p = there.send();
-        p.changes = changes.data();
-        p.change_starts = starts.data();
-        return refusal_of([&] { sample_tokens<float>::launch(world::host, p); });
+        p.adjustments = adjustments.data();
+        p.adjustment_offsets = starts.data();
+        return error_message_of([&] { sample_tokens<float>::launch(world::host, p); });
     };
-    CHECK(refused_change({{.token = 1}}, {0, 1, 0}) ==
-          "change_starts[1], change_starts[2]: 1, 0; they are not negative and do not go down");
-    CHECK(refused_change({{.token = 64}}, {0, 0, 1}) == "changes[0].token: 64; the vocabulary has 64 tokens");
-    CHECK(refused_change({{.token = -1}}, {0, 1, 1}) == "changes[0].token: -1; the vocabulary has 64 tokens");
-    CHECK(refused_change({{.token = 5}, {.token = 5}}, {0, 2, 2}) ==
-          "changes[1].token: 5; it comes behind 5, and tokens of a row go up");
-    CHECK(refused_change({{.token = 5, .generated = -1}}, {0, 1, 1}) == "changes[0].generated: -1; it is 0 or more");
-    CHECK(refused_change({{.token = 5, .bias = infinity}}, {0, 1, 1}) ==
-          "changes[0].bias: inf; it is a number or -infinity");
-    CHECK(refused_change({{.token = 5}, {.token = 5}}, {0, 1, 2}) == "nothing was refused");
+    CHECK(refused_adjustment({{.token = 1}}, {0, 1, 0}) ==
+          "adjustment_offsets[1], adjustment_offsets[2]: 1, 0; they are not negative and do not go down");
+    CHECK(refused_adjustment({{.token = 64}}, {0, 0, 1}) == "adjustments[0].token: 64; the vocabulary has 64 tokens");
+    CHECK(refused_adjustment({{.token = -1}}, {0, 1, 1}) == "adjustments[0].token: -1; the vocabulary has 64 tokens");
+    CHECK(refused_adjustment({{.token = 5}, {.token = 5}}, {0, 2, 2}) ==
+          "adjustments[1].token: 5; it comes behind 5, and tokens of a row go up");
+    CHECK(refused_adjustment({{.token = 5, .generated = -1}}, {0, 1, 1}) ==
+          "adjustments[0].generated: -1; it is 0 or more");
+    CHECK(refused_adjustment({{.token = 5, .bias = infinity}}, {0, 1, 1}) ==
+          "adjustments[0].bias: inf; it is a number or -infinity");
+    CHECK(refused_adjustment({{.token = 5}, {.token = 5}}, {0, 1, 2}) == "nothing was refused");
 }
 
 TEST_CASE("sampling is silent over 1,000 schedules, and each of its mutants is told") {
-    using kernel = sample_tokens<bf16>::kernel<row_chunks::ragged>;
+    using kernel = sample_tokens<bf16>::kernel<row_alignment::unaligned>;
     // Enough ties for all kinds of steps, and two warps with tokens.
     sample_trial<bf16> there(world::host, 1100, {{.temperature = 2, .top_k = 70, .top_p = 0.8f, .min_p = 0.01f}}, 0.02f,
                              0, 0, 2);
-    there.change_tokens(world::host, 200);
+    there.adjust_tokens(world::host, 200);
     const auto args = sample_tokens<bf16>::arguments_of(there.send());
-    const position grid = kernel::grid_of(args);
+    const grid_dim grid = kernel::grid_of(args);
     check_synchronisation<kernel>("sampling", grid, args);
 }
 #endif

@@ -12,45 +12,45 @@
 
 namespace imbrex_test {
 
-inline constexpr int whole_depth = 64;
+inline constexpr int whole_head_dim = 64;
 
 // One sequence, whole: [token, head, column].
 struct whole_sequence {
-    int tokens, heads, key_heads;
+    int tokens, heads, kv_heads;
     std::vector<imbrex::bf16> q, k, v;
 
-    whole_sequence(int tokens, int heads, int key_heads, std::mt19937& random)
-        : tokens(tokens), heads(heads), key_heads(key_heads) {
+    whole_sequence(int tokens, int heads, int kv_heads, std::mt19937& random)
+        : tokens(tokens), heads(heads), kv_heads(kv_heads) {
         std::normal_distribution<float> normal;
         const auto fill = [&](std::vector<imbrex::bf16>& values, int with) {
-            values.resize(std::size_t(tokens) * with * whole_depth);
+            values.resize(std::size_t(tokens) * with * whole_head_dim);
             for (imbrex::bf16& one : values) one = imbrex::bf16(normal(random));
         };
         fill(q, heads);
-        fill(k, key_heads);
-        fill(v, key_heads);
+        fill(k, kv_heads);
+        fill(v, kv_heads);
     }
 };
 
 struct expected_row {
     std::vector<double> out;
-    double log2_sum;
+    double lse2;
 };
 inline expected_row expected(const whole_sequence& s, const imbrex::window_mask& mask, int token, int head,
                              double cap = 0, const float* sink = nullptr) {
-    constexpr int depth = whole_depth;
-    const int key_head = head / (s.heads / s.key_heads);
+    constexpr int head_dim = whole_head_dim;
+    const int kv_head = head / (s.heads / s.kv_heads);
     const int first = mask.left == imbrex::unbounded ? 0 : std::max(token - mask.left, 0);
     const int last = mask.right == imbrex::unbounded ? s.tokens - 1 : std::min(token + mask.right, s.tokens - 1);
-    expected_row made{std::vector<double>(depth), 0};
+    expected_row made{std::vector<double>(head_dim), 0};
     std::vector<double> scores;
     for (int key = first; key <= last; ++key) {
         double score = 0;
-        for (int i = 0; i < depth; ++i) {
-            score += double(float(s.q[(std::size_t(token) * s.heads + head) * depth + i])) *
-                     double(float(s.k[(std::size_t(key) * s.key_heads + key_head) * depth + i]));
+        for (int i = 0; i < head_dim; ++i) {
+            score += double(float(s.q[(std::size_t(token) * s.heads + head) * head_dim + i])) *
+                     double(float(s.k[(std::size_t(key) * s.kv_heads + kv_head) * head_dim + i]));
         }
-        score /= std::sqrt(double(depth));
+        score /= std::sqrt(double(head_dim));
         if (cap > 0) score = cap * std::tanh(score / cap);
         scores.push_back(score);
     }
@@ -59,12 +59,12 @@ inline expected_row expected(const whole_sequence& s, const imbrex::window_mask&
     for (int key = first; key <= last; ++key) {
         const double weight = std::exp(scores[key - first] - most);
         sum += weight;
-        for (int i = 0; i < depth; ++i) {
-            made.out[i] += weight * double(float(s.v[(std::size_t(key) * s.key_heads + key_head) * depth + i]));
+        for (int i = 0; i < head_dim; ++i) {
+            made.out[i] += weight * double(float(s.v[(std::size_t(key) * s.kv_heads + kv_head) * head_dim + i]));
         }
     }
     for (double& one : made.out) one /= sum;
-    made.log2_sum = (most + std::log(sum)) / std::log(2.0);
+    made.lse2 = (most + std::log(sum)) / std::log(2.0);
     return made;
 }
 

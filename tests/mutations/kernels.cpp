@@ -27,7 +27,7 @@ std::vector<float> numbers(int count) {
 
 // Runs the kernel plain and under every schedule; `prepare` poisons what it writes, `right` compares it.
 template <class Kernel>
-void check_right(position grid, const typename Kernel::arguments& arguments, const std::function<void()>& prepare,
+void check_right(grid_dim grid, const typename Kernel::arguments& arguments, const std::function<void()>& prepare,
                  const std::function<bool()>& right) {
     prepare();
     host::launch<Kernel>(grid, arguments);
@@ -44,7 +44,7 @@ void check_right(position grid, const typename Kernel::arguments& arguments, con
 }
 
 template <class Kernel>
-void check_every_mutant_reported(const std::string& name, position grid, const typename Kernel::arguments& arguments,
+void check_every_mutant_reported(const std::string& name, grid_dim grid, const typename Kernel::arguments& arguments,
                                  const std::function<void()>& prepare) {
     const host::mutation_score score = host::mutate<Kernel>(grid, arguments, 20, prepare);
     MESSAGE(name, ": ", score.killed(), " of ", score.total(), " mutants reported");
@@ -75,8 +75,8 @@ struct strip {
     }
     matrices views() { return {matrix(in.data(), rows, 32), matrix(out.data(), rows, 32)}; }
     tensors as_tensors(int tiles) {
-        return {tensor_of<float_tile>(matrix(in.data(), rows, 32)),
-                tensor_of<float_tile>(matrix(out.data(), rows, 32), tensor_use::store), tiles};
+        return {make_tma_tensor<float_tile>(matrix(in.data(), rows, 32)),
+                make_tma_tensor<float_tile>(matrix(out.data(), rows, 32), tma_use::store), tiles};
     }
 };
 
@@ -125,8 +125,8 @@ TEST_CASE("pipelined GEMM") {
             expected[row * columns + column] = static_cast<float>(sum);
         }
     }
-    const gemm_kernel::arguments arguments{tensor_of<gemm_kernel::a_tile>(matrix(a.data(), rows, depth)),
-                                           tensor_of<gemm_kernel::b_tile>(matrix(b.data(), depth, columns)),
+    const gemm_kernel::arguments arguments{make_tma_tensor<gemm_kernel::a_tile>(matrix(a.data(), rows, depth)),
+                                           make_tma_tensor<gemm_kernel::b_tile>(matrix(b.data(), depth, columns)),
                                            matrix(c.data(), rows, columns), depth / 32};
     const auto prepare = [&] { c.assign(c.size(), poison); };
     const auto right = [&] {
@@ -174,7 +174,7 @@ TEST_CASE("cluster multicast copy") {
     strip data(10);
     std::vector<float> second(data.out.size());
     const multicast_kernel::arguments arguments{
-        tensor_of<float_tile>(matrix(data.in.data(), data.rows, 32)),
+        make_tma_tensor<float_tile>(matrix(data.in.data(), data.rows, 32)),
         {matrix(data.out.data(), data.rows, 32), matrix(second.data(), data.rows, 32)},
         10};
     const auto prepare = [&] {
@@ -189,7 +189,7 @@ TEST_CASE("cluster multicast copy") {
 TEST_CASE("persistent kernel with a tile queue") {
     strip data(6);
     int counter = 0;
-    const queue_kernel::arguments arguments{tensor_of<float_tile>(matrix(data.in.data(), data.rows, 32)),
+    const queue_kernel::arguments arguments{make_tma_tensor<float_tile>(matrix(data.in.data(), data.rows, 32)),
                                             matrix(data.out.data(), data.rows, 32), &counter, 6};
     const auto prepare = [&] {
         data.out.assign(data.out.size(), poison);

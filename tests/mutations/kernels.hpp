@@ -28,7 +28,7 @@ struct map_kernel {
         block.sync();
         block.each_warp([&](warp& self) {
             warp_tile<float, 16, 32> values;
-            load(self, values, smem.tile.part<16>(16 * self.index()));
+            load(self, values, smem.tile.subtile<16>(16 * self.index()));
             map(self, values, [](float x) { return 2.0f * x + 1.0f; });
             store(self, args.out.at(64 * block.index().x + 16 * self.index(), 0), values);
         });
@@ -48,9 +48,9 @@ struct softmax_kernel {
         block.sync();
         block.each_warp([&](warp& self) {
             warp_tile<float, 16, 32> values;
-            load(self, values, smem.tile.part<16>(16 * self.index()));
+            load(self, values, smem.tile.subtile<16>(16 * self.index()));
             softmax(self, values);
-            store(self, smem.tile.part<16>(16 * self.index()), values);
+            store(self, smem.tile.subtile<16>(16 * self.index()), values);
         });
         block.sync();
         store(block, args.out.tile<float_tile>(block.index().x, 0), smem.tile);
@@ -58,8 +58,8 @@ struct softmax_kernel {
 };
 
 struct tensors {
-    tensor<float_tile, 2> in;
-    tensor<float_tile, 2> out;
+    tma_tensor<float_tile, 2> in;
+    tma_tensor<float_tile, 2> out;
     int tiles;
 };
 
@@ -85,7 +85,7 @@ struct copy_kernel {
                     }),
                     consumers<1>([&](warpgroup& self) {
                         auto full = smem.ring.consumer(self);
-                        group_tile<float, 64, 32> values;
+                        warpgroup_tile<float, 64, 32> values;
                         for (int i = 0; i < args.tiles; ++i) {
                             {
                                 auto stage = full.wait();
@@ -110,14 +110,14 @@ struct gemm_kernel {
     static constexpr int warps = 8;
     using a_tile = shared_tile<bf16, 64, 32>;
     using b_tile = shared_tile<bf16, 32, 64>;
-    using c_tile = group_tile<float, 64, 64>;
+    using c_tile = warpgroup_tile<float, 64, 64>;
     struct operands {
         a_tile a;
         b_tile b;
     };
     struct arguments {
-        tensor<a_tile, 2> a;
-        tensor<b_tile, 2> b;
+        tma_tensor<a_tile, 2> a;
+        tma_tensor<b_tile, 2> b;
         matrix_view<float> c;
         int steps;
     };
@@ -164,9 +164,9 @@ struct multistage_kernel {
     };
     template <class Block>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& smem) {
-        block.each_group([&](warpgroup& self) {
-            group_tile<float, 64, 32> sum;
-            group_tile<float, 64, 32> values;
+        block.each_warpgroup([&](warpgroup& self) {
+            warpgroup_tile<float, 64, 32> sum;
+            warpgroup_tile<float, 64, 32> values;
             fill(self, sum, 0.0f);
             for (int i = 0; i < stages - 1; ++i) {
                 copy_async(self, smem.ring[i], args.in.tile<float_tile>(i, 0));
@@ -181,7 +181,7 @@ struct multistage_kernel {
                 }
                 commit_copies(self);
                 load(self, values, smem.ring[i % stages]);
-                combine(self, sum, values, add{});
+                combine(self, sum, values, functional::add{});
             }
             store(self, args.out.at(0, 0), sum);
         });
@@ -207,7 +207,7 @@ struct ping_pong_kernel {
     IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& smem) {
         block.roles(consumers<2>([&](warpgroup& self) {
             const int mine = self.index();
-            group_tile<float, 64, 32> values;
+            warpgroup_tile<float, 64, 32> values;
             fill(self, values, 1.0f);
             if (mine == 0) store(self, smem.tile, values);
             for (int i = mine; i < args.turns; i += 2) {
@@ -227,7 +227,7 @@ struct multicast_kernel {
     static constexpr int warps = 8;
     static constexpr int cluster = 2;
     struct arguments {
-        tensor<float_tile, 2> in;
+        tma_tensor<float_tile, 2> in;
         matrix_view<float> out[2];  // one for each block of the cluster
         int tiles;
     };
@@ -252,7 +252,7 @@ struct multicast_kernel {
                     }),
                     consumers<1>([&](warpgroup& self) {
                         auto full = smem.ring.consumer(self);
-                        group_tile<float, 64, 32> values;
+                        warpgroup_tile<float, 64, 32> values;
                         for (int i = 0; i < args.tiles; i += 2) {
                             auto stage = full.wait();
                             for (int half = 0; half < 2; ++half) {
@@ -269,14 +269,14 @@ struct multicast_kernel {
 struct queue_kernel {
     static constexpr int warps = 8;
     struct arguments {
-        tensor<float_tile, 2> in;
+        tma_tensor<float_tile, 2> in;
         matrix_view<float> out;
         int* counter;
         int tiles;
     };
     struct shared_memory {
         pipeline<float_tile, 2> ring;
-        tile_queue<2> queue;
+        dynamic_tile_scheduler<2> queue;
     };
     template <class Block>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& smem) {
@@ -295,7 +295,7 @@ struct queue_kernel {
                     consumers<1>([&](warpgroup& self) {
                         auto full = smem.ring.consumer(self);
                         auto reading = smem.queue.read(self);
-                        group_tile<float, 64, 32> values;
+                        warpgroup_tile<float, 64, 32> values;
                         for (int tile = reading.next(); tile < args.tiles; tile = reading.next()) {
                             auto stage = full.wait();
                             load(self, values, *stage);

@@ -34,23 +34,23 @@ inline void fill_scores(std::vector<float>& values, int rows, int columns, std::
 }
 
 // The weights of one row, and the base-2 logarithm of the sum of its exponentials.
-struct row_of_weights {
+struct row_of_probabilities {
     std::vector<double> weights;
-    double log2_sum;
+    double lse2;
     double largest;  // magnitude of a scaled score: what float rounds in proportion to
 };
-inline row_of_weights weigh(const float* scores, int columns, double scale) {
+inline row_of_probabilities exp_and_sum(const float* scores, int columns, double scale) {
     double most = -INFINITY, largest = 0;
     for (int i = 0; i < columns; ++i) {
         most = std::max(most, scale * scores[i]);
         if (std::isfinite(scores[i])) largest = std::max(largest, std::fabs(scale * scores[i]));
     }
-    row_of_weights result{std::vector<double>(columns, 0.0), -INFINITY, largest};
+    row_of_probabilities result{std::vector<double>(columns, 0.0), -INFINITY, largest};
     if (most == -INFINITY) return result;
     double sum = 0;
     for (int i = 0; i < columns; ++i) sum += result.weights[i] = std::exp(scale * scores[i] - most);
     for (double& weight : result.weights) weight /= sum;
-    result.log2_sum = (most + std::log(sum)) / std::log(2.0);
+    result.lse2 = (most + std::log(sum)) / std::log(2.0);
     return result;
 }
 

@@ -24,7 +24,7 @@ IMBREX_KERNEL void each(Block& block, const Body& body) {
     if constexpr (std::is_same_v<Scope, imbrex::warp>) {
         block.each_warp(body);
     } else if constexpr (std::is_same_v<Scope, imbrex::warpgroup>) {
-        block.each_group(body);
+        block.each_warpgroup(body);
     } else {
         body(block);
     }
@@ -97,8 +97,8 @@ class tally {
 // What a test's messages call a shape.
 template <class T>
 std::string name_of_shape(world where, int rows, int columns, int warps) {
-    return imbrex::sentence(name_of(where), ", ", imbrex::name_of<T>(), " ", rows, " x ", columns, " of ", warps,
-                            " warps");
+    return imbrex::str_cat(name_of(where), ", ", imbrex::name_of<T>(), " ", rows, " x ", columns, " of ", warps,
+                           " warps");
 }
 
 }  // namespace imbrex_test

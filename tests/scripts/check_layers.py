@@ -104,6 +104,8 @@ class Checker:
             self.breach(path, number, f"<{name}> is for comm/ alone")
 
         beside = path.parent / name
+        if below == "examples" and quoted and not beside.exists():  # "engine/folder/name.hpp"
+            beside = self.repository / "examples" / name
         target = beside if quoted and beside.exists() else self.include / name
         if (quoted or name.startswith("imbrex/")) and not target.exists():
             self.breach(path, number, f"{name} does not exist")

@@ -1,6 +1,6 @@
 // Views of global memory: extents and strides of compile time and of run time, and what is left of a rectangle at the
 // edge.
-#include <imbrex/core/numeric.hpp>
+#include <imbrex/core/element_types.hpp>
 #include <imbrex/tile/global_view.hpp>
 #include <imbrex/tile/shared_tile.hpp>
 

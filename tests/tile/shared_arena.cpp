@@ -1,5 +1,5 @@
 // Arenas and overlays: offsets and sizes of compile time, alignment kept, nothing lapping over anything else.
-#include <imbrex/core/numeric.hpp>
+#include <imbrex/core/element_types.hpp>
 #include <imbrex/tile/barrier.hpp>
 #include <imbrex/tile/shared_arena.hpp>
 #include <imbrex/tile/shared_tile.hpp>

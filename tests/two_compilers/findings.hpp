@@ -19,10 +19,10 @@ findings find() {
     using namespace imbrex;
     findings found;
     alignas(256) static bf16 elements[64 * 64];
-    const auto tensor = tensor_of<tile>(imbrex::matrix(elements, 64, 64));
+    const auto tensor = make_tma_tensor<tile>(imbrex::matrix(elements, 64, 64));
     for (const unsigned char byte : tensor.map.bytes) found.descriptor = found.descriptor || byte != 0;
-    found.tensor_function = reinterpret_cast<const void*>(&tensor_of<tile, matrix_view<bf16>>);
-    void (*const gate)(world, const gated_problem<float>&, void*) = &gated_activation<float>::launch;
+    found.tensor_function = reinterpret_cast<const void*>(&make_tma_tensor<tile, matrix_view<bf16>>);
+    void (*const gate)(world, const swiglu_problem<float>&, void*) = &swiglu_activation<float>::launch;
     found.gate_function = reinterpret_cast<const void*>(gate);
     found.array_on_device = error_of([] { world_array<float> values(world::device, 4); }, "made");
     found.launch_on_device = error_of(
@@ -35,9 +35,9 @@ findings find() {
         [] {
             world_array<float> values(world::device, 192, 1.0f);
             float* const x = values.send();
-            gated_activation<float>::launch(world::device, {.gate = as_rows<const float>(x, 1, 64),
-                                                            .up = as_rows<const float>(x + 64, 1, 64),
-                                                            .out = as_rows(x + 128, 1, 64)});
+            swiglu_activation<float>::launch(world::device, {.gate = as_rows<const float>(x, 1, 64),
+                                                             .up = as_rows<const float>(x + 64, 1, 64),
+                                                             .out = as_rows(x + 128, 1, 64)});
         },
         "launched");
     std::vector<float> values(256, 3.0f);

@@ -4,7 +4,7 @@
 
 #include <imbrex/imbrex.hpp>
 #include <imbrex/kernels/attention/problem.hpp>
-#include <imbrex/kernels/gated.hpp>
+#include <imbrex/kernels/swiglu.hpp>
 
 #include <functional>
 #include <string>

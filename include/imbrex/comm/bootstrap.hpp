@@ -30,27 +30,27 @@ struct rank_environment {
 
 namespace detail {
 
-struct rank_variables {
+struct launcher_variables {
     const char* rank;
     const char* ranks;
     const char* local_rank;
 };
-inline constexpr std::array<rank_variables, 3> known_launchers{{
+inline constexpr std::array<launcher_variables, 3> known_launchers{{
     {"RANK", "WORLD_SIZE", "LOCAL_RANK"},
     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
     {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"},
 }};
 
-inline constexpr int most_ranks = 1 << 20;
+inline constexpr int max_ranks = 1 << 20;
 
 // Digits and nothing else, from least to most.
-inline int number_in_environment(const char* name, const char* text, int least, int most, const char* of_what) {
-    require(text != nullptr, name, ": not set; ", of_what, " is needed, ", least, " to ", most);
+inline int parse_env_int(const char* name, const char* text, int least, int most, const char* description) {
+    require(text != nullptr, name, ": not set; ", description, " is needed, ", least, " to ", most);
     const std::string value = text;
     int number = 0;
     const auto [end, problem] = std::from_chars(value.data(), value.data() + value.size(), number);
     require(problem == std::errc{} && end == value.data() + value.size() && number >= least && number <= most, name,
-            ": '", value, "'; ", of_what, " is a number from ", least, " to ", most);
+            ": '", value, "'; ", description, " is a number from ", least, " to ", most);
     return number;
 }
 
@@ -59,8 +59,8 @@ inline int number_in_environment(const char* name, const char* text, int least, 
 // `read(name)` gives the text of a variable, or null where it is not set.
 template <class Read>
 rank_environment read_rank_environment(const Read& read) {
-    const detail::rank_variables* names = &detail::known_launchers.front();
-    for (const detail::rank_variables& one : detail::known_launchers) {
+    const detail::launcher_variables* names = &detail::known_launchers.front();
+    for (const detail::launcher_variables& one : detail::known_launchers) {
         if (read(one.rank) == nullptr) continue;
         names = &one;
         break;
@@ -70,13 +70,11 @@ rank_environment read_rank_environment(const Read& read) {
             "needed to know which rank this process is");
 
     rank_environment found;
-    found.ranks =
-        detail::number_in_environment(names->ranks, read(names->ranks), 1, detail::most_ranks, "the number of ranks");
-    found.rank =
-        detail::number_in_environment(names->rank, read(names->rank), 0, found.ranks - 1, "the rank of this process");
+    found.ranks = detail::parse_env_int(names->ranks, read(names->ranks), 1, detail::max_ranks, "the number of ranks");
+    found.rank = detail::parse_env_int(names->rank, read(names->rank), 0, found.ranks - 1, "the rank of this process");
     if (const char* local = read(names->local_rank)) {
-        found.local_rank = detail::number_in_environment(names->local_rank, local, 0, found.ranks - 1,
-                                                         "the rank among the processes of this machine");
+        found.local_rank = detail::parse_env_int(names->local_rank, local, 0, found.ranks - 1,
+                                                 "the rank among the processes of this machine");
     }
     const char* address = read("MASTER_ADDR");
     require(address != nullptr, "MASTER_ADDR: not set; the name or the address of the machine of rank 0 is needed");
@@ -84,9 +82,9 @@ rank_environment read_rank_environment(const Read& read) {
     require(!found.master_address.empty() && found.master_address.find_first_of(" \t\n[]") == std::string::npos,
             "MASTER_ADDR: '", found.master_address,
             "'; the name or the address of the machine of rank 0 is needed, without blanks and brackets");
-    // The last port is left out, since ranks meet at the one behind it (meeting_place).
+    // The last port is left out, since ranks meet at the one behind it (rendezvous_address).
     found.master_port =
-        detail::number_in_environment("MASTER_PORT", read("MASTER_PORT"), 1, 65534, "a port of the machine of rank 0");
+        detail::parse_env_int("MASTER_PORT", read("MASTER_PORT"), 1, 65534, "a port of the machine of rank 0");
     return found;
 }
 
@@ -96,9 +94,9 @@ inline rank_environment read_rank_environment() {
 
 // Where the ranks find each other, as NCCL_COMM_ID has it: address:port, [address]:port for IPv6. At MASTER_PORT itself a store of
 // torchrun's may listen as long as the processes live, so it is the port behind it.
-inline std::string meeting_place(const rank_environment& who) {
+inline std::string rendezvous_address(const rank_environment& who) {
     const bool has_colons = who.master_address.find(':') != std::string::npos;
-    return sentence(has_colons ? "[" : "", who.master_address, has_colons ? "]" : "", ":", who.master_port + 1);
+    return str_cat(has_colons ? "[" : "", who.master_address, has_colons ? "]" : "", ":", who.master_port + 1);
 }
 
 }  // namespace imbrex

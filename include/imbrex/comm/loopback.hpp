@@ -2,16 +2,16 @@
 // and events order them: no kernel waits for another.
 //
 //     loopback_group group(where, 4);
-//     run_ranks(group, [&](loopback& link) { ... });       as link.rank() of link.ranks(), each in a thread of its own
+//     run_ranks(group, [&](loopback& comm) { ... });       as comm.rank() of comm.ranks(), each in a thread of its own
 //
-// A rank that has finished() needs what it sent no more. If one fails on the way, others may still be about to copy from it: memory that
+// A rank that has synchronised() needs what it sent no more. If one fails on the way, others may still be about to copy from it: memory that
 // outlives the ranks is on the safe side.
 //
 // In the checked world bytes arrive as late as they may, or as early, as a seed decides: what is received is spoilt until the exchange is
 // waited for, and what is sent is copied at the last moment. Who reads or writes either of them too soon is told so, or computes NaN.
 #pragma once
 
-#include <imbrex/comm/loopback/mailboxes.hpp>
+#include <imbrex/comm/loopback/message_queues.hpp>
 #include <imbrex/comm/transport.hpp>
 #include <imbrex/core/error.hpp>
 #include <imbrex/hw/world.hpp>
@@ -34,9 +34,9 @@
 namespace imbrex {
 
 struct loopback_options {
-    std::chrono::milliseconds patience{60000};  // with a rank that does not do what another waits for
-    std::vector<int> devices = {};              // of the ranks; the current one for all if none are named
-    std::uint64_t seed = 0;                     // in the checked world: which exchanges are early, and which late
+    std::chrono::milliseconds timeout{60000};  // with a rank that does not do what another waits for
+    std::vector<int> devices = {};             // of the ranks; the current one for all if none are named
+    std::uint64_t seed = 0;                    // in the checked world: which exchanges are early, and which late
 };
 
 inline namespace IMBREX_WORLDS {
@@ -44,19 +44,19 @@ inline namespace IMBREX_WORLDS {
 class loopback_group {
   public:
     explicit loopback_group(world where, int ranks, const loopback_options& options = {})
-        : where_(where), options_(options), boxes_(required(ranks, options), options.patience) {
+        : where_(where), options_(options), queues_(required(ranks, options), options.timeout) {
         if (where != world::device) return;
         if (options_.devices.empty()) options_.devices.assign(ranks, current_device());
-        allow_copies_between(options_.devices);
+        enable_peer_access(options_.devices);
     }
 
     world where() const { return where_; }
-    int ranks() const { return boxes_.ranks(); }
+    int ranks() const { return queues_.ranks(); }
     const loopback_options& options() const { return options_; }
-    detail::mailboxes& boxes() { return boxes_; }
+    detail::message_queues& queues() { return queues_; }
 
     // Makes the device of a rank the current one of this thread.
-    void choose_device([[maybe_unused]] int rank) const {
+    void set_device([[maybe_unused]] int rank) const {
 #if defined(__CUDACC__)
         if (where_ == world::device) detail::require_success(cudaSetDevice(options_.devices[rank]), "cudaSetDevice");
 #endif
@@ -68,8 +68,7 @@ class loopback_group {
         require(options.devices.empty() || static_cast<int>(options.devices.size()) == ranks,
                 "options.devices: ", options.devices.size(), " of them; one is needed for each of the ", ranks,
                 " ranks, or none at all");
-        require(options.patience.count() > 0, "options.patience: ", options.patience.count(),
-                " ms; it must be positive");
+        require(options.timeout.count() > 0, "options.timeout: ", options.timeout.count(), " ms; it must be positive");
         return ranks;
     }
     static int current_device() {
@@ -78,11 +77,11 @@ class loopback_group {
         detail::require_success(cudaGetDevice(&device), "no current device");
         return device;
 #else
-        throw error(detail::host_world_alone);
+        throw error(detail::host_world_only);
 #endif
     }
     // Where there is no way from one device to another, copies go through the host by themselves.
-    static void allow_copies_between([[maybe_unused]] const std::vector<int>& devices) {
+    static void enable_peer_access([[maybe_unused]] const std::vector<int>& devices) {
 #if defined(__CUDACC__)
         const int before = current_device();
         for (const int from : devices) {
@@ -100,7 +99,7 @@ class loopback_group {
 
     world where_;
     loopback_options options_;
-    detail::mailboxes boxes_;
+    detail::message_queues queues_;
 };
 
 // One rank of a group, used by one thread.
@@ -119,80 +118,82 @@ class loopback {
     // The last that something was started in.
     int step() const { return step_; }
 
-    exchange_ticket start(const exchange& one, void* stream = nullptr) {
+    send_recv_request start(const send_recv_group& one, void* stream = nullptr) {
         detail::require_peers(one, rank_, ranks());
-        boxes().throw_if_failed();
+        queues().throw_if_failed();
         step_ = one.step;
         const auto ready = event_in(stream);
-        flight started{first_ + static_cast<exchange_ticket>(flights_.size()), one, {}, {}};
-        for (const outgoing& send : one.sends) {
+        pending_group started{first_ + static_cast<send_recv_request>(pending_.size()), one, {}, {}};
+        for (const send_op& send : one.sends) {
             auto message = std::make_shared<detail::posted_message>();
             message->step = one.step;
+            message->buffer = send.buffer;
             message->bytes = send.bytes;
-            message->count = send.count;
             message->ready = ready;
-            if (checked() && send.count > 0) {
-                const auto* begin = static_cast<const std::byte*>(send.bytes);
-                message->as_posted.assign(begin, begin + send.count);
+            if (checked() && send.bytes > 0) {
+                const auto* begin = static_cast<const std::byte*>(send.buffer);
+                message->snapshot.assign(begin, begin + send.bytes);
             }
             started.sent.push_back(message);
-            boxes().post(rank_, send.to, std::move(message));
+            queues().post_send(rank_, send.to, std::move(message));
         }
-        ready->hold_back(copies_.get());
-        for (const incoming& receive : one.receives) {
-            if (checked() && receive.count > 0) std::memset(receive.bytes, spoilt, receive.count);
+        ready->make_stream_wait(copies_.get());
+        for (const recv_op& receive : one.receives) {
+            if (checked() && receive.bytes > 0) std::memset(receive.buffer, poison, receive.bytes);
         }
-        if (!late(started.ticket)) receive_all(started);
-        flights_.push_back(std::move(started));
-        return flights_.back().ticket;
+        if (!late(started.request)) receive_all(started);
+        pending_.push_back(std::move(started));
+        return pending_.back().request;
     }
 
-    void wait(exchange_ticket ticket, void* stream = nullptr) {
-        require(ticket >= 0 && ticket < first_ + static_cast<exchange_ticket>(flights_.size()), "ticket: ", ticket,
-                "; rank ", rank_, " has started ", first_ + static_cast<exchange_ticket>(flights_.size()),
-                " exchanges");
-        if (ticket < first_) return;
-        flight& one = flights_[ticket - first_];
+    void wait(send_recv_request request, void* stream = nullptr) {
+        require(request >= 0 && request < first_ + static_cast<send_recv_request>(pending_.size()),
+                "request: ", request, "; rank ", rank_, " has started ",
+                first_ + static_cast<send_recv_request>(pending_.size()), " send/recv groups");
+        if (request < first_) return;
+        pending_group& one = pending_[request - first_];
         receive_up_to(one);
-        one.arrived->hold_back(stream);
+        one.arrived->make_stream_wait(stream);
         for (std::size_t i = 0; i < one.sent.size(); ++i) {
-            boxes().copied(*one.sent[i], rank_, one.what.sends[i].to)->hold_back(stream);
+            queues().wait_copied(*one.sent[i], rank_, one.what.sends[i].to)->make_stream_wait(stream);
         }
         one.sent.clear();
         one.what.sends.clear();
-        while (!flights_.empty() && flights_.front().arrived != nullptr && flights_.front().sent.empty()) {
-            flights_.pop_front();
+        while (!pending_.empty() && pending_.front().arrived != nullptr && pending_.front().sent.empty()) {
+            pending_.pop_front();
             ++first_;
         }
     }
 
-    void finish(void* stream = nullptr) {
-        if (!flights_.empty()) {
-            for (exchange_ticket ticket = first_, last = flights_.back().ticket; ticket <= last; ++ticket) {
-                wait(ticket, stream);
+    void synchronise(void* stream = nullptr) {
+        if (!pending_.empty()) {
+            for (send_recv_request request = first_, last = pending_.back().request; request <= last; ++request) {
+                wait(request, stream);
             }
         }
         event_in(stream)->wait();
-        boxes().throw_if_failed();
+        queues().throw_if_failed();
     }
 
-    void gather(const void* mine, void* all, std::size_t bytes) { boxes().gather(rank_, step_, mine, all, bytes); }
+    void all_gather(const void* mine, void* all, std::size_t bytes) {
+        queues().all_gather(rank_, step_, mine, all, bytes);
+    }
 
   private:
-    static constexpr int spoilt = 0xff;  // NaN in every type
+    static constexpr int poison = 0xff;  // NaN in every type
 
-    struct flight {
-        exchange_ticket ticket;
-        exchange what;
+    struct pending_group {
+        send_recv_request request;
+        send_recv_group what;
         std::vector<std::shared_ptr<detail::posted_message>> sent;
         std::shared_ptr<world_event> arrived;
     };
 
-    detail::mailboxes& boxes() const { return group_.boxes(); }
+    detail::message_queues& queues() const { return group_.queues(); }
     bool checked() const { return where() == world::host_checked; }
-    bool late(exchange_ticket ticket) const {
+    bool late(send_recv_request request) const {
         if (!checked()) return false;
-        std::uint64_t mixed = (group_.options().seed * 64 + rank_) * 1048576 + ticket + 1;
+        std::uint64_t mixed = (group_.options().seed * 64 + rank_) * 1048576 + request + 1;
         mixed ^= mixed >> 31;
         mixed *= 0x9e3779b97f4a7c15u;
         return (mixed >> 40) % 4 != 0;
@@ -204,45 +205,45 @@ class loopback {
     }
 
     // Messages of a rank are taken in their order: those of earlier exchanges with the same ranks come first.
-    void receive_up_to(flight& last) {
+    void receive_up_to(pending_group& last) {
         std::vector<int> ranks;
-        std::vector<flight*> needed;
-        for (std::int64_t i = last.ticket - first_; i >= 0; --i) {
-            flight& one = flights_[i];
-            const auto shared = [&](const incoming& receive) {
+        std::vector<pending_group*> needed;
+        for (std::int64_t i = last.request - first_; i >= 0; --i) {
+            pending_group& one = pending_[i];
+            const auto shared = [&](const recv_op& receive) {
                 return std::find(ranks.begin(), ranks.end(), receive.from) != ranks.end();
             };
             const auto& receives = one.what.receives;
             if (one.arrived != nullptr) continue;
             if (&one != &last && std::none_of(receives.begin(), receives.end(), shared)) continue;
             needed.push_back(&one);
-            for (const incoming& receive : receives) ranks.push_back(receive.from);
+            for (const recv_op& receive : receives) ranks.push_back(receive.from);
         }
         for (auto one = needed.rbegin(); one != needed.rend(); ++one) receive_all(**one);
     }
-    void receive_all(flight& one) {
+    void receive_all(pending_group& one) {
         std::vector<std::shared_ptr<detail::posted_message>> taken;
-        for (const incoming& receive : one.what.receives) {
-            taken.push_back(boxes().take(receive.from, rank_, one.what.step, receive.count));
+        for (const recv_op& receive : one.what.receives) {
+            taken.push_back(queues().match_recv(receive.from, rank_, one.what.step, receive.bytes));
             const detail::posted_message& message = *taken.back();
-            if (checked()) require_untouched(one.what.step, receive, message);
-            message.ready->hold_back(copies_.get());
-            copy_bytes(where(), receive.bytes, message.bytes, message.count, copies_.get());
+            if (checked()) require_unmodified(one.what.step, receive, message);
+            message.ready->make_stream_wait(copies_.get());
+            copy_bytes(where(), receive.buffer, message.buffer, message.bytes, copies_.get());
         }
         one.arrived = event_in(copies_.get());
-        for (const auto& message : taken) boxes().put_copied(*message, one.arrived);
+        for (const auto& message : taken) queues().complete(*message, one.arrived);
     }
-    void require_untouched(int step, const incoming& receive, const detail::posted_message& message) const {
-        const auto* there = static_cast<const unsigned char*>(receive.bytes);
-        if (std::any_of(there, there + receive.count, [](unsigned char byte) { return byte != spoilt; })) {
+    void require_unmodified(int step, const recv_op& receive, const detail::posted_message& message) const {
+        const auto* there = static_cast<const unsigned char*>(receive.buffer);
+        if (std::any_of(there, there + receive.bytes, [](unsigned char byte) { return byte != poison; })) {
             throw communication_error(rank_, step,
-                                      sentence("hazard: rank ", rank_, " writes what it receives from rank ",
-                                               receive.from, " in step ", step, " before it has waited for it"));
+                                      str_cat("hazard: rank ", rank_, " writes what it receives from rank ",
+                                              receive.from, " in step ", step, " before it has waited for it"));
         }
-        if (message.count > 0 && std::memcmp(message.bytes, message.as_posted.data(), message.count) != 0) {
+        if (message.bytes > 0 && std::memcmp(message.buffer, message.snapshot.data(), message.bytes) != 0) {
             throw communication_error(receive.from, step,
-                                      sentence("hazard: rank ", receive.from, " writes what it sends to rank ", rank_,
-                                               " in step ", step, " before it has waited for it"));
+                                      str_cat("hazard: rank ", receive.from, " writes what it sends to rank ", rank_,
+                                              " in step ", step, " before it has waited for it"));
         }
     }
 
@@ -250,8 +251,8 @@ class loopback {
     const int rank_;
     int step_ = 0;
     world_stream copies_;
-    std::deque<flight> flights_;  // that are not known to be over
-    exchange_ticket first_ = 0;   // of them
+    std::deque<pending_group> pending_;  // that are not known to be over
+    send_recv_request first_ = 0;        // of them
 };
 
 }  // namespace IMBREX_WORLDS
@@ -261,26 +262,26 @@ static_assert(transport<loopback>);
 // What became of each rank: null where it ended well. A rank that fails is told to all others, which fail too as soon as they wait for
 // somebody.
 template <class Work>
-std::vector<std::exception_ptr> outcomes_of_ranks(loopback_group& group, const Work& work) {
+std::vector<std::exception_ptr> run_ranks_catching(loopback_group& group, const Work& work) {
     std::vector<std::exception_ptr> outcomes(group.ranks());
     std::vector<std::thread> threads;
     for (int rank = 0; rank < group.ranks(); ++rank) {
         threads.emplace_back([&, rank] {
             int step = 0;
             try {
-                group.choose_device(rank);
-                loopback link(group, rank);
+                group.set_device(rank);
+                loopback comm(group, rank);
                 try {
-                    work(link);
+                    work(comm);
                 } catch (...) {
-                    step = link.step();
+                    step = comm.step();
                     throw;
                 }
             } catch (const std::exception& problem) {
-                group.boxes().fail(rank, step, problem.what());
+                group.queues().fail(rank, step, problem.what());
                 outcomes[rank] = std::current_exception();
             }
-            group.boxes().end(rank);
+            group.queues().end(rank);
         });
     }
     for (std::thread& one : threads) one.join();
@@ -290,8 +291,8 @@ std::vector<std::exception_ptr> outcomes_of_ranks(loopback_group& group, const W
 // Throws what the rank threw that failed first.
 template <class Work>
 void run_ranks(loopback_group& group, const Work& work) {
-    const std::vector<std::exception_ptr> outcomes = outcomes_of_ranks(group, work);
-    if (const auto failed = group.boxes().failed_rank()) std::rethrow_exception(outcomes[*failed]);
+    const std::vector<std::exception_ptr> outcomes = run_ranks_catching(group, work);
+    if (const auto failed = group.queues().failed_rank()) std::rethrow_exception(outcomes[*failed]);
 }
 
 }  // namespace imbrex

@@ -1,9 +1,9 @@
 // Ranks of nccl_transport that were started by MPI: it says who is who and tells all of them NCCL's id, and is not needed after
 // that. The program links MPI and calls MPI_Init itself.
 //
-//     const mpi_ranks all = meet_through_mpi();
+//     const mpi_rank_info all = bootstrap_with_mpi();
 //     cudaSetDevice(all.local_rank);
-//     nccl_transport link(all.rank, all.ranks, all.id);
+//     nccl_transport comm(all.rank, all.ranks, all.id);
 #pragma once
 
 #include <imbrex/core/error.hpp>
@@ -13,7 +13,7 @@
 
 namespace imbrex {
 
-struct mpi_ranks {
+struct mpi_rank_info {
     int rank = 0;
     int ranks = 1;
     int local_rank = 0;  // among the processes of this machine
@@ -22,8 +22,8 @@ struct mpi_ranks {
 
 // Called by all ranks. That something is wrong with MPI itself is for its error handler, which ends the program unless it is told
 // otherwise.
-inline mpi_ranks meet_through_mpi(MPI_Comm all = MPI_COMM_WORLD) {
-    mpi_ranks found;
+inline mpi_rank_info bootstrap_with_mpi(MPI_Comm all = MPI_COMM_WORLD) {
+    mpi_rank_info found;
     MPI_Comm_rank(all, &found.rank);
     MPI_Comm_size(all, &found.ranks);
 
@@ -36,8 +36,8 @@ inline mpi_ranks meet_through_mpi(MPI_Comm all = MPI_COMM_WORLD) {
     int status = found.rank == 0 ? ncclGetUniqueId(&found.id) : ncclSuccess;
     MPI_Bcast(&status, 1, MPI_INT, 0, all);
     if (status != ncclSuccess) {
-        throw error(sentence("rank 0 got no id for ", found.ranks, " ranks to meet: NCCL says '",
-                             ncclGetErrorString(static_cast<ncclResult_t>(status)), "'"));
+        throw error(str_cat("rank 0 got no id for ", found.ranks, " ranks to meet: NCCL says '",
+                            ncclGetErrorString(static_cast<ncclResult_t>(status)), "'"));
     }
     MPI_Bcast(&found.id, static_cast<int>(sizeof found.id), MPI_BYTE, 0, all);
     return found;

@@ -3,7 +3,7 @@
 //
 //     const rank_environment who = read_rank_environment();          started by torchrun, say
 //     cudaSetDevice(*who.local_rank);
-//     nccl_transport link(who);                                      all ranks meet here
+//     nccl_transport comm(who);                                      all ranks meet here
 //
 // Sends and receives of an exchange are one group of NCCL's, in a stream that is the transport's own: an event lets it wait for the
 // caller's stream, another one lets the caller's stream wait for it. Exchanges of a rank are done one after the other. The first between
@@ -21,13 +21,13 @@
 #endif
 
 #include <imbrex/comm/bootstrap.hpp>
-#include <imbrex/comm/nccl_transport/exchange_note.hpp>
 #include <imbrex/comm/nccl_transport/nccl_library.hpp>
+#include <imbrex/comm/nccl_transport/operation_info.hpp>
 #include <imbrex/comm/transport.hpp>
 #include <imbrex/core/error.hpp>
+#include <imbrex/hw/pinned_staging.hpp>
 #include <imbrex/hw/world.hpp>
 #include <imbrex/hw/world_event.hpp>
-#include <imbrex/hw/world_mirror.hpp>
 
 #include <cuda_runtime_api.h>
 #include <nccl.h>
@@ -46,9 +46,9 @@ namespace imbrex {
 
 struct nccl_options {
     // With an exchange, from when its turn has come: what it sends is there, and those before it are done.
-    std::chrono::milliseconds patience{60'000};
+    std::chrono::milliseconds timeout{60'000};
     // With ranks that have not come yet.
-    std::chrono::milliseconds initialisation_patience{120'000};
+    std::chrono::milliseconds initialisation_timeout{120'000};
 };
 
 // One rank, on the device that is current when it is made. It is used by one thread at a time.
@@ -56,9 +56,9 @@ class nccl_transport {
   public:
     explicit nccl_transport(const rank_environment& who, const nccl_options& options = {})
         : nccl_transport(who.rank, who.ranks, options) {
-        const detail::shared_meeting_place place(meeting_place(who));
+        const detail::scoped_nccl_comm_id comm_id(rendezvous_address(who));
         ncclUniqueId id;
-        fail_if_wrong(ncclGetUniqueId(&id));
+        check(ncclGetUniqueId(&id));
         initialise(id);
     }
     // With an id that rank 0 got from ncclGetUniqueId and that all have been told, as comm/mpi_bootstrap.hpp does it.
@@ -71,7 +71,7 @@ class nccl_transport {
     // Neither waits for ranks that do not come: what is still going on is cut off.
     ~nccl_transport() {
         if (communicator_ == nullptr) return;
-        if (retire_all() && flushed()) {
+        if (retire_all() && finalised()) {
             ncclCommDestroy(communicator_);
         } else {
             abort();
@@ -82,47 +82,47 @@ class nccl_transport {
     int ranks() const { return ranks_; }
     world where() const { return world::device; }
 
-    exchange_ticket start(const exchange& one, void* stream = nullptr) {
+    send_recv_request start(const send_recv_group& one, void* stream = nullptr) {
         throw_if_failed();
         detail::require_peers(one, rank_, ranks_);
         retire();
-        flight& now = begin(detail::note_of(one), stream);
+        pending_group& now = begin(detail::operation_info_of(one), stream);
         step_ = one.step;
-        now.ready.hold_back(stream_.get());
-        if (!now.note.peers.empty()) {
-            issue([&] { return send_and_receive(one); });
+        now.ready.make_stream_wait(stream_.get());
+        if (!now.info.peers.empty()) {
+            issue_group([&] { return send_and_receive(one); });
         }
         end(now);
         return next_++;
     }
 
-    void wait(exchange_ticket ticket, void* stream = nullptr) {
+    void wait(send_recv_request request, void* stream = nullptr) {
         throw_if_failed();
-        require(ticket >= 0 && ticket < next_, "ticket: ", ticket, "; rank ", rank_, " has started ", next_,
-                " exchanges");
-        fail_if_wrong(detail::state_of(communicator_));
-        if (flights_.empty() || ticket < flights_.front().ticket) return;
-        flights_[static_cast<std::size_t>(ticket - flights_.front().ticket)].done.hold_back(stream);
+        require(request >= 0 && request < next_, "request: ", request, "; rank ", rank_, " has started ", next_,
+                " send/recv groups");
+        check(detail::async_error_of(communicator_));
+        if (pending_.empty() || request < pending_.front().request) return;
+        pending_[static_cast<std::size_t>(request - pending_.front().request)].done.make_stream_wait(stream);
     }
 
-    void finish(void* stream = nullptr) {
+    void synchronise(void* stream = nullptr) {
         throw_if_failed();
-        end_of_stream_.record(stream);
-        watch_all(&end_of_stream_);
+        stream_end_.record(stream);
+        poll_until_idle(&stream_end_);
     }
 
     // In pieces of a size that all ranks know, so that ranks that mean different sizes still understand each other, and say so.
-    void gather(const void* mine, void* all, std::size_t bytes) {
+    void all_gather(const void* mine, void* all, std::size_t bytes) {
         throw_if_failed();
         const auto* from = static_cast<const std::byte*>(mine);
         auto* to = static_cast<std::byte*>(all);
         std::size_t first = 0;
         do {
-            const std::size_t count = std::min(bytes - first, sizeof(gathered_piece::payload));
-            const gathered_piece* pieces = gather_piece(bytes, from + first, count);
+            const std::size_t count = std::min(bytes - first, sizeof(gather_packet::payload));
+            const gather_packet* packets = all_gather_packet(bytes, from + first, count);
             for (int other = 0; other < ranks_; ++other) {
-                require_same_size(other, pieces[other].bytes, bytes);
-                for (std::size_t i = 0; i < count; ++i) to[other * bytes + first + i] = pieces[other].payload[i];
+                require_same_size(other, packets[other].bytes, bytes);
+                for (std::size_t i = 0; i < count; ++i) to[other * bytes + first + i] = packets[other].payload[i];
             }
             first += count;
         } while (first < bytes);
@@ -130,14 +130,14 @@ class nccl_transport {
 
   private:
     // An exchange that is not known to be done.
-    struct flight {
-        exchange_ticket ticket;
-        detail::exchange_note note;
+    struct pending_group {
+        send_recv_request request;
+        detail::operation_info info;
         world_event ready;  // in the caller's stream: what it sends is there
         world_event done;
         bool issued = false;
     };
-    struct gathered_piece {
+    struct gather_packet {
         std::uint64_t bytes;  // of all pieces together
         std::byte payload[1016];
     };
@@ -147,138 +147,139 @@ class nccl_transport {
         : rank_(required(rank, ranks, options)),
           ranks_(ranks),
           options_(options),
-          end_of_stream_(world::device),
-          pieces_(world::device, sizeof(gathered_piece) * (static_cast<std::size_t>(ranks) + 1)),
-          last_(detail::note_of_all(detail::noted_work::initialisation, detail::before_all_steps, rank, ranks)) {}
+          stream_end_(world::device),
+          packets_(world::device, sizeof(gather_packet) * (static_cast<std::size_t>(ranks) + 1)),
+          last_(detail::collective_operation_info(detail::operation_kind::initialisation, detail::before_first_step,
+                                                  rank, ranks)) {}
 
     static int required(int rank, int ranks, const nccl_options& options) {
         require(ranks >= 1, "ranks: ", ranks, "; at least one is needed");
         require(rank >= 0 && rank < ranks, "rank: ", rank, "; there are ", ranks, " ranks, 0 is the first");
-        require(options.patience.count() > 0, "options.patience: ", options.patience.count(),
-                " ms; it must be positive");
-        require(options.initialisation_patience.count() > 0,
-                "options.initialisation_patience: ", options.initialisation_patience.count(),
-                " ms; it must be positive");
+        require(options.timeout.count() > 0, "options.timeout: ", options.timeout.count(), " ms; it must be positive");
+        require(options.initialisation_timeout.count() > 0,
+                "options.initialisation_timeout: ", options.initialisation_timeout.count(), " ms; it must be positive");
         return rank;
     }
 
     void initialise(const ncclUniqueId& id) {
         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
         config.blocking = 0;
-        settle(ncclCommInitRankConfig(&communicator_, ranks_, id, rank_, &config), options_.initialisation_patience);
+        wait_nonblocking(ncclCommInitRankConfig(&communicator_, ranks_, id, rank_, &config),
+                         options_.initialisation_timeout);
     }
 
-    flight& begin(detail::exchange_note note, void* stream) {
+    pending_group& begin(detail::operation_info info, void* stream) {
         if (spare_.empty()) spare_.emplace_back(world_event(world::device), world_event(world::device));
         auto [ready, done] = std::move(spare_.back());
         spare_.pop_back();
-        flights_.push_back({next_, std::move(note), std::move(ready), std::move(done)});
-        flights_.back().ready.record(stream);
-        return flights_.back();
+        pending_.push_back({next_, std::move(info), std::move(ready), std::move(done)});
+        pending_.back().ready.record(stream);
+        return pending_.back();
     }
-    void end(flight& one) {
+    void end(pending_group& one) {
         one.done.record(stream_.get());
         one.issued = true;
     }
 
-    ncclResult_t send_and_receive(const exchange& one) {
-        for (const outgoing& send : one.sends) {
-            if (send.count == 0) continue;
-            const ncclResult_t status = ncclSend(send.bytes, send.count, ncclUint8, send.to, communicator_, stream());
+    ncclResult_t send_and_receive(const send_recv_group& one) {
+        for (const send_op& send : one.sends) {
+            if (send.bytes == 0) continue;
+            const ncclResult_t status = ncclSend(send.buffer, send.bytes, ncclUint8, send.to, communicator_, stream());
             if (status != ncclSuccess) return status;
         }
-        for (const incoming& receive : one.receives) {
-            if (receive.count == 0) continue;
+        for (const recv_op& receive : one.receives) {
+            if (receive.bytes == 0) continue;
             const ncclResult_t status =
-                ncclRecv(receive.bytes, receive.count, ncclUint8, receive.from, communicator_, stream());
+                ncclRecv(receive.buffer, receive.bytes, ncclUint8, receive.from, communicator_, stream());
             if (status != ncclSuccess) return status;
         }
         return ncclSuccess;
     }
 
     // The pieces of all ranks, each with this many bytes of its own.
-    const gathered_piece* gather_piece(std::uint64_t all_bytes, const std::byte* from, std::size_t count) {
-        auto* mine = pieces_.mirror<gathered_piece>();
+    const gather_packet* all_gather_packet(std::uint64_t all_bytes, const std::byte* from, std::size_t count) {
+        auto* mine = packets_.host_pointer<gather_packet>();
         mine->bytes = all_bytes;
         for (std::size_t i = 0; i < count; ++i) mine->payload[i] = from[i];
-        flight& now = begin(detail::note_of_all(detail::noted_work::gathering, step_, rank_, ranks_), stream_.get());
-        pieces_.send(sizeof(gathered_piece), stream_.get());
-        issue([&] {
-            return ncclAllGather(pieces_.at(), pieces_.at(sizeof(gathered_piece)), sizeof(gathered_piece), ncclUint8,
+        pending_group& now = begin(
+            detail::collective_operation_info(detail::operation_kind::all_gather, step_, rank_, ranks_), stream_.get());
+        packets_.send(sizeof(gather_packet), stream_.get());
+        issue_group([&] {
+            return ncclAllGather(packets_.at(), packets_.at(sizeof(gather_packet)), sizeof(gather_packet), ncclUint8,
                                  communicator_, stream());
         });
-        pieces_.fetch(pieces_.bytes(), stream_.get());
+        packets_.fetch(packets_.bytes(), stream_.get());
         end(now);
-        watch_all();
-        return pieces_.mirror<gathered_piece>(sizeof(gathered_piece));
+        poll_until_idle();
+        return packets_.host_pointer<gather_packet>(sizeof(gather_packet));
     }
     void require_same_size(int other, std::uint64_t theirs, std::uint64_t ours) {
         if (theirs == ours) return;
         fail_as({other, step_,
-                 sentence("rank ", other, " gives ", theirs, " bytes to be gathered, and rank ", rank_, " ", ours,
-                          "; all must give the same number")});
+                 str_cat("rank ", other, " gives ", theirs, " bytes to be gathered, and rank ", rank_, " ", ours,
+                         "; all must give the same number")});
     }
 
     // A group of NCCL's calls. When this returns they are in the stream: only then may an event be recorded behind them.
     template <class Calls>
-    void issue(const Calls& calls) {
+    void issue_group(const Calls& calls) {
         ncclResult_t status = ncclGroupStart();
         if (status == ncclSuccess) {
             status = calls();
             const ncclResult_t ended = ncclGroupEnd();
             if (status == ncclSuccess) status = ended;
         }
-        settle(status, options_.patience);
+        wait_nonblocking(status, options_.timeout);
     }
     // Until the communicator has done on the host what it was told to.
-    void settle(ncclResult_t status, std::chrono::milliseconds patience) {
-        fail_if_wrong(status);
-        watch(patience, [] { return true; });
+    void wait_nonblocking(ncclResult_t status, std::chrono::milliseconds timeout) {
+        check(status);
+        poll_until(timeout, [] { return true; });
     }
     // Until all exchanges are done.
-    void watch_all(const world_event* and_this = nullptr) {
-        watch(options_.patience, [&] {
+    void poll_until_idle(const world_event* and_this = nullptr) {
+        poll_until(options_.timeout, [&] {
             retire();
-            return flights_.empty() && (and_this == nullptr || and_this->reached());
+            return pending_.empty() && (and_this == nullptr || and_this->reached());
         });
     }
     // Until the communicator has nothing to do on the host and the condition holds. Others are given time from when it is they who are
     // waited for: work of this device may go on as long as it likes, and NCCL may wait for it before it connects to a rank.
     template <class Condition>
-    void watch(std::chrono::milliseconds patience, const Condition& holds) {
-        detail::patience_clock clock(patience);
-        for (detail::pause pause;; pause.make()) {
-            const ncclResult_t state = detail::state_of(communicator_);
-            fail_if_wrong(state);
+    void poll_until(std::chrono::milliseconds timeout, const Condition& holds) {
+        detail::watchdog_timer clock(timeout);
+        for (detail::poll_backoff backoff;; backoff.wait()) {
+            const ncclResult_t state = detail::async_error_of(communicator_);
+            check(state);
             if (state == ncclSuccess && holds()) return;
-            if (pause.is_short()) continue;
+            if (backoff.is_short()) continue;
             retire();
-            const bool awaited = flights_.empty() ? state == ncclInProgress : flights_.front().ready.reached();
-            const exchange_ticket whose = flights_.empty() ? next_ : flights_.front().ticket;
-            if (awaited && clock.is_over(whose, std::chrono::steady_clock::now())) {
-                fail(sentence("was not done within ", patience.count(), " ms"));
+            const bool awaited = pending_.empty() ? state == ncclInProgress : pending_.front().ready.reached();
+            const send_recv_request oldest = pending_.empty() ? next_ : pending_.front().request;
+            if (awaited && clock.expired(oldest, std::chrono::steady_clock::now())) {
+                fail(str_cat("was not done within ", timeout.count(), " ms"));
             }
         }
     }
-    void fail_if_wrong(ncclResult_t status) {
-        if (status != ncclSuccess && status != ncclInProgress) fail("failed: " + detail::text_of(status));
+    void check(ncclResult_t status) {
+        if (status != ncclSuccess && status != ncclInProgress) fail("failed: " + detail::nccl_error_text(status));
     }
     // Forgets what is done, in the order in which it was started.
     void retire() {
-        while (!flights_.empty() && flights_.front().issued && flights_.front().done.reached()) {
-            flight& one = flights_.front();
-            last_ = std::move(one.note);
+        while (!pending_.empty() && pending_.front().issued && pending_.front().done.reached()) {
+            pending_group& one = pending_.front();
+            last_ = std::move(one.info);
             spare_.emplace_back(std::move(one.ready), std::move(one.done));
-            flights_.pop_front();
+            pending_.pop_front();
         }
     }
 
     // Named is the first exchange that is not done, or the last one if all are.
     [[noreturn]] void fail(const std::string& how) {
         retire_all();
-        const detail::exchange_note& about = flights_.empty() ? last_ : flights_.front().note;
-        fail_as({about.blamed, about.step,
-                 sentence("rank ", rank_, " of ", ranks_, ": ", detail::described(about), " ", how)});
+        const detail::operation_info& about = pending_.empty() ? last_ : pending_.front().info;
+        fail_as({about.suspect_rank, about.step,
+                 str_cat("rank ", rank_, " of ", ranks_, ": ", detail::describe(about), " ", how)});
     }
     [[noreturn]] void fail_as(const communication_error& failure) {
         failure_ = failure;
@@ -291,7 +292,7 @@ class nccl_transport {
     // Returns when the kernels that waited for peers have ended.
     void abort() {
         ncclCommAbort(std::exchange(communicator_, nullptr));
-        flights_.clear();
+        pending_.clear();
     }
     // Whether all is known to be done. Where the device itself fails, nothing more is.
     bool retire_all() {
@@ -300,16 +301,16 @@ class nccl_transport {
         } catch (const cuda_error&) {
             return false;
         }
-        return flights_.empty();
+        return pending_.empty();
     }
     // Whether NCCL has sent off what it was given: its part may go on when the kernels are done.
-    bool flushed() {
+    bool finalised() {
         ncclResult_t state = ncclCommFinalize(communicator_);
-        detail::patience_clock clock(options_.patience);
-        for (detail::pause pause; state == ncclSuccess || state == ncclInProgress; pause.make()) {
-            state = detail::state_of(communicator_);
+        detail::watchdog_timer clock(options_.timeout);
+        for (detail::poll_backoff backoff; state == ncclSuccess || state == ncclInProgress; backoff.wait()) {
+            state = detail::async_error_of(communicator_);
             if (state == ncclSuccess) return true;
-            if (clock.is_over(next_, std::chrono::steady_clock::now())) return false;
+            if (clock.expired(next_, std::chrono::steady_clock::now())) return false;
         }
         return false;
     }
@@ -320,14 +321,14 @@ class nccl_transport {
     const int ranks_;
     const nccl_options options_;
     ncclComm_t communicator_ = nullptr;
-    detail::urgent_stream stream_;
-    world_event end_of_stream_;
-    world_mirror pieces_;  // this rank's, and behind it those of all ranks
-    std::deque<flight> flights_;
+    detail::high_priority_stream stream_;
+    world_event stream_end_;
+    pinned_staging packets_;  // this rank's, and behind it those of all ranks
+    std::deque<pending_group> pending_;
     std::vector<std::pair<world_event, world_event>> spare_;
-    exchange_ticket next_ = 0;
-    int step_ = detail::before_all_steps;  // of the last exchange
-    detail::exchange_note last_;           // that is known to be done; the initialisation at first
+    send_recv_request next_ = 0;
+    int step_ = detail::before_first_step;  // of the last exchange
+    detail::operation_info last_;           // that is known to be done; the initialisation at first
     std::optional<communication_error> failure_;
 };
 

@@ -6,9 +6,9 @@
 //
 // An exchange is what a rank sends and receives in one step. It is started, goes on beside the work that follows, and is waited for:
 //
-//     const exchange_ticket keys = link.start({.step = 3, .sends = {{next, ours, bytes}}, .receives = {{before, theirs, bytes}}}, stream);
+//     const send_recv_request keys = comm.start({.step = 3, .sends = {{next, ours, bytes}}, .receives = {{before, theirs, bytes}}}, stream);
 //     ...                                        work in the stream that neither writes `ours` nor touches `theirs`
-//     link.wait(keys, stream);                   what follows in the stream finds the exchange done
+//     comm.wait(keys, stream);                   what follows in the stream finds the exchange done
 //
 // On a device the host neither waits for the stream nor for the bytes: both calls put something into streams. What a rank sends to another
 // arrives in the order in which it was started, so both sides name the same sizes in the same order. Memory is that of the transport's
@@ -29,27 +29,27 @@
 
 namespace imbrex {
 
-struct outgoing {
+struct send_op {
     int to = 0;
-    const void* bytes = nullptr;
-    std::size_t count = 0;
+    const void* buffer = nullptr;
+    std::size_t bytes = 0;
 };
-struct incoming {
+struct recv_op {
     int from = 0;
-    void* bytes = nullptr;
-    std::size_t count = 0;
+    void* buffer = nullptr;
+    std::size_t bytes = 0;
 };
 
-struct exchange {
+struct send_recv_group {
     int step = 0;  // of whatever the ranks do together: what an error names
-    std::vector<outgoing> sends = {};
-    std::vector<incoming> receives = {};
+    std::vector<send_op> sends = {};
+    std::vector<recv_op> receives = {};
 
     bool empty() const { return sends.empty() && receives.empty(); }
 };
 
 // Of one rank's exchanges: the first has number 0.
-using exchange_ticket = std::int64_t;
+using send_recv_request = std::int64_t;
 
 // Between ranks something did not come to pass.
 class communication_error : public error {
@@ -67,29 +67,29 @@ class communication_error : public error {
 };
 
 template <class T>
-concept transport = requires(T& link, const exchange& one, exchange_ticket ticket, const void* mine, void* all,
-                             std::size_t bytes, void* stream) {
-    { link.rank() } -> std::same_as<int>;
-    { link.ranks() } -> std::same_as<int>;
-    { link.where() } -> std::same_as<world>;
+concept transport = requires(T& comm, const send_recv_group& one, send_recv_request request, const void* mine,
+                             void* all, std::size_t bytes, void* stream) {
+    { comm.rank() } -> std::same_as<int>;
+    { comm.ranks() } -> std::same_as<int>;
+    { comm.where() } -> std::same_as<world>;
     // After what is in the stream.
-    { link.start(one, stream) } -> std::same_as<exchange_ticket>;
-    link.wait(ticket, stream);
+    { comm.start(one, stream) } -> std::same_as<send_recv_request>;
+    comm.wait(request, stream);
     // The host waits until all that is in the stream, and all that was started, is done; or for an error.
-    link.finish(stream);
+    comm.synchronise(stream);
     // A few bytes of the host's memory from every rank to every rank, rank by rank. The host waits for it.
-    link.gather(mine, all, bytes);
+    comm.all_gather(mine, all, bytes);
 };
 
 namespace detail {
 
-inline void require_peers(const exchange& one, int rank, int ranks) {
+inline void require_peers(const send_recv_group& one, int rank, int ranks) {
     const auto require_peer = [&](int peer, const char* name) {
         require(peer >= 0 && peer < ranks && peer != rank, name, ": ", peer, "; rank ", rank, " of ", ranks,
                 " exchanges with the others, 0 to ", ranks - 1);
     };
-    for (const outgoing& send : one.sends) require_peer(send.to, "sends.to");
-    for (const incoming& receive : one.receives) require_peer(receive.from, "receives.from");
+    for (const send_op& send : one.sends) require_peer(send.to, "sends.to");
+    for (const recv_op& receive : one.receives) require_peer(receive.from, "receives.from");
 }
 
 }  // namespace detail

@@ -32,12 +32,12 @@ namespace detail {
 
 // A part of a sentence as it was given: a string, a number or a pointer. What makes text of it is not a template, since there are
 // many sentences, and few that anyone gets to read.
-class sentence_part {
+class message_part {
   public:
-    sentence_part(const char* text) : kind_(kind::text), text_(text) {}
-    sentence_part(const std::string& text) : kind_(kind::text), text_(text.c_str()) {}
+    message_part(const char* text) : kind_(kind::text), text_(text) {}
+    message_part(const std::string& text) : kind_(kind::text), text_(text.c_str()) {}
     template <class Number>
-    requires std::is_arithmetic_v<Number> sentence_part(Number number) {
+    requires std::is_arithmetic_v<Number> message_part(Number number) {
         if constexpr (std::is_floating_point_v<Number>) {
             kind_ = kind::real;
             real_ = static_cast<double>(number);
@@ -49,9 +49,9 @@ class sentence_part {
             natural_ = static_cast<std::uint64_t>(number);
         }
     }
-    sentence_part(char* text) : sentence_part(static_cast<const char*>(text)) {}  // which the next one would take
+    message_part(char* text) : message_part(static_cast<const char*>(text)) {}  // which the next one would take
     template <class T>
-    sentence_part(T* pointer) : kind_(kind::pointer), pointer_(pointer) {}
+    message_part(T* pointer) : kind_(kind::pointer), pointer_(pointer) {}
 
     void append_to(std::string& all) const {
         char number[32] = "";
@@ -87,26 +87,26 @@ class sentence_part {
     };
 };
 
-inline std::string joined(std::initializer_list<sentence_part> parts) {
+inline std::string joined(std::initializer_list<message_part> parts) {
     std::string all;
-    for (const sentence_part& part : parts) part.append_to(all);
+    for (const message_part& part : parts) part.append_to(all);
     return all;
 }
 
-[[noreturn]] inline void refuse(std::initializer_list<sentence_part> parts) {
+[[noreturn]] inline void throw_invalid_argument(std::initializer_list<message_part> parts) {
     throw invalid_argument(joined(parts));
 }
 
 }  // namespace detail
 
 template <class... Parts>
-std::string sentence(const Parts&... parts) {
-    return detail::joined({detail::sentence_part(parts)...});
+std::string str_cat(const Parts&... parts) {
+    return detail::joined({detail::message_part(parts)...});
 }
 
 template <class... Parts>
 void require(bool allowed, const Parts&... parts) {
-    if (!allowed) detail::refuse({detail::sentence_part(parts)...});
+    if (!allowed) detail::throw_invalid_argument({detail::message_part(parts)...});
 }
 
 }  // namespace imbrex

@@ -5,7 +5,7 @@
 
 #include <type_traits>
 
-namespace imbrex {
+namespace imbrex::functional {
 
 struct add {
     template <class T>
@@ -56,4 +56,4 @@ struct minimum {
     }
 };
 
-}  // namespace imbrex
+}  // namespace imbrex::functional

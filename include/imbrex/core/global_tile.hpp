@@ -21,7 +21,7 @@ struct global_tile {
     IMBREX_FN T* at(int row, int column) const { return pointer + row * row_stride + column; }
     IMBREX_FN bool has(int row, int column) const { return row < rows && column < columns; }
     // Whether its rows begin and end at multiples of 16 bytes.
-    IMBREX_FN bool in_chunks() const {
+    IMBREX_FN bool is_16_byte_aligned() const {
         const auto row_bytes = static_cast<std::uintptr_t>(columns) * sizeof(T);
         const auto distance = static_cast<std::uintptr_t>(row_stride) * sizeof(T);
         return (reinterpret_cast<std::uintptr_t>(pointer) | distance | row_bytes) % 16 == 0;

@@ -10,7 +10,7 @@
 //
 //      int4    n + 8 in the lowest 4 bits: taken for a float, n + 8 times the smallest of all, and so it would be in any place as
 //              long as only mantissa and the last bit of the exponent have a part in it. 2^127 (fp16: 2^15) times as much, less
-//              8 / packed_shrink, is n / packed_shrink
+//              8 / packed_int4_divisor, is n / packed_int4_divisor
 //      int8    two's complement in the lowest 8 bits: beside the bits of 128 (fp16: 1024), the lower 7 are 128 + them, the
 //              sign 128 or 256
 //      e2m1    its sign in the sign, its other bits in the last two of the exponent and the first of the mantissa: a float
@@ -24,7 +24,7 @@
 #pragma once
 
 #include <imbrex/core/config.hpp>
-#include <imbrex/core/numeric.hpp>
+#include <imbrex/core/element_types.hpp>
 
 #include <bit>
 #include <cstdint>
@@ -46,22 +46,22 @@ struct packed_unit {
     static constexpr int bits = bits_of<Format>;
     static constexpr int columns = 256 / bits;
     static constexpr int words = 512;
-    static constexpr int words_of_thread = 4;
-    static constexpr int pairs_of_word = 16 / bits;
+    static constexpr int words_per_thread = 4;
+    static constexpr int pairs_per_word = 16 / bits;
 };
 
 // Where an element is: the word in its unit, which pair of that word, and the first or the second of the pair.
-struct packed_place {
+struct packed_coord {
     int word;
     int pair;
     int second;
 };
 template <packable Format>
-IMBREX_FN constexpr packed_place packed_place_of(int row, int column) {
+IMBREX_FN constexpr packed_coord packed_coord_of(int row, int column) {
     using unit = packed_unit<Format>;
     const int thread = row / 16 * 32 + row % 8 * 4 + column % 8 / 2;
     const int pair = column / 8 * 2 + row / 8 % 2;
-    return {thread * unit::words_of_thread + pair / unit::pairs_of_word, pair % unit::pairs_of_word, column % 2};
+    return {thread * unit::words_per_thread + pair / unit::pairs_per_word, pair % unit::pairs_per_word, column % 2};
 }
 
 IMBREX_FN constexpr std::uint32_t rotate_right(std::uint32_t word, int by) {
@@ -110,7 +110,7 @@ namespace detail {
 // found by elimination, so that the two cannot disagree.
 template <packable Format, class Float>
 struct packed_bits {
-    static constexpr int pairs = packed_unit<Format>::pairs_of_word;
+    static constexpr int pairs = packed_unit<Format>::pairs_per_word;
     std::uint32_t of[pairs][32] = {};
 
     constexpr packed_bits() {
@@ -190,7 +190,7 @@ IMBREX_FN constexpr std::uint32_t packed_field_of(std::uint32_t bits) {
 
 // int4 come divided by it: exact too, and with fewer instructions than the numbers themselves.
 template <class Float>
-inline constexpr float packed_shrink = std::is_same_v<Float, bf16> ? 64 : 512;
+inline constexpr float packed_int4_divisor = std::is_same_v<Float, bf16> ? 64 : 512;
 
 // Two floats out of a word. `Pairs` computes with two at once: subtract(a, b), multiply(a, b) and multiply_add(a, b, c), rounded
 // once; and merge(a, mask, b), the bits of a under the mask beside those of b, which is one instruction where the compiler is told.
@@ -218,9 +218,9 @@ IMBREX_FN constexpr std::uint32_t packed_floats(std::uint32_t word, int pair,
 }
 
 // The scales of integers: one for each row and group of columns, those of rows g, g + 8 and so on side by side, as a lane holds them.
-inline constexpr int packed_scales_of_lane = packed_rows / 8;
-IMBREX_FN constexpr int packed_row_place_of(int row) {
-    return row % 8 * packed_scales_of_lane + row / 8;
+inline constexpr int packed_scales_per_lane = packed_rows / 8;
+IMBREX_FN constexpr int packed_row_offset(int row) {
+    return row % 8 * packed_scales_per_lane + row / 8;
 }
 
 // The scales of e2m1: one for each row and 32 columns, a word for two rows (g, g + 8) and 64 columns. Each is the exponent of what
@@ -229,7 +229,7 @@ IMBREX_FN constexpr int packed_row_place_of(int row) {
 // has them all.
 inline constexpr int packed_scale_columns = 32;
 inline constexpr int packed_scale_words = 32;  // for 64 rows and 64 columns
-IMBREX_FN constexpr packed_place packed_scale_place_of(int row, int column) {
+IMBREX_FN constexpr packed_coord packed_scale_coord_of(int row, int column) {
     return {row % 8 * 4 + row / 16, column / packed_scale_columns * 2 + row / 8 % 2, 0};
 }
 
@@ -253,7 +253,7 @@ constexpr std::uint32_t pack_scale(std::uint32_t exponent, int which) {
 
 // The largest scale that a pair of fields can be multiplied by at once, 2; and the exponent of that multiplication, with
 // which a scale so small that fp16 has nothing for it makes zeros.
-inline constexpr int packed_scale_highest = 128;
+inline constexpr int packed_scale_max = 128;
 template <class Float>
 IMBREX_FN constexpr std::uint32_t packed_scale_of(ue8m0 scale) {
     constexpr int bias = Float::format.bias;

@@ -1,6 +1,6 @@
 // Matrices of weights as products by rows read them: W[n, k], the k numbers of a row side by side. A type for each way to lie.
 //
-//     plain_weight_rows<T>     float, bf16 or fp16, any distance between rows
+//     unquantised_weight_rows<T>     float, bf16 or fp16, any distance between rows
 //     e4m3_weight_rows         a scale for each row
 //     int8_weight_rows         a scale for each row and group of 32 along k
 //     int4_weight_rows         the same; a group is 16 bytes, value + 8 in four bits:
@@ -14,24 +14,24 @@
 #pragma once
 
 #include <imbrex/core/config.hpp>
-#include <imbrex/core/numeric.hpp>
+#include <imbrex/core/element_types.hpp>
 
 #include <cstdint>
 
 namespace imbrex {
 
 // How a product takes the numbers that it multiplies weights with.
-enum class inputs {
-    exact,  // as they are: all products and sums in float
-    rounded,  // to int8, in groups of 32 with a scale each: products and sums of a group are whole numbers. Quicker, and less exact
+enum class activation_quantisation {
+    none,  // as they are: all products and sums in float
+    int8,  // to int8, in groups of 32 with a scale each: products and sums of a group are whole numbers. Quicker, and less exact
 };
 
-inline constexpr int weights_in_group = 32;
+inline constexpr int weight_group_size = 32;
 
 template <class T>
-struct plain_weight_rows {
+struct unquantised_weight_rows {
     using element = T;
-    static constexpr inputs takes = inputs::exact;
+    static constexpr activation_quantisation activations = activation_quantisation::none;
 
     const T* values = nullptr;
     std::int64_t rows = 0, columns = 0;
@@ -43,7 +43,7 @@ struct plain_weight_rows {
 // Rows follow each other without a gap.
 struct e4m3_weight_rows {
     using element = e4m3;
-    static constexpr inputs takes = inputs::exact;
+    static constexpr activation_quantisation activations = activation_quantisation::none;
 
     const e4m3* values = nullptr;
     const float* scales = nullptr;  // [n]
@@ -52,11 +52,11 @@ struct e4m3_weight_rows {
     IMBREX_FN const e4m3* at(std::int64_t row, std::int64_t column) const { return values + row * columns + column; }
 };
 
-template <inputs Takes = inputs::exact, class Scale = bf16>
+template <activation_quantisation Activations = activation_quantisation::none, class Scale = bf16>
 struct int8_weight_rows {
     using scale = Scale;
-    static constexpr inputs takes = Takes;
-    static constexpr int values_in_byte = 1;
+    static constexpr activation_quantisation activations = Activations;
+    static constexpr int values_per_byte = 1;
 
     const std::int8_t* values = nullptr;
     const Scale* scales = nullptr;  // [n, k / 32]
@@ -66,15 +66,15 @@ struct int8_weight_rows {
         return values + row * columns + column;
     }
     IMBREX_FN const Scale* scale_at(std::int64_t row, std::int64_t column) const {
-        return scales + (row * columns + column) / weights_in_group;
+        return scales + (row * columns + column) / weight_group_size;
     }
 };
 
-template <inputs Takes = inputs::exact, class Scale = bf16>
+template <activation_quantisation Activations = activation_quantisation::none, class Scale = bf16>
 struct int4_weight_rows {
     using scale = Scale;
-    static constexpr inputs takes = Takes;
-    static constexpr int values_in_byte = 2;
+    static constexpr activation_quantisation activations = Activations;
+    static constexpr int values_per_byte = 2;
 
     const std::uint8_t* values = nullptr;
     const Scale* scales = nullptr;  // [n, k / 32]
@@ -85,13 +85,14 @@ struct int4_weight_rows {
         return values + (row * columns + column) / 2;
     }
     IMBREX_FN const Scale* scale_at(std::int64_t row, std::int64_t column) const {
-        return scales + (row * columns + column) / weights_in_group;
+        return scales + (row * columns + column) / weight_group_size;
     }
 };
 
 // Packed if no stride is given.
 template <class T>
-plain_weight_rows<T> as_weights(const T* values, std::int64_t rows, std::int64_t columns, std::int64_t row_stride = 0) {
+unquantised_weight_rows<T> make_weight_rows(const T* values, std::int64_t rows, std::int64_t columns,
+                                            std::int64_t row_stride = 0) {
     return {values, rows, columns, row_stride == 0 ? columns : row_stride};
 }
 

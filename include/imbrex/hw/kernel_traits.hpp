@@ -38,20 +38,20 @@ inline constexpr int cluster_of = cluster_size<Kernel>();
 
 // Blocks that a multiprocessor should have room for: the registers of each are limited to its share.
 template <class Kernel>
-constexpr int blocks_resident() {
-    if constexpr (requires { Kernel::residents; }) {
-        return Kernel::residents;
+constexpr int kernel_min_blocks_per_sm() {
+    if constexpr (requires { Kernel::min_blocks_per_sm; }) {
+        return Kernel::min_blocks_per_sm;
     } else {
         return 1;
     }
 }
 template <class Kernel>
-inline constexpr int residents_of = blocks_resident<Kernel>();
+inline constexpr int min_blocks_per_sm_of = kernel_min_blocks_per_sm<Kernel>();
 
 // Whether the kernel uses what only sm_90a has. Where a program is compiled for several architectures, such a kernel is left
 // empty for the others, and whoever launches must choose another.
 template <class Kernel>
-constexpr bool hopper_alone() {
+constexpr bool kernel_needs_hopper() {
     if constexpr (requires { Kernel::needs_hopper; }) {
         return Kernel::needs_hopper;
     } else {
@@ -59,20 +59,20 @@ constexpr bool hopper_alone() {
     }
 }
 template <class Kernel>
-inline constexpr bool needs_hopper = hopper_alone<Kernel>();
+inline constexpr bool needs_hopper = kernel_needs_hopper<Kernel>();
 
 // Whether the kernel may begin while the one before it in the stream is still running, because it waits by itself
-// (hw/succession.hpp) before it touches what that one does.
+// (hw/pdl.hpp) before it touches what that one does.
 template <class Kernel>
-constexpr bool may_begin_early() {
-    if constexpr (requires { Kernel::begins_early; }) {
-        return Kernel::begins_early;
+constexpr bool kernel_uses_pdl() {
+    if constexpr (requires { Kernel::uses_pdl; }) {
+        return Kernel::uses_pdl;
     } else {
         return false;
     }
 }
 template <class Kernel>
-inline constexpr bool begins_early = may_begin_early<Kernel>();
+inline constexpr bool uses_pdl = kernel_uses_pdl<Kernel>();
 
 // The kernel's name as the compiler spells it, for reports, without the inline namespace of core/config.hpp.
 template <class Kernel>

@@ -9,10 +9,10 @@ struct alignas(64) tensor_map {
 };
 
 // Where a copy starts, innermost dimension first: column, row, then the batch dimensions outwards.
-struct tensor_coordinate {
+struct tma_coordinate {
     int at[5];
-    bool may_be_outside;  // for the checker: this tile may have nothing of the tensor in it
-    bool once = false;    // nobody reads it again soon: it need not stay in the caches
+    bool out_of_bounds_fill;   // for the checker: this tile may have nothing of the tensor in it
+    bool evict_first = false;  // nobody reads it again soon: it need not stay in the caches
 };
 
 }  // namespace imbrex::hw

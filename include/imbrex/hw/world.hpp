@@ -3,7 +3,7 @@
 #pragma once
 
 #include <imbrex/core/error.hpp>
-#include <imbrex/core/position.hpp>
+#include <imbrex/core/grid_dim.hpp>
 #include <imbrex/hw/host/launch.hpp>
 #include <imbrex/hw/host/thread_pool.hpp>
 
@@ -41,12 +41,12 @@ inline bool device_available() {
 
 namespace detail {
 // Said of the device by a program that cannot use it.
-inline constexpr const char* host_world_alone =
+inline constexpr const char* host_world_only =
     "world: device; this program was not compiled by nvcc and has the host world alone";
 
 #if defined(__CUDACC__)
 inline void require_success(cudaError_t status, const char* what) {
-    if (status != cudaSuccess) throw cuda_error(sentence(what, ": ", cudaGetErrorString(status)));
+    if (status != cudaSuccess) throw cuda_error(str_cat(what, ": ", cudaGetErrorString(status)));
 }
 #endif
 }  // namespace detail
@@ -63,7 +63,7 @@ class world_array {
         // A little more than asked for: an empty array still has an address.
         detail::require_success(cudaMalloc(reinterpret_cast<void**>(&on_device_), bytes() + 16), "cudaMalloc");
 #else
-        throw error(detail::host_world_alone);
+        throw error(detail::host_world_only);
 #endif
     }
     world_array(const world_array&) = delete;
@@ -107,16 +107,16 @@ class world_array {
 };
 
 // Blocks that work at the same time: the multiprocessors of the current device, or the host's cores.
-inline int processors_of(world where) {
+inline int num_sms(world where) {
     if (where != world::device) return hw::thread_pool::shared().threads();
 #if defined(__CUDACC__)
-    int device = 0, processors = 0;
+    int device = 0, num_sms = 0;
     detail::require_success(cudaGetDevice(&device), "no current device");
-    detail::require_success(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),
+    detail::require_success(cudaDeviceGetAttribute(&num_sms, cudaDevAttrMultiProcessorCount, device),
                             "cannot ask the device for its multiprocessors");
-    return processors;
+    return num_sms;
 #else
-    throw error(detail::host_world_alone);
+    throw error(detail::host_world_only);
 #endif
 }
 
@@ -127,27 +127,27 @@ bool can_run(world where) {
 #if defined(__CUDACC__)
     return device::can_run<Kernel>();
 #else
-    throw error(detail::host_world_alone);
+    throw error(detail::host_world_only);
 #endif
 }
 
 // A kernel that belongs to one of the worlds, as where device and host are served by tiles of different sizes: it is not compiled for
 // the other.
 template <class Kernel>
-void launch_on_device([[maybe_unused]] position grid, [[maybe_unused]] const typename Kernel::arguments& arguments,
+void launch_on_device([[maybe_unused]] grid_dim grid, [[maybe_unused]] const typename Kernel::arguments& arguments,
                       [[maybe_unused]] void* stream) {
 #if defined(__CUDACC__)
     device::launch<Kernel>(grid, arguments, static_cast<cudaStream_t>(stream));
 #else
-    throw error(detail::host_world_alone);
+    throw error(detail::host_world_only);
 #endif
 }
 template <class Kernel>
-void launch_on_host(world where, [[maybe_unused]] position grid,
+void launch_on_host(world where, [[maybe_unused]] grid_dim grid,
                     [[maybe_unused]] const typename Kernel::arguments& arguments) {
 #if defined(IMBREX_DEVICE_ALONE)
-    throw error(sentence("world: ", name_of(where),
-                         "; this program was compiled with IMBREX_DEVICE_ALONE and has the device alone"));
+    throw error(str_cat("world: ", name_of(where),
+                        "; this program was compiled with IMBREX_DEVICE_ALONE and has the device alone"));
 #else
     host_options options;
     options.mode = where == world::host ? host_mode::plain : host_mode::checked;
@@ -157,7 +157,7 @@ void launch_on_host(world where, [[maybe_unused]] position grid,
 
 // Launches the kernel there. On the device it goes into the stream (a cudaStream_t) and the call returns at once.
 template <class Kernel>
-void launch(world where, position grid, const typename Kernel::arguments& arguments, void* stream = nullptr) {
+void launch(world where, grid_dim grid, const typename Kernel::arguments& arguments, void* stream = nullptr) {
     if (where == world::device) {
         launch_on_device<Kernel>(grid, arguments, stream);
     } else {

@@ -27,7 +27,7 @@ inline void copy_bytes(world where, void* to, const void* from, std::size_t byte
         return;
     }
 #else
-    require(where != world::device, detail::host_world_alone);
+    require(where != world::device, detail::host_world_only);
 #endif
     std::memcpy(to, from, bytes);
 }
@@ -35,34 +35,34 @@ inline void copy_bytes(world where, void* to, const void* from, std::size_t byte
 }  // namespace IMBREX_WORLDS
 
 // Where rows begin, and how many bytes there are from one to the next.
-struct byte_rows {
-    void* first = nullptr;
-    std::size_t distance = 0;
+struct pitched_ptr {
+    void* ptr = nullptr;
+    std::size_t pitch = 0;
 };
-struct const_byte_rows {
-    const void* first = nullptr;
-    std::size_t distance = 0;
+struct const_pitched_ptr {
+    const void* ptr = nullptr;
+    std::size_t pitch = 0;
 };
 
 inline namespace IMBREX_WORLDS {
 
 // `rows` of so many bytes each.
-inline void copy_rows(world where, const byte_rows& to, const const_byte_rows& from, std::size_t bytes,
-                      std::size_t rows, [[maybe_unused]] void* stream = nullptr) {
+inline void copy_2d(world where, const pitched_ptr& to, const const_pitched_ptr& from, std::size_t bytes,
+                    std::size_t rows, [[maybe_unused]] void* stream = nullptr) {
     if (bytes == 0 || rows == 0) return;
 #if defined(__CUDACC__)
     if (where == world::device) {
-        detail::require_success(cudaMemcpy2DAsync(to.first, to.distance, from.first, from.distance, bytes, rows,
+        detail::require_success(cudaMemcpy2DAsync(to.ptr, to.pitch, from.ptr, from.pitch, bytes, rows,
                                                   cudaMemcpyDefault, static_cast<cudaStream_t>(stream)),
                                 "cudaMemcpy2DAsync");
         return;
     }
 #else
-    require(where != world::device, detail::host_world_alone);
+    require(where != world::device, detail::host_world_only);
 #endif
     for (std::size_t row = 0; row < rows; ++row) {
-        std::memcpy(static_cast<char*>(to.first) + row * to.distance,
-                    static_cast<const char*>(from.first) + row * from.distance, bytes);
+        std::memcpy(static_cast<char*>(to.ptr) + row * to.pitch, static_cast<const char*>(from.ptr) + row * from.pitch,
+                    bytes);
     }
 }
 

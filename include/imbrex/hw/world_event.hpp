@@ -24,7 +24,7 @@ class world_event {
         detail::require_success(cudaEventCreateWithFlags(&made, cudaEventDisableTiming), "cudaEventCreate");
         event_ = made;
 #else
-        throw error(detail::host_world_alone);
+        throw error(detail::host_world_only);
 #endif
     }
     world_event(world_event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
@@ -47,7 +47,7 @@ class world_event {
 #endif
     }
     // What is put into the stream from now on comes after it.
-    void hold_back([[maybe_unused]] void* stream) const {
+    void make_stream_wait([[maybe_unused]] void* stream) const {
 #if defined(__CUDACC__)
         if (event_ == nullptr) return;
         detail::require_success(

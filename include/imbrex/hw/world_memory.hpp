@@ -37,7 +37,7 @@ class world_memory {
         detail::require_success(cudaMemset(begin_, 0, at_least_some), "cudaMemset");
         detail::require_success(cudaStreamSynchronize(nullptr), "cudaMemset");
 #else
-        throw error(detail::host_world_alone);
+        throw error(detail::host_world_only);
 #endif
     }
     world_memory(world_memory&& other) noexcept

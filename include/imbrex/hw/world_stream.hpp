@@ -2,7 +2,7 @@
 // then one call. In the host worlds launches are made at once, and a replay makes them again.
 //
 //     const world_stream stream(where);
-//     recorded_launches step;
+//     cuda_graph step;
 //     for (;;) step.replay(stream, [&] { first::launch(where, a, stream.get()); second::launch(where, b, stream.get()); });
 #pragma once
 
@@ -29,7 +29,7 @@ class world_stream {
         detail::require_success(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "cudaStreamCreate");
         stream_ = made;
 #else
-        throw error(detail::host_world_alone);
+        throw error(detail::host_world_only);
 #endif
     }
     world_stream(const world_stream&) = delete;
@@ -58,17 +58,17 @@ class world_stream {
 };
 
 // Launches with all their arguments. What the kernels read may change from one replay to the next, where it lies may not.
-class recorded_launches {
+class cuda_graph {
   public:
-    recorded_launches() = default;
-    recorded_launches(recorded_launches&& other) noexcept : recorded_(std::exchange(other.recorded_, nullptr)) {}
-    recorded_launches& operator=(recorded_launches&& other) noexcept {
-        std::swap(recorded_, other.recorded_);
+    cuda_graph() = default;
+    cuda_graph(cuda_graph&& other) noexcept : graph_exec_(std::exchange(other.graph_exec_, nullptr)) {}
+    cuda_graph& operator=(cuda_graph&& other) noexcept {
+        std::swap(graph_exec_, other.graph_exec_);
         return *this;
     }
-    ~recorded_launches() {
+    ~cuda_graph() {
 #if defined(__CUDACC__)
-        if (recorded_ != nullptr) cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(recorded_));
+        if (graph_exec_ != nullptr) cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph_exec_));
 #endif
     }
 
@@ -82,8 +82,8 @@ class recorded_launches {
         }
 #if defined(__CUDACC__)
         const auto there = static_cast<cudaStream_t>(stream.get());
-        if (recorded_ == nullptr) recorded_ = record(there, launches);
-        detail::require_success(cudaGraphLaunch(static_cast<cudaGraphExec_t>(recorded_), there), "cudaGraphLaunch");
+        if (graph_exec_ == nullptr) graph_exec_ = record(there, launches);
+        detail::require_success(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph_exec_), there), "cudaGraphLaunch");
 #endif
     }
 
@@ -110,7 +110,7 @@ class recorded_launches {
     }
 #endif
 
-    void* recorded_ = nullptr;  // a cudaGraphExec_t
+    void* graph_exec_ = nullptr;  // a cudaGraphExec_t
 };
 
 }  // namespace IMBREX_WORLDS

@@ -1,6 +1,6 @@
 // One growing sequence with a cache of its own: for who generates text and has no cache to manage.
 //
-//     decode_session<bf16> session(world::device, {.heads = 32, .key_heads = 8, .depth = 128, .capacity = 8192});
+//     decode_session<bf16> session(world::device, {.heads = 32, .kv_heads = 8, .depth = 128, .capacity = 8192});
 //     for (;;) {
 //         session.append(k, v, tokens, stream);        // new keys and values, [token, key head, column]
 //         session.decode(q, out, tokens, stream);      // the same tokens' queries and results, [token, head, column]
@@ -23,7 +23,7 @@
 #pragma once
 
 #include <imbrex/core/error.hpp>
-#include <imbrex/core/memory_rooms.hpp>
+#include <imbrex/core/workspace_layout.hpp>
 #include <imbrex/hw/world.hpp>
 #include <imbrex/hw/world_memory.hpp>
 #include <imbrex/kernels/attention/problem.hpp>
@@ -31,7 +31,7 @@
 #include <imbrex/kernels/decode_session/length.hpp>
 #include <imbrex/kernels/paged_append.hpp>
 #include <imbrex/kernels/paged_decode.hpp>
-#include <imbrex/kernels/rotary.hpp>
+#include <imbrex/kernels/rope_embedding.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -42,21 +42,21 @@
 namespace imbrex {
 
 struct decode_session_configuration {
-    int heads = 0;      // of queries
-    int key_heads = 0;  // of keys and values: the other number is a multiple
-    int depth = 0;
+    int heads = 0;     // of queries
+    int kv_heads = 0;  // of keys and values: the other number is a multiple
+    int head_dim = 0;
     int capacity = 0;  // keys, rounded up to whole pages
     int tokens = 64;   // most that are attended to at once
-    int page_rows = 64;
-    std::optional<rotary_frequencies> rotary = {};
-    rotary_style style = rotary_style::half_split;
+    int page_size = 64;
+    std::optional<rope_frequencies> rope = {};
+    rope_style style = rope_style::half_split;
     std::optional<float> scale = {};  // of Q K^T; 1 / sqrt(depth) if left out
     const float* sinks = nullptr;     // a logit for each head that takes up weight, in the memory of the kernel's world
 };
 
 inline namespace IMBREX_WORLDS {
 
-template <class In, class Mask = causal_mask, class Score = plain_score, class Depths = all_decode_depths>
+template <class In, class Mask = causal_mask, class Score = score_mod::identity, class HeadDims = all_decode_head_dims>
 class decode_session {
   public:
     using configuration = decode_session_configuration;
@@ -67,16 +67,16 @@ class decode_session {
         std::vector<int> table(static_cast<std::size_t>(pages()));
         for (std::size_t i = 0; i < table.size(); ++i) table[i] = static_cast<int>(i);
         memory_.write(table_at_, table.data(), table.size() * sizeof(int));
-        if (given_.rotary) {
-            const std::vector<std::uint64_t> turns = given_.rotary->turns();
-            memory_.write(turns_at_, turns.data(), turns.size() * sizeof(std::uint64_t));
+        if (given_.rope) {
+            const std::vector<std::uint64_t> inv_freq = given_.rope->fixed_point_inv_freq();
+            memory_.write(inv_freq_at_, inv_freq.data(), inv_freq.size() * sizeof(std::uint64_t));
         }
         workspace_ = world_memory(where, workspace_bytes());
     }
 
     // Keys that the sequence has, and the most it can have.
     int length() const { return length_; }
-    int capacity() const { return pages() * given_.page_rows; }
+    int capacity() const { return pages() * given_.page_size; }
 
     // What the device has counted, replays of graphs included. This waits for the stream.
     int fetch_length(void* stream = nullptr) {
@@ -93,16 +93,16 @@ class decode_session {
     }
 
     // The last tokens attend to what has been appended, themselves included: q and out are [1, head, token, column], or without gaps
-    // [token, head, column]. With log2_sums, the base-2 logarithm of each row's sum of exponentials: [1, head, token].
-    void decode(const attention_view<const In>& q, const attention_view<In>& out, const attention_rows& log2_sums = {},
+    // [token, head, column]. With lse2, the base-2 logarithm of each row's sum of exponentials: [1, head, token].
+    void decode(const attention_view<const In>& q, const attention_view<In>& out, const attention_row_view& lse2 = {},
                 void* stream = nullptr) {
-        const attention_problem<In> problem = problem_of(q, out, log2_sums);
+        const attention_problem<In> problem = problem_of(q, out, lse2);
         require(tokens_of(q) <= length_, "q.extents[2]: ", q.extents[2], "; the sequence has ", length_, " tokens");
-        if (given_.rotary) {
-            paged_append_problem<In> turned = append_problem_of(q, no_keys(q), no_keys(q));
-            turned.k_cache = turned.v_cache = heads_of(turned.k_cache, 0, 0);
-            turned.key_lengths = &length_there()->there;
-            paged_append<In>::launch(where_, turned, stream);
+        if (given_.rope) {
+            paged_append_problem<In> query_problem = append_problem_of(q, no_keys(q), no_keys(q));
+            query_problem.k_cache = query_problem.v_cache = heads_of(query_problem.k_cache, 0, 0);
+            query_problem.seqused_k = &session_length_pointer()->seqused_k;
+            paged_append<In>::launch(where_, query_problem, stream);
         }
         launch_decode(problem, false, stream);
     }
@@ -112,9 +112,9 @@ class decode_session {
 
     // append and decode of the same tokens.
     void step(const attention_view<const In>& q, const attention_view<const In>& k, const attention_view<const In>& v,
-              const attention_view<In>& out, const attention_rows& log2_sums = {}, void* stream = nullptr) {
+              const attention_view<In>& out, const attention_row_view& lse2 = {}, void* stream = nullptr) {
         detail::require_same(q.extents[2], "q", 2, k.extents[2], "k", "tokens");
-        const attention_problem<In> problem = problem_of(q, out, log2_sums);
+        const attention_problem<In> problem = problem_of(q, out, lse2);
         append(q, k, v, stream);
         // The kernel before writes only the new tokens' keys, and queries.
         launch_decode(problem, true, stream);
@@ -132,40 +132,41 @@ class decode_session {
     }
 
   private:
-    using decoder = paged_decode<In, Mask, Score, attention_result::normalised, Depths>;
+    using decoder = paged_decode<In, Mask, Score, attention_output_mode::normalised, HeadDims>;
 
     static configuration checked(const configuration& c) {
         require(c.heads > 0, "heads: ", c.heads, "; one at least is needed");
-        require(c.key_heads > 0 && c.heads % c.key_heads == 0, "key_heads: ", c.key_heads, "; the ", c.heads,
+        require(c.kv_heads > 0 && c.heads % c.kv_heads == 0, "kv_heads: ", c.kv_heads, "; the ", c.heads,
                 " heads of queries must be a multiple");
-        require(c.depth >= 16 && c.depth <= 256 && c.depth % 16 == 0, "depth: ", c.depth,
-                "; a depth is a multiple of 16 from 16 to 256");
+        require(c.head_dim >= 16 && c.head_dim <= 256 && c.head_dim % 16 == 0, "head_dim: ", c.head_dim,
+                "; head_dim is a multiple of 16 from 16 to 256");
         require(c.capacity > 0 && c.capacity <= 1 << 30, "capacity: ", c.capacity, "; 1 to ", 1 << 30,
                 " keys are allowed");
         require(c.tokens > 0, "tokens: ", c.tokens, "; one at least is needed");
-        require(c.page_rows > 0 && c.page_rows % page_step == 0 && c.page_rows <= 65536, "page_rows: ", c.page_rows,
-                "; the rows of a page are a multiple of ", page_step, " up to 65536");
-        require(!c.rotary || c.rotary->columns <= c.depth, "rotary.columns: ", c.rotary ? c.rotary->columns : 0,
-                "; a key has ", c.depth, " columns");
+        require(c.page_size > 0 && c.page_size % page_size_step == 0 && c.page_size <= 65536,
+                "page_size: ", c.page_size, "; the rows of a page are a multiple of ", page_size_step, " up to 65536");
+        require(!c.rope || c.rope->rotary_dim <= c.head_dim, "rope.rotary_dim: ", c.rope ? c.rope->rotary_dim : 0,
+                "; a key has ", c.head_dim, " columns");
         require(!c.scale || (std::isfinite(*c.scale) && *c.scale > 0), "scale: ", c.scale.value_or(0),
                 "; a positive number is needed");
         return c;
     }
 
-    int pages() const { return (given_.capacity + given_.page_rows - 1) / given_.page_rows; }
+    int pages() const { return (given_.capacity + given_.page_size - 1) / given_.page_size; }
 
     // Where everything lies, and how many bytes that is.
     std::size_t lay_out() {
-        memory_rooms rooms;
-        const std::size_t row = static_cast<std::size_t>(given_.depth) * sizeof(In);
-        const std::size_t cache = static_cast<std::size_t>(capacity()) * given_.key_heads * row;
-        length_at_ = rooms.add(sizeof(session_length));
-        table_at_ = rooms.add(static_cast<std::size_t>(pages()) * sizeof(int));
-        turns_at_ = rooms.add(given_.rotary ? given_.rotary->turns().size() * sizeof(std::uint64_t) : 0);
-        rotated_at_ = rooms.add(given_.rotary ? static_cast<std::size_t>(given_.tokens) * given_.heads * row : 0);
-        keys_at_ = rooms.add(cache);
-        values_at_ = rooms.add(cache);
-        return rooms.bytes();
+        workspace_layout buffers;
+        const std::size_t row = static_cast<std::size_t>(given_.head_dim) * sizeof(In);
+        const std::size_t cache = static_cast<std::size_t>(capacity()) * given_.kv_heads * row;
+        length_at_ = buffers.add(sizeof(session_length));
+        table_at_ = buffers.add(static_cast<std::size_t>(pages()) * sizeof(int));
+        inv_freq_at_ =
+            buffers.add(given_.rope ? given_.rope->fixed_point_inv_freq().size() * sizeof(std::uint64_t) : 0);
+        rotated_at_ = buffers.add(given_.rope ? static_cast<std::size_t>(given_.tokens) * given_.heads * row : 0);
+        keys_at_ = buffers.add(cache);
+        values_at_ = buffers.add(cache);
+        return buffers.bytes();
     }
 
     // For one token and for many, which different kernels attend to.
@@ -182,19 +183,19 @@ class decode_session {
 
     template <class T>
     attention_view<T> queries_in(T* pointer, int tokens) const {
-        return batch_sequence_head(pointer, 1, tokens, given_.heads, given_.depth);
+        return batch_sequence_head(pointer, 1, tokens, given_.heads, given_.head_dim);
     }
     attention_view<const In> keys_in(const In* pointer, int tokens) const {
-        return batch_sequence_head(pointer, 1, tokens, given_.key_heads, given_.depth);
+        return batch_sequence_head(pointer, 1, tokens, given_.kv_heads, given_.head_dim);
     }
     template <class T>
     attention_view<T> cache_at(std::size_t offset) const {
-        return batch_head_sequence<T>(memory_.template at<In>(offset), pages(), given_.key_heads, given_.page_rows,
-                                      given_.depth);
+        return batch_head_sequence<T>(memory_.template at<In>(offset), pages(), given_.kv_heads, given_.page_size,
+                                      given_.head_dim);
     }
     static attention_view<const In> no_keys(const attention_view<const In>& q) { return heads_of(q, 0, 0); }
     static int tokens_of(const attention_view<const In>& view) { return view.rows(); }
-    session_length* length_there() const { return memory_.template at<session_length>(length_at_); }
+    session_length* session_length_pointer() const { return memory_.template at<session_length>(length_at_); }
 
     template <class T>
     void require_shape(const attention_view<T>& view, const char* name, int heads, const char* of) const {
@@ -202,27 +203,27 @@ class decode_session {
         require(view.extents[0] == 1, name, ".extents[0]: ", view.extents[0], "; a session has one sequence");
         require(view.extents[1] == heads, name, ".extents[1]: ", view.extents[1], "; the session has ", heads,
                 " heads of ", of);
-        require(view.extents[3] == given_.depth, name, ".extents[3]: ", view.extents[3],
-                "; the session has a depth of ", given_.depth);
+        require(view.extents[3] == given_.head_dim, name, ".extents[3]: ", view.extents[3],
+                "; the session has a head_dim of ", given_.head_dim);
     }
 
     attention_problem<In> problem_of(const attention_view<const In>& q, const attention_view<In>& out,
-                                     const attention_rows& log2_sums) const {
+                                     const attention_row_view& lse2) const {
         require_shape(q, "q", given_.heads, "queries");
         require_shape(out, "out", given_.heads, "queries");
         require(q.extents[2] <= given_.tokens, "q.extents[2]: ", q.extents[2], "; the session attends to at most ",
                 given_.tokens, " tokens at once");
         attention_problem<In> p;
-        p.q = given_.rotary ? queries_in<const In>(memory_.template at<In>(rotated_at_), tokens_of(q)) : q;
+        p.q = given_.rope ? queries_in<const In>(memory_.template at<In>(rotated_at_), tokens_of(q)) : q;
         p.k = cache_at<const In>(keys_at_);
         p.v = cache_at<const In>(values_at_);
         p.out = out;
-        p.log2_sums = log2_sums;
+        p.lse2 = lse2;
         p.scale = given_.scale;
         p.sinks = given_.sinks;
-        p.key_lengths = &length_there()->there;
-        p.pages = {memory_.template at<int>(table_at_), pages()};
-        require_attention(where_, p, attention_keys::in_pages);
+        p.seqused_k = &session_length_pointer()->seqused_k;
+        p.paged_kv = {memory_.template at<int>(table_at_), pages()};
+        require_attention(where_, p, kv_layout::paged);
         return p;
     }
 
@@ -232,10 +233,10 @@ class decode_session {
                                    .v = v,
                                    .k_cache = cache_at<In>(keys_at_),
                                    .v_cache = cache_at<In>(values_at_),
-                                   .pages = {memory_.template at<int>(table_at_), pages()},
-                                   .key_lengths = &length_there()->appended};
-        if (!given_.rotary) return p;
-        p.rotary = given_.rotary->embedding(memory_.template at<std::uint64_t>(turns_at_), given_.style);
+                                   .paged_kv = {memory_.template at<int>(table_at_), pages()},
+                                   .seqused_k = &session_length_pointer()->appended};
+        if (!given_.rope) return p;
+        p.rope = given_.rope->embedding(memory_.template at<std::uint64_t>(inv_freq_at_), given_.style);
         if (q.extents[1] == 0) return p;
         p.q = q;
         p.q_out = queries_in(memory_.template at<In>(rotated_at_), tokens_of(q));
@@ -245,8 +246,8 @@ class decode_session {
     // With queries that are rotated in the same launch, or none.
     void append(const attention_view<const In>& q, const attention_view<const In>& k, const attention_view<const In>& v,
                 void* stream) {
-        require_shape(k, "k", given_.key_heads, "keys");
-        require_shape(v, "v", given_.key_heads, "keys");
+        require_shape(k, "k", given_.kv_heads, "keys");
+        require_shape(v, "v", given_.kv_heads, "keys");
         detail::require_same(v.extents[2], "v", 2, k.extents[2], "k", "tokens");
         const int tokens = tokens_of(k);
         require(tokens <= capacity() - length_, "k.extents[2]: ", tokens, "; the session has room for ", capacity(),
@@ -258,12 +259,12 @@ class decode_session {
         paged_append<In>::launch(where_, problem, stream);
     }
     void count(int keep, int tokens, void* stream) const {
-        launch<count_session_length>(where_, {1}, {length_there(), keep, tokens, capacity()}, stream);
+        launch<update_session_length>(where_, {1}, {session_length_pointer(), keep, tokens, capacity()}, stream);
     }
-    void launch_decode(const attention_problem<In>& problem, bool early, void* stream) const {
+    void launch_decode(const attention_problem<In>& problem, bool pdl_prefetch, void* stream) const {
         decode_options options;
         options.workspace = workspace_.at();
-        options.early = early;
+        options.pdl_prefetch = pdl_prefetch;
         decoder::launch(where_, problem, options, mask_, score_, stream);
     }
 
@@ -273,7 +274,7 @@ class decode_session {
     Score score_;
     int length_ = 0;
     world_memory memory_, workspace_;
-    std::size_t length_at_ = 0, table_at_ = 0, turns_at_ = 0, rotated_at_ = 0, keys_at_ = 0, values_at_ = 0;
+    std::size_t length_at_ = 0, table_at_ = 0, inv_freq_at_ = 0, rotated_at_ = 0, keys_at_ = 0, values_at_ = 0;
 };
 
 }  // namespace IMBREX_WORLDS

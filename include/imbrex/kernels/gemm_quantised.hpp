@@ -5,9 +5,9 @@
 //     using product = gemm_quantised<weights, bf16>;
 //     product::launch(world::device, {m, n, k, {a}, {}, {d}}, packed, {}, stream);
 //
-// Up to 16 rows take one pass over the weights (gemm/weight_stream.hpp), whose reading is all that costs time; more rows are done
-// 32 at a time (gemm/few_rows.hpp). Many rows are done sooner with a workspace: the weights are widened into it once
-// (gemm/unpack_weights.hpp) and multiplied as plain ones are, those of groups rounded to the type of A.
+// Up to 16 rows take one pass over the weights (gemm/gemv.hpp), whose reading is all that costs time; more rows are done
+// 32 at a time (gemm/small_m.hpp). Many rows are done sooner with a workspace: the weights are widened into it once
+// (gemm/dequantise_weights.hpp) and multiplied as plain ones are, those of groups rounded to the type of A.
 //
 //     product::launch(world::device, p, packed, {workspace, product::workspace_bytes(p)}, {}, stream);
 //
@@ -17,56 +17,60 @@
 #include <imbrex/core/error.hpp>
 #include <imbrex/hw/world.hpp>
 #include <imbrex/kernels/gemm.hpp>
+#include <imbrex/kernels/gemm/dequantise_weights.hpp>
 #include <imbrex/kernels/gemm/epilogue.hpp>
-#include <imbrex/kernels/gemm/few_rows.hpp>
+#include <imbrex/kernels/gemm/gemv.hpp>
 #include <imbrex/kernels/gemm/pack_weights.hpp>
 #include <imbrex/kernels/gemm/problem.hpp>
 #include <imbrex/kernels/gemm/quantised_weights.hpp>
-#include <imbrex/kernels/gemm/unpack_weights.hpp>
-#include <imbrex/kernels/gemm/weight_stream.hpp>
+#include <imbrex/kernels/gemm/small_m.hpp>
 
 #include <cstddef>
 #include <type_traits>
 
 namespace imbrex {
 
-// D = activation(A G) * (A U), as `gated` is, of weights with a scale for each row. Those of U may as well come last.
+namespace epilogue {
+
+// D = activation(A G) * (A U), as `glu` is, of weights with a scale for each row. Those of U may as well come last.
 template <class Activation>
-struct gated_and_scaled {
-    scaled_columns of_gate;
-    scaled_columns of_up;
-    gated<Activation> gate_and_up = {};
+struct scaled_glu {
+    scale_columns of_gate;
+    scale_columns of_up;
+    glu<Activation> gate_and_up = {};
 
     template <class Scope, class Tile>
-    IMBREX_KERNEL void operator()(const Scope& self, Tile& gate, const Tile& up, gemm_place at) const {
+    IMBREX_KERNEL void operator()(const Scope& self, Tile& gate, const Tile& up, gemm_coord at) const {
         of_gate(self, gate, at);
         gate_and_up(self, gate, up, at);
         of_up(self, gate, at);
     }
 };
 template <class Activation>
-inline constexpr bool is_gated<gated_and_scaled<Activation>> = true;
+inline constexpr bool is_glu<scaled_glu<Activation>> = true;
 
 // An epilogue for a part of the rows, which begins at `first_row` of D.
 template <class Epilogue>
-struct epilogue_of_rows {
-    Epilogue whole;
+struct row_offset {
+    Epilogue inner;
     int first_row;
 
     template <class Scope, class Tile>
-    IMBREX_KERNEL void operator()(const Scope& self, Tile& values, gemm_place at) const {
-        whole(self, values, gemm_place{at.batch, at.row + first_row, at.column});
+    IMBREX_KERNEL void operator()(const Scope& self, Tile& values, gemm_coord at) const {
+        inner(self, values, gemm_coord{at.batch, at.row + first_row, at.column});
     }
     template <class Scope, class Tile>
-    IMBREX_KERNEL void operator()(const Scope& self, Tile& gate, const Tile& up, gemm_place at) const {
-        whole(self, gate, up, gemm_place{at.batch, at.row + first_row, at.column});
+    IMBREX_KERNEL void operator()(const Scope& self, Tile& gate, const Tile& up, gemm_coord at) const {
+        inner(self, gate, up, gemm_coord{at.batch, at.row + first_row, at.column});
     }
 };
 template <class Epilogue>
-inline constexpr bool is_gated<epilogue_of_rows<Epilogue>> = is_gated<Epilogue>;
+inline constexpr bool is_glu<row_offset<Epilogue>> = is_glu<Epilogue>;
+
+}  // namespace epilogue
 
 // From so many rows on a workspace is used. (Measured with int4, whose packed form is read 4 times for them otherwise.)
-inline constexpr int many_quantised_rows = 128;
+inline constexpr int dequantise_first_min_m = 128;
 
 // Memory of the world that a product may write to; nothing in it is kept.
 struct gemm_workspace {
@@ -76,7 +80,7 @@ struct gemm_workspace {
 
 inline namespace IMBREX_WORLDS {
 
-template <class Weights, class Out, class Epilogue = plain_product>
+template <class Weights, class Out, class Epilogue = epilogue::identity>
 class gemm_quantised {
   public:
     using element = typename Weights::element;
@@ -84,32 +88,33 @@ class gemm_quantised {
 
     // What a workspace must have to be used; 0: none would be.
     static std::size_t workspace_bytes(const problem& p) {
-        if (p.m < many_quantised_rows || p.n <= 0 || p.k <= 0) return 0;
+        if (p.m < dequantise_first_min_m || p.n <= 0 || p.k <= 0) return 0;
         return static_cast<std::size_t>(rows_of_weights(p)) * static_cast<std::size_t>(p.k) * sizeof(element);
     }
 
-    static void launch(world where, const problem& p, const typename Weights::part* weights,
+    static void launch(world where, const problem& p, const typename Weights::weight_tile* weights,
                        const gemm_workspace& workspace, const Epilogue& epilogue = {}, void* stream = nullptr) {
         const std::size_t needed = workspace_bytes(p);
         if (needed == 0) return launch(where, p, weights, epilogue, stream);
         require_product(where, p);
         require(workspace.pointer != nullptr, "workspace.pointer: null; ", needed, " bytes are needed");
         require(workspace.bytes >= needed, "workspace.bytes: ", workspace.bytes, "; ", needed, " are needed");
-        auto* const widened = static_cast<element*>(workspace.pointer);
-        unpack_weights<Weights>::launch(where, rows_of_weights(p), p.k, weights, widened, stream);
+        auto* const dequantised = static_cast<element*>(workspace.pointer);
+        dequantise_weights<Weights>::launch(where, rows_of_weights(p), p.k, weights, dequantised, stream);
         problem plain = p;
-        plain.b = {widened};
-        gemm<element, Out, Epilogue, stored::normal, stored::transposed>::launch(where, plain, epilogue, stream);
+        plain.b = {dequantised};
+        gemm<element, Out, Epilogue, matrix_layout::row_major, matrix_layout::column_major>::launch(where, plain,
+                                                                                                    epilogue, stream);
     }
 
-    static void launch(world where, const problem& p, const typename Weights::part* weights,
+    static void launch(world where, const problem& p, const typename Weights::weight_tile* weights,
                        const Epilogue& epilogue = {}, void* stream = nullptr) {
         require_product(where, p);
         if (p.m == 0 || p.n == 0) return;
         const auto packed = Weights::describe(weights, rows_of_weights(p), p.k);
-        if (p.m <= 16 && weight_stream<8, 1>::can_take(p.a, p.k)) {
-            return p.m <= 8 ? launch_stream<8>(where, p, packed, {epilogue, 0}, stream)
-                            : launch_stream<16>(where, p, packed, {epilogue, 0}, stream);
+        if (p.m <= 16 && gemv<8, 1>::can_implement(p.a, p.k)) {
+            return p.m <= 8 ? launch_gemv<8>(where, p, packed, {epilogue, 0}, stream)
+                            : launch_gemv<16>(where, p, packed, {epilogue, 0}, stream);
         }
         for (int first = 0; first < p.m; first += 32) {
             problem some = p;
@@ -121,58 +126,56 @@ class gemm_quantised {
     }
 
   private:
-    static int rows_of_weights(const problem& p) { return p.n * (is_gated<Epilogue> ? 2 : 1); }
+    static int rows_of_weights(const problem& p) { return p.n * (epilogue::is_glu<Epilogue> ? 2 : 1); }
 
     static void require_product(world where, const problem& p) {
         require(p.m >= 0, "m: ", p.m, "; the number of rows must not be negative");
         require(p.n >= 0, "n: ", p.n, "; the number of columns must not be negative");
         require(p.batches == 1, "batches: ", p.batches, "; quantised weights are multiplied with one matrix");
         if (p.m == 0 || p.n == 0) return;
-        require(can_run<weight_stream<8, 1>>(where),
+        require(can_run<gemv<8, 1>>(where),
                 "world: device; products with quantised weights are made for Hopper (sm_90a), and this device or "
                 "program is not");
-        require(!is_gated<Epilogue> || p.n % packed_rows == 0, "n: ", p.n, "; gate and up must be a multiple of ",
-                packed_rows, " columns each");
+        require(!epilogue::is_glu<Epilogue> || p.n % packed_rows == 0, "n: ", p.n,
+                "; gate and up must be a multiple of ", packed_rows, " columns each");
     }
 
-    template <int Rows, int Sharers>
-    using few_rows = gemm_few_rows<Weights, Out, epilogue_of_rows<Epilogue>, Rows,
-                                   few_rows_shape{.sharers = Sharers, .early = true}>;
+    template <int Rows, int ClusterSize>
+    using small_m = gemm_small_m<Weights, Out, epilogue::row_offset<Epilogue>, Rows,
+                                 small_m_shape{.cluster_size = ClusterSize, .pdl_prefetch_weights = true}>;
 
-    template <int Rows, int Sharers>
-    using weight_stream =
-        gemm_weight_stream<Weights, Out, epilogue_of_rows<Epilogue>, Rows, weight_stream_shape{.sharers = Sharers}>;
+    template <int Rows, int ClusterSize>
+    using gemv =
+        gemv_kernel<Weights, Out, epilogue::row_offset<Epilogue>, Rows, gemv_shape{.cluster_size = ClusterSize}>;
 
     // As many blocks share a tile as keep the multiprocessors busy, and still have a step of K for each warp.
-    template <int Rows, int Sharers = 1>
-    static void launch_stream(world where, const problem& p, const typename Weights::argument& packed,
-                              const epilogue_of_rows<Epilogue>& epilogue, void* stream) {
-        using kernel = weight_stream<Rows, Sharers>;
-        const int processors = processors_of(where);
-        if constexpr (Sharers < 4) {
-            if (kernel::tiles_of(p.n) * Sharers * 2 <= processors &&
-                kernel::steps_of(p.k) >= Sharers * 2 * kernel::warps) {
-                return launch_stream<Rows, Sharers * 2>(where, p, packed, epilogue, stream);
+    template <int Rows, int ClusterSize = 1>
+    static void launch_gemv(world where, const problem& p, const typename Weights::argument& packed,
+                            const epilogue::row_offset<Epilogue>& epilogue, void* stream) {
+        using kernel = gemv<Rows, ClusterSize>;
+        const int sms = imbrex::num_sms(where);
+        if constexpr (ClusterSize < 4) {
+            if (kernel::tiles_of(p.n) * ClusterSize * 2 <= sms &&
+                kernel::steps_of(p.k) >= ClusterSize * 2 * kernel::warps) {
+                return launch_gemv<Rows, ClusterSize * 2>(where, p, packed, epilogue, stream);
             }
         }
-        imbrex::launch<kernel>(where, {kernel::blocks_of(p.n, processors)}, kernel::describe(p, packed, epilogue),
-                               stream);
+        imbrex::launch<kernel>(where, {kernel::blocks_of(p.n, sms)}, kernel::describe(p, packed, epilogue), stream);
     }
 
     template <int Rows>
     static void launch_rows(world where, const problem& p, const typename Weights::argument& packed,
-                            const epilogue_of_rows<Epilogue>& epilogue, void* stream) {
-        using alone = few_rows<Rows, 1>;
-        using two = few_rows<Rows, 2>;
-        const int processors = processors_of(where);
+                            const epilogue::row_offset<Epilogue>& epilogue, void* stream) {
+        using alone = small_m<Rows, 1>;
+        using two = small_m<Rows, 2>;
+        const int sms = imbrex::num_sms(where);
         // The dequantisation, unlike the mere reading of weights, keeps every multiprocessor busy: as many blocks as with more
         // rows.
         constexpr int many_rows = 32;
-        if (few_rows_sharers(many_rows, alone::tiles_of(p.n), alone::steps_of(p.k), processors) > 1) {
-            imbrex::launch<two>(where, {two::blocks_of(p.n, processors)}, two::describe(p, packed, epilogue), stream);
+        if (small_m_cluster_size(many_rows, alone::tiles_of(p.n), alone::steps_of(p.k), sms) > 1) {
+            imbrex::launch<two>(where, {two::blocks_of(p.n, sms)}, two::describe(p, packed, epilogue), stream);
         } else {
-            imbrex::launch<alone>(where, {alone::blocks_of(p.n, processors)}, alone::describe(p, packed, epilogue),
-                                  stream);
+            imbrex::launch<alone>(where, {alone::blocks_of(p.n, sms)}, alone::describe(p, packed, epilogue), stream);
         }
     }
 };

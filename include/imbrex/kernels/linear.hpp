@@ -1,23 +1,23 @@
 // Products with rows of weights, without matrix instructions: out[m, n] = sum over k of x[m, k] W[n, k] + bias[n].
 //
-//     linear<float, plain_weight_rows<bf16>, float>::launch(world::host, {.x = as_rows<const float>(x, tokens, k),
-//                                                                     .weights = as_weights(w, n, k),
+//     linear<float, unquantised_weight_rows<bf16>, float>::launch(world::host, {.x = as_rows<const float>(x, tokens, k),
+//                                                                     .weights = make_weight_rows(w, n, k),
 //                                                                     .bias = bias,                    // may be left out
 //                                                                     .out = as_rows(out, tokens, n)});
 //
 // It is what a CPU multiplies with, at the speed of its memory where rows are few, and what gives products of floats on any GPU;
 // for many rows of 16-bit numbers there, kernels/gemm.hpp is the quick one. x and out are float, bf16 or fp16, each its own; weights
-// are any of core/weight_rows.hpp. Sums are in float and rounded once. Weights with `inputs::rounded` round x to int8 first, in groups
+// are any of core/weight_rows.hpp. Sums are in float and rounded once. Weights with `activation_quantisation::int8` round x to int8 first, in groups
 // of 32: quicker, and the error is told in docs/linear.md.
 //
 // Nothing is allocated and nothing waited for. What is refused is refused before anything is launched.
 #pragma once
 
+#include <imbrex/core/element_types.hpp>
 #include <imbrex/core/error.hpp>
-#include <imbrex/core/numeric.hpp>
 #include <imbrex/core/weight_rows.hpp>
 #include <imbrex/hw/world.hpp>
-#include <imbrex/kernels/elementwise/rows.hpp>
+#include <imbrex/kernels/elementwise/row_view.hpp>
 #include <imbrex/kernels/linear/kernel.hpp>
 
 #include <algorithm>
@@ -45,18 +45,18 @@ inline constexpr bool is_linear_number = std::is_same_v<T, float> || std::is_sam
 // A matrix of weights that can be counted, and memory for it.
 template <class Weights>
 void require_weights(const Weights& w) {
-    require(w.rows >= 0 && w.rows <= most_rows, "weights.rows: ", w.rows, "; the number of rows is from 0 to ",
-            most_rows);
-    require(w.columns >= 0 && w.columns <= most_rows, "weights.columns: ", w.columns,
-            "; the number of columns is from 0 to ", most_rows);
+    require(w.rows >= 0 && w.rows <= max_rows, "weights.rows: ", w.rows, "; the number of rows is from 0 to ",
+            max_rows);
+    require(w.columns >= 0 && w.columns <= max_rows, "weights.columns: ", w.columns,
+            "; the number of columns is from 0 to ", max_rows);
     const bool some = w.rows > 0 && w.columns > 0;
     require(w.values != nullptr || !some, "weights.values: null; ", w.rows, " x ", w.columns, " values are needed");
     if constexpr (requires { w.scales; }) {
         require(w.scales != nullptr || !some, "weights.scales: null; ", w.rows, " rows have scales");
     }
-    if constexpr (requires { Weights::values_in_byte; }) {
-        require(w.columns % weights_in_group == 0, "weights.columns: ", w.columns,
-                "; weights in groups have a multiple of ", weights_in_group);
+    if constexpr (requires { Weights::values_per_byte; }) {
+        require(w.columns % weight_group_size == 0, "weights.columns: ", w.columns,
+                "; weights in groups have a multiple of ", weight_group_size);
         require(!some || reinterpret_cast<std::uintptr_t>(w.values) % 16 == 0,
                 "weights.values: ", static_cast<const void*>(w.values),
                 "; weights in groups begin at a multiple of 16 bytes");
@@ -65,8 +65,8 @@ void require_weights(const Weights& w) {
 
 // Whether rows of weights can be read 16 bytes at a time.
 template <class Weights>
-bool weights_in_chunks(const Weights& w) {
-    if constexpr (requires { Weights::values_in_byte; }) {
+bool weights_are_vectorisable(const Weights& w) {
+    if constexpr (requires { Weights::values_per_byte; }) {
         return true;
     } else {
         constexpr std::int64_t size = sizeof(typename Weights::element);
@@ -93,7 +93,7 @@ void require_linear(const linear_problem<In, Weights, Out>& p) {
         require(p.out.extents[i] == p.x.extents[i], "out.extents[", i, "]: ", p.out.extents[i], "; x has ",
                 p.x.extents[i], ", and it must have as many");
     }
-    require_apart(p.out, "out");
+    require_disjoint_rows(p.out, "out");
 }
 
 inline namespace IMBREX_WORLDS {
@@ -105,8 +105,8 @@ class linear {
 
   public:
     using problem = linear_problem<In, Weights, Out>;
-    template <int Rows, int Columns, int Depth>
-    using kernel = linear_kernel<In, Weights, Out, Rows, Columns, Depth>;
+    template <int Rows, int Columns, int BlockK>
+    using kernel = linear_kernel<In, Weights, Out, Rows, Columns, BlockK>;
     // In the host world registers are memory, and a cache holds as much as a piece should be; on the device there are many warps.
     using host_row = kernel<1, 64, 8192>;
     using host_rows = kernel<32, 256, 1024>;
@@ -124,25 +124,25 @@ class linear {
     }
 
     template <class Kernel>
-    static typename Kernel::arguments arguments_of(const problem& p, std::int64_t columns_of_block) {
-        return {.x = places_of(p.x),
+    static typename Kernel::arguments arguments_of(const problem& p, std::int64_t columns_per_block) {
+        return {.x = row_accessor_of(p.x),
                 .weights = p.weights,
                 .bias = p.bias,
-                .out = places_of(p.out),
+                .out = row_accessor_of(p.out),
                 .rows = static_cast<int>(p.rows()),
                 .columns = p.out.columns(),
-                .depth = p.x.columns(),
-                .columns_of_block = static_cast<int>(columns_of_block),
-                .in_chunks = detail::weights_in_chunks(p.weights)};
+                .k = p.x.columns(),
+                .columns_per_block = static_cast<int>(columns_per_block),
+                .in_chunks = detail::weights_are_vectorisable(p.weights)};
     }
 
   private:
     template <class Kernel>
     static void on_device(const problem& p, void* stream) {
         // Rows of x are staged once for a few tiles, where there are enough of those.
-        const std::int64_t tiles = (p.weights.rows - 1) / Kernel::columns_at_once + 1;
+        const std::int64_t tiles = (p.weights.rows - 1) / Kernel::block_n + 1;
         const std::int64_t several = std::clamp<std::int64_t>(tiles / 8192, 1, 16);
-        const auto args = arguments_of<Kernel>(p, several * Kernel::columns_at_once);
+        const auto args = arguments_of<Kernel>(p, several * Kernel::block_n);
         require_countable(args);
         launch_on_device<Kernel>(Kernel::grid_of(args), args, stream);
     }
@@ -152,8 +152,8 @@ class linear {
     template <class Kernel>
     static void on_host(world where, const problem& p) {
         constexpr std::int64_t enough = 1048576;  // products
-        const std::int64_t n = p.weights.rows, cores = processors_of(where);
-        const std::int64_t tiles = (p.rows() - 1) / Kernel::rows_at_once + 1;
+        const std::int64_t n = p.weights.rows, cores = imbrex::num_sms(where);
+        const std::int64_t tiles = (p.rows() - 1) / Kernel::block_m + 1;
         const std::int64_t useful = n * p.weights.columns / enough / cores * cores;
         const std::int64_t blocks = std::clamp(useful, cores, std::max(cores, 4 * cores / tiles));
         const auto args = arguments_of<Kernel>(p, ((n - 1) / blocks + 4) / 4 * 4);
@@ -163,8 +163,8 @@ class linear {
 
     template <class Arguments>
     static void require_countable(const Arguments& args) {
-        const std::int64_t blocks = (args.columns - 1) / args.columns_of_block + 1;
-        require(blocks * args.tiles() <= detail::most_rows, "out.extents: ", args.rows, " rows of ", args.columns,
+        const std::int64_t blocks = (args.columns - 1) / args.columns_per_block + 1;
+        require(blocks * args.tiles() <= detail::max_rows, "out.extents: ", args.rows, " rows of ", args.columns,
                 " columns; that is more than one launch can do");
     }
 };

@@ -2,14 +2,14 @@
 //
 //     using decode = paged_decode<bf16, causal_mask>;
 //     attention_problem<bf16> p{.q = batch_sequence_head(q, sequences, tokens, heads, depth),
-//                               .k = batch_sequence_head(k_cache, pages, page_rows, key_heads, depth),
-//                               .v = batch_sequence_head(v_cache, pages, page_rows, key_heads, depth),
+//                               .k = batch_sequence_head(k_cache, pages, page_size, kv_heads, depth),
+//                               .v = batch_sequence_head(v_cache, pages, page_size, kv_heads, depth),
 //                               .out = batch_sequence_head(out, sequences, tokens, heads, depth),
-//                               .key_lengths = lengths,
-//                               .pages = {.table = table, .pages_per_sequence = width}};
+//                               .seqused_k = lengths,
+//                               .paged_kv = {.block_table = table, .max_blocks_per_seq = width}};
 //     decode::launch(world::device, p, {.workspace = workspace}, {}, {}, stream);
 //
-// The problem is stated as an attention's with keys in pages (attention/problem.hpp); key_lengths count the new tokens, whose keys
+// The problem is stated as an attention's with keys in pages (attention/problem.hpp); seqused_k count the new tokens, whose keys
 // are in the cache already. Lengths and table are read by the kernel when it runs, and nothing is allocated or waited for: a launch
 // can be captured in a CUDA graph and replayed with other lengths and tables. However the lengths differ, all multiprocessors
 // have the same to read. Results have the same bits every time. What is refused is refused before anything is launched.
@@ -17,22 +17,22 @@
 // The cache is of the type of the queries, or of e4m3 or int8, which appending has written with scales (paged_cache/scales.hpp); the same
 // are given here:
 //
-//     using decode = paged_decode<bf16, causal_mask, plain_score, attention_result::normalised, all_decode_depths, e4m3>;
-//     decode::problem p{.., .k_scales = scales_of_heads(k_scales), .v_scales = scales_of_heads(v_scales)};
+//     using decode = paged_decode<bf16, causal_mask, score_mod::identity, attention_output_mode::normalised, all_decode_head_dims, e4m3>;
+//     decode::problem p{.., .k_scales = kv_scales_per_head(k_scales), .v_scales = kv_scales_per_head(v_scales)};
 //
 // A prefix that many sequences share is read once if it is attended to by a launch of its own, in which the tokens of all of them
-// are those of one sequence, under a full mask; its partial result is given to the launch over their own pages as `before`.
+// are those of one sequence, under a full mask; its partial result is given to the launch over their own pages as `merge_with`.
 #pragma once
 
 #include <imbrex/core/error.hpp>
-#include <imbrex/core/known_divisor.hpp>
+#include <imbrex/core/fast_divmod.hpp>
 #include <imbrex/hw/world.hpp>
 #include <imbrex/kernels/attention/problem.hpp>
 #include <imbrex/kernels/paged_decode/ampere.hpp>
-#include <imbrex/kernels/paged_decode/choice.hpp>
 #include <imbrex/kernels/paged_decode/cluster.hpp>
-#include <imbrex/kernels/paged_decode/heads.hpp>
+#include <imbrex/kernels/paged_decode/heuristics.hpp>
 #include <imbrex/kernels/paged_decode/hopper.hpp>
+#include <imbrex/kernels/paged_decode/multi_kv_head.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -49,63 +49,66 @@ struct decode_options {
     // then left to the launches. Those at the same time need one each.
     void* workspace = nullptr;
     // The partial result of a launch over other keys, for the same rows, with which this one's is put together: wide, largest, sums.
-    attention_outputs before = {};
+    attention_aux_outputs merge_with = {};
     // Lengths, table, and what the cache has of all but the new tokens are not written by kernels of the stream that may still run:
     // they are read while those end.
-    bool early = false;
+    bool pdl_prefetch = false;
     // How many keys all sequences have together, about, if that is known: where there are many, another kernel is chosen. (0: it is not.)
-    std::int64_t keys = 0;
+    std::int64_t total_seqlen_k = 0;
     // Each sequence is cut every so many keys, a multiple of 64, from its first on, and the parts are put together in their order.
     // The bits of its result then depend on its own keys and queries alone: not on other sequences, nor on how many there are, nor
     // on the grid or the size of pages; and a token's not on how many are attended to with it, if the mask hides later keys alone
     // and no scales are those of pages. One kernel does that, for 16 rows at a time. 0: cut so that all blocks of the grid have the
     // same to read.
-    int keys_in_a_part = 0;
+    int split_size = 0;
     int blocks = 0;  // of the grid; 0: one for each multiprocessor, or as the kernel has room for them
-    std::optional<decode_kernel> kernel = {};  // if it is not to be chosen
+    std::optional<decode_kernel_kind> kernel = {};  // if it is not to be chosen
 };
 
 inline namespace IMBREX_WORLDS {
 
-template <class In, class Mask = causal_mask, class Score = plain_score,
-          attention_result Result = attention_result::normalised, class Depths = all_decode_depths, class Cache = In>
+template <class In, class Mask = causal_mask, class Score = score_mod::identity,
+          attention_output_mode Result = attention_output_mode::normalised, class HeadDims = all_decode_head_dims,
+          class Cache = In>
 class paged_decode {
-    static_assert(Result != attention_result::merged,
-                  "imbrex: a decode is merged with what options.before names, into a normalised or partial result");
+    static_assert(Result != attention_output_mode::merged,
+                  "imbrex: a decode is merged with what options.merge_with names, into a normalised or partial result");
 
   public:
     using problem = attention_problem<In, Result, Cache>;
 
-    static decode_kernel choice(world where, const problem& p, const decode_options& options = {}) {
-        require_attention(where, p, attention_keys::in_pages);
-        decode_kernel chosen{};
-        for_depth(p, [&]<int Depth>() { chosen = choose_decode(situation<Depth>(where, p, options)); });
+    static decode_kernel_kind choice(world where, const problem& p, const decode_options& options = {}) {
+        require_attention(where, p, kv_layout::paged);
+        decode_kernel_kind chosen{};
+        for_head_dim(p, [&]<int HeadDim>() { chosen = choose_decode(heuristic_inputs<HeadDim>(where, p, options)); });
         return chosen;
     }
     // Whether a kernel that attends to several heads of keys together can be asked for.
-    static bool can_together(world where, const problem& p, decode_kernel one, const decode_options& options = {}) {
-        require_attention(where, p, attention_keys::in_pages);
+    static bool can_use_multi_kv_head(world where, const problem& p, decode_kernel_kind one,
+                                      const decode_options& options = {}) {
+        require_attention(where, p, kv_layout::paged);
         bool can = false;
-        for_depth(p, [&]<int Depth>() {
-            can = decode_heads_of(one) > 1 &&
-                  decode_units_together(situation<Depth>(where, p, options), decode_heads_of(one)) > 0;
+        for_head_dim(p, [&]<int HeadDim>() {
+            can =
+                kv_heads_per_work_item(one) > 1 &&
+                multi_kv_head_work_items(heuristic_inputs<HeadDim>(where, p, options), kv_heads_per_work_item(one)) > 0;
         });
         return can;
     }
 
-    // It does not depend on the lengths, nor on how many sequences there are; but with keys_in_a_part it grows with their number
-    // and the room that their pages have. `blocks` and `keys_in_a_part` as in the options.
-    static std::size_t workspace_bytes(world where, const problem& p, int blocks = 0, int keys_in_a_part = 0) {
-        require_attention(where, p, attention_keys::in_pages);
+    // It does not depend on the lengths, nor on how many sequences there are; but with split_size it grows with their number
+    // and the room that their pages have. `blocks` and `split_size` as in the options.
+    static std::size_t workspace_bytes(world where, const problem& p, int blocks = 0, int split_size = 0) {
+        require_attention(where, p, kv_layout::paged);
         std::size_t bytes = 0;
-        for_depth(p, [&]<int Depth>() {
+        for_head_dim(p, [&]<int HeadDim>() {
             // The most that any of the kernels needs.
-            for_kernel<Depth>(p, keys_in_a_part, decode_kernel::ampere_class,
-                              [&]<class Kernel>() { bytes = bytes_of<Kernel>(where, p, blocks, keys_in_a_part); });
-            for (const int together : {8, 4, 2}) {
-                if (keys_in_a_part > 0) continue;
-                for_heads<Depth>(
-                    together, [&]<class Kernel>() { bytes = std::max(bytes, bytes_of<Kernel>(where, p, blocks, 0)); });
+            for_kernel<HeadDim>(p, split_size, decode_kernel_kind::ampere_class,
+                                [&]<class Kernel>() { bytes = bytes_of<Kernel>(where, p, blocks, split_size); });
+            for (const int kv_heads : {8, 4, 2}) {
+                if (split_size > 0) continue;
+                for_multi_kv_head<HeadDim>(
+                    kv_heads, [&]<class Kernel>() { bytes = std::max(bytes, bytes_of<Kernel>(where, p, blocks, 0)); });
             }
         });
         return bytes;
@@ -113,202 +116,207 @@ class paged_decode {
 
     static void launch(world where, const problem& p, const decode_options& options, const Mask& mask = {},
                        const Score& score = {}, void* stream = nullptr) {
-        require_attention(where, p, attention_keys::in_pages);
-        for_depth(p, [&]<int Depth>() {
+        require_attention(where, p, kv_layout::paged);
+        for_head_dim(p, [&]<int HeadDim>() {
             if (p.empty()) return;
-            const decode_situation now = situation<Depth>(where, p, options);
-            const decode_kernel kernel = options.kernel.value_or(choose_decode(now));
-            require(kernel == decode_kernel::ampere_class || can_decode_on_hopper(now),
-                    "options.kernel: ", name_of(kernel), "; this problem takes ", name_of(decode_kernel::ampere_class));
-            const bool cuts = kernel == decode_kernel::hopper || kernel == decode_kernel::ampere_class;
-            require(cuts || options.keys_in_a_part == 0, "options.kernel: ", name_of(kernel),
-                    "; with options.keys_in_a_part it is hopper or ampere_class");
-            if (const int together = decode_heads_of(kernel); together > 1) {
-                require(decode_units_together(now, together) > 0, "options.kernel: ", name_of(kernel),
-                        "; it takes a multiple of ", together, " heads of keys, up to ", decode_most_depth_of_heads,
-                        " columns and ", decode_most_rows_of_heads, " rows of queries that share keys",
-                        together < 8 ? ", of a cache of 8 bits" : "");
-                for_heads<Depth>(
-                    together, [&]<class Kernel>() { launch_kernel<Kernel>(where, p, options, mask, score, stream); });
+            const decode_heuristic_inputs now = heuristic_inputs<HeadDim>(where, p, options);
+            const decode_kernel_kind kernel = options.kernel.value_or(choose_decode(now));
+            require(kernel == decode_kernel_kind::ampere_class || can_decode_on_hopper(now),
+                    "options.kernel: ", name_of(kernel), "; this problem takes ",
+                    name_of(decode_kernel_kind::ampere_class));
+            const bool has_fixed_splits =
+                kernel == decode_kernel_kind::hopper || kernel == decode_kernel_kind::ampere_class;
+            require(has_fixed_splits || options.split_size == 0, "options.kernel: ", name_of(kernel),
+                    "; with options.split_size it is hopper or ampere_class");
+            if (const int kv_heads = kv_heads_per_work_item(kernel); kv_heads > 1) {
+                require(multi_kv_head_work_items(now, kv_heads) > 0, "options.kernel: ", name_of(kernel),
+                        "; it takes a multiple of ", kv_heads, " heads of keys, up to ", multi_kv_head_max_head_dim,
+                        " columns and ", multi_kv_head_max_rows, " rows of queries that share keys",
+                        kv_heads < 8 ? ", of a cache of 8 bits" : "");
+                for_multi_kv_head<HeadDim>(
+                    kv_heads, [&]<class Kernel>() { launch_kernel<Kernel>(where, p, options, mask, score, stream); });
                 return;
             }
             if constexpr (sizeof(Cache) == 2) {
-                if (kernel == decode_kernel::cluster) {
-                    return launch_clusters<Depth>(where, p, options, mask, score, stream);
+                if (kernel == decode_kernel_kind::cluster) {
+                    return launch_cluster<HeadDim>(where, p, options, mask, score, stream);
                 }
             }
-            require(kernel != decode_kernel::cluster, "options.kernel: ", name_of(kernel), "; a cache of 8 bits takes ",
-                    name_of(decode_kernel::hopper));
-            for_kernel<Depth>(p, options.keys_in_a_part, kernel,
-                              [&]<class Kernel>() { launch_kernel<Kernel>(where, p, options, mask, score, stream); });
+            require(kernel != decode_kernel_kind::cluster, "options.kernel: ", name_of(kernel),
+                    "; a cache of 8 bits takes ", name_of(decode_kernel_kind::hopper));
+            for_kernel<HeadDim>(p, options.split_size, kernel,
+                                [&]<class Kernel>() { launch_kernel<Kernel>(where, p, options, mask, score, stream); });
         });
     }
 
   private:
-    template <int Depth, int Groups>
+    template <int HeadDim, int WarpsM>
     using hopper =
-        paged_decode_hopper<In, Depth, Mask, Score, decode_shape_for(Depth, Groups, sizeof(Cache)), Result, Cache>;
-    template <int Depth, int Groups>
-    using ampere = paged_decode_ampere<In, Depth, Mask, Score, decode_ampere_shape_for(Depth, Groups, sizeof(Cache)),
-                                       Result, Cache>;
+        paged_decode_hopper<In, HeadDim, Mask, Score, decode_shape_for(HeadDim, WarpsM, sizeof(Cache)), Result, Cache>;
+    template <int HeadDim, int WarpsM>
+    using ampere = paged_decode_ampere<In, HeadDim, Mask, Score,
+                                       decode_ampere_shape_for(HeadDim, WarpsM, sizeof(Cache)), Result, Cache>;
 
-    template <int Depth, int Together>
-    using heads = paged_decode_heads<In, Depth, Mask, Score, decode_heads_shape_for(Depth, sizeof(Cache), Together),
-                                     Result, Cache>;
+    template <int HeadDim, int KvHeads>
+    using multi_kv_head =
+        paged_decode_multi_kv_head<In, HeadDim, Mask, Score, multi_kv_head_shape_for(HeadDim, sizeof(Cache), KvHeads),
+                                   Result, Cache>;
 
     // Of a kernel's grid, and of the largest.
     template <class Kernel>
-    static int blocks_of(world where, int wanted, std::int64_t units) {
-        return wanted > 0 ? wanted : decode_blocks_for(processors_of(where) * hw::residents_of<Kernel>, units);
+    static int blocks_of(world where, int wanted, std::int64_t work_items) {
+        return wanted > 0 ? wanted
+                          : decode_grid_size(imbrex::num_sms(where) * hw::min_blocks_per_sm_of<Kernel>, work_items);
     }
-    static int most_blocks(world where, int wanted) {
-        return wanted > 0 ? wanted : processors_of(where) * decode_residents;
+    static int max_blocks(world where, int wanted) {
+        return wanted > 0 ? wanted : imbrex::num_sms(where) * decode_min_blocks_per_sm;
     }
 
     template <class Call>
-    static void for_depth(const problem& p, const Call& call) {
-        const int depth = p.key_depth() > p.value_depth() ? p.key_depth() : p.value_depth();
-        require(Depths::visit(depth, call), "q.extents[3], v.extents[3]: ", p.key_depth(), ", ", p.value_depth(),
-                "; this decode has kernels of ", Depths::text());
+    static void for_head_dim(const problem& p, const Call& call) {
+        const int head_dim = p.head_dim_qk() > p.head_dim_v() ? p.head_dim_qk() : p.head_dim_v();
+        require(HeadDims::visit(head_dim, call), "q.extents[3], v.extents[3]: ", p.head_dim_qk(), ", ", p.head_dim_v(),
+                "; this decode has kernels of ", HeadDims::text());
     }
     // That share keys, of a sequence, on average.
     static std::int64_t rows_of(const problem& p) {
-        const std::int64_t sequences = p.packed.given() && p.packed.count > 0 ? p.packed.count : 1;
-        return std::int64_t{p.queries()} * p.heads() / (p.key_heads() * sequences);
+        const std::int64_t sequences = p.varlen.given() && p.varlen.count > 0 ? p.varlen.count : 1;
+        return std::int64_t{p.seqlen_q()} * p.heads() / (p.kv_heads() * sequences);
     }
-    template <int Depth, class Call>
-    static void for_kernel(const problem& p, int keys_in_a_part, decode_kernel chosen, const Call& call) {
-        require(keys_in_a_part >= 0 && keys_in_a_part % decode_part_step == 0,
-                "options.keys_in_a_part: ", keys_in_a_part, "; a multiple of ", decode_part_step, ", or 0, is needed");
-        const bool one_group = keys_in_a_part > 0 || decode_groups_for(rows_of(p)) == 1;
-        if (chosen == decode_kernel::hopper && one_group) {
-            call.template operator()<hopper<Depth, 1>>();
-        } else if (chosen == decode_kernel::hopper) {
-            call.template operator()<hopper<Depth, 4>>();
-        } else if (one_group) {
-            call.template operator()<ampere<Depth, 1>>();
+    template <int HeadDim, class Call>
+    static void for_kernel(const problem& p, int split_size, decode_kernel_kind chosen, const Call& call) {
+        require(split_size >= 0 && split_size % decode_split_size_multiple == 0, "options.split_size: ", split_size,
+                "; a multiple of ", decode_split_size_multiple, ", or 0, is needed");
+        const bool one_warp_m = split_size > 0 || decode_warps_m_for(rows_of(p)) == 1;
+        if (chosen == decode_kernel_kind::hopper && one_warp_m) {
+            call.template operator()<hopper<HeadDim, 1>>();
+        } else if (chosen == decode_kernel_kind::hopper) {
+            call.template operator()<hopper<HeadDim, 4>>();
+        } else if (one_warp_m) {
+            call.template operator()<ampere<HeadDim, 1>>();
         } else {
-            call.template operator()<ampere<Depth, 4>>();
+            call.template operator()<ampere<HeadDim, 4>>();
         }
     }
 
     // The kernel that attends to so many heads together, if there is one.
-    template <int Depth, class Call>
-    static void for_heads(int together, const Call& call) {
-        if constexpr (decode_can_share(Depth, 8)) {
-            if (together == 8) call.template operator()<heads<Depth, 8>>();
+    template <int HeadDim, class Call>
+    static void for_multi_kv_head(int kv_heads, const Call& call) {
+        if constexpr (multi_kv_head_supports(HeadDim, 8)) {
+            if (kv_heads == 8) call.template operator()<multi_kv_head<HeadDim, 8>>();
         }
-        if constexpr (decode_can_share(Depth, 4) && sizeof(Cache) == 1) {
-            if (together == 4) call.template operator()<heads<Depth, 4>>();
+        if constexpr (multi_kv_head_supports(HeadDim, 4) && sizeof(Cache) == 1) {
+            if (kv_heads == 4) call.template operator()<multi_kv_head<HeadDim, 4>>();
         }
-        if constexpr (decode_can_share(Depth, 2) && sizeof(Cache) == 1) {
-            if (together == 2) call.template operator()<heads<Depth, 2>>();
+        if constexpr (multi_kv_head_supports(HeadDim, 2) && sizeof(Cache) == 1) {
+            if (kv_heads == 2) call.template operator()<multi_kv_head<HeadDim, 2>>();
         }
     }
 
-    template <int Depth>
-    static decode_situation situation(world where, const problem& p, const decode_options& options) {
-        const bool can_copy =
-            engine_can_copy(p.q) && engine_can_copy(p.k) && engine_can_copy(p.v) && engine_can_copy(p.out);
-        const bool has_pages = p.k.extents[0] > 0 && p.keys(attention_keys::in_pages) > 0;
-        const std::int64_t sequences = p.packed.given() ? p.packed.count : p.batches();
-        const std::int64_t key_bytes = std::int64_t{p.key_heads()} * (p.key_depth() + p.value_depth()) * sizeof(Cache);
-        const bool cut = options.keys_in_a_part != 0;
-        const bool in_clusters = !cut && options.blocks == 0 && decode_groups_for(rows_of(p)) == 1;
-        return {.hopper = can_run<hopper<Depth, 1>>(where),
-                .engine_can_copy = can_copy,
+    template <int HeadDim>
+    static decode_heuristic_inputs heuristic_inputs(world where, const problem& p, const decode_options& options) {
+        const bool can_copy = tma_can_copy(p.q) && tma_can_copy(p.k) && tma_can_copy(p.v) && tma_can_copy(p.out);
+        const bool has_pages = p.k.extents[0] > 0 && p.seqlen_k(kv_layout::paged) > 0;
+        const std::int64_t sequences = p.varlen.given() ? p.varlen.count : p.batches();
+        const std::int64_t kv_bytes_per_token =
+            std::int64_t{p.kv_heads()} * (p.head_dim_qk() + p.head_dim_v()) * sizeof(Cache);
+        const bool fixed_splits = options.split_size != 0;
+        const bool in_clusters = !fixed_splits && options.blocks == 0 && decode_warps_m_for(rows_of(p)) == 1;
+        return {.hopper = can_run<hopper<HeadDim, 1>>(where),
+                .tma_can_copy = can_copy,
                 .has_pages = has_pages,
                 .element_bytes = sizeof(Cache),
                 .sequences = sequences,
-                .keys = cut ? 0 : options.keys,
-                .key_bytes = key_bytes,
-                .clusters = in_clusters ? sequences * p.key_heads() : 0,
-                .most_keys = p.keys(attention_keys::in_pages),
-                .depth = Depth,
-                .key_heads = p.key_heads(),
-                .whole = !cut,
-                .few_rows = rows_of(p) <= decode_most_rows_of_heads,
-                .blocks = options.blocks > 0 ? options.blocks : processors_of(where)};
+                .total_seqlen_k = fixed_splits ? 0 : options.total_seqlen_k,
+                .kv_bytes_per_token = kv_bytes_per_token,
+                .clusters = in_clusters ? sequences * p.kv_heads() : 0,
+                .max_seqlen_k = p.seqlen_k(kv_layout::paged),
+                .head_dim = HeadDim,
+                .kv_heads = p.kv_heads(),
+                .dynamic_splits = !fixed_splits,
+                .small_m = rows_of(p) <= multi_kv_head_max_rows,
+                .blocks = options.blocks > 0 ? options.blocks : imbrex::num_sms(where)};
     }
-    static attention_outputs outputs_of(const problem& p) {
-        attention_outputs made{};
-        made.log2_sums = p.log2_sums;
-        made.largest = p.largest;
-        made.sums = p.sums;
-        if constexpr (Result != attention_result::normalised) made.wide = p.out;
+    static attention_aux_outputs outputs_of(const problem& p) {
+        attention_aux_outputs made{};
+        made.lse2 = p.lse2;
+        made.row_max = p.row_max;
+        made.row_sum = p.row_sum;
+        if constexpr (Result != attention_output_mode::normalised) made.o_accum = p.out;
         return made;
     }
 
     // Rows of all sequences that share keys, in blocks as a kernel's units have them: as many, or a few more.
     template <class Kernel>
-    static std::int64_t row_blocks_of(const problem& p) {
-        const std::int64_t rows = std::int64_t{p.queries()} * (p.heads() / p.key_heads());
-        return p.packed.given() ? rows / Kernel::rows + p.packed.count
-                                : (rows + Kernel::rows - 1) / Kernel::rows * p.batches();
+    static std::int64_t m_blocks_of(const problem& p) {
+        const std::int64_t rows = std::int64_t{p.seqlen_q()} * (p.heads() / p.kv_heads());
+        return p.varlen.given() ? rows / Kernel::block_m + p.varlen.count
+                                : (rows + Kernel::block_m - 1) / Kernel::block_m * p.batches();
     }
     // Of a unit that is cut every so many keys, if its sequence is as long as there is room for.
-    static std::int64_t most_parts_of(const problem& p, int keys_in_a_part) {
-        const std::int64_t keys = p.keys(attention_keys::in_pages);
-        return std::max<std::int64_t>((keys + keys_in_a_part - 1) / keys_in_a_part, 1);
+    static std::int64_t max_splits_of(const problem& p, int split_size) {
+        const std::int64_t keys = p.seqlen_k(kv_layout::paged);
+        return std::max<std::int64_t>((keys + split_size - 1) / split_size, 1);
     }
     template <class Kernel>
-    static int part_slices_of(const problem& p) {
-        const std::int64_t rows = std::int64_t{p.queries()} * (p.heads() / p.key_heads());
-        return p.packed.given() ? Kernel::consumers::slices : Kernel::consumers::slices_for(rows);
+    static int slices_per_split_of(const problem& p) {
+        const std::int64_t rows = std::int64_t{p.seqlen_q()} * (p.heads() / p.kv_heads());
+        return p.varlen.given() ? Kernel::consumers::slices : Kernel::consumers::slices_for(rows);
     }
     template <class Kernel>
-    static std::size_t bytes_of(world where, const problem& p, int blocks, int keys_in_a_part) {
+    static std::size_t bytes_of(world where, const problem& p, int blocks, int split_size) {
         using consumers = typename Kernel::consumers;
-        const int most = most_blocks(where, blocks);
-        if (keys_in_a_part == 0) {
+        const int most = max_blocks(where, blocks);
+        if (split_size == 0) {
             return consumers::workspace_bytes(
                 most, std::int64_t{2} * blocks_of<Kernel>(where, blocks, 0) * consumers::slices);
         }
-        const std::int64_t units = p.empty() ? 0 : row_blocks_of<Kernel>(p) * p.key_heads();
-        return consumers::workspace_bytes(most, units * most_parts_of(p, keys_in_a_part) * part_slices_of<Kernel>(p));
+        const std::int64_t work_items = p.empty() ? 0 : m_blocks_of<Kernel>(p) * p.kv_heads();
+        return consumers::workspace_bytes(most,
+                                          work_items * max_splits_of(p, split_size) * slices_per_split_of<Kernel>(p));
     }
 
-    // The cache, as a kernel takes it: for the copy engine, or for its threads.
+    // The cache, as a kernel takes it: for TMA, or for its threads.
     template <class Kernel, class Tile>
-    static void give(tensor<Tile, 4>& to, const attention_view<const Cache>& view) {
-        to = tensor_of<Tile>(for_engine(view), tensor_use::load, std::gcd(view.rows(), Tile::rows));
+    static void set_cache(tma_tensor<Tile, 4>& to, const attention_view<const Cache>& view) {
+        to = make_tma_tensor<Tile>(for_tma(view), tma_use::load, std::gcd(view.rows(), Tile::rows));
     }
     template <class Kernel>
-    static void give(attention_view<const Cache>& to, const attention_view<const Cache>& view) {
+    static void set_cache(attention_view<const Cache>& to, const attention_view<const Cache>& view) {
         to = view;
     }
 
     // All but who does what.
     template <class Kernel>
-    static typename Kernel::arguments describe(const problem& p, const decode_options& options, const Mask& mask,
-                                               const Score& score) {
+    static typename Kernel::arguments make_arguments(const problem& p, const decode_options& options, const Mask& mask,
+                                                     const Score& score) {
         typename Kernel::arguments made{};
-        give<Kernel>(made.k, p.k);
-        give<Kernel>(made.v, p.v);
+        set_cache<Kernel>(made.k, p.k);
+        set_cache<Kernel>(made.v, p.v);
         made.q = p.q;
-        if constexpr (Result == attention_result::normalised) made.results.out = p.out;
+        if constexpr (Result == attention_output_mode::normalised) made.results.out = p.out;
         made.results.outputs = outputs_of(p);
-        made.results.before = options.before;
+        made.results.merge_with = options.merge_with;
         made.results.sinks = p.sinks;
         made.mask = mask;
         made.score = score;
         made.scale = p.scale_used();
-        made.lengths = paged_lengths_of(p);
-        made.sizes.batches = p.batches();
-        made.sizes.key_heads = p.key_heads();
-        made.sizes.heads_per_key_head = known_divisor(p.heads() / p.key_heads());
+        made.lengths = paged_seqlens_of(p);
+        made.schedule.batches = p.batches();
+        made.schedule.kv_heads = p.kv_heads();
+        made.schedule.q_heads_per_kv_head = fast_divmod(p.heads() / p.kv_heads());
         made.k_scales = p.k_scales;
         made.v_scales = p.v_scales;
-        if constexpr (hw::begins_early<Kernel>) made.early = options.early;
+        if constexpr (hw::uses_pdl<Kernel>) made.pdl_prefetch = options.pdl_prefetch;
         return made;
     }
 
-    template <int Depth>
-    static void launch_clusters(world where, const problem& p, const decode_options& options, const Mask& mask,
-                                const Score& score, void* stream) {
-        using kernel = paged_decode_cluster<In, Depth, Mask, Score, Result>;
-        imbrex::launch<kernel>(where, {kernel::blocks_of(p.batches(), p.key_heads())},
-                               describe<kernel>(p, options, mask, score), stream);
+    template <int HeadDim>
+    static void launch_cluster(world where, const problem& p, const decode_options& options, const Mask& mask,
+                               const Score& score, void* stream) {
+        using kernel = paged_decode_cluster<In, HeadDim, Mask, Score, Result>;
+        imbrex::launch<kernel>(where, {kernel::blocks_of(p.batches(), p.kv_heads())},
+                               make_arguments<kernel>(p, options, mask, score), stream);
     }
 
     template <class Kernel>
@@ -317,45 +325,51 @@ class paged_decode {
         require(can_run<Kernel>(where), "world: ", name_of(where),
                 "; the program has no decode kernel for this device");
         const auto address = reinterpret_cast<std::uintptr_t>(options.workspace);
-        require(address != 0 && address % alignof(decode_partial) == 0, "options.workspace: ", options.workspace, "; ",
-                workspace_bytes(where, p, options.blocks, options.keys_in_a_part), " bytes at a multiple of ",
-                alignof(decode_partial), " are needed");
+        require(address != 0 && address % alignof(decode_workspace_slice) == 0,
+                "options.workspace: ", options.workspace, "; ",
+                workspace_bytes(where, p, options.blocks, options.split_size), " bytes at a multiple of ",
+                alignof(decode_workspace_slice), " are needed");
         // If all sequences were as long as there is room for.
-        const std::int64_t row_blocks = row_blocks_of<Kernel>(p);
-        const int head_units = p.key_heads() / Kernel::unit_heads;
-        const std::int64_t units = (p.packed.given() ? p.packed.count : row_blocks) * head_units;
-        constexpr int as_long = 2 / sizeof(Cache);  // so many keys take as long as one of 16-bit elements
-        const std::int64_t in_unit =
-            (std::int64_t{p.keys(attention_keys::in_pages)} + as_long * decode_more_keys(Kernel::unit_heads)) /
-                Kernel::columns +
+        const std::int64_t m_blocks = m_blocks_of<Kernel>(p);
+        const int kv_head_groups = p.kv_heads() / Kernel::kv_heads_per_item;
+        const std::int64_t work_items = (p.varlen.given() ? p.varlen.count : m_blocks) * kv_head_groups;
+        constexpr int keys_per_cost = 2 / sizeof(Cache);  // so many keys take as long as one of 16-bit elements
+        const std::int64_t tiles_per_item =
+            (std::int64_t{p.seqlen_k(kv_layout::paged)} +
+             keys_per_cost * decode_work_item_overhead_keys(Kernel::kv_heads_per_item)) /
+                Kernel::block_n +
             1;
-        const std::int64_t steps = row_blocks * head_units * in_unit;
-        require(steps <= 2147483647, "pages.pages_per_sequence: ", p.pages.pages_per_sequence, "; there is room for ",
-                steps, " tiles of ", Kernel::columns, " keys, and at most 2147483647 are allowed");
+        const std::int64_t tiles = m_blocks * kv_head_groups * tiles_per_item;
+        require(tiles <= 2147483647, "paged_kv.max_blocks_per_seq: ", p.paged_kv.max_blocks_per_seq,
+                "; there is room for ", tiles, " tiles of ", Kernel::block_n,
+                " keys, and at most 2147483647 are allowed");
         // Blocks that could never have anything to do would only keep multiprocessors from the next kernel.
-        const bool cut = options.keys_in_a_part > 0;
-        constexpr int step_keys = Kernel::columns * Kernel::unit_heads;  // of all heads
-        const int least_steps = cut ? 1 : std::max(as_long * decode_least_keys(p.value_depth()) / step_keys, 1);
-        const std::int64_t parts = cut ? most_parts_of(p, options.keys_in_a_part)
-                                       : std::max<std::int64_t>((in_unit + least_steps - 2) / least_steps, 1);
-        const std::int64_t useful = row_blocks * head_units * parts;
-        const int most = blocks_of<Kernel>(where, options.blocks, units);
+        const bool fixed_splits = options.split_size > 0;
+        constexpr int keys_per_tile = Kernel::block_n * Kernel::kv_heads_per_item;  // of all heads
+        const int min_tiles_per_block =
+            fixed_splits ? 1 : std::max(keys_per_cost * decode_min_keys_per_block(p.head_dim_v()) / keys_per_tile, 1);
+        const std::int64_t splits =
+            fixed_splits ? max_splits_of(p, options.split_size)
+                         : std::max<std::int64_t>((tiles_per_item + min_tiles_per_block - 2) / min_tiles_per_block, 1);
+        const std::int64_t useful = m_blocks * kv_head_groups * splits;
+        const int most = blocks_of<Kernel>(where, options.blocks, work_items);
         const int blocks = static_cast<int>(std::clamp<std::int64_t>(useful, 1, most));
-        typename Kernel::arguments made = describe<Kernel>(p, options, mask, score);
-        const bool many = Kernel::unit_heads > 1 || std::int64_t{p.batches()} * head_units >= blocks;
-        made.sizes.least_steps = least_steps;
-        made.sizes.more_steps = many ? as_long * decode_more_keys(Kernel::unit_heads) / step_keys : 0;
-        made.sizes.multiple = useful <= most ? least_steps : 1;
-        made.sizes.part_slices = cut ? part_slices_of<Kernel>(p) : Kernel::consumers::slices;
-        if constexpr (Kernel::unit_heads == 1) {  // only these are cut
-            static_assert(decode_part_step % Kernel::columns == 0, "imbrex: parts have whole stages");
-            made.sizes.part_steps = options.keys_in_a_part / Kernel::columns;
-            if (cut) made.sizes.most_parts = static_cast<int>(parts);
+        typename Kernel::arguments made = make_arguments<Kernel>(p, options, mask, score);
+        const bool many = Kernel::kv_heads_per_item > 1 || std::int64_t{p.batches()} * kv_head_groups >= blocks;
+        made.schedule.min_tiles_per_block = min_tiles_per_block;
+        made.schedule.overhead_tiles =
+            many ? keys_per_cost * decode_work_item_overhead_keys(Kernel::kv_heads_per_item) / keys_per_tile : 0;
+        made.schedule.tile_multiple = useful <= most ? min_tiles_per_block : 1;
+        made.schedule.slices_per_split = fixed_splits ? slices_per_split_of<Kernel>(p) : Kernel::consumers::slices;
+        if constexpr (Kernel::kv_heads_per_item == 1) {  // only these are cut
+            static_assert(decode_split_size_multiple % Kernel::block_n == 0, "imbrex: parts have whole stages");
+            made.schedule.tiles_per_split = options.split_size / Kernel::block_n;
+            if (fixed_splits) made.schedule.max_splits = static_cast<int>(splits);
         }
         made.counters = static_cast<int*>(options.workspace);
-        made.partials =
-            reinterpret_cast<decode_partial*>(static_cast<char*>(options.workspace) +
-                                              Kernel::consumers::counters_bytes(most_blocks(where, options.blocks)));
+        made.partials = reinterpret_cast<decode_workspace_slice*>(
+            static_cast<char*>(options.workspace) +
+            Kernel::consumers::counters_bytes(max_blocks(where, options.blocks)));
         imbrex::launch<Kernel>(where, {blocks}, made, stream);
     }
 };

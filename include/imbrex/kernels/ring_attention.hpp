@@ -2,12 +2,12 @@
 // others while it works on what it has. The same loop serves rings, zigzag, striped and meshes (comm/schedule.hpp), and every
 // transport (comm/transport.hpp).
 //
-//     const ring_plan plan = agreed_plan(link, {{.tokens = 1 << 20, .ranks = 8, .placement = token_placement::zigzag,
-//                                                .sizes = {.heads = 32, .key_heads = 8, .depth = 128, .value_depth = 128}}});
+//     const ring_plan plan = make_ring_plan(comm, {{.tokens = 1 << 20, .ranks = 8, .placement = token_placement::zigzag,
+//                                                .sizes = {.heads = 32, .kv_heads = 8, .head_dim = 128, .head_dim_v = 128}}});
 //     using attention = ring_attention<bf16>;
 //     world_memory workspace(where, attention::workspace_bytes(plan));
-//     attention::launch(link, plan, {.q = q, .k = k, .v = v, .out = out, .log2_sums = sums, .workspace = workspace.at()}, stream);
-//     link.finish(stream);                                             throws if a rank has died or hangs
+//     attention::launch(comm, plan, {.q = q, .k = k, .v = v, .out = out, .lse2 = sums, .workspace = workspace.at()}, stream);
+//     comm.synchronise(stream);                                             throws if a rank has died or hangs
 //
 // Tensors are those of the rank's own rows, [row, head, column] without gaps: the rows of each schedule one behind the other, in
 // the order of their positions, and before that by members of a batch. Parts of a result are merged by the attention kernel in
@@ -19,7 +19,7 @@
 #include <imbrex/comm/transport.hpp>
 #include <imbrex/core/error.hpp>
 #include <imbrex/kernels/attention_forward.hpp>
-#include <imbrex/kernels/partial_results.hpp>
+#include <imbrex/kernels/merge_lse.hpp>
 #include <imbrex/kernels/ring_attention/chunks.hpp>
 
 #include <cstddef>
@@ -31,48 +31,48 @@ namespace imbrex {
 
 template <class In>
 struct ring_problem {
-    const In* q = nullptr;            // [row, head, depth]
-    const In* k = nullptr;            // [row, key head, depth]
-    const In* v = nullptr;            // [row, key head, value depth]
-    float* out = nullptr;             // [row, head, value depth]
-    float* log2_sums = nullptr;       // [head, row]: the base-2 logarithm of each row's sum
+    const In* q = nullptr;            // [row, head, head_dim]
+    const In* k = nullptr;            // [row, key head, head_dim]
+    const In* v = nullptr;            // [row, key head, head_dim_v]
+    float* out = nullptr;             // [row, head, head_dim_v]
+    float* lse2 = nullptr;            // [head, row]: the base-2 logarithm of each row's sum
     void* workspace = nullptr;        // ring_attention::workspace_bytes(plan) of them, at a multiple of 256
-    In* rounded = nullptr;            // [row, head, value depth]: `out` in the type of the inputs, if it is wanted
-    std::optional<float> scale = {};  // of Q K^T; 1 / sqrt(depth) if left out
+    In* rounded = nullptr;            // [row, head, head_dim_v]: `out` in the type of the inputs, if it is wanted
+    std::optional<float> scale = {};  // of Q K^T; 1 / sqrt(head_dim) if left out
     const float* sinks = nullptr;     // a logit for each head that takes up weight
 };
 
 inline namespace IMBREX_WORLDS {
 
-template <class In, class Score = plain_score, class Tiles = all_attention_tiles>
+template <class In, class Score = score_mod::identity, class HeadDimList = all_attention_head_dims>
 class ring_attention {
-    static_assert(score_ignores_places<Score>,
+    static_assert(score_ignores_positions<Score>,
                   "imbrex: a ring's score does not depend on where query and key stand: rows are not positions there");
 
   public:
     using problem = ring_problem<In>;
 
-    static std::size_t workspace_bytes(const ring_plan& plan) { return chunks(plan, {}).rooms().bytes(); }
+    static std::size_t workspace_bytes(const ring_plan& plan) { return chunks(plan, {}).buffers().bytes(); }
 
-    template <transport Link>
-    static void launch(Link& link, const ring_plan& plan, const problem& p, const Score& score = {},
+    template <transport Transport>
+    static void launch(Transport& comm, const ring_plan& plan, const problem& p, const Score& score = {},
                        void* stream = nullptr) {
-        const chunks all(plan, {p.q, p.k, p.v, p.out, p.log2_sums, p.workspace});
-        require_problem(link.rank(), plan, p);
-        all.rooms().require_given(p.workspace, "workspace");
-        const place here{link.where(), stream, plan, all};
+        const chunks all(plan, {p.q, p.k, p.v, p.out, p.lse2, p.workspace});
+        require_problem(comm.rank(), plan, p);
+        all.buffers().require_given(p.workspace, "workspace");
+        const rank_launcher here{comm.where(), stream, plan, all};
         here.clear();
         const int steps = static_cast<int>(plan.steps().size());
-        std::vector<std::vector<exchange_ticket>> due(steps + 1);
+        std::vector<std::vector<send_recv_request>> due(steps + 1);
         const auto wait_for_what_is_due = [&](int step) {
-            for (const exchange_ticket ticket : due[step]) link.wait(ticket, stream);
+            for (const send_recv_request request : due[step]) comm.wait(request, stream);
         };
         for (int step = 0; step < steps; ++step) {
             wait_for_what_is_due(step);
             const ring_step& now = plan.steps()[step];
             for (int need = step + 1; need <= steps; ++need) {
-                const exchange one = all.exchange_of(now, step, need);
-                if (!one.empty()) due[need].push_back(link.start(one, stream));
+                const send_recv_group one = all.send_recv_group_of(now, step, need);
+                if (!one.empty()) due[need].push_back(comm.start(one, stream));
             }
             for (std::size_t i = 0; i < now.blocks.size(); ++i) here.attend(p, score, i, now.blocks[i]);
         }
@@ -80,14 +80,14 @@ class ring_attention {
         here.merge_arrivals(p.sinks);
         if (p.rounded != nullptr) here.round(p.rounded);
     }
-    template <transport Link>
-    static void launch(Link& link, const ring_plan& plan, const problem& p, void* stream) {
-        launch(link, plan, p, Score{}, stream);
+    template <transport Transport>
+    static void launch(Transport& comm, const ring_plan& plan, const problem& p, void* stream) {
+        launch(comm, plan, p, Score{}, stream);
     }
 
   private:
     using chunks = ring_chunks<In>;
-    using attention = attention_forward<In, window_mask, Score, attention_result::merged, Tiles>;
+    using attention = attention_forward<In, window_mask, Score, attention_output_mode::merged, HeadDimList>;
 
     static void require_problem(int rank, const ring_plan& plan, const problem& p) {
         const attention_sizes& sizes = plan.sizes();
@@ -95,93 +95,93 @@ class ring_attention {
         require(sizes.element_bytes == static_cast<int>(sizeof(In)),
                 "plan.sizes().element_bytes: ", sizes.element_bytes, "; the elements of this attention have ",
                 sizeof(In));
-        require(sizes.result_element_bytes == 4, "plan.sizes().result_element_bytes: ", sizes.result_element_bytes,
+        require(sizes.partial_element_bytes == 4, "plan.sizes().partial_element_bytes: ", sizes.partial_element_bytes,
                 "; results travel in fp32, 4 bytes");
         const std::int64_t rows = plan.rows_of(rank);
-        const auto require_tensor = [&](const void* pointer, const char* name, int heads, int depth) {
-            require(pointer != nullptr || rows == 0, name, ": null; ", rows, " x ", heads, " x ", depth,
+        const auto require_tensor = [&](const void* pointer, const char* name, int heads, int head_dim) {
+            require(pointer != nullptr || rows == 0, name, ": null; ", rows, " x ", heads, " x ", head_dim,
                     " elements are needed");
         };
-        require_tensor(p.q, "q", sizes.heads, sizes.depth);
-        require_tensor(p.k, "k", sizes.key_heads, sizes.depth);
-        require_tensor(p.v, "v", sizes.key_heads, sizes.value_depth);
-        require_tensor(p.out, "out", sizes.heads, sizes.value_depth);
-        require_tensor(p.log2_sums, "log2_sums", sizes.heads, 1);
+        require_tensor(p.q, "q", sizes.heads, sizes.head_dim);
+        require_tensor(p.k, "k", sizes.kv_heads, sizes.head_dim);
+        require_tensor(p.v, "v", sizes.kv_heads, sizes.head_dim_v);
+        require_tensor(p.out, "out", sizes.heads, sizes.head_dim_v);
+        require_tensor(p.lse2, "lse2", sizes.heads, 1);
     }
 
     // Launches of one rank: what a step is made of.
-    struct place {
+    struct rank_launcher {
         world where;
         void* stream;
         const ring_plan& plan;
         const chunks& all;
 
         const attention_sizes& sizes() const { return plan.sizes(); }
-        attention_outputs outputs_of(const ring_result& result, std::int64_t rows) const {
-            attention_outputs made{};
-            made.wide = batch_sequence_head(result.out, 1, rows, sizes().heads, sizes().value_depth);
-            made.log2_sums = batch_head_rows(result.log2_sums, sizes().heads, rows);
+        attention_aux_outputs outputs_of(const ring_output& result, std::int64_t rows) const {
+            attention_aux_outputs made{};
+            made.o_accum = batch_sequence_head(result.out, 1, rows, sizes().heads, sizes().head_dim_v);
+            made.lse2 = batch_head_rows(result.lse2, sizes().heads, rows);
             return made;
         }
-        attention_outputs own() const { return outputs_of(all.results(0), plan.rows_of(plan.rank())); }
+        attention_aux_outputs own() const { return outputs_of(all.results(0), plan.rows_of(plan.rank())); }
 
         // Nothing is seen yet, of the own queries and of those that will come. The own ones see their own keys at once: of them only the
         // logarithms are read before they are written.
         void clear() const {
-            for (int hop = 0; hop < plan.query_chunks(); ++hop) {
-                attention_outputs result = outputs_of(all.results(hop), plan.rows_of(plan.query_chunk_at(hop)));
-                if (hop == 0) result.wide.extents.given[3] = 0;
-                clear_results::launch(where, result, stream);
+            for (int hop = 0; hop < plan.q_chunks(); ++hop) {
+                attention_aux_outputs result = outputs_of(all.results(hop), plan.rows_of(plan.q_chunk_at(hop)));
+                if (hop == 0) result.o_accum.extents.given[3] = 0;
+                clear_attention_outputs::launch(where, result, stream);
             }
         }
 
-        void attend(const problem& p, const Score& score, std::size_t sequence, const attended_block& block) const {
-            if (block.parts.count == 0) return;
-            const ring_rows queries = all.rows_of(sequence, block.queries, block.query_chunk);
-            const ring_rows keys = all.rows_of(sequence, block.keys, block.key_chunk);
-            const ring_result result = all.results(block.query_hop);
-            const auto view = [&](auto* tensor, const ring_rows& rows, std::int64_t heads, std::int64_t depth) {
-                return batch_sequence_head(tensor + rows.before * heads * depth, rows.batches, rows.count, heads,
-                                           depth);
+        void attend(const problem& p, const Score& score, std::size_t sequence, const attention_block& block) const {
+            if (block.rectangles.count == 0) return;
+            const ring_rows queries = all.rows_of(sequence, block.q_tokens, block.q_chunk);
+            const ring_rows keys = all.rows_of(sequence, block.k_tokens, block.kv_chunk);
+            const ring_output result = all.results(block.q_hop);
+            const auto view = [&](auto* tensor, const ring_rows& rows, std::int64_t heads, std::int64_t head_dim) {
+                return batch_sequence_head(tensor + rows.before * heads * head_dim, rows.batches, rows.count, heads,
+                                           head_dim);
             };
-            const auto q = view(all.queries(block.query_hop), queries, sizes().heads, sizes().depth);
-            const auto k = view(all.keys(block.key_hop), keys, sizes().key_heads, sizes().depth);
-            const auto v = view(all.values(block.key_hop), keys, sizes().key_heads, sizes().value_depth);
-            const auto out = view(result.out, queries, sizes().heads, sizes().value_depth);
-            for (const block_part& part : block.parts) {
+            const auto q = view(all.queries(block.q_hop), queries, sizes().heads, sizes().head_dim);
+            const auto k = view(all.keys(block.kv_hop), keys, sizes().kv_heads, sizes().head_dim);
+            const auto v = view(all.values(block.kv_hop), keys, sizes().kv_heads, sizes().head_dim_v);
+            const auto out = view(result.out, queries, sizes().heads, sizes().head_dim_v);
+            for (const score_rectangle& rectangle : block.rectangles) {
                 attention::launch(
                     where,
-                    {.q = rows_of(q, part.first_query, part.queries),
-                     .k = rows_of(k, part.first_key, part.keys),
-                     .v = rows_of(v, part.first_key, part.keys),
-                     .out = rows_of(out, part.first_query, part.queries),
-                     .log2_sums = {result.log2_sums + queries.before + part.first_query, queries.count, queries.all},
+                    {.q = rows_of(q, rectangle.q_start, rectangle.seqlen_q),
+                     .k = rows_of(k, rectangle.k_start, rectangle.seqlen_k),
+                     .v = rows_of(v, rectangle.k_start, rectangle.seqlen_k),
+                     .out = rows_of(out, rectangle.q_start, rectangle.seqlen_q),
+                     .lse2 = {result.lse2 + queries.before + rectangle.q_start, queries.count, queries.all},
                      .scale = p.scale},
-                    part.mask(), score, stream);
+                    rectangle.mask(), score, stream);
             }
         }
 
         // What other ranks of the group have found for the own queries; and the sinks, which are no rank's keys.
         void merge_arrivals(const float* sinks) const {
-            merge_results_problem<float> merging{};
+            merge_lse_problem<float> merging{};
             merging.first = own();
-            merging.out = own().wide;
-            merging.log2_sums = own().log2_sums;
-            for (int hop = 1; hop < plan.query_chunks(); ++hop) {
+            merging.out = own().o_accum;
+            merging.lse2 = own().lse2;
+            for (int hop = 1; hop < plan.q_chunks(); ++hop) {
                 merging.second = outputs_of(all.arrival(hop), plan.rows_of(plan.rank()));
-                merge_results<float>::launch(where, merging, stream);
+                merge_lse<float>::launch(where, merging, stream);
             }
             if (sinks == nullptr) return;
             merging.second = {};
             merging.sinks = sinks;
-            merge_results<float>::launch(where, merging, stream);
+            merge_lse<float>::launch(where, merging, stream);
         }
         void round(In* rounded) const {
-            const attention_view<float> wide = own().wide;
-            round_results<In>::launch(
+            const attention_view<float> o_accum = own().o_accum;
+            downconvert_output<In>::launch(
                 where,
-                {.wide = {wide.pointer, wide.extents, wide.strides},
-                 .out = batch_sequence_head(rounded, 1, wide.rows(), sizes().heads, sizes().value_depth)},
+                {.o_accum = {o_accum.pointer, o_accum.extents, o_accum.strides},
+                 .out = batch_sequence_head(rounded, 1, o_accum.rows(), sizes().heads, sizes().head_dim_v)},
                 stream);
         }
     };

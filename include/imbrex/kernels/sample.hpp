@@ -29,10 +29,10 @@
 // options without a meaning give some token of the vocabulary.
 #pragma once
 
+#include <imbrex/core/element_types.hpp>
 #include <imbrex/core/error.hpp>
-#include <imbrex/core/numeric.hpp>
 #include <imbrex/hw/world.hpp>
-#include <imbrex/kernels/elementwise/rows.hpp>
+#include <imbrex/kernels/elementwise/row_view.hpp>
 #include <imbrex/kernels/sample/kernel.hpp>
 
 #include <cmath>
@@ -49,16 +49,16 @@ struct sample_problem {
 
     row_view<const T> logits = {};
     const sample_options* options = nullptr;  // one for each row
-    // Tokens with a bias or that were seen: those of row i are changes[change_starts[i]] up to changes[change_starts[i + 1]], in
+    // Tokens with a bias or that were seen: those of row i are adjustments[adjustment_offsets[i]] up to adjustments[adjustment_offsets[i + 1]], in
     // the order of tokens, none twice. Nothing, if there are none in any row.
-    const token_change* changes = nullptr;
-    const int* change_starts = nullptr;  // rows + 1
-    int* tokens = nullptr;               // one for each row
-    float* logprobs = nullptr;           // of those tokens; may be left out
-    int likeliest = 0;  // so many of the likeliest tokens with their log-probabilities, the first ones first
-    int* likeliest_tokens = nullptr;  // [rows, likeliest]; -1 where there are no more of them
-    float* likeliest_logprobs = nullptr;
-    sample_cut* cuts = nullptr;  // which tokens were kept, for each row; may be left out
+    const logit_adjustment* adjustments = nullptr;
+    const int* adjustment_offsets = nullptr;  // rows + 1
+    int* tokens = nullptr;                    // one for each row
+    float* logprobs = nullptr;                // of those tokens; may be left out
+    int num_top_logprobs = 0;  // so many of the likeliest tokens with their log-probabilities, the first ones first
+    int* top_logprobs_tokens = nullptr;  // [rows, num_top_logprobs]; -1 where there are no more of them
+    float* top_logprobs = nullptr;
+    sample_threshold* thresholds = nullptr;  // which tokens were kept, for each row; may be left out
 
     std::int64_t rows() const { return logits.extents[0] * logits.extents[1]; }
 };
@@ -83,19 +83,19 @@ inline void require_sample_options(const sample_options& one, std::int64_t row) 
 }
 
 template <class T>
-void require_changes(const sample_problem<T>& p) {
+void require_adjustments(const sample_problem<T>& p) {
     for (std::int64_t row = 0; row < p.rows(); ++row) {
-        const int first = p.change_starts[row], end = p.change_starts[row + 1];
-        require(first >= 0 && end >= first, "change_starts[", row, "], change_starts[", row + 1, "]: ", first, ", ",
-                end, "; they are not negative and do not go down");
+        const int first = p.adjustment_offsets[row], end = p.adjustment_offsets[row + 1];
+        require(first >= 0 && end >= first, "adjustment_offsets[", row, "], adjustment_offsets[", row + 1, "]: ", first,
+                ", ", end, "; they are not negative and do not go down");
         for (int i = first; i < end; ++i) {
-            const token_change& one = p.changes[i];
-            require(one.token >= 0 && one.token < p.logits.extents[2], "changes[", i, "].token: ", one.token,
+            const logit_adjustment& one = p.adjustments[i];
+            require(one.token >= 0 && one.token < p.logits.extents[2], "adjustments[", i, "].token: ", one.token,
                     "; the vocabulary has ", p.logits.extents[2], " tokens");
-            require(i == first || p.changes[i - 1].token < one.token, "changes[", i, "].token: ", one.token,
-                    "; it comes behind ", i == first ? -1 : p.changes[i - 1].token, ", and tokens of a row go up");
-            require(one.generated >= 0, "changes[", i, "].generated: ", one.generated, "; it is 0 or more");
-            require(one.bias <= std::numeric_limits<float>::max(), "changes[", i, "].bias: ", one.bias,
+            require(i == first || p.adjustments[i - 1].token < one.token, "adjustments[", i, "].token: ", one.token,
+                    "; it comes behind ", i == first ? -1 : p.adjustments[i - 1].token, ", and tokens of a row go up");
+            require(one.generated >= 0, "adjustments[", i, "].generated: ", one.generated, "; it is 0 or more");
+            require(one.bias <= std::numeric_limits<float>::max(), "adjustments[", i, "].bias: ", one.bias,
                     "; it is a number or -infinity");
         }
     }
@@ -108,19 +108,19 @@ void require_sample(world where, const sample_problem<T>& p) {
     using namespace detail;
     require_rows(p.logits, "logits");
     if (p.rows() == 0) return;
-    require(p.logits.extents[2] >= 1 && p.logits.extents[2] <= most_vocabulary,
-            "logits.extents[2]: ", p.logits.extents[2], "; the vocabulary has 1 to ", most_vocabulary, " tokens");
+    require(p.logits.extents[2] >= 1 && p.logits.extents[2] <= max_vocab_size,
+            "logits.extents[2]: ", p.logits.extents[2], "; the vocabulary has 1 to ", max_vocab_size, " tokens");
     require(p.options != nullptr, "options: null; ", p.rows(), " of them are needed");
     require(p.tokens != nullptr, "tokens: null; there is a token for each of ", p.rows(), " rows");
-    require(p.likeliest >= 0 && p.likeliest <= most_likeliest, "likeliest: ", p.likeliest, "; it is from 0 to ",
-            most_likeliest);
-    require(p.likeliest == 0 || (p.likeliest_tokens != nullptr && p.likeliest_logprobs != nullptr),
-            "likeliest_tokens, likeliest_logprobs: null; ", p.rows(), " x ", p.likeliest, " of each are needed");
-    require((p.changes == nullptr) == (p.change_starts == nullptr),
-            "changes, change_starts: one of them is null; both are given, or none");
+    require(p.num_top_logprobs >= 0 && p.num_top_logprobs <= max_top_logprobs, "num_top_logprobs: ", p.num_top_logprobs,
+            "; it is from 0 to ", max_top_logprobs);
+    require(p.num_top_logprobs == 0 || (p.top_logprobs_tokens != nullptr && p.top_logprobs != nullptr),
+            "top_logprobs_tokens, top_logprobs: null; ", p.rows(), " x ", p.num_top_logprobs, " of each are needed");
+    require((p.adjustments == nullptr) == (p.adjustment_offsets == nullptr),
+            "adjustments, adjustment_offsets: one of them is null; both are given, or none");
     if (where == world::device) return;
     for (std::int64_t row = 0; row < p.rows(); ++row) require_sample_options(p.options[row], row);
-    if (p.changes != nullptr) require_changes(p);
+    if (p.adjustments != nullptr) require_adjustments(p);
 }
 
 inline namespace IMBREX_WORLDS {
@@ -130,46 +130,46 @@ class sample_tokens {
   public:
     using problem = sample_problem<T>;
     using arguments = sample_arguments<T>;
-    template <row_chunks Known, int Sharers = 1>
-    using kernel = sample_kernel<T, Known, Sharers>;
+    template <row_alignment Known, int ClusterSize = 1>
+    using kernel = sample_kernel<T, Known, ClusterSize>;
 
     static void launch(world where, const problem& p, void* stream = nullptr) {
         require_sample(where, p);
         if (p.rows() == 0) return;
         const arguments args = arguments_of(p);
-        if (!detail::begin_in_chunks(p.logits)) {
-            launch_kernel<kernel<row_chunks::ragged>>(where, args, stream);
-        } else if (is_shared(where, args)) {
-            launch_on_device<shared_kernel>(shared_kernel::grid_of(args), args, stream);
+        if (!detail::can_vectorise(p.logits)) {
+            launch_kernel<kernel<row_alignment::unaligned>>(where, args, stream);
+        } else if (is_cooperative(where, args)) {
+            launch_on_device<cluster_kernel>(cluster_kernel::grid_of(args), args, stream);
         } else {
-            launch_kernel<kernel<row_chunks::whole>>(where, args, stream);
+            launch_kernel<kernel<row_alignment::aligned>>(where, args, stream);
         }
     }
 
     static arguments arguments_of(const problem& p) {
-        return {.logits = places_of(p.logits),
+        return {.logits = row_accessor_of(p.logits),
                 .options = p.options,
-                .changes = p.changes,
-                .change_starts = p.change_starts,
+                .adjustments = p.adjustments,
+                .adjustment_offsets = p.adjustment_offsets,
                 .tokens = p.tokens,
                 .logprobs = p.logprobs,
-                .likeliest_tokens = p.likeliest_tokens,
-                .likeliest_logprobs = p.likeliest_logprobs,
-                .cuts = p.cuts,
+                .top_logprobs_tokens = p.top_logprobs_tokens,
+                .top_logprobs = p.top_logprobs,
+                .thresholds = p.thresholds,
                 .rows = static_cast<int>(p.rows()),
-                .vocabulary = p.logits.columns(),
-                .likeliest = p.likeliest};
+                .vocab_size = p.logits.columns(),
+                .num_top_logprobs = p.num_top_logprobs};
     }
 
   private:
-    using shared_kernel = kernel<row_chunks::whole, 8>;
-    static constexpr int worth_sharing = 65536;  // columns: fewer are read soon enough
+    using cluster_kernel = kernel<row_alignment::aligned, 8>;
+    static constexpr int min_cluster_vocab_size = 65536;  // columns: fewer are read soon enough
 
     // Whether a cluster of blocks samples each row: where there is room for all of them at once. The host's cores are better off with
     // a row each, and one after the other.
-    static bool is_shared(world where, const arguments& args) {
-        return where == world::device && shared_kernel::can_do(args) && args.vocabulary >= worth_sharing &&
-               args.rows <= processors_of(where) / shared_kernel::sharers && can_run<shared_kernel>(where);
+    static bool is_cooperative(world where, const arguments& args) {
+        return where == world::device && cluster_kernel::can_do(args) && args.vocab_size >= min_cluster_vocab_size &&
+               args.rows <= imbrex::num_sms(where) / cluster_kernel::cluster_size && can_run<cluster_kernel>(where);
     }
 
     template <class Kernel>

@@ -58,17 +58,17 @@ struct transaction_barrier {
     // The same for lanes that are known to come and to go on together: nothing is told to the compiler that might part them. And
     // if it is wanted.
     template <class Scope>
-    IMBREX_KERNEL void wait_in_step(const Scope& scope, unsigned phase, source here = source::current()) {
-        hw::barrier_wait_in_step(scope, word, phase, here);
+    IMBREX_KERNEL void wait_converged(const Scope& scope, unsigned phase, source here = source::current()) {
+        hw::barrier_wait_converged(scope, word, phase, here);
     }
     template <class Scope>
-    IMBREX_KERNEL void wait_in_step_if(const Scope& scope, unsigned phase, bool wanted,
-                                       source here = source::current()) {
-        hw::barrier_wait_in_step_if(scope, word, phase, wanted, here);
+    IMBREX_KERNEL void wait_converged_if(const Scope& scope, unsigned phase, bool wanted,
+                                         source here = source::current()) {
+        hw::barrier_wait_converged_if(scope, word, phase, wanted, here);
     }
 };
 
-// Makes the barriers this scope has initialised known to the copy engine and to the cluster.
+// Makes the barriers this scope has initialised known to TMA and to the cluster.
 template <class Scope>
 IMBREX_KERNEL void fence_barriers(const Scope& scope, source here = source::current()) {
     hw::barrier_init_fence(scope, here);
@@ -93,11 +93,11 @@ struct named_barrier {
     IMBREX_KERNEL void arrive(const Scope& scope, int warps, source here = source::current()) const {
         hw::named_arrive(scope, id, warps, here);
     }
-    // If it is wanted: meets with the others here, and arrives at the next. Lanes stay together, as in wait_in_step.
+    // If it is wanted: meets with the others here, and arrives at the next. Lanes stay together, as in wait_converged.
     template <class Scope>
-    IMBREX_KERNEL void pass_to_if(const Scope& scope, const named_barrier& next, int warps, bool wanted,
-                                  source here = source::current()) const {
-        hw::named_pass_if(scope, id, next.id, warps, wanted, here);
+    IMBREX_KERNEL void sync_and_arrive_if(const Scope& scope, const named_barrier& next, int warps, bool wanted,
+                                          source here = source::current()) const {
+        hw::named_sync_and_arrive_if(scope, id, next.id, warps, wanted, here);
     }
 };
 

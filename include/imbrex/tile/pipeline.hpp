@@ -36,7 +36,7 @@ constexpr IMBREX_FN int bytes_of_item() {
 // Where a cursor stands: the stage, and how often it has gone round. It is the number of stages passed so far if that tells both
 // without a division: one register instead of two.
 template <int Stages>
-class ring_position {
+class pipeline_state {
   public:
     IMBREX_KERNEL int stage() const {
         if constexpr (counts) return static_cast<int>(passed_ % Stages);
@@ -120,14 +120,14 @@ struct pipeline_barriers {
 
         // The same for a stage whose bytes the producer changes before anyone sees them: they land at a barrier of its own, and
         // the stage is full when it is passed on.
-        IMBREX_KERNEL slot acquire_unseen(transaction_barrier& landing, source here = source::current()) {
+        IMBREX_KERNEL slot acquire_for_transform(transaction_barrier& landing, source here = source::current()) {
             const int stage = at_.stage();
-            ring_->empty[stage].wait_in_step(*scope_, at_.round() - 1, here);
+            ring_->empty[stage].wait_converged(*scope_, at_.round() - 1, here);
             landing.expect(*scope_, bytes_per_stage, here);
             at_.advance();
             return {&items_[stage], &landing};
         }
-        IMBREX_KERNEL void pass_on(const slot& one, source here = source::current()) {
+        IMBREX_KERNEL void publish(const slot& one, source here = source::current()) {
             ring_->full[one.item - items_].arrive(*scope_, here);
         }
 
@@ -135,7 +135,7 @@ struct pipeline_barriers {
         pipeline_barriers* ring_;
         Item* items_;
         const warp* scope_;
-        ring_position<Stages> at_;
+        pipeline_state<Stages> at_;
     };
 
     // A stage that a consumer holds. It is released when the handle ends, or earlier by release().
@@ -166,7 +166,7 @@ struct pipeline_barriers {
         IMBREX_KERNEL Item* operator->() const { return &items_[Stages == 1 ? 0 : stage_]; }
 
         // The same, for who uses it over and over: what is computed from the stage's number stays in uniform registers.
-        IMBREX_KERNEL Item& again() const { return items_[Stages == 1 ? 0 : hw::uniform(stage_)]; }
+        IMBREX_KERNEL Item& uniform_stage() const { return items_[Stages == 1 ? 0 : hw::uniform(stage_)]; }
 
         IMBREX_KERNEL void release(source here = source::current()) {
             if (stage_ == none) return;
@@ -208,21 +208,21 @@ struct pipeline_barriers {
 
         // The same for who knows that all of a warp's lanes come here together, again and again, and that nothing on the way asks
         // otherwise: the compiler then sees by itself that a stage's number is the same for all.
-        IMBREX_KERNEL held_stage<Scope> wait_in_step(source here = source::current()) {
-            ring_->full[at_.stage()].wait_in_step(*scope_, at_.round(), here);
+        IMBREX_KERNEL held_stage<Scope> wait_converged(source here = source::current()) {
+            ring_->full[at_.stage()].wait_converged(*scope_, at_.round(), here);
             return hold(at_.stage(), here);
         }
 
         // Waits for the next stage and releases it at once, unused, if that is wanted.
-        IMBREX_KERNEL void pass_in_step_if(bool wanted, source here = source::current()) {
+        IMBREX_KERNEL void skip_converged_if(bool wanted, source here = source::current()) {
             const int stage = at_.stage();
-            ring_->full[stage].wait_in_step_if(*scope_, at_.round(), wanted, here);
+            ring_->full[stage].wait_converged_if(*scope_, at_.round(), wanted, here);
             ring_->empty[stage].arrive_if(*scope_, wanted, here);
             at_.advance(wanted ? 1 : 0);
         }
 
         // No stage at all: for a variable that may hold one later.
-        IMBREX_KERNEL held_stage<Scope> nothing() {
+        IMBREX_KERNEL held_stage<Scope> no_stage() {
             return {*ring_, items_, *scope_, held_stage<Scope>::none, source{}};
         }
 
@@ -238,7 +238,7 @@ struct pipeline_barriers {
         pipeline_barriers* ring_;
         Item* items_;
         const Scope* scope_;
-        ring_position<Stages> at_;
+        pipeline_state<Stages> at_;
     };
 
     IMBREX_KERNEL producer_cursor producer(const warp& scope, storage& items) { return {*this, items, scope}; }

@@ -3,20 +3,20 @@
 // values in 128 threads. The scope is part of the type, so that a tile cannot be handed to another scope's operation.
 #pragma once
 
-#include <imbrex/core/order.hpp>
+#include <imbrex/core/register_layout.hpp>
 #include <imbrex/hw/fragment.hpp>
 #include <imbrex/hw/scope.hpp>
 
 namespace imbrex {
 
-template <class T, int Rows, int Columns, class Scope, order Order = order::rows>
-using register_tile = hw::fragment<T, Rows, Columns, Scope::warps, Order>;
+template <class T, int Rows, int Columns, class Scope, register_layout Layout = register_layout::row_major>
+using register_tile = hw::fragment<T, Rows, Columns, Scope::warps, Layout>;
 
-template <class T, int Rows, int Columns, order Order = order::rows>
-using warp_tile = register_tile<T, Rows, Columns, warp, Order>;
+template <class T, int Rows, int Columns, register_layout Layout = register_layout::row_major>
+using warp_tile = register_tile<T, Rows, Columns, warp, Layout>;
 
-template <class T, int Rows, int Columns, order Order = order::rows>
-using group_tile = register_tile<T, Rows, Columns, warpgroup, Order>;
+template <class T, int Rows, int Columns, register_layout Layout = register_layout::row_major>
+using warpgroup_tile = register_tile<T, Rows, Columns, warpgroup, Layout>;
 
 // One value for each row of a tile: a maximum, a sum, a scale.
 template <class T, int Rows, class Scope>

@@ -4,17 +4,17 @@
 #pragma once
 
 #include <imbrex/core/config.hpp>
-#include <imbrex/core/layout.hpp>
+#include <imbrex/core/swizzled_layout.hpp>
 
 namespace imbrex {
 
 template <class Tile, int Rows, int Columns>
-struct shared_part;
+struct shared_subtile;
 
 template <class T, int Rows, int Columns>
 struct shared_tile {
     using element = T;
-    using layout = tile_layout<T, Rows, Columns>;
+    using layout = swizzled_tile_layout<T, Rows, Columns>;
     static constexpr int rows = Rows;
     static constexpr int columns = Columns;
     static constexpr int bytes = layout::bytes;
@@ -27,12 +27,13 @@ struct shared_tile {
     }
 
     // The part of Rows x Columns elements whose first element is (row, column).
-    template <int PartRows, int PartColumns = Columns>
-    IMBREX_KERNEL shared_part<shared_tile, PartRows, PartColumns> part(int row, int column = 0) {
+    template <int SubtileRows, int SubtileColumns = Columns>
+    IMBREX_KERNEL shared_subtile<shared_tile, SubtileRows, SubtileColumns> subtile(int row, int column = 0) {
         return {this, row, column};
     }
-    template <int PartRows, int PartColumns = Columns>
-    IMBREX_KERNEL shared_part<const shared_tile, PartRows, PartColumns> part(int row, int column = 0) const {
+    template <int SubtileRows, int SubtileColumns = Columns>
+    IMBREX_KERNEL shared_subtile<const shared_tile, SubtileRows, SubtileColumns> subtile(int row,
+                                                                                         int column = 0) const {
         return {this, row, column};
     }
 
@@ -46,9 +47,9 @@ struct shared_tile {
 };
 
 template <class Tile, int Rows, int Columns>
-struct shared_part {
+struct shared_subtile {
     static_assert(Rows <= Tile::rows && Columns <= Tile::columns,
-                  "imbrex: a part must not be larger than its shared tile");
+                  "imbrex: a subtile must not be larger than its shared tile");
     using element = typename Tile::element;
     using layout = typename Tile::layout;
     static constexpr int rows = Rows;
@@ -61,14 +62,14 @@ struct shared_part {
 
     IMBREX_KERNEL auto* at(int row, int column) const { return tile->at(first_row + row, first_column + column); }
 
-    template <int PartRows, int PartColumns = Columns>
-    IMBREX_KERNEL shared_part<Tile, PartRows, PartColumns> part(int row, int column = 0) const {
+    template <int SubtileRows, int SubtileColumns = Columns>
+    IMBREX_KERNEL shared_subtile<Tile, SubtileRows, SubtileColumns> subtile(int row, int column = 0) const {
         return {tile, first_row + row, first_column + column};
     }
 };
 
 template <class Vector, int Count>
-struct shared_vector_part;
+struct shared_subvector;
 
 // A vector in shared memory, and a part of one.
 template <class T, int Length>
@@ -85,14 +86,14 @@ struct shared_vector {
 
     // Count elements from this one on.
     template <int Count>
-    IMBREX_KERNEL shared_vector_part<const shared_vector, Count> part(int first) const {
+    IMBREX_KERNEL shared_subvector<const shared_vector, Count> subtile(int first) const {
         return {this, first};
     }
 };
 
 template <class Vector, int Count>
-struct shared_vector_part {
-    static_assert(Count <= Vector::length, "imbrex: a part must not be longer than its shared vector");
+struct shared_subvector {
+    static_assert(Count <= Vector::length, "imbrex: a subvector must not be longer than its shared vector");
     using element = typename Vector::element;
     static constexpr int length = Count;
     static constexpr int bytes = Count * static_cast<int>(sizeof(element));

@@ -9,12 +9,12 @@
 using namespace imbrex_test;
 
 TEST_CASE("times of blocks and of transfers") {
-    constexpr attention_sizes sizes{.heads = 3, .depth = 8, .value_depth = 24, .batches = 2};
+    constexpr attention_sizes sizes{.heads = 3, .head_dim = 8, .head_dim_v = 24, .batches = 2};
     const device_speed device{.attention_rate = 64, .launch_time = 0.5};
     // A causal block of 4 tokens: 10 scores of a head, in one part.
-    const attended_block block = sequence_schedule{.tokens = 4, .sizes = sizes}.block(0, 0);
+    const attention_block block = ring_schedule{.tokens = 4, .sizes = sizes}.block(0, 0);
     CHECK(device.time_of(block, sizes) == 2 * (8 + 24) * 10 * 3 * 2 / 64.0 + 0.5);
-    CHECK(device.time_of(attended_block{}, sizes) == 0);
+    CHECK(device.time_of(attention_block{}, sizes) == 0);
 
     const cluster_machine cluster{.device = device,
                                   .ranks_per_node = 2,
@@ -32,11 +32,11 @@ TEST_CASE("times of blocks and of transfers") {
 }
 
 TEST_CASE("speeds that are refused") {
-    const sequence_schedule schedule{.tokens = 4, .ranks = 2, .sizes = tiny_sizes};
+    const ring_schedule schedule{.tokens = 4, .ranks = 2, .sizes = tiny_sizes};
     const auto refusal = [&](auto change) {
         cluster_machine machine = slow_machine;
         change(machine);
-        return refusal_of([&] { time_line_of(schedule, machine); });
+        return error_message_of([&] { simulate(schedule, machine); });
     };
     CHECK(refusal([](cluster_machine& m) { m.device.attention_rate = 0; }) ==
           "device.attention_rate: 0 FLOP/s; a number above 0 is needed");
@@ -56,7 +56,8 @@ TEST_CASE("speeds that are refused") {
 
     shared_device shared{.device = {.attention_rate = 4}, .memory_bandwidth = 1};
     shared.copy_latency = -1;
-    CHECK(refusal_of([&] { time_line_of(schedule, shared); }) == "copy_latency: -1 s; a time of 0 or more is needed");
+    CHECK(error_message_of([&] { simulate(schedule, shared); }) == "copy_latency: -1 s; a time of 0 or more is needed");
     shared = {.device = {.attention_rate = 4}};
-    CHECK(refusal_of([&] { time_line_of(schedule, shared); }) == "memory_bandwidth: 0 bytes/s; it must be more than 0");
+    CHECK(error_message_of([&] { simulate(schedule, shared); }) ==
+          "memory_bandwidth: 0 bytes/s; it must be more than 0");
 }

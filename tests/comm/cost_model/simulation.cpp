@@ -13,23 +13,23 @@ using namespace imbrex_test;
 
 namespace {
 
-void check_step(const time_line& line, int rank, int step, double begin, double end) {
+void check_step(const timeline& line, int rank, int step, double begin, double end) {
     INFO("rank ", rank, ", step ", step);
     CHECK(line.at(rank, step).begin == begin);
-    CHECK(line.at(rank, step).attend == begin);
+    CHECK(line.at(rank, step).compute_begin == begin);
     CHECK(line.at(rank, step).end == end);
 }
 
-const transfer_times& transfer_to(const time_line& line, int to, int step, payload what = payload::keys_values) {
+const transfer_times& transfer_to(const timeline& line, int to, int step, payload what = payload::kv) {
     for (const transfer_times& one : line.transfers) {
-        if (one.what.to == to && one.what.post == step && one.what.what == what) return one;
+        if (one.what.to == to && one.what.post_step == step && one.what.what == what) return one;
     }
     FAIL("no such transfer");
     return line.transfers.front();
 }
 
 void check_transfer(const transfer_times& one, double posted, double begin, double end) {
-    INFO("from ", one.what.from, " to ", one.what.to, ", step ", one.what.post);
+    INFO("from ", one.what.from, " to ", one.what.to, ", step ", one.what.post_step);
     CHECK(one.posted == posted);
     CHECK(one.begin == begin);
     CHECK(one.end == end);
@@ -38,7 +38,7 @@ void check_transfer(const transfer_times& one, double posted, double begin, doub
 // What holds of every time line.
 template <class Schedule, class Machine>
 void check_rules(const Schedule& schedule, const Machine& machine) {
-    const time_line line = time_line_of(schedule, machine);
+    const timeline line = simulate(schedule, machine);
     const double rounding = 1e-12 * line.time();
     REQUIRE(line.ranks == schedule.ranks);
     REQUIRE(line.steps == schedule.steps());
@@ -51,10 +51,11 @@ void check_rules(const Schedule& schedule, const Machine& machine) {
         for (int step = 0; step < line.steps; ++step) {
             const step_times& times = line.at(rank, step);
             CHECK(times.begin >= done);
-            CHECK(times.attend >= times.begin);
-            CHECK(times.end - times.attend ==
+            CHECK(times.compute_begin >= times.begin);
+            CHECK(times.end - times.compute_begin ==
                   doctest::Approx(machine.device.time_of(schedule.block(rank, step), schedule.sizes)));
-            if (times.end > times.attend) work[machine.device_of(rank)].push_back({times.attend, times.end});
+            if (times.end > times.compute_begin)
+                work[machine.device_of(rank)].push_back({times.compute_begin, times.end});
             done = times.end;
         }
         CHECK(line.finished[rank] >= done);
@@ -66,9 +67,9 @@ void check_rules(const Schedule& schedule, const Machine& machine) {
     std::vector<double> latest(line.ranks);
     int step = 0;
     for (const transfer_times& one : line.transfers) {
-        REQUIRE(one.what.post >= step);
-        if (one.what.post > step) stream = latest;
-        step = one.what.post;
+        REQUIRE(one.what.post_step >= step);
+        if (one.what.post_step > step) stream = latest;
+        step = one.what.post_step;
         for (const int rank : {one.what.from, one.what.to}) {
             CHECK(one.posted >= line.at(rank, step).begin);
             CHECK(one.begin >= stream[rank]);
@@ -77,8 +78,8 @@ void check_rules(const Schedule& schedule, const Machine& machine) {
         CHECK(one.begin >= one.posted);
         CHECK(one.end - one.begin ==
               doctest::Approx(machine.transfer_time(one.what.from, one.what.to, one.what.bytes)));
-        const bool at_the_end = one.what.need == line.steps;
-        CHECK((at_the_end ? line.finished[one.what.to] : line.at(one.what.to, one.what.need).begin) >= one.end);
+        const bool at_the_end = one.what.needed_step == line.steps;
+        CHECK((at_the_end ? line.finished[one.what.to] : line.at(one.what.to, one.what.needed_step).begin) >= one.end);
         sends[machine.device_of(one.what.from)].push_back({one.begin, one.end});
         receives[machine.device_of(one.what.to)].push_back({one.begin, one.end});
     }
@@ -97,17 +98,17 @@ void check_rules(const Schedule& schedule, const Machine& machine) {
     // Time is no less than work takes, and what a rank does adds up.
     CHECK(line.efficiency() > 0);
     CHECK(line.efficiency() <= 1 + 1e-12);
-    CHECK(line.time() * line.ranks >= line.alone - rounding);
-    const std::vector<time_shares> shares = shares_of(line);
+    CHECK(line.time() * line.ranks >= line.single_device_time - rounding);
+    const std::vector<time_breakdown> shares = time_breakdown_of(line);
     double attended = 0;
-    for (const time_shares& one : shares) {
-        attended += one.attends;
+    for (const time_breakdown& one : shares) {
+        attended += one.compute;
         CHECK(one.exposed >= 0);
         CHECK(one.hidden() >= -rounding);
         CHECK(one.idle >= -rounding);
-        CHECK(one.attends + one.exposed + one.idle == doctest::Approx(line.time()));
+        CHECK(one.compute + one.exposed + one.idle == doctest::Approx(line.time()));
     }
-    CHECK(attended == doctest::Approx(line.attended()));
+    CHECK(attended == doctest::Approx(line.compute_time()));
 }
 
 }  // namespace
@@ -116,7 +117,7 @@ TEST_CASE("two ranks in a ring, by hand") {
     cluster_machine machine = slow_machine;
     machine.device.launch_time = 0.5;
     // Rank 0 sees 3 scores of its own, rank 1 as many and 4 of rank 0's.
-    const time_line line = time_line_of(sequence_schedule{.tokens = 4, .ranks = 2, .sizes = tiny_sizes}, machine);
+    const timeline line = simulate(ring_schedule{.tokens = 4, .ranks = 2, .sizes = tiny_sizes}, machine);
     check_step(line, 0, 0, 0, 3.5);
     check_step(line, 1, 0, 0, 3.5);
     REQUIRE(line.transfers.size() == 2);
@@ -125,19 +126,19 @@ TEST_CASE("two ranks in a ring, by hand") {
     check_step(line, 1, 1, 5, 9.5);
     CHECK(line.finished == std::vector<double>{5, 9.5});
     CHECK(line.time() == 9.5);
-    CHECK(line.alone == 10.5);
+    CHECK(line.single_device_time == 10.5);
     CHECK(line.efficiency() == 10.5 / 19);
-    CHECK(line.attended() == 11.5);
+    CHECK(line.compute_time() == 11.5);
 
-    const std::vector<time_shares> shares = shares_of(line);
-    for (const time_shares& one : shares) {
-        CHECK(one.communicates == 5);
+    const std::vector<time_breakdown> shares = time_breakdown_of(line);
+    for (const time_breakdown& one : shares) {
+        CHECK(one.communication == 5);
         CHECK(one.exposed == 1.5);
         CHECK(one.hidden() == 3.5);
     }
-    CHECK(shares[0].attends == 3.5);
+    CHECK(shares[0].compute == 3.5);
     CHECK(shares[0].idle == 4.5);
-    CHECK(shares[1].attends == 8);
+    CHECK(shares[1].compute == 8);
     CHECK(shares[1].idle == 0);
 }
 
@@ -145,7 +146,7 @@ TEST_CASE("three ranks of two nodes in a ring, by hand") {
     cluster_machine machine = slow_machine;
     machine.ranks_per_node = 2;  // 0 and 1, 2
     machine.within_node.bandwidth = 4;
-    const time_line line = time_line_of(sequence_schedule{.tokens = 6, .ranks = 3, .sizes = tiny_sizes}, machine);
+    const timeline line = simulate(ring_schedule{.tokens = 6, .ranks = 3, .sizes = tiny_sizes}, machine);
     for (int rank = 0; rank < 3; ++rank) check_step(line, rank, 0, 0, 3);
     check_transfer(transfer_to(line, 1, 0), 0, 0, 2);
     check_transfer(transfer_to(line, 2, 0), 0, 0, 5);
@@ -162,28 +163,28 @@ TEST_CASE("three ranks of two nodes in a ring, by hand") {
     check_step(line, 2, 2, 10, 14);
     CHECK(line.time() == 14);
     CHECK(line.efficiency() == 21.0 / 42);
-    const std::vector<time_shares> shares = shares_of(line);
+    const std::vector<time_breakdown> shares = time_breakdown_of(line);
     CHECK(shares[0].exposed == 7);  // 3 to 5, 5 to 10
     CHECK(shares[1].exposed == 0);
-    CHECK(shares[1].communicates == 10);
+    CHECK(shares[1].communication == 10);
     CHECK(shares[1].idle == 7);
     CHECK(shares[2].exposed == 3);  // 3 to 5, 9 to 10
 }
 
 TEST_CASE("a transfer waits for the later of its ranks, by hand") {
     // Queries go to the other rank and results home: rank 1 sees nothing of rank 0's queries with its keys, and is early.
-    const time_line line =
-        time_line_of(sequence_schedule{.tokens = 4, .ranks = 2, .query_chunks = 2, .sizes = tiny_sizes}, slow_machine);
+    const timeline line =
+        simulate(ring_schedule{.tokens = 4, .ranks = 2, .q_chunks = 2, .sizes = tiny_sizes}, slow_machine);
     check_step(line, 0, 0, 0, 3);
-    check_transfer(transfer_to(line, 0, 0, payload::queries), 0, 0, 3);
+    check_transfer(transfer_to(line, 0, 0, payload::q), 0, 0, 3);
     check_step(line, 0, 1, 3, 7);
     check_step(line, 1, 1, 3, 3);
     check_step(line, 0, 2, 7, 7);
     check_step(line, 1, 2, 3, 3);
-    check_transfer(transfer_to(line, 0, 2, payload::results), 7, 7, 24);
-    check_transfer(transfer_to(line, 1, 2, payload::results), 7, 7, 24);
+    check_transfer(transfer_to(line, 0, 2, payload::partial_o), 7, 7, 24);
+    check_transfer(transfer_to(line, 1, 2, payload::partial_o), 7, 7, 24);
     CHECK(line.finished == std::vector<double>{24, 24});
-    const std::vector<time_shares> shares = shares_of(line);
+    const std::vector<time_breakdown> shares = time_breakdown_of(line);
     CHECK(shares[0].exposed == 17);
     CHECK(shares[1].exposed == 17);
     CHECK(shares[1].idle == 4);  // until rank 0 sends
@@ -191,15 +192,15 @@ TEST_CASE("a transfer waits for the later of its ranks, by hand") {
 
 TEST_CASE("exchanged heads, by hand: sends one by one, nothing hidden") {
     attention_sizes sizes = tiny_sizes;
-    sizes.heads = sizes.key_heads = 2;
-    const time_line line = time_line_of(head_schedule{.tokens = 4, .ranks = 2, .sizes = sizes}, slow_machine);
-    check_transfer(transfer_to(line, 1, 0, payload::queries), 0, 0, 3);
+    sizes.heads = sizes.kv_heads = 2;
+    const timeline line = simulate(ulysses_schedule{.tokens = 4, .ranks = 2, .sizes = sizes}, slow_machine);
+    check_transfer(transfer_to(line, 1, 0, payload::q), 0, 0, 3);
     check_transfer(transfer_to(line, 1, 0), 0, 3, 8);
     check_step(line, 0, 1, 8, 18);
-    check_transfer(transfer_to(line, 1, 2, payload::outputs), 18, 18, 21);
+    check_transfer(transfer_to(line, 1, 2, payload::o), 18, 18, 21);
     CHECK(line.time() == 21);
     CHECK(line.efficiency() == 20.0 / 42);
-    for (const time_shares& one : shares_of(line)) {
+    for (const time_breakdown& one : time_breakdown_of(line)) {
         CHECK(one.hidden() == 0);
         CHECK(one.exposed == 11);
     }
@@ -208,18 +209,18 @@ TEST_CASE("exchanged heads, by hand: sends one by one, nothing hidden") {
 TEST_CASE("virtual ranks, by hand: blocks take turns, and so do copies beside them") {
     const shared_device machine{
         .device = {.attention_rate = 4, .launch_time = 0.5}, .memory_bandwidth = 4, .copy_latency = 1};
-    const time_line line = time_line_of(sequence_schedule{.tokens = 4, .ranks = 2, .sizes = tiny_sizes}, machine);
+    const timeline line = simulate(ring_schedule{.tokens = 4, .ranks = 2, .sizes = tiny_sizes}, machine);
     check_step(line, 0, 0, 0, 3.5);
     CHECK(line.at(1, 0).begin == 0);
-    CHECK(line.at(1, 0).attend == 3.5);
+    CHECK(line.at(1, 0).compute_begin == 3.5);
     CHECK(line.at(1, 0).end == 7);
     check_transfer(transfer_to(line, 1, 0), 0, 0, 3);  // read and written: 2 bytes/s
     check_transfer(transfer_to(line, 0, 0), 0, 3, 6);
     check_step(line, 0, 1, 6, 6);
     check_step(line, 1, 1, 7, 11.5);
     CHECK(line.time() == 11.5);
-    CHECK(line.attended() == 11.5);  // all is hidden: three blocks, one after another
-    CHECK(line.alone == 10.5);
+    CHECK(line.compute_time() == 11.5);  // all is hidden: three blocks, one after another
+    CHECK(line.single_device_time == 10.5);
 }
 
 TEST_CASE("rules that every time line keeps") {
@@ -232,7 +233,7 @@ TEST_CASE("rules that every time line keeps") {
     const shared_device shared{.device = fast_links.device, .memory_bandwidth = 50, .copy_latency = 0.2};
     const shared_device slow_copies{.device = slow_links.device, .memory_bandwidth = 1, .copy_latency = 0.2};
     attention_sizes sizes = tiny_sizes;
-    sizes.key_heads = 12;
+    sizes.kv_heads = 12;
     sizes.heads = 24;
     sizes.batches = 2;
     const auto check_all = [&](const auto& schedule) {
@@ -250,27 +251,27 @@ TEST_CASE("rules that every time line keeps") {
                     for (int a = 1; a <= ranks; ++a) {
                         if (ranks % a != 0) continue;
                         INFO(name_of(placement), ", ", ranks, " ranks, ", a, " chunks of queries, ", tokens, " tokens");
-                        sequence_schedule schedule{.tokens = tokens,
-                                                   .ranks = ranks,
-                                                   .query_chunks = a,
-                                                   .placement = placement,
-                                                   .mask = mask,
-                                                   .sizes = sizes};
+                        ring_schedule schedule{.tokens = tokens,
+                                               .ranks = ranks,
+                                               .q_chunks = a,
+                                               .placement = placement,
+                                               .mask = mask,
+                                               .sizes = sizes};
                         check_all(schedule);
-                        schedule.travel = key_travel::as_far_as_seen;
+                        schedule.rotation = kv_rotation::while_visible;
                         check_all(schedule);
                     }
                 }
-                check_all(head_schedule{.tokens = tokens, .ranks = ranks, .placement = placement, .sizes = sizes});
+                check_all(ulysses_schedule{.tokens = tokens, .ranks = ranks, .placement = placement, .sizes = sizes});
             }
         }
     }
 }
 
 TEST_CASE("nothing to do takes no time, and is done well") {
-    const time_line line = time_line_of(sequence_schedule{.tokens = 0, .ranks = 3, .sizes = tiny_sizes}, slow_machine);
+    const timeline line = simulate(ring_schedule{.tokens = 0, .ranks = 3, .sizes = tiny_sizes}, slow_machine);
     CHECK(line.time() == 0);
-    CHECK(line.alone == 0);
+    CHECK(line.single_device_time == 0);
     CHECK(line.efficiency() == 1);
 }
 
@@ -282,14 +283,15 @@ struct crossed_schedule {
     attention_sizes sizes = {};
 
     int steps() const { return 1; }
-    token_runs tokens_of(int) const { return {}; }
-    attended_block block(int, int) const { return {}; }
+    token_ranges tokens_of(int) const { return {}; }
+    attention_block block(int, int) const { return {}; }
     std::vector<transfer> sends(int rank, int) const { return {one(rank, 1), one(rank, 2)}; }
     std::vector<transfer> receives(int rank, int) const { return {one(1 - rank, 2), one(1 - rank, 1)}; }
 
   private:
     static transfer one(int from, int rows) {
-        return {.from = from, .to = 1 - from, .rows = rows, .heads = 1, .post = 0, .need = 1, .bytes = rows};
+        return {
+            .from = from, .to = 1 - from, .rows = rows, .heads = 1, .post_step = 0, .needed_step = 1, .bytes = rows};
     }
 };
 void require_schedule(const crossed_schedule&) {}
@@ -297,9 +299,9 @@ void require_schedule(const crossed_schedule&) {}
 }  // namespace
 
 TEST_CASE("schedules that are refused") {
-    CHECK(refusal_of([] { time_line_of(sequence_schedule{.ranks = 4, .query_chunks = 3}, slow_machine); }) ==
-          "query_chunks: 3; a divisor of the 4 ranks is needed");
-    CHECK(refusal_of([] { time_line_of(crossed_schedule{}, slow_machine); }) ==
+    CHECK(error_message_of([] { simulate(ring_schedule{.ranks = 4, .q_chunks = 3}, slow_machine); }) ==
+          "q_chunks: 3; a divisor of the 4 ranks is needed");
+    CHECK(error_message_of([] { simulate(crossed_schedule{}, slow_machine); }) ==
           "schedule: in step 0 4 transfers wait for one another; what a rank sends another must receive, and in an "
           "order that suits both");
 }

@@ -7,9 +7,9 @@
 // Returns 0 if all is right, 1 if not, 3 after the communication error that a fault must lead to, 9 from a rank that was to fail, and 77
 // where there is no GPU.
 #include <imbrex/comm/nccl_transport.hpp>
+#include <imbrex/hw/pinned_staging.hpp>
 #include <imbrex/hw/world_copy.hpp>
 #include <imbrex/hw/world_memory.hpp>
-#include <imbrex/hw/world_mirror.hpp>
 #include <imbrex/hw/world_stream.hpp>
 
 #include <unistd.h>
@@ -45,20 +45,20 @@ class message_buffer {
 
     // Both go into the stream.
     void fill(int sender, int message, void* stream) {
-        for (std::size_t i = 0; i < count(); ++i) bytes_.mirror<unsigned char>()[i] = byte_of(sender, message, i);
+        for (std::size_t i = 0; i < count(); ++i) bytes_.host_pointer<unsigned char>()[i] = byte_of(sender, message, i);
         bytes_.send(count(), stream);
     }
     void fetch(void* stream) const { bytes_.fetch(count(), stream); }
     // Of what was fetched.
     void require_message(int sender, int message, const std::string& where) const {
         for (std::size_t i = 0; i < count(); ++i) {
-            check(bytes_.mirror<unsigned char>()[i] == byte_of(sender, message, i),
-                  sentence(where, ": byte ", i, " of ", count(), " of message ", message, " of rank ", sender));
+            check(bytes_.host_pointer<unsigned char>()[i] == byte_of(sender, message, i),
+                  str_cat(where, ": byte ", i, " of ", count(), " of message ", message, " of rank ", sender));
         }
     }
 
   private:
-    world_mirror bytes_;
+    pinned_staging bytes_;
 };
 
 // Work of the stream that takes a while: who does not wait for it is found out.
@@ -69,17 +69,17 @@ void add_delay(void* stream) {
 
 class ring {
   public:
-    explicit ring(nccl_transport& all) : link(all), stream_(world::device) {}
+    explicit ring(nccl_transport& all) : comm(all), stream_(world::device) {}
 
-    nccl_transport& link;
+    nccl_transport& comm;
     void* stream() const { return stream_.get(); }
-    int rank() const { return link.rank(); }
-    int ranks() const { return link.ranks(); }
+    int rank() const { return comm.rank(); }
+    int ranks() const { return comm.ranks(); }
     int next() const { return (rank() + 1) % ranks(); }
     int before() const { return (rank() + ranks() - 1) % ranks(); }
 
-    exchange_ticket pass(int step, const message_buffer& ours, const message_buffer& theirs) {
-        return link.start({.step = step,
+    send_recv_request pass(int step, const message_buffer& ours, const message_buffer& theirs) {
+        return comm.start({.step = step,
                            .sends = {{next(), ours.there(), ours.count()}},
                            .receives = {{before(), theirs.there(), theirs.count()}}},
                           stream());
@@ -96,9 +96,9 @@ void test_sizes(ring& all) {
         message_buffer ours(bytes), theirs(bytes);
         add_delay(all.stream());
         ours.fill(all.rank(), message, all.stream());
-        all.link.wait(all.pass(message, ours, theirs), all.stream());
+        all.comm.wait(all.pass(message, ours, theirs), all.stream());
         theirs.fetch(all.stream());
-        all.link.finish(all.stream());
+        all.comm.synchronise(all.stream());
         theirs.require_message(all.before(), message++, "sizes");
     }
 }
@@ -106,7 +106,7 @@ void test_sizes(ring& all) {
 // Many at once, waited for from the last to the first.
 void test_many_in_flight(ring& all) {
     std::deque<message_buffer> ours, theirs;
-    std::vector<exchange_ticket> tickets;
+    std::vector<send_recv_request> tickets;
     for (int message = 0; message < 64; ++message) {
         const std::size_t bytes = 1 + message * message * 977 % 70000;
         ours.emplace_back(bytes).fill(all.rank(), message, all.stream());
@@ -117,18 +117,18 @@ void test_many_in_flight(ring& all) {
         check(message == 0 || tickets[message] == tickets[message - 1] + 1, "tickets are numbered one after the other");
     }
     for (int message = 63; message >= 0; --message) {
-        all.link.wait(tickets[message], all.stream());
+        all.comm.wait(tickets[message], all.stream());
         theirs[message].fetch(all.stream());
     }
-    all.link.finish(all.stream());
+    all.comm.synchronise(all.stream());
     for (int message = 0; message < 64; ++message) theirs[message].require_message(all.before(), message, "many");
-    all.link.wait(tickets.front(), all.stream());  // of what is long done
+    all.comm.wait(tickets.front(), all.stream());  // of what is long done
 }
 
 // Three messages from everybody to everybody, in one exchange, of which the second has no bytes: they arrive in order.
 void test_order_of_messages(ring& all) {
     std::deque<message_buffer> ours, theirs;
-    exchange one{.step = 7};
+    send_recv_group one{.step = 7};
     for (int other = 0; other < all.ranks(); ++other) {
         if (other == all.rank()) continue;
         for (int message = 0; message < 3; ++message) {
@@ -138,14 +138,14 @@ void test_order_of_messages(ring& all) {
             one.receives.push_back({other, theirs.emplace_back(bytes).there(), bytes});
         }
     }
-    all.link.wait(all.link.start(one, all.stream()), all.stream());
+    all.comm.wait(all.comm.start(one, all.stream()), all.stream());
     for (const message_buffer& buffer : theirs) buffer.fetch(all.stream());
-    all.link.finish(all.stream());
+    all.comm.synchronise(all.stream());
     for (std::size_t i = 0; i < theirs.size(); ++i) {
         theirs[i].require_message(one.receives[i].from, 10 * all.rank() + static_cast<int>(i % 3), "order");
     }
-    all.link.wait(all.link.start({.step = 8}, all.stream()), all.stream());  // nothing at all
-    all.link.finish(all.stream());
+    all.comm.wait(all.comm.start({.step = 8}, all.stream()), all.stream());  // nothing at all
+    all.comm.synchronise(all.stream());
 }
 
 // As keys go round in ring attention: two buffers, each sent on while the other is filled, and no host that waits.
@@ -158,15 +158,15 @@ void test_going_round(ring& all) {
     buffers[0].fill(all.rank(), 0, all.stream());
     for (int step = 0; step < steps; ++step) {
         const message_buffer& here = buffers[step % 2];
-        const exchange_ticket ticket = all.pass(step, here, buffers[(step + 1) % 2]);
+        const send_recv_request request = all.pass(step, here, buffers[(step + 1) % 2]);
         copy_bytes(world::device, seen[step].there(), here.there(), bytes, all.stream());
-        all.link.wait(ticket, all.stream());
+        all.comm.wait(request, all.stream());
     }
     for (const message_buffer& one : seen) one.fetch(all.stream());
-    all.link.finish(all.stream());
+    all.comm.synchronise(all.stream());
     for (int step = 0; step < steps; ++step) {
         const int from = (all.rank() + steps - step) % all.ranks();
-        seen[step].require_message(from, 0, sentence("round, step ", step));
+        seen[step].require_message(from, 0, str_cat("round, step ", step));
     }
 }
 
@@ -174,15 +174,15 @@ void test_gather(ring& all) {
     for (const std::size_t bytes : {0, 1, 7, 1016, 1017, 5000}) {
         std::vector<unsigned char> mine(bytes), gathered(bytes * all.ranks());
         for (std::size_t i = 0; i < bytes; ++i) mine[i] = byte_of(all.rank(), 1, i);
-        all.link.gather(mine.data(), gathered.data(), bytes);
+        all.comm.all_gather(mine.data(), gathered.data(), bytes);
         for (std::size_t i = 0; i < gathered.size(); ++i) {
-            check(gathered[i] == byte_of(static_cast<int>(i / bytes), 1, i % bytes), sentence("gather of ", bytes));
+            check(gathered[i] == byte_of(static_cast<int>(i / bytes), 1, i % bytes), str_cat("gather of ", bytes));
         }
     }
 }
 
 template <class Call>
-std::string refusal_of(const Call& call) {
+std::string error_message_of(const Call& call) {
     try {
         call();
     } catch (const error& refused) {
@@ -194,16 +194,16 @@ std::string refusal_of(const Call& call) {
 void test_refusals(ring& all) {
     const int rank = all.rank(), ranks = all.ranks();
     for (const int other : {rank, ranks, -1}) {
-        check(refusal_of([&] {
-                  all.link.start({.sends = {{other, nullptr, 1}}});
-              }) == sentence("sends.to: ", other, "; rank ", rank, " of ", ranks, " exchanges with the others, 0 to ",
-                             ranks - 1),
+        check(error_message_of([&] {
+                  all.comm.start({.sends = {{other, nullptr, 1}}});
+              }) == str_cat("sends.to: ", other, "; rank ", rank, " of ", ranks, " exchanges with the others, 0 to ",
+                            ranks - 1),
               "a peer that is none");
     }
-    const exchange_ticket next = all.link.start({});
-    check(refusal_of([&] { all.link.wait(next + 1); }) ==
-              sentence("ticket: ", next + 1, "; rank ", rank, " has started ", next + 1, " exchanges"),
-          "a ticket that was not given");
+    const send_recv_request next = all.comm.start({});
+    check(error_message_of([&] { all.comm.wait(next + 1); }) ==
+              str_cat("request: ", next + 1, "; rank ", rank, " has started ", next + 1, " send/recv groups"),
+          "a request that was not given");
 }
 
 // A second transport beside the first, with an id that rank 0 has made and told the others.
@@ -212,7 +212,7 @@ void test_given_id(ring& all) {
     if (all.rank() == 0) check(ncclGetUniqueId(&mine) == ncclSuccess, "ncclGetUniqueId");
     std::vector<char> ids(sizeof mine *
                           all.ranks());  // as bytes, since nvcc fails over a vector of a type without a name
-    all.link.gather(&mine, ids.data(), sizeof mine);
+    all.comm.all_gather(&mine, ids.data(), sizeof mine);
     std::memcpy(&mine, ids.data(), sizeof mine);
     nccl_transport second(all.rank(), all.ranks(), mine);
     ring again(second);
@@ -225,10 +225,10 @@ void test_long_work(ring& all) {
     for (int step = 0; step < 2; ++step) {
         for (int naps = 0; naps < 100; ++naps) add_delay(all.stream());
         ours.fill(all.rank(), step, all.stream());
-        all.link.wait(all.pass(step, ours, theirs), all.stream());
+        all.comm.wait(all.pass(step, ours, theirs), all.stream());
         theirs.fetch(all.stream());
         for (int naps = 0; naps < 100; ++naps) add_delay(all.stream());
-        all.link.finish(all.stream());
+        all.comm.synchronise(all.stream());
         theirs.require_message(all.before(), step, "long work");
     }
 }
@@ -240,19 +240,19 @@ void print_times(ring& all) {
     };
     message_buffer small[2] = {message_buffer(1024), message_buffer(1024)};
     message_buffer large[2] = {message_buffer(64 << 20), message_buffer(64 << 20)};
-    all.link.gather(nullptr, nullptr, 0);
+    all.comm.all_gather(nullptr, nullptr, 0);
     const auto begin = clock::now();
     clock::duration started{};
     for (int step = 0; step < 200; ++step) {
         const auto before = clock::now();
-        const exchange_ticket ticket = all.pass(step, small[0], small[1]);
+        const send_recv_request request = all.pass(step, small[0], small[1]);
         started += clock::now() - before;
-        all.link.wait(ticket, all.stream());
+        all.comm.wait(request, all.stream());
     }
-    all.link.finish(all.stream());
+    all.comm.synchronise(all.stream());
     const auto small_ones = clock::now();
-    for (int step = 0; step < 4; ++step) all.link.wait(all.pass(step, large[0], large[1]), all.stream());
-    all.link.finish(all.stream());
+    for (int step = 0; step < 4; ++step) all.comm.wait(all.pass(step, large[0], large[1]), all.stream());
+    all.comm.synchronise(all.stream());
     std::printf("start() takes the host %.0f us; a step of 1 KiB takes %.0f us, one of 64 MiB %.1f ms\n",
                 microseconds(started) / 200, microseconds(small_ones - begin) / 200,
                 microseconds(clock::now() - small_ones) / 4000);
@@ -263,13 +263,13 @@ constexpr std::size_t fault_bytes = 8 << 20;
 
 // What the rank that is at fault does instead of a step. One that throws leaves an exchange behind.
 void commit_fault(const std::string& fault, ring& all, const message_buffer& theirs) {
-    all.link.finish(all.stream());
+    all.comm.synchronise(all.stream());
     std::this_thread::sleep_for(std::chrono::milliseconds(500));  // until NCCL has sent all that was before
     std::printf("%s in step %d\n", fault.c_str(), fault_step);
     std::fflush(stdout);
     if (fault == "dies") _exit(9);
     if (fault == "hangs") std::this_thread::sleep_for(std::chrono::hours(1));
-    all.link.start({.step = fault_step, .receives = {{all.before(), theirs.there(), theirs.count()}}}, all.stream());
+    all.comm.start({.step = fault_step, .receives = {{all.before(), theirs.there(), theirs.count()}}}, all.stream());
     throw error("this rank gives up");
 }
 
@@ -285,19 +285,19 @@ void run_ring_with_fault(const std::string& fault, bool at_fault, ring& all) {
         if (fault == "gathers_more") {
             const std::vector<char> mine(20);
             std::vector<char> gathered(20 * all.ranks());
-            all.link.gather(mine.data(), gathered.data(), at_fault ? 20 : 12);
+            all.comm.all_gather(mine.data(), gathered.data(), at_fault ? 20 : 12);
         }
         for (int step = 0; step < fault_steps; ++step) {
             const bool now = at_fault && step == fault_step;
             if (now && (fault == "dies" || fault == "hangs" || fault == "throws")) commit_fault(fault, all, theirs[0]);
             const bool less = fault == "sends_less" && at_fault && step == fault_steps - 1;
-            all.link.wait(all.link.start({.step = step,
+            all.comm.wait(all.comm.start({.step = step,
                                           .sends = {{all.next(), ours[step % 2].there(), fault_bytes / (less ? 2 : 1)}},
                                           .receives = {{all.before(), theirs[step % 2].there(), fault_bytes}}},
                                          all.stream()),
                           all.stream());
         }
-        all.link.finish(all.stream());
+        all.comm.synchronise(all.stream());
     } catch (const communication_error& caught) {
         failure = caught.what();
         std::printf("caught after %.1f s, rank %d to blame in step %d: %s\n",
@@ -307,10 +307,10 @@ void run_ring_with_fault(const std::string& fault, bool at_fault, ring& all) {
     if (failure == "nothing failed") return;
 
     const auto same = [&](const std::string& again) { check(again == failure, "another error later: " + again); };
-    same(refusal_of([&] { all.link.start({}); }));
-    same(refusal_of([&] { all.link.wait(0); }));
-    same(refusal_of([&] { all.link.finish(); }));
-    same(refusal_of([&] { all.link.gather(nullptr, nullptr, 0); }));
+    same(error_message_of([&] { all.comm.start({}); }));
+    same(error_message_of([&] { all.comm.wait(0); }));
+    same(error_message_of([&] { all.comm.synchronise(); }));
+    same(error_message_of([&] { all.comm.all_gather(nullptr, nullptr, 0); }));
     // Nothing waits on the device any more, and what was sent is as it was.
     for (const message_buffer& one : ours) one.fetch(all.stream());
     detail::require_success(cudaDeviceSynchronize(), "the device after an error");
@@ -318,26 +318,26 @@ void run_ring_with_fault(const std::string& fault, bool at_fault, ring& all) {
     throw communication_error(0, 0, failure);
 }
 
-void run_rank(const std::string& what, int rank_at_fault, int patience) {
+void run_rank(const std::string& what, int rank_at_fault, int timeout) {
     const rank_environment who = read_rank_environment();
     if (what == "never_comes" && who.rank == rank_at_fault) return;
     detail::require_success(cudaSetDevice(who.local_rank.value_or(0)), "cudaSetDevice");
     nccl_options options;
-    options.patience = std::chrono::milliseconds(patience);
-    if (what == "never_comes") options.initialisation_patience = options.patience;
+    options.timeout = std::chrono::milliseconds(timeout);
+    if (what == "never_comes") options.initialisation_timeout = options.timeout;
     const auto begin = std::chrono::steady_clock::now();
     try {
-        nccl_transport link(who, options);
-        std::printf("rank %d of %d is there after %.1f s\n", link.rank(), link.ranks(),
+        nccl_transport comm(who, options);
+        std::printf("rank %d of %d is there after %.1f s\n", comm.rank(), comm.ranks(),
                     std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
         check(std::getenv("NCCL_COMM_ID") == nullptr, "NCCL_COMM_ID is left behind");
-        ring all(link);
+        ring all(comm);
         std::vector<void (*)(ring&)> tests = {test_gather};
         if (what == "is_busy") {
             tests = {test_long_work};
         } else if (what != "exchanges") {
             return run_ring_with_fault(what, who.rank == rank_at_fault, all);
-        } else if (link.ranks() > 1) {
+        } else if (comm.ranks() > 1) {
             tests = {test_gather,      test_sizes,    test_many_in_flight, test_order_of_messages,
                      test_going_round, test_refusals, test_given_id,       print_times};
         }
@@ -357,9 +357,9 @@ int main(int count, char** arguments) {
     }
     const std::string what = count > 1 ? arguments[1] : "exchanges";
     const int rank_at_fault = count > 2 ? std::atoi(arguments[2]) : -1;
-    const int patience = count > 3 ? std::atoi(arguments[3]) : 30000;
+    const int timeout = count > 3 ? std::atoi(arguments[3]) : 30000;
     try {
-        run_rank(what, rank_at_fault, patience);
+        run_rank(what, rank_at_fault, timeout);
         std::printf("all is right\n");
         return 0;
     } catch (const communication_error& caught) {

@@ -24,10 +24,10 @@ struct rank_memory {
     gradients sums;
 
     explicit rank_memory(const replayed_inputs& in)
-        : q(in.tokens, in.sizes.heads, in.sizes.depth, unknown),
-          k(in.tokens, in.sizes.key_heads, in.sizes.depth, unknown),
-          v(in.tokens, in.sizes.key_heads, in.sizes.value_depth, unknown),
-          gradient(in.tokens, in.sizes.heads, in.sizes.value_depth, unknown),
+        : q(in.tokens, in.sizes.heads, in.sizes.head_dim, unknown),
+          k(in.tokens, in.sizes.kv_heads, in.sizes.head_dim, unknown),
+          v(in.tokens, in.sizes.kv_heads, in.sizes.head_dim_v, unknown),
+          gradient(in.tokens, in.sizes.heads, in.sizes.head_dim_v, unknown),
           log_sums(in.tokens, in.sizes.heads, 1, unknown),
           deltas(in.tokens, in.sizes.heads, 1, unknown),
           sums(in) {}
@@ -39,7 +39,7 @@ void test_backward(const Schedule& schedule, unsigned seed) {
     const result_rows result = attention_in_one(in);
     std::vector<rank_memory> memories(schedule.ranks, rank_memory(in));
     for (int token = 0; token < in.tokens; ++token) {
-        rank_memory& home = memories[schedule.place_of(token).rank];
+        rank_memory& home = memories[schedule.location_of(token).rank];
         const auto keep = [&](token_matrix& to, const token_matrix& from) {
             std::copy_n(from.at(token, 0), from.heads * from.columns, to.at(token, 0));
         };
@@ -53,7 +53,7 @@ void test_backward(const Schedule& schedule, unsigned seed) {
     }
 
     const auto take = [&](const transfer& one) {
-        const token_runs tokens = schedule.tokens_of(one.chunk);
+        const token_ranges tokens = schedule.tokens_of(one.chunk);
         const rank_memory before = memories[one.from];
         return std::function<void()>([&memories, one, tokens, before] {
             rank_memory& to = memories[one.to];
@@ -67,18 +67,18 @@ void test_backward(const Schedule& schedule, unsigned seed) {
                     }
                 }
             };
-            if (one.what == payload::query_states) {
+            if (one.what == payload::q_do_lse_delta) {
                 put(to.q, before.q, false);
                 put(to.gradient, before.gradient, false);
                 put(to.log_sums, before.log_sums, false);
                 put(to.deltas, before.deltas, false);
-            } else if (one.what == payload::keys_values) {
+            } else if (one.what == payload::kv) {
                 put(to.k, before.k, false);
                 put(to.v, before.v, false);
-            } else if (one.what == payload::query_gradients) {
+            } else if (one.what == payload::dq) {
                 put(to.sums.q, before.sums.q, true);
             } else {
-                REQUIRE(one.what == payload::key_value_gradients);
+                REQUIRE(one.what == payload::dk_dv);
                 // What comes home has what its own rank found already.
                 const bool added = one.to != one.chunk;
                 put(to.sums.k, before.sums.k, added);
@@ -100,7 +100,7 @@ void test_backward(const Schedule& schedule, unsigned seed) {
 
     gradients found(in);
     for (int token = 0; token < in.tokens; ++token) {
-        const gradients& home = memories[schedule.place_of(token).rank].sums;
+        const gradients& home = memories[schedule.location_of(token).rank].sums;
         const auto keep = [&](token_matrix& to, const token_matrix& from) {
             std::copy_n(from.at(token, 0), from.heads * from.columns, to.at(token, 0));
         };
@@ -114,7 +114,7 @@ void test_backward(const Schedule& schedule, unsigned seed) {
     check_close(found.v, wanted.v);
 }
 
-constexpr attention_sizes small_sizes{.heads = 2, .key_heads = 1, .depth = 3, .value_depth = 2};
+constexpr attention_sizes small_sizes{.heads = 2, .kv_heads = 1, .head_dim = 3, .head_dim_v = 2};
 
 }  // namespace
 
@@ -130,14 +130,14 @@ TEST_CASE("rings and meshes bring gradients home") {
                     const int tokens = static_cast<int>(generator() % 30);
                     INFO(name_of(placement), ", ", ranks, " ranks, ", a, " chunks of queries, ", tokens,
                          " tokens, window ", mask.left, " ", mask.right);
-                    sequence_schedule schedule{.tokens = tokens,
-                                               .ranks = ranks,
-                                               .query_chunks = a,
-                                               .placement = placement,
-                                               .mask = mask,
-                                               .sizes = small_sizes};
+                    ring_schedule schedule{.tokens = tokens,
+                                           .ranks = ranks,
+                                           .q_chunks = a,
+                                           .placement = placement,
+                                           .mask = mask,
+                                           .sizes = small_sizes};
                     test_backward(schedule, generator());
-                    schedule.travel = key_travel::as_far_as_seen;
+                    schedule.rotation = kv_rotation::while_visible;
                     test_backward(schedule, generator());
                 }
             }
@@ -147,32 +147,33 @@ TEST_CASE("rings and meshes bring gradients home") {
 
 TEST_CASE("exchanged heads bring gradients home") {
     attention_sizes sizes = small_sizes;
-    sizes.key_heads = 4;
+    sizes.kv_heads = 4;
     sizes.heads = 8;
     for (int ranks = 1; ranks <= 4; ++ranks) {
         INFO(ranks, " ranks");
-        test_backward(head_schedule{.tokens = 13, .ranks = ranks, .placement = token_placement::zigzag, .sizes = sizes},
-                      3);
+        test_backward(
+            ulysses_schedule{.tokens = 13, .ranks = ranks, .placement = token_placement::zigzag, .sizes = sizes}, 3);
     }
 }
 
 TEST_CASE("gradients have as long to come as keys") {
-    const sequence_schedule mesh{.tokens = 36, .ranks = 6, .query_chunks = 2};
+    const ring_schedule mesh{.tokens = 36, .ranks = 6, .q_chunks = 2};
     std::map<payload, std::vector<std::pair<int, int>>> when;
     for (int step = 0; step < backward_steps(mesh); ++step) {
-        for (const transfer& one : backward_sends(mesh, 3, step)) when[one.what].emplace_back(one.post, one.need);
+        for (const transfer& one : backward_sends(mesh, 3, step))
+            when[one.what].emplace_back(one.post_step, one.needed_step);
     }
     using times = std::vector<std::pair<int, int>>;
     CHECK(backward_steps(mesh) == 7);
-    CHECK(when[payload::keys_values] == times{{0, 2}, {2, 4}});
-    CHECK(when[payload::key_value_gradients] == times{{2, 4}, {4, 6}, {6, 7}});
-    CHECK(when[payload::query_states] == times{{0, 1}});
-    CHECK(when[payload::query_gradients] == times{{5, 7}});
+    CHECK(when[payload::kv] == times{{0, 2}, {2, 4}});
+    CHECK(when[payload::dk_dv] == times{{2, 4}, {4, 6}, {6, 7}});
+    CHECK(when[payload::q_do_lse_delta] == times{{0, 1}});
+    CHECK(when[payload::dq] == times{{5, 7}});
 }
 
 TEST_CASE("bytes of the backward pass") {
     // 2 heads with 3 + 2 columns of 2 bytes, and of 4 bytes for sums; 4 tokens a rank.
-    const auto sent = [](const sequence_schedule& schedule, int rank) {
+    const auto sent = [](const ring_schedule& schedule, int rank) {
         std::int64_t sum = 0;
         for (int step = 0; step < backward_steps(schedule); ++step) {
             for (const transfer& one : backward_sends(schedule, rank, step)) sum += one.bytes;
@@ -183,8 +184,7 @@ TEST_CASE("bytes of the backward pass") {
         for (int a = 1; a <= ranks; ++a) {
             if (ranks % a != 0) continue;
             const int b = ranks / a;
-            const sequence_schedule schedule{
-                .tokens = 4 * ranks, .ranks = ranks, .query_chunks = a, .sizes = small_sizes};
+            const ring_schedule schedule{.tokens = 4 * ranks, .ranks = ranks, .q_chunks = a, .sizes = small_sizes};
             // Keys and values take one hop less than their gradients, which come home.
             const std::int64_t keys = (b - 1) * 4 * 5 * 2, key_gradients = (b > 1 ? b : 0) * 4 * 5 * 4;
             const std::int64_t queries = (a - 1) * 4 * 2 * (5 * 2 + 8), query_gradients = (a - 1) * 4 * 2 * 3 * 4;

@@ -48,10 +48,10 @@ struct replayed_inputs {
         : tokens(count),
           sizes(all_sizes),
           mask(seen),
-          q(count, sizes.heads, sizes.depth, 0),
-          k(count, sizes.key_heads, sizes.depth, 0),
-          v(count, sizes.key_heads, sizes.value_depth, 0),
-          gradient(count, sizes.heads, sizes.value_depth, 0) {
+          q(count, sizes.heads, sizes.head_dim, 0),
+          k(count, sizes.kv_heads, sizes.head_dim, 0),
+          v(count, sizes.kv_heads, sizes.head_dim_v, 0),
+          gradient(count, sizes.heads, sizes.head_dim_v, 0) {
         std::mt19937 generator(seed);
         std::uniform_real_distribution<double> number(-2, 2);
         for (token_matrix* one : {&q, &k, &v, &gradient}) {
@@ -76,7 +76,7 @@ struct result_rows {
     token_matrix log_sums;
 
     explicit result_rows(const replayed_inputs& in)
-        : out(in.tokens, in.sizes.heads, in.sizes.value_depth, 0),
+        : out(in.tokens, in.sizes.heads, in.sizes.head_dim_v, 0),
           log_sums(in.tokens, in.sizes.heads, 1, -std::numeric_limits<double>::infinity()) {}
 
     // One more result of the same row.
@@ -97,30 +97,30 @@ struct result_rows {
 struct gradients {
     token_matrix q, k, v;
     explicit gradients(const replayed_inputs& in)
-        : q(in.tokens, in.sizes.heads, in.sizes.depth, 0),
-          k(in.tokens, in.sizes.key_heads, in.sizes.depth, 0),
-          v(in.tokens, in.sizes.key_heads, in.sizes.value_depth, 0) {}
+        : q(in.tokens, in.sizes.heads, in.sizes.head_dim, 0),
+          k(in.tokens, in.sizes.kv_heads, in.sizes.head_dim, 0),
+          v(in.tokens, in.sizes.kv_heads, in.sizes.head_dim_v, 0) {}
 };
 
 // One score of the forward pass, merged into its row.
 inline void attend_key(result_rows& rows, const token_matrix& q, const token_matrix& k, const token_matrix& v,
                        int query, int key, int head) {
-    const int key_head = head / (q.heads / k.heads);
-    rows.merge(query, head, v.at(key, key_head), dot(q.at(query, head), k.at(key, key_head), q.columns));
+    const int kv_head = head / (q.heads / k.heads);
+    rows.merge(query, head, v.at(key, kv_head), dot(q.at(query, head), k.at(key, kv_head), q.columns));
 }
 
 // And of the backward pass.
 inline void attend_key_backward(gradients& sums, const token_matrix& q, const token_matrix& k, const token_matrix& v,
                                 const token_matrix& gradient, double log_sum, double delta, int query, int key,
                                 int head) {
-    const int key_head = head / (q.heads / k.heads);
+    const int kv_head = head / (q.heads / k.heads);
     const double* const out_gradient = gradient.at(query, head);
-    const double weight = std::exp(dot(q.at(query, head), k.at(key, key_head), q.columns) - log_sum);
-    const double score = weight * (dot(out_gradient, v.at(key, key_head), v.columns) - delta);
-    for (int c = 0; c < v.columns; ++c) sums.v.at(key, key_head)[c] += weight * out_gradient[c];
+    const double weight = std::exp(dot(q.at(query, head), k.at(key, kv_head), q.columns) - log_sum);
+    const double score = weight * (dot(out_gradient, v.at(key, kv_head), v.columns) - delta);
+    for (int c = 0; c < v.columns; ++c) sums.v.at(key, kv_head)[c] += weight * out_gradient[c];
     for (int c = 0; c < q.columns; ++c) {
-        sums.q.at(query, head)[c] += score * k.at(key, key_head)[c];
-        sums.k.at(key, key_head)[c] += score * q.at(query, head)[c];
+        sums.q.at(query, head)[c] += score * k.at(key, kv_head)[c];
+        sums.k.at(key, kv_head)[c] += score * q.at(query, head)[c];
     }
 }
 
@@ -138,7 +138,7 @@ inline result_rows attention_in_one(const replayed_inputs& in) {
 }
 
 inline double delta_of(const replayed_inputs& in, const result_rows& result, int token, int head) {
-    return dot(in.gradient.at(token, head), result.out.at(token, head), in.sizes.value_depth);
+    return dot(in.gradient.at(token, head), result.out.at(token, head), in.sizes.head_dim_v);
 }
 
 inline gradients gradients_in_one(const replayed_inputs& in, const result_rows& result) {
@@ -166,15 +166,16 @@ inline void check_close(const token_matrix& found, const token_matrix& wanted) {
 
 // Calls visit(query, key, head) for each score of a block, by the parts and their masks as a kernel does.
 template <class Visit>
-void for_each_score(const attended_block& block, Visit visit) {
-    for (const block_part& part : block.parts) {
-        const window_mask mask = part.mask();
-        const attention_sequence sequence{0, 0, part.queries, part.keys};
-        for (int i = 0; i < part.queries; ++i) {
-            for (int j = 0; j < part.keys; ++j) {
+void for_each_score(const attention_block& block, Visit visit) {
+    for (const score_rectangle& rectangle : block.rectangles) {
+        const window_mask mask = rectangle.mask();
+        const attention_extents sequence{0, 0, rectangle.seqlen_q, rectangle.seqlen_k};
+        for (int i = 0; i < rectangle.seqlen_q; ++i) {
+            for (int j = 0; j < rectangle.seqlen_k; ++j) {
                 if (!mask.keep(sequence, i, j)) continue;
                 for (int head = block.first_head; head < block.first_head + block.heads; ++head) {
-                    visit(block.queries.position(part.first_query + i), block.keys.position(part.first_key + j), head);
+                    visit(block.q_tokens.position(rectangle.q_start + i),
+                          block.k_tokens.position(rectangle.k_start + j), head);
                 }
             }
         }
@@ -194,17 +195,17 @@ void drive(int ranks, int steps, Transfers sends, OtherTransfers receives, Take 
     int count = 0;
     for (int step = 0; step <= steps; ++step) {
         for (letter& one : under_way) {
-            if (one.what.need != step) continue;
+            if (one.what.needed_step != step) continue;
             (one.taken ? one.contents : take(one.what))();
         }
-        std::erase_if(under_way, [&](const letter& one) { return one.what.need == step; });
+        std::erase_if(under_way, [&](const letter& one) { return one.what.needed_step == step; });
         if (step == steps) break;
         const auto sent = transfers_of_all(ranks, [&](int rank) { return sends(rank, step); });
         REQUIRE(sent == transfers_of_all(ranks, [&](int rank) { return receives(rank, step); }));
         for (const transfer& one : sent) {
             REQUIRE(one.from != one.to);
-            REQUIRE(one.post == step);
-            REQUIRE(one.need > step);
+            REQUIRE(one.post_step == step);
+            REQUIRE(one.needed_step > step);
             const bool now = ++count % 2 == 0;
             under_way.push_back({one, now ? take(one) : decltype(take(transfer{})){}, now});
         }

@@ -22,7 +22,7 @@ struct who_is_who {
 
     template <class Block, class Shared>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, Shared&) {
-        const position at = block.index(), size = block.count();
+        const grid_dim at = block.index(), size = block.count();
         const int number = at.x + size.x * (at.y + size.y * at.z);
         int* mine = args.seen + number * rows * 16;
         if (hw::elected(block)) hw::atomic_add(mine + 3, 1000);
@@ -202,7 +202,7 @@ struct greedy {
 
 TEST_CASE("each scope knows who it is, and one lane of it is elected") {
     if (skipped()) return;
-    const position grid{2, 3, 2};
+    const grid_dim grid{2, 3, 2};
     const device_buffer<int> seen(std::vector<int>(12 * 64, 0));
     device::launch<who_is_who>(grid, {seen.data()});
     std::vector<int> expected(12 * 64, 0);

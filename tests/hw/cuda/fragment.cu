@@ -12,7 +12,8 @@ namespace {
 
 // input -> shared tile -> registers -> `seen`, by visit, and -> another shared tile -> `stored`. The register tile is a
 // part of the shared tiles.
-template <class T, int Rows, int Columns, int Warps, order Order, int TileRows = Rows, int TileColumns = Columns>
+template <class T, int Rows, int Columns, int Warps, register_layout Layout, int TileRows = Rows,
+          int TileColumns = Columns>
 struct through_shared {
     static constexpr int warps = Warps;
     using tile = shared_tile<T, TileRows, TileColumns>;
@@ -36,8 +37,8 @@ struct through_shared {
             },
             smem.from, smem.to);
         block.sync();
-        hw::fragment<T, Rows, Columns, Warps, Order> held;
-        hw::load_shared(block, held, smem.from.template part<Rows, Columns>(args.first_row, args.first_column));
+        hw::fragment<T, Rows, Columns, Warps, Layout> held;
+        hw::load_shared(block, held, smem.from.template subtile<Rows, Columns>(args.first_row, args.first_column));
         hw::visit(
             block, hw::use::update, source{},
             [&](int row, int column, T& value) {
@@ -47,7 +48,7 @@ struct through_shared {
                 bytes[0] = static_cast<unsigned char>(bytes[0] ^ 0x55);
             },
             held);
-        hw::store_shared(block, smem.to.template part<Rows, Columns>(args.first_row, args.first_column), held);
+        hw::store_shared(block, smem.to.template subtile<Rows, Columns>(args.first_row, args.first_column), held);
         block.sync();
         hw::visit_shared(
             block, hw::use::read, source{},
@@ -55,13 +56,14 @@ struct through_shared {
     }
 };
 
-template <class T, int Rows, int Columns, int Warps, order Order, int TileRows = Rows, int TileColumns = Columns>
+template <class T, int Rows, int Columns, int Warps, register_layout Layout, int TileRows = Rows,
+          int TileColumns = Columns>
 void check_through_shared(int first_row = 0, int first_column = 0) {
     CAPTURE(Rows);
     CAPTURE(Columns);
     CAPTURE(Warps);
     CAPTURE(sizeof(T));
-    CAPTURE(static_cast<int>(Order));
+    CAPTURE(static_cast<int>(Layout));
     const std::vector<T> input = random_bits<T>(TileRows * TileColumns);
     std::vector<T> expected_seen(Rows * Columns), expected_stored = input;
     for (int row = 0; row < Rows; ++row) {
@@ -72,7 +74,7 @@ void check_through_shared(int first_row = 0, int first_column = 0) {
         }
     }
     const device_buffer<T> from(input), seen(expected_seen.size()), stored(input.size());
-    using kernel = through_shared<T, Rows, Columns, Warps, Order, TileRows, TileColumns>;
+    using kernel = through_shared<T, Rows, Columns, Warps, Layout, TileRows, TileColumns>;
     device::launch<kernel>({1, 1, 1}, {from.data(), seen.data(), stored.data(), first_row, first_column});
     CHECK(differing(seen.read(), expected_seen) == 0);
     CHECK(differing(stored.read(), expected_stored) == 0);
@@ -80,7 +82,7 @@ void check_through_shared(int first_row = 0, int first_column = 0) {
 
 // A rectangle of global memory that may hang over any edge, to registers, to `seen`; and registers filled from `input` to
 // another rectangle.
-template <class T, int Rows, int Columns, int Warps, order Order>
+template <class T, int Rows, int Columns, int Warps, register_layout Layout>
 struct through_global {
     static constexpr int warps = Warps;
     struct arguments {
@@ -93,7 +95,7 @@ struct through_global {
 
     template <class Block, class Shared>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, Shared&) {
-        hw::fragment<T, Rows, Columns, Warps, Order> held;
+        hw::fragment<T, Rows, Columns, Warps, Layout> held;
         hw::load_global(block, held, args.from, args.fill);
         hw::visit(
             block, hw::use::update, source{},
@@ -110,7 +112,7 @@ struct rectangle {
     int offset, stride, rows, columns;
 };
 
-template <class T, int Rows, int Columns, int Warps, order Order>
+template <class T, int Rows, int Columns, int Warps, register_layout Layout>
 void check_through_global() {
     const rectangle rectangles[] = {
         {0, Columns, Rows, Columns},
@@ -142,7 +144,7 @@ void check_through_global() {
             }
         }
         const device_buffer<T> seen(expected_seen.size()), stored(memory.size());
-        device::launch<through_global<T, Rows, Columns, Warps, Order>>(
+        device::launch<through_global<T, Rows, Columns, Warps, Layout>>(
             {1, 1, 1}, {{from.data() + r.offset, r.stride, r.rows, r.columns},
                         {stored.data() + r.offset, r.stride, r.rows, r.columns},
                         given.data(),
@@ -153,7 +155,7 @@ void check_through_global() {
     }
 }
 
-template <class To, class From, int Rows, int Columns, int Warps, order Order>
+template <class To, class From, int Rows, int Columns, int Warps, register_layout Layout>
 struct conversion {
     static constexpr int warps = Warps;
     struct arguments {
@@ -163,8 +165,8 @@ struct conversion {
 
     template <class Block, class Shared>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, Shared&) {
-        hw::fragment<From, Rows, Columns, Warps, Order> from;
-        hw::fragment<To, Rows, Columns, Warps, Order> to;
+        hw::fragment<From, Rows, Columns, Warps, Layout> from;
+        hw::fragment<To, Rows, Columns, Warps, Layout> to;
         hw::visit(
             block, hw::use::write, source{},
             [&](int row, int column, From& value) { value = args.input[row * Columns + column]; }, from);
@@ -175,7 +177,8 @@ struct conversion {
     }
 };
 
-template <class To, class From, int Rows = 32, int Columns = 48, int Warps = 1, order Order = order::rows>
+template <class To, class From, int Rows = 32, int Columns = 48, int Warps = 1,
+          register_layout Layout = register_layout::row_major>
 void check_conversion(float range = 300.0F) {
     CAPTURE(name_of<To>());
     CAPTURE(name_of<From>());
@@ -184,7 +187,7 @@ void check_conversion(float range = 300.0F) {
     for (std::size_t i = 0; i < input.size(); ++i) expected[i] = convert<To>(input[i]);
     const device_buffer<From> from(input);
     const device_buffer<To> to(input.size());
-    device::launch<conversion<To, From, Rows, Columns, Warps, Order>>({1, 1, 1}, {from.data(), to.data()});
+    device::launch<conversion<To, From, Rows, Columns, Warps, Layout>>({1, 1, 1}, {from.data(), to.data()});
     CHECK(differing(to.read(), expected) == 0);
 }
 
@@ -206,7 +209,7 @@ struct reductions {
     template <class Block>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& smem) {
         if constexpr (Warps == 4) {
-            block.each_group([&](auto& group) { work(group, args, smem); });
+            block.each_warpgroup([&](auto& group) { work(group, args, smem); });
         } else {
             block.each_warp([&](auto& warp) { work(warp, args, smem); });
         }
@@ -296,42 +299,42 @@ void check_reductions(int valid_rows, int valid_columns) {
 
 TEST_CASE("register tiles in row order go through shared memory") {
     if (skipped()) return;
-    check_through_shared<float, 32, 32, 1, order::rows>();
-    check_through_shared<std::int32_t, 64, 8, 4, order::rows>();
-    check_through_shared<bf16, 16, 8, 1, order::rows>();
-    check_through_shared<bf16, 32, 24, 1, order::rows>();
-    check_through_shared<fp16, 128, 128, 4, order::rows>();
-    check_through_shared<bf16, 64, 96, 4, order::rows>();
-    check_through_shared<e4m3, 16, 16, 1, order::rows>();
-    check_through_shared<std::int8_t, 64, 48, 4, order::rows>();
-    check_through_shared<e5m2, 32, 256, 1, order::rows>();
+    check_through_shared<float, 32, 32, 1, register_layout::row_major>();
+    check_through_shared<std::int32_t, 64, 8, 4, register_layout::row_major>();
+    check_through_shared<bf16, 16, 8, 1, register_layout::row_major>();
+    check_through_shared<bf16, 32, 24, 1, register_layout::row_major>();
+    check_through_shared<fp16, 128, 128, 4, register_layout::row_major>();
+    check_through_shared<bf16, 64, 96, 4, register_layout::row_major>();
+    check_through_shared<e4m3, 16, 16, 1, register_layout::row_major>();
+    check_through_shared<std::int8_t, 64, 48, 4, register_layout::row_major>();
+    check_through_shared<e5m2, 32, 256, 1, register_layout::row_major>();
 }
 
 TEST_CASE("register tiles in column order go through shared memory") {
     if (skipped()) return;
-    check_through_shared<bf16, 8, 16, 1, order::columns>();
-    check_through_shared<bf16, 40, 32, 1, order::columns>();
-    check_through_shared<fp16, 64, 128, 4, order::columns>();
-    check_through_shared<float, 24, 32, 1, order::columns>();
-    check_through_shared<e4m3, 32, 64, 4, order::columns>();
+    check_through_shared<bf16, 8, 16, 1, register_layout::column_major>();
+    check_through_shared<bf16, 40, 32, 1, register_layout::column_major>();
+    check_through_shared<fp16, 64, 128, 4, register_layout::column_major>();
+    check_through_shared<float, 24, 32, 1, register_layout::column_major>();
+    check_through_shared<e4m3, 32, 64, 4, register_layout::column_major>();
 }
 
 TEST_CASE("register tiles are parts of shared tiles") {
     if (skipped()) return;
-    check_through_shared<bf16, 32, 32, 1, order::rows, 64, 128>(24, 48);
-    check_through_shared<bf16, 32, 32, 1, order::columns, 64, 128>(8, 72);
-    check_through_shared<bf16, 16, 32, 1, order::rows, 40, 96>(3, 56);
-    check_through_shared<e4m3, 16, 32, 1, order::rows, 64, 128>(16, 80);
-    check_through_shared<float, 64, 16, 4, order::rows, 128, 64>(40, 36);
+    check_through_shared<bf16, 32, 32, 1, register_layout::row_major, 64, 128>(24, 48);
+    check_through_shared<bf16, 32, 32, 1, register_layout::column_major, 64, 128>(8, 72);
+    check_through_shared<bf16, 16, 32, 1, register_layout::row_major, 40, 96>(3, 56);
+    check_through_shared<e4m3, 16, 32, 1, register_layout::row_major, 64, 128>(16, 80);
+    check_through_shared<float, 64, 16, 4, register_layout::row_major, 128, 64>(40, 36);
 }
 
 TEST_CASE("register tiles go through ragged and misaligned global memory") {
     if (skipped()) return;
-    check_through_global<float, 32, 24, 1, order::rows>();
-    check_through_global<bf16, 64, 40, 4, order::rows>();
-    check_through_global<e4m3, 16, 48, 1, order::rows>();
-    check_through_global<bf16, 24, 32, 1, order::columns>();
-    check_through_global<std::int8_t, 32, 64, 4, order::columns>();
+    check_through_global<float, 32, 24, 1, register_layout::row_major>();
+    check_through_global<bf16, 64, 40, 4, register_layout::row_major>();
+    check_through_global<e4m3, 16, 48, 1, register_layout::row_major>();
+    check_through_global<bf16, 24, 32, 1, register_layout::column_major>();
+    check_through_global<std::int8_t, 32, 64, 4, register_layout::column_major>();
 }
 
 TEST_CASE("register tiles convert between element types") {
@@ -353,8 +356,8 @@ TEST_CASE("register tiles convert to and from 8 bits, across lanes") {
     check_conversion<bf16, e5m2, 64, 32, 4>();
     check_conversion<std::int8_t, float>(150.0F);
     check_conversion<std::int32_t, std::int8_t>(127.0F);
-    check_conversion<e4m3, float, 32, 16, 1, order::columns>();
-    check_conversion<float, e4m3, 32, 16, 1, order::columns>();
+    check_conversion<e4m3, float, 32, 16, 1, register_layout::column_major>();
+    check_conversion<float, e4m3, 32, 16, 1, register_layout::column_major>();
     check_conversion<e5m2, e4m3>();
 }
 

@@ -4,7 +4,7 @@
 
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
-#include <imbrex/core/numeric.hpp>
+#include <imbrex/core/element_types.hpp>
 #include <imbrex/hw/cuda/launch.hpp>
 
 #include <cstdint>

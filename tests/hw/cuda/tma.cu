@@ -20,22 +20,22 @@ struct tensor_view {
 
 #if !IMBREX_DEVICE_WORLD
     // What the host world's copies ask of a view; these tests run on the device only.
-    global_tile<element> rectangle(const hw::tensor_coordinate&) const {
+    global_tile<element> rectangle(const hw::tma_coordinate&) const {
         return {};
     }
-    bool inside(const hw::tensor_coordinate&) const {
+    bool inside(const hw::tma_coordinate&) const {
         return true;
     }
 #endif
 };
 
 template <class T>
-constexpr hw::tensor_element element_kind() {
-    if constexpr (std::is_same_v<T, float>) return hw::tensor_element::float32;
-    if constexpr (std::is_same_v<T, bf16>) return hw::tensor_element::bfloat16;
-    if constexpr (std::is_same_v<T, fp16>) return hw::tensor_element::float16;
-    if constexpr (std::is_same_v<T, std::int32_t>) return hw::tensor_element::int32;
-    return hw::tensor_element::uint8;
+constexpr hw::tensor_map_element element_kind() {
+    if constexpr (std::is_same_v<T, float>) return hw::tensor_map_element::float32;
+    if constexpr (std::is_same_v<T, bf16>) return hw::tensor_map_element::bfloat16;
+    if constexpr (std::is_same_v<T, fp16>) return hw::tensor_map_element::float16;
+    if constexpr (std::is_same_v<T, std::int32_t>) return hw::tensor_map_element::int32;
+    return hw::tensor_map_element::uint8;
 }
 
 // A batch of matrices whose rows are `stride` elements apart.
@@ -48,7 +48,7 @@ template <class Tile, int BoxRows = Tile::rows>
 tensor_view<Tile> view_of(typename Tile::element* pointer, const shape& s) {
     using element = typename Tile::element;
     tensor_view<Tile> view;
-    hw::tensor_description tensor;
+    hw::tensor_map_parameters tensor;
     tensor.pointer = pointer;
     tensor.element = element_kind<element>();
     tensor.rank = 3;
@@ -82,8 +82,8 @@ struct tile_copy {
 
     template <class Block>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& smem) {
-        const position at = block.index(), size = block.count();
-        const hw::tensor_coordinate where{{at.x * Tile::columns, at.y * Tile::rows, at.z, 0, 0}};
+        const grid_dim at = block.index(), size = block.count();
+        const hw::tma_coordinate where{{at.x * Tile::columns, at.y * Tile::rows, at.z, 0, 0}};
         element* seen = args.seen + (at.x + size.x * (at.y + size.y * at.z)) * (Tile::rows * Tile::columns);
         hw::barrier_init(block, smem.landed, 1);
         hw::barrier_init_fence(block);
@@ -129,7 +129,7 @@ void check_tile_copy(const shape& s, bool add = false) {
     for (T& value : input) value = convert<T>(static_cast<float>(numbers(generator())));
     for (T& value : before) value = convert<T>(static_cast<float>(numbers(generator())));
 
-    const position grid{(s.columns + Columns - 1) / Columns, (s.rows + Rows - 1) / Rows, s.batches};
+    const grid_dim grid{(s.columns + Columns - 1) / Columns, (s.rows + Rows - 1) / Rows, s.batches};
     std::vector<T> seen(static_cast<std::size_t>(grid.x) * grid.y * grid.z * Rows * Columns, convert<T>(0.0F));
     std::vector<T> after = before;
     for (int batch = 0; batch < s.batches; ++batch) {
@@ -179,7 +179,7 @@ struct multicast {
                 // Not before both blocks have read what is there.
                 hw::barrier_wait(warp, smem.read, static_cast<unsigned>(round - 1));
                 hw::barrier_expect(warp, smem.landed, tile::bytes);
-                hw::tma_load_multicast(warp, smem.all.template part<32>(rank * 32), args.from,
+                hw::tma_load_multicast(warp, smem.all.template subtile<32>(rank * 32), args.from,
                                        {{0, rank * 32, round, 0, 0}}, smem.landed, 3);
             });
             hw::barrier_wait(block, smem.landed, static_cast<unsigned>(round));
@@ -197,7 +197,7 @@ struct multicast {
 
 }  // namespace
 
-TEST_CASE("the copy engine loads and stores tiles in every width of the swizzle") {
+TEST_CASE("TMA loads and stores tiles in every width of the swizzle") {
     if (skipped()) return;
     check_tile_copy<bf16, 64, 64>({1, 128, 192, 192});
     check_tile_copy<bf16, 16, 32>({1, 48, 64, 64});
@@ -209,7 +209,7 @@ TEST_CASE("the copy engine loads and stores tiles in every width of the swizzle"
 }
 
 // Stores go out in whole chunks of 16 bytes, so rows end with one here; tests/ops/memory/tma.both.cpp loads ragged ones.
-TEST_CASE("the copy engine fills what lies outside with zeros and does not write it") {
+TEST_CASE("TMA fills what lies outside with zeros and does not write it") {
     if (skipped()) return;
     check_tile_copy<bf16, 64, 64>({1, 100, 136, 144});
     check_tile_copy<float, 32, 32>({1, 33, 28, 32});
@@ -229,7 +229,7 @@ TEST_CASE("tiles are copied from batches, each with its own edges") {
     check_tile_copy<e4m3, 32, 64>({3, 33, 64, 80});
 }
 
-TEST_CASE("the copy engine adds to what is there") {
+TEST_CASE("TMA adds to what is there") {
     if (skipped()) return;
     check_tile_copy<float, 64, 64>({2, 100, 92, 96}, true);
     check_tile_copy<bf16, 64, 128>({1, 64, 128, 128}, true);
@@ -254,9 +254,9 @@ TEST_CASE("what the driver refuses is told with all its values") {
     if (skipped()) return;
     const device_buffer<bf16> memory(4096);
     hw::tensor_map map;
-    hw::tensor_description tensor;
+    hw::tensor_map_parameters tensor;
     tensor.pointer = memory.data() + 1;
-    tensor.element = hw::tensor_element::bfloat16;
+    tensor.element = hw::tensor_map_element::bfloat16;
     tensor.extents[0] = 64;
     tensor.extents[1] = 16;
     tensor.strides_bytes[0] = 128;

@@ -23,11 +23,11 @@ struct parts {
         hw::copy_in(block, smem.b, global_tile<const bf16>{args.b, 128, 128, 128}, bf16{});
         hw::async_fence(block);
         block.sync();
-        block.each_group([&](auto& group) {
+        block.each_warpgroup([&](auto& group) {
             hw::fragment<float, 64, 64, 4> c;
             // A: rows 64 and on, columns 32 and on. B: rows (k) 64 and on, columns 64 and on.
-            hw::wgmma<false, false>(group, c, smem.a.template part<64, 32>(64, 32),
-                                    smem.b.template part<32, 64>(64, 64), false);
+            hw::wgmma<false, false>(group, c, smem.a.template subtile<64, 32>(64, 32),
+                                    smem.b.template subtile<32, 64>(64, 64), false);
             hw::wgmma_commit(group);
             hw::wgmma_wait<0>(group);
             hw::store_global(group, global_tile<float>{args.c, 64, 64, 64}, c);

@@ -38,7 +38,7 @@ struct product {
             [&](int row, int column, B& value) { value = args.b[row * b_tile::columns + column]; }, smem.b);
         hw::async_fence(block);
         block.sync();
-        block.each_group([&](auto& group) {
+        block.each_warpgroup([&](auto& group) {
             hw::fragment<C, M, N, 4> c;
             // Once instead of what is there (a number that would show), once added: twice the product.
             hw::visit(

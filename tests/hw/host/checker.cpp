@@ -77,8 +77,8 @@ struct neighbours_kernel {
         block.each_warp([&](warp& self) {
             warp_tile<float, 16, 32> values;
             fill(self, values, 1.0f);
-            store(self, smem.tile.template part<16>(16 * self.index()), values);
-            if (self.index() < 3) load(self, values, smem.tile.template part<16>(16 * self.index() + Reach));
+            store(self, smem.tile.template subtile<16>(16 * self.index()), values);
+            if (self.index() < 3) load(self, values, smem.tile.template subtile<16>(16 * self.index() + Reach));
         });
     }
 };
@@ -90,7 +90,7 @@ TEST_CASE("neighbouring parts are no race, and one row of overlap is") {
         const auto found = host::check<neighbours_kernel<1>>({1}, {}, 1, seed);
         REQUIRE(found);
         races += found->kind == hazard_kind::race ? 1 : 0;
-        CHECK((found->kind == hazard_kind::race || found->kind == hazard_kind::never_written));
+        CHECK((found->kind == hazard_kind::race || found->kind == hazard_kind::uninitialised_read));
     }
     CHECK(races > 0);
 }
@@ -120,7 +120,7 @@ struct handed_over_kernel {
                 fence_async(self);
                 smem.landed.arrive(self);
             } else {
-                group_tile<float, 64, 64> sum;
+                warpgroup_tile<float, 64, 64> sum;
                 fill(self, sum, 0.0f);
                 smem.landed.wait(self, 0);
                 mma_ab(self, sum, smem.tile, smem.tile);

@@ -30,16 +30,16 @@ inline void note(place which, int line = __builtin_LINE()) {
 // Small tensors for the kernels to move about: eight tiles below one another.
 using tile = shared_tile<float, 64, 32>;
 using operand = shared_tile<bf16, 64, 64>;
-using accumulator = group_tile<float, 64, 64>;
+using accumulator = warpgroup_tile<float, 64, 64>;
 using rows = warp_tile<float, 16, 32>;
-using group_rows = group_tile<float, 64, 32>;
+using group_rows = warpgroup_tile<float, 64, 32>;
 
 struct arguments {
-    tensor<tile, 2> in;
-    tensor<tile, 2> out;
+    tma_tensor<tile, 2> in;
+    tma_tensor<tile, 2> out;
     matrix_view<float> in_view;
     matrix_view<float> out_view;
-    tensor<operand, 2> operands;
+    tma_tensor<operand, 2> operands;
 };
 
 struct memory {
@@ -48,15 +48,15 @@ struct memory {
     std::vector<bf16> operands = std::vector<bf16>(8 * 64 * 64, bf16(1.0f));
 
     hazards::arguments arguments() {
-        return {tensor_of<tile>(matrix(in.data(), 8 * 64, 32)),
-                tensor_of<tile>(matrix(out.data(), 8 * 64, 32), tensor_use::store), matrix(in.data(), 8 * 64, 32),
-                matrix(out.data(), 8 * 64, 32), tensor_of<operand>(matrix(operands.data(), 8 * 64, 64))};
+        return {make_tma_tensor<tile>(matrix(in.data(), 8 * 64, 32)),
+                make_tma_tensor<tile>(matrix(out.data(), 8 * 64, 32), tma_use::store), matrix(in.data(), 8 * 64, 32),
+                matrix(out.data(), 8 * 64, 32), make_tma_tensor<operand>(matrix(operands.data(), 8 * 64, 64))};
     }
 };
 
 // The report that a checked run with this seed makes.
 template <class Kernel>
-std::optional<hazard> report_of(std::uint64_t seed, position grid = {}) {
+std::optional<hazard> report_of(std::uint64_t seed, grid_dim grid = {}) {
     memory mine;
     host_options options;
     options.mode = host_mode::checked;
@@ -64,8 +64,8 @@ std::optional<hazard> report_of(std::uint64_t seed, position grid = {}) {
     try {
         host::launch<Kernel>(grid, mine.arguments(), options);
     } catch (const hazard_error& error) {
-        CHECK(error.what() == error.what_was_found().text());
-        return error.what_was_found();
+        CHECK(error.what() == error.reported_hazard().text());
+        return error.reported_hazard();
     }
     return std::nullopt;
 }
@@ -73,7 +73,7 @@ std::optional<hazard> report_of(std::uint64_t seed, position grid = {}) {
 // Finds the kernel's hazard and checks its kind and its replay. Where the order of two scopes decides how one mistake
 // shows, the other kinds it may show as are listed too.
 template <class Kernel>
-hazard expect(hazard_kind kind, position grid = {}, std::initializer_list<hazard_kind> also = {}, int schedules = 24) {
+hazard expect(hazard_kind kind, grid_dim grid = {}, std::initializer_list<hazard_kind> also = {}, int schedules = 24) {
     std::optional<hazard> found;
     noted_line(caught) = noted_line(before) = -1;
     for (int seed = 0; seed < schedules; ++seed) {
@@ -90,7 +90,7 @@ hazard expect(hazard_kind kind, position grid = {}, std::initializer_list<hazard
     REQUIRE(found);
     CHECK(found->kernel.find("hazards::") != std::string::npos);
     CHECK(found->text().find(name_of(kind)) != std::string::npos);
-    CHECK(found->text().find(sentence("seed ", found->seed)) != std::string::npos);
+    CHECK(found->text().find(str_cat("seed ", found->seed)) != std::string::npos);
     const auto again = report_of<Kernel>(found->seed, grid);
     REQUIRE(again);
     CHECK(again->text() == found->text());
@@ -98,10 +98,10 @@ hazard expect(hazard_kind kind, position grid = {}, std::initializer_list<hazard
 }
 
 // Checks one of a report's places against what the kernel noted.
-inline void check_place(const hazard& found, place which, const std::string& who, int stage = -1) {
+inline void check_location(const hazard& found, place which, const std::string& who, int stage = -1) {
     INFO(found.text());
-    REQUIRE(found.places.size() > static_cast<std::size_t>(which));
-    const hazard_place& one = found.places[which];
+    REQUIRE(found.locations.size() > static_cast<std::size_t>(which));
+    const hazard_location& one = found.locations[which];
     CHECK(one.who == who);
     CHECK(one.line == noted_line(which));
     CHECK(one.stage == stage);

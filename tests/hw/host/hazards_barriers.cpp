@@ -59,8 +59,8 @@ struct armed_with_other_bytes : ring_team {
 
 TEST_CASE("a barrier armed with more bytes than are copied") {
     const hazard found = expect<armed_with_other_bytes<64>>(hazard_kind::wrong_byte_count);
-    check_place(found, caught, "producer", 0);
-    check_place(found, before, "producer", 0);
+    check_location(found, caught, "producer", 0);
+    check_location(found, before, "producer", 0);
     CHECK(found.detail.find("64 bytes") != std::string::npos);
 }
 
@@ -68,8 +68,8 @@ TEST_CASE("a barrier armed with fewer bytes than are copied") {
     const hazard found = expect<armed_with_other_bytes<-64>>(hazard_kind::wrong_byte_count);
     // What is caught is the copy that lands.
     std::swap(noted_line(caught), noted_line(before));
-    check_place(found, caught, "producer", 0);
-    check_place(found, before, "producer", 0);
+    check_location(found, caught, "producer", 0);
+    check_location(found, before, "producer", 0);
 }
 
 struct released_twice : ring_team {
@@ -98,7 +98,7 @@ struct more_arrive_than_counted : alone {
         smem.landing.init(block, 6);
         fence_barriers(block);
         block.sync();
-        block.each_group([&](warpgroup& self) {
+        block.each_warpgroup([&](warpgroup& self) {
             note(caught);
             smem.landing.arrive(self);
         });
@@ -107,12 +107,12 @@ struct more_arrive_than_counted : alone {
 
 TEST_CASE("a barrier arrived at too often") {
     const hazard found = expect<released_twice>(hazard_kind::arrived_too_often);
-    check_place(found, caught, "consumer", 0);
-    check_place(found, before, "consumer", 0);
+    check_location(found, caught, "consumer", 0);
+    check_location(found, before, "consumer", 0);
     const hazard counted = expect<more_arrive_than_counted>(hazard_kind::arrived_too_often);
-    CHECK(counted.places[0].line == noted_line(caught));
-    CHECK(counted.places[1].line == noted_line(caught));
-    CHECK(counted.places[0].who != counted.places[1].who);
+    CHECK(counted.locations[0].line == noted_line(caught));
+    CHECK(counted.locations[1].line == noted_line(caught));
+    CHECK(counted.locations[0].who != counted.locations[1].who);
 }
 
 struct waits_for_the_other_phase : ring_team {
@@ -135,7 +135,7 @@ struct waits_for_the_other_phase : ring_team {
 TEST_CASE("a wait for the wrong phase") {
     const hazard found = expect<waits_for_the_other_phase>(hazard_kind::wrong_phase, {},
                                                            {hazard_kind::incomplete_collective, hazard_kind::deadlock});
-    check_place(found, caught, "consumer", 0);
+    check_location(found, caught, "consumer", 0);
 }
 
 // How a barrier's set-up falls short.
@@ -151,7 +151,7 @@ struct badly_set_up : alone {
         if (What != lacking::fence && What != lacking::fence_before_sync) fence_barriers(block);
         if (What != lacking::sync) block.sync();
         if (What == lacking::fence_before_sync) fence_barriers(block);
-        block.each_group([&](warpgroup& self) {
+        block.each_warpgroup([&](warpgroup& self) {
             note(caught);
             smem.landing.arrive(self);
             smem.landing.wait(self, 0);
@@ -160,13 +160,13 @@ struct badly_set_up : alone {
 };
 
 TEST_CASE("a barrier used without all of its set-up") {
-    check_place(expect<badly_set_up<lacking::init>>(hazard_kind::barrier_not_initialised), caught, "warpgroup 0");
+    check_location(expect<badly_set_up<lacking::init>>(hazard_kind::barrier_not_initialised), caught, "warpgroup 0");
     for (const hazard& found :
          {expect<badly_set_up<lacking::fence>>(hazard_kind::barrier_not_initialised),
           expect<badly_set_up<lacking::sync>>(hazard_kind::barrier_not_initialised),
           expect<badly_set_up<lacking::fence_before_sync>>(hazard_kind::barrier_not_initialised)}) {
-        check_place(found, caught, "warpgroup 0");
-        check_place(found, before, "block");
+        check_location(found, caught, "warpgroup 0");
+        check_location(found, before, "block");
     }
 }
 
@@ -186,8 +186,8 @@ struct initialised_in_use : alone {
 
 TEST_CASE("a barrier initialised again while in use") {
     const hazard found = expect<initialised_in_use>(hazard_kind::barrier_not_initialised);
-    check_place(found, caught, "warp 0");
-    check_place(found, before, "warp 0");
+    check_location(found, caught, "warp 0");
+    check_location(found, before, "warp 0");
 }
 
 struct barrier_of_two_parties : alone {
@@ -195,7 +195,7 @@ struct barrier_of_two_parties : alone {
     template <class Block>
     static void run(Block& block, const arguments&, shared_memory&) {
         struct pair {};
-        block.each_group([&](warpgroup& self) {
+        block.each_warpgroup([&](warpgroup& self) {
             // Two pairs of groups share one barrier where each should have its own.
             note(caught);
             named_barriers<pair>::template of<pair>().sync(self, 8);
@@ -207,7 +207,7 @@ struct counts_that_differ : alone {
     template <class Block>
     static void run(Block& block, const arguments&, shared_memory&) {
         struct meeting {};
-        block.each_group([&](warpgroup& self) {
+        block.each_warpgroup([&](warpgroup& self) {
             if (self.index() == 0) {
                 note(caught);
                 named_barriers<meeting>::template of<meeting>().sync(self, 8);
@@ -221,13 +221,13 @@ struct counts_that_differ : alone {
 
 TEST_CASE("a named barrier used by two parties at once") {
     const hazard found = expect<barrier_of_two_parties>(hazard_kind::named_barrier_conflict);
-    CHECK(found.places[0].line == noted_line(caught));
-    CHECK(found.places[1].line == noted_line(caught));
-    CHECK(found.places[0].who != found.places[1].who);
+    CHECK(found.locations[0].line == noted_line(caught));
+    CHECK(found.locations[1].line == noted_line(caught));
+    CHECK(found.locations[0].who != found.locations[1].who);
     const hazard counts = expect<counts_that_differ>(hazard_kind::named_barrier_conflict);
-    const bool first = counts.places[0].line == noted_line(caught);
-    CHECK(counts.places[0].line == noted_line(first ? caught : before));
-    CHECK(counts.places[1].line == noted_line(first ? before : caught));
+    const bool first = counts.locations[0].line == noted_line(caught);
+    CHECK(counts.locations[0].line == noted_line(first ? caught : before));
+    CHECK(counts.locations[1].line == noted_line(first ? before : caught));
     CHECK(counts.detail.find("12") != std::string::npos);
 }
 
@@ -236,7 +236,7 @@ struct one_group_leaves : alone {
     template <class Block>
     static void run(Block& block, const arguments&, shared_memory&) {
         struct meeting {};
-        block.each_group([&](warpgroup& self) {
+        block.each_warpgroup([&](warpgroup& self) {
             if (self.index() == 1) return;
             note(caught);
             named_barriers<meeting>::template of<meeting>().sync(self, 8);
@@ -281,7 +281,7 @@ struct some_rows_sync : alone {
     static constexpr int warps = 4;
     template <class Block>
     static void run(Block& block, const arguments&, shared_memory&) {
-        block.each_group([&](warpgroup& self) {
+        block.each_warpgroup([&](warpgroup& self) {
             hw::row_fragment<float, 64, 4> rows;
             fill(self, rows, 1.0f);
             hw::if_any_row(
@@ -298,22 +298,22 @@ struct some_rows_sync : alone {
 
 TEST_CASE("a collective that not all members reach") {
     const hazard named = expect<one_group_leaves>(hazard_kind::incomplete_collective);
-    check_place(named, caught, "warpgroup 0");
-    REQUIRE(named.places.size() == 2);
-    CHECK(named.places[1].text() == "warpgroup 1: has ended");
-    CHECK(named.places[0].what.find("named barrier 9") != std::string::npos);
+    check_location(named, caught, "warpgroup 0");
+    REQUIRE(named.locations.size() == 2);
+    CHECK(named.locations[1].text() == "warpgroup 1: has ended");
+    CHECK(named.locations[0].what.find("named barrier 9") != std::string::npos);
 
     const hazard counted = expect<producer_leaves_early>(hazard_kind::incomplete_collective);
-    check_place(counted, caught, "consumer");
-    CHECK(counted.places[0].what.find("stage 1") != std::string::npos);
-    CHECK(counted.places[1].text() == "producer: has ended");
+    check_location(counted, caught, "consumer");
+    CHECK(counted.locations[0].what.find("stage 1") != std::string::npos);
+    CHECK(counted.locations[1].text() == "producer: has ended");
 
     const hazard left = expect<some_warps_never_arrive>(hazard_kind::incomplete_collective);
-    check_place(left, caught, "warp 2");
-    check_place(left, before, "block");
+    check_location(left, caught, "warp 2");
+    check_location(left, before, "block");
 
     const hazard apart = expect<some_rows_sync>(hazard_kind::incomplete_collective);
-    check_place(apart, caught, "warpgroup 0");
+    check_location(apart, caught, "warpgroup 0");
 }
 
 struct role_syncs_the_block : alone {
@@ -347,9 +347,9 @@ struct scope_of_another_role : alone {
 };
 
 TEST_CASE("a collective reached at the wrong scope") {
-    check_place(expect<role_syncs_the_block>(hazard_kind::wrong_scope), caught, "consumer");
+    check_location(expect<role_syncs_the_block>(hazard_kind::wrong_scope), caught, "consumer");
     const hazard other = expect<scope_of_another_role>(hazard_kind::wrong_scope);
-    check_place(other, caught, "consumer");
+    check_location(other, caught, "consumer");
     CHECK(other.detail.find("producer") != std::string::npos);
 }
 
@@ -420,7 +420,7 @@ struct part_off_the_pattern {
         block.each_warp([&](warp& self) {
             smem.landing.expect(self, tile::bytes);
             note(caught);
-            load_async(self, smem.larger.template part<tile::rows>(4), args.in.tile(0, 0), smem.landing);
+            load_async(self, smem.larger.template subtile<tile::rows>(4), args.in.tile(0, 0), smem.landing);
         });
     }
 };
@@ -450,14 +450,14 @@ struct barrier_elsewhere : alone {
 };
 
 TEST_CASE("beyond the hardware's limits") {
-    check_place(expect<tile_outside>(hazard_kind::beyond_limits), caught, "warp 0");
-    check_place(expect<tile_before>(hazard_kind::beyond_limits), caught, "warp 0");
-    check_place(expect<store_to_what_is_for_loads>(hazard_kind::beyond_limits), caught, "warp 0");
-    check_place(expect<misaligned>(hazard_kind::beyond_limits), caught, "warp 0");
-    check_place(expect<part_off_the_pattern>(hazard_kind::beyond_limits), caught, "warp 0");
-    check_place(expect<named_barrier_that_is_none>(hazard_kind::beyond_limits), caught, "warp 0");
-    check_place(expect<counts_too_many>(hazard_kind::beyond_limits), caught, "block");
-    check_place(expect<barrier_elsewhere>(hazard_kind::beyond_limits), caught, "block");
+    check_location(expect<tile_outside>(hazard_kind::beyond_limits), caught, "warp 0");
+    check_location(expect<tile_before>(hazard_kind::beyond_limits), caught, "warp 0");
+    check_location(expect<store_to_what_is_for_loads>(hazard_kind::beyond_limits), caught, "warp 0");
+    check_location(expect<misaligned>(hazard_kind::beyond_limits), caught, "warp 0");
+    check_location(expect<part_off_the_pattern>(hazard_kind::beyond_limits), caught, "warp 0");
+    check_location(expect<named_barrier_that_is_none>(hazard_kind::beyond_limits), caught, "warp 0");
+    check_location(expect<counts_too_many>(hazard_kind::beyond_limits), caught, "block");
+    check_location(expect<barrier_elsewhere>(hazard_kind::beyond_limits), caught, "block");
 }
 
 struct load_nobody_waits_for : alone {
@@ -505,7 +505,7 @@ struct mma_nobody_waits_for {
         fill(block, smem.a, bf16(1.0f));
         fence_async(block);
         block.sync();
-        block.each_group([&](warpgroup& self) {
+        block.each_warpgroup([&](warpgroup& self) {
             fill(self, sum, 0.0f);
             note(caught);
             mma_ab_async(self, sum, smem.a, smem.a);
@@ -514,11 +514,11 @@ struct mma_nobody_waits_for {
 };
 
 TEST_CASE("left with operations in flight") {
-    check_place(expect<load_nobody_waits_for>(hazard_kind::in_flight_at_exit), caught, "warp 0");
-    check_place(expect<store_nobody_waits_for<true>>(hazard_kind::in_flight_at_exit), caught, "warp 0");
-    check_place(expect<store_nobody_waits_for<false>>(hazard_kind::in_flight_at_exit), caught, "warp 0");
-    check_place(expect<copy_nobody_waits_for>(hazard_kind::in_flight_at_exit), caught, "block");
-    check_place(expect<mma_nobody_waits_for>(hazard_kind::in_flight_at_exit), caught, "warpgroup 0");
+    check_location(expect<load_nobody_waits_for>(hazard_kind::in_flight_at_exit), caught, "warp 0");
+    check_location(expect<store_nobody_waits_for<true>>(hazard_kind::in_flight_at_exit), caught, "warp 0");
+    check_location(expect<store_nobody_waits_for<false>>(hazard_kind::in_flight_at_exit), caught, "warp 0");
+    check_location(expect<copy_nobody_waits_for>(hazard_kind::in_flight_at_exit), caught, "block");
+    check_location(expect<mma_nobody_waits_for>(hazard_kind::in_flight_at_exit), caught, "warpgroup 0");
 }
 
 struct nobody_releases : ring_team {
@@ -544,11 +544,11 @@ struct nobody_releases : ring_team {
 
 TEST_CASE("a deadlock is told as who waits where for what") {
     const hazard found = expect<nobody_releases>(hazard_kind::deadlock);
-    check_place(found, caught, "producer");
-    check_place(found, before, "consumer");
-    CHECK(found.places[0].what.find("waits for phase 0 of the barrier at byte ") == 0);
-    CHECK(found.places[0].what.find("stage 0") != std::string::npos);
-    CHECK(found.places[1].what.find("waits for phase 1 of the barrier at byte ") == 0);
+    check_location(found, caught, "producer");
+    check_location(found, before, "consumer");
+    CHECK(found.locations[0].what.find("waits for phase 0 of the barrier at byte ") == 0);
+    CHECK(found.locations[0].what.find("stage 0") != std::string::npos);
+    CHECK(found.locations[1].what.find("waits for phase 1 of the barrier at byte ") == 0);
 }
 
 TEST_CASE("a deadlock in plain mode is told too, not hung") {

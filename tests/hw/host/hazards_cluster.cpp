@@ -4,7 +4,7 @@
 namespace hazards {
 namespace {
 
-constexpr position one_cluster{2, 1, 1};
+constexpr grid_dim one_cluster{2, 1, 1};
 
 // What the author of a kernel that shares loads over a cluster of two may forget.
 enum class forgotten {
@@ -75,32 +75,32 @@ TEST_CASE("a cluster that shares its loads as it should is silent") {
 TEST_CASE("a cluster that does not meet after its barriers' initialisation") {
     const hazard found =
         expect<shared_loads<forgotten::meeting_after_init>>(hazard_kind::barrier_not_initialised, one_cluster);
-    CHECK(found.places.size() >= 1);
+    CHECK(found.locations.size() >= 1);
     // Either block may be the one that comes too early: by a copy or by an arrival.
-    CHECK((found.places[0].what == "TMA load" || found.places[0].what == "remote barrier arrive"));
+    CHECK((found.locations[0].what == "TMA load" || found.locations[0].what == "remote barrier arrive"));
 }
 
 TEST_CASE("a multicast into a block whose readers were not asked") {
     const hazard found = expect<shared_loads<forgotten::remote_release>>(
         hazard_kind::refilled_before_release, one_cluster,
         {hazard_kind::read_before_landed, hazard_kind::overwritten_in_flight, hazard_kind::arrived_too_often}, 60);
-    check_place(found, caught, "producer", 0);
-    check_place(found, before, "consumer", 0);
+    check_location(found, caught, "producer", 0);
+    check_location(found, before, "consumer", 0);
 }
 
 TEST_CASE("a block that leaves while another may still use its shared memory") {
     const hazard found = expect<shared_loads<forgotten::meeting_at_exit>>(hazard_kind::in_flight_at_exit, one_cluster);
-    const hazard_place& arrival = found.places.back();
+    const hazard_location& arrival = found.locations.back();
     CHECK(arrival.who == "consumer");
     CHECK(arrival.what == "remote barrier arrive");
     CHECK(arrival.line == noted_line(before));
 }
 
 TEST_CASE("a rank that the cluster does not have") {
-    check_place(expect<shared_loads<forgotten::rank_that_exists>>(hazard_kind::beyond_limits, one_cluster), caught,
-                "producer");
-    check_place(expect<shared_loads<forgotten::rank_to_arrive_at>>(hazard_kind::beyond_limits, one_cluster), caught,
-                "consumer");
+    check_location(expect<shared_loads<forgotten::rank_that_exists>>(hazard_kind::beyond_limits, one_cluster), caught,
+                   "producer");
+    check_location(expect<shared_loads<forgotten::rank_to_arrive_at>>(hazard_kind::beyond_limits, one_cluster), caught,
+                   "consumer");
 }
 
 struct one_block_leaves {
@@ -117,9 +117,9 @@ struct one_block_leaves {
 
 TEST_CASE("a meeting of the cluster that one block never reaches") {
     const hazard found = expect<one_block_leaves>(hazard_kind::incomplete_collective, one_cluster);
-    check_place(found, caught, "block");
-    REQUIRE(found.places.size() == 2);
-    CHECK(found.places[1].text() == "block: has ended");
+    check_location(found, caught, "block");
+    REQUIRE(found.locations.size() == 2);
+    CHECK(found.locations[1].text() == "block: has ended");
 }
 
 }  // namespace

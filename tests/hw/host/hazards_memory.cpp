@@ -62,7 +62,7 @@ struct read_without_wait : alone {
             note(before);
             load_async(self, smem.tile, args.in.tile(0, 0), smem.landing);
             note(caught);
-            load(self, values, smem.tile.part<16>(0));
+            load(self, values, smem.tile.subtile<16>(0));
             smem.landing.wait(self, 0);
         });
     }
@@ -70,8 +70,8 @@ struct read_without_wait : alone {
 
 TEST_CASE("a tile read before its copy has landed") {
     const hazard found = expect<read_without_wait>(hazard_kind::read_before_landed);
-    check_place(found, caught, "warp 0");
-    check_place(found, before, "warp 0");
+    check_location(found, caught, "warp 0");
+    check_location(found, before, "warp 0");
 }
 
 struct consumer_does_not_wait : team<1> {
@@ -104,9 +104,9 @@ struct consumer_does_not_wait : team<1> {
 
 TEST_CASE("a stage of a pipeline read without a wait") {
     const hazard found =
-        expect<consumer_does_not_wait>(hazard_kind::read_before_landed, {}, {hazard_kind::never_written});
-    check_place(found, caught, "consumer", 1);
-    check_place(found, before, "producer", 1);
+        expect<consumer_does_not_wait>(hazard_kind::read_before_landed, {}, {hazard_kind::uninitialised_read});
+    check_location(found, caught, "consumer", 1);
+    check_location(found, before, "producer", 1);
 }
 
 struct copy_read_without_wait : alone {
@@ -118,7 +118,7 @@ struct copy_read_without_wait : alone {
             copy_async(self, smem.tile, args.in_view.at(0, 0));
             commit_copies(self);
             note(caught);
-            load(self, values, smem.tile.part<16>(0));
+            load(self, values, smem.tile.subtile<16>(0));
             wait_copies(self);
         });
     }
@@ -126,8 +126,8 @@ struct copy_read_without_wait : alone {
 
 TEST_CASE("a tile read before its cp.async has been waited for") {
     const hazard found = expect<copy_read_without_wait>(hazard_kind::read_before_landed);
-    check_place(found, caught, "warp 0");
-    check_place(found, before, "warp 0");
+    check_location(found, caught, "warp 0");
+    check_location(found, before, "warp 0");
 }
 
 struct released_too_early : team<1> {
@@ -162,8 +162,8 @@ struct released_too_early : team<1> {
 TEST_CASE("a stage refilled before its release") {
     const hazard found =
         expect<released_too_early>(hazard_kind::refilled_before_release, {}, {hazard_kind::read_before_landed});
-    check_place(found, caught, "producer", 0);
-    check_place(found, before, "consumer", 0);
+    check_location(found, caught, "producer", 0);
+    check_location(found, before, "consumer", 0);
 }
 
 struct released_with_mma_in_flight : team<1> {
@@ -199,8 +199,8 @@ struct released_with_mma_in_flight : team<1> {
 
 TEST_CASE("a stage released, and refilled, while an mma still reads it") {
     const hazard found = expect<released_with_mma_in_flight>(hazard_kind::overwritten_in_flight);
-    check_place(found, caught, "producer", 0);
-    check_place(found, before, "consumer", 0);
+    check_location(found, caught, "producer", 0);
+    check_location(found, before, "consumer", 0);
 }
 
 struct result_over_operand : mma_pair {
@@ -209,7 +209,7 @@ struct result_over_operand : mma_pair {
         begin(block, args, smem);
         block.roles(producer([](warp&) {}), consumers<1>([&](warpgroup& self) {
                         accumulator sum;
-                        group_tile<bf16, 64, 64> out;
+                        warpgroup_tile<bf16, 64, 64> out;
                         fill(self, sum, 0.0f);
                         fill(self, out, bf16(0.0f));
                         note(before);
@@ -223,8 +223,8 @@ struct result_over_operand : mma_pair {
 
 TEST_CASE("a result written over the operand of an mma in flight") {
     const hazard found = expect<result_over_operand>(hazard_kind::overwritten_in_flight);
-    check_place(found, caught, "consumer");
-    check_place(found, before, "consumer");
+    check_location(found, caught, "consumer");
+    check_location(found, before, "consumer");
 }
 
 struct result_over_operand_of_another : mma_pair {
@@ -233,7 +233,7 @@ struct result_over_operand_of_another : mma_pair {
         begin(block, args, smem);
         block.roles(consumers<2>([&](warpgroup& self) {
             accumulator sum;
-            group_tile<bf16, 64, 64> out;
+            warpgroup_tile<bf16, 64, 64> out;
             fill(self, sum, 0.0f);
             fill(self, out, bf16(0.0f));
             if (self.index() == 0) {
@@ -250,8 +250,8 @@ struct result_over_operand_of_another : mma_pair {
 TEST_CASE("a result written over the operand of another group's mma") {
     const hazard found = expect<result_over_operand_of_another>(hazard_kind::overwritten_in_flight, {},
                                                                 {hazard_kind::race, hazard_kind::missing_proxy_fence});
-    check_place(found, caught, "consumer 1");
-    check_place(found, before, "consumer 0");
+    check_location(found, caught, "consumer 1");
+    check_location(found, before, "consumer 0");
 }
 
 struct result_over_operand_before_the_warps_met : mma_pair {
@@ -260,7 +260,7 @@ struct result_over_operand_before_the_warps_met : mma_pair {
         begin(block, args, smem);
         block.roles(producer([](warp&) {}), consumers<1>([&](warpgroup& self) {
                         accumulator sum;
-                        group_tile<bf16, 64, 64> out;
+                        warpgroup_tile<bf16, 64, 64> out;
                         fill(self, sum, 0.0f);
                         fill(self, out, bf16(0.0f));
                         note(before);
@@ -273,14 +273,14 @@ struct result_over_operand_before_the_warps_met : mma_pair {
 
 TEST_CASE("a result written over an operand that the group's other warps may still multiply") {
     const hazard found = expect<result_over_operand_before_the_warps_met>(hazard_kind::unsynchronised_scope);
-    check_place(found, caught, "consumer");
-    check_place(found, before, "consumer");
+    check_location(found, caught, "consumer");
+    check_location(found, before, "consumer");
 }
 
 struct store_source_overwritten : mma_pair {
     template <class Block>
     static void run(Block& block, const arguments& args, shared_memory& smem) {
-        block.each_group([&](warpgroup& self) {
+        block.each_warpgroup([&](warpgroup& self) {
             if (self.index() != 0) return;
             group_rows values;
             fill(self, values, 1.0f);
@@ -299,15 +299,15 @@ struct store_source_overwritten : mma_pair {
 
 TEST_CASE("the source of a TMA store overwritten before it was read") {
     const hazard found = expect<store_source_overwritten>(hazard_kind::overwritten_in_flight);
-    check_place(found, caught, "warpgroup 0");
-    check_place(found, before, "warpgroup 0");
+    check_location(found, caught, "warpgroup 0");
+    check_location(found, before, "warpgroup 0");
 }
 
 struct accumulator_touched : mma_pair {
     template <class Block>
     static void run(Block& block, const arguments& args, shared_memory& smem) {
         begin(block, args, smem);
-        block.each_group([&](warpgroup& self) {
+        block.each_warpgroup([&](warpgroup& self) {
             accumulator sum;
             fill(self, sum, 0.0f);
             note(before);
@@ -321,9 +321,9 @@ struct accumulator_touched : mma_pair {
 
 TEST_CASE("an accumulator touched while its mma is in flight") {
     const hazard found = expect<accumulator_touched>(hazard_kind::accumulator_in_flight);
-    CHECK(found.places[0].who.find("warpgroup") == 0);
-    check_place(found, caught, found.places[0].who);
-    check_place(found, before, found.places[0].who);
+    CHECK(found.locations[0].who.find("warpgroup") == 0);
+    check_location(found, caught, found.locations[0].who);
+    check_location(found, before, found.locations[0].who);
 }
 
 struct register_operand_modified : mma_pair {
@@ -332,12 +332,12 @@ struct register_operand_modified : mma_pair {
         begin(block, args, smem);
         block.roles(producer([](warp&) {}), consumers<1>([&](warpgroup& self) {
                         accumulator sum;
-                        group_tile<bf16, 64, 64> weights;
+                        warpgroup_tile<bf16, 64, 64> weights;
                         fill(self, sum, 0.0f);
                         fill(self, weights, bf16(1.0f));
                         note(before);
                         mma_ab_async(self, sum, weights, smem.b);
-                        const group_tile<bf16, 64, 64> copy = weights;  // reading it is allowed
+                        const warpgroup_tile<bf16, 64, 64> copy = weights;  // reading it is allowed
                         note(caught);
                         fill(self, weights, bf16(0.0f));
                         wait_mma(self);
@@ -348,8 +348,8 @@ struct register_operand_modified : mma_pair {
 
 TEST_CASE("a register operand modified while its mma is in flight") {
     const hazard found = expect<register_operand_modified>(hazard_kind::accumulator_in_flight);
-    check_place(found, caught, "consumer");
-    check_place(found, before, "consumer");
+    check_location(found, caught, "consumer");
+    check_location(found, before, "consumer");
 }
 
 struct accumulator_as_operand : mma_pair {
@@ -358,7 +358,7 @@ struct accumulator_as_operand : mma_pair {
         begin(block, args, smem);
         block.roles(producer([](warp&) {}), consumers<1>([&](warpgroup& self) {
                         accumulator sum, second;
-                        group_tile<bf16, 64, 64> weights;
+                        warpgroup_tile<bf16, 64, 64> weights;
                         fill(self, sum, 0.0f);
                         fill(self, second, 0.0f);
                         fill(self, weights, bf16(1.0f));
@@ -374,8 +374,8 @@ struct accumulator_as_operand : mma_pair {
 
 TEST_CASE("an accumulator converted for the next mma before it was waited for") {
     const hazard found = expect<accumulator_as_operand>(hazard_kind::accumulator_in_flight);
-    CHECK(found.places[0].line == noted_line(caught));
-    CHECK(found.places[1].line == noted_line(before) + 1);  // the latest of the mmas that use it
+    CHECK(found.locations[0].line == noted_line(caught));
+    CHECK(found.locations[1].line == noted_line(before) + 1);  // the latest of the mmas that use it
 }
 
 struct accumulator_ends_in_flight : mma_pair {
@@ -396,8 +396,8 @@ struct accumulator_ends_in_flight : mma_pair {
 
 TEST_CASE("an accumulator that ends while its mma is in flight") {
     const hazard found = expect<accumulator_ends_in_flight>(hazard_kind::accumulator_in_flight);
-    check_place(found, before, "consumer");
-    CHECK(found.places[0].what == "end of the tile");
+    check_location(found, before, "consumer");
+    CHECK(found.locations[0].what == "end of the tile");
 }
 
 struct accumulator_copied_in_flight : mma_pair {
@@ -418,8 +418,8 @@ struct accumulator_copied_in_flight : mma_pair {
 
 TEST_CASE("an accumulator copied while its mma is in flight") {
     const hazard found = expect<accumulator_copied_in_flight>(hazard_kind::accumulator_in_flight);
-    check_place(found, before, "consumer");
-    CHECK(found.places[0].what == "copy of the tile");
+    check_location(found, before, "consumer");
+    CHECK(found.locations[0].what == "copy of the tile");
 }
 
 // What stands between the ordinary writes of a tile and the TMA store that reads it.
@@ -429,7 +429,7 @@ template <standing_between Between>
 struct written_then_stored : mma_pair {
     template <class Block>
     static void run(Block& block, const arguments& args, shared_memory& smem) {
-        block.each_group([&](warpgroup& self) {
+        block.each_warpgroup([&](warpgroup& self) {
             if (self.index() != 0) return;
             group_rows values;
             fill(self, values, 1.0f);
@@ -450,8 +450,8 @@ struct written_then_stored : mma_pair {
 
 TEST_CASE("ordinary writes read by a TMA store without the proxy fence") {
     const auto check = [](const hazard& found) {
-        check_place(found, caught, "warpgroup 0");
-        check_place(found, before, "warpgroup 0");
+        check_location(found, caught, "warpgroup 0");
+        check_location(found, before, "warpgroup 0");
     };
     check(expect<written_then_stored<standing_between::sync_only>>(hazard_kind::missing_proxy_fence));
     // A fence after the sync is in the wrong warps: each must fence its own writes before they meet.
@@ -468,7 +468,7 @@ struct written_then_multiplied : mma_pair {
         using barriers = named_barriers<handed>;
         block.roles(consumers<2>([&](warpgroup& self) {
             if (self.index() == 0) {
-                group_tile<bf16, 64, 64> values;
+                warpgroup_tile<bf16, 64, 64> values;
                 fill(self, values, bf16(1.0f));
                 note(before);
                 store(self, smem.a, values);
@@ -487,8 +487,8 @@ struct written_then_multiplied : mma_pair {
 
 TEST_CASE("ordinary writes of another group read by wgmma without the proxy fence") {
     const auto check = [](const hazard& found) {
-        check_place(found, caught, "consumer 1");
-        check_place(found, before, "consumer 0");
+        check_location(found, caught, "consumer 1");
+        check_location(found, before, "consumer 0");
     };
     check(expect<written_then_multiplied<false>>(hazard_kind::missing_proxy_fence));
     check(expect<written_then_multiplied<true>>(hazard_kind::missing_proxy_fence));
@@ -497,7 +497,7 @@ TEST_CASE("ordinary writes of another group read by wgmma without the proxy fenc
 struct unfenced_copies_multiplied : mma_pair {
     template <class Block>
     static void run(Block& block, const arguments& args, shared_memory& smem) {
-        block.each_group([&](warpgroup& self) {
+        block.each_warpgroup([&](warpgroup& self) {
             if (self.index() != 0) return;
             accumulator sum;
             fill(self, sum, 0.0f);
@@ -515,8 +515,8 @@ struct unfenced_copies_multiplied : mma_pair {
 
 TEST_CASE("what cp.async wrote read by wgmma without the proxy fence") {
     const hazard found = expect<unfenced_copies_multiplied>(hazard_kind::missing_proxy_fence);
-    check_place(found, caught, "warpgroup 0");
-    check_place(found, before, "warpgroup 0");
+    check_location(found, caught, "warpgroup 0");
+    check_location(found, before, "warpgroup 0");
 }
 
 struct two_groups_write : mma_pair {
@@ -533,9 +533,9 @@ struct two_groups_write : mma_pair {
 
 TEST_CASE("a race between two groups on the same bytes") {
     const hazard found = expect<two_groups_write>(hazard_kind::race);
-    CHECK(found.places[0].line == noted_line(caught));
-    CHECK(found.places[1].line == noted_line(caught));
-    CHECK(found.places[0].who != found.places[1].who);
+    CHECK(found.locations[0].line == noted_line(caught));
+    CHECK(found.locations[1].line == noted_line(caught));
+    CHECK(found.locations[0].who != found.locations[1].who);
 }
 
 struct producer_overwrites_without_barrier : mma_pair {
@@ -562,8 +562,8 @@ struct producer_overwrites_without_barrier : mma_pair {
 TEST_CASE("a race between a copy and ordinary writes") {
     const hazard found =
         expect<producer_overwrites_without_barrier>(hazard_kind::race, {}, {hazard_kind::overwritten_in_flight});
-    check_place(found, caught, "producer");
-    check_place(found, before, "consumer");
+    check_location(found, caught, "producer");
+    check_location(found, before, "consumer");
 }
 
 struct filled_then_stored_without_sync : mma_pair {
@@ -580,8 +580,8 @@ struct filled_then_stored_without_sync : mma_pair {
 
 TEST_CASE("the warps of a block read what others of it wrote, without a sync") {
     const hazard found = expect<filled_then_stored_without_sync>(hazard_kind::unsynchronised_scope);
-    check_place(found, caught, "block");
-    check_place(found, before, "block");
+    check_location(found, caught, "block");
+    check_location(found, before, "block");
 }
 
 struct role_reads_unsynced : mma_pair {
@@ -593,7 +593,7 @@ struct role_reads_unsynced : mma_pair {
             if (self.index() != 0) return;
             rows values;
             note(caught);
-            load(self, values, smem.tile.part<16>(0));
+            load(self, values, smem.tile.subtile<16>(0));
         });
     }
 };
@@ -608,15 +608,15 @@ struct role_reads_copies_unsynced : mma_pair {
             if (self.index() != 0) return;
             rows values;
             note(caught);
-            load(self, values, smem.tile.part<16>(0));
+            load(self, values, smem.tile.subtile<16>(0));
         });
     }
 };
 
 TEST_CASE("a role reads what its block wrote, without a sync of the block") {
     const auto check = [](const hazard& found) {
-        check_place(found, caught, "warp 0");
-        check_place(found, before, "block");
+        check_location(found, caught, "warp 0");
+        check_location(found, before, "block");
     };
     check(expect<role_reads_unsynced>(hazard_kind::unsynchronised_scope));
     check(expect<role_reads_copies_unsynced>(hazard_kind::unsynchronised_scope));
@@ -625,7 +625,7 @@ TEST_CASE("a role reads what its block wrote, without a sync of the block") {
 struct block_reads_unsynced : mma_pair {
     template <class Block>
     static void run(Block& block, const arguments& args, shared_memory& smem) {
-        block.each_group([&](warpgroup& self) {
+        block.each_warpgroup([&](warpgroup& self) {
             if (self.index() != 0) return;
             group_rows values;
             fill(self, values, 1.0f);
@@ -639,14 +639,14 @@ struct block_reads_unsynced : mma_pair {
 
 TEST_CASE("a block reads what its roles wrote, without a sync") {
     const hazard found = expect<block_reads_unsynced>(hazard_kind::unsynchronised_scope);
-    check_place(found, caught, "block");
-    check_place(found, before, "warpgroup 0");
+    check_location(found, caught, "block");
+    check_location(found, before, "warpgroup 0");
 }
 
 struct copies_waited_for_but_not_met : mma_pair {
     template <class Block>
     static void run(Block& block, const arguments& args, shared_memory& smem) {
-        block.each_group([&](warpgroup& self) {
+        block.each_warpgroup([&](warpgroup& self) {
             if (self.index() != 0) return;
             group_rows values;
             note(before);
@@ -661,8 +661,8 @@ struct copies_waited_for_but_not_met : mma_pair {
 
 TEST_CASE("each warp has waited for its own part of a copy, and reads another's") {
     const hazard found = expect<copies_waited_for_but_not_met>(hazard_kind::unsynchronised_scope);
-    check_place(found, caught, "warpgroup 0");
-    check_place(found, before, "warpgroup 0");
+    check_location(found, caught, "warpgroup 0");
+    check_location(found, before, "warpgroup 0");
 }
 
 struct lanes_waited_but_not_met : alone {
@@ -675,7 +675,7 @@ struct lanes_waited_but_not_met : alone {
             commit_copies(self);
             wait_copies(self);
             note(caught);
-            load(self, values, smem.tile.part<16>(0));
+            load(self, values, smem.tile.subtile<16>(0));
         });
     }
 };
@@ -689,7 +689,7 @@ struct lanes_copy_over_what_others_read : alone {
             wait_copies(self);
             self.sync();
             note(before);
-            load(self, values, smem.tile.part<16>(0));
+            load(self, values, smem.tile.subtile<16>(0));
             note(caught);
             copy_async(self, smem.tile, args.in_view.at(0, 0));
             commit_copies(self);
@@ -711,7 +711,7 @@ struct lanes_that_meet : alone {
                 commit_copies(self);
                 wait_copies(self);
                 self.sync();
-                load(self, values, smem.tile.part<16>(0));
+                load(self, values, smem.tile.subtile<16>(0));
                 self.sync();
             }
         });
@@ -720,14 +720,14 @@ struct lanes_that_meet : alone {
 
 TEST_CASE("each lane has waited for its own part of a copy, and reads another's") {
     const hazard found = expect<lanes_waited_but_not_met>(hazard_kind::unsynchronised_scope);
-    check_place(found, caught, "warp 0");
-    check_place(found, before, "warp 0");
+    check_location(found, caught, "warp 0");
+    check_location(found, before, "warp 0");
 }
 
 TEST_CASE("a lane copies over what others of its warp may still read") {
     const hazard found = expect<lanes_copy_over_what_others_read>(hazard_kind::unsynchronised_scope);
-    check_place(found, caught, "warp 0");
-    check_place(found, before, "warp 0");
+    check_location(found, caught, "warp 0");
+    check_location(found, before, "warp 0");
 }
 
 TEST_CASE("a warp whose lanes meet is silent") {
@@ -738,17 +738,17 @@ TEST_CASE("a warp whose lanes meet is silent") {
     }
 }
 
-struct shared_never_written : alone {
+struct shared_uninitialised : alone {
     template <class Block>
     static void run(Block& block, const arguments&, shared_memory& smem) {
         block.each_warp([&](warp& self) {
             rows values;
             note(caught);
-            load(self, values, smem.tile.part<16>(16));
+            load(self, values, smem.tile.subtile<16>(16));
         });
     }
 };
-struct registers_never_written : alone {
+struct registers_uninitialised : alone {
     template <class Block>
     static void run(Block& block, const arguments&, shared_memory&) {
         block.each_warp([&](warp& self) {
@@ -758,7 +758,7 @@ struct registers_never_written : alone {
         });
     }
 };
-struct accumulator_never_written : mma_pair {
+struct accumulator_uninitialised : mma_pair {
     template <class Block>
     static void run(Block& block, const arguments& args, shared_memory& smem) {
         begin(block, args, smem);
@@ -770,12 +770,12 @@ struct accumulator_never_written : mma_pair {
     }
 };
 
-TEST_CASE("a read of what was never written") {
-    const hazard shared = expect<shared_never_written>(hazard_kind::never_written);
-    check_place(shared, caught, "warp 0");
-    CHECK(shared.detail == sentence("shared bytes ", 16 * 32 * 4, " to ", 32 * 32 * 4 - 1));
-    check_place(expect<registers_never_written>(hazard_kind::never_written), caught, "warp 0");
-    check_place(expect<accumulator_never_written>(hazard_kind::never_written), caught, "consumer");
+TEST_CASE("an uninitialised read") {
+    const hazard shared = expect<shared_uninitialised>(hazard_kind::uninitialised_read);
+    check_location(shared, caught, "warp 0");
+    CHECK(shared.detail == str_cat("shared bytes ", 16 * 32 * 4, " to ", 32 * 32 * 4 - 1));
+    check_location(expect<registers_uninitialised>(hazard_kind::uninitialised_read), caught, "warp 0");
+    check_location(expect<accumulator_uninitialised>(hazard_kind::uninitialised_read), caught, "consumer");
 }
 
 }  // namespace

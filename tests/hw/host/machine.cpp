@@ -32,7 +32,7 @@ struct order_kernel {
     static void run(Block& block, const arguments& args, hw::no_shared_memory&) {
         block.each_warp([&](warp& self) {
             for (int i = 0; i < 5; ++i) {
-                hw::take_number(self, args.counter, source::current());
+                hw::fetch_increment(self, args.counter, source::current());
                 args.log->push_back(self.index());
             }
         });
@@ -64,7 +64,7 @@ using operand = shared_tile<bf16, 64, 64>;
 struct throwing_kernel {
     static constexpr int warps = 12;
     struct arguments {
-        tensor<operand, 2> in;
+        tma_tensor<operand, 2> in;
         bool throws;
     };
     struct shared_memory {
@@ -87,7 +87,7 @@ struct throwing_kernel {
                         const std::vector<int> owned(100, 1);
                         auto full = smem.ring.consumer(self);
                         for (int i = 0; i < 4; ++i) {
-                            group_tile<float, 64, 64> sum;
+                            warpgroup_tile<float, 64, 64> sum;
                             fill(self, sum, 0.0f);
                             auto stage = full.wait();
                             mma_ab_async(self, sum, *stage, *stage);
@@ -101,7 +101,7 @@ struct throwing_kernel {
 
 TEST_CASE("an exception of the kernel's own comes out of the launch") {
     std::vector<bf16> in(4 * 64 * 64, bf16(1.0f));
-    const auto tensor = tensor_of<operand>(matrix(in.data(), 4 * 64, 64));
+    const auto tensor = make_tma_tensor<operand>(matrix(in.data(), 4 * 64, 64));
     CHECK_THROWS_WITH_AS(host::launch<throwing_kernel>({3}, {tensor, true}), "the kernel's own", std::runtime_error);
     for (int seed = 0; seed < 20; ++seed) {
         CHECK_THROWS_WITH_AS(host::launch<throwing_kernel>({1}, {tensor, true}, with_seed(seed)), "the kernel's own",
@@ -112,9 +112,9 @@ TEST_CASE("an exception of the kernel's own comes out of the launch") {
     CHECK(!host::check<throwing_kernel>({1}, {tensor, false}, 20));
 }
 
-TEST_CASE("a hazard ends all strands, and the next launch is none the worse for it") {
+TEST_CASE("a hazard ends all simulated warps, and the next launch is none the worse for it") {
     std::vector<bf16> in(4 * 64 * 64, bf16(1.0f));
-    const auto tensor = tensor_of<operand>(matrix(in.data(), 2 * 64, 64));  // the third tile is outside
+    const auto tensor = make_tma_tensor<operand>(matrix(in.data(), 2 * 64, 64));  // the third tile is outside
     const auto found = host::check<throwing_kernel>({1}, {tensor, false}, 5);
     REQUIRE(found);
     CHECK(found->kind == hazard_kind::beyond_limits);
@@ -122,8 +122,8 @@ TEST_CASE("a hazard ends all strands, and the next launch is none the worse for 
 }
 
 TEST_CASE("operations outside of a kernel are refused") {
-    group_tile<float, 64, 32> values;
-    hw::strand nobody;
+    warpgroup_tile<float, 64, 32> values;
+    hw::simulated_warp nobody;
     const warpgroup group{&nobody, 0};
     try {
         fill(group, values, 0.0f);
@@ -148,8 +148,8 @@ struct inner_kernel {
     static void run(Block& block, const arguments& args, shared_memory& smem) {
         load(block, smem.tile, args.values.at(0, 0));
         block.sync();
-        block.each_group([&](warpgroup& self) {
-            group_tile<float, 64, 32> values;
+        block.each_warpgroup([&](warpgroup& self) {
+            warpgroup_tile<float, 64, 32> values;
             load(self, values, smem.tile);
             map(self, values, [](float x) { return x + 1.0f; });
             store(self, args.values.at(0, 0), values);
@@ -172,8 +172,8 @@ struct outer_kernel {
     static void run(Block& block, const arguments& args, shared_memory& smem) {
         fill(block, smem.tile, 5.0f);
         block.sync();
-        block.each_group([&](warpgroup& self) {
-            group_tile<float, 64, 32> values;
+        block.each_warpgroup([&](warpgroup& self) {
+            warpgroup_tile<float, 64, 32> values;
             host_options options;
             options.mode = args.mode;
             host::launch<inner_kernel>({1}, {args.inner}, options);
@@ -206,16 +206,16 @@ struct place_kernel {
     };
     template <class Block>
     static void run(Block& block, const arguments& args, hw::no_shared_memory&) {
-        const position at = block.index();
-        const position grid = block.count();
+        const grid_dim at = block.index();
+        const grid_dim grid = block.count();
         hw::put_global(block, args.places + (at.z * grid.y + at.y) * grid.x + at.x, at.x + 100 * at.y + 10000 * at.z,
                        source::current());
-        block.each_warp([&](warp& self) { hw::take_number(self, args.counter, source::current()); });
+        block.each_warp([&](warp& self) { hw::fetch_increment(self, args.counter, source::current()); });
     }
 };
 
 TEST_CASE("many blocks on any number of threads") {
-    const position grid{50, 4, 3};
+    const grid_dim grid{50, 4, 3};
     for (const int threads : {0, 1, 2, 3, 100}) {
         std::vector<int> places(600, -1);
         int counter = 0;
@@ -234,7 +234,7 @@ TEST_CASE("many blocks on any number of threads") {
     CHECK(std::find(places.begin(), places.end(), -1) == places.end());
 }
 
-// A block of one warp, which has no strand but itself: what may end it early, and another launch in its middle.
+// A block of one warp, which has no simulated warp but itself: what may end it early, and another launch in its middle.
 struct lone_kernel {
     static constexpr int warps = 1;
     enum class what { nothing, throws, waits, uses_another_scope, launches };
@@ -255,9 +255,9 @@ struct lone_kernel {
             if (args.does == what::waits) smem.full.wait(self, 0);
             if (args.does == what::uses_another_scope) block.sync();
             if (args.does == what::launches) host::launch<lone_kernel>({3}, {what::nothing, args.counter});
-            hw::take_number(self, args.counter, source::current());
+            hw::fetch_increment(self, args.counter, source::current());
         });
-        block.each_warp([&](warp& self) { hw::take_number(self, args.counter, source::current()); });
+        block.each_warp([&](warp& self) { hw::fetch_increment(self, args.counter, source::current()); });
     }
 };
 
@@ -268,8 +268,8 @@ TEST_CASE("a block of one warp ends, waits and launches as larger ones do") {
         std::optional<hazard> found;
         try {
             host::launch<lone_kernel>({2}, {does, &counter});
-        } catch (const hazard_error& told) {
-            found = told.what_was_found();
+        } catch (const hazard_error& reported) {
+            found = reported.reported_hazard();
         }
         REQUIRE(found);
         CHECK(counter == 0);
@@ -277,9 +277,9 @@ TEST_CASE("a block of one warp ends, waits and launches as larger ones do") {
     };
     const hazard waiting = hazard_of(what::waits);
     CHECK(waiting.kind == hazard_kind::deadlock);
-    REQUIRE(waiting.places.size() == 1);
-    CHECK(waiting.places[0].who == "warp 0");
-    CHECK(waiting.places[0].what == "waits for a phase of a transaction barrier");
+    REQUIRE(waiting.locations.size() == 1);
+    CHECK(waiting.locations[0].who == "warp 0");
+    CHECK(waiting.locations[0].what == "waits for a phase of a transaction barrier");
     CHECK(hazard_of(what::uses_another_scope).kind == hazard_kind::wrong_scope);
 
     int counter = 0;
@@ -294,7 +294,7 @@ struct pair_kernel : place_kernel {
     static constexpr int cluster = 2;
 };
 
-std::string refusal_of(position grid, bool pairs = false) {
+std::string error_message_of(grid_dim grid, bool pairs = false) {
     std::vector<int> places(1);
     try {
         if (pairs) {
@@ -309,12 +309,12 @@ std::string refusal_of(position grid, bool pairs = false) {
 }
 
 TEST_CASE("grids that cannot be launched are refused with a sentence") {
-    CHECK(refusal_of({0, 1, 1}) == "grid: (0, 1, 1) has no blocks; each extent must be positive");
-    CHECK(refusal_of({1, -2, 1}) == "grid: (1, -2, 1) has no blocks; each extent must be positive");
-    CHECK(refusal_of({1, 65536, 1}) == "grid: (1, 65536, 1); the second and third extent must be at most 65535");
-    CHECK(refusal_of({1, 1, 70000}) == "grid: (1, 1, 70000); the second and third extent must be at most 65535");
-    CHECK(refusal_of({65536, 65535, 1}) == "grid: (65536, 65535, 1) has more than 2147483647 blocks");
-    CHECK(refusal_of({3, 1, 1}, true) == "grid: 3 blocks along x do not fill clusters of 2");
+    CHECK(error_message_of({0, 1, 1}) == "grid: (0, 1, 1) has no blocks; each extent must be positive");
+    CHECK(error_message_of({1, -2, 1}) == "grid: (1, -2, 1) has no blocks; each extent must be positive");
+    CHECK(error_message_of({1, 65536, 1}) == "grid: (1, 65536, 1); the second and third extent must be at most 65535");
+    CHECK(error_message_of({1, 1, 70000}) == "grid: (1, 1, 70000); the second and third extent must be at most 65535");
+    CHECK(error_message_of({65536, 65535, 1}) == "grid: (65536, 65535, 1) has more than 2147483647 blocks");
+    CHECK(error_message_of({3, 1, 1}, true) == "grid: 3 blocks along x do not fill clusters of 2");
 }
 
 // Register tiles much larger than a device would hold, and copies of them.
@@ -325,18 +325,18 @@ struct large_kernel {
     };
     template <class Block>
     static void run(Block& block, const arguments& args, hw::no_shared_memory&) {
-        block.each_group([&](warpgroup& self) {
-            group_tile<float, 512, 512> values;
+        block.each_warpgroup([&](warpgroup& self) {
+            warpgroup_tile<float, 512, 512> values;
             fill(self, values, 3.0f);
-            const group_tile<float, 512, 512> copy = values;
+            const warpgroup_tile<float, 512, 512> copy = values;
             map(self, values, [](float x) { return x + 1.0f; });
-            combine(self, values, copy, add{});
+            combine(self, values, copy, functional::add{});
             store(self, args.out.at(0, 0), values);
         });
     }
 };
 
-TEST_CASE("large register tiles fit a strand's stack") {
+TEST_CASE("large register tiles fit a simulated warp's stack") {
     std::vector<float> out(512 * 512, -1.0f);
     host::launch<large_kernel>({1}, {matrix(out.data(), 512, 512)});
     CHECK(std::count(out.begin(), out.end(), 7.0f) == 512 * 512);

@@ -152,7 +152,7 @@ struct product_kernel {
     static constexpr int warps = 8;
     using operand = shared_tile<bf16, 64, 64>;
     struct arguments {
-        tensor<operand, 2> in;
+        tma_tensor<operand, 2> in;
         matrix_view<float> out;
     };
     struct shared_memory {
@@ -171,7 +171,7 @@ struct product_kernel {
                         }
                     }),
                     consumers<1>([&](warpgroup& self) {
-                        group_tile<float, 64, 64> sum;
+                        warpgroup_tile<float, 64, 64> sum;
                         fill(self, sum, 0.0f);
                         auto full = smem.ring.consumer(self);
                         for (int i = 0; i < 8; ++i) {
@@ -184,7 +184,7 @@ struct product_kernel {
 };
 
 template <class Kernel>
-picture trace_of(position grid) {
+picture trace_of(grid_dim grid) {
     std::vector<bf16> in(8 * 64 * 64, bf16(1.0f));
     std::vector<float> out(64 * 64);
     const std::string file = (std::filesystem::temp_directory_path() /
@@ -193,7 +193,7 @@ picture trace_of(position grid) {
     host_options options;
     options.trace_file = file;
     host::launch<Kernel>(
-        grid, {tensor_of<typename Kernel::operand>(matrix(in.data(), 8 * 64, 64)), matrix(out.data(), 64, 64)},
+        grid, {make_tma_tensor<typename Kernel::operand>(matrix(in.data(), 8 * 64, 64)), matrix(out.data(), 64, 64)},
         options);
     picture made = read_picture(file);
     std::remove(file.c_str());
@@ -204,7 +204,7 @@ picture trace_of(position grid) {
 TEST_CASE("a trace has a row for each role and unit, and all blocks of the grid") {
     const picture made = trace_of<product_kernel<3>>({2, 2, 1});
     CHECK(made.blocks == std::set<std::string>{"0", "1", "2", "3"});
-    CHECK(row_named(made, "copy engine").size() == 8);
+    CHECK(row_named(made, "TMA").size() == 8);
     CHECK(row_named(made, "tensor cores").size() == 8);
     CHECK(!row_named(made, "producer").empty());
     CHECK(!row_named(made, "consumer").empty());
@@ -212,9 +212,9 @@ TEST_CASE("a trace has a row for each role and unit, and all blocks of the grid"
 
 TEST_CASE("a trace shows what a pipeline of several stages overlaps, and one of a single stage does not") {
     const picture three = trace_of<product_kernel<3>>({1});
-    CHECK(overlap(row_named(three, "copy engine"), row_named(three, "tensor cores")));
+    CHECK(overlap(row_named(three, "TMA"), row_named(three, "tensor cores")));
     const picture one = trace_of<product_kernel<1>>({1});
-    CHECK(!overlap(row_named(one, "copy engine"), row_named(one, "tensor cores")));
+    CHECK(!overlap(row_named(one, "TMA"), row_named(one, "tensor cores")));
     CHECK(row_named(three, "tensor cores").back().end < row_named(one, "tensor cores").back().end);
 }
 

@@ -18,8 +18,8 @@ struct nothing {
 
 TEST_CASE("the device is refused by a program that has the host world alone") {
     CHECK(!device_available());
-    CHECK_THROWS_WITH_AS(launch<nothing>(world::device, {1}, {}), detail::host_world_alone, error);
-    CHECK_THROWS_WITH_AS(world_array<float>(world::device, 4), detail::host_world_alone, error);
+    CHECK_THROWS_WITH_AS(launch<nothing>(world::device, {1}, {}), detail::host_world_only, error);
+    CHECK_THROWS_WITH_AS(world_array<float>(world::device, 4), detail::host_world_only, error);
     CHECK_NOTHROW(launch<nothing>(world::host, {1}, {}));
     CHECK_NOTHROW(launch<nothing>(world::host_checked, {1}, {}));
 }

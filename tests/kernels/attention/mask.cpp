@@ -11,25 +11,25 @@ using namespace imbrex;
 
 namespace {
 
-// `keys` has all that any of the queries sees, and `whole` is said only of tiles of which each sees all. `keys_of` is a query's
+// `keys` has all that any of the queries sees, and `whole` is said only of tiles of which each sees all. `visible_keys_of_query` is a query's
 // own keys, no more and no less.
 template <class Mask>
-void check_ranges(const Mask& mask, const attention_sequence& s, std::mt19937& random) {
+void check_ranges(const Mask& mask, const attention_extents& s, std::mt19937& random) {
     const auto range = [&](int end) {
         const int first = int(random() % unsigned(end));
         return std::pair{first, first + 1 + int(random() % unsigned(end - first))};
     };
     for (int i = 0; i < 20; ++i) {
-        const auto [first_query, end_query] = range(s.queries);
-        const auto [first_key, end_key] = range(s.keys);
+        const auto [first_query, end_query] = range(s.seqlen_q);
+        const auto [first_key, end_key] = range(s.seqlen_k);
         const query_range queries{first_query, end_query};
-        const key_range seen = mask.keys(s, queries);
-        const bool whole = mask.whole(s, queries, {first_key, end_key});
+        const key_range seen = mask.visible_keys(s, queries);
+        const bool whole = mask.fully_unmasked(s, queries, {first_key, end_key});
         for (int query = first_query; query < end_query; ++query) {
-            for (int key = 0; key < s.keys; ++key) {
+            for (int key = 0; key < s.seqlen_k; ++key) {
                 const bool kept = mask.keep(s, query, key);
                 if constexpr (mask_has_ranges<Mask>()) {
-                    const key_range own = mask.keys_of(s, query);
+                    const key_range own = mask.visible_keys_of_query(s, query);
                     REQUIRE(kept == (key >= own.first && key < own.end));
                 }
                 if (kept) REQUIRE((key >= seen.first && key < seen.end));
@@ -50,8 +50,8 @@ std::string picture(const Mask& mask, int queries, int keys) {
     return lines;
 }
 
-struct even_keys : mask_without_shortcuts {
-    IMBREX_FN bool keep(const attention_sequence&, int, int key) const { return key % 2 == 0; }
+struct even_keys : mask_base {
+    IMBREX_FN bool keep(const attention_extents&, int, int key) const { return key % 2 == 0; }
 };
 
 }  // namespace
@@ -70,15 +70,15 @@ TEST_CASE("masks keep the keys that they are named for") {
     CHECK(picture(chunked_mask{2}, 5, 4) == ".... x... xx.. ..x. ..xx ");
     CHECK(picture(length_mask{lengths}, 2, 4) == "xx.. xx.. ");
     CHECK(picture(even_keys{}, 1, 5) == "x.x.x ");
-    CHECK(picture(all_masks(causal_mask{}, even_keys{}), 3, 3) == "x.. x.. x.x ");
-    CHECK(picture(all_masks(causal_mask{}, window_mask{1, 5}, length_mask{lengths}), 3, 3) == "x.. xx. .x. ");
+    CHECK(picture(and_masks(causal_mask{}, even_keys{}), 3, 3) == "x.. x.. x.x ");
+    CHECK(picture(and_masks(causal_mask{}, window_mask{1, 5}, length_mask{lengths}), 3, 3) == "x.. xx. .x. ");
 }
 
 TEST_CASE("what masks say of tiles holds for each of their places") {
     std::mt19937 random(1);
     for (int i = 0; i < 60; ++i) {
-        const attention_sequence s{0, 0, 1 + int(random() % 40), 1 + int(random() % 40)};
-        const int lengths[] = {int(random() % unsigned(s.keys + 1))};
+        const attention_extents s{0, 0, 1 + int(random() % 40), 1 + int(random() % 40)};
+        const int lengths[] = {int(random() % unsigned(s.seqlen_k + 1))};
         const window_mask window{int(random() % 20), int(random() % 20)};
         check_ranges(full_mask{}, s, random);
         check_ranges(causal_mask{}, s, random);
@@ -88,7 +88,7 @@ TEST_CASE("what masks say of tiles holds for each of their places") {
         check_ranges(chunked_mask{1 + int(random() % 15)}, s, random);
         check_ranges(length_mask{lengths}, s, random);
         check_ranges(even_keys{}, s, random);
-        check_ranges(all_masks(causal_mask{}, window, length_mask{lengths}), s, random);
+        check_ranges(and_masks(causal_mask{}, window, length_mask{lengths}), s, random);
     }
 }
 
@@ -96,29 +96,29 @@ TEST_CASE("masks that say which keys a query sees") {
     const auto say = [](auto mask) { return mask_has_ranges<decltype(mask)>(); };
     CHECK(say(full_mask{}));
     CHECK(say(chunked_mask{}));
-    CHECK(say(all_masks(causal_mask{}, window_mask{}, length_mask{})));
+    CHECK(say(and_masks(causal_mask{}, window_mask{}, length_mask{})));
     CHECK(!say(even_keys{}));
-    CHECK(!say(all_masks(causal_mask{}, even_keys{})));
+    CHECK(!say(and_masks(causal_mask{}, even_keys{})));
 }
 
 TEST_CASE("whether a mask may be asked before the launch: if it says that it reads no memory") {
     const auto may = [](auto mask) { return reads_no_memory<decltype(mask)>(); };
     CHECK(may(full_mask{}));
-    CHECK(may(all_masks(causal_mask{}, window_mask{}, chunked_mask{})));
+    CHECK(may(and_masks(causal_mask{}, window_mask{}, chunked_mask{})));
     CHECK(!may(length_mask{}));
-    CHECK(!may(all_masks(causal_mask{}, length_mask{})));
+    CHECK(!may(and_masks(causal_mask{}, length_mask{})));
     CHECK(!may(even_keys{}));
 }
 
 TEST_CASE("whether later queries see more follows from what masks say") {
-    const auto grows = [](auto mask) { return later_queries_see_more<decltype(mask)>(); };
+    const auto grows = [](auto mask) { return causal_like<decltype(mask)>(); };
     CHECK(grows(causal_mask{}));
     CHECK(!grows(full_mask{}));
     CHECK(grows(window_mask{}));
     CHECK(!grows(chunked_mask{}));
-    CHECK(grows(all_masks(causal_mask{}, length_mask{})));
-    CHECK(grows(all_masks(even_keys{}, causal_mask{})));
-    CHECK(grows(all_masks(causal_mask{}, window_mask{})));
-    CHECK(!grows(all_masks(causal_mask{}, chunked_mask{})));
-    CHECK(!grows(all_masks(length_mask{}, even_keys{})));
+    CHECK(grows(and_masks(causal_mask{}, length_mask{})));
+    CHECK(grows(and_masks(even_keys{}, causal_mask{})));
+    CHECK(grows(and_masks(causal_mask{}, window_mask{})));
+    CHECK(!grows(and_masks(causal_mask{}, chunked_mask{})));
+    CHECK(!grows(and_masks(length_mask{}, even_keys{})));
 }

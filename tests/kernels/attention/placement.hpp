@@ -20,13 +20,13 @@ using imbrex::attention_view;
 enum class layout { batch_sequence_head, batch_head_sequence, one_tensor, slices, unaligned };
 
 struct attention_test_case {
-    int batches = 1, heads = 1, key_heads = 1;
-    int queries = 1, keys = 1;  // rows of the tensors
-    int key_depth = 64, value_depth = 64;
+    int batches = 1, heads = 1, kv_heads = 1;
+    int seqlen_q = 1, seqlen_k = 1;  // rows of the tensors
+    int head_dim_qk = 64, head_dim_v = 64;
     layout lie = layout::batch_sequence_head;
-    std::vector<int> key_lengths = {};             // of a padded batch
+    std::vector<int> seqused_k = {};               // of a padded batch
     std::vector<std::pair<int, int>> packed = {};  // queries and keys of each sequence
-    int page_rows = 0;                             // of keys and values in pages; 0: they are in rows
+    int page_size = 0;                             // of keys and values in pages; 0: they are in rows
     float spread = 1;                              // of Q and K
     float scale = 0;                               // 0: the launcher's own
     bool sinks = false;
@@ -48,21 +48,21 @@ struct attention_test_case {
 // The rows of one member of the batch, or of one packed sequence.
 struct attention_member {
     int batch;  // of the tensors
-    int first_query, queries;
-    int first_key, keys;
+    int first_query, seqlen_q;
+    int first_key, seqlen_k;
     int number = 0;
 };
 
 inline std::vector<attention_member> members_of(const attention_test_case& c) {
     std::vector<attention_member> all;
     int query = 0, key = 0;
-    for (const auto& [queries, keys] : c.packed) {
-        all.push_back({0, query, queries, key, keys, static_cast<int>(all.size())});
-        query += queries;
-        key += keys;
+    for (const auto& [seqlen_q, seqlen_k] : c.packed) {
+        all.push_back({0, query, seqlen_q, key, seqlen_k, static_cast<int>(all.size())});
+        query += seqlen_q;
+        key += seqlen_k;
     }
     for (int i = 0; c.packed.empty() && i < c.batches; ++i) {
-        all.push_back({i, 0, c.queries, 0, c.key_lengths.empty() ? c.keys : c.key_lengths[i], i});
+        all.push_back({i, 0, c.seqlen_q, 0, c.seqused_k.empty() ? c.seqlen_k : c.seqused_k[i], i});
     }
     return all;
 }
@@ -73,19 +73,19 @@ struct page_table {
     std::vector<int> entries;
 
     explicit page_table(const attention_test_case& c) {
-        if (c.page_rows == 0) return;
+        if (c.page_size == 0) return;
         const std::vector<attention_member> members = members_of(c);
-        const auto needed = [&](int keys) { return (keys + c.page_rows - 1) / c.page_rows; };
+        const auto needed = [&](int seqlen_k) { return (seqlen_k + c.page_size - 1) / c.page_size; };
         for (const attention_member& one : members) {
-            per_sequence = std::max(per_sequence, needed(one.keys));
-            pages += needed(one.keys);
+            per_sequence = std::max(per_sequence, needed(one.seqlen_k));
+            pages += needed(one.seqlen_k);
         }
         std::vector<int> order(static_cast<std::size_t>(pages += 3));
         std::iota(order.begin(), order.end(), 0);
         std::shuffle(order.begin(), order.end(), std::mt19937(7));
         entries.assign(members.size() * static_cast<std::size_t>(per_sequence), 1 << 29);
         for (const attention_member& one : members) {
-            for (int i = 0; i < needed(one.keys); ++i) {
+            for (int i = 0; i < needed(one.seqlen_k); ++i) {
                 entries[static_cast<std::size_t>(one.number * per_sequence + i)] = order.back();
                 order.pop_back();
             }
@@ -94,7 +94,7 @@ struct page_table {
 };
 
 // Where Q, K, V and O lie in an array for the first three and one for O.
-struct tensor_place {
+struct tensor_layout {
     std::int64_t offset = 0;
     std::int64_t extents[4] = {};
     std::int64_t strides[3] = {};
@@ -114,57 +114,57 @@ struct tensor_place {
 };
 
 struct attention_placement {
-    tensor_place q, k, v, out;
+    tensor_layout q, k, v, out;
     std::size_t inputs = 0, outputs = 0;
     page_table table;
-    int page_rows;
+    int page_size;
 
-    explicit attention_placement(const attention_test_case& c) : table(c), page_rows(c.page_rows) {
-        const int together = c.heads + 2 * c.key_heads;
-        const bool paged = page_rows > 0;
-        if (!paged && c.lie == layout::one_tensor && c.queries == c.keys && c.key_depth == c.value_depth) {
-            q = one(layout::batch_sequence_head, 0, c.batches, together, c.queries, c.key_depth);
+    explicit attention_placement(const attention_test_case& c) : table(c), page_size(c.page_size) {
+        const int together = c.heads + 2 * c.kv_heads;
+        const bool paged = page_size > 0;
+        if (!paged && c.lie == layout::one_tensor && c.seqlen_q == c.seqlen_k && c.head_dim_qk == c.head_dim_v) {
+            q = one(layout::batch_sequence_head, 0, c.batches, together, c.seqlen_q, c.head_dim_qk);
             k = v = q;
-            k.offset += c.heads * c.key_depth;
-            v.offset += (c.heads + c.key_heads) * c.key_depth;
+            k.offset += c.heads * c.head_dim_qk;
+            v.offset += (c.heads + c.kv_heads) * c.head_dim_qk;
             q.extents[1] = c.heads;
-            k.extents[1] = v.extents[1] = c.key_heads;
-            inputs = static_cast<std::size_t>(c.batches) * together * c.queries * c.key_depth;
+            k.extents[1] = v.extents[1] = c.kv_heads;
+            inputs = static_cast<std::size_t>(c.batches) * together * c.seqlen_q * c.head_dim_qk;
         } else {
-            q = one(c.lie, 0, c.batches, c.heads, c.queries, c.key_depth);
-            const int key_batches = paged ? table.pages : c.batches, key_rows = paged ? page_rows : c.keys;
-            k = one(c.lie, q.end(), key_batches, c.key_heads, key_rows, c.key_depth);
-            v = one(c.lie, k.end(), key_batches, c.key_heads, key_rows, c.value_depth);
+            q = one(c.lie, 0, c.batches, c.heads, c.seqlen_q, c.head_dim_qk);
+            const int key_batches = paged ? table.pages : c.batches, key_rows = paged ? page_size : c.seqlen_k;
+            k = one(c.lie, q.end(), key_batches, c.kv_heads, key_rows, c.head_dim_qk);
+            v = one(c.lie, k.end(), key_batches, c.kv_heads, key_rows, c.head_dim_v);
             inputs = static_cast<std::size_t>(v.end()) + 300;
         }
-        out = one(c.lie, 0, c.batches, c.heads, c.queries, c.value_depth);
+        out = one(c.lie, 0, c.batches, c.heads, c.seqlen_q, c.head_dim_v);
         outputs = static_cast<std::size_t>(out.end()) + 300;
     }
 
     // Where a key of a member is in K, or its value in V.
-    std::size_t key_at(const tensor_place& in, const attention_member& one, int head, int key) const {
-        if (page_rows == 0) return in.at(one.batch, head, one.first_key + key);
-        const int page = table.entries[static_cast<std::size_t>(one.number * table.per_sequence + key / page_rows)];
-        return in.at(page, head, key % page_rows);
+    std::size_t key_at(const tensor_layout& in, const attention_member& one, int head, int key) const {
+        if (page_size == 0) return in.at(one.batch, head, one.first_key + key);
+        const int page = table.entries[static_cast<std::size_t>(one.number * table.per_sequence + key / page_size)];
+        return in.at(page, head, key % page_size);
     }
 
   private:
-    static tensor_place one(layout lie, std::int64_t from, std::int64_t batches, std::int64_t heads, std::int64_t rows,
-                            std::int64_t depth) {
+    static tensor_layout one(layout lie, std::int64_t from, std::int64_t batches, std::int64_t heads, std::int64_t rows,
+                             std::int64_t head_dim) {
         const std::int64_t first = (from + 15) / 16 * 16;
         switch (lie) {
             case layout::batch_head_sequence:
-                return {first, {batches, heads, rows, depth}, {heads * rows * depth, rows * depth, depth}};
+                return {first, {batches, heads, rows, head_dim}, {heads * rows * head_dim, rows * head_dim, head_dim}};
             case layout::slices: {
-                const std::int64_t head = depth + 16, row = (heads + 1) * head, batch = (rows + 5) * row;
-                return {first + 2 * row + head, {batches, heads, rows, depth}, {batch, head, row}};
+                const std::int64_t head = head_dim + 16, row = (heads + 1) * head, batch = (rows + 5) * row;
+                return {first + 2 * row + head, {batches, heads, rows, head_dim}, {batch, head, row}};
             }
             case layout::unaligned: {
-                const std::int64_t row = heads * (depth + 1) + 2;
-                return {first + 3, {batches, heads, rows, depth}, {rows * row + 1, depth + 1, row}};
+                const std::int64_t row = heads * (head_dim + 1) + 2;
+                return {first + 3, {batches, heads, rows, head_dim}, {rows * row + 1, head_dim + 1, row}};
             }
             default:
-                return {first, {batches, heads, rows, depth}, {rows * heads * depth, depth, heads * depth}};
+                return {first, {batches, heads, rows, head_dim}, {rows * heads * head_dim, head_dim, heads * head_dim}};
         }
     }
 };

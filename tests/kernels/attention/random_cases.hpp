@@ -2,7 +2,7 @@
 // device many; in the host worlds, which are slower, a few small ones.
 #pragma once
 
-#include <imbrex/kernels/attention/choice.hpp>
+#include <imbrex/kernels/attention/heuristics.hpp>
 
 #include "kernels/attention/trial.hpp"
 
@@ -14,7 +14,7 @@ namespace imbrex_test {
 // What kernels are compiled for.
 enum class masks { any, chunks, causal };
 struct allowed {
-    imbrex::attention_depths depths;
+    imbrex::attention_head_dims head_dims;
     masks seen = masks::causal;
     bool scores = false;
     bool sinks = true;
@@ -28,15 +28,15 @@ inline attention_test_case random_case(std::mt19937& random, const allowed& may,
         const int kind = below(6);
         return kind == 0 ? below(3) : 1 + below(kind <= 2 ? 40 : large ? 400 : 160);
     };
-    const auto depth = [&](int most) { return below(2) == 0 ? most : 16 + 16 * below(most / 16); };
+    const auto head_dim = [&](int most) { return below(2) == 0 ? most : 16 + 16 * below(most / 16); };
     attention_test_case c;
-    c.key_heads = 1 + below(large ? 3 : 2);
-    c.heads = c.key_heads * (1 + below(large ? 5 : 2));
+    c.kv_heads = 1 + below(large ? 3 : 2);
+    c.heads = c.kv_heads * (1 + below(large ? 5 : 2));
     c.batches = 1 + below(3);
-    c.queries = length();
-    c.keys = below(3) == 0 ? c.queries : length();
-    c.key_depth = depth(may.depths.key);
-    c.value_depth = may.depths.key == may.depths.value && below(3) != 0 ? c.key_depth : depth(may.depths.value);
+    c.seqlen_q = length();
+    c.seqlen_k = below(3) == 0 ? c.seqlen_q : length();
+    c.head_dim_qk = head_dim(may.head_dims.qk);
+    c.head_dim_v = may.head_dims.qk == may.head_dims.v && below(3) != 0 ? c.head_dim_qk : head_dim(may.head_dims.v);
     c.lie = static_cast<layout>(below(5));
     const float spreads[] = {1, 1, 0.001f, 20};
     c.spread = spreads[below(4)];
@@ -58,20 +58,20 @@ inline attention_test_case random_case(std::mt19937& random, const allowed& may,
     c.own_score = may.scores && below(3) == 0;
     const int kind = may.sequences ? below(4) : 0;
     if (kind == 1) {
-        for (int i = 0; i < c.batches; ++i) c.key_lengths.push_back(below(c.keys + 1));
+        for (int i = 0; i < c.batches; ++i) c.seqused_k.push_back(below(c.seqlen_k + 1));
     } else if (kind == 2) {
         c.batches = 1;
-        c.queries = c.keys = 0;
+        c.seqlen_q = c.seqlen_k = 0;
         for (int i = 1 + below(6); i > 0; --i) {
-            const int queries = length(), keys = below(2) == 0 ? queries : length();
-            c.packed.emplace_back(queries, keys);
-            c.queries += queries;
-            c.keys += keys;
+            const int seqlen_q = length(), seqlen_k = below(2) == 0 ? seqlen_q : length();
+            c.packed.emplace_back(seqlen_q, seqlen_k);
+            c.seqlen_q += seqlen_q;
+            c.seqlen_k += seqlen_k;
         }
-        c.queries += below(30);
-        c.keys += below(30);
+        c.seqlen_q += below(30);
+        c.seqlen_k += below(30);
     }
-    if (may.pages) c.page_rows = below(3) == 0 ? 16 * (1 + below(20)) : 16 << below(5);
+    if (may.pages) c.page_size = below(3) == 0 ? 16 * (1 + below(20)) : 16 << below(5);
     return c;
 }
 
@@ -79,7 +79,7 @@ inline attention_test_case random_case(std::mt19937& random, const allowed& may,
 template <class Check>
 void with_random_cases(unsigned seed, int cases, const allowed& may, Check check) {
     struct {
-        double out = 0, log2_sum = 0;
+        double out = 0, lse2 = 0;
     } most;
     for (const world where : worlds()) {
         std::mt19937 random(seed);
@@ -91,11 +91,11 @@ void with_random_cases(unsigned seed, int cases, const allowed& may, Check check
             CAPTURE(i);
             CAPTURE(c.batches);
             CAPTURE(c.heads);
-            CAPTURE(c.key_heads);
-            CAPTURE(c.queries);
-            CAPTURE(c.keys);
-            CAPTURE(c.key_depth);
-            CAPTURE(c.value_depth);
+            CAPTURE(c.kv_heads);
+            CAPTURE(c.seqlen_q);
+            CAPTURE(c.seqlen_k);
+            CAPTURE(c.head_dim_qk);
+            CAPTURE(c.head_dim_v);
             CAPTURE(static_cast<int>(c.lie));
             CAPTURE(c.bounded);
             CAPTURE(c.holes);
@@ -109,16 +109,16 @@ void with_random_cases(unsigned seed, int cases, const allowed& may, Check check
             CAPTURE(c.spread);
             CAPTURE(c.scale);
             CAPTURE(c.sinks);
-            CAPTURE(c.key_lengths.size());
+            CAPTURE(c.seqused_k.size());
             CAPTURE(c.packed.size());
-            CAPTURE(c.page_rows);
-            const auto [out, log2_sum] = check(where, c, seed + 10 * i);
+            CAPTURE(c.page_size);
+            const auto [out, lse2] = check(where, c, seed + 10 * i);
             CHECK(out <= 1);
-            CHECK(log2_sum <= 1);
-            most = {std::max(most.out, out), std::max(most.log2_sum, log2_sum)};
+            CHECK(lse2 <= 1);
+            most = {std::max(most.out, out), std::max(most.lse2, lse2)};
         }
     }
-    MESSAGE("errors are at most " << most.out << " and " << most.log2_sum << " of what rounding may give");
+    MESSAGE("errors are at most " << most.out << " and " << most.lse2 << " of what rounding may give");
 }
 
 }  // namespace imbrex_test

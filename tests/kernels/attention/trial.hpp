@@ -23,10 +23,10 @@
 namespace imbrex_test {
 
 using imbrex::attention_forward;
+using imbrex::attention_output_mode;
 using imbrex::attention_problem;
-using imbrex::attention_result;
 
-template <class In, attention_result Result = attention_result::normalised>
+template <class In, attention_output_mode Result = attention_output_mode::normalised>
 class attention_trial {
   public:
     using out_type = imbrex::attention_out<In, Result>;
@@ -39,16 +39,16 @@ class attention_trial {
           at(given),
           inputs(where, at.inputs, In(nothing)),
           out(where, at.outputs),
-          log2_sums(where, std::size_t(c.batches) * c.heads * c.queries),
-          largest(where, log2_sums.values.size()),
-          sums(where, log2_sums.values.size()),
+          lse2(where, std::size_t(c.batches) * c.heads * c.seqlen_q),
+          row_max(where, lse2.values.size()),
+          row_sum(where, lse2.values.size()),
           sinks(where, c.heads),
           slopes(where, c.heads),
-          bias(where, std::size_t(c.members()) * c.heads * c.queries * c.keys),
-          key_lengths(where, members.size()),
+          bias(where, std::size_t(c.members()) * c.heads * c.seqlen_q * c.seqlen_k),
+          seqused_k(where, members.size()),
           bounds(where, c.members()),
-          query_starts(where, members.size() + 1),
-          key_starts(where, members.size() + 1),
+          cu_seqlens_q(where, members.size() + 1),
+          cu_seqlens_k(where, members.size() + 1),
           table(where, at.table.entries.size()) {
         std::mt19937 random(seed);
         fill_random(sinks.values, seed + 1, -3, 3);
@@ -56,19 +56,19 @@ class attention_trial {
         if (c.biased) fill_random(bias.values, seed + 3, -2, 2);
         table.values = at.table.entries;
         for (std::size_t i = 0; i < members.size(); ++i) {
-            bounds.values[i] = c.bounded ? int(random() % unsigned(members[i].keys + 1)) : members[i].keys;
-            key_lengths.values[i] = members[i].keys;
-            query_starts.values[i + 1] = members[i].first_query + members[i].queries;
-            key_starts.values[i + 1] = members[i].first_key + members[i].keys;
+            bounds.values[i] = c.bounded ? int(random() % unsigned(members[i].seqlen_k + 1)) : members[i].seqlen_k;
+            seqused_k.values[i] = members[i].seqlen_k;
+            cu_seqlens_q.values[i + 1] = members[i].first_query + members[i].seqlen_q;
+            cu_seqlens_k.values[i + 1] = members[i].first_key + members[i].seqlen_k;
         }
         fill_inputs(random);
     }
 
     // What the launcher gets. Everything is sent anew, and results are poisoned.
     attention_problem<In, Result> send() {
-        const float before = Result == attention_result::merged ? -INFINITY : nothing;
+        const float before = Result == attention_output_mode::merged ? -INFINITY : nothing;
         out.values.assign(out.values.size(), out_type(nothing));
-        for (auto* one : {&log2_sums, &largest, &sums}) one->values.assign(one->values.size(), before);
+        for (auto* one : {&lse2, &row_max, &row_sum}) one->values.assign(one->values.size(), before);
         attention_problem<In, Result> p;
         const In* const from = inputs.send();
         p.q = at.q.view(from);
@@ -76,35 +76,35 @@ class attention_trial {
         p.v = at.v.view(from);
         p.out = at.out.view(out.send());
         const auto rows_of = [&](buffer<float>& one) {
-            return imbrex::batch_head_rows(one.send(), c.heads, c.queries);
+            return imbrex::batch_head_rows(one.send(), c.heads, c.seqlen_q);
         };
-        p.log2_sums = rows_of(log2_sums);
-        p.largest = rows_of(largest);
-        p.sums = rows_of(sums);
+        p.lse2 = rows_of(lse2);
+        p.row_max = rows_of(row_max);
+        p.row_sum = rows_of(row_sum);
         if (c.scale != 0) p.scale = c.scale;
         if (c.sinks) p.sinks = sinks.send();
-        if (!c.key_lengths.empty()) p.key_lengths = key_lengths.send();
-        if (!c.packed.empty()) p.packed = {c.members(), query_starts.send(), key_starts.send()};
-        if (c.page_rows > 0) {
-            p.packed.key_starts = nullptr;
-            p.pages = {table.send(), at.table.per_sequence};
-            if (c.keys != p.keys(imbrex::attention_keys::in_pages) || p.packed.given())
-                p.key_lengths = key_lengths.send();
+        if (!c.seqused_k.empty()) p.seqused_k = seqused_k.send();
+        if (!c.packed.empty()) p.varlen = {c.members(), cu_seqlens_q.send(), cu_seqlens_k.send()};
+        if (c.page_size > 0) {
+            p.varlen.cu_seqlens_k = nullptr;
+            p.paged_kv = {table.send(), at.table.per_sequence};
+            if (c.seqlen_k != p.seqlen_k(imbrex::kv_layout::paged) || p.varlen.given()) p.seqused_k = seqused_k.send();
         }
         return p;
     }
     any_mask mask() {
-        return imbrex::all_masks(imbrex::window_mask{c.left, c.right}, imbrex::length_mask{bounds.send()},
+        return imbrex::and_masks(imbrex::window_mask{c.left, c.right}, imbrex::length_mask{bounds.send()},
                                  two_of_three_mask{c.holes});
     }
     chunks_mask mask_of_chunks() {
-        return imbrex::all_masks(imbrex::chunked_mask{c.chunk}, imbrex::length_mask{bounds.send()});
+        return imbrex::and_masks(imbrex::chunked_mask{c.chunk}, imbrex::length_mask{bounds.send()});
     }
     any_score score() {
-        const std::int64_t head = std::int64_t(c.queries) * c.keys;
-        return imbrex::in_turn(softcap_or_not{{cap}, c.capped}, imbrex::alibi{slopes.send()},
-                               imbrex::additive_bias{bias.send(), c.heads * head, head, c.keys},
-                               imbrex_test::own_score{own_weight()});
+        const std::int64_t head = std::int64_t(c.seqlen_q) * c.seqlen_k;
+        return imbrex::score_mod::compose(
+            softcap_or_not{{cap}, c.capped}, imbrex::score_mod::alibi{slopes.send()},
+            imbrex::score_mod::additive_bias{bias.send(), c.heads * head, head, c.seqlen_k},
+            imbrex_test::own_score{own_weight()});
     }
 
     // All bits of the results, once they are there.
@@ -118,7 +118,7 @@ class attention_trial {
                 bits.push_back(one.bits);
             }
         }
-        for (auto* rows : {&log2_sums, &largest, &sums}) {
+        for (auto* rows : {&lse2, &row_max, &row_sum}) {
             rows->fetch();
             for (const float one : rows->values) bits.push_back(__builtin_bit_cast(std::uint32_t, one));
         }
@@ -128,16 +128,16 @@ class attention_trial {
     // The largest errors, of what rounding may give at most: not above 1. Infinite if something else was written to.
     struct errors {
         double out = 0;
-        double log2_sum = 0;
+        double lse2 = 0;
     };
     errors worst() {
         fetch();
         const std::vector<float> values(out.values.begin(), out.values.end());
         const std::vector<double> found(values.begin(), values.end());
-        const std::vector<double> logarithms(log2_sums.values.begin(), log2_sums.values.end());
+        const std::vector<double> logarithms(lse2.values.begin(), lse2.values.end());
         errors most = compare(found, logarithms);
         each_row([&](std::size_t place, std::size_t) {
-            std::fill_n(out.values.begin() + place, c.value_depth, out_type(nothing));
+            std::fill_n(out.values.begin() + place, c.head_dim_v, out_type(nothing));
         });
         for (const out_type& one : out.values) {
             if (!std::isnan(float(one))) most.out = INFINITY;
@@ -153,7 +153,7 @@ class attention_trial {
         const auto work = [&](unsigned worker) {
             unsigned number = 0;
             for (int member = 0; member < int(members.size()); ++member) {
-                for (int query = 0; query < members[member].queries; ++query) {
+                for (int query = 0; query < members[member].seqlen_q; ++query) {
                     for (int head = 0; head < c.heads; ++head) {
                         if (number++ % workers != worker) continue;
                         compare_row(member, query, head, numbers, found, logarithms, each[worker]);
@@ -168,7 +168,7 @@ class attention_trial {
         errors most;
         for (const errors& one : each) {
             most.out = std::max(most.out, one.out);
-            most.log2_sum = std::max(most.log2_sum, one.log2_sum);
+            most.lse2 = std::max(most.lse2, one.lse2);
         }
         return most;
     }
@@ -177,7 +177,7 @@ class attention_trial {
     template <class Call>
     void each_row(Call call) const {
         for (const attention_member& one : members) {
-            for (int query = 0; query < one.queries; ++query) {
+            for (int query = 0; query < one.seqlen_q; ++query) {
                 for (int head = 0; head < c.heads; ++head) {
                     call(at.out.at(one.batch, head, one.first_query + query), number_of(one, head, query));
                 }
@@ -190,25 +190,25 @@ class attention_trial {
     const attention_placement at;
     buffer<In> inputs;
     buffer<out_type> out;
-    buffer<float> log2_sums, largest, sums, sinks, slopes, bias;
-    buffer<int> key_lengths, bounds, query_starts, key_starts, table;
+    buffer<float> lse2, row_max, row_sum, sinks, slopes, bias;
+    buffer<int> seqused_k, bounds, cu_seqlens_q, cu_seqlens_k, table;
 
   private:
     std::size_t number_of(const attention_member& one, int head, int query) const {
-        return (std::size_t(one.batch) * c.heads + head) * c.queries + one.first_query + query;
+        return (std::size_t(one.batch) * c.heads + head) * c.seqlen_q + one.first_query + query;
     }
 
     // Masks and scores once more, said plainly.
     bool keep(int member, int head, int query, int key) const {
-        const std::int64_t own = query + members[member].keys - members[member].queries;
+        const std::int64_t own = query + members[member].seqlen_k - members[member].seqlen_q;
         const bool in_window = own - key <= c.left && key - own <= c.right;
         const bool in_chunk = c.chunk == 0 || (own >= 0 && key <= own && key / c.chunk == own / c.chunk);
         const bool in_hole = c.holes && (query + 2 * key + head + member) % 3 == 1;
         return in_window && in_chunk && key < bounds.values[member] && !in_hole;
     }
     double score_of(int member, int head, int query, int key, double x) const {
-        const int distance = std::abs(query + members[member].keys - members[member].queries - key);
-        const std::size_t place = ((std::size_t(member) * c.heads + head) * c.queries + query) * c.keys + key;
+        const int distance = std::abs(query + members[member].seqlen_k - members[member].seqlen_q - key);
+        const std::size_t place = ((std::size_t(member) * c.heads + head) * c.seqlen_q + query) * c.seqlen_k + key;
         if (c.capped) x = cap * std::tanh(x / cap);
         return x - double(slopes.values[head]) * distance + bias.values[place] - own_weight() * ((key + head) % 5);
     }
@@ -219,32 +219,32 @@ class attention_trial {
         const auto number = [&](float spread) {
             return std::uniform_real_distribution<float>(-spread, spread)(random);
         };
-        const int shared_by = c.key_heads == 0 ? 1 : c.heads / c.key_heads;
+        const int shared_by = c.kv_heads == 0 ? 1 : c.heads / c.kv_heads;
         for (int member = 0; member < int(members.size()); ++member) {
             const attention_member& one = members[member];
             for (int head = 0; head < c.heads; ++head) {
-                for (int query = 0; query < one.queries; ++query) {
+                for (int query = 0; query < one.seqlen_q; ++query) {
                     In* const row = &inputs.values[at.q.at(one.batch, head, one.first_query + query)];
-                    for (int i = 0; i < c.key_depth; ++i) row[i] = In(number(c.spread));
+                    for (int i = 0; i < c.head_dim_qk; ++i) row[i] = In(number(c.spread));
                 }
             }
-            for (int head = 0; head < c.key_heads; ++head) {
-                for (int key = 0; key < one.keys; ++key) {
+            for (int head = 0; head < c.kv_heads; ++head) {
+                for (int key = 0; key < one.seqlen_k; ++key) {
                     bool seen = false;
                     for (int i = 0; i < shared_by && !seen; ++i) {
-                        for (int query = 0; query < one.queries && !seen; ++query) {
+                        for (int query = 0; query < one.seqlen_q && !seen; ++query) {
                             seen = keep(member, head * shared_by + i, query, key);
                         }
                     }
                     In* const k = &inputs.values[at.key_at(at.k, one, head, key)];
                     In* const v = &inputs.values[at.key_at(at.v, one, head, key)];
-                    for (int i = 0; i < c.key_depth; ++i) {
+                    for (int i = 0; i < c.head_dim_qk; ++i) {
                         k[i] = In(seen           ? number(c.spread)
                                   : key % 3 == 0 ? nothing
                                   : key % 3 == 1 ? INFINITY
                                                  : -INFINITY);
                     }
-                    for (int i = 0; i < c.value_depth; ++i) v[i] = In(seen ? number(1) : 1000.0f);
+                    for (int i = 0; i < c.head_dim_v; ++i) v[i] = In(seen ? number(1) : 1000.0f);
                 }
             }
         }
@@ -259,17 +259,17 @@ class attention_trial {
                                                                        : 1.0 / 2048;
         const double written = sizeof(out_type) == 2 ? rounding : of_floats;
         const attention_member& one = members[member];
-        const int key_head = head / (c.heads / c.key_heads);
-        const double scale = c.scale != 0 ? double(c.scale) : 1 / std::sqrt(double(c.key_depth));
+        const int kv_head = head / (c.heads / c.kv_heads);
+        const double scale = c.scale != 0 ? double(c.scale) : 1 / std::sqrt(double(c.head_dim_qk));
         const float* const q = &numbers[at.q.at(one.batch, head, one.first_query + query)];
-        std::vector<double> scores(one.keys, -INFINITY);
+        std::vector<double> scores(one.seqlen_k, -INFINITY);
         double top = c.sinks ? sinks.values[head] : -INFINITY;
         double largest_sum = 0;  // of what is added for a score, which says how exact that is
-        for (int key = 0; key < one.keys; ++key) {
+        for (int key = 0; key < one.seqlen_k; ++key) {
             if (!keep(member, head, query, key)) continue;
-            const float* const k = &numbers[at.key_at(at.k, one, key_head, key)];
+            const float* const k = &numbers[at.key_at(at.k, one, kv_head, key)];
             double dot = 0, magnitude = 0;
-            for (int i = 0; i < c.key_depth; ++i) {
+            for (int i = 0; i < c.head_dim_qk; ++i) {
                 dot += double(q[i]) * k[i];
                 magnitude += std::abs(double(q[i]) * k[i]);
             }
@@ -279,14 +279,14 @@ class attention_trial {
         }
         // The hardware's tanh has eleven bits.
         const double score_error = of_floats * (largest_sum + cap + 1) + (c.capped ? cap * std::ldexp(1.0, -11) : 0);
-        std::vector<double> expected(c.value_depth), magnitudes(c.value_depth);
+        std::vector<double> expected(c.head_dim_v), magnitudes(c.head_dim_v);
         double sum = c.sinks ? std::exp(sinks.values[head] - top) : 0;
-        for (int key = 0; key < one.keys; ++key) {
+        for (int key = 0; key < one.seqlen_k; ++key) {
             if (scores[key] == -INFINITY) continue;
-            const float* const v = &numbers[at.key_at(at.v, one, key_head, key)];
+            const float* const v = &numbers[at.key_at(at.v, one, kv_head, key)];
             const double weight = std::exp(scores[key] - top);
             sum += weight;
-            for (int i = 0; i < c.value_depth; ++i) {
+            for (int i = 0; i < c.head_dim_v; ++i) {
                 expected[i] += weight * v[i];
                 magnitudes[i] += weight * std::abs(v[i]);
             }
@@ -296,9 +296,9 @@ class attention_trial {
             worst = share <= worst ? worst : std::isnan(share) ? INFINITY : share;
         };
         // Weights of fp16 that are too small for a full number of bits.
-        const double small_weights = std::is_same_v<In, imbrex::fp16> ? std::ldexp(1.0, -24) * one.keys : 0;
+        const double small_weights = std::is_same_v<In, imbrex::fp16> ? std::ldexp(1.0, -24) * one.seqlen_k : 0;
         const std::size_t place = at.out.at(one.batch, head, one.first_query + query);
-        for (int i = 0; i < c.value_depth; ++i) {
+        for (int i = 0; i < c.head_dim_v; ++i) {
             const double right = sum > 0 ? expected[i] / sum : 0;
             const double magnitude = sum > 0 ? magnitudes[i] / sum : 0;
             const double allowed = (rounding + 2 * score_error) * magnitude + written * std::abs(right) + small_weights;
@@ -307,7 +307,7 @@ class attention_trial {
         const double right = sum > 0 ? (top + std::log(sum)) / std::log(2.0) : -INFINITY;
         const double logarithm = logarithms[number_of(one, head, query)];
         const double error = right == logarithm ? 0 : std::abs(right - logarithm);
-        note(most.log2_sum, error, 2 * score_error + of_floats * std::abs(right) + 1e-5);
+        note(most.lse2, error, 2 * score_error + of_floats * std::abs(right) + 1e-5);
     }
 };
 

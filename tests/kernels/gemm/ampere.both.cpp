@@ -16,9 +16,9 @@ using namespace imbrex_test;
 namespace {
 
 // The smallest tiles that have all of the kernel's parts; one warp, or two beside each other.
-constexpr gemm_ampere_shape small{.rows = 64, .columns = 64, .depth_bytes = 64, .stages = 3, .band = 2};
-constexpr gemm_ampere_shape wide{.rows = 64, .columns = 128, .depth_bytes = 64, .stages = 3, .band = 2};
-constexpr gemm_ampere_shape deep{.rows = 128, .columns = 128, .depth_bytes = 128, .stages = 3, .band = 4};
+constexpr gemm_ampere_shape small{.block_m = 64, .block_n = 64, .block_k_bytes = 64, .stages = 3, .group_m = 2};
+constexpr gemm_ampere_shape wide{.block_m = 64, .block_n = 128, .block_k_bytes = 64, .stages = 3, .group_m = 2};
+constexpr gemm_ampere_shape deep{.block_m = 128, .block_n = 128, .block_k_bytes = 128, .stages = 3, .group_m = 4};
 
 struct size {
     int m, n, k;
@@ -63,11 +63,11 @@ T poison() {
 template <class Kernel, class In, class Out, class Epilogue, class Expected>
 void check_gemm(const size& p, const gap& a_gap, const gap& b_gap, const gap& out_gap, const Epilogue& epilogue_in,
                 const Expected& expected, double tolerance) {
-    const int n_of_b = Kernel::has_gate ? 2 * p.n : p.n;
+    const int n_of_b = Kernel::is_glu ? 2 * p.n : p.n;
     const matrix_in_memory a_at =
-        Kernel::a_across ? matrix_in_memory{p.k, p.m, a_gap} : matrix_in_memory{p.m, p.k, a_gap};
+        Kernel::a_is_m_major ? matrix_in_memory{p.k, p.m, a_gap} : matrix_in_memory{p.m, p.k, a_gap};
     const matrix_in_memory b_at =
-        Kernel::b_across ? matrix_in_memory{n_of_b, p.k, b_gap} : matrix_in_memory{p.k, n_of_b, b_gap};
+        Kernel::b_is_k_major ? matrix_in_memory{n_of_b, p.k, b_gap} : matrix_in_memory{p.k, n_of_b, b_gap};
     const matrix_in_memory out_at{p.m, p.n, out_gap};
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
@@ -86,9 +86,9 @@ void check_gemm(const size& p, const gap& a_gap, const gap& b_gap, const gap& ou
                                                    b_at.view(b_there, p.batches),
                                                    out_at.view(out.send(), p.batches),
                                                    epilogue_in(where),
-                                                   (p.m + Kernel::rows - 1) / Kernel::rows,
-                                                   (p.n + Kernel::columns - 1) / Kernel::columns,
-                                                   (p.k + Kernel::depth - 1) / Kernel::depth,
+                                                   (p.m + Kernel::block_m - 1) / Kernel::block_m,
+                                                   (p.n + Kernel::block_n - 1) / Kernel::block_n,
+                                                   (p.k + Kernel::block_k - 1) / Kernel::block_k,
                                                    p.batches};
         run<Kernel>(where, {arguments.tile_rows * arguments.tile_columns * p.batches}, arguments, 2);
         out.fetch();
@@ -98,11 +98,11 @@ void check_gemm(const size& p, const gap& a_gap, const gap& b_gap, const gap& ou
             for (int row = 0; row < p.m; ++row) {
                 for (int column = 0; column < p.n; ++column) {
                     double sums[2] = {0, 0};
-                    for (int part = 0; part < (Kernel::has_gate ? 2 : 1); ++part) {
+                    for (int part = 0; part < (Kernel::is_glu ? 2 : 1); ++part) {
                         for (int i = 0; i < p.k; ++i) {
                             const int c = column + part * p.n;
-                            const auto x = Kernel::a_across ? a_at.place(batch, i, row) : a_at.place(batch, row, i);
-                            const auto y = Kernel::b_across ? b_at.place(batch, c, i) : b_at.place(batch, i, c);
+                            const auto x = Kernel::a_is_m_major ? a_at.place(batch, i, row) : a_at.place(batch, row, i);
+                            const auto y = Kernel::b_is_k_major ? b_at.place(batch, c, i) : b_at.place(batch, i, c);
                             sums[part] += static_cast<double>(convert<float>(a.values[x])) *
                                           static_cast<double>(convert<float>(b.values[y]));
                         }
@@ -126,19 +126,19 @@ void check_gemm(const size& p, const gap& a_gap, const gap& b_gap, const gap& ou
     }
 }
 
-constexpr auto no_epilogue = [](world) { return plain_product{}; };
+constexpr auto no_epilogue = [](world) { return epilogue::identity{}; };
 constexpr auto the_sum = [](double sum, double, int, int, int) { return sum; };
 
-template <class In, class Out, stored A, stored B, gemm_ampere_shape Shape>
+template <class In, class Out, matrix_layout A, matrix_layout B, gemm_ampere_shape Shape>
 void check_plain(const size& p, const gap& a_gap, const gap& b_gap, const gap& out_gap, double tolerance) {
-    using kernel = gemm_ampere<In, Out, plain_product, A, B, Shape>;
+    using kernel = gemm_ampere<In, Out, epilogue::identity, A, B, Shape>;
     check_gemm<kernel, In, Out>(p, a_gap, b_gap, out_gap, no_epilogue, the_sum, tolerance);
 }
 
 // Aligned; a row stride of 4 bytes' multiple only; none at all; and a beginning beside all of them.
 constexpr gap gaps[] = {{0, 0}, {2, 2}, {0, 1}, {1, 3}};
 
-template <class In, class Out, stored A, stored B>
+template <class In, class Out, matrix_layout A, matrix_layout B>
 void check_sizes(double tolerance) {
     check_plain<In, Out, A, B, small>({1, 1, 1}, {}, {}, {}, tolerance);
     check_plain<In, Out, A, B, small>({70, 9, 0}, {}, {}, {}, 0);
@@ -155,36 +155,49 @@ void check_sizes(double tolerance) {
 }  // namespace
 
 TEST_CASE("the GEMM of the sm_80 class, operands stored in every way, of any size and alignment") {
-    check_sizes<bf16, bf16, stored::normal, stored::normal>(0.01);
-    check_sizes<bf16, float, stored::normal, stored::transposed>(1e-4);
-    check_sizes<fp16, fp16, stored::transposed, stored::normal>(0.002);
-    check_sizes<bf16, bf16, stored::transposed, stored::transposed>(0.01);
+    check_sizes<bf16, bf16, matrix_layout::row_major, matrix_layout::row_major>(0.01);
+    check_sizes<bf16, float, matrix_layout::row_major, matrix_layout::column_major>(1e-4);
+    check_sizes<fp16, fp16, matrix_layout::column_major, matrix_layout::row_major>(0.002);
+    check_sizes<bf16, bf16, matrix_layout::column_major, matrix_layout::column_major>(0.01);
 }
 
 TEST_CASE("the GEMM of the sm_80 class in its usual shapes") {
-    check_plain<bf16, bf16, stored::normal, stored::normal, gemm_ampere_shape{}>({200, 264, 136}, {}, {}, {}, 0.01);
-    check_plain<bf16, bf16, stored::normal, stored::normal, gemm_ampere_shape{}>({193, 520, 171}, {}, {}, {}, 0.01);
-    check_plain<bf16, bf16, stored::normal, stored::transposed, low_ampere_shape>({200, 264, 136}, {}, {}, {}, 0.01);
-    check_plain<fp16, fp16, stored::transposed, stored::normal, low_ampere_shape>({129, 264, 200}, {}, {}, {}, 0.002);
-    check_plain<bf16, bf16, stored::normal, stored::transposed, deep>({129, 272, 328}, {}, {}, {}, 0.01);
-    check_plain<fp16, e4m3, stored::transposed, stored::normal, deep>({136, 136, 256}, {}, {}, {}, 0.07);
+    check_plain<bf16, bf16, matrix_layout::row_major, matrix_layout::row_major, gemm_ampere_shape{}>({200, 264, 136},
+                                                                                                     {}, {}, {}, 0.01);
+    check_plain<bf16, bf16, matrix_layout::row_major, matrix_layout::row_major, gemm_ampere_shape{}>({193, 520, 171},
+                                                                                                     {}, {}, {}, 0.01);
+    check_plain<bf16, bf16, matrix_layout::row_major, matrix_layout::column_major, short_tile_ampere_shape>(
+        {200, 264, 136}, {}, {}, {}, 0.01);
+    check_plain<fp16, fp16, matrix_layout::column_major, matrix_layout::row_major, short_tile_ampere_shape>(
+        {129, 264, 200}, {}, {}, {}, 0.002);
+    check_plain<bf16, bf16, matrix_layout::row_major, matrix_layout::column_major, deep>({129, 272, 328}, {}, {}, {},
+                                                                                         0.01);
+    check_plain<fp16, e4m3, matrix_layout::column_major, matrix_layout::row_major, deep>({136, 136, 256}, {}, {}, {},
+                                                                                         0.07);
 }
 
 TEST_CASE("the GEMM of the sm_80 class multiplies 8-bit integers exactly, stored in every way") {
     using std::int32_t, std::int8_t;
     for (const gap& one : gaps) {
         const gap wider{2 * one.before, 2 * one.between};
-        check_plain<int8_t, int32_t, stored::normal, stored::transposed, small>({72, 136, 200}, one, wider, {}, 0);
-        check_plain<int8_t, int32_t, stored::normal, stored::normal, small>({72, 80, 96}, wider, one, {}, 0);
+        check_plain<int8_t, int32_t, matrix_layout::row_major, matrix_layout::column_major, small>({72, 136, 200}, one,
+                                                                                                   wider, {}, 0);
+        check_plain<int8_t, int32_t, matrix_layout::row_major, matrix_layout::row_major, small>({72, 80, 96}, wider,
+                                                                                                one, {}, 0);
     }
-    check_plain<int8_t, int32_t, stored::transposed, stored::normal, small>({80, 96, 144}, {}, {}, {}, 0);
-    check_plain<int8_t, int32_t, stored::transposed, stored::transposed, deep>({7, 129, 33}, {}, {}, {}, 0);
-    check_plain<int8_t, float, stored::normal, stored::transposed, low_ampere_shape>({130, 300, 200}, {}, {}, {}, 1e-6);
+    check_plain<int8_t, int32_t, matrix_layout::column_major, matrix_layout::row_major, small>({80, 96, 144}, {}, {},
+                                                                                               {}, 0);
+    check_plain<int8_t, int32_t, matrix_layout::column_major, matrix_layout::column_major, deep>({7, 129, 33}, {}, {},
+                                                                                                 {}, 0);
+    check_plain<int8_t, float, matrix_layout::row_major, matrix_layout::column_major, short_tile_ampere_shape>(
+        {130, 300, 200}, {}, {}, {}, 1e-6);
 }
 
 TEST_CASE("the GEMM of the sm_80 class, each product of a batch, and one operand for all") {
-    using kernel = gemm_ampere<bf16, bf16, plain_product, stored::normal, stored::normal, wide>;
-    check_plain<bf16, bf16, stored::normal, stored::normal, wide>({72, 136, 72, 3}, {}, {0, 1}, {5, 3}, 0.01);
+    using kernel =
+        gemm_ampere<bf16, bf16, epilogue::identity, matrix_layout::row_major, matrix_layout::row_major, wide>;
+    check_plain<bf16, bf16, matrix_layout::row_major, matrix_layout::row_major, wide>({72, 136, 72, 3}, {}, {0, 1},
+                                                                                      {5, 3}, 0.01);
     for (const world where : worlds()) {
         const int m = 65, n = 40, k = 24, batches = 3;
         buffer<bf16> a(where, m * k), b(where, batches * k * n), out(where, batches * m * n, poison<bf16>());
@@ -230,35 +243,42 @@ TEST_CASE("the GEMM of the sm_80 class with epilogues") {
         const bf16 *bias_there = bias.send(), *residual_there = residual.send();
         const auto value = [](bf16 x) { return static_cast<double>(convert<float>(x)); };
         const auto chain = [&](world) {
-            return then(scaled{0.5f}, biased<bf16>{{bias_there, n}}, activated<silu>{},
-                        plus<bf16>{gemm_matrix_like(residual_there, m, n)});
+            return epilogue::compose(epilogue::scale{0.5f}, epilogue::bias<bf16>{{bias_there, n}},
+                                     epilogue::activation<activation::silu>{},
+                                     epilogue::residual<bf16>{gemm_matrix_view(residual_there, m, n)});
         };
         using steps = decltype(chain(where));
-        check_gemm<gemm_ampere<bf16, bf16, steps, stored::normal, stored::transposed, wide>, bf16, bf16>(
+        check_gemm<gemm_ampere<bf16, bf16, steps, matrix_layout::row_major, matrix_layout::column_major, wide>, bf16,
+                   bf16>(
             {m, n, 72}, {}, {}, {}, chain,
             [&](double sum, double, int, int row, int column) {
                 return silu_of(0.5 * sum + value(bias.values[column])) + value(residual.values[row * n + column]);
             },
             0.01);
-        const auto gate = [&](world) { return then(gated<silu>{}, biased<bf16>{{bias_there, n}}); };
+        const auto gate = [&](world) {
+            return epilogue::compose(epilogue::swiglu{}, epilogue::bias<bf16>{{bias_there, n}});
+        };
         using gate_steps = decltype(gate(where));
         const auto gate_expected = [&](double g, double u, int, int, int column) {
             return silu_of(g) * u + value(bias.values[column]);
         };
-        check_gemm<gemm_ampere<bf16, bf16, gate_steps, stored::normal, stored::normal, wide>, bf16, bf16>(
-            {m, n, 72}, {}, {}, {}, gate, gate_expected, 0.015);
-        check_gemm<gemm_ampere<bf16, float, gate_steps, stored::normal, stored::transposed, small>, bf16, float>(
-            {m, n, 72}, {}, {0, 1}, {}, gate, gate_expected, 1e-3);
+        check_gemm<gemm_ampere<bf16, bf16, gate_steps, matrix_layout::row_major, matrix_layout::row_major, wide>, bf16,
+                   bf16>({m, n, 72}, {}, {}, {}, gate, gate_expected, 0.015);
+        check_gemm<gemm_ampere<bf16, float, gate_steps, matrix_layout::row_major, matrix_layout::column_major, small>,
+                   bf16, float>({m, n, 72}, {}, {0, 1}, {}, gate, gate_expected, 1e-3);
     }
-    check_gemm<gemm_ampere<std::int8_t, bf16, scaled, stored::normal, stored::transposed, small>, std::int8_t, bf16>(
-        {72, 80, 100}, {}, {}, {}, [](world) { return scaled{1.0f / 1024}; },
+    check_gemm<
+        gemm_ampere<std::int8_t, bf16, epilogue::scale, matrix_layout::row_major, matrix_layout::column_major, small>,
+        std::int8_t, bf16>(
+        {72, 80, 100}, {}, {}, {}, [](world) { return epilogue::scale{1.0f / 1024}; },
         [](double sum, double, int, int, int) { return sum / 1024; }, 0.01);
 }
 
 TEST_CASE("the GEMM of the sm_80 class writes 8-bit numbers") {
-    using kernel = gemm_ampere<bf16, std::int8_t, scaled, stored::normal, stored::normal, wide>;
+    using kernel =
+        gemm_ampere<bf16, std::int8_t, epilogue::scale, matrix_layout::row_major, matrix_layout::row_major, wide>;
     check_gemm<kernel, bf16, std::int8_t>(
-        {72, 144, 40}, {}, {}, {0, 5}, [](world) { return scaled{16}; },
+        {72, 144, 40}, {}, {}, {0, 5}, [](world) { return epilogue::scale{16}; },
         [](double sum, double, int, int, int) { return std::fmin(std::fmax(std::nearbyint(16 * sum), -128), 127); },
         0.5);
 }
@@ -266,7 +286,7 @@ TEST_CASE("the GEMM of the sm_80 class writes 8-bit numbers") {
 #if !defined(__CUDACC__)
 TEST_CASE("the GEMM of the sm_80 class takes low tiles for few rows, and where high ones leave multiprocessors idle") {
     const auto low = [](int m, int n, int batches) {
-        return gemm_wants_low_tiles({m, n, 64, batches, 132, false, true, false, true});
+        return gemm_prefers_short_tiles({m, n, 64, batches, 132, false, true, false, true});
     };
     CHECK(!low(8192, 8192, 1));  // 11 rounds of 192 rows instead of 16 of 128
     CHECK(low(4096, 4096, 1));   // 3 instead of 4
@@ -275,16 +295,17 @@ TEST_CASE("the GEMM of the sm_80 class takes low tiles for few rows, and where h
 }
 
 TEST_CASE("the GEMM of the sm_80 class is silent over 1,000 schedules, and each of its mutants is told") {
-    using kernel = gemm_ampere<bf16, bf16, plain_product, stored::normal, stored::normal, wide>;
+    using kernel =
+        gemm_ampere<bf16, bf16, epilogue::identity, matrix_layout::row_major, matrix_layout::row_major, wide>;
     const int m = 70, n = 136, k = 200;
     std::vector<bf16> a(m * k), b(k * n), out(m * n);
     fill_random(a, 1);
     fill_random(b, 2);
     const typename kernel::arguments arguments{
-        gemm_matrix_like<const bf16>(a.data(), m, k), gemm_matrix_like<const bf16>(b.data(), k, n),
-        gemm_matrix_like(out.data(), m, n),           {},
-        (m + kernel::rows - 1) / kernel::rows,        (n + kernel::columns - 1) / kernel::columns,
-        (k + kernel::depth - 1) / kernel::depth,      1};
+        gemm_matrix_view<const bf16>(a.data(), m, k), gemm_matrix_view<const bf16>(b.data(), k, n),
+        gemm_matrix_view(out.data(), m, n),           {},
+        (m + kernel::block_m - 1) / kernel::block_m,  (n + kernel::block_n - 1) / kernel::block_n,
+        (k + kernel::block_k - 1) / kernel::block_k,  1};
     check_synchronisation<kernel>("GEMM of the sm_80 class", {4}, arguments);
 }
 #endif

@@ -27,18 +27,18 @@ struct apply_epilogue {
 
     template <class Block>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, hw::no_shared_memory&) {
-        block.each_group([&](warpgroup& self) {
-            const gemm_place at{block.index().z, block.index().y * 64, block.index().x * 32};
-            group_tile<float, 64, 32> values;
+        block.each_warpgroup([&](warpgroup& self) {
+            const gemm_coord at{block.index().z, block.index().y * 64, block.index().x * 32};
+            warpgroup_tile<float, 64, 32> values;
             load(self, values, args.values.at(at.batch, at.row, at.column));
-            if constexpr (is_gated<Epilogue>) {
-                group_tile<float, 64, 32> up;
+            if constexpr (epilogue::is_glu<Epilogue>) {
+                warpgroup_tile<float, 64, 32> up;
                 load(self, up, args.up.at(at.batch, at.row, at.column));
                 args.epilogue(self, values, up, at);
             } else {
                 args.epilogue(self, values, at);
             }
-            store(self, args.out.at(at.batch, at.row, at.column), to<Out>(self, values));
+            store(self, args.out.at(at.batch, at.row, at.column), convert_to<Out>(self, values));
         });
     }
 };
@@ -105,28 +105,28 @@ double silu_of(double x) {
 }  // namespace
 
 TEST_CASE("the product as it is") {
-    check_epilogue([](inputs&) { return plain_product{}; },
+    check_epilogue([](inputs&) { return epilogue::identity{}; },
                    [](const inputs&, double x, double, int, int, int) { return x; }, 0);
 }
 
 TEST_CASE("scales: a number, numbers in memory, one a row, one a column") {
-    check_epilogue([](inputs&) { return scaled{-2.5f}; },
+    check_epilogue([](inputs&) { return epilogue::scale{-2.5f}; },
                    [](const inputs&, double x, double, int, int, int) { return -2.5 * x; });
-    check_epilogue([](inputs& given) { return scaled_by{given.scales.send()}; },
+    check_epilogue([](inputs& given) { return epilogue::scale_by_pointer{given.scales.send()}; },
                    [](const inputs&, double x, double, int, int, int) { return 0.75 * x; });
     check_epilogue(
         [](inputs& given) {
-            return scaled_by{given.scales.send(), given.scales.send() + 1};
+            return epilogue::scale_by_pointer{given.scales.send(), given.scales.send() + 1};
         },
         [](const inputs&, double x, double, int, int, int) { return 0.375 * x; });
     check_epilogue(
         [](inputs& given) {
-            return scaled_rows{{given.row_scales.send(), rows}};
+            return epilogue::scale_rows{{given.row_scales.send(), rows}};
         },
         [](const inputs& given, double x, double, int, int row, int) { return x * given.row_scales.values[row]; });
     check_epilogue(
         [](inputs& given) {
-            return scaled_columns{{given.column_scales.send(), columns}};
+            return epilogue::scale_columns{{given.column_scales.send(), columns}};
         },
         [](const inputs& given, double x, double, int, int, int column) {
             return x * given.column_scales.values[column];
@@ -136,14 +136,14 @@ TEST_CASE("scales: a number, numbers in memory, one a row, one a column") {
 TEST_CASE("a bias, the same for the batch or one for each of it") {
     check_epilogue(
         [](inputs& given) {
-            return biased<bf16>{{given.bias.send(), columns}};
+            return epilogue::bias<bf16>{{given.bias.send(), columns}};
         },
         [](const inputs& given, double x, double, int, int, int column) {
             return x + static_cast<float>(given.bias.values[column]);
         });
     check_epilogue(
         [](inputs& given) {
-            return biased<bf16>{{given.bias.send(), columns, columns}};
+            return epilogue::bias<bf16>{{given.bias.send(), columns, columns}};
         },
         [](const inputs& given, double x, double, int batch, int, int column) {
             return x + static_cast<float>(given.bias.values[batch * columns + column]);
@@ -151,13 +151,15 @@ TEST_CASE("a bias, the same for the batch or one for each of it") {
 }
 
 TEST_CASE("a residual, and beta C") {
-    check_epilogue([](inputs& given) { return plus<bf16>{batch_view<const bf16>(given.residual.send())}; },
-                   [](const inputs& given, double x, double, int batch, int row, int column) {
-                       return x + static_cast<float>(given.residual.values[(batch * rows + row) * columns + column]);
-                   });
+    check_epilogue(
+        [](inputs& given) { return epilogue::residual<bf16>{batch_view<const bf16>(given.residual.send())}; },
+        [](const inputs& given, double x, double, int batch, int row, int column) {
+            return x + static_cast<float>(given.residual.values[(batch * rows + row) * columns + column]);
+        });
     check_epilogue(
         [](inputs& given) {
-            return then(scaled{2}, plus<bf16>{batch_view<const bf16>(given.residual.send()), -0.5f});
+            return epilogue::compose(epilogue::scale{2},
+                                     epilogue::residual<bf16>{batch_view<const bf16>(given.residual.send()), -0.5f});
         },
         [](const inputs& given, double x, double, int batch, int row, int column) {
             return 2 * x - 0.5 * static_cast<float>(given.residual.values[(batch * rows + row) * columns + column]);
@@ -165,15 +167,15 @@ TEST_CASE("a residual, and beta C") {
 }
 
 TEST_CASE("activations") {
-    check_epilogue([](inputs&) { return activated<relu>{}; },
+    check_epilogue([](inputs&) { return epilogue::activation<activation::relu>{}; },
                    [](const inputs&, double x, double, int, int, int) { return x > 0 ? x : 0; });
-    check_epilogue([](inputs&) { return activated<silu>{}; },
+    check_epilogue([](inputs&) { return epilogue::activation<activation::silu>{}; },
                    [](const inputs&, double x, double, int, int, int) { return silu_of(x); }, 2e-6);
     check_epilogue(
-        [](inputs&) { return activated<gelu>{}; },
+        [](inputs&) { return epilogue::activation<activation::gelu>{}; },
         [](const inputs&, double x, double, int, int, int) { return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0))); },
         2e-6);
-    check_epilogue([](inputs&) { return activated<gelu_tanh>{}; },
+    check_epilogue([](inputs&) { return epilogue::activation<activation::gelu_tanh>{}; },
                    [](const inputs&, double x, double, int, int, int) {
                        return 0.5 * x * (1 + std::tanh(std::sqrt(2 / 3.14159265358979) * (x + 0.044715 * x * x * x)));
                    },
@@ -181,11 +183,12 @@ TEST_CASE("activations") {
 }
 
 TEST_CASE("a gate, and steps behind it") {
-    check_epilogue([](inputs&) { return gated<silu>{}; },
+    check_epilogue([](inputs&) { return epilogue::swiglu{}; },
                    [](const inputs&, double x, double up, int, int, int) { return silu_of(x) * up; }, 2e-6);
     check_epilogue(
         [](inputs& given) {
-            return then(gated<silu>{}, scaled{3}, biased<bf16>{{given.bias.send(), columns}});
+            return epilogue::compose(epilogue::swiglu{}, epilogue::scale{3},
+                                     epilogue::bias<bf16>{{given.bias.send(), columns}});
         },
         [](const inputs& given, double x, double up, int, int, int column) {
             return 3 * silu_of(x) * up + static_cast<float>(given.bias.values[column]);
@@ -195,13 +198,17 @@ TEST_CASE("a gate, and steps behind it") {
 
 TEST_CASE("quantised to e4m3 and int8: divided by the scale, rounded and saturated") {
     check_epilogue<e4m3>(
-        [](inputs& given) { return then(scaled{300}, quantised{given.scales.send() + 1}); },
+        [](inputs& given) {
+            return epilogue::compose(epilogue::scale{300}, epilogue::quantise{given.scales.send() + 1});
+        },
         [](const inputs&, double x, double, int, int, int) {
             return static_cast<double>(static_cast<float>(e4m3(static_cast<float>(x) * 300.0f * 2.0f)));
         },
         0);
     check_epilogue<std::int8_t>(
-        [](inputs& given) { return then(scaled{50}, quantised{given.scales.send() + 1}); },
+        [](inputs& given) {
+            return epilogue::compose(epilogue::scale{50}, epilogue::quantise{given.scales.send() + 1});
+        },
         [](const inputs&, double x, double, int, int, int) {
             return static_cast<double>(convert<std::int8_t>(static_cast<float>(x) * 50.0f * 2.0f));
         },
@@ -211,8 +218,9 @@ TEST_CASE("quantised to e4m3 and int8: divided by the scale, rounded and saturat
 TEST_CASE("a chain is done from left to right") {
     check_epilogue(
         [](inputs& given) {
-            return then(scaled{0.5f}, biased<bf16>{{given.bias.send(), columns}}, activated<silu>{},
-                        plus<bf16>{batch_view<const bf16>(given.residual.send())});
+            return epilogue::compose(epilogue::scale{0.5f}, epilogue::bias<bf16>{{given.bias.send(), columns}},
+                                     epilogue::activation<activation::silu>{},
+                                     epilogue::residual<bf16>{batch_view<const bf16>(given.residual.send())});
         },
         [](const inputs& given, double x, double, int batch, int row, int column) {
             return silu_of(0.5 * x + static_cast<float>(given.bias.values[column])) +

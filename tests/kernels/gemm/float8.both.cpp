@@ -11,15 +11,16 @@ using namespace imbrex_test;
 
 namespace {
 
-constexpr gemm_shape wide{.columns = 256, .depth = 128, .stages = 3, .cluster = 1, .band = 2};
-constexpr gemm_shape shared_narrow{.columns = 128, .depth = 128, .stages = 3, .cluster = 2, .band = 2};
-constexpr gemm_shape alone{.columns = 128, .depth = 128, .stages = 2, .cluster = 1, .band = 2};
+constexpr gemm_shape wide{.block_n = 256, .block_k = 128, .stages = 3, .cluster = 1, .group_m = 2};
+constexpr gemm_shape shared_narrow{.block_n = 128, .block_k = 128, .stages = 3, .cluster = 2, .group_m = 2};
+constexpr gemm_shape alone{.block_n = 128, .block_k = 128, .stages = 2, .cluster = 1, .group_m = 2};
 
 template <class Out, class Epilogue, gemm_shape Shape, class Mainloop>
-using float8_gemm = gemm_hopper<e4m3, Out, Epilogue, stored::normal, stored::transposed, Shape, Mainloop>;
+using float8_gemm =
+    gemm_hopper<e4m3, Out, Epilogue, matrix_layout::row_major, matrix_layout::column_major, Shape, Mainloop>;
 
 template <class Out>
-using float8_matrices = gemm_matrices<e4m3, Out, stored::normal, stored::transposed, false>;
+using float8_matrices = gemm_matrices<e4m3, Out, matrix_layout::row_major, matrix_layout::column_major, false>;
 
 // The tensor cores keep about 14 bits of a sum of e4m3 products, also of 128; the host world keeps all that fp32 has.
 double tolerance_of(world where, double rounding) {
@@ -35,7 +36,7 @@ struct random_scales : buffer<float> {
 // One scale for A and one for B.
 template <class Out, class Mainloop, gemm_shape Shape>
 void check_tensor_scales(int blocks, const gemm_case& sizes, double tolerance) {
-    using kernel = float8_gemm<Out, scaled_by, Shape, Mainloop>;
+    using kernel = float8_gemm<Out, epilogue::scale_by_pointer, Shape, Mainloop>;
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         CAPTURE(sizes.k);
@@ -52,14 +53,14 @@ void check_tensor_scales(int blocks, const gemm_case& sizes, double tolerance) {
 // One for each row of A and one for each column of B.
 template <class Mainloop, gemm_shape Shape>
 void check_row_scales(int blocks, const gemm_case& sizes, double tolerance) {
-    using epilogue = epilogue_steps<scaled_rows, scaled_columns>;
-    using kernel = float8_gemm<bf16, epilogue, Shape, Mainloop>;
+    using tested_epilogue = epilogue::composition<epilogue::scale_rows, epilogue::scale_columns>;
+    using kernel = float8_gemm<bf16, tested_epilogue, Shape, Mainloop>;
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         float8_matrices<bf16> matrices(where, sizes, 1);
         random_scales of_rows(where, sizes.m, 7), of_columns(where, sizes.n, 8);
-        const epilogue scale =
-            then(scaled_rows{{of_rows.send(), sizes.m}}, scaled_columns{{of_columns.send(), sizes.n}});
+        const tested_epilogue scale = epilogue::compose(epilogue::scale_rows{{of_rows.send(), sizes.m}},
+                                                        epilogue::scale_columns{{of_columns.send(), sizes.n}});
         run<kernel>(where, {blocks}, {{kernel::describe(matrices.send(), scale)}, 1}, 4);
         const auto expected = [&](double product, double, int, int row, int column) {
             return product * of_rows.values[row] * of_columns.values[column];
@@ -94,7 +95,7 @@ struct block_scales {
 
 template <gemm_shape Shape>
 void check_block_scales(int blocks, const gemm_case& sizes, int gap) {
-    using kernel = float8_gemm<float, plain_product, Shape, promoted_with_block_scales>;
+    using kernel = float8_gemm<float, epilogue::identity, Shape, promoted_with_block_scales>;
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         CAPTURE(sizes.k);
@@ -142,7 +143,7 @@ namespace {
 // The error of a product of numbers around 1, in parts of the result.
 template <class Mainloop>
 double error_of_long_sum(int k) {
-    using kernel = float8_gemm<float, plain_product, shared_narrow, Mainloop>;
+    using kernel = float8_gemm<float, epilogue::identity, shared_narrow, Mainloop>;
     float8_matrices<float> matrices(world::device, {128, 128, k}, 1);
     fill_random(matrices.a.values, 3, 0.5f, 1.5f);
     fill_random(matrices.b.values, 4, 0.5f, 1.5f);
@@ -165,15 +166,15 @@ TEST_CASE("the promoted loops are silent over 1,000 schedules, and each of their
         using kernel_type = decltype(kernel);
         check_synchronisation<kernel_type>(name, {2}, arguments);
     };
-    constexpr gemm_shape small{.columns = 128, .depth = 128, .stages = 2, .cluster = 2, .band = 2};
+    constexpr gemm_shape small{.block_n = 128, .block_k = 128, .stages = 2, .cluster = 2, .group_m = 2};
     float8_matrices<bf16> matrices(world::host, sizes, 1);
     {
-        using kernel = float8_gemm<bf16, plain_product, small, promoted>;
+        using kernel = float8_gemm<bf16, epilogue::identity, small, promoted>;
         const typename kernel::arguments arguments{{kernel::describe(matrices.send(), {})}, 1};
         check("promoted", kernel{}, arguments);
     }
     {
-        using kernel = float8_gemm<bf16, plain_product, small, promoted_with_block_scales>;
+        using kernel = float8_gemm<bf16, epilogue::identity, small, promoted_with_block_scales>;
         block_scales scales(world::host, sizes, 0);
         const typename kernel::arguments arguments{{kernel::describe(matrices.send(), {}, scales.send())}, 1};
         check("promoted with block scales", kernel{}, arguments);

@@ -1,9 +1,9 @@
 // Quantised weights in the GEMM of few rows, against plain loops in double over the numbers that the weights stand for:
 // every format, group and type, ragged sizes, few and many rows; what cannot be packed is refused; checked over many
 // schedules, and every mutant of the synchronisation reported.
-#include <imbrex/kernels/gemm/few_rows.hpp>
 #include <imbrex/kernels/gemm/pack_weights.hpp>
 #include <imbrex/kernels/gemm/quantised_weights.hpp>
+#include <imbrex/kernels/gemm/small_m.hpp>
 
 #include <kernels/gemm/random_weights.hpp>
 
@@ -19,11 +19,11 @@ using namespace imbrex_test;
 
 namespace {
 
-template <class Weights, class Out, int Rows, few_rows_shape Shape = few_rows_shape{}>
+template <class Weights, class Out, int Rows, small_m_shape Shape = small_m_shape{}>
 void check_product(int blocks, int m, int n, int k, double tolerance) {
     constexpr bool scale_rows = Weights::group == 0;
-    using epilogue = std::conditional_t<scale_rows, scaled_columns, plain_product>;
-    using kernel = gemm_few_rows<Weights, Out, epilogue, Rows, Shape>;
+    using tested_epilogue = std::conditional_t<scale_rows, epilogue::scale_columns, epilogue::identity>;
+    using kernel = gemm_small_m<Weights, Out, tested_epilogue, Rows, Shape>;
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         CAPTURE(m);
@@ -32,7 +32,7 @@ void check_product(int blocks, int m, int n, int k, double tolerance) {
         launch_of<Weights, kernel, Out> one(where, m, n, k);
         buffer<float> row_scales(where, n);
         fill_random(row_scales.values, 3, 0.01f, 0.02f);
-        epilogue last{};
+        tested_epilogue last{};
         if constexpr (scale_rows) last.factors = {row_scales.send(), n};
         run<kernel>(where, {blocks}, one.arguments(last), 4);
         one.out.fetch();
@@ -72,8 +72,8 @@ TEST_CASE("quantised weights with many rows, and shared by the blocks of a clust
     check_product<int4_weights<bf16>, float, 64>(2, 60, 136, 256, exact);
     check_product<int8_weights<bf16, 128>, float, 64>(2, 33, 136, 200, exact);
     check_product<mxfp4_weights<bf16, 128>, float, 64>(2, 60, 136, 160, exact);
-    check_product<mxfp4_weights<bf16>, float, 8, few_rows_shape{.sharers = 2}>(4, 4, 264, 416, exact);
-    check_product<int4_weights<bf16>, float, 8, few_rows_shape{.sharers = 2}>(2, 4, 136, 384, exact);
+    check_product<mxfp4_weights<bf16>, float, 8, small_m_shape{.cluster_size = 2}>(4, 4, 264, 416, exact);
+    check_product<int4_weights<bf16>, float, 8, small_m_shape{.cluster_size = 2}>(2, 4, 136, 384, exact);
 }
 
 TEST_CASE("the scales of packed weights are those that were packed") {
@@ -82,9 +82,9 @@ TEST_CASE("the scales of packed weights are those that were packed") {
     const auto packed = pack_weights<weights>(given.values.data(), given.scales.data(), 100, 256);
     REQUIRE(packed.size() == 4);
     const auto scale_at = [&](int row, int group) { return given.scales[row * 2 + group].bits; };
-    CHECK(packed[1].scales[0].storage[packed_row_place_of(5)].bits == scale_at(5, 1));
-    CHECK(packed[2].scales[0].storage[packed_row_place_of(35)].bits == scale_at(99, 0));
-    CHECK(packed[3].scales[0].storage[packed_row_place_of(36)].bits == 0);
+    CHECK(packed[1].scales[0].storage[packed_row_offset(5)].bits == scale_at(5, 1));
+    CHECK(packed[2].scales[0].storage[packed_row_offset(35)].bits == scale_at(99, 0));
+    CHECK(packed[3].scales[0].storage[packed_row_offset(36)].bits == 0);
 }
 
 TEST_CASE("what cannot be packed is refused in a sentence") {
@@ -92,29 +92,30 @@ TEST_CASE("what cannot be packed is refused in a sentence") {
     const random_weights<weights> good(64, 128, 3);
     const auto* values = good.values.data();
     const auto* scales = good.scales.data();
-    const auto pack = [](auto... arguments) { return refusal_of([&] { pack_weights<weights>(arguments...); }); };
+    const auto pack = [](auto... arguments) { return error_message_of([&] { pack_weights<weights>(arguments...); }); };
     CHECK(pack(values, scales, 0, 128) == "rows: 0; there must be a row of weights");
-    CHECK(pack(values, scales, 64, 0) == "k: 0; the depth must be positive");
-    CHECK(pack(values, scales, 64, 192) == "k: 192; the depth must be a positive multiple of the group's, 128");
+    CHECK(pack(values, scales, 64, 0) == "k: 0; k must be positive");
+    CHECK(pack(values, scales, 64, 192) == "k: 192; k must be a positive multiple of the group size, 128");
     CHECK(pack(static_cast<const int4x2*>(nullptr), scales, 64, 128) == "values: null; weights of 64 x 128 are needed");
     CHECK(pack(values, static_cast<const bf16*>(nullptr), 64, 128) ==
           "scales: null; there must be one for each row and 128 of K");
-    CHECK(pack(static_cast<weights::part*>(nullptr), values, scales, 64, 128) ==
-          "to: null; there must be memory for 1 parts");
+    CHECK(pack(static_cast<weights::weight_tile*>(nullptr), values, scales, 64, 128) ==
+          "to: null; there must be memory for 1 tiles");
 
     random_weights<mxfp4_weights<bf16>> floats(64, 64, 3);
     floats.scales[3] = ue8m0(4.0f);
     const auto pack_floats = [&] {
-        return refusal_of(
+        return error_message_of(
             [&] { pack_weights<mxfp4_weights<bf16>>(floats.values.data(), floats.scales.data(), 64, 64); });
     };
-    CHECK(pack_floats() == "scales: 2^2 in row 1 of a part; scales of 4-bit floats are at most 2");
+    CHECK(pack_floats() == "scales: 2^2 in row 1 of a tile; scales of 4-bit floats are at most 2");
 
-    const std::vector<weights::part> part(1);
-    CHECK(refusal_of([&] { weights::describe(nullptr, 64, 128); }) ==
-          "parts: null; packed weights of 64 x 128 are needed");
-    CHECK(refusal_of([&] { weights::describe(part.data(), 0, 128); }) == "rows: 0; there must be a row of weights");
-    CHECK(refusal_of([&] { weights::describe(part.data(), 64, -1); }) == "k: -1; the depth must be positive");
+    const std::vector<weights::weight_tile> part(1);
+    CHECK(error_message_of([&] { weights::describe(nullptr, 64, 128); }) ==
+          "tiles: null; packed weights of 64 x 128 are needed");
+    CHECK(error_message_of([&] { weights::describe(part.data(), 0, 128); }) ==
+          "rows: 0; there must be a row of weights");
+    CHECK(error_message_of([&] { weights::describe(part.data(), 64, -1); }) == "k: -1; k must be positive");
 }
 
 #if !defined(__CUDACC__)
@@ -122,9 +123,9 @@ namespace {
 
 template <class Weights, int Rows>
 void check_silent_and_mutate(const char* name) {
-    using kernel = gemm_few_rows<Weights, bf16, plain_product, Rows, few_rows_shape{.sharers = 2, .stages = 2}>;
+    using kernel = gemm_small_m<Weights, bf16, epilogue::identity, Rows, small_m_shape{.cluster_size = 2, .stages = 2}>;
     launch_of<Weights, kernel, bf16> one(world::host, 5, 456, 512);
-    const auto arguments = one.arguments(plain_product{});
+    const auto arguments = one.arguments(epilogue::identity{});
     check_synchronisation<kernel>(name, {4}, arguments);
 }
 

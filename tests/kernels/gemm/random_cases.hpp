@@ -39,7 +39,7 @@ inline gemm_case random_case(std::mt19937& random, int chunk, int largest) {
 
 // Runs `cases` products on the device, fewer elsewhere. `epilogue_of(where, case)` makes the epilogue (it may keep arrays alive
 // in what it captures), `expected` says what becomes of a product.
-template <class In, class Out, stored A, stored B, class Epilogue, class MakeEpilogue>
+template <class In, class Out, matrix_layout A, matrix_layout B, class Epilogue, class MakeEpilogue>
 void check_random_cases(unsigned seed, int cases, float spread, double tolerance, MakeEpilogue epilogue_of,
                         const std::function<double(double, double, int, int, int)>& expected) {
     using product = imbrex::gemm<In, Out, Epilogue, A, B>;
@@ -60,7 +60,8 @@ void check_random_cases(unsigned seed, int cases, float spread, double tolerance
             CAPTURE(sizes.b_gap);
             CAPTURE(sizes.out_gap);
             CAPTURE(sizes.offset);
-            gemm_matrices<In, Out, A, B, imbrex::is_gated<Epilogue>> matrices(where, sizes, seed + 10 * i, spread);
+            gemm_matrices<In, Out, A, B, imbrex::epilogue::is_glu<Epilogue>> matrices(where, sizes, seed + 10 * i,
+                                                                                      spread);
             const auto problem = matrices.send();
             const Epilogue epilogue = epilogue_of(where, sizes);
             product::launch(where, problem, epilogue);

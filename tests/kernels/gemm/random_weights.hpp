@@ -1,7 +1,7 @@
 // Random quantised weights for tests, what they are worth, and how far a product with them is from what it should be.
 #pragma once
 
-#include <imbrex/core/numeric.hpp>
+#include <imbrex/core/element_types.hpp>
 #include <imbrex/kernels/gemm/pack_weights.hpp>
 #include <imbrex/kernels/gemm/problem.hpp>
 
@@ -74,7 +74,7 @@ struct launch_of {
     int m, n, k;
     buffer<In> a;
     buffer<Out> out;
-    buffer<typename Weights::part> parts;
+    buffer<typename Weights::weight_tile> parts;
 
     launch_of(world where, int m, int n, int k, int times = 1)
         : weights(n * times, k, 5),
@@ -83,7 +83,7 @@ struct launch_of {
           k(k),
           a(where, static_cast<std::size_t>(m) * k),
           out(where, static_cast<std::size_t>(m) * n, convert<Out>(NAN)),
-          parts(where, packed_count<Weights>(n * times, k)) {
+          parts(where, packed_tile_count<Weights>(n * times, k)) {
         fill_random(a.values, 1);
         parts.values = pack_weights<Weights>(weights.values.data(), weights.scales.data(), n * times, k);
     }

@@ -11,7 +11,7 @@
 
 namespace imbrex_test {
 
-using imbrex::stored;
+using imbrex::matrix_layout;
 
 inline double number(double value) {
     return value;
@@ -30,13 +30,15 @@ struct gemm_case {
     int offset = 0;                         // elements before the first, of all matrices
 };
 
-template <class In, class Out, stored A, stored B, bool Gated>
+template <class In, class Out, matrix_layout A, matrix_layout B, bool IsGlu>
 struct gemm_matrices {
     gemm_case sizes;
     world where;
-    int b_columns = sizes.n * (Gated ? 2 : 1);
-    int a_rows = A == stored::normal ? sizes.m : sizes.k, a_columns = A == stored::normal ? sizes.k : sizes.m;
-    int b_rows = B == stored::normal ? sizes.k : b_columns, b_width = B == stored::normal ? b_columns : sizes.k;
+    int b_columns = sizes.n * (IsGlu ? 2 : 1);
+    int a_rows = A == matrix_layout::row_major ? sizes.m : sizes.k,
+        a_columns = A == matrix_layout::row_major ? sizes.k : sizes.m;
+    int b_rows = B == matrix_layout::row_major ? sizes.k : b_columns,
+        b_width = B == matrix_layout::row_major ? b_columns : sizes.k;
     std::int64_t a_stride = a_columns + sizes.a_gap, b_stride = b_width + sizes.b_gap;
     std::int64_t out_stride = sizes.n + sizes.out_gap;
     buffer<In> a, b;
@@ -74,11 +76,11 @@ struct gemm_matrices {
     }
 
     double a_at(int batch, int row, int i) const {
-        const std::int64_t place = A == stored::normal ? row * a_stride + i : i * a_stride + row;
+        const std::int64_t place = A == matrix_layout::row_major ? row * a_stride + i : i * a_stride + row;
         return number(a.values[sizes.offset + batch * a_rows * a_stride + place]);
     }
     double b_at(int batch, int i, int column) const {
-        const std::int64_t place = B == stored::normal ? i * b_stride + column : column * b_stride + i;
+        const std::int64_t place = B == matrix_layout::row_major ? i * b_stride + column : column * b_stride + i;
         return number(b.values[sizes.offset + (sizes.share_b ? 0 : batch * b_rows * b_stride) + place]);
     }
     // A by rows and B by columns, as doubles: what the reference multiplies.
@@ -119,7 +121,7 @@ struct gemm_matrices {
             };
             for (int row = 0; row < sizes.m; ++row) {
                 for (int column = 0; column < sizes.n; ++column) {
-                    const double up = Gated ? product(row, sizes.n + column) : 0;
+                    const double up = IsGlu ? product(row, sizes.n + column) : 0;
                     const double right = expected(product(row, column), up, batch, row, column);
                     note(std::abs(out_at(batch, row, column) - right) / (1 + std::abs(right)));
                 }

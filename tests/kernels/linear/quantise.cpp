@@ -14,14 +14,15 @@ using namespace imbrex_test;
 
 namespace {
 
-constexpr int group = weights_in_group;
+constexpr int group = weight_group_size;
 
 template <class Scale>
 struct int8_result {
     std::vector<std::int8_t> values;
     std::vector<Scale> scales;
-    int8_result(const std::vector<float>& from, int n, int k) : values(int8_bytes(n, k)), scales(group_scales(n, k)) {
-        quantise_rows(int8_rows_to{values.data(), scales.data()}, from.data(), n, k);
+    int8_result(const std::vector<float>& from, int n, int k)
+        : values(int8_bytes(n, k)), scales(group_scale_count(n, k)) {
+        quantise_rows(int8_rows_output{values.data(), scales.data()}, from.data(), n, k);
     }
     double scale(std::size_t i) const { return convert<float>(scales[i / group]); }
     double value(std::size_t i) const { return scale(i) * values[i]; }
@@ -31,8 +32,9 @@ template <class Scale>
 struct int4_result {
     std::vector<std::uint8_t> values;
     std::vector<Scale> scales;
-    int4_result(const std::vector<float>& from, int n, int k) : values(int4_bytes(n, k)), scales(group_scales(n, k)) {
-        quantise_rows(int4_rows_to{values.data(), scales.data()}, from.data(), n, k);
+    int4_result(const std::vector<float>& from, int n, int k)
+        : values(int4_bytes(n, k)), scales(group_scale_count(n, k)) {
+        quantise_rows(int4_rows_output{values.data(), scales.data()}, from.data(), n, k);
     }
     double scale(std::size_t i) const { return convert<float>(scales[i / group]); }
     int steps(std::size_t i) const {
@@ -133,7 +135,7 @@ TEST_CASE("e4m3: a row's largest number becomes 448, and others keep their relat
     const std::vector<float> from = normal_numbers(n * k, 5);
     std::vector<e4m3> values(n * k);
     std::vector<float> scales(n);
-    quantise_rows(e4m3_rows_to{values.data(), scales.data()}, from.data(), n, k);
+    quantise_rows(e4m3_rows_output{values.data(), scales.data()}, from.data(), n, k);
     bool near = true;
     for (int row = 0; row < n; ++row) {
         float most = 0;
@@ -171,7 +173,7 @@ TEST_CASE("zeros are zeros, and huge and tiny numbers stay finite") {
         }
         std::vector<e4m3> values(32);
         float scale = 0;
-        quantise_rows(e4m3_rows_to{values.data(), &scale}, from.data(), 1, 32);
+        quantise_rows(e4m3_rows_output{values.data(), &scale}, from.data(), 1, 32);
         CHECK(std::isfinite(scale * convert<float>(values[7])));
     }
 }
@@ -193,11 +195,11 @@ TEST_CASE("rows may lie apart, and none at all are nothing") {
     }
     const int8_result<bf16> wanted(packed, 3, 64);
     std::vector<std::int8_t> values(int8_bytes(3, 64));
-    std::vector<bf16> scales(group_scales(3, 64));
-    quantise_rows(int8_rows_to{values.data(), scales.data()}, apart.data(), 3, 64, 70);
+    std::vector<bf16> scales(group_scale_count(3, 64));
+    quantise_rows(int8_rows_output{values.data(), scales.data()}, apart.data(), 3, 64, 70);
     CHECK(values == wanted.values);
-    quantise_rows(int8_rows_to<bf16>{nullptr, nullptr}, nullptr, 0, 64);
-    quantise_rows(e4m3_rows_to{nullptr, nullptr}, nullptr, 4, 0);
+    quantise_rows(int8_rows_output<bf16>{nullptr, nullptr}, nullptr, 0, 64);
+    quantise_rows(e4m3_rows_output{nullptr, nullptr}, nullptr, 4, 0);
 }
 
 TEST_CASE("what is no finite number is refused with its place, and what cannot be with a sentence") {
@@ -207,23 +209,23 @@ TEST_CASE("what is no finite number is refused with its place, and what cannot b
     std::vector<bf16> scales(4);
     std::vector<float> row_scales(2), from(128, 1.0f);
     from[64 + 9] = NAN;
-    CHECK(refusal_of([&] {
-              quantise_rows(int8_rows_to{eight.data(), scales.data()}, from.data(), 2, 64);
+    CHECK(error_message_of([&] {
+              quantise_rows(int8_rows_output{eight.data(), scales.data()}, from.data(), 2, 64);
           }) == "weights[1, 9]: nan; weights are finite");
     from[64 + 9] = -INFINITY;
-    CHECK(refusal_of([&] {
-              quantise_rows(int4_rows_to{four.data(), scales.data()}, from.data(), 2, 64);
+    CHECK(error_message_of([&] {
+              quantise_rows(int4_rows_output{four.data(), scales.data()}, from.data(), 2, 64);
           }) == "weights[1, 9]: -inf; weights are finite");
-    CHECK(refusal_of([&] {
-              quantise_rows(e4m3_rows_to{small.data(), row_scales.data()}, from.data(), 2, 64);
+    CHECK(error_message_of([&] {
+              quantise_rows(e4m3_rows_output{small.data(), row_scales.data()}, from.data(), 2, 64);
           }) == "weights[1, 9]: -inf; weights are finite");
-    CHECK(refusal_of([&] {
-              quantise_rows(int8_rows_to{eight.data(), scales.data()}, from.data(), 2, 60);
+    CHECK(error_message_of([&] {
+              quantise_rows(int8_rows_output{eight.data(), scales.data()}, from.data(), 2, 60);
           }) == "k: 60; weights in groups have a multiple of 32 columns");
-    CHECK(refusal_of([&] {
-              quantise_rows(int8_rows_to{eight.data(), scales.data()}, from.data(), -1, 64);
+    CHECK(error_message_of([&] {
+              quantise_rows(int8_rows_output{eight.data(), scales.data()}, from.data(), -1, 64);
           }) == "n: -1; the number of rows is not negative");
-    CHECK(refusal_of([&] {
-              quantise_rows(e4m3_rows_to{small.data(), nullptr}, from.data(), 2, 64);
+    CHECK(error_message_of([&] {
+              quantise_rows(e4m3_rows_output{small.data(), nullptr}, from.data(), 2, 64);
           }) == "values, scales: null; there must be memory for 2 x 64 numbers");
 }

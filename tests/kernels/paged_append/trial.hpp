@@ -18,7 +18,7 @@ using namespace imbrex;
 
 enum class queries { none, in_place, apart };
 enum class scales { none, of_all, of_heads, of_pages };
-constexpr rotary_style half_split = rotary_style::half_split, interleaved = rotary_style::interleaved;
+constexpr rope_style half_split = rope_style::half_split, interleaved = rope_style::interleaved;
 
 struct sequence {
     int length;  // new tokens included
@@ -28,12 +28,12 @@ struct sequence {
 struct append_case {
     std::vector<sequence> sequences;
     bool packed = true;  // otherwise all have as many new tokens
-    int heads = 4, key_heads = 2;
-    int depth = 64, value_depth = 64;
-    int page_rows = 16;
+    int heads = 4, kv_heads = 2;
+    int head_dim = 64, head_dim_v = 64;
+    int page_size = 16;
     int rotated = 64;
-    rotary_style style = half_split;
-    double base = 10000;
+    rope_style style = half_split;
+    double theta = 10000;
     queries with = queries::apart;
     scales scaled = scales::none;
     int gap = 0;     // elements between rows, and before the first
@@ -57,20 +57,20 @@ class append_trial {
           random_(seed),
           count_(static_cast<int>(given.sequences.size())),
           rows_(row_count()),
-          per_sequence_(longest() / given.page_rows + 1),
+          per_sequence_(longest() / given.page_size + 1),
           pages_(page_count() + 3),
-          q(where, elements(members() * rows_, given.heads, given.depth)),
+          q(where, elements(members() * rows_, given.heads, given.head_dim)),
           q_out(where, q.values.size()),
-          k(where, elements(members() * rows_, given.key_heads, given.depth)),
-          v(where, elements(members() * rows_, given.key_heads, given.value_depth)),
-          k_cache(where, elements(pages_ * given.page_rows, given.key_heads, given.depth)),
-          v_cache(where, elements(pages_ * given.page_rows, given.key_heads, given.value_depth)),
-          k_scales(where, static_cast<std::size_t>(pages_) * given.key_heads),
+          k(where, elements(members() * rows_, given.kv_heads, given.head_dim)),
+          v(where, elements(members() * rows_, given.kv_heads, given.head_dim_v)),
+          k_cache(where, elements(pages_ * given.page_size, given.kv_heads, given.head_dim)),
+          v_cache(where, elements(pages_ * given.page_size, given.kv_heads, given.head_dim_v)),
+          k_scales(where, static_cast<std::size_t>(pages_) * given.kv_heads),
           v_scales(where, k_scales.values.size()),
           table(where, static_cast<std::size_t>(count_) * per_sequence_, -1),
           lengths(where, given.sequences.size()),
           starts(where, given.sequences.size() + 1),
-          turns(where, std::max(given.rotated / 2, 1)) {
+          inv_freq(where, std::max(given.rotated / 2, 1)) {
         fill_random(q.values, seed + 1, -3, 3);
         fill_random(k.values, seed + 2, -3, 3);
         fill_random(v.values, seed + 3, -3, 3);
@@ -86,27 +86,28 @@ class append_trial {
             lengths.values[i] = given.sequences[i].length;
             starts.values[i + 1] = starts.values[i] + given.sequences[i].added;
         }
-        if (given.rotated > 0) turns.values = frequencies().turns();
+        if (given.rotated > 0) inv_freq.values = frequencies().fixed_point_inv_freq();
     }
 
     paged_append_problem<In, Cache> send() {
         paged_append_problem<In, Cache> p{
-            .k = heads_second(spread<const In>(k.send(), members(), rows_, given_.key_heads, given_.depth, given_.gap)),
+            .k = heads_second(
+                spread<const In>(k.send(), members(), rows_, given_.kv_heads, given_.head_dim, given_.gap)),
             .v = heads_second(
-                spread<const In>(v.send(), members(), rows_, given_.key_heads, given_.value_depth, given_.gap)),
-            .k_cache = cache_view(k_cache.send(), given_.depth),
-            .v_cache = cache_view(v_cache.send(), given_.value_depth),
+                spread<const In>(v.send(), members(), rows_, given_.kv_heads, given_.head_dim_v, given_.gap)),
+            .k_cache = cache_view(k_cache.send(), given_.head_dim),
+            .v_cache = cache_view(v_cache.send(), given_.head_dim_v),
             .k_scales = sent(k_scales),
             .v_scales = sent(v_scales),
-            .pages = {table.send(), per_sequence_},
-            .key_lengths = lengths.send()};
-        if (given_.packed) p.packed = {count_, starts.send(), nullptr};
-        if (given_.rotated > 0) p.rotary = frequencies().embedding(turns.send(), given_.style);
+            .paged_kv = {table.send(), per_sequence_},
+            .seqused_k = lengths.send()};
+        if (given_.packed) p.varlen = {count_, starts.send(), nullptr};
+        if (given_.rotated > 0) p.rope = frequencies().embedding(inv_freq.send(), given_.style);
         if (given_.with != queries::none) {
             In* const from = q.send();
             In* const to = given_.with == queries::in_place ? from : q_out.send();
-            p.q = heads_second(spread<const In>(from, members(), rows_, given_.heads, given_.depth, given_.gap));
-            p.q_out = heads_second(spread(to, members(), rows_, given_.heads, given_.depth, given_.gap));
+            p.q = heads_second(spread<const In>(from, members(), rows_, given_.heads, given_.head_dim, given_.gap));
+            p.q_out = heads_second(spread(to, members(), rows_, given_.heads, given_.head_dim, given_.gap));
         }
         return p;
     }
@@ -139,7 +140,7 @@ class append_trial {
     buffer<Cache> k_cache, v_cache;
     buffer<float> k_scales, v_scales;
     buffer<int> table, lengths, starts;
-    buffer<std::uint64_t> turns;
+    buffer<std::uint64_t> inv_freq;
 
   private:
     // The lowest and the highest value that may be found; bits that must be found, where the two have the same.
@@ -161,14 +162,14 @@ class append_trial {
         return most;
     }
     // Only pages that new tokens go to are there.
-    static int first_page(const sequence& one, int page_rows) {
-        return std::max(one.length - one.added, 0) / page_rows;
+    static int first_page(const sequence& one, int page_size) {
+        return std::max(one.length - one.added, 0) / page_size;
     }
     int page_count() const {
         int all = 0;
         for (const sequence& one : given_.sequences) {
-            const int end = (one.length + given_.page_rows - 1) / given_.page_rows;
-            if (one.added > 0) all += std::max(0, end - first_page(one, given_.page_rows));
+            const int end = (one.length + given_.page_size - 1) / given_.page_size;
+            if (one.added > 0) all += std::max(0, end - first_page(one, given_.page_size));
         }
         return all;
     }
@@ -182,8 +183,8 @@ class append_trial {
         int next = 0;
         for (int i = 0; i < count_; ++i) {
             const sequence& one = given_.sequences[i];
-            const int end = (one.length + given_.page_rows - 1) / given_.page_rows;
-            for (int page = first_page(one, given_.page_rows); one.added > 0 && page < end; ++page) {
+            const int end = (one.length + given_.page_size - 1) / given_.page_size;
+            for (int page = first_page(one, given_.page_size); one.added > 0 && page < end; ++page) {
                 table.values[static_cast<std::size_t>(i) * per_sequence_ + page] = order[next++];
             }
         }
@@ -196,20 +197,20 @@ class append_trial {
                 {view.strides[0], view.strides[2], view.strides[1]}};
     }
     attention_view<Cache> cache_view(Cache* pointer, int columns) const {
-        return spread(pointer, pages_, given_.key_heads, given_.page_rows, columns, given_.gap);
+        return spread(pointer, pages_, given_.kv_heads, given_.page_size, columns, given_.gap);
     }
-    rotary_frequencies frequencies() const {
-        rotary_frequencies made{.base = given_.base, .columns = given_.rotated};
-        if (given_.base > 100000)
-            made.scaling = rotary_yarn{.factor = 4, .original_context = 8192, .attention_factor = 1.2};
+    rope_frequencies frequencies() const {
+        rope_frequencies made{.theta = given_.theta, .rotary_dim = given_.rotated};
+        if (given_.theta > 100000)
+            made.scaling = rope_yarn{.factor = 4, .original_max_position_embeddings = 8192, .attention_factor = 1.2};
         return made;
     }
-    cache_scales sent(buffer<float>& there) {
+    kv_cache_scales sent(buffer<float>& there) {
         if (given_.scaled == scales::none) return {};
         const float* const pointer = there.send();
         if (given_.scaled == scales::of_all) return {pointer, 0, 0};
-        return given_.scaled == scales::of_heads ? scales_of_heads(pointer)
-                                                 : scales_of_pages(pointer, given_.key_heads);
+        return given_.scaled == scales::of_heads ? kv_scales_per_head(pointer)
+                                                 : kv_scales_per_page(pointer, given_.kv_heads);
     }
     float scale_of(const buffer<float>& there, int page, int head) const {
         switch (given_.scaled) {
@@ -220,7 +221,7 @@ class append_trial {
             case scales::of_heads:
                 return there.values[head];
             default:
-                return there.values[page * given_.key_heads + head];
+                return there.values[page * given_.kv_heads + head];
         }
     }
 
@@ -264,7 +265,7 @@ class append_trial {
         }
         if (!rotated || given_.rotated == 0) return;
         const int pairs = given_.rotated / 2;
-        const std::vector<double> angles = frequencies().in_double();
+        const std::vector<double> angles = frequencies().inv_freq_double();
         const double factor = frequencies().attention_factor();
         for (int i = 0; i < pairs; ++i) {
             const int x = given_.style == half_split ? i : 2 * i;
@@ -280,7 +281,7 @@ class append_trial {
     void expect(std::vector<range<In>>& wanted_q, std::vector<range<Cache>>& wanted_k,
                 std::vector<range<Cache>>& wanted_v) const {
         const auto cache_index = [&](int page, int head, int row, int columns) {
-            return (((static_cast<std::size_t>(page) * given_.key_heads + head) * given_.page_rows + row) *
+            return (((static_cast<std::size_t>(page) * given_.kv_heads + head) * given_.page_size + row) *
                     (columns + given_.gap)) +
                    given_.gap;
         };
@@ -294,19 +295,19 @@ class append_trial {
                 const int position = one.length - one.added + j;
                 if (position < 0) continue;
                 const int page =
-                    table.values[static_cast<std::size_t>(i) * per_sequence_ + position / given_.page_rows];
-                const int page_row = position % given_.page_rows;
-                for (int head = 0; head < given_.key_heads; ++head) {
-                    expect_row(&k.values[index(row, given_.key_heads, head, given_.depth)],
-                               &wanted_k[cache_index(page, head, page_row, given_.depth)], given_.depth, position,
+                    table.values[static_cast<std::size_t>(i) * per_sequence_ + position / given_.page_size];
+                const int page_row = position % given_.page_size;
+                for (int head = 0; head < given_.kv_heads; ++head) {
+                    expect_row(&k.values[index(row, given_.kv_heads, head, given_.head_dim)],
+                               &wanted_k[cache_index(page, head, page_row, given_.head_dim)], given_.head_dim, position,
                                scale_of(k_scales, page, head), true);
-                    expect_row(&v.values[index(row, given_.key_heads, head, given_.value_depth)],
-                               &wanted_v[cache_index(page, head, page_row, given_.value_depth)], given_.value_depth,
+                    expect_row(&v.values[index(row, given_.kv_heads, head, given_.head_dim_v)],
+                               &wanted_v[cache_index(page, head, page_row, given_.head_dim_v)], given_.head_dim_v,
                                position, scale_of(v_scales, page, head), false);
                 }
                 for (int head = 0; head < given_.heads && given_.with != queries::none; ++head) {
-                    const std::size_t at = index(row, given_.heads, head, given_.depth);
-                    expect_row(&q.values[at], &wanted_q[at], given_.depth, position, 1, true);
+                    const std::size_t at = index(row, given_.heads, head, given_.head_dim);
+                    expect_row(&q.values[at], &wanted_q[at], given_.head_dim, position, 1, true);
                 }
             }
         }
@@ -324,15 +325,15 @@ template <class In, class Cache = In>
 void check_append(const append_case& given, std::uint32_t seed = 1) {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
-        CAPTURE(given.depth);
+        CAPTURE(given.head_dim);
         CAPTURE(given.rotated);
-        CAPTURE(given.page_rows);
+        CAPTURE(given.page_size);
         CAPTURE(static_cast<int>(given.style));
         for (const bool early : {false, true}) {
             CAPTURE(early);
             append_trial<In, Cache> there(where, given, seed);
             paged_append_problem<In, Cache> problem = there.send();
-            problem.early = early;
+            problem.pdl_prefetch = early;
             there.check(where, problem);
         }
     }

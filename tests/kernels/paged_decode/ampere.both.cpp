@@ -9,18 +9,18 @@ using namespace imbrex_test;
 
 namespace {
 
-constexpr decode_shape shape(int groups, int keys, int stages, int combined_columns, int warps) {
-    return {groups, keys, stages, combined_columns, warps, 1, true};
+constexpr decode_shape shape(int groups, int keys, int stages, int merge_columns, int warps) {
+    return {groups, keys, stages, merge_columns, warps, 1, true};
 }
-template <int Depth, decode_shape Shape>
+template <int HeadDim, decode_shape Shape>
 void check_shape(int tokens) {
-    check_results<paged_decode_ampere<bf16, Depth, causal_mask, plain_score, Shape>, Depth>(tokens);
+    check_results<paged_decode_ampere<bf16, HeadDim, causal_mask, score_mod::identity, Shape>, HeadDim>(tokens);
 }
 #if !defined(__CUDACC__)
-template <int Depth, decode_shape Shape>
+template <int HeadDim, decode_shape Shape>
 void check_synchronisation_of_shape(int tokens, int blocks, int schedules) {
-    check_synchronisation<paged_decode_ampere<bf16, Depth, causal_mask, plain_score, Shape>, Depth>(tokens, blocks,
-                                                                                                    schedules);
+    check_synchronisation<paged_decode_ampere<bf16, HeadDim, causal_mask, score_mod::identity, Shape>, HeadDim>(
+        tokens, blocks, schedules);
 }
 #endif
 

@@ -9,8 +9,8 @@ using namespace imbrex_test;
 
 namespace {
 
-template <int Depth>
-using kernel = paged_decode_cluster<bf16, Depth, causal_mask>;
+template <int HeadDim>
+using kernel = paged_decode_cluster<bf16, HeadDim, causal_mask>;
 constexpr int blocks = 3 * 8;  // three sequences with one head of keys
 
 }  // namespace

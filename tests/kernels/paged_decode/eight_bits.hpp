@@ -21,7 +21,7 @@ class eight_bit_trial {
                     scales_of of_values)
         : there(where, given, seed),
           cache(where, there.inputs.values.size()),
-          k_scales(where, std::size_t(there.at.table.pages + 1) * given.key_heads, NAN),
+          k_scales(where, std::size_t(there.at.table.pages + 1) * given.kv_heads, NAN),
           v_scales(where, k_scales.values.size(), NAN),
           of_keys_(of_keys),
           of_values_(of_values) {
@@ -31,10 +31,10 @@ class eight_bit_trial {
         const unsigned char poison = std::is_same_v<Cache, imbrex::e4m3> ? 0x7f : 0x80;
         std::memset(cache.values.data(), poison, cache.values.size());
         for (const attention_member& one : there.members) {
-            for (int head = 0; head < given.key_heads; ++head) {
-                for (int key = 0; key < one.keys; ++key) {
-                    round_row(one, head, key, there.at.k, given.key_depth, given.spread, k_scales, of_keys, random);
-                    round_row(one, head, key, there.at.v, given.value_depth, 1.0f, v_scales, of_values, random);
+            for (int head = 0; head < given.kv_heads; ++head) {
+                for (int key = 0; key < one.seqlen_k; ++key) {
+                    round_row(one, head, key, there.at.k, given.head_dim_qk, given.spread, k_scales, of_keys, random);
+                    round_row(one, head, key, there.at.v, given.head_dim_v, 1.0f, v_scales, of_values, random);
                 }
             }
         }
@@ -46,17 +46,17 @@ class eight_bit_trial {
 
     auto send() {
         const auto whole = there.send();
-        imbrex::attention_problem<In, attention_result::normalised, Cache> p;
+        imbrex::attention_problem<In, attention_output_mode::normalised, Cache> p;
         p.q = whole.q, p.out = whole.out;
         const Cache* const from = cache.send();
         p.k = there.at.k.view(from);
         p.v = there.at.v.view(from);
-        p.log2_sums = whole.log2_sums;
+        p.lse2 = whole.lse2;
         p.scale = whole.scale;
         p.sinks = whole.sinks;
-        p.key_lengths = whole.key_lengths;
-        p.packed = whole.packed;
-        p.pages = whole.pages;
+        p.seqused_k = whole.seqused_k;
+        p.varlen = whole.varlen;
+        p.paged_kv = whole.paged_kv;
         p.k_scales = view_of(k_scales, of_keys_);
         p.v_scales = view_of(v_scales, of_values_);
         return p;
@@ -67,12 +67,12 @@ class eight_bit_trial {
     buffer<float> k_scales, v_scales;
 
   private:
-    imbrex::cache_scales view_of(buffer<float>& scales, scales_of kind) const {
+    imbrex::kv_cache_scales view_of(buffer<float>& scales, scales_of kind) const {
         const float* const from = scales.send();
-        return kind == scales_of::nothing ? imbrex::cache_scales{}
-               : kind == scales_of::all   ? imbrex::cache_scales{from, 0, 0}
-               : kind == scales_of::heads ? imbrex::scales_of_heads(from)
-                                          : imbrex::scales_of_pages(from, there.c.key_heads);
+        return kind == scales_of::nothing ? imbrex::kv_cache_scales{}
+               : kind == scales_of::all   ? imbrex::kv_cache_scales{from, 0, 0}
+               : kind == scales_of::heads ? imbrex::kv_scales_per_head(from)
+                                          : imbrex::kv_scales_per_page(from, there.c.kv_heads);
     }
 
     // So many digits that what is stored times a scale is exact.
@@ -83,12 +83,12 @@ class eight_bit_trial {
         return std::ldexp(digits, std::ilogb(spread / largest) + int(random() % 3));
     }
 
-    void round_row(const attention_member& one, int head, int key, const tensor_place& in, int columns, float spread,
+    void round_row(const attention_member& one, int head, int key, const tensor_layout& in, int columns, float spread,
                    buffer<float>& scales, scales_of kind, std::mt19937& random) {
         const std::size_t place = there.at.key_at(in, one, head, key);
         const int page =
-            there.at.table.entries[std::size_t(one.number) * there.at.table.per_sequence + key / there.c.page_rows];
-        const std::size_t number = kind == scales_of::pages   ? std::size_t(page) * there.c.key_heads + head
+            there.at.table.entries[std::size_t(one.number) * there.at.table.per_sequence + key / there.c.page_size];
+        const std::size_t number = kind == scales_of::pages   ? std::size_t(page) * there.c.kv_heads + head
                                    : kind == scales_of::heads ? std::size_t(head)
                                                               : 0;
         float& scale = scales.values[number];
@@ -115,7 +115,7 @@ template <class In, class Cache, class Decode, bool Scored = false>
 void check_eight_bits(const attention_test_case& given, const std::vector<int>& grids, scales_of of_keys,
                       scales_of of_values, unsigned seed = 1) {
     for (const world where : worlds()) {
-        const auto check = [&](int blocks, std::optional<imbrex::decode_kernel> kernel) {
+        const auto check = [&](int blocks, std::optional<imbrex::decode_kernel_kind> kernel) {
             CAPTURE(name_of(where));
             CAPTURE(blocks);
             CAPTURE((kernel ? imbrex::name_of(*kernel) : "chosen"));
@@ -139,15 +139,15 @@ void check_eight_bits(const attention_test_case& given, const std::vector<int>& 
             const auto bits = trial.there.fetch();
             const auto worst = trial.there.worst();
             CHECK(worst.out <= 1);
-            CHECK(worst.log2_sum <= 1);
+            CHECK(worst.lse2 <= 1);
             problem = trial.send();
-            options.early = true;
+            options.pdl_prefetch = true;
             launch();
             CHECK(trial.there.fetch() == bits);
         };
         eight_bit_trial<In, Cache> trial(where, given, seed, of_keys, of_values);
         for (const int blocks : grids) check(blocks, {});
-        for_kernels_of_heads<Decode>(where, trial.send(), 0, [&](imbrex::decode_kernel kernel) {
+        for_multi_kv_head_kernels<Decode>(where, trial.send(), 0, [&](imbrex::decode_kernel_kind kernel) {
             for (const int blocks : grids) check(blocks, kernel);
         });
     }

@@ -9,15 +9,15 @@ using namespace imbrex_test;
 
 namespace {
 
-template <int Depth, decode_shape Shape>
+template <int HeadDim, decode_shape Shape>
 void check_shape(int tokens) {
-    check_results<paged_decode_hopper<bf16, Depth, causal_mask, plain_score, Shape>, Depth>(tokens);
+    check_results<paged_decode_hopper<bf16, HeadDim, causal_mask, score_mod::identity, Shape>, HeadDim>(tokens);
 }
 #if !defined(__CUDACC__)
-template <int Depth, decode_shape Shape>
+template <int HeadDim, decode_shape Shape>
 void check_synchronisation_of_shape(int tokens, int blocks, int schedules) {
-    check_synchronisation<paged_decode_hopper<bf16, Depth, causal_mask, plain_score, Shape>, Depth>(tokens, blocks,
-                                                                                                    schedules);
+    check_synchronisation<paged_decode_hopper<bf16, HeadDim, causal_mask, score_mod::identity, Shape>, HeadDim>(
+        tokens, blocks, schedules);
 }
 #endif
 

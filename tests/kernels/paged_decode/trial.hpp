@@ -14,32 +14,32 @@ namespace imbrex_test {
 
 // Launched twice in one workspace, which is zero at first; the second time reading early.
 template <class Decode, class In, class Launch>
-void check_trial(world where, attention_trial<In>& there, int blocks, int keys_in_a_part,
-                 std::optional<imbrex::decode_kernel> kernel, const Launch& launch) {
+void check_trial(world where, attention_trial<In>& there, int blocks, int split_size,
+                 std::optional<imbrex::decode_kernel_kind> kernel, const Launch& launch) {
     auto problem = there.send();
-    buffer<int> workspace(where, Decode::workspace_bytes(where, problem, blocks, keys_in_a_part) / sizeof(int), 0);
+    buffer<int> workspace(where, Decode::workspace_bytes(where, problem, blocks, split_size) / sizeof(int), 0);
     imbrex::decode_options options;
     options.workspace = workspace.send();
     options.blocks = blocks;
-    options.keys_in_a_part = keys_in_a_part;
+    options.split_size = split_size;
     options.kernel = kernel;
     launch(problem, options);
     const auto bits = there.fetch();
     const auto worst = there.worst();
     CHECK(worst.out <= 1);
-    CHECK(worst.log2_sum <= 1);
+    CHECK(worst.lse2 <= 1);
     problem = there.send();
-    options.early = true;
+    options.pdl_prefetch = true;
     launch(problem, options);
     CHECK(there.fetch() == bits);
 }
 
 // call(kernel) for all that attend to several heads of keys together, where they can.
 template <class Decode, class Problem, class Call>
-void for_kernels_of_heads(world where, const Problem& problem, int keys_in_a_part, const Call& call) {
-    using enum imbrex::decode_kernel;
-    for (const auto kernel : {heads, four_heads, two_heads}) {
-        if (Decode::can_together(where, problem, kernel, {.keys_in_a_part = keys_in_a_part})) call(kernel);
+void for_multi_kv_head_kernels(world where, const Problem& problem, int split_size, const Call& call) {
+    using enum imbrex::decode_kernel_kind;
+    for (const auto kernel : {kv_heads_8, kv_heads_4, kv_heads_2}) {
+        if (Decode::can_use_multi_kv_head(where, problem, kernel, {.split_size = split_size})) call(kernel);
     }
 }
 
@@ -47,11 +47,11 @@ void for_kernels_of_heads(world where, const Problem& problem, int keys_in_a_par
 // where that can be.
 template <class Decode, class In, bool Scored = false>
 void check_decode(const attention_test_case& given, const std::vector<int>& grids, unsigned seed = 1,
-                  int keys_in_a_part = 0) {
-    using imbrex::decode_kernel;
+                  int split_size = 0) {
+    using imbrex::decode_kernel_kind;
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
-        const auto check = [&](int blocks, std::optional<decode_kernel> kernel) {
+        const auto check = [&](int blocks, std::optional<decode_kernel_kind> kernel) {
             CAPTURE(blocks);
             CAPTURE((kernel ? imbrex::name_of(*kernel) : "chosen"));
             attention_trial<In> there(where, given, seed);
@@ -62,16 +62,16 @@ void check_decode(const attention_test_case& given, const std::vector<int>& grid
                     Decode::launch(where, problem, options, there.mask());
                 }
             };
-            check_trial<Decode>(where, there, blocks, keys_in_a_part, kernel, launch);
+            check_trial<Decode>(where, there, blocks, split_size, kernel, launch);
         };
         for (const int blocks : grids) {
             check(blocks, {});
-            check(blocks, decode_kernel::ampere_class);
+            check(blocks, decode_kernel_kind::ampere_class);
         }
         attention_trial<In> there(where, given, seed);
-        const bool on_hopper = Decode::choice(where, there.send()) != decode_kernel::ampere_class;
-        if (on_hopper && keys_in_a_part == 0) check(1, decode_kernel::cluster);
-        for_kernels_of_heads<Decode>(where, there.send(), keys_in_a_part, [&](decode_kernel kernel) {
+        const bool on_hopper = Decode::choice(where, there.send()) != decode_kernel_kind::ampere_class;
+        if (on_hopper && split_size == 0) check(1, decode_kernel_kind::cluster);
+        for_multi_kv_head_kernels<Decode>(where, there.send(), split_size, [&](decode_kernel_kind kernel) {
             for (const int blocks : grids) check(blocks, kernel);
         });
     }
@@ -84,15 +84,15 @@ inline attention_test_case random_decode(std::mt19937& random, int depth, bool s
     const bool many = below(4) == 0;
     const int most = large && !many ? 1000 : 150;
     const bool together = below(5) == 0;
-    c.key_heads = together ? 8 : 1 + below(3);
-    c.heads = c.key_heads * (1 + below(many || together ? 2 : below(4) == 0 ? 20 : 6));
+    c.kv_heads = together ? 8 : 1 + below(3);
+    c.heads = c.kv_heads * (1 + below(many || together ? 2 : below(4) == 0 ? 20 : 6));
     c.batches = 1 + below(many ? 70 : 3);
-    c.queries = below(2) == 0 ? 1 : 1 + below(together ? 5 : 9);
-    c.keys = 1 + below(most);
-    c.key_depth = below(2) == 0 ? depth : 16 + 16 * below(depth / 16);
-    c.value_depth = below(2) == 0 ? c.key_depth : 16 + 16 * below(depth / 16);
+    c.seqlen_q = below(2) == 0 ? 1 : 1 + below(together ? 5 : 9);
+    c.seqlen_k = 1 + below(most);
+    c.head_dim_qk = below(2) == 0 ? depth : 16 + 16 * below(depth / 16);
+    c.head_dim_v = below(2) == 0 ? c.head_dim_qk : 16 + 16 * below(depth / 16);
     c.lie = below(8) == 0 ? layout::unaligned : static_cast<layout>(below(2));
-    c.page_rows = below(3) == 0 ? 16 * (1 + below(20)) : 16 << below(5);
+    c.page_size = below(3) == 0 ? 16 * (1 + below(20)) : 16 << below(5);
     const float spreads[] = {1, 1, 0.001f, 20};
     c.spread = spreads[below(4)];
     c.sinks = below(3) == 0;
@@ -107,22 +107,22 @@ inline attention_test_case random_decode(std::mt19937& random, int depth, bool s
     const auto length = [&] {
         const int kind = below(6);
         return kind == 0   ? below(3)
-               : kind <= 2 ? std::max(0, std::min(c.keys, 16 * (1 + below(most / 16)) - 1 + below(3)))
-                           : below(c.keys + 1);
+               : kind <= 2 ? std::max(0, std::min(c.seqlen_k, 16 * (1 + below(most / 16)) - 1 + below(3)))
+                           : below(c.seqlen_k + 1);
     };
     if (below(3) == 0) {
         const int members = c.batches;
         c.batches = 1;
-        c.queries = c.keys = 0;
+        c.seqlen_q = c.seqlen_k = 0;
         for (int i = 0; i < members; ++i) {
             const int queries = below(5), keys = 1 + below(most);
             c.packed.emplace_back(queries, keys);
-            c.queries += queries;
-            c.keys += keys;
+            c.seqlen_q += queries;
+            c.seqlen_k += keys;
         }
-        c.queries += below(3) + 1;
+        c.seqlen_q += below(3) + 1;
     } else {
-        for (int i = 0; i < c.batches; ++i) c.key_lengths.push_back(length());
+        for (int i = 0; i < c.batches; ++i) c.seqused_k.push_back(length());
     }
     return c;
 }
@@ -143,12 +143,12 @@ void for_random_decodes(unsigned seed, int cases, int cases_on_host, int depth, 
         CAPTURE(i);
         CAPTURE(c.batches);
         CAPTURE(c.heads);
-        CAPTURE(c.key_heads);
-        CAPTURE(c.queries);
-        CAPTURE(c.keys);
-        CAPTURE(c.key_depth);
-        CAPTURE(c.value_depth);
-        CAPTURE(c.page_rows);
+        CAPTURE(c.kv_heads);
+        CAPTURE(c.seqlen_q);
+        CAPTURE(c.seqlen_k);
+        CAPTURE(c.head_dim_qk);
+        CAPTURE(c.head_dim_v);
+        CAPTURE(c.page_size);
         CAPTURE(c.packed.size());
         CAPTURE(c.left);
         CAPTURE(c.right);

@@ -1,7 +1,7 @@
 // Sampling by sorting, in double: what the kernel's cuts, draws and log-probabilities are compared with.
 #pragma once
 
-#include <imbrex/core/counter_random.hpp>
+#include <imbrex/core/counter_rng.hpp>
 #include <imbrex/kernels/sample/options.hpp>
 
 #include <algorithm>
@@ -21,10 +21,10 @@ inline float clean_logit(float logit) {
 }
 
 inline std::vector<float> reference_scores(const std::vector<float>& logits, const sample_options& options,
-                                           std::span<const token_change> changes) {
+                                           std::span<const logit_adjustment> adjustments) {
     std::vector<float> scores;
     for (const float logit : logits) scores.push_back(clean_logit(logit));
-    for (const token_change& one : changes) {
+    for (const logit_adjustment& one : adjustments) {
         float& score = scores[static_cast<std::size_t>(one.token)];
         score += one.bias;
         const bool seen = one.generated > 0 || one.in_prompt != 0;
@@ -54,7 +54,7 @@ struct reference_sample {
     // How many of them are kept: what rounding of probabilities can make of it lies between the two.
     std::size_t fewest = 0, most = 0;
     double temperature = 1;
-    random_stream stream{};
+    counter_rng stream{};
 
     double weight(int token) const { return std::exp((double{scores[token]} - scores[sorted[0]]) / temperature); }
     double rate(int token) const {
@@ -70,12 +70,12 @@ struct reference_sample {
 };
 
 inline reference_sample sample_by_sorting(const std::vector<float>& logits, const sample_options& options,
-                                          std::span<const token_change> changes = {}) {
+                                          std::span<const logit_adjustment> adjustments = {}) {
     reference_sample all;
-    all.scores = reference_scores(logits, options, changes);
+    all.scores = reference_scores(logits, options, adjustments);
     all.sorted = sorted_tokens(all.scores);
     all.temperature = options.temperature;
-    all.stream = random_stream::of(options.seed, static_cast<std::uint64_t>(options.position));
+    all.stream = counter_rng::of(options.seed, static_cast<std::uint64_t>(options.position));
     all.fewest = all.most = std::min<std::size_t>(all.sorted.size(), 1);
     if (options.temperature == 0 || all.sorted.empty()) return all;
     std::size_t kept = all.sorted.size();

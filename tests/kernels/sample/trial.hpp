@@ -26,17 +26,17 @@ class sample_trial {
   public:
     // Rows of normally distributed logits, one for each of the options.
     sample_trial(world where, int vocabulary, const std::vector<sample_options>& wanted, float spread = 3, int gap = 0,
-                 int before = 0, int likeliest = 0)
+                 int before = 0, int num_top_logprobs = 0)
         : shape{static_cast<int>(wanted.size()), 1, vocabulary, gap, before},
-          count(likeliest),
+          count(num_top_logprobs),
           logits(where, shape.elements()),
           options(where, wanted.size()),
-          change_starts(where, wanted.size() + 1),
+          adjustment_offsets(where, wanted.size() + 1),
           tokens(where, wanted.size(), -7),
           logprobs(where, wanted.size(), not_a_number),
-          likeliest_tokens(where, wanted.size() * static_cast<std::size_t>(likeliest), -7),
-          likeliest_logprobs(where, likeliest_tokens.values.size(), not_a_number),
-          cuts(where, wanted.size()),
+          top_logprobs_tokens(where, wanted.size() * static_cast<std::size_t>(num_top_logprobs), -7),
+          top_logprobs(where, top_logprobs_tokens.values.size(), not_a_number),
+          thresholds(where, wanted.size()),
           where_(where) {
         std::mt19937 generator(static_cast<std::uint32_t>(vocabulary));
         std::normal_distribution<float> number(0, spread);
@@ -54,9 +54,9 @@ class sample_trial {
         return all;
     }
     // In each row, every so many tokens.
-    void change_tokens(world where, int step) {
+    void adjust_tokens(world where, int step) {
         std::mt19937 generator(5);
-        std::vector<token_change> all;
+        std::vector<logit_adjustment> all;
         for (int row = 0; row < shape.rows(); ++row) {
             for (int i = row % step; i < shape.columns; i += 1 + static_cast<int>(generator() % step)) {
                 const int kind = static_cast<int>(generator() % 4);
@@ -66,10 +66,10 @@ class sample_trial {
                                .bias = generator() % 3 == 0 ? static_cast<float>(generator() % 7) - 3 : 0.0f});
                 if (generator() % 16 == 0) all.back().bias = -infinity;
             }
-            change_starts.values[row + 1] = static_cast<int>(all.size());
+            adjustment_offsets.values[row + 1] = static_cast<int>(all.size());
         }
-        changes_ = std::make_unique<buffer<token_change>>(where, all.size());
-        changes_->values = all;
+        adjustments_ = std::make_unique<buffer<logit_adjustment>>(where, all.size());
+        adjustments_->values = all;
     }
 
     sample_problem<T> send() {
@@ -77,57 +77,59 @@ class sample_trial {
                             .options = options.send(),
                             .tokens = tokens.send(),
                             .logprobs = logprobs.send(),
-                            .likeliest = count,
-                            .likeliest_tokens = likeliest_tokens.send(),
-                            .likeliest_logprobs = likeliest_logprobs.send(),
-                            .cuts = cuts.send()};
-        if (changes_ != nullptr) p.changes = changes_->send(), p.change_starts = change_starts.send();
+                            .num_top_logprobs = count,
+                            .top_logprobs_tokens = top_logprobs_tokens.send(),
+                            .top_logprobs = top_logprobs.send(),
+                            .thresholds = thresholds.send()};
+        if (adjustments_ != nullptr)
+            p.adjustments = adjustments_->send(), p.adjustment_offsets = adjustment_offsets.send();
         return p;
     }
     void launch() {
         sample_tokens<T>::launch(where_, send());
         tokens.fetch();
         logprobs.fetch();
-        likeliest_tokens.fetch();
-        likeliest_logprobs.fetch();
-        cuts.fetch();
+        top_logprobs_tokens.fetch();
+        top_logprobs.fetch();
+        thresholds.fetch();
     }
 
-    std::span<const token_change> changes_of(int row) const {
-        if (changes_ == nullptr) return {};
-        return std::span(changes_->values)
-            .subspan(change_starts.values[row], change_starts.values[row + 1] - change_starts.values[row]);
+    std::span<const logit_adjustment> adjustments_of(int row) const {
+        if (adjustments_ == nullptr) return {};
+        return std::span(adjustments_->values)
+            .subspan(adjustment_offsets.values[row],
+                     adjustment_offsets.values[row + 1] - adjustment_offsets.values[row]);
     }
 
     void check() {
         for (int row = 0; row < shape.rows(); ++row) {
             CAPTURE(row);
             const std::vector<float> values = this->row(row);
-            const reference_sample wanted = sample_by_sorting(values, options.values[row], changes_of(row));
-            check_cut(row, wanted);
+            const reference_sample wanted = sample_by_sorting(values, options.values[row], adjustments_of(row));
+            check_threshold(row, wanted);
             check_logprobs(row, values);
         }
     }
 
   private:
-    void check_cut(int row, const reference_sample& wanted) {
+    void check_threshold(int row, const reference_sample& wanted) {
         const int token = tokens.values[row];
         REQUIRE((token >= 0 && token < shape.columns));
         if (wanted.sorted.empty()) {
             CHECK(token == 0);
             return;
         }
-        const sample_cut cut = cuts.values[row];
+        const sample_threshold threshold = thresholds.values[row];
         std::size_t kept = 0;
-        for (int i = 0; i < shape.columns; ++i) kept += cut.keeps(wanted.scores[i], i) ? 1 : 0;
+        for (int i = 0; i < shape.columns; ++i) kept += threshold.keeps(wanted.scores[i], i) ? 1 : 0;
         CHECK(kept >= wanted.fewest);
         CHECK(kept <= wanted.most);
         bool best_are_kept = true;
         for (std::size_t i = 0; i < kept; ++i) {
-            best_are_kept = best_are_kept && cut.keeps(wanted.scores[wanted.sorted[i]], wanted.sorted[i]);
+            best_are_kept = best_are_kept && threshold.keeps(wanted.scores[wanted.sorted[i]], wanted.sorted[i]);
         }
         CHECK(best_are_kept);
-        CHECK(cut.keeps(wanted.scores[token], token));
+        CHECK(threshold.keeps(wanted.scores[token], token));
         if (options.values[row].temperature == 0) {
             CHECK(token == wanted.sorted[0]);
         } else {
@@ -148,8 +150,8 @@ class sample_trial {
         for (int i = 0; i < count; ++i) {
             const std::size_t place = static_cast<std::size_t>(row) * count + i;
             const bool there = i < static_cast<int>(sorted.size());
-            right = right && likeliest_tokens.values[place] == (there ? sorted[i] : -1);
-            right = right && near(likeliest_logprobs.values[place], there ? wanted[sorted[i]] : -infinity);
+            right = right && top_logprobs_tokens.values[place] == (there ? sorted[i] : -1);
+            right = right && near(top_logprobs.values[place], there ? wanted[sorted[i]] : -infinity);
         }
         CHECK(right);
     }
@@ -159,15 +161,15 @@ class sample_trial {
     int count;
     buffer<T> logits;
     buffer<sample_options> options;
-    buffer<int> change_starts, tokens;
+    buffer<int> adjustment_offsets, tokens;
     buffer<float> logprobs;
-    buffer<int> likeliest_tokens;
-    buffer<float> likeliest_logprobs;
-    buffer<sample_cut> cuts;
+    buffer<int> top_logprobs_tokens;
+    buffer<float> top_logprobs;
+    buffer<sample_threshold> thresholds;
 
   private:
     world where_;
-    std::unique_ptr<buffer<token_change>> changes_;
+    std::unique_ptr<buffer<logit_adjustment>> adjustments_;
 };
 
 // All kinds of options, and each of them alone.

@@ -29,12 +29,12 @@ struct block_reduction {
     IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& smem) {
         load(block, smem.tile, args.in.at(0, 0));
         block.sync();
-        const T largest = reduce(block, smem.tile, maximum{}, args.least, smem.scratch);
-        const T sum = reduce(block, smem.tile, add{}, T(0), smem.scratch);
-        const T product = reduce(block, smem.tile, multiply{}, T(1), smem.scratch);
+        const T largest = reduce(block, smem.tile, functional::maximum{}, args.least, smem.scratch);
+        const T sum = reduce(block, smem.tile, functional::add{}, T(0), smem.scratch);
+        const T product = reduce(block, smem.tile, functional::multiply{}, T(1), smem.scratch);
         fill(block, smem.tile, T(1));
         block.sync();
-        const T ones = reduce(block, smem.tile, add{}, T(0), smem.scratch);
+        const T ones = reduce(block, smem.tile, functional::add{}, T(0), smem.scratch);
         block.each_warp([&](warp& self) {
             const auto tell = [&](int column, T value) {
                 tile seen;

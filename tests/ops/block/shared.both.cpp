@@ -200,7 +200,7 @@ void test_filling_rows() {
                                                         matrix(out.send(), rows, Columns), first, value},
                                                        2);
             out.fetch();
-            tally compared(sentence(name_of_shape<T>(where, Rows, Columns, Scope::warps), ", rows from ", first));
+            tally compared(str_cat(name_of_shape<T>(where, Rows, Columns, Scope::warps), ", rows from ", first));
             for (int row = 0; row < rows; ++row) {
                 for (int column = 0; column < Columns; ++column) {
                     const std::size_t i = row * Columns + column;

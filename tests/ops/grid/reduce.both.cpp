@@ -24,7 +24,7 @@ struct grid_reduction {
     };
     template <class Block>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& smem) {
-        const position at = block.index(), grid = block.count();
+        const grid_dim at = block.index(), grid = block.count();
         const int number = at.x + grid.x * (at.y + grid.y * at.z);
         load(block, smem.tile, args.in.template tile<shared_tile<T, 8, 8>>(number, 0));
         block.sync();
@@ -36,7 +36,7 @@ struct grid_reduction {
 // Each block's tile has one element that is not the identity, so its own reduction is exact; across the blocks a float
 // sum rounds, and rounds differently in every other order.
 template <class T, class Op>
-void test_grid_reduction(const std::string& of, position grid, T identity) {
+void test_grid_reduction(const std::string& of, grid_dim grid, T identity) {
     const int blocks = grid.x * grid.y * grid.z;
     for (const world where : worlds()) {
         buffer<T> in(where, 64 * static_cast<std::size_t>(blocks), identity), drawn(world::host, blocks),
@@ -65,17 +65,17 @@ void test_grid_reduction(const std::string& of, position grid, T identity) {
             CHECK(counter.values[0] == 0);
         }
         values.fetch();
-        tally kept(sentence(name_of(where), ", ", of, ", the blocks' own values"));
+        tally kept(str_cat(name_of(where), ", ", of, ", the blocks' own values"));
         for (int i = 0; i < blocks; ++i) kept.expect_same(i, 0, values.values[i], drawn.values[i]);
     }
 }
 
 TEST_CASE("reductions of a grid") {
-    test_grid_reduction<float, add>("sum", {1, 1, 1}, 0.0f);
-    test_grid_reduction<float, add>("sum", {37, 1, 1}, 0.0f);
-    test_grid_reduction<float, add>("sum", {5, 3, 4}, 0.0f);
-    test_grid_reduction<float, maximum>("largest", {4, 9, 2}, minus_infinity);
-    test_grid_reduction<std::int32_t, add>("integers", {200, 1, 1}, 0);
+    test_grid_reduction<float, functional::add>("sum", {1, 1, 1}, 0.0f);
+    test_grid_reduction<float, functional::add>("sum", {37, 1, 1}, 0.0f);
+    test_grid_reduction<float, functional::add>("sum", {5, 3, 4}, 0.0f);
+    test_grid_reduction<float, functional::maximum>("largest", {4, 9, 2}, minus_infinity);
+    test_grid_reduction<std::int32_t, functional::add>("integers", {200, 1, 1}, 0);
 }
 
 }  // namespace

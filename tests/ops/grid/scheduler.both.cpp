@@ -26,7 +26,7 @@ IMBREX_KERNEL void count_tile(const Scope& self, const matrix_view<int>& counts,
 
 // One schedule of the checked world at a time: each run changes what the next would find.
 template <class Kernel>
-void run_once(world where, position grid, const typename Kernel::arguments& arguments, int seed) {
+void run_once(world where, grid_dim grid, const typename Kernel::arguments& arguments, int seed) {
     if (where == world::host_checked) {
         const auto found = host::check<Kernel>(grid, arguments, 1, seed);
         INFO((found ? found->text() : std::string()));
@@ -47,7 +47,7 @@ struct static_kernel {
     template <class Block>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory&) {
         block.each_warp([&](warp& self) {
-            for (const int tile : static_tiles(block, args.tiles)) {
+            for (const int tile : static_tile_scheduler(block, args.tiles)) {
                 count_tile<counted>(self, self.index() == 0 ? args.first : args.second, tile);
             }
         });
@@ -55,9 +55,9 @@ struct static_kernel {
 };
 
 TEST_CASE("static tiles: each once, for any grid") {
-    const position grids[] = {{1, 1, 1}, {3, 1, 1}, {7, 2, 1}, {2, 2, 2}, {1, 1, 5}, {40, 1, 1}};
+    const grid_dim grids[] = {{1, 1, 1}, {3, 1, 1}, {7, 2, 1}, {2, 2, 2}, {1, 1, 5}, {40, 1, 1}};
     for (const world where : worlds()) {
-        for (const position grid : grids) {
+        for (const grid_dim grid : grids) {
             for (const int tiles : {0, 1, 8, 23, 24}) {
                 const std::size_t count = 16 * 8 * static_cast<std::size_t>(tiles) + 1;
                 buffer<int> first(where, count, 5), second(where, count, 7);
@@ -65,8 +65,8 @@ TEST_CASE("static tiles: each once, for any grid") {
                     where, grid, {matrix(first.send(), 16 * tiles, 8), matrix(second.send(), 16 * tiles, 8), tiles}, 3);
                 first.fetch();
                 second.fetch();
-                tally compared(sentence(name_of(where), ", ", tiles, " tiles on ", grid.x, " x ", grid.y, " x ", grid.z,
-                                        " blocks"));
+                tally compared(str_cat(name_of(where), ", ", tiles, " tiles on ", grid.x, " x ", grid.y, " x ", grid.z,
+                                       " blocks"));
                 for (std::size_t i = 0; i < count; ++i) {
                     const int more = i + 1 < count ? 1 : 0;  // the last is beyond the tiles
                     compared.expect(first.values[i] == 5 + more, "first", i, "is", first.values[i]);
@@ -77,15 +77,15 @@ TEST_CASE("static tiles: each once, for any grid") {
     }
 }
 
-TEST_CASE("supergroups: a bijection that walks in bands") {
+TEST_CASE("rasterisation_groups: a bijection that walks in bands") {
     for (int rows = 1; rows <= 9; ++rows) {
         for (int columns = 1; columns <= 7; ++columns) {
             for (int band = 1; band <= 10; ++band) {
-                const supergroups order{rows, columns, band};
+                const rasterisation_groups order{rows, columns, band};
                 bool within = true, in_its_band = true, once = true;
                 std::vector<int> seen(rows * columns, 0);
                 for (int i = 0; i < order.tiles(); ++i) {
-                    const tile_place place = order.at(i);
+                    const tile_coord place = order.at(i);
                     within =
                         within && place.row >= 0 && place.row < rows && place.column >= 0 && place.column < columns;
                     in_its_band = in_its_band && place.row / band == i / (band * columns);
@@ -103,30 +103,30 @@ TEST_CASE("supergroups: a bijection that walks in bands") {
 }
 
 // As it is drawn in the header.
-constexpr supergroups drawn{4, 3, 2};
+constexpr rasterisation_groups drawn{4, 3, 2};
 static_assert(drawn.at(0).row == 0 && drawn.at(0).column == 0);
 static_assert(drawn.at(1).row == 1 && drawn.at(1).column == 0);
 static_assert(drawn.at(4).row == 0 && drawn.at(4).column == 2);
 static_assert(drawn.at(9).row == 3 && drawn.at(9).column == 1);
 static_assert(drawn.at(11).row == 3 && drawn.at(11).column == 2);
 
-// A persistent kernel: one warp draws, a warp and a warpgroup read. The order is that of supergroups.
-template <int Depth, int Ahead>
+// A persistent kernel: one warp draws, a warp and a warpgroup read. The order is that of rasterisation_groups.
+template <int Stages, int Ahead>
 struct queue_kernel {
     static constexpr int warps = 12;
     struct arguments {
         matrix_view<int> by_warp, by_group;
-        supergroups order;
+        rasterisation_groups order;
         int* counter;
     };
     struct shared_memory {
-        tile_queue<Depth, int, Ahead> queue;
+        dynamic_tile_scheduler<Stages, int, Ahead> queue;
     };
     template <class Block>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& smem) {
         const int tiles = args.order.tiles();
         const auto place = [&](int number) {
-            const tile_place at = args.order.at(number);
+            const tile_coord at = args.order.at(number);
             return at.row * args.order.columns + at.column;
         };
         smem.queue.init(block, 1 + 4);
@@ -149,12 +149,12 @@ struct queue_kernel {
                         auto held = reading.hold();
                         while (held.get() < tiles) {
                             if constexpr (Ahead == 1) {
-                                count_tile<group_tile<int, 64, 8>>(self, args.by_group, place(held.get()));
+                                count_tile<warpgroup_tile<int, 64, 8>>(self, args.by_group, place(held.get()));
                                 held.release();
                                 held = reading.hold();
                             } else {
                                 auto next = reading.hold();
-                                count_tile<group_tile<int, 64, 8>>(self, args.by_group, place(held.get()));
+                                count_tile<warpgroup_tile<int, 64, 8>>(self, args.by_group, place(held.get()));
                                 held = std::move(next);
                             }
                         }
@@ -162,7 +162,7 @@ struct queue_kernel {
     }
 };
 
-template <int Depth, int Ahead = Depth>
+template <int Stages, int Ahead = Stages>
 void test_queue() {
     struct problem {
         int blocks, rows, columns;
@@ -174,17 +174,17 @@ void test_queue() {
                 buffer<int> by_warp(where, tiles * 16 * 8, 100), by_group(where, tiles * 64 * 8, 200),
                     counter(where, 1, 0);
                 int* const from = counter.send();
-                run_once<queue_kernel<Depth, Ahead>>(where, {one.blocks, 1, 1},
-                                                     {matrix(by_warp.send(), tiles * 16, 8),
-                                                      matrix(by_group.send(), tiles * 64, 8),
-                                                      {one.rows, one.columns, 2},
-                                                      seed % 4 == 3 ? nullptr : from},
-                                                     seed);
+                run_once<queue_kernel<Stages, Ahead>>(where, {one.blocks, 1, 1},
+                                                      {matrix(by_warp.send(), tiles * 16, 8),
+                                                       matrix(by_group.send(), tiles * 64, 8),
+                                                       {one.rows, one.columns, 2},
+                                                       seed % 4 == 3 ? nullptr : from},
+                                                      seed);
                 by_warp.fetch();
                 by_group.fetch();
                 counter.fetch();
-                tally compared(sentence(name_of(where), ", ", tiles, " tiles from a queue of depth ", Depth, ", ",
-                                        one.blocks, " blocks"));
+                tally compared(str_cat(name_of(where), ", ", tiles, " tiles from a queue of depth ", Stages, ", ",
+                                       one.blocks, " blocks"));
                 for (std::size_t i = 0; i < by_warp.values.size(); ++i) {
                     compared.expect(by_warp.values[i] == 101, "the warp's element", i, "is", by_warp.values[i]);
                 }
@@ -207,17 +207,17 @@ TEST_CASE("a queue of tiles, from a counter or in turn: each once, read by two r
 }
 
 // Whoever reads tells of each tile before it is released; whoever draws looks how many were told of.
-template <int Depth, int Ahead>
+template <int Stages, int Ahead>
 struct patient_kernel {
     static constexpr int warps = 8;
     struct arguments {
         int* counter;
-        int* told;
+        int* reported;
         int* most;  // that were drawn and not told of
         int tiles;
     };
     struct shared_memory {
-        tile_queue<Depth, int, Ahead> queue;
+        dynamic_tile_scheduler<Stages, int, Ahead> queue;
     };
     template <class Block>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& smem) {
@@ -230,31 +230,31 @@ struct patient_kernel {
                         for (int drawn = 0, number = 0; number < args.tiles; ++drawn) {
                             number = drawing.draw();
                             // To look is to add one.
-                            const int told = hw::take_number(self, args.told, source::current()) - drawn;
-                            most = drawn + 1 - told > most ? drawn + 1 - told : most;
-                            drawing.pass_on(number);
+                            const int reported = hw::fetch_increment(self, args.reported, source::current()) - drawn;
+                            most = drawn + 1 - reported > most ? drawn + 1 - reported : most;
+                            drawing.publish(number);
                         }
                         hw::put_global(self, args.most, most, source::current());
                     }),
                     single_warps<1>("reader", [&](warp& self) {
                         auto reading = smem.queue.read(self);
                         for (auto held = reading.hold(); held.get() < args.tiles; held = reading.hold()) {
-                            hw::take_number(self, args.told, source::current());
+                            hw::fetch_increment(self, args.reported, source::current());
                             held.release();
                         }
                     }));
     }
 };
 
-template <int Depth, int Ahead>
+template <int Stages, int Ahead>
 void test_patience() {
     for (const world where : worlds()) {
         for (int seed = 0; seed < 20; ++seed) {
             CAPTURE(name_of(where));
             CAPTURE(seed);
-            buffer<int> counter(where, 1, 0), told(where, 1, 0), most(where, 1, -1);
-            run_once<patient_kernel<Depth, Ahead>>(where, {1, 1, 1}, {counter.send(), told.send(), most.send(), 30},
-                                                   seed);
+            buffer<int> counter(where, 1, 0), reported(where, 1, 0), most(where, 1, -1);
+            run_once<patient_kernel<Stages, Ahead>>(where, {1, 1, 1},
+                                                    {counter.send(), reported.send(), most.send(), 30}, seed);
             most.fetch();
             CHECK(most.values[0] >= 1);
             CHECK(most.values[0] <= Ahead);

@@ -17,7 +17,7 @@ struct ragged_async {
     };
     template <class Block>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& smem) {
-        const position at = block.index(), grid = block.count();
+        const grid_dim at = block.index(), grid = block.count();
         each<Scope>(block, [&](auto& self) {
             copy_async(self, smem.held, args.source(at));
             commit_copies(self);
@@ -33,7 +33,7 @@ template <class T, int Rows, int Columns, class Scope>
 void test_ragged_async() {
     for (const world where : worlds()) {
         test_ragged(where, name_of_shape<T>(where, Rows, Columns, Scope::warps), Rows, Columns, T{},
-                    [&](position grid, const ragged_arguments<T>& arguments) {
+                    [&](grid_dim grid, const ragged_arguments<T>& arguments) {
                         run<ragged_async<T, Rows, Columns, Scope>>(where, grid, arguments, 2);
                     });
     }
@@ -63,9 +63,9 @@ struct chunks_into_parts {
         block.each_warp([&](warp& self) {
             const int row = self.index() / 2 * part_rows, column = self.index() % 2 * part_columns;
             const auto from = args.in.at(row, column);
-            const auto part = smem.held.template part<part_rows, part_columns>(row, column);
-            if (from.in_chunks()) {
-                copy_chunks_async(self, part, from);
+            const auto part = smem.held.template subtile<part_rows, part_columns>(row, column);
+            if (from.is_16_byte_aligned()) {
+                copy_aligned_async(self, part, from);
             } else {
                 copy_async(self, part, from);
             }
@@ -87,7 +87,7 @@ void test_chunks_into_parts(int rows, int columns, int row_stride) {
             {matrix(static_cast<const T*>(in.send()), rows, columns, row_stride), matrix(out.send(), Rows, Columns)},
             4);
         out.fetch();
-        tally compared(sentence(name_of_shape<T>(where, Rows, Columns, 4), ", ", rows, " x ", columns, " exist"));
+        tally compared(str_cat(name_of_shape<T>(where, Rows, Columns, 4), ", ", rows, " x ", columns, " exist"));
         for (int row = 0; row < Rows; ++row) {
             for (int column = 0; column < Columns; ++column) {
                 const bool exists = row < rows && column < columns;
@@ -159,7 +159,7 @@ void test_staged(int rows, int columns) {
         from_registers.fetch();
         from_shared.fetch();
         tally compared(
-            sentence(name_of_shape<T>(where, Rows, Columns, Scope::warps), ", ", Stages, " stages, ", tiles, " tiles"));
+            str_cat(name_of_shape<T>(where, Rows, Columns, Scope::warps), ", ", Stages, " stages, ", tiles, " tiles"));
         for (int row = 0; row < rows; ++row) {
             for (int column = 0; column < columns; ++column) {
                 const int i = row * columns + column;

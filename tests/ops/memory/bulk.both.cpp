@@ -1,4 +1,4 @@
-// Contiguous objects by the copy engine: what lands is what was there, a ring of them works through many, and whoever reads
+// Contiguous objects by TMA: what lands is what was there, a ring of them works through many, and whoever reads
 // before they landed, arms for other bytes or refills too early is told.
 #include <imbrex/ops/memory/bulk.hpp>
 

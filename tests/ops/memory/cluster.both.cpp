@@ -1,5 +1,5 @@
 // Register tiles sent to another block of the cluster: they arrive whole, turn after turn, by a warp and by a group; too early a look, or
-// a parcel sent again before it was taken, is told, and so is every mutant.
+// a DSMEM buffer sent again before it was taken, is told, and so is every mutant.
 #include <imbrex/ops/memory/cluster.hpp>
 
 #include "synchronisation.hpp"
@@ -32,7 +32,7 @@ struct sum_with_other {
         matrix_view<float> out;
     };
     struct shared_memory {
-        parcel<float, rows, columns> place;
+        dsmem_buffer<float, rows, columns> place;
         transaction_barrier landed;
         transaction_barrier free;
     };
@@ -50,11 +50,11 @@ struct sum_with_other {
                 hw::fragment<float, rows, columns, Warps> values, more;
                 load(self, values, args.in.at(first, 0));
                 if constexpr (Fault != fault::sends_early) shared.free.wait(self, turn - 1);
-                send_async(self, shared.place, values, shared.landed, other);
+                dsmem_store_async(self, shared.place, values, shared.landed, other);
                 shared.landed.expect(self, shared.place.bytes);
                 if constexpr (Fault != fault::takes_early) shared.landed.wait(self, turn);
                 fence_cluster(self);
-                take(self, more, shared.place);
+                load_dsmem_buffer(self, more, shared.place);
                 combine(self, values, more, [](float x, float y) { return x + 2 * y; });
                 store(self, args.out.at(first, 0), values);
                 if (turn + 1 < turns) shared.free.arrive_at(self, other);
@@ -63,7 +63,7 @@ struct sum_with_other {
         if constexpr (Warps == 1) {
             block.each_warp(each_turn);
         } else {
-            block.each_group(each_turn);
+            block.each_warpgroup(each_turn);
         }
     }
 };
@@ -111,7 +111,7 @@ bool is_told() {
 
 }  // namespace
 
-TEST_CASE("a parcel that has not landed is not taken, and one that was not taken not sent again") {
+TEST_CASE("a DSMEM buffer that has not landed is not taken, and one that was not taken not sent again") {
     CHECK(!is_told<sum_with_other<4>>());
     CHECK(!is_told<sum_with_other<1>>());
     CHECK(is_told<sum_with_other<4, fault::takes_early>>());
@@ -123,6 +123,6 @@ TEST_CASE("each mutant of sent register tiles is told") {
     const int rows = turns * 2 * kernel::rows;
     std::vector<float> in(rows * columns, 1.0f), out(rows * columns);
     check_synchronisation<kernel>(
-        "parcels", {2}, {matrix<const float>(in.data(), rows, columns), matrix(out.data(), rows, columns)}, 200);
+        "dsmem_buffers", {2}, {matrix<const float>(in.data(), rows, columns), matrix(out.data(), rows, columns)}, 200);
 }
 #endif

@@ -10,9 +10,9 @@ using namespace imbrex_test;
 namespace {
 
 // Global to shared, to registers, to global; and from the registers to another shared tile, and to global.
-template <class T, int Rows, int Columns, class Scope, order Order>
+template <class T, int Rows, int Columns, class Scope, register_layout Layout>
 struct round_trip {
-    using tile = register_tile<T, Rows, Columns, Scope, Order>;
+    using tile = register_tile<T, Rows, Columns, Scope, Layout>;
     static constexpr int warps = 2 * Scope::warps;
     struct arguments {
         matrix_view<const T> in;
@@ -37,21 +37,21 @@ struct round_trip {
     }
 };
 
-template <class T, int Rows, int Columns, class Scope, order Order = order::rows>
+template <class T, int Rows, int Columns, class Scope, register_layout Layout = register_layout::row_major>
 void test_round_trip() {
     constexpr std::size_t count = 2 * Rows * Columns;
     for (const world where : worlds()) {
         buffer<T> in(where, count), from_registers(where, count, poison<T>()), from_shared(where, count, poison<T>());
         fill_random(in.values, 16, -100.0f, 100.0f);
-        run<round_trip<T, Rows, Columns, Scope, Order>>(
+        run<round_trip<T, Rows, Columns, Scope, Layout>>(
             where, {1, 1, 1},
             {matrix(static_cast<const T*>(in.send()), 2 * Rows, Columns),
              matrix(from_registers.send(), 2 * Rows, Columns), matrix(from_shared.send(), 2 * Rows, Columns)},
             4);
         from_registers.fetch();
         from_shared.fetch();
-        const std::string name =
-            name_of_shape<T>(where, Rows, Columns, Scope::warps) + (Order == order::columns ? ", column order" : "");
+        const std::string name = name_of_shape<T>(where, Rows, Columns, Scope::warps) +
+                                 (Layout == register_layout::column_major ? ", column order" : "");
         tally loaded(name + ", shared to registers"), stored(name + ", registers to shared");
         for (std::size_t i = 0; i < count; ++i) {
             const int row = static_cast<int>(i) / Columns, column = static_cast<int>(i) % Columns;
@@ -75,19 +75,19 @@ TEST_CASE("between global memory, shared memory and registers") {
 }
 
 TEST_CASE("between shared memory and registers in column order") {
-    test_round_trip<float, 8, 16, warp, order::columns>();
-    test_round_trip<bf16, 8, 16, warp, order::columns>();
-    test_round_trip<fp16, 24, 64, warp, order::columns>();
-    test_round_trip<std::int8_t, 16, 32, warp, order::columns>();
-    test_round_trip<bf16, 32, 128, warpgroup, order::columns>();
+    test_round_trip<float, 8, 16, warp, register_layout::column_major>();
+    test_round_trip<bf16, 8, 16, warp, register_layout::column_major>();
+    test_round_trip<fp16, 24, 64, warp, register_layout::column_major>();
+    test_round_trip<std::int8_t, 16, 32, warp, register_layout::column_major>();
+    test_round_trip<bf16, 32, 128, warpgroup, register_layout::column_major>();
 }
 
 // A part of one shared tile, wherever it stands, to a part of another.
-template <class T, int Rows, int Columns, int PartRows, int PartColumns, order Order>
+template <class T, int Rows, int Columns, int SubtileRows, int SubtileColumns, register_layout Layout>
 struct parts {
     static constexpr int warps = 1;
     static constexpr int chunk = 16 / sizeof(T);
-    static constexpr int steps_down = Rows - PartRows, steps_across = (Columns - PartColumns) / chunk;
+    static constexpr int steps_down = Rows - SubtileRows, steps_across = (Columns - SubtileColumns) / chunk;
     struct arguments {
         matrix_view<const T> in;
         matrix_view<T> out;
@@ -103,10 +103,11 @@ struct parts {
             load(self, smem.from, args.in.at(0, 0));
             fill(self, smem.to, args.background);
             self.sync();
-            register_tile<T, PartRows, PartColumns, warp, Order> held;
-            load(self, held, smem.from.template part<PartRows, PartColumns>(down, across * chunk));
+            register_tile<T, SubtileRows, SubtileColumns, warp, Layout> held;
+            load(self, held, smem.from.template subtile<SubtileRows, SubtileColumns>(down, across * chunk));
             store(self,
-                  smem.to.template part<PartRows, PartColumns>(steps_down - down, (steps_across - across) * chunk),
+                  smem.to.template subtile<SubtileRows, SubtileColumns>(steps_down - down,
+                                                                        (steps_across - across) * chunk),
                   held);
             self.sync();
             store(self, args.out.template tile<shared_tile<T, Rows, Columns>>(down, across), smem.to);
@@ -114,9 +115,10 @@ struct parts {
     }
 };
 
-template <class T, int Rows, int Columns, int PartRows, int PartColumns, order Order = order::rows>
+template <class T, int Rows, int Columns, int SubtileRows, int SubtileColumns,
+          register_layout Layout = register_layout::row_major>
 void test_parts() {
-    using kernel = parts<T, Rows, Columns, PartRows, PartColumns, Order>;
+    using kernel = parts<T, Rows, Columns, SubtileRows, SubtileColumns, Layout>;
     constexpr int down_count = kernel::steps_down + 1, across_count = kernel::steps_across + 1;
     constexpr int width = Columns * across_count;
     for (const world where : worlds()) {
@@ -129,7 +131,7 @@ void test_parts() {
                      matrix(out.send(), Rows * down_count, width), background},
                     1);
         out.fetch();
-        tally compared(name_of_shape<T>(where, PartRows, PartColumns, 1) + " as a part");
+        tally compared(name_of_shape<T>(where, SubtileRows, SubtileColumns, 1) + " as a part");
         for (int down = 0; down < down_count; ++down) {
             for (int across = 0; across < across_count; ++across) {
                 const int to_row = kernel::steps_down - down;
@@ -138,7 +140,7 @@ void test_parts() {
                     for (int column = 0; column < Columns; ++column) {
                         const int part_row = row - to_row, part_column = column - to_column;
                         const bool copied =
-                            part_row >= 0 && part_row < PartRows && part_column >= 0 && part_column < PartColumns;
+                            part_row >= 0 && part_row < SubtileRows && part_column >= 0 && part_column < SubtileColumns;
                         const T wanted =
                             copied ? in.values[(down + part_row) * Columns + across * kernel::chunk + part_column]
                                    : background;
@@ -155,19 +157,19 @@ TEST_CASE("parts of shared tiles, anywhere in them") {
     test_parts<bf16, 32, 64, 16, 16>();
     test_parts<float, 24, 48, 16, 8>();
     test_parts<e4m3, 24, 64, 16, 32>();
-    test_parts<fp16, 24, 48, 16, 16, order::columns>();
+    test_parts<fp16, 24, 48, 16, 16, register_layout::column_major>();
 }
 
-template <class T, int Rows, int Columns, class Scope, order Order>
+template <class T, int Rows, int Columns, class Scope, register_layout Layout>
 struct ragged_registers {
     static constexpr int warps = Scope::warps;
     using arguments = ragged_arguments<T>;
     struct shared_memory {};
     template <class Block>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory&) {
-        const position at = block.index(), grid = block.count();
+        const grid_dim at = block.index(), grid = block.count();
         each<Scope>(block, [&](auto& self) {
-            register_tile<T, Rows, Columns, Scope, Order> held;
+            register_tile<T, Rows, Columns, Scope, Layout> held;
             load(self, held, args.source(at), args.outside);
             store(self, args.tile(Rows, Columns, at, grid), held);
             store(self, args.target(at, grid), held);
@@ -184,7 +186,7 @@ struct ragged_shared {
     };
     template <class Block>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& smem) {
-        const position at = block.index(), grid = block.count();
+        const grid_dim at = block.index(), grid = block.count();
         each<Scope>(block, [&](auto& self) {
             load(self, smem.held, args.source(at), args.outside);
             self.sync();
@@ -198,14 +200,14 @@ template <class Kernel, class T>
 void test_ragged_kernel(const std::string& of, int rows, int columns, float outside) {
     for (const world where : worlds()) {
         test_ragged(where, name_of_shape<T>(where, rows, columns, Kernel::warps) + ", " + of, rows, columns,
-                    convert<T>(outside), [&](position grid, const ragged_arguments<T>& arguments) {
+                    convert<T>(outside), [&](grid_dim grid, const ragged_arguments<T>& arguments) {
                         run<Kernel>(where, grid, arguments, 1);
                     });
     }
 }
-template <class T, int Rows, int Columns, class Scope, order Order = order::rows>
+template <class T, int Rows, int Columns, class Scope, register_layout Layout = register_layout::row_major>
 void test_ragged_registers(float outside) {
-    test_ragged_kernel<ragged_registers<T, Rows, Columns, Scope, Order>, T>("registers", Rows, Columns, outside);
+    test_ragged_kernel<ragged_registers<T, Rows, Columns, Scope, Layout>, T>("registers", Rows, Columns, outside);
 }
 template <class T, int Rows, int Columns, class Scope>
 void test_ragged_shared(float outside) {
@@ -216,7 +218,7 @@ TEST_CASE("registers and the edge of a matrix") {
     test_ragged_registers<float, 16, 8, warp>(-3.0f);
     test_ragged_registers<bf16, 16, 16, warp>(0.0f);
     test_ragged_registers<std::int8_t, 16, 16, warp>(77.0f);
-    test_ragged_registers<bf16, 8, 16, warp, order::columns>(5.0f);
+    test_ragged_registers<bf16, 8, 16, warp, register_layout::column_major>(5.0f);
     test_ragged_registers<float, 64, 8, warpgroup>(1.0f);
 }
 
@@ -335,7 +337,7 @@ void test_filling() {
             const global_tile<T> inside{all.send() + 4 * 80 + 3, 80, rows, columns};
             run<filling<T, Scope>>(where, {1, 1, 1}, {inside, T(7)}, 2);
             all.fetch();
-            tally compared(sentence(name_of(where), ", fill of ", rows, " x ", columns));
+            tally compared(str_cat(name_of(where), ", fill of ", rows, " x ", columns));
             for (int i = 0; i < 80 * 80; ++i) {
                 const int row = i / 80 - 4, column = i % 80 - 3;
                 const bool hit = row >= 0 && row < rows && column >= 0 && column < columns;

@@ -25,18 +25,18 @@ struct ragged_arguments {
     // The rectangle of a block: x - 1 rows and y - 1 columns exist, so there are empty ones and some larger than the
     // tile.
     template <class Element>
-    IMBREX_FN imbrex::global_tile<Element> rectangle(Element* base, imbrex::position at) const {
+    IMBREX_FN imbrex::global_tile<Element> rectangle(Element* base, imbrex::grid_dim at) const {
         const placement place = places[at.z];
         return imbrex::matrix(base + place.shift, at.x - 1, at.y - 1, place.row_stride).at(0, 0);
     }
-    IMBREX_FN static std::int64_t number(imbrex::position at, imbrex::position grid) {
+    IMBREX_FN static std::int64_t number(imbrex::grid_dim at, imbrex::grid_dim grid) {
         return at.x + grid.x * (at.y + static_cast<std::int64_t>(grid.y) * at.z);
     }
-    IMBREX_FN imbrex::global_tile<const T> source(imbrex::position at) const { return rectangle(in, at); }
-    IMBREX_FN imbrex::global_tile<T> target(imbrex::position at, imbrex::position grid) const {
+    IMBREX_FN imbrex::global_tile<const T> source(imbrex::grid_dim at) const { return rectangle(in, at); }
+    IMBREX_FN imbrex::global_tile<T> target(imbrex::grid_dim at, imbrex::grid_dim grid) const {
         return rectangle(ragged + area * number(at, grid), at);
     }
-    IMBREX_FN imbrex::global_tile<T> tile(int rows, int columns, imbrex::position at, imbrex::position grid) const {
+    IMBREX_FN imbrex::global_tile<T> tile(int rows, int columns, imbrex::grid_dim at, imbrex::grid_dim grid) const {
         return imbrex::matrix(whole + rows * columns * number(at, grid), rows, columns).at(0, 0);
     }
 };
@@ -52,7 +52,7 @@ void test_ragged(world where, const std::string& name, int rows, int columns, T 
         {0, aligned + 1},                          // and each beside another place
         {4 / size, aligned + 8 / size + 4 / size}  // multiples of 4 bytes
     };
-    const imbrex::position grid{rows + 3, columns + 3, placements};
+    const imbrex::grid_dim grid{rows + 3, columns + 3, placements};
     const std::size_t blocks = static_cast<std::size_t>(grid.x) * grid.y * grid.z;
     const int area = (rows + 2) * (aligned + 16);
     buffer<T> in(where, area), whole(where, blocks * rows * columns, poison<T>()),
@@ -65,7 +65,7 @@ void test_ragged(world where, const std::string& name, int rows, int columns, T 
     ragged.fetch();
 
     tally read_tally(name + ", read"), written_tally(name + ", written");
-    for (imbrex::position at{0, 0, 0}; at.z < grid.z; ++at.z) {
+    for (imbrex::grid_dim at{0, 0, 0}; at.z < grid.z; ++at.z) {
         const placement place = places[at.z];
         for (at.y = 0; at.y < grid.y; ++at.y) {
             for (at.x = 0; at.x < grid.x; ++at.x) {

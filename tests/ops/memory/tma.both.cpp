@@ -1,4 +1,4 @@
-// The copy engine: tiles in, out and added, ragged edges, wide tiles of several panels, batches, and multicast in a cluster.
+// TMA: tiles in, out and added, ragged edges, wide tiles of several panels, batches, and multicast in a cluster.
 #include "worlds.hpp"
 
 #include <cmath>
@@ -17,8 +17,8 @@ struct through_shared {
     using tile = shared_tile<T, Rows, Columns>;
     static constexpr int warps = 4;
     struct arguments {
-        tensor<tile, 3> in;
-        tensor<tile, 3> out;
+        tma_tensor<tile, 3> in;
+        tma_tensor<tile, 3> out;
     };
     struct shared_memory {
         tile one;
@@ -26,7 +26,7 @@ struct through_shared {
     };
     template <class Block>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& shared) {
-        const position at = block.index();
+        const grid_dim at = block.index();
         shared.landed.init(block, 1);
         fence_barriers(block);
         block.sync();
@@ -37,7 +37,7 @@ struct through_shared {
             if constexpr (Way == way::store) {
                 store_async(self, args.out.tile(at.z, at.y, at.x), shared.one);
             } else {
-                add_async(self, args.out.tile(at.z, at.y, at.x), shared.one);
+                reduce_add_async(self, args.out.tile(at.z, at.y, at.x), shared.one);
             }
             commit_stores(self);
             wait_stores(self);
@@ -61,9 +61,9 @@ void check_through_shared(int batches, int rows, int columns) {
         const std::vector<T> before = out.values;
         using view = global_view<T, dimensions<dynamic, dynamic, dynamic>, dimensions<dynamic, dynamic, 1>>;
         const auto view_of = [&](buffer<T>& one) {
-            return tensor_of<typename kernel::tile>(
+            return make_tma_tensor<typename kernel::tile>(
                 view{one.send(), {batches, rows, columns}, {static_cast<std::int64_t>(rows) * stride, stride}},
-                tensor_use::store);
+                tma_use::store);
         };
         const typename kernel::arguments args{view_of(in), view_of(out)};
         // Adding is not repeatable: one schedule only.
@@ -100,13 +100,13 @@ TEST_CASE("TMA brings tiles in and takes them out, over ragged edges") {
 
 namespace {
 
-// A tile that hangs over every edge, brought in by the copy engine and looked at whole.
+// A tile that hangs over every edge, brought in by TMA and looked at whole.
 template <class T>
 struct ragged_load {
     using tile = shared_tile<T, 64, 64>;
     static constexpr int warps = 4;
     struct arguments {
-        tensor<tile, 2> in;
+        tma_tensor<tile, 2> in;
         matrix_view<T> out;
     };
     struct shared_memory {
@@ -137,7 +137,7 @@ TEST_CASE_TEMPLATE("TMA loads zeros for what lies outside, to the element", T, f
         fill_random(in.values, 4, 1.0f, 9.0f);
         fill_random(out.values, 5, 1.0f, 9.0f);
         run<ragged_load<T>>(where, {1},
-                            {tensor_of<typename ragged_load<T>::tile>(matrix(in.send(), rows, columns, stride)),
+                            {make_tma_tensor<typename ragged_load<T>::tile>(matrix(in.send(), rows, columns, stride)),
                              matrix(out.send(), 64, 64)});
         out.fetch();
         int wrong = 0;
@@ -160,8 +160,8 @@ struct parts_of_a_tile {
     using quarter = shared_tile<bf16, 32, 128>;
     static constexpr int warps = 4;
     struct arguments {
-        tensor<quarter, 2> in;
-        tensor<quarter, 2> out;
+        tma_tensor<quarter, 2> in;
+        tma_tensor<quarter, 2> out;
     };
     struct shared_memory {
         tile one;
@@ -175,14 +175,14 @@ struct parts_of_a_tile {
         block.roles(producer([&](warp& self) {
             shared.landed.expect(self, tile::bytes);
             for (int i = 0; i < 4; ++i) {
-                load_async(self, shared.one.part<32, 128>(i / 2 * 32, i % 2 * 128), args.in.tile(i / 2, i % 2),
+                load_async(self, shared.one.subtile<32, 128>(i / 2 * 32, i % 2 * 128), args.in.tile(i / 2, i % 2),
                            shared.landed);
             }
             shared.landed.wait(self, 0);
             // Turned round on the way out, so that each part must lie where it was put.
             for (int i = 0; i < 4; ++i) {
                 store_async(self, args.out.tile(i / 2, i % 2),
-                            shared.one.part<32, 128>((3 - i) / 2 * 32, (3 - i) % 2 * 128));
+                            shared.one.subtile<32, 128>((3 - i) / 2 * 32, (3 - i) % 2 * 128));
             }
             commit_stores(self);
             wait_stores(self);
@@ -198,8 +198,8 @@ TEST_CASE("TMA copies parts of a tile") {
         buffer<bf16> in(where, 64 * 256), out(where, 64 * 256, bf16(NAN));
         fill_random(in.values, 6);
         run<parts_of_a_tile>(where, {1},
-                             {tensor_of<parts_of_a_tile::quarter>(matrix(in.send(), 64, 256)),
-                              tensor_of<parts_of_a_tile::quarter>(matrix(out.send(), 64, 256), tensor_use::store)});
+                             {make_tma_tensor<parts_of_a_tile::quarter>(matrix(in.send(), 64, 256)),
+                              make_tma_tensor<parts_of_a_tile::quarter>(matrix(out.send(), 64, 256), tma_use::store)});
         out.fetch();
         int wrong = 0;
         for (int row = 0; row < 64; ++row) {
@@ -219,8 +219,8 @@ struct rows_of_a_tile {
     using tile = shared_tile<bf16, 64, 128>;
     static constexpr int warps = 8;
     struct arguments {
-        tensor<tile, 2> in;
-        tensor<tile, 2> out;
+        tma_tensor<tile, 2> in;
+        tma_tensor<tile, 2> out;
     };
     struct shared_memory {
         pipeline<tile, 1> ring;
@@ -234,7 +234,7 @@ struct rows_of_a_tile {
                         auto filling = shared.ring.producer(self);
                         auto slot = filling.acquire();
                         for (int row = 0; row < 64; row += args.in.copied_rows) {
-                            load_rows_async(self, *slot, row, args.in.at(64 - row, 0).may_be_outside(), slot);
+                            load_rows_async(self, *slot, row, args.in.at(64 - row, 0).out_of_bounds_fill(), slot);
                         }
                     }),
                     single_warps<1>("writer", [&](warp& self) {
@@ -258,8 +258,8 @@ TEST_CASE("TMA puts a tile together from rows of several places") {
             buffer<bf16> in(where, 64 * 128), out(where, 64 * 128, bf16(NAN));
             fill_random(in.values, 8);
             run<kernel>(where, {1},
-                        {tensor_of<kernel::tile>(matrix(in.send(), 64, 128), tensor_use::load, rows),
-                         tensor_of<kernel::tile>(matrix(out.send(), 64, 128), tensor_use::store)});
+                        {make_tma_tensor<kernel::tile>(matrix(in.send(), 64, 128), tma_use::load, rows),
+                         make_tma_tensor<kernel::tile>(matrix(out.send(), 64, 128), tma_use::store)});
             out.fetch();
             int wrong = 0;
             for (int row = 0; row < 64; ++row) {
@@ -279,8 +279,8 @@ TEST_CASE("a copy of some rows beyond its tile is told, and a tensor of some row
     std::vector<bf16> in(64 * 128), out(64 * 128);
     using rows = rows_of_a_tile;
     const auto beyond = host::check<rows>({1},
-                                          {tensor_of<rows::tile>(matrix(in.data(), 64, 128), tensor_use::load, 48),
-                                           tensor_of<rows::tile>(matrix(out.data(), 64, 128), tensor_use::store)},
+                                          {make_tma_tensor<rows::tile>(matrix(in.data(), 64, 128), tma_use::load, 48),
+                                           make_tma_tensor<rows::tile>(matrix(out.data(), 64, 128), tma_use::store)},
                                           1);
     REQUIRE(beyond);
     CHECK(beyond->kind == hazard_kind::beyond_limits);
@@ -290,7 +290,8 @@ TEST_CASE("a copy of some rows beyond its tile is told, and a tensor of some row
     using view = global_view<bf16, dimensions<dynamic, dynamic, dynamic>, dimensions<dynamic, dynamic, 1>>;
     const view some{in.data(), {1, 64, 64}, {64 * 64, 64}};
     const auto short_copy = host::check<whole>(
-        {1}, {tensor_of<whole::tile>(some, tensor_use::load, 16), tensor_of<whole::tile>(some, tensor_use::store)}, 1);
+        {1},
+        {make_tma_tensor<whole::tile>(some, tma_use::load, 16), make_tma_tensor<whole::tile>(some, tma_use::store)}, 1);
     REQUIRE(short_copy);
     CHECK(short_copy->kind == hazard_kind::beyond_limits);
     CHECK(short_copy->text().find("made to copy 16 rows at a time, and the tile has 64") != std::string::npos);
@@ -314,8 +315,8 @@ struct multicast_copy {
     static constexpr int warps = 4;
     static constexpr int cluster = 2;
     struct arguments {
-        tensor<half, 2> in;
-        tensor<half, 2> out;
+        tma_tensor<half, 2> in;
+        tma_tensor<half, 2> out;
         int tiles;
     };
     struct shared_memory {
@@ -366,8 +367,8 @@ TEST_CASE("A cluster shares its loads by multicast") {
         buffer<bf16> out(where, 2 * in.values.size(), bf16(NAN));
         fill_random(in.values, 3);
         const multicast_copy::arguments args{
-            tensor_of<multicast_copy::half>(matrix(in.send(), tiles * 64, 64)),
-            tensor_of<multicast_copy::half>(matrix(out.send(), 2 * tiles * 64, 64), tensor_use::store), tiles};
+            make_tma_tensor<multicast_copy::half>(matrix(in.send(), tiles * 64, 64)),
+            make_tma_tensor<multicast_copy::half>(matrix(out.send(), 2 * tiles * 64, 64), tma_use::store), tiles};
         run<multicast_copy>(where, {2, 1, 1}, args);
         out.fetch();
         int wrong = 0;

@@ -10,10 +10,10 @@ using namespace imbrex_test;
 
 namespace {
 
-template <class From, class To, int Rows, int Columns, class Scope, order Order>
+template <class From, class To, int Rows, int Columns, class Scope, register_layout Layout>
 struct conversion {
-    using from_tile = register_tile<From, Rows, Columns, Scope, Order>;
-    using to_tile = register_tile<To, Rows, Columns, Scope, Order>;
+    using from_tile = register_tile<From, Rows, Columns, Scope, Layout>;
+    using to_tile = register_tile<To, Rows, Columns, Scope, Layout>;
     static constexpr int warps = 2 * Scope::warps;
     struct arguments {
         matrix_view<const From> in;
@@ -28,7 +28,7 @@ struct conversion {
             load(self, before, args.in.template tile<from_tile>(self.index(), 0));
             convert(self, after, before);
             store(self, args.by_reference.template tile<to_tile>(self.index(), 0), after);
-            store(self, args.by_value.template tile<to_tile>(self.index(), 0), to<To>(self, before));
+            store(self, args.by_value.template tile<to_tile>(self.index(), 0), convert_to<To>(self, before));
         });
     }
 };
@@ -46,22 +46,22 @@ void fill_with_edges(std::vector<T>& values, std::uint32_t seed) {
     for (std::size_t i = 0; i < values.size(); i += 5) values[i] = convert<T>(edges[i / 5 % std::size(edges)]);
 }
 
-template <class From, class To, int Rows, int Columns, class Scope, order Order = order::rows>
+template <class From, class To, int Rows, int Columns, class Scope, register_layout Layout = register_layout::row_major>
 void test_conversion() {
     constexpr std::size_t count = 2 * Rows * Columns;
     for (const world where : worlds()) {
         buffer<From> in(where, count);
         buffer<To> by_reference(where, count, poison<To>()), by_value(where, count, poison<To>());
         fill_with_edges(in.values, 7);
-        run<conversion<From, To, Rows, Columns, Scope, Order>>(
+        run<conversion<From, To, Rows, Columns, Scope, Layout>>(
             where, {1, 1, 1},
             {matrix(static_cast<const From*>(in.send()), 2 * Rows, Columns),
              matrix(by_reference.send(), 2 * Rows, Columns), matrix(by_value.send(), 2 * Rows, Columns)},
             2);
         by_reference.fetch();
         by_value.fetch();
-        tally compared(sentence(name_of_shape<To>(where, Rows, Columns, Scope::warps), " from ",
-                                imbrex::name_of<From>(), Order == order::columns ? ", column order" : ""));
+        tally compared(str_cat(name_of_shape<To>(where, Rows, Columns, Scope::warps), " from ", imbrex::name_of<From>(),
+                               Layout == register_layout::column_major ? ", column order" : ""));
         for (int row = 0; row < 2 * Rows; ++row) {
             for (int column = 0; column < Columns; ++column) {
                 const int i = row * Columns + column;
@@ -77,7 +77,7 @@ TEST_CASE("conversions that leave every element in its lane") {
     test_conversion<float, bf16, 64, 8, warpgroup>();
     test_conversion<float, fp16, 16, 24, warp>();
     test_conversion<bf16, float, 16, 8, warp>();
-    test_conversion<fp16, bf16, 32, 16, warp, order::columns>();
+    test_conversion<fp16, bf16, 32, 16, warp, register_layout::column_major>();
     test_conversion<float, std::int32_t, 16, 8, warp>();
     test_conversion<std::int32_t, bf16, 16, 8, warp>();
     test_conversion<e4m3, e5m2, 16, 16, warp>();
@@ -86,7 +86,7 @@ TEST_CASE("conversions that leave every element in its lane") {
 TEST_CASE("conversions to 8 bits") {
     test_conversion<float, e4m3, 32, 48, warp>();
     test_conversion<float, e5m2, 64, 16, warpgroup>();
-    test_conversion<bf16, e4m3, 32, 16, warp, order::columns>();
+    test_conversion<bf16, e4m3, 32, 16, warp, register_layout::column_major>();
     test_conversion<float, std::int8_t, 128, 32, warpgroup>();
     test_conversion<std::int32_t, std::int8_t, 16, 16, warp>();
 }
@@ -94,7 +94,7 @@ TEST_CASE("conversions to 8 bits") {
 TEST_CASE("conversions from 8 bits") {
     test_conversion<e4m3, float, 32, 48, warp>();
     test_conversion<e4m3, bf16, 64, 16, warpgroup>();
-    test_conversion<e5m2, fp16, 32, 16, warp, order::columns>();
+    test_conversion<e5m2, fp16, 32, 16, warp, register_layout::column_major>();
     test_conversion<std::int8_t, float, 128, 32, warpgroup>();
     test_conversion<std::int8_t, std::int32_t, 16, 16, warp>();
 }

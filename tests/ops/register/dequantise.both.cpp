@@ -20,14 +20,14 @@ template <class Weights>
 struct unpacking {
     static constexpr int warps = 8;
     using In = typename Weights::element;
-    using part = typename Weights::part;
-    using tile = group_tile<In, 64, 64>;
+    using weight_tile = typename Weights::weight_tile;
+    using tile = warpgroup_tile<In, 64, 64>;
     struct arguments {
-        const part* parts;
+        const weight_tile* parts;
         matrix_view<In> out;
     };
     struct shared_memory {
-        pipeline<part, 1> ring;
+        pipeline<weight_tile, 1> ring;
     };
     template <class Block>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& shared) {
@@ -53,7 +53,7 @@ struct unpacking {
 
   private:
     template <int First>
-    IMBREX_KERNEL static void unpack(const warpgroup& self, tile& to, const part& from) {
+    IMBREX_KERNEL static void unpack(const warpgroup& self, tile& to, const weight_tile& from) {
         if constexpr (requires { dequantise<First>(self, to, from.values, from.scales); }) {
             dequantise<First>(self, to, from.values, from.scales);
         } else {
@@ -67,15 +67,15 @@ template <class Weights>
 struct unpacking_by_warp {
     static constexpr int warps = 1;
     using In = typename Weights::element;
-    using part = typename Weights::part;
+    using weight_tile = typename Weights::weight_tile;
     using tile = warp_tile<In, 16, 64>;
-    static constexpr bool has_scales = requires(part one) { one.scales.words; };
+    static constexpr bool has_scales = requires(weight_tile one) { one.scales.words; };
     struct arguments {
-        const part* parts;
+        const weight_tile* parts;
         matrix_view<In> out;
     };
     struct shared_memory {
-        part held;
+        weight_tile held;
     };
     template <class Block>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& shared) {
@@ -88,7 +88,7 @@ struct unpacking_by_warp {
             for (int column = 0; column < 128; column += 64) {
                 packed_values<typename Weights::format, 64> values;
                 load(self, values, shared.held.values.template columns_from<64>(column));
-                detail::for_each_constant<4>([&](auto rows) {
+                detail::static_for<4>([&](auto rows) {
                     tile made;
                     if constexpr (has_scales) {
                         packed_scale_values<64> scales;
@@ -110,7 +110,7 @@ template <class Weights, class Scale, class Wanted>
 void check_unpacking(int count, const std::vector<Scale>& scales, Wanted wanted) {
     using format = typename Weights::format;
     using In = typename Weights::element;
-    constexpr int bits = bits_of<format>, depth = Weights::depth;
+    constexpr int bits = bits_of<format>, depth = Weights::block_k;
     const int rows = 64 * count;
     std::vector<format> values(static_cast<std::size_t>(rows) * depth / values_in<format>);
     const auto number_at = [](int row, int column) {
@@ -136,12 +136,12 @@ void check_unpacking(int count, const std::vector<Scale>& scales, Wanted wanted)
         for (const world where : worlds()) {
             const auto packed = pack_weights<Weights>(values.data(), scales.data(), rows, depth);
             REQUIRE(static_cast<int>(packed.size()) == count);
-            buffer<typename Weights::part> parts(where, packed.size());
+            buffer<typename Weights::weight_tile> parts(where, packed.size());
             parts.values = packed;
             buffer<In> out(where, static_cast<std::size_t>(rows) * depth, poison<In>());
             run<unpacking_kernel>(where, {count, 1, 1}, {parts.send(), matrix(out.send(), rows, depth)}, 2);
             out.fetch();
-            tally compared(sentence(name_of(where), ", ", imbrex::name_of<format>(), " to ", imbrex::name_of<In>()));
+            tally compared(str_cat(name_of(where), ", ", imbrex::name_of<format>(), " to ", imbrex::name_of<In>()));
             for (int row = 0; row < rows; ++row) {
                 for (int column = 0; column < depth; ++column) {
                     compared.expect_same(row, column, out.values[static_cast<std::size_t>(row) * depth + column],
@@ -162,7 +162,7 @@ void check_integers() {
     });
     const std::vector<In> scales(16 * 64, convert<In>(1.0f));
     check_unpacking<int4_weights<In, 128, In, 128>>(16, scales, [&](std::uint32_t bits, int, int) {
-        return wanted(int4x2::from_bits(static_cast<std::uint8_t>(bits)).low() / packed_shrink<In>);
+        return wanted(int4x2::from_bits(static_cast<std::uint8_t>(bits)).low() / packed_int4_divisor<In>);
     });
 }
 
@@ -175,7 +175,7 @@ void check_small_floats() {
     const int parts = 32;
     std::vector<ue8m0> scales(parts * 64 * 4);
     for (std::size_t i = 0; i < scales.size(); ++i) {
-        scales[i] = ue8m0::from_bits(static_cast<std::uint8_t>(i * 7 % (packed_scale_highest + 1)));
+        scales[i] = ue8m0::from_bits(static_cast<std::uint8_t>(i * 7 % (packed_scale_max + 1)));
     }
     check_unpacking<weights>(parts, scales, [&](std::uint32_t bits, int row, int column) {
         const float number = static_cast<float>(e2m1::from_bits(static_cast<std::uint8_t>(bits)));
@@ -202,12 +202,12 @@ struct careless {
     static constexpr int warps = 4;
     struct arguments {};
     struct shared_memory {
-        int8_weights<bf16, 128>::part part;
+        int8_weights<bf16, 128>::weight_tile part;
     };
     template <class Block>
     static void run(Block& block, const arguments&, shared_memory& shared) {
-        block.each_group([&](warpgroup& self) {
-            group_tile<bf16, 64, 64> tile;
+        block.each_warpgroup([&](warpgroup& self) {
+            warpgroup_tile<bf16, 64, 64> tile;
             dequantise(InNobodysName ? warpgroup{nullptr, 0} : self, tile, shared.part.values);
         });
     }
@@ -218,7 +218,7 @@ struct careless {
 TEST_CASE("weights that were never loaded, and a scope that is not one's own, are told") {
     const auto unwritten = host::check<careless<false>>({1}, {}, 4);
     REQUIRE(unwritten);
-    CHECK(unwritten->kind == hazard_kind::never_written);
+    CHECK(unwritten->kind == hazard_kind::uninitialised_read);
     const auto stranger = host::check<careless<true>>({1}, {}, 4);
     REQUIRE(stranger);
     CHECK(stranger->kind == hazard_kind::wrong_scope);

@@ -32,10 +32,10 @@ struct minus {
 template <class T>
 constexpr float range_of = std::is_integral_v<T> ? 50.0f : 4.0f;
 
-template <class T, class U, int Rows, int Columns, class Scope, order Order>
+template <class T, class U, int Rows, int Columns, class Scope, register_layout Layout>
 struct elementwise {
-    using tile = register_tile<T, Rows, Columns, Scope, Order>;
-    using other_tile = register_tile<U, Rows, Columns, Scope, Order>;
+    using tile = register_tile<T, Rows, Columns, Scope, Layout>;
+    using other_tile = register_tile<U, Rows, Columns, Scope, Layout>;
     static constexpr int warps = 2 * Scope::warps;
     struct arguments {
         matrix_view<const T> in;
@@ -64,9 +64,9 @@ struct elementwise {
     }
 };
 
-template <class T, int Rows, int Columns, class Scope, order Order = order::rows, class U = T>
+template <class T, int Rows, int Columns, class Scope, register_layout Layout = register_layout::row_major, class U = T>
 void test_elementwise() {
-    using kernel = elementwise<T, U, Rows, Columns, Scope, Order>;
+    using kernel = elementwise<T, U, Rows, Columns, Scope, Layout>;
     constexpr std::size_t count = 2 * Rows * Columns;
     for (const world where : worlds()) {
         buffer<T> in(where, count), mapped(where, count, poison<T>()), placed(where, count, poison<T>()),
@@ -84,8 +84,8 @@ void test_elementwise() {
         placed.fetch();
         combined.fetch();
         filled.fetch();
-        const std::string name =
-            name_of_shape<T>(where, Rows, Columns, Scope::warps) + (Order == order::columns ? ", column order" : "");
+        const std::string name = name_of_shape<T>(where, Rows, Columns, Scope::warps) +
+                                 (Layout == register_layout::column_major ? ", column order" : "");
         tally map_tally(name + ", map"), placed_tally(name + ", map_indexed"), combined_tally(name + ", combine"),
             filled_tally(name + ", fill");
         for (int row = 0; row < 2 * Rows; ++row) {
@@ -261,14 +261,14 @@ TEST_CASE("elementwise operations on tiles") {
 }
 
 TEST_CASE("elementwise operations on tiles in column order") {
-    test_elementwise<float, 8, 16, warp, order::columns>();
-    test_elementwise<bf16, 24, 32, warp, order::columns>();
-    test_elementwise<e4m3, 16, 64, warpgroup, order::columns>();
+    test_elementwise<float, 8, 16, warp, register_layout::column_major>();
+    test_elementwise<bf16, 24, 32, warp, register_layout::column_major>();
+    test_elementwise<e4m3, 16, 64, warpgroup, register_layout::column_major>();
 }
 
 TEST_CASE("a tile combined with one of another type") {
-    test_elementwise<float, 32, 24, warp, order::rows, fp16>();
-    test_elementwise<e4m3, 16, 32, warp, order::rows, std::int8_t>();
+    test_elementwise<float, 32, 24, warp, register_layout::row_major, fp16>();
+    test_elementwise<e4m3, 16, 32, warp, register_layout::row_major, std::int8_t>();
 }
 
 TEST_CASE("tiles with row and column values") {
@@ -314,7 +314,7 @@ void test_rescaling() {
             // Not checked over schedules: every run would change what the next one finds.
             run<rescaling<Scope>>(where, {1, 1, 1}, {matrix(values.send(), rows, 24), factors.send()}, 1);
             values.fetch();
-            tally compared(sentence(name_of(where), ", rescaled rows of ", Scope::warps, " warps"));
+            tally compared(str_cat(name_of(where), ", rescaled rows of ", Scope::warps, " warps"));
             for (int row = 0; row < rows; ++row) {
                 for (int column = 0; column < 24; ++column) {
                     compared.expect_same(row, column, values.values[row * 24 + column], row == different ? 1.5f : 3.0f);

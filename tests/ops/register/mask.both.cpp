@@ -14,9 +14,9 @@ struct checkerboard {
     constexpr IMBREX_FN bool operator()(int row, int column) const { return (row / period + column / period) % 2 == 0; }
 };
 
-template <class T, int Rows, int Columns, class Scope, class Keep, order Order>
+template <class T, int Rows, int Columns, class Scope, class Keep, register_layout Layout>
 struct masking {
-    using tile = register_tile<T, Rows, Columns, Scope, Order>;
+    using tile = register_tile<T, Rows, Columns, Scope, Layout>;
     static constexpr int warps = 2 * Scope::warps;
     struct arguments {
         matrix_view<const T> in;
@@ -38,12 +38,13 @@ struct masking {
 };
 
 // `wanted` says in words of its own which elements stay; `places` are where the tile's first element stands.
-template <class T, int Rows, int Columns, class Scope, order Order = order::rows, class Keep, class Wanted>
+template <class T, int Rows, int Columns, class Scope, register_layout Layout = register_layout::row_major, class Keep,
+          class Wanted>
 void test_mask(const std::string& of, Keep keep, Wanted wanted, std::vector<std::pair<int, int>> places) {
-    using kernel = masking<T, Rows, Columns, Scope, Keep, Order>;
+    using kernel = masking<T, Rows, Columns, Scope, Keep, Layout>;
     constexpr std::size_t count = 2 * Rows * Columns;
     for (const world where : worlds()) {
-        tally compared(sentence(name_of_shape<T>(where, Rows, Columns, Scope::warps), ", ", of));
+        tally compared(str_cat(name_of_shape<T>(where, Rows, Columns, Scope::warps), ", ", of));
         long kept = 0, replaced = 0;
         for (const auto& [first_row, first_column] : places) {
             buffer<T> in(where, count), out(where, count, poison<T>());
@@ -70,37 +71,38 @@ void test_mask(const std::string& of, Keep keep, Wanted wanted, std::vector<std:
 }
 
 TEST_CASE("causal masks") {
-    test_mask<float, 32, 24, warp>("causal", causal{}, [](int row, int column) { return column <= row; },
+    test_mask<float, 32, 24, warp>("causal", element_mask::causal{}, [](int row, int column) { return column <= row; },
                                    {{0, 0}, {100, 110}, {0, 64}});
-    test_mask<bf16, 64, 64, warpgroup>("causal, more keys than queries", causal{.offset = 37},
+    test_mask<bf16, 64, 64, warpgroup>("causal, more keys than queries", element_mask::causal{.offset = 37},
                                        [](int row, int column) { return column - 37 <= row; }, {{0, 0}, {64, 128}});
-    test_mask<float, 64, 8, warpgroup>("causal, fewer keys than queries", causal{.offset = -5},
+    test_mask<float, 64, 8, warpgroup>("causal, fewer keys than queries", element_mask::causal{.offset = -5},
                                        [](int row, int column) { return row >= column + 5; }, {{0, 0}, {128, 192}});
 }
 
 TEST_CASE("triangles") {
-    test_mask<float, 16, 8, warp>("lower triangle", lower_triangle{.diagonal = -1},
+    test_mask<float, 16, 8, warp>("lower triangle", element_mask::lower_triangle{.diagonal = -1},
                                   [](int row, int column) { return row > column; }, {{0, 0}, {8, 16}});
-    test_mask<fp16, 16, 32, warp, order::columns>("upper triangle", upper_triangle{.diagonal = 2},
-                                                  [](int row, int column) { return column >= row + 2; },
-                                                  {{0, 0}, {8, 16}});
+    test_mask<fp16, 16, 32, warp, register_layout::column_major>(
+        "upper triangle", element_mask::upper_triangle{.diagonal = 2},
+        [](int row, int column) { return column >= row + 2; }, {{0, 0}, {8, 16}});
 }
 
 TEST_CASE("windows and bounds") {
-    test_mask<float, 16, 40, warp>("window", window{.left = 3, .right = 5},
+    test_mask<float, 16, 40, warp>("window", element_mask::window{.left = 3, .right = 5},
                                    [](int row, int column) { return row - column <= 3 && column - row <= 5; },
                                    {{0, 0}, {40, 16}, {16, 20}});
-    test_mask<std::int32_t, 16, 40, warp>("window beside the diagonal", window{.left = 0, .right = 1, .offset = 7},
-                                          [](int row, int column) { return column == row + 7 || column == row + 8; },
-                                          {{0, 0}, {12, 16}});
-    test_mask<e4m3, 64, 32, warpgroup>("bound", bound{.rows = 70, .columns = 29},
+    test_mask<std::int32_t, 16, 40, warp>(
+        "window beside the diagonal", element_mask::window{.left = 0, .right = 1, .offset = 7},
+        [](int row, int column) { return column == row + 7 || column == row + 8; }, {{0, 0}, {12, 16}});
+    test_mask<e4m3, 64, 32, warpgroup>("bound", element_mask::bound{.rows = 70, .columns = 29},
                                        [](int row, int column) { return !(row >= 70 || column >= 29); },
                                        {{0, 0}, {32, 16}, {71, 0}});
 }
 
 TEST_CASE("masks joined, and one of one's own") {
     test_mask<float, 128, 32, warpgroup>(
-        "causal within a bound", both<causal, bound>{{.offset = 3}, {.rows = 190, .columns = 50}},
+        "causal within a bound",
+        element_mask::both<element_mask::causal, element_mask::bound>{{.offset = 3}, {.rows = 190, .columns = 50}},
         [](int row, int column) { return column <= row + 3 && row < 190 && column < 50; }, {{0, 0}, {0, 32}});
     test_mask<std::int8_t, 32, 16, warp>("checkerboard", checkerboard{3},
                                          [](int row, int column) { return (row / 3) % 2 == (column / 3) % 2; },
@@ -147,8 +149,8 @@ void test_outside() {
         for (const between& range :
              {between{0, 0, 1, 1}, between{1, -5, 1, 6}, between{1, 3, 0, Columns}, between{0, -far, 0, far},
               between{2, -Columns, 1, Columns / 2}, between{0, 7, 0, 3}, between{0, far, 0, far}}) {
-            tally compared(sentence(name_of_shape<T>(where, Rows, Columns, Scope::warps), ", from ", range.a, " r + ",
-                                    range.b, " to ", range.c, " r + ", range.d));
+            tally compared(str_cat(name_of_shape<T>(where, Rows, Columns, Scope::warps), ", from ", range.a, " r + ",
+                                   range.b, " to ", range.c, " r + ", range.d));
             buffer<T> in(where, count), out(where, count, poison<T>());
             fill_random(in.values, 8, 1.0f, 100.0f);
             const T masked = convert<T>(-1000.0f);

@@ -49,11 +49,11 @@ struct reductions {
 
             row_values<T, Rows, Scope> by_row;
             T* rows = args.rows + 3 * Rows * mine;
-            reduce_rows(self, by_row, one, maximum{}, least<T>);
+            reduce_rows(self, by_row, one, functional::maximum{}, least<T>);
             store(self, rows, Rows, by_row);
-            reduce_rows(self, by_row, one, add{}, T(0));
+            reduce_rows(self, by_row, one, functional::add{}, T(0));
             store(self, rows + Rows, Rows, by_row);
-            reduce_rows(self, by_row, one, multiply{}, T(1));
+            reduce_rows(self, by_row, one, functional::multiply{}, T(1));
             store(self, rows + 2 * Rows, Rows, by_row);
 
             column_values<T, Columns> by_column;
@@ -65,11 +65,11 @@ struct reductions {
                     reduce_columns(self, by_column, one, op, identity, smem.scratch[mine]);
                 }
             };
-            by_columns(maximum{}, least<T>);
+            by_columns(functional::maximum{}, least<T>);
             store(self, columns, Columns, by_column);
-            by_columns(add{}, T(0));
+            by_columns(functional::add{}, T(0));
             store(self, columns + Columns, Columns, by_column);
-            by_columns(multiply{}, T(1));
+            by_columns(functional::multiply{}, T(1));
             store(self, columns + 2 * Columns, Columns, by_column);
         });
     }
@@ -132,11 +132,11 @@ struct folding {
             for (int i = 0; i < args.tiles; ++i) {
                 tile one;
                 load(self, one, args.in.template tile<tile>(0, i));
-                fold_rows(self, sums, one, add{});
-                fold_rows(self, largest, one, maximum{});
+                fold_rows(self, sums, one, functional::add{});
+                fold_rows(self, largest, one, functional::maximum{});
             }
-            finish_rows(self, sums, add{});
-            finish_rows(self, largest, maximum{});
+            finish_rows(self, sums, functional::add{});
+            finish_rows(self, largest, functional::maximum{});
             store(self, args.sums, Rows, sums);
             store(self, args.largest, Rows, largest);
         });

@@ -39,9 +39,9 @@ void test_at_once(float scale) {
                                             matrix(out.send(), 2 * Rows, Columns), scale},
                                            2);
         out.fetch();
-        tally compared(sentence(name_of_shape<float>(where, Rows, Columns, Scope::warps), ", scale ", scale));
+        tally compared(str_cat(name_of_shape<float>(where, Rows, Columns, Scope::warps), ", scale ", scale));
         for (int row = 0; row < 2 * Rows; ++row) {
-            const row_of_weights wanted = weigh(in.values.data() + row * Columns, Columns, scale);
+            const row_of_probabilities wanted = exp_and_sum(in.values.data() + row * Columns, Columns, scale);
             for (int column = 0; column < Columns; ++column) {
                 const float value = out.values[row * Columns + column];
                 compared.expect(near(value, wanted.weights[column], tolerance(wanted.largest), 1e-30), "row", row,
@@ -52,17 +52,18 @@ void test_at_once(float scale) {
 }
 
 // How the largest scores are found.
-enum class look { plainly, ahead, in_turn };
+enum class row_max_search { by_floats, by_integers, row_by_row };
 
 // Rows in pieces; the output is, for each column of a piece, the weighted sum over the pieces.
-template <int Rows, int Columns, class Scope, int Slack, bool LookFirst, softmax_pause Pause, look Look>
+template <int Rows, int Columns, class Scope, int RescaleThreshold, bool VoteFirst, softmax_wait_point WaitPoint,
+          row_max_search Search>
 struct online {
     using tile = register_tile<float, Rows, Columns, Scope>;
     static constexpr int warps = 2 * Scope::warps;
     struct arguments {
         matrix_view<const float> scores, values;
         matrix_view<float> out;
-        float* log2_sums;
+        float* lse2;
         float scale;
         int pieces;
     };
@@ -73,63 +74,65 @@ struct online {
             const int mine = self.index();
             tile sum;
             fill(self, sum, 0.0f);
-            online_softmax<Rows, Scope, Slack, LookFirst> weights(self, args.scale);
+            online_softmax<Rows, Scope, RescaleThreshold, VoteFirst> weights(self, args.scale);
             for (int piece = 0; piece < args.pieces; ++piece) {
                 tile scores, values;
                 load(self, scores, args.scores.template tile<tile>(mine, piece));
-                const auto rescale = [&](const auto& factors) { combine_with_rows(self, sum, factors, multiply{}); };
-                if constexpr (Look == look::in_turn) {
+                const auto rescale = [&](const auto& factors) {
+                    combine_with_rows(self, sum, factors, functional::multiply{});
+                };
+                if constexpr (Search == row_max_search::row_by_row) {
                     // Once, before earlier results are rescaled.
                     int done = 0;
                     const auto only_then = [&](const auto& factors) {
                         if (done == 1) rescale(factors);
                     };
-                    weights.weigh_in_turn(
-                        self, scores, weights.look_ahead(self), [&] { ++done; }, only_then);
+                    weights.exp_and_sum_row_by_row(
+                        self, scores, weights.check_row_max_sign(self), [&] { ++done; }, only_then);
                     if (done != 1) fill(self, sum, 0.0f);
-                } else if constexpr (Look == look::ahead) {
-                    weights.template weigh<Pause>(self, scores, weights.look_ahead(self), rescale);
-                } else if constexpr (Pause == softmax_pause::never) {
+                } else if constexpr (Search == row_max_search::by_integers) {
+                    weights.template exp_and_sum<WaitPoint>(self, scores, weights.check_row_max_sign(self), rescale);
+                } else if constexpr (WaitPoint == softmax_wait_point::none) {
                     weights.step(self, scores, sum);
                 } else {
-                    weights.template weigh<Pause>(self, scores, rescale);
+                    weights.template exp_and_sum<WaitPoint>(self, scores, rescale);
                 }
                 load(self, values, args.values.template tile<tile>(mine, piece));
-                combine(self, scores, values, multiply{});
-                combine(self, sum, scores, add{});
+                combine(self, scores, values, functional::multiply{});
+                combine(self, sum, scores, functional::add{});
             }
             weights.finish(self, sum);
             store(self, args.out.template tile<tile>(mine, 0), sum);
-            store(self, args.log2_sums + mine * Rows, Rows, weights.log2_sum(self));
+            store(self, args.lse2 + mine * Rows, Rows, weights.lse2(self));
         });
     }
 };
 
-template <int Rows, int Columns, class Scope, int Slack = 0, bool LookFirst = false,
-          softmax_pause Pause = softmax_pause::never, look Look = look::plainly>
+template <int Rows, int Columns, class Scope, int RescaleThreshold = 0, bool VoteFirst = false,
+          softmax_wait_point WaitPoint = softmax_wait_point::none, row_max_search Search = row_max_search::by_floats>
 void test_online(float scale, int pieces) {
     const int width = Columns * pieces;
     const std::size_t count = static_cast<std::size_t>(2) * Rows * width;
     for (const world where : worlds()) {
         buffer<float> scores(where, count), values(where, count), out(where, 2 * Rows * Columns, poison<float>()),
-            log2_sums(where, 2 * Rows, poison<float>());
+            lse2(where, 2 * Rows, poison<float>());
         fill_scores(scores.values, 2 * Rows, width, 13);
         // Where rows have seen something that is not negative, who looks ahead goes another way: all rows of every other warp.
-        for (int row = 0; Look != look::plainly && row < 2 * Rows; ++row) {
+        for (int row = 0; Search != row_max_search::by_floats && row < 2 * Rows; ++row) {
             if (row / 16 % 2 == 1) scores.values[static_cast<std::size_t>(row) * width] = row % 3 == 0 ? 0.0f : 0.5f;
         }
         fill_random(values.values, 14, 0.5f, 1.5f);
-        run<online<Rows, Columns, Scope, Slack, LookFirst, Pause, Look>>(
+        run<online<Rows, Columns, Scope, RescaleThreshold, VoteFirst, WaitPoint, Search>>(
             where, {1, 1, 1},
             {matrix(static_cast<const float*>(scores.send()), 2 * Rows, width),
              matrix(static_cast<const float*>(values.send()), 2 * Rows, width), matrix(out.send(), 2 * Rows, Columns),
-             log2_sums.send(), scale, pieces},
+             lse2.send(), scale, pieces},
             2);
         out.fetch();
-        log2_sums.fetch();
-        tally compared(sentence(name_of_shape<float>(where, Rows, Columns, Scope::warps), ", ", pieces, " pieces"));
+        lse2.fetch();
+        tally compared(str_cat(name_of_shape<float>(where, Rows, Columns, Scope::warps), ", ", pieces, " pieces"));
         for (int row = 0; row < 2 * Rows; ++row) {
-            const row_of_weights wanted = weigh(scores.values.data() + row * width, width, scale);
+            const row_of_probabilities wanted = exp_and_sum(scores.values.data() + row * width, width, scale);
             const double error = 2 * tolerance(wanted.largest);
             for (int column = 0; column < Columns; ++column) {
                 double sum = 0;
@@ -137,14 +140,14 @@ void test_online(float scale, int pieces) {
                 const float value = out.values[row * Columns + column];
                 compared.expect(near(value, sum, error, 1e-30), "row", row, "column", column, "is", value, "not", sum);
             }
-            compared.expect(near(log2_sums.values[row], wanted.log2_sum, 4e-7, error), "row", row, "log2_sum is",
-                            log2_sums.values[row], "not", wanted.log2_sum);
+            compared.expect(near(lse2.values[row], wanted.lse2, 4e-7, error), "row", row, "lse2 is", lse2.values[row],
+                            "not", wanted.lse2);
         }
     }
 }
 
 // What earlier results are multiplied by when the same scores come again, and with something added to all of them.
-template <class Scope, int Slack, bool LookFirst>
+template <class Scope, int RescaleThreshold, bool VoteFirst>
 struct scores_again {
     using tile = register_tile<float, 64, 32, Scope>;
     static constexpr int warps = Scope::warps;
@@ -159,14 +162,14 @@ struct scores_again {
     template <class Block>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory&) {
         each<Scope>(block, [&](auto& self) {
-            online_softmax<64, Scope, Slack, LookFirst> weights(self, args.scale);
+            online_softmax<64, Scope, RescaleThreshold, VoteFirst> weights(self, args.scale);
             for (int i = 0; i < times; ++i) {
                 tile scores;
                 load(self, scores, args.scores.template tile<tile>(0, 0));
                 map(self, scores, [&](float x) { return x + args.more[i]; });
                 hw::row_fragment<float, 64, Scope::warps> factors;
                 fill(self, factors, 1.0f);
-                weights.weigh(self, scores, [&](const auto& told) { factors = told; });
+                weights.exp_and_sum(self, scores, [&](const auto& told) { factors = told; });
                 store(self, args.factors + 64 * i, 64, factors);
             }
         });
@@ -174,17 +177,17 @@ struct scores_again {
 };
 
 // Scores come as they are, once more, less, and more by `more`: the last time `wanted` is the factor.
-template <int Slack, bool LookFirst = false>
+template <int RescaleThreshold, bool VoteFirst = false>
 void test_again(float scale, float more, double wanted) {
     for (const world where : worlds()) {
-        using kernel = scores_again<warpgroup, Slack, LookFirst>;
+        using kernel = scores_again<warpgroup, RescaleThreshold, VoteFirst>;
         buffer<float> scores(where, 64 * 32), factors(where, kernel::times * 64, poison<float>());
         fill_random(scores.values, 15, -9.0f, 9.0f);
         run<kernel>(
             where, {1, 1, 1},
             {matrix(static_cast<const float*>(scores.send()), 64, 32), factors.send(), scale, {0, 0, -0.7f, more}}, 2);
         factors.fetch();
-        tally compared(sentence(name_of(where), ", scale ", scale, ", more ", more));
+        tally compared(str_cat(name_of(where), ", scale ", scale, ", more ", more));
         for (int i = 64; i < kernel::times * 64; ++i) {
             const float value = factors.values[i];
             const bool same = i < 3 * 64 || wanted == 1;
@@ -224,33 +227,35 @@ TEST_CASE("softmax online") {
     test_online<64, 16, warpgroup, 8>(1.0f, 6);
     test_online<64, 16, warpgroup, 8, true>(1.0f, 6);
     test_online<16, 8, warp, 8, true>(0.25f, 12);
-    test_online<64, 80, warpgroup, 0, false, softmax_pause::in_first_row>(0.125f, 4);
-    test_online<64, 16, warpgroup, 0, false, softmax_pause::in_first_row>(1.0f, 6);
-    test_online<64, 64, warpgroup, 0, false, softmax_pause::when_largest_are_known>(0.125f, 4);
+    test_online<64, 80, warpgroup, 0, false, softmax_wait_point::in_first_row>(0.125f, 4);
+    test_online<64, 16, warpgroup, 0, false, softmax_wait_point::in_first_row>(1.0f, 6);
+    test_online<64, 64, warpgroup, 0, false, softmax_wait_point::after_row_max>(0.125f, 4);
 }
 
 TEST_CASE("softmax online: who looks ahead finds the same, with rows below zero and above") {
-    test_online<16, 8, warp, 0, false, softmax_pause::never, look::ahead>(0.25f, 12);
-    test_online<32, 24, warp, 0, false, softmax_pause::in_first_row, look::ahead>(1.0f, 5);
-    test_online<64, 112, warpgroup, 0, false, softmax_pause::when_largest_are_known, look::ahead>(0.125f, 4);
-    test_online<128, 16, warpgroup, 0, false, softmax_pause::in_first_row, look::ahead>(2.0f, 3);
-    test_online<64, 64, warpgroup, 8, false, softmax_pause::in_first_row, look::ahead>(0.125f, 4);
-    test_online<64, 16, warpgroup, 8, true, softmax_pause::when_largest_are_known, look::ahead>(1.0f, 6);
+    test_online<16, 8, warp, 0, false, softmax_wait_point::none, row_max_search::by_integers>(0.25f, 12);
+    test_online<32, 24, warp, 0, false, softmax_wait_point::in_first_row, row_max_search::by_integers>(1.0f, 5);
+    test_online<64, 112, warpgroup, 0, false, softmax_wait_point::after_row_max, row_max_search::by_integers>(0.125f,
+                                                                                                              4);
+    test_online<128, 16, warpgroup, 0, false, softmax_wait_point::in_first_row, row_max_search::by_integers>(2.0f, 3);
+    test_online<64, 64, warpgroup, 8, false, softmax_wait_point::in_first_row, row_max_search::by_integers>(0.125f, 4);
+    test_online<64, 16, warpgroup, 8, true, softmax_wait_point::after_row_max, row_max_search::by_integers>(1.0f, 6);
 }
 
-template <int Rows, int Columns, class Scope, int Slack = 0>
-void test_in_turn(float scale, int pieces) {
-    test_online<Rows, Columns, Scope, Slack, false, softmax_pause::never, look::in_turn>(scale, pieces);
+template <int Rows, int Columns, class Scope, int RescaleThreshold = 0>
+void test_row_by_row(float scale, int pieces) {
+    test_online<Rows, Columns, Scope, RescaleThreshold, false, softmax_wait_point::none, row_max_search::row_by_row>(
+        scale, pieces);
 }
 
 TEST_CASE("softmax online: one row after the other, with something to do meanwhile") {
-    test_in_turn<16, 16, warp>(0.25f, 12);
-    test_in_turn<32, 24, warp>(1.0f, 5);
-    test_in_turn<64, 80, warpgroup>(0.125f, 4);
-    test_in_turn<64, 128, warpgroup>(0.25f, 2);
-    test_in_turn<128, 16, warpgroup>(2.0f, 3);
-    test_in_turn<64, 64, warpgroup, 8>(0.125f, 4);
-    test_in_turn<64, 16, warpgroup, 8>(1.0f, 6);
+    test_row_by_row<16, 16, warp>(0.25f, 12);
+    test_row_by_row<32, 24, warp>(1.0f, 5);
+    test_row_by_row<64, 80, warpgroup>(0.125f, 4);
+    test_row_by_row<64, 128, warpgroup>(0.25f, 2);
+    test_row_by_row<128, 16, warpgroup>(2.0f, 3);
+    test_row_by_row<64, 64, warpgroup, 8>(0.125f, 4);
+    test_row_by_row<64, 16, warpgroup, 8>(1.0f, 6);
 }
 
 }  // namespace

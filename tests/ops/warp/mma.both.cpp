@@ -13,8 +13,10 @@ struct product {
     static constexpr int warps = 1;
     using a_shared = std::conditional_t<TransposeA, shared_tile<T, K, M>, shared_tile<T, M, K>>;
     using b_shared = std::conditional_t<TransposeB, shared_tile<T, N, K>, shared_tile<T, K, N>>;
-    using a_tile = std::conditional_t<TransposeA, warp_tile<T, K, M, order::columns>, warp_tile<T, M, K>>;
-    using b_tile = std::conditional_t<TransposeB, warp_tile<T, N, K>, warp_tile<T, K, N, order::columns>>;
+    using a_tile =
+        std::conditional_t<TransposeA, warp_tile<T, K, M, register_layout::column_major>, warp_tile<T, M, K>>;
+    using b_tile =
+        std::conditional_t<TransposeB, warp_tile<T, N, K>, warp_tile<T, K, N, register_layout::column_major>>;
     struct arguments {
         matrix_view<const T> a;
         matrix_view<const T> b;
@@ -132,7 +134,7 @@ struct product_of_eight {
             mma_abt(self, sum, a, b);
             row_values<float, 64, warp> factors;
             load(self, factors, shared.factors);
-            combine_with_rows(self, sum, rows_of<32, 16>(self, factors), multiply{});
+            combine_with_rows(self, sum, rows_of<32, 16>(self, factors), functional::multiply{});
             store(self, args.c.at(0, 0), sum);
         });
     }

@@ -26,15 +26,15 @@ struct product {
     };
     template <class Block>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& shared) {
-        block.each_group([&](warpgroup& self) {
+        block.each_warpgroup([&](warpgroup& self) {
             load(self, shared.a, args.a.at(0, 0));
             load(self, shared.b, args.b.at(0, 0));
             fence_async(self);
             self.sync();
-            group_tile<C, M, N> sum;
+            warpgroup_tile<C, M, N> sum;
             // Twice, so that replacing and adding are both seen: the result is 2 A B.
             if constexpr (ARegisters) {
-                group_tile<T, M, K> a;
+                warpgroup_tile<T, M, K> a;
                 load(self, a, shared.a);
                 multiply_tiles(self, sum, a, shared.b, accumulation::replace);
                 multiply_tiles(self, sum, a, shared.b, accumulation::add);
@@ -50,7 +50,7 @@ struct product {
 
   private:
     template <class A, class B>
-    IMBREX_KERNEL static void multiply_tiles(warpgroup& self, group_tile<C, M, N>& sum, const A& a, const B& b,
+    IMBREX_KERNEL static void multiply_tiles(warpgroup& self, warpgroup_tile<C, M, N>& sum, const A& a, const B& b,
                                              accumulation how) {
         if constexpr (Asynchronous && TransposeA && TransposeB) {
             mma_atbt_async(self, sum, a, b, how);

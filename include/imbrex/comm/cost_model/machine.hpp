@@ -4,7 +4,7 @@
 //     shared_device       one device that is all ranks in turn: what virtual ranks on one GPU have
 #pragma once
 
-#include <imbrex/comm/schedule/attended_block.hpp>
+#include <imbrex/comm/schedule/attention_block.hpp>
 #include <imbrex/comm/schedule/transfer.hpp>
 #include <imbrex/core/error.hpp>
 
@@ -15,15 +15,15 @@
 namespace imbrex {
 
 struct device_speed {
-    double attention_rate = 0;  // FLOP/s; a score that is seen is 2 (depth + value_depth) of them
+    double attention_rate = 0;  // FLOP/s; a score that is seen is 2 (head_dim + head_dim_v) of them
     double launch_time = 0;     // what a kernel takes besides: each part of a block is one
 
     double time_of(std::int64_t scores, const attention_sizes& sizes, int launches) const {
-        const double flops = 2.0 * (sizes.depth + sizes.value_depth) * static_cast<double>(scores);
+        const double flops = 2.0 * (sizes.head_dim + sizes.head_dim_v) * static_cast<double>(scores);
         return flops / attention_rate + launches * launch_time;
     }
-    double time_of(const attended_block& block, const attention_sizes& sizes) const {
-        return time_of(block.work() * sizes.batches, sizes, block.parts.count);
+    double time_of(const attention_block& block, const attention_sizes& sizes) const {
+        return time_of(block.work() * sizes.batches, sizes, block.rectangles.count);
     }
 };
 

@@ -12,8 +12,8 @@
 #pragma once
 
 #include <imbrex/comm/cost_model/machine.hpp>
-#include <imbrex/comm/cost_model/time_line.hpp>
-#include <imbrex/comm/schedule/attended_block.hpp>
+#include <imbrex/comm/cost_model/timeline.hpp>
+#include <imbrex/comm/schedule/attention_block.hpp>
 #include <imbrex/comm/schedule/transfer.hpp>
 #include <imbrex/core/error.hpp>
 
@@ -107,11 +107,11 @@ class simulated_streams {
 }  // namespace detail
 
 template <attention_schedule Schedule, attention_machine Machine>
-time_line time_line_of(const Schedule& schedule, const Machine& machine) {
+timeline simulate(const Schedule& schedule, const Machine& machine) {
     require_schedule(schedule);
     require_machine(machine);
     const int ranks = schedule.ranks, steps = schedule.steps();
-    time_line made{ranks, steps, 0, std::vector<step_times>(static_cast<std::size_t>(ranks) * steps), {}, {}};
+    timeline made{ranks, steps, 0, std::vector<step_times>(static_cast<std::size_t>(ranks) * steps), {}, {}};
     made.finished.assign(ranks, 0);
 
     detail::simulated_streams<Machine> streams(machine, ranks);
@@ -129,9 +129,9 @@ time_line time_line_of(const Schedule& schedule, const Machine& machine) {
         std::iota(order.begin(), order.end(), 0);
         std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return begun[a] < begun[b]; });
         for (const int rank : order) {
-            const attended_block block = schedule.block(rank, step);
+            const attention_block block = schedule.block(rank, step);
             double attend = begun[rank];
-            if (block.parts.count > 0) {
+            if (block.rectangles.count > 0) {
                 double& free = device_free[machine.device_of(rank)];
                 attend = std::max(attend, free);
                 free = done[rank] = attend + machine.device.time_of(block, schedule.sizes);
@@ -145,12 +145,12 @@ time_line time_line_of(const Schedule& schedule, const Machine& machine) {
         streams.post(schedule, step, begun, made.transfers);
         for (std::size_t i = before; i < made.transfers.size(); ++i) {
             const transfer_times& one = made.transfers[i];
-            double& there = arrival(one.what.to, one.what.need);
+            double& there = arrival(one.what.to, one.what.needed_step);
             there = std::max(there, one.end);
         }
     }
     for (int rank = 0; rank < ranks; ++rank) made.finished[rank] = std::max(done[rank], arrival(rank, steps));
-    made.alone = machine.device.time_of(scores, schedule.sizes, scores > 0 ? 1 : 0);
+    made.single_device_time = machine.device.time_of(scores, schedule.sizes, scores > 0 ? 1 : 0);
     return made;
 }
 

@@ -20,16 +20,16 @@
 namespace imbrex::detail {
 
 // The kind of error, and what NCCL says of the last one, which has more to it.
-inline std::string text_of(ncclResult_t status) {
+inline std::string nccl_error_text(ncclResult_t status) {
     const char* last = ncclGetLastError(nullptr);
     std::string more = last == nullptr ? "" : last;
     while (!more.empty() && more.back() == '\n') more.pop_back();
-    return sentence("NCCL says '", ncclGetErrorString(status), more.empty() ? "'" : "', and '", more,
-                    more.empty() ? "" : "'");
+    return str_cat("NCCL says '", ncclGetErrorString(status), more.empty() ? "'" : "', and '", more,
+                   more.empty() ? "" : "'");
 }
 
 // ncclInProgress as long as it has not done what it was told to; an error of a peer, too, as soon as it is known.
-inline ncclResult_t state_of(ncclComm_t communicator) {
+inline ncclResult_t async_error_of(ncclComm_t communicator) {
     ncclResult_t state = ncclSuccess;
     const ncclResult_t asked = ncclCommGetAsyncError(communicator, &state);
     return asked == ncclSuccess ? state : asked;
@@ -38,14 +38,14 @@ inline ncclResult_t state_of(ncclComm_t communicator) {
 // As long as it lives, NCCL_COMM_ID names the place where the ranks meet: every rank's ncclGetUniqueId gives the same id, and rank
 // 0 listens there. One that the user has set stays. Afterwards it is taken away again, since other communicators of the process (a
 // framework's, say) would try to meet there as well.
-class shared_meeting_place {
+class scoped_nccl_comm_id {
   public:
-    explicit shared_meeting_place(const std::string& place) : mine_(std::getenv(name) == nullptr) {
-        if (mine_) setenv(name, place.c_str(), 1);
+    explicit scoped_nccl_comm_id(const std::string& address) : mine_(std::getenv(name) == nullptr) {
+        if (mine_) setenv(name, address.c_str(), 1);
     }
-    shared_meeting_place(const shared_meeting_place&) = delete;
-    shared_meeting_place& operator=(const shared_meeting_place&) = delete;
-    ~shared_meeting_place() {
+    scoped_nccl_comm_id(const scoped_nccl_comm_id&) = delete;
+    scoped_nccl_comm_id& operator=(const scoped_nccl_comm_id&) = delete;
+    ~scoped_nccl_comm_id() {
         if (mine_) unsetenv(name);
     }
 
@@ -55,16 +55,16 @@ class shared_meeting_place {
 };
 
 // Of all that wait for a place on the device, its kernels come first: NCCL's are small, and others wait for what they bring.
-class urgent_stream {
+class high_priority_stream {
   public:
-    urgent_stream() {
+    high_priority_stream() {
         int least = 0, greatest = 0;
         require_success(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
         require_success(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest), "cudaStreamCreate");
     }
-    urgent_stream(const urgent_stream&) = delete;
-    urgent_stream& operator=(const urgent_stream&) = delete;
-    ~urgent_stream() { cudaStreamDestroy(stream_); }
+    high_priority_stream(const high_priority_stream&) = delete;
+    high_priority_stream& operator=(const high_priority_stream&) = delete;
+    ~high_priority_stream() { cudaStreamDestroy(stream_); }
 
     void* get() const { return stream_; }
 
@@ -73,20 +73,20 @@ class urgent_stream {
 };
 
 // Between two looks at something: hardly any at first, since most of it takes microseconds.
-class pause {
+class poll_backoff {
   public:
-    void make() {
-        ++made_;
+    void wait() {
+        ++polls_;
         if (is_short()) {
             std::this_thread::yield();
         } else {
             std::this_thread::sleep_for(std::chrono::microseconds(50));
         }
     }
-    bool is_short() const { return made_ < 2000; }
+    bool is_short() const { return polls_ < 2000; }
 
   private:
-    int made_ = 0;
+    int polls_ = 0;
 };
 
 }  // namespace imbrex::detail

@@ -14,76 +14,76 @@
 // When heads are exchanged, what goes out and comes back is different, and the three steps are the same.
 #pragma once
 
-#include <imbrex/comm/schedule/head_schedule.hpp>
-#include <imbrex/comm/schedule/sequence_schedule.hpp>
+#include <imbrex/comm/schedule/ring_schedule.hpp>
 #include <imbrex/comm/schedule/transfer.hpp>
+#include <imbrex/comm/schedule/ulysses_schedule.hpp>
 
 #include <vector>
 
 namespace imbrex {
 
 // In the last one, behind the blocks, the last gradients go home.
-constexpr int backward_steps(const sequence_schedule& schedule) {
+constexpr int backward_steps(const ring_schedule& schedule) {
     return schedule.ranks + (schedule.ranks > 1 ? 1 : 0);
 }
-constexpr int backward_steps(const head_schedule& schedule) {
+constexpr int backward_steps(const ulysses_schedule& schedule) {
     return schedule.steps();
 }
 
 namespace detail {
 
-constexpr transfer key_gradients_sent(const sequence_schedule& schedule, int rank, int step) {
+constexpr transfer dk_dv_transfer(const ring_schedule& schedule, int rank, int step) {
     const int stage = schedule.stage_of(step) - 1;
-    if (schedule.key_chunks() == 1 || step % schedule.query_chunks != 0 || stage < 0) return {};
-    const int chunk = schedule.key_source(rank, stage);
-    const bool last = stage == schedule.key_chunks() - 1;
-    return transfer_of(schedule.sizes, payload::key_value_gradients, rank, schedule.key_source(rank, -1), chunk,
-                       schedule.tokens_of(chunk).count(), step, step + (last ? 1 : schedule.query_chunks));
+    if (schedule.kv_chunks() == 1 || step % schedule.q_chunks != 0 || stage < 0) return {};
+    const int chunk = schedule.kv_source(rank, stage);
+    const bool last = stage == schedule.kv_chunks() - 1;
+    return transfer_of(schedule.sizes, payload::dk_dv, rank, schedule.kv_source(rank, -1), chunk,
+                       schedule.tokens_of(chunk).count(), step, step + (last ? 1 : schedule.q_chunks));
 }
 
-inline void backward_exchange(std::vector<transfer>& all, const head_schedule& schedule, int from, int to, int step) {
+inline void backward_all_to_all(std::vector<transfer>& all, const ulysses_schedule& schedule, int from, int to,
+                                int step) {
     if (step == 0) {
-        schedule.exchange_of(all, payload::query_states, from, to, step);
-        schedule.exchange_of(all, payload::keys_values, from, to, step);
+        schedule.add_all_to_all(all, payload::q_do_lse_delta, from, to, step);
+        schedule.add_all_to_all(all, payload::kv, from, to, step);
     } else if (step == 2) {
-        schedule.exchange_of(all, payload::query_gradients, from, to, step);
-        schedule.exchange_of(all, payload::key_value_gradients, from, to, step);
+        schedule.add_all_to_all(all, payload::dq, from, to, step);
+        schedule.add_all_to_all(all, payload::dk_dv, from, to, step);
     }
 }
 
 }  // namespace detail
 
 // What a rank starts to send, and to receive, in a step of the backward pass. What it attends to is schedule.block(rank, step).
-inline std::vector<transfer> backward_sends(const sequence_schedule& schedule, int rank, int step) {
+inline std::vector<transfer> backward_sends(const ring_schedule& schedule, int rank, int step) {
     std::vector<transfer> made;
-    detail::add_transfer(made, schedule.keys_sent(rank, step));
-    detail::add_transfer(made, schedule.queries_sent(rank, step, payload::query_states));
-    detail::add_transfer(made, detail::key_gradients_sent(schedule, rank, step));
-    detail::add_transfer(made, schedule.results_sent(rank, step, payload::query_gradients, backward_steps(schedule)));
+    detail::add_transfer(made, schedule.kv_transfer(rank, step));
+    detail::add_transfer(made, schedule.q_transfer(rank, step, payload::q_do_lse_delta));
+    detail::add_transfer(made, detail::dk_dv_transfer(schedule, rank, step));
+    detail::add_transfer(made, schedule.partial_transfer(rank, step, payload::dq, backward_steps(schedule)));
     return made;
 }
-inline std::vector<transfer> backward_receives(const sequence_schedule& schedule, int rank, int step) {
-    const int before = schedule.key_source(rank, 1), home_from = schedule.result_source(rank, step);
+inline std::vector<transfer> backward_receives(const ring_schedule& schedule, int rank, int step) {
+    const int before = schedule.kv_source(rank, 1), home_from = schedule.partial_source(rank, step);
     std::vector<transfer> made;
-    detail::add_transfer(made, schedule.keys_sent(before, step));
-    detail::add_transfer(made, schedule.queries_sent(schedule.query_source(rank, 1), step, payload::query_states));
-    detail::add_transfer(made, detail::key_gradients_sent(schedule, before, step));
-    detail::add_transfer(made,
-                         schedule.results_sent(home_from, step, payload::query_gradients, backward_steps(schedule)));
+    detail::add_transfer(made, schedule.kv_transfer(before, step));
+    detail::add_transfer(made, schedule.q_transfer(schedule.q_source(rank, 1), step, payload::q_do_lse_delta));
+    detail::add_transfer(made, detail::dk_dv_transfer(schedule, before, step));
+    detail::add_transfer(made, schedule.partial_transfer(home_from, step, payload::dq, backward_steps(schedule)));
     return made;
 }
 
-inline std::vector<transfer> backward_sends(const head_schedule& schedule, int rank, int step) {
+inline std::vector<transfer> backward_sends(const ulysses_schedule& schedule, int rank, int step) {
     std::vector<transfer> made;
     for (int distance = 1; distance < schedule.ranks; ++distance) {
-        detail::backward_exchange(made, schedule, rank, (rank + distance) % schedule.ranks, step);
+        detail::backward_all_to_all(made, schedule, rank, (rank + distance) % schedule.ranks, step);
     }
     return made;
 }
-inline std::vector<transfer> backward_receives(const head_schedule& schedule, int rank, int step) {
+inline std::vector<transfer> backward_receives(const ulysses_schedule& schedule, int rank, int step) {
     std::vector<transfer> made;
     for (int distance = 1; distance < schedule.ranks; ++distance) {
-        detail::backward_exchange(made, schedule, (rank + schedule.ranks - distance) % schedule.ranks, rank, step);
+        detail::backward_all_to_all(made, schedule, (rank + schedule.ranks - distance) % schedule.ranks, rank, step);
     }
     return made;
 }

@@ -1,7 +1,7 @@
 // All that one rank does, step by step, as a list: a schedule's functions asked once and kept.
 #pragma once
 
-#include <imbrex/comm/schedule/attended_block.hpp>
+#include <imbrex/comm/schedule/attention_block.hpp>
 #include <imbrex/comm/schedule/transfer.hpp>
 #include <imbrex/core/error.hpp>
 
@@ -11,7 +11,7 @@
 namespace imbrex {
 
 struct planned_step {
-    attended_block block;
+    attention_block block;
     std::vector<transfer> sends;     // that start with this step
     std::vector<transfer> receives;  // that start with this step
     std::vector<transfer> arrivals;  // received before, and needed from this step on
@@ -19,7 +19,7 @@ struct planned_step {
 
 struct rank_plan {
     int rank = 0;
-    token_runs tokens = {};
+    token_ranges tokens = {};
     std::vector<planned_step> steps;
     std::vector<transfer> arrivals;  // needed behind the last step: results that are to be merged, or outputs
 };
@@ -39,7 +39,7 @@ rank_plan plan_of(const Schedule& schedule, int rank) {
         planned.sends = schedule.sends(rank, step);
         planned.receives = schedule.receives(rank, step);
         for (const transfer& one : planned.receives) {
-            (one.need < schedule.steps() ? made.steps[one.need].arrivals : made.arrivals).push_back(one);
+            (one.needed_step < schedule.steps() ? made.steps[one.needed_step].arrivals : made.arrivals).push_back(one);
         }
     }
     return made;

@@ -11,7 +11,7 @@ IMBREX_KERNEL int atomic_add(int* address, int value) {
 }
 // What this thread, or one that it has met, wrote before is seen by whoever adds later; and what those wrote who added before is
 // seen by it.
-IMBREX_KERNEL int atomic_add_in_order(int* address, int value) {
+IMBREX_KERNEL int atomic_add_acq_rel(int* address, int value) {
     int before;
     asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], %2;" : "=r"(before) : "l"(address), "r"(value) : "memory");
     return before;

@@ -20,7 +20,7 @@ IMBREX_KERNEL void barrier_init(const Scope& scope, barrier_word& barrier, int w
     if (thread_in(scope) == 0) cuda::ptx::mbarrier_init(&barrier.word, static_cast<std::uint32_t>(warps));
 }
 
-// Shows initialised barriers to the copy engine and to the other blocks of the cluster.
+// Shows initialised barriers to TMA and to the other blocks of the cluster.
 template <class Scope>
 IMBREX_KERNEL void barrier_init_fence(const Scope&, source = source::current()) {
     if constexpr (has_tma) {
@@ -86,8 +86,8 @@ IMBREX_KERNEL void barrier_wait(const Scope&, barrier_word& barrier, unsigned ph
 // The same for lanes that wait together and go on together: a loop of its own in the hardware's language, which tells the compiler
 // nothing that might part them.
 template <class Scope>
-IMBREX_KERNEL void barrier_wait_in_step(const Scope&, barrier_word& barrier, unsigned phase,
-                                        source = source::current()) {
+IMBREX_KERNEL void barrier_wait_converged(const Scope&, barrier_word& barrier, unsigned phase,
+                                          source = source::current()) {
     static_assert(has_tma && Scope::warps > 0, "imbrex: waiting in step needs sm_90 or later");
     asm volatile(
         "{\n\t.reg .pred over;\n"
@@ -98,8 +98,8 @@ IMBREX_KERNEL void barrier_wait_in_step(const Scope&, barrier_word& barrier, uns
 }
 // The same if it is wanted.
 template <class Scope>
-IMBREX_KERNEL void barrier_wait_in_step_if(const Scope&, barrier_word& barrier, unsigned phase, bool wanted,
-                                           source = source::current()) {
+IMBREX_KERNEL void barrier_wait_converged_if(const Scope&, barrier_word& barrier, unsigned phase, bool wanted,
+                                             source = source::current()) {
     static_assert(has_tma && Scope::warps > 0, "imbrex: waiting in step needs sm_90 or later");
     asm volatile(
         "{\n\t.reg .pred over, wanted;\n\tsetp.ne.u32 wanted, %2, 0;\n\t@!wanted bra gone;\n"
@@ -123,8 +123,8 @@ IMBREX_KERNEL void named_arrive(const Scope&, int id, int warps, source = source
 
 // Meets at one and arrives at the other, if it is wanted, without a branch.
 template <class Scope>
-IMBREX_KERNEL void named_pass_if(const Scope&, int meet, int arrive, int warps, bool wanted,
-                                 source = source::current()) {
+IMBREX_KERNEL void named_sync_and_arrive_if(const Scope&, int meet, int arrive, int warps, bool wanted,
+                                            source = source::current()) {
     asm volatile(
         "{\n\t.reg .pred wanted;\n\tsetp.ne.u32 wanted, %3, 0;\n\t@wanted bar.sync %0, %2;\n\t"
         "@wanted bar.arrive %1, %2;\n\t}"
@@ -133,7 +133,7 @@ IMBREX_KERNEL void named_pass_if(const Scope&, int meet, int arrive, int warps, 
         : "memory");
 }
 
-// Lets the copy engine and the tensor cores see what this thread wrote to shared memory; a barrier must follow.
+// Lets TMA and the tensor cores see what this thread wrote to shared memory; a barrier must follow.
 template <class Scope>
 IMBREX_KERNEL void async_fence(const Scope&, source = source::current()) {
     if constexpr (has_tma) cuda::ptx::fence_proxy_async(cuda::ptx::space_shared);

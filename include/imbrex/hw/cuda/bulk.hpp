@@ -1,4 +1,4 @@
-// A contiguous object from global to shared memory by the copy engine, without a tensor and its descriptor. One lane asks
+// A contiguous object from global to shared memory by TMA, without a tensor and its descriptor. One lane asks
 // for it; it lands on a barrier, as every bulk load does.
 #pragma once
 

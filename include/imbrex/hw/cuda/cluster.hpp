@@ -3,7 +3,7 @@
 #pragma once
 
 #include <imbrex/core/config.hpp>
-#include <imbrex/core/order.hpp>
+#include <imbrex/core/register_layout.hpp>
 #include <imbrex/core/source.hpp>
 #include <imbrex/hw/cuda/copy_register.hpp>
 #include <imbrex/hw/cuda/fragment.hpp>
@@ -13,8 +13,8 @@ namespace imbrex::hw {
 
 // The tile, or part of one, that lies at this place in block `cluster_rank`, into registers.
 template <class Scope, class T, int Rows, int Columns, int Warps, class Shared>
-IMBREX_KERNEL void load_shared_of(const Scope& scope, fragment<T, Rows, Columns, Warps>& to, const Shared& from,
-                                  int cluster_rank, source = source::current()) {
+IMBREX_KERNEL void load_dsmem(const Scope& scope, fragment<T, Rows, Columns, Warps>& to, const Shared& from,
+                              int cluster_rank, source = source::current()) {
     using fragment_type = fragment<T, Rows, Columns, Warps>;
     static_assert(has_tma && Scope::warps > 0, "imbrex: clusters of blocks need sm_90 or later");
     static_assert(fragment_type::run_bytes == 8, "imbrex: other blocks' tiles are of 32-bit elements");

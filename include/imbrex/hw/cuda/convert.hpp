@@ -3,7 +3,7 @@
 #pragma once
 
 #include <imbrex/core/config.hpp>
-#include <imbrex/core/numeric.hpp>
+#include <imbrex/core/element_types.hpp>
 #include <imbrex/core/source.hpp>
 #include <imbrex/hw/cuda/fragment.hpp>
 
@@ -87,12 +87,12 @@ IMBREX_KERNEL void widen_pairs(To (&values)[4], std::uint32_t word) {
     convert_pair(values + 2, narrow + 2);
 }
 
-template <class Scope, class To, class From, int Rows, int Columns, int Warps, order Order>
-IMBREX_KERNEL void convert_fragment(const Scope& scope, fragment<To, Rows, Columns, Warps, Order>& to,
-                                    const fragment<From, Rows, Columns, Warps, Order>& from,
+template <class Scope, class To, class From, int Rows, int Columns, int Warps, register_layout Layout>
+IMBREX_KERNEL void convert_fragment(const Scope& scope, fragment<To, Rows, Columns, Warps, Layout>& to,
+                                    const fragment<From, Rows, Columns, Warps, Layout>& from,
                                     source = source::current()) {
-    using to_fragment = fragment<To, Rows, Columns, Warps, Order>;
-    using from_fragment = fragment<From, Rows, Columns, Warps, Order>;
+    using to_fragment = fragment<To, Rows, Columns, Warps, Layout>;
+    using from_fragment = fragment<From, Rows, Columns, Warps, Layout>;
     check_scope<to_fragment>(scope);
 #pragma unroll
     for (int block = 0; block < to_fragment::blocks; ++block) {

@@ -5,7 +5,7 @@
 
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/global_tile.hpp>
-#include <imbrex/core/order.hpp>
+#include <imbrex/core/register_layout.hpp>
 #include <imbrex/core/source.hpp>
 #include <imbrex/hw/cuda/fragment.hpp>
 #include <imbrex/hw/cuda/thread.hpp>
@@ -27,7 +27,7 @@ IMBREX_KERNEL void move_global(const Scope& scope, Fragment& held, const global_
                                MoveElement&& move_element) {
     using fragment_type = std::remove_const_t<Fragment>;
     check_scope<fragment_type>(scope);
-    if constexpr (fragment_type::held == order::rows) {
+    if constexpr (fragment_type::held == register_layout::row_major) {
         if (tile.columns >= fragment_type::columns && rows_aligned<fragment_type::run_bytes>(tile)) {
 #pragma unroll
             for (int block = 0; block < fragment_type::blocks; ++block) {
@@ -46,11 +46,11 @@ IMBREX_KERNEL void move_global(const Scope& scope, Fragment& held, const global_
         held);
 }
 
-template <class Scope, class T, int Rows, int Columns, int Warps, order Order>
-IMBREX_KERNEL void load_global(const Scope& scope, fragment<T, Rows, Columns, Warps, Order>& to,
+template <class Scope, class T, int Rows, int Columns, int Warps, register_layout Layout>
+IMBREX_KERNEL void load_global(const Scope& scope, fragment<T, Rows, Columns, Warps, Layout>& to,
                                const std::type_identity_t<global_tile<const T>>& from, std::type_identity_t<T> fill,
                                source = source::current()) {
-    using fragment_type = fragment<T, Rows, Columns, Warps, Order>;
+    using fragment_type = fragment<T, Rows, Columns, Warps, Layout>;
     using run_word = word<fragment_type::run_bytes>;
     const auto move_row = [&](bool exists, const T* start, int block, int half) {
         if (exists) {
@@ -117,12 +117,12 @@ IMBREX_KERNEL void store_chunks(const Scope& scope, const global_tile<T>& to, co
     }
 }
 
-template <class Scope, class T, int Rows, int Columns, int Warps, order Order>
+template <class Scope, class T, int Rows, int Columns, int Warps, register_layout Layout>
 IMBREX_KERNEL void store_global(const Scope& scope, const global_tile<T>& to,
-                                const fragment<T, Rows, Columns, Warps, Order>& from, source = source::current()) {
-    using fragment_type = fragment<T, Rows, Columns, Warps, Order>;
+                                const fragment<T, Rows, Columns, Warps, Layout>& from, source = source::current()) {
+    using fragment_type = fragment<T, Rows, Columns, Warps, Layout>;
     using run_word = word<fragment_type::run_bytes>;
-    if constexpr (sizeof(T) == 2 && Order == order::rows && fragment_type::strips % 4 == 0) {
+    if constexpr (sizeof(T) == 2 && Layout == register_layout::row_major && fragment_type::strips % 4 == 0) {
         if (rows_aligned<16>(to) && (to.columns >= Columns || to.columns % fragment_type::strip_columns == 0)) {
             store_chunks(scope, to, from);
             return;
@@ -141,11 +141,11 @@ IMBREX_KERNEL void store_global(const Scope& scope, const global_tile<T>& to,
     });
 }
 
-// Rows that lie anywhere, each from where `place(row)` says, or `fill` where that is null. They begin at a multiple of the bytes
+// Rows that lie anywhere, each from where `row_pointer(row)` says, or `fill` where that is null. They begin at a multiple of the bytes
 // that a lane moves at once.
-template <class Scope, class T, int Rows, int Columns, int Warps, class Place>
-IMBREX_KERNEL void load_places(const Scope& scope, fragment<T, Rows, Columns, Warps>& to, Place&& place, T fill,
-                               source = source::current()) {
+template <class Scope, class T, int Rows, int Columns, int Warps, class RowPointer>
+IMBREX_KERNEL void gather_rows(const Scope& scope, fragment<T, Rows, Columns, Warps>& to, RowPointer&& row_pointer,
+                               T fill, source = source::current()) {
     using fragment_type = fragment<T, Rows, Columns, Warps>;
     using run_word = word<fragment_type::run_bytes>;
     check_scope<fragment_type>(scope);
@@ -153,7 +153,7 @@ IMBREX_KERNEL void load_places(const Scope& scope, fragment<T, Rows, Columns, Wa
     for (int block = 0; block < fragment_type::blocks; ++block) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const T* const row = place(stored_row<fragment_type>(scope, block, half));
+            const T* const row = row_pointer(stored_row<fragment_type>(scope, block, half));
 #pragma unroll
             for (int strip = 0; strip < fragment_type::strips; ++strip) {
                 T(&values)[fragment_type::each] = to.values[block][strip];
@@ -172,9 +172,9 @@ IMBREX_KERNEL void load_places(const Scope& scope, fragment<T, Rows, Columns, Wa
 }
 
 // And to where it says, or nowhere.
-template <class Scope, class T, int Rows, int Columns, int Warps, class Place>
-IMBREX_KERNEL void store_places(const Scope& scope, Place&& place, const fragment<T, Rows, Columns, Warps>& from,
-                                source = source::current()) {
+template <class Scope, class T, int Rows, int Columns, int Warps, class RowPointer>
+IMBREX_KERNEL void scatter_rows(const Scope& scope, RowPointer&& row_pointer,
+                                const fragment<T, Rows, Columns, Warps>& from, source = source::current()) {
     using fragment_type = fragment<T, Rows, Columns, Warps>;
     using run_word = word<fragment_type::run_bytes>;
     check_scope<fragment_type>(scope);
@@ -182,7 +182,7 @@ IMBREX_KERNEL void store_places(const Scope& scope, Place&& place, const fragmen
     for (int block = 0; block < fragment_type::blocks; ++block) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            T* const row = place(stored_row<fragment_type>(scope, block, half));
+            T* const row = row_pointer(stored_row<fragment_type>(scope, block, half));
             if (row == nullptr) continue;
 #pragma unroll
             for (int strip = 0; strip < fragment_type::strips; ++strip) {

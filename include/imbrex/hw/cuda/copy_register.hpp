@@ -10,9 +10,9 @@
 #pragma once
 
 #include <imbrex/core/config.hpp>
-#include <imbrex/core/order.hpp>
+#include <imbrex/core/register_layout.hpp>
 #include <imbrex/core/source.hpp>
-#include <imbrex/hw/cuda/copy_across.hpp>
+#include <imbrex/hw/cuda/copy_transposed.hpp>
 #include <imbrex/hw/cuda/fragment.hpp>
 #include <imbrex/hw/cuda/ldmatrix.hpp>
 #include <imbrex/hw/cuda/thread.hpp>
@@ -31,21 +31,25 @@ IMBREX_KERNEL void check_shared(const Scope& scope) {
 // Whether matrix instructions can move it: in column order they transpose elements of 16 bits only.
 template <class Fragment>
 inline constexpr bool moves_by_matrix = sizeof(typename Fragment::element) == 2 ||
-                                        (sizeof(typename Fragment::element) == 1 && Fragment::held == order::rows);
+                                        (sizeof(typename Fragment::element) == 1 &&
+                                         Fragment::held == register_layout::row_major);
 
 // The chunk whose address this lane gives for the matrices of a block: two of 8 rows in the first strip, and the same
 // in the next one; for a right operand, the two strips of the first 8 rows, and the same of the others. The swizzle
 // repeats every eight rows, so what lies a multiple of them below is at a distance that is known at compile time, and
 // not another address.
-template <class Fragment, side Side = side::left, class Scope, class Shared>
+template <class Fragment, mma_operand Operand = mma_operand::a, class Scope, class Shared>
 IMBREX_KERNEL auto* matrix_row(const Scope& scope, Shared& shared, int block, int strip) {
     const int matrix = lane() / 8, line = lane() % 8;
     const bool alone = strip + 1 == Fragment::strips;
-    const int first_row = 16 * scope.rank() + 8 * (Side == side::left || alone ? matrix % 2 : matrix / 2);
-    const int first_column = (alone ? 0 : Side == side::left ? matrix / 2 : matrix % 2) * Fragment::strip_columns;
+    const int first_row = 16 * scope.rank() + 8 * (Operand == mma_operand::a || alone ? matrix % 2 : matrix / 2);
+    const int first_column = (alone                       ? 0
+                              : Operand == mma_operand::a ? matrix / 2
+                                                          : matrix % 2) *
+                             Fragment::strip_columns;
     const int row_below = 16 * Fragment::warps * block, column_beside = strip * Fragment::strip_columns;
     constexpr int row_bytes = layout_of<Shared>::panel_bytes_wide;
-    if constexpr (Fragment::held == order::rows) {
+    if constexpr (Fragment::held == register_layout::row_major) {
         return place_in_shared(shared, first_row + line, first_column + column_beside) + row_below * row_bytes;
     } else {
         return place_in_shared(shared, first_column + line, first_row + row_below) + column_beside * row_bytes;
@@ -54,23 +58,24 @@ IMBREX_KERNEL auto* matrix_row(const Scope& scope, Shared& shared, int block, in
 
 // The four words of two strips come into registers that follow each other, in the order in which an instruction takes
 // them: all four as a left operand, two and two as right ones.
-template <side Side, class Scope, class T, int Rows, int Columns, int Warps, order Order, class Shared>
-IMBREX_KERNEL void load_operand(const Scope& scope, fragment<T, Rows, Columns, Warps, Order>& to, const Shared& from,
+template <mma_operand Operand, class Scope, class T, int Rows, int Columns, int Warps, register_layout Layout,
+          class Shared>
+IMBREX_KERNEL void load_operand(const Scope& scope, fragment<T, Rows, Columns, Warps, Layout>& to, const Shared& from,
                                 source = source::current()) {
-    using fragment_type = fragment<T, Rows, Columns, Warps, Order>;
+    using fragment_type = fragment<T, Rows, Columns, Warps, Layout>;
     check_shared<fragment_type, Shared>(scope);
-    constexpr bool transposed = Order == order::columns;
+    constexpr bool transposed = Layout == register_layout::column_major;
     if constexpr (sizeof(T) > 2) __syncwarp();
 #pragma unroll
     for (int block = 0; block < fragment_type::blocks; ++block) {
         if constexpr (sizeof(T) == 1 && transposed) {
-            load_bytes_across(scope, to, from, block);
+            load_bytes_transposed(scope, to, from, block);
         } else if constexpr (moves_by_matrix<fragment_type>) {
 #pragma unroll
             for (int strip = 0; strip + 1 < fragment_type::strips; strip += 2) {
                 std::uint32_t words[4];
-                load_matrices<transposed>(words, matrix_row<fragment_type, Side>(scope, from, block, strip));
-                constexpr bool left = Side == side::left;
+                load_matrices<transposed>(words, matrix_row<fragment_type, Operand>(scope, from, block, strip));
+                constexpr bool left = Operand == mma_operand::a;
                 to.set_word(block, strip, 0, words[0]);
                 to.set_word(block, strip, 1, words[left ? 1 : 2]);
                 to.set_word(block, strip + 1, 0, words[left ? 2 : 1]);
@@ -91,7 +96,7 @@ IMBREX_KERNEL void load_operand(const Scope& scope, fragment<T, Rows, Columns, W
                     const int row = stored_row<fragment_type>(scope, block, half);
                     const int column = stored_column<fragment_type>(strip);
                     T* values = &to.values[block][strip][half * fragment_type::run];
-                    if constexpr (Order == order::rows) {
+                    if constexpr (Layout == register_layout::row_major) {
                         using run_word = word<fragment_type::run_bytes>;
                         write_as(values, *reinterpret_cast<const run_word*>(from.at(row, column)));
                     } else {
@@ -125,19 +130,19 @@ IMBREX_KERNEL void load_eight_rows(const Scope& scope, fragment<T, 16, Columns, 
     }
 }
 
-template <class Scope, class T, int Rows, int Columns, int Warps, order Order, class Shared>
-IMBREX_KERNEL void load_shared(const Scope& scope, fragment<T, Rows, Columns, Warps, Order>& to, const Shared& from,
+template <class Scope, class T, int Rows, int Columns, int Warps, register_layout Layout, class Shared>
+IMBREX_KERNEL void load_shared(const Scope& scope, fragment<T, Rows, Columns, Warps, Layout>& to, const Shared& from,
                                source here = source::current()) {
-    load_operand<side::left>(scope, to, from, here);
+    load_operand<mma_operand::a>(scope, to, from, here);
 }
 
-template <class Scope, class T, int Rows, int Columns, int Warps, order Order, class Shared>
-IMBREX_KERNEL void store_shared(const Scope& scope, Shared&& to, const fragment<T, Rows, Columns, Warps, Order>& from,
+template <class Scope, class T, int Rows, int Columns, int Warps, register_layout Layout, class Shared>
+IMBREX_KERNEL void store_shared(const Scope& scope, Shared&& to, const fragment<T, Rows, Columns, Warps, Layout>& from,
                                 source = source::current()) {
-    using fragment_type = fragment<T, Rows, Columns, Warps, Order>;
+    using fragment_type = fragment<T, Rows, Columns, Warps, Layout>;
     check_shared<fragment_type, std::remove_cvref_t<Shared>>(scope);
     __syncwarp();
-    constexpr bool transposed = Order == order::columns;
+    constexpr bool transposed = Layout == register_layout::column_major;
 #pragma unroll
     for (int block = 0; block < fragment_type::blocks; ++block) {
         if constexpr (moves_by_matrix<fragment_type> && has_tma) {
@@ -160,7 +165,7 @@ IMBREX_KERNEL void store_shared(const Scope& scope, Shared&& to, const fragment<
                     const int row = stored_row<fragment_type>(scope, block, half);
                     const int column = stored_column<fragment_type>(strip);
                     const T* values = &from.values[block][strip][half * fragment_type::run];
-                    if constexpr (Order == order::rows) {
+                    if constexpr (Layout == register_layout::row_major) {
                         using run_word = word<fragment_type::run_bytes>;
                         *reinterpret_cast<run_word*>(to.at(row, column)) = read_as<run_word>(values);
                     } else {

@@ -137,9 +137,9 @@ IMBREX_KERNEL void copy_bytes_async(void* to, const void* from, int valid) {
 // There is no __syncwarp, over which the compiler would move nothing: what is overwritten was
 // read by ldmatrix, which waits for all lanes, or released through a barrier.
 template <class Scope, class Shared, class T = typename std::remove_cvref_t<Shared>::element>
-IMBREX_KERNEL void copy_chunks_async(const Scope& scope, Shared&& to,
-                                     const std::type_identity_t<global_tile<const T>>& from,
-                                     source = source::current()) {
+IMBREX_KERNEL void copy_aligned_async(const Scope& scope, Shared&& to,
+                                      const std::type_identity_t<global_tile<const T>>& from,
+                                      source = source::current()) {
     using chunks = chunks_of<std::remove_cvref_t<Shared>>;
     static_assert(chunks::count % Scope::threads == 0 && Scope::threads % chunks::in_row == 0,
                   "imbrex: chunks are copied by all threads of a scope alike, whole rows at a time");

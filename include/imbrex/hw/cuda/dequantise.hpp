@@ -17,7 +17,7 @@ namespace imbrex::hw {
 
 // Two 16-bit floats at once, in the instruction that all architectures have.
 template <class Float>
-struct float_pairs {
+struct half2_arithmetic {
     static constexpr std::uint32_t one = std::is_same_v<Float, bf16> ? 0x3f803f80U : 0x3c003c00U;
     static constexpr std::uint32_t sign = 0x80008000U;
 
@@ -45,7 +45,7 @@ struct float_pairs {
 
 // packed_scale_pair in a form that costs nothing: the compiler has the multiplication take the one half twice.
 template <class Float>
-IMBREX_KERNEL std::uint32_t scale_twice(std::uint32_t word, int which) {
+IMBREX_KERNEL std::uint32_t broadcast_scale(std::uint32_t word, int which) {
     const std::uint32_t both = packed_scales_of_row<Float>(word, which % 2);
     std::uint32_t result;
     if (which / 2 == 0) {
@@ -66,14 +66,14 @@ IMBREX_KERNEL void dequantise_chunk(fragment<Float, Rows, Columns, Warps>& to, i
                                     const std::uint32_t (&words)[4], Scale scale) {
     using unit = packed_unit<Format>;
 #pragma unroll
-    for (int word = 0; word < unit::words_of_thread; ++word) {
+    for (int word = 0; word < unit::words_per_thread; ++word) {
 #pragma unroll
-        for (int pair = 0; pair < unit::pairs_of_word; ++pair) {
-            const int place = word * unit::pairs_of_word + pair;
+        for (int pair = 0; pair < unit::pairs_per_word; ++pair) {
+            const int place = word * unit::pairs_per_word + pair;
             const int strip = number * (unit::columns / 8) + place / 2;
             to.set_word(
                 0, strip, place % 2,
-                packed_floats<Format, Float, float_pairs<Float>>(words[word], pair, scale(strip * 8, place % 2)));
+                packed_floats<Format, Float, half2_arithmetic<Float>>(words[word], pair, scale(strip * 8, place % 2)));
         }
     }
 }
@@ -110,7 +110,7 @@ IMBREX_KERNEL void dequantise_scaled(const warpgroup& scope, fragment<Float, pac
         const std::uint32_t word = scale_words[which * packed_scale_words + lane_row() * 4 + scope.rank()];
 #pragma unroll
         for (int part = 0; part < 4; ++part) {
-            pairs[2 * which + part / 2][part % 2] = scale_twice<Float>(word, part);
+            pairs[2 * which + part / 2][part % 2] = broadcast_scale<Float>(word, part);
         }
     }
     dequantise_units<typename Packed::format>(to, from.unit_at(first), thread_in(scope), [&](int column, int half) {
@@ -124,7 +124,7 @@ template <packable Format, int Columns>
 struct packed_fragment {
     using unit = packed_unit<Format>;
     static constexpr int units = Columns / unit::columns;
-    std::uint32_t words[packed_rows / 16][units][unit::words_of_thread];
+    std::uint32_t words[packed_rows / 16][units][unit::words_per_thread];
 };
 template <int Columns>
 struct packed_scale_fragment {
@@ -159,11 +159,11 @@ IMBREX_KERNEL void load_packed_scales(const warp&, packed_scale_fragment<Columns
 template <class T, class Scales>
 IMBREX_KERNEL void load_row_scales(const warp&, row_fragment<T, packed_rows, 1>& to, const Scales& from,
                                    source = source::current()) {
-    constexpr int chunks = packed_scales_of_lane * static_cast<int>(sizeof(T)) / 16;
-    const T* const own = from.storage + lane_row() * packed_scales_of_lane;
+    constexpr int chunks = packed_scales_per_lane * static_cast<int>(sizeof(T)) / 16;
+    const T* const own = from.storage + lane_row() * packed_scales_per_lane;
 #pragma unroll
     for (int chunk = 0; chunk < chunks; ++chunk) {
-        write_as(&to.values[0][0] + chunk * (packed_scales_of_lane / chunks),
+        write_as(&to.values[0][0] + chunk * (packed_scales_per_lane / chunks),
                  reinterpret_cast<const uint4*>(own)[chunk]);
     }
 }
@@ -173,7 +173,7 @@ IMBREX_KERNEL void load_row_scales(const warpgroup& scope, row_fragment<T, packe
     using two = word<2 * static_cast<int>(sizeof(T))>;
     __syncwarp();
     write_as(&to.values[0][0],
-             reinterpret_cast<const two*>(from.storage + lane_row() * packed_scales_of_lane)[scope.rank()]);
+             reinterpret_cast<const two*>(from.storage + lane_row() * packed_scales_per_lane)[scope.rank()]);
 }
 
 // Sixteen rows of them, from FirstRow on.
@@ -193,7 +193,7 @@ IMBREX_KERNEL void dequantise_rows(const warp&, fragment<Float, 16, Columns, 1>&
     for (int number = 0; number < packed_fragment<Format, Columns>::units; ++number) {
         dequantise_chunk<Format>(to, number, from.words[FirstRow / 16][number], [&](int column, int half) {
             const std::uint32_t word = scales.words[FirstRow / 16][column / packed_columns];
-            return scale_twice<Float>(word, column % packed_columns / packed_scale_columns * 2 + half);
+            return broadcast_scale<Float>(word, column % packed_columns / packed_scale_columns * 2 + half);
         });
     }
 }

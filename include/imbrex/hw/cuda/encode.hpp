@@ -4,14 +4,14 @@
 #pragma once
 
 #include <imbrex/core/config.hpp>
-#include <imbrex/hw/tensor_description.hpp>
 #include <imbrex/hw/tensor_map.hpp>
+#include <imbrex/hw/tensor_map_parameters.hpp>
 
 #if IMBREX_DEVICE_WORLD
 
 namespace imbrex::hw {
 
-bool encode(tensor_map& map, const tensor_description& tensor);
+bool encode(tensor_map& map, const tensor_map_parameters& tensor);
 
 }  // namespace imbrex::hw
 
@@ -42,22 +42,22 @@ inline decltype(&cuTensorMapEncodeTiled) driver_tensor_map_encoder() {
     return encoder;
 }
 
-inline CUtensorMapDataType driver_type(tensor_element element) {
+inline CUtensorMapDataType driver_type(tensor_map_element element) {
     switch (element) {
-        case tensor_element::uint8:
+        case tensor_map_element::uint8:
             return CU_TENSOR_MAP_DATA_TYPE_UINT8;
-        case tensor_element::uint16:
+        case tensor_map_element::uint16:
             return CU_TENSOR_MAP_DATA_TYPE_UINT16;
-        case tensor_element::int32:
+        case tensor_map_element::int32:
             return CU_TENSOR_MAP_DATA_TYPE_INT32;
-        case tensor_element::float16:
+        case tensor_map_element::float16:
             return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
-        case tensor_element::bfloat16:
+        case tensor_map_element::bfloat16:
             return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
-        case tensor_element::float32:
+        case tensor_map_element::float32:
             return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
     }
-    throw invalid_argument(sentence("imbrex: no tensor element has the number ", static_cast<int>(element)));
+    throw invalid_argument(str_cat("imbrex: no tensor element has the number ", static_cast<int>(element)));
 }
 
 inline CUtensorMapSwizzle driver_swizzle(int bytes) {
@@ -71,17 +71,17 @@ inline CUtensorMapSwizzle driver_swizzle(int bytes) {
         case 128:
             return CU_TENSOR_MAP_SWIZZLE_128B;
         default:
-            throw invalid_argument(sentence("imbrex: a swizzle is 0, 32, 64 or 128 bytes wide, not ", bytes));
+            throw invalid_argument(str_cat("imbrex: a swizzle is 0, 32, 64 or 128 bytes wide, not ", bytes));
     }
 }
 
-inline int bytes_of(tensor_element element) {
+inline int bytes_of(tensor_map_element element) {
     switch (element) {
-        case tensor_element::uint8:
+        case tensor_map_element::uint8:
             return 1;
-        case tensor_element::uint16:
-        case tensor_element::float16:
-        case tensor_element::bfloat16:
+        case tensor_map_element::uint16:
+        case tensor_map_element::float16:
+        case tensor_map_element::bfloat16:
             return 2;
         default:
             return 4;
@@ -92,9 +92,10 @@ inline int bytes_of(tensor_element element) {
 // takes of each. What lies beside it may be wanted by nobody before it is driven out; and of rows of 256 bytes that are copied in
 // two halves, memory gives 4,390 GB/s by halves and 4,240 as a whole. (Measured with decoding from caches, of 8-bit and of 16-bit
 // elements; of weights, with few rows, 3.92 instead of 3.79 TB/s.)
-inline CUtensorMapL2promotion driver_promotion(const tensor_description& tensor) {
+inline CUtensorMapL2promotion driver_promotion(const tensor_map_parameters& tensor) {
     const auto bytes = static_cast<std::uint64_t>(bytes_of(tensor.element));
-    const bool narrowly = tensor.in_steps || (tensor.rank > 1 && tensor.strides_bytes[0] > tensor.extents[0] * bytes);
+    const bool narrowly =
+        tensor.narrow_l2_promotion || (tensor.rank > 1 && tensor.strides_bytes[0] > tensor.extents[0] * bytes);
     const std::uint64_t copied = std::min<std::uint64_t>(tensor.box[0], tensor.extents[0]) * bytes;
     return !narrowly || copied >= 256 ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B
            : copied >= 128            ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B
@@ -109,7 +110,7 @@ std::string list_of(const T* values, int count) {
 }
 
 // False where there is no driver or no device; throws what the driver refuses.
-inline bool encode(tensor_map& map, const tensor_description& tensor) {
+inline bool encode(tensor_map& map, const tensor_map_parameters& tensor) {
     require(tensor.rank >= 1 && tensor.rank <= 5, "imbrex: a tensor map has 1 to 5 dimensions, not ", tensor.rank);
     const CUtensorMapDataType type = driver_type(tensor.element);
     const CUtensorMapSwizzle swizzle = driver_swizzle(tensor.swizzle_bytes);
@@ -129,7 +130,7 @@ inline bool encode(tensor_map& map, const tensor_description& tensor) {
     if (status == CUDA_ERROR_INVALID_CONTEXT && cudaFree(nullptr) == cudaSuccess) status = ask();
     if (status == CUDA_ERROR_NO_DEVICE || status == CUDA_ERROR_NOT_INITIALIZED) return false;
     if (status != CUDA_SUCCESS) {
-        throw cuda_error(sentence(
+        throw cuda_error(str_cat(
             "imbrex: the driver refuses (error ", static_cast<int>(status), ") a tensor map of element kind ",
             static_cast<int>(tensor.element), " at ", tensor.pointer, ", extents ",
             list_of(tensor.extents, tensor.rank), ", strides in bytes ", list_of(tensor.strides_bytes, tensor.rank - 1),

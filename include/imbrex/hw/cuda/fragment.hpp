@@ -15,23 +15,23 @@
 #pragma once
 
 #include <imbrex/core/config.hpp>
-#include <imbrex/core/order.hpp>
+#include <imbrex/core/register_layout.hpp>
 #include <imbrex/core/source.hpp>
 #include <imbrex/hw/cuda/thread.hpp>
 
 namespace imbrex::hw {
 
-template <class T, int Rows, int Columns, int Warps, order Order = order::rows>
+template <class T, int Rows, int Columns, int Warps, register_layout Layout = register_layout::row_major>
 struct fragment {
     using element = T;
     static constexpr int rows = Rows;
     static constexpr int columns = Columns;
     static constexpr int warps = Warps;
-    static constexpr order held = Order;
+    static constexpr register_layout held = Layout;
 
     // Of what is stored: this tile or its transpose.
-    static constexpr int stored_rows = Order == order::rows ? Rows : Columns;
-    static constexpr int stored_columns = Order == order::rows ? Columns : Rows;
+    static constexpr int stored_rows = Layout == register_layout::row_major ? Rows : Columns;
+    static constexpr int stored_columns = Layout == register_layout::row_major ? Columns : Rows;
     static constexpr int strip_columns = sizeof(T) == 1 ? 16 : 8;
     static_assert(
         stored_rows > 0 && stored_rows % (16 * Warps) == 0,
@@ -86,9 +86,11 @@ struct column_fragment {
 };
 
 // A tile in column order as its transpose in row order, or the other way round: the same registers.
-template <class T, int Rows, int Columns, int Warps, order Order>
-IMBREX_KERNEL auto transposed(const fragment<T, Rows, Columns, Warps, Order>& tile) {
-    using fragment_type = fragment<T, Columns, Rows, Warps, Order == order::rows ? order::columns : order::rows>;
+template <class T, int Rows, int Columns, int Warps, register_layout Layout>
+IMBREX_KERNEL auto transposed(const fragment<T, Rows, Columns, Warps, Layout>& tile) {
+    using fragment_type =
+        fragment<T, Columns, Rows, Warps,
+                 Layout == register_layout::row_major ? register_layout::column_major : register_layout::row_major>;
     fragment_type result;
 #pragma unroll
     for (int block = 0; block < fragment_type::blocks; ++block) {
@@ -124,9 +126,9 @@ IMBREX_KERNEL void check_scope(const Scope&) {
 }
 
 // The value of a fragment, row fragment or column fragment that belongs to an element of First.
-template <class First, class T, int Rows, int Columns, int Warps, order Order>
-IMBREX_KERNEL T& value_for(fragment<T, Rows, Columns, Warps, Order>& from, int block, int strip, int item) {
-    using other = fragment<T, Rows, Columns, Warps, Order>;
+template <class First, class T, int Rows, int Columns, int Warps, register_layout Layout>
+IMBREX_KERNEL T& value_for(fragment<T, Rows, Columns, Warps, Layout>& from, int block, int strip, int item) {
+    using other = fragment<T, Rows, Columns, Warps, Layout>;
     static_assert(other::rows == First::rows && other::columns == First::columns && other::warps == First::warps &&
                       other::held == First::held,
                   "imbrex: register tiles visited together must have one shape, one order and one scope");
@@ -134,13 +136,14 @@ IMBREX_KERNEL T& value_for(fragment<T, Rows, Columns, Warps, Order>& from, int b
                   "imbrex: an 8-bit register tile can only be visited with other 8-bit ones; convert it first");
     return from.values[block][strip][item];
 }
-template <class First, class T, int Rows, int Columns, int Warps, order Order>
-IMBREX_KERNEL const T& value_for(const fragment<T, Rows, Columns, Warps, Order>& from, int block, int strip, int item) {
-    return value_for<First>(const_cast<fragment<T, Rows, Columns, Warps, Order>&>(from), block, strip, item);
+template <class First, class T, int Rows, int Columns, int Warps, register_layout Layout>
+IMBREX_KERNEL const T& value_for(const fragment<T, Rows, Columns, Warps, Layout>& from, int block, int strip,
+                                 int item) {
+    return value_for<First>(const_cast<fragment<T, Rows, Columns, Warps, Layout>&>(from), block, strip, item);
 }
 template <class First, class T, int Rows, int Warps>
 IMBREX_KERNEL T& value_for(row_fragment<T, Rows, Warps>& from, int block, int, int item) {
-    static_assert(First::held == order::rows, "imbrex: vectors go with register tiles in row order");
+    static_assert(First::held == register_layout::row_major, "imbrex: vectors go with register tiles in row order");
     static_assert(Rows == First::rows && Warps == First::warps,
                   "imbrex: a row vector must have a value for each row of the register tile, in the same scope");
     return from.values[block][item / First::run];
@@ -151,7 +154,7 @@ IMBREX_KERNEL const T& value_for(const row_fragment<T, Rows, Warps>& from, int b
 }
 template <class First, class T, int Columns>
 IMBREX_KERNEL T& value_for(column_fragment<T, Columns>& from, int, int strip, int item) {
-    static_assert(First::held == order::rows, "imbrex: vectors go with register tiles in row order");
+    static_assert(First::held == register_layout::row_major, "imbrex: vectors go with register tiles in row order");
     static_assert(Columns == First::columns,
                   "imbrex: a column vector must have a value for each column of the register tile");
     static_assert(First::run == 2, "imbrex: 8-bit register tiles do not go with column vectors; convert them first");
@@ -175,7 +178,7 @@ IMBREX_KERNEL void visit(const Scope& scope, use, source, F&& f, First& first, O
             for (int item = 0; item < fragment_type::each; ++item) {
                 const int row = stored_row<fragment_type>(scope, block, item / fragment_type::run);
                 const int column = stored_column<fragment_type>(strip) + item % fragment_type::run;
-                constexpr bool by_rows = fragment_type::held == order::rows;
+                constexpr bool by_rows = fragment_type::held == register_layout::row_major;
                 f(by_rows ? row : column, by_rows ? column : row, first.values[block][strip][item],
                   value_for<fragment_type>(others, block, strip, item)...);
             }
@@ -357,7 +360,7 @@ IMBREX_KERNEL void fold_columns(const Scope& scope, column_fragment<T, Columns>&
 }
 
 template <class T>
-IMBREX_KERNEL T from_lane_across(T value, int distance) {
+IMBREX_KERNEL T shuffle_xor(T value, int distance) {
     static_assert(sizeof(T) <= 4 || std::is_arithmetic_v<T>, "imbrex: only numbers are combined between lanes");
     if constexpr (std::is_arithmetic_v<T> && sizeof(T) >= 4) {
         return __shfl_xor_sync(all_lanes, value, distance);
@@ -376,8 +379,8 @@ IMBREX_KERNEL void combine_rows(const Scope&, row_fragment<T, Rows, Warps>& rows
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             T& value = rows.values[block][half];
-            value = op(value, from_lane_across(value, 1));
-            value = op(value, from_lane_across(value, 2));
+            value = op(value, shuffle_xor(value, 1));
+            value = op(value, shuffle_xor(value, 2));
         }
     }
 }
@@ -391,9 +394,9 @@ IMBREX_KERNEL void combine_columns(const Scope&, column_fragment<T, Columns>& co
 #pragma unroll
         for (int item = 0; item < 2; ++item) {
             T& value = columns.values[strip][item];
-            value = op(value, from_lane_across(value, 4));
-            value = op(value, from_lane_across(value, 8));
-            value = op(value, from_lane_across(value, 16));
+            value = op(value, shuffle_xor(value, 4));
+            value = op(value, shuffle_xor(value, 8));
+            value = op(value, shuffle_xor(value, 16));
         }
     }
 }

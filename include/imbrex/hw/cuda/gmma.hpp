@@ -5,7 +5,7 @@
 #pragma once
 
 #include <imbrex/core/config.hpp>
-#include <imbrex/core/numeric.hpp>
+#include <imbrex/core/element_types.hpp>
 #include <imbrex/hw/cuda/thread.hpp>
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)

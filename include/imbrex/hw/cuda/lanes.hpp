@@ -17,7 +17,7 @@ struct lane_values {
 };
 
 template <int Count, class F>
-IMBREX_KERNEL auto find_values(const warp&, F&& f, source) {
+IMBREX_KERNEL auto gather_values(const warp&, F&& f, source) {
     lane_values<std::invoke_result_t<F, int>, Count> found{};
     const int number = lane();
     if (number < Count) found.mine = f(number);
@@ -46,7 +46,7 @@ IMBREX_KERNEL int count_values(const warp&, const lane_values<T, Count>& values,
 
 // The largest f(value), a float that is not negative: their bits are in the same order.
 template <class T, int Count, class F>
-IMBREX_KERNEL float largest_value(const warp&, const lane_values<T, Count>& values, F&& f, source) {
+IMBREX_KERNEL float max_value(const warp&, const lane_values<T, Count>& values, F&& f, source) {
     const float mine = lane() < Count ? f(values.mine) : 0.0f;
     return __uint_as_float(__reduce_max_sync(all_lanes, __float_as_uint(mine)));
 }

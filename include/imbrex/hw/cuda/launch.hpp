@@ -2,12 +2,12 @@
 // device pass the kernel's code.
 //
 // A kernel is a type with `warps`, `arguments`, optionally `shared_memory`, `cluster` (blocks in a cluster, along x) and
-// `residents` (blocks that fit a multiprocessor), and run(block, arguments, shared memory), the same that the host world runs.
+// `min_blocks_per_sm` (blocks that fit a multiprocessor), and run(block, arguments, shared memory), the same that the host world runs.
 #pragma once
 
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/error.hpp>
-#include <imbrex/core/position.hpp>
+#include <imbrex/core/grid_dim.hpp>
 #include <imbrex/hw/kernel_traits.hpp>
 
 #include <cuda_runtime_api.h>
@@ -29,7 +29,7 @@ inline constexpr int shared_bytes = std::is_empty_v<hw::shared_memory_of<Kernel>
 // The second bound, one block a multiprocessor where the kernel says no other, is what lets setmaxnreg take effect. It does not
 // keep a second block away from a kernel that needs few registers.
 template <class Kernel>
-__global__ void __launch_bounds__(Kernel::warps * 32, hw::residents_of<Kernel>)
+__global__ void __launch_bounds__(Kernel::warps * 32, hw::min_blocks_per_sm_of<Kernel>)
     entry(const __grid_constant__ typename Kernel::arguments arguments) {
 #if IMBREX_DEVICE_WORLD
     extern __shared__ __align__(1024) unsigned char imbrex_shared_memory[];
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(Kernel::warps * 32, hw::residents_of<Kernel>)
 
 // The device pass makes the kernels that it meets here.
 template <class Kernel>
-void launch(position, const typename Kernel::arguments&, cudaStream_t = nullptr) {
+void launch(grid_dim, const typename Kernel::arguments&, cudaStream_t = nullptr) {
     [[maybe_unused]] const auto made = &entry<Kernel>;
 }
 
@@ -66,7 +66,7 @@ bool can_run() {
 inline void check(cudaError_t status, const char* what) {
     if (status == cudaSuccess) return;
     cudaGetLastError();
-    throw cuda_error(sentence("imbrex: ", what, ": ", cudaGetErrorString(status)));
+    throw cuda_error(str_cat("imbrex: ", what, ": ", cudaGetErrorString(status)));
 }
 
 // Whether this program has code of the kernel for the current device.
@@ -98,7 +98,7 @@ void prepare(const void* kernel) {
             " bytes of shared memory a block, but the device has at most ", limit);
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
           "cannot prepare the kernel (was it compiled for this device's architecture?)");
-    if constexpr (hw::residents_of<Kernel> != 1) {
+    if constexpr (hw::min_blocks_per_sm_of<Kernel> != 1) {
         // Otherwise the driver may leave more of the memory to the first-level cache than several blocks can spare.
         check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                    cudaSharedmemCarveoutMaxShared),
@@ -108,7 +108,7 @@ void prepare(const void* kernel) {
 }
 
 // Whether a kernel of the current device may begin before the one in front of it has ended.
-inline bool kernels_overlap() {
+inline bool device_has_pdl() {
     int device = 0, major = 0;
     check(cudaGetDevice(&device), "no current device");
     check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
@@ -118,7 +118,7 @@ inline bool kernels_overlap() {
 
 // Puts the kernel into the stream and returns.
 template <class Kernel>
-void launch(position grid, const typename Kernel::arguments& arguments, cudaStream_t stream = nullptr) {
+void launch(grid_dim grid, const typename Kernel::arguments& arguments, cudaStream_t stream = nullptr) {
     constexpr int cluster = hw::cluster_of<Kernel>;
     static_assert(alignof(hw::shared_memory_of<Kernel>) <= 1024, "imbrex: shared memory is aligned to 1024 bytes");
     static_assert(cluster >= 1 && cluster <= 8, "imbrex: a cluster has 1 to 8 blocks");
@@ -144,7 +144,7 @@ void launch(position grid, const typename Kernel::arguments& arguments, cudaStre
         attribute.val.clusterDim.y = 1;
         attribute.val.clusterDim.z = 1;
     }
-    if (hw::begins_early<Kernel> && kernels_overlap()) {
+    if (hw::uses_pdl<Kernel> && device_has_pdl()) {
         cudaLaunchAttribute& attribute = attributes[configuration.numAttrs++];
         attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
         attribute.val.programmaticStreamSerializationAllowed = 1;

@@ -6,8 +6,8 @@
 #pragma once
 
 #include <imbrex/core/config.hpp>
-#include <imbrex/core/numeric.hpp>
-#include <imbrex/core/order.hpp>
+#include <imbrex/core/element_types.hpp>
+#include <imbrex/core/register_layout.hpp>
 #include <imbrex/core/source.hpp>
 #include <imbrex/hw/cuda/fragment.hpp>
 

@@ -1,7 +1,7 @@
 // Single values on the device: one element of a shared vector, one global value, and reductions to one value.
 #pragma once
 
-#include <imbrex/core/position.hpp>
+#include <imbrex/core/grid_dim.hpp>
 #include <imbrex/core/source.hpp>
 #include <imbrex/hw/cuda/atomic.hpp>
 #include <imbrex/hw/cuda/copy.hpp>
@@ -51,17 +51,17 @@ IMBREX_KERNEL void put_global(const Scope& scope, T* to, T value, source) {
 }
 
 // One thread takes the next number of a counter in global memory; all threads of the warp get it.
-IMBREX_KERNEL int take_number(const warp&, int* counter, source) {
+IMBREX_KERNEL int fetch_increment(const warp&, int* counter, source) {
     int number = 0;
     if (lane() == 0) number = atomic_add(counter, 1);
     return __shfl_sync(all_lanes, number, 0);
 }
 
 // The same, in order: who takes a later number sees all that the warp wrote before.
-IMBREX_KERNEL int take_number_in_order(const warp& scope, int* counter, source here) {
+IMBREX_KERNEL int fetch_increment_acq_rel(const warp& scope, int* counter, source here) {
     scope.sync(here);
     int number = 0;
-    if (lane() == 0) number = atomic_add_in_order(counter, 1);
+    if (lane() == 0) number = atomic_add_acq_rel(counter, 1);
     number = __shfl_sync(all_lanes, number, 0);
     scope.sync(here);
     return number;
@@ -76,7 +76,7 @@ IMBREX_KERNEL typename Tile::element reduce_shared(const Block& block, const Til
     visit_shared(
         block, use::read, here, [&](int, int, const element& one) { value = op(value, one); }, tile);
 #pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2) value = op(value, from_lane_across(value, distance));
+    for (int distance = 16; distance > 0; distance /= 2) value = op(value, shuffle_xor(value, distance));
     if (lane() == 0) *scratch.at(block.rank()) = value;
     block.sync();
     value = identity;
@@ -92,7 +92,7 @@ IMBREX_KERNEL bool is_last_block(const Block& block, int* counter, Flag& flag, s
     __threadfence();
     block.sync();
     if (elected(block)) {
-        const position grid = block.count();
+        const grid_dim grid = block.count();
         const bool last = atomic_add(counter, 1) == grid.x * grid.y * grid.z - 1;
         if (last) *counter = 0;
         *flag.at(0) = last ? 1 : 0;

@@ -6,7 +6,7 @@
 #pragma once
 
 #include <imbrex/core/config.hpp>
-#include <imbrex/core/position.hpp>
+#include <imbrex/core/grid_dim.hpp>
 #include <imbrex/core/source.hpp>
 #include <imbrex/hw/cuda/thread.hpp>
 #include <imbrex/hw/roles.hpp>
@@ -96,11 +96,11 @@ struct block_scope {
     static constexpr int cluster_size = Cluster;
     static constexpr const char* name = "block";
 
-    IMBREX_KERNEL position index() const {
+    IMBREX_KERNEL grid_dim index() const {
         return {static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.y), static_cast<int>(blockIdx.z)};
     }
     // The grid's size in blocks.
-    IMBREX_KERNEL position count() const {
+    IMBREX_KERNEL grid_dim count() const {
         return {static_cast<int>(gridDim.x), static_cast<int>(gridDim.y), static_cast<int>(gridDim.z)};
     }
     IMBREX_KERNEL int rank() const { return hw::warp_number(); }
@@ -123,7 +123,7 @@ struct block_scope {
         body(scope);
     }
     template <class Body>
-    IMBREX_KERNEL void each_group(const Body& body, source = source::current()) const {
+    IMBREX_KERNEL void each_warpgroup(const Body& body, source = source::current()) const {
         static_assert(Warps % 4 == 0, "imbrex: a block whose warps are not a multiple of 4 has no warpgroups");
         warpgroup scope{hw::uniform_warp_number() / 4};
         body(scope);

@@ -1,4 +1,4 @@
-// Bulk copies between a tensor in global memory and a shared tile, by the copy engine. One lane issues them, the same
+// Bulk copies between a tensor in global memory and a shared tile, by TMA. One lane issues them, the same
 // one each time; a tile of several panels is one copy for each panel. What lies outside the tensor is read as zero,
 // counted as if it had been read, and not written.
 //
@@ -16,7 +16,7 @@
 
 namespace imbrex::hw {
 
-// Who asks the copy engine for a scope: an elected lane of a warp. Of several warps it is the first thread and not an elected one:
+// Who asks TMA for a scope: an elected lane of a warp. Of several warps it is the first thread and not an elected one:
 // where an election depends on something that is the same for all lanes of a warp, but not known to be so, the compiler does
 // not know any more afterwards that they go on together, and keeps nothing in uniform registers.
 template <class Scope>
@@ -30,8 +30,7 @@ IMBREX_KERNEL bool issues(const Scope& scope) {
 
 // Calls f(coordinates, first element in shared memory) for each panel, in the elected lane.
 template <class Scope, class Shared, class View, class F>
-IMBREX_KERNEL void each_panel(const Scope& scope, Shared& tile, const View&, const tensor_coordinate& coordinate,
-                              F&& f) {
+IMBREX_KERNEL void each_panel(const Scope& scope, Shared& tile, const View&, const tma_coordinate& coordinate, F&& f) {
     using layout = layout_of<std::remove_const_t<Shared>>;
     static_assert(has_tma, "imbrex: bulk tensor copies need sm_90 or later");
     static_assert(View::rank >= 2 && View::rank <= 5, "imbrex: a bulk tensor copy has 2 to 5 dimensions");
@@ -56,7 +55,8 @@ using load_space = std::conditional_t<(architecture < 1000), cuda::ptx::space_cl
 // The same of what is loaded once, with the policy that createpolicy makes for lines which the second-level cache gives up first. (The
 // library we use has no name for it.)
 template <int Rank>
-IMBREX_KERNEL void load_once(void* to, const tensor_map& map, const std::int32_t (&at)[Rank], barrier_word& barrier) {
+IMBREX_KERNEL void load_evict_first(void* to, const tensor_map& map, const std::int32_t (&at)[Rank],
+                                    barrier_word& barrier) {
     constexpr std::uint64_t evict_first = 0x12f0000000000000;
     static_assert(Rank == 2, "imbrex: tiles of two-dimensional tensors are loaded once");
     asm volatile(
@@ -68,12 +68,12 @@ IMBREX_KERNEL void load_once(void* to, const tensor_map& map, const std::int32_t
 }
 
 template <class Warp, class Shared, class View>
-IMBREX_KERNEL void tma_load(const Warp& scope, Shared&& to, const View& view, const tensor_coordinate& coordinate,
+IMBREX_KERNEL void tma_load(const Warp& scope, Shared&& to, const View& view, const tma_coordinate& coordinate,
                             barrier_word& barrier, source = source::current()) {
     static_assert(Warp::warps == 1, "imbrex: a bulk load is issued by one warp");
     each_panel(scope, to, view, coordinate, [&](const auto& at, auto* panel) {
         if constexpr (has_wgmma && View::rank == 2) {
-            if (coordinate.once) return load_once(panel, view.map, at, barrier);
+            if (coordinate.evict_first) return load_evict_first(panel, view.map, at, barrier);
         }
         cuda::ptx::cp_async_bulk_tensor(load_space{}, cuda::ptx::space_global, panel, &view.map, at, &barrier.word);
     });
@@ -82,14 +82,14 @@ IMBREX_KERNEL void tma_load(const Warp& scope, Shared&& to, const View& view, co
 // Some rows of the tile, from one on where the swizzle begins anew: as many as the view's box has.
 template <class Warp, class Tile, class View>
 IMBREX_KERNEL void tma_load_rows(const Warp& scope, Tile& to, int row, const View& view,
-                                 const tensor_coordinate& coordinate, barrier_word& barrier, source here) {
-    tma_load(scope, to.template part<8>(row), view, coordinate, barrier, here);
+                                 const tma_coordinate& coordinate, barrier_word& barrier, source here) {
+    tma_load(scope, to.template subtile<8>(row), view, coordinate, barrier, here);
 }
 
 // Into the same place of every block of the cluster whose bit is set, each of whose barriers counts the bytes.
 template <class Warp, class Shared, class View>
 IMBREX_KERNEL void tma_load_multicast(const Warp& scope, Shared&& to, const View& view,
-                                      const tensor_coordinate& coordinate, barrier_word& barrier, unsigned short mask,
+                                      const tma_coordinate& coordinate, barrier_word& barrier, unsigned short mask,
                                       source = source::current()) {
     static_assert(has_multicast && Warp::warps == 1, "imbrex: multicast copies need sm_90a or sm_100a");
     each_panel(scope, to, view, coordinate, [&](const auto& at, auto* panel) {
@@ -101,8 +101,8 @@ IMBREX_KERNEL void tma_load_multicast(const Warp& scope, Shared&& to, const View
 // Stores are issued for a scope of any size by one of its threads. The tile's writers must have called async_fence and
 // met this scope at a barrier.
 template <class Scope, class View, class Shared>
-IMBREX_KERNEL void tma_store(const Scope& scope, const View& view, const tensor_coordinate& coordinate,
-                             const Shared& from, source = source::current()) {
+IMBREX_KERNEL void tma_store(const Scope& scope, const View& view, const tma_coordinate& coordinate, const Shared& from,
+                             source = source::current()) {
     each_panel(scope, from, view, coordinate, [&](const auto& at, auto* panel) {
         cuda::ptx::cp_async_bulk_tensor(cuda::ptx::space_global, cuda::ptx::space_shared, &view.map, at, panel);
     });
@@ -110,7 +110,7 @@ IMBREX_KERNEL void tma_store(const Scope& scope, const View& view, const tensor_
 
 // Adds the tile to what is there, each element atomically.
 template <class Scope, class View, class Shared>
-IMBREX_KERNEL void tma_reduce_add(const Scope& scope, const View& view, const tensor_coordinate& coordinate,
+IMBREX_KERNEL void tma_reduce_add(const Scope& scope, const View& view, const tma_coordinate& coordinate,
                                   const Shared& from, source = source::current()) {
     each_panel(scope, from, view, coordinate, [&](const auto& at, auto* panel) {
         cuda::ptx::cp_reduce_async_bulk_tensor(cuda::ptx::space_global, cuda::ptx::space_shared, cuda::ptx::op_add,

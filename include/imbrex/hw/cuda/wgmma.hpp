@@ -14,8 +14,8 @@
 #pragma once
 
 #include <imbrex/core/config.hpp>
-#include <imbrex/core/numeric.hpp>
-#include <imbrex/core/order.hpp>
+#include <imbrex/core/element_types.hpp>
+#include <imbrex/core/register_layout.hpp>
 #include <imbrex/core/source.hpp>
 #include <imbrex/hw/cuda/fragment.hpp>
 #include <imbrex/hw/cuda/gmma.hpp>
@@ -73,8 +73,8 @@ struct wgmma_operand {
 
 template <class T>
 inline constexpr bool is_fragment = false;
-template <class T, int Rows, int Columns, int Warps, order Order>
-inline constexpr bool is_fragment<fragment<T, Rows, Columns, Warps, Order>> = true;
+template <class T, int Rows, int Columns, int Warps, register_layout Layout>
+inline constexpr bool is_fragment<fragment<T, Rows, Columns, Warps, Layout>> = true;
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -97,9 +97,9 @@ IMBREX_KERNEL void run_wgmma(C (&c)[Strips][4], bool accumulate, std::integer_se
 
 // Keeps the compiler from moving ordinary uses of these registers across: it does not know that wgmma goes on writing
 // (or reading) them after the instruction.
-template <class T, int Rows, int Columns, int Warps, order Order>
-IMBREX_KERNEL void wgmma_guard(fragment<T, Rows, Columns, Warps, Order>& registers) {
-    using fragment_type = fragment<T, Rows, Columns, Warps, Order>;
+template <class T, int Rows, int Columns, int Warps, register_layout Layout>
+IMBREX_KERNEL void wgmma_guard(fragment<T, Rows, Columns, Warps, Layout>& registers) {
+    using fragment_type = fragment<T, Rows, Columns, Warps, Layout>;
 #pragma unroll
     for (int block = 0; block < fragment_type::blocks; ++block) {
 #pragma unroll
@@ -167,7 +167,7 @@ IMBREX_KERNEL void wgmma(const Group&, fragment<C, M, N, 4>& c, const A& a, cons
         const right b_operand(b);
         constexpr int steps = right::k / right::k_step;
         if constexpr (is_fragment<A>) {
-            static_assert(!TransposeA && A::held == order::rows && A::warps == 4,
+            static_assert(!TransposeA && A::held == register_layout::row_major && A::warps == 4,
                           "imbrex: a left operand of wgmma in registers must be a warpgroup's, in row order");
             static_assert(A::rows == M && A::columns == right::k,
                           "imbrex: the left operand of wgmma must have the accumulator's rows and the right one's "

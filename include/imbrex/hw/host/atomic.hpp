@@ -2,7 +2,7 @@
 // compilers' own operations: <atomic> and <mutex> would cost every file that includes this half a second of nvcc's time.
 #pragma once
 
-#include <imbrex/core/numeric.hpp>
+#include <imbrex/core/element_types.hpp>
 
 #include <cstdint>
 #include <type_traits>

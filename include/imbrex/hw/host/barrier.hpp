@@ -23,18 +23,18 @@ inline barrier_state* state_in_use(const context& c, const barrier_word& word, c
     const auto found = m.barriers.find(&word);
     if (found == m.barriers.end() || barrier_counters::of(word).live != barrier_counters::live_mark) {
         m.report(hazard_kind::barrier_not_initialised, *c.by->block, "the barrier was never initialised",
-                 {m.place_of(made)});
+                 {m.location_of(made)});
     }
     barrier_state& state = found->second;
     if (!state.init_fenced) {
         m.report(hazard_kind::barrier_not_initialised, *c.by->block,
                  "the barrier's initialisation was not followed by its fence",
-                 {m.place_of(made), m.place_of(state.init)});
+                 {m.location_of(made), m.location_of(state.init)});
     }
-    if (judge(state.init, true, *c.by, made) != verdict::ordered) {
+    if (check_ordering(state.init, true, *c.by, made) != verdict::ordered) {
         m.report(hazard_kind::barrier_not_initialised, *c.by->block,
                  "no sync stands between the barrier's initialisation and this use",
-                 {m.place_of(made), m.place_of(state.init)});
+                 {m.location_of(made), m.location_of(state.init)});
     }
     return &state;
 }
@@ -42,7 +42,7 @@ inline barrier_state* state_in_use(const context& c, const barrier_word& word, c
 // The phase under way is complete: what was gathered may be learned by those who wait.
 inline void complete_phase(barrier_state& state) {
     ++state.generation;
-    pass_on(state.gathering, state.completed, state.actor, state.generation);
+    publish(state.gathering, state.completed, state.actor, state.generation);
     state.ready_at = state.gathering_ready;
     state.gathering_ready = 0;
 }
@@ -70,7 +70,7 @@ inline void check_not_in_use(const context& c, const barrier_word& word, const a
     const bool idle = counters.pending == counters.expected && counters.bytes == 0;
     if (idle && c.by->phases[state.actor] >= state.generation) return;
     c.on->report(hazard_kind::barrier_not_initialised, *c.by->block, "the barrier is initialised again while in use",
-                 {c.on->place_of(made), c.on->place_of(state.last_arrive)});
+                 {c.on->location_of(made), c.on->location_of(state.last_arrive)});
 }
 
 // One thread sets a barrier up for phases of `warps` arriving warps.
@@ -80,16 +80,16 @@ void barrier_init(const Scope& scope, barrier_word& word, int warps, source here
     if (!c) return;
     int counted = warps;
     if (c.checked()) {
-        const alteration altered =
+        const mutation_operator applied =
             c.on->pass_site(*c.by, synchronisation::barrier_init, here, initialised_at(c, word, here));
-        if (altered == alteration::skip) return;
-        if (altered == alteration::fewer_warps) --counted;
-        if (altered == alteration::more_warps) ++counted;
+        if (applied == mutation_operator::skip) return;
+        if (applied == mutation_operator::fewer_warps) --counted;
+        if (applied == mutation_operator::more_warps) ++counted;
         const access made{c.by, c.by->actor, ++c.by->tick, false, false, -1, 0, "barrier init", here};
         if (warps < 1 || warps > 64) {
             c.on->report(hazard_kind::beyond_limits, *c.by->block,
-                         sentence("a barrier was to count ", warps, " warps; 1 to 64 are allowed"),
-                         {c.on->place_of(made)});
+                         str_cat("a barrier was to count ", warps, " warps; 1 to 64 are allowed"),
+                         {c.on->location_of(made)});
         }
         check_not_in_use(c, word, made);
         barrier_state& state = c.on->barriers[&word];
@@ -100,7 +100,7 @@ void barrier_init(const Scope& scope, barrier_word& word, int warps, source here
         state.init.stage = stage_of(*c.by->block, &word);
         if (state.block == nullptr) {
             c.on->report(hazard_kind::beyond_limits, *c.by->block, "the barrier is not in shared memory",
-                         {c.on->place_of(made)});
+                         {c.on->location_of(made)});
         }
     } else if (c.on->trace.enabled()) {
         c.on->barriers[&word] = barrier_state{};
@@ -110,12 +110,12 @@ void barrier_init(const Scope& scope, barrier_word& word, int warps, source here
         .put(word);
 }
 
-// Makes this scope's initialised barriers known to the copy engine and the cluster; a sync must follow.
+// Makes this scope's initialised barriers known to TMA and the cluster; a sync must follow.
 template <class Scope>
 void barrier_init_fence(const Scope& scope, source here = source::current()) {
     const context c = enter(scope, "barrier init fence", here);
     if (!c.checked()) return;
-    if (c.on->pass_site(*c.by, synchronisation::barrier_init_fence, here) == alteration::skip) return;
+    if (c.on->pass_site(*c.by, synchronisation::barrier_init_fence, here) == mutation_operator::skip) return;
     ++c.by->tick;
     for (auto& [word, state] : c.on->barriers) {
         if (state.init.by != c.by || state.init_fenced) continue;
@@ -133,10 +133,10 @@ inline void arrive(const context& c, barrier_word& word, int warps, int bytes, c
         const access made{c.by, c.by->actor, ++c.by->tick, false, false, stage_of(*state->block, &word), 0, what, here};
         if (counters.pending < warps || c.by->phases[state->actor] < state->generation) {
             c.on->report(hazard_kind::arrived_too_often, *c.by->block,
-                         counters.pending < warps ? sentence("the phase counts ", static_cast<int>(counters.expected),
-                                                             " warps and all of them have arrived")
+                         counters.pending < warps ? str_cat("the phase counts ", static_cast<int>(counters.expected),
+                                                            " warps and all of them have arrived")
                                                   : "this scope does not know that the phase before is over",
-                         {c.on->place_of(made), c.on->place_of(state->last_arrive)});
+                         {c.on->location_of(made), c.on->location_of(state->last_arrive)});
         }
         state->last_arrive = made;
         release(*c.by, state->gathering);
@@ -157,10 +157,10 @@ void barrier_arrive(const Scope& scope, barrier_word& word, source here = source
     const context c = enter(scope, "barrier arrive", here);
     if (!c) return;
     c.on->pause(*c.by);
-    const alteration altered = c.on->pass_site(*c.by, synchronisation::barrier_arrive, here);
-    if (altered == alteration::skip) return;
+    const mutation_operator applied = c.on->pass_site(*c.by, synchronisation::barrier_arrive, here);
+    if (applied == mutation_operator::skip) return;
     arrive(c, word, Scope::warps, 0, "barrier arrive", here);
-    if (altered == alteration::twice) arrive(c, word, Scope::warps, 0, "barrier arrive", here);
+    if (applied == mutation_operator::twice) arrive(c, word, Scope::warps, 0, "barrier arrive", here);
 }
 
 // The address of a shared object of this block in another block of the cluster.
@@ -169,27 +169,27 @@ T& in_cluster(const context& c, T& object, int cluster_rank, const char* what, s
     machine& m = *c.on;
     const auto* address = reinterpret_cast<const unsigned char*>(&object);
     const std::ptrdiff_t offset = address - c.by->block->memory;
-    const hazard_place now{c.by->name(), what, here.file, here.line};
+    const hazard_location now{c.by->name(), what, here.file, here.line};
     if (cluster_rank < 0 || cluster_rank >= static_cast<int>(m.blocks.size())) {
         m.report(hazard_kind::beyond_limits, *c.by->block,
-                 sentence("cluster rank ", cluster_rank, " of a cluster of ", m.blocks.size()), {now});
+                 str_cat("cluster rank ", cluster_rank, " of a cluster of ", m.blocks.size()), {now});
     }
     block_state& other = *m.blocks[cluster_rank];
     if (c.checked() && other.finished) {
         m.report(hazard_kind::in_flight_at_exit, *c.by->block,
-                 sentence("block ", cluster_rank, " of the cluster has already left the kernel"), {now});
+                 str_cat("block ", cluster_rank, " of the cluster has already left the kernel"), {now});
     }
     return *reinterpret_cast<T*>(other.memory + offset);
 }
 
 // A block's shared memory ends with it: it must know that the other blocks' arrivals there are over. (Their copies land
 // on its own barriers, and are checked with those.)
-inline void check_remote_arrivals_over(machine& m, strand& block) {
+inline void check_remote_arrivals_over(machine& m, simulated_warp& block) {
     for (const access& use : block.block->remote_arrivals) {
-        if (use.tick <= block.seen[use.actor] || use.tick <= block.of_children.seen[use.actor]) continue;
+        if (use.tick <= block.seen[use.actor] || use.tick <= block.clocks_of_children.seen[use.actor]) continue;
         m.report(hazard_kind::in_flight_at_exit, *block.block,
                  "the block leaves while another of its cluster may still use its shared memory",
-                 {{block.name(), "end of the kernel", "", 0}, m.place_of(use)});
+                 {{block.name(), "end of the kernel", "", 0}, m.location_of(use)});
     }
 }
 
@@ -205,8 +205,8 @@ void barrier_arrive_at(const Scope& scope, barrier_word& word, int cluster_rank,
     const context c = enter(scope, "remote barrier arrive", here);
     if (!c) return;
     c.on->pause(*c.by);
-    const alteration altered = c.on->pass_site(*c.by, synchronisation::barrier_arrive, here);
-    if (altered == alteration::skip) return;
+    const mutation_operator applied = c.on->pass_site(*c.by, synchronisation::barrier_arrive, here);
+    if (applied == mutation_operator::skip) return;
     barrier_word& remote = in_cluster(c, word, cluster_rank, "remote barrier arrive", here);
     block_state& other = *c.on->blocks[cluster_rank];
     if (c.checked() && &other != c.by->block) {
@@ -215,7 +215,7 @@ void barrier_arrive_at(const Scope& scope, barrier_word& word, int cluster_rank,
         other.remote_arrivals.push_back(made);
     }
     arrive(c, remote, Scope::warps, 0, "remote barrier arrive", here);
-    if (altered == alteration::twice) arrive(c, remote, Scope::warps, 0, "remote barrier arrive", here);
+    if (applied == mutation_operator::twice) arrive(c, remote, Scope::warps, 0, "remote barrier arrive", here);
 }
 
 // Each warp of the scope arrives, and they say how many bytes of copies the phase must also wait for.
@@ -224,12 +224,12 @@ void barrier_expect(const Scope& scope, barrier_word& word, int bytes, source he
     const context c = enter(scope, "barrier expect", here);
     if (!c) return;
     c.on->pause(*c.by);
-    const alteration altered = c.on->pass_site(*c.by, synchronisation::barrier_expect, here);
-    if (altered == alteration::skip) return;
-    if (altered == alteration::fewer_bytes) bytes -= 16;
-    if (altered == alteration::more_bytes) bytes += 16;
+    const mutation_operator applied = c.on->pass_site(*c.by, synchronisation::barrier_expect, here);
+    if (applied == mutation_operator::skip) return;
+    if (applied == mutation_operator::fewer_bytes) bytes -= 16;
+    if (applied == mutation_operator::more_bytes) bytes += 16;
     arrive(c, word, Scope::warps, bytes, "barrier expect", here);
-    if (altered == alteration::twice) arrive(c, word, Scope::warps, bytes, "barrier expect", here);
+    if (applied == mutation_operator::twice) arrive(c, word, Scope::warps, bytes, "barrier expect", here);
 }
 
 // Waits until phase number `phase`, counted from 0, is complete. The hardware sees its parity only; the checker knows
@@ -239,28 +239,28 @@ void barrier_wait(const Scope& scope, barrier_word& word, unsigned phase, source
     const context c = enter(scope, "barrier wait", here);
     if (!c) return;
     c.on->pause(*c.by);
-    const alteration altered = c.on->pass_site(*c.by, synchronisation::barrier_wait, here);
-    if (altered == alteration::skip) return;
-    if (altered == alteration::other_phase) phase ^= 1;
+    const mutation_operator applied = c.on->pass_site(*c.by, synchronisation::barrier_wait, here);
+    if (applied == mutation_operator::skip) return;
+    if (applied == mutation_operator::other_phase) phase ^= 1;
     barrier_state* state = c.checked() ? state_in_use(c, word, "barrier wait", here) : nullptr;
     const auto complete = [&word, phase] { return barrier_counters::of(word).parity != (phase & 1); };
     if (!complete()) {
         std::string what = "a phase of a transaction barrier";
         if (c.checked()) {
-            what = sentence("phase ", static_cast<int>(phase), " of the barrier at byte ",
-                            reinterpret_cast<unsigned char*>(&word) - state->block->memory, " of shared memory");
+            what = str_cat("phase ", static_cast<int>(phase), " of the barrier at byte ",
+                           reinterpret_cast<unsigned char*>(&word) - state->block->memory, " of shared memory");
             const int stage = stage_of(*state->block, &word);
-            if (stage >= 0) what += sentence(", stage ", stage);
+            if (stage >= 0) what += str_cat(", stage ", stage);
         }
         c.on->wait_until(*c.by, complete, std::move(what), here, state);
     }
     if (state != nullptr) {
         if (state->generation != phase + 1) {
             c.on->report(hazard_kind::wrong_phase, *c.by->block,
-                         sentence("waited for phase ", static_cast<int>(phase), " when ", state->generation,
-                                  " phases were complete"),
+                         str_cat("waited for phase ", static_cast<int>(phase), " when ", state->generation,
+                                 " phases were complete"),
                          {{c.by->name(), "barrier wait", here.file, here.line, stage_of(*state->block, &word)},
-                          c.on->place_of(state->last_arrive)});
+                          c.on->location_of(state->last_arrive)});
         }
         acquire(*c.by, state->completed);
         ++c.by->tick;
@@ -273,12 +273,12 @@ void barrier_wait(const Scope& scope, barrier_word& word, unsigned phase, source
 }
 // On the device lanes are told to stay together; here a scope always does.
 template <class Scope>
-void barrier_wait_in_step(const Scope& scope, barrier_word& word, unsigned phase, source here = source::current()) {
+void barrier_wait_converged(const Scope& scope, barrier_word& word, unsigned phase, source here = source::current()) {
     barrier_wait(scope, word, phase, here);
 }
 template <class Scope>
-void barrier_wait_in_step_if(const Scope& scope, barrier_word& word, unsigned phase, bool wanted,
-                             source here = source::current()) {
+void barrier_wait_converged_if(const Scope& scope, barrier_word& word, unsigned phase, bool wanted,
+                               source here = source::current()) {
     if (wanted) barrier_wait(scope, word, phase, here);
 }
 
@@ -287,7 +287,7 @@ template <class Scope>
 void async_fence(const Scope& scope, source here = source::current()) {
     const context c = enter(scope, "async fence", here);
     if (!c.checked()) return;
-    if (c.on->pass_site(*c.by, synchronisation::async_fence, here) == alteration::skip) return;
+    if (c.on->pass_site(*c.by, synchronisation::async_fence, here) == mutation_operator::skip) return;
     c.by->fenced = c.by->tick;
     c.by->fenced_copies = c.by->copies.waited;
     if (Scope::warps == 1) c.by->async_seen.raise(c.by->copies.actor, c.by->fenced_copies);

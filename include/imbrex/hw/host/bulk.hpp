@@ -1,4 +1,4 @@
-// A contiguous object from global to shared memory by the copy engine, in the host world.
+// A contiguous object from global to shared memory by TMA, in the host world.
 #pragma once
 
 #include <imbrex/hw/host/tma.hpp>
@@ -29,8 +29,8 @@ void ask_object(const context& c, T& to, barrier_word& word, const char* what, s
     if (c.on->trace.enabled()) {
         double begin = 0;
         c.by->time += nominal_rates::issue;
-        const double end = c.by->block->copy_engine.serve(c.by->time, sizeof(T) / nominal_rates::copy_bytes, begin);
-        c.on->trace.record(c.by->block->number, "copy engine", what, begin, end);
+        const double end = c.by->block->tma.serve(c.by->time, sizeof(T) / nominal_rates::copy_bytes, begin);
+        c.on->trace.record(c.by->block->number, "TMA", what, begin, end);
         double& ready = ready_time(*c.on, word);
         ready = std::max(ready, end + nominal_rates::copy_latency);
     }

@@ -1,6 +1,6 @@
 // The rules of shared memory. Each access is compared with the history of its bytes: an earlier write, and for a write
 // the reads since, must come before it in an order that the program's own synchronisation makes. What "come before"
-// asks for depends on both sides: see `judge`, which is the memory model in twenty lines; docs/memory_model.md has it
+// asks for depends on both sides: see `check_ordering`, which is the memory model in twenty lines; docs/memory_model.md has it
 // with pictures.
 #pragma once
 
@@ -27,7 +27,7 @@ inline bool waited_for(const access& one) {
 
 // An access of a block, done or waited for, seen by its role; or of a role that has ended, by its block. They are the
 // same warps at other times, and a sync of the block is what is missing.
-inline bool by_the_same_block(const access& earlier, const strand& now) {
+inline bool by_the_same_block(const access& earlier, const simulated_warp& now) {
     const bool related = now.parent == earlier.by || earlier.by->parent == &now;
     return related && (earlier.actor == earlier.by->actor || waited_for(earlier));
 }
@@ -35,7 +35,8 @@ inline bool by_the_same_block(const access& earlier, const strand& now) {
 // Does the earlier access come before `made`, which this scope makes (or asks for) now? The lanes of one warp are in step
 // from one operation to the next, but for cp.async: each lane waits for its own copies and may ask for them before others
 // have read what was there.
-inline verdict judge(const access& earlier, bool earlier_writes, const strand& now, const access& made) {
+inline verdict check_ordering(const access& earlier, bool earlier_writes, const simulated_warp& now,
+                              const access& made) {
     const bool one_warp = now.warps == 1;
     const bool async_proxy = made.async_proxy;
     const bool by_lanes = made.actor == now.copies.actor;
@@ -46,16 +47,16 @@ inline verdict judge(const access& earlier, bool earlier_writes, const strand& n
             return earlier.tick <= now.fenced && earlier.tick > now.synced ? verdict::unsynchronised
                                                                            : verdict::unfenced;
         }
-        const bool in_step = one_warp ? !by_lanes : !async_proxy && same_bytes_by_same_warp;
-        const bool known = in_step || earlier.tick <= now.synced;
+        const bool converged = one_warp ? !by_lanes : !async_proxy && same_bytes_by_same_warp;
+        const bool known = converged || earlier.tick <= now.synced;
         return known ? verdict::ordered : verdict::unsynchronised;
     }
     for (const group_queue* own : {&now.copies, &now.stores, &now.mmas}) {
         if (earlier.actor != own->actor) continue;
         if (earlier.tick > own->waited) return verdict::unordered;
         const bool lanes_apart = own == &now.copies && !by_lanes;
-        const bool in_step = one_warp ? !lanes_apart : same_bytes_by_same_warp;
-        if (earlier.tick > own->synced && !in_step) return verdict::unsynchronised;
+        const bool converged = one_warp ? !lanes_apart : same_bytes_by_same_warp;
+        if (earlier.tick > own->synced && !converged) return verdict::unsynchronised;
     }
     if (earlier.tick > now.seen[earlier.actor]) {
         return by_the_same_block(earlier, now) ? verdict::unsynchronised : verdict::unordered;
@@ -94,21 +95,21 @@ inline int stage_of(const block_state& block, const void* address) {
 }
 
 // Checks and remembers one access to `bytes` bytes of shared memory.
-inline void touch(machine& m, strand& now, const void* address, int bytes, access made, bool writes) {
+inline void touch(machine& m, simulated_warp& now, const void* address, int bytes, access made, bool writes) {
     block_state* block = block_holding(m, address);
     if (block == nullptr) {
         m.report(hazard_kind::beyond_limits, *now.block, "the address is not in the cluster's shared memory",
-                 {m.place_of(made)});
+                 {m.location_of(made)});
     }
     const int begin = static_cast<int>(static_cast<const unsigned char*>(address) - block->memory);
     made.stage = stage_of(*block, address);
     block->shadow->visit(begin, begin + bytes, [&](byte_history& history) {
         const auto compare = [&](const access& earlier, bool earlier_writes) {
-            const verdict found = judge(earlier, earlier_writes, now, made);
+            const verdict found = check_ordering(earlier, earlier_writes, now, made);
             if (found == verdict::ordered) return;
             m.report(hazard_of(found, earlier, earlier_writes, made, writes), *now.block,
-                     sentence("shared bytes ", begin, " to ", begin + bytes - 1),
-                     {m.place_of(made), m.place_of(earlier)});
+                     str_cat("shared bytes ", begin, " to ", begin + bytes - 1),
+                     {m.location_of(made), m.location_of(earlier)});
         };
         // The readers first: who reads what was written is the more telling place.
         if (writes) {
@@ -117,8 +118,8 @@ inline void touch(machine& m, strand& now, const void* address, int bytes, acces
         if (history.written) {
             compare(history.write, true);
         } else if (!writes) {
-            m.report(hazard_kind::never_written, *now.block,
-                     sentence("shared bytes ", begin, " to ", begin + bytes - 1), {m.place_of(made)});
+            m.report(hazard_kind::uninitialised_read, *now.block,
+                     str_cat("shared bytes ", begin, " to ", begin + bytes - 1), {m.location_of(made)});
         }
         if (writes) {
             history.remember_write(made);
@@ -153,7 +154,7 @@ inline std::uint64_t partition_of(int way, const void* first, int rows, int colu
 
 // An ordinary access by a scope to a shared tile. `way` numbers the dealing; 0: any warp may touch any byte.
 template <class Shared>
-void touch_ordinary(machine& m, strand& now, const Shared& shared, bool writes, int way, const char* what,
+void touch_ordinary(machine& m, simulated_warp& now, const Shared& shared, bool writes, int way, const char* what,
                     source where) {
     access made{&now, now.actor, ++now.tick, false, false, -1, 0, what, where};
     if constexpr (requires { Shared::length; }) {
@@ -165,28 +166,28 @@ void touch_ordinary(machine& m, strand& now, const Shared& shared, bool writes, 
 }
 
 // What each thread of the scope has done or waited for is known to the others of it.
-inline void own_work_known(strand& one) {
+inline void own_work_known(simulated_warp& one) {
     one.synced = one.tick;
     for (group_queue* own : {&one.copies, &one.stores, &one.mmas}) own->synced = own->waited;
 }
 
-// What a strand lets others know when it arrives somewhere, and what it learns when it has waited. The lanes of a warp meet
+// What a simulated warp lets others know when it arrives somewhere, and what it learns when it has waited. The lanes of a warp meet
 // before it arrives.
-inline void release(strand& one, knowledge& gathering) {
+inline void release(simulated_warp& one, visible_clocks& gathering) {
     if (one.warps == 1) own_work_known(one);
     one.seen.set(one.actor, one.tick);
     one.async_seen.set(one.actor, one.fenced);
     gathering.join({one.seen, one.async_seen, one.phases});
     gathering.async_seen.raise(one.copies.actor, one.fenced_copies);
 }
-inline void acquire(strand& one, const knowledge& completed) {
+inline void acquire(simulated_warp& one, const visible_clocks& completed) {
     one.seen.join(completed.seen);
     one.async_seen.join(completed.async_seen);
     one.phases.join(completed.phases);
 }
 
 // A barrier's phase is over: what was gathered is for those who wait.
-inline void pass_on(knowledge& gathering, knowledge& completed, int actor, std::uint32_t generation) {
+inline void publish(visible_clocks& gathering, visible_clocks& completed, int actor, std::uint32_t generation) {
     completed = std::exchange(gathering, {});
     if (actor < 0) return;
     completed.seen.raise(actor, generation);
@@ -194,11 +195,11 @@ inline void pass_on(knowledge& gathering, knowledge& completed, int actor, std::
 }
 
 // All warps of the scope have met: what each has done or waited for is known to all.
-inline void meet(strand& one) {
+inline void meet(simulated_warp& one) {
     own_work_known(one);
     one.async_synced = one.fenced;
     one.async_seen.raise(one.copies.actor, one.fenced_copies);
-    acquire(one, one.of_children);
+    acquire(one, one.clocks_of_children);
 }
 
 }  // namespace imbrex::hw

@@ -10,8 +10,8 @@ namespace imbrex::hw {
 
 // The tile, or part of one, that lies at this place in block `cluster_rank`, into registers.
 template <class Scope, class T, int Rows, int Columns, int Warps, class Shared>
-void load_shared_of(const Scope& scope, fragment<T, Rows, Columns, Warps>& to, const Shared& from, int cluster_rank,
-                    source here = source::current()) {
+void load_dsmem(const Scope& scope, fragment<T, Rows, Columns, Warps>& to, const Shared& from, int cluster_rank,
+                source here = source::current()) {
     const char* what = "load from another block's shared memory";
     const context c = enter(scope, what, here);
     if (!c) return;

@@ -12,20 +12,22 @@
 
 namespace imbrex::hw {
 
-template <class Scope, class T, int Rows, int Columns, int Warps, order Order, class Shared>
-void load_shared(const Scope& scope, fragment<T, Rows, Columns, Warps, Order>& to, const Shared& from,
+template <class Scope, class T, int Rows, int Columns, int Warps, register_layout Layout, class Shared>
+void load_shared(const Scope& scope, fragment<T, Rows, Columns, Warps, Layout>& to, const Shared& from,
                  source here = source::current()) {
     const context c = enter(scope, "load from shared memory", here);
     if (!c) return;
-    if (c.checked()) touch_ordinary(*c.on, *c.by, from, false, dealing_of<Order>, "load from shared memory", here);
+    if (c.checked())
+        touch_ordinary(*c.on, *c.by, from, false, partition_way_of<Layout>, "load from shared memory", here);
     touch_fragment(c, to, use::write, "load from shared memory", here);
     for (int row = 0; row < Rows; ++row) std::memcpy(&to.at(row, 0), from.at(row, 0), Columns * sizeof(T));
     spend_lanes(c, Rows * Columns / 4, "load");
 }
 
 // On the device, into the registers in which a product takes them.
-template <side Side, class Scope, class T, int Rows, int Columns, int Warps, order Order, class Shared>
-void load_operand(const Scope& scope, fragment<T, Rows, Columns, Warps, Order>& to, const Shared& from,
+template <mma_operand Operand, class Scope, class T, int Rows, int Columns, int Warps, register_layout Layout,
+          class Shared>
+void load_operand(const Scope& scope, fragment<T, Rows, Columns, Warps, Layout>& to, const Shared& from,
                   source here = source::current()) {
     load_shared(scope, to, from, here);
 }
@@ -36,26 +38,26 @@ void load_eight_rows(const warp& scope, fragment<T, 16, Columns, 1>& to, const S
     const char* what = "load of eight rows from shared memory";
     const context c = enter(scope, what, here);
     if (!c) return;
-    if (c.checked()) touch_ordinary(*c.on, *c.by, from, false, dealt_by_fragment, what, here);
+    if (c.checked()) touch_ordinary(*c.on, *c.by, from, false, partitioned_by_fragment, what, here);
     touch_fragment(c, to, use::write, what, here);
     for (int row = 0; row < 8; ++row) std::memcpy(&to.at(row, 0), from.at(row, 0), Columns * sizeof(T));
     std::fill(&to.at(8, 0), &to.at(15, Columns - 1) + 1, T{});
     spend_lanes(c, 8 * Columns / 4, "load");
 }
 
-template <class Scope, class T, int Rows, int Columns, int Warps, order Order, class Shared>
-void store_shared(const Scope& scope, Shared&& to, const fragment<T, Rows, Columns, Warps, Order>& from,
+template <class Scope, class T, int Rows, int Columns, int Warps, register_layout Layout, class Shared>
+void store_shared(const Scope& scope, Shared&& to, const fragment<T, Rows, Columns, Warps, Layout>& from,
                   source here = source::current()) {
     const context c = enter(scope, "store to shared memory", here);
     if (!c) return;
     touch_fragment(c, from, use::read, "store to shared memory", here);
-    if (c.checked()) touch_ordinary(*c.on, *c.by, to, true, dealing_of<Order>, "store to shared memory", here);
+    if (c.checked()) touch_ordinary(*c.on, *c.by, to, true, partition_way_of<Layout>, "store to shared memory", here);
     for (int row = 0; row < Rows; ++row) std::memcpy(to.at(row, 0), &from.at(row, 0), Columns * sizeof(T));
     spend_lanes(c, Rows * Columns / 4, "store");
 }
 
-template <class Scope, class T, int Rows, int Columns, int Warps, order Order>
-void load_global(const Scope& scope, fragment<T, Rows, Columns, Warps, Order>& to, global_tile<const T> from, T fill,
+template <class Scope, class T, int Rows, int Columns, int Warps, register_layout Layout>
+void load_global(const Scope& scope, fragment<T, Rows, Columns, Warps, Layout>& to, global_tile<const T> from, T fill,
                  source here = source::current()) {
     const context c = enter(scope, "load from global memory", here);
     if (!c) return;
@@ -68,8 +70,8 @@ void load_global(const Scope& scope, fragment<T, Rows, Columns, Warps, Order>& t
     spend_lanes(c, Rows * Columns, "load");
 }
 
-template <class Scope, class T, int Rows, int Columns, int Warps, order Order>
-void store_global(const Scope& scope, global_tile<T> to, const fragment<T, Rows, Columns, Warps, Order>& from,
+template <class Scope, class T, int Rows, int Columns, int Warps, register_layout Layout>
+void store_global(const Scope& scope, global_tile<T> to, const fragment<T, Rows, Columns, Warps, Layout>& from,
                   source here = source::current()) {
     const context c = enter(scope, "store to global memory", here);
     if (!c) return;
@@ -82,27 +84,27 @@ void store_global(const Scope& scope, global_tile<T> to, const fragment<T, Rows,
     spend_lanes(c, Rows * Columns, "store");
 }
 
-// Rows that lie anywhere, each from where `place(row)` says, or `fill` where that is null; and to where it says, or nowhere.
-template <class Scope, class T, int Rows, int Columns, int Warps, class Place>
-void load_places(const Scope& scope, fragment<T, Rows, Columns, Warps>& to, Place&& place, T fill,
+// Rows that lie anywhere, each from where `row_pointer(row)` says, or `fill` where that is null; and to where it says, or nowhere.
+template <class Scope, class T, int Rows, int Columns, int Warps, class RowPointer>
+void gather_rows(const Scope& scope, fragment<T, Rows, Columns, Warps>& to, RowPointer&& row_pointer, T fill,
                  source here = source::current()) {
     const context c = enter(scope, "load of rows from global memory", here);
     if (!c) return;
     touch_fragment(c, to, use::write, "load of rows from global memory", here);
     for (int row = 0; row < Rows; ++row) {
-        const T* const from = place(row);
+        const T* const from = row_pointer(row);
         for (int column = 0; column < Columns; ++column) to.at(row, column) = from != nullptr ? from[column] : fill;
     }
     spend_lanes(c, Rows * Columns, "load");
 }
-template <class Scope, class T, int Rows, int Columns, int Warps, class Place>
-void store_places(const Scope& scope, Place&& place, const fragment<T, Rows, Columns, Warps>& from,
+template <class Scope, class T, int Rows, int Columns, int Warps, class RowPointer>
+void scatter_rows(const Scope& scope, RowPointer&& row_pointer, const fragment<T, Rows, Columns, Warps>& from,
                   source here = source::current()) {
     const context c = enter(scope, "store of rows to global memory", here);
     if (!c) return;
     touch_fragment(c, from, use::read, "store of rows to global memory", here);
     for (int row = 0; row < Rows; ++row) {
-        T* const to = place(row);
+        T* const to = row_pointer(row);
         if (to != nullptr) std::copy(&from.at(row, 0), &from.at(row, 0) + Columns, to);
     }
     spend_lanes(c, Rows * Columns, "store");
@@ -189,7 +191,7 @@ void store_vector(const Scope& scope, Vector& to, const Fragment& from, source h
     const context c = enter(scope, "store to a shared vector", here);
     if (!c) return;
     touch_fragment(c, from, use::read, "store to a shared vector", here);
-    if (c.checked()) touch_ordinary(*c.on, *c.by, to, true, dealt_by_fragment, "store to a shared vector", here);
+    if (c.checked()) touch_ordinary(*c.on, *c.by, to, true, partitioned_by_fragment, "store to a shared vector", here);
     std::copy(from.values, from.values + Vector::length, to.at(0));
 }
 
@@ -214,9 +216,9 @@ void visit_shared(const Scope& scope, use first_use, source here, F f, First& fi
     if (!c) return;
     const char* what = "elementwise operation on shared memory";
     if (c.checked()) {
-        (touch_ordinary(*c.on, *c.by, others, false, dealt_by_elements, what, here), ...);
-        if (first_use != use::write) touch_ordinary(*c.on, *c.by, first, false, dealt_by_elements, what, here);
-        if (first_use != use::read) touch_ordinary(*c.on, *c.by, first, true, dealt_by_elements, what, here);
+        (touch_ordinary(*c.on, *c.by, others, false, partitioned_by_elements, what, here), ...);
+        if (first_use != use::write) touch_ordinary(*c.on, *c.by, first, false, partitioned_by_elements, what, here);
+        if (first_use != use::read) touch_ordinary(*c.on, *c.by, first, true, partitioned_by_elements, what, here);
     }
     for (int row = 0; row < First::rows; ++row) {
         for (int column = 0; column < First::columns; ++column) {
@@ -231,7 +233,8 @@ template <class Scope, class Shared>
 void fill_rows(const Scope& scope, Shared& to, int first, typename Shared::element value, source here) {
     const context c = enter(scope, "filling rows of shared memory", here);
     if (!c) return;
-    if (c.checked()) touch_ordinary(*c.on, *c.by, to, true, dealt_by_chunks, "filling rows of shared memory", here);
+    if (c.checked())
+        touch_ordinary(*c.on, *c.by, to, true, partitioned_by_chunks, "filling rows of shared memory", here);
     for (int row = first > 0 ? first : 0; row < Shared::rows; ++row) {
         for (int column = 0; column < Shared::columns; ++column) *to.at(row, column) = value;
     }
@@ -245,8 +248,8 @@ void visit_vector(const Scope& scope, use how, source here, F f, Vector& vector)
     if (!c) return;
     const char* what = "operation on a shared vector";
     if (c.checked()) {
-        if (how != use::write) touch_ordinary(*c.on, *c.by, vector, false, dealt_by_elements, what, here);
-        if (how != use::read) touch_ordinary(*c.on, *c.by, vector, true, dealt_by_elements, what, here);
+        if (how != use::write) touch_ordinary(*c.on, *c.by, vector, false, partitioned_by_elements, what, here);
+        if (how != use::read) touch_ordinary(*c.on, *c.by, vector, true, partitioned_by_elements, what, here);
     }
     for (int i = 0; i < Vector::length; ++i) f(i, *vector.at(i));
 }

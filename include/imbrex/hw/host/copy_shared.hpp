@@ -3,7 +3,7 @@
 #pragma once
 
 #include <imbrex/core/global_tile.hpp>
-#include <imbrex/core/order.hpp>
+#include <imbrex/core/register_layout.hpp>
 #include <imbrex/hw/host/scope.hpp>
 
 #include <algorithm>
@@ -12,13 +12,14 @@
 namespace imbrex::hw {
 
 // How an operation deals a shared tile to the warps of its scope (see partition_of).
-inline constexpr int dealt_by_fragment = 1;
-inline constexpr int dealt_by_chunks = 2;
-inline constexpr int dealt_by_elements = 3;
-inline constexpr int dealt_by_fragment_across = 4;  // in column order, where a warp has columns
+inline constexpr int partitioned_by_fragment = 1;
+inline constexpr int partitioned_by_chunks = 2;
+inline constexpr int partitioned_by_elements = 3;
+inline constexpr int partitioned_by_transposed_fragment = 4;  // in column order, where a warp has columns
 
-template <order Order>
-inline constexpr int dealing_of = Order == order::rows ? dealt_by_fragment : dealt_by_fragment_across;
+template <register_layout Layout>
+inline constexpr int partition_way_of =
+    Layout == register_layout::row_major ? partitioned_by_fragment : partitioned_by_transposed_fragment;
 
 // A shared tile from a rectangle of global memory; what does not exist becomes `fill`.
 template <class Shared, class T>
@@ -45,7 +46,7 @@ template <class Scope, class Shared, class T>
 void copy_in(const Scope& scope, Shared& to, global_tile<const T> from, T fill, source here = source::current()) {
     const context c = enter(scope, "copy to shared memory", here);
     if (!c) return;
-    if (c.checked()) touch_ordinary(*c.on, *c.by, to, true, dealt_by_chunks, "copy to shared memory", here);
+    if (c.checked()) touch_ordinary(*c.on, *c.by, to, true, partitioned_by_chunks, "copy to shared memory", here);
     copy_rows_in(to, from, fill);
     spend_lanes(c, Shared::rows * Shared::columns, "copy");
 }
@@ -54,7 +55,7 @@ template <class Scope, class Shared, class T>
 void copy_out(const Scope& scope, global_tile<T> to, const Shared& from, source here = source::current()) {
     const context c = enter(scope, "copy from shared memory", here);
     if (!c) return;
-    if (c.checked()) touch_ordinary(*c.on, *c.by, from, false, dealt_by_chunks, "copy from shared memory", here);
+    if (c.checked()) touch_ordinary(*c.on, *c.by, from, false, partitioned_by_chunks, "copy from shared memory", here);
     copy_rows_out(to, from);
     spend_lanes(c, Shared::rows * Shared::columns, "copy");
 }
@@ -68,7 +69,7 @@ void copy_in_async(const Scope& scope, Shared& to, global_tile<const T> from, so
     group_queue& queue = c.by->copies;
     if (c.checked()) {
         access made{c.by, queue.actor, queue.open_tick(), false, true, -1, 0, "asynchronous copy", here};
-        made.partition = partition_of(dealt_by_chunks, to.at(0, 0), Shared::rows, Shared::columns, Scope::warps);
+        made.partition = partition_of(partitioned_by_chunks, to.at(0, 0), Shared::rows, Shared::columns, Scope::warps);
         for_each_run(to, [&](const void* address, int bytes) { touch(*c.on, *c.by, address, bytes, made, true); });
         ++queue.open;
         queue.last_issue = here;
@@ -77,21 +78,21 @@ void copy_in_async(const Scope& scope, Shared& to, global_tile<const T> from, so
     if (c.on->trace.enabled()) {
         double begin = 0;
         const double asked = c.by->time += nominal_rates::issue;
-        const double end = c.by->block->copy_engine.serve(asked, Shared::bytes / nominal_rates::copy_bytes, begin);
+        const double end = c.by->block->tma.serve(asked, Shared::bytes / nominal_rates::copy_bytes, begin);
         queue.done_at = end + nominal_rates::copy_latency;
         c.on->trace.record(c.by->block->number, "copies", "copy", begin, end + nominal_rates::copy_latency);
     }
     // As a part even where it is a whole tile: the place is kept, not the caller's name for it.
-    c.on->ask(&queue, queue.open_tick(), [place = to.template part<Shared::rows, Shared::columns>(0, 0), from] {
+    c.on->ask(&queue, queue.open_tick(), [place = to.template subtile<Shared::rows, Shared::columns>(0, 0), from] {
         copy_rows_in(place, from, T{});
     });
 }
 
 // The same for whole chunks of 16 bytes.
 template <class Scope, class Shared, class T>
-void copy_chunks_async(const Scope& scope, Shared& to, global_tile<const T> from, source here = source::current()) {
+void copy_aligned_async(const Scope& scope, Shared& to, global_tile<const T> from, source here = source::current()) {
     const context c = enter(scope, "asynchronous copy of chunks", here);
-    if (c.checked() && !from.in_chunks()) {
+    if (c.checked() && !from.is_16_byte_aligned()) {
         c.on->report(hazard_kind::beyond_limits, *c.by->block,
                      "the rectangle's rows do not begin and end at multiples of 16 bytes",
                      {{c.by->name(), "asynchronous copy of chunks", here.file, here.line}});
@@ -117,7 +118,7 @@ void copy_object_async(const Scope& scope, T& to, const T& from, source here) {
     if (c.on->trace.enabled()) {
         double begin = 0;
         const double asked = c.by->time += nominal_rates::issue;
-        const double end = c.by->block->copy_engine.serve(asked, sizeof(T) / nominal_rates::copy_bytes, begin);
+        const double end = c.by->block->tma.serve(asked, sizeof(T) / nominal_rates::copy_bytes, begin);
         queue.done_at = end + nominal_rates::copy_latency;
         c.on->trace.record(c.by->block->number, "copies", "copy", begin, end + nominal_rates::copy_latency);
     }
@@ -128,7 +129,7 @@ void copy_object_async(const Scope& scope, T& to, const T& from, source here) {
 inline void commit_group(const context& c, group_queue& queue, synchronisation kind, source here) {
     if (!c.checked()) return;
     c.on->pause(*c.by);
-    if (c.on->pass_site(*c.by, kind, here) == alteration::skip) return;
+    if (c.on->pass_site(*c.by, kind, here) == mutation_operator::skip) return;
     ++queue.committed;
     if (queue.open > 0) queue.occupied = queue.committed;
     queue.open = 0;
@@ -141,9 +142,9 @@ inline void wait_group(const context& c, group_queue& queue, synchronisation kin
     }
     if (!c.checked()) return;
     c.on->pause(*c.by);
-    const alteration altered = c.on->pass_site(*c.by, kind, here);
-    if (altered == alteration::skip) return;
-    if (altered == alteration::one_group_less) ++left;
+    const mutation_operator applied = c.on->pass_site(*c.by, kind, here);
+    if (applied == mutation_operator::skip) return;
+    if (applied == mutation_operator::one_group_less) ++left;
     const std::uint32_t done = queue.committed > static_cast<std::uint32_t>(left) ? queue.committed - left : 0;
     c.on->finish(&queue, done);
     queue.waited = std::max(queue.waited, done);

@@ -1,7 +1,7 @@
 // Packed weights (core/packed_weights.hpp) in the host world: the same words and the same arithmetic, element by element.
 #pragma once
 
-#include <imbrex/core/numeric.hpp>
+#include <imbrex/core/element_types.hpp>
 #include <imbrex/core/packed_weights.hpp>
 #include <imbrex/hw/host/fragment.hpp>
 #include <imbrex/hw/host/scalar.hpp>
@@ -16,7 +16,7 @@ namespace imbrex::hw {
 // rounding goes the same way: it has more than twice their digits. (Not of every multiply_add, but of those that are exact, as all
 // here are.)
 template <class Float>
-struct float_pairs {
+struct half2_arithmetic {
     static std::uint32_t subtract(std::uint32_t a, std::uint32_t b) {
         const float_pair left = unpack2<Float>(a), right = unpack2<Float>(b);
         return pack2<Float>(left.low - right.low, left.high - right.high);
@@ -39,10 +39,10 @@ void dequantise_units(fragment<Float, Rows, Columns, Warps>& to, int first_row, 
     using unit = packed_unit<Format>;
     for (int row = 0; row < Rows; ++row) {
         for (int column = 0; column < Columns; column += 2) {
-            const packed_place place = packed_place_of<Format>(first_row + row, column % unit::columns);
+            const packed_coord place = packed_coord_of<Format>(first_row + row, column % unit::columns);
             const std::uint32_t word = units[column / unit::columns * unit::words + place.word];
             const std::uint32_t floats =
-                packed_floats<Format, Float, float_pairs<Float>>(word, place.pair, scale(first_row + row, column));
+                packed_floats<Format, Float, half2_arithmetic<Float>>(word, place.pair, scale(first_row + row, column));
             to.at(row, column) = Float::from_bits(static_cast<std::uint16_t>(floats));
             to.at(row, column + 1) = Float::from_bits(static_cast<std::uint16_t>(floats >> 16));
         }
@@ -65,7 +65,7 @@ void dequantise(const warpgroup& scope, fragment<Float, packed_rows, Columns, 4>
 // The scale of an element among those that lie from scale_words on.
 template <class Float>
 std::uint32_t packed_scale_at(const std::uint32_t* scale_words, int row, int column) {
-    const packed_place place = packed_scale_place_of(row, column % packed_columns);
+    const packed_coord place = packed_scale_coord_of(row, column % packed_columns);
     const std::uint32_t word = scale_words[column / packed_columns * packed_scale_words + place.word];
     return packed_scale_pair<Float>(word, place.pair);
 }
@@ -120,7 +120,7 @@ void load_row_scales(const Scope& scope, row_fragment<T, packed_rows, Warps>& to
     if (!c) return;
     touch_value(c, from.storage, sizeof from.storage, false, what, here);
     touch_fragment(c, to, use::write, what, here);
-    for (int row = 0; row < packed_rows; ++row) to.values[row] = from.storage[packed_row_place_of(row)];
+    for (int row = 0; row < packed_rows; ++row) to.values[row] = from.storage[packed_row_offset(row)];
 }
 
 // Sixteen rows of them.

@@ -1,9 +1,9 @@
-// Register tiles of the host world: the whole matrix, kept by the one strand that stands for all lanes. In checked mode
+// Register tiles of the host world: the whole matrix, kept by the one simulated warp that stands for all lanes. In checked mode
 // a fragment also knows whether it was ever written and whether an asynchronous mma is using it.
 #pragma once
 
-#include <imbrex/core/numeric.hpp>
-#include <imbrex/core/order.hpp>
+#include <imbrex/core/element_types.hpp>
+#include <imbrex/core/register_layout.hpp>
 #include <imbrex/hw/host/scope.hpp>
 
 #include <algorithm>
@@ -44,7 +44,7 @@ struct fragment_storage {
     ~fragment_storage() noexcept(false) {
         if (state.mma_writes + state.mma_reads == 0) return;
         machine* on = machine::running();
-        strand* by = machine::running_strand();
+        simulated_warp* by = machine::running_simulated_warp();
         if (on == nullptr || by == nullptr || on->stopping()) return;
         // Nobody may use these registers any more, whatever ends the tile.
         on->finish(&by->mmas, by->mmas.open_tick());
@@ -57,17 +57,17 @@ struct fragment_storage {
   private:
     void refuse_in_flight(int uses, const char* what) const {
         machine* on = machine::running();
-        strand* by = machine::running_strand();
+        simulated_warp* by = machine::running_simulated_warp();
         if (uses == 0 || on == nullptr || by == nullptr || on->stopping() || on->unwinding()) return;
         on->report(hazard_kind::accumulator_in_flight, *by->block, "an asynchronous mma is using the register tile",
                    {{by->name(), what, "", 0}, {by->name(), "mma", state.mma_at.file, state.mma_at.line}});
     }
 };
 
-template <class T, int Rows, int Columns, int Warps, order Order = order::rows>
+template <class T, int Rows, int Columns, int Warps, register_layout Layout = register_layout::row_major>
 struct fragment : fragment_storage<T, Rows * Columns> {
-    static constexpr int held_rows = Order == order::rows ? Rows : Columns;
-    static constexpr int held_columns = Order == order::rows ? Columns : Rows;
+    static constexpr int held_rows = Layout == register_layout::row_major ? Rows : Columns;
+    static constexpr int held_columns = Layout == register_layout::row_major ? Columns : Rows;
     static_assert(held_rows % (16 * Warps) == 0,
                   "imbrex: a register tile needs 16 rows for each warp of its scope (columns, in column order)");
     static_assert(held_columns % (sizeof(T) == 1 ? 16 : 8) == 0,
@@ -76,7 +76,7 @@ struct fragment : fragment_storage<T, Rows * Columns> {
     static constexpr int rows = Rows;
     static constexpr int columns = Columns;
     static constexpr int warps = Warps;
-    static constexpr order held = Order;
+    static constexpr register_layout held = Layout;
 
     T& at(int row, int column) { return this->values[row * Columns + column]; }
     const T& at(int row, int column) const { return this->values[row * Columns + column]; }
@@ -84,9 +84,11 @@ struct fragment : fragment_storage<T, Rows * Columns> {
 
 // A tile in column order as its transpose in row order, or the other way round. On the device that is another name for the
 // same registers.
-template <class T, int Rows, int Columns, int Warps, order Order>
-auto transposed(const fragment<T, Rows, Columns, Warps, Order>& tile) {
-    fragment<T, Columns, Rows, Warps, Order == order::rows ? order::columns : order::rows> result;
+template <class T, int Rows, int Columns, int Warps, register_layout Layout>
+auto transposed(const fragment<T, Rows, Columns, Warps, Layout>& tile) {
+    fragment<T, Columns, Rows, Warps,
+             Layout == register_layout::row_major ? register_layout::column_major : register_layout::row_major>
+        result;
     result.state = tile.state;
     for (int row = 0; row < Rows; ++row) {
         for (int column = 0; column < Columns; ++column) result.at(column, row) = tile.at(row, column);
@@ -114,13 +116,14 @@ template <class Fragment>
 void touch_fragment(const context& c, const Fragment& one, use how, const char* what, source where) {
     if (!c.checked()) return;
     fragment_state& state = one.state;
-    const hazard_place now{c.by->name(), what, where.file, where.line};
+    const hazard_location now{c.by->name(), what, where.file, where.line};
     if (state.mma_writes > 0 || (state.mma_reads > 0 && how != use::read)) {
         c.on->report(hazard_kind::accumulator_in_flight, *c.by->block, "an asynchronous mma is using the register tile",
                      {now, {c.by->name(), "mma", state.mma_at.file, state.mma_at.line}});
     }
     if (how != use::write && !state.written) {
-        c.on->report(hazard_kind::never_written, *c.by->block, "the register tile or vector holds nothing yet", {now});
+        c.on->report(hazard_kind::uninitialised_read, *c.by->block, "the register tile or vector holds nothing yet",
+                     {now});
     }
     if (how != use::read) state.written = true;
 }
@@ -137,12 +140,12 @@ template <class Fragment>
 inline constexpr use use_of = std::is_const_v<Fragment> ? use::read : use::update;
 
 // The value of a tile, row or column fragment that belongs to element (row, column).
-template <class T, int Rows, int Columns, int Warps, order Order>
-T& value_at(fragment<T, Rows, Columns, Warps, Order>& one, int row, int column) {
+template <class T, int Rows, int Columns, int Warps, register_layout Layout>
+T& value_at(fragment<T, Rows, Columns, Warps, Layout>& one, int row, int column) {
     return one.values[row * Columns + column];
 }
-template <class T, int Rows, int Columns, int Warps, order Order>
-const T& value_at(const fragment<T, Rows, Columns, Warps, Order>& one, int row, int column) {
+template <class T, int Rows, int Columns, int Warps, register_layout Layout>
+const T& value_at(const fragment<T, Rows, Columns, Warps, Layout>& one, int row, int column) {
     return one.values[row * Columns + column];
 }
 template <class T, int Rows, int Warps>
@@ -229,9 +232,9 @@ void if_any_row(const Scope& scope, const row_fragment<T, Rows, Warps>& rows, F 
         scope, use::read, here, [&](int, const T& value) { found = found || f(value); }, rows);
     if (!found) return;
     constexpr int deeper = Scope::warps > 1 ? 1 : 0;
-    scope.self->apart += deeper;
+    scope.self->divergence += deeper;
     body();
-    scope.self->apart -= deeper;
+    scope.self->divergence -= deeper;
 }
 
 template <class Scope, class F, class First, class... Others>
@@ -243,9 +246,9 @@ void visit_columns(const Scope& scope, use first_use, source here, F f, First& f
     for (int column = 0; column < First::columns; ++column) f(column, first.values[column], others.values[column]...);
 }
 
-template <class Scope, class To, class From, int Rows, int Columns, int Warps, order Order>
-void convert_fragment(const Scope& scope, fragment<To, Rows, Columns, Warps, Order>& to,
-                      const fragment<From, Rows, Columns, Warps, Order>& from, source here) {
+template <class Scope, class To, class From, int Rows, int Columns, int Warps, register_layout Layout>
+void convert_fragment(const Scope& scope, fragment<To, Rows, Columns, Warps, Layout>& to,
+                      const fragment<From, Rows, Columns, Warps, Layout>& from, source here) {
     const context c = enter_registers(scope, "conversion", here);
     if (!c) return;
     touch_fragment(c, from, use::read, "conversion", here);

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <imbrex/core/error.hpp>
-#include <imbrex/core/position.hpp>
+#include <imbrex/core/grid_dim.hpp>
 
 #include <cstdint>
 #include <string>
@@ -27,7 +27,7 @@ enum class hazard_kind {
     named_barrier_conflict,   // a named barrier used by two parties at once
     incomplete_collective,    // a collective that not all members reach
     wrong_scope,              // a collective reached at the wrong scope
-    never_written,            // a read of what was never written
+    uninitialised_read,       // a read of what was never written
     beyond_limits,            // coordinates, alignment, strides or shared memory beyond the hardware's limits
     in_flight_at_exit,        // leaving the kernel with copies or mmas in flight
     deadlock,                 // nobody can go on
@@ -63,8 +63,8 @@ inline const char* name_of(hazard_kind kind) {
             return "incomplete collective";
         case hazard_kind::wrong_scope:
             return "wrong scope";
-        case hazard_kind::never_written:
-            return "read of what was never written";
+        case hazard_kind::uninitialised_read:
+            return "uninitialised read";
         case hazard_kind::beyond_limits:
             return "beyond the hardware's limits";
         case hazard_kind::in_flight_at_exit:
@@ -76,7 +76,7 @@ inline const char* name_of(hazard_kind kind) {
 }
 
 // One of the two places of a hazard: who did what, where in the source.
-struct hazard_place {
+struct hazard_location {
     std::string who;
     std::string what;
     std::string file;
@@ -94,17 +94,17 @@ struct hazard_place {
 struct hazard {
     hazard_kind kind;
     std::string kernel;
-    position block;
+    grid_dim block;
     std::uint64_t seed = 0;
     std::string detail;
-    std::vector<hazard_place> places;  // the access that was caught first, then the one it collides with
+    std::vector<hazard_location> locations;  // the access that was caught first, then the one it collides with
 
     std::string text() const {
-        std::string out = sentence("hazard: ", name_of(kind), "\n  kernel ", kernel, ", block (", block.x, ", ",
-                                   block.y, ", ", block.z, ")\n");
+        std::string out = str_cat("hazard: ", name_of(kind), "\n  kernel ", kernel, ", block (", block.x, ", ", block.y,
+                                  ", ", block.z, ")\n");
         if (!detail.empty()) out += "  " + detail + "\n";
-        for (const hazard_place& place : places) out += "  - " + place.text() + "\n";
-        return out + sentence("  replay: launch it checked with seed ", seed, "\n");
+        for (const hazard_location& location : locations) out += "  - " + location.text() + "\n";
+        return out + str_cat("  replay: launch it checked with seed ", seed, "\n");
     }
 };
 
@@ -112,7 +112,7 @@ struct hazard {
 class hazard_error : public error {
   public:
     explicit hazard_error(hazard found) : error(found.text()), found_(std::move(found)) {}
-    const hazard& what_was_found() const { return found_; }
+    const hazard& reported_hazard() const { return found_; }
 
   private:
     hazard found_;

@@ -14,7 +14,7 @@ struct lane_values {
 };
 
 template <int Count, class F>
-auto find_values(const warp& scope, F&& f, source here) {
+auto gather_values(const warp& scope, F&& f, source here) {
     lane_values<std::invoke_result_t<F, int>, Count> found{};
     if (!enter(scope, "look-up by all lanes", here)) return found;
     for (int number = 0; number < Count; ++number) found.all[number] = f(number);
@@ -26,7 +26,7 @@ T value_at(const warp& scope, const lane_values<T, Count>& values, int number, s
     const context c = enter(scope, "look at a lane's value", here);
     if (c.checked() && (number < 0 || number >= Count)) {
         c.on->report(hazard_kind::beyond_limits, *c.by->block,
-                     sentence("value ", number, " was asked for; the lanes have ", Count),
+                     str_cat("value ", number, " was asked for; the lanes have ", Count),
                      {{c.by->name(), "look at a lane's value", here.file, here.line}});
     }
     return c ? values.all[number] : T{};
@@ -42,7 +42,7 @@ int count_values(const warp& scope, const lane_values<T, Count>& values, F&& f, 
 
 // The largest f(value), a float that is not negative.
 template <class T, int Count, class F>
-float largest_value(const warp& scope, const lane_values<T, Count>& values, F&& f, source here) {
+float max_value(const warp& scope, const lane_values<T, Count>& values, F&& f, source here) {
     float most = 0;
     if (!enter(scope, "largest of lanes' values", here)) return most;
     for (const T& value : values.all) most = std::max(most, f(value));

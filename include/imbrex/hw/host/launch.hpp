@@ -12,8 +12,8 @@
 #pragma once
 
 #include <imbrex/core/config.hpp>
+#include <imbrex/core/grid_dim.hpp>
 #include <imbrex/core/owned.hpp>
-#include <imbrex/core/position.hpp>
 #include <imbrex/hw/host/hazard.hpp>
 #include <imbrex/hw/host/options.hpp>
 #include <imbrex/hw/kernel_traits.hpp>
@@ -47,9 +47,9 @@ struct mutation_score {
     }
     int total() const { return static_cast<int>(results.size()); }
     std::string text() const {
-        std::string out = sentence(killed(), " / ", total(), " mutants reported\n");
+        std::string out = str_cat(killed(), " / ", total(), " mutants reported\n");
         for (const mutation_result& one : results) {
-            out += sentence("  ", one.found ? name_of(one.found->kind) : "SURVIVED", ": ", one.made.text(), "\n");
+            out += str_cat("  ", one.found ? name_of(one.found->kind) : "SURVIVED", ": ", one.made.text(), "\n");
         }
         return out;
     }
@@ -97,24 +97,24 @@ class memory_lease {
 inline void check_barriers_at_exit(hw::machine& m) {
     for (const auto& [word, state] : m.barriers) {
         bool known = state.bound == 0;
-        for (const auto& one : m.strands()) known = known || one->seen[state.actor] >= state.bound;
+        for (const auto& one : m.simulated_warps()) known = known || one->seen[state.actor] >= state.bound;
         if (known) continue;
         m.report(hazard_kind::in_flight_at_exit, *state.block, "a copy that nobody waited for",
-                 {m.place_of(state.last_copy)});
+                 {m.location_of(state.last_copy)});
     }
     for (const auto& [word, state] : m.barriers) {
         const hw::barrier_counters counters = hw::barrier_counters::of(*word);
         if (counters.pending == counters.expected) continue;
         m.report(hazard_kind::incomplete_collective, *state.block,
-                 sentence("the kernel ends while a barrier that counts ", int{counters.expected},
-                          " warps still waits for ", int{counters.pending}),
-                 {m.place_of(state.last_arrive), m.place_of(state.init)});
+                 str_cat("the kernel ends while a barrier that counts ", int{counters.expected},
+                         " warps still waits for ", int{counters.pending}),
+                 {m.location_of(state.last_arrive), m.location_of(state.init)});
     }
 }
 
 // Runs one cluster; returns the hazard found in it, if one was, and adds what it did to the trace, if one is kept.
 template <class Kernel>
-std::optional<hazard> run_cluster(position grid, int cluster_number, const typename Kernel::arguments& arguments,
+std::optional<hazard> run_cluster(grid_dim grid, int cluster_number, const typename Kernel::arguments& arguments,
                                   const host_options& options, hw::trace_writer* trace = nullptr) {
     constexpr int cluster = hw::cluster_of<Kernel>;
     using shared_memory = hw::shared_memory_of<Kernel>;
@@ -136,7 +136,7 @@ std::optional<hazard> run_cluster(position grid, int cluster_number, const typen
         }
         m.blocks.push_back(std::move(block));
     }
-    const auto work = [&](hw::strand& one) {
+    const auto work = [&](hw::simulated_warp& one) {
         block_scope<Kernel::warps, cluster> scope{&one};
         Kernel::run(scope, arguments, *reinterpret_cast<shared_memory*>(one.block->memory));
         one.block->finished = true;
@@ -145,7 +145,7 @@ std::optional<hazard> run_cluster(position grid, int cluster_number, const typen
         hw::check_remote_arrivals_over(m, one);
         if (--blocks_left == 0) check_barriers_at_exit(m);
     };
-    // A warp by itself is one strand, and switching between strands is most of what a small block takes.
+    // A warp by itself is one simulated warp, and switching between simulated warps is most of what a small block takes.
     if (Kernel::warps == 1 && cluster == 1 && !m.checked && trace == nullptr) {
         m.run_alone(*m.blocks.front(), work);
         return m.found();
@@ -157,7 +157,7 @@ std::optional<hazard> run_cluster(position grid, int cluster_number, const typen
 }
 
 template <class Kernel>
-std::optional<hazard> run_grid(position grid, const typename Kernel::arguments& arguments,
+std::optional<hazard> run_grid(grid_dim grid, const typename Kernel::arguments& arguments,
                                const host_options& options) {
     constexpr int cluster = hw::cluster_of<Kernel>;
     require(grid.x > 0 && grid.y > 0 && grid.z > 0, "grid: (", grid.x, ", ", grid.y, ", ", grid.z,
@@ -193,7 +193,7 @@ std::optional<hazard> run_grid(position grid, const typename Kernel::arguments& 
 
 // Runs the kernel; throws hazard_error if it is not right (in plain mode, only if it cannot go on).
 template <class Kernel>
-void launch([[maybe_unused]] position grid, [[maybe_unused]] const typename Kernel::arguments& arguments,
+void launch([[maybe_unused]] grid_dim grid, [[maybe_unused]] const typename Kernel::arguments& arguments,
             [[maybe_unused]] const host_options& options = {}) {
 #if !IMBREX_DEVICE_WORLD
     if (auto found = detail::run_grid<Kernel>(grid, arguments, options)) throw hazard_error(*found);
@@ -208,7 +208,7 @@ struct no_preparation {
 // Runs the kernel checked under the seeds first_seed, first_seed + 1, ...; returns the first hazard, or none. `prepare`
 // is called before each run, for kernels that change what they are given, such as a counter that must begin at zero.
 template <class Kernel, class Prepare = no_preparation>
-std::optional<hazard> check([[maybe_unused]] position grid,
+std::optional<hazard> check([[maybe_unused]] grid_dim grid,
                             [[maybe_unused]] const typename Kernel::arguments& arguments,
                             [[maybe_unused]] int schedules = 1000, [[maybe_unused]] std::uint64_t first_seed = 0,
                             [[maybe_unused]] const Prepare& prepare = {}) {
@@ -227,7 +227,7 @@ std::optional<hazard> check([[maybe_unused]] position grid,
 // Alters each synchronisation of the kernel in turn, and runs each mutant checked until it is reported, at most over
 // `schedules` seeds.
 template <class Kernel, class Prepare = no_preparation>
-mutation_score mutate([[maybe_unused]] position grid, [[maybe_unused]] const typename Kernel::arguments& arguments,
+mutation_score mutate([[maybe_unused]] grid_dim grid, [[maybe_unused]] const typename Kernel::arguments& arguments,
                       [[maybe_unused]] int schedules = 20, [[maybe_unused]] const Prepare& prepare = {}) {
     mutation_score score;
 #if !IMBREX_DEVICE_WORLD
@@ -239,7 +239,7 @@ mutation_score mutate([[maybe_unused]] position grid, [[maybe_unused]] const typ
     if (auto found = detail::run_grid<Kernel>(grid, arguments, options)) throw hazard_error(*found);
     options.sites = nullptr;
     for (const synchronisation_site& site : sites) {
-        for (const alteration how : alterations_of(site.kind)) {
+        for (const mutation_operator how : mutation_operators_of(site.kind)) {
             mutation_result result{{site, how}, std::nullopt};
             options.mutate = result.made;
             for (int seed = 0; seed < schedules && !result.found; ++seed) {

@@ -1,6 +1,6 @@
 // The host world's machine: one cluster of blocks at work on one OS thread. It owns the blocks' shared memory, the
-// strands (a strand is a scope at work: a fiber with the clocks the checker keeps for it) and the asynchronous
-// operations that were asked for and are not done, and it decides who goes next. In plain mode a strand runs until it
+// simulated warps (a simulated warp is a scope at work: a fiber with the clocks the checker keeps for it) and the asynchronous
+// operations that were asked for and are not done, and it decides who goes next. In plain mode a simulated warp runs until it
 // must wait and operations are done when asked for. In checked mode the seed decides, at every synchronisation and
 // asynchronous operation, who goes next and whether an operation completes early, late or in between.
 #pragma once
@@ -36,8 +36,8 @@ class machine {
         static thread_local machine* one = nullptr;
         return one;
     }
-    static strand*& running_strand() {
-        static thread_local strand* one = nullptr;
+    static simulated_warp*& running_simulated_warp() {
+        static thread_local simulated_warp* one = nullptr;
         return one;
     }
 
@@ -51,12 +51,13 @@ class machine {
     const std::optional<hazard>& found() const { return found_; }
     bool stopping() const { return stopping_; }
     int new_actor() { return actors_++; }
-    const std::vector<owned<strand>>& strands() const { return strands_; }
+    const std::vector<owned<simulated_warp>>& simulated_warps() const { return simulated_warps_; }
 
-    // Makes a strand that will run `body(strand)`.
+    // Makes a simulated warp that will run `body(simulated warp)`.
     template <class Body>
-    strand& start(block_state& block, strand* parent, const char* role, int index, int warps, Body body) {
-        strand& one = add(block, parent, role, index, warps);
+    simulated_warp& start(block_state& block, simulated_warp* parent, const char* role, int index, int warps,
+                          Body body) {
+        simulated_warp& one = add(block, parent, role, index, warps);
         one.context = make_owned<fiber>([this, &one, body] {
             if (!stopping_) body(one);
         });
@@ -65,16 +66,17 @@ class machine {
 
     // The same where there is nobody else who could go on meanwhile: it runs now, on the caller's stack.
     template <class Body>
-    void run_in_place(block_state& block, strand* parent, const char* role, int index, int warps, const Body& body) {
-        strand& one = add(block, parent, role, index, warps);
-        running_strand() = &one;
+    void run_in_place(block_state& block, simulated_warp* parent, const char* role, int index, int warps,
+                      const Body& body) {
+        simulated_warp& one = add(block, parent, role, index, warps);
+        running_simulated_warp() = &one;
         body(one);
-        running_strand() = parent;
+        running_simulated_warp() = parent;
         one.ended = true;
         if (parent != nullptr) --parent->children;
     }
 
-    // Runs all strands to their end. A hazard or an exception ends them early.
+    // Runs all simulated warps to their end. A hazard or an exception ends them early.
     void run() {
         run_as_this_machine([this] {
             while (step()) {}
@@ -82,7 +84,7 @@ class machine {
         });
     }
 
-    // Runs a block of one warp, not checked, which needs no strand that could be suspended.
+    // Runs a block of one warp, not checked, which needs no simulated warp that could be suspended.
     template <class Body>
     void run_alone(block_state& block, const Body& body) {
         run_as_this_machine([&] {
@@ -95,13 +97,14 @@ class machine {
         });
     }
 
-    // True while an exception of the kernel's own leaves a strand. Destructors that run then must neither wait nor throw.
+    // True while an exception of the kernel's own leaves a simulated warp. Destructors that run then must neither wait nor throw.
     bool unwinding() const { return std::uncaught_exceptions() > exceptions_outside_; }
 
     // Gives up the processor until `ready()`. What is waited for is told if nobody can go on.
     // `waiting_on` is the state of the barrier that it waits at, if it does.
     template <class Ready>
-    void wait_until(strand& one, Ready ready, std::string waiting_for, source where, const void* waiting_on = nullptr) {
+    void wait_until(simulated_warp& one, Ready ready, std::string waiting_for, source where,
+                    const void* waiting_on = nullptr) {
         one.may_go_on = [](void* data) { return (*static_cast<Ready*>(data))(); };
         one.may_go_on_data = &ready;
         one.waiting_for = std::move(waiting_for);
@@ -113,7 +116,7 @@ class machine {
     }
 
     // In checked mode, lets the seed decide who goes next.
-    void pause(strand& one) {
+    void pause(simulated_warp& one) {
         if ((checked || trace.enabled()) && !stopping_) suspend(one);
     }
 
@@ -148,42 +151,43 @@ class machine {
     }
 
     // Records a hazard and ends the run. Only the first is kept: what follows may only be its consequence.
-    void report(hazard_kind kind, const block_state& block, std::string detail, std::vector<hazard_place> places) {
+    void report(hazard_kind kind, const block_state& block, std::string detail,
+                std::vector<hazard_location> locations) {
         if (!stopping_) {
-            found_ = hazard{kind, kernel_, block.index, options.seed, std::move(detail), std::move(places)};
+            found_ = hazard{kind, kernel_, block.index, options.seed, std::move(detail), std::move(locations)};
             stopping_ = true;
         }
         throw stopped{};
     }
 
-    // The alteration that the mutation under test asks for at this synchronisation, if it is the one.
+    // The mutation_operator that the mutation under test asks for at this synchronisation, if it is the one.
     // `which` tells several on one line apart.
-    alteration pass_site(const strand& one, synchronisation kind, source where, int which = 0) {
-        if (!checked) return alteration::none;
-        if (options.sites == nullptr && !options.mutate) return alteration::none;
+    mutation_operator pass_site(const simulated_warp& one, synchronisation kind, source where, int which = 0) {
+        if (!checked) return mutation_operator::none;
+        if (options.sites == nullptr && !options.mutate) return mutation_operator::none;
         const synchronisation_site site{kind, where.file, where.line, one.role, which};
         if (options.sites != nullptr) {
             bool known = false;
             for (const synchronisation_site& old : *options.sites) known = known || old == site;
             if (!known) options.sites->push_back(site);
         }
-        return options.mutate && options.mutate->site == site ? options.mutate->how : alteration::none;
+        return options.mutate && options.mutate->site == site ? options.mutate->how : mutation_operator::none;
     }
 
     // A past access, for a report.
-    hazard_place place_of(const access& past) const {
-        hazard_place place{past.by != nullptr ? past.by->name() : "nobody", past.what, past.where.file,
-                           past.where.line};
-        place.stage = past.stage;
-        return place;
+    hazard_location location_of(const access& past) const {
+        hazard_location location{past.by != nullptr ? past.by->name() : "nobody", past.what, past.where.file,
+                                 past.where.line};
+        location.stage = past.stage;
+        return location;
     }
 
   private:
     enum class policy { late, eager, random, random_again };
 
-    strand& add(block_state& block, strand* parent, const char* role, int index, int warps) {
-        auto made = make_owned<strand>();
-        strand& one = *made;
+    simulated_warp& add(block_state& block, simulated_warp* parent, const char* role, int index, int warps) {
+        auto made = make_owned<simulated_warp>();
+        simulated_warp& one = *made;
         one.block = &block;
         one.parent = parent;
         one.role = role;
@@ -199,36 +203,36 @@ class machine {
             ++parent->children;
             one.time = parent->time;
         }
-        strands_.push_back(std::move(made));
+        simulated_warps_.push_back(std::move(made));
         return one;
     }
 
     template <class Work>
     void run_as_this_machine(const Work& work) {
-        // A strand of another machine may be the one that launched this: it goes on afterwards.
+        // A simulated warp of another machine may be the one that launched this: it goes on afterwards.
         machine* const outer = std::exchange(running(), this);
-        strand* const outer_strand = std::exchange(running_strand(), nullptr);
+        simulated_warp* const outer_simulated_warp = std::exchange(running_simulated_warp(), nullptr);
         exceptions_outside_ = std::uncaught_exceptions();
         work();
         running() = outer;
-        running_strand() = outer_strand;
+        running_simulated_warp() = outer_simulated_warp;
         if (failure_) std::rethrow_exception(failure_);
     }
 
-    void suspend(strand& one) {
+    void suspend(simulated_warp& one) {
         if (one.context) {
             one.context->suspend();
         } else {
-            tell_deadlock();  // there is nobody else
+            report_deadlock();  // there is nobody else
         }
-        running_strand() = &one;
+        running_simulated_warp() = &one;
         if (stopping_) throw stopped{};
     }
 
-    void resume(strand& one) {
-        running_strand() = &one;
+    void resume(simulated_warp& one) {
+        running_simulated_warp() = &one;
         one.context->resume();
-        running_strand() = nullptr;
+        running_simulated_warp() = nullptr;
         if (!one.finished()) return;
         if (one.parent != nullptr) --one.parent->children;
         if (one.context->failure()) {
@@ -242,23 +246,23 @@ class machine {
         }
     }
 
-    bool can_go(const strand& one) const {
+    bool can_go(const simulated_warp& one) const {
         return !one.finished() && (one.may_go_on == nullptr || one.may_go_on(one.may_go_on_data));
     }
 
-    // Lets one strand or operation go on; false when there is nothing left to do.
+    // Lets one simulated warp or operation go on; false when there is nothing left to do.
     bool step() {
         if (stopping_) return false;
         candidates_.clear();
         bool alive = false;
-        for (auto& one : strands_) {
+        for (auto& one : simulated_warps_) {
             if (one->finished()) continue;
             alive = true;
             if (can_go(*one)) candidates_.push_back(one.get());
         }
         const bool operations = !pending_.empty();
         if (candidates_.empty() && !operations) {
-            if (alive) tell_deadlock();
+            if (alive) report_deadlock();
             return false;
         }
         if (!checked) {
@@ -272,13 +276,13 @@ class machine {
     }
 
     // In turn. A trace goes by time instead, so that units shared by several scopes serve them in the right order.
-    strand* next_in_plain_mode() {
+    simulated_warp* next_in_plain_mode() {
         if (!trace.enabled()) {
             ++turn_;
             return candidates_[turn_ % candidates_.size()];
         }
-        strand* earliest = candidates_.front();
-        for (strand* one : candidates_) {
+        simulated_warp* earliest = candidates_.front();
+        for (simulated_warp* one : candidates_) {
             if (one->time < earliest->time) earliest = one;
         }
         return earliest;
@@ -301,41 +305,41 @@ class machine {
         try {
             one->perform();
         } catch (const stopped&) {
-            if (running_strand() != nullptr) throw;
+            if (running_simulated_warp() != nullptr) throw;
         }
     }
 
-    // Ends every strand that is still suspended, the forked before those that forked them.
+    // Ends every simulated warp that is still suspended, the forked before those that forked them.
     void unwind() {
-        for (auto one = strands_.rbegin(); one != strands_.rend(); ++one) {
+        for (auto one = simulated_warps_.rbegin(); one != simulated_warps_.rend(); ++one) {
             while (!(*one)->finished()) resume(**one);
         }
         pending_.clear();
     }
 
     // Nobody can go on. If that follows from one scope's mistake, that is told; else who waits where for what.
-    void tell_deadlock() {
-        std::vector<hazard_place> waiting;
+    void report_deadlock() {
+        std::vector<hazard_location> waiting;
         const block_state* block = blocks.front().get();
-        for (auto& one : strands_) {
+        for (auto& one : simulated_warps_) {
             if (!stuck(*one)) continue;
             block = one->block;
             waiting.push_back(
                 {one->name(), "waits for " + one->waiting_for, one->waiting_at.file, one->waiting_at.line});
         }
         try {
-            tell_wrong_bytes();
-            tell_incomplete_collective();
+            report_wrong_byte_count();
+            report_incomplete_collective();
             report(hazard_kind::deadlock, *block, "nobody can go on", waiting);
         } catch (const stopped&) {}
     }
 
-    // A strand that waits, other than for those it has forked.
-    static bool stuck(const strand& one) { return !one.finished() && one.children == 0; }
+    // A simulated warp that waits, other than for those it has forked.
+    static bool stuck(const simulated_warp& one) { return !one.finished() && one.children == 0; }
 
     // A barrier that waits for more warps than there are left: somebody has ended without coming.
-    void tell_incomplete_collective() {
-        for (const auto& one : strands_) {
+    void report_incomplete_collective() {
+        for (const auto& one : simulated_warps_) {
             if (!stuck(*one) || one->waiting_on == nullptr) continue;
             const bool of_cluster = one->waiting_on == &cluster_barrier;
             const barrier_word* word = word_of(one->waiting_on);
@@ -347,21 +351,21 @@ class machine {
                 missing = state.expected - state.arrived;
             }
             int left = 0;
-            std::vector<hazard_place> places{
+            std::vector<hazard_location> locations{
                 {one->name(), "waits for " + one->waiting_for, one->waiting_at.file, one->waiting_at.line}};
-            for (const auto& other : strands_) {
+            for (const auto& other : simulated_warps_) {
                 const bool of_block = word == nullptr && !of_cluster;
                 if (other->waiting_on == one->waiting_on || (of_block && other->block != one->block)) continue;
                 // One warp may arrive more than once at a transaction barrier.
                 if (stuck(*other)) left += word != nullptr ? missing : other->warps;
                 if (!other->finished()) continue;
                 if (word != nullptr || of_cluster == (other->parent == nullptr)) {
-                    places.push_back({other->name(), "has ended", "", 0});
+                    locations.push_back({other->name(), "has ended", "", 0});
                 }
             }
-            if (missing == 0 || left >= missing || places.size() == 1) continue;
+            if (missing == 0 || left >= missing || locations.size() == 1) continue;
             report(hazard_kind::incomplete_collective, *one->block,
-                   sentence("warps that should still come: ", missing, "; that could: ", left), places);
+                   str_cat("warps that should still come: ", missing, "; that could: ", left), locations);
         }
     }
 
@@ -373,23 +377,23 @@ class machine {
     }
 
     // A barrier that has all its arrivals and still counts bytes was armed with more than was copied.
-    void tell_wrong_bytes() {
+    void report_wrong_byte_count() {
         for (const auto& [word, state] : barriers) {
             const barrier_counters counters = barrier_counters::of(*word);
             if (counters.pending != 0 || counters.bytes == 0) continue;
             report(hazard_kind::wrong_byte_count, *state.block,
-                   sentence("all copies have landed and the barrier still waits for ", counters.bytes, " bytes"),
-                   {place_of(state.last_arrive), place_of(state.last_copy)});
+                   str_cat("all copies have landed and the barrier still waits for ", counters.bytes, " bytes"),
+                   {location_of(state.last_arrive), location_of(state.last_copy)});
         }
     }
 
     std::string kernel_;
-    random_stream random_;
+    schedule_rng random_;
     policy policy_ = policy::late;
     std::size_t turn_ = 0;
     int actors_ = 0;
-    std::vector<owned<strand>> strands_;
-    std::vector<strand*> candidates_;
+    std::vector<owned<simulated_warp>> simulated_warps_;
+    std::vector<simulated_warp*> candidates_;
     std::vector<owned<operation>> pending_;
     std::optional<hazard> found_;
     std::exception_ptr failure_;

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <imbrex/hw/host/fragment.hpp>
-#include <imbrex/hw/host/matrix_product.hpp>
+#include <imbrex/hw/host/host_gemm.hpp>
 
 namespace imbrex::hw {
 

@@ -66,7 +66,7 @@ inline const char* name_of(synchronisation kind) {
 }
 
 // What can be done to a synchronisation.
-enum class alteration {
+enum class mutation_operator {
     none,
     skip,           // leave it out
     twice,          // do it two times
@@ -78,49 +78,50 @@ enum class alteration {
     one_group_less  // wait for all groups but one more than asked
 };
 
-inline const char* name_of(alteration how) {
+inline const char* name_of(mutation_operator how) {
     switch (how) {
-        case alteration::none:
+        case mutation_operator::none:
             return "as written";
-        case alteration::skip:
+        case mutation_operator::skip:
             return "left out";
-        case alteration::twice:
+        case mutation_operator::twice:
             return "done twice";
-        case alteration::other_phase:
+        case mutation_operator::other_phase:
             return "other phase";
-        case alteration::fewer_bytes:
+        case mutation_operator::fewer_bytes:
             return "16 bytes less";
-        case alteration::more_bytes:
+        case mutation_operator::more_bytes:
             return "16 bytes more";
-        case alteration::fewer_warps:
+        case mutation_operator::fewer_warps:
             return "one warp less";
-        case alteration::more_warps:
+        case mutation_operator::more_warps:
             return "one warp more";
-        case alteration::one_group_less:
+        case mutation_operator::one_group_less:
             return "one group less";
     }
     return "unknown";
 }
 
-inline std::vector<alteration> alterations_of(synchronisation kind) {
+inline std::vector<mutation_operator> mutation_operators_of(synchronisation kind) {
     switch (kind) {
         case synchronisation::barrier_init:
-            return {alteration::skip, alteration::fewer_warps, alteration::more_warps};
+            return {mutation_operator::skip, mutation_operator::fewer_warps, mutation_operator::more_warps};
         case synchronisation::named_sync:
         case synchronisation::named_arrive:
-            return {alteration::skip, alteration::fewer_warps, alteration::more_warps};
+            return {mutation_operator::skip, mutation_operator::fewer_warps, mutation_operator::more_warps};
         case synchronisation::barrier_arrive:
-            return {alteration::skip, alteration::twice};
+            return {mutation_operator::skip, mutation_operator::twice};
         case synchronisation::barrier_expect:
-            return {alteration::skip, alteration::twice, alteration::fewer_bytes, alteration::more_bytes};
+            return {mutation_operator::skip, mutation_operator::twice, mutation_operator::fewer_bytes,
+                    mutation_operator::more_bytes};
         case synchronisation::barrier_wait:
-            return {alteration::skip, alteration::other_phase};
+            return {mutation_operator::skip, mutation_operator::other_phase};
         case synchronisation::copy_wait:
         case synchronisation::store_wait:
         case synchronisation::mma_wait:
-            return {alteration::skip, alteration::one_group_less};
+            return {mutation_operator::skip, mutation_operator::one_group_less};
         default:
-            return {alteration::skip};
+            return {mutation_operator::skip};
     }
 }
 
@@ -142,7 +143,7 @@ struct synchronisation_site {
 
 struct mutation {
     synchronisation_site site;
-    alteration how = alteration::none;
+    mutation_operator how = mutation_operator::none;
     std::string text() const { return site.text() + ", " + name_of(how); }
 };
 

@@ -9,23 +9,23 @@ namespace imbrex::hw {
 
 inline void arrive_named(const context& c, named_barrier_state& state, int warps, const char* what, std::string name,
                          source here) {
-    const hazard_place now{c.by->name(), what, here.file, here.line};
+    const hazard_location now{c.by->name(), what, here.file, here.line};
     const auto last = [&] {
-        return hazard_place{state.last != nullptr ? state.last->name() : "nobody", "the arrival before",
-                            state.last_where.file, state.last_where.line};
+        return hazard_location{state.last != nullptr ? state.last->name() : "nobody", "the arrival before",
+                               state.last_where.file, state.last_where.line};
     };
     if (state.arrived == 0) state.expected = warps;
     if (c.checked()) {
         if (state.actor < 0) state.actor = c.on->new_actor();
         if (state.expected != warps || state.arrived + c.by->warps > warps) {
             c.on->report(hazard_kind::named_barrier_conflict, *c.by->block,
-                         sentence(name, " is met by ", state.expected, " warps; ", state.arrived, " have arrived, and ",
-                                  c.by->warps, " more come expecting ", warps),
+                         str_cat(name, " is met by ", state.expected, " warps; ", state.arrived, " have arrived, and ",
+                                 c.by->warps, " more come expecting ", warps),
                          {now, last()});
         }
         if (c.by->phases[state.actor] < state.generation) {
             c.on->report(hazard_kind::named_barrier_conflict, *c.by->block,
-                         sentence(name, " is used again by a scope that does not know that its last use is over"),
+                         str_cat(name, " is used again by a scope that does not know that its last use is over"),
                          {now, last()});
         }
         release(*c.by, state.gathering);
@@ -38,7 +38,7 @@ inline void arrive_named(const context& c, named_barrier_state& state, int warps
     if (state.arrived < state.expected) return;
     state.arrived = 0;
     ++state.generation;
-    pass_on(state.gathering, state.completed, state.actor, state.generation);
+    publish(state.gathering, state.completed, state.actor, state.generation);
 }
 
 inline void wait_named(const context& c, named_barrier_state& state, std::uint32_t before, std::string name,
@@ -57,7 +57,7 @@ inline void wait_named(const context& c, named_barrier_state& state, std::uint32
 template <class Scope>
 named_barrier_state& named(const context& c, const Scope&, int id, source here) {
     if (id < 0 || id > 15) {
-        c.on->report(hazard_kind::beyond_limits, *c.by->block, sentence("named barrier ", id, "; 0 to 15 exist"),
+        c.on->report(hazard_kind::beyond_limits, *c.by->block, str_cat("named barrier ", id, "; 0 to 15 exist"),
                      {{c.by->name(), "named barrier", here.file, here.line}});
     }
     return c.by->block->named[id];
@@ -65,10 +65,10 @@ named_barrier_state& named(const context& c, const Scope&, int id, source here) 
 
 // What the mutation under test does to a use of a named barrier.
 inline bool skipped_or_miscounted(const context& c, synchronisation kind, int& warps, source here) {
-    const alteration altered = c.on->pass_site(*c.by, kind, here);
-    if (altered == alteration::fewer_warps) --warps;
-    if (altered == alteration::more_warps) ++warps;
-    return altered == alteration::skip;
+    const mutation_operator applied = c.on->pass_site(*c.by, kind, here);
+    if (applied == mutation_operator::fewer_warps) --warps;
+    if (applied == mutation_operator::more_warps) ++warps;
+    return applied == mutation_operator::skip;
 }
 
 // Meets at barrier `id` with the others of `warps` warps in all.
@@ -80,8 +80,8 @@ void named_sync(const Scope& scope, int id, int warps, source here = source::cur
     if (skipped_or_miscounted(c, synchronisation::named_sync, warps, here)) return;
     named_barrier_state& state = named(c, scope, id, here);
     const std::uint32_t before = state.generation;
-    arrive_named(c, state, warps, "named sync", sentence("named barrier ", id), here);
-    wait_named(c, state, before, sentence("the others at named barrier ", id), here);
+    arrive_named(c, state, warps, "named sync", str_cat("named barrier ", id), here);
+    wait_named(c, state, before, str_cat("the others at named barrier ", id), here);
 }
 
 // Arrives there and goes on.
@@ -91,10 +91,11 @@ void named_arrive(const Scope& scope, int id, int warps, source here = source::c
     if (!c) return;
     c.on->pause(*c.by);
     if (skipped_or_miscounted(c, synchronisation::named_arrive, warps, here)) return;
-    arrive_named(c, named(c, scope, id, here), warps, "named arrive", sentence("named barrier ", id), here);
+    arrive_named(c, named(c, scope, id, here), warps, "named arrive", str_cat("named barrier ", id), here);
 }
 template <class Scope>
-void named_pass_if(const Scope& scope, int meet, int arrive, int warps, bool wanted, source here = source::current()) {
+void named_sync_and_arrive_if(const Scope& scope, int meet, int arrive, int warps, bool wanted,
+                              source here = source::current()) {
     if (!wanted) return;
     named_sync(scope, meet, warps, here);
     named_arrive(scope, arrive, warps, here);
@@ -109,7 +110,7 @@ void block_scope<Warps, Cluster>::cluster_sync(source here) const {
     const hw::context c = hw::enter(*this, "cluster sync", here);
     if (!c) return;
     c.on->pause(*c.by);
-    if (c.on->pass_site(*c.by, synchronisation::cluster_sync, here) == alteration::skip) return;
+    if (c.on->pass_site(*c.by, synchronisation::cluster_sync, here) == mutation_operator::skip) return;
     hw::named_barrier_state& state = c.on->cluster_barrier;
     const std::uint32_t before = state.generation;
     if (c.checked()) hw::meet(*c.by);

@@ -5,9 +5,9 @@
 
 namespace imbrex::hw {
 
-class random_stream {
+class schedule_rng {
   public:
-    explicit random_stream(std::uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15u + 0x1234567u) {}
+    explicit schedule_rng(std::uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15u + 0x1234567u) {}
 
     std::uint64_t next() {
         std::uint64_t z = (state_ += 0x9e3779b97f4a7c15u);

@@ -46,7 +46,7 @@ void put_global(const Scope& scope, T* to, T value, source here) {
 }
 
 // One thread takes the next number of a counter in global memory; all threads of the warp get it.
-inline int take_number(const warp& scope, int* counter, source here) {
+inline int fetch_increment(const warp& scope, int* counter, source here) {
     const context c = enter(scope, "taking of a number", here);
     if (!c) return 0;
     c.on->pause(*c.by);
@@ -54,8 +54,8 @@ inline int take_number(const warp& scope, int* counter, source here) {
 }
 
 // The same, in order: who takes a later number sees all that the warp wrote before.
-inline int take_number_in_order(const warp& scope, int* counter, source here) {
-    return take_number(scope, counter, here);
+inline int fetch_increment_acq_rel(const warp& scope, int* counter, source here) {
+    return fetch_increment(scope, counter, here);
 }
 
 // All elements of a shared tile reduced to one value that every thread of the block gets.
@@ -65,7 +65,7 @@ typename Tile::element reduce_shared(const Block& block, const Tile& tile, Op op
     const context c = enter(block, "block reduction", here);
     if (!c) return identity;
     if (c.checked()) {
-        touch_ordinary(*c.on, *c.by, tile, false, dealt_by_elements, "block reduction", here);
+        touch_ordinary(*c.on, *c.by, tile, false, partitioned_by_elements, "block reduction", here);
         touch_ordinary(*c.on, *c.by, scratch, true, 0, "block reduction", here);
         meet(*c.by);
         touch_ordinary(*c.on, *c.by, scratch, false, 0, "block reduction", here);
@@ -91,7 +91,7 @@ bool is_last_block(const Block& block, int* counter, Flag& flag, source here) {
         touch_ordinary(*c.on, *c.by, flag, false, 0, "meeting of all blocks", here);
         meet(*c.by);
     }
-    const position grid = block.count();
+    const grid_dim grid = block.count();
     const bool last = atomic_add(counter, 1) == grid.x * grid.y * grid.z - 1;
     if (last) *counter = 0;
     return last;

@@ -1,10 +1,10 @@
-// The scopes of the host world: a warp, a warpgroup or a block is a strand of the machine. What forks (roles,
-// each_warp) starts strands and waits for their end; it does not order their accesses with what the block does next: on
+// The scopes of the host world: a warp, a warpgroup or a block is a simulated warp of the machine. What forks (roles,
+// each_warp) starts simulated warps and waits for their end; it does not order their accesses with what the block does next: on
 // the device nothing does but a sync, and so it is here.
 #pragma once
 
 #include <imbrex/core/config.hpp>
-#include <imbrex/core/position.hpp>
+#include <imbrex/core/grid_dim.hpp>
 #include <imbrex/core/source.hpp>
 #include <imbrex/hw/host/checker.hpp>
 #include <imbrex/hw/host/machine.hpp>
@@ -14,11 +14,11 @@
 
 namespace imbrex::hw {
 
-// The machine and the strand that an operation works for. Empty while a run is being ended, when operations called by
+// The machine and the simulated warp that an operation works for. Empty while a run is being ended, when operations called by
 // destructors must do nothing.
 struct context {
     machine* on = nullptr;
-    strand* by = nullptr;
+    simulated_warp* by = nullptr;
     explicit operator bool() const { return on != nullptr; }
     bool checked() const { return on != nullptr && on->checked; }
 };
@@ -27,17 +27,17 @@ struct context {
 template <class Scope>
 context enter_registers(const Scope& scope, const char* what, source where) {
     machine* on = machine::running();
-    strand* caller = machine::running_strand();
+    simulated_warp* caller = machine::running_simulated_warp();
     if (on == nullptr || caller == nullptr) {
-        throw error(sentence(what, " at ", where.file, ":", where.line, " was called outside of a launched kernel"));
+        throw error(str_cat(what, " at ", where.file, ":", where.line, " was called outside of a launched kernel"));
     }
     if (on->stopping() || on->unwinding()) return {};
     if (scope.self != caller) {
         // The scope may be one that has ended, and hold anything.
         std::string owner = "nobody";
-        for (const auto& one : on->strands()) owner = one.get() == scope.self ? one->name() : owner;
+        for (const auto& one : on->simulated_warps()) owner = one.get() == scope.self ? one->name() : owner;
         on->report(hazard_kind::wrong_scope, *caller->block,
-                   sentence("the scope passed belongs to ", owner, ", which does not run this line"),
+                   str_cat("the scope passed belongs to ", owner, ", which does not run this line"),
                    {{caller->name(), what, where.file, where.line}});
     }
     return {on, caller};
@@ -47,7 +47,7 @@ context enter_registers(const Scope& scope, const char* what, source where) {
 template <class Scope>
 context enter(const Scope& scope, const char* what, source where) {
     const context c = enter_registers(scope, what, where);
-    if (c && c.by->apart > 0) {
+    if (c && c.by->divergence > 0) {
         c.on->report(hazard_kind::incomplete_collective, *c.by->block,
                      "its warps need not all come here: they have asked for rows of their own",
                      {{c.by->name(), what, where.file, where.line}});
@@ -60,11 +60,11 @@ inline int uniform(int number) {
     return number;
 }
 
-// What a strand must not have in flight when it ends.
-inline void check_nothing_in_flight(machine& m, strand& one) {
+// What a simulated warp must not have in flight when it ends.
+inline void check_nothing_in_flight(machine& m, simulated_warp& one) {
     const auto check = [&](const group_queue& queue, const char* what) {
         if (queue.open == 0 && queue.waited >= queue.occupied) return;
-        m.report(hazard_kind::in_flight_at_exit, *one.block, sentence(what, " asked for and not waited for"),
+        m.report(hazard_kind::in_flight_at_exit, *one.block, str_cat(what, " asked for and not waited for"),
                  {{one.name(), what, queue.last_issue.file, queue.last_issue.line}});
     };
     check(one.copies, "asynchronous copies");
@@ -72,18 +72,18 @@ inline void check_nothing_in_flight(machine& m, strand& one) {
     check(one.mmas, "asynchronous mmas");
 }
 
-// Starts a strand for a part of the parent's warps. A negative index is of a role played by one scope alone.
+// Starts a simulated warp for a part of the parent's warps. A negative index is of a role played by one scope alone.
 template <class Scope, class Body>
-void fork(machine& m, strand& parent, const char* role, int index, const Body& body) {
-    const auto work = [&m, &parent, &body, index](strand& one) {
+void fork(machine& m, simulated_warp& parent, const char* role, int index, const Body& body) {
+    const auto work = [&m, &parent, &body, index](simulated_warp& one) {
         Scope scope{&one, index < 0 ? 0 : index};
         body(scope);
         if (!m.checked) return;
         check_nothing_in_flight(m, one);
-        release(one, parent.of_children);
+        release(one, parent.clocks_of_children);
     };
     if (!parent.context) return m.run_in_place(*parent.block, &parent, role, index, Scope::warps, work);
-    strand& child = m.start(*parent.block, &parent, role, index, Scope::warps, work);
+    simulated_warp& child = m.start(*parent.block, &parent, role, index, Scope::warps, work);
     if (m.checked) {
         child.seen = parent.seen;
         child.async_seen = parent.async_seen;
@@ -98,16 +98,16 @@ void fork(machine& m, strand& parent, const char* role, int index, const Body& b
     }
 }
 
-inline void wait_for_children(machine& m, strand& parent, source where) {
+inline void wait_for_children(machine& m, simulated_warp& parent, source where) {
     m.wait_until(
         parent, [&parent] { return parent.children == 0; }, "its roles to end", where);
 }
 
-// A sync of all warps of one strand's scope.
+// A sync of all warps of one simulated warp's scope.
 inline void sync_scope(const context& c, source where) {
     if (!c.checked()) return;
     c.on->pause(*c.by);
-    if (c.on->pass_site(*c.by, synchronisation::scope_sync, where) == alteration::skip) return;
+    if (c.on->pass_site(*c.by, synchronisation::scope_sync, where) == mutation_operator::skip) return;
     meet(*c.by);
 }
 
@@ -126,7 +126,7 @@ struct warp {
     static constexpr int threads = 32;
     static constexpr const char* name = "warp";
 
-    hw::strand* self;
+    hw::simulated_warp* self;
     int number;
 
     int index() const { return number; }
@@ -142,7 +142,7 @@ struct warpgroup {
     static constexpr int threads = 128;
     static constexpr const char* name = "warpgroup";
 
-    hw::strand* self;
+    hw::simulated_warp* self;
     int number;
 
     int index() const { return number; }
@@ -156,10 +156,10 @@ struct block_scope {
     static constexpr int cluster_size = Cluster;
     static constexpr const char* name = "block";
 
-    hw::strand* self;
+    hw::simulated_warp* self;
 
-    position index() const { return self->block->index; }
-    position count() const { return self->block->count; }
+    grid_dim index() const { return self->block->index; }
+    grid_dim count() const { return self->block->count; }
     int cluster_rank() const { return self->block->cluster_rank; }
 
     void sync(source here = source::current()) const { hw::sync_scope(hw::enter(*this, "block sync", here), here); }
@@ -186,15 +186,15 @@ struct block_scope {
     }
 
     template <class Body>
-    void each_group(Body body, source here = source::current()) const {
+    void each_warpgroup(Body body, source here = source::current()) const {
         static_assert(Warps % 4 == 0,
-                      "imbrex: each_group needs a block of whole warpgroups: warps must be a multiple of 4");
+                      "imbrex: each_warpgroup needs a block of whole warpgroups: warps must be a multiple of 4");
         fork_all<warpgroup>(Warps / 4, "warpgroup", body, here);
     }
 
   private:
     template <class Role>
-    static void play(hw::machine& m, hw::strand& block, const Role& part) {
+    static void play(hw::machine& m, hw::simulated_warp& block, const Role& part) {
         for (int i = 0; i < Role::count; ++i) {
             hw::fork<typename Role::scope>(m, block, part.name, Role::count == 1 ? -1 : i, part.body);
         }

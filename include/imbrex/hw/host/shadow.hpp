@@ -10,12 +10,12 @@
 
 namespace imbrex::hw {
 
-struct strand;
+struct simulated_warp;
 
 // One access as history remembers it.
 struct access {
-    const strand* by = nullptr;  // the scope that did it or asked for it
-    int actor = -1;              // whose clock ticked: the scope's own, a barrier's or a group's
+    const simulated_warp* by = nullptr;  // the scope that did it or asked for it
+    int actor = -1;                      // whose clock ticked: the scope's own, a barrier's or a group's
     std::uint32_t tick = 0;
     bool async_proxy = false;     // through the async proxy: TMA or wgmma
     bool deferred = false;        // asked for, and done at some later time

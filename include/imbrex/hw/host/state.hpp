@@ -1,9 +1,9 @@
-// What the machine knows of its strands, barriers and blocks: plain state, kept by machine.hpp, barrier.hpp and the
+// What the machine knows of its simulated warps, barriers and blocks: plain state, kept by machine.hpp, barrier.hpp and the
 // operations, and read by the checker.
 #pragma once
 
+#include <imbrex/core/grid_dim.hpp>
 #include <imbrex/core/owned.hpp>
-#include <imbrex/core/position.hpp>
 #include <imbrex/core/source.hpp>
 #include <imbrex/hw/host/clock.hpp>
 #include <imbrex/hw/host/fiber.hpp>
@@ -19,18 +19,18 @@ namespace imbrex::hw {
 
 struct block_state;
 
-// What is passed on at barriers (see strand).
-struct knowledge {
+// What is passed on at barriers (see simulated warp).
+struct visible_clocks {
     vector_clock seen, async_seen, phases;
 
-    void join(const knowledge& other) {
+    void join(const visible_clocks& other) {
         seen.join(other.seen);
         async_seen.join(other.async_seen);
         phases.join(other.phases);
     }
 };
 
-// Asynchronous operations of one strand that complete in groups: committed together, waited for oldest first.
+// Asynchronous operations of one simulated warp that complete in groups: committed together, waited for oldest first.
 struct group_queue {
     int actor = -1;
     std::uint32_t committed = 0;
@@ -50,27 +50,27 @@ struct lent_register_tile {
     int* uses;
 };
 
-struct strand {
+struct simulated_warp {
     owned<fiber> context;  // none if it runs in place of whoever started it
     bool ended = false;    // of such a one
     block_state* block = nullptr;
-    strand* parent = nullptr;
+    simulated_warp* parent = nullptr;
     std::string role;
     int index = 0;
     int warps = 1;
     int actor = -1;
-    int children = 0;  // still at work
-    int apart = 0;     // paths deep that only some of its warps may have taken
+    int children = 0;    // still at work
+    int divergence = 0;  // paths deep that only some of its warps may have taken
 
     // What this scope comes after: for ordinary accesses, for what it asks of the async proxy, and which phases of
     // barriers it knows to be over.
     vector_clock seen, async_seen, phases;
-    std::uint32_t tick = 0;           // of its own clock
-    std::uint32_t synced = 0;         // its accesses up to here are known to all its warps
-    std::uint32_t fenced = 0;         // its writes up to here have passed a proxy fence in the warps that made them
-    std::uint32_t fenced_copies = 0;  // and its groups of cp.async
-    std::uint32_t async_synced = 0;   // fenced, and known to all its warps
-    knowledge of_children;            // those that have ended
+    std::uint32_t tick = 0;             // of its own clock
+    std::uint32_t synced = 0;           // its accesses up to here are known to all its warps
+    std::uint32_t fenced = 0;           // its writes up to here have passed a proxy fence in the warps that made them
+    std::uint32_t fenced_copies = 0;    // and its groups of cp.async
+    std::uint32_t async_synced = 0;     // fenced, and known to all its warps
+    visible_clocks clocks_of_children;  // those that have ended
 
     group_queue copies, stores, mmas;
     std::vector<lent_register_tile> lent;
@@ -93,8 +93,8 @@ struct named_barrier_state {
     int expected = 0;
     int arrived = 0;
     std::uint32_t generation = 0;
-    knowledge gathering, completed;
-    const strand* last = nullptr;
+    visible_clocks gathering, completed;
+    const simulated_warp* last = nullptr;
     source last_where{};
     double ready_at = 0;
 };
@@ -105,7 +105,7 @@ struct barrier_state {
     std::uint32_t generation = 0;  // phases completed
     std::uint32_t bound = 0;       // the latest phase a copy was bound to, counted from 1
     bool init_fenced = false;
-    knowledge gathering, completed;
+    visible_clocks gathering, completed;
     access init, last_arrive, last_copy;
     double gathering_ready = 0, ready_at = 0;
 };
@@ -117,8 +117,8 @@ struct stage_label {
 };
 
 struct block_state {
-    position index;
-    position count;
+    grid_dim index;
+    grid_dim count;
     int number = 0;  // in the grid
     int cluster_rank = 0;
     unsigned char* memory = nullptr;
@@ -127,7 +127,7 @@ struct block_state {
     named_barrier_state named[16];
     std::vector<stage_label> stages;
     std::vector<access> remote_arrivals;  // of other blocks of the cluster at barriers here, the latest of each actor
-    shared_unit copy_engine, tensor_cores;
+    shared_unit tma, tensor_cores;
     bool finished = false;
 };
 
@@ -139,7 +139,7 @@ struct operation {
     std::uint32_t group = 0;
 };
 
-// Thrown through a strand to end it when the run is over early.
+// Thrown through a simulated warp to end it when the run is over early.
 struct stopped {};
 
 }  // namespace imbrex::hw

@@ -1,4 +1,4 @@
-// The copy engine (TMA) in the host world. A copy is asked for by one warp, runs by itself, and is known to have landed
+// TMA in the host world. A copy is asked for by one warp, runs by itself, and is known to have landed
 // by whoever waits for the barrier it was given. The element outside the tensor reads as zero and is never written.
 #pragma once
 
@@ -9,14 +9,14 @@
 
 namespace imbrex::hw {
 
-// The rectangle that a copy of one shared tile touches. `View` knows its tensor: see tile/tensor.hpp.
+// The rectangle that a copy of one shared tile touches. `View` knows its tensor: see tile/tma_tensor.hpp.
 template <class View>
-auto rectangle(const context& c, const View& view, const tensor_coordinate& coordinate, const char* what, source here) {
+auto rectangle(const context& c, const View& view, const tma_coordinate& coordinate, const char* what, source here) {
     auto tile = view.rectangle(coordinate);
-    if (c.checked() && !coordinate.may_be_outside && !view.inside(coordinate)) {
+    if (c.checked() && !coordinate.out_of_bounds_fill && !view.inside(coordinate)) {
         c.on->report(
             hazard_kind::beyond_limits, *c.by->block,
-            sentence("the tile at row ", coordinate.at[1], ", column ", coordinate.at[0], " lies outside the tensor"),
+            str_cat("the tile at row ", coordinate.at[1], ", column ", coordinate.at[0], " lies outside the tensor"),
             {{c.by->name(), what, here.file, here.line}});
     }
     return tile;
@@ -28,27 +28,27 @@ auto part_of(Shared& shared) {
     if constexpr (requires { shared.tile; }) {
         return shared;
     } else {
-        return shared.template part<Shared::rows, Shared::columns>(0, 0);
+        return shared.template subtile<Shared::rows, Shared::columns>(0, 0);
     }
 }
 
 inline void check_alignment(const context& c, const void* address, int alignment, const char* what, source here) {
     if (!c.checked() || reinterpret_cast<std::uintptr_t>(address) % alignment == 0) return;
     c.on->report(hazard_kind::beyond_limits, *c.by->block,
-                 sentence("the shared tile is not aligned to ", alignment, " bytes"),
+                 str_cat("the shared tile is not aligned to ", alignment, " bytes"),
                  {{c.by->name(), what, here.file, here.line}});
 }
 
 // The engine reads the swizzle off addresses: a tile must be aligned, and a part begin where the pattern does.
 template <class Part>
-void check_place(const context& c, const Part& part, const char* what, source here) {
+void check_subtile_alignment(const context& c, const Part& part, const char* what, source here) {
     if (!c.checked()) return;
     using layout = typename Part::layout;
     check_alignment(c, part.tile->storage, layout::alignment, what, here);
     if (part.first_row % 8 != 0 || part.first_column % layout::panel_columns != 0) {
         c.on->report(hazard_kind::beyond_limits, *c.by->block,
-                     sentence("the part begins at row ", part.first_row, ", column ", part.first_column,
-                              "; the copy engine needs multiples of 8 and ", layout::panel_columns),
+                     str_cat("the part begins at row ", part.first_row, ", column ", part.first_column,
+                             "; TMA needs multiples of 8 and ", layout::panel_columns),
                      {{c.by->name(), what, here.file, here.line}});
     }
 }
@@ -60,7 +60,7 @@ void check_rows(const context& c, const View& view, int rows, source here) {
         if (!c.checked() || view.copied_rows == rows) return;
         c.on->report(
             hazard_kind::beyond_limits, *c.by->block,
-            sentence("the tensor was made to copy ", view.copied_rows, " rows at a time, and the tile has ", rows),
+            str_cat("the tensor was made to copy ", view.copied_rows, " rows at a time, and the tile has ", rows),
             {{c.by->name(), "TMA load", here.file, here.line}});
     }
 }
@@ -69,14 +69,14 @@ void check_rows(const context& c, const View& view, int rows, source here) {
 inline void land(machine& m, barrier_word& word, int bytes, std::uint32_t bound_generation, const access& made) {
     barrier_counters counters = barrier_counters::of(word);
     counters.bytes -= bytes;
-    const auto tell = [&](const char* detail) {
+    const auto report = [&](const char* detail) {
         const barrier_state& state = m.barriers[&word];
         m.report(hazard_kind::wrong_byte_count, *state.block, detail,
-                 {m.place_of(made), m.place_of(state.last_arrive)});
+                 {m.location_of(made), m.location_of(state.last_arrive)});
     };
     if (m.checked) {
-        if (m.barriers[&word].generation != bound_generation) tell("the phase was complete before this copy landed");
-        if (counters.pending == 0 && counters.bytes < 0) tell("more bytes landed than the barrier was armed with");
+        if (m.barriers[&word].generation != bound_generation) report("the phase was complete before this copy landed");
+        if (counters.pending == 0 && counters.bytes < 0) report("more bytes landed than the barrier was armed with");
     }
     const bool turned = counters.turn();
     counters.put(word);
@@ -84,11 +84,11 @@ inline void land(machine& m, barrier_word& word, int bytes, std::uint32_t bound_
 }
 
 template <class Part, class View>
-void ask_load(const context& c, const Part& to, const View& view, const tensor_coordinate& coordinate,
-              barrier_word& word, source here) {
+void ask_load(const context& c, const Part& to, const View& view, const tma_coordinate& coordinate, barrier_word& word,
+              source here) {
     const char* what = "TMA load";
     const auto from = rectangle(c, view, coordinate, what, here);
-    check_place(c, to, what, here);
+    check_subtile_alignment(c, to, what, here);
     access made{c.by, -1, 0, true, true, -1, 0, what, here};
     std::uint32_t generation = 0;
     if (c.checked()) {
@@ -106,8 +106,8 @@ void ask_load(const context& c, const Part& to, const View& view, const tensor_c
     }
     if (c.on->trace.enabled()) {
         double begin = 0;
-        const double end = c.by->block->copy_engine.serve(c.by->time, Part::bytes / nominal_rates::copy_bytes, begin);
-        c.on->trace.record(c.by->block->number, "copy engine", "TMA load", begin, end);
+        const double end = c.by->block->tma.serve(c.by->time, Part::bytes / nominal_rates::copy_bytes, begin);
+        c.on->trace.record(c.by->block->number, "TMA", "TMA load", begin, end);
         double& ready = ready_time(*c.on, word);
         ready = std::max(ready, end + nominal_rates::copy_latency);
     }
@@ -123,7 +123,7 @@ void ask_load(const context& c, const Part& to, const View& view, const tensor_c
 }
 
 template <class Shared, class View>
-void tma_load(const warp& scope, Shared&& to, const View& view, const tensor_coordinate& coordinate, barrier_word& word,
+void tma_load(const warp& scope, Shared&& to, const View& view, const tma_coordinate& coordinate, barrier_word& word,
               source here = source::current()) {
     const context c = enter(scope, "TMA load", here);
     if (!c) return;
@@ -135,7 +135,7 @@ void tma_load(const warp& scope, Shared&& to, const View& view, const tensor_coo
 
 // Some rows of the tile, from one on where the swizzle begins anew: as many as the view copies, eight at a time.
 template <class Tile, class View>
-void tma_load_rows(const warp& scope, Tile& to, int row, const View& view, tensor_coordinate coordinate,
+void tma_load_rows(const warp& scope, Tile& to, int row, const View& view, tma_coordinate coordinate,
                    barrier_word& word, source here) {
     const context c = enter(scope, "TMA load", here);
     if (!c) return;
@@ -143,20 +143,20 @@ void tma_load_rows(const warp& scope, Tile& to, int row, const View& view, tenso
     if (c.on->trace.enabled()) c.by->time += nominal_rates::issue;
     if (c.checked() && (row < 0 || row + view.copied_rows > Tile::rows)) {
         c.on->report(hazard_kind::beyond_limits, *c.by->block,
-                     sentence("rows ", row, " to ", row + view.copied_rows - 1, " are not all in a tile of ",
-                              Tile::rows, " rows"),
+                     str_cat("rows ", row, " to ", row + view.copied_rows - 1, " are not all in a tile of ", Tile::rows,
+                             " rows"),
                      {{c.by->name(), "TMA load", here.file, here.line}});
     }
     for (int eight = 0; eight < view.copied_rows; eight += 8) {
-        ask_load(c, to.template part<8>(row + eight), view, coordinate, word, here);
+        ask_load(c, to.template subtile<8>(row + eight), view, coordinate, word, here);
         coordinate.at[1] += 8;
-        coordinate.may_be_outside = true;  // the later ones of a copy that hangs over the edge
+        coordinate.out_of_bounds_fill = true;  // the later ones of a copy that hangs over the edge
     }
 }
 
 // The same into every block of the cluster whose bit is set, each at its own tile and barrier.
 template <class Shared, class View>
-void tma_load_multicast(const warp& scope, Shared&& to, const View& view, const tensor_coordinate& coordinate,
+void tma_load_multicast(const warp& scope, Shared&& to, const View& view, const tma_coordinate& coordinate,
                         barrier_word& word, unsigned blocks, source here = source::current()) {
     const char* what = "TMA multicast load";
     const context c = enter(scope, what, here);
@@ -173,7 +173,7 @@ void tma_load_multicast(const warp& scope, Shared&& to, const View& view, const 
 
 // A shared tile out to the tensor. `combine(target, value)` stores or adds.
 template <class Scope, class Part, class View, class Combine>
-void ask_store(const Scope& scope, const View& view, const tensor_coordinate& coordinate, const Part& from,
+void ask_store(const Scope& scope, const View& view, const tma_coordinate& coordinate, const Part& from,
                const char* what, source here, Combine combine) {
     const context c = enter(scope, what, here);
     if (!c) return;
@@ -181,10 +181,10 @@ void ask_store(const Scope& scope, const View& view, const tensor_coordinate& co
     const auto to = rectangle(c, view, coordinate, what, here);
     if (c.checked() && !view.storable) {
         c.on->report(hazard_kind::beyond_limits, *c.by->block,
-                     "the tensor was made for loads; make it with tensor_of<Tile>(view, tensor_use::store)",
+                     "the tensor was made for loads; make it with make_tma_tensor<Tile>(view, tma_use::store)",
                      {{c.by->name(), what, here.file, here.line}});
     }
-    check_place(c, from, what, here);
+    check_subtile_alignment(c, from, what, here);
     group_queue& queue = c.by->stores;
     if (c.checked()) {
         const access made{c.by, queue.actor, queue.open_tick(), true, true, -1, 0, what, here};
@@ -195,8 +195,8 @@ void ask_store(const Scope& scope, const View& view, const tensor_coordinate& co
     if (c.on->trace.enabled()) {
         double begin = 0;
         const double asked = c.by->time += nominal_rates::issue;
-        queue.done_at = c.by->block->copy_engine.serve(asked, Part::bytes / nominal_rates::copy_bytes, begin);
-        c.on->trace.record(c.by->block->number, "copy engine", what, begin, queue.done_at);
+        queue.done_at = c.by->block->tma.serve(asked, Part::bytes / nominal_rates::copy_bytes, begin);
+        c.on->trace.record(c.by->block->number, "TMA", what, begin, queue.done_at);
     }
     c.on->ask(&queue, queue.open_tick(), [to, from, combine] {
         const int rows = std::min(Part::rows, to.rows);
@@ -208,7 +208,7 @@ void ask_store(const Scope& scope, const View& view, const tensor_coordinate& co
 }
 
 template <class Scope, class Tile, class View>
-void tma_store(const Scope& scope, const View& view, const tensor_coordinate& coordinate, const Tile& from,
+void tma_store(const Scope& scope, const View& view, const tma_coordinate& coordinate, const Tile& from,
                source here = source::current()) {
     using element = typename Tile::element;
     ask_store(scope, view, coordinate, part_of(from), "TMA store", here,
@@ -217,7 +217,7 @@ void tma_store(const Scope& scope, const View& view, const tensor_coordinate& co
 
 // Adds to what is there. Blocks on other threads may add to the same element, as they may on the device.
 template <class Scope, class Tile, class View>
-void tma_reduce_add(const Scope& scope, const View& view, const tensor_coordinate& coordinate, const Tile& from,
+void tma_reduce_add(const Scope& scope, const View& view, const tma_coordinate& coordinate, const Tile& from,
                     source here = source::current()) {
     using element = typename Tile::element;
     ask_store(scope, view, coordinate, part_of(from), "TMA reduce-add", here,

@@ -1,6 +1,6 @@
 // A picture of a kernel: who computed, copied and waited when, as a Chrome/Perfetto trace (open it in ui.perfetto.dev
 // or chrome://tracing). The host world runs one fiber at a time, so wall time would show no overlap. Instead each scope
-// has a clock of its own, in cycles of a nominal Hopper multiprocessor; the copy engine and the tensor cores are rows
+// has a clock of its own, in cycles of a nominal Hopper multiprocessor; TMA and the tensor cores are rows
 // of their own that serve one request at a time; a wait ends when what it waits for is done. The rates below are
 // nominal: the picture shows the shape of a schedule and where it stalls, not how fast it is.
 #pragma once

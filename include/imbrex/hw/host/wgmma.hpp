@@ -4,7 +4,7 @@
 #pragma once
 
 #include <imbrex/hw/host/copy.hpp>
-#include <imbrex/hw/host/matrix_product.hpp>
+#include <imbrex/hw/host/host_gemm.hpp>
 
 namespace imbrex::hw {
 
@@ -21,9 +21,9 @@ auto shared_operand(const Shared& shared) {
 template <class Fragment>
 void lend_to_mma(const context& c, const Fragment& one, bool accumulates, bool reads, source here) {
     fragment_state& state = one.state;
-    const hazard_place now{c.by->name(), "mma", here.file, here.line};
+    const hazard_location now{c.by->name(), "mma", here.file, here.line};
     if (reads && !state.written) {
-        c.on->report(hazard_kind::never_written, *c.by->block, "the register tile holds nothing yet", {now});
+        c.on->report(hazard_kind::uninitialised_read, *c.by->block, "the register tile holds nothing yet", {now});
     }
     // Mmas in flight may share an accumulator, since they add to it in order; nothing else may be shared with a write.
     if (accumulates ? state.mma_reads > 0 : state.mma_writes > 0) {

@@ -6,20 +6,20 @@
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/functional.hpp>
 #include <imbrex/core/source.hpp>
+#include <imbrex/kernels/attention/epilogue.hpp>
 #include <imbrex/kernels/attention/mask.hpp>
-#include <imbrex/kernels/attention/piece.hpp>
-#include <imbrex/kernels/attention/result.hpp>
-#include <imbrex/kernels/attention/score.hpp>
+#include <imbrex/kernels/attention/output.hpp>
+#include <imbrex/kernels/attention/score_mod.hpp>
 #include <imbrex/kernels/attention/shape.hpp>
 #include <imbrex/kernels/attention/work.hpp>
-#include <imbrex/kernels/attention/write.hpp>
+#include <imbrex/kernels/attention/work_tile.hpp>
 #include <imbrex/ops/block/shared.hpp>
 #include <imbrex/ops/memory/load_store.hpp>
 #include <imbrex/ops/memory/tma.hpp>
 #include <imbrex/ops/register/convert.hpp>
 #include <imbrex/ops/register/map.hpp>
+#include <imbrex/ops/register/softcap_softmax.hpp>
 #include <imbrex/ops/register/softmax.hpp>
-#include <imbrex/ops/register/softmax_bent.hpp>
 #include <imbrex/ops/warpgroup/mma.hpp>
 #include <imbrex/tile/barrier.hpp>
 #include <imbrex/tile/register_tile.hpp>
@@ -36,36 +36,36 @@ struct attention_consumer {
     using element = typename Kernel::element;
     using mask_type = typename Kernel::mask_type;
     using score_type = typename Kernel::score_type;
-    using piece = attention_piece;
+    using work_tile = attention_work_tile;
     static constexpr attention_shape shape = Kernel::shape;
-    static constexpr attention_result result = Kernel::result;
-    static constexpr int columns = Kernel::columns;
-    static constexpr int groups = Kernel::groups;
-    static constexpr int group_rows = Kernel::group_rows;
-    static constexpr int value_depth = Kernel::value_depth;
-    static constexpr int query_stages = Kernel::query_stages;
-    static constexpr bool can_pass = Kernel::can_pass;
-    static constexpr bool can_rest = Kernel::can_rest;
-    static constexpr bool by_engine = Kernel::by_engine;
-    using scores = group_tile<float, group_rows, columns>;
-    using weights = group_tile<element, group_rows, columns>;
-    using sums = group_tile<float, group_rows, value_depth>;
+    static constexpr attention_output_mode output_mode = Kernel::output_mode;
+    static constexpr int block_n = Kernel::block_n;
+    static constexpr int consumer_warpgroups = Kernel::consumer_warpgroups;
+    static constexpr int warpgroup_rows = Kernel::warpgroup_rows;
+    static constexpr int head_dim_v = Kernel::head_dim_v;
+    static constexpr int q_stages = Kernel::q_stages;
+    static constexpr bool can_skip_last_tile = Kernel::can_skip_last_tile;
+    static constexpr bool can_idle = Kernel::can_idle;
+    static constexpr bool by_tma = Kernel::by_tma;
+    using scores = warpgroup_tile<float, warpgroup_rows, block_n>;
+    using probabilities = warpgroup_tile<element, warpgroup_rows, block_n>;
+    using accumulator = warpgroup_tile<float, warpgroup_rows, head_dim_v>;
 
     IMBREX_KERNEL static void run(warpgroup& self, const arguments& args, shared_memory& shared) {
         // The first turn is the first group's. One arrival is left over at the end, which nobody needs.
-        if (self.index() == groups - 1) end_turn(self);
-        auto pieces = shared.ring.work.read(self);
-        auto q = shared.ring.q.consumer(self, shared.asked);
+        if (self.index() == consumer_warpgroups - 1) arrive_for_next(self);
+        auto work_tiles = shared.ring.work.read(self);
+        auto q = shared.ring.q.consumer(self, shared.queries);
         auto k = shared.ring.k.consumer(self, shared.keys);
         auto v = shared.ring.v.consumer(self, shared.values);
 
         progress at;
-        const auto begin_scores = [&](auto& asked, auto& key) {
-            begin_turn(self);
-            mma_abt_async(self, at.s, asked, *key, accumulation::replace);
+        const auto begin_scores = [&](auto& q_tile, auto& key) {
+            wait_for_order(self);
+            mma_abt_async(self, at.s, q_tile, *key, accumulation::replace);
         };
         const auto begin_values = [&] {
-            auto value = v.wait_in_step();
+            auto value = v.wait_converged();
             mma_ab_async(self, at.out, at.p, *value);
             return value;
         };
@@ -76,276 +76,290 @@ struct attention_consumer {
         };
         // The last tile of a piece, if this group sees nothing of it, passes by: its keys here, its values when those before are
         // on their way. Without a branch, after which the compiler would not know any more that all lanes go in step.
-        const auto pass_keys = [&](const auto& one, int& tiles) {
-            if constexpr (can_pass) {
-                const bool passes = piece::skips(one.get(&piece::skipped), self.index());
-                pass_turn_if(self, passes);
-                k.pass_in_step_if(passes);
-                tiles -= passes ? 1 : 0;
-                return passes;
+        const auto skip_keys = [&](const auto& one, int& tiles) {
+            if constexpr (can_skip_last_tile) {
+                const bool skipping = work_tile::skips(one.get(&work_tile::skipped), self.index());
+                skip_order_if(self, skipping);
+                k.skip_converged_if(skipping);
+                tiles -= skipping ? 1 : 0;
+                return skipping;
             } else {
                 return false;
             }
         };
-        const auto pass_values = [&](bool passes) {
-            if constexpr (can_pass) v.pass_in_step_if(passes);
+        const auto skip_values = [&](bool skipping) {
+            if constexpr (can_skip_last_tile) v.skip_converged_if(skipping);
         };
         // Left in its ring, and read again where it is needed, what is needed of it: registers are what limits the tiles' columns.
-        auto place = next_with_keys(self, args, pieces);
-        if (!piece::has_keys_in(place)) return;
-        int tiles = place.get(&piece::tiles);
-        pass_values(pass_keys(place, tiles));
+        auto current = next_with_keys(self, args, work_tiles);
+        if (!work_tile::has_keys_in(current)) return;
+        int tiles = current.get(&work_tile::tiles);
+        skip_values(skip_keys(current, tiles));
         softmax_state softmax = fresh_softmax(self, args);
         auto query = q.wait();
         {
-            auto key = k.wait_in_step();
-            begin_scores(query.again().group[self.index()], key);
-            end_turn(self);
+            auto key = k.wait_converged();
+            begin_scores(query.uniform_stage().group[self.index()], key);
+            arrive_for_next(self);
             wait_mma(self, at.s);
         }
-        judge(self, place, args, at.s, tiles - 1);
-        bend(self, args, at.s);
-        softmax.weigh(self, at.s, nothing_before);
+        modify_and_mask(self, current, args, at.s, tiles - 1);
+        apply_softcap(self, args, at.s);
+        softmax.exp_and_sum(self, at.s, nothing_before);
         convert(self, at.p, at.s);
         fill(self, at.out, 0.0f);
 
         while (true) {
-            auto& asked = query.again().group[self.index()];
-            const auto step = [&](int tile, auto judged) {
-                auto key = k.wait_in_step();
-                begin_scores(asked, key);
+            auto& q_tile = query.uniform_stage().group[self.index()];
+            const auto step = [&](int tile, auto masked) {
+                auto key = k.wait_converged();
+                begin_scores(q_tile, key);
                 auto value = begin_values();
-                end_turn(self);
-                [[maybe_unused]] const auto ahead = look_ahead(self, softmax);
+                arrive_for_next(self);
+                [[maybe_unused]] const auto sign = check_row_max_sign(self, softmax);
                 wait_mma<1>(self, at.s);
                 key.release();
-                if constexpr (query_stages == 1) query.release_if(tile == 0);
-                if constexpr (judged) {
-                    if (judges_all || cuts_apart || !place.get(&piece::whole).has(tile))
-                        judge(self, place, args, at.s, tile);
+                if constexpr (q_stages == 1) query.release_if(tile == 0);
+                if constexpr (masked) {
+                    if (modifies_all_tiles || separate_masked_loop || !current.get(&work_tile::unmasked).has(tile))
+                        modify_and_mask(self, current, args, at.s, tile);
                 }
-                hw::row_fragment<float, group_rows, warpgroup::warps> factors;
+                hw::row_fragment<float, warpgroup_rows, warpgroup::warps> factors;
                 fill(self, factors, 1.0f);
-                const auto note = [&](const auto& told) { factors = told; };
-                if constexpr (in_turn) {
-                    softmax.weigh_in_turn(
-                        self, at.s, ahead, [&] { end_values(value); }, note);
+                const auto note = [&](const auto& reported) { factors = reported; };
+                if constexpr (row_by_row) {
+                    softmax.exp_and_sum_row_by_row(
+                        self, at.s, sign, [&] { end_values(value); }, note);
                 } else {
-                    if constexpr (bends) {
-                        softmax.template weigh_bent<pause>(self, at.s, args.factor, bend_of(args), note);
-                    } else if constexpr (looks_ahead) {
-                        softmax.template weigh<pause>(self, at.s, ahead, note);
+                    if constexpr (uses_softcap_polynomial) {
+                        softmax.template exp_and_sum_softcap<wait_point>(self, at.s, args.scale_log2, softcap_of(args),
+                                                                         note);
+                    } else if constexpr (uses_integer_row_max) {
+                        softmax.template exp_and_sum<wait_point>(self, at.s, sign, note);
                     } else {
-                        softmax.template weigh<pause>(self, at.s, note);
+                        softmax.template exp_and_sum<wait_point>(self, at.s, note);
                     }
                     end_values(value);
                 }
                 convert(self, at.p, at.s);
                 rescale(self, at.out, factors);
             };
-            constexpr std::true_type to_judge;
-            constexpr std::false_type seen_whole;
+            constexpr std::true_type masked_tile;
+            constexpr std::false_type unmasked_tile;
             int tile = tiles - 2;
-            if constexpr (can_rest) {
+            if constexpr (can_idle) {
                 // Asked again each time: kept in a register, it would be one too many. And the wait for values is last, though who has
                 // had its turn need not wait: most other forms make the loop that follows 2 to 5% slower.
-                for (; piece::rests(place.get(&piece::skipped), self.index()) && tile >= 0; --tile) {
-                    k.pass_in_step_if(true);
-                    pass_turn_if(self, true);
-                    v.pass_in_step_if(true);
+                for (; work_tile::is_idle(current.get(&work_tile::skipped), self.index()) && tile >= 0; --tile) {
+                    k.skip_converged_if(true);
+                    skip_order_if(self, true);
+                    v.skip_converged_if(true);
                 }
             }
-            if constexpr (cuts_apart) {
+            if constexpr (separate_masked_loop) {
                 while (tile >= 0) {
-                    int first_whole = 0;
+                    int first_unmasked = 0;
                     for (; tile >= 0; --tile) {
-                        const tile_range whole = place.get(&piece::whole);
-                        first_whole = whole.first;
-                        if (whole.has(tile)) break;
-                        step(tile, to_judge);
+                        const tile_range unmasked = current.get(&work_tile::unmasked);
+                        first_unmasked = unmasked.first;
+                        if (unmasked.has(tile)) break;
+                        step(tile, masked_tile);
                     }
-                    for (; tile >= first_whole; --tile) step(tile, seen_whole);
+                    for (; tile >= first_unmasked; --tile) step(tile, unmasked_tile);
                 }
-            } else if constexpr (judges_all || !without_mask) {
-                for (; tile >= 0; --tile) step(tile, to_judge);
+            } else if constexpr (modifies_all_tiles || !without_mask) {
+                for (; tile >= 0; --tile) step(tile, masked_tile);
             } else {
-                for (; tile >= 0; --tile) step(tile, seen_whole);
+                for (; tile >= 0; --tile) step(tile, unmasked_tile);
             }
-            if constexpr (query_stages == 1) {
+            if constexpr (q_stages == 1) {
                 query.release();  // if the last tile has not
             } else {
                 query.release_if(true);  // which asks nothing
             }
-            auto next_place = next_with_keys(self, args, pieces);
-            tiles = next_place.get(&piece::tiles);
+            auto next = next_with_keys(self, args, work_tiles);
+            tiles = next.get(&work_tile::tiles);
             if (tiles == 0) break;
             softmax_state following = fresh_softmax(self, args);
-            const bool passes = pass_keys(next_place, tiles);
+            const bool skipping = skip_keys(next, tiles);
             query = q.wait();
-            auto key = k.wait_in_step();
-            begin_scores(query.again().group[self.index()], key);
+            auto key = k.wait_converged();
+            begin_scores(query.uniform_stage().group[self.index()], key);
             auto value = begin_values();
-            end_turn(self);
-            pass_values(passes);
+            arrive_for_next(self);
+            skip_values(skipping);
             wait_mma<1>(self, at.s);
             key.release();
-            judge(self, next_place, args, at.s, tiles - 1);
-            bend(self, args, at.s);
-            following.template weigh<pause>(self, at.s, nothing_before);
+            modify_and_mask(self, next, args, at.s, tiles - 1);
+            apply_softcap(self, args, at.s);
+            following.template exp_and_sum<wait_point>(self, at.s, nothing_before);
             end_values(value);
             convert(self, at.p, at.s);
-            write(self, place, args, shared, at.out, softmax);
+            write(self, current, args, shared, at.out, softmax);
             fill(self, at.out, 0.0f);
             softmax = following;
-            place = std::move(next_place);
+            current = std::move(next);
         }
         auto value = begin_values();
         end_values(value);
-        write(self, place, args, shared, at.out, softmax);
+        write(self, current, args, shared, at.out, softmax);
         wait_stores_read(self);
     }
 
   private:
-    struct turn {
-        static constexpr int count = groups;
+    struct order_barriers {
+        static constexpr int count = consumer_warpgroups;
     };
-    using barriers = named_barriers<turn>;
+    using barriers = named_barriers<order_barriers>;
 
     struct nothing {};
     struct progress {
         scores s;
-        weights p;
-        sums out;
+        probabilities p;
+        accumulator out;
     };
-    static constexpr bool normalised = result == attention_result::normalised;
+    static constexpr bool normalised = output_mode == attention_output_mode::normalised;
     static constexpr bool without_mask = std::is_same_v<mask_type, full_mask>;
     // With three groups registers are short: a relaxed softmax under a mask must have little else to keep.
-    static constexpr bool may_relax = groups <= 2 || without_mask || (normalised && mask_has_ranges<mask_type>());
-    static constexpr int slack = may_relax ? softmax_slack<result>(shape.softmax) : 0;
+    static constexpr bool may_rescale_lazily =
+        consumer_warpgroups <= 2 || without_mask || (normalised && mask_has_ranges<mask_type>());
+    static constexpr int rescale_threshold =
+        may_rescale_lazily ? rescale_threshold_of<output_mode>(shape.rescaling) : 0;
     // Scores that have a curve are left to the softmax, if it may be relaxed: the curve does without the largest of them.
-    static constexpr bool bends = score_has_curve<score_type>() && slack > 0;
-    static constexpr bool judges_all = !score_changes_nothing<score_type>() && !bends;
+    static constexpr bool uses_softcap_polynomial = score_has_polynomial<score_type>() && rescale_threshold > 0;
+    static constexpr bool modifies_all_tiles = !score_is_identity<score_type>() && !uses_softcap_polynomial;
     // Tiles that a mask cuts have a loop apart from the others: who asks at every tile waits for the answer. Where masks or results
     // take more instructions, twice of all would be so many that the compiler makes a function of them.
-    static constexpr bool cuts_apart =
-        !judges_all && !bends && !without_mask && mask_has_ranges<mask_type>() && normalised;
-    using softmax_state = std::conditional_t<bends, bent_softmax<group_rows, warpgroup, slack>,
-                                             online_softmax<group_rows, warpgroup, slack, (slack > 0 && groups > 2)>>;
+    static constexpr bool separate_masked_loop =
+        !modifies_all_tiles && !uses_softcap_polynomial && !without_mask && mask_has_ranges<mask_type>() && normalised;
+    using softmax_state = std::conditional_t<uses_softcap_polynomial,
+                                             online_softcap_softmax<warpgroup_rows, warpgroup, rescale_threshold>,
+                                             online_softmax<warpgroup_rows, warpgroup, rescale_threshold,
+                                                            (rescale_threshold > 0 && consumer_warpgroups > 2)>>;
     // One of a thread's rows after the other: 2% faster with two groups and no mask, and 2% slower under one.
-    static constexpr bool in_turn = groups == 2 && without_mask && !judges_all && !bends && normalised;
+    static constexpr bool row_by_row =
+        consumer_warpgroups == 2 && without_mask && !modifies_all_tiles && !uses_softcap_polynomial && normalised;
     // The largest scores in fewer instructions, where that is faster: by 3% with two groups and a mask, by 2% with three groups. It is
     // not where all scores are changed (4% slower), and a relaxed softmax gains by it (3%) only without a mask.
-    static constexpr bool looks_ahead =
-        normalised && !judges_all && !bends && (slack == 0 ? groups > 2 || cuts_apart || in_turn : without_mask);
+    static constexpr bool uses_integer_row_max =
+        normalised && !modifies_all_tiles && !uses_softcap_polynomial &&
+        (rescale_threshold == 0 ? consumer_warpgroups > 2 || separate_masked_loop || row_by_row : without_mask);
     // Multiplying always is quicker than asking first where values have few columns or a mask has a loop of its own, and 3% slower
     // with 256 columns of values.
     static constexpr bool rescales_always =
-        slack == 0 && (groups > 2 ? value_depth <= 64 : cuts_apart && value_depth <= 128);
+        rescale_threshold == 0 &&
+        (consumer_warpgroups > 2 ? head_dim_v <= 64 : separate_masked_loop && head_dim_v <= 128);
     // When to wait for the values in the middle of a softmax: with three groups the others have more to do meanwhile. Who has no
     // register left to wait with waits when it is over.
-    static constexpr softmax_pause pause = groups <= 2                  ? softmax_pause::in_first_row
-                                           : slack > 0 && !without_mask ? softmax_pause::never
-                                                                        : softmax_pause::when_largest_are_known;
+    static constexpr softmax_wait_point wait_point = consumer_warpgroups <= 2 ? softmax_wait_point::in_first_row
+                                                     : rescale_threshold > 0 && !without_mask
+                                                         ? softmax_wait_point::none
+                                                         : softmax_wait_point::after_row_max;
 
-    IMBREX_KERNEL static constexpr named_barrier turn_of(int group) {
-        return barriers::template of<turn>(group % groups);
+    IMBREX_KERNEL static constexpr named_barrier order_barrier_of(int group) {
+        return barriers::template of<order_barriers>(group % consumer_warpgroups);
     }
-    IMBREX_KERNEL static void begin_turn(const warpgroup& self, source here = source::current()) {
-        if constexpr (shape.turns) turn_of(self.index()).sync(self, 8, here);
+    IMBREX_KERNEL static void wait_for_order(const warpgroup& self, source here = source::current()) {
+        if constexpr (shape.pingpong) order_barrier_of(self.index()).sync(self, 8, here);
     }
-    IMBREX_KERNEL static void end_turn(const warpgroup& self, source here = source::current()) {
-        if constexpr (shape.turns) turn_of(self.index() + 1).arrive(self, 8, here);
+    IMBREX_KERNEL static void arrive_for_next(const warpgroup& self, source here = source::current()) {
+        if constexpr (shape.pingpong) order_barrier_of(self.index() + 1).arrive(self, 8, here);
     }
-    IMBREX_KERNEL static void pass_turn_if(const warpgroup& self, bool wanted, source here = source::current()) {
-        if constexpr (shape.turns) turn_of(self.index()).pass_to_if(self, turn_of(self.index() + 1), 8, wanted, here);
+    IMBREX_KERNEL static void skip_order_if(const warpgroup& self, bool wanted, source here = source::current()) {
+        if constexpr (shape.pingpong)
+            order_barrier_of(self.index())
+                .sync_and_arrive_if(self, order_barrier_of(self.index() + 1), 8, wanted, here);
     }
 
-    IMBREX_KERNEL static auto look_ahead(const warpgroup& self, const softmax_state& softmax) {
-        if constexpr (looks_ahead) {
-            return softmax.look_ahead(self);
+    IMBREX_KERNEL static auto check_row_max_sign(const warpgroup& self, const softmax_state& softmax) {
+        if constexpr (uses_integer_row_max) {
+            return softmax.check_row_max_sign(self);
         } else {
             return nothing{};
         }
     }
 
-    IMBREX_KERNEL static void rescale(warpgroup& self, sums& out,
-                                      const hw::row_fragment<float, group_rows, warpgroup::warps>& factors) {
+    IMBREX_KERNEL static void rescale(warpgroup& self, accumulator& out,
+                                      const hw::row_fragment<float, warpgroup_rows, warpgroup::warps>& factors) {
         if constexpr (rescales_always) {
-            combine_with_rows(self, out, factors, multiply{});
+            combine_with_rows(self, out, factors, functional::multiply{});
         } else {
             rescale_rows(self, out, factors);
         }
     }
 
     template <class Held>
-    IMBREX_KERNEL static void judge(warpgroup& self, const Held& held, const arguments& args, scores& s, int tile) {
-        const piece now = held.get();
-        const int first_query = now.queries.first + self.index() * group_rows;
-        const int first_key = (now.first_tile + tile) * columns;
-        if constexpr (bends) {
+    IMBREX_KERNEL static void modify_and_mask(warpgroup& self, const Held& held, const arguments& args, scores& s,
+                                              int tile) {
+        const work_tile now = held.get();
+        const int first_query = now.queries.first + self.index() * warpgroup_rows;
+        const int first_key = (now.first_tile + tile) * block_n;
+        if constexpr (uses_softcap_polynomial) {
             mask_scores(self, s, now, first_query, first_key, args.mask);
         } else {
-            judge_scores(self, s, now, first_query, first_key, args.mask, args.score, args.scale);
+            apply_score_mod_and_mask(self, s, now, first_query, first_key, args.mask, args.score, args.scale);
         }
     }
 
     // What becomes of a product where its score has a curve: it does not matter where it stands.
-    IMBREX_KERNEL static auto bend_of(const arguments& args) {
-        return [&args](float product) { return args.score.in_units({}, 0, 0, product, args.scale); };
+    IMBREX_KERNEL static auto softcap_of(const arguments& args) {
+        return [&args](float product) { return args.score.unscaled({}, 0, 0, product, args.scale); };
     }
-    IMBREX_KERNEL static void bend(warpgroup& self, const arguments& args, scores& s) {
-        if constexpr (bends) map(self, s, bend_of(args));
+    IMBREX_KERNEL static void apply_softcap(warpgroup& self, const arguments& args, scores& s) {
+        if constexpr (uses_softcap_polynomial) map(self, s, softcap_of(args));
     }
 
     template <class Held>
-    IMBREX_KERNEL static attention_place place_of(const warpgroup& self, const Held& held, const arguments& args) {
-        const attention_sequence sequence = held.get(&piece::sequence);
-        const query_range queries = held.get(&piece::queries);
-        const int first = self.index() * group_rows;
-        return {args.lengths.member(sequence.batch), sequence.head, held.get(&piece::first_row) + first,
+    IMBREX_KERNEL static attention_output_coord output_coord_of(const warpgroup& self, const Held& held,
+                                                                const arguments& args) {
+        const attention_extents sequence = held.get(&work_tile::sequence);
+        const query_range queries = held.get(&work_tile::queries);
+        const int first = self.index() * warpgroup_rows;
+        return {args.lengths.member(sequence.batch), sequence.head, held.get(&work_tile::first_row) + first,
                 queries.end - queries.first - first};
     }
 
     IMBREX_KERNEL static softmax_state fresh_softmax(const warpgroup& self, const arguments& args) {
-        return {self, args.factor};
+        return {self, args.scale_log2};
     }
 
     // The next piece of work that has keys, in the ring; those that have none are answered on the way. If no piece is left, one
     // without keys.
-    template <class Pieces>
-    IMBREX_KERNEL static auto next_with_keys(warpgroup& self, const arguments& args, Pieces& pieces) {
+    template <class WorkTiles>
+    IMBREX_KERNEL static auto next_with_keys(warpgroup& self, const arguments& args, WorkTiles& work_tiles) {
         while (true) {
-            auto held = pieces.hold();
-            if (piece::has_keys_in(held) || held.get(&piece::queries).first >= held.get(&piece::sequence).queries)
+            auto held = work_tiles.hold();
+            if (work_tile::has_keys_in(held) ||
+                held.get(&work_tile::queries).first >= held.get(&work_tile::sequence).seqlen_q)
                 return held;
-            const attention_place place = place_of(self, held, args);
-            if (place.exist <= 0) continue;
-            write_nothing<result, value_depth>(self, args.outputs, args.out_view, place, fresh_softmax(self, args),
-                                               args.sinks);
+            const attention_output_coord at = output_coord_of(self, held, args);
+            if (at.valid_rows <= 0) continue;
+            store_empty_output<output_mode, head_dim_v>(self, args.outputs, args.out_view, at,
+                                                        fresh_softmax(self, args), args.sinks);
         }
     }
 
     template <class Held>
     IMBREX_KERNEL static void write(warpgroup& self, const Held& held, const arguments& args, shared_memory& shared,
-                                    sums& out, softmax_state& softmax) {
-        const attention_place place = place_of(self, held, args);
-        if (place.exist <= 0) return;
-        if constexpr (by_engine) {
-            // Behind the last rows of a packed sequence there are another's, which the copy engine would overwrite.
-            if (!args.lengths.packed() || place.exist >= group_rows) {
-                finish_attention(self, out, softmax, args.sinks, place.head);
-                write_log2_sums(self, args.outputs, place, softmax);
+                                    accumulator& out, softmax_state& softmax) {
+        const attention_output_coord at = output_coord_of(self, held, args);
+        if (at.valid_rows <= 0) return;
+        if constexpr (by_tma) {
+            // Behind the last rows of a packed sequence there are another's, which TMA would overwrite.
+            if (!args.lengths.varlen() || at.valid_rows >= warpgroup_rows) {
+                finish_attention(self, out, softmax, args.sinks, at.head);
+                store_lse2(self, args.outputs, at, softmax);
                 wait_stores_read(self);
                 self.sync();
-                store(self, shared.out.tile[self.index()], to<element>(self, out));
+                store(self, shared.out.tile[self.index()], convert_to<element>(self, out));
                 fence_async(self);
                 self.sync();
-                store_async(self, args.out.at(place.batch, place.head, place.row, 0), shared.out.tile[self.index()]);
+                store_async(self, args.out.at(at.batch, at.head, at.row, 0), shared.out.tile[self.index()]);
                 commit_stores(self);
                 return;
             }
         }
-        write_rows<result, value_depth>(self, args.outputs, args.out_view, place, out, softmax, args.sinks);
+        store_output<output_mode, head_dim_v>(self, args.outputs, args.out_view, at, out, softmax, args.sinks);
     }
 };
 

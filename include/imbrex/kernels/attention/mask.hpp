@@ -1,8 +1,8 @@
 // Which keys a query may see. A mask is any type with
 //
-//     IMBREX_FN key_range keys(const attention_sequence&, query_range) const;             all that any of these queries sees
-//     IMBREX_FN bool whole(const attention_sequence&, query_range, key_range) const;      each of them sees all of these
-//     IMBREX_FN bool keep(const attention_sequence&, int query, int key) const;           this one sees this one
+//     IMBREX_FN key_range visible_keys(const attention_extents&, query_range) const;             all that any of these queries sees
+//     IMBREX_FN bool fully_unmasked(const attention_extents&, query_range, key_range) const;      each of them sees all of these
+//     IMBREX_FN bool keep(const attention_extents&, int query, int key) const;           this one sees this one
 //
 // The first lets a kernel skip what nobody sees, the second makes it spend nothing where all is seen; both may err on the safe
 // side (more keys; false). `keep` is also asked of places behind the lengths, where it may say anything but must not read. All
@@ -11,12 +11,12 @@
 //
 // A mask under which a query sees keys that follow one another may say which, and a tile that it cuts costs less:
 //
-//     IMBREX_FN key_range keys_of(const attention_sequence&, int query) const;            exactly those that this one sees
+//     IMBREX_FN key_range visible_keys_of_query(const attention_extents&, int query) const;            exactly those that this one sees
 //
-// A mask of one's own needs only `keep` if it derives from `mask_without_shortcuts`. Masks are joined by
-// all_masks(causal_mask{}, window_mask{1024, 0}, ...). One under which later queries see more keys may say so
-// (`static constexpr bool later_queries_see_more = true;`), and work is dealt out accordingly: as a causal mask's, or, if it also says
-// that it reads no memory (`static constexpr bool reads_no_memory = true;`), by what its `keys` say before the launch.
+// A mask of one's own needs only `keep` if it derives from `mask_base`. Masks are joined by
+// and_masks(causal_mask{}, window_mask{1024, 0}, ...). One under which later queries see more keys may say so
+// (`static constexpr bool causal_like = true;`), and work is dealt out accordingly: as a causal mask's, or, if it also says
+// that it reads no memory (`static constexpr bool reads_no_memory = true;`), by what its `visible_keys` say before the launch.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -24,14 +24,14 @@
 namespace imbrex {
 
 // What is attended to: one head of one member of the batch, and the lengths of its queries and keys.
-struct attention_sequence {
+struct attention_extents {
     int batch;
     int head;
-    int queries;
-    int keys;
+    int seqlen_q;
+    int seqlen_k;
 
     // Where query 0 stands among the keys, if the last query belongs to the last key.
-    IMBREX_FN int offset() const { return keys - queries; }
+    IMBREX_FN int offset() const { return seqlen_k - seqlen_q; }
 };
 
 // From `first` up to, not including, `end`.
@@ -50,45 +50,49 @@ inline constexpr int unbounded = 1 << 30;
 struct full_mask {
     static constexpr bool reads_no_memory = true;
 
-    IMBREX_FN key_range keys(const attention_sequence& s, query_range) const { return {0, s.keys}; }
-    IMBREX_FN bool whole(const attention_sequence&, query_range, key_range) const { return true; }
-    IMBREX_FN bool keep(const attention_sequence&, int, int) const { return true; }
-    IMBREX_FN key_range keys_of(const attention_sequence& s, int) const { return {0, s.keys}; }
+    IMBREX_FN key_range visible_keys(const attention_extents& s, query_range) const { return {0, s.seqlen_k}; }
+    IMBREX_FN bool fully_unmasked(const attention_extents&, query_range, key_range) const { return true; }
+    IMBREX_FN bool keep(const attention_extents&, int, int) const { return true; }
+    IMBREX_FN key_range visible_keys_of_query(const attention_extents& s, int) const { return {0, s.seqlen_k}; }
 };
 
 // Keys up to the query's own, the last query's being the last key.
 struct causal_mask {
-    static constexpr bool later_queries_see_more = true;
+    static constexpr bool causal_like = true;
     static constexpr bool reads_no_memory = true;
 
-    IMBREX_FN key_range keys(const attention_sequence& s, query_range q) const { return {0, q.end + s.offset()}; }
-    IMBREX_FN bool whole(const attention_sequence& s, query_range q, key_range k) const {
+    IMBREX_FN key_range visible_keys(const attention_extents& s, query_range q) const {
+        return {0, q.end + s.offset()};
+    }
+    IMBREX_FN bool fully_unmasked(const attention_extents& s, query_range q, key_range k) const {
         return k.end <= q.first + s.offset() + 1;
     }
-    IMBREX_FN bool keep(const attention_sequence& s, int query, int key) const { return key <= query + s.offset(); }
-    IMBREX_FN key_range keys_of(const attention_sequence& s, int query) const { return {0, query + s.offset() + 1}; }
+    IMBREX_FN bool keep(const attention_extents& s, int query, int key) const { return key <= query + s.offset(); }
+    IMBREX_FN key_range visible_keys_of_query(const attention_extents& s, int query) const {
+        return {0, query + s.offset() + 1};
+    }
 };
 
 // At most `left` keys before the query's own and `right` after it, or `unbounded`. The first queries see less than `left` keys.
 struct window_mask {
-    static constexpr bool later_queries_see_more = true;
+    static constexpr bool causal_like = true;
     static constexpr bool reads_no_memory = true;
 
     int left;
     int right;
 
-    IMBREX_FN key_range keys(const attention_sequence& s, query_range q) const {
+    IMBREX_FN key_range visible_keys(const attention_extents& s, query_range q) const {
         return {q.first + s.offset() - left, q.end + s.offset() + right};
     }
-    IMBREX_FN bool whole(const attention_sequence& s, query_range q, key_range k) const {
+    IMBREX_FN bool fully_unmasked(const attention_extents& s, query_range q, key_range k) const {
         const int offset = s.offset();
         return (k.first >= q.end - 1 + offset - left) & (k.end <= q.first + offset + right + 1);
     }
-    IMBREX_FN bool keep(const attention_sequence& s, int query, int key) const {
+    IMBREX_FN bool keep(const attention_extents& s, int query, int key) const {
         const int own = query + s.offset();
         return (key >= own - left) & (key <= own + right);
     }
-    IMBREX_FN key_range keys_of(const attention_sequence& s, int query) const {
+    IMBREX_FN key_range visible_keys_of_query(const attention_extents& s, int query) const {
         const int own = query + s.offset();
         return {own - left, own + right + 1};
     }
@@ -96,24 +100,24 @@ struct window_mask {
 
 // Causal inside chunks of so many keys; nothing is seen across.
 struct chunked_mask {
-    static constexpr bool later_queries_see_more = false;
+    static constexpr bool causal_like = false;
     static constexpr bool reads_no_memory = true;
 
     int chunk;
 
-    IMBREX_FN key_range keys(const attention_sequence& s, query_range q) const {
+    IMBREX_FN key_range visible_keys(const attention_extents& s, query_range q) const {
         const int own = q.first + s.offset();
         return {own < 0 ? 0 : own / chunk * chunk, q.end + s.offset()};
     }
-    IMBREX_FN bool whole(const attention_sequence& s, query_range q, key_range k) const {
+    IMBREX_FN bool fully_unmasked(const attention_extents& s, query_range q, key_range k) const {
         const int offset = s.offset();
         return (k.end <= q.first + offset + 1) & (k.first >= (q.end - 1 + offset) / chunk * chunk);
     }
-    IMBREX_FN bool keep(const attention_sequence& s, int query, int key) const {
+    IMBREX_FN bool keep(const attention_extents& s, int query, int key) const {
         const int own = query + s.offset();
         return (key <= own) & (own >= 0) & (key >= own / chunk * chunk);
     }
-    IMBREX_FN key_range keys_of(const attention_sequence& s, int query) const {
+    IMBREX_FN key_range visible_keys_of_query(const attention_extents& s, int query) const {
         const int own = query + s.offset();
         return {own / chunk * chunk, own + 1};
     }
@@ -124,26 +128,26 @@ struct chunked_mask {
 struct length_mask {
     const int* lengths;
 
-    IMBREX_FN key_range keys(const attention_sequence& s, query_range) const { return {0, lengths[s.batch]}; }
-    IMBREX_FN bool whole(const attention_sequence& s, query_range, key_range k) const {
+    IMBREX_FN key_range visible_keys(const attention_extents& s, query_range) const { return {0, lengths[s.batch]}; }
+    IMBREX_FN bool fully_unmasked(const attention_extents& s, query_range, key_range k) const {
         return k.end <= lengths[s.batch];
     }
-    IMBREX_FN bool keep(const attention_sequence& s, int, int key) const { return key < lengths[s.batch]; }
-    IMBREX_FN key_range keys_of(const attention_sequence& s, int) const { return {0, lengths[s.batch]}; }
+    IMBREX_FN bool keep(const attention_extents& s, int, int key) const { return key < lengths[s.batch]; }
+    IMBREX_FN key_range visible_keys_of_query(const attention_extents& s, int) const { return {0, lengths[s.batch]}; }
 };
 
 // For masks that only say `keep`.
-struct mask_without_shortcuts {
-    IMBREX_FN key_range keys(const attention_sequence& s, query_range) const { return {0, s.keys}; }
-    IMBREX_FN bool whole(const attention_sequence&, query_range, key_range) const { return false; }
+struct mask_base {
+    IMBREX_FN key_range visible_keys(const attention_extents& s, query_range) const { return {0, s.seqlen_k}; }
+    IMBREX_FN bool fully_unmasked(const attention_extents&, query_range, key_range) const { return false; }
 };
 
 template <class Mask>
-constexpr bool later_queries_see_more(bool unless_it_says = false) {
-    if constexpr (requires { Mask::later_queries_see_more; }) {
-        return Mask::later_queries_see_more;
+constexpr bool causal_like(bool otherwise = false) {
+    if constexpr (requires { Mask::causal_like; }) {
+        return Mask::causal_like;
     } else {
-        return unless_it_says;
+        return otherwise;
     }
 }
 
@@ -158,53 +162,52 @@ constexpr bool reads_no_memory() {
 
 template <class Mask>
 constexpr bool mask_has_ranges() {
-    return requires(const Mask& one, const attention_sequence& s) {
-        one.keys_of(s, 0);
+    return requires(const Mask& one, const attention_extents& s) {
+        one.visible_keys_of_query(s, 0);
     };
 }
 
 // Keys in both.
-constexpr IMBREX_FN key_range common(key_range a, key_range b) {
+constexpr IMBREX_FN key_range intersect(key_range a, key_range b) {
     return {a.first > b.first ? a.first : b.first, a.end < b.end ? a.end : b.end};
 }
 
 // Where both allow it.
 template <class First, class Second>
-struct both_masks {
+struct and_mask {
     // If either's queries do, and the other does not say that its do not.
-    static constexpr bool later_queries_see_more =
-        imbrex::later_queries_see_more<First>(imbrex::later_queries_see_more<Second>()) &&
-        imbrex::later_queries_see_more<Second>(imbrex::later_queries_see_more<First>());
+    static constexpr bool causal_like = imbrex::causal_like<First>(imbrex::causal_like<Second>()) &&
+                                        imbrex::causal_like<Second>(imbrex::causal_like<First>());
     static constexpr bool reads_no_memory = imbrex::reads_no_memory<First>() && imbrex::reads_no_memory<Second>();
 
     First first;
     Second second;
 
-    IMBREX_FN key_range keys(const attention_sequence& s, query_range q) const {
-        return common(first.keys(s, q), second.keys(s, q));
+    IMBREX_FN key_range visible_keys(const attention_extents& s, query_range q) const {
+        return intersect(first.visible_keys(s, q), second.visible_keys(s, q));
     }
-    IMBREX_FN bool whole(const attention_sequence& s, query_range q, key_range k) const {
-        const bool by_first = first.whole(s, q, k), by_second = second.whole(s, q, k);
+    IMBREX_FN bool fully_unmasked(const attention_extents& s, query_range q, key_range k) const {
+        const bool by_first = first.fully_unmasked(s, q, k), by_second = second.fully_unmasked(s, q, k);
         return by_first & by_second;
     }
-    IMBREX_FN bool keep(const attention_sequence& s, int query, int key) const {
+    IMBREX_FN bool keep(const attention_extents& s, int query, int key) const {
         // Both are asked: a branch would cost more.
         const bool by_first = first.keep(s, query, key), by_second = second.keep(s, query, key);
         return by_first & by_second;
     }
-    IMBREX_FN key_range keys_of(const attention_sequence& s, int query) const
+    IMBREX_FN key_range visible_keys_of_query(const attention_extents& s, int query) const
         requires(mask_has_ranges<First>() && mask_has_ranges<Second>()) {
-        return common(first.keys_of(s, query), second.keys_of(s, query));
+        return intersect(first.visible_keys_of_query(s, query), second.visible_keys_of_query(s, query));
     }
 };
 
 template <class Mask>
-constexpr Mask all_masks(const Mask& one) {
+constexpr Mask and_masks(const Mask& one) {
     return one;
 }
 template <class First, class... Others>
-constexpr auto all_masks(const First& first, const Others&... others) {
-    return both_masks<First, decltype(all_masks(others...))>{first, all_masks(others...)};
+constexpr auto and_masks(const First& first, const Others&... others) {
+    return and_mask<First, decltype(and_masks(others...))>{first, and_masks(others...)};
 }
 
 }  // namespace imbrex

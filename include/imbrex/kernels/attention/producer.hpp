@@ -4,13 +4,13 @@
 #pragma once
 
 #include <imbrex/core/config.hpp>
-#include <imbrex/kernels/attention/pages.hpp>
-#include <imbrex/kernels/attention/piece.hpp>
+#include <imbrex/kernels/attention/paged_kv.hpp>
+#include <imbrex/kernels/attention/work_tile.hpp>
 #include <imbrex/ops/block/shared.hpp>
 #include <imbrex/ops/grid/scheduler.hpp>
 #include <imbrex/ops/memory/tma.hpp>
 #include <imbrex/tile/pipeline.hpp>
-#include <imbrex/tile/tensor.hpp>
+#include <imbrex/tile/tma_tensor.hpp>
 
 namespace imbrex {
 
@@ -18,10 +18,10 @@ template <class Kernel>
 struct attention_producer {
     using arguments = typename Kernel::arguments;
     using shared_memory = typename Kernel::shared_memory;
-    using piece = attention_piece;
-    static constexpr int columns = Kernel::columns;
-    static constexpr int groups = Kernel::groups;
-    static constexpr int group_rows = Kernel::group_rows;
+    using work_tile = attention_work_tile;
+    static constexpr int block_n = Kernel::block_n;
+    static constexpr int consumer_warpgroups = Kernel::consumer_warpgroups;
+    static constexpr int warpgroup_rows = Kernel::warpgroup_rows;
 
     template <class Block>
     IMBREX_KERNEL static void run(warp& self, const Block& block, const arguments& args, shared_memory& shared) {
@@ -37,30 +37,31 @@ struct attention_producer {
   private:
     template <class Block>
     IMBREX_KERNEL static void plan(warp& self, const Block& block, const arguments& args, shared_memory& shared) {
-        const int total = args.order.total(args.lengths);
-        auto drawing = shared.ring.work.draw(self, block, total, args.counter);
+        const int total = args.scheduler.total(args.lengths);
+        auto drawing = shared.ring.work.draw(self, block, total, args.tile_counter);
         for (int number = drawing.draw(); number < total; number = drawing.draw()) {
-            const piece one = attention_piece_at<Kernel::rows, columns, Kernel::part_rows, Kernel::can_pass>(
-                number, args.order, args.lengths, args.mask);
-            if (one.exists()) drawing.pass_on(one);
+            const work_tile one =
+                attention_work_tile_at<Kernel::block_m, block_n, Kernel::block_m_step, Kernel::can_skip_last_tile>(
+                    number, args.scheduler, args.lengths, args.mask);
+            if (one.exists()) drawing.publish(one);
         }
-        drawing.pass_on({});  // no piece at all: it is over
+        drawing.publish({});  // no piece at all: it is over
     }
 
     IMBREX_KERNEL static void feed_keys(warp& self, const arguments& args, shared_memory& shared) {
         prefetch_descriptor(self, args.q);
         prefetch_descriptor(self, args.k);
-        auto q = shared.ring.q.producer(self, shared.asked);
+        auto q = shared.ring.q.producer(self, shared.queries);
         auto k = shared.ring.k.producer(self, shared.keys);
-        for_each_tile(self, args, shared, [&](const piece& now, int tile, const auto& place) {
-            place.load(self, args.k, k.acquire());
+        for_each_tile(self, args, shared, [&](const work_tile& now, int tile, const auto& page_location) {
+            page_location.load(self, args.k, k.acquire());
             if (tile != now.tiles - 1) return;
             // The queries after the first keys: their memory is given back later.
             auto slot = q.acquire();
-            for (int i = 0; i < groups; ++i) {
+            for (int i = 0; i < consumer_warpgroups; ++i) {
                 const auto from = args.q.at(args.lengths.member(now.sequence.batch), now.sequence.head,
-                                            now.first_row + i * group_rows, 0);
-                load_async(self, slot->group[i], from.may_be_outside(), slot);
+                                            now.first_row + i * warpgroup_rows, 0);
+                load_async(self, slot->group[i], from.out_of_bounds_fill(), slot);
             }
         });
     }
@@ -69,33 +70,33 @@ struct attention_producer {
         prefetch_descriptor(self, args.v);
         auto v = shared.ring.v.producer(self, shared.values);
         unsigned cleaned = 0;
-        for_each_tile(self, args, shared, [&](const piece& now, int tile, const auto& place) {
-            const int exist = now.sequence.keys - (now.first_tile + tile) * columns;
-            if (!args.lengths.keys_end_early() || exist >= columns) {
-                place.load(self, args.v, v.acquire());
+        for_each_tile(self, args, shared, [&](const work_tile& now, int tile, const auto& page_location) {
+            const int exist = now.sequence.seqlen_k - (now.first_tile + tile) * block_n;
+            if (!args.lengths.keys_end_early() || exist >= block_n) {
+                page_location.load(self, args.v, v.acquire());
                 return;
             }
             // Behind the last key there may be anything, even NaN, which no weight of zero would silence: those values become zero.
-            auto slot = v.acquire_unseen(shared.ring.landed);
-            place.load(self, args.v, slot);
-            shared.ring.landed.wait_in_step(self, cleaned++);
+            auto slot = v.acquire_for_transform(shared.ring.landed);
+            page_location.load(self, args.v, slot);
+            shared.ring.landed.wait_converged(self, cleaned++);
             fill_rows(self, *slot, exist, typename Kernel::element(0.0f));
             fence_async(self);
-            v.pass_on(slot);
+            v.publish(slot);
         });
     }
 
     // The tiles of keys of all pieces, from each one's last to its first: visit(piece, number of the tile, where it is).
     template <class Visit>
     IMBREX_KERNEL static void for_each_tile(warp& self, const arguments& args, shared_memory& shared, Visit visit) {
-        auto pieces = shared.ring.work.read(self);
-        for (piece now = pieces.next(); now.exists(); now = pieces.next()) {
+        auto work_tiles = shared.ring.work.read(self);
+        for (work_tile now = work_tiles.next(); now.exists(); now = work_tiles.next()) {
             if (!now.has_keys()) continue;
-            const int key_head = now.sequence.head / args.heads_per_key_head;
+            const int kv_head = now.sequence.head / args.q_heads_per_kv_head;
             const int first_key = args.lengths.first_key(now.sequence.batch);
             for (int tile = now.tiles - 1; tile >= 0; --tile) {
-                const int key = first_key + (now.first_tile + tile) * columns;
-                visit(now, tile, key_tile<columns>(self, args.lengths, now, key_head, key, args.k.copied_rows));
+                const int key = first_key + (now.first_tile + tile) * block_n;
+                visit(now, tile, kv_tile<block_n>(self, args.lengths, now, kv_head, key, args.k.copied_rows));
             }
         }
     }

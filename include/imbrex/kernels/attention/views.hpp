@@ -1,8 +1,8 @@
 // Where the matrices of an attention lie, and views of the usual layouts.
 //
 //     bf16* qkv                                                         [batch, row, head, column], heads of Q, of K and of V
-//     const auto all = batch_sequence_head(qkv, batches, length, heads + 2 * key_heads, depth);
-//     const auto q = heads_of(all, 0, heads), k = heads_of(all, heads, key_heads), v = heads_of(all, heads + key_heads, key_heads);
+//     const auto all = batch_sequence_head(qkv, batches, length, heads + 2 * kv_heads, head_dim);
+//     const auto q = heads_of(all, 0, heads), k = heads_of(all, heads, kv_heads), v = heads_of(all, heads + kv_heads, kv_heads);
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -21,15 +21,15 @@ using attention_view =
 // Stored as [batch, row, head, column] without gaps.
 template <class T>
 attention_view<T> batch_sequence_head(T* pointer, std::int64_t batches, std::int64_t rows, std::int64_t heads,
-                                      std::int64_t depth) {
-    return {pointer, {batches, heads, rows, depth}, {rows * heads * depth, depth, heads * depth}};
+                                      std::int64_t head_dim) {
+    return {pointer, {batches, heads, rows, head_dim}, {rows * heads * head_dim, head_dim, heads * head_dim}};
 }
 
 // Stored as [batch, head, row, column] without gaps.
 template <class T>
 attention_view<T> batch_head_sequence(T* pointer, std::int64_t batches, std::int64_t heads, std::int64_t rows,
-                                      std::int64_t depth) {
-    return {pointer, {batches, heads, rows, depth}, {heads * rows * depth, rows * depth, depth}};
+                                      std::int64_t head_dim) {
+    return {pointer, {batches, heads, rows, head_dim}, {heads * rows * head_dim, rows * head_dim, head_dim}};
 }
 
 namespace detail {
@@ -59,7 +59,7 @@ attention_view<T> rows_of(const attention_view<T>& view, std::int64_t first, std
 }
 
 // One number for each query of each head.
-struct attention_rows {
+struct attention_row_view {
     float* pointer = nullptr;
     std::int64_t batch_stride = 0;
     std::int64_t head_stride = 0;
@@ -70,13 +70,13 @@ struct attention_rows {
 };
 
 // Stored as [batch, head, query] without gaps.
-inline attention_rows batch_head_rows(float* pointer, std::int64_t heads, std::int64_t queries) {
+inline attention_row_view batch_head_rows(float* pointer, std::int64_t heads, std::int64_t queries) {
     return {pointer, heads * queries, queries};
 }
 
-// Whether the copy engine can read it, or write: rows, heads and members of the batch lie multiples of 16 bytes apart.
+// Whether TMA can read it, or write: rows, heads and members of the batch lie multiples of 16 bytes apart.
 template <class T>
-bool engine_can_copy(const attention_view<T>& view) {
+bool tma_can_copy(const attention_view<T>& view) {
     const auto whole_chunks = [](std::int64_t elements) {
         const std::int64_t bytes = elements * static_cast<int>(sizeof(T));
         return bytes % 16 == 0 && bytes < (std::int64_t{1} << 40);
@@ -87,7 +87,7 @@ bool engine_can_copy(const attention_view<T>& view) {
 }
 // The same view with distances that it takes: where there is only one of something, that to the next may be anything.
 template <class T>
-attention_view<T> for_engine(attention_view<T> view) {
+attention_view<T> for_tma(attention_view<T> view) {
     for (int i = 0; i < 3; ++i) {
         if (view.extents[i] == 1) view.strides.given[i] = view.extents[3];
     }

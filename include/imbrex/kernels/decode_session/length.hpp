@@ -6,20 +6,20 @@
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/source.hpp>
 #include <imbrex/hw/scalar.hpp>
-#include <imbrex/ops/grid/succession.hpp>
+#include <imbrex/ops/grid/pdl.hpp>
 
 namespace imbrex {
 
 struct session_length {
-    int there;  // keys that the sequence has
+    int seqused_k;  // keys that the sequence has
     int appended;  // where the new tokens end that are being appended. Those that have no room end behind all pages, which leaves
                    // them out
 };
 
 // Forgets all but the first `keep` tokens, and makes room for some new ones, if there is any for all of them.
-struct count_session_length {
+struct update_session_length {
     static constexpr int warps = 1;
-    static constexpr bool begins_early = true;
+    static constexpr bool uses_pdl = true;
 
     struct arguments {
         session_length* length;
@@ -30,12 +30,12 @@ struct count_session_length {
 
     template <class Block, class SharedMemory>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, SharedMemory&) {
-        wait_for_kernel_before(block);
-        allow_next_kernel(block);
-        const int there = args.length->there;
-        const int kept = there < args.keep ? there : args.keep;
+        pdl_wait(block);
+        pdl_launch_dependents(block);
+        const int seqlen = args.length->seqused_k;
+        const int kept = seqlen < args.keep ? seqlen : args.keep;
         const bool fits = args.tokens <= args.capacity - kept;
-        hw::put_global(block, &args.length->there, fits ? kept + args.tokens : kept, source::current());
+        hw::put_global(block, &args.length->seqused_k, fits ? kept + args.tokens : kept, source::current());
         hw::put_global(block, &args.length->appended, (fits ? kept : args.capacity) + args.tokens, source::current());
     }
 };

@@ -7,8 +7,8 @@
 //     const auto argument = weights::describe(on_the_device, rows, k);
 #pragma once
 
+#include <imbrex/core/element_types.hpp>
 #include <imbrex/core/error.hpp>
-#include <imbrex/core/numeric.hpp>
 #include <imbrex/core/packed_weights.hpp>
 #include <imbrex/kernels/gemm/quantised_weights.hpp>
 
@@ -21,9 +21,9 @@ namespace imbrex {
 
 // How many parts the weights have, for a loader that keeps them in memory of its own.
 template <class Weights>
-std::size_t packed_count(int rows, int k) {
+std::size_t packed_tile_count(int rows, int k) {
     return static_cast<std::size_t>((rows + packed_rows - 1) / packed_rows) *
-           static_cast<std::size_t>((k + Weights::depth - 1) / Weights::depth);
+           static_cast<std::size_t>((k + Weights::block_k - 1) / Weights::block_k);
 }
 
 namespace detail {
@@ -45,47 +45,47 @@ std::uint32_t weight_bits(const Pair* row, int column) {
 template <class Float, class Tile>
 void put_weight(Tile& tile, int row, int column, std::uint32_t bits) {
     using format = typename Tile::format;
-    const packed_place place = packed_place_of<format>(row, column % Tile::unit::columns);
+    const packed_coord place = packed_coord_of<format>(row, column % Tile::unit::columns);
     const std::uint32_t field = packed_field_of<format, Float>(bits) << (16 * place.second);
     tile.unit_at(column)[place.word] ^= pack_fields<format, Float>(field, place.pair);
 }
 
 // The scale of a row and of one group of its weights.
-template <class Weights, class Part, class Scale>
-void put_scale(Part& part, int row, int group, Scale scale) {
-    part.scales[group].storage[packed_row_place_of(row)] = scale;
+template <class Weights, class WeightTile, class Scale>
+void put_scale(WeightTile& tile, int row, int group, Scale scale) {
+    tile.scales[group].storage[packed_row_offset(row)] = scale;
 }
-template <class Weights, class Part>
-void put_scale(Part& part, int row, int group, ue8m0 scale) {
-    require(scale.bits <= packed_scale_highest, "scales: 2^", static_cast<int>(scale.bits) - float_bias,
-            scale.is_nan() ? " (NaN)" : "", " in row ", row, " of a part; scales of 4-bit floats are at most 2");
+template <class Weights, class WeightTile>
+void put_scale(WeightTile& tile, int row, int group, ue8m0 scale) {
+    require(scale.bits <= packed_scale_max, "scales: 2^", static_cast<int>(scale.bits) - float_bias,
+            scale.is_nan() ? " (NaN)" : "", " in row ", row, " of a tile; scales of 4-bit floats are at most 2");
     const int column = group * packed_scale_columns;
-    const packed_place place = packed_scale_place_of(row, column % packed_columns);
+    const packed_coord place = packed_scale_coord_of(row, column % packed_columns);
     using element = typename Weights::element;
-    part.scales.words_at(column)[place.word] |= pack_scale<element>(packed_scale_of<element>(scale), place.pair);
+    tile.scales.words_at(column)[place.word] |= pack_scale<element>(packed_scale_of<element>(scale), place.pair);
 }
 
 // One part, of rows and columns from (first_row, first_column) on.
 template <class Weights>
-void pack_part(typename Weights::part& part, const typename Weights::format* values,
+void pack_tile(typename Weights::weight_tile& tile, const typename Weights::format* values,
                const typename Weights::scale* scales, int rows, int k, int first_row, int first_column) {
     using format = typename Weights::format;
-    part = {};
+    tile = {};
     for (int row = 0; row < packed_rows; ++row) {
         const bool exists = first_row + row < rows;
         const format* from =
             values + (exists ? first_row + row : 0) * (static_cast<std::int64_t>(k) / values_in<format>);
-        for (int column = 0; column < Weights::depth; ++column) {
+        for (int column = 0; column < Weights::block_k; ++column) {
             const bool inside = exists && first_column + column < k;
-            put_weight<typename Weights::element>(part.values, row, column,
+            put_weight<typename Weights::element>(tile.values, row, column,
                                                   inside ? weight_bits(from, first_column + column) : 0);
         }
         if constexpr (Weights::group > 0) {
-            for (int group = 0; exists && group < Weights::depth / Weights::group; ++group) {
+            for (int group = 0; exists && group < Weights::block_k / Weights::group; ++group) {
                 const int column = first_column + group * Weights::group;
                 if (column >= k) break;
                 const std::int64_t place = static_cast<std::int64_t>(first_row + row) * (k / Weights::group);
-                put_scale<Weights>(part, row, group, scales[place + column / Weights::group]);
+                put_scale<Weights>(tile, row, group, scales[place + column / Weights::group]);
             }
         }
     }
@@ -93,31 +93,31 @@ void pack_part(typename Weights::part& part, const typename Weights::format* val
 
 }  // namespace detail
 
-// Into memory of packed_count parts. Weights without groups (int8_weights, e4m3_weights) are packed without scales. The parts of
+// Into memory of packed_tile_count parts. Weights without groups (int8_weights, e4m3_weights) are packed without scales. The parts of
 // 64 rows follow each other, so large weights may be packed some multiple of 64 rows at a time, each to its place.
 template <class Weights>
-void pack_weights(typename Weights::part* to, const typename Weights::format* values,
+void pack_weights(typename Weights::weight_tile* to, const typename Weights::format* values,
                   const typename Weights::scale* scales, int rows, int k) {
     constexpr int group = Weights::group > 0 ? Weights::group : values_in<typename Weights::format>;
     require(rows >= 1, "rows: ", rows, "; there must be a row of weights");
-    require(k >= 1 && k % group == 0, "k: ", k, "; the depth must be a positive multiple of the group's, ", group);
-    require(to != nullptr, "to: null; there must be memory for ", packed_count<Weights>(rows, k), " parts");
+    require(k >= 1 && k % group == 0, "k: ", k, "; k must be a positive multiple of the group size, ", group);
+    require(to != nullptr, "to: null; there must be memory for ", packed_tile_count<Weights>(rows, k), " tiles");
     require(values != nullptr, "values: null; weights of ", rows, " x ", k, " are needed");
     require(scales != nullptr || Weights::group == 0, "scales: null; there must be one for each row and ", group,
             " of K");
     for (int row = 0; row < rows; row += packed_rows) {
-        for (int column = 0; column < k; column += Weights::depth) {
-            detail::pack_part<Weights>(*to++, values, scales, rows, k, row, column);
+        for (int column = 0; column < k; column += Weights::block_k) {
+            detail::pack_tile<Weights>(*to++, values, scales, rows, k, row, column);
         }
     }
 }
 
 template <class Weights>
-std::vector<typename Weights::part> pack_weights(const typename Weights::format* values,
-                                                 const typename Weights::scale* scales, int rows, int k) {
+std::vector<typename Weights::weight_tile> pack_weights(const typename Weights::format* values,
+                                                        const typename Weights::scale* scales, int rows, int k) {
     require(rows >= 1, "rows: ", rows, "; there must be a row of weights");
-    require(k >= 1, "k: ", k, "; the depth must be positive");
-    std::vector<typename Weights::part> packed(packed_count<Weights>(rows, k));
+    require(k >= 1, "k: ", k, "; k must be positive");
+    std::vector<typename Weights::weight_tile> packed(packed_tile_count<Weights>(rows, k));
     pack_weights<Weights>(packed.data(), values, scales, rows, k);
     return packed;
 }

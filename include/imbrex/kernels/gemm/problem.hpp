@@ -55,7 +55,7 @@ void require_operand(const gemm_operand<T>& operand, const char* name, std::int6
 
 // What a kernel for one product of at most so many rows asks for, whatever its weights are.
 template <class In, class Out>
-void require_few_rows(const gemm_problem<In, Out>& p, int most) {
+void require_small_m(const gemm_problem<In, Out>& p, int most) {
     require(p.m >= 1 && p.m <= most, "m: ", p.m, "; this kernel takes 1 to ", most, " rows");
     require(p.n >= 1, "n: ", p.n, "; there must be a column");
     require(p.batches == 1, "batches: ", p.batches, "; this kernel takes one product");
@@ -66,7 +66,7 @@ void require_few_rows(const gemm_problem<In, Out>& p, int most) {
 }  // namespace detail
 
 // The views that the kernels read and write, for a product stored in this way.
-template <class In, class Out, stored A, stored B, bool Gated>
+template <class In, class Out, matrix_layout A, matrix_layout B, bool IsGlu>
 struct gemm_views {
     gemm_view<const In> a;
     gemm_view<const In> b;
@@ -75,12 +75,13 @@ struct gemm_views {
     explicit gemm_views(const gemm_problem<In, Out>& p) {
         require(p.m >= 0, "m: ", p.m, "; the number of rows must not be negative");
         require(p.n >= 0, "n: ", p.n, "; the number of columns must not be negative");
-        require(p.k >= 0, "k: ", p.k, "; the depth must not be negative");
+        require(p.k >= 0, "k: ", p.k, "; k must not be negative");
         require(p.batches >= 0, "batches: ", p.batches, "; the number of products must not be negative");
-        const std::int64_t b_columns = std::int64_t{p.n} * (Gated ? 2 : 1);
-        const std::int64_t a_rows = A == stored::normal ? p.m : p.k, a_columns = A == stored::normal ? p.k : p.m;
-        const std::int64_t b_rows = B == stored::normal ? p.k : b_columns;
-        const std::int64_t b_width = B == stored::normal ? b_columns : p.k;
+        const std::int64_t b_columns = std::int64_t{p.n} * (IsGlu ? 2 : 1);
+        const std::int64_t a_rows = A == matrix_layout::row_major ? p.m : p.k,
+                           a_columns = A == matrix_layout::row_major ? p.k : p.m;
+        const std::int64_t b_rows = B == matrix_layout::row_major ? p.k : b_columns;
+        const std::int64_t b_width = B == matrix_layout::row_major ? b_columns : p.k;
         detail::require_operand(p.a, "a", a_rows, a_columns);
         detail::require_operand(p.b, "b", b_rows, b_width);
         detail::require_operand(p.out, "out", p.m, p.n);

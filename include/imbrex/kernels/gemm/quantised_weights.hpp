@@ -3,25 +3,25 @@
 //
 //   grouped_weights   int8 or int4, a scale for each row and `Group` of K. The tensor cores multiply the integers, exact in
 //                     bf16 and in fp16, and each group's sum is scaled in fp32 as it is added: nothing is rounded but sums.
-//   int8_weights      int8, a scale for each row, to be applied to D: an epilogue that begins with scaled_columns, or a
-//                     gated one with gated_and_scaled (gemm_quantised.hpp)
+//   int8_weights      int8, a scale for each row, to be applied to D: an epilogue that begins with epilogue::scale_columns, or a
+//                     gated one with epilogue::scaled_glu (gemm_quantised.hpp)
 //   e4m3_weights      e4m3, the same; exact in bf16 and in fp16 too
 //   mxfp4_weights     e2m1 with a ue8m0 scale for each 32 of K: scaled in registers, by a power of two, so exact too
 //
-// A warpgroup takes parts of 64 rows and a step of K (few_rows.hpp): up to 16 rows of A are multiplied by mma.sync, which the
-// compiler weaves into the dequantisation, more by wgmma. A warp takes pieces of 64 x 64 (weight_stream.hpp), by mma.sync.
+// A warpgroup takes parts of 64 rows and a step of K (small_m.hpp): up to 16 rows of A are multiplied by mma.sync, which the
+// compiler weaves into the dequantisation, more by wgmma. A warp takes pieces of 64 x 64 (gemv.hpp), by mma.sync.
 #pragma once
 
 #include <imbrex/core/config.hpp>
+#include <imbrex/core/element_types.hpp>
 #include <imbrex/core/functional.hpp>
-#include <imbrex/core/numeric.hpp>
 #include <imbrex/core/packed_weights.hpp>
 #include <imbrex/hw/math.hpp>
-#include <imbrex/kernels/gemm/weight_pieces.hpp>
+#include <imbrex/kernels/gemm/weight_tiles.hpp>
 #include <imbrex/ops/memory/async_copy.hpp>
 #include <imbrex/ops/memory/bulk.hpp>
+#include <imbrex/ops/memory/cp_async_iterator.hpp>
 #include <imbrex/ops/memory/load_store.hpp>
-#include <imbrex/ops/memory/repeated_copy.hpp>
 #include <imbrex/ops/register/convert.hpp>
 #include <imbrex/ops/register/dequantise.hpp>
 #include <imbrex/ops/register/map.hpp>
@@ -39,26 +39,28 @@ namespace imbrex {
 
 // How deep a step should be with so many rows of A: a deep one has less to begin and to wait for, but the rows of A that go
 // with it take shared memory from the stages.
-constexpr int quantised_depth(int rows) {
+constexpr int quantised_block_k(int rows) {
     return rows <= 16 ? 512 : rows <= 32 ? 256 : 128;
 }
 
 namespace detail {
 
 // What all of them do alike.
-template <class Part, class In, int Depth>
+template <class WeightTile, class In, int BlockK>
 struct quantised_weights {
-    static_assert(Depth > 0 && Depth % packed_columns == 0,
-                  "imbrex: quantised weights have a depth of 64, 128 or more");
+    static_assert(BlockK > 0 && BlockK % packed_columns == 0,
+                  "imbrex: quantised weights have a block_k of 64, 128 or more");
     using element = In;
-    using argument = packed_parts<Part>;
-    static constexpr int depth = Depth;
+    using argument = packed_weight_tiles<WeightTile>;
+    static constexpr int block_k = BlockK;
     static constexpr bool overlaps = false;
 
-    static argument describe(const Part* parts, int rows, int k) { return describe_parts(parts, rows, k, Depth); }
+    static argument describe(const WeightTile* parts, int rows, int k) {
+        return describe_weight_tiles(parts, rows, k, BlockK);
+    }
 
     template <class Slot>
-    IMBREX_KERNEL static void load(const warp& self, Part& to, const argument& from, int first_row, int step,
+    IMBREX_KERNEL static void load(const warp& self, WeightTile& to, const argument& from, int first_row, int step,
                                    const Slot& slot) {
         load_object_async(self, to, from.at(first_row / packed_rows, step), slot);
     }
@@ -66,7 +68,7 @@ struct quantised_weights {
 
 // Calls f(constant) for the constants from 0 to Count - 1.
 template <int Count, class F>
-IMBREX_KERNEL void for_each_constant(const F& f) {
+IMBREX_KERNEL void static_for(const F& f) {
     [&]<int... I>(std::integer_sequence<int, I...>) {
         (f(std::integral_constant<int, I>{}), ...);
     }
@@ -74,36 +76,37 @@ IMBREX_KERNEL void for_each_constant(const F& f) {
 }
 
 // Weights whose numbers can be summed as they are. `Weights` has dequantise_block<First>(self, tile, part), and
-// dequantise_held<FirstRow>(self, tile, held) for what a warp holds.
-template <class Weights, class Part, class In, int Depth>
-struct directly_multiplied : quantised_weights<Part, In, Depth> {
-    // By a warp, piece by piece (weight_stream.hpp): sums are not scaled.
-    static constexpr int piece_groups = 0;
+// dequantise_fragment<FirstRow>(self, tile, held) for what a warp holds.
+template <class Weights, class WeightTile, class In, int BlockK>
+struct directly_accumulated_weights : quantised_weights<WeightTile, In, BlockK> {
+    // By a warp, piece by piece (gemv.hpp): sums are not scaled.
+    static constexpr int subtile_groups = 0;
     template <int FirstRow, class Sum, class Held, class Activations, class At>
     IMBREX_KERNEL static void multiply_rows(const warp& self, Sum& sum, Sum&, const Held& weights, const Activations& a,
                                             At) {
         warp_tile<In, 16, packed_columns> numbers;
-        Weights::template dequantise_held<FirstRow>(self, numbers, weights);
+        Weights::template dequantise_fragment<FirstRow>(self, numbers, weights);
         mma_abt(self, sum, numbers, a);
     }
     template <class Sum>
     IMBREX_KERNEL static void finish(const warp&, Sum&) {}
-    // For who wants the weights themselves (unpack_weights.hpp): put(first column, tile) of sixteen rows.
+    // For who wants the weights themselves (dequantise_weights.hpp): put(first column, tile) of sixteen rows.
     template <int FirstRow, class Held, class Put>
-    IMBREX_KERNEL static void widen_rows(const warp& self, const Held& weights, const Put& put) {
+    IMBREX_KERNEL static void dequantise_rows_into(const warp& self, const Held& weights, const Put& put) {
         warp_tile<In, 16, packed_columns> numbers;
-        Weights::template dequantise_held<FirstRow>(self, numbers, weights);
+        Weights::template dequantise_fragment<FirstRow>(self, numbers, weights);
         put(std::integral_constant<int, 0>{}, numbers);
     }
 
     template <class Sum, class Activations>
-    IMBREX_KERNEL static void multiply(const warpgroup& self, Sum& sum, const Part& weights,
+    IMBREX_KERNEL static void multiply(const warpgroup& self, Sum& sum, const WeightTile& weights,
                                        const Activations& activations, accumulation how) {
-        group_tile<In, packed_rows, packed_columns> blocks[Depth / packed_columns];
-        for_each_constant<Depth / packed_columns>([&](auto number) {
+        warpgroup_tile<In, packed_rows, packed_columns> blocks[BlockK / packed_columns];
+        static_for<BlockK / packed_columns>([&](auto number) {
             constexpr int first = number * packed_columns;
             Weights::template dequantise_block<first>(self, blocks[number], weights);
-            mma_abt_async(self, sum, blocks[number], activations.template part<Sum::columns, packed_columns>(0, first),
+            mma_abt_async(self, sum, blocks[number],
+                          activations.template subtile<Sum::columns, packed_columns>(0, first),
                           number == 0 ? how : accumulation::add);
         });
         wait_mma(self, sum);
@@ -113,122 +116,124 @@ struct directly_multiplied : quantised_weights<Part, In, Depth> {
 }  // namespace detail
 
 // 8 bits each, and no scales among them: those of the rows are applied to D.
-template <class In, class Format, int Depth>
-struct bare_weights
-    : detail::directly_multiplied<bare_weights<In, Format, Depth>, detail::bare_part<Format, Depth>, In, Depth> {
+template <class In, class Format, int BlockK>
+struct channelwise_weights : detail::directly_accumulated_weights<channelwise_weights<In, Format, BlockK>,
+                                                                  detail::unscaled_tile<Format, BlockK>, In, BlockK> {
     static_assert(std::is_same_v<Format, std::int8_t> || std::is_same_v<Format, e4m3>,
                   "imbrex: weights of 8 bits can have a scale for each row alone; others are scaled by groups");
-    using part = detail::bare_part<Format, Depth>;
+    using weight_tile = detail::unscaled_tile<Format, BlockK>;
     using format = Format;
     using scale = float;  // of a row: not the weights' business
     static constexpr int group = 0;
 
     template <int First, class Block>
-    IMBREX_KERNEL static void dequantise_block(const warpgroup& self, Block& block, const part& weights) {
+    IMBREX_KERNEL static void dequantise_block(const warpgroup& self, Block& block, const weight_tile& weights) {
         dequantise<First>(self, block, weights.values);
     }
 
-    using piece = detail::bare_piece<Format>;
-    using held = detail::held_bare_piece<Format>;
-    using source = detail::bare_source<part, piece>;
+    using weight_subtile = detail::unscaled_subtile<Format>;
+    using weight_fragment = detail::unscaled_fragment<Format>;
+    using source = detail::unscaled_source<weight_tile, weight_subtile>;
 
-    IMBREX_KERNEL static source source_of(const warp& self, const part& first, int column) {
+    IMBREX_KERNEL static source source_of(const warp& self, const weight_tile& first, int column) {
         return source(self, first, column);
     }
     template <class At>
-    IMBREX_KERNEL static void copy_piece(const warp& self, piece& to, const source& from, int parts, At) {
+    IMBREX_KERNEL static void copy_subtile(const warp& self, weight_subtile& to, const source& from, int parts, At) {
         from.copy_values(self, to, parts, At::columns);
     }
 
     template <class At>
-    IMBREX_KERNEL static void copy_piece(const warp& self, piece& to, const part& from, int column, At) {
+    IMBREX_KERNEL static void copy_subtile(const warp& self, weight_subtile& to, const weight_tile& from, int column,
+                                           At) {
         copy_object_async(self, to.values, from.values.template columns_from<packed_columns>(column));
     }
     template <class At>
-    IMBREX_KERNEL static void take(const warp& self, held& to, const piece& from, At) {
+    IMBREX_KERNEL static void load_fragment(const warp& self, weight_fragment& to, const weight_subtile& from, At) {
         imbrex::load(self, to.values, from.values);
     }
     template <int FirstRow, class Tile>
-    IMBREX_KERNEL static void dequantise_held(const warp& self, Tile& to, const held& weights) {
+    IMBREX_KERNEL static void dequantise_fragment(const warp& self, Tile& to, const weight_fragment& weights) {
         dequantise_rows<FirstRow>(self, to, weights.values);
     }
 };
 
-template <class In, int Depth = 256>
-using int8_weights = bare_weights<In, std::int8_t, Depth>;
-template <class In, int Depth = 256>
-using e4m3_weights = bare_weights<In, e4m3, Depth>;
+template <class In, int BlockK = 256>
+using int8_weights = channelwise_weights<In, std::int8_t, BlockK>;
+template <class In, int BlockK = 256>
+using e4m3_weights = channelwise_weights<In, e4m3, BlockK>;
 
-template <class In, int Depth = 256>
-struct mxfp4_weights : detail::directly_multiplied<mxfp4_weights<In, Depth>, detail::mxfp4_part<Depth>, In, Depth> {
-    using part = detail::mxfp4_part<Depth>;
+template <class In, int BlockK = 256>
+struct mxfp4_weights
+    : detail::directly_accumulated_weights<mxfp4_weights<In, BlockK>, detail::mxfp4_tile<BlockK>, In, BlockK> {
+    using weight_tile = detail::mxfp4_tile<BlockK>;
     using format = e2m1x2;
     using scale = ue8m0;
     static constexpr int group = packed_scale_columns;
 
     template <int First, class Block>
-    IMBREX_KERNEL static void dequantise_block(const warpgroup& self, Block& block, const part& weights) {
+    IMBREX_KERNEL static void dequantise_block(const warpgroup& self, Block& block, const weight_tile& weights) {
         dequantise<First>(self, block, weights.values, weights.scales);
     }
 
-    using piece = detail::scaled_piece<e2m1x2, packed_scales<packed_rows, packed_columns>>;
-    using held = detail::held_piece<e2m1x2, packed_scale_values<packed_columns>>;
-    using source = detail::scaled_source<part, piece>;
+    using weight_subtile = detail::scaled_subtile<e2m1x2, packed_scales<packed_rows, packed_columns>>;
+    using weight_fragment = detail::scaled_fragment<e2m1x2, packed_scale_values<packed_columns>>;
+    using source = detail::scaled_source<weight_tile, weight_subtile>;
 
-    IMBREX_KERNEL static source source_of(const warp& self, const part& first, int column) {
+    IMBREX_KERNEL static source source_of(const warp& self, const weight_tile& first, int column) {
         return source(self, first, column, first.scales.template columns_from<packed_columns>(column));
     }
     template <class At>
-    IMBREX_KERNEL static void copy_piece(const warp& self, piece& to, const source& from, int parts, At) {
+    IMBREX_KERNEL static void copy_subtile(const warp& self, weight_subtile& to, const source& from, int parts, At) {
         from.copy_values(self, to, parts, At::columns);
         from.copy_scales(self, to, parts, At::columns / packed_columns);
     }
 
     template <class At>
-    IMBREX_KERNEL static void copy_piece(const warp& self, piece& to, const part& from, int column, At) {
+    IMBREX_KERNEL static void copy_subtile(const warp& self, weight_subtile& to, const weight_tile& from, int column,
+                                           At) {
         copy_object_async(self, to.values, from.values.template columns_from<packed_columns>(column));
         copy_object_async(self, to.scales, from.scales.template columns_from<packed_columns>(column));
     }
     template <class At>
-    IMBREX_KERNEL static void take(const warp& self, held& to, const piece& from, At) {
+    IMBREX_KERNEL static void load_fragment(const warp& self, weight_fragment& to, const weight_subtile& from, At) {
         imbrex::load(self, to.values, from.values);
         imbrex::load(self, to.scales, from.scales);
     }
     template <int FirstRow, class Tile>
-    IMBREX_KERNEL static void dequantise_held(const warp& self, Tile& to, const held& weights) {
+    IMBREX_KERNEL static void dequantise_fragment(const warp& self, Tile& to, const weight_fragment& weights) {
         dequantise_rows<FirstRow>(self, to, weights.values, weights.scales);
     }
 };
 
-template <class In, class Format, int Group, class Scale = In, int Depth = 256>
-struct grouped_weights : detail::quantised_weights<detail::grouped_part<Format, Group, Scale, Depth>, In, Depth> {
+template <class In, class Format, int Group, class Scale = In, int BlockK = 256>
+struct grouped_weights : detail::quantised_weights<detail::grouped_tile<Format, Group, Scale, BlockK>, In, BlockK> {
     static_assert(std::is_same_v<Format, std::int8_t> || std::is_same_v<Format, int4x2>,
                   "imbrex: integers are scaled by groups; 4-bit floats have mxfp4_weights");
     static_assert(Group == 32 || Group == 64 || Group == 128, "imbrex: a group of weights is 32, 64 or 128 of K");
-    static_assert(Depth % Group == 0, "imbrex: the depth of a step must be a multiple of the group's");
-    using part = detail::grouped_part<Format, Group, Scale, Depth>;
+    static_assert(BlockK % Group == 0, "imbrex: block_k must be a multiple of the group size");
+    using weight_tile = detail::grouped_tile<Format, Group, Scale, BlockK>;
     using format = Format;
     using scale = Scale;
     static constexpr int group = Group;
-    static constexpr int groups = Depth / Group;
+    static constexpr int groups = BlockK / Group;
 
     template <class Sum, class Activations>
-    IMBREX_KERNEL static void multiply(const warpgroup& self, Sum& sum, const part& weights,
+    IMBREX_KERNEL static void multiply(const warpgroup& self, Sum& sum, const weight_tile& weights,
                                        const Activations& activations, accumulation how) {
         if (how == accumulation::replace) fill(self, sum, 0.0f);
         row_values<Scale, packed_rows, warpgroup> scales[groups];
-        detail::for_each_constant<groups>(
-            [&](auto number) { imbrex::load(self, scales[number], weights.scales[number]); });
-        group_tile<In, packed_rows, Group> numbers[groups];
+        detail::static_for<groups>([&](auto number) { imbrex::load(self, scales[number], weights.scales[number]); });
+        warpgroup_tile<In, packed_rows, Group> numbers[groups];
         Sum products[groups];
         const auto add_scaled = [&](auto number) {
             combine_with_rows(self, sum, products[number], scales[number], [](float total, float product, Scale times) {
                 return hw::fma(product, factor_of(times), total);
             });
         };
-        detail::for_each_constant<groups>([&](auto number) {
+        detail::static_for<groups>([&](auto number) {
             dequantise_group<number>(self, numbers, weights);
-            const auto rows = activations.template part<Sum::columns, Group>(0, number * Group);
+            const auto rows = activations.template subtile<Sum::columns, Group>(0, number * Group);
             mma_abt_async(self, products[number], numbers[number], rows, accumulation::replace);
             // A group's sum is waited for when the next one's products are under way.
             if constexpr (number > 0) {
@@ -242,53 +247,54 @@ struct grouped_weights : detail::quantised_weights<detail::grouped_part<Format, 
 
     // A piece has a scale for each row, or two in groups of 32. Of the pieces of a larger group the last one brings the scales,
     // and their products are summed before they are scaled.
-    static constexpr int piece_groups = Group < packed_columns ? packed_columns / Group : 1;
-    static constexpr int piece_width = packed_columns / piece_groups;
-    struct piece_scales {
-        packed_row_scales<Scale> of[piece_groups];
+    static constexpr int subtile_groups = Group < packed_columns ? packed_columns / Group : 1;
+    static constexpr int subtile_group_k = packed_columns / subtile_groups;
+    struct subtile_scales {
+        packed_row_scales<Scale> of[subtile_groups];
     };
-    struct held_scales {
-        row_values<Scale, packed_rows, warp> of[piece_groups];
+    struct fragment_scales {
+        row_values<Scale, packed_rows, warp> of[subtile_groups];
     };
-    using piece = detail::scaled_piece<Format, piece_scales>;
-    using held = detail::held_piece<Format, held_scales>;
-    using source = detail::scaled_source<part, piece>;
+    using weight_subtile = detail::scaled_subtile<Format, subtile_scales>;
+    using weight_fragment = detail::scaled_fragment<Format, fragment_scales>;
+    using source = detail::scaled_source<weight_tile, weight_subtile>;
 
-    IMBREX_KERNEL static source source_of(const warp& self, const part& first, int column) {
-        return source(self, first, column, reinterpret_cast<const piece_scales&>(first.scales[column / Group]));
+    IMBREX_KERNEL static source source_of(const warp& self, const weight_tile& first, int column) {
+        return source(self, first, column, reinterpret_cast<const subtile_scales&>(first.scales[column / Group]));
     }
     template <class At>
-    IMBREX_KERNEL static void copy_piece(const warp& self, piece& to, const source& from, int parts, At) {
+    IMBREX_KERNEL static void copy_subtile(const warp& self, weight_subtile& to, const source& from, int parts, At) {
         from.copy_values(self, to, parts, At::columns);
-        if constexpr (At::ends(Group)) from.copy_scales(self, to, parts, At::columns / (Group * piece_groups));
+        if constexpr (At::ends(Group)) from.copy_scales(self, to, parts, At::columns / (Group * subtile_groups));
     }
 
     template <class At>
-    IMBREX_KERNEL static void copy_piece(const warp& self, piece& to, const part& from, int column, At) {
+    IMBREX_KERNEL static void copy_subtile(const warp& self, weight_subtile& to, const weight_tile& from, int column,
+                                           At) {
         copy_object_async(self, to.values, from.values.template columns_from<packed_columns>(column));
         if constexpr (At::ends(Group)) {
-            for (int i = 0; i < piece_groups; ++i) {
+            for (int i = 0; i < subtile_groups; ++i) {
                 copy_object_async(self, to.scales.of[i], from.scales[column / Group + i]);
             }
         }
     }
     template <class At>
-    IMBREX_KERNEL static void take(const warp& self, held& to, const piece& from, At) {
+    IMBREX_KERNEL static void load_fragment(const warp& self, weight_fragment& to, const weight_subtile& from, At) {
         imbrex::load(self, to.values, from.values);
         if constexpr (At::ends(Group)) {
-            detail::for_each_constant<piece_groups>(
+            detail::static_for<subtile_groups>(
                 [&](auto number) { imbrex::load(self, to.scales.of[number], from.scales.of[number]); });
         }
     }
     template <int FirstRow, class Sum, class Activations, class At>
-    IMBREX_KERNEL static void multiply_rows(const warp& self, Sum& sum, Sum& products, const held& weights,
+    IMBREX_KERNEL static void multiply_rows(const warp& self, Sum& sum, Sum& products, const weight_fragment& weights,
                                             const Activations& a, At) {
         warp_tile<In, 16, packed_columns> numbers;
         dequantise_rows<FirstRow>(self, numbers, weights.values);
-        detail::for_each_constant<piece_groups>([&](auto number) {
+        detail::static_for<subtile_groups>([&](auto number) {
             if constexpr (At::begins(Group)) fill(self, products, 0.0f);
-            mma_abt(self, products, columns_of<number * piece_width, piece_width>(self, numbers),
-                    columns_of<number * piece_width, piece_width>(self, a));
+            mma_abt(self, products, columns_of<number * subtile_group_k, subtile_group_k>(self, numbers),
+                    columns_of<number * subtile_group_k, subtile_group_k>(self, a));
             if constexpr (At::ends(Group)) {
                 combine_with_rows(self, sum, products, rows_of<FirstRow, 16>(self, weights.scales.of[number]),
                                   [](float total, float product, Scale times) {
@@ -300,19 +306,19 @@ struct grouped_weights : detail::quantised_weights<detail::grouped_part<Format, 
     // Once, of a sum that is complete.
     template <class Sum>
     IMBREX_KERNEL static void finish(const warp& self, Sum& sum) {
-        if constexpr (comes_smaller) map(self, sum, [](float value) { return value * packed_shrink<In>; });
+        if constexpr (comes_smaller) map(self, sum, [](float value) { return value * packed_int4_divisor<In>; });
     }
 
     // Of a piece that has its scales with it: multiplied by them, and rounded.
     template <int FirstRow, class Put>
-    IMBREX_KERNEL static void widen_rows(const warp& self, const held& weights, const Put& put) {
+    IMBREX_KERNEL static void dequantise_rows_into(const warp& self, const weight_fragment& weights, const Put& put) {
         warp_tile<In, 16, packed_columns> numbers;
         dequantise_rows<FirstRow>(self, numbers, weights.values);
-        detail::for_each_constant<piece_groups>([&](auto number) {
-            auto scaled = to<float>(self, columns_of<number * piece_width, piece_width>(self, numbers));
+        detail::static_for<subtile_groups>([&](auto number) {
+            auto scaled = convert_to<float>(self, columns_of<number * subtile_group_k, subtile_group_k>(self, numbers));
             combine_with_rows(self, scaled, rows_of<FirstRow, 16>(self, weights.scales.of[number]),
                               [](float value, Scale times) { return value * factor_of(times); });
-            put(std::integral_constant<int, number * piece_width>{}, to<In>(self, scaled));
+            put(std::integral_constant<int, number * subtile_group_k>{}, convert_to<In>(self, scaled));
         });
     }
 
@@ -320,18 +326,18 @@ struct grouped_weights : detail::quantised_weights<detail::grouped_part<Format, 
     static constexpr bool comes_smaller = std::is_same_v<Format, int4x2>;
     // What a group's sums are multiplied by.
     IMBREX_KERNEL static float factor_of(Scale scale) {
-        return convert<float>(scale) * (comes_smaller ? packed_shrink<In> : 1.0f);
+        return convert<float>(scale) * (comes_smaller ? packed_int4_divisor<In> : 1.0f);
     }
     // Groups of 32 are dequantised by twos.
     template <int Number>
     IMBREX_KERNEL static void dequantise_group(const warpgroup& self,
-                                               group_tile<In, packed_rows, Group> (&numbers)[groups],
-                                               const part& weights) {
+                                               warpgroup_tile<In, packed_rows, Group> (&numbers)[groups],
+                                               const weight_tile& weights) {
         constexpr int first = Number * Group;
         if constexpr (Group >= packed_columns) {
             dequantise<first>(self, numbers[Number], weights.values);
         } else if constexpr (first % packed_columns == 0) {
-            group_tile<In, packed_rows, packed_columns> two;
+            warpgroup_tile<In, packed_rows, packed_columns> two;
             dequantise<first>(self, two, weights.values);
             numbers[Number] = columns_of<0, Group>(self, two);
             numbers[Number + 1] = columns_of<Group, Group>(self, two);
@@ -339,7 +345,7 @@ struct grouped_weights : detail::quantised_weights<detail::grouped_part<Format, 
     }
 };
 
-template <class In, int Group = 128, class Scale = In, int Depth = 256>
-using int4_weights = grouped_weights<In, int4x2, Group, Scale, Depth>;
+template <class In, int Group = 128, class Scale = In, int BlockK = 256>
+using int4_weights = grouped_weights<In, int4x2, Group, Scale, BlockK>;
 
 }  // namespace imbrex

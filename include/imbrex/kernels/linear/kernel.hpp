@@ -9,11 +9,11 @@
 #pragma once
 
 #include <imbrex/core/config.hpp>
-#include <imbrex/core/position.hpp>
+#include <imbrex/core/grid_dim.hpp>
 #include <imbrex/core/weight_rows.hpp>
-#include <imbrex/kernels/elementwise/rows.hpp>
-#include <imbrex/ops/grid/succession.hpp>
-#include <imbrex/ops/warp/row_products.hpp>
+#include <imbrex/kernels/elementwise/row_view.hpp>
+#include <imbrex/ops/grid/pdl.hpp>
+#include <imbrex/ops/warp/simt_gemv.hpp>
 #include <imbrex/tile/staged_rows.hpp>
 
 #include <cstdint>
@@ -25,7 +25,7 @@ namespace detail {
 
 // What a sum becomes before it is stored.
 template <class Weights>
-struct linear_result {
+struct linear_epilogue {
     const Weights& weights;
     const float* bias;
     int first;
@@ -41,71 +41,72 @@ struct linear_result {
 inline namespace IMBREX_WORLDS {
 
 // Rows of x and rows of weights (columns of the result) at a time, and how much of k is staged at once.
-template <class In, class Weights, class Out, int Rows, int Columns, int Depth>
+template <class In, class Weights, class Out, int Rows, int Columns, int BlockK>
 struct linear_kernel {
     static constexpr int warps = 1;
-    static constexpr int rows_at_once = Rows;
-    static constexpr int columns_at_once = Columns;
-    static constexpr bool begins_early = true;
-    using shared_memory = staged_rows<Weights, Rows, Depth>;
+    static constexpr int block_m = Rows;
+    static constexpr int block_n = Columns;
+    static constexpr bool uses_pdl = true;
+    using shared_memory = staged_rows<Weights, Rows, BlockK>;
 
     struct arguments {
-        row_places<const In> x;
+        row_accessor<const In> x;
         Weights weights;
         const float* bias;  // none if null
-        row_places<Out> out;
-        int rows, columns, depth;  // m, n, k
-        int columns_of_block;
+        row_accessor<Out> out;
+        int rows, columns, k;  // m, n, k
+        int columns_per_block;
         bool in_chunks;  // whether rows of weights can be read 16 bytes at a time
 
         IMBREX_FN int tiles() const { return (rows - 1) / Rows + 1; }
     };
 
-    static position grid_of(const arguments& args) {
-        return {args.tiles() * ((args.columns - 1) / args.columns_of_block + 1)};
+    static grid_dim grid_of(const arguments& args) {
+        return {args.tiles() * ((args.columns - 1) / args.columns_per_block + 1)};
     }
 
     template <class Block>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& shared) {
-        wait_for_kernel_before(block);
-        allow_next_kernel(block);
+        pdl_wait(block);
+        pdl_launch_dependents(block);
         // Blocks that follow each other have the same weights.
         const int number = block.index().x;
         block.each_warp(
-            multiply{args, shared, number % args.tiles() * Rows, number / args.tiles() * args.columns_of_block});
+            multiply_rows{args, shared, number % args.tiles() * Rows, number / args.tiles() * args.columns_per_block});
     }
 
   private:
-    struct multiply {
+    struct multiply_rows {
         const arguments& args;
         shared_memory& shared;
         int row, first_column;
 
         IMBREX_KERNEL void operator()(const warp& self) const {
             const int rows = lesser(Rows, args.rows - row);
-            const int end = lesser(args.columns - first_column, args.columns_of_block) + first_column;
+            const int end = lesser(args.columns - first_column, args.columns_per_block) + first_column;
             for (int column = first_column; column < end; column += Columns) {
                 const int columns = lesser(Columns, end - column);
-                product_sums<Rows, Columns> sums;
+                gemv_accumulator<Rows, Columns> sums;
                 fill(self, sums, 0.0f);
-                for (int depth = 0; depth < args.depth; depth += Depth) {
+                for (int first_k = 0; first_k < args.k; first_k += BlockK) {
                     // One piece that is all there is stays.
-                    if (args.depth > Depth || column == first_column) stage(self, rows, depth);
-                    add_products(self, sums, shared, rows,
-                                 weights_from(args.weights, column, depth, columns, lesser(Depth, args.depth - depth)),
-                                 args.in_chunks);
+                    if (args.k > BlockK || column == first_column) stage(self, rows, first_k);
+                    accumulate_products(
+                        self, sums, shared, rows,
+                        weight_block_at(args.weights, column, first_k, columns, lesser(BlockK, args.k - first_k)),
+                        args.in_chunks);
                 }
-                finish(self, sums);
-                store_products(self, places_of_tile<Out>{args.out, row, args.rows, column}, sums, rows, columns,
-                               detail::linear_result<Weights>{args.weights, args.bias, column});
+                reduce_lanes(self, sums);
+                store_accumulator(self, row_pointers<Out>{args.out, row, args.rows, column}, sums, rows, columns,
+                                  detail::linear_epilogue<Weights>{args.weights, args.bias, column});
             }
         }
 
       private:
         IMBREX_KERNEL static int lesser(int a, int b) { return a < b ? a : b; }
-        IMBREX_KERNEL void stage(const warp& self, int rows, int depth) const {
+        IMBREX_KERNEL void stage(const warp& self, int rows, int first_k) const {
             self.sync();
-            stage_rows(self, shared, places_of_tile<const In>{args.x, row, args.rows, depth}, rows, args.depth - depth);
+            stage_rows(self, shared, row_pointers<const In>{args.x, row, args.rows, first_k}, rows, args.k - first_k);
             self.sync();
         }
     };

@@ -1,8 +1,8 @@
 // Rows of floats as weights of few bits (core/weight_rows.hpp), on the host, once: what `linear` reads.
 //
 //     std::vector<std::int8_t> values(int8_bytes(n, k));
-//     std::vector<bf16> scales(group_scales(n, k));
-//     quantise_rows(int8_rows_to{values.data(), scales.data()}, w, n, k);
+//     std::vector<bf16> scales(group_scale_count(n, k));
+//     quantise_rows(int8_rows_output{values.data(), scales.data()}, w, n, k);
 //
 // Each is symmetric: zero is zero. A scale is rounded to its type first and values to multiples of the rounded scale, so the
 // scale's own error is none of theirs. int8 and e4m3 take the scale that makes the largest of a group, or row, the largest there
@@ -13,8 +13,8 @@
 // What is no finite number is refused, with its row and column.
 #pragma once
 
+#include <imbrex/core/element_types.hpp>
 #include <imbrex/core/error.hpp>
-#include <imbrex/core/numeric.hpp>
 #include <imbrex/core/weight_rows.hpp>
 
 #include <algorithm>
@@ -32,28 +32,28 @@ inline std::size_t int8_bytes(std::int64_t n, std::int64_t k) {
 inline std::size_t int4_bytes(std::int64_t n, std::int64_t k) {
     return static_cast<std::size_t>(n * k / 2);
 }
-inline std::size_t group_scales(std::int64_t n, std::int64_t k) {
-    return static_cast<std::size_t>(n * (k / weights_in_group));
+inline std::size_t group_scale_count(std::int64_t n, std::int64_t k) {
+    return static_cast<std::size_t>(n * (k / weight_group_size));
 }
 
 // Where quantised rows are written.
 template <class Scale>
-struct int8_rows_to {
+struct int8_rows_output {
     std::int8_t* values;
     Scale* scales;
 };
 template <class Scale>
-int8_rows_to(std::int8_t*, Scale*) -> int8_rows_to<Scale>;
+int8_rows_output(std::int8_t*, Scale*) -> int8_rows_output<Scale>;
 
 template <class Scale>
-struct int4_rows_to {
+struct int4_rows_output {
     std::uint8_t* values;
     Scale* scales;
 };
 template <class Scale>
-int4_rows_to(std::uint8_t*, Scale*) -> int4_rows_to<Scale>;
+int4_rows_output(std::uint8_t*, Scale*) -> int4_rows_output<Scale>;
 
-struct e4m3_rows_to {
+struct e4m3_rows_output {
     e4m3* values;
     float* scales;
 };
@@ -69,16 +69,16 @@ inline void require_finite_row(const float* row, std::int64_t number, std::int64
 inline void require_rows_to_quantise(const float* from, std::int64_t n, std::int64_t k, bool places, bool groups) {
     require(n >= 0, "n: ", n, "; the number of rows is not negative");
     require(k >= 0, "k: ", k, "; the number of columns is not negative");
-    require(!groups || k % weights_in_group == 0, "k: ", k, "; weights in groups have a multiple of ", weights_in_group,
-            " columns");
+    require(!groups || k % weight_group_size == 0, "k: ", k, "; weights in groups have a multiple of ",
+            weight_group_size, " columns");
     require(from != nullptr || n * k == 0, "weights: null; ", n, " x ", k, " numbers are needed");
     require(places || n * k == 0, "values, scales: null; there must be memory for ", n, " x ", k, " numbers");
 }
 
-inline float largest_of(const float* from, std::int64_t count) {
-    float largest = 0;
-    for (std::int64_t i = 0; i < count; ++i) largest = std::max(largest, std::fabs(from[i]));
-    return largest;
+inline float abs_max_of(const float* from, std::int64_t count) {
+    float abs_max = 0;
+    for (std::int64_t i = 0; i < count; ++i) abs_max = std::max(abs_max, std::fabs(from[i]));
+    return abs_max;
 }
 
 // The scale of its type that is nearest to the one wanted, or the next larger one where `steps` of it do not reach far enough. A type
@@ -108,17 +108,17 @@ inline float squared_error(const float* group, float scale) {
     // A float of this size has no room for fractions: adding it rounds to a whole number, and the sum's bits are that number's.
     constexpr float anchor = 12582912.0f;
     const float inverse = scale == 0 ? 0.0f : 1.0f / scale;
-    float errors[weights_in_group];
-    for (int i = 0; i < weights_in_group; ++i) {
+    float errors[weight_group_size];
+    for (int i = 0; i < weight_group_size; ++i) {
         const std::uint32_t sum = bits_as<std::uint32_t>(group[i] * inverse + anchor) - bits_as<std::uint32_t>(anchor);
         const auto steps = static_cast<float>(clamp_integer(static_cast<std::int32_t>(sum), -8, 7));
         const float error = group[i] - scale * steps;
         errors[i] = error * error;
     }
-    for (int i = 0; i < weights_in_group / 2; ++i) errors[i] += errors[i + weights_in_group / 2];
-    for (int i = 0; i < weights_in_group / 4; ++i) errors[i] += errors[i + weights_in_group / 4];
+    for (int i = 0; i < weight_group_size / 2; ++i) errors[i] += errors[i + weight_group_size / 2];
+    for (int i = 0; i < weight_group_size / 4; ++i) errors[i] += errors[i + weight_group_size / 4];
     float sum = 0;
-    for (int i = 0; i < weights_in_group / 4; ++i) sum += errors[i];
+    for (int i = 0; i < weight_group_size / 4; ++i) sum += errors[i];
     return sum;
 }
 
@@ -127,15 +127,15 @@ inline float squared_error(const float* group, float scale) {
 template <class Scale>
 float best_int4_scale(const float* group) {
     float extreme = 0;
-    for (int i = 0; i < weights_in_group; ++i) {
+    for (int i = 0; i < weight_group_size; ++i) {
         if (std::fabs(group[i]) > std::fabs(extreme)) extreme = group[i];
     }
     if (extreme == 0) return 0;
     // By a power of two, so that squares neither overflow nor vanish.
     int exponent = 0;
     std::frexp(extreme, &exponent);
-    float about_one[weights_in_group];
-    for (int i = 0; i < weights_in_group; ++i) about_one[i] = std::ldexp(group[i], -exponent);
+    float about_one[weight_group_size];
+    for (int i = 0; i < weight_group_size; ++i) about_one[i] = std::ldexp(group[i], -exponent);
     float best = 0;
     float least = squared_error(about_one, 0.0f);
     for (int eighths = 52; eighths <= 72; eighths += 2) {
@@ -153,17 +153,17 @@ float best_int4_scale(const float* group) {
 
 // Rows lie `row_stride` floats apart, packed if none is given.
 template <class Scale>
-void quantise_rows(const int8_rows_to<Scale>& to, const float* from, std::int64_t n, std::int64_t k,
+void quantise_rows(const int8_rows_output<Scale>& to, const float* from, std::int64_t n, std::int64_t k,
                    std::int64_t row_stride = 0) {
     detail::require_rows_to_quantise(from, n, k, to.values != nullptr && to.scales != nullptr, true);
     for (std::int64_t row = 0; row < n; ++row) {
         const float* const own = from + row * (row_stride == 0 ? k : row_stride);
         detail::require_finite_row(own, row, k);
-        for (std::int64_t first = 0; first < k; first += weights_in_group) {
-            const float largest = detail::largest_of(own + first, weights_in_group);
-            const float scale = detail::scale_that_reaches<Scale>(largest / 127, largest, 127.5f);
-            to.scales[(row * k + first) / weights_in_group] = convert<Scale>(scale);
-            for (int i = 0; i < weights_in_group; ++i) {
+        for (std::int64_t first = 0; first < k; first += weight_group_size) {
+            const float abs_max = detail::abs_max_of(own + first, weight_group_size);
+            const float scale = detail::scale_that_reaches<Scale>(abs_max / 127, abs_max, 127.5f);
+            to.scales[(row * k + first) / weight_group_size] = convert<Scale>(scale);
+            for (int i = 0; i < weight_group_size; ++i) {
                 to.values[row * k + first + i] =
                     static_cast<std::int8_t>(detail::nearest_multiple(own[first + i], scale, -127, 127));
             }
@@ -172,16 +172,16 @@ void quantise_rows(const int8_rows_to<Scale>& to, const float* from, std::int64_
 }
 
 template <class Scale>
-void quantise_rows(const int4_rows_to<Scale>& to, const float* from, std::int64_t n, std::int64_t k,
+void quantise_rows(const int4_rows_output<Scale>& to, const float* from, std::int64_t n, std::int64_t k,
                    std::int64_t row_stride = 0) {
     detail::require_rows_to_quantise(from, n, k, to.values != nullptr && to.scales != nullptr, true);
-    constexpr int half = weights_in_group / 2;
+    constexpr int half = weight_group_size / 2;
     for (std::int64_t row = 0; row < n; ++row) {
         const float* const own = from + row * (row_stride == 0 ? k : row_stride);
         detail::require_finite_row(own, row, k);
-        for (std::int64_t first = 0; first < k; first += weights_in_group) {
+        for (std::int64_t first = 0; first < k; first += weight_group_size) {
             const float scale = detail::best_int4_scale<Scale>(own + first);
-            to.scales[(row * k + first) / weights_in_group] = convert<Scale>(scale);
+            to.scales[(row * k + first) / weight_group_size] = convert<Scale>(scale);
             for (int i = 0; i < half; ++i) {
                 const int low = detail::nearest_multiple(own[first + i], scale, -8, 7) + 8;
                 const int high = detail::nearest_multiple(own[first + half + i], scale, -8, 7) + 8;
@@ -191,15 +191,15 @@ void quantise_rows(const int4_rows_to<Scale>& to, const float* from, std::int64_
     }
 }
 
-inline void quantise_rows(const e4m3_rows_to& to, const float* from, std::int64_t n, std::int64_t k,
+inline void quantise_rows(const e4m3_rows_output& to, const float* from, std::int64_t n, std::int64_t k,
                           std::int64_t row_stride = 0) {
     detail::require_rows_to_quantise(from, n, k, to.values != nullptr && to.scales != nullptr, false);
     for (std::int64_t row = 0; row < n && k > 0; ++row) {
         const float* const own = from + row * (row_stride == 0 ? k : row_stride);
         detail::require_finite_row(own, row, k);
-        const float largest = detail::largest_of(own, k);
+        const float abs_max = detail::abs_max_of(own, k);
         // A row that is too small for a scale of its own is zeros.
-        const float scale = largest / 448 >= 0x1p-126f ? largest / 448 : 0.0f;
+        const float scale = abs_max / 448 >= 0x1p-126f ? abs_max / 448 : 0.0f;
         to.scales[row] = scale;
         for (std::int64_t i = 0; i < k; ++i) to.values[row * k + i] = convert<e4m3>(scale == 0 ? 0.0f : own[i] / scale);
     }

@@ -18,18 +18,18 @@
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/functional.hpp>
 #include <imbrex/core/global_tile.hpp>
-#include <imbrex/core/position.hpp>
+#include <imbrex/core/grid_dim.hpp>
 #include <imbrex/core/source.hpp>
 #include <imbrex/kernels/attention/views.hpp>
+#include <imbrex/kernels/kv_cache/scales.hpp>
 #include <imbrex/kernels/paged_append/tokens.hpp>
-#include <imbrex/kernels/paged_cache/scales.hpp>
-#include <imbrex/kernels/rotary/embedding.hpp>
+#include <imbrex/kernels/rope/embedding.hpp>
 #include <imbrex/ops/block/shared.hpp>
-#include <imbrex/ops/grid/succession.hpp>
+#include <imbrex/ops/grid/pdl.hpp>
 #include <imbrex/ops/memory/load_store.hpp>
 #include <imbrex/ops/register/convert.hpp>
 #include <imbrex/ops/register/map.hpp>
-#include <imbrex/ops/register/rotate.hpp>
+#include <imbrex/ops/register/rope.hpp>
 #include <imbrex/tile/register_tile.hpp>
 #include <imbrex/tile/shared_tile.hpp>
 
@@ -38,21 +38,21 @@
 namespace imbrex {
 
 // How rows are divided into tiles, and what is known of them.
-enum class append_rows {
-    whole,   // into wide tiles, none of which is there in part, of rows that begin at multiples of two elements
-    narrow,  // the same, into tiles half as wide: for few tokens, more warps with less to do each
-    any,     // as wide as those
+enum class append_tiling {
+    wide,       // into wide tiles, none of which is there in part, of rows that begin at multiples of two elements
+    narrow,     // the same, into tiles half as wide: for few tokens, more warps with less to do each
+    unaligned,  // as wide as those
 };
 
-template <class In, class Cache, append_rows Rows = append_rows::whole>
+template <class In, class Cache, append_tiling Rows = append_tiling::wide>
 struct paged_append_kernel {
-    static constexpr int warps = Rows == append_rows::narrow ? 2 : 4;
-    static constexpr bool begins_early = true;
+    static constexpr int warps = Rows == append_tiling::narrow ? 2 : 4;
+    static constexpr bool uses_pdl = true;
     static constexpr int heads_at_once = 16;
-    static constexpr int columns_at_once = Rows == append_rows::whole ? 32 : 16;
+    static constexpr int columns_at_once = Rows == append_tiling::wide ? 32 : 16;
     // Among many tokens the loads of one are hidden by those of others, and the code for both orders would take more registers: a
     // multiprocessor would have room for a block less.
-    static constexpr bool can_be_early = Rows != append_rows::whole;
+    static constexpr bool can_prefetch = Rows != append_tiling::wide;
 
     // Views have rows and heads exchanged: [batch or page, row, head, column].
     struct arguments {
@@ -62,20 +62,20 @@ struct paged_append_kernel {
         attention_view<const In> v;
         attention_view<Cache> k_cache;
         attention_view<Cache> v_cache;
-        cache_scales k_scales;
-        cache_scales v_scales;
+        kv_cache_scales k_scales;
+        kv_cache_scales v_scales;
         appended_tokens tokens;
-        rotary_embedding rotary;
-        bool early;  // all but q, k, v and scales is read while the kernel before still runs
+        rope_embedding rope;
+        bool pdl_prefetch;  // all but q, k, v and scales is read while the kernel before still runs
     };
     struct shared_memory {
         // Of the columns of each warp's tiles, if they begin a pair.
-        shared_vector<rotation, 2 * columns_at_once> rotations[warps];
+        shared_vector<cos_sin, 2 * columns_at_once> column_cos_sin[warps];
     };
 
     // A block for each token and so many parts of its rows.
-    static position grid_of(const arguments& args, int tokens) {
-        return {tokens, (all_parts(args).count() + warps - 1) / warps};
+    static grid_dim grid_of(const arguments& args, int tokens) {
+        return {tokens, (tile_pairs(args).count() + warps - 1) / warps};
     }
 
     template <class Block>
@@ -91,7 +91,7 @@ struct paged_append_kernel {
     enum class kind { queries, keys, values };
 
     // Two tiles of some heads of one token.
-    struct part {
+    struct tile_pair {
         kind of;
         int head;
         bool rotated;
@@ -100,36 +100,36 @@ struct paged_append_kernel {
     };
 
     // How the rows of a token are divided into parts.
-    struct all_parts {
+    struct tile_pairs {
         int query_tiles, key_tiles;  // of heads
         int rotated, columns, value_columns;
         bool halves;
 
-        IMBREX_FN explicit all_parts(const arguments& args)
+        IMBREX_FN explicit tile_pairs(const arguments& args)
             : query_tiles((args.q.rows() + heads_at_once - 1) / heads_at_once),
               key_tiles((args.k.rows() + heads_at_once - 1) / heads_at_once),
-              rotated(args.rotary.columns),
+              rotated(args.rope.rotary_dim),
               columns(args.k.columns()),
               value_columns(args.v.columns()),
-              halves(args.rotary.style == rotary_style::half_split) {}
+              halves(args.rope.style == rope_style::half_split) {}
 
-        IMBREX_FN static int parts_of(int count) { return (count + 2 * columns_at_once - 1) / (2 * columns_at_once); }
-        IMBREX_FN int of_key() const { return parts_of(rotated) + parts_of(columns - rotated); }
+        IMBREX_FN static int pairs_in(int count) { return (count + 2 * columns_at_once - 1) / (2 * columns_at_once); }
+        IMBREX_FN int of_key() const { return pairs_in(rotated) + pairs_in(columns - rotated); }
         IMBREX_FN int count() const {
-            return (query_tiles + key_tiles) * of_key() + key_tiles * parts_of(value_columns);
+            return (query_tiles + key_tiles) * of_key() + key_tiles * pairs_in(value_columns);
         }
-        IMBREX_FN part at(int number) const {
+        IMBREX_FN tile_pair at(int number) const {
             const int of_queries = query_tiles * of_key(), of_keys = key_tiles * of_key();
             if (number >= of_queries + of_keys) {
-                const int inside = number - of_queries - of_keys, each = parts_of(value_columns);
+                const int inside = number - of_queries - of_keys, each = pairs_in(value_columns);
                 return copied(kind::values, inside / each, inside % each, 0, value_columns);
             }
             const bool query = number < of_queries;
             const int inside = query ? number : number - of_queries;
             const kind of = query ? kind::queries : kind::keys;
-            const int heads = inside / of_key(), which = inside % of_key(), turned = parts_of(rotated);
-            if (which >= turned) return copied(of, heads, which - turned, rotated, columns);
-            part found = copied(of, heads, which, 0, rotated);
+            const int heads = inside / of_key(), which = inside % of_key(), rotated_pairs = pairs_in(rotated);
+            if (which >= rotated_pairs) return copied(of, heads, which - rotated_pairs, rotated, columns);
+            tile_pair found = copied(of, heads, which, 0, rotated);
             found.rotated = true;
             if (halves) {
                 const int half = rotated / 2;
@@ -140,7 +140,7 @@ struct paged_append_kernel {
         }
 
       private:
-        IMBREX_FN static part copied(kind of, int heads, int which, int begin, int end) {
+        IMBREX_FN static tile_pair copied(kind of, int heads, int which, int begin, int end) {
             const int first = begin + which * 2 * columns_at_once;
             return {of, heads * heads_at_once, false, {first, first + columns_at_once}, {end, end}};
         }
@@ -154,7 +154,7 @@ struct paged_append_kernel {
         row_values<float, heads_at_once, warp> inverse;
 
         IMBREX_KERNEL void apply(const warp& self, tile& values) const {
-            combine_with_rows(self, values, inverse, multiply{});
+            combine_with_rows(self, values, inverse, functional::multiply{});
         }
     };
 
@@ -163,33 +163,33 @@ struct paged_append_kernel {
         const arguments& args;
         shared_memory& shared;
         int number;
-        int first_part;
+        int first_pair;
 
         IMBREX_KERNEL void operator()(const warp& self) const {
-            const all_parts parts(args);
-            const int mine = first_part + self.index();
-            const bool exists = mine < parts.count();
-            const part one = parts.at(exists ? mine : 0);
+            const tile_pairs pairs(args);
+            const int mine = first_pair + self.index();
+            const bool exists = mine < pairs.count();
+            const tile_pair one = pairs.at(exists ? mine : 0);
             global_tile<const In> from = source_of(one);
             if (!exists) from.rows = 0;
             const global_tile<const In> sources[2] = {columns_of(from, one, 0), columns_of(from, one, 1)};
             tile_in first, second;
-            const bool early = can_be_early && args.early;
-            if (!early) wait_for_kernel_before(self);
+            const bool pdl_prefetch = can_prefetch && args.pdl_prefetch;
+            if (!pdl_prefetch) pdl_wait(self);
             // The next one, a decode, may read the older keys meanwhile: early, while even those before this one still run.
-            allow_next_kernel(self);
-            if (!early) fetch_both(self, sources, first, second);
+            pdl_launch_dependents(self);
+            if (!pdl_prefetch) fetch_both(self, sources, first, second);
             const appended_token token = args.tokens.at(self, number);
-            if (one.rotated) find_rotations(self, one, token.position);
-            if (early) {
-                wait_for_kernel_before(self);
+            if (one.rotated) compute_cos_sin(self, one, token.position);
+            if (pdl_prefetch) {
+                pdl_wait(self);
                 fetch_both(self, sources, first, second);
             }
             if (exists && token.exists) finish(self, token, one, first, second);
         }
 
       private:
-        IMBREX_KERNEL global_tile<const In> source_of(const part& one) const {
+        IMBREX_KERNEL global_tile<const In> source_of(const tile_pair& one) const {
             const appended_token::origin at = args.tokens.origin_of(number);
             return (one.of == kind::queries ? args.q
                     : one.of == kind::keys  ? args.k
@@ -197,7 +197,7 @@ struct paged_append_kernel {
                 .at(at.batch, at.row, one.head, 0);
         }
         template <class T>
-        IMBREX_KERNEL static global_tile<T> columns_of(const global_tile<T>& row, const part& one, int which) {
+        IMBREX_KERNEL static global_tile<T> columns_of(const global_tile<T>& row, const tile_pair& one, int which) {
             global_tile<T> found = row.from(0, one.first[which]);
             found.columns = one.end[which] - one.first[which];
             return found;
@@ -209,7 +209,7 @@ struct paged_append_kernel {
             fetch(self, second, from[1]);
         }
         IMBREX_KERNEL static void fetch(const warp& self, tile_in& to, const global_tile<const In>& from) {
-            if constexpr (Rows == append_rows::any) {
+            if constexpr (Rows == append_tiling::unaligned) {
                 load(self, to, from);
             } else {
                 load_rows_from(self, to, [&](int row) { return from.has(row, 0) ? from.at(row, 0) : nullptr; });
@@ -217,30 +217,31 @@ struct paged_append_kernel {
         }
 
         // Of pairs that are halves apart, only the first tile's columns begin one. What a token without a place gets does not matter.
-        IMBREX_KERNEL void find_rotations(const warp& self, const part& one, int position) const {
-            const rotary_embedding& rotary = args.rotary;
-            const int end = rotary.first_columns();
-            fill_by(self, shared.rotations[self.index()], [&](int i) {
+        IMBREX_KERNEL void compute_cos_sin(const warp& self, const tile_pair& one, int position) const {
+            const rope_embedding& rope = args.rope;
+            const int end = rope.pair_first_columns();
+            fill_indexed(self, shared.column_cos_sin[self.index()], [&](int i) {
                 const int column = i < columns_at_once ? one.first[0] + i : one.first[1] + i - columns_at_once;
-                return column < end ? rotary.of_column(column, position) : rotation{1, 0};
+                return column < end ? rope.of_column(column, position) : cos_sin{1, 0};
             });
         }
-        IMBREX_KERNEL column_values<rotation, columns_at_once> rotations_of(const warp& self, int which) const {
-            column_values<rotation, columns_at_once> found;
-            load(self, found, shared.rotations[self.index()].template part<columns_at_once>(which * columns_at_once));
+        IMBREX_KERNEL column_values<cos_sin, columns_at_once> cos_sin_of(const warp& self, int which) const {
+            column_values<cos_sin, columns_at_once> found;
+            load(self, found,
+                 shared.column_cos_sin[self.index()].template subtile<columns_at_once>(which * columns_at_once));
             return found;
         }
 
-        IMBREX_KERNEL global_tile<In> query_of(const part& one) const {
+        IMBREX_KERNEL global_tile<In> query_of(const tile_pair& one) const {
             const appended_token::origin at = args.tokens.origin_of(number);
             return args.q_out.at(at.batch, at.row, one.head, 0);
         }
-        IMBREX_KERNEL global_tile<Cache> stored_of(const part& one, const appended_token& at) const {
+        IMBREX_KERNEL global_tile<Cache> stored_of(const tile_pair& one, const appended_token& at) const {
             return (one.of == kind::keys ? args.k_cache : args.v_cache).at(at.page, at.page_row, one.head, 0);
         }
 
-        IMBREX_KERNEL void finish(const warp& self, const appended_token& at, const part& one, const tile_in& first,
-                                  const tile_in& second) const {
+        IMBREX_KERNEL void finish(const warp& self, const appended_token& at, const tile_pair& one,
+                                  const tile_in& first, const tile_in& second) const {
             if constexpr (same_type) {
                 write(self, one.of == kind::queries ? query_of(one) : stored_of(one, at), one, first, second,
                       unscaled{});
@@ -249,14 +250,14 @@ struct paged_append_kernel {
             } else if constexpr (!has_scales) {
                 write(self, stored_of(one, at), one, first, second, unscaled{});
             } else {
-                const cache_scales& scales = one.of == kind::keys ? args.k_scales : args.v_scales;
+                const kv_cache_scales& scales = one.of == kind::keys ? args.k_scales : args.v_scales;
                 const global_tile<Cache> to = stored_of(one, at);
                 write(self, to, one, first, second, scales_of(self, scales, at.page, one.head, to.rows));
             }
         }
 
         // One over the scale of each head.
-        IMBREX_KERNEL static scaled scales_of(const warp& self, const cache_scales& scales, int page, int head,
+        IMBREX_KERNEL static scaled scales_of(const warp& self, const kv_cache_scales& scales, int page, int head,
                                               int heads) {
             scaled found;
             fill(self, found.inverse, 1.0f);
@@ -266,8 +267,8 @@ struct paged_append_kernel {
         }
 
         template <class To, class Scales>
-        IMBREX_KERNEL void write(const warp& self, const global_tile<To>& to, const part& one, const tile_in& first,
-                                 const tile_in& second, const Scales& scales) const {
+        IMBREX_KERNEL void write(const warp& self, const global_tile<To>& to, const tile_pair& one,
+                                 const tile_in& first, const tile_in& second, const Scales& scales) const {
             if constexpr (std::is_same_v<In, To>) {
                 if (!one.rotated) {
                     store(self, columns_of(to, one, 0), first);
@@ -275,19 +276,19 @@ struct paged_append_kernel {
                     return;
                 }
             }
-            tile a = imbrex::to<float>(self, first), b = imbrex::to<float>(self, second);
+            tile a = imbrex::convert_to<float>(self, first), b = imbrex::convert_to<float>(self, second);
             if (one.rotated) {
-                if (args.rotary.style == rotary_style::half_split) {
-                    rotate(self, a, b, rotations_of(self, 0));
+                if (args.rope.style == rope_style::half_split) {
+                    apply_rope_half_split(self, a, b, cos_sin_of(self, 0));
                 } else {
-                    rotate_neighbours(self, a, rotations_of(self, 0));
-                    rotate_neighbours(self, b, rotations_of(self, 1));
+                    apply_rope_interleaved(self, a, cos_sin_of(self, 0));
+                    apply_rope_interleaved(self, b, cos_sin_of(self, 1));
                 }
             }
             scales.apply(self, a);
             scales.apply(self, b);
-            store(self, columns_of(to, one, 0), imbrex::to<To>(self, a));
-            store(self, columns_of(to, one, 1), imbrex::to<To>(self, b));
+            store(self, columns_of(to, one, 0), imbrex::convert_to<To>(self, a));
+            store(self, columns_of(to, one, 1), imbrex::convert_to<To>(self, b));
         }
     };
 };

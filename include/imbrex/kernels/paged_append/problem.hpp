@@ -2,13 +2,13 @@
 // does not fit together is refused with a sentence.
 #pragma once
 
+#include <imbrex/core/element_types.hpp>
 #include <imbrex/core/error.hpp>
-#include <imbrex/core/numeric.hpp>
 #include <imbrex/hw/world.hpp>
 #include <imbrex/kernels/attention/problem.hpp>
 #include <imbrex/kernels/attention/views.hpp>
-#include <imbrex/kernels/paged_cache/scales.hpp>
-#include <imbrex/kernels/rotary/embedding.hpp>
+#include <imbrex/kernels/kv_cache/scales.hpp>
+#include <imbrex/kernels/rope/embedding.hpp>
 
 #include <cstdint>
 #include <type_traits>
@@ -29,19 +29,19 @@ struct paged_append_problem {
     attention_view<const In> v;     // [batch, key head, new token, value depth]
     attention_view<Cache> k_cache;  // [page, key head, row in page, depth]
     attention_view<Cache> v_cache;  // [page, key head, row in page, value depth]
-    cache_scales k_scales = {};     // for caches of 8 bits
-    cache_scales v_scales = {};
-    key_pages pages = {};              // as attention has them
-    const int* key_lengths = nullptr;  // of each sequence, its new tokens included
-    packed_sequences packed = {};      // count and query_starts, if new tokens of sequences lie one behind the other
-    rotary_embedding rotary = {};      // of K and Q; nothing if it is left out
-    attention_view<const In> q = {};   // [batch, head, new token, depth], to be rotated too; may be left out
-    attention_view<In> q_out = {};     // the same as q, or apart from it
+    kv_cache_scales k_scales = {};  // for caches of 8 bits
+    kv_cache_scales v_scales = {};
+    imbrex::paged_kv paged_kv = {};   // as attention has them
+    const int* seqused_k = nullptr;   // of each sequence, its new tokens included
+    varlen_sequences varlen = {};     // count and cu_seqlens_q, if new tokens of sequences lie one behind the other
+    rope_embedding rope = {};         // of K and Q; nothing if it is left out
+    attention_view<const In> q = {};  // [batch, head, new token, depth], to be rotated too; may be left out
+    attention_view<In> q_out = {};    // the same as q, or apart from it
     // Lengths, starts, table and turns are not written by kernels of the stream that may still run: they are read while those end.
     // These may still run when the next kernel begins, too.
-    bool early = false;
+    bool pdl_prefetch = false;
 
-    int sequences() const { return packed.given() ? packed.count : static_cast<int>(k.extents[0]); }
+    int sequences() const { return varlen.given() ? varlen.count : static_cast<int>(k.extents[0]); }
     // Of all sequences, and of those packed some rows may belong to none.
     std::int64_t tokens() const { return k.extents[0] * k.extents[2]; }
     bool empty() const { return tokens() == 0 || sequences() == 0; }
@@ -59,7 +59,7 @@ void require_cache(const attention_view<T>& cache, const char* name) {
     }
 }
 
-inline void require_scales(const cache_scales& scales, const char* name, bool scaled, const char* type) {
+inline void require_scales(const kv_cache_scales& scales, const char* name, bool scaled, const char* type) {
     require(scaled || !scales.given(), name, ".pointer: ", scales.pointer, "; a cache of ", type,
             " has no scales, it must be null");
     require(scales.page_stride >= 0, name, ".page_stride: ", scales.page_stride, "; it must not be negative");
@@ -83,20 +83,22 @@ void require_appended_queries(const paged_append_problem<In, Cache>& p) {
 
 // Numbers that the host can read, since they are in its world.
 template <class In, class Cache>
-void require_places(const paged_append_problem<In, Cache>& p) {
-    const std::int64_t rows = p.k_cache.extents[2], room = p.pages.pages_per_sequence;
-    if (p.packed.given()) require_starts(p.packed.query_starts, "packed.query_starts", p.packed.count, p.k.extents[2]);
+void require_slots(const paged_append_problem<In, Cache>& p) {
+    const std::int64_t rows = p.k_cache.extents[2], room = p.paged_kv.max_blocks_per_seq;
+    if (p.varlen.given())
+        require_cu_seqlens(p.varlen.cu_seqlens_q, "varlen.cu_seqlens_q", p.varlen.count, p.k.extents[2]);
     for (int i = 0; i < p.sequences(); ++i) {
-        const std::int64_t length = p.key_lengths[i];
-        require(length >= 0 && length <= room * rows, "key_lengths[", i, "]: ", length,
+        const std::int64_t length = p.seqused_k[i];
+        require(length >= 0 && length <= room * rows, "seqused_k[", i, "]: ", length,
                 "; the pages of a sequence have room for ", room * rows, " keys, and none may be negative");
         const std::int64_t added =
-            p.packed.given() ? p.packed.query_starts[i + 1] - p.packed.query_starts[i] : p.k.extents[2];
+            p.varlen.given() ? p.varlen.cu_seqlens_q[i + 1] - p.varlen.cu_seqlens_q[i] : p.k.extents[2];
         const std::int64_t first = length > added ? length - added : 0;
         if (added == 0) continue;
         for (std::int64_t place = i * room + first / rows; place < i * room + (length + rows - 1) / rows; ++place) {
-            require(p.pages.table[place] >= 0 && p.pages.table[place] < p.k_cache.extents[0], "pages.table[", place,
-                    "]: ", p.pages.table[place], "; there are ", p.k_cache.extents[0], " pages");
+            require(p.paged_kv.block_table[place] >= 0 && p.paged_kv.block_table[place] < p.k_cache.extents[0],
+                    "paged_kv.block_table[", place, "]: ", p.paged_kv.block_table[place], "; there are ",
+                    p.k_cache.extents[0], " pages");
         }
     }
 }
@@ -110,8 +112,8 @@ void require_paged_append(world where, const paged_append_problem<In, Cache>& p)
     require_view(p.v, "v");
     require_view(p.k_cache, "k_cache");
     require_view(p.v_cache, "v_cache");
-    require_depth(p.k.extents[3], "k", 8);
-    require_depth(p.v.extents[3], "v", 8);
+    require_head_dim(p.k.extents[3], "k", 8);
+    require_head_dim(p.v.extents[3], "v", 8);
     const char* const names[] = {"members of the batch", "heads", "rows"};
     for (int i = 0; i < 3; ++i) require_same(p.v.extents[i], "v", i, p.k.extents[i], "k", names[i]);
     require_same(p.k_cache.extents[1], "k_cache", 1, p.k.extents[1], "k", "heads");
@@ -126,33 +128,33 @@ void require_paged_append(world where, const paged_append_problem<In, Cache>& p)
     require_scales(p.k_scales, "k_scales", scaled, imbrex::name_of<Cache>());
     require_scales(p.v_scales, "v_scales", scaled, imbrex::name_of<Cache>());
     require_appended_queries(p);
-    const rotary_embedding& rotary = p.rotary;
-    require(rotary.columns >= 0 && rotary.columns % 2 == 0 && rotary.columns <= p.k.extents[3],
-            "rotary.columns: ", rotary.columns, "; pairs are rotated, an even number of columns of the ",
+    const rope_embedding& rope = p.rope;
+    require(rope.rotary_dim >= 0 && rope.rotary_dim % 2 == 0 && rope.rotary_dim <= p.k.extents[3],
+            "rope.rotary_dim: ", rope.rotary_dim, "; pairs are rotated, an even number of columns of the ",
             p.k.extents[3], " that a key has");
-    require(!rotary.given() || rotary.turns != nullptr, "rotary.turns: null; ", rotary.columns / 2,
+    require(!rope.given() || rope.inv_freq != nullptr, "rope.inv_freq: null; ", rope.rotary_dim / 2,
             " numbers are needed");
 
-    const std::int64_t rows = p.k_cache.extents[2], room = p.pages.pages_per_sequence;
-    require(rows > 0 && rows % page_step == 0, "k_cache.extents[2]: ", rows, "; the rows of a page are a multiple of ",
-            page_step);
-    require(room >= 0, "pages.pages_per_sequence: ", room, "; it must not be negative");
-    require(room * rows <= 2147483647, "pages.pages_per_sequence: ", room, "; with pages of ", rows,
+    const std::int64_t rows = p.k_cache.extents[2], room = p.paged_kv.max_blocks_per_seq;
+    require(rows > 0 && rows % page_size_step == 0, "k_cache.extents[2]: ", rows,
+            "; the rows of a page are a multiple of ", page_size_step);
+    require(room >= 0, "paged_kv.max_blocks_per_seq: ", room, "; it must not be negative");
+    require(room * rows <= 2147483647, "paged_kv.max_blocks_per_seq: ", room, "; with pages of ", rows,
             " rows a sequence has room for ", room * rows, " keys, and at most 2147483647 are allowed");
-    require(p.packed.count >= 0, "packed.count: ", p.packed.count, "; the number of sequences must not be negative");
-    require(p.packed.key_starts == nullptr, "packed.key_starts: ", p.packed.key_starts,
-            "; keys in pages have their lengths in key_lengths, it must be null");
-    require(!p.packed.given() || p.k.extents[0] == 1, "k.extents[0]: ", p.k.extents[0],
+    require(p.varlen.count >= 0, "varlen.count: ", p.varlen.count, "; the number of sequences must not be negative");
+    require(p.varlen.cu_seqlens_k == nullptr, "varlen.cu_seqlens_k: ", p.varlen.cu_seqlens_k,
+            "; keys in pages have their lengths in seqused_k, it must be null");
+    require(!p.varlen.given() || p.k.extents[0] == 1, "k.extents[0]: ", p.k.extents[0],
             "; packed sequences lie one behind the other in a batch of 1");
     require(p.tokens() <= 2147483647, "k.extents[0], k.extents[2]: ", p.k.extents[0], ", ", p.k.extents[2],
             "; at most 2147483647 tokens are allowed");
     if (p.empty()) return;
-    require(!p.packed.given() || p.packed.query_starts != nullptr, "packed.query_starts: null; ", p.packed.count + 1,
+    require(!p.varlen.given() || p.varlen.cu_seqlens_q != nullptr, "varlen.cu_seqlens_q: null; ", p.varlen.count + 1,
             " numbers are needed");
-    require(p.key_lengths != nullptr, "key_lengths: null; ", p.sequences(), " numbers are needed");
-    require(p.pages.table != nullptr || room == 0, "pages.table: null; ", p.sequences(), " x ", room,
+    require(p.seqused_k != nullptr, "seqused_k: null; ", p.sequences(), " numbers are needed");
+    require(p.paged_kv.block_table != nullptr || room == 0, "paged_kv.block_table: null; ", p.sequences(), " x ", room,
             " numbers are needed");
-    if (where != world::device) require_places(p);
+    if (where != world::device) require_slots(p);
 }
 
 }  // namespace imbrex

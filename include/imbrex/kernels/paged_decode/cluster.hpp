@@ -17,17 +17,17 @@
 #include <imbrex/core/global_tile.hpp>
 #include <imbrex/core/source.hpp>
 #include <imbrex/kernels/attention/mask.hpp>
-#include <imbrex/kernels/attention/pages.hpp>
-#include <imbrex/kernels/attention/result.hpp>
-#include <imbrex/kernels/attention/score.hpp>
+#include <imbrex/kernels/attention/output.hpp>
+#include <imbrex/kernels/attention/paged_kv.hpp>
+#include <imbrex/kernels/attention/score_mod.hpp>
 #include <imbrex/kernels/attention/views.hpp>
 #include <imbrex/kernels/attention/work.hpp>
 #include <imbrex/kernels/paged_decode/attend.hpp>
-#include <imbrex/kernels/paged_decode/combine.hpp>
-#include <imbrex/kernels/paged_decode/consumers.hpp>
-#include <imbrex/kernels/paged_decode/rows.hpp>
+#include <imbrex/kernels/paged_decode/consumer.hpp>
+#include <imbrex/kernels/paged_decode/merge_splits.hpp>
+#include <imbrex/kernels/paged_decode/pack_gqa.hpp>
 #include <imbrex/ops/block/shared.hpp>
-#include <imbrex/ops/grid/succession.hpp>
+#include <imbrex/ops/grid/pdl.hpp>
 #include <imbrex/ops/memory/async_copy.hpp>
 #include <imbrex/ops/memory/cluster.hpp>
 #include <imbrex/ops/memory/load_store.hpp>
@@ -38,18 +38,18 @@
 
 namespace imbrex {
 
-template <class In, int Depth, class Mask = full_mask, class Score = plain_score,
-          attention_result Result = attention_result::normalised>
+template <class In, int HeadDim, class Mask = full_mask, class Score = score_mod::identity,
+          attention_output_mode Result = attention_output_mode::normalised>
 struct paged_decode_cluster {
     static constexpr bool needs_hopper = true;
-    static constexpr bool begins_early = true;
+    static constexpr bool uses_pdl = true;
     static constexpr int cluster = 8;
     static constexpr int warps = 4;  // so few registers in all that a block has room beside others'
-    static constexpr int rows = decode_slice;
-    static constexpr int columns = Depth > 128 ? 16 : 32;  // keys of a stage
-    static constexpr int ahead = Depth > 64 ? 1 : 2;       // stages of a warp
-    static constexpr int slices = Depth / decode_slice_width;
-    using attention = decode_attention<In, Depth, columns>;
+    static constexpr int block_m = decode_slice_rows;
+    static constexpr int block_n = HeadDim > 128 ? 16 : 32;  // keys of a stage
+    static constexpr int ahead = HeadDim > 64 ? 1 : 2;       // stages of a warp
+    static constexpr int slices = HeadDim / decode_slice_columns;
+    using attention = decode_attention<In, HeadDim, block_n>;
     using key_tile = typename attention::key_tile;
 
     // Columns may be fewer than the depth; those that do not exist are taken as zero. Rows of keys and values begin at multiples of
@@ -57,95 +57,95 @@ struct paged_decode_cluster {
     struct arguments : decode_arguments<In, Mask, Score> {
         attention_view<const In> k;
         attention_view<const In> v;
-        bool early;  // the cache is read while the kernel before still runs, but for the new tokens' keys
+        bool pdl_prefetch;  // the cache is read while the kernel before still runs, but for the new tokens' keys
     };
-    using query_tile = shared_tile<In, rows, Depth>;
+    using query_tile = shared_tile<In, block_m, HeadDim>;
     using stage = decode_stage<key_tile>;
-    struct inputs_of_warp {
+    struct warp_inputs {
         stage keys[ahead];
         query_tile q;
     };
     // In the same place.
-    struct result_of_warp {
-        shared_tile<float, rows, Depth> sums;
-        shared_vector<float, rows> largest;
-        shared_vector<float, rows> total;
+    struct warp_partial {
+        shared_tile<float, block_m, HeadDim> acc_o;
+        shared_vector<float, block_m> row_max;
+        shared_vector<float, block_m> row_sum;
     };
     // Of a block, for the others of its cluster. Each row's largest and total are in all columns of their parts.
-    struct result_of_block {
-        shared_tile<float, rows, Depth> sums;
-        shared_tile<float, rows, 2 * decode_slice_width> largest_and_total;
+    struct block_partial {
+        shared_tile<float, block_m, HeadDim> acc_o;
+        shared_tile<float, block_m, 2 * decode_slice_columns> row_max_and_sum;
     };
     struct shared_memory {
-        overlay<inputs_of_warp, result_of_warp> of_warps[warps];
-        result_of_block together;
+        overlay<warp_inputs, warp_partial> warp_memory[warps];
+        block_partial partial;
     };
 
     // A block for each part of each unit.
-    static constexpr int blocks_of(int batches, int key_heads) { return batches * key_heads * cluster; }
+    static constexpr int blocks_of(int batches, int kv_heads) { return batches * kv_heads * cluster; }
 
     template <class Block>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& shared) {
-        if (!args.early) wait_for_kernel_before(block);
-        allow_next_kernel(block);
+        if (!args.pdl_prefetch) pdl_wait(block);
+        pdl_launch_dependents(block);
         const int number = block.index().x / cluster, rank = block.cluster_rank();
-        unit now(number, args);
+        work_item now(number, args);
         do {
-            block.each_warp([&](warp& self) { attend(self, now, rank, args, shared.of_warps[self.index()]); });
+            block.each_warp([&](warp& self) { attend(self, now, rank, args, shared.warp_memory[self.index()]); });
             block.sync();
-            block.each_warp([&](warp& self) { put_warps_together(self, now, rank, shared); });
+            block.each_warp([&](warp& self) { merge_warps(self, now, rank, shared); });
             block.cluster_sync();
-            block.each_warp([&](warp& self) { put_blocks_together(self, now, rank, args, shared); });
+            block.each_warp([&](warp& self) { merge_blocks(self, now, rank, args, shared); });
             block.cluster_sync();  // nobody's memory goes while another reads it
-            now.first_row += rows;
+            now.first_row += block_m;
         } while (now.first_row < now.all_rows);
     }
 
   private:
     // Sixteen rows at a time of one key head of a sequence; mostly there are no more.
-    struct unit : attention_work {
-        int key_head;
+    struct work_item : attention_work {
+        int kv_head;
         int first_row = 0;
         int all_rows;
         int first_stage, stages;
 
-        IMBREX_KERNEL unit(int number, const arguments& args) {
-            const int key_heads = args.sizes.key_heads, heads = args.sizes.heads_per_key_head.value;
-            const int batch = number / key_heads;
-            key_head = number - batch * key_heads;
-            sequence = args.lengths.of(batch, key_head * heads);
-            queries = {0, sequence.queries};
-            keys = keys_seen(sequence, heads, queries, args.mask);
-            all_rows = sequence.queries * heads;
-            first_stage = keys.first / columns;
-            stages = all_rows == 0 ? 0 : (keys.end + columns - 1) / columns - first_stage;
+        IMBREX_KERNEL work_item(int number, const arguments& args) {
+            const int kv_heads = args.schedule.kv_heads, heads = args.schedule.q_heads_per_kv_head.value;
+            const int batch = number / kv_heads;
+            kv_head = number - batch * kv_heads;
+            sequence = args.lengths.of(batch, kv_head * heads);
+            queries = {0, sequence.seqlen_q};
+            keys = visible_keys_of_heads(sequence, heads, queries, args.mask);
+            all_rows = sequence.seqlen_q * heads;
+            first_stage = keys.first / block_n;
+            stages = all_rows == 0 ? 0 : (keys.end + block_n - 1) / block_n - first_stage;
         }
 
         // Of this block's warps, so many have keys.
-        IMBREX_KERNEL int warps_with_keys(int rank) const {
+        IMBREX_KERNEL int active_warps(int rank) const {
             const int own = (stages - rank + cluster - 1) / cluster;
             return own < warps ? own : warps;
         }
     };
 
-    IMBREX_KERNEL static void attend(warp& self, const unit& now, int rank, const arguments& args,
-                                     overlay<inputs_of_warp, result_of_warp>& memory) {
-        inputs_of_warp& held = memory.template as<inputs_of_warp>();
+    IMBREX_KERNEL static void attend(warp& self, const work_item& now, int rank, const arguments& args,
+                                     overlay<warp_inputs, warp_partial>& memory) {
+        warp_inputs& held = memory.template as<warp_inputs>();
         // The warp's own stages are counted from 0 on.
         const int first = rank + cluster * self.index();
         const auto exists = [&](int i) { return first + i * cluster * warps < now.stages; };
-        const auto key_of = [&](int i) { return (now.first_stage + first + i * cluster * warps) * columns; };
+        const auto key_of = [&](int i) { return (now.first_stage + first + i * cluster * warps) * block_n; };
         int asked = 0;
         const auto ask = [&] {
             if (exists(asked)) fetch(self, now, key_of(asked), args, held.keys[asked % ahead]);
             commit_copies(self);
             ++asked;
         };
-        while (asked < ahead && key_of(asked) + columns <= now.sequence.offset()) ask();
-        if (args.early) wait_for_kernel_before(self);
+        while (asked < ahead && key_of(asked) + block_n <= now.sequence.offset()) ask();
+        if (args.pdl_prefetch) pdl_wait(self);
         if (!exists(0)) return;
         while (asked < ahead) ask();
-        const decode_rows own{now.sequence, args.sizes.heads_per_key_head, now.first_row};
+        const gqa_rows own{now.sequence, args.schedule.q_heads_per_kv_head, now.first_row};
         fetch_queries(self, own, args, held.q);
         attention work(self, scale_after(args.score, args.scale));
         for (int i = 0; exists(i); ++i) {
@@ -159,85 +159,86 @@ struct paged_decode_cluster {
         }
         typename attention::result made;
         work.finish(self, made);
-        result_of_warp& left = memory.template as<result_of_warp>();
-        for_each_constant<attention::parts>([&](auto part) {
-            constexpr int width = attention::part_width;
-            store(self, left.sums.template part<rows, width>(0, part * width), made.sums[part]);
+        warp_partial& left = memory.template as<warp_partial>();
+        static_for<attention::acc_tiles>([&](auto tile_idx) {
+            constexpr int width = attention::acc_tile_width;
+            store(self, left.acc_o.template subtile<block_m, width>(0, tile_idx * width), made.acc_o[tile_idx]);
         });
-        store(self, left.largest, made.largest);
-        store(self, left.total, made.total);
+        store(self, left.row_max, made.row_max);
+        store(self, left.row_sum, made.row_sum);
     }
 
     // A stage's keys and values, each sixteen of which are in one page.
-    IMBREX_KERNEL static void fetch(warp& self, const unit& now, int first_key, const arguments& args, stage& to) {
-        for_each_constant<columns / page_step>([&](auto part) {
-            const int row = part * page_step;
-            copy_rows(self, to.k, row, key_rows(args.k, args.lengths, now, now.key_head).from(first_key + row, 0));
-            copy_rows(self, to.v, row, key_rows(args.v, args.lengths, now, now.key_head).from(first_key + row, 0));
+    IMBREX_KERNEL static void fetch(warp& self, const work_item& now, int first_key, const arguments& args, stage& to) {
+        static_for<block_n / page_size_step>([&](auto tile_idx) {
+            const int row = tile_idx * page_size_step;
+            copy_rows(self, to.k, row, kv_rows(args.k, args.lengths, now, now.kv_head).from(first_key + row, 0));
+            copy_rows(self, to.v, row, kv_rows(args.v, args.lengths, now, now.kv_head).from(first_key + row, 0));
         });
     }
     IMBREX_KERNEL static void copy_rows(warp& self, key_tile& to, int row, const global_tile<const In>& from) {
         constexpr int panel = key_tile::layout::panel_columns;
-        for_each_constant<Depth / panel>([&](auto number) {
-            copy_chunks_async(self, to.template part<page_step, panel>(row, number * panel),
-                              from.from(0, number * panel));
+        static_for<HeadDim / panel>([&](auto number) {
+            copy_aligned_async(self, to.template subtile<page_size_step, panel>(row, number * panel),
+                               from.from(0, number * panel));
         });
     }
-    IMBREX_KERNEL static void fetch_queries(warp& self, const decode_rows& own, const arguments& args, query_tile& to) {
-        const query_places places(args.q, args.lengths, own.sequence.batch);
-        warp_tile<In, rows, rows> parts[Depth / rows];
-        for_each_constant<Depth / rows>([&](auto number) {
-            load_decode_rows<decode_access::in_pairs>(self, parts[number], places.of(own, number * rows));
+    IMBREX_KERNEL static void fetch_queries(warp& self, const gqa_rows& own, const arguments& args, query_tile& to) {
+        const query_pointers places(args.q, args.lengths, own.sequence.batch);
+        warp_tile<In, block_m, block_m> query_tiles[HeadDim / block_m];
+        static_for<HeadDim / block_m>([&](auto number) {
+            load_decode_rows<decode_access::vec2>(self, query_tiles[number], places.of(own, number * block_m));
         });
-        for_each_constant<Depth / rows>(
-            [&](auto number) { store(self, to.template part<rows, rows>(0, number * rows), parts[number]); });
+        static_for<HeadDim / block_m>([&](auto number) {
+            store(self, to.template subtile<block_m, block_m>(0, number * block_m), query_tiles[number]);
+        });
     }
 
     // Of the block's warps. Each puts some columns together, and leaves them for the cluster.
-    IMBREX_KERNEL static void put_warps_together(warp& self, const unit& now, int rank, shared_memory& shared) {
+    IMBREX_KERNEL static void merge_warps(warp& self, const work_item& now, int rank, shared_memory& shared) {
         for (int i = self.index(); i < slices; i += warps) {
-            decode_sums all;
+            decode_partial_slice all;
             clear(self, all);
-            add_slices<warps>(self, all, now.warps_with_keys(rank), [&](int from, decode_sums& one) {
-                const result_of_warp& left = shared.of_warps[from].template as<result_of_warp>();
-                load(self, one.sums, slice_of(left.sums, i));
-                load(self, one.largest, left.largest);
-                load(self, one.total, left.total);
+            merge_slices<warps>(self, all, now.active_warps(rank), [&](int from, decode_partial_slice& one) {
+                const warp_partial& left = shared.warp_memory[from].template as<warp_partial>();
+                load(self, one.acc_o, slice_of(left.acc_o, i));
+                load(self, one.row_max, left.row_max);
+                load(self, one.row_sum, left.row_sum);
             });
-            store(self, slice_of(shared.together.sums, i), all.sums);
+            store(self, slice_of(shared.partial.acc_o, i), all.acc_o);
             if (i == 0) {
-                store(self, slice_of(shared.together.largest_and_total, 0), in_all_columns(self, all.largest));
-                store(self, slice_of(shared.together.largest_and_total, 1), in_all_columns(self, all.total));
+                store(self, slice_of(shared.partial.row_max_and_sum, 0), in_all_columns(self, all.row_max));
+                store(self, slice_of(shared.partial.row_max_and_sum, 1), in_all_columns(self, all.row_sum));
             }
         }
     }
     // Of the cluster's blocks: some columns by each.
-    IMBREX_KERNEL static void put_blocks_together(warp& self, const unit& now, int rank, const arguments& args,
-                                                  shared_memory& shared) {
-        const result_of_block& there = shared.together;
+    IMBREX_KERNEL static void merge_blocks(warp& self, const work_item& now, int rank, const arguments& args,
+                                           shared_memory& shared) {
+        const block_partial& there = shared.partial;
         for (int i = rank + cluster * self.index(); i < slices; i += cluster * warps) {
-            decode_sums all;
+            decode_partial_slice all;
             clear(self, all);
-            add_slices<cluster>(self, all, cluster, [&](int from, decode_sums& one) {
-                slice largest, total;
-                load_from_block(self, one.sums, slice_of(there.sums, i), from);
-                load_from_block(self, largest, slice_of(there.largest_and_total, 0), from);
-                load_from_block(self, total, slice_of(there.largest_and_total, 1), from);
-                one.largest = column_of(self, largest, 0);
-                one.total = column_of(self, total, 0);
+            merge_slices<cluster>(self, all, cluster, [&](int from, decode_partial_slice& one) {
+                slice row_max, row_sum;
+                dsmem_load(self, one.acc_o, slice_of(there.acc_o, i), from);
+                dsmem_load(self, row_max, slice_of(there.row_max_and_sum, 0), from);
+                dsmem_load(self, row_sum, slice_of(there.row_max_and_sum, 1), from);
+                one.row_max = column_of(self, row_max, 0);
+                one.row_sum = column_of(self, row_sum, 0);
             });
-            const decode_rows own{now.sequence, args.sizes.heads_per_key_head, now.first_row};
-            write_slice<Result, decode_access::in_pairs>(self, args.results, args.lengths,
-                                                         {own, rows, i * decode_slice_width, Depth}, all);
+            const gqa_rows own{now.sequence, args.schedule.q_heads_per_kv_head, now.first_row};
+            store_output_slice<Result, decode_access::vec2>(self, args.results, args.lengths,
+                                                            {own, block_m, i * decode_slice_columns, HeadDim}, all);
         }
     }
 
-    using slice = warp_tile<float, rows, decode_slice_width>;
+    using slice = warp_tile<float, block_m, decode_slice_columns>;
     template <class Tile>
     IMBREX_KERNEL static auto slice_of(Tile& tile, int number) {
-        return tile.template part<rows, decode_slice_width>(0, number * decode_slice_width);
+        return tile.template subtile<block_m, decode_slice_columns>(0, number * decode_slice_columns);
     }
-    IMBREX_KERNEL static slice in_all_columns(const warp& self, const decode_sums::values& values) {
+    IMBREX_KERNEL static slice in_all_columns(const warp& self, const decode_partial_slice::values& values) {
         slice all;
         fill(self, all, 0.0f);
         combine_with_rows(self, all, values, [](float, float value) { return value; });

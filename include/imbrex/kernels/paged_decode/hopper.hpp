@@ -11,45 +11,49 @@
 
 #include <imbrex/core/config.hpp>
 #include <imbrex/kernels/attention/mask.hpp>
-#include <imbrex/kernels/attention/pages.hpp>
-#include <imbrex/kernels/attention/result.hpp>
-#include <imbrex/kernels/attention/score.hpp>
-#include <imbrex/kernels/paged_decode/consumers.hpp>
-#include <imbrex/kernels/paged_decode/feed.hpp>
-#include <imbrex/kernels/paged_decode/plan.hpp>
+#include <imbrex/kernels/attention/output.hpp>
+#include <imbrex/kernels/attention/paged_kv.hpp>
+#include <imbrex/kernels/attention/score_mod.hpp>
+#include <imbrex/kernels/paged_decode/consumer.hpp>
+#include <imbrex/kernels/paged_decode/producer.hpp>
+#include <imbrex/kernels/paged_decode/scheduler.hpp>
 #include <imbrex/tile/shared_arena.hpp>
 
 namespace imbrex {
 
-template <class In, int Depth, class Mask = full_mask, class Score = plain_score, decode_shape Shape = decode_shape{},
-          attention_result Result = attention_result::normalised, class Cache = In>
+template <class In, int HeadDim, class Mask = full_mask, class Score = score_mod::identity,
+          decode_shape Shape = decode_shape{}, attention_output_mode Result = attention_output_mode::normalised,
+          class Cache = In>
 struct paged_decode_hopper {
-    using consumers = decode_consumers<In, Depth, Shape, Result, Cache>;
+    using consumers = decode_consumer<In, HeadDim, Shape, Result, Cache>;
     static constexpr bool needs_hopper = true;
-    static constexpr bool begins_early = true;
+    static constexpr bool uses_pdl = true;
     static constexpr int warps = 4 + consumers::count;
-    static constexpr int unit_heads = 1;
-    static constexpr int rows = consumers::rows;
-    static constexpr int columns = Shape.keys;
+    static constexpr int kv_heads_per_item = 1;
+    static constexpr int block_m = consumers::block_m;
+    static constexpr int block_n = Shape.block_n;
     using key_tile = typename consumers::key_tile;
     using stage = typename consumers::stage;
 
-    using arguments = fed_arguments<In, Mask, Score, key_tile>;
-    using shared_memory = fed_memory<stage, Shape.stages, typename consumers::shared_memory>;
+    using arguments = decode_tma_arguments<In, Mask, Score, key_tile>;
+    using shared_memory = decode_tma_shared_memory<stage, Shape.stages, typename consumers::shared_memory>;
     static_assert(sizeof(shared_memory) <= shared_memory_limit, "imbrex: a decode's ring is too deep");
 
     template <class Block>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& shared) {
-        const auto feed = [&](warp& self, auto& pieces, auto& stages) {
-            decode_plan<rows, columns, Mask> plan(self, args.sizes, args.lengths, args.mask, block.count().x);
-            feed_pieces<columns>(self, block, args, plan, pieces, [&](const parts_of_step& parts, int key_head) {
-                auto slot = stages.acquire();
-                load_from_pages(self, *slot, args, parts, 0, key_head, slot);
-            });
+        const auto produce = [&](warp& self, auto& splits, auto& stages) {
+            decode_scheduler<block_m, block_n, Mask> scheduler(self, args.schedule, args.lengths, args.mask,
+                                                               block.count().x);
+            produce_splits<block_n>(self, block, args, scheduler, splits,
+                                    [&](const tile_page_coords& coords, int kv_head) {
+                                        auto slot = stages.acquire();
+                                        load_from_pages(self, *slot, args, coords, 0, kv_head, slot);
+                                    });
         };
-        run_fed<consumers::count>(
-            block, args, shared, consumers::groups, feed,
-            [&](warp& self, auto& pieces, auto& stages) { consumers::run(self, args, shared.room, pieces, stages); });
+        run_warp_specialised<consumers::count>(block, args, shared, consumers::warps_m, produce,
+                                               [&](warp& self, auto& splits, auto& stages) {
+                                                   consumers::run(self, args, shared.consumer_memory, splits, stages);
+                                               });
     }
 };
 

@@ -3,12 +3,12 @@
 #pragma once
 
 #include <imbrex/core/config.hpp>
-#include <imbrex/kernels/attention/pages.hpp>
+#include <imbrex/kernels/attention/paged_kv.hpp>
 #include <imbrex/kernels/attention/views.hpp>
-#include <imbrex/kernels/paged_cache/scales.hpp>
-#include <imbrex/kernels/paged_decode/combine.hpp>
-#include <imbrex/kernels/paged_decode/plan.hpp>
-#include <imbrex/kernels/paged_decode/rows.hpp>
+#include <imbrex/kernels/kv_cache/scales.hpp>
+#include <imbrex/kernels/paged_decode/merge_splits.hpp>
+#include <imbrex/kernels/paged_decode/pack_gqa.hpp>
+#include <imbrex/kernels/paged_decode/scheduler.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -16,16 +16,16 @@
 namespace imbrex {
 
 struct decode_shape {
-    int groups = 1;  // of 16 rows, 1, 2, 4 or 8: warps that share a stage
-    int keys = 32;   // of a stage
+    int warps_m = 1;   // of 16 rows, 1, 2, 4 or 8: warps that share a stage
+    int block_n = 32;  // of a stage
     // A multiple of the warps among which they go in turn, so that who waits for a stage has seen all of its rounds.
     int stages = 8;
-    int combined_columns = 128;  // for which there is room where warps put their results together
+    int merge_columns = 128;  // for which there is room where warps put their results together
     int warps = 8;
-    int residents = 1;  // blocks that share the registers of a multiprocessor
+    int min_blocks_per_sm = 1;  // blocks that share the registers of a multiprocessor
     // Threads copy keys and values: behind the last key there are zeros, and results are put together in the stages' memory, which
-    // are empty meanwhile. Otherwise the copy engine does, and they have memory of their own.
-    bool threads_copy = false;
+    // are empty meanwhile. Otherwise TMA does, and they have memory of their own.
+    bool uses_cp_async = false;
 };
 
 // Keys and values of one head.
@@ -43,14 +43,14 @@ struct decode_arguments {
     Mask mask;
     Score score;
     float scale;
-    paged_lengths lengths;
-    decode_sizes sizes;
+    paged_seqlens lengths;
+    decode_schedule schedule;
     // See workspace_bytes. The counters are zero before the first launch, and after each.
     int* counters;
-    decode_partial* partials;
+    decode_workspace_slice* partials;
     // Of a cache of 8-bit elements.
-    cache_scales k_scales;
-    cache_scales v_scales;
+    kv_cache_scales k_scales;
+    kv_cache_scales v_scales;
 };
 
 // What a grid of so many blocks leaves for one another in global memory: for each of them a counter for each slice, and the slices
@@ -60,7 +60,7 @@ template <int Slices>
 struct decode_workspace {
     static constexpr int slices = Slices;  // of a unit, at most
     static constexpr std::size_t counters_bytes(int blocks) {
-        constexpr int most_slices = 4 * 256 / decode_slice_width;
+        constexpr int most_slices = 4 * 256 / decode_slice_columns;
         static_assert(slices <= most_slices, "imbrex: a unit has more slices than there are counters for");
         return static_cast<std::size_t>(blocks) * most_slices * sizeof(int);
     }
@@ -68,19 +68,19 @@ struct decode_workspace {
         return workspace_bytes(blocks, std::int64_t{blocks} * 2 * slices);
     }
     static constexpr std::size_t workspace_bytes(int blocks, std::int64_t slices_of_all) {
-        return counters_bytes(blocks) + static_cast<std::size_t>(slices_of_all) * sizeof(decode_partial);
+        return counters_bytes(blocks) + static_cast<std::size_t>(slices_of_all) * sizeof(decode_workspace_slice);
     }
 };
 
 // Where the queries of a sequence begin, for whoever brings them: of(rows, column)(row), or null where there are none.
 template <class In>
-class query_places {
+class query_pointers {
   public:
-    IMBREX_KERNEL query_places(const attention_view<const In>& q, const paged_lengths& lengths, int batch,
-                               bool exist = true)
+    IMBREX_KERNEL query_pointers(const attention_view<const In>& q, const paged_seqlens& lengths, int batch,
+                                 bool exist = true)
         : q_(&q), member_(lengths.member(batch)), first_(exist ? lengths.first_query(batch) : 0) {}
 
-    IMBREX_KERNEL auto of(const decode_rows& rows, int column) const {
+    IMBREX_KERNEL auto of(const gqa_rows& rows, int column) const {
         return [this, rows, column](int row) {
             const In* const begin = q_->at(member_, rows.head(row), first_ + rows.query(row), column).pointer;
             return rows.exists(row) && column < q_->columns() ? begin : nullptr;

@@ -9,7 +9,7 @@
 
 #include <imbrex/comm/ring_plan.hpp>
 #include <imbrex/comm/transport.hpp>
-#include <imbrex/core/memory_rooms.hpp>
+#include <imbrex/core/workspace_layout.hpp>
 #include <imbrex/kernels/attention/views.hpp>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ struct ring_tensors {
     const In* k = nullptr;
     const In* v = nullptr;
     float* out = nullptr;
-    float* log2_sums = nullptr;
+    float* lse2 = nullptr;
     void* workspace = nullptr;
 };
 
@@ -37,31 +37,31 @@ struct ring_rows {
     std::int64_t all;    // of the chunk
 };
 
-struct ring_result {
+struct ring_output {
     float* out = nullptr;
-    float* log2_sums = nullptr;
+    float* lse2 = nullptr;
 };
 
 template <class In>
 class ring_chunks {
   public:
     ring_chunks(const ring_plan& plan, const ring_tensors<In>& own) : plan_(plan), sizes_(plan.sizes()), own_(own) {
-        const std::int64_t rows = plan.most_rows();
-        const int others = plan.query_chunks() - 1, key_chunks = plan.ranks() / plan.query_chunks();
-        for (int i = 0; i < std::min(2, key_chunks - 1); ++i) {
-            keys_.push_back(rooms_.add(rows * sizes_.key_heads * sizes_.depth * element));
-            values_.push_back(rooms_.add(rows * sizes_.key_heads * sizes_.value_depth * element));
+        const std::int64_t rows = plan.max_rows();
+        const int others = plan.q_chunks() - 1, kv_chunks = plan.ranks() / plan.q_chunks();
+        for (int i = 0; i < std::min(2, kv_chunks - 1); ++i) {
+            keys_.push_back(buffers_.add(rows * sizes_.kv_heads * sizes_.head_dim * element));
+            values_.push_back(buffers_.add(rows * sizes_.kv_heads * sizes_.head_dim_v * element));
         }
         for (int i = 0; i < others; ++i) {
-            queries_.push_back(rooms_.add(rows * sizes_.heads * sizes_.depth * element));
-            results_.push_back(rooms_.add(result_bytes(rows)));
-            arrivals_.push_back(rooms_.add(result_bytes(rows)));
+            queries_.push_back(buffers_.add(rows * sizes_.heads * sizes_.head_dim * element));
+            results_.push_back(buffers_.add(result_bytes(rows)));
+            arrivals_.push_back(buffers_.add(result_bytes(rows)));
         }
     }
 
-    const memory_rooms& rooms() const { return rooms_; }
+    const workspace_layout& buffers() const { return buffers_; }
 
-    ring_rows rows_of(std::size_t sequence, const token_runs& tokens, int chunk) const {
+    ring_rows rows_of(std::size_t sequence, const token_ranges& tokens, int chunk) const {
         return {plan_.rows_before(sequence, chunk), plan_.sequences()[sequence].sizes.batches, tokens.count(),
                 plan_.rows_of(chunk)};
     }
@@ -70,23 +70,23 @@ class ring_chunks {
     const In* queries(int hop) const { return hop == 0 ? own_.q : at<In>(queries_[hop - 1]); }
     const In* keys(int hop) const { return hop == 0 ? own_.k : at<In>(keys_[(hop - 1) % 2]); }
     const In* values(int hop) const { return hop == 0 ? own_.v : at<In>(values_[(hop - 1) % 2]); }
-    ring_result results(int hop) const {
-        if (hop == 0) return {own_.out, own_.log2_sums};
-        return result_at(results_[hop - 1], plan_.rows_of(plan_.query_chunk_at(hop)));
+    ring_output results(int hop) const {
+        if (hop == 0) return {own_.out, own_.lse2};
+        return result_at(results_[hop - 1], plan_.rows_of(plan_.q_chunk_at(hop)));
     }
     // Of the own queries, from the rank that had them after so many hops.
-    ring_result arrival(int hop) const { return result_at(arrivals_[hop - 1], plan_.rows_of(plan_.rank())); }
+    ring_output arrival(int hop) const { return result_at(arrivals_[hop - 1], plan_.rows_of(plan_.rank())); }
 
     // What starts with a step and has to be there with another.
-    exchange exchange_of(const ring_step& now, int step, int need) const {
-        exchange made{step, {}, {}};
+    send_recv_group send_recv_group_of(const ring_step& now, int step, int need) const {
+        send_recv_group made{step, {}, {}};
         for (const ring_message& one : now.sends) {
-            if (one.need != need) continue;
+            if (one.needed_step != need) continue;
             for (const span& part : parts_of(one)) made.sends.push_back({one.peer, part.bytes, part.count});
         }
         for (const ring_message& one : now.receives) {
-            if (one.need != need) continue;
-            const bool home = one.what == payload::results;
+            if (one.needed_step != need) continue;
+            const bool home = one.what == payload::partial_o;
             for (const span& part : home ? home_of(one) : parts_of(one)) {
                 made.receives.push_back({one.peer, const_cast<void*>(part.bytes), part.count});
             }
@@ -105,27 +105,27 @@ class ring_chunks {
     T* at(std::size_t offset) const {
         return reinterpret_cast<T*>(static_cast<char*>(own_.workspace) + offset);
     }
-    std::int64_t out_elements(std::int64_t rows) const { return rows * sizes_.heads * sizes_.value_depth; }
+    std::int64_t out_elements(std::int64_t rows) const { return rows * sizes_.heads * sizes_.head_dim_v; }
     std::int64_t result_bytes(std::int64_t rows) const {
         return (out_elements(rows) + rows * sizes_.heads) * static_cast<std::int64_t>(sizeof(float));
     }
-    ring_result result_at(std::size_t offset, std::int64_t rows) const {
+    ring_output result_at(std::size_t offset, std::int64_t rows) const {
         return {at<float>(offset), at<float>(offset) + out_elements(rows)};
     }
 
     std::vector<span> parts_of(const ring_message& one) const {
         const std::int64_t rows = plan_.rows_of(one.chunk);
-        const auto bytes = [&](int heads, int depth) {
-            return static_cast<std::size_t>(rows * heads * depth * element);
+        const auto bytes = [&](int heads, int head_dim) {
+            return static_cast<std::size_t>(rows * heads * head_dim * element);
         };
         switch (one.what) {
-            case payload::queries:
-                return {{queries(one.hop), bytes(sizes_.heads, sizes_.depth)}};
-            case payload::results:
+            case payload::q:
+                return {{queries(one.hop), bytes(sizes_.heads, sizes_.head_dim)}};
+            case payload::partial_o:
                 return {{results(one.hop).out, static_cast<std::size_t>(result_bytes(rows))}};
             default:
-                return {{keys(one.hop), bytes(sizes_.key_heads, sizes_.depth)},
-                        {values(one.hop), bytes(sizes_.key_heads, sizes_.value_depth)}};
+                return {{keys(one.hop), bytes(sizes_.kv_heads, sizes_.head_dim)},
+                        {values(one.hop), bytes(sizes_.kv_heads, sizes_.head_dim_v)}};
         }
     }
     std::vector<span> home_of(const ring_message& one) const {
@@ -136,7 +136,7 @@ class ring_chunks {
     attention_sizes sizes_;
     ring_tensors<In> own_;
     std::vector<std::size_t> keys_, values_, queries_, results_, arrivals_;
-    memory_rooms rooms_;
+    workspace_layout buffers_;
 };
 
 }  // namespace imbrex

@@ -53,8 +53,8 @@ IMBREX_KERNEL void combine(const Scope& scope, shared_tile<T, Rows, Columns>& ti
 
 // Every element of a shared vector becomes function(its index).
 template <class Scope, class T, int Length, class Function>
-IMBREX_KERNEL void fill_by(const Scope& scope, shared_vector<T, Length>& vector, Function function,
-                           source here = source::current()) {
+IMBREX_KERNEL void fill_indexed(const Scope& scope, shared_vector<T, Length>& vector, Function function,
+                                source here = source::current()) {
     hw::visit_vector(
         scope, hw::use::write, here, [&](int index, T& element) { element = function(index); }, vector);
 }

@@ -3,7 +3,7 @@
 // leave.
 #pragma once
 
-#include <imbrex/core/position.hpp>
+#include <imbrex/core/grid_dim.hpp>
 #include <imbrex/core/source.hpp>
 #include <imbrex/hw/scalar.hpp>
 #include <imbrex/tile/shared_tile.hpp>
@@ -22,8 +22,8 @@ template <int Warps, int Cluster, class T, class Op>
 IMBREX_KERNEL void reduce_grid(const block_scope<Warps, Cluster>& block, T value, Op op, T identity,
                                grid_scratch<T> scratch, T* result, shared_vector<int, 1>& flag,
                                source here = source::current()) {
-    const position at = block.index();
-    const position grid = block.count();
+    const grid_dim at = block.index();
+    const grid_dim grid = block.count();
     hw::put_global(block, scratch.values + (at.z * grid.y + at.y) * grid.x + at.x, value, here);
     if (!hw::is_last_block(block, scratch.counter, flag, here)) return;
     T all = identity;

@@ -1,19 +1,19 @@
 // Who works on which tile of a problem that has more tiles than the machine has blocks. A persistent grid has about as
 // many blocks as multiprocessors, and each takes tiles until none is left.
 //
-//   static_tiles    every block takes each grid-th tile: no memory, no waiting
-//   tile_queue      blocks draw the next tile from a counter: the quick ones take more
-//   supergroups     in which order: tiles are walked in bands of rows, so that those at work together share operands in
+//   static_tile_scheduler    every block takes each grid-th tile: no memory, no waiting
+//   dynamic_tile_scheduler      blocks draw the next tile from a counter: the quick ones take more
+//   rasterisation_groups     in which order: tiles are walked in bands of rows, so that those at work together share operands in
 //   L2
 //
-//     supergroups of 2 rows, 4 x 3 tiles:     0  2  4
+//     rasterisation_groups of 2 rows, 4 x 3 tiles:     0  2  4
 //                                             1  3  5
 //                                             6  8 10
 //                                             7  9 11
 #pragma once
 
 #include <imbrex/core/config.hpp>
-#include <imbrex/core/position.hpp>
+#include <imbrex/core/grid_dim.hpp>
 #include <imbrex/core/source.hpp>
 #include <imbrex/hw/scalar.hpp>
 #include <imbrex/tile/barrier.hpp>
@@ -22,33 +22,33 @@
 
 namespace imbrex {
 
-struct tile_place {
+struct tile_coord {
     int row;
     int column;
 };
 
 // Tile numbers to rows and columns of tiles.
-struct supergroups {
+struct rasterisation_groups {
     int rows;
     int columns;
-    int band;  // rows of tiles in a supergroup
+    int group_m;  // rows of tiles in a supergroup
 
     constexpr IMBREX_FN int tiles() const { return rows * columns; }
-    constexpr IMBREX_FN tile_place at(int number) const {
-        const int full = band * columns;
+    constexpr IMBREX_FN tile_coord at(int number) const {
+        const int full = group_m * columns;
         const int group = number / full;
-        const int first_row = group * band;
-        const int height = rows - first_row < band ? rows - first_row : band;  // the last band may be lower
+        const int first_row = group * group_m;
+        const int height = rows - first_row < group_m ? rows - first_row : group_m;  // the last band may be lower
         const int inside = number - group * full;
         return {first_row + inside % height, inside / height};
     }
 };
 
-// for (int tile : static_tiles(block, total)): each role of a block walks the same numbers.
-class static_tiles {
+// for (int tile : static_tile_scheduler(block, total)): each role of a block walks the same numbers.
+class static_tile_scheduler {
   public:
     template <class Block>
-    IMBREX_KERNEL static_tiles(const Block& block, int total)
+    IMBREX_KERNEL static_tile_scheduler(const Block& block, int total)
         : first_(block.index().x + block.count().x * (block.index().y + block.count().y * block.index().z)),
           step_(block.count().x * block.count().y * block.count().z),
           total_(total) {}
@@ -74,24 +74,24 @@ class static_tiles {
 };
 
 // Tiles drawn from a counter in global memory, which must be zero before each launch; the last block to draw sets it back to
-// zero, so that launches may follow one another. Without a counter blocks take their tiles in turn, as static_tiles. One warp of
+// zero, so that launches may follow one another. Without a counter blocks take their tiles in turn, as static_tile_scheduler. One warp of
 // the block draws, and passes on to the other roles through a small ring which tile it is, or whatever else it has found out
 // about it. A number at or past the total means that no tile is left.
 //
 // What waits in a ring no other block can take, however idle: of tiles from a counter at most `Ahead` are drawn before the first
 // of them is released. No reader may hold more than that.
-template <int Depth = 2, class Item = int, int Ahead = Depth>
-struct tile_queue {
-    static_assert(Ahead >= 1 && Ahead <= Depth,
+template <int Stages = 2, class Item = int, int Ahead = Stages>
+struct dynamic_tile_scheduler {
+    static_assert(Ahead >= 1 && Ahead <= Stages,
                   "imbrex: a queue draws at least one tile, and no more than it has room for");
-    shared_vector<Item, 1> items[Depth];
-    transaction_barrier full[Depth];
-    transaction_barrier empty[Depth];
+    shared_vector<Item, 1> items[Stages];
+    transaction_barrier full[Stages];
+    transaction_barrier empty[Stages];
 
     // `reader_warps`: those of all roles that read.
     template <class Scope>
     IMBREX_KERNEL void init(const Scope& scope, int reader_warps, source here = source::current()) {
-        for (int i = 0; i < Depth; ++i) {
+        for (int i = 0; i < Stages; ++i) {
             full[i].init(scope, 1, here);
             empty[i].init(scope, reader_warps, here);
         }
@@ -100,7 +100,8 @@ struct tile_queue {
     class drawing_cursor {
       public:
         template <class Block>
-        IMBREX_KERNEL drawing_cursor(tile_queue& queue, const warp& scope, const Block& block, int total, int* counter)
+        IMBREX_KERNEL drawing_cursor(dynamic_tile_scheduler& queue, const warp& scope, const Block& block, int total,
+                                     int* counter)
             : queue_(&queue),
               scope_(&scope),
               counter_(counter),
@@ -115,15 +116,15 @@ struct tile_queue {
                 turn_ += blocks_;
                 return number;
             }
-            const int stage = at_.stage() + Depth - Ahead;
-            queue_->empty[stage % Depth].wait(*scope_, at_.round() - (stage < Depth ? 1 : 0), here);
-            const int number = hw::take_number(*scope_, counter_, here);
+            const int stage = at_.stage() + Stages - Ahead;
+            queue_->empty[stage % Stages].wait(*scope_, at_.round() - (stage < Stages ? 1 : 0), here);
+            const int number = hw::fetch_increment(*scope_, counter_, here);
             // Every block draws in vain once: this is the last of them all.
             if (number == total_ + blocks_ - 1) hw::put_global(*scope_, counter_, 0, here);
             return number;
         }
 
-        IMBREX_KERNEL void pass_on(const Item& item, source here = source::current()) {
+        IMBREX_KERNEL void publish(const Item& item, source here = source::current()) {
             const int slot = at_.stage();
             queue_->empty[slot].wait(*scope_, at_.round() - 1, here);
             hw::put(*scope_, queue_->items[slot], 0, item, here);
@@ -134,25 +135,25 @@ struct tile_queue {
         // Draws the next tile, passes its number on and returns it.
         IMBREX_KERNEL int next(source here = source::current()) {
             const int number = draw(here);
-            pass_on(number, here);
+            publish(number, here);
             return number;
         }
 
       private:
-        tile_queue* queue_;
+        dynamic_tile_scheduler* queue_;
         const warp* scope_;
         int* counter_;
         int turn_;
         int blocks_;
         int total_;
-        ring_position<Depth> at_;
+        pipeline_state<Stages> at_;
     };
 
     // An item in the ring. It is released when the handle ends, or gets another.
     template <class Scope>
     class held_item {
       public:
-        IMBREX_KERNEL held_item(tile_queue& queue, const Scope& scope, int slot, source from)
+        IMBREX_KERNEL held_item(dynamic_tile_scheduler& queue, const Scope& scope, int slot, source from)
             : queue_(&queue), scope_(&scope), slot_(slot), from_(from) {}
         IMBREX_KERNEL held_item(held_item&& other)
             : queue_(other.queue_), scope_(other.scope_), slot_(other.slot_), from_(other.from_) {
@@ -185,7 +186,7 @@ struct tile_queue {
 
       private:
         static constexpr int none = -1;
-        tile_queue* queue_;
+        dynamic_tile_scheduler* queue_;
         const Scope* scope_;
         int slot_;
         [[no_unique_address]] source from_;
@@ -194,7 +195,8 @@ struct tile_queue {
     template <class Scope>
     class reading_cursor {
       public:
-        IMBREX_KERNEL reading_cursor(tile_queue& queue, const Scope& scope) : queue_(&queue), scope_(&scope) {}
+        IMBREX_KERNEL reading_cursor(dynamic_tile_scheduler& queue, const Scope& scope)
+            : queue_(&queue), scope_(&scope) {}
 
         // What the drawing warp has passed on next.
         IMBREX_KERNEL Item next(source here = source::current()) {
@@ -216,9 +218,9 @@ struct tile_queue {
         }
 
       private:
-        tile_queue* queue_;
+        dynamic_tile_scheduler* queue_;
         const Scope* scope_;
-        ring_position<Depth> at_;
+        pipeline_state<Stages> at_;
     };
 
     // Of a grid along x; `counter` may be null.

@@ -20,17 +20,17 @@ IMBREX_KERNEL void copy_async(const Scope& scope, shared_tile<T, Rows, Columns>&
     hw::copy_in_async(scope, to, static_cast<global_tile<const T>>(from), here);
 }
 template <class Scope, class Tile, int Rows, int Columns, class Element>
-IMBREX_KERNEL void copy_async(const Scope& scope, shared_part<Tile, Rows, Columns> to, global_tile<Element> from,
+IMBREX_KERNEL void copy_async(const Scope& scope, shared_subtile<Tile, Rows, Columns> to, global_tile<Element> from,
                               source here = source::current()) {
     hw::copy_in_async(scope, to, static_cast<global_tile<const typename Tile::element>>(from), here);
 }
 
-// The same for a rectangle whose rows begin and end at multiples of 16 bytes, which the caller has asked it (`in_chunks`).
+// The same for a rectangle whose rows begin and end at multiples of 16 bytes, which the caller has asked it (`is_16_byte_aligned`).
 // No branch is taken for it, so that the copies can be mixed with the instructions of a product.
 template <class Scope, class Tile, int Rows, int Columns, class Element>
-IMBREX_KERNEL void copy_chunks_async(const Scope& scope, shared_part<Tile, Rows, Columns> to, global_tile<Element> from,
-                                     source here = source::current()) {
-    hw::copy_chunks_async(scope, to, static_cast<global_tile<const typename Tile::element>>(from), here);
+IMBREX_KERNEL void copy_aligned_async(const Scope& scope, shared_subtile<Tile, Rows, Columns> to,
+                                      global_tile<Element> from, source here = source::current()) {
+    hw::copy_aligned_async(scope, to, static_cast<global_tile<const typename Tile::element>>(from), here);
 }
 
 // A contiguous object (a packed tile, a vector, a struct of such).

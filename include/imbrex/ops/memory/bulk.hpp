@@ -1,4 +1,4 @@
-// A contiguous object (a packed tile, a vector, a struct of such) from global memory by the copy engine: quicker to ask for
+// A contiguous object (a packed tile, a vector, a struct of such) from global memory by TMA: quicker to ask for
 // than a tile of a tensor, since there is no descriptor, and moved as it stands. It is asked for by one warp and lands on
 // a barrier; whoever waits for the barrier may read.
 #pragma once
@@ -16,7 +16,7 @@ template <class T>
 IMBREX_KERNEL void load_object_async(const warp& scope, T& to, const T& from, transaction_barrier& landing,
                                      source here = source::current()) {
     static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % 16 == 0 && alignof(T) >= 16,
-                  "imbrex: the copy engine moves plain objects in chunks of 16 bytes, from and to multiples of 16");
+                  "imbrex: TMA moves plain objects in chunks of 16 bytes, from and to multiples of 16");
     hw::bulk_load(scope, to, from, landing.word, here);
 }
 

@@ -1,5 +1,5 @@
 // Loads and stores that are done when the call returns: between registers, shared memory and global memory, at any
-// scope. A rectangle of global memory may hang over the edge of its matrix: what does not exist loads as `outside` and
+// scope. A rectangle of global memory may hang over the edge of its matrix: what does not exist loads as `fill_value` and
 // is not stored.
 #pragma once
 
@@ -12,24 +12,24 @@
 namespace imbrex {
 
 // Shared tile (or part of one) to registers, and back.
-template <class Scope, class T, int Rows, int Columns, int Warps, order Order, class Shared>
+template <class Scope, class T, int Rows, int Columns, int Warps, register_layout Layout, class Shared>
 requires requires {
     Shared::rows;
 }
-IMBREX_KERNEL void load(const Scope& scope, hw::fragment<T, Rows, Columns, Warps, Order>& to, const Shared& from,
+IMBREX_KERNEL void load(const Scope& scope, hw::fragment<T, Rows, Columns, Warps, Layout>& to, const Shared& from,
                         source here = source::current()) {
-    require_scope<Scope, hw::fragment<T, Rows, Columns, Warps, Order>>();
+    require_scope<Scope, hw::fragment<T, Rows, Columns, Warps, Layout>>();
     static_assert(Shared::rows == Rows && Shared::columns == Columns,
                   "imbrex: a register tile is loaded from a shared tile (or part) of its own shape");
     hw::load_shared(scope, to, from, here);
 }
-template <class Scope, class Shared, class T, int Rows, int Columns, int Warps, order Order>
+template <class Scope, class Shared, class T, int Rows, int Columns, int Warps, register_layout Layout>
 requires requires {
     std::remove_reference_t<Shared>::rows;
 }
-IMBREX_KERNEL void store(const Scope& scope, Shared&& to, const hw::fragment<T, Rows, Columns, Warps, Order>& from,
+IMBREX_KERNEL void store(const Scope& scope, Shared&& to, const hw::fragment<T, Rows, Columns, Warps, Layout>& from,
                          source here = source::current()) {
-    require_scope<Scope, hw::fragment<T, Rows, Columns, Warps, Order>>();
+    require_scope<Scope, hw::fragment<T, Rows, Columns, Warps, Layout>>();
     using shared = std::remove_reference_t<Shared>;
     static_assert(shared::rows == Rows && shared::columns == Columns,
                   "imbrex: a register tile is stored to a shared tile (or part) of its own shape");
@@ -37,32 +37,32 @@ IMBREX_KERNEL void store(const Scope& scope, Shared&& to, const hw::fragment<T, 
 }
 
 // Global memory to registers, and back.
-template <class Scope, class T, int Rows, int Columns, int Warps, order Order, class Element>
-IMBREX_KERNEL void load(const Scope& scope, hw::fragment<T, Rows, Columns, Warps, Order>& to, global_tile<Element> from,
-                        T outside = T{}, source here = source::current()) {
-    require_scope<Scope, hw::fragment<T, Rows, Columns, Warps, Order>>();
-    hw::load_global(scope, to, static_cast<global_tile<const T>>(from), outside, here);
+template <class Scope, class T, int Rows, int Columns, int Warps, register_layout Layout, class Element>
+IMBREX_KERNEL void load(const Scope& scope, hw::fragment<T, Rows, Columns, Warps, Layout>& to,
+                        global_tile<Element> from, T fill_value = T{}, source here = source::current()) {
+    require_scope<Scope, hw::fragment<T, Rows, Columns, Warps, Layout>>();
+    hw::load_global(scope, to, static_cast<global_tile<const T>>(from), fill_value, here);
 }
-template <class Scope, class T, int Rows, int Columns, int Warps, order Order>
+template <class Scope, class T, int Rows, int Columns, int Warps, register_layout Layout>
 IMBREX_KERNEL void store(const Scope& scope, global_tile<T> to,
-                         const hw::fragment<T, Rows, Columns, Warps, Order>& from, source here = source::current()) {
-    require_scope<Scope, hw::fragment<T, Rows, Columns, Warps, Order>>();
+                         const hw::fragment<T, Rows, Columns, Warps, Layout>& from, source here = source::current()) {
+    require_scope<Scope, hw::fragment<T, Rows, Columns, Warps, Layout>>();
     hw::store_global(scope, to, from, here);
 }
 
-// Rows that lie anywhere in global memory: each begins where place(row) says, a pointer that is a multiple of two elements' bytes,
-// four of 8-bit ones. Where it is null, nothing is: it loads as `outside` and is not stored.
-template <class Scope, class T, int Rows, int Columns, int Warps, class Place>
-IMBREX_KERNEL void load_rows_from(const Scope& scope, hw::fragment<T, Rows, Columns, Warps>& to, const Place& place,
-                                  T outside = T{}, source here = source::current()) {
+// Rows that lie anywhere in global memory: each begins where row_pointer(row) says, a pointer that is a multiple of two elements' bytes,
+// four of 8-bit ones. Where it is null, nothing is: it loads as `fill_value` and is not stored.
+template <class Scope, class T, int Rows, int Columns, int Warps, class RowPointer>
+IMBREX_KERNEL void load_rows_from(const Scope& scope, hw::fragment<T, Rows, Columns, Warps>& to,
+                                  const RowPointer& row_pointer, T fill_value = T{}, source here = source::current()) {
     require_scope<Scope, hw::fragment<T, Rows, Columns, Warps>>();
-    hw::load_places(scope, to, place, outside, here);
+    hw::gather_rows(scope, to, row_pointer, fill_value, here);
 }
-template <class Scope, class T, int Rows, int Columns, int Warps, class Place>
-IMBREX_KERNEL void store_rows_to(const Scope& scope, const Place& place,
+template <class Scope, class T, int Rows, int Columns, int Warps, class RowPointer>
+IMBREX_KERNEL void store_rows_to(const Scope& scope, const RowPointer& row_pointer,
                                  const hw::fragment<T, Rows, Columns, Warps>& from, source here = source::current()) {
     require_scope<Scope, hw::fragment<T, Rows, Columns, Warps>>();
-    hw::store_places(scope, place, from, here);
+    hw::scatter_rows(scope, row_pointer, from, here);
 }
 
 // What a warp holds, to global memory and back, in whatever order is quickest: for who gives it to another warp. A tile needs room
@@ -97,8 +97,8 @@ IMBREX_KERNEL void fill(const Scope& scope, const global_tile<T>& to, T value, s
 // Global memory to a shared tile, and back.
 template <class Scope, class T, int Rows, int Columns, class Element>
 IMBREX_KERNEL void load(const Scope& scope, shared_tile<T, Rows, Columns>& to, global_tile<Element> from,
-                        T outside = T{}, source here = source::current()) {
-    hw::copy_in(scope, to, static_cast<global_tile<const T>>(from), outside, here);
+                        T fill_value = T{}, source here = source::current()) {
+    hw::copy_in(scope, to, static_cast<global_tile<const T>>(from), fill_value, here);
 }
 template <class Scope, class T, int Rows, int Columns>
 IMBREX_KERNEL void store(const Scope& scope, global_tile<T> to, const shared_tile<T, Rows, Columns>& from,
@@ -109,8 +109,8 @@ IMBREX_KERNEL void store(const Scope& scope, global_tile<T> to, const shared_til
 // Row and column values from and to global memory, of which `exist` elements exist.
 template <class Scope, class T, int Rows, int Warps>
 IMBREX_KERNEL void load(const Scope& scope, hw::row_fragment<T, Rows, Warps>& to, const T* from, int exist,
-                        T outside = T{}, source here = source::current()) {
-    hw::load_rows(scope, to, from, exist, outside, here);
+                        T fill_value = T{}, source here = source::current()) {
+    hw::load_rows(scope, to, from, exist, fill_value, here);
 }
 template <class Scope, class T, int Rows, int Warps>
 IMBREX_KERNEL void store(const Scope& scope, T* to, int exist, const hw::row_fragment<T, Rows, Warps>& from,
@@ -119,8 +119,8 @@ IMBREX_KERNEL void store(const Scope& scope, T* to, int exist, const hw::row_fra
 }
 template <class Scope, class T, int Columns>
 IMBREX_KERNEL void load(const Scope& scope, hw::column_fragment<T, Columns>& to, const T* from, int exist,
-                        T outside = T{}, source here = source::current()) {
-    hw::load_columns(scope, to, from, exist, outside, here);
+                        T fill_value = T{}, source here = source::current()) {
+    hw::load_columns(scope, to, from, exist, fill_value, here);
 }
 template <class Scope, class T, int Columns>
 IMBREX_KERNEL void store(const Scope& scope, T* to, int exist, const hw::column_fragment<T, Columns>& from,
@@ -146,7 +146,7 @@ IMBREX_KERNEL void load(const Scope& scope, hw::column_fragment<T, Columns>& to,
 }
 template <class Scope, class T, int Columns, class Vector>
 IMBREX_KERNEL void load(const Scope& scope, hw::column_fragment<T, Columns>& to,
-                        const shared_vector_part<Vector, Columns>& from, source here = source::current()) {
+                        const shared_subvector<Vector, Columns>& from, source here = source::current()) {
     hw::load_vector(scope, to, from, here);
 }
 template <class Scope, class T, int Columns>
@@ -157,10 +157,10 @@ IMBREX_KERNEL void store(const Scope& scope, shared_vector<T, Columns>& to, cons
 
 // A shared vector from and to global memory.
 template <class Scope, class T, int Length>
-IMBREX_KERNEL void load(const Scope& scope, shared_vector<T, Length>& to, const T* from, int exist, T outside = T{},
+IMBREX_KERNEL void load(const Scope& scope, shared_vector<T, Length>& to, const T* from, int exist, T fill_value = T{},
                         source here = source::current()) {
     hw::visit_vector(
-        scope, hw::use::write, here, [&](int i, T& element) { element = i < exist ? from[i] : outside; }, to);
+        scope, hw::use::write, here, [&](int i, T& element) { element = i < exist ? from[i] : fill_value; }, to);
 }
 template <class Scope, class T, int Length>
 IMBREX_KERNEL void store(const Scope& scope, T* to, int exist, const shared_vector<T, Length>& from,

@@ -6,7 +6,7 @@
 #include <imbrex/core/source.hpp>
 #include <imbrex/hw/tma.hpp>
 #include <imbrex/tile/barrier.hpp>
-#include <imbrex/tile/tensor.hpp>
+#include <imbrex/tile/tma_tensor.hpp>
 
 #include <type_traits>
 
@@ -22,12 +22,12 @@ constexpr IMBREX_FN bool fits_tile() {
 
 // Has the tensor's descriptor fetched, so that the first copy does not wait for it.
 template <class Scope, class Tile, int Rank>
-IMBREX_KERNEL void prefetch_descriptor(const Scope& scope, const tensor<Tile, Rank>& one) {
+IMBREX_KERNEL void prefetch_descriptor(const Scope& scope, const tma_tensor<Tile, Rank>& one) {
     hw::prefetch_map(scope, one);
 }
 
 template <class Shared, class Tile, int Rank>
-IMBREX_KERNEL void load_async(const warp& scope, Shared&& to, const tensor_tile<tensor<Tile, Rank>>& from,
+IMBREX_KERNEL void load_async(const warp& scope, Shared&& to, const tma_tensor_tile<tma_tensor<Tile, Rank>>& from,
                               transaction_barrier& landing, source here = source::current()) {
     static_assert(fits_tile<std::remove_cvref_t<Shared>, Tile>(),
                   "imbrex: a tensor is copied by tiles of its own type");
@@ -39,7 +39,7 @@ template <class Shared, class Tile, int Rank, class Slot>
 requires requires(const Slot& slot) {
     slot.barrier();
 }
-IMBREX_KERNEL void load_async(const warp& scope, Shared&& to, const tensor_tile<tensor<Tile, Rank>>& from,
+IMBREX_KERNEL void load_async(const warp& scope, Shared&& to, const tma_tensor_tile<tma_tensor<Tile, Rank>>& from,
                               const Slot& slot, source here = source::current()) {
     static_assert(fits_tile<std::remove_cvref_t<Shared>, Tile>(),
                   "imbrex: a tensor is copied by tiles of its own type");
@@ -51,8 +51,9 @@ template <class Tile, int Rank, class Slot>
 requires requires(const Slot& slot) {
     slot.barrier();
 }
-IMBREX_KERNEL void load_rows_async(const warp& scope, Tile& to, int row, const tensor_tile<tensor<Tile, Rank>>& from,
-                                   const Slot& slot, source here = source::current()) {
+IMBREX_KERNEL void load_rows_async(const warp& scope, Tile& to, int row,
+                                   const tma_tensor_tile<tma_tensor<Tile, Rank>>& from, const Slot& slot,
+                                   source here = source::current()) {
     hw::tma_load_rows(scope, to, row, *from.of, from.where, slot.barrier().word, here);
 }
 
@@ -61,7 +62,7 @@ template <class Shared, class Tile, int Rank, class Slot>
 requires requires(const Slot& slot) {
     slot.barrier();
 }
-IMBREX_KERNEL void load_multicast(const warp& scope, Shared&& to, const tensor_tile<tensor<Tile, Rank>>& from,
+IMBREX_KERNEL void load_multicast(const warp& scope, Shared&& to, const tma_tensor_tile<tma_tensor<Tile, Rank>>& from,
                                   const Slot& slot, unsigned blocks, source here = source::current()) {
     static_assert(fits_tile<std::remove_cvref_t<Shared>, Tile>(),
                   "imbrex: a tensor is copied by tiles of its own type");
@@ -69,16 +70,16 @@ IMBREX_KERNEL void load_multicast(const warp& scope, Shared&& to, const tensor_t
 }
 
 template <class Scope, class Tile, int Rank, class Shared>
-IMBREX_KERNEL void store_async(const Scope& scope, const tensor_tile<tensor<Tile, Rank>>& to, const Shared& from,
-                               source here = source::current()) {
+IMBREX_KERNEL void store_async(const Scope& scope, const tma_tensor_tile<tma_tensor<Tile, Rank>>& to,
+                               const Shared& from, source here = source::current()) {
     static_assert(fits_tile<Shared, Tile>(), "imbrex: a tensor is copied by tiles of its own type");
     hw::tma_store(scope, *to.of, to.where, from, here);
 }
 
 // Adds the tile to what is in global memory.
 template <class Scope, class Tile, int Rank, class Shared>
-IMBREX_KERNEL void add_async(const Scope& scope, const tensor_tile<tensor<Tile, Rank>>& to, const Shared& from,
-                             source here = source::current()) {
+IMBREX_KERNEL void reduce_add_async(const Scope& scope, const tma_tensor_tile<tma_tensor<Tile, Rank>>& to,
+                                    const Shared& from, source here = source::current()) {
     static_assert(fits_tile<Shared, Tile>(), "imbrex: a tensor is copied by tiles of its own type");
     hw::tma_reduce_add(scope, *to.of, to.where, from, here);
 }

@@ -1,5 +1,5 @@
 // Packed weights to registers: integers of 8 or 4 bits, 8-bit floats, or 4-bit floats with their scales, as the bf16 or fp16
-// that the tensor cores multiply. The integers and the 8-bit floats are exact, those of 4 bits divided by packed_shrink, and their
+// that the tensor cores multiply. The integers and the 8-bit floats are exact, those of 4 bits divided by packed_int4_divisor, and their
 // scales left to the caller; a 4-bit float is multiplied by its scale, a power of two, which is exact too unless the result is too
 // small for a normal fp16 (or bf16).
 #pragma once
@@ -15,7 +15,7 @@ namespace imbrex {
 
 // Columns First and on of the packed tile, as many as the register tile has.
 template <int First = 0, class Float, int Rows, int Columns, class Format, int PackedColumns>
-IMBREX_KERNEL void dequantise(const warpgroup& scope, group_tile<Float, Rows, Columns>& to,
+IMBREX_KERNEL void dequantise(const warpgroup& scope, warpgroup_tile<Float, Rows, Columns>& to,
                               const packed_tile<Format, Rows, PackedColumns>& from, source here = source::current()) {
     static_assert(!std::is_same_v<Format, e2m1x2>, "imbrex: 4-bit floats are dequantised with their scales");
     static_assert(Columns % packed_columns == 0 && First % packed_columns == 0 && First + Columns <= PackedColumns,
@@ -24,7 +24,7 @@ IMBREX_KERNEL void dequantise(const warpgroup& scope, group_tile<Float, Rows, Co
 }
 
 template <int First = 0, class Float, int Rows, int Columns, int PackedColumns>
-IMBREX_KERNEL void dequantise(const warpgroup& scope, group_tile<Float, Rows, Columns>& to,
+IMBREX_KERNEL void dequantise(const warpgroup& scope, warpgroup_tile<Float, Rows, Columns>& to,
                               const packed_tile<e2m1x2, Rows, PackedColumns>& from,
                               const packed_scales<Rows, PackedColumns>& scales, source here = source::current()) {
     static_assert(Columns % packed_columns == 0 && First % packed_columns == 0 && First + Columns <= PackedColumns,

@@ -10,10 +10,10 @@
 namespace imbrex {
 
 // Every element becomes `value`.
-template <class Scope, class T, int Rows, int Columns, int Warps, order Order>
-IMBREX_KERNEL void fill(const Scope& scope, hw::fragment<T, Rows, Columns, Warps, Order>& tile, T value,
+template <class Scope, class T, int Rows, int Columns, int Warps, register_layout Layout>
+IMBREX_KERNEL void fill(const Scope& scope, hw::fragment<T, Rows, Columns, Warps, Layout>& tile, T value,
                         source here = source::current()) {
-    require_scope<Scope, hw::fragment<T, Rows, Columns, Warps, Order>>();
+    require_scope<Scope, hw::fragment<T, Rows, Columns, Warps, Layout>>();
     hw::visit(
         scope, hw::use::write, here, [&](int, int, T& element) { element = value; }, tile);
 }
@@ -31,10 +31,10 @@ IMBREX_KERNEL void fill(const Scope& scope, hw::column_fragment<T, Columns>& val
 }
 
 // element = function(element)
-template <class Scope, class T, int Rows, int Columns, int Warps, order Order, class Function>
-IMBREX_KERNEL void map(const Scope& scope, hw::fragment<T, Rows, Columns, Warps, Order>& tile, Function function,
+template <class Scope, class T, int Rows, int Columns, int Warps, register_layout Layout, class Function>
+IMBREX_KERNEL void map(const Scope& scope, hw::fragment<T, Rows, Columns, Warps, Layout>& tile, Function function,
                        source here = source::current()) {
-    require_scope<Scope, hw::fragment<T, Rows, Columns, Warps, Order>>();
+    require_scope<Scope, hw::fragment<T, Rows, Columns, Warps, Layout>>();
     hw::visit(
         scope, hw::use::update, here, [&](int, int, T& element) { element = function(element); }, tile);
 }
@@ -52,10 +52,10 @@ IMBREX_KERNEL void map(const Scope& scope, hw::column_fragment<T, Columns>& valu
 }
 
 // element = function(row, column, element)
-template <class Scope, class T, int Rows, int Columns, int Warps, order Order, class Function>
-IMBREX_KERNEL void map_indexed(const Scope& scope, hw::fragment<T, Rows, Columns, Warps, Order>& tile,
+template <class Scope, class T, int Rows, int Columns, int Warps, register_layout Layout, class Function>
+IMBREX_KERNEL void map_indexed(const Scope& scope, hw::fragment<T, Rows, Columns, Warps, Layout>& tile,
                                Function function, source here = source::current()) {
-    require_scope<Scope, hw::fragment<T, Rows, Columns, Warps, Order>>();
+    require_scope<Scope, hw::fragment<T, Rows, Columns, Warps, Layout>>();
     hw::visit(
         scope, hw::use::update, here,
         [&](int row, int column, T& element) { element = function(row, column, element); }, tile);
@@ -69,11 +69,11 @@ IMBREX_KERNEL void map_indexed(const Scope& scope, hw::row_fragment<T, Rows, War
 }
 
 // tile = function(tile, other), element by element
-template <class Scope, class T, class U, int Rows, int Columns, int Warps, order Order, class Function>
-IMBREX_KERNEL void combine(const Scope& scope, hw::fragment<T, Rows, Columns, Warps, Order>& tile,
-                           const hw::fragment<U, Rows, Columns, Warps, Order>& other, Function function,
+template <class Scope, class T, class U, int Rows, int Columns, int Warps, register_layout Layout, class Function>
+IMBREX_KERNEL void combine(const Scope& scope, hw::fragment<T, Rows, Columns, Warps, Layout>& tile,
+                           const hw::fragment<U, Rows, Columns, Warps, Layout>& other, Function function,
                            source here = source::current()) {
-    require_scope<Scope, hw::fragment<T, Rows, Columns, Warps, Order>>();
+    require_scope<Scope, hw::fragment<T, Rows, Columns, Warps, Layout>>();
     hw::visit(
         scope, hw::use::update, here,
         [&](int, int, T& element, const U& second) { element = function(element, second); }, tile, other);
@@ -96,12 +96,12 @@ IMBREX_KERNEL void combine(const Scope& scope, hw::column_fragment<T, Columns>& 
 }
 
 // element = function(element, value of its row)
-template <class Scope, class T, class U, int Rows, int Columns, int Warps, order Order, class Function>
-IMBREX_KERNEL void combine_with_rows(const Scope& scope, hw::fragment<T, Rows, Columns, Warps, Order>& tile,
+template <class Scope, class T, class U, int Rows, int Columns, int Warps, register_layout Layout, class Function>
+IMBREX_KERNEL void combine_with_rows(const Scope& scope, hw::fragment<T, Rows, Columns, Warps, Layout>& tile,
                                      const hw::row_fragment<U, Rows, Warps>& values, Function function,
                                      source here = source::current()) {
-    static_assert(Order == order::rows, "imbrex: row values go with register tiles in row order");
-    require_scope<Scope, hw::fragment<T, Rows, Columns, Warps, Order>>();
+    static_assert(Layout == register_layout::row_major, "imbrex: row values go with register tiles in row order");
+    require_scope<Scope, hw::fragment<T, Rows, Columns, Warps, Layout>>();
     hw::visit(
         scope, hw::use::update, here, [&](int, int, T& element, const U& value) { element = function(element, value); },
         tile, values);
@@ -113,17 +113,18 @@ IMBREX_KERNEL void rescale_rows(const Scope& scope, hw::fragment<float, Rows, Co
                                 const hw::row_fragment<float, Rows, Warps>& factors, source here = source::current()) {
     hw::if_any_row(
         scope, factors, [](float factor) { return factor != 1.0f; },
-        [&] { combine_with_rows(scope, tile, factors, multiply{}, here); }, here);
+        [&] { combine_with_rows(scope, tile, factors, functional::multiply{}, here); }, here);
 }
 
 // element = function(element, other's element, value of its row)
-template <class Scope, class T, class U, class V, int Rows, int Columns, int Warps, order Order, class Function>
-IMBREX_KERNEL void combine_with_rows(const Scope& scope, hw::fragment<T, Rows, Columns, Warps, Order>& tile,
-                                     const hw::fragment<U, Rows, Columns, Warps, Order>& other,
+template <class Scope, class T, class U, class V, int Rows, int Columns, int Warps, register_layout Layout,
+          class Function>
+IMBREX_KERNEL void combine_with_rows(const Scope& scope, hw::fragment<T, Rows, Columns, Warps, Layout>& tile,
+                                     const hw::fragment<U, Rows, Columns, Warps, Layout>& other,
                                      const hw::row_fragment<V, Rows, Warps>& values, Function function,
                                      source here = source::current()) {
-    static_assert(Order == order::rows, "imbrex: row values go with register tiles in row order");
-    require_scope<Scope, hw::fragment<T, Rows, Columns, Warps, Order>>();
+    static_assert(Layout == register_layout::row_major, "imbrex: row values go with register tiles in row order");
+    require_scope<Scope, hw::fragment<T, Rows, Columns, Warps, Layout>>();
     hw::visit(
         scope, hw::use::update, here,
         [&](int, int, T& element, const U& second, const V& value) { element = function(element, second, value); },
@@ -131,20 +132,20 @@ IMBREX_KERNEL void combine_with_rows(const Scope& scope, hw::fragment<T, Rows, C
 }
 
 // element = function(element, value of its column)
-template <class Scope, class T, class U, int Rows, int Columns, int Warps, order Order, class Function>
-IMBREX_KERNEL void combine_with_columns(const Scope& scope, hw::fragment<T, Rows, Columns, Warps, Order>& tile,
+template <class Scope, class T, class U, int Rows, int Columns, int Warps, register_layout Layout, class Function>
+IMBREX_KERNEL void combine_with_columns(const Scope& scope, hw::fragment<T, Rows, Columns, Warps, Layout>& tile,
                                         const hw::column_fragment<U, Columns>& values, Function function,
                                         source here = source::current()) {
-    static_assert(Order == order::rows, "imbrex: column values go with register tiles in row order");
-    require_scope<Scope, hw::fragment<T, Rows, Columns, Warps, Order>>();
+    static_assert(Layout == register_layout::row_major, "imbrex: column values go with register tiles in row order");
+    require_scope<Scope, hw::fragment<T, Rows, Columns, Warps, Layout>>();
     hw::visit(
         scope, hw::use::update, here, [&](int, int, T& element, const U& value) { element = function(element, value); },
         tile, values);
 }
 
 // The transpose, in the other order: the same registers.
-template <class T, int Rows, int Columns, int Warps, order Order>
-IMBREX_KERNEL auto transpose_of(const hw::fragment<T, Rows, Columns, Warps, Order>& tile) {
+template <class T, int Rows, int Columns, int Warps, register_layout Layout>
+IMBREX_KERNEL auto transpose_of(const hw::fragment<T, Rows, Columns, Warps, Layout>& tile) {
     return hw::transposed(tile);
 }
 

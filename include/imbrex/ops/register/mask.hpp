@@ -11,6 +11,8 @@
 
 namespace imbrex {
 
+namespace element_mask {
+
 // Column at most row + offset: what a query may see of the keys before it. With fewer queries than keys, an offset of
 // (keys - queries) aligns the last ones.
 struct causal {
@@ -53,11 +55,13 @@ struct both {
     constexpr IMBREX_FN bool operator()(int row, int column) const { return first(row, column) && second(row, column); }
 };
 
+}  // namespace element_mask
+
 // Elements for which keep(first_row + row, first_column + column) fails become `masked`.
-template <class Scope, class T, int Rows, int Columns, int Warps, order Order, class Keep>
-IMBREX_KERNEL void mask(const Scope& scope, hw::fragment<T, Rows, Columns, Warps, Order>& tile, Keep keep,
+template <class Scope, class T, int Rows, int Columns, int Warps, register_layout Layout, class Keep>
+IMBREX_KERNEL void mask(const Scope& scope, hw::fragment<T, Rows, Columns, Warps, Layout>& tile, Keep keep,
                         int first_row, int first_column, T masked, source here = source::current()) {
-    require_scope<Scope, hw::fragment<T, Rows, Columns, Warps, Order>>();
+    require_scope<Scope, hw::fragment<T, Rows, Columns, Warps, Layout>>();
     hw::visit(
         scope, hw::use::update, here,
         [&](int row, int column, T& element) {

@@ -21,10 +21,10 @@
 
 namespace imbrex {
 
-template <side Side, class T, int Rows, int Columns, order Order, class Shared>
-IMBREX_KERNEL void load_operand(const warp& scope, warp_tile<T, Rows, Columns, Order>& to, const Shared& from,
+template <mma_operand Operand, class T, int Rows, int Columns, register_layout Layout, class Shared>
+IMBREX_KERNEL void load_operand(const warp& scope, warp_tile<T, Rows, Columns, Layout>& to, const Shared& from,
                                 source here = source::current()) {
-    hw::load_operand<Side>(scope, to, from, here);
+    hw::load_operand<Operand>(scope, to, from, here);
 }
 
 template <class T, int Columns, class Shared>
@@ -42,18 +42,19 @@ IMBREX_KERNEL void mma_abt(const warp& scope, warp_tile<C, M, N>& accumulator, c
 }
 template <class C, class A, class B, int M, int N, int K>
 IMBREX_KERNEL void mma_ab(const warp& scope, warp_tile<C, M, N>& accumulator, const warp_tile<A, M, K>& a,
-                          const warp_tile<B, K, N, order::columns>& b, source here = source::current()) {
+                          const warp_tile<B, K, N, register_layout::column_major>& b, source here = source::current()) {
     hw::mma_sync(scope, accumulator, a, hw::transposed(b), here);
 }
 template <class C, class A, class B, int M, int N, int K>
 IMBREX_KERNEL void mma_atb(const warp& scope, warp_tile<C, M, N>& accumulator,
-                           const warp_tile<A, K, M, order::columns>& a, const warp_tile<B, K, N, order::columns>& b,
+                           const warp_tile<A, K, M, register_layout::column_major>& a,
+                           const warp_tile<B, K, N, register_layout::column_major>& b,
                            source here = source::current()) {
     hw::mma_sync(scope, accumulator, hw::transposed(a), hw::transposed(b), here);
 }
 template <class C, class A, class B, int M, int N, int K, int Rows>
 IMBREX_KERNEL void mma_atbt(const warp& scope, warp_tile<C, M, N>& accumulator,
-                            const warp_tile<A, K, M, order::columns>& a, const warp_tile<B, Rows, K>& b,
+                            const warp_tile<A, K, M, register_layout::column_major>& a, const warp_tile<B, Rows, K>& b,
                             source here = source::current()) {
     static_assert(Rows == N || (Rows == 16 && N == 8),
                   "imbrex: the shapes of the operands do not multiply to the accumulator's");
@@ -79,17 +80,17 @@ IMBREX_KERNEL void mma_from_shared(const warp& scope, warp_tile<C, M, N>& accumu
         warp_tile<a_element, M, step> a_rows;
         warp_tile<b_element, N, step> b_rows;
         if constexpr (TransposeA) {
-            warp_tile<a_element, step, M, order::columns> across;
-            load_operand<side::left>(scope, across, a.template part<step, M>(k, 0), here);
+            warp_tile<a_element, step, M, register_layout::column_major> across;
+            load_operand<mma_operand::a>(scope, across, a.template subtile<step, M>(k, 0), here);
             a_rows = hw::transposed(across);
         } else {
-            load_operand<side::left>(scope, a_rows, a.template part<M, step>(0, k), here);
+            load_operand<mma_operand::a>(scope, a_rows, a.template subtile<M, step>(0, k), here);
         }
         if constexpr (TransposeB) {
-            load_operand<side::right>(scope, b_rows, b.template part<N, step>(0, k), here);
+            load_operand<mma_operand::b>(scope, b_rows, b.template subtile<N, step>(0, k), here);
         } else {
-            warp_tile<b_element, step, N, order::columns> across;
-            load_operand<side::right>(scope, across, b.template part<step, N>(k, 0), here);
+            warp_tile<b_element, step, N, register_layout::column_major> across;
+            load_operand<mma_operand::b>(scope, across, b.template subtile<step, N>(k, 0), here);
             b_rows = hw::transposed(across);
         }
         hw::mma_sync(scope, accumulator, a_rows, b_rows, here);
@@ -99,7 +100,7 @@ IMBREX_KERNEL void mma_from_shared(const warp& scope, warp_tile<C, M, N>& accumu
 template <class Operand>
 concept in_shared_memory = requires(const Operand& operand) {
     operand.at(0, 0);
-    operand.template part<16, 16>(0, 0);
+    operand.template subtile<16, 16>(0, 0);
 };
 
 }  // namespace detail

@@ -19,7 +19,7 @@ enum class accumulation { add, replace };
 namespace detail {
 
 template <bool TransposeA, bool TransposeB, class C, int M, int N, class A, class B>
-IMBREX_KERNEL void mma_group(const warpgroup& scope, group_tile<C, M, N>& accumulator, const A& a, const B& b,
+IMBREX_KERNEL void mma_group(const warpgroup& scope, warpgroup_tile<C, M, N>& accumulator, const A& a, const B& b,
                              accumulation how, source here) {
     constexpr int depth = TransposeA ? A::rows : A::columns;
     static_assert(M % 64 == 0, "imbrex: a warpgroup's product has a multiple of 64 rows");
@@ -35,12 +35,13 @@ IMBREX_KERNEL void mma_group(const warpgroup& scope, group_tile<C, M, N>& accumu
 }  // namespace detail
 
 // The same for kernels that take the transpositions as template arguments: `across` reads an operand across where it lies.
-enum class operand { as_is, across };
+enum class operand_transpose { none, transposed };
 
-template <operand A, operand B, class C, int M, int N, class Left, class Right>
-IMBREX_KERNEL void mma_async(const warpgroup& scope, group_tile<C, M, N>& accumulator, const Left& a, const Right& b,
-                             accumulation how = accumulation::add, source here = source::current()) {
-    detail::mma_group<A == operand::across, B == operand::across>(scope, accumulator, a, b, how, here);
+template <operand_transpose A, operand_transpose B, class C, int M, int N, class Left, class Right>
+IMBREX_KERNEL void mma_async(const warpgroup& scope, warpgroup_tile<C, M, N>& accumulator, const Left& a,
+                             const Right& b, accumulation how = accumulation::add, source here = source::current()) {
+    detail::mma_group<A == operand_transpose::transposed, B == operand_transpose::transposed>(scope, accumulator, a, b,
+                                                                                              how, here);
 }
 
 // Until all but the newest Left groups of products are done.
@@ -52,52 +53,53 @@ IMBREX_KERNEL void wait_mma(const warpgroup& scope, source here = source::curren
 // The same, naming an accumulator that is touched next: the compiler, which does not know that the tensor cores write it
 // behind its back, is kept from reading it before the wait.
 template <int Left = 0, class C, int M, int N>
-IMBREX_KERNEL void wait_mma(const warpgroup& scope, group_tile<C, M, N>& accumulator, source here = source::current()) {
+IMBREX_KERNEL void wait_mma(const warpgroup& scope, warpgroup_tile<C, M, N>& accumulator,
+                            source here = source::current()) {
     hw::wgmma_wait<Left>(scope, here);
     hw::wgmma_guard(accumulator);
 }
 
 template <class C, int M, int N, class A, class B>
-IMBREX_KERNEL void mma_ab_async(const warpgroup& scope, group_tile<C, M, N>& accumulator, const A& a, const B& b,
+IMBREX_KERNEL void mma_ab_async(const warpgroup& scope, warpgroup_tile<C, M, N>& accumulator, const A& a, const B& b,
                                 accumulation how = accumulation::add, source here = source::current()) {
     detail::mma_group<false, false>(scope, accumulator, a, b, how, here);
 }
 template <class C, int M, int N, class A, class B>
-IMBREX_KERNEL void mma_abt_async(const warpgroup& scope, group_tile<C, M, N>& accumulator, const A& a, const B& b,
+IMBREX_KERNEL void mma_abt_async(const warpgroup& scope, warpgroup_tile<C, M, N>& accumulator, const A& a, const B& b,
                                  accumulation how = accumulation::add, source here = source::current()) {
     detail::mma_group<false, true>(scope, accumulator, a, b, how, here);
 }
 template <class C, int M, int N, class A, class B>
-IMBREX_KERNEL void mma_atb_async(const warpgroup& scope, group_tile<C, M, N>& accumulator, const A& a, const B& b,
+IMBREX_KERNEL void mma_atb_async(const warpgroup& scope, warpgroup_tile<C, M, N>& accumulator, const A& a, const B& b,
                                  accumulation how = accumulation::add, source here = source::current()) {
     detail::mma_group<true, false>(scope, accumulator, a, b, how, here);
 }
 template <class C, int M, int N, class A, class B>
-IMBREX_KERNEL void mma_atbt_async(const warpgroup& scope, group_tile<C, M, N>& accumulator, const A& a, const B& b,
+IMBREX_KERNEL void mma_atbt_async(const warpgroup& scope, warpgroup_tile<C, M, N>& accumulator, const A& a, const B& b,
                                   accumulation how = accumulation::add, source here = source::current()) {
     detail::mma_group<true, true>(scope, accumulator, a, b, how, here);
 }
 
 template <class C, int M, int N, class A, class B>
-IMBREX_KERNEL void mma_ab(const warpgroup& scope, group_tile<C, M, N>& accumulator, const A& a, const B& b,
+IMBREX_KERNEL void mma_ab(const warpgroup& scope, warpgroup_tile<C, M, N>& accumulator, const A& a, const B& b,
                           accumulation how = accumulation::add, source here = source::current()) {
     mma_ab_async(scope, accumulator, a, b, how, here);
     wait_mma(scope, accumulator, here);
 }
 template <class C, int M, int N, class A, class B>
-IMBREX_KERNEL void mma_abt(const warpgroup& scope, group_tile<C, M, N>& accumulator, const A& a, const B& b,
+IMBREX_KERNEL void mma_abt(const warpgroup& scope, warpgroup_tile<C, M, N>& accumulator, const A& a, const B& b,
                            accumulation how = accumulation::add, source here = source::current()) {
     mma_abt_async(scope, accumulator, a, b, how, here);
     wait_mma(scope, accumulator, here);
 }
 template <class C, int M, int N, class A, class B>
-IMBREX_KERNEL void mma_atb(const warpgroup& scope, group_tile<C, M, N>& accumulator, const A& a, const B& b,
+IMBREX_KERNEL void mma_atb(const warpgroup& scope, warpgroup_tile<C, M, N>& accumulator, const A& a, const B& b,
                            accumulation how = accumulation::add, source here = source::current()) {
     mma_atb_async(scope, accumulator, a, b, how, here);
     wait_mma(scope, accumulator, here);
 }
 template <class C, int M, int N, class A, class B>
-IMBREX_KERNEL void mma_atbt(const warpgroup& scope, group_tile<C, M, N>& accumulator, const A& a, const B& b,
+IMBREX_KERNEL void mma_atbt(const warpgroup& scope, warpgroup_tile<C, M, N>& accumulator, const A& a, const B& b,
                             accumulation how = accumulation::add, source here = source::current()) {
     mma_atbt_async(scope, accumulator, a, b, how, here);
     wait_mma(scope, accumulator, here);

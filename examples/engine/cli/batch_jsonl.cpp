@@ -1,0 +1,149 @@
+#include "engine/cli/batch_jsonl.hpp"
+
+#include <imbrex/core/error.hpp>
+#include <limits>
+
+#include "engine/loading/json_text.hpp"
+#include "engine/tokenizer/utf8.hpp"
+
+namespace imbrex::engine {
+
+namespace {
+
+using ordered = nlohmann::ordered_json;  // fields come as they are written here
+
+std::string name_of_line(int number) {
+    return "line " + std::to_string(number);
+}
+
+int small_whole(const json& value, const char* key, const std::string& name, int other) {
+    const auto whole = int_member(value, key, name);
+    if (!whole) return other;
+    const bool fits = *whole >= std::numeric_limits<int>::min() && *whole <= std::numeric_limits<int>::max();
+    require(fits, name, ": \"", key, "\" is ", *whole, "; it is too large");
+    return static_cast<int>(*whole);
+}
+
+void read_real(const json& value, const char* key, const std::string& name, float& result) {
+    if (const auto real = double_member(value, key, name)) result = static_cast<float>(*real);
+}
+
+std::vector<std::string> read_stop(const json& value, const std::string& name) {
+    if (value.is_string()) return {value.get<std::string>()};
+    std::vector<std::string> all;
+    for (const json& each : value) {
+        require(value.is_array() && each.is_string(), name, ": \"stop\" must be a string or an array of strings");
+        all.push_back(each.get<std::string>());
+    }
+    require(value.is_array(), name, ": \"stop\" must be a string or an array of strings");
+    return all;
+}
+
+std::vector<std::pair<int, float>> read_bias(const json& value, const std::string& name) {
+    std::vector<std::pair<int, float>> all;
+    require(value.is_object(), name, ": \"logit_bias\" must be an object: {\"<token>\": <number>}");
+    for (const auto& [key, number] : value.items()) {
+        const bool is_id = !key.empty() && key.size() < 10 && key.find_first_not_of("0123456789") == std::string::npos;
+        require(is_id && number.is_number(), name, ": \"logit_bias\" has ", printable(key), ": ", shown(number),
+                "; token ids and numbers are allowed");
+        all.emplace_back(std::stoi(key), number.get<float>());
+    }
+    return all;
+}
+
+std::vector<chat_message> read_messages(const json& value, const std::string& name) {
+    require(value.is_array(), name, ": \"messages\" must be an array");
+    std::vector<chat_message> all;
+    for (const json& each : value) {
+        const auto role = string_member(each, "role", name), text = string_member(each, "content", name);
+        require(role && text, name, ": each of the \"messages\" must have a \"role\" and a \"content\"");
+        all.push_back({*role, *text});
+    }
+    return all;
+}
+
+void read_sampling(const json& value, const std::string& name, generation_args& text) {
+    sampling_params& sampling = text.sampling;
+    read_real(value, "temperature", name, sampling.temperature);
+    read_real(value, "top_p", name, sampling.top_p);
+    read_real(value, "min_p", name, sampling.min_p);
+    read_real(value, "repetition_penalty", name, sampling.repetition_penalty);
+    read_real(value, "presence_penalty", name, sampling.presence_penalty);
+    read_real(value, "frequency_penalty", name, sampling.frequency_penalty);
+    sampling.top_k = small_whole(value, "top_k", name, sampling.top_k);
+    sampling.logprobs = small_whole(value, "logprobs", name, sampling.logprobs);
+    if (const auto seed = int_member(value, "seed", name)) text.seed = static_cast<std::uint64_t>(*seed);
+    if (const json* stop = find_member(value, "stop")) sampling.stop = read_stop(*stop, name);
+    if (const json* bias = find_member(value, "logit_bias")) sampling.bias = read_bias(*bias, name);
+    if (find_member(value, "max_tokens")) text.max_tokens = small_whole(value, "max_tokens", name, 0);
+}
+
+std::string dumped(const ordered& value) {
+    return value.dump(-1, ' ', false, ordered::error_handler_t::replace);  // a token's bytes need not be text
+}
+
+}  // namespace
+
+batch_request parse_batch_request(std::string_view line, int number, const generation_args& usual) {
+    constexpr std::string_view known[] = {"prompt",   "messages",           "id",       "max_tokens",
+                                          "priority", "temperature",        "top_k",    "top_p",
+                                          "min_p",    "repetition_penalty", "seed",     "presence_penalty",
+                                          "stop",     "frequency_penalty",  "logprobs", "logit_bias"};
+    const std::string name = name_of_line(number);
+    const json value = parse_json(line, name);
+    require(value.is_object(), name, ": is ", shown(value), "; a request is an object: {\"prompt\": \"...\"}");
+    for (const auto& [key, content] : value.items()) {
+        bool is_known = false;
+        for (const std::string_view one : known) is_known |= key == one;
+        require(is_known, name, ": ", printable(key), " is not a field of a request; batch --help lists them");
+    }
+    batch_request result{.prompt = string_member(value, "prompt", name).value_or(""),
+                         .messages = {},
+                         .text = usual,
+                         .priority = small_whole(value, "priority", name, 0)};
+    const json* messages = find_member(value, "messages");
+    require((messages != nullptr) != (find_member(value, "prompt") != nullptr), name, ": has ",
+            messages ? "both \"prompt\" and" : "neither \"prompt\" nor", " \"messages\"; a request has one of them");
+    if (messages) result.messages = read_messages(*messages, name);
+    read_sampling(value, name, result.text);
+    check(result.text.sampling);
+    return result;
+}
+
+std::string batch_request_id(std::string_view line, int number) {
+    const json value = json::parse(line.begin(), line.end(), nullptr, false);
+    if (const json* id = find_member(value, "id"); id && (id->is_string() || id->is_number())) return dumped(*id);
+    return std::to_string(number);
+}
+
+std::string result_line(const std::string& id, const written_text& written, int prompt_tokens, const tokenizer& tokens,
+                        bool with_logprobs) {
+    const auto described = [&](int token, float logprob) {
+        return ordered{
+            {"id", token}, {"token", token < tokens.size() ? tokens.at(token).bytes : ""}, {"logprob", logprob}};
+    };
+    ordered line{{"id", ordered::parse(id)},
+                 {"text", written.text},
+                 {"finish", name_of(written.reason)},
+                 {"prompt_tokens", prompt_tokens},
+                 {"tokens", written.tokens.size()}};
+    if (with_logprobs) {
+        ordered all = ordered::array();
+        for (const sampled_token& each : written.tokens) {
+            ordered one = described(each.token, each.logprob);
+            one["top_logprobs"] = ordered::array();
+            for (const token_logprob& other : each.top_logprobs)
+                one["top_logprobs"].push_back(described(other.token, other.value));
+            all.push_back(std::move(one));
+        }
+        line["logprobs"] = std::move(all);
+    }
+    return dumped(line);
+}
+
+std::string error_line(const std::string& id, int number, const std::string& sentence) {
+    const ordered line{{"id", ordered::parse(id)}, {"line", number}, {"error", sentence}};
+    return dumped(line);
+}
+
+}  // namespace imbrex::engine

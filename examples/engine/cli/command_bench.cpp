@@ -1,0 +1,118 @@
+// bench: how fast a model runs on this machine, with requests of random tokens. All requests of a row arrive at once. A step that computes more tokens
+// than it gives out works on prompts; the others decode. Each kind is timed by itself, so a row tells both rates, mixed batches or not.
+#include <algorithm>
+#include <cstdio>
+#include <imbrex/core/error.hpp>
+#include <ostream>
+#include <random>
+
+#include "engine/cli/command_model.hpp"
+#include "engine/loading/random_model.hpp"
+
+namespace imbrex::engine {
+
+namespace {
+
+struct row {
+    double prompt_tokens = 0, prompt_seconds = 0;  // of steps that compute prompts
+    double decoded_tokens = 0, decode_seconds = 0;
+    double generated = 0, seconds = 0;  // of all
+    std::vector<double> first_tokens{};
+};
+
+double ratio(double part, double whole) {
+    return whole > 0 ? part / whole : 0;
+}
+
+row run_row(text_engine& model, int requests, int input, int output, std::mt19937& chance) {
+    const double began = statistics::steady_seconds();
+    std::uniform_int_distribution<int> any_token(0, model.config().vocab_size - 1);
+    const text_options options{
+        .max_tokens = output, .sampling = {.temperature = 0, .bias = {}, .stop = {}}, .ends = false};
+    for (int i = 0; i < requests; ++i) {
+        std::vector<int> prompt(static_cast<std::size_t>(input));
+        for (int& id : prompt) id = any_token(chance);
+        model.submit(std::move(prompt), options);
+    }
+    row result;
+    std::vector<sequence_id> seen;
+    while (!model.idle()) {
+        const auto computed_before = model.summary().computed_tokens;
+        const double step_began = statistics::steady_seconds();
+        const std::vector<text_event> events = model.step();
+        const double now = statistics::steady_seconds();
+        const auto computed = static_cast<double>(model.summary().computed_tokens - computed_before);
+        const auto given = static_cast<double>(events.size());
+        result.generated += given;
+        if (computed > given) {
+            result.prompt_tokens += computed;
+            result.prompt_seconds += now - step_began;
+        } else {
+            result.decoded_tokens += given;
+            result.decode_seconds += now - step_began;
+        }
+        if (seen.size() == static_cast<std::size_t>(requests)) continue;
+        for (const text_event& each : events) {
+            if (std::ranges::find(seen, each.id) != seen.end()) continue;
+            seen.push_back(each.id);
+            result.first_tokens.push_back(now - began);
+        }
+    }
+    result.seconds = statistics::steady_seconds() - began;
+    std::ranges::sort(result.first_tokens);
+    return result;
+}
+
+model_files files_of(const bench_command& command, std::ostream& err) {
+    require(command.model.path.empty() != command.random.empty(), "bench: there ",
+            command.random.empty() ? "is neither a model nor --random" : "are both a model and --random",
+            "; one of them says what is measured");
+    if (command.random.empty()) return open_model(command.model.path);
+    const double began = statistics::steady_seconds();
+    model_files files = random_model(config_of_known_model(command.random), 1);
+    files.name = command.random + ", random weights";
+    char text[64];
+    std::snprintf(text, sizeof text, "random weights made in %.1f s\n", statistics::steady_seconds() - began);
+    if (is_terminal(err)) err << text;
+    return files;
+}
+
+}  // namespace
+
+int run_bench(const bench_command& command, const command_streams& streams) {
+    require(command.input >= 1 && command.output >= 1, "bench: input ", command.input, " and output ", command.output,
+            "; both must be at least 1");
+    require(!command.requests.empty(), "--requests: none; each number makes a row of the table");
+    for (const int requests : command.requests)
+        require(requests >= 1, "--requests: ", requests, "; it must be at least 1");
+    model_files files = files_of(command, streams.err);
+    engine_options options = options_of(command.model);
+    if (options.context == 0) options.context = command.input + command.output;
+    if (options.max_num_seqs == 0) options.max_num_seqs = std::ranges::max(command.requests);
+    const std::int64_t bytes = files.weights.bytes();
+    const std::string name = files.name;
+    background_engine_loader loading(std::move(files), options);
+    const std::unique_ptr<text_engine> model = loading.wait(streams.err);
+
+    char line[200];
+    std::snprintf(line, sizeof line, ", %.1f MB, weights as %s, ", static_cast<double>(bytes) / 1e6,
+                  command.model.weights == "file" ? "in the file" : command.model.weights.c_str());
+    streams.out << name << line << name_of(options.where) << " world\n";
+    std::mt19937 chance(1);
+    run_row(*model, 1, std::min(command.input, 8), std::min(command.output, 4), chance);  // memory and threads wake up
+    streams.out
+        << "requests   input  output   prompt tok/s   decode tok/s      all tok/s   first token, ms   at worst, ms"
+           "   seconds\n";
+    for (const int requests : command.requests) {
+        const row it = run_row(*model, requests, command.input, command.output, chance);
+        std::snprintf(line, sizeof line, "%8d %7d %7d %14.1f %14.1f %14.1f %17.1f %14.1f %9.2f\n", requests,
+                      command.input, command.output, ratio(it.prompt_tokens, it.prompt_seconds),
+                      ratio(it.decoded_tokens, it.decode_seconds), ratio(it.generated, it.seconds),
+                      it.first_tokens[it.first_tokens.size() / 2] * 1e3, it.first_tokens.back() * 1e3, it.seconds);
+        streams.out << line << std::flush;
+    }
+    if (command.model.shows_statistics) streams.err << model->summary().text();
+    return exit_success;
+}
+
+}  // namespace imbrex::engine

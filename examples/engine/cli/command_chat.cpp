@@ -1,0 +1,182 @@
+// chat: a conversation, line by line. With a template the model answers as it was trained to; without one, what is typed is continued, and the next
+// line goes on from there.
+#include <imbrex/core/error.hpp>
+#include <istream>
+#include <ostream>
+#include <utility>
+
+#include "engine/cli/command_model.hpp"
+#include "engine/tokenizer/chat_template.hpp"
+
+namespace imbrex::engine {
+
+namespace {
+
+constexpr int usual_tokens = 1024;
+
+constexpr const char* help_text =
+    "  /reset    forgets the conversation\n"
+    "  /help     this text\n"
+    "  /quit     ends the program, as Ctrl-D does\n"
+    "A line that ends with a backslash is continued in the next. Ctrl-C stops the answer.\n";
+
+std::optional<chat_template> style_of(const std::string& name, const tokenizer& tokens) {
+    if (name == "none") return {};
+    if (name == "llama2") return chat_template::llama2;
+    if (name == "llama3") return chat_template::llama3;
+    if (name == "chatml") return chat_template::chatml;
+    return chat_template_of(tokens);
+}
+
+// What was said so far, as tokens for the next turn. Where it has grown too long for the context, its beginning is dropped.
+class conversation {
+  public:
+    conversation(const text_engine& model, std::optional<chat_template> style, std::string system)
+        : model_(model), style_(style), system_(std::move(system)) {
+        require(style_ || system_.empty(), "--system: without a chat template there is no place for it");
+        reset();
+    }
+
+    void reset() {
+        messages_.clear();
+        if (!system_.empty()) messages_.push_back({"system", system_});
+        ids_.clear();
+    }
+
+    // The prompt of the next turn; `left` tokens have room after it, if that is possible at all.
+    std::vector<int> ask(const std::string& line, int left) {
+        if (style_) messages_.push_back({"user", line});
+        std::vector<int> prompt = encoded(line);
+        while (static_cast<int>(prompt.size()) + left > model_.max_sequence_length() && drop_oldest()) {
+            dropped_ = true;
+            prompt = encoded(line);
+        }
+        if (!style_) ids_ = prompt;
+        return prompt;
+    }
+
+    void answered(const written_text& written) {
+        if (style_) {
+            messages_.push_back({"assistant", written.text});
+            return;
+        }
+        for (const sampled_token& each : written.tokens) ids_.push_back(each.token);
+        if (written.reason == finish_reason::eos_token)
+            ids_.clear();  // the text is complete: the next line begins another
+    }
+
+    // The turn came to nothing.
+    void take_back() {
+        if (style_ && messages_.back().role == "user") messages_.pop_back();
+        if (!style_) ids_.clear();
+    }
+
+    bool dropped() { return std::exchange(dropped_, false); }
+
+    text_options options(const generation_args& choice) const {
+        text_options result{.sampling = choice.sampling};
+        if (!style_) return result;
+        result.eos_tokens = {end_of_turn(model_.tokens(), *style_)};
+        result.position = incremental_detokenizer::text_position::beginning;
+        return result;
+    }
+
+  private:
+    std::vector<int> encoded(const std::string& line) const {
+        if (style_) return encode_chat(model_.tokens(), *style_, messages_);
+        if (ids_.empty()) return model_.encode_prompt(line);
+        std::vector<int> prompt = ids_;
+        const std::vector<int> more = model_.tokens().encode(line, {.add_special_tokens = false});
+        prompt.insert(prompt.end(), more.begin(), more.end());
+        return prompt;
+    }
+
+    bool drop_oldest() {
+        if (!style_) {
+            const bool was_there = !ids_.empty();
+            ids_.clear();
+            return was_there;
+        }
+        const auto first = messages_.begin() + (system_.empty() ? 0 : 1);
+        if (messages_.end() - first < 3) return false;  // the last question has to stay
+        messages_.erase(first, first + 2);
+        return true;
+    }
+
+    const text_engine& model_;
+    std::optional<chat_template> style_;
+    std::string system_;
+    std::vector<chat_message> messages_;  // with a template
+    std::vector<int> ids_;                // without
+    bool dropped_ = false;
+};
+
+// A line, with those that it is continued in; nothing at the end.
+std::optional<std::string> read_line(const command_streams& streams) {
+    std::string all, line;
+    const bool asks = is_terminal(streams.in);
+    if (asks) streams.out << "> " << std::flush;
+    while (std::getline(streams.in, line)) {
+        if (line.ends_with('\r')) line.pop_back();
+        if (!line.ends_with('\\')) return all + line;
+        line.back() = '\n';
+        all += line;
+        if (asks) streams.out << ". " << std::flush;
+    }
+    if (asks) streams.out << "\n";
+    if (all.empty()) return {};
+    return all;
+}
+
+void answer(text_engine& model, conversation& talk, const std::string& line, const chat_command& command,
+            std::uint64_t seed, const command_streams& streams) {
+    const int wanted = command.text.max_tokens.value_or(std::min(usual_tokens, model.max_sequence_length() / 2));
+    const std::vector<int> prompt = talk.ask(line, wanted);
+    if (talk.dropped()) streams.err << "(the context is full: the beginning of the conversation is forgotten)\n";
+    text_options options = talk.options(command.text);
+    options.max_tokens = command.text.max_tokens ? wanted : tokens_that_fit(model, prompt.size(), wanted);
+    options.sampling.seed = seed;
+    const written_text written = write_text(model, prompt, options, streams.out);
+    talk.answered(written);
+    streams.out << "\n" << std::flush;
+    if (command.model.shows_statistics) streams.err << "(" << figures_of(written) << ")\n";
+}
+
+}  // namespace
+
+int run_chat(const chat_command& command, const command_streams& streams) {
+    model_files files = open_model(command.model.path);
+    if (is_terminal(streams.in)) streams.err << files.name << ". /help tells what can be typed.\n";
+    background_engine_loader loading(std::move(files), options_of(command.model));
+    std::unique_ptr<text_engine> model;
+    std::optional<conversation> talk;
+    std::uint64_t seed = seed_of(command.text);
+    const auto load = [&] {  // the model loads while the first line is being typed
+        if (model) return;
+        model = loading.wait(streams.err);
+        talk.emplace(*model, style_of(command.style, model->tokens()), command.system);
+    };
+    if (!is_terminal(streams.in) || !command.system.empty()) load();
+    while (const std::optional<std::string> line = read_line(streams)) {
+        if (line->empty()) continue;
+        if (*line == "/quit") break;
+        load();
+        if (*line == "/reset") {
+            talk->reset();
+        } else if (*line == "/help") {
+            streams.err << help_text;
+        } else {
+            try {
+                answer(*model, *talk, *line, command, seed++, streams);
+            } catch (const invalid_argument& failure) {  // too long, mostly: the conversation goes on without it
+                talk->take_back();
+                streams.err << "(" << failure.what() << ")\n";
+            }
+        }
+    }
+    load();
+    if (command.model.shows_statistics) streams.err << model->summary().text();
+    return exit_success;
+}
+
+}  // namespace imbrex::engine

@@ -1,0 +1,133 @@
+// info: what a model file holds, and what running it takes.
+#include <array>
+#include <cstdio>
+#include <imbrex/core/error.hpp>
+#include <map>
+#include <ostream>
+#include <unordered_set>
+
+#include "engine/cli/commands.hpp"
+#include "engine/loading/model_files.hpp"
+#include "engine/model/runner.hpp"
+#include "engine/tokenizer/chat_template.hpp"
+#include "engine/tokenizer/utf8.hpp"
+
+namespace imbrex::engine {
+
+namespace {
+
+std::string with_unit(std::int64_t number, double step, const std::array<const char*, 5>& units) {
+    auto value = static_cast<double>(number);
+    std::size_t unit = 0;
+    while (value >= step && unit + 1 < units.size()) {
+        value /= step;
+        ++unit;
+    }
+    char text[64];
+    std::snprintf(text, sizeof text, unit == 0 ? "%.0f%s" : "%.2f%s", value, units[unit]);
+    return text;
+}
+
+std::string bytes_text(std::int64_t bytes) {
+    return with_unit(bytes, 1000, {" bytes", " kB", " MB", " GB", " TB"});
+}
+
+std::string count_text(std::int64_t count) {
+    return std::to_string(count) + (count < 1000 ? "" : " (" + with_unit(count, 1000, {"", "k", "M", "B", "T"}) + ")");
+}
+
+std::string rope_text(const model_config& config) {
+    const rope_config& rope = config.rope;
+    std::string text =
+        str_cat("base ", rope.theta, rope.style == rope_style::half_split ? ", halves of a head" : ", neighbours");
+    switch (rope.scaling) {
+        case rope_scaling::none:
+            break;
+        case rope_scaling::linear:
+            return text + str_cat(", all frequencies divided by ", rope.factor);
+        case rope_scaling::llama3:
+            return text + str_cat(", low frequencies divided by ", rope.factor, " from a context of ",
+                                  rope.original_max_position_embeddings);
+        case rope_scaling::freq_factors:
+            return text + ", frequencies divided by numbers in the file";
+    }
+    return text;
+}
+
+std::string tokens_text(const tokenizer& tokens) {
+    int special = 0;
+    for (int id = 0; id < tokens.size(); ++id) special += tokens.at(id).kind == token_kind::special ? 1 : 0;
+    return str_cat(tokens.size(), " tokens, ", special, " of them special");
+}
+
+std::string template_text(const tokenizer& tokens) {
+    const auto style = chat_template_of(tokens);
+    if (!style) return "none: chat continues what is typed";
+    return *style == chat_template::llama2 ? "Llama 2" : *style == chat_template::llama3 ? "Llama 3" : "ChatML";
+}
+
+std::string ids_text(const model_config& config, const tokenizer& tokens) {
+    std::string text;
+    for (const int id : config.eos_tokens) {
+        text += str_cat(text.empty() ? "" : ", ", id, " ", id < tokens.size() ? printable(tokens.at(id).bytes) : "");
+    }
+    return text.empty() ? "none" : text;
+}
+
+}  // namespace
+
+int run_info(const info_command& command, const command_streams& streams) {
+    const model_files files = open_model(command.path);
+    const model_config& config = files.config;
+    const auto line = [&](const char* what, const std::string& text) {
+        char name[32];
+        std::snprintf(name, sizeof name, "%-16s ", what);
+        streams.out << name << text << "\n";
+    };
+
+    std::int64_t parameters = 0;
+    std::unordered_set<std::string> used;
+    std::map<weight_type, std::pair<int, std::int64_t>> types;
+    for (const expected_weight& expected : expected_weights(config)) {
+        const weight& found = files.weights.at(expected.name);
+        parameters += found.elements();
+        used.insert(expected.name);
+        auto& [count, bytes] = types[found.type];
+        ++count;
+        bytes += static_cast<std::int64_t>(found.bytes.size());
+    }
+    line("model", files.name);
+    line("architecture", str_cat(name_of(config.family), config.tie_word_embeddings ? ", tied embedding" : "",
+                                 config.qkv_bias ? ", biases of query, key and value" : "",
+                                 config.qk_norm ? ", norms of query and key" : ""));
+    line("layers", std::to_string(config.layers));
+    line("hidden size", str_cat(config.hidden_size, ", feed-forward ", config.intermediate_size));
+    line("heads",
+         str_cat(config.heads, " of head_dim ", config.head_dim, ", ", config.kv_heads, " of keys and values"));
+    line("RoPE", rope_text(config));
+    line("context", str_cat(config.context, " tokens"));
+    if (config.sliding_window > 0)
+        line("window", str_cat(config.sliding_window, " tokens, from layer ", config.first_sliding_window_layer));
+    line("vocabulary", std::to_string(config.vocab_size));
+    line("tokenizer", tokens_text(files.tokens));
+    line("chat template", template_text(files.tokens));
+    line("end tokens", ids_text(config, files.tokens));
+    line("parameters", count_text(parameters));
+    for (const auto& [type, sum] : types)
+        line("weights", str_cat(name_of(type), ": ", sum.first, " tensors, ", bytes_text(sum.second)));
+
+    for (const world where : {world::host, world::device}) {
+        const runner_options options{.where = where};
+        const std::int64_t token = kv_block_bytes(config, options) / options.block_size;
+        line("cache", str_cat(bytes_text(token), " a token, ", bytes_text(token * config.context),
+                              " for a full context, ", where == world::host ? "on a CPU" : "on a GPU"));
+    }
+    if (!command.lists_tensors) return exit_success;
+    for (const weight& each : files.weights.all()) {
+        streams.out << name_of(each.type) << "\t" << to_string(each.shape) << "\t" << printable(each.name)
+                    << (used.contains(each.name) ? "" : "\tnot used") << "\n";
+    }
+    return exit_success;
+}
+
+}  // namespace imbrex::engine

@@ -1,0 +1,149 @@
+#include "engine/cli/command_model.hpp"
+
+#include <unistd.h>
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <imbrex/core/error.hpp>
+#include <iostream>
+#include <random>
+#include <utility>
+
+#include "engine/cli/interrupt_guard.hpp"
+#include "engine/cli/progress_bar.hpp"
+#include "engine/model/cuda_runner.hpp"
+#include "engine/tokenizer/utf8.hpp"
+
+#if defined(__linux__)
+#include <sched.h>
+#endif
+
+namespace imbrex::engine {
+
+namespace {
+
+world world_of(const std::string& device) {
+    if (device == "cpu") return world::host;
+    if (device == "auto") return has_cuda() ? world::device : world::host;
+    require(has_cuda(), "--device: cuda; this program finds no GPU, or was built without CUDA; cpu and auto work");
+    return world::device;
+}
+
+weight_format format_of(const std::string& name) {
+    constexpr std::array formats{weight_format::f32, weight_format::bf16, weight_format::e4m3, weight_format::int8,
+                                 weight_format::int4};
+    for (const weight_format format : formats) {
+        if (name == name_of(format)) return format;
+    }
+    return weight_format::as_in_file;
+}
+
+// The host world has a thread for each core of the machine; what limits them is the cores that the program may use.
+void limit_threads(int threads) {
+    if (threads == 0) return;
+#if defined(__linux__)
+    cpu_set_t allowed, kept;
+    CPU_ZERO(&kept);
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+    for (int core = 0; core < CPU_SETSIZE && threads > 0; ++core) {
+        if (!CPU_ISSET(core, &allowed)) continue;
+        CPU_SET(core, &kept);
+        --threads;
+    }
+    sched_setaffinity(0, sizeof kept, &kept);
+#else
+    require(false, "--threads: ", threads, "; this system cannot limit a program to some of its cores");
+#endif
+}
+
+// Text of a model for a terminal, which would obey control characters.
+std::string harmless(const std::string& text) {
+    std::string result;
+    for (std::string_view left = text; !left.empty();) {
+        const code_point next = first_code_point(left);
+        const bool controls = next.value != '\n' && next.value != '\t' &&
+                              (next.value < 0x20 || (next.value >= 0x7f && next.value < 0xa0));
+        result += controls ? std::string_view("\ufffd") : left.substr(0, static_cast<std::size_t>(next.length));
+        left.remove_prefix(static_cast<std::size_t>(next.length));
+    }
+    return result;
+}
+
+}  // namespace
+
+bool is_terminal(const std::istream& stream) {
+    return stream.rdbuf() == std::cin.rdbuf() && isatty(STDIN_FILENO);
+}
+
+bool is_terminal(const std::ostream& stream) {
+    if (stream.rdbuf() == std::cout.rdbuf()) return isatty(STDOUT_FILENO);
+    return stream.rdbuf() == std::cerr.rdbuf() && isatty(STDERR_FILENO);
+}
+
+engine_options options_of(const model_args& choice) {
+    limit_threads(choice.threads);
+    return {.where = world_of(choice.device),
+            .weights = format_of(choice.weights),
+            .kv_cache_bytes = static_cast<std::int64_t>(std::min<std::uint64_t>(choice.memory, INT64_MAX)),
+            .context = choice.context,
+            .max_num_batched_tokens = choice.max_num_batched_tokens,
+            .max_num_seqs = choice.sequences,
+            .batch_invariant = choice.batch_invariant};
+}
+
+background_engine_loader::background_engine_loader(model_files files, const engine_options& options)
+    : engine_(std::async(std::launch::async, [this, options, files = std::move(files)]() mutable {
+          return std::make_unique<text_engine>(std::move(files), options, [this](std::int64_t done, std::int64_t all) {
+              done_ = done;
+              all_ = all;
+          });
+      })) {}
+
+std::unique_ptr<text_engine> background_engine_loader::wait(std::ostream& err) {
+    progress_bar bar(err, is_terminal(err), "loading", "MB", 1000000);
+    while (engine_.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready) bar.update(done_, all_);
+    return engine_.get();
+}
+
+written_text write_text(text_engine& model, std::vector<int> prompt, const text_options& options, std::ostream& out) {
+    const interrupt_guard stop;
+    const bool is_watched = is_terminal(out);
+    const double began = statistics::steady_seconds();
+    const sequence_id id = model.submit(std::move(prompt), options);
+    written_text written;
+    while (!model.idle()) {
+        if (stop.wanted()) {
+            model.cancel(id);
+            written.reason = finish_reason::cancelled;
+            break;
+        }
+        for (text_event& each : model.step()) {
+            out << (is_watched ? harmless(each.text) : each.text) << std::flush;
+            written.text += each.text;
+            written.tokens.push_back(std::move(each.sampled));
+            written.reason = each.reason;
+            if (written.tokens.size() == 1) written.ttft_seconds = statistics::steady_seconds() - began;
+        }
+    }
+    written.seconds = statistics::steady_seconds() - began;
+    return written;
+}
+
+std::string figures_of(const written_text& written) {
+    // The first token is the prompt's: it says nothing of the others' speed.
+    const double decoding = written.seconds - written.ttft_seconds;
+    const auto tokens = static_cast<double>(written.tokens.size());
+    char text[128];
+    std::snprintf(text, sizeof text, "%zu tokens, %.1f a second, the first after %.0f ms", written.tokens.size(),
+                  decoding > 0 && tokens > 1 ? (tokens - 1) / decoding : 0.0, written.ttft_seconds * 1e3);
+    return text;
+}
+
+std::uint64_t seed_of(const generation_args& choice) {
+    if (choice.seed) return *choice.seed;
+    std::random_device chance;
+    return std::uint64_t{chance()} << 32 | chance();
+}
+
+}  // namespace imbrex::engine

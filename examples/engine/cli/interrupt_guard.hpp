@@ -1,0 +1,35 @@
+// Ctrl-C while a text is being written: it ends the text, not the program. As long as an interrupt_guard lives the signal is only noted; a second one,
+// before the first was heeded, ends the program as ever. Outside of it Ctrl-C does what it always does.
+#pragma once
+
+#include <csignal>
+
+namespace imbrex::engine {
+
+class interrupt_guard {
+  public:
+    interrupt_guard() {
+        noted_ = 0;
+        struct sigaction action {};
+        action.sa_handler = [](int) {
+            if (noted_) {
+                std::signal(SIGINT, SIG_DFL);
+                std::raise(SIGINT);
+            }
+            noted_ = 1;
+        };
+        action.sa_flags = SA_RESTART;
+        sigaction(SIGINT, &action, &before_);
+    }
+    ~interrupt_guard() { sigaction(SIGINT, &before_, nullptr); }
+    interrupt_guard(const interrupt_guard&) = delete;
+    interrupt_guard& operator=(const interrupt_guard&) = delete;
+
+    bool wanted() const { return noted_ != 0; }
+
+  private:
+    static inline volatile std::sig_atomic_t noted_ = 0;
+    struct sigaction before_ {};
+};
+
+}  // namespace imbrex::engine

@@ -1,0 +1,127 @@
+#include "engine/loading/model_files.hpp"
+
+#include <array>
+#include <imbrex/core/error.hpp>
+#include <utility>
+
+#include "engine/loading/gguf.hpp"
+#include "engine/loading/llama2c.hpp"
+#include "engine/loading/safetensors.hpp"
+#include "engine/loading/tokenizer_files.hpp"
+
+namespace imbrex::engine {
+
+namespace {
+
+using name_pair = std::pair<std::string_view, std::string_view>;
+
+constexpr std::array outer_names{
+    name_pair{"token_embd.", "model.embed_tokens."},
+    name_pair{"output_norm.", "model.norm."},
+    name_pair{"output.", "lm_head."},
+};
+
+constexpr std::array layer_names{
+    name_pair{"attn_norm.", "input_layernorm."},    name_pair{"ffn_norm.", "post_attention_layernorm."},
+    name_pair{"attn_q.", "self_attn.q_proj."},      name_pair{"attn_k.", "self_attn.k_proj."},
+    name_pair{"attn_v.", "self_attn.v_proj."},      name_pair{"attn_output.", "self_attn.o_proj."},
+    name_pair{"attn_q_norm.", "self_attn.q_norm."}, name_pair{"attn_k_norm.", "self_attn.k_norm."},
+    name_pair{"ffn_gate.", "mlp.gate_proj."},       name_pair{"ffn_up.", "mlp.up_proj."},
+    name_pair{"ffn_down.", "mlp.down_proj."},
+};
+
+// With the beginning exchanged where one of the pairs fits.
+template <class Pairs>
+std::string exchanged(std::string_view name, const Pairs& pairs) {
+    for (const auto& [from, to] : pairs) {
+        if (name.starts_with(from)) return std::string(to).append(name.substr(from.size()));
+    }
+    return {};
+}
+
+void check_tokens(const model_files& model) {
+    require(model.tokens.size() <= model.config.vocab_size, model.name, ": the tokenizer has ", model.tokens.size(),
+            " tokens, the model ", model.config.vocab_size);
+    check_weights(model.config, model.weights, model.name);
+}
+
+model_files open_folder(const std::filesystem::path& path) {
+    const auto config_path = path / "config.json", generation_path = path / "generation_config.json";
+    require(std::filesystem::exists(config_path), path.string(), ": has no config.json, so it is no model's folder");
+    const mapped_file config(config_path);
+    std::optional<mapped_file> generation;
+    if (std::filesystem::exists(generation_path)) generation.emplace(generation_path);
+    model_config sizes =
+        read_config(config.bytes(), generation ? generation->bytes() : std::span<const std::byte>(), config.name());
+
+    const auto read_tokens = [&] {
+        if (std::filesystem::exists(path / "tokenizer.json")) {
+            const mapped_file file(path / "tokenizer.json");
+            return read_tokenizer_json(file.bytes(), file.name());
+        }
+        require(std::filesystem::exists(path / "vocab.json") && std::filesystem::exists(path / "merges.txt"),
+                path.string(), ": has neither tokenizer.json nor vocab.json and merges.txt");
+        const mapped_file vocabulary_file(path / "vocab.json"), merges(path / "merges.txt");
+        return read_gpt2_files(vocabulary_file.bytes(), merges.bytes(), vocabulary_file.name());
+    };
+    return {path.string(), std::move(sizes), open_safetensors(path), read_tokens()};
+}
+
+model_files open_llama2c(const std::shared_ptr<const mapped_file>& file, const std::filesystem::path& path) {
+    llama2c_file content = read_llama2c(file->bytes(), file->name());
+    content.weights.keep(file);
+    const std::string own_name = "tok" + std::to_string(content.config.vocab_size) + ".bin";
+    auto tokens_path = path.parent_path() / own_name;
+    if (!std::filesystem::exists(tokens_path)) tokens_path = path.parent_path() / "tokenizer.bin";
+    require(std::filesystem::exists(tokens_path), path.string(), ": its tokenizer is missing: neither ", own_name,
+            " nor tokenizer.bin lies beside it");
+    const mapped_file tokens(tokens_path);
+    return {path.string(), content.config, std::move(content.weights),
+            read_llama2c_tokenizer(tokens.bytes(), content.config.vocab_size, tokens.name())};
+}
+
+}  // namespace
+
+std::string name_of_gguf_tensor(const std::string& name) {
+    if (!name.starts_with("blk.")) {
+        const std::string outer = exchanged(name, outer_names);
+        return outer.empty() ? name : outer;
+    }
+    const std::size_t dot = name.find('.', 4);
+    if (dot == std::string::npos) return name;
+    const std::string inner = exchanged(std::string_view(name).substr(dot + 1), layer_names);
+    return inner.empty() ? name : "model.layers." + name.substr(4, dot - 4) + "." + inner;
+}
+
+model_files read_gguf_model(std::span<const std::byte> bytes, const std::string& name) {
+    const gguf_file file = read_gguf(bytes, name);
+    weight_set weights = file.weights.renamed(name_of_gguf_tensor, name);
+    model_config config = gguf_config(file.metadata, weights);
+    model_files model{name, std::move(config), std::move(weights), gguf_tokenizer(file.metadata)};
+    check_tokens(model);
+    return model;
+}
+
+model_files open_model(const std::filesystem::path& path) {
+    require(std::filesystem::exists(path), path.string(), ": does not exist");
+    if (std::filesystem::is_directory(path)) {
+        model_files model = open_folder(path);
+        check_tokens(model);
+        return model;
+    }
+    require(path.extension() != ".safetensors", path.string(),
+            ": holds weights alone; give the folder, which has config.json and the tokenizer too");
+    const auto file = std::make_shared<const mapped_file>(path);
+    if (as_text(file->bytes()).starts_with("GGUF")) {
+        model_files model = read_gguf_model(file->bytes(), file->name());
+        model.weights.keep(file);
+        return model;
+    }
+    require(path.extension() == ".bin", path.string(),
+            ": is no model; a folder with config.json, a .gguf file or a .bin file of llama2.c can be opened");
+    model_files model = open_llama2c(file, path);
+    check_tokens(model);
+    return model;
+}
+
+}  // namespace imbrex::engine

@@ -1,0 +1,188 @@
+#include "engine/loading/random_model.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <imbrex/core/error.hpp>
+#include <imbrex/hw/host/thread_pool.hpp>
+#include <memory>
+
+namespace imbrex::engine {
+
+namespace {
+
+constexpr std::array<std::string_view, 4> names{"llama-3.1-8b", "qwen2.5-0.5b", "qwen3-0.6b", "tiny"};
+
+model_config llama_8b() {
+    return {.family = model_family::llama,
+            .layers = 32,
+            .hidden_size = 4096,
+            .intermediate_size = 14336,
+            .heads = 32,
+            .kv_heads = 8,
+            .head_dim = 128,
+            .vocab_size = 128256,
+            .context = 131072,
+            .rope = {.theta = 500000,
+                     .scaling = rope_scaling::llama3,
+                     .factor = 8,
+                     .low_freq_factor = 1,
+                     .high_freq_factor = 4,
+                     .original_max_position_embeddings = 8192,
+                     .freq_factors = {}},
+            .bos_token = 128000,
+            .eos_tokens = {128001, 128008, 128009}};
+}
+
+model_config qwen2_half_b() {
+    return {.family = model_family::qwen2,
+            .layers = 24,
+            .hidden_size = 896,
+            .intermediate_size = 4864,
+            .heads = 14,
+            .kv_heads = 2,
+            .head_dim = 64,
+            .vocab_size = 151936,
+            .context = 32768,
+            .rms_norm_eps = 1e-6,
+            .tie_word_embeddings = true,
+            .qkv_bias = true,
+            .rope = {.theta = 1e6, .freq_factors = {}},
+            .bos_token = {},
+            .eos_tokens = {151643, 151645}};
+}
+
+model_config qwen3_half_b() {
+    return {.family = model_family::qwen3,
+            .layers = 28,
+            .hidden_size = 1024,
+            .intermediate_size = 3072,
+            .heads = 16,
+            .kv_heads = 8,
+            .head_dim = 128,
+            .vocab_size = 151936,
+            .context = 40960,
+            .rms_norm_eps = 1e-6,
+            .tie_word_embeddings = true,
+            .qk_norm = true,
+            .rope = {.theta = 1e6, .freq_factors = {}},
+            .bos_token = {},
+            .eos_tokens = {151643, 151645}};
+}
+
+model_config tiny() {
+    return {.family = model_family::llama,
+            .layers = 2,
+            .hidden_size = 128,
+            .intermediate_size = 256,
+            .heads = 2,
+            .kv_heads = 1,
+            .head_dim = 64,
+            .vocab_size = 512,
+            .context = 1024,
+            .tie_word_embeddings = true,
+            .rope = {},
+            .bos_token = 256,
+            .eos_tokens = {}};
+}
+
+std::uint64_t scrambled(std::uint64_t number) {  // splitmix64's finish
+    number = (number ^ number >> 30) * 0xbf58476d1ce4e5b9u;
+    number = (number ^ number >> 27) * 0x94d049bb133111ebu;
+    return number ^ number >> 31;
+}
+
+// Evenly from -bound to bound, four numbers from each draw.
+void fill_evenly(std::span<std::uint16_t> values, float bound, std::uint64_t seed) {
+    for (std::size_t i = 0; i < values.size(); i += 4) {
+        std::uint64_t bits = scrambled(seed + i * 0x9e3779b97f4a7c15u);
+        const std::size_t last = std::min(i + 4, values.size());
+        for (std::size_t j = i; j < last; ++j, bits >>= 16) {
+            const float value = static_cast<float>(static_cast<std::int16_t>(bits & 0xffffu)) * (bound / 32768);
+            values[j] = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16);
+        }
+    }
+}
+
+// Sums over the inputs have a variance near one, so that no layer explodes or vanishes.
+float bound_of(const expected_weight& weight) {
+    return weight.shape.size() < 2 ? 0.1f : std::sqrt(3.0f / static_cast<float>(weight.shape.back()));
+}
+
+void fill(const expected_weight& weight, std::span<std::uint16_t> values, std::uint64_t seed) {
+    constexpr std::uint16_t one = 0x3f80;
+    if (weight.name.ends_with("norm.weight")) {
+        std::ranges::fill(values, one);
+        return;
+    }
+    constexpr std::size_t piece = 1 << 20;  // of its own seed each, so that threads do not matter
+    const auto pieces = static_cast<int>((values.size() + piece - 1) / piece);
+    hw::thread_pool::shared().for_each(pieces, 0, [&](int number) {
+        const std::size_t first = static_cast<std::size_t>(number) * piece;
+        fill_evenly(values.subspan(first, std::min(piece, values.size() - first)), bound_of(weight),
+                    scrambled(seed + static_cast<std::uint64_t>(number)));
+    });
+}
+
+std::string made_up_word(int id) {
+    constexpr std::string_view consonants = "bdfgklmnprstvz", vowels = "aeiou";
+    std::string word = " ";
+    for (int left = id; left > 0; left /= 70) {
+        const auto syllable = static_cast<std::size_t>(left % 70);
+        word += consonants[syllable % 14];
+        word += vowels[syllable / 14];
+    }
+    return word;
+}
+
+tokenizer made_up_tokens(const model_config& config, const std::vector<std::string>& special) {
+    const int plain = config.vocab_size - static_cast<int>(special.size());
+    require(plain >= 256, "vocabulary: ", config.vocab_size, " with ", special.size(),
+            " special tokens; there must be a token for each of the 256 bytes besides");
+    vocabulary words;
+    words.name = "random tokens";
+    words.splits = {split_pattern::llama3};
+    for (int id = 0; id < plain; ++id)
+        words.tokens.push_back({id < 256 ? std::string(1, static_cast<char>(id)) : made_up_word(id), {}, 0});
+    for (const std::string& text : special) words.tokens.push_back({text, token_kind::special, 0});
+    return tokenizer(std::move(words));
+}
+
+}  // namespace
+
+std::span<const std::string_view> known_models() {
+    return names;
+}
+
+model_config config_of_known_model(std::string_view name) {
+    if (name == "llama-3.1-8b") return llama_8b();
+    if (name == "qwen2.5-0.5b") return qwen2_half_b();
+    if (name == "qwen3-0.6b") return qwen3_half_b();
+    std::string all;
+    for (const std::string_view one : names) all += (all.empty() ? "" : ", ") + std::string(one);
+    require(name == "tiny", "random model: ", std::string(name), "; these are known: ", all);
+    return tiny();
+}
+
+model_files random_model(const model_config& config, std::uint64_t seed, const std::vector<std::string>& special) {
+    check_sizes(config, "random model");
+    weight_set weights;
+    for (const expected_weight& expected : expected_weights(config)) {
+        const auto bytes = byte_size(weight_type::bf16, expected.shape);
+        require(bytes.has_value(), expected.name, ": the shape ", to_string(expected.shape), " is too large");
+        const auto count = static_cast<std::size_t>(*bytes) / sizeof(std::uint16_t);
+        const std::shared_ptr<std::uint16_t[]> values = std::make_shared_for_overwrite<std::uint16_t[]>(count);
+        seed = scrambled(seed + 1);
+        fill(expected, {values.get(), count}, seed);
+        weights.add({.name = expected.name,
+                     .type = weight_type::bf16,
+                     .shape = expected.shape,
+                     .bytes = std::as_bytes(std::span(values.get(), count))},
+                    "random model");
+        weights.keep(values);
+    }
+    return {"random weights", config, std::move(weights), made_up_tokens(config, special)};
+}
+
+}  // namespace imbrex::engine

@@ -1,0 +1,93 @@
+// Rows of one or several weights of a file, one below the other, as floats: what a matrix of a model is made from. Projections that multiply the
+// same input are stacked, so that one product serves them all; where that input is a norm's, the norm's weights can be multiplied in.
+#pragma once
+
+#include <imbrex/core/error.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/loading/weights.hpp"
+
+namespace imbrex::engine {
+
+class stacked_weights {
+  public:
+    stacked_weights(const weight_set& weights, const std::vector<std::string>& names) {
+        for (const std::string& name : names) {
+            parts_.push_back(&weights.at(name));
+            rows_ += parts_.back()->rows();
+        }
+    }
+
+    // Each column times its factor, from now on.
+    void multiply_columns(std::vector<float> factors) {
+        require(static_cast<std::int64_t>(factors.size()) == columns(), "factors: ", factors.size(), " of them for ",
+                columns(), " columns; each column needs one");
+        const bool are_ones = std::ranges::all_of(factors, [](float factor) { return factor == 1; });
+        if (!are_ones) factors_ = std::move(factors);
+    }
+
+    std::int64_t rows() const { return rows_; }
+    std::int64_t columns() const { return parts_.front()->row_elements(); }
+    std::int64_t bytes() const {
+        std::int64_t all = 0;
+        for (const weight* part : parts_) all += static_cast<std::int64_t>(part->bytes.size());
+        return all;
+    }
+
+    // What the file has, if all parts have the same; floats hold any mixture, and what is multiplied.
+    weight_type type() const {
+        if (!factors_.empty()) return weight_type::f32;
+        const weight_type first = parts_.front()->type;
+        const auto same = [&](const weight* part) { return part->type == first; };
+        return std::ranges::all_of(parts_, same) ? first : weight_type::f32;
+    }
+
+    void read(std::int64_t first, std::int64_t count, std::span<float> result) const {
+        for (const weight* part : parts_) {
+            const std::int64_t here = std::min(count, part->rows() - first);
+            if (here > 0) {
+                const auto elements = static_cast<std::size_t>(here * columns());
+                to_floats(*part, first, here, result.first(elements));
+                if (!factors_.empty()) multiply_rows(result.first(elements));
+                result = result.subspan(elements);
+                count -= here;
+            }
+            first = std::max<std::int64_t>(first - part->rows(), 0);
+        }
+    }
+
+    // Calls take(bytes) for each of the weights, as they are in the file: without factors.
+    template <class Take>
+    void for_each_part(const Take& take) const {
+        for (const weight* part : parts_) take(part->bytes);
+    }
+
+    // Calls take(bytes of a row) for each row, as it is in the file.
+    template <class Take>
+    void for_each_row(const Take& take) const {
+        for (const weight* part : parts_) {
+            const std::size_t row_bytes = part->bytes.size() / static_cast<std::size_t>(part->rows());
+            for (std::size_t at = 0; at < part->bytes.size(); at += row_bytes) take(part->bytes.subspan(at, row_bytes));
+        }
+    }
+
+  private:
+    void multiply_rows(std::span<float> rows) const {
+        for (std::size_t i = 0; i < rows.size(); ++i) rows[i] *= factors_[i % factors_.size()];
+    }
+
+    std::vector<const weight*> parts_;
+    std::int64_t rows_ = 0;
+    std::vector<float> factors_;  // none: ones
+};
+
+}  // namespace imbrex::engine

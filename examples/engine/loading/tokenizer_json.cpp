@@ -1,0 +1,265 @@
+// Hugging Face's tokenizer.json. The file describes a pipeline: normalizer, pre-tokenizer, model, post-processor. Of each the
+// kinds are read that byte-pair vocabularies use; any other is refused by its name, since ids that are almost right make text
+// that is almost right.
+#include <imbrex/core/error.hpp>
+#include <set>
+
+#include "engine/loading/json_text.hpp"
+#include "engine/loading/mapped_file.hpp"
+#include "engine/loading/tokenizer_files.hpp"
+#include "engine/tokenizer/utf8.hpp"
+
+namespace imbrex::engine {
+
+namespace {
+
+using namespace vocabulary_files;
+
+constexpr std::string_view underscore = "\u2581";
+constexpr std::size_t most_unused_ids = 65536;
+
+class json_reader {
+  public:
+    json_reader(const json& root, const std::string& name) : root_(root), name_(name) { words_.name = name; }
+
+    tokenizer read() {
+        require(root_.is_object(), name_, ": is ", shown(root_), "; it must be an object");
+        const json& model = member(root_, "model", name_);
+        check_model(model);
+        if (const json* normalizer = find_member(root_, "normalizer")) read_normalizer(*normalizer);
+        if (const json* splitter = find_member(root_, "pre_tokenizer")) read_pre_tokenizer(*splitter);
+        // Without the byte-level step symbols are code points, and a token "<0x0A>" stands for a byte.
+        if (!is_byte_level_) words_.symbols = symbol_size::code_point;
+        read_tokens(model);
+        read_merges(model);
+        if (const auto unknown = string_member(model, "unk_token", name_))
+            words_.unknown = id_of(*unknown, "model.unk_token");
+        if (const json* processor = find_member(root_, "post_processor")) read_post_processor(*processor);
+        return tokenizer(std::move(words_));
+    }
+
+  private:
+    std::string type_of(const json& step, const char* what) const {
+        const auto type = string_member(step, "type", name_ + ": " + what);
+        require(type.has_value(), name_, ": ", what, ": \"type\" is missing");
+        return *type;
+    }
+
+    template <class Use>
+    void for_each_step(const json& step, const char* what, const char* list, const Use& use) {
+        if (type_of(step, what) != "Sequence") return use(step);
+        const json& steps = member(step, list, name_);
+        require(steps.is_array(), name_, ": ", what, ": \"", list, "\" is ", shown(steps), "; it must be an array");
+        for (const json& one : steps) {
+            require(type_of(one, what) != "Sequence", name_, ": ", what, ": a Sequence in a Sequence is not allowed");
+            use(one);
+        }
+    }
+
+    void check_model(const json& model) const {
+        require(model.is_object(), name_, ": \"model\" is ", shown(model), "; it must be an object");
+        const std::string type = string_member(model, "type", name_).value_or("BPE");  // older files leave it out
+        require(type == "BPE", name_, ": model.type is ", printable(type), "; BPE can be read");
+        for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
+            require(string_member(model, key, name_).value_or("").empty(), name_, ": model.", key, " must be empty");
+        }
+        require(double_member(model, "dropout", name_).value_or(0) == 0, name_, ": model.dropout must be 0");
+    }
+
+    void read_normalizer(const json& normalizer) {
+        for_each_step(normalizer, "normalizer", "normalizers", [&](const json& step) {
+            const std::string type = type_of(step, "normalizer");
+            if (type == "NFC") {
+                words_.normalises_nfc = true;
+            } else if (type == "Prepend") {
+                require(string_member(step, "prepend", name_) == underscore, name_,
+                        ": normalizer Prepend puts something other than U+2581");
+                words_.prefix_space = prefix_space_mode::always;
+            } else if (type == "Replace") {
+                const auto content = string_member(step, "content", name_);
+                const json* pattern = find_member(step, "pattern");
+                require(content == underscore && pattern && string_member(*pattern, "String", name_) == " ", name_,
+                        ": normalizer Replace must put U+2581 for a space");
+                words_.underscore_is_space = true;
+            } else {
+                require(false, name_, ": normalizer ", printable(type), " is not known; NFC, Prepend and Replace are");
+            }
+        });
+    }
+
+    void read_pre_tokenizer(const json& splitter) {
+        for_each_step(splitter, "pre_tokenizer", "pretokenizers", [&](const json& step) {
+            const std::string type = type_of(step, "pre_tokenizer");
+            if (type == "ByteLevel") {
+                is_byte_level_ = true;
+                require(!bool_member(step, "add_prefix_space", name_).value_or(true), name_,
+                        ": pre_tokenizer ByteLevel with \"add_prefix_space\" is not known");
+                if (bool_member(step, "use_regex", name_).value_or(true)) words_.splits.push_back(split_pattern::gpt2);
+            } else if (type == "Digits") {
+                require(bool_member(step, "individual_digits", name_).value_or(false), name_,
+                        ": pre_tokenizer Digits must have individual_digits");
+                words_.splits.push_back(split_pattern::digits);
+            } else if (type == "Split") {
+                read_split(step);
+            } else if (type == "Metaspace") {
+                words_.underscore_is_space = true;
+                const bool adds_space = string_member(step, "prepend_scheme", name_).value_or("always") != "never";
+                if (adds_space) words_.prefix_space = prefix_space_mode::if_missing;
+                require(!bool_member(step, "split", name_).value_or(true), name_,
+                        ": pre_tokenizer Metaspace with \"split\" is not known");
+            } else {
+                require(false, name_, ": pre_tokenizer ", printable(type),
+                        " is not known; ByteLevel, Digits, Split and Metaspace are");
+            }
+        });
+    }
+
+    void read_split(const json& step) {
+        const json* pattern = find_member(step, "pattern");
+        const auto expression = pattern ? string_member(*pattern, "Regex", name_) : std::nullopt;
+        require(expression.has_value(), name_, ": pre_tokenizer Split must have a pattern of the kind Regex");
+        const auto known = split_pattern_of_expression(*expression);
+        require(known.has_value(), name_, ": pre_tokenizer Split has the pattern ", printable(*expression),
+                "; those of GPT-2, Llama 3, Qwen 2 and o200k are known");
+        const bool cuts_matches =
+            string_member(step, "behavior", name_) == "Isolated" ||
+            (string_member(step, "behavior", name_) == "Removed" && bool_member(step, "invert", name_).value_or(false));
+        require(cuts_matches, name_,
+                ": pre_tokenizer Split must keep the matches (behavior Isolated, or Removed with invert)");
+        words_.splits.push_back(*known);
+    }
+
+    // Where the file names a token: an id that is in range and that no other token has.
+    token& place_for(std::uint64_t id, const std::string& text) {
+        if (id >= most_) {
+            require(false, name_, ": token ", shown(text), " has the id ", id, "; the ids of this file go up to ",
+                    most_ - 1);
+        }
+        const auto index = static_cast<std::size_t>(id);
+        if (index >= words_.tokens.size()) {
+            words_.tokens.resize(index + 1, {"", token_kind::unused, 0});
+            owners_.resize(index + 1);
+        }
+        std::optional<std::string>& owner = owners_[index];
+        if (!owner) owner = text;
+        if (*owner != text)
+            require(false, name_, ": tokens ", shown(*owner), " and ", shown(text), " have the same id ", id);
+        return words_.tokens[index];
+    }
+
+    static std::uint64_t read_id(const json& value, const std::string& text, const std::string& name) {
+        if (!value.is_number_unsigned()) {
+            require(false, name, ": token ", shown(text), " has the id ", shown(value),
+                    "; it must be a whole number from 0");
+        }
+        return value.get<std::uint64_t>();
+    }
+
+    void read_tokens(const json& model) {
+        const json& vocabulary_object = member(model, "vocab", name_);
+        require(vocabulary_object.is_object(), name_, ": model.vocab is ", shown(vocabulary_object),
+                "; it must be an object");
+        const json* added = find_member(root_, "added_tokens");
+        require(!added || added->is_array(), name_, ": added_tokens must be an array");
+        most_ = vocabulary_object.size() + (added ? added->size() : 0) + most_unused_ids;
+        const bool falls_back = bool_member(model, "byte_fallback", name_).value_or(false);
+        for (const auto& [text, id_value] : vocabulary_object.items()) {
+            const std::uint64_t id = read_id(id_value, text, name_);
+            token& word = place_for(id, text);
+            word.kind = token_kind::normal;
+            if (is_byte_level_) {
+                word.bytes = bytes_of_byte_level(text).value_or(text);
+            } else if (const auto byte = byte_token(text); byte && falls_back) {
+                word = {std::string(1, *byte), token_kind::byte, 0};
+            } else {
+                word.bytes = words_.underscore_is_space ? with_spaces(text) : text;
+            }
+            ids_.emplace(text, static_cast<int>(id));
+        }
+        if (!added) return;
+        std::set<std::string> seen;
+        for (const json& entry : *added) {
+            const auto text = string_member(entry, "content", name_ + ": added_tokens");
+            require(text && !text->empty(), name_, ": added_tokens: \"content\" is missing or empty");
+            require(seen.insert(*text).second, name_, ": added token ", printable(*text), " is there twice");
+            for (const char* key : {"single_word", "lstrip", "rstrip"}) {
+                require(!bool_member(entry, key, name_).value_or(false), name_, ": added token ", printable(*text),
+                        " has \"", key, "\", which is not known here");
+            }
+            const std::uint64_t id =
+                read_id(member(entry, "id", name_ + ": added token " + printable(*text)), *text, name_);
+            const auto known = ids_.find(*text);
+            require(known == ids_.end() || static_cast<std::uint64_t>(known->second) == id, name_, ": added token ",
+                    printable(*text), " has the id ", id, ", but ", known == ids_.end() ? 0 : known->second,
+                    " in model.vocab");
+            token& word = place_for(id, *text);
+            const bool is_special = bool_member(entry, "special", name_).value_or(false);
+            word = {*text, is_special ? token_kind::special : token_kind::added, 0};
+            ids_.emplace(*text, static_cast<int>(id));
+        }
+    }
+
+    int id_of(const std::string& text, const char* what) const {
+        const auto found = ids_.find(text);
+        require(found != ids_.end(), name_, ": ", what, " is ", printable(text), ", which is not in the vocabulary");
+        return found->second;
+    }
+
+    void read_merges(const json& model) {
+        merge_builder builder(words_);
+        for (const auto& [text, id] : ids_) builder.name_token(text, id);
+        const json& merges = member(model, "merges", name_);
+        require(merges.is_array(), name_, ": model.merges is ", shown(merges), "; it must be an array");
+        for (const json& pair : merges) {
+            if (pair.is_string()) {
+                builder.add_line(pair.get_ref<const std::string&>());
+            } else {
+                const bool is_pair = pair.is_array() && pair.size() == 2 && pair[0].is_string() && pair[1].is_string();
+                require(is_pair, name_, ": a merge is ", shown(pair), "; \"a b\" and [\"a\", \"b\"] are allowed");
+                builder.add(pair[0].get_ref<const std::string&>(), pair[1].get_ref<const std::string&>());
+            }
+        }
+        words_.ignore_merges = bool_member(model, "ignore_merges", name_).value_or(false);
+    }
+
+    // Templates say what stands around a text. Other post-processors change offsets, not ids.
+    void read_post_processor(const json& processor) {
+        for_each_step(processor, "post_processor", "processors", [&](const json& step) {
+            const std::string type = type_of(step, "post_processor");
+            if (type == "ByteLevel") return;
+            require(type == "TemplateProcessing", name_, ": post_processor ", printable(type),
+                    " is not known; ByteLevel and TemplateProcessing are");
+            const json& pieces = member(step, "single", name_);
+            require(pieces.is_array(), name_, ": post_processor: \"single\" is ", shown(pieces),
+                    "; it must be an array");
+            std::vector<int>* side = &words_.prefix_ids;
+            for (const json& piece : pieces) {
+                if (find_member(piece, "Sequence")) {
+                    side = &words_.suffix_ids;
+                    continue;
+                }
+                const json* special = find_member(piece, "SpecialToken");
+                const auto text = special ? string_member(*special, "id", name_) : std::nullopt;
+                require(text.has_value(), name_, ": post_processor: a piece is neither Sequence nor SpecialToken");
+                side->push_back(id_of(*text, "a special token of post_processor"));
+            }
+        });
+    }
+
+    const json& root_;
+    const std::string& name_;
+    vocabulary words_;
+    bool is_byte_level_ = false;
+    std::uint64_t most_ = 0;                          // ids are below
+    std::vector<std::optional<std::string>> owners_;  // by id: what the file calls it
+    std::unordered_map<std::string, int> ids_;
+};
+
+}  // namespace
+
+tokenizer read_tokenizer_json(std::span<const std::byte> bytes, const std::string& name) {
+    const json root = parse_json(as_text(bytes), name);
+    return json_reader(root, name).read();
+}
+
+}  // namespace imbrex::engine

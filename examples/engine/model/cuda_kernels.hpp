@@ -1,0 +1,237 @@
+// What multiplies and attends on a GPU: the tensor cores, in bf16. Of a step in which every sequence has one token the attention is a decode,
+// otherwise a forward pass over the pages. Heads of other depths than those named, and layers with a window, are attended to by rows.
+// (`cpu_kernels.hpp` is the same for a CPU.)
+//
+// Which kernel is the quickest depends on how many rows there are, and each adds up in its own order. Where the bits of a sequence must not
+// depend on what stands beside it (runner_options::batch_invariant), kernels go by what rows are instead:
+//
+//                   products                                                       attention
+//   of prompts        the kernels for many rows; where there are few, with rows        forward pass over the pages
+//                     behind them that nobody looks at
+//   generated,        the stream of weights, for 8 rows at a time                      decode, cut every 128 keys
+//   and logits
+#pragma once
+
+#include <imbrex/core/element_types.hpp>
+#include <imbrex/hw/world_memory.hpp>
+#include <imbrex/kernels/attention_forward.hpp>
+#include <imbrex/kernels/embedding.hpp>
+#include <imbrex/kernels/gemm.hpp>
+#include <imbrex/kernels/gemm_quantised.hpp>
+#include <imbrex/kernels/paged_decode.hpp>
+#include <imbrex/kernels/rms_norm.hpp>
+#include <imbrex/kernels/rms_norm_gemm.hpp>
+#include <imbrex/kernels/simt_paged_attention.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "engine/loading/model_config.hpp"
+#include "engine/loading/stacked_weights.hpp"
+#include "engine/model/cuda_matrix.hpp"
+#include "engine/model/runner.hpp"
+#include "engine/model/step_inputs.hpp"
+#include "engine/model/world_buffer.hpp"
+
+namespace imbrex::engine {
+
+// For heads of these depths.
+template <int... HeadDims>
+class cuda_kernels {
+  public:
+    using element = bf16;
+    using matrix = cuda_matrix;
+    using table = cuda_embedding_table;
+
+    // Weights in bf16 have the norm's multiplied in, so that few rows are normed by the product itself; for more rows, the norm's are ones.
+    // Quantised ones are kept as they are, beside the norm's.
+    struct normed_matrix {
+        normed_matrix() = default;
+        normed_matrix(stacked_weights from, std::vector<float> norm_weights, const runner_options& options) {
+            const bool from_numbers = from.type() != weight_type::q8_0 && from.type() != weight_type::q4_0;
+            norm_is_folded = options.weights == weight_format::bf16 ||
+                             (options.weights == weight_format::as_in_file && from_numbers);
+            if (norm_is_folded)
+                from.multiply_columns(std::exchange(norm_weights, std::vector(norm_weights.size(), 1.0f)));
+            weights = cuda_matrix(from, options);
+            norm = {options.where, norm_weights};
+        }
+
+        cuda_matrix weights;
+        world_buffer<float> norm;
+        bool norm_is_folded = false;
+    };
+
+    cuda_kernels(const model_config& config, const runner_options& options, void* stream)
+        : where_(options.where),
+          stream_(stream),
+          hidden_(config.hidden_size),
+          epsilon_(static_cast<float>(config.rms_norm_eps)),
+          batch_invariant_(options.batch_invariant),
+          max_weight_bytes_(std::size_t{2} * config.intermediate_size * config.hidden_size * sizeof(bf16)),
+          normed_(where_, buffer_rows(options) * config.hidden_size) {}
+
+    // Rows that what is computed needs room for.
+    static std::int64_t buffer_rows(const runner_options& options) {
+        return options.batch_invariant ? std::max(options.max_num_batched_tokens, matrix::max_min_large_m)
+                                       : options.max_num_batched_tokens;
+    }
+
+    void begin(const step_inputs& now) {
+        step_kind_ = !batch_invariant_ ? step_kind::any : now.is_decode ? step_kind::decode : step_kind::prefill;
+    }
+
+    void embed_tokens(const table& from, const int* ids, const row_view<bf16>& out) {
+        embedding<bf16>::launch(
+            where_, {.table = as_rows(from.values(), from.rows(), from.columns()), .ids = ids, .out = out}, stream_);
+    }
+
+    // out = x, normed.
+    void normalise(const world_buffer<float>& weight, const world_buffer<bf16>& x, int rows, bf16* out) {
+        rms_norm<bf16, float>::launch(where_,
+                                      {.x = as_rows<const bf16>(x.data(), rows, hidden_),
+                                       .weight = weight.data(),
+                                       .out = as_rows(out, rows, hidden_),
+                                       .epsilon = epsilon_},
+                                      stream_);
+    }
+
+    // Logits.
+    template <class Out>
+    void matmul(const matrix& with, const bf16* x, int rows, Out* out) {
+        matmul_row_ranges(with, x, rows, out, batch_invariant_ ? step_kind::decode : step_kind::any,
+                          [](row_range) { return epilogue::identity{}; });
+    }
+
+    void rms_norm_matmul(const normed_matrix& with, const world_buffer<bf16>& x, int rows, bf16* out,
+                         const float* bias) {
+        norm_and_matmul(with, x, rows, out, epilogue::bias<float>{{bias, with.weights.rows()}});
+    }
+
+    // silu(gate) * up, of a matrix that has the rows of both.
+    void rms_norm_swiglu(const normed_matrix& with, const world_buffer<bf16>& x, int rows, bf16* out) {
+        norm_and_matmul(with, x, rows, out, epilogue::swiglu{});
+    }
+
+    // out += product.
+    void matmul_add_residual(const matrix& with, const bf16* x, int rows, world_buffer<bf16>& out) {
+        const std::int64_t columns = with.rows();
+        matmul_row_ranges(with, x, rows, out.data(), step_kind_, [&](row_range part) {
+            return epilogue::residual<bf16>{
+                {out.data() + part.first * columns, {1, part.count, columns}, {part.count * columns, columns}}};
+        });
+    }
+
+    void paged_attention(const attention_problem<bf16>& p, int window) {
+        if (window > 0) {
+            simt_paged_attention<bf16, window_mask>::launch(where_, p, {window - 1, 0}, {}, stream_);
+        } else if (!((p.head_dim_qk() == HeadDims) || ...)) {
+            simt_paged_attention<bf16, causal_mask>::launch(where_, p, {}, {}, stream_);
+        } else if (step_kind_ == step_kind::decode ||
+                   (step_kind_ == step_kind::any && p.seqlen_q() == p.varlen.count)) {
+            const int split_size = batch_invariant_ ? batch_invariant_split_size : 0;
+            // The kernel before writes the new tokens' keys alone; older ones, lengths and tables were there before the step.
+            decode::launch(where_, p,
+                           {.workspace = workspace_for(p, split_size), .pdl_prefetch = true, .split_size = split_size},
+                           {}, {}, stream_);
+        } else {
+            prefill::launch(where_, p, {}, {}, stream_);
+        }
+    }
+
+  private:
+    // What decides which kernels rows get, if not their number.
+    enum class step_kind { any, prefill, decode };
+    struct row_range {
+        int first, count;
+    };
+    // Few enough that one sequence alone keeps some multiprocessors busy.
+    static constexpr int batch_invariant_split_size = 128;
+
+    // Calls with each part of so many rows that is multiplied by a launch of its own.
+    template <class Call>
+    static void for_row_ranges(int rows, int rows_per_launch, const Call& call) {
+        for (int first = 0; first < rows; first += rows_per_launch)
+            call(row_range{first, std::min(rows_per_launch, rows - first)});
+    }
+
+    // out = epilogue_of(part)(x W^T)
+    template <class Out, class EpilogueOf>
+    void matmul_row_ranges(const matrix& with, const bf16* x, int rows, Out* out, step_kind kind,
+                           const EpilogueOf& epilogue_of) {
+        const int computed = kind == step_kind::prefill ? std::max(rows, with.min_large_m()) : rows;
+        const int rows_per_launch = kind == step_kind::decode ? matrix::max_gemv_rows : computed;
+        for_row_ranges(computed, rows_per_launch, [&](row_range part) {
+            const auto epilogue = epilogue_of(part);
+            const std::int64_t results =
+                epilogue::is_glu<std::remove_const_t<decltype(epilogue)>> ? with.rows() / 2 : with.rows();
+            with.matmul(where_, x + std::int64_t{part.first} * with.columns(), part.count, out + part.first * results,
+                        epilogue, stream_, dequantised_workspace(with, part.count));
+        });
+    }
+
+    // Where packed weights are widened for the rows of prompts. Then they are rounded, which they are not for few rows: where bits must not
+    // depend on the number of rows, there is none.
+    gemm_workspace dequantised_workspace(const matrix& with, int rows) {
+        if (batch_invariant_ || !with.is_packed() || rows < matrix::min_dequantised_m) return {};
+        if (dequantised_.bytes() == 0) dequantised_ = world_memory(where_, max_weight_bytes_);
+        return {dequantised_.at(), dequantised_.bytes()};
+    }
+
+    template <class Epilogue>
+    void norm_and_matmul(const normed_matrix& with, const world_buffer<bf16>& x, int rows, bf16* out,
+                         const Epilogue& epilogue) {
+        using product = rms_norm_gemm<bf16, bf16, Epilogue>;
+        const cuda_matrix& weights = with.weights;
+        const int rows_per_launch = step_kind_ == step_kind::decode ? matrix::max_gemv_rows : rows;
+        if (with.norm_is_folded && step_kind_ != step_kind::prefill) {
+            const int results = epilogue::is_glu<Epilogue> ? weights.rows() / 2 : weights.rows(), k = weights.columns();
+            const auto problem_of = [&](row_range part) {
+                return typename product::problem{part.count,
+                                                 results,
+                                                 k,
+                                                 {x.data() + std::int64_t{part.first} * k},
+                                                 {weights.values()},
+                                                 {out + std::int64_t{part.first} * results}};
+            };
+            if (product::can_implement(where_, problem_of({0, std::min(rows_per_launch, rows)}))) {
+                return for_row_ranges(rows, rows_per_launch, [&](row_range part) {
+                    product::launch(where_, problem_of(part), epilogue, {epsilon_}, stream_);
+                });
+            }
+        }
+        normalise(with.norm, x, rows, normed_.data());
+        matmul_row_ranges(weights, normed_.data(), rows, out, step_kind_, [&](row_range) { return epilogue; });
+    }
+
+    using decode = paged_decode<bf16, causal_mask, score_mod::identity, attention_output_mode::normalised,
+                                decode_head_dims<HeadDims...>>;
+    using prefill = attention_forward<bf16, causal_mask, score_mod::identity, attention_output_mode::normalised,
+                                      attention_head_dim_list<HeadDims...>, kv_layout::paged>;
+
+    // Where sequences are cut, it grows with their number and length. What launches were recorded with stays.
+    void* workspace_for(const attention_problem<bf16>& p, int split_size) {
+        if (split_size > 0 || workspaces_.empty()) {
+            const std::size_t bytes = decode::workspace_bytes(where_, p, 0, split_size);
+            if (workspaces_.empty() || workspaces_.back().bytes() < bytes) workspaces_.emplace_back(where_, bytes);
+        }
+        return workspaces_.back().at();
+    }
+
+    world where_;
+    void* stream_;
+    std::int64_t hidden_;
+    float epsilon_;
+    bool batch_invariant_;
+    std::size_t max_weight_bytes_;          // that a layer's weights of one matrix have as bf16
+    step_kind step_kind_ = step_kind::any;  // of this step
+    world_buffer<bf16> normed_;             // rows that are normed
+    std::vector<world_memory> workspaces_;  // of decodes
+    world_memory dequantised_;              // weights of a matrix, one after the other
+};
+
+}  // namespace imbrex::engine

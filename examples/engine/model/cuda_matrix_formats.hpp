@@ -1,0 +1,303 @@
+// The forms in which a matrix of weights lies in the memory of a world for the tensor cores, and the product with each:
+//
+//     cuda_bf16_matrix              rows as they are, or rounded
+//     cuda_grouped_matrix<Format>   int8 or int4, a bf16 scale for each row and 32 of k; packed, and widened in registers
+//     cuda_e4m3_matrix              a scale for each row; packed, too
+//
+// Weights are rounded as cpu_matrix.hpp rounds them, so that a model is the same on a GPU as on a CPU but for the arithmetic. They are made 64 rows
+// at a time on all cores, since that is what packed weights are made of, and sent many of these at a time.
+#pragma once
+
+#include <imbrex/core/element_types.hpp>
+#include <imbrex/core/weight_rows.hpp>
+#include <imbrex/hw/host/thread_pool.hpp>
+#include <imbrex/kernels/gemm.hpp>
+#include <imbrex/kernels/gemm_quantised.hpp>
+#include <imbrex/kernels/linear/quantise.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include "engine/loading/stacked_weights.hpp"
+#include "engine/model/world_buffer.hpp"
+
+namespace imbrex::engine {
+
+// What is added to products, if anything. It is asked for inside the kernel: one kernel for all spares the compiler many.
+struct bias_and_residual {
+    epilogue::bias<float> bias = {};
+    epilogue::residual<bf16> residual_in = {};
+
+    template <class Scope, class Tile>
+    IMBREX_KERNEL void operator()(const Scope& self, Tile& values, gemm_coord at) const {
+        if (bias.vector.pointer != nullptr) bias(self, values, at);
+        if (residual_in.other.pointer != nullptr) residual_in(self, values, at);
+    }
+};
+
+// An epilogue as matrices take it.
+inline bias_and_residual as_matrix_epilogue(epilogue::identity) {
+    return {};
+}
+inline bias_and_residual as_matrix_epilogue(const epilogue::bias<float>& bias) {
+    return {.bias = bias};
+}
+inline bias_and_residual as_matrix_epilogue(const epilogue::residual<bf16>& residual_in) {
+    return {.residual_in = residual_in};
+}
+template <class Activation>
+epilogue::glu<Activation> as_matrix_epilogue(const epilogue::glu<Activation>& gate) {
+    return gate;
+}
+
+// Numbers of which each 64 rows have `in_block`, those of the last ones perhaps fewer: make(block, to) makes them.
+template <class T, class Make>
+world_buffer<T> build_in_row_blocks(world where, std::int64_t all, std::int64_t in_block, const Make& make) {
+    constexpr std::int64_t at_once = 256;
+    const std::int64_t blocks = (all + in_block - 1) / in_block;
+    world_buffer<T> result(where, all);
+    std::vector<T> some(static_cast<std::size_t>(std::min(blocks, at_once) * in_block));
+    for (std::int64_t first = 0; first < blocks; first += at_once) {
+        const std::int64_t count = std::min(at_once, blocks - first);
+        hw::thread_pool::shared().for_each(static_cast<int>(count), 0,
+                                           [&](int i) { make(first + i, some.data() + i * in_block); });
+        const std::int64_t made = std::min(count * in_block, all - first * in_block);
+        result.write(first * in_block, std::span<const T>(some).first(static_cast<std::size_t>(made)));
+    }
+    return result;
+}
+
+// The same of packed weights.
+template <class Weights, class Make>
+world_buffer<typename Weights::weight_tile> prepack_in_row_blocks(world where, int rows, int columns,
+                                                                  const Make& make) {
+    const auto parts_of = [&](int count) {
+        return static_cast<std::int64_t>(packed_tile_count<Weights>(count, columns));
+    };
+    return build_in_row_blocks<typename Weights::weight_tile>(where, parts_of(rows), parts_of(1), make);
+}
+
+// Up to 64 rows of the weights as floats.
+struct row_block {
+    std::int64_t first, count;
+    std::vector<float> values;
+
+    row_block(const stacked_weights& from, std::int64_t block)
+        : first(block * packed_rows),
+          count(std::min<std::int64_t>(packed_rows, from.rows() - first)),
+          values(static_cast<std::size_t>(count * from.columns())) {
+        from.read(first, count, values);
+    }
+};
+
+class cuda_bf16_matrix {
+  public:
+    static constexpr int min_large_m = 129;  // rows, for which there are no kernels for few of them (gemm/choice.hpp)
+
+    cuda_bf16_matrix() = default;
+    cuda_bf16_matrix(const stacked_weights& from, world where)
+        : rows_(static_cast<int>(from.rows())), columns_(static_cast<int>(from.columns())) {
+        if (from.type() == weight_type::bf16) {
+            copy(from, where);
+        } else {
+            const std::int64_t all = from.rows() * from.columns(), in_block = packed_rows * from.columns();
+            values_ = build_in_row_blocks<bf16>(where, all, in_block, [&](std::int64_t block, bf16* to) {
+                const row_block own(from, block);
+                std::ranges::transform(own.values, to, [](float value) { return convert<bf16>(value); });
+            });
+        }
+    }
+
+    int rows() const { return rows_; }
+    int columns() const { return columns_; }
+    const bf16* values() const { return values_.data(); }
+
+    template <class Out, class Epilogue>
+    void matmul(world where, const gemm_problem<bf16, Out>& p, const Epilogue& epilogue, const gemm_workspace&,
+                void* stream) const {
+        const auto used = as_matrix_epilogue(epilogue);
+        using product = gemm<bf16, Out, std::remove_const_t<decltype(used)>, matrix_layout::row_major,
+                             matrix_layout::column_major, pdl_prefetch::weights>;
+        gemm_problem<bf16, Out> with_values = p;
+        with_values.b = {values()};
+        product::launch(where, with_values, used, stream);
+    }
+
+  private:
+    void copy(const stacked_weights& from, world where) {
+        values_ = {where, from.rows() * from.columns()};
+        std::int64_t at = 0;
+        from.for_each_part([&](std::span<const std::byte> bytes) {
+            const std::span values(reinterpret_cast<const bf16*>(bytes.data()), bytes.size() / sizeof(bf16));
+            values_.write(at, values);
+            at += static_cast<std::int64_t>(values.size());
+        });
+    }
+
+    int rows_ = 0, columns_ = 0;
+    world_buffer<bf16> values_;
+};
+
+// A step of k of packed weights. Deeper ones would leave products of more than 16 rows too few stages, and with those of int4 the stream of
+// weights would need more registers than it has.
+template <class Format>
+inline constexpr int prepacked_block_k = std::is_same_v<Format, int4x2> ? 128 : 256;
+
+// Where there is not enough room for weights to be widened, 32 rows of x are multiplied at a time.
+template <class Weights, class Out, class Epilogue>
+void matmul_packed(world where, const gemm_problem<bf16, Out>& p, const typename Weights::weight_tile* weights,
+                   const Epilogue& epilogue, const gemm_workspace& workspace, void* stream) {
+    using product = gemm_quantised<Weights, Out, Epilogue>;
+    if (product::workspace_bytes(p) <= workspace.bytes) {
+        product::launch(where, p, weights, workspace, epilogue, stream);
+    } else {
+        product::launch(where, p, weights, epilogue, stream);
+    }
+}
+
+enum class group_source { floats, ggml_blocks };
+
+// Rows of x with which packed weights are multiplied by the kernels for many (gemm_quantised.hpp).
+inline constexpr int min_large_m_packed = 17;
+
+template <class Format>
+class cuda_grouped_matrix {
+  public:
+    static constexpr int min_large_m = min_large_m_packed;
+
+    // Of ggml's blocks the scales become bf16, which leaves each weight as near to its own value as if it were rounded to bf16 itself.
+    cuda_grouped_matrix(const stacked_weights& from, world where, group_source source)
+        : rows_(static_cast<int>(from.rows())), columns_(static_cast<int>(from.columns())) {
+        std::vector<std::span<const std::byte>> rows_of_file;
+        if (source == group_source::ggml_blocks) {
+            from.for_each_row([&](std::span<const std::byte> row) { rows_of_file.push_back(row); });
+        }
+        parts_ = prepack_in_row_blocks<weights>(where, rows_, columns_, [&](std::int64_t block, weight_tile* to) {
+            const std::int64_t first = block * packed_rows, count = std::min<std::int64_t>(packed_rows, rows_ - first);
+            std::vector<stored> values(static_cast<std::size_t>(count * columns_ / values_in<Format>));
+            std::vector<bf16> scales(group_scale_count(count, columns_));
+            if (source == group_source::floats) {
+                quantise(row_block(from, block).values, count, values, scales);
+            } else {
+                const std::span all(rows_of_file);
+                take(all.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)), values, scales);
+            }
+            pack(to, values, scales, static_cast<int>(count));
+        });
+    }
+
+    int rows() const { return rows_; }
+    int columns() const { return columns_; }
+
+    template <class Out, class Epilogue>
+    void matmul(world where, const gemm_problem<bf16, Out>& p, const Epilogue& epilogue,
+                const gemm_workspace& workspace, void* stream) const {
+        matmul_packed<weights>(where, p, parts_.data(), as_matrix_epilogue(epilogue), workspace, stream);
+    }
+
+  private:
+    static constexpr bool is_int4 = std::is_same_v<Format, int4x2>;
+    using stored = std::conditional_t<is_int4, std::uint8_t, std::int8_t>;  // as weight_rows.hpp has it
+    using weights = grouped_weights<bf16, Format, weight_group_size, bf16, prepacked_block_k<Format>>;
+    using weight_tile = typename weights::weight_tile;
+
+    void quantise(const std::vector<float>& from, std::int64_t count, std::vector<stored>& values,
+                  std::vector<bf16>& scales) const {
+        if constexpr (is_int4) {
+            quantise_rows(int4_rows_output{values.data(), scales.data()}, from.data(), count, columns_);
+        } else {
+            quantise_rows(int8_rows_output{values.data(), scales.data()}, from.data(), count, columns_);
+        }
+    }
+
+    // A block of ggml's is a scale of two bytes and then what a group has here, byte by byte.
+    static void take(std::span<const std::span<const std::byte>> rows, std::vector<stored>& values,
+                     std::vector<bf16>& scales) {
+        constexpr std::size_t group_bytes = weight_group_size / values_in<Format>, scale_bytes = sizeof(fp16);
+        stored* value = values.data();
+        bf16* scale = scales.data();
+        for (const std::span<const std::byte> row : rows) {
+            for (std::size_t at = 0; at < row.size(); at += scale_bytes + group_bytes, value += group_bytes) {
+                fp16 own;
+                std::memcpy(&own, row.data() + at, scale_bytes);
+                *scale++ = convert<bf16>(own);
+                std::memcpy(value, row.data() + at + scale_bytes, group_bytes);
+            }
+        }
+    }
+
+    void pack(weight_tile* to, const std::vector<stored>& values, const std::vector<bf16>& scales, int count) const {
+        if constexpr (is_int4) {
+            std::vector<int4x2> pairs(values.size());
+            constexpr std::size_t half = weight_group_size / 2;
+            for (std::size_t i = 0; i < pairs.size(); ++i)
+                pairs[i] = neighbours(values.data() + i / half * half, i % half);
+            pack_weights<weights>(to, pairs.data(), scales.data(), count, columns_);
+        } else {
+            pack_weights<weights>(to, values.data(), scales.data(), count, columns_);
+        }
+    }
+
+    // Two that follow each other in a group which has its first half in the lower bits of 16 bytes, each number raised by 8.
+    static int4x2 neighbours(const std::uint8_t* group, std::size_t pair) {
+        constexpr std::size_t pairs_of_half = weight_group_size / 4;
+        const std::uint8_t* bytes = group + pair % pairs_of_half * 2;
+        const int shift = pair < pairs_of_half ? 0 : 4;
+        return int4x2::from_values((bytes[0] >> shift & 15) - 8, (bytes[1] >> shift & 15) - 8);
+    }
+
+    int rows_, columns_;
+    world_buffer<part> parts_;
+};
+
+class cuda_e4m3_matrix {
+  public:
+    static constexpr int min_large_m = min_large_m_packed;
+
+    cuda_e4m3_matrix(const stacked_weights& from, world where)
+        : rows_(static_cast<int>(from.rows())), columns_(static_cast<int>(from.columns())) {
+        std::vector<float> scales(static_cast<std::size_t>(rows_));
+        parts_ = prepack_in_row_blocks<weights>(where, rows_, columns_, [&](std::int64_t block, weight_tile* to) {
+            const row_block own(from, block);
+            std::vector<e4m3> values(own.values.size());
+            quantise_rows(e4m3_rows_output{values.data(), scales.data() + own.first}, own.values.data(), own.count,
+                          columns_);
+            pack_weights<weights>(to, values.data(), nullptr, static_cast<int>(own.count), columns_);
+        });
+        scales_ = {where, scales};
+    }
+
+    int rows() const { return rows_; }
+    int columns() const { return columns_; }
+
+    template <class Out, class Epilogue>
+    void matmul(world where, const gemm_problem<bf16, Out>& p, const Epilogue& epilogue,
+                const gemm_workspace& workspace, void* stream) const {
+        matmul_packed<weights>(where, p, parts_.data(), after_scaling(as_matrix_epilogue(epilogue), p.n), workspace,
+                               stream);
+    }
+
+  private:
+    using weights = e4m3_weights<bf16, prepacked_block_k<e4m3>>;
+    using weight_tile = typename weights::weight_tile;
+
+    auto after_scaling(const bias_and_residual& added, int n) const {
+        return epilogue::compose(factors_from(0, n), added);
+    }
+    template <class Activation>
+    epilogue::scaled_glu<Activation> after_scaling(const epilogue::glu<Activation>& gate, int n) const {
+        return {factors_from(0, n), factors_from(n, n), gate};
+    }
+    epilogue::scale_columns factors_from(int first, int count) const { return {{scales_.data() + first, count}}; }
+
+    int rows_, columns_;
+    world_buffer<part> parts_;
+    world_buffer<float> scales_;
+};
+
+}  // namespace imbrex::engine

@@ -1,0 +1,92 @@
+// A model that runs batches: the steps between the scheduler and the kernels. A decode is the same launches over and over: from the second
+// time on they are replayed (imbrex/hw/world_stream.hpp).
+#pragma once
+
+#include <imbrex/core/error.hpp>
+#include <imbrex/hw/world_stream.hpp>
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include "engine/model/model.hpp"
+#include "engine/model/runner.hpp"
+#include "engine/model/sampler.hpp"
+#include "engine/model/step_inputs.hpp"
+
+namespace imbrex::engine {
+
+template <class Kernels>
+class model_runner final : public runner {
+  public:
+    model_runner(const model_files& files, const runner_options& options, const loading_progress& progress)
+        : options_(options),
+          stream_(options.where),
+          model_(files, options, progress, stream_.get()),
+          staging_(options.where, options.max_num_batched_tokens, options.max_num_seqs, options.num_kv_blocks),
+          sampler_(options.where, files.config.vocab_size, options.max_num_seqs) {}
+
+    std::vector<int> run(const batch& work) override {
+        model_.copy_blocks(work.copies);
+        sampler_.stage(work);
+        const int entries = static_cast<int>(work.entries.size()), generated = work.generated();
+        require(!options_.batch_invariant || generated == 0 || generated == entries, "batch: ", generated, " of its ",
+                entries, " entries have tokens that were generated; in an invariant runner's all have, or none");
+        step_inputs now = staging_.stage(pack_batch(work, options_.block_size));
+        now.is_decode = generated == entries;
+        // Where sequences ask for what changes from step to step, the sampling is not recorded with the rest.
+        const bool graph_samples = sampler_.graph_key() != nullptr;
+        const auto launches = [&] {
+            staging_.copy_to_device(stream_.get());
+            if (graph_samples) sampler_.copy_to_device(stream_.get());
+            logits_ = &model_.forward(now);
+            if (graph_samples) sampler_.launch(logits_->data(), stream_.get());
+        };
+        const bool decodes =
+            now.tokens == now.samples && now.samples <= max_graph_seqs && (now.is_decode || !options_.batch_invariant);
+        const graph_key key{now.sequences, now.max_blocks_per_seq, sampler_.graph_key()};
+        if (decodes && warmed_up_.contains(key)) {
+            graphs_[key].replay(stream_, launches);
+        } else {
+            launches();
+            if (decodes) warmed_up_.insert(key);
+        }
+        if (!graph_samples) {
+            sampler_.copy_to_device(stream_.get());
+            sampler_.launch(logits_->data(), stream_.get());
+        }
+        stream_.wait();
+        sampled_ = sampler_.results(work);
+        std::vector<int> tokens;
+        for (const sampled_token& one : sampled_) tokens.push_back(one.token);
+        return tokens;
+    }
+
+    const std::vector<sampled_token>& last_sampled() const override { return sampled_; }
+
+    std::vector<float> last_logits() const override {
+        if (logits_ == nullptr) return {};
+        return logits_->read(static_cast<std::int64_t>(sampled_.size()) * model_.config().vocab_size, stream_.get());
+    }
+
+  private:
+    // Of two steps of the same shape all launches are the same, and what they read lies in the same places.
+    using graph_key = std::tuple<int, int, const void*>;  // sequences, width of their tables, what the sampler says
+
+    // With more sequences a step takes so long that its launches cost nothing.
+    static constexpr int max_graph_seqs = 64;
+
+    runner_options options_;
+    world_stream stream_;
+    model<Kernels> model_;
+    step_staging staging_;
+    sampler sampler_;
+    const world_buffer<float>* logits_ = nullptr;  // of the last run
+    std::set<graph_key> warmed_up_;  // once, without a recording: what is prepared then must not be recorded
+    std::map<graph_key, cuda_graph> graphs_;
+    std::vector<sampled_token> sampled_;
+};
+
+}  // namespace imbrex::engine

@@ -1,0 +1,132 @@
+// The next token of each sequence of a batch, by the library's kernel (kernels/sample.hpp), in the memory of a world. What a sequence
+// asks for, and which tokens it has seen, goes there in one copy, and what was sampled comes back in one. The draw depends on the
+// sequence's seed and its number of tokens alone: a text is the same whatever else is in the batch, and after a preemption.
+//
+//     sampler next(world::host, vocabulary, max_num_seqs);
+//     const std::vector<sampled_token> tokens = next.sample(work, logits);      // [work.samples(), vocabulary]
+#pragma once
+
+#include <imbrex/core/error.hpp>
+#include <imbrex/hw/pinned_staging.hpp>
+#include <imbrex/hw/world_stream.hpp>
+#include <imbrex/kernels/sample.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/model/sampling_arrays.hpp"
+#include "engine/serving/batch.hpp"
+#include "engine/serving/sampled_token.hpp"
+
+namespace imbrex::engine {
+
+static_assert(max_logprobs == detail::max_top_logprobs);
+
+class sampler {
+  public:
+    sampler(world where, int vocabulary, int max_rows)
+        : where_(where),
+          vocabulary_(vocabulary),
+          max_rows_(max_rows),
+          out_(where, static_cast<std::size_t>(max_rows) * 4 * words_of_row(max_logprobs)) {}
+
+    // Logits in the memory of the world, a row for each entry that samples.
+    std::vector<sampled_token> sample(const batch& work, const float* logits,
+                                      const world_stream& stream = world_stream(world::host)) {
+        stage(work);
+        copy_to_device(stream.get());
+        launch(logits, stream.get());
+        stream.wait();
+        return results(work);
+    }
+
+    // The same in parts, so that the launches can be recorded: what the sequences ask for is staged, sent and sampled by, and what was found is
+    // there when the stream has come so far. Only then may the next batch be staged.
+    void stage(const batch& work) {
+        rows_ = work.samples();
+        require(rows_ <= max_rows_, "batch: ", rows_, " of its entries sample; this sampler was made for ", max_rows_);
+        if (rows_ == 0) return;
+        const sampling_arrays arrays = sampling_arrays_of(work, vocabulary_);
+        const std::size_t options = 0, starts = behind(options, std::span(arrays.options));
+        const std::size_t adjustments = behind(starts, std::span(arrays.adjustment_offsets));
+        staged_bytes_ = behind(adjustments, std::span(arrays.adjustments));
+        if (staged_bytes_ > in_.bytes()) in_ = pinned_staging(where_, 2 * staged_bytes_);
+        std::ranges::copy(arrays.options, in_.host_pointer<sample_options>(options));
+        std::ranges::copy(arrays.adjustment_offsets, in_.host_pointer<int>(starts));
+        std::ranges::copy(arrays.adjustments, in_.host_pointer<logit_adjustment>(adjustments));
+        problem_ = {.options = in_.at<sample_options>(options)};
+        if (!arrays.adjustments.empty()) {
+            problem_.adjustments = in_.at<logit_adjustment>(adjustments);
+            problem_.adjustment_offsets = in_.at<int>(starts);
+        }
+        stage_results(arrays.num_top_logprobs);
+    }
+    void copy_to_device(void* stream) const {
+        if (rows_ > 0) in_.send(staged_bytes_, stream);
+    }
+    void launch(const float* logits, void* stream) {
+        if (rows_ == 0) return;
+        problem_.logits = as_rows(logits, rows_, vocabulary_);
+        sample_tokens<float>::launch(where_, problem_, stream);
+        out_.fetch(static_cast<std::size_t>(rows_) * 4 * words_of_row(problem_.num_top_logprobs), stream);
+    }
+    // What batches of as many rows have in common that are sent and sampled by the same launches: the place of what they ask for. Nothing, if
+    // they have penalties, biases or log-probabilities.
+    const void* graph_key() const {
+        return problem_.adjustments == nullptr && problem_.num_top_logprobs == 0 ? in_.at() : nullptr;
+    }
+
+    std::vector<sampled_token> results(const batch& work) const {
+        const auto count = static_cast<std::size_t>(rows_), each = static_cast<std::size_t>(problem_.num_top_logprobs);
+        const int* const numbers = out_.host_pointer<int>();
+        const float* const floats = out_.host_pointer<float>();
+        std::vector<sampled_token> all;
+        for (const batch_entry& entry : work.entries) {
+            if (!entry.samples) continue;
+            const std::size_t row = all.size();
+            sampled_token& one = all.emplace_back(sampled_token{.token = numbers[row]});
+            const auto asked = static_cast<std::size_t>(entry.sequence->sampling.logprobs);
+            if (asked == 0) continue;
+            one.logprob = floats[count + row];
+            for (std::size_t i = 0; i < asked; ++i) {
+                const int token = numbers[2 * count + row * each + i];
+                if (token >= 0) one.top_logprobs.push_back({token, floats[(2 + each) * count + row * each + i]});
+            }
+        }
+        return all;
+    }
+
+  private:
+    // Of four bytes: a token, and where they are asked for its log-probability and the likeliest.
+    static std::size_t words_of_row(int num_top_logprobs) {
+        return num_top_logprobs == 0 ? 1 : 2 + 2 * static_cast<std::size_t>(num_top_logprobs);
+    }
+
+    // Where the next array begins: at a multiple of 16 bytes.
+    template <class T>
+    static std::size_t behind(std::size_t begin, std::span<const T> values) {
+        return (begin + values.size_bytes() + 15) / 16 * 16;
+    }
+
+    void stage_results(int num_top_logprobs) {
+        const auto count = static_cast<std::size_t>(rows_) * sizeof(int);
+        problem_.tokens = out_.at<int>();
+        if (num_top_logprobs == 0) return;
+        problem_.logprobs = out_.at<float>(count);
+        problem_.num_top_logprobs = num_top_logprobs;
+        problem_.top_logprobs_tokens = out_.at<int>(2 * count);
+        problem_.top_logprobs = out_.at<float>((2 + static_cast<std::size_t>(num_top_logprobs)) * count);
+    }
+
+    world where_;
+    int vocabulary_, max_rows_;
+    pinned_staging in_, out_;
+    std::size_t staged_bytes_ = 0;  // of what is staged
+    int rows_ = 0;                  // of the batch that was sent last
+    sample_problem<float> problem_;
+};
+
+}  // namespace imbrex::engine

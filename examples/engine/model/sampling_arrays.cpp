@@ -1,0 +1,84 @@
+#include "engine/model/sampling_arrays.hpp"
+
+#include <imbrex/core/error.hpp>
+
+#include <algorithm>
+#include <cstddef>
+
+namespace imbrex::engine {
+
+namespace {
+
+// What is known of a sequence's tokens, at whichever places, put together: each token once.
+class logit_adjustments {
+  public:
+    logit_adjustments(int vocabulary, std::vector<logit_adjustment>& all) : vocabulary_(vocabulary), all_(all) {}
+
+    // Those of one sequence, in the order of tokens, behind those of others.
+    void add(const sequence& one) {
+        const sampling_params& wanted = one.sampling;
+        const bool penalties =
+            wanted.repetition_penalty != 1 || wanted.presence_penalty != 0 || wanted.frequency_penalty != 0;
+        if (wanted.bias.empty() && !penalties) return;
+        places_.resize(static_cast<std::size_t>(vocabulary_), nowhere);
+        const auto first = static_cast<std::ptrdiff_t>(all_.size());
+        for (const auto& [token, bias] : wanted.bias) adjustment_of(one, token).bias += bias;
+        for (int i = 0; penalties && i < one.length(); ++i) {
+            logit_adjustment& adjustment = adjustment_of(one, one.tokens[static_cast<std::size_t>(i)]);
+            if (i < one.num_prompt_tokens) {
+                adjustment.in_prompt = 1;
+            } else {
+                ++adjustment.generated;
+            }
+        }
+        std::sort(all_.begin() + first, all_.end(),
+                  [](const logit_adjustment& a, const logit_adjustment& b) { return a.token < b.token; });
+        for (auto each = all_.begin() + first; each != all_.end(); ++each) place_of(each->token) = nowhere;
+    }
+
+  private:
+    static constexpr int nowhere = -1;
+
+    int& place_of(int token) { return places_[static_cast<std::size_t>(token)]; }
+    logit_adjustment& adjustment_of(const sequence& one, int token) {
+        require(token >= 0 && token < vocabulary_, "sequence ", one.id, ": it names token ", token,
+                "; the vocabulary has ", vocabulary_, " tokens");
+        if (place_of(token) == nowhere) {
+            place_of(token) = static_cast<int>(all_.size());
+            all_.push_back({.token = token});
+        }
+        return all_[static_cast<std::size_t>(place_of(token))];
+    }
+
+    int vocabulary_;
+    std::vector<logit_adjustment>& all_;
+    std::vector<int> places_;  // of each token of the vocabulary among the changes
+};
+
+}  // namespace
+
+sampling_arrays sampling_arrays_of(const batch& work, int vocabulary) {
+    sampling_arrays arrays;
+    logit_adjustments adjustments(vocabulary, arrays.adjustments);
+    for (const batch_entry& entry : work.entries) {
+        if (!entry.samples) continue;
+        const sequence& one = *entry.sequence;
+        const sampling_params& wanted = one.sampling;
+        check(wanted);
+        arrays.options.push_back({.temperature = wanted.temperature,
+                                  .top_k = wanted.top_k,
+                                  .top_p = wanted.top_p,
+                                  .min_p = wanted.min_p,
+                                  .repetition_penalty = wanted.repetition_penalty,
+                                  .presence_penalty = wanted.presence_penalty,
+                                  .frequency_penalty = wanted.frequency_penalty,
+                                  .position = one.length(),
+                                  .seed = wanted.seed});
+        adjustments.add(one);
+        arrays.adjustment_offsets.push_back(static_cast<int>(arrays.adjustments.size()));
+        arrays.num_top_logprobs = std::max(arrays.num_top_logprobs, wanted.logprobs);
+    }
+    return arrays;
+}
+
+}  // namespace imbrex::engine

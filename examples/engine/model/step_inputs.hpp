@@ -1,0 +1,73 @@
+// A batch in the memory of a world: what the kernels of one step read. The packed lie one behind the other in memory that is there from the
+// beginning, and are sent at once. Before the next step is placed, the stream must have come past this one's.
+#pragma once
+
+#include <imbrex/core/error.hpp>
+#include <imbrex/hw/pinned_staging.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "engine/serving/batch.hpp"
+
+namespace imbrex::engine {
+
+// packed_batch, with pointers into the world.
+struct step_inputs {
+    int tokens = 0;
+    int sequences = 0;
+    int samples = 0;
+    int max_blocks_per_seq = 0;
+    bool is_decode = false;  // all of its tokens were, and none is a prompt's
+    const int* input_ids = nullptr;
+    const int* cu_seqlens_q = nullptr;
+    const int* seqused_k = nullptr;
+    const int* block_tables = nullptr;
+    const int* logits_indices = nullptr;
+};
+
+class step_staging {
+  public:
+    step_staging(world where, int max_num_batched_tokens, int max_num_seqs, int max_blocks)
+        : max_num_batched_tokens_(max_num_batched_tokens),
+          max_num_seqs_(max_num_seqs),
+          memory_(where, sizeof(int) * (static_cast<std::size_t>(max_num_batched_tokens) + 1 +
+                                        static_cast<std::size_t>(max_num_seqs) *
+                                            (3 + std::size_t(padded_blocks_per_seq(max_blocks))))) {}
+
+    step_inputs stage(const packed_batch& packed) {
+        const auto size = [](const std::vector<int>& array) { return static_cast<int>(array.size()); };
+        require(size(packed.input_ids) <= max_num_batched_tokens_, "batch: it has ", packed.input_ids.size(),
+                " tokens; this runner was made for ", max_num_batched_tokens_);
+        require(size(packed.seqused_k) <= max_num_seqs_, "batch: it has ", packed.seqused_k.size(),
+                " sequences; this runner was made for ", max_num_seqs_);
+        staged_bytes_ = 0;
+        return {.tokens = size(packed.input_ids),
+                .sequences = size(packed.seqused_k),
+                .samples = size(packed.logits_indices),
+                .max_blocks_per_seq = packed.max_blocks_per_seq,
+                .input_ids = stage_array(packed.input_ids),
+                .cu_seqlens_q = stage_array(packed.cu_seqlens_q),
+                .seqused_k = stage_array(packed.seqused_k),
+                .block_tables = stage_array(packed.block_tables),
+                .logits_indices = stage_array(packed.logits_indices)};
+    }
+    void copy_to_device(void* stream) const { memory_.send(staged_bytes_, stream); }
+
+  private:
+    const int* stage_array(const std::vector<int>& array) {
+        const std::size_t first = std::exchange(staged_bytes_, staged_bytes_ + array.size() * sizeof(int));
+        std::ranges::copy(array, memory_.host_pointer<int>(first));
+        return memory_.at<int>(first);
+    }
+
+    int max_num_batched_tokens_;
+    int max_num_seqs_;
+    pinned_staging memory_;
+    std::size_t staged_bytes_ = 0;  // of what is staged
+};
+
+}  // namespace imbrex::engine

@@ -1,0 +1,65 @@
+// Takes a model's weights out of its files, in the order in which they are asked for, and tells how far it is.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/loading/stacked_weights.hpp"
+#include "engine/model/runner.hpp"
+
+namespace imbrex::engine {
+
+class weight_loader {
+  public:
+    weight_loader(const model_files& files, const runner_options& options, const loading_progress& progress)
+        : files_(files), options_(options), progress_(progress) {
+        for (const expected_weight& one : expected_weights(files.config)) {
+            all_ += static_cast<std::int64_t>(files.weights.at(one.name).bytes.size());
+        }
+    }
+
+    // A matrix or a table of the kernels' kind, of one or several weights stacked.
+    template <class Loaded>
+    Loaded load(const std::vector<std::string>& names) {
+        const stacked_weights rows(files_.weights, names);
+        Loaded made(rows, options_);
+        report_progress(rows.bytes());
+        return made;
+    }
+
+    // The same for a matrix that multiplies what a norm makes, with the norm's weights.
+    template <class Loaded>
+    Loaded load_normed(const std::vector<std::string>& names, const std::string& norm) {
+        stacked_weights rows(files_.weights, names);
+        Loaded made(rows, load_floats({norm}), options_);
+        report_progress(rows.bytes());
+        return made;
+    }
+
+    // Vectors, one behind the other.
+    std::vector<float> load_floats(const std::vector<std::string>& names) {
+        std::vector<float> values;
+        for (const std::string& name : names) {
+            const weight& one = files_.weights.at(name);
+            const std::vector<float> more = to_floats(one);
+            values.insert(values.end(), more.begin(), more.end());
+            report_progress(static_cast<std::int64_t>(one.bytes.size()));
+        }
+        return values;
+    }
+
+  private:
+    void report_progress(std::int64_t bytes) {
+        done_ += bytes;
+        if (progress_) progress_(done_ < all_ ? done_ : all_, all_);  // tied weights are taken twice
+    }
+
+    const model_files& files_;
+    const runner_options& options_;
+    const loading_progress& progress_;
+    std::int64_t all_ = 0, done_ = 0;
+};
+
+}  // namespace imbrex::engine

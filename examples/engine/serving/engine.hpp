@@ -1,0 +1,130 @@
+// The loop that serves: requests in, events out. A step schedules a batch, has it run, takes the tokens, and makes text of them. What runs a
+// batch is a template argument, and what makes text of tokens is a function that is given, so that nothing here knows of models.
+#pragma once
+
+#include "engine/serving/batch.hpp"
+#include "engine/serving/scheduler.hpp"
+#include "engine/serving/statistics.hpp"
+#include "engine/serving/stop_strings.hpp"
+
+#include <concepts>
+#include <functional>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace imbrex::engine {
+
+// Makes the copies, computes the tokens, and gives one for each entry that samples.
+template <class Runner>
+concept batch_runner = requires(Runner& runner, const batch& work) {
+    { runner.run(work) } -> std::same_as<std::vector<int>>;
+};
+
+// The text of one sequence's tokens, one by one; called with none at the end, for what it held back (half a character).
+using detokenize_function = std::function<std::string(std::optional<int>)>;
+
+struct event {
+    sequence_id id;
+    int token;
+    std::string text;      // what can be shown now; no stop string, no end token
+    finish_reason reason;  // none: there is more to come
+};
+
+template <batch_runner Runner>
+class engine {
+  public:
+    // Without a maker of decoders, events have no text, and stop strings no effect.
+    engine(Runner& runner, block_manager blocks, scheduler_options options,
+           std::function<detokenize_function()> make_detokenizer = {}, statistics figures = statistics{})
+        : runner_(runner),
+          scheduler_(std::move(blocks), options),
+          make_detokenizer_(std::move(make_detokenizer)),
+          statistics_(std::move(figures)) {}
+
+    std::vector<sequence_id> add(const request& wanted) {
+        std::vector<sequence_id> ids = scheduler_.add(wanted);
+        for (const sequence_id id : ids) {
+            outputs_.emplace(id, output{.decode = make_detokenizer_ ? make_detokenizer_() : detokenize_function{},
+                                        .text = stop_string_filter(wanted.sampling.stop)});
+            statistics_.arrived(id);
+        }
+        return ids;
+    }
+
+    // There are no more events of it.
+    bool cancel(sequence_id id) { return end(id, finish_reason::cancelled); }
+
+    // What came of the next batch; nothing if there is nothing to do.
+    std::vector<event> step() {
+        statistics_.step_begins();
+        const batch work = scheduler_.schedule();
+        if (work.entries.empty()) return {};
+        std::vector<event> events;
+        for (const progress& each : run(work)) events.push_back(event_of(each));
+        count(work);
+        return events;
+    }
+
+    bool idle() const { return scheduler_.idle(); }
+    const block_manager& blocks() const { return scheduler_.blocks(); }
+    statistics_summary summary() const { return statistics_.summary(); }
+
+  private:
+    struct output {
+        detokenize_function decode;
+        stop_string_filter text;
+    };
+
+    std::vector<progress> run(const batch& work) {
+        try {
+            return scheduler_.finish(work, runner_.run(work));
+        } catch (...) {
+            scheduler_.abandon(work);
+            throw;
+        }
+    }
+
+    event event_of(const progress& each) {
+        event shown{.id = each.id, .token = each.token, .text = {}, .reason = each.reason};
+        statistics_.token(each.id);
+        auto& [decode, text] = outputs_.at(each.id);
+        if (decode && each.reason != finish_reason::eos_token) shown.text = text.push(decode(each.token));
+        if (decode && each.reason != finish_reason::none && !text.stopped())
+            shown.text += text.push(decode(std::nullopt));
+        if (text.stopped()) shown.reason = finish_reason::stop_string;
+        if (shown.reason == finish_reason::none) return shown;
+        shown.text += text.finish();
+        end(each.id, shown.reason);
+        return shown;
+    }
+
+    bool end(sequence_id id, finish_reason reason) {
+        scheduler_.end(id, reason);
+        if (outputs_.erase(id) == 0) return false;
+        statistics_.ended(id, reason);
+        return true;
+    }
+
+    void count(const batch& work) {
+        const block_manager& blocks = scheduler_.blocks();
+        const scheduler_counts& counts = scheduler_.counts();
+        statistics_.step_ends({.sequences = static_cast<int>(work.entries.size()),
+                               .tokens = work.tokens(),
+                               .used_blocks = blocks.num_used_blocks(),
+                               .blocks = blocks.count(),
+                               .prompt_tokens = counts.prompt_tokens,
+                               .cached_tokens = counts.cached_tokens,
+                               .preemptions = counts.preemptions});
+    }
+
+    Runner& runner_;
+    scheduler scheduler_;
+    std::function<detokenize_function()> make_detokenizer_;
+    statistics statistics_;
+    std::unordered_map<sequence_id, output> outputs_;
+};
+
+}  // namespace imbrex::engine

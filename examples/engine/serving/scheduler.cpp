@@ -1,0 +1,249 @@
+#include "engine/serving/scheduler.hpp"
+
+#include <imbrex/core/error.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <utility>
+
+namespace imbrex::engine {
+
+scheduler::scheduler(block_manager blocks, scheduler_options options) : blocks_(std::move(blocks)), options_(options) {
+    require(options.context >= 2, "context: ", options.context, "; it must hold a token of a prompt and a new one");
+    require(options.max_num_seqs >= 1, "max_num_seqs: ", options.max_num_seqs, "; it must be at least 1");
+    require(options.max_num_batched_tokens >= options.max_num_seqs,
+            "max_num_batched_tokens: ", options.max_num_batched_tokens, "; it must be at least max_num_seqs, ",
+            options.max_num_seqs, ", so that every sequence gets a token in each step");
+}
+
+std::vector<sequence_id> scheduler::add(const request& wanted) {
+    check(wanted.sampling);
+    require(wanted.samples >= 1, "samples: ", wanted.samples, "; it must be at least 1");
+    require(wanted.max_new_tokens >= 0, "max_new_tokens: ", wanted.max_new_tokens,
+            "; it must be 0 (as many as fit) or more");
+    require(!wanted.prompt.empty(), "prompt: it has no tokens; it must have at least one");
+    const std::int64_t prompt = static_cast<std::int64_t>(wanted.prompt.size());
+    const std::int64_t all = prompt + std::max(wanted.max_new_tokens, 1);
+    // The last token of all is given out, but never computed.
+    const std::int64_t room = std::int64_t{blocks_.count()} * blocks_.block_size() + 1;
+    require(all <= options_.context, "prompt: its ", prompt, " tokens and ", all - prompt, " new ones are ", all,
+            "; the context has at most ", options_.context);
+    require(all <= room, "prompt: its ", prompt, " tokens and ", all - prompt, " new ones are ", all, "; the cache of ",
+            blocks_.count(), " blocks of ", blocks_.block_size(), " tokens has room for ", room);
+    const std::int64_t most = wanted.max_new_tokens == 0 ? std::min<std::int64_t>(options_.context, room) : all;
+
+    std::vector<sequence_id> ids{next_id_++};
+    const auto first = std::make_shared<sequence>(sequence{.id = ids[0],
+                                                           .tokens = wanted.prompt,
+                                                           .num_prompt_tokens = static_cast<int>(prompt),
+                                                           .max_total_tokens = static_cast<int>(most),
+                                                           .eos_tokens = wanted.eos_tokens,
+                                                           .sampling = wanted.sampling,
+                                                           .priority = wanted.priority});
+    sequences_.emplace(ids[0], first);
+    waiting_.insert(first);
+    for (int i = 1; i < wanted.samples; ++i)
+        ids.push_back(fork(ids[0], wanted.sampling.seed + static_cast<std::uint64_t>(i)));
+    return ids;
+}
+
+sequence_id scheduler::fork(sequence_id id, std::uint64_t seed) {
+    const auto parent = sequences_.find(id);
+    require(parent != sequences_.end(), "fork: there is no sequence ", id, "; it must not have ended");
+    const auto child = std::make_shared<sequence>(*parent->second);
+    child->id = next_id_++;
+    // One that waits to share others' blocks has none to share yet, and not even in the batch in which it gets them.
+    if (child->parent < 0) child->parent = id;
+    child->sampling.seed = seed;
+    child->state = sequence_state::waiting;
+    child->num_computed_tokens = 0;
+    child->block_table.clear();
+    sequences_.emplace(child->id, child);
+    waiting_.insert(child);
+    return child->id;
+}
+
+bool scheduler::end(sequence_id id, finish_reason reason) {
+    const auto found = sequences_.find(id);
+    if (found == sequences_.end()) return false;
+    const pointer ended = found->second;
+    waiting_.erase(ended);
+    running_.erase(ended);
+    sequences_.erase(found);
+    ended->reason = reason;
+    ended->state = reason == finish_reason::cancelled ? sequence_state::cancelled : sequence_state::finished;
+    if (in_flight_) {
+        ended_in_flight_.push_back(ended);  // the batch may still read and write its blocks
+    } else {
+        blocks_.free(ended->block_table);
+    }
+    return true;
+}
+
+const sequence* scheduler::find(sequence_id id) const {
+    const auto found = sequences_.find(id);
+    return found == sequences_.end() ? nullptr : found->second.get();
+}
+
+batch scheduler::schedule() {
+    require(!in_flight_, "schedule: the batch before has not come back; finish or abandon must be called first");
+    batch next;
+    append_blocks();
+    admit_waiting(next);
+    fill_batch(next);
+    in_flight_ = !next.entries.empty();
+    return next;
+}
+
+void scheduler::append_blocks() {
+    for (auto it = running_.begin(); it != running_.end(); ++it) {
+        sequence& needy = **it;
+        if (has_blocks(needy)) continue;
+        while (blocks_.num_free_blocks() == 0 && *running_.rbegin() != *it) preempt_last();
+        // The last in order has nobody to preempt, and keeps what it has until others end or need it.
+        if (blocks_.num_free_blocks() > 0) needy.block_table.push_back(blocks_.allocate());
+    }
+}
+
+void scheduler::admit_waiting(batch& next) {
+    for (auto it = waiting_.begin(); it != waiting_.end();) {
+        const pointer first = *it;
+        if (waits_for_parent(*first)) {
+            ++it;
+        } else if (preempt_until_fits(*first)) {
+            it = waiting_.erase(it);
+            start(first, next);
+        } else {
+            return;  // nobody overtakes, or a long prompt might wait for ever
+        }
+    }
+}
+
+bool scheduler::waits_for_parent(const sequence& it) const {
+    const sequence* parent = find(it.parent);
+    return parent && parent->num_computed_tokens < it.length() - 1;
+}
+
+bool scheduler::preempt_until_fits(const sequence& it) {
+    while (!fits(it)) {
+        if (running_.empty() || (*running_.rbegin())->priority >= it.priority) return false;
+        preempt_last();
+    }
+    return true;
+}
+
+bool scheduler::fits(const sequence& it) const {
+    const prefix known = cached_prefix(it);
+    const auto idle = std::ranges::count_if(known.blocks, [&](int block) { return blocks_.ref_count(block) == 0; });
+    const int needed = blocks_.blocks_for(it.length()) - known.tokens / blocks_.block_size() + static_cast<int>(idle);
+    // With a block to spare for each that runs, nobody has to be preempted as soon as the next ones need theirs.
+    return running() < options_.max_num_seqs && needed + running() <= blocks_.num_free_blocks();
+}
+
+scheduler::prefix scheduler::cached_prefix(const sequence& it) const {
+    if (const sequence* parent = find(it.parent); parent && !waits_for_parent(it)) {
+        const auto begin = parent->block_table.begin();
+        return {.blocks = {begin, begin + blocks_.blocks_for(it.length() - 1)}, .tokens = it.length() - 1};
+    }
+    const int findable = options_.separate_prefill ? std::min(it.length(), it.num_prompt_tokens + 1) : it.length();
+    prefix known{.blocks = blocks_.find_cached_prefix(std::span(it.tokens).first(static_cast<std::size_t>(findable)))};
+    known.tokens = static_cast<int>(known.blocks.size()) * blocks_.block_size();
+    return known;
+}
+
+void scheduler::start(const pointer& it, batch& next) {
+    const prefix known = cached_prefix(*it);
+    for (const int block : known.blocks) blocks_.add_reference(block);
+    it->block_table = known.blocks;
+    it->num_computed_tokens = known.tokens;
+    if (it->num_computed_tokens % blocks_.block_size() != 0) {
+        if (const auto copy = blocks_.copy_on_write(it->block_table.back())) next.copies.push_back(*copy);
+    }
+    while (!has_blocks(*it)) it->block_table.push_back(blocks_.allocate());
+    it->parent = -1;
+    it->state = sequence_state::running;
+    running_.insert(it);
+    counts_.prompt_tokens += it->length();
+    counts_.cached_tokens += it->num_computed_tokens;
+}
+
+// How many tokens of a sequence the next batch may have.
+int scheduler::wanted(const sequence& it) const {
+    if (!has_blocks(it)) return 0;
+    if (!options_.separate_prefill) return it.num_uncomputed_tokens();
+    if (prefill_turn_) return std::max(it.num_prompt_tokens - it.num_computed_tokens, 0);
+    return it.is_prefill() ? 0 : it.num_uncomputed_tokens();
+}
+
+void scheduler::fill_batch(batch& next) {
+    // Prompts and generated tokens take turns, where there are both.
+    const auto has_prompt = [&](const pointer& it) { return has_blocks(*it) && it->is_prefill(); };
+    const auto has_generated = [&](const pointer& it) { return has_blocks(*it) && !it->is_prefill(); };
+    prefill_turn_ =
+        std::ranges::any_of(running_, has_prompt) && !(prefill_turn_ && std::ranges::any_of(running_, has_generated));
+    const auto decodes = [&](const pointer& it) { return wanted(*it) == 1; };
+    int budget = options_.max_num_batched_tokens - static_cast<int>(std::ranges::count_if(running_, decodes));
+    for (const pointer& it : running_) {
+        const int most = wanted(*it), count = most == 1 ? 1 : std::min(most, budget);
+        if (count == 0) continue;
+        if (most > 1) budget -= count;
+        next.entries.push_back({.sequence = it,
+                                .first = it->num_computed_tokens,
+                                .count = count,
+                                .samples = count == it->num_uncomputed_tokens()});
+    }
+}
+
+void scheduler::preempt_last() {
+    const pointer last = *running_.rbegin();
+    blocks_.free(last->block_table);
+    last->num_computed_tokens = 0;
+    last->state = sequence_state::waiting;
+    running_.erase(last);
+    waiting_.insert(last);
+    ++counts_.preemptions;
+}
+
+std::vector<progress> scheduler::finish(const batch& done, std::span<const int> sampled) {
+    require(static_cast<int>(sampled.size()) == done.samples(), "sampled: ", sampled.size(), " tokens; the batch has ",
+            done.samples(), " entries that sample");
+    release_batch(done);
+    std::vector<progress> all;
+    auto token = sampled.begin();
+    for (const batch_entry& entry : done.entries) {
+        const int next = entry.samples ? *token++ : -1;
+        const auto found = sequences_.find(entry.sequence->id);
+        if (found == sequences_.end()) continue;  // it has ended while the batch ran
+        sequence& it = *found->second;
+        const int computed = it.num_computed_tokens + entry.count;
+        blocks_.cache_full_blocks(it.block_table, it.tokens, it.num_computed_tokens,
+                                  options_.separate_prefill ? std::min(computed, it.num_prompt_tokens) : computed);
+        it.num_computed_tokens += entry.count;
+        if (!entry.samples) continue;
+        it.tokens.push_back(next);
+        const bool last = std::ranges::find(it.eos_tokens, next) != it.eos_tokens.end();
+        const finish_reason reason = last                                 ? finish_reason::eos_token
+                                     : it.length() == it.max_total_tokens ? finish_reason::length
+                                                                          : finish_reason::none;
+        all.push_back({.id = it.id, .token = next, .reason = reason});
+        if (reason != finish_reason::none) end(it.id, reason);
+    }
+    return all;
+}
+
+void scheduler::abandon(const batch& failed) {
+    release_batch(failed);
+    while (!running_.empty()) preempt_last();
+}
+
+void scheduler::release_batch(const batch& past) {
+    require(in_flight_, "batch: there is none to come back; schedule gives one");
+    for (const block_copy& copy : past.copies) blocks_.free(copy.from);
+    for (const pointer& ended : ended_in_flight_) blocks_.free(ended->block_table);
+    ended_in_flight_.clear();
+    counts_.copies += static_cast<std::int64_t>(past.copies.size());
+    in_flight_ = false;
+}
+
+}  // namespace imbrex::engine

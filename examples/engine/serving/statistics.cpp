@@ -1,0 +1,97 @@
+#include "engine/serving/statistics.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <numeric>
+
+namespace imbrex::engine {
+
+namespace {
+
+double ratio(double part, double whole) {
+    return whole > 0 ? part / whole : 0;
+}
+
+}  // namespace
+
+double statistics::steady_seconds() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+void statistics::arrived(sequence_id id) {
+    ++sums_.arrived;
+    without_token_.emplace(id, clock_());
+}
+
+void statistics::token(sequence_id id) {
+    ++sums_.generated_tokens;
+    const auto first = without_token_.find(id);
+    if (first == without_token_.end()) return;
+    ttfts_.push_back(clock_() - first->second);
+    without_token_.erase(first);
+}
+
+void statistics::ended(sequence_id id, finish_reason reason) {
+    ++(reason == finish_reason::cancelled ? sums_.cancelled : sums_.finished);
+    without_token_.erase(id);
+}
+
+void statistics::step_begins() {
+    step_began_ = clock_();
+}
+
+void statistics::step_ends(const step_statistics& figures) {
+    latest_ = figures;
+    ++sums_.steps;
+    sums_.busy_seconds += clock_() - step_began_;
+    sums_.computed_tokens += figures.tokens;
+    sums_.batch_mean += figures.sequences;
+    sums_.batch_max = std::max(sums_.batch_max, figures.sequences);
+    const double held = ratio(figures.used_blocks, figures.blocks);
+    sums_.kv_cache_usage_mean += held;
+    sums_.kv_cache_usage_max = std::max(sums_.kv_cache_usage_max, held);
+}
+
+statistics_summary statistics::summary() const {
+    statistics_summary all = sums_;
+    const auto steps = static_cast<double>(all.steps);
+    all.batch_mean = ratio(all.batch_mean, steps);
+    all.kv_cache_usage_mean = ratio(all.kv_cache_usage_mean, steps);
+    all.generated_per_second = ratio(static_cast<double>(all.generated_tokens), all.busy_seconds);
+    all.computed_per_second = ratio(static_cast<double>(all.computed_tokens), all.busy_seconds);
+    all.prefix_cache_hit_rate =
+        ratio(static_cast<double>(latest_.cached_tokens), static_cast<double>(latest_.prompt_tokens));
+    all.preemptions = latest_.preemptions;
+    if (ttfts_.empty()) return all;
+    std::vector<double> sorted = ttfts_;
+    std::ranges::sort(sorted);
+    all.ttft_mean = std::accumulate(sorted.begin(), sorted.end(), 0.0) / static_cast<double>(sorted.size());
+    all.ttft_median = sorted[(sorted.size() - 1) / 2];
+    all.ttft_max = sorted.back();
+    return all;
+}
+
+std::string statistics_summary::text() const {
+    std::string all;
+    const auto line = [&](const char* format, auto... values) {
+        char text[256];
+        std::snprintf(text, sizeof text, format, values...);
+        all += text;
+    };
+    const auto count = [](std::int64_t value) { return static_cast<long long>(value); };
+    line("sequences       %lld arrived, %lld finished, %lld cancelled\n", count(arrived), count(finished),
+         count(cancelled));
+    line("first token     %.1f ms on average, %.1f median, %.1f at worst\n", ttft_mean * 1e3, ttft_median * 1e3,
+         ttft_max * 1e3);
+    line("generated       %lld tokens, %.1f a second\n", count(generated_tokens), generated_per_second);
+    line("computed        %lld tokens, %.1f a second, in %.2f s\n", count(computed_tokens), computed_per_second,
+         busy_seconds);
+    line("batch           %.1f sequences on average, %d at most, %lld steps\n", batch_mean, batch_max, count(steps));
+    line("cache           %.1f %% held on average, %.1f %% at most; %.1f %% of tokens found\n",
+         kv_cache_usage_mean * 100, kv_cache_usage_max * 100, prefix_cache_hit_rate * 100);
+    line("preemptions     %lld\n", count(preemptions));
+    return all;
+}
+
+}  // namespace imbrex::engine

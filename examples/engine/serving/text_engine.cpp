@@ -1,0 +1,121 @@
+#include "engine/serving/text_engine.hpp"
+
+#include <algorithm>
+#include <imbrex/core/error.hpp>
+#include <limits>
+#include <utility>
+
+namespace imbrex::engine {
+
+namespace {
+
+int context_of(const model_files& files, const engine_options& options) {
+    require(options.context >= 0 && options.context <= files.config.context, "context: ", options.context,
+            "; the model was made for ", files.config.context, " tokens at most");
+    return options.context == 0 ? files.config.context : options.context;
+}
+
+runner_options runner_options_of(const model_files& files, const engine_options& options, int context) {
+    require(options.max_num_seqs >= 1, "sequences: ", options.max_num_seqs, "; it must be at least 1");
+    require(options.max_num_batched_tokens >= 1, "batch tokens: ", options.max_num_batched_tokens,
+            "; it must be at least 1");
+    require(options.kv_cache_bytes >= 0, "memory: ", options.kv_cache_bytes, "; it must be positive");
+    runner_options result{.where = options.where,
+                          .weights = options.weights,
+                          .max_num_batched_tokens = options.max_num_batched_tokens,
+                          .max_num_seqs = std::min(options.max_num_seqs, options.max_num_batched_tokens),
+                          .batch_invariant = options.batch_invariant && options.where == world::device};
+    const std::int64_t bytes = kv_block_bytes(files.config, result);
+    // A block to spare for each sequence: it begins one before another's is given back.
+    const std::int64_t of_sequence = (context + result.block_size - 1) / result.block_size + 1;
+    std::int64_t blocks = std::min<std::int64_t>(of_sequence * result.max_num_seqs, std::numeric_limits<int>::max());
+    if (options.kv_cache_bytes > 0) blocks = std::min(blocks, options.kv_cache_bytes / bytes);
+    require(blocks >= 1, "memory: ", options.kv_cache_bytes, " bytes; a block of ", result.block_size,
+            " tokens of this model's cache takes ", bytes);
+    result.num_kv_blocks = static_cast<int>(blocks);
+    return result;
+}
+
+}  // namespace
+
+const char* name_of(finish_reason reason) {
+    switch (reason) {
+        case finish_reason::none:
+            break;
+        case finish_reason::eos_token:
+            return "end";
+        case finish_reason::stop_string:
+            return "stop";
+        case finish_reason::length:
+            return "length";
+        case finish_reason::cancelled:
+            return "cancelled";
+    }
+    return "";
+}
+
+text_engine::text_engine(model_files files, const engine_options& options, const loading_progress& progress)
+    : files_(std::move(files)),
+      context_(context_of(files_, options)),
+      runner_options_(runner_options_of(files_, options, context_)),
+      runner_(make_runner(files_, runner_options_, progress)),
+      engine_(*runner_, block_manager(runner_options_.num_kv_blocks, runner_options_.block_size),
+              {.context = context_,
+               .max_num_batched_tokens = runner_options_.max_num_batched_tokens,
+               .max_num_seqs = runner_options_.max_num_seqs,
+               .separate_prefill = runner_options_.batch_invariant},
+              [this] { return make_detokenizer(); }) {}
+
+detokenize_function text_engine::make_detokenizer() const {
+    return [this,
+            decoder = incremental_detokenizer(files_.tokens, position_)](std::optional<int> id) mutable -> std::string {
+        if (!id) return decoder.finish();
+        // A model may have more rows than the vocabulary has tokens, for rounder sizes.
+        return *id < files_.tokens.size() ? decoder.push(*id) : std::string();
+    };
+}
+
+std::vector<int> text_engine::encode_prompt(std::string_view text) const {
+    std::vector<int> ids = files_.tokens.prefix_ids();
+    const std::vector<int> rest = files_.tokens.encode(text, {.add_special_tokens = false});
+    ids.insert(ids.end(), rest.begin(), rest.end());
+    if (ids.empty() && files_.config.bos_token) ids.push_back(*files_.config.bos_token);
+    return ids;
+}
+
+sequence_id text_engine::submit(std::vector<int> prompt, const text_options& options) {
+    const auto check_token = [&](const char* where, int id) {
+        require(id >= 0 && id < files_.config.vocab_size, where, ": token ", id, "; the model has ",
+                files_.config.vocab_size);
+    };
+    for (const int id : prompt) check_token("prompt", id);
+    for (const auto& [id, bias] : options.sampling.bias) check_token("bias", id);
+    request wanted{.prompt = std::move(prompt),
+                   .max_new_tokens = options.max_tokens,
+                   .eos_tokens = {},
+                   .sampling = options.sampling,
+                   .priority = options.priority};
+    if (options.ends) {
+        wanted.eos_tokens = files_.config.eos_tokens;
+        wanted.eos_tokens.insert(wanted.eos_tokens.end(), options.eos_tokens.begin(), options.eos_tokens.end());
+    }
+    position_ = options.position;
+    return engine_.add(wanted).front();
+}
+
+std::vector<text_event> text_engine::step() {
+    std::vector<text_event> events;
+    for (event& each : engine_.step())
+        events.push_back({each.id, std::move(each.text), each.reason, {.token = each.token}});
+    // Nobody cancels within a step, so each token that was sampled is an event, in the same order.
+    const std::vector<sampled_token>& sampled = runner_->last_sampled();
+    for (std::size_t i = 0; i < events.size() && events.size() == sampled.size(); ++i) events[i].sampled = sampled[i];
+    return events;
+}
+
+int text_engine::max_sequence_length() const {
+    const std::int64_t cache = std::int64_t{runner_options_.num_kv_blocks} * runner_options_.block_size + 1;
+    return static_cast<int>(std::min<std::int64_t>(context_, cache));
+}
+
+}  // namespace imbrex::engine

@@ -1,0 +1,271 @@
+#include "engine/tokenizer/tokenizer.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <imbrex/core/error.hpp>
+#include <limits>
+#include <queue>
+
+#include "engine/tokenizer/unicode.hpp"
+#include "engine/tokenizer/utf8.hpp"
+
+namespace imbrex::engine {
+
+namespace {
+
+constexpr std::string_view replacement = "\ufffd";
+
+// A run of bytes of the word; merged ones take over what follows them. A length of 0: it is merged away.
+struct symbol {
+    std::size_t start;
+    std::size_t length;
+    int id;  // -1: it is no token
+    int previous, next;
+};
+
+// A merge that was possible when it was found. It is stale once either of the two has changed, which the length tells.
+struct candidate {
+    double order;  // the least goes first, and of equal ones the leftmost
+    int left;
+    std::size_t length;
+    int result;
+    bool operator<(const candidate& other) const {
+        return order != other.order ? order > other.order : left > other.left;
+    }
+};
+
+}  // namespace
+
+tokenizer::tokenizer(vocabulary description) : words_(std::move(description)) {
+    const auto count = words_.tokens.size();
+    require(count > 0 && count < std::numeric_limits<int>::max(), words_.name, ": has no tokens");
+    const auto in_range = [&](int id) { return id >= 0 && id < size(); };
+    for (const auto* ids : {&words_.prefix_ids, &words_.suffix_ids}) {
+        for (const int id : *ids)
+            require(in_range(id), words_.name, ": token id ", id, "; there are ", count, " tokens");
+    }
+    require(!words_.unknown || in_range(*words_.unknown), words_.name, ": token id ", words_.unknown.value_or(0),
+            "; there are ", count, " tokens");
+    of_byte_.fill(-1);
+    of_text_.reserve(count);
+    for (int id = 0; id < size(); ++id) {
+        const token& word = words_.tokens[static_cast<std::size_t>(id)];
+        require(std::isfinite(word.score), words_.name, ": token ", id, " has the score ", word.score,
+                "; it must be finite");
+        if (word.bytes.empty()) continue;  // never made of text
+        const auto first = static_cast<unsigned char>(word.bytes[0]);
+        if (word.kind == token_kind::normal) {
+            of_text_.try_emplace(word.bytes, id);
+            if (word.bytes.size() == 1 && words_.symbols == symbol_size::byte && of_byte_[first] < 0)
+                of_byte_[first] = id;
+        } else if (word.kind == token_kind::byte) {
+            of_byte_[first] = id;
+        } else if (word.kind != token_kind::unused) {
+            added_[first].push_back(id);
+        }
+    }
+    for (auto& bucket : added_) {
+        std::ranges::stable_sort(bucket, std::greater{}, [&](int id) { return at(id).bytes.size(); });
+    }
+}
+
+const token& tokenizer::at(int id) const {
+    require(id >= 0 && id < size(), words_.name, ": token id ", id, "; there are ", size(), " tokens");
+    return words_.tokens[static_cast<std::size_t>(id)];
+}
+
+std::optional<int> tokenizer::special(std::string_view text) const {
+    if (text.empty()) return {};
+    for (const int id : added_[static_cast<unsigned char>(text[0])]) {
+        if (at(id).bytes == text) return id;
+    }
+    return {};
+}
+
+const token* tokenizer::match_added(std::string_view text, bool with_special) const {
+    for (const int id : added_[static_cast<unsigned char>(text[0])]) {
+        const token& word = words_.tokens[static_cast<std::size_t>(id)];
+        if ((with_special || word.kind == token_kind::added) && text.starts_with(word.bytes)) return &word;
+    }
+    return nullptr;
+}
+
+std::vector<int> tokenizer::encode(std::string_view text, const encode_options& options) const {
+    std::vector<int> ids;
+    if (options.add_special_tokens) ids = words_.prefix_ids;
+    std::size_t plain = 0;  // where the text begins that is not encoded yet
+    for (std::size_t place = 0; place < text.size();) {
+        const token* found = match_added(text.substr(place), options.parse_special);
+        if (!found) {
+            ++place;
+            continue;
+        }
+        encode_plain(text.substr(plain, place - plain), ids);
+        ids.push_back(static_cast<int>(found - words_.tokens.data()));
+        place += found->bytes.size();
+        plain = place;
+    }
+    encode_plain(text.substr(plain), ids);
+    if (options.add_special_tokens) ids.insert(ids.end(), words_.suffix_ids.begin(), words_.suffix_ids.end());
+    return ids;
+}
+
+void tokenizer::encode_plain(std::string_view text, std::vector<int>& ids) const {
+    if (text.empty()) return;
+    std::string changed;
+    if (words_.normalises_nfc) {
+        changed = nfc(text);
+        text = changed;
+    }
+    if (has_prefix_space() || words_.underscore_is_space) {
+        std::string spaced = words_.underscore_is_space ? with_spaces(text) : std::string(text);
+        const bool is_missing = words_.prefix_space == prefix_space_mode::if_missing && !spaced.starts_with(' ');
+        if (words_.prefix_space == prefix_space_mode::always || is_missing) spaced = ' ' + spaced;
+        changed = std::move(spaced);
+        text = changed;
+    }
+    std::vector<std::string_view> words{text};
+    for (const split_pattern pattern : words_.splits) {
+        std::vector<std::string_view> pieces;
+        for (const std::string_view word : words) {
+            const auto more = split_words(word, pattern);
+            pieces.insert(pieces.end(), more.begin(), more.end());
+        }
+        words = std::move(pieces);
+    }
+    for (const std::string_view word : words) encode_word(word, ids);
+}
+
+std::optional<merge> tokenizer::merge_of(int left, int right, std::string_view joined) const {
+    if (words_.order == merge_order::pairs) {
+        const auto found = words_.merges.find(pair_of(left, right));
+        if (left < 0 || right < 0 || found == words_.merges.end()) return {};
+        return found->second;
+    }
+    const auto found = of_text_.find(joined);
+    if (found == of_text_.end()) return {};
+    return merge{found->second, found->second};
+}
+
+void tokenizer::encode_word(std::string_view word, std::vector<int>& ids) const {
+    if (words_.ignore_merges || words_.order == merge_order::ids) {
+        if (const auto found = of_text_.find(word); found != of_text_.end()) {
+            ids.push_back(found->second);
+            return;
+        }
+    }
+    std::vector<symbol> symbols;
+    for (std::size_t place = 0; place < word.size();) {
+        std::size_t length = 1;
+        if (words_.symbols == symbol_size::code_point) {
+            length = static_cast<std::size_t>(first_code_point(word.substr(place)).length);
+        }
+        const auto found = of_text_.find(word.substr(place, length));
+        const int index = static_cast<int>(symbols.size());
+        symbols.push_back({place, length, found == of_text_.end() ? -1 : found->second, index - 1, index + 1});
+        place += length;
+    }
+    symbols.back().next = -1;
+
+    std::priority_queue<candidate> candidates;
+    const auto consider = [&](int left) {
+        if (left < 0 || symbols[static_cast<std::size_t>(left)].next < 0) return;
+        const symbol& first = symbols[static_cast<std::size_t>(left)];
+        const symbol& second = symbols[static_cast<std::size_t>(first.next)];
+        const std::size_t length = first.length + second.length;
+        const auto found = merge_of(first.id, second.id, word.substr(first.start, length));
+        if (!found) return;
+        const double order =
+            words_.order == merge_order::scores ? -static_cast<double>(at(found->result).score) : found->rank;
+        candidates.push({order, left, length, found->result});
+    };
+    for (int i = 0; i + 1 < static_cast<int>(symbols.size()); ++i) consider(i);
+    while (!candidates.empty()) {
+        const candidate best = candidates.top();
+        candidates.pop();
+        symbol& first = symbols[static_cast<std::size_t>(best.left)];
+        if (first.length == 0 || first.next < 0) continue;
+        symbol& second = symbols[static_cast<std::size_t>(first.next)];
+        if (first.length + second.length != best.length) continue;
+        first.length = best.length;
+        first.id = best.result;
+        first.next = second.next;
+        second.length = 0;
+        if (first.next >= 0) symbols[static_cast<std::size_t>(first.next)].previous = best.left;
+        consider(first.previous);
+        consider(best.left);
+    }
+    for (const symbol& one : symbols) {
+        if (one.length == 0) continue;
+        if (one.id >= 0) {
+            ids.push_back(one.id);
+        } else {
+            append_bytes(word.substr(one.start, one.length), ids);
+        }
+    }
+}
+
+// What is no token is spelled in bytes; where the vocabulary lacks one of them the whole is unknown.
+void tokenizer::append_bytes(std::string_view bytes, std::vector<int>& ids) const {
+    const auto id_of = [&](char byte) { return of_byte_[static_cast<unsigned char>(byte)]; };
+    if (std::ranges::all_of(bytes, [&](char byte) { return id_of(byte) >= 0; })) {
+        for (const char byte : bytes) ids.push_back(id_of(byte));
+        return;
+    }
+    require(words_.unknown.has_value(), words_.name, ": has no token for ", printable(bytes), " (first byte ",
+            static_cast<unsigned>(static_cast<unsigned char>(bytes[0])), "), and none for what is unknown");
+    ids.push_back(*words_.unknown);
+}
+
+std::string tokenizer::decode(std::span<const int> ids, special_tokens special) const {
+    incremental_detokenizer decoder(*this, incremental_detokenizer::text_position::beginning, special);
+    std::string text;
+    for (const int id : ids) text += decoder.push(id);
+    return text + decoder.finish();
+}
+
+incremental_detokenizer::incremental_detokenizer(const tokenizer& tokens, text_position where,
+                                                 tokenizer::special_tokens special)
+    : tokens_(&tokens),
+      drops_space_(where == text_position::beginning && tokens.has_prefix_space()),
+      special_(special) {}
+
+std::string incremental_detokenizer::push(int id) {
+    const token& next = tokens_->at(id);
+    if (next.kind == token_kind::special) {
+        // Bytes before it can become whole no more.
+        const bool drops_space = drops_space_;
+        std::string text = finish();
+        drops_space_ = drops_space;
+        return special_ == tokenizer::special_tokens::shown ? text + next.bytes : text;
+    }
+    std::string_view bytes = next.bytes;
+    if (drops_space_ && bytes.starts_with(' ')) bytes.remove_prefix(1);
+    drops_space_ = drops_space_ && next.bytes.empty();
+    held_ += bytes;
+
+    std::string text;
+    std::string_view rest = held_;
+    while (!rest.empty()) {
+        const code_point point = first_code_point(rest);
+        if (point.valid) {
+            text += rest.substr(0, static_cast<std::size_t>(point.length));
+        } else if (may_begin_code_point(rest)) {
+            break;  // the rest of it may come
+        } else {
+            text += replacement;
+        }
+        rest.remove_prefix(static_cast<std::size_t>(point.length));
+    }
+    held_ = std::string(rest);
+    return text;
+}
+
+std::string incremental_detokenizer::finish() {
+    const bool has_half = !held_.empty();
+    held_.clear();
+    drops_space_ = false;
+    return has_half ? std::string(replacement) : std::string();
+}
+
+}  // namespace imbrex::engine

@@ -1,0 +1,30 @@
+// What tokenizers ask of Unicode: the class of a code point (pre-tokenizers cut text by it) and the composed form of a text
+// (NFC, which some vocabularies were trained on).
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace imbrex::engine {
+
+enum class unicode_class : unsigned char {
+    other = 0,
+    letter_upper = 1,  // upper and title case
+    letter_lower = 2,
+    letter_other = 3,  // without case, and modifiers
+    mark = 4,
+    number = 5,
+    space = 6,
+};
+
+unicode_class class_of(char32_t value);
+
+inline bool is_letter(unicode_class what) {
+    return what == unicode_class::letter_upper || what == unicode_class::letter_lower ||
+           what == unicode_class::letter_other;
+}
+
+// Normalisation form C. Bytes that are not UTF-8 stay as they are.
+std::string nfc(std::string_view text);
+
+}  // namespace imbrex::engine

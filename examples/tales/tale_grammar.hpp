@@ -1,0 +1,55 @@
+// The grammar of tales (examples/tales/grammar.txt, which says what its slots are): its words and the wordings of its
+// sentences, and what a sentence says by it. A slot stands for one of a list's words, and no word of a list begins another
+// one's, so that a wording either matches or not, with nothing to try twice.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tales/tale_world.hpp"
+
+namespace imbrex::engine {
+
+class tale_grammar {
+  public:
+    explicit tale_grammar(std::string_view text);
+
+    std::optional<tale_sentence> parse(std::string_view sentence) const;
+    const tale_world::names& pronouns() const { return pronouns_; }
+
+  private:
+    enum class slot_kind { subject, person, other, place, at, thing, new_thing, colour, count, food, more, kind };
+    struct slot {
+        slot_kind kind;
+        bool capital;         // it begins a sentence, or what is spoken
+        std::string literal;  // what comes after it
+    };
+    struct wording {
+        tale_meaning meaning;
+        bool spoken;
+        bool takes_opener;  // it begins with a person
+        std::string literal;
+        std::vector<slot> slots;
+    };
+    using words = std::vector<std::string>;
+    struct counted {
+        words one, many;
+    };
+
+    wording read_wording(std::string_view line) const;
+    bool match(const wording& pattern, std::string_view text, bool after_opener, tale_sentence& said) const;
+    bool match(slot_kind kind, bool capital, std::string_view& text, tale_sentence& said) const;
+    bool match_subject(bool capital, std::string_view& text, tale_sentence& said) const;
+    bool match_number(slot_kind kind, std::string_view& text, tale_sentence& said) const;
+
+    std::map<std::string, words, std::less<>> lists_;
+    words places_, people_;  // "the mill" of "at the mill"; girls and boys
+    counted food_, goods_;   // goods: food and all others
+    tale_world::names pronouns_;
+    std::vector<wording> wordings_;
+};
+
+}  // namespace imbrex::engine

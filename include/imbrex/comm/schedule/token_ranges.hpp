@@ -1,0 +1,98 @@
+// Which tokens of a sequence a rank has, and which row of its tensors is which of them. There are three ways to deal a sequence
+// out; with 4 ranks and 16 tokens, the numbers being ranks:
+//
+//     contiguous   0 0 0 0 1 1 1 1 2 2 2 2 3 3 3 3      one run each
+//     zigzag       0 0 1 1 2 2 3 3 3 3 2 2 1 1 0 0      one of the first half, one of the second: two runs
+//     striped      0 1 2 3 0 1 2 3 0 1 2 3 0 1 2 3      every fourth
+//
+// Under a causal mask later tokens see more keys. Contiguous, the last rank has the most work by far; the other two give all the
+// same. A length need not be a multiple of anything: ranks differ by one token at most, and some may have none.
+//
+// Rows of a rank's tensors lie in the order of their positions, whatever the way: so between a rank's own queries and its own keys
+// a causal mask is one of rows, too.
+#pragma once
+
+#include <imbrex/core/config.hpp>
+
+#include <algorithm>
+
+namespace imbrex {
+
+// How long a sequence may be: sums of two positions stay whole numbers of 32 bits.
+inline constexpr int max_tokens = (1 << 30) - 1;
+
+// Positions `first`, `first + stride`, ..., `count` of them. The stride is that of its token_ranges.
+struct token_range {
+    int first = 0;
+    int count = 0;
+};
+
+// The positions of all rows of a rank, in their order: those of the first run, then those of the second.
+struct token_ranges {
+    token_range ranges[2] = {};
+    int stride = 1;
+
+    IMBREX_FN constexpr int count() const { return ranges[0].count + ranges[1].count; }
+    IMBREX_FN constexpr int position(int row) const {
+        const bool second = row >= ranges[0].count;
+        return ranges[second].first + (second ? row - ranges[0].count : row) * stride;
+    }
+};
+
+enum class token_placement { contiguous, zigzag, striped };
+
+// Where a token is.
+struct token_location {
+    int rank;
+    int row;
+};
+
+namespace detail {
+
+// Piece `number` of a sequence in so many pieces; the first ones are longer by one where it does not come out even.
+constexpr token_range even_split(int tokens, int pieces, int number) {
+    const int shortest = tokens / pieces, longer = tokens % pieces;
+    return {number * shortest + std::min(number, longer), shortest + (number < longer ? 1 : 0)};
+}
+
+constexpr int even_split_containing(int tokens, int pieces, int position) {
+    const int shortest = tokens / pieces, longer = tokens % pieces;
+    const int in_longer = longer * (shortest + 1);
+    return position < in_longer ? position / (shortest + 1) : longer + (position - in_longer) / shortest;
+}
+
+}  // namespace detail
+
+constexpr token_ranges tokens_of(token_placement placement, int tokens, int ranks, int rank) {
+    switch (placement) {
+        case token_placement::contiguous:
+            return {{detail::even_split(tokens, ranks, rank), {}}, 1};
+        case token_placement::zigzag:
+            return {{detail::even_split(tokens, 2 * ranks, rank),
+                     detail::even_split(tokens, 2 * ranks, 2 * ranks - 1 - rank)},
+                    1};
+        case token_placement::striped:
+            break;
+    }
+    return {{{rank, tokens / ranks + (rank < tokens % ranks ? 1 : 0)}, {}}, ranks};
+}
+
+constexpr token_location location_of(token_placement placement, int tokens, int ranks, int position) {
+    if (placement == token_placement::striped) return {position % ranks, position / ranks};
+    if (placement == token_placement::contiguous) {
+        const int rank = detail::even_split_containing(tokens, ranks, position);
+        return {rank, position - detail::even_split(tokens, ranks, rank).first};
+    }
+    const int piece = detail::even_split_containing(tokens, 2 * ranks, position);
+    const int rank = std::min(piece, 2 * ranks - 1 - piece);
+    const int before = piece == rank ? 0 : detail::even_split(tokens, 2 * ranks, rank).count;
+    return {rank, before + position - detail::even_split(tokens, 2 * ranks, piece).first};
+}
+
+constexpr const char* name_of(token_placement placement) {
+    return placement == token_placement::contiguous ? "contiguous"
+           : placement == token_placement::zigzag   ? "zigzag"
+                                                    : "striped";
+}
+
+}  // namespace imbrex

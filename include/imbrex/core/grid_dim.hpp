@@ -1,0 +1,14 @@
+// A place in a grid of blocks, or its size.
+#pragma once
+
+namespace imbrex {
+
+struct grid_dim {
+    int x = 1;
+    int y = 1;
+    int z = 1;
+
+    friend constexpr bool operator==(const grid_dim&, const grid_dim&) = default;
+};
+
+}  // namespace imbrex

@@ -1,0 +1,52 @@
+// Copies that a warp makes again and again, in the host world: the same as any other, each from its own place.
+#pragma once
+
+#include <imbrex/core/global_tile.hpp>
+#include <imbrex/core/register_layout.hpp>
+#include <imbrex/core/source.hpp>
+#include <imbrex/hw/host/copy.hpp>
+#include <imbrex/hw/host/scope.hpp>
+
+#include <cstdint>
+
+namespace imbrex::hw {
+
+// Objects that lie at known distances from a first one.
+template <class T>
+struct cp_async_object_iterator {
+    const T* first;
+
+    cp_async_object_iterator(const warp&, const T& first) : first(&first) {}
+    template <class Other>
+    cp_async_object_iterator(const cp_async_object_iterator<Other>& other, int behind)
+        : first(reinterpret_cast<const T*>(reinterpret_cast<const unsigned char*>(other.first) + behind)) {}
+
+    void copy_async(const warp& scope, T& to, std::int64_t distance, int near, source here) const {
+        const unsigned char* const from = reinterpret_cast<const unsigned char*>(first) + distance + near;
+        hw::copy_object_async(scope, to, *reinterpret_cast<const T*>(from), here);
+    }
+};
+
+// Rectangles side by side in the rows of a matrix.
+template <class T, int Rows, int Columns, bool>
+struct cp_async_row_iterator {
+    global_tile<const T> from;
+
+    cp_async_row_iterator(const warp&, const global_tile<const T>& from) : from(from) {}
+
+    template <class Tile>
+    void copy_async(const warp& scope, Tile& to, int column, source here) const {
+        auto place = to.template subtile<Rows, Columns>(0);
+        hw::copy_aligned_async(scope, place, from.from(0, column), here);
+    }
+    template <class Tile>
+    void load(const warp& scope, fragment<T, 16, Columns, 1>& to, const Tile& tile, source here) const {
+        if constexpr (Rows == 8) {
+            hw::load_eight_rows(scope, to, tile, here);
+        } else {
+            hw::load_operand<mma_operand::b>(scope, to, tile, here);
+        }
+    }
+};
+
+}  // namespace imbrex::hw

@@ -1,0 +1,45 @@
+// Register tiles that go to another block of the cluster, in the host world: like a bulk copy they land some time later, on a barrier
+// of that block.
+#pragma once
+
+#include <imbrex/core/source.hpp>
+#include <imbrex/hw/host/bulk.hpp>
+#include <imbrex/hw/host/fragment.hpp>
+
+#include <algorithm>
+#include <iterator>
+
+namespace imbrex::hw {
+
+// Into the DSMEM buffer at this place in block `cluster_rank`, to land on the barrier at that place there.
+template <class Scope, class T, int Rows, int Columns, int Warps, class DsmemBuffer>
+void dsmem_store(const Scope& scope, DsmemBuffer& to, const fragment<T, Rows, Columns, Warps>& from,
+                 barrier_word& landing, int cluster_rank, source here) {
+    const char* what = "send of a register tile";
+    const context c = enter(scope, what, here);
+    if (!c) return;
+    c.on->pause(*c.by);
+    touch_fragment(c, from, use::read, what, here);
+    DsmemBuffer sent;
+    std::copy(std::begin(from.values), std::end(from.values), sent.values);
+    ask_object(c, in_cluster(c, to, cluster_rank, what, here), in_cluster(c, landing, cluster_rank, what, here), what,
+               here, [sent](DsmemBuffer& there) { there = sent; });
+}
+
+// Out of this block's own, when the barrier has been waited for.
+template <class Scope, class T, int Rows, int Columns, int Warps, class DsmemBuffer>
+void read_dsmem_buffer(const Scope& scope, fragment<T, Rows, Columns, Warps>& to, const DsmemBuffer& from,
+                       source here) {
+    const char* what = "load of a sent tile";
+    const context c = enter(scope, what, here);
+    if (!c) return;
+    touch_fragment(c, to, use::write, what, here);
+    if (c.checked()) {
+        const access made{c.by, c.by->actor, ++c.by->tick, false, false, -1, 0, what, here};
+        touch(*c.on, *c.by, from.values, sizeof from.values, made, false);
+    }
+    std::copy(std::begin(from.values), std::end(from.values), to.values);
+    spend_lanes(c, Rows * Columns, "load");
+}
+
+}  // namespace imbrex::hw

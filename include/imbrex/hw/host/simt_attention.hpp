@@ -1,0 +1,192 @@
+// Attention's products by rows, in the host world: each stretch of rows that lie one behind the other is multiplied at once, by
+// hw/host/small_m_product.hpp. The weights of a softmax are found by loops that compilers turn into vector instructions. Rows behind those that
+// exist cost nothing, and what comes of a row has the same bits however many there are.
+#pragma once
+
+#include <imbrex/core/element_types.hpp>
+#include <imbrex/core/fast_math.hpp>
+#include <imbrex/core/paged_row_blocks.hpp>
+#include <imbrex/core/source.hpp>
+#include <imbrex/hw/host/fragment.hpp>
+#include <imbrex/hw/host/scope.hpp>
+#include <imbrex/hw/host/small_m_product.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
+#include <limits>
+#include <type_traits>
+
+namespace imbrex::hw {
+
+// Calls body(row, count, where it is) for each stretch.
+template <class Place, class Body>
+void for_each_contiguous_run(const paged_row_blocks<Place>& rows, Body body) {
+    constexpr int block = paged_row_blocks<Place>::rows_in_block;
+    for (int row = rows.begin; row < rows.end;) {
+        const auto* const from = rows.block_pointer(row / block) + row % block * rows.stride;
+        int end = std::min(row / block * block + block, rows.end);
+        while (end < rows.end && rows.block_pointer(end / block) == from + (end - row) * rows.stride) {
+            end = std::min(end + block, rows.end);
+        }
+        body(row, end - row, from);
+        row = end;
+    }
+}
+
+// Some rows as floats whose columns are a multiple of `Step`, with zeros behind the last: where they lie, if they are so already.
+template <int Step>
+class rows_of_floats {
+  public:
+    static constexpr int most_rows = 16, most_columns = 256;
+
+    template <class T>
+    rows_of_floats(const T* from, std::ptrdiff_t stride, int rows, int columns) {
+        if constexpr (std::is_same_v<T, float>) {
+            if (columns % Step == 0) {
+                first = from, this->stride = stride;
+                return;
+            }
+        }
+        const int width = (columns + Step - 1) / Step * Step;
+        first = converted_, this->stride = width;
+        for (int row = 0; row < rows; ++row, from += stride) {
+            float* const to = converted_ + row * width;
+            for (int i = 0; i < columns; ++i) to[i] = convert<float>(from[i]);
+            std::fill(to + columns, to + width, 0.0f);
+        }
+    }
+
+    const float* first;
+    std::ptrdiff_t stride;
+
+  private:
+    alignas(64) float converted_[most_rows * most_columns];
+};
+
+template <int Rows, int Columns, class RowPlace, class Place, class Vectors = native_simd>
+void simt_qk(const warp& scope, fragment<float, Rows, Columns, 1>& products, int rows, const RowPlace& row_place,
+             const paged_row_blocks<Place>& others, int head_dim, source here) {
+    const context c = enter_registers(scope, "products of rows", here);
+    if (!c) return;
+    touch_fragment(c, products, use::write, "products of rows", here);
+    using few = small_m_product<Vectors>;
+    using floats = rows_of_floats<few::lanes>;
+    const int width = (head_dim + few::lanes - 1) / few::lanes * few::lanes;
+    alignas(64) float left[Rows * floats::most_columns];
+    for (int row = 0; row < rows; ++row) {
+        const auto* const from = row_place(row);
+        float* const to = left + row * width;
+        for (int i = 0; i < head_dim; ++i) to[i] = convert<float>(from[i]);
+        std::fill(to + head_dim, to + width, 0.0f);
+    }
+    std::fill(std::begin(products.values), std::end(products.values), 0.0f);
+    for_each_contiguous_run(others, [&](int first, int count, const auto* from) {
+        for (int done = 0; done < count; done += floats::most_rows) {
+            const int some = std::min(count - done, floats::most_rows);
+            const floats right(from + done * others.stride, others.stride, some, head_dim);
+            few::score(products.values + first + done, Columns, left, width, right.first, right.stride, rows, some,
+                       width);
+        }
+    });
+    spend_lanes(c, static_cast<double>(rows) * (others.end - others.begin) * head_dim, "products of rows");
+}
+
+template <int Rows, int Columns, int Keys, class Place, class Vectors = native_simd>
+void simt_pv(const warp& scope, fragment<float, Rows, Columns, 1>& sums, const fragment<float, Rows, Keys, 1>& weights,
+             int rows, const paged_row_blocks<Place>& values, int columns, source here) {
+    const context c = enter_registers(scope, "sum of weighted rows", here);
+    if (!c) return;
+    touch_fragment(c, weights, use::read, "sum of weighted rows", here);
+    touch_fragment(c, sums, use::update, "sum of weighted rows", here);
+    using few = small_m_product<Vectors>;
+    using floats = rows_of_floats<few::lanes>;
+    const int width = (columns + few::lanes - 1) / few::lanes * few::lanes;
+    for_each_contiguous_run(values, [&](int first, int count, const auto* from) {
+        using element = std::remove_cvref_t<decltype(*from)>;
+        const bool in_place = std::is_same_v<element, float> && width == columns;
+        const int at_once = in_place ? count : floats::most_rows;
+        for (int done = 0; done < count; done += at_once) {
+            const int some = std::min(count - done, at_once);
+            const floats right(from + done * values.stride, values.stride, some, columns);
+            for (int row = 0; row < rows; row += few::max_rows) {
+                few::add_weighted(sums.values + row * Columns, Columns, weights.values + row * Keys + first + done,
+                                  Keys, right.first, right.stride, std::min(rows - row, few::max_rows), some, width);
+            }
+        }
+    });
+    spend_lanes(c, static_cast<double>(rows) * (values.end - values.begin) * columns, "sum of weighted rows");
+}
+
+// 2^x for x of at most 0, without a branch. Below 2^-125 it is zero, so that what is masked weighs nothing; NaN stays what it is.
+inline float weight_of(float x) {
+    const float power = fast_exp2(x);
+    return x > -125.0f ? power : x <= -125.0f ? 0.0f : x;
+}
+
+// So many at a time have a sum and a largest of their own: one addition need not wait for the one before.
+inline constexpr int weighed_at_once = 16;
+
+// All of them, two by two.
+template <class Op>
+float joined(float (&values)[weighed_at_once], Op op) {
+    for (int half = weighed_at_once / 2; half > 0; half /= 2) {
+        for (int i = 0; i < half; ++i) values[i] = op(values[i], values[i + half]);
+    }
+    return values[0];
+}
+
+template <int Rows, int Columns>
+void simt_online_softmax(const warp& scope, fragment<float, Rows, Columns, 1>& scores, int rows, float factor,
+                         row_fragment<float, Rows, 1>& row_max, row_fragment<float, Rows, 1>& sums,
+                         row_fragment<float, Rows, 1>& corrections, source here) {
+    constexpr float nothing = -std::numeric_limits<float>::infinity();
+    const context c = enter_registers(scope, "weights of rows", here);
+    if (!c) return;
+    touch_fragment(c, scores, use::update, "weights of rows", here);
+    touch_fragment(c, row_max, use::update, "weights of rows", here);
+    touch_fragment(c, sums, use::update, "weights of rows", here);
+    touch_fragment(c, corrections, use::write, "weights of rows", here);
+    std::fill(std::begin(corrections.values), std::end(corrections.values), 1.0f);
+    for (int row = 0; row < rows; ++row) {
+        float* const own = scores.values + row * Columns;
+        float tops[weighed_at_once], totals[weighed_at_once] = {};
+        std::fill(std::begin(tops), std::end(tops), row_max.values[row]);
+        for (int first = 0; first < Columns; first += weighed_at_once) {
+            for (int i = 0; i < weighed_at_once; ++i) tops[i] = own[first + i] > tops[i] ? own[first + i] : tops[i];
+        }
+        const float top = joined(tops, [](float a, float b) { return a > b ? a : b; });
+        if (top == nothing) {
+            std::fill(own, own + Columns, 0.0f);
+            continue;
+        }
+        for (int first = 0; first < Columns; first += weighed_at_once) {
+            for (int i = 0; i < weighed_at_once; ++i) {
+                const float weight = weight_of((own[first + i] - top) * factor);
+                own[first + i] = weight;
+                totals[i] += weight;
+            }
+        }
+        const float total = joined(totals, [](float a, float b) { return a + b; });
+        corrections.values[row] = weight_of((row_max.values[row] - top) * factor);
+        sums.values[row] = sums.values[row] * corrections.values[row] + total;
+        row_max.values[row] = top;
+    }
+    spend_lanes(c, static_cast<double>(rows) * Columns, "weights of rows");
+}
+
+template <int Rows, int Columns, class Place>
+void simt_store_rows(const warp& scope, const Place& place, const fragment<float, Rows, Columns, 1>& from, int rows,
+                     int columns, source here) {
+    const context c = enter(scope, "store of some rows", here);
+    if (!c) return;
+    touch_fragment(c, from, use::read, "store of some rows", here);
+    for (int row = 0; row < rows; ++row) {
+        auto* const to = place(row);
+        using element = std::remove_reference_t<decltype(*to)>;
+        for (int i = 0; i < columns; ++i) to[i] = convert<element>(from.values[row * Columns + i]);
+    }
+    spend_lanes(c, static_cast<double>(rows) * columns, "store");
+}
+
+}  // namespace imbrex::hw

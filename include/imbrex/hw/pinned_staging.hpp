@@ -1,0 +1,87 @@
+// Memory of one world with a mirror of it on the host, for what is small and goes there and back in every step: sending and
+// fetching only put a copy into the stream, and the host does not wait for it, as it does with world_memory. Whoever fills the
+// mirror again, or reads it, waits for the stream first. In the host worlds the two are the same memory, and nothing is copied.
+//
+//     pinned_staging ids(where, 4 * count);
+//     std::copy(..., ids.host_pointer<int>());
+//     ids.send(4 * count, stream.get());
+//     some_kernel::launch(where, {.ids = ids.at<int>()}, stream.get());
+#pragma once
+
+#include <imbrex/core/error.hpp>
+#include <imbrex/hw/world.hpp>
+#include <imbrex/hw/world_memory.hpp>
+
+#include <cstddef>
+#include <utility>
+
+#if defined(__CUDACC__)
+#include <cuda_runtime_api.h>
+#endif
+
+namespace imbrex {
+
+inline namespace IMBREX_WORLDS {
+
+class pinned_staging {
+  public:
+    pinned_staging() = default;
+    pinned_staging(world where, std::size_t bytes) : there_(where, bytes) {
+        if (where != world::device) return;
+#if defined(__CUDACC__)
+        detail::require_success(cudaMallocHost(&host_, bytes == 0 ? world_memory::alignment : bytes), "cudaMallocHost");
+#endif
+    }
+    pinned_staging(pinned_staging&& other) noexcept
+        : there_(std::move(other.there_)), host_(std::exchange(other.host_, nullptr)) {}
+    pinned_staging& operator=(pinned_staging&& other) noexcept {
+        std::swap(there_, other.there_);
+        std::swap(host_, other.host_);
+        return *this;
+    }
+    ~pinned_staging() {
+#if defined(__CUDACC__)
+        if (host_ != nullptr) cudaFreeHost(host_);
+#endif
+    }
+
+    std::size_t bytes() const {
+        return there_.bytes();
+    }
+
+    // In the world, and on the host.
+    template <class T = void>
+    T* at(std::size_t offset = 0) const {
+        return there_.template at<T>(offset);
+    }
+    template <class T = void>
+    T* host_pointer(std::size_t offset = 0) const {
+        if (host_ == nullptr) return at<T>(offset);
+        return reinterpret_cast<T*>(static_cast<char*>(host_) + offset);
+    }
+
+    // The first bytes of it. Both come after what is in the stream.
+    void send(std::size_t bytes, void* stream = nullptr) const {
+        copy(at(), host_pointer(), bytes, stream);
+    }
+    void fetch(std::size_t bytes, void* stream = nullptr) const {
+        copy(host_pointer(), at(), bytes, stream);
+    }
+
+  private:
+    void copy([[maybe_unused]] void* to, [[maybe_unused]] const void* from, [[maybe_unused]] std::size_t bytes,
+              [[maybe_unused]] void* stream) const {
+#if defined(__CUDACC__)
+        if (host_ == nullptr || bytes == 0) return;
+        detail::require_success(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream)),
+                                "cudaMemcpyAsync");
+#endif
+    }
+
+    world_memory there_;
+    void* host_ = nullptr;  // where it is memory of its own
+};
+
+}  // namespace IMBREX_WORLDS
+
+}  // namespace imbrex

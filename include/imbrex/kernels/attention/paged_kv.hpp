@@ -1,0 +1,136 @@
+// Where the keys of a sequence are, and how a tile of them is fetched: in rows one behind the other, or in pages that a table
+// names in their order, as caches of keys and values are kept. A page has a multiple of 16 rows; the pages of all sequences are
+// one tensor [page, key head, row in page, column].
+//
+//     table   | 5 | 2 | 7 |          key     0 ..           16 ..          32 ..
+//                                    page    5              2              7            of 16 rows
+//
+// A kernel takes one of the two as a template argument, its lengths: attention_seqlens for rows, paged_seqlens for pages. With
+// pages a tile is put together from parts, the largest number of rows that divides both the tile and a page. What no query of
+// a piece of work sees is neither looked up nor fetched: it becomes zero.
+#pragma once
+
+#include <imbrex/core/config.hpp>
+#include <imbrex/core/global_tile.hpp>
+#include <imbrex/core/source.hpp>
+#include <imbrex/kernels/attention/mask.hpp>
+#include <imbrex/kernels/attention/tile_scheduler.hpp>
+#include <imbrex/kernels/attention/views.hpp>
+#include <imbrex/kernels/attention/work.hpp>
+#include <imbrex/ops/memory/tma.hpp>
+#include <imbrex/ops/warp/gather.hpp>
+
+#include <cstdint>
+
+namespace imbrex {
+
+// The rows of a page are a multiple of this.
+inline constexpr int page_size_step = 16;
+
+// Queries as in attention_seqlens, packed or not. The number of keys of each sequence, packed or not, is in seqused_k; without
+// them, all have as many as their pages have room for.
+struct paged_seqlens : attention_seqlens {
+    const int* block_table = nullptr;  // numbers of pages, max_blocks_per_seq for each sequence
+    int max_blocks_per_seq = 0;
+    int page_size = page_size_step;
+
+    IMBREX_FN attention_extents of(int batch, int head) const {
+        return {batch, head, varlen() ? cu_seqlens_q[batch + 1] - cu_seqlens_q[batch] : seqlen_q,
+                seqused_k == nullptr ? seqlen_k : seqused_k[batch]};
+    }
+    IMBREX_FN int first_key(int) const { return 0; }
+
+    struct page_location {
+        int page;
+        int row;
+    };
+    // Where some keys lie that are all in one page. If none of them is seen, that is behind the rows of a page.
+    IMBREX_FN page_location locate(const attention_work& work, int key, int count) const {
+        if (key >= work.keys.end || key + count <= work.keys.first) return {0, page_size};
+        const int number = key / page_size;
+        return {block_table[static_cast<std::int64_t>(work.sequence.batch) * max_blocks_per_seq + number],
+                key - number * page_size};
+    }
+};
+
+// A tile of keys of one head, or of their values, for TMA.
+struct contiguous_kv_tile {
+    const attention_seqlens& lengths;
+    int batch;
+    int head;
+    int row;
+
+    template <class Tensor, class Slot>
+    IMBREX_KERNEL void load(const warp& scope, const Tensor& from, const Slot& slot,
+                            source here = source::current()) const {
+        load_async(scope, *slot, from.at(lengths.member(batch), head, row, 0), slot, here);
+    }
+};
+template <int Rows>
+struct paged_kv_tile {
+    hw::lane_values<paged_seqlens::page_location, Rows / page_size_step> locations;  // of its parts
+    int head;
+
+    template <class Tensor, class Slot>
+    IMBREX_KERNEL void load(const warp& scope, const Tensor& from, const Slot& slot,
+                            source here = source::current()) const {
+        for (int part = 0, row = 0; row < Rows; ++part, row += from.copied_rows) {
+            const paged_seqlens::page_location at = warp_broadcast(scope, locations, part, here);
+            const auto found = from.at(at.page, head, at.row, 0);
+            const bool none = at.row >= from.extents[2];
+            load_rows_async(scope, *slot, row, none ? found.out_of_bounds_fill() : found, slot, here);
+        }
+    }
+};
+
+// The tile that begins at this row, which counts from the sequence's first key if it is in pages. `part_rows` are those that the
+// tensors copy at a time.
+template <int Rows>
+IMBREX_KERNEL contiguous_kv_tile kv_tile(const warp&, const attention_seqlens& lengths, const attention_work& work,
+                                         int head, int row, int) {
+    return {lengths, work.sequence.batch, head, row};
+}
+template <int Rows>
+IMBREX_KERNEL paged_kv_tile<Rows> kv_tile(const warp& scope, const paged_seqlens& lengths, const attention_work& work,
+                                          int head, int row, int rows_per_copy, source here = source::current()) {
+    static_assert(Rows % page_size_step == 0, "imbrex: tiles of paged keys have a multiple of 16 of them");
+    return {warp_gather<Rows / page_size_step>(
+                scope, [&](int part) { return lengths.locate(work, row + part * rows_per_copy, rows_per_copy); }, here),
+            head};
+}
+
+// Keys of one head, or their values, for copies by threads: from the first key of the sequence on, up to the last one that is
+// seen. Behind it there may be anything, even NaN, which no weight of zero would silence: it does not exist, so it lands as zero.
+template <class T>
+IMBREX_KERNEL global_tile<const T> kv_rows(const attention_view<const T>& view, const attention_seqlens& lengths,
+                                           const attention_work& work, int head) {
+    const int batch = work.sequence.batch;
+    global_tile<const T> found = view.at(lengths.member(batch), head, lengths.first_key(batch), 0);
+    found.rows = work.keys.end;
+    return found;
+}
+
+// The same in pages. As a rectangle it is what begins at its first row and goes on to the next multiple of 16 at least.
+template <class T>
+struct paged_kv_rows {
+    const attention_view<const T>& view;
+    const paged_seqlens& lengths;
+    const attention_work& work;
+    int head;
+    int first = 0;
+
+    IMBREX_KERNEL paged_kv_rows from(int row, int) const { return {view, lengths, work, head, first + row}; }
+    IMBREX_KERNEL operator global_tile<const T>() const {
+        const paged_seqlens::page_location at = lengths.locate(work, first, page_size_step - first % page_size_step);
+        global_tile<const T> found = view.at(at.page, head, at.row, 0);
+        if (at.row < lengths.page_size) found.rows = work.keys.end - first;
+        return found;
+    }
+};
+template <class T>
+IMBREX_KERNEL paged_kv_rows<T> kv_rows(const attention_view<const T>& view, const paged_seqlens& lengths,
+                                       const attention_work& work, int head) {
+    return {view, lengths, work, head};
+}
+
+}  // namespace imbrex

@@ -1,0 +1,156 @@
+// Rows of a table by number: out[i] = table[ids[i]] * factor.
+//
+//     embedding<bf16>::launch(world::device, {.table = as_rows<const bf16>(table, vocabulary, 4096),
+//                                         .ids = tokens,
+//                                         .out = as_rows(out, count, 4096)}, stream);
+//
+// There are as many ids as rows of `out`. Where they are in the host's world, one that is outside of the table is refused; on the
+// device it gives a row of zeros, so that a graph that is captured once may be replayed with fewer tokens, the others -1. Without a
+// factor, rows are copied bit by bit. Any number of rows and columns, any distances; rows of a multiple of 8 columns that begin at
+// multiples of 16 bytes are quick, others are moved element by element. bf16, fp16, float; `out` may be of another of them than the
+// table: embedding<bf16, float>.
+//
+// Nothing is allocated and nothing waited for. What is refused is refused before anything is launched.
+#pragma once
+
+#include <imbrex/core/config.hpp>
+#include <imbrex/core/element_types.hpp>
+#include <imbrex/core/error.hpp>
+#include <imbrex/core/grid_dim.hpp>
+#include <imbrex/hw/world.hpp>
+#include <imbrex/kernels/elementwise/row_view.hpp>
+#include <imbrex/ops/grid/pdl.hpp>
+#include <imbrex/ops/register/vector_row.hpp>
+#include <imbrex/tile/vector_row_tile.hpp>
+
+#include <cmath>
+#include <cstdint>
+#include <type_traits>
+
+namespace imbrex {
+
+// A tile to each warp.
+template <class T, class Out, int Rows, int Columns, row_alignment Known>
+struct embedding_kernel {
+    static constexpr int warps = 4;
+    static constexpr bool uses_pdl = true;
+    using tiles = row_tiles<Rows, Columns>;
+
+    struct arguments {
+        row_accessor<const T> table;
+        const int* ids;
+        row_accessor<Out> out;
+        tiles all;
+        int entries;  // of the table
+        float factor;
+    };
+
+    static grid_dim grid_of(const arguments& args) { return {static_cast<int>((args.all.count() - 1) / warps + 1)}; }
+
+    template <class Block, class SharedMemory>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, SharedMemory&) {
+        pdl_wait(block);
+        pdl_launch_dependents(block);
+        block.each_warp([&](const warp& self) {
+            const int number = block.index().x * warps + self.index();
+            const int first = args.all.row(number), column = args.all.column(number);
+            const int rows = args.all.rows, columns = args.all.columns - column;
+            vector_row_tile<T, Rows, Columns> values;
+            load_rows_from<Known>(
+                self, values,
+                [&](int row) -> const T* {
+                    const int id = first + row < rows ? args.ids[first + row] : -1;
+                    return id >= 0 && id < args.entries ? args.table.at(id, column) : nullptr;
+                },
+                columns);
+            const row_pointers<Out> place{args.out, first, rows, column};
+            const auto scaled = [factor = args.factor](float x) { return factor * x; };
+            if constexpr (std::is_same_v<T, Out>) {
+                if (args.factor != 1.0f) transform(self, values, scaled, values);
+                store_rows_to<Known>(self, place, values, columns);
+            } else {
+                vector_row_tile<Out, Rows, Columns> result;
+                transform(self, result, scaled, values);
+                store_rows_to<Known>(self, place, result, columns);
+            }
+        });
+    }
+};
+
+template <class T, class Out = T>
+struct embedding_problem {
+    static_assert((std::is_same_v<T, bf16> || std::is_same_v<T, fp16> ||
+                   std::is_same_v<T, float>)&&(std::is_same_v<Out, bf16> || std::is_same_v<Out, fp16> ||
+                                               std::is_same_v<Out, float>),
+                  "imbrex: a table and what is taken from it are bf16, fp16 or float");
+
+    row_view<const T> table;   // [entries, columns]
+    const int* ids = nullptr;  // in the memory of the kernel's world
+    row_view<Out> out;         // [ids, columns]
+    float factor = 1;
+
+    std::int64_t rows() const { return out.extents[0] * out.extents[1]; }
+    bool empty() const { return rows() == 0 || out.columns() == 0; }
+};
+
+template <class T, class Out>
+void require_embedding(world where, const embedding_problem<T, Out>& p) {
+    using namespace detail;
+    require_rows(p.table, "table");
+    require_rows(p.out, "out");
+    require(p.out.extents[2] == p.table.extents[2], "out.extents[2]: ", p.out.extents[2], "; table has ",
+            p.table.extents[2], " columns, and it must have as many");
+    require_disjoint_rows(p.out, "out");
+    require(std::isfinite(p.factor), "factor: ", p.factor, "; it is finite");
+    if (p.empty()) return;
+    require(p.ids != nullptr, "ids: null; ", p.rows(), " numbers are needed");
+    const std::int64_t entries = p.table.extents[0] * p.table.extents[1];
+    for (std::int64_t i = 0; where != world::device && i < p.rows(); ++i) {
+        require(p.ids[i] >= 0 && p.ids[i] < entries, "ids[", i, "]: ", p.ids[i], "; the table has ", entries, " rows");
+    }
+}
+
+inline namespace IMBREX_WORLDS {
+
+template <class T, class Out = T>
+class embedding {
+  public:
+    using problem = embedding_problem<T, Out>;
+    template <int Rows, int Columns, row_alignment Known>
+    using kernel = embedding_kernel<T, Out, Rows, Columns, Known>;
+
+    static void launch(world where, const problem& p, void* stream = nullptr) {
+        require_embedding(where, p);
+        if (p.empty()) return;
+        if (!(detail::can_vectorise(p.table) && detail::can_vectorise(p.out))) {
+            launch_kernel<kernel<1, 256, row_alignment::unaligned>>(where, p, stream);
+        } else if (p.out.columns() <= 256) {
+            launch_kernel<kernel<2, 256, row_alignment::aligned>>(where, p, stream);
+        } else {
+            launch_kernel<kernel<1, 512, row_alignment::aligned>>(where, p, stream);
+        }
+    }
+
+    template <class Kernel>
+    static typename Kernel::arguments arguments_of(const problem& p) {
+        return {.table = row_accessor_of(p.table),
+                .ids = p.ids,
+                .out = row_accessor_of(p.out),
+                .all = {static_cast<int>(p.rows()), p.out.columns()},
+                .entries = static_cast<int>(p.table.extents[0] * p.table.extents[1]),
+                .factor = p.factor};
+    }
+
+  private:
+    template <class Kernel>
+    static void launch_kernel(world where, const problem& p, void* stream) {
+        const auto args = arguments_of<Kernel>(p);
+        require(args.all.count() <= detail::max_rows, "out.extents: ", args.all.rows, " rows of ", args.all.columns,
+                " columns; that is more than one launch can do");
+        imbrex::launch<Kernel>(where, Kernel::grid_of(args), args, stream);
+    }
+};
+
+}  // namespace IMBREX_WORLDS
+
+}  // namespace imbrex

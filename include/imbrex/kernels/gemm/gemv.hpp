@@ -1,0 +1,393 @@
+// D = epilogue(A W^T) for 1 to 16 rows of A and weights of any kind, the reading of which is all that should take time: a stream
+// of them that hardly stops, from one launch to the next. Made for Hopper.
+//
+// Nothing in it waits for another warp before the end. Each warp has steps of K of its own, and in shared memory a small ring
+// of its own: it asks for its pieces of weights, 64 columns of D by 64 of K, and for the activations that go with them; takes a
+// piece into registers as it is, asks for a later one into the same place, and then makes floats of it and multiplies. A warp
+// has all 64 columns of a piece, so that activations, once loaded into registers, are multiplied with many weights.
+//
+//   block     64 columns of D (gated: of the gate and of up); all of K, or a part of it where the blocks of a cluster share
+//             the columns
+//   warp      every 8th step of K, of two pieces that follow each other
+//   finish    the sums of all warps, and of all blocks that share the columns, are added in one order: the result has the same
+//             bits every time. A warp finishes 8 columns.
+//
+// With `rms_norm_input`, rows of A are divided by the root mean square of their elements: each warp adds up the squares of those that
+// it multiplies, and the products are divided at the end.
+//
+// A block takes half of a multiprocessor, unless its shape says otherwise, so that the blocks of the next launch have room beside
+// those of this one. They begin early, ask for as many weights as they have room for, and wait: when the kernel before is done,
+// these are there. A launch with few weights lets the next one begin before it waits itself: then those after it have begun as
+// well, and memory has something to do while small kernels wait for one another. (None ends before it has waited, so that whoever
+// waits for it has waited for all before.)
+#pragma once
+
+#include <imbrex/core/config.hpp>
+#include <imbrex/core/error.hpp>
+#include <imbrex/core/functional.hpp>
+#include <imbrex/core/packed_weights.hpp>
+#include <imbrex/kernels/gemm/epilogue.hpp>
+#include <imbrex/kernels/gemm/problem.hpp>
+#include <imbrex/kernels/gemm/quantised_weights.hpp>
+#include <imbrex/ops/block/shared.hpp>
+#include <imbrex/ops/grid/pdl.hpp>
+#include <imbrex/ops/memory/async_copy.hpp>
+#include <imbrex/ops/memory/cluster.hpp>
+#include <imbrex/ops/memory/cp_async_iterator.hpp>
+#include <imbrex/ops/memory/load_store.hpp>
+#include <imbrex/ops/register/convert.hpp>
+#include <imbrex/ops/register/map.hpp>
+#include <imbrex/ops/register/reduce.hpp>
+#include <imbrex/ops/warp/mma.hpp>
+#include <imbrex/tile/global_view.hpp>
+#include <imbrex/tile/register_tile.hpp>
+#include <imbrex/tile/shared_arena.hpp>
+#include <imbrex/tile/shared_tile.hpp>
+
+#include <cmath>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+namespace imbrex {
+
+namespace detail {
+// Rows of weights in a piece.
+template <class Weights>
+constexpr int subtile_rows_of() {
+    if constexpr (requires { Weights::subtile_rows; }) {
+        return Weights::subtile_rows;
+    } else {
+        return packed_rows;
+    }
+}
+// Bytes of scales for each row of a piece that are held until its products are there.
+template <class Weights>
+constexpr int scale_bytes_of() {
+    if constexpr (Weights::subtile_groups > 0) {
+        return Weights::subtile_groups * static_cast<int>(sizeof(typename Weights::scale));
+    } else {
+        return 0;
+    }
+}
+}  // namespace detail
+
+struct gemv_shape {
+    int cluster_size = 1;  // blocks that share a tile: 1, 2, 4 or 8
+    int warps = 8;
+    int stages = 0;                   // pieces that a warp asks for before it needs them; 0: as many as fit
+    int min_blocks_per_sm = 2;        // blocks among which the memory of a multiprocessor is divided
+    bool pdl_launch_at_once = false;  // the next launch begins when this one has asked for its first weights
+};
+
+// How rows of A are taken.
+struct unnormalised_input {};
+struct rms_norm_input {
+    float epsilon = 0;  // that is added to the mean of the squares
+};
+
+template <class Weights, class Out, class Epilogue, int Rows, gemv_shape Shape = gemv_shape{},
+          class Input = unnormalised_input>
+struct gemv_kernel {
+    static_assert(Rows == 8 || Rows == 16, "imbrex: a GEMV has 8 or 16 rows");
+    using element = typename Weights::element;
+    static constexpr bool needs_hopper = true;
+    static constexpr bool uses_pdl = true;
+    static constexpr int warps = Shape.warps;
+    static constexpr int cluster_size = Shape.cluster_size;
+    static constexpr int cluster = cluster_size;
+    static constexpr bool is_glu = epilogue::is_glu<Epilogue>;
+    static constexpr int tiles = is_glu ? 2 : 1;                        // of rows of weights
+    static constexpr int block_n = detail::subtile_rows_of<Weights>();  // of D, in a block
+    static constexpr int n_atoms = block_n / 16;                        // of a piece, multiplied one after the other
+    static constexpr int block_k = packed_columns;                      // of a piece
+    // Eighths of its steps after which a warp lets the next launch begin. Sooner, and the weights of that one would take memory from
+    // this one's; later, and memory would have nothing to do at this one's end. (Measured.)
+    static constexpr int pdl_launch_after_eighths = Rows == 8 ? 5 : 6;
+    // Whether blocks go through their steps in different orders, lest all of them ask for the same activations at once. (Measured: of
+    // fewer rows there is too little to ask for.)
+    static constexpr bool staggers_k = Rows == 16;
+    static constexpr int epilogue_n = 8;  // columns that a warp finishes
+    // Two blocks have 128 registers a thread: too few for twice the sums of 16 rows, or for several scales of each row or wide ones.
+    static constexpr int scale_bytes = detail::scale_bytes_of<Weights>();
+    static constexpr int min_blocks_per_sm = Rows == 16 && (is_glu || scale_bytes > 2) ? 1 : Shape.min_blocks_per_sm;
+    // Pieces of K that follow each other and are multiplied by one warp. (Gated, there are no registers for two.)
+    static constexpr int subtiles = !is_glu && Weights::block_k % (2 * block_k) == 0 ? 2 : 1;
+    static_assert(
+        warps * subtiles * block_k % Weights::block_k == 0,
+        "imbrex: in a GEMV, packed weights have a block_k that divides 128 times the warps (gated: 64 times)");
+
+    using weight_subtile = typename Weights::weight_subtile;
+    using activations = shared_tile<element, Rows, block_k>;
+    using sum = warp_tile<float, 16, Rows>;  // 16 columns of D
+    using transposed_tile = shared_tile<float, 16, block_n>;
+    using result = warp_tile<float, 16, epilogue_n>;
+
+    // What a warp has of the shared memory: its share of the multiprocessor's, less what the system takes of it.
+    static constexpr int bytes_per_warp = (228 * 1024 / Shape.min_blocks_per_sm - 1024) / warps / 1024 * 1024;
+    static constexpr int stages_that_fit =
+        bytes_per_warp / (activations::bytes + tiles * static_cast<int>(sizeof(weight_subtile)));
+    static constexpr int stages = Shape.stages > 0 ? Shape.stages : stages_that_fit;
+    static_assert(stages > 0, "imbrex: so many warps have no room for a weight subtile each");
+    struct warp_ring {
+        activations a[stages];
+        weight_subtile weights[stages][tiles];
+    };
+    struct transposed_sums {
+        transposed_tile of[tiles];
+    };
+    struct arguments {
+        typename Weights::argument weights;
+        gemm_view<const element> a;
+        gemm_view<Out> out;
+        Epilogue epilogue;
+        int tiles;
+        int steps;  // of K
+        Input input;
+    };
+    static constexpr bool fuses_rms_norm = std::is_same_v<Input, rms_norm_input>;
+    static_assert(!fuses_rms_norm || cluster_size == 1, "imbrex: a block that norms rows has all of their columns");
+    struct shared_memory {
+        overlay<warp_ring, transposed_sums> warp_buffers[warps];       // one for each warp
+        shared_vector<float, 16> squares[fuses_rms_norm ? warps : 1];  // of rows of A, as far as a warp has added them
+    };
+
+    static constexpr IMBREX_FN int tiles_of(int n) { return (n + block_n - 1) / block_n; }
+    static constexpr IMBREX_FN int steps_of(int k) { return (k + subtiles * block_k - 1) / (subtiles * block_k); }
+
+    // How many blocks to launch. Where they are fewer than the multiprocessors there are some more that repeat others' work and
+    // store nothing: if a multiprocessor stayed empty two blocks of the next launch would meet there, and end late.
+    static constexpr IMBREX_FN int blocks_of(int n, int num_sms) {
+        const int needed = tiles_of(n) * cluster_size, all = num_sms / cluster_size * cluster_size;
+        return needed < all ? all : needed;
+    }
+
+    // Whether the rows of A begin and end at multiples of 16 bytes.
+    static bool can_implement(const gemm_operand<const element>& a, int k) {
+        return detail::view_of(a, 1, k, 1).at(0, 0, 0).is_16_byte_aligned();
+    }
+
+    static arguments describe(const gemm_problem<element, Out>& p, const typename Weights::argument& weights,
+                              const Epilogue& epilogue, const Input& input = {}) {
+        detail::require_small_m(p, Rows);
+        require(!is_glu || p.n % block_n == 0, "n: ", p.n, "; gate and up must be a multiple of ", block_n,
+                " columns each");
+        require(can_implement(p.a, p.k), "a: ", static_cast<const void*>(p.a.pointer), ", rows of ", p.k, " elements ",
+                p.a.stride == 0 ? p.k : p.a.stride, " apart; rows must begin and end at multiples of 16 bytes");
+        return {weights,
+                detail::view_of(p.a, p.m, p.k, 1),
+                detail::view_of(p.out, p.m, p.n, 1),
+                epilogue,
+                tiles_of(p.n),
+                steps_of(p.k),
+                input};
+    }
+
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& shared) {
+        const int rank = block.cluster_rank(), number = block.index().x / cluster_size, tile = number % args.tiles;
+        block.each_warp([&](warp& self) {
+            sum sums[tiles][n_atoms];
+            multiply(self, sums, warp_work(self, rank, tile, args), args, shared);
+            store_transposed(self, sums, shared.warp_buffers[self.index()].template as<transposed_sums>());
+        });
+        block.cluster_sync();
+        block.each_warp([&](warp& self) {
+            if (number >= args.tiles) return;
+            constexpr int column_groups = block_n / epilogue_n, together = cluster_size * warps;
+            detail::static_for<(column_groups + together - 1) / together>([&](auto round) {
+                const int part = round * together + rank + cluster_size * self.index();
+                if (column_groups % together == 0 || part < column_groups) {
+                    finish(self, tile * block_n, part * epilogue_n, args, shared);
+                }
+            });
+        });
+        if constexpr (cluster_size > 1) block.cluster_sync();
+    }
+
+  private:
+    // The steps of K of a warp: each `warps`th of its block's.
+    struct warp_work {
+        int tile;
+        int first;
+        int count;
+        int stagger;
+
+        IMBREX_KERNEL warp_work(const warp& self, int rank, int tile, const arguments& args)
+            : tile(tile), first(args.steps * rank / cluster_size + self.index()) {
+            const int left = args.steps * (rank + 1) / cluster_size - first;
+            count = left > 0 ? (left + warps - 1) / warps : 0;
+            const int power_of_two = count & -count;
+            stagger = staggers_k ? tile & (power_of_two - 1) : 0;
+        }
+        // Which of its steps a warp does at some time: in each of so many blocks it is another.
+        IMBREX_KERNEL int at_time(int time) const { return time ^ stagger; }
+        // Of K, where a step begins, counted from the warp's first.
+        static IMBREX_KERNEL int column_of(int step) { return step * warps * subtiles * block_k; }
+        static IMBREX_KERNEL int part_of(int step) { return step * (warps * subtiles * block_k / Weights::block_k); }
+        IMBREX_KERNEL int first_column() const { return first * subtiles * block_k; }
+    };
+
+    // Where a warp's weights come from, of each tile.
+    struct source_list {
+        typename Weights::source of[tiles];
+    };
+    template <int... Tiles>
+    IMBREX_KERNEL static source_list sources(const warp& self, const warp_work& work, const arguments& args,
+                                             std::integer_sequence<int, Tiles...>) {
+        const int column = work.first_column(), up = args.out.columns() / block_n;
+        return source_list{{Weights::source_of(self, args.weights.at(work.tile + Tiles * up, column / Weights::block_k),
+                                               column % Weights::block_k)...}};
+    }
+
+    IMBREX_KERNEL static void multiply(const warp& self, sum (&sums)[tiles][n_atoms], const warp_work& work,
+                                       const arguments& args, shared_memory& shared) {
+        warp_ring& own = shared.warp_buffers[self.index()].template as<warp_ring>();
+        const source_list weights = sources(self, work, args, std::make_integer_sequence<int, tiles>{});
+        // A piece is named by when its step is done and by its number there, a constant.
+        const auto copy_weights = [&](int time, auto number, int tile, int place) {
+            Weights::copy_subtile(self, own.weights[place][tile], weights.of[tile], work.part_of(work.at_time(time)),
+                                  detail::subtile_index<number, subtiles>{});
+        };
+        detail::static_for<stages>([&](auto i) {
+            for (int tile = 0; tile < tiles && i / subtiles < work.count; ++tile) {
+                copy_weights(i / subtiles, std::integral_constant<int, i % subtiles>{}, tile, i);
+            }
+        });
+        if (Shape.pdl_launch_at_once || work.count == 0) pdl_launch_dependents(self);
+        // Where rows come from is found out while weights are on their way.
+        const cp_async_row_iterator<element, Rows, block_k, !is_glu> rows(self, args.a.at(0, 0, work.first_column()));
+        const auto copy_rows = [&](int time, int number, int place) {
+            copy_async(self, own.a[place], rows, work.column_of(work.at_time(time)) + number * block_k);
+        };
+        pdl_wait(self);
+        for (int i = 0; i < stages; ++i) {
+            if (i / subtiles < work.count) copy_rows(i / subtiles, i % subtiles, i);
+            for (int tile = 0; tile < tiles; ++tile) commit_copies(self);
+        }
+
+        for (auto& of_tile : sums) {
+            for (sum& one : of_tile) fill(self, one, 0.0f);
+        }
+        row_values<float, 16, warp> squares;
+        fill(self, squares, 0.0f);
+        int place = 0;
+        for (int step = 0; step < work.count; ++step) {
+            if (!Shape.pdl_launch_at_once && step == work.count * pdl_launch_after_eighths / 8)
+                pdl_launch_dependents(self);
+            sum products[n_atoms];
+            detail::static_for<subtiles>([&](auto number) {
+                constexpr detail::subtile_index<number, subtiles> at;
+                warp_tile<element, 16, block_k> a;
+                detail::static_for<tiles>([&](auto tile) {
+                    wait_copies<stages * tiles - 1>(self);
+                    self.sync();
+                    if constexpr (tile == 0) load_rows(self, a, rows, own.a[place]);
+                    typename Weights::weight_fragment held;
+                    Weights::load_fragment(self, held, own.weights[place][tile], at);
+                    // What is in registers makes room for what comes later.
+                    self.sync();
+                    constexpr int later = number + stages;
+                    if (step + later / subtiles < work.count) {
+                        // Weights first, which are far away. (The other way round it took 3% longer.)
+                        copy_weights(step + later / subtiles, std::integral_constant<int, later % subtiles>{}, tile,
+                                     place);
+                        if constexpr (tile == 0) copy_rows(step + later / subtiles, later % subtiles, place);
+                    }
+                    commit_copies(self);
+                    if constexpr (fuses_rms_norm && tile == 0)
+                        fold_rows(self, squares, convert_to<float>(self, a), functional::add_square{});
+                    // From the last to the first, which the compiler makes a loop of that takes 1% less time.
+                    detail::static_for<n_atoms>([&](auto number_from_last) {
+                        constexpr int block = n_atoms - 1 - number_from_last;
+                        Weights::template multiply_rows<16 * block>(self, sums[tile][block], products[block], held, a,
+                                                                    at);
+                    });
+                });
+                place = place + 1 < stages ? place + 1 : 0;
+            });
+        }
+        detail::static_for<tiles>([&](auto tile) {
+            for (sum& one : sums[tile]) Weights::finish(self, one);
+        });
+        if constexpr (fuses_rms_norm) {
+            finish_rows(self, squares, functional::add{});
+            store(self, shared.squares[self.index()], squares);
+        }
+    }
+
+    // One over the root of each row's mean square.
+    IMBREX_KERNEL static row_values<float, 16, warp> inverse_rms(const warp& self, const arguments& args,
+                                                                 const shared_memory& shared) {
+        row_values<float, 16, warp> total;
+        load(self, total, shared.squares[0]);
+        for (int other = 1; other < warps; ++other) {
+            row_values<float, 16, warp> more;
+            load(self, more, shared.squares[other]);
+            combine(self, total, more, functional::add{});
+        }
+        const float k = static_cast<float>(args.a.columns()), epsilon = args.input.epsilon;
+        map(self, total, [=](float sum) { return 1.0f / std::sqrt(sum / k + epsilon); });
+        return total;
+    }
+
+    // The sums into rows of D, in the place where the warp's ring was.
+    IMBREX_KERNEL static void store_transposed(const warp& self, const sum (&sums)[tiles][n_atoms],
+                                               transposed_sums& to) {
+        sum zeros;
+        fill(self, zeros, 0.0f);
+        const auto nothing = transpose_of(zeros);
+        detail::static_for<tiles>([&](auto tile) {
+            detail::static_for<n_atoms>([&](auto block) {
+                store(self, to.of[tile].template subtile<Rows, 16>(0, 16 * block), transpose_of(sums[tile][block]));
+                // Rows that are not there are read all the same.
+                if constexpr (Rows < 16) store(self, to.of[tile].template subtile<Rows, 16>(Rows, 16 * block), nothing);
+            });
+        });
+    }
+
+    IMBREX_KERNEL static void finish(const warp& self, int first_column, int column, const arguments& args,
+                                     shared_memory& shared) {
+        const gemm_coord at{0, 0, first_column + column};
+        // Found out before the sums are there: the next launch waits for this.
+        const auto place = args.out.at(at.batch, at.row, at.column);
+        result values = gather(self, args, shared, 0, column);
+        if constexpr (is_glu) {
+            args.epilogue(self, values, gather(self, args, shared, 1, column), at);
+        } else {
+            args.epilogue(self, values, at);
+        }
+        store(self, place, convert_to<Out>(self, values));
+    }
+
+    // Some columns of a tile's sums, over all warps of all blocks that share it.
+    IMBREX_KERNEL static result gather(const warp& self, const arguments& args, shared_memory& shared, int tile,
+                                       int column) {
+        result values;
+        fill(self, values, 0.0f);
+        // Those of the own block are all asked for before one is added.
+        constexpr int at_a_time = cluster_size == 1 ? warps : 1;
+        for (int rank = 0; rank < cluster_size; ++rank) {
+            for (int first = 0; first < warps; first += at_a_time) {
+                result more[at_a_time];
+                for (int i = 0; i < at_a_time; ++i) {
+                    const auto from = shared.warp_buffers[first + i]
+                                          .template as<transposed_sums>()
+                                          .of[tile]
+                                          .template subtile<16, epilogue_n>(0, column);
+                    if constexpr (cluster_size == 1) {
+                        load(self, more[i], from);
+                    } else {
+                        dsmem_load(self, more[i], from, rank);
+                    }
+                }
+                for (const result& one : more) combine(self, values, one, functional::add{});
+            }
+        }
+        if constexpr (fuses_rms_norm)
+            combine_with_rows(self, values, inverse_rms(self, args, shared), imbrex::functional::multiply{});
+        return values;
+    }
+};
+
+}  // namespace imbrex

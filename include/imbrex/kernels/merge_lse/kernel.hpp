@@ -1,0 +1,284 @@
+// The kernel of what is done to results row by row, and its steps: clearing, merging, rounding. A warp has some rows to itself, columns and
+// numbers, and reads each before it writes it: so what is written may be what was read.
+//
+// Rows are counted through as they mostly lie: the heads of a token one behind the other, and token after token.
+#pragma once
+
+#include <imbrex/core/config.hpp>
+#include <imbrex/core/grid_dim.hpp>
+#include <imbrex/core/source.hpp>
+#include <imbrex/hw/math.hpp>
+#include <imbrex/hw/vector_row_values.hpp>
+#include <imbrex/kernels/attention/views.hpp>
+#include <imbrex/ops/grid/pdl.hpp>
+#include <imbrex/ops/register/softmax.hpp>
+#include <imbrex/ops/register/vector_row.hpp>
+#include <imbrex/ops/register/vector_row_values.hpp>
+#include <imbrex/tile/vector_row_tile.hpp>
+
+namespace imbrex {
+
+struct output_row {
+    int batch, head, query;
+};
+
+struct output_rows {
+    int batches, seqlen_q, heads, columns;
+
+    IMBREX_FN int count() const { return batches * seqlen_q * heads; }
+    IMBREX_FN output_row at(int number) const {
+        const int token = number / heads, batch = token / seqlen_q;
+        return {batch, number - token * heads, token - batch * seqlen_q};
+    }
+};
+
+// Those of a warp, in pieces of so many columns: how they are loaded and stored.
+template <int Rows, int Columns, row_alignment Known>
+struct output_rows_of_warp {
+    template <class T>
+    using tile = vector_row_tile<T, Rows, Columns>;
+    using values = hw::vector_row_values_fragment<float, Rows, Columns>;
+
+    const warp& self;
+    const output_rows all;  // a copy: what is computed of it once need not be computed again
+    const int first;
+
+    IMBREX_KERNEL int head(int row) const { return all.at(first + row).head; }
+
+    template <class T>
+    IMBREX_KERNEL void load(tile<T>& to, const attention_view<const T>& from, int column,
+                            source here = source::current()) const {
+        load_rows_from<Known>(self, to, place_in(from, column), all.columns - column, here);
+    }
+    template <class T>
+    IMBREX_KERNEL void store(const attention_view<T>& to, const tile<T>& from, int column,
+                             source here = source::current()) const {
+        store_rows_to<Known>(self, place_in(to, column), from, all.columns - column, here);
+    }
+
+    // Of numbers that are not given, each is `otherwise`.
+    IMBREX_KERNEL void load(values& to, const attention_row_view& from, float otherwise,
+                            source here = source::current()) const {
+        load_values_from(self, to, place_in(from), otherwise, here);
+    }
+    // Numbers that nobody wants are not stored.
+    IMBREX_KERNEL void store(const attention_row_view& to, const values& from, source here = source::current()) const {
+        if (to.pointer != nullptr) store_values_to(self, place_in(to), from, here);
+    }
+
+  private:
+    // A row that does not exist is looked for where the last one is, and not there: so that nothing but the pointer depends on it.
+    template <class T>
+    IMBREX_KERNEL auto place_in(const attention_view<T>& view, int column) const {
+        return [&all = all, &view, first = first, column](int row) -> T* {
+            const int number = first + row, last = all.count() - 1;
+            const output_row at = all.at(number < last ? number : last);
+            T* const begin = view.at(at.batch, at.head, at.query, column).pointer;
+            return number <= last ? begin : nullptr;
+        };
+    }
+    IMBREX_KERNEL auto place_in(const attention_row_view& rows) const {
+        return [&all = all, &rows, first = first](int row) -> float* {
+            const int number = first + row, last = all.count() - 1;
+            const output_row at = all.at(number < last ? number : last);
+            float* const begin = rows.at(at.batch, at.head, at.query);
+            return rows.pointer != nullptr && number <= last ? begin : nullptr;
+        };
+    }
+};
+
+// A step says what it holds of a piece of the columns, and what it knows of the rows:
+//
+//     load(rows, held, column)             a piece
+//     begin(rows, numbers)                 the numbers, which arrive beside the first piece
+//     store(rows, numbers, held, column)   what has become of a piece
+//     end(rows, numbers)                   and of the numbers
+template <class Step, int Rows, int Columns, row_alignment Known>
+struct output_rows_kernel {
+    static constexpr int warps = 4;
+    static constexpr bool uses_pdl = true;
+
+    struct arguments {
+        Step step;
+        output_rows all;
+    };
+
+    static grid_dim grid_of(const arguments& args) { return {(args.all.count() - 1) / (Rows * warps) + 1}; }
+
+    template <class Block, class SharedMemory>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, SharedMemory&) {
+        pdl_wait(block);
+        pdl_launch_dependents(block);
+        block.each_warp([&](const warp& self) {
+            using rows_of_warp = output_rows_of_warp<Rows, Columns, Known>;
+            const rows_of_warp rows{self, args.all, (block.index().x * warps + self.index()) * Rows};
+            typename Step::template pieces<rows_of_warp> held;
+            typename Step::template numbers<rows_of_warp> numbers;
+            args.step.load(rows, held, 0);
+            args.step.begin(rows, numbers);
+            for (int column = 0;;) {
+                args.step.store(rows, numbers, held, column);
+                column += Columns;
+                if (column >= args.all.columns) break;
+                args.step.load(rows, held, column);
+            }
+            args.step.end(rows, numbers);
+        });
+    }
+};
+
+// Nothing has been seen yet.
+struct clear_outputs_step {
+    attention_view<float> o_accum;
+    attention_row_view tops;  // logarithms, or largest scores
+    attention_row_view row_sum;
+
+    template <class Rows>
+    struct pieces {};
+    template <class Rows>
+    struct numbers {
+        typename Rows::values tops, row_sum;
+    };
+    template <class Rows>
+    IMBREX_KERNEL void load(const Rows&, pieces<Rows>&, int) const {}
+    template <class Rows>
+    IMBREX_KERNEL void begin(const Rows& rows, numbers<Rows>& all) const {
+        fill(rows.self, all.tops, minus_infinity);
+        fill(rows.self, all.row_sum, 0.0f);
+    }
+    template <class Rows>
+    IMBREX_KERNEL void store(const Rows& rows, const numbers<Rows>& all, const pieces<Rows>&, int column) const {
+        typename Rows::template tile<float> zeros;
+        transform(
+            rows.self, zeros, [](float zero) { return zero; }, all.row_sum);
+        rows.store(o_accum, zeros, column);
+    }
+    template <class Rows>
+    IMBREX_KERNEL void end(const Rows& rows, const numbers<Rows>& all) const {
+        rows.store(tops, all.tops);
+        rows.store(row_sum, all.row_sum);
+    }
+};
+
+template <class Out>
+struct downconvert_step {
+    attention_view<const float> o_accum;
+    attention_view<Out> out;
+
+    template <class Rows>
+    struct pieces {
+        typename Rows::template tile<float> exact;
+    };
+    template <class Rows>
+    struct numbers {};
+    template <class Rows>
+    IMBREX_KERNEL void load(const Rows& rows, pieces<Rows>& held, int column) const {
+        rows.load(held.exact, o_accum, column);
+    }
+    template <class Rows>
+    IMBREX_KERNEL void begin(const Rows&, numbers<Rows>&) const {}
+    template <class Rows>
+    IMBREX_KERNEL void store(const Rows& rows, const numbers<Rows>&, const pieces<Rows>& held, int column) const {
+        typename Rows::template tile<Out> rounded;
+        transform(
+            rows.self, rounded, [](float x) { return x; }, held.exact);
+        rows.store(out, rounded, column);
+    }
+    template <class Rows>
+    IMBREX_KERNEL void end(const Rows&, const numbers<Rows>&) const {}
+};
+
+// A result to be merged. One that is divided by its sums already counts as if its largest scores were their logarithms.
+struct merge_lse_operand {
+    attention_view<const float> o_accum;  // null: there is none
+    attention_row_view tops;              // largest scores, or logarithms
+    attention_row_view row_sum;           // null: 1
+};
+
+// All that is rounded is rounded by one operation of its own: the same operands give the same bits whichever kernel merges them, and a
+// result has the same bits whether it is finished as it is merged or afterwards.
+template <class Out>
+struct merge_lse_step {
+    merge_lse_operand first, second;
+    attention_view<Out> out;
+    attention_row_view tops;  // largest scores, or of a finished result logarithms
+    attention_row_view row_sum;
+    const float* sinks;  // of a finished result: a logit for each head, or null
+    bool finished;
+
+    template <class Rows>
+    struct pieces {
+        typename Rows::template tile<float> first, second;
+    };
+    template <class Rows>
+    struct numbers {
+        typename Rows::values first, second;  // weights
+        typename Rows::values top, total, factor;
+    };
+    template <class Rows>
+    IMBREX_KERNEL void load(const Rows& rows, pieces<Rows>& held, int column) const {
+        rows.load(held.first, first.o_accum, column);
+        if (second.o_accum.pointer != nullptr) rows.load(held.second, second.o_accum, column);
+    }
+    template <class Rows>
+    IMBREX_KERNEL void begin(const Rows& rows, numbers<Rows>& all) const {
+        rows.load(all.first, first.tops, minus_infinity);
+        rows.load(all.second, second.tops, minus_infinity);
+        rows.load(all.total, first.row_sum, 1.0f);
+        rows.load(all.top, second.row_sum, 1.0f);
+        // From the tops and sums of both: their weights, the sum of all, and the largest top.
+        hw::visit_vector_row_values(
+            rows.self, hw::use::update, source::current(),
+            [](int, float& a, float& b, float& sum, float& other) {
+                const float top = hw::max(a, b), base = top == minus_infinity ? 0.0f : top;
+                a = hw::exp2(a - base);
+                b = hw::exp2(b - base);
+                sum = hw::fma(b, other, a * sum);
+                other = top;
+            },
+            all.first, all.second, all.total, all.top);
+        fill(rows.self, all.factor, 1.0f);
+        if (finished) finish(rows, all);
+    }
+    template <class Rows>
+    IMBREX_KERNEL void store(const Rows& rows, const numbers<Rows>& all, const pieces<Rows>& held, int column) const {
+        typename Rows::template tile<float> both;
+        typename Rows::template tile<Out> merged;
+        // What has no weight may be anything.
+        const auto scale = [](float x, float weight) { return (weight == 0 ? 0.0f : x) * weight; };
+        const auto scale_and_add = [](float sum, float x, float weight) {
+            return hw::fma(weight == 0 ? 0.0f : x, weight, sum);
+        };
+        transform(rows.self, both, scale, held.first, all.first);
+        if (second.o_accum.pointer != nullptr) {
+            transform(rows.self, both, scale_and_add, both, held.second, all.second);
+        }
+        transform(
+            rows.self, merged, [](float sum, float factor) { return sum * factor; }, both, all.factor);
+        rows.store(out, merged, column);
+    }
+    template <class Rows>
+    IMBREX_KERNEL void end(const Rows& rows, const numbers<Rows>& all) const {
+        rows.store(tops, all.top);
+        rows.store(row_sum, all.total);
+    }
+
+  private:
+    // The top becomes the logarithm of the sum, to which the sink has been added.
+    template <class Rows>
+    IMBREX_KERNEL void finish(const Rows& rows, numbers<Rows>& all) const {
+        hw::visit_vector_row_values(
+            rows.self, hw::use::update, source::current(),
+            [&](int row, float& top, float& total, float& factor) {
+                const float sink = sinks == nullptr ? minus_infinity : sinks[rows.head(row)] * log2_of_e;
+                const float row_max = hw::max(top, sink), base = row_max == minus_infinity ? 0.0f : row_max;
+                const float share = hw::exp2(top - base);
+                const float sum = hw::fma(total, share, hw::exp2(sink - base));
+                factor = sum == 0 ? 0.0f : share * hw::reciprocal(sum);
+                top = sum == 0 ? minus_infinity : base + hw::log2(sum);
+            },
+            all.top, all.total, all.factor);
+    }
+};
+
+}  // namespace imbrex

@@ -1,0 +1,169 @@
+// A row of logits as one warp of a block goes over it: a part of the columns, piece after piece, as scores. Tokens with a bias or a
+// penalty are changed on the way, each time the row is read: they are few, and nothing has to be kept of them in between. The
+// largest score of each piece is kept: most pieces of a row have nothing that could be drawn, and are not read again.
+#pragma once
+
+#include <imbrex/core/config.hpp>
+#include <imbrex/core/element_types.hpp>
+#include <imbrex/core/source.hpp>
+#include <imbrex/kernels/elementwise/row_view.hpp>
+#include <imbrex/kernels/sample/options.hpp>
+#include <imbrex/ops/block/shared.hpp>
+#include <imbrex/ops/register/vector_row.hpp>
+#include <imbrex/ops/register/vector_row_search.hpp>
+#include <imbrex/tile/shared_tile.hpp>
+#include <imbrex/tile/vector_row_tile.hpp>
+
+namespace imbrex {
+
+template <class T>
+struct sample_arguments {
+    row_accessor<const T> logits;
+    const sample_options* options;
+    const logit_adjustment* adjustments;  // null: none
+    const int* adjustment_offsets;
+    int* tokens;
+    float* logprobs;           // null: not asked for
+    int* top_logprobs_tokens;  // [rows, num_top_logprobs]
+    float* top_logprobs;
+    sample_threshold* thresholds;  // null: not asked for
+    int rows, vocab_size, num_top_logprobs;
+
+    IMBREX_FN bool wants_logprobs() const { return logprobs != nullptr || num_top_logprobs > 0; }
+};
+
+namespace detail {
+
+inline constexpr int max_vocab_size = 1 << 20;  // so that 2^40 times as many are still a number of 64 bits
+
+template <class T, row_alignment Known, int Warps>
+class logits_row {
+  public:
+    static constexpr int tile_columns = 1024;
+    using tile = vector_row_tile<float, 1, tile_columns>;
+    using tile_maxima = shared_vector<float, max_vocab_size / tile_columns>;
+
+    // No warp has a part of it.
+    IMBREX_KERNEL logits_row(const sample_arguments<T>& args, int row, tile_maxima& maxima)
+        : args_(args), row_(row), options_(args.options[row]), maxima_(maxima) {}
+    IMBREX_KERNEL logits_row(const sample_arguments<T>& args, int row, int warp_number, tile_maxima& maxima)
+        : logits_row(args, row, maxima) {
+        const int tiles = (args.vocab_size - 1) / tile_columns + 1;
+        const int each = (tiles - 1) / Warps + 1;
+        first_ = min_of(warp_number * each, tiles) * tile_columns;
+        end_ = min_of(first_ + each * tile_columns, args.vocab_size);
+        if (args.adjustments == nullptr) return;
+        first_adjustment_ = adjustment_at(args.adjustment_offsets[row], args.adjustment_offsets[row + 1], first_);
+        last_adjustment_ = adjustment_at(first_adjustment_, args.adjustment_offsets[row + 1], end_);
+    }
+
+    IMBREX_KERNEL const sample_options& options() const { return options_; }
+    IMBREX_KERNEL int vocab_size() const { return args_.vocab_size; }
+
+    // The piece that begins with a token, in parts, for who has several under way: its logits, and scores of them with bias and penalties.
+    // Behind the row's end there are none.
+    using logits_tile = vector_row_tile<T, 1, tile_columns>;
+    IMBREX_KERNEL void load_logits(const warp& self, logits_tile& logits, int first) const {
+        load_rows_from<Known>(self, logits, row_pointers<const T>{args_.logits, row_, args_.rows, first},
+                              args_.vocab_size - first);
+    }
+    IMBREX_KERNEL void to_scores(const warp& self, tile& scores, const logits_tile& logits, int first) const {
+        map_columns(self, scores, score_in_row{args_.vocab_size - first}, logits);
+    }
+    IMBREX_KERNEL void adjust_scores(const warp& self, tile& scores, int first) const {
+        if (args_.adjustments == nullptr) return;
+        const int end = args_.adjustment_offsets[row_ + 1];
+        apply_adjustments(self, scores, first, adjustment_at(args_.adjustment_offsets[row_], end, first), end);
+    }
+
+    // Of one token alone.
+    IMBREX_KERNEL float score_of(int token) const {
+        const float score = score_of_logit(convert<float>(*args_.logits.at(row_, token)));
+        if (args_.adjustments == nullptr) return score;
+        const int end = args_.adjustment_offsets[row_ + 1],
+                  at = adjustment_at(args_.adjustment_offsets[row_], end, token);
+        if (at == end || args_.adjustments[at].token != token) return score;
+        // Read again: few tokens come here, and what is kept for them takes registers from all the others.
+        return adjusted_score{args_.options[row_], args_.adjustments[at]}(score);
+    }
+
+    // function(scores, first token of them) of every piece, with bias and penalties.
+    template <class Function>
+    IMBREX_KERNEL void for_each_tile(const warp& self, Function&& function) const {
+        visit_tiles<true>(
+            self, [](int) { return true; }, function);
+    }
+    // And of those that a largest score makes worth reading; the scores as they were found before.
+    template <class Needed, class Function>
+    IMBREX_KERNEL void for_each_tile_if(const warp& self, Needed&& needed, Function&& function) const {
+        visit_tiles<true>(
+            self, [&](int first) { return needed(tile_max_at(self, first)); }, function);
+    }
+    // The same of logits as they are.
+    template <class Function>
+    IMBREX_KERNEL void for_each_unadjusted_tile(const warp& self, Function&& function) const {
+        visit_tiles<false>(
+            self, [](int) { return true; }, function);
+    }
+    template <class Needed, class Function>
+    IMBREX_KERNEL void for_each_unadjusted_tile_if(const warp& self, Needed&& needed, Function&& function) const {
+        visit_tiles<false>(
+            self, [&](int first) { return needed(tile_max_at(self, first)); }, function);
+    }
+
+    // Remembers, for this warp, the largest score of the piece that begins with a token.
+    IMBREX_KERNEL void store_tile_max(const warp& self, int first, float score, source here = source::current()) const {
+        put(self, maxima_, first / tile_columns, score, here);
+    }
+
+  private:
+    template <bool Adjusted, class Needed, class Function>
+    IMBREX_KERNEL void visit_tiles(const warp& self, Needed&& needed, Function&& function) const {
+        int next = first_adjustment_;
+        for (int first = first_; first < end_; first += tile_columns) {
+            if (!needed(first)) continue;
+            tile scores;
+            logits_tile logits;
+            load_logits(self, logits, first);
+            to_scores(self, scores, logits, first);
+            if constexpr (Adjusted) next = apply_adjustments(self, scores, first, next, last_adjustment_);
+            function(scores, first);
+        }
+    }
+    // Those from `next` on that are in a piece; returns the first behind it.
+    IMBREX_KERNEL int apply_adjustments(const warp& self, tile& scores, int first, int next, int end) const {
+        for (; next < end; ++next) {
+            const logit_adjustment one = args_.adjustments[next];
+            if (one.token >= first + tile_columns) break;
+            change(self, scores, one.token - first, adjusted_score{options_, one});
+        }
+        return next;
+    }
+    IMBREX_KERNEL float tile_max_at(const warp& self, int first, source here = source::current()) const {
+        return get(self, maxima_, first / tile_columns, here);
+    }
+    // The first change from `first` on, before `end`, of this token or a later one.
+    IMBREX_KERNEL int adjustment_at(int first, int end, int token) const {
+        while (first < end) {
+            const int middle = first + (end - first) / 2;
+            if (args_.adjustments[middle].token < token) {
+                first = middle + 1;
+            } else {
+                end = middle;
+            }
+        }
+        return first;
+    }
+    static IMBREX_KERNEL int min_of(int a, int b) { return a < b ? a : b; }
+
+    const sample_arguments<T>& args_;
+    int row_;
+    sample_options options_;
+    tile_maxima& maxima_;
+    int first_ = 0, end_ = 0;  // tokens of this warp
+    int first_adjustment_ = 0, last_adjustment_ = 0;
+};
+
+}  // namespace detail
+
+}  // namespace imbrex

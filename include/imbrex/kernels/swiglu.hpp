@@ -1,0 +1,145 @@
+// A gate: out = activation(gate) * up, element by element.
+//
+//     swiglu_activation<bf16>::launch(world::device, {.gate = gate_of<const bf16>(gate_up, rows, n),      // of [rows, 2 n]: the gate's n columns,
+//                                                    .up = up_of<const bf16>(gate_up, rows, n),          // then the n of up
+//                                                    .out = as_rows(out, rows, n)}, stream);
+//     swiglu_activation<bf16, activation::gelu_tanh>::launch(...)
+//
+// Gate and up may also be two arrays (as_rows). The activation is silu unless another is named; any functor of a float will do
+// (kernels/gemm/epilogue.hpp has some). Everything is computed in float and rounded once. Any number of rows and columns, any distances;
+// rows of a multiple of 8 columns that begin at multiples of 16 bytes are quick, others are moved element by element. bf16, fp16, float.
+//
+// `out` may be the gate or up itself. Nothing is allocated and nothing waited for. What is refused is refused before anything is
+// launched. A product that makes gate and up can also apply the gate at once: `epilogue::glu` in kernels/gemm/epilogue.hpp.
+#pragma once
+
+#include <imbrex/core/config.hpp>
+#include <imbrex/core/element_types.hpp>
+#include <imbrex/core/error.hpp>
+#include <imbrex/core/grid_dim.hpp>
+#include <imbrex/hw/world.hpp>
+#include <imbrex/kernels/elementwise/row_view.hpp>
+#include <imbrex/kernels/gemm/epilogue.hpp>
+#include <imbrex/ops/grid/pdl.hpp>
+#include <imbrex/ops/register/vector_row.hpp>
+#include <imbrex/tile/vector_row_tile.hpp>
+
+#include <cstdint>
+#include <type_traits>
+
+namespace imbrex {
+
+// The halves of an array [rows, 2 columns], whose rows lie `row_stride` elements apart; packed if none is given.
+template <class T>
+row_view<T> gate_of(T* gate_up, std::int64_t rows, std::int64_t columns, std::int64_t row_stride = 0) {
+    return as_rows(gate_up, rows, columns, row_stride == 0 ? 2 * columns : row_stride);
+}
+template <class T>
+row_view<T> up_of(T* gate_up, std::int64_t rows, std::int64_t columns, std::int64_t row_stride = 0) {
+    return as_rows(gate_up == nullptr ? gate_up : gate_up + columns, rows, columns,
+                   row_stride == 0 ? 2 * columns : row_stride);
+}
+
+// A tile to each warp.
+template <class T, class Activation, int Rows, int Columns, row_alignment Known>
+struct swiglu_kernel {
+    static constexpr int warps = 4;
+    static constexpr bool uses_pdl = true;
+    using tiles = row_tiles<Rows, Columns>;
+
+    struct arguments {
+        row_accessor<const T> gate, up;
+        row_accessor<T> out;
+        tiles all;
+        Activation activation;
+    };
+
+    static grid_dim grid_of(const arguments& args) { return {static_cast<int>((args.all.count() - 1) / warps + 1)}; }
+
+    template <class Block, class SharedMemory>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, SharedMemory&) {
+        pdl_wait(block);
+        pdl_launch_dependents(block);
+        block.each_warp([&](const warp& self) {
+            const int number = block.index().x * warps + self.index();
+            const int row = args.all.row(number), column = args.all.column(number);
+            const int rows = args.all.rows, columns = args.all.columns - column;
+            vector_row_tile<T, Rows, Columns> gate, up;
+            load_rows_from<Known>(self, gate, row_pointers<const T>{args.gate, row, rows, column}, columns);
+            load_rows_from<Known>(self, up, row_pointers<const T>{args.up, row, rows, column}, columns);
+            const Activation f = args.activation;
+            transform(
+                self, gate, [=](float g, float u) { return f(g) * u; }, gate, up);
+            store_rows_to<Known>(self, row_pointers<T>{args.out, row, rows, column}, gate, columns);
+        });
+    }
+};
+
+template <class T>
+struct swiglu_problem {
+    static_assert(std::is_same_v<T, bf16> || std::is_same_v<T, fp16> || std::is_same_v<T, float>,
+                  "imbrex: a gate is bf16, fp16 or float");
+
+    row_view<const T> gate, up;
+    row_view<T> out;
+
+    bool empty() const { return out.extents[0] * out.extents[1] * out.extents[2] == 0; }
+};
+
+template <class T>
+void require_swiglu(const swiglu_problem<T>& p) {
+    using namespace detail;
+    require_rows(p.gate, "gate");
+    require_rows(p.up, "up");
+    require_rows(p.out, "out");
+    require_same_rows(p.up, "up", p.gate, "gate");
+    require_same_rows(p.out, "out", p.gate, "gate");
+    require_disjoint_rows(p.out, "out");
+}
+
+inline namespace IMBREX_WORLDS {
+
+template <class T, class Activation = activation::silu>
+class swiglu_activation {
+  public:
+    using problem = swiglu_problem<T>;
+    template <int Rows, int Columns, row_alignment Known>
+    using kernel = swiglu_kernel<T, Activation, Rows, Columns, Known>;
+
+    static void launch(world where, const problem& p, Activation activation = {}, void* stream = nullptr) {
+        require_swiglu(p);
+        if (p.empty()) return;
+        if (!(detail::can_vectorise(p.gate) && detail::can_vectorise(p.up) && detail::can_vectorise(p.out))) {
+            launch_kernel<kernel<1, 256, row_alignment::unaligned>>(where, p, activation, stream);
+        } else if (p.out.columns() <= 64) {
+            launch_kernel<kernel<4, 64, row_alignment::aligned>>(where, p, activation, stream);
+        } else if (p.out.columns() <= 128) {
+            launch_kernel<kernel<2, 128, row_alignment::aligned>>(where, p, activation, stream);
+        } else {
+            launch_kernel<kernel<1, 256, row_alignment::aligned>>(where, p, activation, stream);
+        }
+    }
+    static void launch(world where, const problem& p, void* stream) { launch(where, p, Activation{}, stream); }
+
+    template <class Kernel>
+    static typename Kernel::arguments arguments_of(const problem& p, Activation activation = {}) {
+        return {.gate = row_accessor_of(p.gate),
+                .up = row_accessor_of(p.up),
+                .out = row_accessor_of(p.out),
+                .all = {static_cast<int>(p.out.extents[0] * p.out.extents[1]), p.out.columns()},
+                .activation = activation};
+    }
+
+  private:
+    template <class Kernel>
+    static void launch_kernel(world where, const problem& p, Activation activation, void* stream) {
+        const auto args = arguments_of<Kernel>(p, activation);
+        require(args.all.count() <= detail::max_rows, "out.extents: ", args.all.rows, " rows of ", args.all.columns,
+                " columns; that is more than one launch can do");
+        imbrex::launch<Kernel>(where, Kernel::grid_of(args), args, stream);
+    }
+};
+
+}  // namespace IMBREX_WORLDS
+
+}  // namespace imbrex

@@ -1,0 +1,110 @@
+// Online softmax of scores that are bent to stay within bounds (a softcap): exponents by a polynomial where that is close enough,
+// which costs less than what bends them, a second instruction of the unit that makes the exponentials.
+#pragma once
+
+#include <imbrex/core/config.hpp>
+#include <imbrex/core/functional.hpp>
+#include <imbrex/core/source.hpp>
+#include <imbrex/hw/math.hpp>
+#include <imbrex/ops/register/map.hpp>
+#include <imbrex/ops/register/reduce.hpp>
+#include <imbrex/ops/register/softmax.hpp>
+
+namespace imbrex {
+
+// How products become exponents of 2: those up to a limit, on both sides of zero, by a polynomial; those beyond are bent, and then
+// multiplied with the factor.
+struct softcap_polynomial : softmax_scale_log2 {
+    float limit;
+    float first;  // what a product is multiplied with, with its cube, with its fifth power
+    float third;
+    float fifth;
+
+    // A product's exponent, less something.
+    IMBREX_KERNEL float relative_to(float reference, float product) const {
+        const float square = product * product;
+        return product * (first + square * (third + square * fifth)) - reference;
+    }
+};
+
+// An online softmax whose scores come as products that are yet to be bent. The factor is that of scores.
+template <int Rows, class Scope, int RescaleThreshold>
+class online_softcap_softmax : public online_softmax<Rows, Scope, RescaleThreshold> {
+    static_assert(RescaleThreshold > 0, "imbrex: bent products are weighed with a slack");
+    using base = online_softmax<Rows, Scope, RescaleThreshold>;
+    using base::row_max_;
+    using base::scale_log2_;
+
+  public:
+    using base::warps;
+    // Below all bent scores, and below what they are relative to at least. Their squares are finite.
+    static constexpr float softcap_floor = -1e10f;
+    static constexpr float masked_score = -1e15f;
+
+    using base::base;
+
+    // Products become weights, as scores do. Where all of a warp's are within the curve's limit, and none exceeds what its row is
+    // relative to by more than the slack, the curve makes exponents of them. Otherwise `bend` makes scores of them, and they are
+    // relative to the largest.
+    template <softmax_wait_point WaitPoint = softmax_wait_point::none, int Columns, class ApplySoftcap, class Rescale>
+    IMBREX_KERNEL void exp_and_sum_softcap(const Scope& scope, hw::fragment<float, Rows, Columns, warps>& products,
+                                           const softcap_polynomial& polynomial, ApplySoftcap apply_softcap,
+                                           Rescale rescale, source here = source::current()) {
+        hw::row_fragment<float, Rows, warps> farthest;
+        fill(scope, farthest, 0.0f, here);
+        fold_rows(
+            scope, farthest, products, [](float row_max, float x) { return hw::max(row_max, hw::abs(x)); }, here);
+        combine(
+            scope, farthest, row_max_,
+            [&](float row_max, float before) {
+                const bool near = (row_max <= polynomial.limit) & (row_max * polynomial.first - before * scale_log2_ <=
+                                                                   static_cast<float>(RescaleThreshold));
+                return near ? 0.0f : 1.0f;
+            },
+            here);
+        softcap_polynomial used = polynomial;
+        hw::if_any_row(
+            scope, farthest, [](float one) { return one != 0; },
+            [&] {
+                map(scope, products, apply_softcap, here);
+                update_row_max(scope, products, rescale, here);
+                make_linear(scope, products, used, here);
+            },
+            here);
+        exp_and_sum_polynomial<WaitPoint>(scope, products, used, here);
+    }
+
+  private:
+    // From here on scores go the same way as products: by a curve that is straight. What is infinite must not be squared.
+    template <int Columns>
+    IMBREX_KERNEL void make_linear(const Scope& scope, hw::fragment<float, Rows, Columns, warps>& scores,
+                                   softcap_polynomial& used, source here) const {
+        map(
+            scope, scores, [](float x) { return x == minus_infinity ? masked_score : x; }, here);
+        used.first = scale_log2_;
+        used.third = used.fifth = 0.0f;
+    }
+
+    template <softmax_wait_point WaitPoint, int Columns>
+    IMBREX_KERNEL void exp_and_sum_polynomial(const Scope& scope, hw::fragment<float, Rows, Columns, warps>& products,
+                                              const softcap_polynomial& polynomial, source here) {
+        hw::row_fragment<float, Rows, warps> shift = row_max_;
+        map(
+            scope, shift, [&](float x) { return hw::max(x, softcap_floor) * scale_log2_; }, here);
+        combine_with_rows(
+            scope, products, shift, [&](float x, float by) { return hw::exp2(polynomial.relative_to(by, x)); }, here);
+        this->template sum_up<WaitPoint>(scope, products, here);
+    }
+
+    // Takes note of the largest scores, without any slack.
+    template <int Columns, class Rescale>
+    IMBREX_KERNEL void update_row_max(const Scope& scope, const hw::fragment<float, Rows, Columns, warps>& scores,
+                                      Rescale rescale, source here) {
+        hw::row_fragment<float, Rows, warps> row_max = row_max_;
+        fold_rows(scope, row_max, scores, functional::maximum{}, here);
+        finish_rows(scope, row_max, functional::maximum{}, here);
+        this->rescale_to(scope, row_max, rescale, here);
+    }
+};
+
+}  // namespace imbrex

@@ -1,9 +1,0 @@
-// The copy engine moves bits; it does not convert.
-// expect: a tensor's elements and its tile's must be of one type
-#include <imbrex/imbrex.hpp>
-
-using namespace imbrex;
-
-auto wrong(float* pointer) {
-    return tensor_of<shared_tile<bf16, 64, 64>>(matrix(pointer, 64, 64));
-}

@@ -1,0 +1,310 @@
+// The program, from its command line to what it prints: run in this process, with streams of the test's.
+#include <algorithm>
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "engine/cli/commands.hpp"
+#include "engine/loading/model_folder.hpp"
+#include "engine/model/cuda_runner.hpp"
+
+namespace imbrex::engine::test {
+
+namespace {
+
+struct outcome {
+    int code = 0;
+    std::string out, err;
+};
+
+outcome run(std::vector<std::string> arguments, const std::string& input = {}) {
+    std::vector<const char*> pointers{"imbrex"};
+    for (const std::string& each : arguments) pointers.push_back(each.c_str());
+    std::istringstream in(input);
+    std::ostringstream out, err;
+    outcome result;
+    result.code = run_command(static_cast<int>(pointers.size()), pointers.data(), in, out, err);
+    result.out = out.str();
+    result.err = err.str();
+    return result;
+}
+
+bool has(const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+}
+
+// Fails, with the sentence, if the command line is not refused with this code and these words.
+void check_refusal(int code, const std::string& part, const std::vector<std::string>& arguments,
+                   const std::string& input = {}) {
+    const outcome result = run(arguments, input);
+    INFO(result.err);
+    CHECK(result.code == code);
+    CHECK(has(result.err, part));
+    CHECK(result.err.starts_with("imbrex: "));
+    CHECK(result.out.empty());
+}
+
+std::vector<nlohmann::json> lines_of(const std::string& text) {
+    std::vector<nlohmann::json> lines;
+    std::istringstream all(text);
+    for (std::string line; std::getline(all, line);) lines.push_back(nlohmann::json::parse(line));
+    return lines;
+}
+
+// Whoever watches presses Ctrl-C as soon as the first text is there.
+class impatient_buffer : public std::stringbuf {
+  protected:
+    int sync() override {
+        if (!std::exchange(has_pressed_, true)) std::raise(SIGINT);
+        return std::stringbuf::sync();
+    }
+
+  private:
+    bool has_pressed_ = false;
+};
+
+}  // namespace
+
+TEST_CASE("Help, of the program and of each command, has examples") {
+    for (const char* command : {"chat", "generate", "batch", "bench", "info"}) {
+        const outcome help = run({command, "--help"});
+        CHECK(help.code == 0);
+        CHECK(has(help.out, "Examples:"));
+        CHECK(has(help.out, "imbrex " + std::string(command) + " "));
+        CHECK(help.err.empty());
+        CHECK(has(run({"--help"}).out, command));
+    }
+    CHECK(has(run({"--version"}).out, "imbrex 0."));
+    const outcome nothing = run({});
+    CHECK(nothing.code == 2);
+    CHECK(has(nothing.err, "Examples:"));
+}
+
+TEST_CASE("A command line that cannot be understood: code 2, and who explains it") {
+    check_refusal(2, "imbrex --help explains", {"serve"});
+    check_refusal(2, "imbrex chat --help explains", {"chat"});
+    check_refusal(2, "--weights: int5 not in {file,f32,bf16,e4m3,int8,int4}", {"generate", "x", "--weights", "int5"});
+    check_refusal(2, "--device: tpu not in {auto,cpu,cuda}", {"generate", "x", "--device", "tpu"});
+    check_refusal(2, "--temperature", {"generate", "x", "y", "--temperature", "hot"});
+    check_refusal(2, "--threads", {"generate", "x", "y", "--threads", "0"});
+    check_refusal(2, "--memory", {"generate", "x", "y", "--memory", "2X"});
+    check_refusal(2, "--file", {"generate", "x", "y", "--file", "z"});
+    check_refusal(2, "--random", {"bench", "x", "--random", "tiny"});
+}
+
+TEST_CASE("What cannot be done: code 1, and a sentence") {
+    const temporary_folder folder;
+    write_tiny_model(folder);
+    const std::string path = folder.path().string();
+    check_refusal(1, "/nowhere: does not exist", {"generate", "/nowhere", "x"});
+    check_refusal(1, "/nowhere: does not exist", {"info", "/nowhere"});
+    check_refusal(1, "context: 5000; the model was made for 1024 tokens at most",
+                  {"generate", path, "x", "--context", "5000"});
+    check_refusal(1, "memory: 100 bytes; a block of 16 tokens", {"generate", path, "x", "--memory", "100"});
+    check_refusal(1, "top_p: 2; it must be", {"generate", path, "x", "--top-p", "2"});
+    check_refusal(1, "the context has at most 64", {"generate", path, "x", "--context", "64", "-n", "65"});
+    check_refusal(1, "--file: /nowhere cannot be read", {"generate", path, "--file", "/nowhere"});
+    check_refusal(1, "--input: /nowhere cannot be read", {"batch", path, "--input", "/nowhere"});
+    check_refusal(1, "--system: without a chat template", {"chat", path, "--system", "Be kind."});
+    check_refusal(1, "there is neither a model nor --random", {"bench"});
+    check_refusal(1, "random model: huge; these are known: ", {"bench", "--random", "huge"});
+    if (!has_cuda()) check_refusal(1, "--device: cuda", {"generate", path, "x", "--device", "cuda"});
+}
+
+TEST_CASE("info") {
+    const temporary_folder folder;
+    write_tiny_model(folder, {"<|im_start|>", "<|im_end|>"});
+    const outcome info = run({"info", folder.path().string(), "--tensors"});
+    INFO(info.out);
+    CHECK(info.code == 0);
+    for (const char* part : {"llama, tied embedding", "2 of head_dim 64, 1 of keys and values", "1024 tokens",
+                             "258 tokens, 2 of them special", "ChatML", "bf16: 20 tensors", "a token, ",
+                             "\"model.layers.1.mlp.up_proj.weight\"", "[512, 128]"})
+        CHECK_MESSAGE(has(info.out, part), part);
+}
+
+TEST_CASE("generate: the prompt from anywhere, the same text for the same seed") {
+    const temporary_folder folder;
+    write_tiny_model(folder);
+    folder.write("prompt.txt", "Once upon\n");
+    const std::string path = folder.path().string();
+    const std::vector<std::string> options{"--seed", "7", "-n", "12"};
+    const auto with = [&](std::vector<std::string> arguments) {
+        arguments.insert(arguments.end(), options.begin(), options.end());
+        return arguments;
+    };
+    const outcome first = run(with({"generate", path, "Once upon"}));
+    CHECK(first.code == 0);
+    CHECK(first.out.size() > 1);
+    CHECK(first.out.ends_with('\n'));
+    CHECK(first.err.empty());
+    CHECK(run(with({"generate", path}), "Once upon").out == first.out);
+    CHECK(run(with({"generate", path, "--file", (folder.path() / "prompt.txt").string()})).out == first.out);
+    CHECK(run(with({"generate", path, "Once upon", "--echo"})).out == "Once upon" + first.out);
+    CHECK(run({"generate", path, "Once upon", "--seed", "8", "-n", "12"}).out != first.out);
+
+    const outcome statistics = run(with({"generate", path, "Once upon", "--stats"}));
+    CHECK(statistics.out == first.out);
+    CHECK(has(statistics.err, "12 tokens"));
+    CHECK(has(statistics.err, "seed 7; finish: length"));
+    const outcome chances = run(with({"generate", path, "Once upon", "--logprobs", "2"}));
+    CHECK(chances.out.starts_with(first.out));
+    const std::string table = chances.out.substr(first.out.size());
+    CHECK(std::ranges::count(table, '\n') == 12);
+}
+
+TEST_CASE("generate: a stop string ends the text before it") {
+    const temporary_folder folder;
+    write_tiny_model(folder);
+    const std::vector<std::string> arguments{"generate", folder.path().string(), "abc", "--seed", "1", "-n", "60"};
+    const std::string whole = run(arguments).out;
+    const auto letter = std::ranges::find_if(whole, [](char each) { return each > 32 && each < 127 && each != '\\'; });
+    REQUIRE(letter != whole.end());
+    std::vector<std::string> stopped = arguments;
+    stopped.insert(stopped.end(), {"--stop", std::string(1, *letter), "--stop", "never\\n"});
+    CHECK(run(stopped).out == std::string(whole.begin(), letter) + "\n");
+}
+
+TEST_CASE("chat: with a template and without, and what can be typed besides") {
+    const temporary_folder folder;
+    write_tiny_model(folder, {"<|im_start|>", "<|im_end|>"});
+    const std::vector<std::string> arguments{"chat", folder.path().string(), "--seed", "1", "-n", "6", "--stats"};
+    const auto with = [&](std::vector<std::string> more) {
+        more.insert(more.begin(), arguments.begin(), arguments.end());
+        return more;
+    };
+    const outcome twice = run(arguments, "Hello.\n\n/help\nAnd \\\nthen?\n/quit\nnot read\n");
+    CHECK(twice.code == 0);
+    CHECK(has(twice.err, "/reset"));
+    CHECK(has(twice.err, "sequences       2 arrived"));
+    const outcome once = run(arguments, "Hello.\n");
+    CHECK(twice.out.starts_with(once.out));
+    CHECK(run(with({"--template", "none"}), "Hello.\n").out != once.out);
+    CHECK(run(with({"--system", "Be brief."}), "Hello.\n").out != once.out);
+
+    // A question after /reset is the first again, apart from the seed, which 0 degrees do not use.
+    const outcome reset = run(with({"--temperature", "0"}), "Hello.\n/reset\nHello.\n");
+    const std::string answer = run(with({"--temperature", "0"}), "Hello.\n").out;
+    CHECK(reset.out == answer + answer);
+}
+
+TEST_CASE("chat: a long conversation loses its beginning, and a message that cannot fit is refused alone") {
+    const temporary_folder folder;
+    write_tiny_model(folder, {"<|im_start|>", "<|im_end|>"});
+    for (const char* style : {"chatml", "none"}) {
+        std::string input = std::string(300, 'x') + "\n";
+        for (int i = 0; i < 6; ++i) input += "Thirty letters are in this one\n";
+        const outcome result = run({"chat", folder.path().string(), "--template", style, "--context", "160", "-n", "20",
+                                    "--seed", "1", "--stats"},
+                                   input);
+        INFO(result.err);
+        CHECK(result.code == 0);
+        CHECK(has(result.err, "; the context has at most 160"));
+        CHECK(has(result.err, "the beginning of the conversation is forgotten"));
+        CHECK(has(result.err, "sequences       6 arrived, 6 finished"));
+    }
+}
+
+TEST_CASE("Ctrl-C ends a text; generate ends with it, chat goes on") {
+    const temporary_folder folder;
+    write_tiny_model(folder);
+    const std::string path = folder.path().string();
+    for (const char* command : {"generate", "chat"}) {
+        const char* arguments[] = {"imbrex", command, path.c_str(), "-n", "40", "--stats"};
+        impatient_buffer buffer;
+        std::ostream out(&buffer);
+        std::ostringstream err;
+        std::istringstream in("Hello.\nAnd?");
+        const int code = run_command(6, arguments, in, out, err);
+        INFO(err.str());
+        CHECK(has(err.str(), "1 tokens, "));
+        CHECK(has(err.str(), ", 1 cancelled"));
+        CHECK(has(err.str(), "(40 tokens, ") == (std::string(command) == "chat"));
+        CHECK(code == (std::string(command) == "chat" ? 0 : 130));
+    }
+}
+
+TEST_CASE("batch: results in order, refusals among them") {
+    const temporary_folder folder;
+    write_tiny_model(folder, {"<|im_start|>", "<|im_end|>"});
+    const std::string path = folder.path().string();
+    folder.write("in.jsonl", R"({"prompt": "Once", "id": "long", "max_tokens": 30, "seed": 5}
+this is no JSON
+
+{"prompt": "Once", "max_tokens": 3, "logprobs": 2, "stop": ["never", "ever"], "logit_bias": {"65": -1}}
+{"prompt": "Once", "temprature": 1}
+{"prompt": "Once", "id": 17, "max_tokens": 5000}
+{"prompt": 5}
+{"id": {}, "prompt": "Once", "temperature": -1}
+{"messages": [{"role": "user", "content": "Hi!"}], "id": "chat", "max_tokens": 4, "priority": 1}
+{"messages": [{"role": "user"}]}
+{"messages": [], "prompt": ""}
+{"prompt": "Once", "logprobs": 21}
+{"prompt": "Once", "logit_bias": {"512": 1}}
+["Once"])");
+    const outcome result = run({"batch", path, "-i", (folder.path() / "in.jsonl").string(), "-o",
+                                (folder.path() / "out.jsonl").string(), "--stats"});
+    INFO(result.err);
+    CHECK(result.code == 1);
+    CHECK(result.out.empty());
+    CHECK(has(result.err, "10 of 13 requests were refused"));
+    CHECK(has(result.err, "sequences       3 arrived, 3 finished"));
+
+    const auto lines = lines_of(content(folder.path() / "out.jsonl"));
+    REQUIRE(lines.size() == 13);
+    const nlohmann::json ids{"long", 2, 4, 5, 17, 7, 8, "chat", 10, 11, 12, 13, 14};
+    for (std::size_t i = 0; i < lines.size(); ++i) CHECK(lines[i]["id"] == ids[i]);
+    CHECK(lines[0]["finish"] == "length");
+    CHECK(lines[0]["tokens"] == 30);
+    CHECK(lines[0]["prompt_tokens"] == 4);
+    // Whatever runs beside it, a request gets the text that it gets alone.
+    CHECK(lines[0]["text"].get<std::string>() + "\n" == run({"generate", path, "Once", "--seed", "5", "-n", "30"}).out);
+    CHECK(lines[2]["logprobs"].size() == 3);
+    CHECK(lines[2]["logprobs"][0]["top_logprobs"].size() == 2);
+    CHECK(lines[2]["logprobs"][0]["logprob"] <= 0);
+    CHECK(lines[7]["tokens"] <= 4);
+    const std::pair<std::size_t, const char*> sentences[] = {{1, "line 2: is not JSON"},
+                                                             {3, "\"temprature\" is not a field of a request"},
+                                                             {4, "the context has at most 1024"},
+                                                             {5, "\"prompt\" is 5; it must be a string"},
+                                                             {6, "temperature: -1"},
+                                                             {8, "must have a \"role\" and a \"content\""},
+                                                             {9, "both \"prompt\" and"},
+                                                             {10, "logprobs: 21; it must be from 0 (none) to 20"},
+                                                             {11, "bias: token 512; the model has 512"},
+                                                             {12, "a request is an object"}};
+    for (const auto& each : sentences) {
+        const nlohmann::json& line = lines[each.first];
+        CHECK_MESSAGE(has(line["error"].get<std::string>(), each.second), line);
+        CHECK_FALSE(line.contains("text"));
+    }
+}
+
+TEST_CASE("batch: lines without a seed differ, and do so each time") {
+    const temporary_folder folder;
+    write_tiny_model(folder);
+    const std::string line = "{\"prompt\": \"Once\", \"max_tokens\": 20}\n";
+    const std::vector<std::string> arguments{"batch", folder.path().string(), "--seed", "3"};
+    const outcome first = run(arguments, line + line);
+    CHECK(first.code == 0);
+    CHECK(run(arguments, line + line).out == first.out);
+    const auto lines = lines_of(first.out);
+    CHECK(lines.at(0)["text"] != lines.at(1)["text"]);
+    CHECK(run(arguments, "").out.empty());
+}
+
+TEST_CASE("bench: a row for each number of requests") {
+    const outcome result = run({"bench", "--random", "tiny", "--requests", "1,3", "--input", "20", "--output", "5",
+                                "--batch-tokens", "16", "--stats"});
+    INFO(result.out);
+    CHECK(result.code == 0);
+    CHECK(has(result.out, "tiny, random weights"));
+    CHECK(has(result.out, "\n       1      20       5 "));
+    CHECK(has(result.out, "\n       3      20       5 "));
+    CHECK(has(result.err, "sequences       5 arrived, 5 finished"));
+    const temporary_folder folder;
+    write_tiny_model(folder);
+    CHECK(run({"bench", folder.path().string(), "--input", "4", "--output", "2"}).code == 0);
+}
+
+}  // namespace imbrex::engine::test

@@ -1,0 +1,84 @@
+#include "engine/loading/random_model.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/support.hpp"
+
+namespace imbrex::engine::test {
+
+namespace {
+
+std::int64_t parameters_of(std::string_view name) {
+    std::int64_t all = 0;
+    for (const expected_weight& each : expected_weights(config_of_known_model(name))) {
+        std::int64_t count = 1;
+        for (const std::int64_t size : each.shape) count *= size;
+        all += count;
+    }
+    return all;
+}
+
+}  // namespace
+
+TEST_CASE("Known models have as many parameters as the real ones") {
+    CHECK(parameters_of("llama-3.1-8b") == 8'030'261'248);
+    CHECK(parameters_of("qwen2.5-0.5b") == 494'032'768);
+    CHECK(parameters_of("qwen3-0.6b") == 596'049'920);
+    for (const std::string_view name : known_models()) check_sizes(config_of_known_model(name), "known model");
+    check_error_message("random model: gpt-5; these are known: llama-3.1-8b, qwen2.5-0.5b, qwen3-0.6b, tiny",
+                        [] { config_of_known_model("gpt-5"); });
+}
+
+TEST_CASE("Random weights: all there, moderate, and the seed's alone") {
+    const model_config config = config_of_known_model("tiny");
+    const model_files first = random_model(config, 1), again = random_model(config, 1), other = random_model(config, 2);
+    check_weights(config, first.weights, "random model");
+    for (const weight& each : first.weights.all()) {
+        INFO(each.name);
+        const std::vector<float> values = to_floats(each);
+        CHECK(values == to_floats(again.weights.at(each.name)));
+        if (each.name.ends_with("norm.weight")) {
+            CHECK(std::ranges::all_of(values, [](float value) { return value == 1; }));
+            continue;
+        }
+        CHECK(values != to_floats(other.weights.at(each.name)));
+        double mean = 0, variance = 0;
+        const auto count = static_cast<double>(values.size());
+        for (const float value : values) mean += static_cast<double>(value) / count;
+        for (const float value : values) variance += static_cast<double>(value * value) / count;
+        const double expected = 1.0 / static_cast<double>(each.shape.back());
+        CHECK(std::abs(mean) < 0.05 * std::sqrt(expected));
+        CHECK(variance == doctest::Approx(expected).epsilon(0.05));
+    }
+    const auto layer = [&](const char* number) {
+        return to_floats(first.weights.at("model.layers." + std::string(number) + ".mlp.up_proj.weight"));
+    };
+    CHECK(layer("0") != layer("1"));
+}
+
+TEST_CASE("The weights outlive what they were made in") {
+    weight_set kept;
+    {
+        const model_files model = random_model(config_of_known_model("tiny"), 3);
+        kept = model.weights.renamed([](const std::string& name) { return "my." + name; }, "test");
+    }
+    CHECK(to_floats(kept.at("my.model.norm.weight"))[0] == 1);
+}
+
+TEST_CASE("The tokenizer of a random model") {
+    const model_config config = config_of_known_model("tiny");
+    const model_files model = random_model(config, 1, {"<|im_start|>", "<|im_end|>"});
+    CHECK(model.tokens.size() == config.vocab_size);
+    CHECK(model.tokens.special("<|im_end|>") == config.vocab_size - 1);
+    const std::string text = "Any text, of any bytes: \xc3\xa4\xff.";
+    CHECK(model.tokens.encode(text).size() == text.size());
+    CHECK(model.tokens.decode(model.tokens.encode("Hello.")) == "Hello.");
+    CHECK(model.tokens.decode(std::vector<int>{300, 301}) != model.tokens.decode(std::vector<int>{301, 300}));
+    model_config small = config;
+    small.vocab_size = 100;
+    small.bos_token.reset();
+    check_error_message("vocabulary: 100", [&] { random_model(small, 1); });
+}
+
+}  // namespace imbrex::engine::test

@@ -1,0 +1,157 @@
+// Whether what stands beside a sequence changes what comes of it, bit for bit: its logits in random batches against those it has alone, and
+// whole texts at temperature 1 that a small cache serves together, with shared beginnings and preemptions, against the texts of an
+// engine that serves one at a time.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "engine/model/random_weights.hpp"
+#include "engine/model/runner.hpp"
+#include "engine/model/runner_logits.hpp"
+#include "engine/serving/batch.hpp"
+#include "engine/serving/engine.hpp"
+
+namespace imbrex::engine::test {
+
+// What entries that sample get, a row each.
+inline std::vector<std::vector<float>> exact_logits(runner& with, const batch& work, int vocabulary) {
+    with.run(work);
+    const std::vector<float> all = with.last_logits();
+    REQUIRE(static_cast<int>(all.size()) == work.samples() * vocabulary);
+    std::vector<std::vector<float>> result;
+    for (auto at = all.begin(); at != all.end(); at += vocabulary) result.emplace_back(at, at + vocabulary);
+    return result;
+}
+
+// Sequences of random tokens, of which the first `prompt` are computed in pieces and the others one by one, as they would be generated.
+struct batch_sequences {
+    static constexpr int count = 6, prompt = 37, length = 70, blocks_each = 5;
+
+    std::vector<std::shared_ptr<sequence>> sequences{};
+
+    explicit batch_sequences(int vocabulary) {
+        for (int i = 0; i < count; ++i) {
+            sequences.push_back(sequence_in(random_tokens(length, vocabulary, static_cast<unsigned>(i)),
+                                            blocks_from(i * blocks_each, blocks_each)));
+            sequences.back()->num_prompt_tokens = prompt;
+        }
+    }
+};
+
+inline constexpr runner_options runner_of_bystanders{
+    .num_kv_blocks = batch_sequences::count * batch_sequences::blocks_each,
+    .max_num_batched_tokens = 256,
+    .max_num_seqs = batch_sequences::count};
+
+// Whether a batch may have tokens of prompts and generated ones.
+enum class batches { mixed, of_one_kind };
+
+inline void check_logits_batch_invariant(runner& with, int vocabulary, batches allowed = batches::mixed) {
+    const batch_sequences all(vocabulary);
+    // Alone: the prompt whole, and then token by token. Rows of what is sampled at each position from the prompt's last on.
+    std::vector<std::vector<std::vector<float>>> alone;
+    for (const auto& one : all.sequences) {
+        auto& rows = alone.emplace_back(batch_sequences::length);
+        const auto run = [&](int first, int count) {
+            batch work;
+            work.entries.push_back({one, first, count, true});
+            rows[static_cast<std::size_t>(first + count) - 1] = exact_logits(with, work, vocabulary).front();
+        };
+        run(0, batch_sequences::prompt);
+        for (int i = batch_sequences::prompt; i < batch_sequences::length; ++i) run(i, 1);
+    }
+    for (unsigned seed = 0; seed < 3; ++seed) {
+        CAPTURE(seed);
+        std::mt19937 random(seed);
+        const auto below = [&](int bound) { return static_cast<int>(random() % static_cast<unsigned>(bound)); };
+        std::vector<int> done(batch_sequences::count);
+        int different = 0, compared = 0;
+        for (int turn = 0; *std::ranges::min_element(done) < batch_sequences::length; ++turn) {
+            batch work;
+            std::vector<std::pair<std::size_t, std::size_t>> sampled;
+            for (std::size_t i = 0; i < done.size(); ++i) {
+                if (done[i] == batch_sequences::length || below(3) == 0) continue;
+                const int left = batch_sequences::prompt - done[i];
+                if (allowed == batches::of_one_kind && (turn % 2 == 0) != (left > 0)) continue;
+                // Generated tokens are computed together where they are computed again.
+                const int more = std::max(std::min(below(20) - 15, batch_sequences::length - done[i] - 1), 0);
+                const int count = left <= 0 ? 1 + more : 1 + below(left);
+                const bool samples = count >= left;
+                work.entries.push_back({all.sequences[i], done[i], count, samples});
+                done[i] += count;
+                if (samples) sampled.emplace_back(i, static_cast<std::size_t>(done[i]) - 1);
+            }
+            if (work.entries.empty()) continue;
+            const auto rows = exact_logits(with, work, vocabulary);
+            for (std::size_t i = 0; i < rows.size(); ++i) {
+                different += rows[i] != alone[sampled[i].first][sampled[i].second];
+                ++compared;
+            }
+        }
+        CHECK(compared > batch_sequences::count * (batch_sequences::length - batch_sequences::prompt) / 2);
+        CHECK(different == 0);
+    }
+}
+
+struct served_figures {
+    std::int64_t preemptions = 0;
+    double prefix_cache_hit_rate = 0;
+};
+
+// The texts of so many requests of a seed.
+inline std::map<int, std::vector<int>> served_texts(runner& with, const runner_options& made_for, int vocabulary,
+                                                    int requests, unsigned seed, scheduler_options options,
+                                                    served_figures* figures = nullptr) {
+    std::mt19937 random(seed);
+    const auto below = [&](int bound) { return static_cast<int>(random() % static_cast<unsigned>(bound)); };
+    engine<runner> serving(with, block_manager(made_for.num_kv_blocks), options);
+    const std::vector<int> stem = random_tokens(50, vocabulary, seed);
+    std::map<sequence_id, int> numbers;
+    std::map<int, std::vector<int>> texts;
+    const auto add = [&](int number) {
+        request wanted;
+        wanted.prompt.assign(stem.begin(), stem.begin() + below(50));
+        for (const int token : random_tokens(1 + below(5), vocabulary, random())) wanted.prompt.push_back(token);
+        wanted.max_new_tokens = 1 + below(50);
+        wanted.priority = below(3);
+        wanted.sampling.seed = random();
+        numbers[serving.add(wanted).front()] = number;
+    };
+    // Those that come later may have to be preferred to those that are there.
+    for (int step = 0, added = 0; added < requests || !serving.idle(); ++step) {
+        if (added < requests && step % 3 == 0) add(added++);
+        for (const event& one : serving.step()) texts[numbers.at(one.id)].push_back(one.token);
+    }
+    if (figures != nullptr) {
+        figures->preemptions += serving.summary().preemptions;
+        figures->prefix_cache_hit_rate =
+            std::max(figures->prefix_cache_hit_rate, serving.summary().prefix_cache_hit_rate);
+    }
+    return texts;
+}
+
+inline constexpr runner_options small_cache{.num_kv_blocks = 9, .max_num_batched_tokens = 48, .max_num_seqs = 8};
+
+inline void check_texts_batch_invariant(runner& with, int vocabulary, served_figures& figures, unsigned seed,
+                                        batches allowed = batches::mixed) {
+    const auto texts = [&](int budget, int sequences) {
+        return served_texts(with, small_cache, vocabulary, 16, seed,
+                            {.context = 150,
+                             .max_num_batched_tokens = budget,
+                             .max_num_seqs = sequences,
+                             .separate_prefill = allowed == batches::of_one_kind},
+                            sequences > 1 ? &figures : nullptr);
+    };
+    const auto alone = texts(48, 1), together = texts(48, 8), hurried = texts(9, 7);
+    CHECK(together == alone);
+    CHECK(hurried == alone);
+}
+
+}  // namespace imbrex::engine::test

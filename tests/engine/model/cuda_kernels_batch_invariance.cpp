@@ -1,0 +1,81 @@
+// The model of a GPU, made invariant, in the host world: what stands beside a sequence changes nothing of it, bit for bit. (On a GPU itself:
+// device_neighbours.cpp.)
+#include <string>
+#include <vector>
+
+#include "engine/model/batch_invariance.hpp"
+#include "engine/model/cuda_kernels_on_host.hpp"
+#include "engine/model/random_weights.hpp"
+#include "engine/support.hpp"
+
+namespace imbrex::engine::test {
+
+namespace {
+
+model_config tile_config(model_family family) {
+    model_config config = small_config(family);
+    config.layers = 2;
+    config.hidden_size = 96;
+    config.intermediate_size = 192;
+    config.head_dim = 64;
+    config.vocab_size = 64;
+    return config;
+}
+
+runner_options invariant(runner_options options, weight_format format) {
+    options.weights = format;
+    options.batch_invariant = true;
+    return options;
+}
+
+}  // namespace
+
+TEST_CASE("An invariant model of a GPU, in the host world, has the same logits alone and in any batch") {
+    for (const weight_format format :
+         {weight_format::bf16, weight_format::e4m3, weight_format::int8, weight_format::int4}) {
+        CAPTURE(std::string(name_of(format)));
+        const auto family = static_cast<model_family>(static_cast<int>(format) % 3);
+        CAPTURE(std::string(name_of(family)));
+        const model_config config = tile_config(family);
+        const model_files files = random_model(config, weight_type::bf16);
+        const auto with = make_cuda_kernels_runner_on_host(files, invariant(runner_of_bystanders, format));
+        check_logits_batch_invariant(*with, config.vocab_size, batches::of_one_kind);
+    }
+}
+
+TEST_CASE("An invariant model of a GPU, in the host world, has the same logits if heads are attended to by rows") {
+    model_config config = tile_config(model_family::qwen2);
+    config.head_dim = 24;
+    config.sliding_window = 19;
+    const model_files files = random_model(config, weight_type::bf16);
+    const auto with =
+        make_cuda_kernels_runner_on_host(files, invariant(runner_of_bystanders, weight_format::as_in_file));
+    check_logits_batch_invariant(*with, config.vocab_size, batches::of_one_kind);
+}
+
+TEST_CASE("An invariant model of a GPU, in the host world, writes the same texts alone and among many") {
+    served_figures figures;
+    for (unsigned seed = 0; seed < 2; ++seed) {
+        CAPTURE(seed);
+        const model_config config = tile_config(static_cast<model_family>(seed));
+        const model_files files = random_model(config, weight_type::bf16, seed);
+        const auto with = make_cuda_kernels_runner_on_host(files, invariant(small_cache, weight_format::bf16));
+        check_texts_batch_invariant(*with, config.vocab_size, figures, seed, batches::of_one_kind);
+    }
+    CHECK(figures.preemptions > 5);
+    CHECK(figures.prefix_cache_hit_rate > 0.1);
+}
+
+TEST_CASE("An invariant model refuses a batch of both kinds") {
+    const model_config config = tile_config(model_family::llama);
+    const model_files files = random_model(config, weight_type::bf16);
+    const auto with = make_cuda_kernels_runner_on_host(files, invariant(runner_of_bystanders, weight_format::bf16));
+    const batch_sequences all(config.vocab_size);
+    batch work;
+    work.entries.push_back({all.sequences[0], 0, 3, false});
+    work.entries.push_back({all.sequences[1], batch_sequences::prompt, 1, true});
+    CHECK(error_message_of([&] { with->run(work); }) ==
+          "batch: 1 of its 2 entries have tokens that were generated; in an invariant runner's all have, or none");
+}
+
+}  // namespace imbrex::engine::test

@@ -1,0 +1,273 @@
+// Matrices in every form that a GPU multiplies them in, run in the host world, against float64 with weights rounded to the same: plain, with
+// a bias, added to what was there, and gated. A form that were not the one asked for would be told by its rounding.
+//
+// The model of tile_runner.hpp is made here too: it multiplies in all these forms, and they are what takes long to compile.
+#include "engine/model/cuda_matrix.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/model/cuda_kernels.hpp"
+#include "engine/model/cuda_kernels_on_host.hpp"
+#include "engine/model/model_runner.hpp"
+#include "engine/model/random_weights.hpp"
+#include "engine/model/rounded_weights.hpp"
+#include "engine/support.hpp"
+
+namespace imbrex::engine::test {
+
+namespace {
+
+// One weight, or a gate and up of the same shape.
+struct random_matrix {
+    std::vector<std::string> names;
+    weight_set weights;
+    std::int64_t rows = 0, columns;
+    std::vector<double> expected;
+
+    random_matrix(int count, std::int64_t rows_of_each, std::int64_t columns, weight_type type = weight_type::f32)
+        : columns(columns) {
+        std::mt19937 random(7);
+        for (int i = 0; i < count; ++i, rows += rows_of_each) {
+            std::vector<float> values(static_cast<std::size_t>(rows_of_each * columns));
+            for (float& value : values) value = static_cast<float>(random() / 4294967296.0 * 2 - 1);
+            names.push_back("part" + std::to_string(i));
+            add_weight(weights, {names.back(), {rows_of_each, columns}}, type, values);
+        }
+    }
+    stacked_weights stacked() const { return {weights, names}; }
+    cuda_matrix loaded(weight_format format) const { return {stacked(), {.weights = format}}; }
+
+    void expect_rounded_to(weight_format format) {
+        std::vector<float> values(static_cast<std::size_t>(rows * columns));
+        stacked().read(0, rows, values);
+        round_matrix(format, rows, columns, values);
+        expected.assign(values.begin(), values.end());
+    }
+    // Blocks of ggml's, their scales as bf16.
+    void expect_rounded_scales() {
+        expected.clear();
+        for (const std::string& name : names) {
+            const weight& one = weights.at(name);
+            const std::vector<float> values = to_floats(one);
+            const auto block_bytes = static_cast<std::size_t>(format_of(one.type).bytes);
+            for (std::size_t i = 0; i < values.size(); ++i) {
+                fp16 scale;
+                std::memcpy(&scale, one.bytes.data() + i / weight_group_size * block_bytes, sizeof scale);
+                const double exact = convert<float>(scale);
+                expected.push_back(exact == 0 ? 0 : values[i] / exact * convert<float>(convert<bf16>(scale)));
+            }
+        }
+    }
+    // A product's element, and the sum of the magnitudes that it is made of.
+    std::pair<double, double> at(std::span<const bf16> x, std::int64_t row) const {
+        double sum = 0, magnitude = 0;
+        for (std::int64_t i = 0; i < columns; ++i) {
+            const double product = static_cast<double>(convert<float>(x[static_cast<std::size_t>(i)])) *
+                                   expected[static_cast<std::size_t>(row * columns + i)];
+            sum += product;
+            magnitude += std::abs(product);
+        }
+        return {sum, magnitude};
+    }
+};
+
+std::vector<bf16> random_inputs(std::size_t count) {
+    std::mt19937 random(11);
+    std::vector<bf16> x(count);
+    for (bf16& value : x) value = bf16(static_cast<float>(random() / 4294967296.0 * 2 - 1));
+    return x;
+}
+
+// The largest error of any element beyond what rounding the result costs, in units of its magnitudes. wanted(inputs, column) gives value
+// and magnitude.
+template <class Out, class Wanted>
+double worst_error(const std::vector<Out>& out, const std::vector<bf16>& x, std::size_t rows, std::size_t columns,
+                   const Wanted& wanted) {
+    double worst = 0;
+    for (std::size_t i = 0; i < rows * columns; ++i) {
+        const std::size_t length = x.size() / rows;
+        const auto [value, magnitude] =
+            wanted(std::span(x).subspan(i / columns * length, length), static_cast<std::int64_t>(i % columns));
+        const double rounding = std::is_same_v<Out, bf16> ? std::abs(value) * 0x1p-8 : 0;
+        const double error = (std::abs(convert<float>(out[i]) - value) - rounding) / magnitude;
+        worst = std::isnan(error) ? INFINITY : std::max(worst, error);
+    }
+    return worst;
+}
+
+constexpr double fp32_sums = 1e-6, of_activation = 1e-5;
+
+std::pair<double, double> sum_of(const std::pair<double, double>& product, double more) {
+    return {product.first + more, product.second + std::abs(more)};
+}
+
+void check_products(const random_matrix& one, const cuda_matrix& with) {
+    REQUIRE(with.rows() == one.rows);
+    REQUIRE(with.columns() == one.columns);
+    const auto rows = static_cast<std::size_t>(one.rows);
+    std::vector<float> bias(rows);
+    for (std::size_t i = 0; i < rows; ++i) bias[i] = static_cast<float>(i % 7) - 3;
+    for (const int count : {1, 5, 17, 40}) {
+        CAPTURE(count);
+        const auto inputs = static_cast<std::size_t>(count);
+        const std::vector<bf16> x = random_inputs(inputs * static_cast<std::size_t>(one.columns));
+        const auto plain = [&](std::span<const bf16> of, std::int64_t row) { return one.at(of, row); };
+        std::vector<float> exact(inputs * rows, NAN);
+        with.matmul(world::host, x.data(), count, exact.data(), epilogue::identity{}, nullptr);
+        CHECK(worst_error(exact, x, inputs, rows, plain) < fp32_sums);
+        std::vector<bf16> out(inputs * rows, bf16(NAN));
+        with.matmul(world::host, x.data(), count, out.data(), epilogue::bias<float>{{bias.data(), with.rows()}},
+                    nullptr);
+        CHECK(worst_error(out, x, inputs, rows, [&](std::span<const bf16> of, std::int64_t row) {
+                  return sum_of(one.at(of, row), bias[static_cast<std::size_t>(row)]);
+              }) < fp32_sums);
+        // To what was there before.
+        for (std::size_t i = 0; i < out.size(); ++i) out[i] = bf16(bias[i % rows]);
+        const epilogue::residual<bf16> before{gemm_matrix_view<const bf16>(out.data(), count, with.rows())};
+        with.matmul(world::host, x.data(), count, out.data(), before, nullptr);
+        CHECK(worst_error(out, x, inputs, rows, [&](std::span<const bf16> of, std::int64_t row) {
+                  return sum_of(one.at(of, row), bias[static_cast<std::size_t>(row)]);
+              }) < fp32_sums);
+    }
+}
+
+void check_gated(const random_matrix& one, const cuda_matrix& with) {
+    const std::int64_t half = one.rows / 2;
+    for (const int count : {1, 5, 17, 40}) {
+        CAPTURE(count);
+        const auto inputs = static_cast<std::size_t>(count);
+        const std::vector<bf16> x = random_inputs(inputs * static_cast<std::size_t>(one.columns));
+        std::vector<bf16> out(inputs * static_cast<std::size_t>(half), bf16(NAN));
+        with.matmul(world::host, x.data(), count, out.data(), epilogue::swiglu{}, nullptr);
+        CHECK(worst_error(out, x, inputs, static_cast<std::size_t>(half),
+                          [&](std::span<const bf16> of, std::int64_t row) {
+                              const auto [gate, gate_magnitude] = one.at(of, row);
+                              const auto [up, up_magnitude] = one.at(of, half + row);
+                              return std::pair(gate / (1 + std::exp(-gate)) * up, gate_magnitude * up_magnitude);
+                          }) < of_activation);
+    }
+}
+
+constexpr weight_format formats[] = {weight_format::bf16, weight_format::e4m3, weight_format::int8,
+                                     weight_format::int4};
+
+}  // namespace
+
+TEST_CASE("Products with weights of every format of a GPU are those of the rounded weights") {
+    for (const weight_format format : formats) {
+        CAPTURE(std::string(name_of(format)));
+        for (const auto& [rows, columns] : {std::pair{300, 288}, {40, 32}}) {
+            random_matrix one(1, rows, columns);
+            one.expect_rounded_to(format);
+            check_products(one, one.loaded(format));
+        }
+        random_matrix two(2, 128, 288);
+        two.expect_rounded_to(format);
+        check_gated(two, two.loaded(format));
+    }
+}
+
+TEST_CASE("Packed weights are widened for many rows where there is room for them, and not where there is too little") {
+    constexpr int count = cuda_matrix::min_dequantised_m + 2;
+    const std::vector<bf16> x = random_inputs(count * 288);
+    for (const weight_format format : {weight_format::e4m3, weight_format::int8, weight_format::int4}) {
+        CAPTURE(std::string(name_of(format)));
+        random_matrix one(2, 128, 288);
+        one.expect_rounded_to(format);
+        const cuda_matrix with = one.loaded(format);
+        REQUIRE(with.is_packed());
+        std::vector<bf16> room(256 * 288);
+        const auto product = [&](std::size_t bytes) {
+            std::vector<float> out(count * 256, NAN);
+            with.matmul(world::host, x.data(), count, out.data(), epilogue::identity{}, nullptr, {room.data(), bytes});
+            return out;
+        };
+        const auto error = [&](const std::vector<float>& out) {
+            return worst_error(out, x, count, 256, [&](auto of, std::int64_t row) { return one.at(of, row); });
+        };
+        const std::vector<float> widened = product(room.size() * sizeof(bf16)), packed = product(0);
+        CHECK(error(packed) < fp32_sums);
+        // int8 and int4 are rounded to bf16 with their scales; e4m3 are bf16 without theirs.
+        const bool rounded = format != weight_format::e4m3;
+        CHECK(error(widened) < (rounded ? 0.002 : fp32_sums));
+        if (rounded) CHECK(widened != packed);
+        CHECK(product(room.size() * sizeof(bf16) - 1) == packed);
+    }
+}
+
+TEST_CASE("Weights of a file are bf16 on a GPU, and its quantised blocks are kept with scales of bf16") {
+    for (const weight_type type : {weight_type::f32, weight_type::bf16, weight_type::q8_0, weight_type::q4_0}) {
+        CAPTURE(std::string(name_of(type)));
+        random_matrix one(1, 100, 96, type), two(2, 64, 96, type);
+        for (random_matrix* each : {&one, &two}) {
+            if (type == weight_type::q8_0 || type == weight_type::q4_0) {
+                each->expect_rounded_scales();
+            } else {
+                each->expect_rounded_to(weight_format::bf16);
+            }
+        }
+        check_products(one, one.loaded(weight_format::as_in_file));
+        check_gated(two, two.loaded(weight_format::as_in_file));
+    }
+}
+
+TEST_CASE("A matrix that cannot be packed is kept as bf16") {
+    for (const weight_format format : formats) {
+        CAPTURE(std::string(name_of(format)));
+        random_matrix no_groups(1, 100, 72), no_blocks(2, 40, 96);
+        no_groups.expect_rounded_to(weight_format::bf16);
+        no_blocks.expect_rounded_to(weight_format::bf16);
+        check_products(no_groups, no_groups.loaded(format));
+        check_gated(no_blocks, no_blocks.loaded(format));
+    }
+}
+
+TEST_CASE("A matrix of more rows than are sent at once is whole") {
+    for (const weight_format format : formats) {
+        CAPTURE(std::string(name_of(format)));
+        random_matrix one(1, 16500, 32);
+        one.expect_rounded_to(format);
+        const std::vector<bf16> x = random_inputs(32);
+        std::vector<float> out(16500, NAN);
+        one.loaded(format).matmul(world::host, x.data(), 1, out.data(), epilogue::identity{}, nullptr);
+        CHECK(worst_error(out, x, 1, out.size(),
+                          [&](std::span<const bf16> of, std::int64_t row) { return one.at(of, row); }) < fp32_sums);
+    }
+}
+
+TEST_CASE("A table is bf16, whatever is asked of matrices") {
+    random_matrix one(1, 100, 96);
+    one.expect_rounded_to(weight_format::bf16);
+    const cuda_embedding_table table(one.stacked(), {.weights = weight_format::int4});
+    REQUIRE(table.rows() == 100);
+    REQUIRE(table.columns() == 96);
+    for (std::size_t i = 0; i < one.expected.size(); ++i) {
+        REQUIRE(convert<float>(table.values()[i]) == one.expected[i]);
+    }
+}
+
+TEST_CASE("Weights that a GPU does not take are refused") {
+    const random_matrix one(1, 64, 64);
+    check_error_message("weights: f32; on a GPU they are bf16, e4m3, int8 or int4",
+                        [&] { one.loaded(weight_format::f32); });
+    random_matrix infinite(0, 0, 64);
+    infinite.names = {"part"};
+    add_weight(infinite.weights, {"part", {64, 64}}, weight_type::f32, std::vector<float>(64 * 64, INFINITY));
+    for (const weight_format format : {weight_format::e4m3, weight_format::int8, weight_format::int4}) {
+        check_error_message("weights are finite", [&] { infinite.loaded(format); });
+    }
+}
+
+std::unique_ptr<runner> make_cuda_kernels_runner_on_host(const model_files& files, const runner_options& options) {
+    return std::make_unique<model_runner<cuda_kernels<64>>>(files, options, loading_progress{});
+}
+
+}  // namespace imbrex::engine::test

@@ -1,0 +1,228 @@
+// The engine's model on a CPU against the float64 model: every family, every rotation, however the tokens are cut into batches and wherever
+// their blocks lie.
+#include "engine/loading/model_files.hpp"
+
+#include <algorithm>
+#include <map>
+#include <random>
+
+#include "engine/golden_tales.hpp"
+#include "engine/model/model_variants.hpp"
+#include "engine/model/random_weights.hpp"
+#include "engine/model/reference_model.hpp"
+#include "engine/model/runner.hpp"
+#include "engine/model/runner_logits.hpp"
+#include "engine/serving/engine.hpp"
+#include "engine/support.hpp"
+#include "engine/transformers.hpp"
+
+namespace imbrex::engine::test {
+
+namespace {
+
+model_files model_of(const variant& which) {
+    return random_model(config_of(which));
+}
+
+}  // namespace
+
+TEST_CASE("Every family has the reference's logits, whole, in chunks and token by token") {
+    for (const variant& which : variants()) {
+        CAPTURE(std::string(which.name));
+        const model_files files = model_of(which);
+        const int vocabulary = files.config.vocab_size;
+        const std::vector<int> tokens = random_tokens(50, vocabulary, 7);
+        const rows expected = reference_logits(files.config, files.weights, tokens);
+        const auto with = runner_of(files);
+        const std::vector<std::vector<int>> cuts{
+            {50}, {16, 16, 18}, {1, 15, 17, 2, 15}, {7, 7, 7, 7, 7, 7, 8}, std::vector<int>(50, 1)};
+        // Blocks in no order, and with what the cut before has left in them.
+        const auto sequence = sequence_in(tokens, {9, 3, 17, 0});
+        for (const std::vector<int>& chunks : cuts) {
+            CAPTURE(chunks.size());
+            const double here =
+                largest_distance(logits_of_chunks(*with, sequence, chunks, vocabulary), at_ends(expected, chunks));
+            CHECK(here < fp32_rounding);
+            std::ranges::reverse(sequence->block_table);
+        }
+    }
+}
+
+TEST_CASE("Sequences of all kinds in one batch do not see each other") {
+    for (const variant& which : variants()) {
+        CAPTURE(std::string(which.name));
+        const model_files files = model_of(which);
+        const int vocabulary = files.config.vocab_size;
+        const auto with = runner_of(files);
+        std::vector<std::shared_ptr<sequence>> sequences;
+        std::vector<rows> expected;
+        int block = 23;
+        for (const int length : {1, 16, 17, 33, 40}) {
+            std::vector<int> blocks;
+            for (int i = 0; i < (length + 15) / 16; ++i) blocks.push_back(block--);
+            sequences.push_back(sequence_in(random_tokens(length, vocabulary, static_cast<unsigned>(length)), blocks));
+            expected.push_back(reference_logits(files.config, files.weights, sequences.back()->tokens));
+        }
+        // What is computed by the end of each batch, of each sequence: prompts, pieces of prompts and single tokens side by side. The fourth is
+        // not sampled before its end.
+        const std::vector<std::vector<int>> steps{
+            {1, 5, 16, 20, 1}, {1, 15, 17, 20, 2}, {1, 16, 17, 32, 3}, {1, 16, 17, 33, 40}};
+        std::vector<int> done(sequences.size());
+        for (const std::vector<int>& step : steps) {
+            batch work;
+            rows wanted;
+            for (std::size_t i = 0; i < step.size(); ++i) {
+                if (step[i] == done[i]) continue;
+                const bool samples = i != 3 || step[i] == 33;
+                work.entries.push_back({sequences[i], done[i], step[i] - done[i], samples});
+                if (samples) wanted.push_back(expected[i][static_cast<std::size_t>(step[i]) - 1]);
+            }
+            CHECK(largest_distance(run_logits(*with, work, vocabulary), wanted) < fp32_rounding);
+            done = step;
+        }
+    }
+}
+
+TEST_CASE("Models of random sizes") {
+    for (unsigned seed = 0; seed < 20; ++seed) {
+        CAPTURE(seed);
+        std::mt19937 random(seed);
+        const auto below = [&](int bound) { return static_cast<int>(random() % static_cast<unsigned>(bound)); };
+        model_config config = small_config(static_cast<model_family>(below(3)));
+        config.layers = 1 + below(2);
+        config.hidden_size = 1 + below(90);
+        config.intermediate_size = 1 + below(120);
+        config.kv_heads = 1 + below(3);
+        config.heads = config.kv_heads * (1 + below(6));
+        config.head_dim = 8 * (1 + below(below(4) == 0 ? 20 : 8));
+        config.vocab_size = 26 + below(200);
+        config.tie_word_embeddings = below(2) == 0;
+        config.sliding_window = below(3) == 0 ? 1 + below(20) : 0;
+        config.rope.style = below(2) == 0 ? rope_style::half_split : rope_style::interleaved;
+        CAPTURE(config.hidden_size);
+        CAPTURE(config.intermediate_size);
+        CAPTURE(config.heads);
+        CAPTURE(config.kv_heads);
+        CAPTURE(config.head_dim);
+        const model_files files = random_model(config, weight_type::f32, seed);
+        const std::vector<int> tokens = random_tokens(1 + below(60), config.vocab_size, seed);
+        std::vector<int> chunks;
+        for (int left = static_cast<int>(tokens.size()); left > 0; left -= chunks.back())
+            chunks.push_back(below(2) == 0 ? 1 : 1 + below(left));
+        const rows logits =
+            logits_of_chunks(*runner_of(files), sequence_in(tokens, {7, 1, 4, 20}), chunks, config.vocab_size);
+        CHECK(largest_distance(logits, at_ends(reference_logits(config, files.weights, tokens), chunks)) <
+              fp32_rounding);
+    }
+}
+
+TEST_CASE("A batch without an entry that samples has no logits, and fills the cache") {
+    const model_files files = model_of(variants().front());
+    const auto with = runner_of(files);
+    const auto sequence = sequence_in(random_tokens(20, files.config.vocab_size, 5), {2, 1});
+    batch work;
+    work.entries.push_back({sequence, 0, 19, false});
+    CHECK(run_logits(*with, work, files.config.vocab_size).empty());
+    work.entries.front() = {sequence, 19, 1, true};
+    const rows expected = reference_logits(files.config, files.weights, sequence->tokens);
+    CHECK(largest_distance(run_logits(*with, work, files.config.vocab_size), {expected.back()}) < fp32_rounding);
+}
+
+TEST_CASE("Blocks are shared, and copied before a batch writes") {
+    for (const variant& which : variants()) {
+        CAPTURE(std::string(which.name));
+        const model_files files = model_of(which);
+        const int vocabulary = files.config.vocab_size;
+        const auto with = runner_of(files);
+        const std::vector<int> beginning = random_tokens(24, vocabulary, 11);
+        const auto first = sequence_in(beginning, {5, 2});
+        logits_of_chunks(*with, first, std::vector{24}, vocabulary);
+
+        // Two continue it: both read block 5, one writes on into block 2, the other into a copy of it. A third has the first block alone.
+        const auto continued = [&](std::size_t kept, unsigned seed, std::vector<int> blocks) {
+            std::vector<int> tokens(beginning.begin(), beginning.begin() + static_cast<std::ptrdiff_t>(kept));
+            for (const int token : random_tokens(12, vocabulary, seed)) tokens.push_back(token);
+            return sequence_in(tokens, std::move(blocks));
+        };
+        const auto same = continued(24, 12, {5, 2, 8});
+        const auto other = continued(24, 13, {5, 7, 1});
+        const auto third = continued(16, 14, {5, 4});
+        const auto expected = [&](const std::shared_ptr<sequence>& of, std::size_t length) {
+            return reference_logits(files.config, files.weights, of->tokens)[length - 1];
+        };
+        batch work;
+        work.copies.push_back({.from = 2, .to = 7});
+        work.entries = {{same, 24, 1, true}, {other, 24, 9, true}, {third, 16, 12, true}};
+        CHECK(largest_distance(run_logits(*with, work, vocabulary),
+                               {expected(same, 25), expected(other, 33), expected(third, 28)}) < fp32_rounding);
+        work.copies.clear();
+        work.entries = {{same, 25, 11, true}, {other, 33, 3, true}};
+        CHECK(largest_distance(run_logits(*with, work, vocabulary), {expected(same, 36), expected(other, 36)}) <
+              fp32_rounding);
+    }
+}
+
+TEST_CASE("stories260K: the golden story, as the engine tells it") {
+    for (const char* name : {"stories260K.bin", "stories260K.gguf"}) {
+        CAPTURE(std::string(name));
+        const auto path = shared_file(std::string("stories260K/") + name);
+        const auto story_path = shared_file("stories260K/golden-greedy-200.txt");
+        if (!path || !story_path) return;
+        const model_files files = open_model(*path);
+        const auto with =
+            make_runner(files, {.weights = weight_format::f32, .num_kv_blocks = 16, .max_num_batched_tokens = 64});
+        engine<runner> serving(*with, block_manager(16), {}, [&] {
+            auto decoder = std::make_shared<incremental_detokenizer>(files.tokens);
+            return [decoder](std::optional<int> id) { return id ? decoder->push(*id) : decoder->finish(); };
+        });
+        request wanted;
+        wanted.prompt = {*files.config.bos_token};
+        wanted.max_new_tokens = 200;
+        wanted.sampling.temperature = 0;
+        serving.add(wanted);
+        std::string story;
+        while (!serving.idle()) {
+            for (const event& one : serving.step()) story += one.text;
+        }
+        CHECK(story + "\n" == content(*story_path));
+    }
+}
+
+TEST_CASE("The golden tales, all at once") {
+    const std::vector<golden_tale> tales = golden_tales();
+    if (tales.empty()) return;
+    const model_files files = open_model(tales_folder());
+    const auto with = make_runner(files, {.num_kv_blocks = 64, .max_num_batched_tokens = 40, .max_num_seqs = 8});
+    engine<runner> serving(*with, block_manager(64), {.context = 512, .max_num_batched_tokens = 40, .max_num_seqs = 8});
+    std::map<sequence_id, std::vector<int>> told;
+    std::map<sequence_id, const golden_tale*> expected;
+    for (const golden_tale& tale : tales) {
+        request wanted;
+        wanted.prompt = tale.prompt_ids;
+        wanted.max_new_tokens = static_cast<int>(tale.greedy_ids.size());
+        wanted.eos_tokens = files.config.eos_tokens;
+        wanted.sampling.temperature = 0;
+        expected[serving.add(wanted).front()] = &tale;
+    }
+    while (!serving.idle()) {
+        for (const event& one : serving.step()) told[one.id].push_back(one.token);
+    }
+    for (const auto& [id, tale] : expected) {
+        CAPTURE(tale->prompt);
+        if (tale->least_margin > 1e-3) CHECK(told[id] == tale->greedy_ids);
+    }
+}
+
+TEST_CASE("The engine has the logits of transformers") {
+    for (const auto& folder : transformers_folders()) {
+        CAPTURE(folder.string());
+        const transformers_model model(folder);
+        const int vocabulary = model.files.config.vocab_size, count = static_cast<int>(model.tokens.size());
+        const auto sequence = sequence_in(model.tokens, blocks_from(0, (count + 15) / 16));
+        const std::vector<int> chunks(model.tokens.size(), 1);
+        CHECK(largest_distance(logits_of_chunks(*runner_of(model.files), sequence, chunks, vocabulary), model.logits) <
+              fp32_rounding);
+    }
+}
+
+}  // namespace imbrex::engine::test

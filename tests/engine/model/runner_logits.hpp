@@ -1,0 +1,88 @@
+// Batches by hand, and the logits that a runner has for them: for tests that compare a runner with the float64 model.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <numeric>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "engine/model/reference_model.hpp"
+#include "engine/model/runner.hpp"
+#include "engine/serving/batch.hpp"
+#include "engine/support.hpp"
+
+namespace imbrex::engine::test {
+
+// Of logits, as distance() has it. Where products are of whole numbers, an input that lies between two of them may be rounded to the other one, and
+// what is computed from there on may differ by as much as the rounding of inputs costs.
+inline constexpr double fp32_rounding = 1e-5, input_rounding = 0.1;
+
+inline std::unique_ptr<runner> runner_of(const model_files& files, weight_format weights = weight_format::f32) {
+    return make_runner(files,
+                       {.weights = weights, .num_kv_blocks = 24, .max_num_batched_tokens = 128, .max_num_seqs = 8});
+}
+
+// Tokens with the blocks that they are kept in; greedy.
+inline std::shared_ptr<sequence> sequence_in(std::vector<int> tokens, std::vector<int> blocks) {
+    auto made = std::make_shared<sequence>();
+    made->num_prompt_tokens = static_cast<int>(tokens.size());
+    made->tokens = std::move(tokens);
+    made->block_table = std::move(blocks);
+    made->sampling.temperature = 0;
+    return made;
+}
+
+inline std::vector<int> blocks_from(int first, int count) {
+    std::vector<int> blocks(static_cast<std::size_t>(count));
+    std::iota(blocks.begin(), blocks.end(), first);
+    return blocks;
+}
+
+// Logits of the entries that sample. The tokens that the runner chose must be the best of them.
+inline rows run_logits(runner& with, const batch& work, int vocabulary) {
+    const std::vector<int> chosen = with.run(work);
+    const std::vector<float> all = with.last_logits();
+    REQUIRE(static_cast<int>(chosen.size()) == work.samples());
+    REQUIRE(all.size() == chosen.size() * static_cast<std::size_t>(vocabulary));
+    rows result;
+    for (std::size_t i = 0; i < chosen.size(); ++i) {
+        const auto begin = all.begin() + static_cast<std::ptrdiff_t>(i) * vocabulary;
+        result.emplace_back(begin, begin + vocabulary);
+        CHECK(chosen[i] == best_token(result.back()));
+    }
+    return result;
+}
+
+// The last position's logits of each chunk, when a sequence is computed in these.
+inline rows logits_of_chunks(runner& with, const std::shared_ptr<sequence>& of, std::span<const int> chunks,
+                             int vocabulary) {
+    rows result;
+    int first = 0;
+    for (const int count : chunks) {
+        batch work;
+        work.entries.push_back({of, first, count, true});
+        result.push_back(run_logits(with, work, vocabulary).front());
+        first += count;
+    }
+    return result;
+}
+
+// Of the positions at which chunks end.
+inline rows at_ends(const rows& all, std::span<const int> chunks) {
+    rows result;
+    std::size_t last = 0;
+    for (const int count : chunks) result.push_back(all[(last += static_cast<std::size_t>(count)) - 1]);
+    return result;
+}
+
+inline double largest_distance(const rows& logits, const rows& expected) {
+    REQUIRE(logits.size() == expected.size());
+    double largest = 0;
+    for (std::size_t i = 0; i < logits.size(); ++i) largest = std::max(largest, distance(logits[i], expected[i]));
+    return largest;
+}
+
+}  // namespace imbrex::engine::test

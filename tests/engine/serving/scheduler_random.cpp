@@ -1,0 +1,314 @@
+// Thousands of random histories: small pools, shared beginnings, forks, cancels, priorities, preemptions, batches that fail. Whatever happens,
+// every sequence gets the tokens that it would get alone, what must hold after each step holds, and at the end every block is free.
+#include "engine/serving/scheduler.hpp"
+
+#include "engine/serving/fake_runner.hpp"
+
+#include <doctest/doctest.h>
+#include <imbrex/core/error.hpp>
+
+#include <algorithm>
+#include <climits>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace imbrex::engine;
+using imbrex::engine::test::fake_runner;
+using imbrex::engine::test::text_alone;
+
+namespace {
+
+std::uint64_t one_hash(std::uint64_t, std::span<const int>) {
+    return 0;
+}
+std::uint64_t weak_hash(std::uint64_t parent, std::span<const int> tokens) {
+    return chain_hash(parent, tokens) % 5;
+}
+
+// What all histories together have met; a test of nothing would leave some at zero.
+struct events_met {
+    std::int64_t steps = 0, tokens = 0, preemptions = 0, copies = 0, cached = 0, shared = 0, forks = 0, cancels = 0,
+                 in_flight = 0, refusals = 0, failures = 0, stalls = 0, ends = 0;
+};
+
+struct expected_text {
+    std::vector<int> tokens;  // all that the sequence will have
+    std::size_t next;         // those before were given
+};
+
+class history {
+  public:
+    history(unsigned seed, events_met& met)
+        : random_(seed),
+          met_(met),
+          block_size_(below(8) == 0 ? 16 : 1 + below(6)),
+          count_(2 + below(30)),
+          vocabulary_(2 + below(30)),
+          kinds_apart_(seed % 4 == 3),
+          options_(random_options()),
+          plan_(block_manager{count_, block_size_, below(6) == 0 ? prefix_caching::off : prefix_caching::on,
+                              random_hash()},
+                options_),
+          runner_(count_, block_size_, vocabulary_, kinds_apart_) {
+        for (std::vector<int>& stem : stems_) stem = random_tokens(40);
+    }
+
+    void run() {
+        const int steps = 10 + below(60);
+        for (int i = 0; i < steps; ++i) {
+            if (below(3) == 0) disturb();
+            step();
+        }
+        disturbed_ = false;
+        // Undisturbed, the first of those that run gets on with every step, and is preempted only when one before it starts, of which
+        // there are ever fewer.
+        std::int64_t most = 0;
+        for (const auto& [id, text] : expected_) most += static_cast<std::int64_t>(text.tokens.size());
+        most *= static_cast<std::int64_t>(expected_.size()) * (kinds_apart_ ? 2 : 1);
+        for (; !plan_.idle(); --most) {
+            expect(most > 0, "it comes to an end");
+            step();
+        }
+        expect(expected_.empty(), "all have ended");
+        expect(plan_.blocks().num_used_blocks() == 0, "all blocks are free");
+        met_.preemptions += plan_.counts().preemptions;
+        met_.copies += plan_.counts().copies;
+        met_.cached += plan_.counts().cached_tokens;
+    }
+
+  private:
+    int below(int bound) { return static_cast<int>(random_() % static_cast<unsigned>(bound)); }
+
+    static void expect(bool holds, const char* what) {
+        if (!holds) FAIL(std::string(what));
+    }
+
+    scheduler_options random_options() {
+        const int sequences = 1 + below(8);
+        const int context = 4 + below(80);
+        return {.context = context,
+                .max_num_batched_tokens = sequences + below(30),
+                .max_num_seqs = sequences,
+                .separate_prefill = kinds_apart_};
+    }
+
+    block_manager::hash_function random_hash() {
+        const int kind = below(4);
+        return kind == 0 ? one_hash : kind == 1 ? weak_hash : chain_hash;
+    }
+
+    std::vector<int> random_tokens(int count) {
+        std::vector<int> tokens(static_cast<std::size_t>(count));
+        for (int& token : tokens) token = below(vocabulary_);
+        return tokens;
+    }
+
+    sequence_id random_id() { return std::next(expected_.begin(), below(static_cast<int>(expected_.size())))->first; }
+
+    void disturb() {
+        const int kind = below(12);
+        if (kind < 7) {
+            add();
+        } else if (kind < 9 && !expected_.empty() && expected_.size() < 30) {
+            fork();
+        } else if (!expected_.empty()) {
+            const sequence_id id = random_id();
+            expect(plan_.end(id, kind == 9 ? finish_reason::stop_string : finish_reason::cancelled), "it was there");
+            expected_.erase(id);
+            ++met_.cancels;
+        }
+    }
+
+    void add() {
+        const std::vector<int>& stem = stems_[static_cast<std::size_t>(below(2))];
+        const int room = std::min(options_.context, count_ * block_size_ + 1);
+        request wanted{.prompt = {stem.begin(), stem.begin() + below(std::min(40, room))},
+                       .max_new_tokens = below(5) == 0 ? 0 : 1 + below(room),
+                       .eos_tokens = {},
+                       .sampling = {.bias = {}, .seed = static_cast<std::uint64_t>(below(3)), .stop = {}},
+                       .samples = below(4) == 0 ? 1 + below(4) : 1,
+                       .priority = below(3)};
+        for (const int token : random_tokens(1 + below(6))) wanted.prompt.push_back(token);
+        if (below(2) == 0) wanted.eos_tokens.push_back(below(vocabulary_));
+        const int prompt = static_cast<int>(wanted.prompt.size());
+        if (prompt + std::max(wanted.max_new_tokens, 1) > room) {
+            CHECK_THROWS_AS(plan_.add(wanted), imbrex::invalid_argument);
+            ++met_.refusals;
+            return;
+        }
+        const int most = wanted.max_new_tokens == 0 ? room : prompt + wanted.max_new_tokens;
+        std::uint64_t seed = wanted.sampling.seed;
+        for (const sequence_id id : plan_.add(wanted)) {
+            expected_[id] = {
+                text_alone(wanted.prompt, seed++, vocabulary_, most, wanted.eos_tokens, other_kind_from(prompt)),
+                wanted.prompt.size()};
+        }
+    }
+
+    void fork() {
+        const sequence_id parent = random_id();
+        const sequence& from = *plan_.find(parent);
+        const auto seed = static_cast<std::uint64_t>(below(4));
+        const sequence_id id = plan_.fork(parent, seed);
+        expected_[id] = {text_alone(from.tokens, seed, vocabulary_, from.max_total_tokens, from.eos_tokens,
+                                    other_kind_from(from.num_prompt_tokens)),
+                         from.tokens.size()};
+        ++met_.forks;
+    }
+
+    int other_kind_from(int prompt) const { return kinds_apart_ ? prompt : INT_MAX; }
+
+    void step() {
+        const batch work = plan_.schedule();
+        expect(work.entries.empty() == plan_.idle(), "there is something to do unless it is idle");
+        if (work.entries.empty()) return;
+        check_batch(work);
+        check_references(work.copies);
+        ++met_.steps;
+        met_.tokens += work.tokens();
+
+        const bool fails = disturbed_ && below(50) == 0;
+        disturb_in_flight();
+        for (const batch_entry& entry : work.entries) {
+            expect(static_cast<int>(entry.sequence->block_table.size()) * block_size_ >= entry.first + entry.count,
+                   "what is in a batch keeps its blocks, even if it has ended");
+        }
+        const std::vector<int> tokens = fails ? std::vector<int>{} : runner_.run(work);
+        disturb_in_flight();
+        if (fails) {
+            plan_.abandon(work);
+            ++met_.failures;
+        } else {
+            for (const progress& each : plan_.finish(work, tokens)) check_progress(each);
+        }
+        check_references({});
+    }
+
+    void disturb_in_flight() {
+        while (disturbed_ && below(12) == 0) {
+            disturb();
+            ++met_.in_flight;
+        }
+    }
+
+    void check_progress(const progress& each) {
+        const auto found = expected_.find(each.id);
+        expect(found != expected_.end(), "only those that have not ended get tokens");
+        auto& [expected, next] = found->second;
+        expect(next < expected.size() && expected[next++] == each.token,
+               "the token is the one that the sequence has alone");
+        expect((each.reason != finish_reason::none) == (next == expected.size()), "it ends where it would alone");
+        expect((each.reason != finish_reason::none) == (plan_.find(each.id) == nullptr),
+               "it is gone when it has ended");
+        if (each.reason == finish_reason::none) return;
+        met_.ends += each.reason == finish_reason::eos_token;
+        expected_.erase(found);
+    }
+
+    // All that run, in order.
+    std::vector<const sequence*> in_order() const {
+        std::vector<const sequence*> all;
+        for (const auto& [id, text] : expected_) {
+            if (plan_.find(id)->state == sequence_state::running) all.push_back(plan_.find(id));
+        }
+        std::ranges::sort(all, [](const sequence* a, const sequence* b) {
+            return std::pair(-a->priority, a->id) < std::pair(-b->priority, b->id);
+        });
+        return all;
+    }
+
+    void check_batch(const batch& work) {
+        expect(work.tokens() <= options_.max_num_batched_tokens, "the budget is kept");
+        expect(plan_.running() <= options_.max_num_seqs, "there are not too many");
+        std::map<const sequence*, const batch_entry*> entries;
+        for (const batch_entry& entry : work.entries) {
+            const sequence& it = *entry.sequence;
+            expect(entries.emplace(&it, &entry).second, "no sequence is twice in a batch");
+            expect(it.state == sequence_state::running && entry.first == it.num_computed_tokens && entry.count >= 1,
+                   "an entry goes on where its sequence is");
+            expect(entry.samples == (entry.first + entry.count == it.length()),
+                   "a token is sampled where all are computed");
+            for (int i = entry.first / block_size_; i <= (entry.first + entry.count - 1) / block_size_; ++i) {
+                const int block = it.block_table[static_cast<std::size_t>(i)];
+                const auto copied = std::ranges::count(work.copies, block, &block_copy::from);
+                expect(plan_.blocks().ref_count(block) == 1 + copied,
+                       "a block that is written has one holder, besides copies of it");
+                expect(!plan_.blocks().is_cached(block), "a block that is written cannot be found");
+            }
+        }
+        for (const block_copy& copy : work.copies) {
+            expect(std::ranges::count(work.copies, copy.to, &block_copy::to) == 1, "a block is copied to once");
+            expect(std::ranges::count(work.copies, copy.to, &block_copy::from) == 0,
+                   "a block copied to is copied from nowhere");
+        }
+        if (kinds_apart_) return;  // who gets on depends on whose turn it is
+        const std::vector<const sequence*> all = in_order();
+        expect(entries.contains(all.front()), "the first in order gets on");
+        for (const sequence* it : all) {
+            const auto entry = entries.find(it);
+            if (entry != entries.end() && it->num_uncomputed_tokens() == entry->second->count) continue;
+            if (it->num_uncomputed_tokens() == 1) {
+                expect(it == all.back() && plan_.blocks().num_free_blocks() == 0,
+                       "decoding waits only for blocks, and only the last in order");
+                ++met_.stalls;
+            } else {
+                expect(work.tokens() == options_.max_num_batched_tokens, "a prompt waits only for the budget");
+            }
+        }
+    }
+
+    void check_references(const std::vector<block_copy>& copies) {
+        std::vector<int> references(static_cast<std::size_t>(count_));
+        const auto count = [&](int block) { met_.shared += ++references[static_cast<std::size_t>(block)] > 1; };
+        for (const block_copy& copy : copies) count(copy.from);
+        for (const auto& [id, text] : expected_) {
+            const sequence& it = *plan_.find(id);
+            expect(it.state == sequence_state::running || (it.block_table.empty() && it.num_computed_tokens == 0),
+                   "who waits holds nothing");
+            expect(it.num_computed_tokens <= static_cast<int>(it.block_table.size()) * block_size_ &&
+                       it.num_computed_tokens < it.length(),
+                   "what is computed has blocks");
+            for (const int block : it.block_table) count(block);
+        }
+        int free = 0;
+        for (int i = 0; i < count_; ++i) {
+            expect(plan_.blocks().ref_count(i) == references[static_cast<std::size_t>(i)],
+                   "references are those of the tables");
+            free += plan_.blocks().ref_count(i) == 0;
+        }
+        expect(plan_.blocks().num_free_blocks() == free, "what nobody holds is free");
+    }
+
+    std::mt19937 random_;
+    events_met& met_;
+    int block_size_, count_, vocabulary_;
+    bool kinds_apart_;  // and the runner tells them apart
+    scheduler_options options_;
+    scheduler plan_;
+    fake_runner runner_;
+    std::vector<int> stems_[2];
+    std::map<sequence_id, expected_text> expected_;  // of those that have not ended
+    bool disturbed_ = true;
+};
+
+}  // namespace
+
+TEST_CASE("whatever happens, every sequence gets the text that it has alone, and at the end all blocks are free") {
+    events_met met;
+    for (unsigned seed = 0; seed < 4000; ++seed) {
+        INFO("history ", seed);
+        history(seed, met).run();
+    }
+    MESSAGE(met.steps, " steps, ", met.tokens, " tokens computed, ", met.cached, " found in the cache, ", met.shared,
+            " shared blocks, ", met.copies, " copies, ", met.preemptions, " preemptions, ", met.stalls,
+            " waits for a block, ", met.forks, " forks, ", met.cancels, " cancels, ", met.in_flight, " in flight, ",
+            met.refusals, " refusals, ", met.failures, " failed batches, ", met.ends, " end tokens");
+    for (const std::int64_t each : {met.tokens, met.cached, met.shared, met.copies, met.preemptions, met.stalls,
+                                    met.forks, met.cancels, met.in_flight, met.refusals, met.failures, met.ends}) {
+        CHECK(each > 1000);
+    }
+}

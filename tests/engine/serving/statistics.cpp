@@ -1,0 +1,93 @@
+// Counts and times, with a clock that the test turns.
+#include "engine/serving/statistics.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+using namespace imbrex::engine;
+
+TEST_CASE("nothing has happened yet") {
+    const statistics_summary summary = statistics().summary();
+    CHECK(summary.arrived == 0);
+    CHECK(summary.generated_per_second == 0);
+    CHECK(summary.ttft_mean == 0);
+    CHECK(summary.prefix_cache_hit_rate == 0);
+    CHECK(summary.batch_mean == 0);
+}
+
+TEST_CASE("times, rates and means of two steps") {
+    double now = 100;
+    statistics all([&] { return now; });
+    all.arrived(1);
+    now = 101;
+    all.arrived(2);
+    all.arrived(3);
+    all.step_begins();
+    now = 103;
+    all.token(1);  // 3 s after its arrival
+    all.token(2);  // 2 s
+    all.step_ends({.sequences = 2,
+                   .tokens = 30,
+                   .used_blocks = 4,
+                   .blocks = 8,
+                   .prompt_tokens = 28,
+                   .cached_tokens = 0,
+                   .preemptions = 0});
+    now = 110;  // idle: no part of the rates
+    all.step_begins();
+    now = 112;
+    all.token(1);  // not its first
+    all.token(3);  // 11 s
+    all.ended(1, finish_reason::length);
+    all.ended(3, finish_reason::stop_string);
+    all.step_ends({.sequences = 3,
+                   .tokens = 10,
+                   .used_blocks = 8,
+                   .blocks = 8,
+                   .prompt_tokens = 40,
+                   .cached_tokens = 10,
+                   .preemptions = 1});
+    all.ended(2, finish_reason::cancelled);
+
+    const statistics_summary summary = all.summary();
+    CHECK(summary.arrived == 3);
+    CHECK(summary.finished == 2);
+    CHECK(summary.cancelled == 1);
+    CHECK(summary.steps == 2);
+    CHECK(summary.generated_tokens == 4);
+    CHECK(summary.computed_tokens == 40);
+    CHECK(summary.busy_seconds == doctest::Approx(4));
+    CHECK(summary.generated_per_second == doctest::Approx(1));
+    CHECK(summary.computed_per_second == doctest::Approx(10));
+    CHECK(summary.ttft_mean == doctest::Approx(16.0 / 3));
+    CHECK(summary.ttft_median == doctest::Approx(3));
+    CHECK(summary.ttft_max == doctest::Approx(11));
+    CHECK(summary.batch_mean == doctest::Approx(2.5));
+    CHECK(summary.batch_max == 3);
+    CHECK(summary.kv_cache_usage_mean == doctest::Approx(0.75));
+    CHECK(summary.kv_cache_usage_max == doctest::Approx(1));
+    CHECK(summary.prefix_cache_hit_rate == doctest::Approx(0.25));
+    CHECK(summary.preemptions == 1);
+
+    CHECK(summary.text() ==
+          "sequences       3 arrived, 2 finished, 1 cancelled\n"
+          "first token     5333.3 ms on average, 3000.0 median, 11000.0 at worst\n"
+          "generated       4 tokens, 1.0 a second\n"
+          "computed        40 tokens, 10.0 a second, in 4.00 s\n"
+          "batch           2.5 sequences on average, 3 at most, 2 steps\n"
+          "cache           75.0 % held on average, 100.0 % at most; 25.0 % of tokens found\n"
+          "preemptions     1\n");
+}
+
+TEST_CASE("one cancelled before its first token has no time to it") {
+    double now = 0;
+    statistics all([&] { return now; });
+    all.arrived(1);
+    all.arrived(2);
+    all.ended(1, finish_reason::cancelled);
+    now = 5;
+    all.token(2);
+    CHECK(all.summary().ttft_mean == doctest::Approx(5));
+    CHECK(all.summary().ttft_max == doctest::Approx(5));
+}

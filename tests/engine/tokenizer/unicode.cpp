@@ -1,0 +1,76 @@
+#include "engine/tokenizer/unicode.hpp"
+
+#include "engine/support.hpp"
+#include "engine/tokenizer/utf8.hpp"
+
+namespace imbrex::engine::test {
+
+TEST_CASE("Code points of UTF-8, and bytes that are none") {
+    for (const char32_t value :
+         {0x0u, 0x41u, 0x7fu, 0x80u, 0x7ffu, 0x800u, 0xd7ffu, 0xe000u, 0xffffu, 0x10000u, 0x10ffffu}) {
+        std::string text;
+        append_code_point(text, value);
+        const code_point read = first_code_point(text + "x");
+        CHECK(read.valid);
+        CHECK(read.value == value);
+        CHECK(read.length == static_cast<int>(text.size()));
+        for (std::size_t size = 1; size < text.size(); ++size) {
+            CHECK(may_begin_code_point(text.substr(0, size)));
+            CHECK_FALSE(first_code_point(text.substr(0, size)).valid);
+        }
+    }
+    // A continuation alone, overlong forms, a surrogate, past the end, bytes that are never used, a broken one.
+    for (const char* text :
+         {"\x80", "\xc0\x80", "\xc1\xbf", "\xe0\x80\x80", "\xe0\x9f\xbf", "\xed\xa0\x80", "\xf0\x8f\xbf\xbf",
+          "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xff", "\xc3(", "\xe2\x82("}) {
+        CHECK_FALSE(first_code_point(text).valid);
+        CHECK(first_code_point(text).length == 1);
+    }
+    CHECK_FALSE(may_begin_code_point(""));
+    CHECK_FALSE(may_begin_code_point("\xed\xa0"));
+    CHECK_FALSE(
+        may_begin_code_point("\xc3\xa4"
+                             "a"));
+    CHECK(printable("a\x1b[31m\xc3\xa4") == "\"a?[31m??\"");
+    CHECK(printable(std::string(100, 'x')).size() == 60 + 5);
+}
+
+TEST_CASE("Classes of code points") {
+    CHECK(class_of('A') == unicode_class::letter_upper);
+    CHECK(class_of(0x1c5) == unicode_class::letter_upper);  // title case
+    CHECK(class_of('z') == unicode_class::letter_lower);
+    CHECK(class_of(0xdf) == unicode_class::letter_lower);
+    CHECK(class_of(0xaa) == unicode_class::letter_other);
+    CHECK(class_of(0x4e2d) == unicode_class::letter_other);
+    CHECK(class_of(0x2b0) == unicode_class::letter_other);  // a modifier
+    CHECK(class_of(0x301) == unicode_class::mark);
+    CHECK(class_of('7') == unicode_class::number);
+    CHECK(class_of(0xbd) == unicode_class::number);
+    CHECK(class_of(0x2167) == unicode_class::number);
+    for (const char32_t space : {0x9u, 0xau, 0xdu, 0x20u, 0x85u, 0xa0u, 0x2003u, 0x2028u, 0x3000u}) {
+        CHECK(class_of(space) == unicode_class::space);
+    }
+    CHECK(class_of('_') == unicode_class::other);
+    CHECK(class_of(0x200b) == unicode_class::other);
+    CHECK(class_of(0x1f999) == unicode_class::other);
+    CHECK(class_of(0x10ffff) == unicode_class::other);
+    CHECK(class_of(0) == unicode_class::other);
+}
+
+TEST_CASE("The composed form of text") {
+    CHECK(nfc("plain") == "plain");
+    CHECK(nfc("e\u0301") == "\u00e9");
+    CHECK(nfc("\u00e9") == "\u00e9");
+    CHECK(nfc("\u0301e") == "\u0301e");             // nothing before it to join
+    CHECK(nfc("a\u0327\u0301") == "\u00e1\u0327");  // over a mark of a lower class
+    CHECK(nfc("a\u0301\u0327") == "\u00e1\u0327");  // which is put first
+    CHECK(nfc("e\u0302\u0301") == "\u1ebf");        // twice
+    CHECK(nfc("\u212b") == "\u00c5");               // the angstrom sign is a letter
+    CHECK(nfc("\u1112\u1161\u11ab") == "\ud55c");   // Hangul, by its rule
+    CHECK(nfc("\ud558\u11ab") == "\ud55c");
+    CHECK(nfc("\u0958") == "\u0915\u093c");      // excluded from composition
+    CHECK(nfc("e\xff\u0301") == "e\xff\u0301");  // a byte that is not UTF-8 stands between
+    CHECK(nfc("\xc3") == "\xc3");
+}
+
+}  // namespace imbrex::engine::test

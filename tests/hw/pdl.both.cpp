@@ -1,0 +1,51 @@
+// A kernel that begins while the one before it still runs sees all that the other has written, once it has waited.
+#include <imbrex/hw/pdl.hpp>
+
+#include "worlds.hpp"
+
+using namespace imbrex;
+using namespace imbrex_test;
+
+namespace {
+
+constexpr int rows = 16, columns = 64;
+
+// Adds one to its tile, many times over; the next kernel may begin at once.
+struct count_up {
+    static constexpr int warps = 1;
+    static constexpr bool uses_pdl = true;
+    struct arguments {
+        matrix_view<float> values;
+        int times;
+    };
+
+    template <class Block, class Shared>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, Shared&) {
+        block.each_warp([&](warp& self) {
+            hw::pdl_launch_dependents(self);
+            hw::pdl_wait(self);
+            warp_tile<float, rows, columns> tile;
+            for (int i = 0; i < args.times; ++i) {
+                load(self, tile, args.values.at(block.index().x * rows, 0));
+                map(self, tile, [](float x) { return x + 1; });
+                store(self, args.values.at(block.index().x * rows, 0), tile);
+            }
+        });
+    }
+};
+
+}  // namespace
+
+TEST_CASE("kernels that begin early still work one after the other") {
+    const int blocks = 200;
+    for (const world where : worlds()) {
+        buffer<float> values(where, blocks * rows * columns, 0.0f);
+        const count_up::arguments arguments{matrix(values.send(), blocks * rows, columns), 20};
+        static_assert(hw::uses_pdl<count_up>);
+        for (int i = 0; i < 10; ++i) launch<count_up>(where, {blocks}, arguments);
+        values.fetch();
+        bool right = true;
+        for (const float one : values.values) right = right && one == 200.0f;
+        CHECK(right);
+    }
+}

@@ -1,0 +1,37 @@
+// Memory of a world with a mirror on the host: what is filled in is sent, and what is there is fetched.
+#include <imbrex/hw/pinned_staging.hpp>
+#include <imbrex/hw/world_stream.hpp>
+
+#include "worlds.hpp"
+
+#include <utility>
+#include <vector>
+
+using namespace imbrex;
+using namespace imbrex_test;
+
+TEST_CASE("a mirror is sent and fetched, and moves") {
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        const world_stream stream(where);
+        pinned_staging one(where, 3 * sizeof(int)), other;
+        CHECK(one.bytes() == 12);
+        CHECK((one.at() == one.host_pointer()) == (where != world::device));
+        for (int i = 0; i < 3; ++i) one.host_pointer<int>()[i] = i + 5;
+        one.send(12, stream.get());
+        other = std::move(one);
+        stream.wait();
+        for (int i = 0; i < 3; ++i) other.host_pointer<int>()[i] = -1;
+        if (where != world::device) continue;  // there it is the same memory
+        other.fetch(8, stream.get());
+        stream.wait();
+        CHECK(std::vector<int>(other.host_pointer<int>(), other.host_pointer<int>() + 3) == std::vector<int>{5, 6, -1});
+        CHECK(other.host_pointer<int>(4)[0] == 6);
+    }
+}
+
+#if !defined(__CUDACC__)
+TEST_CASE("a mirror of the device's memory is refused by a program that has the host world alone") {
+    CHECK(error_message_of([] { pinned_staging(world::device, 4); }) == imbrex::detail::host_world_only);
+}
+#endif

@@ -1,0 +1,144 @@
+// The stream of quantised weights against plain loops in double over the numbers that the weights stand for: every format, group
+// and type, few and many columns, shared tiles, gates; what it cannot do is refused; checked over many schedules, and every
+// mutant of the synchronisation reported.
+#include <imbrex/kernels/gemm/gemv.hpp>
+#include <imbrex/kernels/gemm/pack_weights.hpp>
+
+#include <kernels/gemm/random_weights.hpp>
+
+#include "synchronisation.hpp"
+#include "worlds.hpp"
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+using namespace imbrex;
+using namespace imbrex_test;
+
+namespace {
+
+template <class Weights, class Out, int Rows, gemv_shape Shape = gemv_shape{}>
+void check_product(int m, int n, int k, double tolerance) {
+    constexpr bool scale_rows = Weights::group == 0;
+    using tested_epilogue = std::conditional_t<scale_rows, epilogue::scale_columns, epilogue::identity>;
+    using kernel = gemv_kernel<Weights, Out, tested_epilogue, Rows, Shape>;
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        CAPTURE(m);
+        CAPTURE(n);
+        CAPTURE(k);
+        launch_of<Weights, kernel, Out> one(where, m, n, k);
+        buffer<float> row_scales(where, n);
+        fill_random(row_scales.values, 3, 0.01f, 0.02f);
+        tested_epilogue last{};
+        if constexpr (scale_rows) last.factors = {row_scales.send(), n};
+        run<kernel>(where, {kernel::blocks_of(n, 4)}, one.arguments(last), 4);
+        one.out.fetch();
+        const double worst = worst_error(one.a.values, one.weights, one.out.values, m, [&](int column) {
+            return scale_rows ? static_cast<double>(row_scales.values[column]) : 1.0;
+        });
+        CHECK(worst <= tolerance);
+    }
+}
+
+constexpr double exact = 1e-6, rounded_to_bf16 = 5e-3;
+constexpr gemv_shape shared_by_two{.cluster_size = 2};
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("a stream of int4 in groups, of every size", In, bf16, fp16) {
+    check_product<int4_weights<In, 128, In, 128>, float, 8>(1, 200, 384, exact);
+    check_product<int4_weights<In, 64, In, 64>, float, 16>(13, 136, 1088, exact);
+    check_product<int4_weights<In, 32, In, 128>, float, 8, shared_by_two>(5, 72, 288, exact);
+    check_product<int4_weights<In, 128, float, 512>, In, 16, shared_by_two>(16, 264, 640, rounded_to_bf16);
+    check_product<int4_weights<In, 32, fp16>, float, 16>(16, 64, 3104, exact);
+    check_product<int4_weights<In, 128, In, 512>, float, 16, gemv_shape{.cluster_size = 4}>(16, 256, 8192, exact);
+}
+
+TEST_CASE_TEMPLATE("a stream of int8, a scale for each row or for groups", In, bf16, fp16) {
+    check_product<int8_weights<In, 128>, float, 8>(1, 200, 392, exact);
+    check_product<int8_weights<In, 64>, In, 16>(16, 136, 72, rounded_to_bf16);
+    check_product<grouped_weights<In, std::int8_t, 128>, float, 8>(7, 136, 1408, exact);
+    check_product<grouped_weights<In, std::int8_t, 32, float, 64>, float, 16, gemv_shape{.cluster_size = 2}>(9, 72, 160,
+                                                                                                             exact);
+}
+
+TEST_CASE_TEMPLATE("a stream of MXFP4", In, bf16, fp16) {
+    check_product<mxfp4_weights<In, 128>, float, 8>(1, 200, 416, exact);
+    check_product<mxfp4_weights<In, 512>, In, 16, shared_by_two>(16, 136, 544, rounded_to_bf16);
+    check_product<mxfp4_weights<In, 64>, float, 16, gemv_shape{.cluster_size = 4}>(11, 72, 2144, exact);
+    check_product<mxfp4_weights<In, 64>, float, 8, gemv_shape{.warps = 4}>(8, 130, 1184, exact);
+    check_product<mxfp4_weights<In, 512>, float, 16>(16, 264, 4096, exact);  // steps in a different order in each block
+}
+
+TEST_CASE("a gated stream of weights") {
+    using weights = int4_weights<bf16, 64, bf16, 128>;
+    using kernel = gemv_kernel<weights, float, epilogue::swiglu, 8, shared_by_two>;
+    const int m = 3, n = 128, k = 320;
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        launch_of<weights, kernel, float> one(where, m, n, k, 2);
+        run<kernel>(where, {kernel::blocks_of(n, 4)}, one.arguments(epilogue::swiglu{}), 4);
+        one.out.fetch();
+        double worst = 0;
+        for (int row = 0; row < m; ++row) {
+            for (int column = 0; column < n; ++column) {
+                double gate = 0, up = 0;
+                for (int i = 0; i < k; ++i) {
+                    const double x = static_cast<float>(one.a.values[row * k + i]);
+                    gate += x * one.weights.at(column, i);
+                    up += x * one.weights.at(n + column, i);
+                }
+                const double expected = gate / (1 + std::exp(-gate)) * up;
+                const double error = std::abs(one.out.values[row * n + column] - expected);
+                worst = error <= worst ? worst : std::isnan(error) ? INFINITY : error;
+            }
+        }
+        CHECK(worst <= 1e-4);
+    }
+}
+
+TEST_CASE("a stream of weights that cannot be is refused in a sentence") {
+    using weights = int4_weights<bf16, 64, bf16, 128>;
+    using kernel = gemv_kernel<weights, float, epilogue::identity, 8>;
+    using gated_kernel = gemv_kernel<weights, float, epilogue::swiglu, 8, shared_by_two>;
+    std::vector<bf16> a(16 * 64);
+    std::vector<float> out(16 * 72);
+    const std::vector<weights::weight_tile> part(3);
+    const auto packed = weights::describe(part.data(), 144, 64);
+    const auto refusal = [&](int m, int n, int batches) {
+        gemm_problem<bf16, float> p{m, n, 64, {a.data()}, {}, {out.data()}};
+        p.batches = batches;
+        return error_message_of([&] { kernel::describe(p, packed, {}); });
+    };
+    CHECK(refusal(0, 64, 1) == "m: 0; this kernel takes 1 to 8 rows");
+    CHECK(refusal(9, 64, 1) == "m: 9; this kernel takes 1 to 8 rows");
+    CHECK(refusal(1, 0, 1) == "n: 0; there must be a column");
+    CHECK(refusal(1, 64, 2) == "batches: 2; this kernel takes one product");
+    const gemm_problem<bf16, float> odd{1, 72, 64, {a.data()}, {}, {out.data()}};
+    CHECK(error_message_of([&] { gated_kernel::describe(odd, packed, {}); }) ==
+          "n: 72; gate and up must be a multiple of 64 columns each");
+}
+
+#if !defined(__CUDACC__)
+namespace {
+
+template <class Weights, int Rows, gemv_shape Shape>
+void check_silent_and_mutate(const char* name) {
+    using kernel = gemv_kernel<Weights, bf16, epilogue::identity, Rows, Shape>;
+    launch_of<Weights, kernel, bf16> one(world::host, 5, 136, 64 * 32);  // so that places are filled again
+    const auto arguments = one.arguments(epilogue::identity{});
+    check_synchronisation<kernel>(name, {kernel::blocks_of(136, 2)}, arguments);
+}
+
+}  // namespace
+
+TEST_CASE("a stream of weights is silent over 1,000 schedules, and each mutant is told") {
+    constexpr gemv_shape small{.cluster_size = 2, .warps = 4, .stages = 3};
+    constexpr gemv_shape alone{.warps = 4, .stages = 2};
+    check_silent_and_mutate<int4_weights<bf16, 64, bf16, 128>, 8, small>("int4");
+    check_silent_and_mutate<mxfp4_weights<bf16, 128>, 16, small>("MXFP4");
+    check_silent_and_mutate<int8_weights<bf16, 128>, 8, alone>("int8, alone");
+}
+#endif

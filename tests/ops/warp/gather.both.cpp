@@ -1,0 +1,267 @@
+// Values that the lanes of a warp look up at once, told to all of them one after the other.
+#include <imbrex/ops/warp/gather.hpp>
+
+#include "worlds.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <vector>
+
+using namespace imbrex;
+using namespace imbrex_test;
+
+namespace {
+
+struct place {
+    int number;
+    float weight;
+};
+
+// Each warp follows a table of its own.
+template <int Count>
+struct follow {
+    static constexpr int warps = 2;
+    struct arguments {
+        const int* table;
+        int* numbers;
+        float* weights;
+        int first;  // from which on they are told
+    };
+    template <class Block, class Shared>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, Shared&) {
+        block.each_warp([&](warp& self) {
+            const int own = self.index() * Count;
+            const auto found = warp_gather<Count>(self, [&](int number) {
+                const int entry = args.table[own + number];
+                return place{entry, 0.5f * static_cast<float>(entry)};
+            });
+            for (int i = args.first; i < Count; ++i) {
+                const place one = warp_broadcast(self, found, i);
+                hw::put_global(self, args.numbers + own + i, one.number, source::current());
+                hw::put_global(self, args.weights + own + i, one.weight, source::current());
+            }
+        });
+    }
+};
+
+template <int Count>
+void check_follow() {
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        buffer<int> table(where, 2 * Count), numbers(where, 2 * Count, -1);
+        buffer<float> weights(where, 2 * Count, -1.0f);
+        for (int i = 0; i < 2 * Count; ++i) table.values[i] = i * 37 % 101;
+        run<follow<Count>>(where, {1}, {table.send(), numbers.send(), weights.send(), 0});
+        numbers.fetch();
+        weights.fetch();
+        CHECK(numbers.values == table.values);
+        for (int i = 0; i < 2 * Count; ++i) CHECK(weights.values[i] == 0.5f * static_cast<float>(table.values[i]));
+    }
+}
+
+}  // namespace
+
+namespace {
+
+// How many entries of each warp's table are below a limit.
+template <int Count>
+struct count_below {
+    static constexpr int warps = 2;
+    struct arguments {
+        const int* table;
+        int* counts;
+        int limit;
+    };
+    template <class Block, class Shared>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, Shared&) {
+        block.each_warp([&](warp& self) {
+            const int own = self.index() * Count;
+            const auto found = warp_gather<Count>(self, [&](int number) { return args.table[own + number]; });
+            const int count = warp_count_if(self, found, [&](int entry) { return entry < args.limit; });
+            hw::put_global(self, args.counts + self.index(), count, source::current());
+        });
+    }
+};
+
+template <int Count>
+void check_count() {
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        buffer<int> table(where, 2 * Count), counts(where, 2, -1);
+        for (int i = 0; i < 2 * Count; ++i) table.values[i] = i * 37 % 101 - 20;
+        for (const int limit : {-100, 0, 30, 100}) {
+            run<count_below<Count>>(where, {1}, {table.send(), counts.send(), limit});
+            counts.fetch();
+            for (int warp = 0; warp < 2; ++warp) {
+                int below = 0;
+                for (int i = 0; i < Count; ++i) below += table.values[warp * Count + i] < limit;
+                CHECK(counts.values[warp] == below);
+            }
+        }
+    }
+}
+
+}  // namespace
+
+TEST_CASE("a warp counts the values that it looked up") {
+    check_count<1>();
+    check_count<10>();
+    check_count<32>();
+}
+
+namespace {
+
+template <int Count>
+struct add_before {
+    static constexpr int warps = 2;
+    struct arguments {
+        const int* table;
+        int* sums;
+    };
+    template <class Block, class Shared>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, Shared&) {
+        block.each_warp([&](warp& self) {
+            const int own = self.index() * Count;
+            const auto sums = warp_inclusive_sum(
+                self, warp_gather<Count>(self, [&](int number) { return args.table[own + number]; }));
+            for (int i = 0; i < Count; ++i) {
+                hw::put_global(self, args.sums + own + i, warp_broadcast(self, sums, i), source::current());
+            }
+        });
+    }
+};
+
+template <int Count>
+void check_sums() {
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        buffer<int> table(where, 2 * Count), sums(where, 2 * Count, -1);
+        for (int i = 0; i < 2 * Count; ++i) table.values[i] = i * 37 % 101 - 20;
+        run<add_before<Count>>(where, {1}, {table.send(), sums.send()});
+        sums.fetch();
+        for (int warp = 0; warp < 2; ++warp) {
+            int sum = 0;
+            for (int i = warp * Count; i < (warp + 1) * Count; ++i) CHECK(sums.values[i] == (sum += table.values[i]));
+        }
+    }
+}
+
+// Twice the largest of each warp's values.
+template <int Count>
+struct find_largest {
+    static constexpr int warps = 2;
+    struct arguments {
+        const float* values;
+        float* largest;
+    };
+    template <class Block, class Shared>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, Shared&) {
+        block.each_warp([&](warp& self) {
+            const int own = self.index() * Count;
+            const auto found = warp_gather<Count>(self, [&](int number) { return args.values[own + number]; });
+            const float most = warp_max(self, found, [](float value) { return 2 * value; });
+            hw::put_global(self, args.largest + self.index(), most, source::current());
+        });
+    }
+};
+
+template <int Count>
+void check_largest() {
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        buffer<float> values(where, 2 * Count), largest(where, 2, -1.0f);
+        for (int i = 0; i < 2 * Count; ++i) values.values[i] = static_cast<float>(i * 37 % 101) / 7;
+        run<find_largest<Count>>(where, {1}, {values.send(), largest.send()});
+        largest.fetch();
+        for (int warp = 0; warp < 2; ++warp) {
+            const auto first = values.values.begin() + warp * Count;
+            CHECK(largest.values[warp] == 2 * *std::max_element(first, first + Count));
+        }
+    }
+}
+
+}  // namespace
+
+TEST_CASE("a warp finds the largest of its values") {
+    check_largest<1>();
+    check_largest<10>();
+    check_largest<32>();
+}
+
+TEST_CASE("a warp adds each value to those before it") {
+    check_sums<1>();
+    check_sums<10>();
+    check_sums<32>();
+}
+
+TEST_CASE("a warp looks up values at once") {
+    check_follow<1>();
+    check_follow<10>();
+    check_follow<32>();
+}
+
+#if !defined(__CUDACC__)
+TEST_CASE("a value that no lane has is told") {
+    std::vector<int> table(20, 1), numbers(20);
+    std::vector<float> weights(20);
+    const auto found = host::check<follow<10>>({1}, {table.data(), numbers.data(), weights.data(), -1}, 1);
+    REQUIRE(found);
+    CHECK(found->text().find("value -1 was asked for; the lanes have 10") != std::string::npos);
+}
+#endif
+
+namespace {
+
+// A list of the largest values of a table, the largest first.
+template <int Count>
+struct insert_sorted {
+    static constexpr int warps = 2;
+    struct arguments {
+        const int* table;
+        int* sorted;
+        int length;
+    };
+    template <class Block, class Shared>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, Shared&) {
+        block.each_warp([&](warp& self) {
+            auto list = warp_gather<Count>(self, [](int) { return place{-1, 0.0f}; });
+            const int* const own = args.table + self.index() * args.length;
+            for (int i = 0; i < args.length; ++i) {
+                const int value = own[i];
+                const int before = warp_count_if(self, list, [=](const place& one) { return one.number >= value; });
+                warp_insert(self, list, before, place{value, 0.0f});
+            }
+            for (int i = 0; i < Count; ++i) {
+                hw::put_global(self, args.sorted + self.index() * Count + i, warp_broadcast(self, list, i).number,
+                               source::current());
+            }
+        });
+    }
+};
+
+template <int Count>
+void check_inserted(int length) {
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        CAPTURE(length);
+        buffer<int> table(where, 2 * static_cast<std::size_t>(length)), sorted(where, 2 * Count, -7);
+        for (int i = 0; i < 2 * length; ++i) table.values[i] = i * 37 % 101;
+        run<insert_sorted<Count>>(where, {1}, {table.send(), sorted.send(), length});
+        sorted.fetch();
+        for (int warp = 0; warp < 2; ++warp) {
+            std::vector<int> wanted(table.values.begin() + warp * length, table.values.begin() + (warp + 1) * length);
+            std::sort(wanted.begin(), wanted.end(), std::greater<>());
+            wanted.resize(Count, -1);
+            CHECK(std::equal(wanted.begin(), wanted.end(), sorted.values.begin() + warp * Count));
+        }
+    }
+}
+
+}  // namespace
+
+TEST_CASE("a warp inserts values among others, and loses the last") {
+    check_inserted<1>(5);
+    check_inserted<20>(3);
+    check_inserted<20>(60);
+    check_inserted<32>(50);
+}

@@ -1,0 +1,102 @@
+// Staged rows times rows of weights, by one warp: sums over pieces of k are added up, rows and columns that are not there are left
+// alone, and in the checked world who multiplies before anything is staged is told so.
+#include <imbrex/ops/warp/simt_gemv.hpp>
+
+#include "worlds.hpp"
+
+#include <vector>
+
+using namespace imbrex;
+using namespace imbrex_test;
+
+namespace {
+
+// Two pieces of k, three rows of x in a tile of four, six rows of weights in one of eight. Twice the sums, and the column's number.
+template <class Weights, bool Staged>
+struct product_kernel {
+    static constexpr int warps = 1;
+    static constexpr int rows = 3, columns = 6, piece = 512;
+    using shared_memory = staged_rows<Weights, 4, piece>;
+    struct arguments {
+        const float* x;
+        Weights weights;
+        float* out;
+        int depth;
+    };
+    struct place_of_x {
+        const float* first;
+        int stride;
+        IMBREX_FN const float* operator()(int row) const { return first + row * stride; }
+    };
+    struct place_of_result {
+        float* first;
+        IMBREX_FN float* operator()(int row) const { return first + row * columns; }
+    };
+    struct twice_and_number {
+        IMBREX_FN float operator()(int column, float sum) const { return 2 * sum + static_cast<float>(column); }
+    };
+
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& shared) {
+        block.each_warp([&](const warp& self) {
+            gemv_accumulator<4, 8> sums;
+            fill(self, sums, 0.0f);
+            for (int first = 0; first < args.depth; first += piece) {
+                const int there = args.depth - first < piece ? args.depth - first : piece;
+                self.sync();
+                if constexpr (Staged) stage_rows(self, shared, place_of_x{args.x + first, args.depth}, rows, there);
+                self.sync();
+                accumulate_products(self, sums, shared, rows, weight_block_at(args.weights, 1, first, columns, there),
+                                    true);
+            }
+            reduce_lanes(self, sums);
+            store_accumulator(self, place_of_result{args.out}, sums, rows, columns, twice_and_number{});
+        });
+    }
+};
+
+using float_kernel = product_kernel<unquantised_weight_rows<float>, true>;
+using int8_kernel = product_kernel<int8_weight_rows<activation_quantisation::int8, float>, true>;
+
+}  // namespace
+
+TEST_CASE("products of whole numbers are exact, whatever x is staged as") {
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        const int k = 640, n = 8;  // the first row of weights, and the last, are not multiplied
+        buffer<float> x(where, 3 * k), w(where, n * k), out(where, 3 * 6 + 1, -7.0f), scales(where, n * k / 32, 1.0f);
+        buffer<std::int8_t> bytes(where, n * k);
+        for (int i = 0; i < 3 * k; ++i) x.values[i] = static_cast<float>(i % 32 == 0 ? 127 : (i * 7) % 23 - 11);
+        for (int i = 0; i < n * k; ++i) {
+            bytes.values[i] = static_cast<std::int8_t>((i * 5) % 17 - 8);
+            w.values[i] = bytes.values[i];
+        }
+        const auto check = [&] {
+            out.fetch();
+            bool right = out.values[18] == -7.0f;
+            for (int row = 0; row < 3; ++row) {
+                for (int column = 0; column < 6; ++column) {
+                    float sum = 0;
+                    for (int i = 0; i < k; ++i) sum += x.values[row * k + i] * w.values[(column + 1) * k + i];
+                    right = right && out.values[row * 6 + column] == 2 * sum + static_cast<float>(column);
+                }
+            }
+            CHECK(right);
+        };
+        run<float_kernel>(where, {1}, {x.send(), unquantised_weight_rows<float>{w.send(), n, k, k}, out.send(), k});
+        check();
+        run<int8_kernel>(where, {1}, {x.send(), {bytes.send(), scales.send(), n, k}, out.send(), k});
+        check();
+    }
+}
+
+#if !defined(__CUDACC__)
+TEST_CASE("multiplying with rows that nobody staged is reported") {
+    using kernel = product_kernel<unquantised_weight_rows<float>, false>;
+    std::vector<float> x(3 * 32), w(8 * 32), out(18);
+    const auto found =
+        host::check<kernel>({1}, {x.data(), unquantised_weight_rows<float>{w.data(), 8, 32, 32}, out.data(), 32}, 1);
+    REQUIRE(found);
+    CHECK(found->kind == hazard_kind::uninitialised_read);
+}
+#endif
