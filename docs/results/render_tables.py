@@ -1,0 +1,270 @@
+"""Renders the tables of docs/results/*.md and docs/lab/*.md from the JSON files in docs/results.
+
+    python3 docs/results/render_tables.py            rewrites the tables in place
+    python3 docs/results/render_tables.py --check    exit status 1 if a page is out of date; writes nothing
+
+A table stands between two markers:
+
+    <!-- table: gemm.json bf16 -->
+    <!-- end -->
+
+The first word names a file in docs/results, the second a table in it. There are two kinds of files:
+
+- an object with "tables": each has "columns" and "rows" of cells, which are printed as they are;
+- a list of reports as benchmarks write it with --json (attention.json, gemm.json, scaling.json). For these a function
+  below, listed in VIEWS, makes the columns and rows.
+
+Needs Python 3.9 and nothing else.
+"""
+
+import argparse
+import json
+import pathlib
+import re
+import sys
+
+RESULTS = pathlib.Path(__file__).resolve().parent
+PAGES = (RESULTS, RESULTS.parent / "lab")
+BEGIN = re.compile(r"^<!-- table: (\S+) (\S+) -->$")
+END = "<!-- end -->"
+
+
+class TableError(Exception):
+    """A marker or a JSON file that cannot be rendered."""
+
+
+def markdown(columns, rows):
+    """The lines of a Markdown table. None is an empty cell."""
+    for row in rows:
+        if len(row) != len(columns):
+            raise TableError(f"{len(row)} cells in a row of {len(columns)} columns: {row}")
+    lines = [columns, ["---"] * len(columns), *rows]
+    return ["| " + " | ".join("" if cell is None else str(cell) for cell in line) + " |" for line in lines]
+
+
+# --- reports of benchmarks -------------------------------------------------------------------------------------------
+
+
+def report(reports, title):
+    """The one report whose title matches."""
+    found = [one for one in reports if re.search(title, one["title"])]
+    if len(found) != 1:
+        raise TableError(f"{len(found)} reports with a title like '{title}'")
+    return found[0]
+
+
+def value(row, contestant):
+    """The value of the one contestant whose name matches."""
+    found = [number for name, number in row["values"].items() if re.search(contestant, name)]
+    if len(found) != 1:
+        raise TableError(f"{len(found)} contestants like '{contestant}' in {row['problem']}")
+    return found[0]
+
+
+# --- attention.json --------------------------------------------------------------------------------------------------
+
+IMBREX = r"^Imbrex( chosen)?$"
+LAZY = r"^Imbrex.*(relaxed|lazy)$"
+
+
+def attention_forward(reports):
+    """TFLOP/s; in brackets the ratio to cuDNN and, for Imbrex, to FlashAttention-3."""
+    rows = []
+    for head_dim in (128, 64, 96):
+        for mask in ("full", "causal"):
+            for row in report(reports, rf"(head_dim|depth) {head_dim}, {mask}$")["rows"]:
+                cudnn, flash3 = value(row, "^cuDNN$"), value(row, "^FlashAttention-3$")
+                length = int(re.match(r"\d+ x (\d+)", row["problem"])[1]) // 1024
+
+                def ours(name):
+                    speed = value(row, name)
+                    return f"{speed:.0f} ({speed / cudnn:.2f}x, {speed / flash3:.2f}x)"
+
+                rows.append(
+                    [
+                        f"{head_dim}, {mask}",
+                        f"{length}k",
+                        f"{cudnn:.0f}",
+                        f"{value(row, '^FlashAttention-2$'):.0f}",
+                        f"{flash3:.0f} ({flash3 / cudnn:.2f}x)",
+                        ours(IMBREX),
+                        ours(LAZY),
+                    ]
+                )
+    names = ["cuDNN", "FlashAttention-2", "FlashAttention-3", "Imbrex", "Imbrex, lazy rescaling"]
+    return ["head_dim, mask", "seqlen", *names], rows
+
+
+def attention_accuracy(reports):
+    """Relative error in units of 1e-3."""
+    names = ["^cuDNN$", "^FlashAttention-2$", "^FlashAttention-3$", IMBREX, LAZY]
+    rows = [
+        [row["problem"].replace("depth", "head_dim"), *(f"{value(row, name):.2f}" for name in names)]
+        for row in report(reports, "relative error against float64")["rows"]
+    ]
+    return ["1e-3", "cuDNN", "FlashAttention-2", "FlashAttention-3", "Imbrex", "Imbrex, lazy rescaling"], rows
+
+
+# --- gemm.json -------------------------------------------------------------------------------------------------------
+
+
+def gemm_bf16(reports):
+    """TFLOP/s sustained and paused."""
+    sustained, paused = report(reports, "^bf16, A and B.*, sustained$"), report(reports, "^bf16, A and B.*, paused$")
+
+    def speeds(row):
+        peer, ours = value(row, "^cuBLAS$"), value(row, "^Imbrex$")
+        return [f"{peer:.0f}", f"{ours:.0f}", f"{ours / peer:.2f}x"]
+
+    rows = [[a["problem"], *speeds(a), *speeds(b)] for a, b in zip(sustained["rows"], paused["rows"])]
+    names = {
+        "A, B transposed": "8192 cubed, B column-major",
+        "A transposed, B": "8192 cubed, A column-major",
+        "both transposed": "8192 cubed, both column-major",
+    }
+    for row in report(reports, "^bf16 8192 x 8192 x 8192, (operands|other layouts)")["rows"]:
+        rows.append([names.get(row["problem"], row["problem"]), *speeds(row), None, None, None])
+    return ["M x N x K", "cuBLAS, sustained", "Imbrex", "ratio", "cuBLAS, paused", "Imbrex", "ratio"], rows
+
+
+def gemm_small_m(reports):
+    """TB/s, in the order of the page: 8192 x 8192 by rows, then the others."""
+    rows = report(reports, "few rows|small.M")["rows"]
+
+    def key(row):
+        m, n, k = map(int, re.match(r"(\d+) x (\d+) x (\d+)", row["problem"]).groups())
+        return ((n, k) != (8192, 8192), m if (n, k) == (8192, 8192) else rows.index(row))
+
+    names = ["^cuBLAS$", "^Imbrex$", "^Imbrex, (constant weights|PDL prefetch)"]
+    cells = [[row["problem"], *(f"{value(row, name):.2f}" for name in names)] for row in sorted(rows, key=key)]
+    return ["M x N x K", "cuBLAS", "Imbrex", "Imbrex, `pdl_prefetch::weights`"], cells
+
+
+def gemm_quantised(reports):
+    """Microseconds a launch and the speed-up over bf16."""
+    rows = []
+    for row in report(reports, "^quantised weights")["rows"]:
+        bf16 = value(row, "^bf16$")
+        others = (value(row, name) for name in ("^int4", "^MXFP4$", "^int8$"))
+        rows.append(
+            [row["problem"].split()[0], f"{1000 / bf16:.1f}", *(f"{1000 / v:.1f} ({v / bf16:.2f}x)" for v in others)]
+        )
+    return ["M", "bf16", "int4, groups of 128", "MXFP4", "int8"], rows
+
+
+# --- scaling.json ----------------------------------------------------------------------------------------------------
+
+SCHEDULES = ("ring", "zigzag", "striped", "best mesh", "Ulysses")
+
+
+def milliseconds(seconds):
+    time = seconds * 1e3
+    return f"{time:.0f} ms" if time >= 100 else f"{time:.1f} ms"
+
+
+def scaling(kind, kv_heads, cell, columns):
+    def view(reports):
+        table = report(reports, rf"{kind} scaling.*, 32:{kv_heads} heads$")
+        rows = []
+        for row in table["rows"]:
+            found = row["schedules"]
+            cells = [cell(name, found[name]) if name in found else None for name in SCHEDULES]
+            rows.append([row[column] for column in columns] + cells)
+        return [{"gpus": "GPUs", "tokens": "tokens"}[column] for column in columns] + list(SCHEDULES), rows
+
+    return view
+
+
+def efficiency(name, one):
+    text = f"{one['efficiency']:.1%}, {milliseconds(one['seconds'])}"
+    return f"{text}, a = {one['q_chunks']}" if name == "best mesh" else text
+
+
+def breakdown(_, one):
+    return f"{one['hidden']:.1%}, {one['exposed']:.1%}, {one['idle']:.1%}"
+
+
+VIEWS = {
+    ("attention.json", "forward"): attention_forward,
+    ("attention.json", "accuracy"): attention_accuracy,
+    ("gemm.json", "bf16"): gemm_bf16,
+    ("gemm.json", "small_m"): gemm_small_m,
+    ("gemm.json", "quantised"): gemm_quantised,
+}
+for _kind in ("strong", "weak"):
+    for _heads in (32, 8):
+        VIEWS["scaling.json", f"{_kind}_{_heads}"] = scaling(_kind, _heads, efficiency, ("gpus", "tokens"))
+        VIEWS["scaling.json", f"{_kind}_{_heads}_breakdown"] = scaling(_kind, _heads, breakdown, ("gpus",))
+
+
+# --- pages -----------------------------------------------------------------------------------------------------------
+
+
+def table(folder, file, name):
+    """The lines of the table that a marker names."""
+    path = folder / file
+    if not path.is_file():
+        raise TableError(f"{file}: no such file in {folder.name}/")
+    data = json.loads(path.read_text(encoding="utf-8"))
+    if (file, name) in VIEWS:
+        return markdown(*VIEWS[file, name](data))
+    if isinstance(data, dict) and name in data.get("tables", {}):
+        one = data["tables"][name]
+        return markdown(one["columns"], one["rows"])
+    raise TableError(f"{file}: no table '{name}'")
+
+
+def render(text, folder):
+    """The page with all its tables made anew."""
+    lines, inside = [], None
+    for number, line in enumerate(text.split("\n"), 1):
+        found = BEGIN.match(line)
+        if found:
+            if inside:
+                raise TableError(f"line {number}: the table of line {inside} has no '{END}'")
+            inside = number
+            try:
+                lines += [line, *table(folder, *found.groups())]
+            except TableError as error:
+                raise TableError(f"line {number}: {error}") from None
+        elif line == END:
+            if not inside:
+                raise TableError(f"line {number}: '{END}' without a table")
+            inside = None
+            lines.append(line)
+        elif not inside:
+            if line.startswith("<!-- table"):
+                raise TableError(f"line {number}: expected '<!-- table: FILE NAME -->'")
+            lines.append(line)
+    if inside:
+        raise TableError(f"line {inside}: the table has no '{END}'")
+    return "\n".join(lines)
+
+
+def main(words):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is out of date")
+    chosen = parser.parse_args(words)
+    faults = 0
+    for page in sorted(page for folder in PAGES for page in folder.glob("*.md")):
+        name = f"{page.parent.name}/{page.name}"
+        text = page.read_text(encoding="utf-8")
+        try:
+            rendered = render(text, RESULTS)
+        except TableError as error:
+            print(f"{name}: {error}", file=sys.stderr)
+            faults += 1
+            continue
+        if rendered == text:
+            continue
+        if chosen.check:
+            print(f"{name}: out of date; run docs/results/render_tables.py", file=sys.stderr)
+            faults += 1
+        else:
+            page.write_text(rendered, encoding="utf-8")
+            print(f"{name}: rewritten")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
