@@ -1,4 +1,4 @@
-// What the device benchmarks share: arrays of random numbers on the device, and contestants that take turns, so that clocks and
+// Shared by the device benchmarks: random device arrays, and timing with interleaved contestants, so that clocks and
 // temperature are the same for all of them.
 #pragma once
 
@@ -25,14 +25,14 @@ inline void check(cudaError_t status, const char* what) {
     std::exit(1);
 }
 
-// Device memory that is freed at the end.
+// RAII device memory.
 template <class T>
 class device_array {
   public:
     explicit device_array(std::size_t count) : count_(count) {
         check(cudaMalloc(&pointer_, count * sizeof(T) + 256), "cudaMalloc");
     }
-    // Normal numbers; beyond the first few millions they repeat, which no cache can tell.
+    // Normally distributed values, repeated after about four million; the period exceeds any reuse in a cache.
     device_array(std::size_t count, unsigned seed, float spread = 1) : device_array(count) {
         std::mt19937 generator(seed);
         std::normal_distribution<float> number(0, spread);
@@ -69,10 +69,10 @@ class device_array {
 inline std::string device_name() {
     cudaDeviceProp device;
     check(cudaGetDeviceProperties(&device, 0), "properties");
-    return std::string(device.name) + ", " + std::to_string(device.multiProcessorCount) + " multiprocessors";
+    return std::string(device.name) + ", " + std::to_string(device.multiProcessorCount) + " SMs";
 }
 
-// A matrix product's.
+// Sizes of a GEMM.
 struct sizes {
     int m, n, k;
     std::string text() const { return std::to_string(m) + " x " + std::to_string(n) + " x " + std::to_string(k); }
@@ -84,23 +84,23 @@ inline float median(std::vector<float> values) {
     return values[values.size() / 2];
 }
 
-// One way to do the work. `run` puts it into the stream; the number tells which of several copies of the data to use, so that
-// a benchmark can keep what it reads out of the caches.
+// One implementation. `run` enqueues it in the stream; `copy` selects one of several copies of the data, so that a
+// benchmark can keep its inputs out of the caches.
 struct contestant {
     std::string name;
     std::function<void(cudaStream_t, int copy)> run;
 };
 
-// How measurements follow each other. The chip gets hot and, at the limit of its power, slow: `sustained` lets it come to that
-// before anything is timed, `paused` leaves it 10 ms of rest before each measurement.
+// Pacing of measurements. At its power limit the GPU lowers its clocks: `sustained` warms it up to that state before
+// timing, `paused` sleeps 10 ms before each measurement.
 enum class pace { as_it_comes, sustained, paused };
 
 inline const char* name_of(pace how) {
     return how == pace::sustained ? "sustained" : how == pace::paused ? "paused" : "as it comes";
 }
 
-// Median milliseconds of each, in turn, over `rounds` rounds. With `repeats` above 1 a round is a graph of so many launches
-// over successive copies: what a launch costs where the host is never waited for.
+// Median milliseconds of each contestant, interleaved, over `rounds` rounds. With `repeats` above 1 a round is a CUDA
+// graph of `repeats` launches over successive copies: the time per launch without host overhead.
 inline std::vector<float> take_turns(const std::vector<contestant>& all, int rounds, int repeats = 1,
                                      pace how = pace::as_it_comes) {
     using clock = std::chrono::steady_clock;
@@ -111,7 +111,7 @@ inline std::vector<float> take_turns(const std::vector<contestant>& all, int rou
     check(cudaEventCreate(&end), "cudaEventCreate");
     std::vector<cudaGraphExec_t> graphs(all.size());
     for (std::size_t i = 0; i < all.size(); ++i) {
-        all[i].run(stream, 0);  // what a first launch prepares must not be captured
+        all[i].run(stream, 0);  // the first launch may do setup that must not be captured
         check(cudaStreamSynchronize(stream), all[i].name.c_str());
         cudaGraph_t graph;
         check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "begin capture");
@@ -148,7 +148,7 @@ inline std::vector<float> take_turns(const std::vector<contestant>& all, int rou
     return medians;
 }
 
-// Clocks as they are now, under load if called right after it.
+// Current clocks; under load if called right after it.
 inline std::string clocks() {
     std::string line;
     if (FILE* tool = popen(

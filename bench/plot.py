@@ -1,4 +1,4 @@
-"""Draws what a benchmark wrote with --json as an SVG: one panel a table, bars side by side for the contestants.
+"""Draws the --json output of a benchmark as an SVG: one panel per table, one bar per contestant.
 
     python3 bench/plot.py results.json results.svg      (needs matplotlib)
 """

@@ -1,4 +1,4 @@
-// The results of a benchmark: a Markdown table on the screen and, with --json FILE, the same as JSON, from which bench/plot.py
+// Results of a benchmark: a Markdown table on stdout and, with --json FILE, the same as JSON, from which bench/plot.py
 // draws an SVG.
 #pragma once
 
@@ -12,7 +12,7 @@ namespace bench {
 
 class report {
   public:
-    // `unit` of all values; the first contestant of a row is the peer that the others are compared with.
+    // `unit` applies to all values; the first contestant of a row is the baseline of the ratios.
     report(std::string title, std::string unit) : title_(std::move(title)), unit_(std::move(unit)) {}
 
     struct value {
@@ -48,7 +48,7 @@ class report {
         for (const std::string& text : notes_) std::printf("%s\n", text.c_str());
     }
 
-    // One object of the array that a file of results is.
+    // One element of the JSON array.
     std::string json() const {
         std::string text = "{\"title\": " + quoted(title_) + ", \"unit\": " + quoted(unit_) + ", \"rows\": [";
         for (std::size_t i = 0; i < rows_.size(); ++i) {
@@ -85,7 +85,7 @@ class report {
     std::vector<std::string> notes_;
 };
 
-// What follows --json on the command line; empty if it is not there.
+// The argument of --json; empty if absent.
 inline std::string json_file(int count, char** words) {
     for (int i = 1; i + 1 < count; ++i) {
         if (std::strcmp(words[i], "--json") == 0) return words[i + 1];
@@ -93,7 +93,7 @@ inline std::string json_file(int count, char** words) {
     return {};
 }
 
-// Whether a table of this name is asked for: all are, unless some are named on the command line.
+// Whether a table is selected: all are, unless some are named on the command line.
 inline bool wanted(int count, char** words, const char* name) {
     bool any = false;
     for (int i = 1; i < count; ++i) {
@@ -108,7 +108,7 @@ inline bool wanted(int count, char** words, const char* name) {
     return !any;
 }
 
-// Prints all, and writes them to the file if one is named. False if it cannot be written.
+// Prints all reports and writes them to the file, if given. False if writing fails.
 inline bool publish(const std::vector<report>& all, const std::string& file) {
     for (const report& one : all) one.print();
     if (file.empty()) return true;

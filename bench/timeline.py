@@ -1,9 +1,9 @@
-"""Draws a trace of the host world (host::launch with a trace_file) as an SVG: a row for each scope and each unit, time to the right.
+"""Draws a trace of the host world (host::launch with a trace_file) as an SVG: one row per scope and hardware unit.
 
     python3 bench/timeline.py trace.json timeline.svg                      the first block
     python3 bench/timeline.py trace.json timeline.svg --until 12           its first 12 microseconds
 
-What a scope does is grey, what it waits for is left white, and the tensor cores' row shows by colour for whom they work.
+Work is grey, waits are white. The tensor core row is coloured by the scope that issued the mma.
 """
 
 import argparse
@@ -18,7 +18,7 @@ QUIET = "#b8b8c0"
 
 
 def read(path, block):
-    """Names of a block's rows, and its events as (row, name, begin, duration), in microseconds."""
+    """The row names of a block, and its events as (row, name, begin, duration), in microseconds."""
     events = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
     events = events["traceEvents"] if isinstance(events, dict) else events
     mine = [event for event in events if event.get("pid") == block]
@@ -29,7 +29,7 @@ def read(path, block):
 
 
 def colour_of(name):
-    """Products have the colour of the scope they are for; all else is quiet."""
+    """An mma has the colour of its scope; everything else is grey."""
     last = name.rsplit(" ", 1)[-1]
     return COLOURS[int(last) % len(COLOURS)] if name.startswith("mma of") and last.isdigit() else QUIET
 
@@ -65,9 +65,9 @@ def drawing(rows, events, until):
 
 def main(words):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("trace", help="as host::launch writes it")
+    parser.add_argument("trace", help="trace file written by host::launch")
     parser.add_argument("picture", help="the SVG file to write")
-    parser.add_argument("--block", type=int, default=0, help="which block of the grid (%(default)s)")
+    parser.add_argument("--block", type=int, default=0, help="block of the grid (%(default)s)")
     parser.add_argument("--until", type=float, default=0, help="microseconds to draw (all)")
     chosen = parser.parse_args(words)
     rows, events = read(chosen.trace, chosen.block)

@@ -29,8 +29,7 @@ int main() {
     for (int i = 0; i < n * k; ++i) b.values[i] = bf16(std::cos(0.17f * i));
 
     const auto epilogue = epilogue::compose(epilogue::scale{alpha}, capped{cap});
-    using product = gemm<bf16, bf16, decltype(epilogue::compose(epilogue::scale{}, capped{})), matrix_layout::row_major,
-                         matrix_layout::column_major>;
+    using product = gemm<bf16, bf16, gemm_options{.b = matrix_layout::column_major}, decltype(epilogue::compose(epilogue::scale{}, capped{}))>;
     const gemm_problem<bf16, bf16> problem{m, n, k, {a.send()}, {b.send()}, {d.send()}};
     product::launch(where, problem, epilogue);
     d.fetch();

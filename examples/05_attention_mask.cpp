@@ -42,8 +42,7 @@ int main() {
     const float cap = 10, rate = 0.25f, scale = 0.2f;
     const prompt_mask mask{prompt};
     const auto score = score_mod::compose(score_mod::softcap{cap}, fading{rate});
-    using attention = attention_forward<bf16, prompt_mask, decltype(score_mod::compose(score_mod::softcap{}, fading{})),
-                                        attention_output_mode::normalised, attention_head_dim_list<head_dim>>;
+    using attention = attention_forward<bf16, attention_options{.head_dims = {head_dim}}, prompt_mask, decltype(score_mod::compose(score_mod::softcap{}, fading{}))>;
 
     const world where = device_available() ? world::device : world::host;
 

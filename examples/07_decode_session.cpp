@@ -13,7 +13,7 @@ int main() {
     const int heads = 4, kv_heads = 2, head_dim = 64, prompt = 20, tokens = 12;
     const world where = device_available() ? world::device : world::host;
 
-    decode_session<bf16, causal_mask, score_mod::identity, decode_head_dims<head_dim>> session(
+    decode_session<bf16, head_dim_set{head_dim}, causal_mask> session(
         where, {.heads = heads,
                 .kv_heads = kv_heads,
                 .head_dim = head_dim,

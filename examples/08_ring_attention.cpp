@@ -35,7 +35,7 @@ int main() {
 
     loopback_group group(where, ranks);
     run_ranks(group, [&](loopback& comm) {
-        using attention = ring_attention<bf16, score_mod::identity, attention_head_dim_list<head_dim>>;
+        using attention = ring_attention<bf16, attention_head_dim_set{head_dim}>;
         const ring_plan plan = make_ring_plan(comm, {schedule});
         const token_ranges mine = schedule.tokens_of(comm.rank());
         const int elements = mine.count() * heads * head_dim;

@@ -1,5 +1,5 @@
-// How many schedules of a kernel the checker runs: as many as a test asks for, or fewer where the environment variable IMBREX_SCHEDULES
-// says so. The preset "test" sets it to 100, the preset "full" to 1,000.
+// The number of schedules in which the checker runs a kernel: the number that a test requests, limited by the
+// environment variable IMBREX_SCHEDULES. The preset "test" sets it to 100, the preset "full" to 1,000.
 #pragma once
 
 #include <algorithm>

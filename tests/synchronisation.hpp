@@ -1,5 +1,5 @@
-// What a kernel's synchronisation is worth, found out in the checked host world: it has no hazard over many schedules, and each wait, fence and
-// release that is left out of it or altered is told as one. Where nvcc compiles a test there is nothing of this.
+// Tests of a kernel's synchronisation in the checked host world: the kernel has no hazard in many schedules, and the
+// checker detects every mutation (a wait, fence or release that is skipped or altered). Not compiled by nvcc.
 #pragma once
 
 #if !defined(__CUDACC__)
@@ -33,7 +33,7 @@ void check_synchronisation(const std::string& name, imbrex::grid_dim grid, const
     CHECK(score.killed() == score.total());
 }
 
-// Of a kernel whose warps share nothing: there is no synchronisation that could be left out.
+// For a kernel whose warps share nothing: it has no synchronisation to mutate.
 template <class Kernel>
 void check_without_synchronisation(imbrex::grid_dim grid, const typename Kernel::arguments& arguments) {
     check_silent<Kernel>(grid, arguments);

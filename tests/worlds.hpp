@@ -1,5 +1,5 @@
-// Runs a kernel in every world there is: the host world plain and checked, and the device where there is one. A test
-// loops over `worlds()`, gives the kernel buffers of that world, launches it and compares with plain loops of its own.
+// Runs a kernel in every available world: the host world, plain and checked, and the device. A test loops over
+// `worlds()`, allocates buffers of that world, launches the kernel and compares the result with plain loops.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -20,8 +20,7 @@ using imbrex::world;
 template <class T>
 using buffer = imbrex::world_array<T>;
 
-// Where nvcc compiles a test, the host worlds have been tested by the host compiler's copy of it; so only the device
-// runs.
+// In a test compiled by nvcc only the device runs: the host compiler's copy of the test covers the host worlds.
 inline std::vector<world> worlds() {
 #if defined(__CUDACC__)
     return {world::device};
@@ -30,7 +29,7 @@ inline std::vector<world> worlds() {
 #endif
 }
 
-// Launches the kernel there and waits for it. In the checked world, over several schedules.
+// Launches the kernel and waits for it. In the checked world it runs in several schedules.
 template <class Kernel>
 void run(world where, imbrex::grid_dim grid, const typename Kernel::arguments& arguments,
          [[maybe_unused]] int schedules = 8) {
@@ -48,18 +47,18 @@ void run(world where, imbrex::grid_dim grid, const typename Kernel::arguments& a
 #endif
 }
 
-// The sentence with which a call is refused.
+// The message of the imbrex::error that a call throws.
 template <class Call>
 std::string error_message_of(Call call) {
     try {
         call();
-    } catch (const imbrex::error& refused) {
-        return refused.what();
+    } catch (const imbrex::error& thrown) {
+        return thrown.what();
     }
-    return "nothing was refused";
+    return "no error";
 }
 
-// Random numbers that a test can make again from its seed.
+// Reproducible random numbers.
 template <class T>
 void fill_random(std::vector<T>& values, std::uint32_t seed, float low = -1.0f, float high = 1.0f) {
     std::mt19937 generator(seed);

@@ -1,5 +1,5 @@
-// How fast the host world is when it is not checking: a float GEMM of 1024 cubed, written as any kernel is (a producer warp,
-// a consumer warpgroup, a pipeline between them), on all cores, beside OpenBLAS's sgemm where that is there.
+// Speed of the host world without checks: a float GEMM of 1024 cubed, written as a device kernel (producer warp,
+// consumer warpgroup, pipeline), on all cores, against OpenBLAS sgemm if available.
 #include <imbrex/imbrex.hpp>
 
 #define ANKERL_NANOBENCH_IMPLEMENT
@@ -94,10 +94,10 @@ int main() {
     bench.run("Imbrex, host world, again", [&] { host::launch<host_gemm>(grid, args); });
     double worst = 0;
     for (std::size_t i = 0; i < c.size(); ++i) worst = std::fmax(worst, std::abs(c[i] - reference[i]));
-    std::printf("largest difference between the two: %.2g\n", worst);
+    std::printf("max difference: %.2g\n", worst);
     return worst < 1e-2 ? 0 : 1;
 #else
-    std::printf("OpenBLAS was not found: Imbrex alone\n");
+    std::printf("OpenBLAS not found: Imbrex only\n");
     bench.run("Imbrex, host world", [&] { host::launch<host_gemm>(grid, args); });
     return 0;
 #endif

@@ -1,5 +1,5 @@
-// What the libraries of attention's benchmarks have in common: how a failure comes through a C function, and the counter that
-// blocks draw their work from.
+// Shared by the libraries of the attention benchmarks: error codes of the C functions, and the tile counter of the
+// dynamic scheduler.
 #pragma once
 
 #include <imbrex/core/error.hpp>
@@ -10,13 +10,13 @@
 
 namespace imbrex::bench {
 
-// What went wrong in this thread's last call that did not return 0.
+// Message of this thread's last failed call.
 inline std::string& last_error() {
     thread_local std::string text;
     return text;
 }
 
-// 0, or 1 where an argument is not allowed, 2 for an error of CUDA, 3 for any other.
+// 0 on success, 1 for an invalid argument, 2 for a CUDA error, 3 for any other error.
 template <class Call>
 int status_of(const Call& call) {
     try {
@@ -34,7 +34,7 @@ int status_of(const Call& call) {
     }
 }
 
-// Zero before and after each launch.
+// Zero before each launch; the kernel resets it.
 inline int* tile_counter() {
     static world_array<int> memory(world::device, 1);
     static int* const one = memory.send();

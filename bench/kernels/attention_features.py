@@ -1,18 +1,17 @@
-"""What attention's forward kernels can besides the plain one: does it cost anything?
+"""The cost of attention forward features: head dims, GQA, varlen, sliding windows, softcap, sinks.
 
     cmake --preset release && cmake --build build/release --target bench_kernels_attention_features_library
     python3 bench/kernels/attention_features.py --json features.json
     python3 bench/kernels/attention_features.py --cases 'window*,softcap' --library one.so,other.so
 
-Depths, heads that share keys, packed sequences, windows, softcap and sinks, each beside the plain kernel (depth 128, as many heads
-of keys as of queries) at the same number of tokens, all in one run in which contestants take turns. bf16, random normal data,
-[batch, sequence, head, depth], heads * depth about 2048. TFLOP/s count 2 * (depth + depth of values) for each pair of query and
-key that the mask keeps; "in whole tiles" counts all pairs of the tiles that any such pair is in, which is what a kernel cannot
-skip. Ratios are to the plain kernel with the same mask (windows: causal). Peers are named where they can do the same. Pieces of
-work are shorter under a window, and so for comparison there are sequences of 1024, too.
+Each feature is compared with the plain kernel (head_dim 128, MHA) at the same number of tokens, interleaved in one run.
+bf16, random normal data, [batch, sequence, head, head_dim], heads * head_dim about 2048. TFLOP/s count 2 * (head_dim +
+head_dim_v) for each unmasked pair of query and key; "in whole tiles" counts all pairs of the tiles with an unmasked
+pair, which a kernel cannot skip. Ratios are to the plain kernel with the same mask (windows: causal). Peers are listed
+where they support the feature. Work tiles are shorter under a window, so sequences of 1024 are included for comparison.
 
-Before anything is timed, each case is compared with attention in float64 on a small problem of odd lengths; a result that differs
-is told as WRONG, and is the exit status too. With several libraries, each contestant is named by its library, too.
+Before timing, each case is compared with attention in float64 on a small problem of odd lengths. A result that differs
+is printed as WRONG and makes the exit status nonzero. With several libraries, contestants are named by library.
 """
 
 import argparse
@@ -42,55 +41,55 @@ from attention_turns import (
 WIDTH = 2048
 SIZES = [(4, 4096), (1, 16384)]  # batch, length
 CAP = 30.0
-TANH_ERROR = 2**-11  # of the hardware's, relative
+TANH_ERROR = 2**-11  # relative error of the hardware tanh
 
 
 class Case(NamedTuple):
     name: str
-    depth: int = 128
+    head_dim: int = 128
     head_dim_v: int = 128
     q_heads_per_kv_head: int = 1
-    window: int = 0  # keys that a query sees, its own among them; 0: no window
+    window: int = 0  # keys visible to a query, including its own; 0: no window
     capped: bool = False
     relaxed: bool = False
     sinks: bool = False
     packed: bool = False
     drawn: bool = False
-    length: int = 0  # of its sequences, if it is not that of the others
+    length: int = 0  # sequence length, if it differs from the others
 
     @property
     def heads(self):
-        return round(WIDTH / self.depth)
+        return round(WIDTH / self.head_dim)
 
     def variant(self, causal):
-        """Its name in the library."""
-        depth = f"d{self.depth}" if self.depth == self.head_dim_v else f"d{self.depth}x{self.head_dim_v}"
+        """The name of the variant in the library."""
+        head_dim = f"d{self.head_dim}" if self.head_dim == self.head_dim_v else f"d{self.head_dim}x{self.head_dim_v}"
         mask = "window" if self.window > 0 else "causal" if causal else "full"
-        return f"{depth}_{mask}" + ("_softcap" if self.capped else "") + ("_relaxed" if self.relaxed else "")
+        return f"{head_dim}_{mask}" + ("_softcap" if self.capped else "") + ("_relaxed" if self.relaxed else "")
 
 
 PLAIN = Case("plain")
 CASES = [
     PLAIN,
-    Case("depth 96", 96, 96),
-    Case("depth 96, relaxed", 96, 96, relaxed=True),
-    Case("depth 192, of values 128", 192, 128),
-    Case("depth 192", 192, 192),
-    Case("depth 256", 256, 256),
-    Case("4 heads share keys", q_heads_per_kv_head=4),
+    Case("head_dim 96", 96, 96),
+    Case("head_dim 96, lazy rescaling", 96, 96, relaxed=True),
+    Case("head_dim 192, head_dim_v 128", 192, 128),
+    Case("head_dim 192", 192, 192),
+    Case("head_dim 256", 256, 256),
+    Case("GQA, 4 heads per kv_head", q_heads_per_kv_head=4),
     Case("sequences of 1024", length=1024),
     Case("window of 1024", window=1024),
     Case("window of 4096", window=4096),
     Case("softcap", capped=True),
-    Case("softcap, relaxed", capped=True, relaxed=True),
+    Case("softcap, lazy rescaling", capped=True, relaxed=True),
     Case("sinks", sinks=True),
-    Case("packed, in turn", packed=True),
-    Case("packed, drawn", packed=True, drawn=True),
+    Case("varlen", packed=True),
+    Case("varlen, dynamic scheduler", packed=True, drawn=True),
 ]
 
 
 def skewed_lengths(total, seed=4):
-    """Sequences between 128 and half of `total`, their logarithms evenly distributed: many short ones, most tokens in few."""
+    """Lengths between 128 and half of `total`, log-uniform: many short sequences, most tokens in few."""
     chance, lengths = random.Random(seed), []
     while sum(lengths) < total:
         length = round(128 * (total / 256) ** chance.random())
@@ -98,8 +97,8 @@ def skewed_lengths(total, seed=4):
     return lengths
 
 
-def visible_keys_of_heads(query, length, causal, window):
-    """From, and up to but not including."""
+def visible_keys(query, length, causal, window):
+    """The visible key range [begin, end)."""
     end = query + 1 if causal or window > 0 else length
     return max(0, end - window) if window > 0 else 0, end
 
@@ -114,14 +113,14 @@ def pairs_kept(length, causal, window):
 def pairs_in_tiles(length, causal, window, rows, columns):
     pairs = 0
     for first in range(0, length, rows):
-        begin = visible_keys_of_heads(first, length, causal, window)[0]
-        end = visible_keys_of_heads(min(first + rows, length) - 1, length, causal, window)[1]
+        begin = visible_keys(first, length, causal, window)[0]
+        end = visible_keys(min(first + rows, length) - 1, length, causal, window)[1]
         pairs += rows * columns * (-(-end // columns) - begin // columns)
     return pairs
 
 
 class Call(ctypes.Structure):
-    """As in attention_features_library.cu."""
+    """Must match attention_call in attention_features_library.cu."""
 
     _fields_ = (
         [(name, ctypes.c_void_p) for name in ("q", "k", "v", "out", "lse2", "sinks", "starts", "stream")]
@@ -152,26 +151,26 @@ class Library:
 
 
 class Problem:
-    """A case's tensors for some lengths: those of a batch, all alike, or of packed sequences."""
+    """The tensors of a case: a batch of equal lengths, or varlen sequences."""
 
     def __init__(self, torch, case, causal, lengths, heads, cap=CAP):
         self.torch, self.case, self.causal, self.lengths, self.cap = torch, case, causal, lengths, cap
         kv_heads = heads // case.q_heads_per_kv_head
         batch, rows = (1, sum(lengths)) if case.packed else (len(lengths), lengths[0])
-        self.q = self._random(batch, rows, heads, case.depth)
-        self.k = self._random(batch, rows, kv_heads, case.depth)
+        self.q = self._random(batch, rows, heads, case.head_dim)
+        self.k = self._random(batch, rows, kv_heads, case.head_dim)
         self.v = self._random(batch, rows, kv_heads, case.head_dim_v)
         self.sinks = torch.randn(heads, device="cuda") if case.sinks else None
         starts = [sum(lengths[:i]) for i in range(len(lengths) + 1)]
         self.starts = torch.tensor(starts, dtype=torch.int32, device="cuda") if case.packed else None
-        self.scale = case.depth**-0.5
+        self.scale = case.head_dim**-0.5
 
     def _random(self, *shape):
         return self.torch.randn(*shape, device="cuda").to(self.torch.bfloat16)
 
     @property
     def flop_per_pair(self):
-        return 2 * (self.case.depth + self.case.head_dim_v) * self.q.shape[2]
+        return 2 * (self.case.head_dim + self.case.head_dim_v) * self.q.shape[2]
 
     @property
     def flop(self):
@@ -182,7 +181,7 @@ class Problem:
         return self.flop_per_pair * sum(pairs)
 
     def outputs(self):
-        """O and the logarithms, poisoned."""
+        """O and LSE buffers, filled with NaN."""
         batch, rows, heads, _ = self.q.shape
         out = self.torch.full((batch, rows, heads, self.case.head_dim_v), math.nan, device="cuda")
         return out.to(self.torch.bfloat16), self.torch.full((batch, heads, rows), math.nan, device="cuda")
@@ -214,7 +213,7 @@ class Problem:
         return run
 
     def peers(self):
-        """Functions by name: those that might be able to do it."""
+        """The peers that may support the case, by name."""
         if self.case.capped or self.case.sinks or self.case.drawn:
             return {}
         able = {FLASH_2: self._flash_2}
@@ -245,7 +244,7 @@ class Problem:
         return found[0][None] if self.case.packed else found[0]
 
     def in_float64(self):
-        """O and the base-2 logarithm of each row's sum."""
+        """O and the base-2 LSE."""
         torch = self.torch
         q, k, v = (tensor.transpose(1, 2).double() for tensor in (self.q, self.k, self.v))
         k, v = (tensor.repeat_interleave(self.case.q_heads_per_kv_head, dim=1) for tensor in (k, v))
@@ -279,7 +278,7 @@ class Bench:
         torch.manual_seed(1)
 
     def _able(self, case, causal):
-        """Libraries that have the case, and have not been wrong at it."""
+        """Libraries that have the case and passed its check."""
         having = [library for library in self.libraries if case.variant(causal) in library.tiles]
         return [library for library in having if (library, case, causal) not in self.unfit]
 
@@ -287,13 +286,13 @@ class Bench:
         return "Imbrex" if len(self.libraries) == 1 else f"Imbrex {library.name}"
 
     def check_small(self):
-        """Each case against float64, with lengths that no tile divides. Those that are wrong are left out afterwards."""
+        """Each case against float64, with lengths that no tile divides. Cases that are wrong are skipped afterwards."""
         report = Report("attention forward, bf16, small problems, relative error against float64", "1e-3")
         for case in self.cases:
             for causal in (False, True):
                 lengths = [333, 1, 64, 650] if case.packed else [650, 650]
                 small = case._replace(window=case.window // 8)
-                # Scores that the cap bends, too.
+                # A small cap, so that it affects the scores.
                 problem = Problem(self.torch, small, causal, lengths, 4, cap=2.0)
                 right, right_log2 = problem.in_float64()
                 errors = {}
@@ -307,7 +306,7 @@ class Bench:
                         self.faults += 1
                         self.unfit.add((library, case, causal))
                         name = f"{case.name}, {self._title(library)}, {'causal' if causal else 'full'}"
-                        print(f"WRONG: {name}: error {error:.2g}, of the logarithms {log2_error:.2g}", flush=True)
+                        print(f"WRONG: {name}: error {error:.2g}, LSE error {log2_error:.2g}", flush=True)
                     errors[self._title(library)] = error * 1e3
                 for name, run in problem.peers().items():
                     try:
@@ -346,11 +345,11 @@ class Bench:
                     run()
                     contestants[case, name] = run
                 except RuntimeError as fault:
-                    report.notes.append(f"{case.name}: {name} is left out: {str(fault).splitlines()[0]}")
+                    report.notes.append(f"{case.name}: {name} is skipped: {str(fault).splitlines()[0]}")
             if case.packed and not case.drawn:
-                report.notes.append(f"packed: {' '.join(map(str, lengths))}")
+                report.notes.append(f"varlen lengths: {' '.join(map(str, lengths))}")
         repeats = {key: repeats_for(problems[key[0]].flop) for key in contestants}
-        # What is compared with everything has two turns, apart: how far they differ says what the others' differences mean.
+        # The baseline is measured twice, apart: their difference is the noise of the run.
         first = (PLAIN, self._title(self.libraries[0]))
         again = {(PLAIN, "again"): contestants[first]} if first in contestants else {}
         repeats[PLAIN, "again"] = repeats.get(first, 1)
@@ -375,12 +374,12 @@ class Bench:
 def parse(words):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     usual = str(usual_library("attention_features_library"))
-    parser.add_argument("--library", metavar="FILES", default=usual, help="built; several with commas (%(default)s)")
-    parser.add_argument("--json", metavar="FILE", help="write the tables there, for bench/plot.py")
-    parser.add_argument("--cases", metavar="NAMES", default="*", help="with commas and wildcards; --list tells them")
+    parser.add_argument("--library", metavar="FILES", default=usual, help="libraries, comma-separated (%(default)s)")
+    parser.add_argument("--json", metavar="FILE", help="output file for bench/plot.py")
+    parser.add_argument("--cases", metavar="NAMES", default="*", help="comma-separated, with wildcards; see --list")
     parser.add_argument("--rounds", type=int, default=40, help="at most, at each size (%(default)s)")
     parser.add_argument("--seconds", type=float, default=4, help="at most, at each size (%(default)s)")
-    parser.add_argument("--list", action="store_true", help="tell the cases, and stop")
+    parser.add_argument("--list", action="store_true", help="print the cases, and exit")
     return parser.parse_args(words)
 
 
@@ -395,7 +394,7 @@ def main(words):
     libraries = []
     for path in map(pathlib.Path, chosen.library.split(",")):
         if not path.exists():
-            sys.exit(f"--library: {path} is not there; the head of this file says how it is built")
+            sys.exit(f"--library: {path} not found; see the top of this file for how to build it")
         libraries.append(Library(path.resolve()))
     bench = Bench(device_or_exit(), libraries, cases, chosen.rounds, chosen.seconds)
     reports = [bench.check_small()]

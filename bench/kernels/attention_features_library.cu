@@ -1,7 +1,7 @@
-// What attention's forward kernels can besides the plain one, behind a C function, so that bench/kernels/attention_features.py can
-// call them on PyTorch's tensors. All go through the launcher. A variant is named by its depth (of keys "x" of values where they
-// differ), its mask, its score if there is one, and "relaxed" if its softmax is; heads that share keys, packed sequences, sinks
-// and a counter to draw work from are any variant's.
+// Attention forward features behind a C function, so that bench/kernels/attention_features.py can call them on PyTorch
+// tensors. All go through the launcher. A variant is named by its head_dim (head_dim_qk "x" head_dim_v if they differ),
+// its mask, its score modifier, and "relaxed" for lazy rescaling. Every variant takes GQA, varlen sequences, attention
+// sinks and a tile counter.
 #include <imbrex/kernels/attention_forward.hpp>
 
 #include "attention_calls.hpp"
@@ -12,21 +12,21 @@
 
 using namespace imbrex;
 
-// attention_features.py has the same.
+// Must match Call in attention_features.py.
 struct attention_call {
-    bf16* q;       // [batch, sequence, head, depth]
-    bf16* k;       // [batch, sequence, key head, depth]
-    bf16* v;       // [batch, sequence, key head, value depth]
-    bf16* out;     // [batch, sequence, head, value depth]
+    bf16* q;       // [batch, sequence, head, head_dim]
+    bf16* k;       // [batch, sequence, kv_head, head_dim]
+    bf16* v;       // [batch, sequence, kv_head, head_dim_v]
+    bf16* out;     // [batch, sequence, head, head_dim_v]
     float* lse2;   // [batch, head, query] or null
-    float* sinks;  // of each head, or null
-    int* starts;   // of packed sequences, queries' and keys', or null
+    float* sinks;  // one per head, or null
+    int* starts;   // cu_seqlens of q and k (varlen), or null
     void* stream;
-    int sequences;  // packed ones
+    int sequences;  // varlen: number of sequences
     int batch, seqlen_q, seqlen_k, heads, kv_heads;
-    int drawn;        // blocks draw their work from a counter instead of taking it in turn
-    int window_left;  // of a window
-    float cap;        // of a softcap
+    int drawn;        // dynamic scheduler: blocks take tiles from a counter
+    int window_left;  // sliding window
+    float cap;        // softcap
     float scale;
 };
 
@@ -66,8 +66,8 @@ score_mod::softcap score_of(const attention_call& call) {
 
 template <attention_head_dims HeadDims, class Mask, class Score, attention_rescaling Softmax>
 void launch(const attention_call& call) {
-    using attention = attention_forward<bf16, Mask, Score, attention_output_mode::normalised,
-                                        attention_head_dim_list<HeadDims>, kv_layout::contiguous, Softmax>;
+    using attention =
+        attention_forward<bf16, attention_options{.head_dims = {HeadDims}, .rescaling = Softmax}, Mask, Score>;
     attention::launch(world::device, described<HeadDims>(call), mask_of<Mask>(call), score_of<Score>(call),
                       call.stream);
 }
@@ -122,7 +122,7 @@ const std::string& lines() {
 
 extern "C" {
 
-// The variants, a line each: name, queries and keys of a tile.
+// The variants, one per line: name, block_m, block_n.
 const char* imbrex_attention_features() {
     return lines().c_str();
 }
@@ -135,7 +135,7 @@ int imbrex_attention_features_forward(const char* name, const attention_call* ca
     return bench::status_of([&] {
         const auto found = std::find_if(std::begin(variants), std::end(variants),
                                         [=](const variant& one) { return one.name == name; });
-        require(found != std::end(variants), "name: ", name, "; there are:\n", lines());
+        require(found != std::end(variants), "name: ", name, "; the variants are:\n", lines());
         found->launch(*call);
     });
 }

@@ -1,8 +1,7 @@
-// Attention's forward kernels behind C functions, so that bench/kernels/attention.py can call them on PyTorch's tensors, where
-// the peers are. "d128_chosen" is what the launcher makes of a depth of 128, "d128_relaxed" the same with
-// attention_rescaling::lazy. Any other variant is one shape of the kernel for one
-// depth, named by that and by its groups and columns; with "_drawn" behind its name, blocks draw
-// their work from a counter instead of taking it in turn.
+// Attention forward kernels behind C functions, so that bench/kernels/attention.py can call them on PyTorch tensors,
+// next to the peers. "d128_chosen" is the launcher's choice for head_dim 128, "d128_relaxed" the same with
+// attention_rescaling::lazy. Every other variant is one tile shape for one head_dim, named by its consumer warpgroups
+// and block_n; the suffix "_drawn" selects the dynamic scheduler (tile counter).
 #include <imbrex/kernels/attention_forward.hpp>
 
 #include "attention_calls.hpp"
@@ -26,7 +25,7 @@ struct problem {
     cudaStream_t stream;
 };
 
-enum class makespan_of_order { in_turn, by_counter };
+enum class tile_order { static_order, by_counter };
 
 attention_problem<bf16> described(const problem& p, int head_dim) {
     return {.q = batch_sequence_head<const bf16>(p.q, p.batches, p.seqlen_q, p.heads, head_dim),
@@ -37,20 +36,19 @@ attention_problem<bf16> described(const problem& p, int head_dim) {
             .scale = p.scale};
 }
 
-template <int Depth, class Mask, attention_rescaling Softmax>
-void launch_chosen(const problem& p, makespan_of_order) {
-    using attention = attention_forward<bf16, Mask, score_mod::identity, attention_output_mode::normalised,
-                                        attention_head_dim_list<Depth>, kv_layout::contiguous, Softmax>;
-    attention::launch(world::device, described(p, Depth), {}, {}, p.stream);
+template <int HeadDim, class Mask, attention_rescaling Softmax>
+void launch_chosen(const problem& p, tile_order) {
+    using attention = attention_forward<bf16, attention_options{.head_dims = {HeadDim}, .rescaling = Softmax}, Mask>;
+    attention::launch(world::device, described(p, HeadDim), {}, {}, p.stream);
 }
 
-template <int Depth, class Mask, attention_shape Shape>
-void launch_attention(const problem& p, makespan_of_order work) {
-    using kernel = attention_hopper<bf16, Depth, Depth, Mask, score_mod::identity, Shape>;
-    const attention_problem<bf16> all = described(p, Depth);
+template <int HeadDim, class Mask, attention_shape Shape>
+void launch_attention(const problem& p, tile_order work) {
+    using kernel = attention_hopper<bf16, HeadDim, HeadDim, Mask, score_mod::identity, Shape>;
+    const attention_problem<bf16> all = described(p, HeadDim);
     const int blocks = (p.seqlen_q + kernel::block_m - 1) / kernel::block_m;
     const int num_sms = imbrex::num_sms(world::device);
-    const double key_bytes = 4.0 * p.batches * p.kv_heads * p.seqlen_k * Depth;
+    const double key_bytes = 4.0 * p.batches * p.kv_heads * p.seqlen_k * HeadDim;
     const auto costs = attention_block_costs({kernel::block_m, kernel::block_m_step, kernel::block_n, kernel::can_idle},
                                              p.seqlen_q, p.seqlen_k, Mask{});
     const int l2_sections = attention_l2_sections(costs, p.batches * p.heads, key_bytes, num_sms);
@@ -67,7 +65,7 @@ void launch_attention(const problem& p, makespan_of_order work) {
     arguments.lengths.seqlen_q = p.seqlen_q;
     arguments.lengths.seqlen_k = p.seqlen_k;
     arguments.q_heads_per_kv_head = p.heads / p.kv_heads;
-    if (work == makespan_of_order::by_counter) arguments.tile_counter = bench::tile_counter();
+    if (work == tile_order::by_counter) arguments.tile_counter = bench::tile_counter();
     const int pieces = arguments.scheduler.total(arguments.lengths);
     device::launch<kernel>({std::min(num_sms, pieces)}, arguments, p.stream);
 }
@@ -75,18 +73,18 @@ void launch_attention(const problem& p, makespan_of_order work) {
 struct variant {
     std::string_view name;
     int head_dim;
-    void (*full)(const problem&, makespan_of_order);
-    void (*causal)(const problem&, makespan_of_order);
+    void (*full)(const problem&, tile_order);
+    void (*causal)(const problem&, tile_order);
 };
 
-template <int Depth, attention_shape Shape>
+template <int HeadDim, attention_shape Shape>
 constexpr variant variant_of(std::string_view name) {
-    return {name, Depth, launch_attention<Depth, full_mask, Shape>, launch_attention<Depth, causal_mask, Shape>};
+    return {name, HeadDim, launch_attention<HeadDim, full_mask, Shape>, launch_attention<HeadDim, causal_mask, Shape>};
 }
 
-template <int Depth, attention_rescaling Softmax>
+template <int HeadDim, attention_rescaling Softmax>
 constexpr variant chosen_of(std::string_view name) {
-    return {name, Depth, launch_chosen<Depth, full_mask, Softmax>, launch_chosen<Depth, causal_mask, Softmax>};
+    return {name, HeadDim, launch_chosen<HeadDim, full_mask, Softmax>, launch_chosen<HeadDim, causal_mask, Softmax>};
 }
 
 constexpr variant variants[] = {
@@ -119,12 +117,12 @@ const std::string& names() {
 }
 
 void forward(std::string_view name, const problem& p, int head_dim, bool causal) {
-    const makespan_of_order work = name.ends_with(drawn) ? makespan_of_order::by_counter : makespan_of_order::in_turn;
+    const tile_order work = name.ends_with(drawn) ? tile_order::by_counter : tile_order::static_order;
     std::string_view shape = name;
-    if (work == makespan_of_order::by_counter) shape.remove_suffix(drawn.size());
+    if (work == tile_order::by_counter) shape.remove_suffix(drawn.size());
     const auto found =
         std::find_if(std::begin(variants), std::end(variants), [=](const variant& one) { return one.name == shape; });
-    require(found != std::end(variants), "variant: ", std::string(name), "; there are:\n", names());
+    require(found != std::end(variants), "variant: ", std::string(name), "; the variants are:\n", names());
     require(head_dim == found->head_dim, "head_dim: ", head_dim, "; variant ", std::string(name), " has ",
             found->head_dim);
     require(p.q != nullptr && p.k != nullptr && p.v != nullptr && p.out != nullptr, "q, k, v, out: ", p.q, ", ", p.k,
@@ -140,7 +138,7 @@ void forward(std::string_view name, const problem& p, int head_dim, bool causal)
 
 extern "C" {
 
-// The variants' names, a line each.
+// The names of the variants, one per line.
 const char* imbrex_attention_variants() {
     return names().c_str();
 }
@@ -149,7 +147,7 @@ const char* imbrex_attention_last_error() {
     return bench::last_error().c_str();
 }
 
-// Tensors are bf16 [batch, sequence, head, depth]; lse2 [batch, head, query] or null.
+// Tensors are bf16 [batch, sequence, head, head_dim]; lse2 [batch, head, query] or null.
 int imbrex_attention_forward(const char* variant, void* q, void* k, void* v, void* out, float* lse2, int batch,
                              int heads, int kv_heads, int seqlen_q, int seqlen_k, int head_dim, int causal, float scale,
                              void* stream) {

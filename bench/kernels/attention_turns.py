@@ -1,4 +1,4 @@
-"""What attention's benchmarks have in common: contestants that take turns on the device, tables of their speeds."""
+"""Shared by the attention benchmarks: interleaved timing of contestants, and result tables."""
 
 import fnmatch
 import json
@@ -10,14 +10,14 @@ import time
 
 CUDNN, FLASH_2 = "cuDNN", "FlashAttention-2"
 
-# Rounding the weights and the result to bf16 gives 0.002 to 0.003, and two such results differ by 1.4 times that.
+# Rounding P and O to bf16 gives 0.002 to 0.003, and two such results differ by 1.4 times that.
 LARGEST_ERROR = 0.006
 LARGEST_DIFFERENCE = 0.008
 LARGEST_LOG2_ERROR = 0.001
 
 
 def matching(names, patterns, option):
-    """Those that match any of the patterns, which are separated by commas; each pattern must match one."""
+    """Names that match any of the comma-separated patterns; each pattern must match at least one."""
     chosen = []
     for pattern in patterns.split(","):
         found = [name for name in names if fnmatch.fnmatchcase(name, pattern)]
@@ -28,7 +28,7 @@ def matching(names, patterns, option):
 
 
 class Report:
-    """A table, printed and written as by bench/report.hpp: the first contestant is the peer that the others are compared with."""
+    """A table in the format of bench/report.hpp: the first contestant is the baseline of the ratios."""
 
     def __init__(self, title, unit):
         self.title, self.unit, self.rows, self.notes = title, unit, [], []
@@ -72,47 +72,47 @@ def write_json(reports, path):
 def clocks():
     query = "--query-gpu=clocks.sm,clocks.mem,power.draw,temperature.gpu"
     try:
-        told = subprocess.run(["nvidia-smi", query, "--format=csv,noheader"], capture_output=True, text=True, timeout=20)
-        return told.stdout.strip() or "unknown"
+        output = subprocess.run(["nvidia-smi", query, "--format=csv,noheader"], capture_output=True, text=True, timeout=20)
+        return output.stdout.strip() or "unknown"
     except (OSError, subprocess.TimeoutExpired):
         return "unknown"
 
 
 def usual_library(name):
-    """Where cmake puts the library that is built of a .cu beside this file."""
+    """The default path of a library built from a .cu in this folder."""
     root = pathlib.Path(__file__).resolve().parents[2]
     return root / "build" / "release" / "bench" / f"libbench_kernels_{name}.so"
 
 
 def device_or_exit():
-    """PyTorch, once it has told what it runs on. Where there is nothing to measure, that is no failure."""
+    """Imports PyTorch and prints the device; exits with status 0 without PyTorch or a GPU."""
     try:
         import torch
     except ImportError:
-        print("skipped: PyTorch, which has the peers, is not installed")
+        print("skipped: PyTorch (the peers) is not installed")
         sys.exit(0)
     if not torch.cuda.is_available():
-        print("skipped: there is no GPU to measure on")
+        print("skipped: no GPU")
         sys.exit(0)
     device = torch.cuda.get_device_properties(0)
-    print(f"{device.name}, {device.multi_processor_count} multiprocessors, PyTorch {torch.__version__}, ", end="")
+    print(f"{device.name}, {device.multi_processor_count} SMs, PyTorch {torch.__version__}, ", end="")
     print(f"CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}; clocks before: {clocks()}")
     return torch
 
 
 def relative_difference(x, right):
-    """Root mean square; NaN where there is one."""
+    """Relative RMS difference; NaN if either has a NaN."""
     return ((x.to(right.dtype) - right).norm() / right.norm()).item()
 
 
 def repeats_for(flop):
-    """Launches that take about a millisecond, at 500 TFLOP/s: what starting a graph costs is little beside them."""
+    """Number of launches for about a millisecond at 500 TFLOP/s, so that the graph launch cost is small."""
     return max(1, round(500e9 / flop))
 
 
 def take_turns(torch, contestants, repeats, stream, notes, most_rounds, seconds, pause=0.0):
-    """Median milliseconds of each contestant, a function, and the number of rounds. `repeats` says how often each is launched
-    in a turn, `pause` how long the device rests before it, in seconds."""
+    """Median milliseconds of each contestant (a function), and the number of rounds. `repeats` is the number of launches per
+    measurement, `pause` the sleep before it, in seconds."""
     replays, kept = {}, []
     for name, run in contestants.items():
 
@@ -123,7 +123,7 @@ def take_turns(torch, contestants, repeats, stream, notes, most_rounds, seconds,
 
         replays[name] = _captured(torch, several, stream, kept)
         if replays[name] is None:
-            notes.append(f"{name} could not be captured, and is launched by itself")
+            notes.append(f"{name} could not be captured and is launched without a graph")
             replays[name] = several
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
@@ -147,7 +147,7 @@ def take_turns(torch, contestants, repeats, stream, notes, most_rounds, seconds,
 
 
 def _captured(torch, run, stream, kept):
-    """Replays a graph of the run; None where there cannot be one. What it writes to must stay alive, and is kept."""
+    """The replay function of a captured graph; None if capture fails. Outputs are kept alive in `kept`."""
     graph = torch.cuda.CUDAGraph()
     stream.synchronize()
     graph.capture_begin(capture_error_mode="thread_local")

@@ -1,7 +1,6 @@
-// Norms, gates, embeddings and rotations: what they move, in GB/s, for 16384 rows of 4096 columns of bf16, beside a copy of as many
-// bytes by the driver; and microseconds of a launch for one row and for 32, as a decode has them. Every launch has other copies of its
-// data, so many that none is in the caches when its turn comes; graphs of many launches, medians. --json FILE writes the tables for
-// bench/plot.py.
+// RMSNorm, SwiGLU, embedding lookup and RoPE: GB/s for 16384 rows of 4096 columns of bf16, against a driver copy of the
+// same bytes; and microseconds per launch for 1 and 32 rows, as in decode. Launches rotate over copies of the data that
+// exceed the caches; CUDA graphs of many launches, medians. --json FILE writes the tables for bench/plot.py.
 #include <imbrex/imbrex.hpp>
 #include <imbrex/kernels/embedding.hpp>
 #include <imbrex/kernels/rms_norm.hpp>
@@ -18,7 +17,7 @@ namespace {
 
 constexpr int columns = 4096, depth = 128, vocabulary = 128256;
 
-// Arrays of one size, used in turn.
+// Several arrays of one size, used in rotation.
 class copies_of {
   public:
     copies_of(int copies, std::size_t count, unsigned seed)
@@ -32,7 +31,7 @@ class copies_of {
     device_array<bf16> all_;
 };
 
-// What a problem reads and writes, `wide` has two times the columns.
+// Inputs and outputs; `wide` has twice the columns (gate and up).
 struct arrays {
     int rows;
     copies_of wide, x, residual, out;
@@ -71,7 +70,7 @@ std::vector<problem> problems_of(const arrays& a, int copies) {
                                       .weight = a.weight.data(),
                                       .out = as_rows(a.out.at(copy), rows, columns)};
     };
-    // Ids are positions too.
+    // The ids also serve as positions.
     const auto apply = [&a, rows, copies](const bf16* x, bf16* out, rope_style style, cudaStream_t stream, int copy) {
         apply_rope<bf16>::launch(world::device,
                                  {.x = as_rows_of_heads(x, rows, columns / depth, depth),
@@ -87,16 +86,17 @@ std::vector<problem> problems_of(const arrays& a, int copies) {
                     "copy");
           }},
          2 * one},
-        {{"norm", [=](cudaStream_t stream, int copy) { rms_norm<bf16>::launch(world::device, norm_of(copy), stream); }},
+        {{"RMSNorm",
+          [=](cudaStream_t stream, int copy) { rms_norm<bf16>::launch(world::device, norm_of(copy), stream); }},
          2 * one},
-        {{"norm with residual",
+        {{"RMSNorm with residual",
           [=, &a](cudaStream_t stream, int copy) {
               auto p = norm_of(copy);
               p.residual = as_rows(a.residual.at(copy), rows, columns);
               rms_norm<bf16>::launch(world::device, p, stream);
           }},
          4 * one},
-        {{"norm of heads of 128",
+        {{"RMSNorm of heads of 128",
           [=, &a](cudaStream_t stream, int copy) {
               auto p = norm_of(copy);
               p.x = as_rows_of_heads<const bf16>(a.x.at(copy), rows, columns / depth, depth);
@@ -104,7 +104,7 @@ std::vector<problem> problems_of(const arrays& a, int copies) {
               rms_norm<bf16>::launch(world::device, p, stream);
           }},
          2 * one},
-        {{"gate",
+        {{"SwiGLU",
           [=, &a](cudaStream_t stream, int copy) {
               swiglu_activation<bf16>::launch(world::device,
                                               {.gate = gate_of<const bf16>(a.wide.at(copy), rows, columns),
@@ -113,7 +113,7 @@ std::vector<problem> problems_of(const arrays& a, int copies) {
                                               stream);
           }},
          3 * one},
-        {{"embedding",
+        {{"embedding lookup",
           [=, &a](cudaStream_t stream, int copy) {
               embedding<bf16>::launch(world::device,
                                       {.table = as_rows<const bf16>(a.table.data(), vocabulary, columns),
@@ -122,17 +122,17 @@ std::vector<problem> problems_of(const arrays& a, int copies) {
                                       stream);
           }},
          2 * one},
-        {{"rotary, 32 heads of 128",
+        {{"RoPE, 32 heads of 128",
           [=, &a](cudaStream_t stream, int copy) {
               apply(a.x.at(copy), a.out.at(copy), rope_style::half_split, stream, copy);
           }},
          2 * one},
-        {{"rotary, in place",
+        {{"RoPE, in place",
           [=, &a](cudaStream_t stream, int copy) {
               apply(a.out.at(copy), a.out.at(copy), rope_style::half_split, stream, copy);
           }},
          2 * one},
-        {{"rotary, interleaved",
+        {{"RoPE, interleaved",
           [=, &a](cudaStream_t stream, int copy) {
               apply(a.x.at(copy), a.out.at(copy), rope_style::interleaved, stream, copy);
           }},
@@ -144,7 +144,7 @@ std::vector<problem> problems_of(const arrays& a, int copies) {
 
 int main(int count, char** words) {
     if (!device_available()) {
-        std::printf("skipped: there is no GPU to measure on\n");
+        std::printf("skipped: no GPU\n");
         return 0;
     }
     report large("16384 rows of 4096 columns, bf16, caches cold", "GB/s");
@@ -160,7 +160,7 @@ int main(int count, char** words) {
         }
         large.note("clocks: " + clocks());
     }
-    report small("few rows of 4096 columns, bf16, caches cold", "microseconds a launch");
+    report small("few rows of 4096 columns, bf16, caches cold", "microseconds per launch");
     std::vector<std::vector<float>> times;
     std::vector<std::string> names;
     for (const int rows : {1, 32}) {

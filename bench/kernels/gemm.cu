@@ -1,6 +1,6 @@
-// GEMM beside cuBLAS. In each table the contestants take turns in one run, as CUDA graphs; medians of many rounds on random
-// data. TFLOP/s count 2 M N K; TB/s count A, B and D once each. --json FILE writes the tables for bench/plot.py; words like
-// "dense" or "small_m" choose among the tables.
+// GEMM against cuBLAS. The contestants of a table are interleaved in one run, as CUDA graphs; medians of many rounds on
+// random data. TFLOP/s count 2 M N K; TB/s count A, B and D once each. --json FILE writes the tables for bench/plot.py;
+// names such as "dense" or "small_m" select tables.
 #include <imbrex/imbrex.hpp>
 #include <imbrex/kernels/gemm.hpp>
 
@@ -17,7 +17,7 @@ using namespace bench;
 
 namespace {
 
-// cuBLAS, with a workspace of its own, so that it can be captured.
+// cuBLAS with an explicit workspace, so that it can be captured.
 class blas {
   public:
     blas() : workspace_(std::size_t{64} << 20) {
@@ -38,7 +38,7 @@ class blas {
                      s.m, s.k, &one, b, CUDA_R_16BF, b_is_k_major ? s.k : s.n, a, CUDA_R_16BF, a_is_m_major ? s.m : s.k,
                      &zero, out, CUDA_R_16BF, s.n, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
     }
-    // int8 to int32, A by rows and B transposed.
+    // int8 to int32, A row-major, B transposed.
     void multiply_integers(cudaStream_t stream, const std::int8_t* a, const std::int8_t* b, std::int32_t* out,
                            const sizes& s) {
         const std::int32_t one = 1, zero = 0;
@@ -47,7 +47,7 @@ class blas {
         cublasGemmEx(handle_, CUBLAS_OP_T, CUBLAS_OP_N, s.n, s.m, s.k, &one, b, CUDA_R_8I, s.k, a, CUDA_R_8I, s.k,
                      &zero, out, CUDA_R_32I, s.n, CUBLAS_COMPUTE_32I, CUBLAS_GEMM_DEFAULT);
     }
-    // In double, operands by rows.
+    // In double, operands row-major.
     void multiply_exactly(const double* a, const double* b, double* out, const sizes& s) {
         const double one = 1, zero = 0;
         cublasSetStream(handle_, nullptr);
@@ -79,7 +79,7 @@ std::vector<report::value> compare_dense(blas& peer, const sizes& s, int rounds,
     const device_array<bf16> a(std::size_t(s.m) * s.k, 1), b(std::size_t(s.k) * s.n, 2);
     device_array<bf16> ours(std::size_t(s.m) * s.n), theirs(std::size_t(s.m) * s.n);
     ours.poison();
-    using product = gemm<bf16, bf16, epilogue::identity, A, B>;
+    using product = gemm<bf16, bf16, gemm_options{.a = A, .b = B}>;
     const gemm_problem<bf16, bf16> problem{s.m, s.n, s.k, {a.data()}, {b.data()}, {ours.data()}};
     const auto times = take_turns(
         {{"cuBLAS",
@@ -91,7 +91,7 @@ std::vector<report::value> compare_dense(blas& peer, const sizes& s, int rounds,
 }
 
 report dense(blas& peer, pace how) {
-    report table(std::string("bf16, A and B by rows, ") + name_of(how), "TFLOP/s");
+    report table(std::string("bf16, A and B row-major, ") + name_of(how), "TFLOP/s");
     for (const sizes& s : {sizes{4096, 4096, 4096}, sizes{8192, 8192, 8192}, sizes{16384, 16384, 16384},
                            sizes{16384, 8192, 1024}, sizes{4096, 11008, 4096}}) {
         const int rounds = s.flop() > 5e12 ? 10 : how == pace::paused ? 24 : 60;
@@ -103,7 +103,7 @@ report dense(blas& peer, pace how) {
 
 report layouts(blas& peer) {
     const sizes s{8192, 8192, 8192};
-    report table("bf16 " + s.text() + ", operands as stored", "TFLOP/s");
+    report table("bf16 " + s.text() + ", other layouts", "TFLOP/s");
     table.add("A, B transposed", compare_dense<matrix_layout::row_major, matrix_layout::column_major>(peer, s, 12));
     table.add("A transposed, B", compare_dense<matrix_layout::column_major, matrix_layout::row_major>(peer, s, 12));
     table.add("both transposed", compare_dense<matrix_layout::column_major, matrix_layout::column_major>(peer, s, 12));
@@ -126,7 +126,7 @@ void launch_ampere(cudaStream_t stream, const gemm_problem<In, Out>& p) {
 }
 
 report ampere_class(blas& peer, pace how) {
-    report table(std::string("the sm_80-class kernel, ") + name_of(how), "TFLOP/s");
+    report table(std::string("sm_80-class kernel, ") + name_of(how), "TFLOP/s");
     const sizes s{8192, 8192, 8192};
     const auto add = [&](const std::string& what, const contestant& theirs, const contestant& ours) {
         const auto times = take_turns({theirs, ours}, how == pace::paused ? 16 : 60, 1, how);
@@ -166,22 +166,22 @@ report ampere_class(blas& peer, pace how) {
     return table;
 }
 
-// Weights as a model stores them ([N, K]). Each contestant has so many copies of its own, and uses each once in its turn, that none is in
-// the caches: not even what another one left there for good.
+// Weights as a model stores them ([N, K]). Each contestant rotates over its own copies, which exceed the caches, so
+// that none profits from data that another left there.
 report small_m(blas& peer) {
-    report table("bf16, few rows, B transposed, caches cold", "TB/s");
+    report table("bf16, small M, B transposed, caches cold", "TB/s");
     const int copies = 8;
     std::vector<device_array<bf16>> b;
-    for (int i = 0; i < 3 * copies; ++i) b.emplace_back(std::size_t{8192} * 8192, 2);  // the same numbers
+    for (int i = 0; i < 3 * copies; ++i) b.emplace_back(std::size_t{8192} * 8192, 2);  // the same values
     for (const sizes& s : {sizes{1, 8192, 8192}, sizes{16, 8192, 8192}, sizes{128, 8192, 8192}, sizes{4, 8192, 8192},
                            sizes{32, 8192, 8192}, sizes{64, 8192, 8192}, sizes{100, 8192, 8192}, sizes{16, 4096, 14336},
                            sizes{16, 14336, 4096}, sizes{128, 14336, 4096}}) {
         const device_array<bf16> a(std::size_t(s.m) * s.k, 1);
         device_array<bf16> ours(std::size_t(s.m) * s.n), theirs(std::size_t(s.m) * s.n);
         ours.poison();
-        using product = gemm<bf16, bf16, epilogue::identity, matrix_layout::row_major, matrix_layout::column_major>;
-        using early_product = gemm<bf16, bf16, epilogue::identity, matrix_layout::row_major,
-                                   matrix_layout::column_major, pdl_prefetch::weights>;
+        using product = gemm<bf16, bf16, gemm_options{.b = matrix_layout::column_major}>;
+        using early_product =
+            gemm<bf16, bf16, gemm_options{.b = matrix_layout::column_major, .prefetch = pdl_prefetch::weights}>;
         gemm_problem<bf16, bf16> problem{s.m, s.n, s.k, {a.data()}, {b[0].data()}, {ours.data()}};
         const auto times = take_turns({{"cuBLAS",
                                         [&](cudaStream_t stream, int copy) {
@@ -193,7 +193,7 @@ report small_m(blas& peer) {
                                             problem.b = {b[copies + copy].data()};
                                             product::launch(world::device, problem, {}, stream);
                                         }},
-                                       {"Imbrex, constant weights",
+                                       {"Imbrex, PDL prefetch",
                                         [&](cudaStream_t stream, int copy) {
                                             problem.b = {b[2 * copies + copy].data()};
                                             early_product::launch(world::device, problem, {}, stream);
@@ -203,13 +203,13 @@ report small_m(blas& peer) {
         const double bytes = 2.0 * (1.0 * s.m * s.k + 1.0 * s.k * s.n + 1.0 * s.m * s.n);
         table.add(s.text(), {{"cuBLAS", bytes / times[0] * 1e-9},
                              {"Imbrex", bytes / times[1] * 1e-9},
-                             {"Imbrex, constant weights", bytes / times[2] * 1e-9}});
+                             {"Imbrex, PDL prefetch", bytes / times[2] * 1e-9}});
     }
     table.note("clocks: " + clocks());
     return table;
 }
 
-// The root mean square error relative to the product in double.
+// RMS error relative to the product in double.
 report accuracy(blas& peer) {
     report table("relative error against float64, in units of 1e-6", "1e-6");
     for (const sizes& s : {sizes{1024, 1024, 1024}, sizes{1024, 1024, 16384}}) {
@@ -249,7 +249,7 @@ report accuracy(blas& peer) {
 
 int main(int count, char** words) {
     if (!device_available()) {
-        std::printf("skipped: there is no GPU to measure on\n");
+        std::printf("skipped: no GPU\n");
         return 0;
     }
     std::printf("%s\n", device_name().c_str());

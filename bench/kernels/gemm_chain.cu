@@ -1,6 +1,6 @@
-// Products of one row in the order in which a model's layers have them, each with the result of the one before it: what the kernels for few rows
-// and the stream of weights make of a chain, in which every launch has another size. Weights are in so many copies that none is in the
-// caches when its turn comes. One graph, medians. --json FILE writes the tables for bench/plot.py.
+// A chain of GEMVs (M = 1) with the sizes of a model's layers, each using the result of the previous one: the small-M
+// kernel against the GEMV with PDL prefetch of weights. Launches rotate over copies of the weights that exceed the
+// caches. One CUDA graph, medians. --json FILE writes the tables for bench/plot.py.
 #include <imbrex/kernels/gemm.hpp>
 
 #include "device.hpp"
@@ -29,15 +29,15 @@ const std::vector<chain> chains{
     {"a layer of Qwen2.5-0.5B", 24, {{1152, 896, false}, {896, 896, false}, {4864, 896, true}, {896, 4864, false}}},
     {"1 x 6144 x 4096", 16, {{6144, 4096, false}}},
     {"1 x 4096 x 4096", 16, {{4096, 4096, false}}},
-    {"1 x 14336 x 4096, gated", 8, {{14336, 4096, true}}},
+    {"1 x 14336 x 4096, SwiGLU", 8, {{14336, 4096, true}}},
     {"1 x 4096 x 14336", 8, {{4096, 14336, false}}},
     {"1 x 128256 x 4096", 2, {{128256, 4096, false}}}};
 
 template <pdl_prefetch Prefetch>
 void multiply(const gemm_problem<bf16, bf16>& p, bool is_gated_product, cudaStream_t stream) {
-    using plain = gemm<bf16, bf16, epilogue::identity, matrix_layout::row_major, matrix_layout::column_major, Prefetch>;
+    using plain = gemm<bf16, bf16, gemm_options{.b = matrix_layout::column_major, .prefetch = Prefetch}>;
     using with_gate =
-        gemm<bf16, bf16, epilogue::swiglu, matrix_layout::row_major, matrix_layout::column_major, Prefetch>;
+        gemm<bf16, bf16, gemm_options{.b = matrix_layout::column_major, .prefetch = Prefetch}, epilogue::swiglu>;
     if (is_gated_product) {
         with_gate::launch(world::device, p, {}, stream);
     } else {
@@ -66,19 +66,19 @@ std::vector<report::value> bandwidths(const chain& one) {
         };
     };
     const std::vector<float> times = take_turns(
-        {{"few rows", run(multiply<pdl_prefetch::none>)}, {"stream of weights", run(multiply<pdl_prefetch::weights>)}},
+        {{"small M", run(multiply<pdl_prefetch::none>)}, {"GEMV, PDL prefetch", run(multiply<pdl_prefetch::weights>)}},
         20);
-    return {{"few rows", bytes / times[0] / 1e9}, {"stream of weights", bytes / times[1] / 1e9}};
+    return {{"small M", bytes / times[0] / 1e9}, {"GEMV, PDL prefetch", bytes / times[1] / 1e9}};
 }
 
 }  // namespace
 
 int main(int count, char** words) {
     if (!device_available()) {
-        std::printf("skipped: there is no GPU to measure on\n");
+        std::printf("skipped: no GPU\n");
         return 0;
     }
-    report table("products of one row, one after the other", "TB/s of weights");
+    report table("chain of GEMVs", "TB/s of weights");
     for (const chain& one : chains) table.add(one.name, bandwidths(one));
     table.note("clocks: " + clocks());
     return publish({table}, json_file(count, words)) ? 0 : 1;

@@ -1,7 +1,7 @@
-// e4m3 GEMM beside cuBLASLt (A by rows, B transposed, bf16 results). In each table the contestants take turns in one run, as
-// CUDA graphs; medians of many rounds on random data. TFLOP/s count 2 M N K. cuBLASLt is asked for sums kept by the tensor
-// cores ("fast") and for promoted ones, and both times does as its own heuristic says. --json FILE writes the tables for
-// bench/plot.py; "rates" or "scales" chooses one.
+// e4m3 GEMM against cuBLASLt (A row-major, B transposed, bf16 output). The contestants of a table are interleaved in
+// one run, as CUDA graphs; medians of many rounds on random data. TFLOP/s count 2 M N K. cuBLASLt runs with fast
+// accumulation and with promoted accumulation, each with the algorithm of its heuristic. --json FILE writes the tables
+// for bench/plot.py; "rates" or "scales" selects one.
 #include <imbrex/imbrex.hpp>
 #include <imbrex/kernels/gemm/hopper.hpp>
 
@@ -26,10 +26,10 @@ void check(cublasStatus_t status, const char* what) {
 }
 using bench::check;
 
-// Where the second of two scales lies. cuBLASLt does not take it right behind the first.
+// Offset of the second scale: cuBLASLt does not accept it directly after the first.
 constexpr int second_scale = 64;
 
-// cuBLASLt's plan for one product. Row-major D = A B^T is column-major D^T = B A^T with both operands along k.
+// A cuBLASLt matmul plan. Row-major D = A B^T is column-major D^T = B A^T with both operands along k.
 class blas {
   public:
     blas(const sizes& s, const float* scales, bool fast) : workspace_(std::size_t{64} << 20) {
@@ -54,7 +54,7 @@ class blas {
                                              &found),
               "heuristic");
         if (found == 0) {
-            std::fprintf(stderr, "cublasLt has nothing for %s\n", s.text().c_str());
+            std::fprintf(stderr, "cuBLASLt has no algorithm for %s\n", s.text().c_str());
             std::exit(1);
         }
         cublasLtMatmulPreferenceDestroy(preference);
@@ -101,7 +101,7 @@ void launch(cudaStream_t stream, const gemm_problem<e4m3, bf16>& p, const Epilog
                            stream);
 }
 
-// Operands, scales and the two results of one product.
+// Operands, scales and the outputs of both contestants.
 struct data {
     sizes s;
     device_array<e4m3> a{std::size_t(s.m) * s.k, 1}, b{std::size_t(s.n) * s.k, 2};
@@ -135,9 +135,9 @@ struct data {
     }
 };
 
-// One scale for each operand.
+// Per-tensor scales.
 report rates(pace how) {
-    report table(std::string("e4m3 to bf16, one scale for each operand, ") + name_of(how), "TFLOP/s");
+    report table(std::string("e4m3 to bf16, per-tensor scales, ") + name_of(how), "TFLOP/s");
     for (const sizes& s :
          {sizes{4096, 4096, 4096}, sizes{8192, 8192, 8192}, sizes{4096, 7168, 2048}, sizes{16384, 4096, 7168}}) {
         const data d(s);
@@ -156,7 +156,7 @@ report rates(pace how) {
                   launch<epilogue::scale_by_pointer, narrow, promoted>(stream, d.problem(), d.tensor_scales());
               }}},
             how == pace::paused ? 16 : 40, 4, how);
-        d.warn_unless_close("one scale for each operand");
+        d.warn_unless_close("per-tensor scales");
         table.add(s.text(), {{"cuBLASLt fast", s.flop() / times[0] * 1e-9},
                              {"Imbrex fast", s.flop() / times[1] * 1e-9},
                              {"cuBLASLt promoted", s.flop() / times[2] * 1e-9},
@@ -166,7 +166,7 @@ report rates(pace how) {
     return table;
 }
 
-// What finer scales cost.
+// The cost of finer scales.
 report scales() {
     report table("e4m3 to bf16, promoted, finer scales, sustained", "TFLOP/s");
     using rows_and_columns = epilogue::composition<epilogue::scale_rows, epilogue::scale_columns>;
@@ -176,20 +176,20 @@ report scales() {
         const rows_and_columns fine = epilogue::compose(epilogue::scale_rows{{d.of_rows.data(), s.m}},
                                                         epilogue::scale_columns{{d.of_columns.data(), s.n}});
         const auto times = take_turns(
-            {{"cuBLASLt, one for each operand",
+            {{"cuBLASLt, per-tensor",
               [&](cudaStream_t stream, int) { exact.multiply(stream, d.a.data(), d.b.data(), d.theirs.data()); }},
-             {"rows and columns",
+             {"per row and column",
               [&](cudaStream_t stream, int) { launch<rows_and_columns, narrow, promoted>(stream, d.problem(), fine); }},
-             {"blocks of 128",
+             {"128 x 128 blocks",
               [&](cudaStream_t stream, int) {
                   launch<epilogue::identity, narrow, promoted_with_block_scales>(stream, d.problem(), {},
                                                                                  d.block_scales());
               }}},
             40, 4, pace::sustained);
         d.warn_unless_close("finer scales");
-        table.add(s.text(), {{"cuBLASLt, one for each operand", s.flop() / times[0] * 1e-9},
-                             {"rows and columns", s.flop() / times[1] * 1e-9},
-                             {"blocks of 128", s.flop() / times[2] * 1e-9}});
+        table.add(s.text(), {{"cuBLASLt, per-tensor", s.flop() / times[0] * 1e-9},
+                             {"per row and column", s.flop() / times[1] * 1e-9},
+                             {"128 x 128 blocks", s.flop() / times[2] * 1e-9}});
     }
     table.note("clocks: " + clocks());
     return table;
@@ -199,7 +199,7 @@ report scales() {
 
 int main(int count, char** words) {
     if (!device_available()) {
-        std::printf("skipped: there is no GPU to measure on\n");
+        std::printf("skipped: no GPU\n");
         return 0;
     }
     std::printf("%s\n", device_name().c_str());

@@ -1,5 +1,5 @@
-// Products with quantised weights, beside the same with bf16 weights: 8192 x 8192, in so many copies that none is in the caches when
-// its turn comes; graphs of many launches, medians. Few rows, and many with and without a workspace. --json FILE writes the tables
+// GEMM with quantised weights against bf16 weights: 8192 x 8192, rotating over copies that exceed the caches; CUDA
+// graphs of many launches, medians. Small M, and large M with and without a workspace. --json FILE writes the tables
 // for bench/plot.py.
 #include <imbrex/imbrex.hpp>
 #include <imbrex/kernels/gemm.hpp>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr int n = 8192, k = 8192, copies = 6;
 
-// Copies of packed weights with random bits. What the numbers are makes no difference to the time; scales are kept finite.
+// Copies of packed weights with random bits; the values do not affect the time. Scales are finite.
 template <class Weights>
 class weight_copies {
   public:
@@ -25,7 +25,7 @@ class weight_copies {
         using format = typename Weights::format;
         using scale = typename Weights::scale;
         std::mt19937 random(1);
-        const int rows = 64;  // packed once, and repeated for the others
+        const int rows = 64;  // packed once, and repeated
         std::vector<format> values(std::size_t(rows) * k / values_in<format>);
         for (format& value : values) {
             const auto byte = static_cast<std::uint8_t>(random());
@@ -70,8 +70,7 @@ contestant with_weights(const char* name, const weight_copies<Weights>& weights,
 using weights_int4 = int4_weights<bf16, 128, bf16, 512>;
 using weights_mxfp4 = mxfp4_weights<bf16, 512>;
 using weights_int8 = int8_weights<bf16, 256>;
-using product =
-    gemm<bf16, bf16, epilogue::identity, matrix_layout::row_major, matrix_layout::column_major, pdl_prefetch::weights>;
+using product = gemm<bf16, bf16, gemm_options{.b = matrix_layout::column_major, .prefetch = pdl_prefetch::weights}>;
 
 contestant with_bf16(const std::vector<device_array<bf16>>& weights, const bf16* a, bf16* out, int m) {
     return {"bf16", [=, &weights](cudaStream_t stream, int copy) {
@@ -80,7 +79,7 @@ contestant with_bf16(const std::vector<device_array<bf16>>& weights, const bf16*
 }
 
 report small_m(const std::vector<device_array<bf16>>& as_bf16) {
-    report table("quantised weights, 8192 x 8192, caches cold", "launches a millisecond");
+    report table("quantised weights, 8192 x 8192, caches cold", "launches per millisecond");
     const weight_copies<weights_int4> as_int4;
     const weight_copies<weights_mxfp4> as_mxfp4;
     const weight_copies<weights_int8> as_int8;
@@ -129,7 +128,7 @@ report many_rows(const std::vector<device_array<bf16>>& as_bf16) {
 
 int main(int count, char** words) {
     if (!device_available()) {
-        std::printf("skipped: there is no GPU to measure on\n");
+        std::printf("skipped: no GPU\n");
         return 0;
     }
     std::vector<device_array<bf16>> as_bf16;

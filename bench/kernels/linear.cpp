@@ -1,5 +1,6 @@
-// Products with rows of weights in the host world, at the sizes of a small model (Qwen2.5-0.5B), from memory: one row of x, where reading
-// the weights is all that should take time, beside what reading as many bytes takes; and many rows, where multiplying is.
+// CPU GEMV and GEMM with quantised weights in the host world, at the sizes of a small model (Qwen2.5-0.5B), weights
+// from memory: one row of x, which is bound by reading the weights, against a plain read of the same bytes; and many
+// rows, which are compute bound.
 #include <imbrex/kernels/linear.hpp>
 
 #define ANKERL_NANOBENCH_IMPLEMENT
@@ -16,13 +17,13 @@ using namespace imbrex;
 
 namespace {
 
-// Larger than any cache: weights are others each time.
+// Larger than any cache: every call uses other weights.
 constexpr std::size_t pool_bytes = std::size_t{640} << 20;
 
 struct memory {
     std::vector<std::uint64_t> values, scales;
 
-    // Small numbers of any type: bytes of which every other one is the upper half of a bf16.
+    // Small values in any type: every other byte is the upper half of a bf16.
     memory() : values(pool_bytes / 8, 0x3c113c933c073c51u), scales(pool_bytes / 64, 0x3c003c003c003c00u) {}
 };
 
@@ -64,7 +65,7 @@ struct weight_source {
     }
 };
 
-// A block adds up its part of the bytes.
+// Each block sums its share of the bytes.
 struct read_kernel {
     static constexpr int warps = 1;
     struct arguments {
@@ -95,7 +96,7 @@ void measure(memory& from, const std::string& name, int m, std::int64_t n, std::
     weight_source<Weights> source{from, n, k};
     ankerl::nanobench::Bench bench;
     const std::string sizes = " m " + std::to_string(m) + ", n " + std::to_string(n) + ", k " + std::to_string(k);
-    // By bytes of weights, or by operations.
+    // Per byte of weights, or per operation.
     if (m == 1) {
         bench.unit("byte").batch(source.bytes());
     } else {
@@ -114,9 +115,9 @@ void measure_all(memory& from, int m, std::int64_t n, std::int64_t k) {
     measure<unquantised_weight_rows<float>>(from, "float", m, n, k);
     measure<unquantised_weight_rows<bf16>>(from, "bf16", m, n, k);
     measure<int8_weight_rows<>>(from, "int8", m, n, k);
-    measure<int8_weight_rows<activation_quantisation::int8>>(from, "int8, x rounded", m, n, k);
+    measure<int8_weight_rows<activation_quantisation::int8>>(from, "int8, int8 activations", m, n, k);
     measure<int4_weight_rows<>>(from, "int4", m, n, k);
-    measure<int4_weight_rows<activation_quantisation::int8>>(from, "int4, x rounded", m, n, k);
+    measure<int4_weight_rows<activation_quantisation::int8>>(from, "int4, int8 activations", m, n, k);
     measure<e4m3_weight_rows>(from, "e4m3", m, n, k);
 }
 

@@ -1,7 +1,7 @@
-// Results of some of the keys, cleared, merged and rounded: what they move, in GB/s, for 16384 tokens of 32 heads of 128 columns, beside a
-// copy of as many bytes by the driver; and microseconds of a launch for the tokens of a decode. Every launch has other copies of its
-// data, so many that none is in the caches when its turn comes; graphs of many launches, medians. --json FILE writes the tables for
-// bench/plot.py.
+// LSE merge of partial attention results (clear, merge, round): GB/s for 16384 tokens of 32 heads of 128 columns,
+// against a driver copy of the same bytes; and microseconds per launch for the tokens of a decode step. Launches rotate
+// over copies of the data that exceed the caches; CUDA graphs of many launches, medians. --json FILE writes the tables
+// for bench/plot.py.
 #include <imbrex/imbrex.hpp>
 #include <imbrex/kernels/merge_lse.hpp>
 
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int heads = 32, columns = 128;
 
-// Two results of so many tokens, and places for what becomes of them; each so many times.
+// Two partial results and an output, in several copies.
 class arrays {
   public:
     arrays(int tokens, int copies)
@@ -111,7 +111,7 @@ std::vector<float> times_of(const std::vector<problem>& all, int launches) {
 
 int main(int count, char** words) {
     if (!device_available()) {
-        std::printf("skipped: there is no GPU to measure on\n");
+        std::printf("skipped: no GPU\n");
         return 0;
     }
     report large("16384 tokens, 32 heads of 128 columns, fp32, caches cold", "GB/s");
@@ -125,7 +125,7 @@ int main(int count, char** words) {
         }
         large.note("clocks: " + clocks());
     }
-    report small("few tokens, 32 heads of 128 columns, fp32, caches cold", "microseconds a launch");
+    report small("few tokens, 32 heads of 128 columns, fp32, caches cold", "microseconds per launch");
     const arrays one(1, 4096), some(32, 256);
     const auto of_one = problems_of(one), of_some = problems_of(some);
     const auto times_of_one = times_of(of_one, 4096), times_of_some = times_of(of_some, 256);

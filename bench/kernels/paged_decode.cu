@@ -1,10 +1,14 @@
-// Decode over a paged cache: one new token a sequence, 32 heads of queries and 8 of keys, depth 128, bf16; pages of 16 and of 64 rows in
-// random order, in so many copies that none is in the caches when its turn comes; graphs of many launches, medians. The bytes are those of keys
-// and values; how many keys there are, the launch is told. Beside batches of equal lengths, one long sequence beside many short ones. "cascade": 64 sequences with a prefix of 16,384
-// keys that they share and 256 keys of their own, with the prefix read for all together and for each by itself. "session": a step of
-// one growing sequence. "8bit": the same over caches of e4m3 and int8, beside bf16.
+// Decode over a paged KV cache: one new token per sequence, GQA with 32 heads and 8 kv_heads, head_dim 128, bf16; pages
+// of 16 and 64 rows in random order, rotating over copies that exceed the caches; CUDA graphs of many launches,
+// medians. Bytes count K and V. The launch gets the number of keys.
 //
-//     bench_kernels_paged_decode_device [decode] [8bit] [cascade] [session] [--json FILE]      all, or those named; the file is for bench/plot.py
+//   decode     batches of equal lengths, and one long sequence with many short ones
+//   8bit       the same over e4m3 and int8 caches, against bf16
+//   cascade    64 sequences with a shared prefix of 16,384 keys and 256 keys of their own: the prefix read once for all,
+//              or per sequence
+//   session    a step of one growing sequence
+//
+//     bench_kernels_paged_decode_device [decode] [8bit] [cascade] [session] [--json FILE]      all, or those named
 #include <imbrex/imbrex.hpp>
 #include <imbrex/kernels/decode_session.hpp>
 #include <imbrex/kernels/paged_cascade.hpp>
@@ -23,11 +27,11 @@ using namespace bench;
 namespace {
 
 constexpr int heads = 32, kv_heads = 8, head_dim = 128;
-using decode =
-    paged_decode<bf16, causal_mask, score_mod::identity, attention_output_mode::normalised, decode_head_dims<head_dim>>;
-using cascade = paged_cascade<bf16, causal_mask, score_mod::identity, decode_head_dims<head_dim>>;
+using decode = paged_decode<bf16, decode_config{.head_dims = {head_dim}}, causal_mask>;
+using cascade = paged_cascade<bf16, head_dim_set{head_dim}, causal_mask>;
 
-// So many rows of keys and of values, of all heads, that benchmarks take their pages from. Those of 8 bits are normal numbers times a scale.
+// A pool of K and V rows of all heads, from which benchmarks take their pages. 8-bit elements are normally distributed
+// values times a scale.
 template <class T>
 struct rows_of_cache {
     static constexpr float scale = sizeof(T) == 1 ? 1.0f / 32 : 1.0f;
@@ -42,7 +46,7 @@ struct rows_of_cache {
     }
 
   private:
-    // Normal numbers, the first few millions again and again.
+    // Normally distributed values, repeated after a few million.
     T* fill(unsigned seed) const {
         const std::size_t count = rows * kv_heads * head_dim;
         T* all = nullptr;
@@ -62,7 +66,7 @@ struct rows_of_cache {
 };
 using row_pool = rows_of_cache<bf16>;
 
-// A batch with its tables, one for each copy, which name different pages as long as there are enough.
+// A batch with one block table per copy; copies use different pages as long as there are enough.
 class batch {
   public:
     batch(const row_pool& from, const std::vector<int>& lengths, int page_size)
@@ -98,7 +102,7 @@ class batch {
     }
 
     attention_problem<bf16> problem(int copy) const { return problem(from_, copy); }
-    // The same over another cache of as many rows.
+    // The same over another cache with the same number of rows.
     template <class T>
     attention_problem<bf16, attention_output_mode::normalised, T> problem(const rows_of_cache<T>& from,
                                                                           int copy) const {
@@ -137,13 +141,13 @@ contestant decode_of(std::string name, const batch& one, const device_array<int>
             }};
 }
 
-// The same over a cache of 8-bit elements.
+// The same over an 8-bit cache.
 template <class T>
 contestant decode_of(std::string name, const batch& one, const rows_of_cache<T>& from, const kv_cache_scales& scales,
                      const device_array<int>& workspace) {
     return {std::move(name), [&one, &from, &workspace, scales](cudaStream_t stream, int copy) {
-                using kind = paged_decode<bf16, causal_mask, score_mod::identity, attention_output_mode::normalised,
-                                          decode_head_dims<head_dim>, T>;
+                using kind =
+                    paged_decode<bf16, decode_config{.head_dims = {head_dim}}, causal_mask, score_mod::identity, T>;
                 decode_options options;
                 options.workspace = workspace.data();
                 auto problem = one.problem(from, copy);
@@ -152,8 +156,8 @@ contestant decode_of(std::string name, const batch& one, const rows_of_cache<T>&
             }};
 }
 
-// Sequences with a prefix in common. Their tables name its pages, then their own, so that a decode finds all; a cascade is given the
-// two parts. The pages of each copy are others.
+// Sequences with a shared prefix. Block tables list its pages, then the sequence's own, for decode; the cascade takes
+// the two parts. Each copy has its own pages.
 class family {
   public:
     static constexpr int sequences = 64, prefix_keys = 16384, own_keys = 256, copies = 4;
@@ -195,15 +199,15 @@ class family {
     shared_prefix prefix(int copy) const { return {{prefixes_[copy % copies].data(), prefix_width_}, nullptr}; }
     void* workspace() const { return workspace_->data(); }
 
-    // Keys and values that go into multiprocessors, by the plan: a unit of work has 16 rows of queries, or 64 where there are more
-    // than that, and reads all of its keys.
+    // K and V bytes read by the SMs according to the plan: a work item has 16 rows of queries, or 64 if there are more,
+    // and reads all of its keys.
     static double bytes(bool cascaded) {
         constexpr double row = 2.0 * kv_heads * head_dim * sizeof(bf16);
         constexpr int in_prefix = sequences * heads / kv_heads;
         return row * (cascaded ? (in_prefix + 63) / 64 * prefix_keys + sequences * own_keys
                                : sequences * (prefix_keys + own_keys));
     }
-    // And that are there, each once.
+    // Distinct K and V bytes.
     static double distinct_bytes() {
         return 2.0 * kv_heads * head_dim * sizeof(bf16) * (prefix_keys + sequences * own_keys);
     }
@@ -235,8 +239,8 @@ class family {
 };
 
 void measure_decode(std::vector<report>& all) {
-    report times("decode over a paged cache, caches cold", "microseconds");
-    report rates("decode over a paged cache, caches cold", "GB/s of keys and values");
+    report times("decode over a paged KV cache, caches cold", "microseconds");
+    report rates("decode over a paged KV cache, caches cold", "GB/s of K and V");
     const row_pool rows(std::size_t{128} * 64 * 1024);
     device_array<int> workspace(std::size_t{8} << 20);
     check(cudaMemset(workspace.data(), 0, workspace.bytes()), "cudaMemset");
@@ -246,11 +250,11 @@ void measure_decode(std::vector<report>& all) {
         const int repeats = static_cast<int>(std::clamp(3e-3 / guess, 3.0, 200.0));
         const auto found = take_turns(
             {decode_of("pages of 16", of_16, workspace, false), decode_of("pages of 64", of_64, workspace, false),
-             decode_of("pages of 16, early", of_16, workspace, true),
-             decode_of("pages of 64, early", of_64, workspace, true)},
+             decode_of("pages of 16, PDL prefetch", of_16, workspace, true),
+             decode_of("pages of 64, PDL prefetch", of_64, workspace, true)},
             12, repeats);
         std::vector<report::value> microseconds, bandwidths;
-        const char* names[] = {"pages of 16", "pages of 64", "pages of 16, early", "pages of 64, early"};
+        const char* names[] = {"pages of 16", "pages of 64", "pages of 16, PDL prefetch", "pages of 64, PDL prefetch"};
         for (int i = 0; i < 4; ++i) {
             microseconds.push_back({names[i], found[i] * 1e3});
             bandwidths.push_back({names[i], of_16.bytes / found[i] * 1e-6});
@@ -273,8 +277,8 @@ void measure_decode(std::vector<report>& all) {
 }
 
 void measure_eight_bits(std::vector<report>& all) {
-    report times("decode over caches of 8-bit elements, caches cold", "microseconds");
-    report rates("the same, bf16's time to theirs", "of the tokens a second from bf16");
+    report times("decode over an 8-bit KV cache, caches cold", "microseconds");
+    report rates("decode over an 8-bit KV cache, speed-up over bf16", "bf16 time / time");
     const std::size_t count = std::size_t{128} * 64 * 1024;
     const rows_of_cache<bf16> wide(count);
     const rows_of_cache<e4m3> floats(count);
@@ -294,7 +298,7 @@ void measure_eight_bits(std::vector<report>& all) {
             const std::vector<contestant> all_of_them{
                 decode_of("bf16", one, workspace, false), decode_of("e4m3", one, floats, of_heads, workspace),
                 decode_of("int8", one, numbers, of_heads, workspace),
-                decode_of("e4m3, scales of pages", one, floats, of_pages, workspace)};
+                decode_of("e4m3, per-page scales", one, floats, of_pages, workspace)};
             const auto found = take_turns(all_of_them, 12, repeats);
             for (std::size_t i = 0; i < found.size(); ++i) {
                 const std::string title = all_of_them[i].name + ", pages of " + std::to_string(page_size);
@@ -316,14 +320,13 @@ void measure_eight_bits(std::vector<report>& all) {
 }
 
 void measure_cascade(std::vector<report>& all) {
-    report times("64 sequences with a prefix of 16384 keys in common and 256 of their own, caches cold",
-                 "microseconds");
+    report times("64 sequences with a shared prefix of 16384 keys and 256 of their own, caches cold", "microseconds");
     const row_pool rows(std::size_t{family::copies} * (family::prefix_keys + family::sequences * family::own_keys));
     device_array<int> workspace(std::size_t{8} << 20);
     check(cudaMemset(workspace.data(), 0, workspace.bytes()), "cudaMemset");
     for (const int page_size : {16, 64}) {
         const family one(rows, page_size);
-        const contestant each{"each by itself", [&](cudaStream_t stream, int copy) {
+        const contestant each{"no cascade", [&](cudaStream_t stream, int copy) {
                                   decode_options options;
                                   options.workspace = workspace.data();
                                   decode::launch(world::device, one.whole(copy), options, {}, {}, stream);
@@ -339,25 +342,25 @@ void measure_cascade(std::vector<report>& all) {
                   {{each.name, found[0] * 1e3}, {together.name, found[1] * 1e3}});
     }
     times.note("clocks: " + clocks());
-    report traffic("the same", "MB");
-    traffic.add("keys and values that are read, by the plan",
-                {{"each by itself", family::bytes(false) * 1e-6}, {"cascade", family::bytes(true) * 1e-6}});
-    traffic.add("keys and values that there are",
-                {{"each by itself", family::distinct_bytes() * 1e-6}, {"cascade", family::distinct_bytes() * 1e-6}});
+    report traffic("cascade: K and V traffic", "MB");
+    traffic.add("K and V read, by the plan",
+                {{"no cascade", family::bytes(false) * 1e-6}, {"cascade", family::bytes(true) * 1e-6}});
+    traffic.add("distinct K and V",
+                {{"no cascade", family::distinct_bytes() * 1e-6}, {"cascade", family::distinct_bytes() * 1e-6}});
     all.push_back(times);
     all.push_back(traffic);
 }
 
-// The sequence grows by a token with each step, in a graph as well: beside a decode of the length that it begins with.
+// The sequence grows by one token per step, also in a CUDA graph; compared with a decode at the initial length.
 void measure_session(std::vector<report>& all) {
-    report times("a session's step at batch 1, cache as the step before leaves it", "microseconds");
+    report times("decode session step at batch 1, warm cache", "microseconds");
     const row_pool rows(std::size_t{1} << 16);
     device_array<int> workspace(std::size_t{8} << 20);
     check(cudaMemset(workspace.data(), 0, workspace.bytes()), "cudaMemset");
     const device_array<bf16> q(heads * head_dim, 6), out(heads * head_dim);
     for (const int context : {1024, 16384}) {
         const batch one(rows, {context}, 64);
-        using session = decode_session<bf16, causal_mask, score_mod::identity, decode_head_dims<head_dim>>;
+        using session = decode_session<bf16, head_dim_set{head_dim}, causal_mask>;
         const decode_session_configuration given{.heads = heads,
                                                  .kv_heads = kv_heads,
                                                  .head_dim = head_dim,
@@ -366,7 +369,7 @@ void measure_session(std::vector<report>& all) {
         session by_step(world::device, given), by_parts(world::device, given);
         by_step.append(rows.k, rows.v, context);
         by_parts.append(rows.k, rows.v, context);
-        const contestant bare{"decode alone", [&](cudaStream_t stream, int) {
+        const contestant bare{"decode only", [&](cudaStream_t stream, int) {
                                   decode_options options;
                                   options.workspace = workspace.data();
                                   decode::launch(world::device, one.problem(0), options, {}, {}, stream);
@@ -388,7 +391,7 @@ void measure_session(std::vector<report>& all) {
 
 int main(int count, char** words) {
     if (!device_available()) {
-        std::printf("skipped: there is no GPU to measure on\n");
+        std::printf("skipped: no GPU\n");
         return 0;
     }
     std::vector<report> all;

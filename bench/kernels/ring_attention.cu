@@ -1,7 +1,8 @@
-// Ring attention by virtual ranks: threads with streams that share one GPU, and exchange keys by copies in its memory. Together they do what the
-// single kernel does over the whole sequence, in as many parts as there are ranks and steps; how much longer they take is what the schedule, the
-// merging of parts and the copies cost. 8 heads, head_dim 128, causal, bf16. Each run is compared with the single kernel's result. Wall time
-// from all ranks ready to all ranks done, medians, in turn; each turn begins with runs that are not counted, so that all find the chip as hot. Tables: 128k, 1m. --json FILE writes them for bench/plot.py.
+// Ring attention with virtual ranks: threads with streams that share one GPU and exchange K and V by copies in its
+// memory. Together they do the work of one kernel over the whole sequence, split by ranks and steps; the extra time is
+// the cost of the schedule, the LSE merges and the copies. 8 heads, head_dim 128, causal, bf16. Each run is checked
+// against the single kernel. Wall time from all ranks ready to all ranks done, medians, interleaved; each measurement
+// follows warm-up runs, so that the GPU is equally hot. Tables: 128k, 1m. --json FILE writes them for bench/plot.py.
 #include <imbrex/comm/loopback.hpp>
 #include <imbrex/hw/world_copy.hpp>
 #include <imbrex/hw/world_memory.hpp>
@@ -24,9 +25,8 @@ namespace {
 
 constexpr int heads = 8, head_dim = 128;
 constexpr std::size_t row_bytes = sizeof(bf16) * heads * head_dim;
-using single_attention = attention_forward<bf16, causal_mask, score_mod::identity, attention_output_mode::normalised,
-                                           attention_head_dim_list<head_dim>>;
-using attention = ring_attention<bf16, score_mod::identity, attention_head_dim_list<head_dim>>;
+using single_attention = attention_forward<bf16, attention_options{.head_dims = {head_dim}}, causal_mask>;
+using attention = ring_attention<bf16, attention_head_dim_set{head_dim}>;
 
 struct whole_tensors {
     int tokens;
@@ -98,7 +98,7 @@ double milliseconds(const std::function<void()>& work) {
     return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// All ranks once; what rank 0 saw between all being ready and all being done.
+// Runs all ranks once; returns rank 0's time from all ready to all done.
 double run_ring(const ring_schedule& schedule, const std::vector<std::unique_ptr<rank_tensors>>& tensors) {
     double took = 0;
     loopback_group group(world::device, schedule.ranks);
@@ -118,7 +118,7 @@ double run_ring(const ring_schedule& schedule, const std::vector<std::unique_ptr
     return took;
 }
 
-// The largest difference of a few thousand rows from the single kernel's.
+// Max difference from the single kernel over a few thousand rows.
 double difference(const whole_tensors& whole, const ring_schedule& schedule,
                   const std::vector<std::unique_ptr<rank_tensors>>& tensors) {
     double worst = 0;
@@ -140,7 +140,7 @@ double difference(const whole_tensors& whole, const ring_schedule& schedule,
     return worst;
 }
 
-// The last of some runs that follow each other: the chip is as hot for all of them.
+// The last of several consecutive runs, so that the GPU is equally hot for all contestants.
 template <class Run>
 float after_warming_up(int runs, const Run& run) {
     double last = 0;
@@ -176,7 +176,7 @@ report table_of(int tokens, int rounds, int runs, const std::vector<ring_schedul
     std::printf("single kernel: %.2f ms, %.0f TFLOP/s\n", alone, 1e-9 * flop / alone);
     for (std::size_t i = 0; i < schedules.size(); ++i) {
         made.add(names[i], {{"single kernel", alone}, {"ranks", median(times[i + 1])}});
-        std::printf("%s: largest difference %.5f\n", names[i].c_str(), apart[i]);
+        std::printf("%s: max difference %.5f\n", names[i].c_str(), apart[i]);
     }
     made.note("clocks: " + clocks());
     return made;
@@ -186,7 +186,7 @@ report table_of(int tokens, int rounds, int runs, const std::vector<ring_schedul
 
 int main(int count, char** words) {
     if (!device_available()) {
-        std::printf("skipped: there is no GPU to measure on\n");
+        std::printf("skipped: no GPU\n");
         return 0;
     }
     const auto schedule = [](int tokens, int ranks, token_placement placement, int q_chunks = 1) {

@@ -1,6 +1,6 @@
-// Sampling: microseconds of a launch that takes a token from each of so many rows of float logits. Logits are normally distributed with
-// a few tokens that stand out, as those of a model do, or without them. They stay where they are from launch to launch: few rows are in the
-// second-level cache, as they are behind the product that made them. Graphs of many launches, medians. --json FILE writes the tables for
+// Sampling: microseconds per launch over rows of float logits. Logits are normally distributed, with or without a few
+// tokens that stand out, as those of a model do. The same logits are used by every launch: few rows stay in L2, as they
+// do after the GEMM that produces them. CUDA graphs of many launches, medians. --json FILE writes the tables for
 // bench/plot.py.
 #include <imbrex/imbrex.hpp>
 #include <imbrex/kernels/sample.hpp>
@@ -20,9 +20,9 @@ struct kind {
 
 const std::vector<kind> kinds{{"greedy", {.temperature = 0}},
                               {"temperature 0.8", {.temperature = 0.8f}},
-                              {"top k 40, top p 0.9", {.temperature = 0.8f, .top_k = 40, .top_p = 0.9f}},
-                              {"top p 0.9", {.temperature = 0.8f, .top_p = 0.9f}},
-                              {"min p 0.05", {.temperature = 0.8f, .min_p = 0.05f}}};
+                              {"top-k 40, top-p 0.9", {.temperature = 0.8f, .top_k = 40, .top_p = 0.9f}},
+                              {"top-p 0.9", {.temperature = 0.8f, .top_p = 0.9f}},
+                              {"min-p 0.05", {.temperature = 0.8f, .min_p = 0.05f}}};
 
 device_array<float> logits_of(int rows, int vocabulary, bool stand_out) {
     std::mt19937 generator(1);
@@ -42,7 +42,7 @@ device_array<float> logits_of(int rows, int vocabulary, bool stand_out) {
     return logits;
 }
 
-// As many options as there are rows, each row with a seed of its own.
+// One options per row, each with its own seed.
 device_array<sample_options> options_of(const kind& one, int rows) {
     std::vector<sample_options> all(rows, one.options);
     for (int row = 0; row < rows; ++row) all[row].seed = static_cast<std::uint64_t>(row);
@@ -74,7 +74,7 @@ std::vector<float> times_of(int rows, int vocabulary, bool stand_out) {
 
 int main(int count, char** words) {
     if (!device_available()) {
-        std::printf("skipped: there is no GPU to measure on\n");
+        std::printf("skipped: no GPU\n");
         return 0;
     }
     std::vector<report> reports;
@@ -82,7 +82,7 @@ int main(int count, char** words) {
         for (const int vocabulary : {128256, 151936}) {
             report& table = reports.emplace_back(std::to_string(vocabulary) + " logits, normal with spread 3" +
                                                      (stand_out ? " and 20 that stand out" : ""),
-                                                 "microseconds a launch");
+                                                 "microseconds per launch");
             std::vector<std::vector<float>> times;
             for (const int rows : {1, 8, 64, 256}) times.push_back(times_of(rows, vocabulary, stand_out));
             for (std::size_t i = 0; i < kinds.size(); ++i) {

@@ -1,5 +1,5 @@
-// How fast the host world attends to a paged cache by rows, when it is not checking: single tokens against contexts of 100 and 1,000
-// keys, many sequences at once, and prompts, with caches of floats and of bf16.
+// SIMT paged attention in the host world without checks: single tokens with contexts of 100 and 1,000 keys, batches of
+// sequences, and prompts, with float and bf16 KV caches.
 #include <imbrex/kernels/simt_paged_attention.hpp>
 
 #define ANKERL_NANOBENCH_IMPLEMENT
@@ -20,7 +20,7 @@ namespace {
 
 struct shape {
     int heads = 14, kv_heads = 2, head_dim = 64;
-    int sequences = 1, tokens = 1, keys = 1000;  // of each sequence
+    int sequences = 1, tokens = 1, keys = 1000;  // per sequence
     int page_size = 64;
 };
 
@@ -39,7 +39,7 @@ void measure(const std::string& name, const shape& s) {
     std::shuffle(table.begin(), table.end(), std::mt19937(1));
     for (int i = 0; i <= s.sequences; ++i) starts[i] = i * s.tokens;
 
-    using attend = simt_paged_attention<float, causal_mask, score_mod::identity, decode_head_dims<64, 128>, Cache>;
+    using attend = simt_paged_attention<float, head_dim_set{64, 128}, causal_mask, score_mod::identity, Cache>;
     typename attend::problem p;
     p.q = batch_sequence_head<const float>(q.data(), 1, s.sequences * s.tokens, s.heads, s.head_dim);
     p.k = batch_head_sequence<const Cache>(k.data(), pages, s.kv_heads, s.page_size, s.head_dim);
@@ -62,7 +62,7 @@ int main() {
     measure<float>("1 token, 100 keys, 14 / 2 heads of 64", {.keys = 100});
     measure<float>("1 token, 1,000 keys, 14 / 2 heads of 64", {});
     measure<float>("the same, pages of 16 rows", {.page_size = 16});
-    measure<bf16>("the same, cache of bf16", {});
+    measure<bf16>("the same, bf16 cache", {});
     measure<float>("1 token, 1,000 keys, 32 / 32 heads of 128", {.heads = 32, .kv_heads = 32, .head_dim = 128});
     measure<float>("8 sequences of 1 token, 1,000 keys", {.sequences = 8});
     measure<float>("prompt of 512 tokens, 14 / 2 heads of 64", {.tokens = 512, .keys = 512});

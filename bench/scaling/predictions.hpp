@@ -1,4 +1,4 @@
-// What each schedule would take on a cluster, by comm/cost_model.hpp: the contestants of bench_scaling.
+// Simulated times of each schedule on a cluster (comm/cost_model.hpp), for bench_scaling.
 #pragma once
 
 #include <imbrex/comm/cost_model.hpp>
@@ -14,7 +14,7 @@ struct prediction {
     std::string schedule;
     double seconds = 0;
     double efficiency = 0;
-    // Parts of the time, on average over ranks.
+    // Fractions of the time, averaged over ranks.
     double hidden = 0;
     double exposed = 0;
     double idle = 0;
@@ -35,8 +35,8 @@ prediction predicted(std::string name, const Schedule& schedule, const imbrex::c
     return made;
 }
 
-// Of meshes with zigzag tokens the one that takes the least time; the ring is one of them, and is known. Bytes say about where it is to
-// be found.
+// The fastest mesh with zigzag placement; the ring (q_chunks = 1) is passed in. The search is bounded by the
+// byte-optimal q_chunks.
 inline prediction best_mesh(imbrex::ring_schedule zigzag, const prediction& ring,
                             const imbrex::cluster_machine& machine) {
     prediction best = ring;
@@ -47,13 +47,13 @@ inline prediction best_mesh(imbrex::ring_schedule zigzag, const prediction& ring
         zigzag.q_chunks = chunks;
         prediction made = predicted("best mesh", zigzag, machine);
         made.q_chunks = chunks;
-        // More chunks need more memory: those that are no faster are no better.
+        // More chunks need more memory, so they must be faster to win.
         if (made.seconds < 0.9999 * best.seconds) best = made;
     }
     return best;
 }
 
-// All that allow so many ranks, causal.
+// All schedules that allow this number of ranks, causal.
 inline std::vector<prediction> predictions_of(int tokens, int ranks, const imbrex::attention_sizes& sizes,
                                               const imbrex::cluster_machine& machine) {
     const auto with = [&](imbrex::token_placement placement) {

@@ -1,6 +1,6 @@
-// What attention over many GPUs would take, simulated: tables of efficiency for 8 to 512 of them, with a fixed sequence (strong
-// scaling) and with fixed tokens for each GPU (weak scaling), and what virtual ranks on one GPU would take. Nothing is measured here;
-// each table begins with "simulated" and with all that was assumed. scaling.py draws what --json wrote.
+// Simulated scaling of context-parallel attention: efficiency on 8 to 512 GPUs with a fixed sequence (strong scaling)
+// and with fixed tokens per GPU (weak scaling), and the time of virtual ranks on one GPU. Nothing is measured: each
+// table starts with "simulated" and its assumptions. scaling.py draws the --json output.
 #include "predictions.hpp"
 
 #include <CLI/CLI.hpp>
@@ -25,8 +25,8 @@ constexpr const char* examples =
   bench_scaling --tokens 131072,1048576 --gpus 8,64 --launch-time 2
   bench_scaling --virtual-ranks 1,2,4,8 --tokens 131072,1048576 --heads 8 --kv-heads 8 --rate 670
 
-Rates are those of scores that are seen under a causal mask. Without --virtual-ranks there are tables for as many heads of keys as of
-queries, too. docs/results/scaling.md explains the tables.)";
+Rates count unmasked scores under a causal mask. Without --virtual-ranks there are also tables with kv_heads = heads.
+docs/results/scaling.md explains the tables.)";
 
 // In the units of the command line: TFLOP/s, GB/s and microseconds.
 struct choice {
@@ -44,7 +44,7 @@ struct choice {
     double nvlink_latency = 10;
     double infiniband_bandwidth = 45;  // 90% of 50
     double infiniband_latency = 20;
-    double memory_bandwidth = 4160;  // a copy by the driver on an H200, read and written
+    double memory_bandwidth = 4160;  // a copy by the driver on an H200, read plus written
     double copy_latency = 5;
     std::string json_file = {};
 
@@ -58,12 +58,11 @@ struct choice {
     shared_device one_device() const {
         return {.device = device(), .memory_bandwidth = memory_bandwidth * 1e9, .copy_latency = copy_latency * 1e-6};
     }
-    attention_sizes sizes(int heads_of_keys) const {
-        return {.heads = heads, .kv_heads = heads_of_keys, .head_dim = head_dim, .head_dim_v = head_dim};
+    attention_sizes sizes(int kv_head_count) const {
+        return {.heads = heads, .kv_heads = kv_head_count, .head_dim = head_dim, .head_dim_v = head_dim};
     }
-    // As sentences print numbers, which is short.
-    std::string attention_words(int heads_of_keys) const {
-        return str_cat(heads, " heads, ", heads_of_keys, " kv_heads, head_dim ", head_dim,
+    std::string attention_words(int kv_head_count) const {
+        return str_cat(heads, " heads, ", kv_head_count, " kv_heads, head_dim ", head_dim,
                        ", 16 bits, partial results in fp32, causal; ", rate, " TFLOP/s, a launch ", launch_time, " us");
     }
     std::string cluster_words() const {
@@ -80,23 +79,27 @@ void add_options(CLI::App& app, choice& chosen) {
         return app.add_option(name, value, meaning)->capture_default_str()->group(group);
     };
     constexpr const char *attention = "The attention", *machine = "The machine", *output = "The output";
-    add("--tokens", chosen.tokens, "of the sequence, for strong scaling and virtual ranks", attention)->delimiter(',');
-    add("--tokens-per-gpu", chosen.tokens_per_gpu, "for weak scaling", attention);
-    add("--heads", chosen.heads, "of queries", attention);
-    add("--kv-heads", chosen.kv_heads, "of keys and values", attention);
-    add("--head_dim", chosen.head_dim, "of a head", attention);
-    add("--gpus", chosen.gpus, "how many there are; each number makes a row", machine)->delimiter(',');
-    add("--virtual-ranks", chosen.virtual_ranks, "ranks on one GPU, instead of many GPUs", machine)->delimiter(',');
-    add("--rate", chosen.rate, "of attention in TFLOP/s", machine);
-    add("--launch-time", chosen.launch_time, "of a kernel in us", machine);
-    add("--gpus-per-node", chosen.gpus_per_node, "with NVLink between them", machine);
-    add("--nvlink-bandwidth", chosen.nvlink_bandwidth, "in GB/s, one direction", machine);
-    add("--nvlink-latency", chosen.nvlink_latency, "in us", machine);
-    add("--infiniband-bandwidth", chosen.infiniband_bandwidth, "in GB/s, one direction of one GPU", machine);
-    add("--infiniband-latency", chosen.infiniband_latency, "in us", machine);
-    add("--memory-bandwidth", chosen.memory_bandwidth, "in GB/s, for copies of virtual ranks", machine);
-    add("--copy-latency", chosen.copy_latency, "in us", machine);
-    app.add_option("--json", chosen.json_file, "a file to write the tables to")->type_name("FILE")->group(output);
+    add("--tokens", chosen.tokens, "tokens of the sequence, for strong scaling and virtual ranks", attention)
+        ->delimiter(',');
+    add("--tokens-per-gpu", chosen.tokens_per_gpu, "tokens per GPU, for weak scaling", attention);
+    add("--heads", chosen.heads, "query heads", attention);
+    add("--kv-heads", chosen.kv_heads, "KV heads", attention);
+    add("--head-dim", chosen.head_dim, "columns of a head", attention);
+    add("--gpus", chosen.gpus, "numbers of GPUs; one row each", machine)->delimiter(',');
+    add("--virtual-ranks", chosen.virtual_ranks, "ranks that share one GPU, instead of many GPUs", machine)
+        ->delimiter(',');
+    add("--rate", chosen.rate, "attention throughput in TFLOP/s", machine);
+    add("--launch-time", chosen.launch_time, "launch time of a kernel in us", machine);
+    add("--gpus-per-node", chosen.gpus_per_node, "GPUs per node, connected by NVLink", machine);
+    add("--nvlink-bandwidth", chosen.nvlink_bandwidth, "NVLink bandwidth in GB/s, one direction", machine);
+    add("--nvlink-latency", chosen.nvlink_latency, "NVLink latency in us", machine);
+    add("--infiniband-bandwidth", chosen.infiniband_bandwidth, "InfiniBand bandwidth per GPU in GB/s, one direction",
+        machine);
+    add("--infiniband-latency", chosen.infiniband_latency, "InfiniBand latency in us", machine);
+    add("--memory-bandwidth", chosen.memory_bandwidth, "memory bandwidth in GB/s, for copies of virtual ranks",
+        machine);
+    add("--copy-latency", chosen.copy_latency, "copy latency in us", machine);
+    app.add_option("--json", chosen.json_file, "output file for the tables")->type_name("FILE")->group(output);
     app.footer(examples);
 }
 
@@ -136,7 +139,7 @@ struct predicted_row {
     std::vector<bench::prediction> all;
 };
 
-// Efficiency and time; in a second table, what ranks do besides.
+// Efficiency and time; a second table has the breakdown.
 void print_tables(const std::string& title, const std::string& parameters, const std::vector<predicted_row>& rows) {
     print_heading(title, parameters);
     print_head({"GPUs", "tokens", "ring", "zigzag", "striped", "best mesh", "Ulysses"});
@@ -149,7 +152,7 @@ void print_tables(const std::string& title, const std::string& parameters, const
         cells.resize(7);
         print_row(cells);
     }
-    print_heading(title + ": transfers hidden and exposed, waiting for others, in parts of the time", parameters);
+    print_heading(title + ": hidden transfers, exposed transfers and idle time, in percent of the time", parameters);
     print_head({"GPUs", "ring", "zigzag", "striped", "best mesh", "Ulysses"});
     for (const predicted_row& row : rows) {
         std::vector<std::string> cells = {std::to_string(row.gpus)};
@@ -167,7 +170,7 @@ json scaling_table(const choice& chosen, const std::string& title, int kv_heads,
     std::vector<predicted_row> rows;
     for (const int gpus : chosen.gpus) {
         const std::int64_t all = strong ? tokens : std::int64_t{tokens} * gpus;
-        require(all <= max_tokens, "tokens: ", all, "; ", max_tokens, " at most are allowed");
+        require(all <= max_tokens, "tokens: ", all, "; ", "at most ", max_tokens, " are allowed");
         const attention_sizes sizes = chosen.sizes(kv_heads);
         const predicted_row row{gpus, static_cast<int>(all),
                                 bench::predictions_of(static_cast<int>(all), gpus, sizes, chosen.cluster())};
@@ -194,7 +197,7 @@ json virtual_table(const choice& chosen, int tokens) {
         const timeline line = simulate(schedule, chosen.one_device());
         double copies = 0;
         for (const transfer_times& one : line.transfers) copies += one.end - one.begin;
-        const double exposed = std::max(line.time() - line.compute_time(), 0.0);  // sums are rounded
+        const double exposed = std::max(line.time() - line.compute_time(), 0.0);  // rounding may make it negative
         const double ratio = line.single_device_time > 0 ? line.time() / line.single_device_time : 1;
         char ratio_text[32];
         std::snprintf(ratio_text, sizeof ratio_text, "%.4fx", ratio);
@@ -238,7 +241,7 @@ json all_tables(const choice& chosen) {
 
 int main(int count, char** words) {
     choice chosen;
-    CLI::App app("What attention over many GPUs would take: a simulation.", "bench_scaling");
+    CLI::App app("Simulated scaling of context-parallel attention.", "bench_scaling");
     add_options(app, chosen);
     CLI11_PARSE(app, count, words);
     try {

@@ -1,9 +1,9 @@
-"""Draws what bench_scaling wrote with --json as an SVG: a panel for each table of many GPUs, efficiency over their number.
+"""Draws the --json output of bench_scaling as an SVG: one panel per table, efficiency over the number of GPUs.
 
     bench_scaling --json scaling.json
     python3 bench/scaling/scaling.py scaling.json scaling.svg      (needs matplotlib)
 
-Everything in it is simulated, and every panel says so.
+All values are simulated, and every panel says so.
 """
 
 import json
@@ -15,7 +15,7 @@ import matplotlib
 matplotlib.use("svg")
 import matplotlib.pyplot as pyplot
 
-# Colour, marker and its size: where lines lie on one another, those behind have the larger markers.
+# Colour, marker and marker size: where lines coincide, the ones behind have larger markers.
 LINES = {
     "ring": ("#8a8f98", "s", 5),
     "striped": ("#2e9e6b", "^", 11),
@@ -48,7 +48,7 @@ def main():
     with open(sys.argv[1], encoding="utf-8") as file:
         tables = [table for table in json.load(file) if table["rows"] and "gpus" in table["rows"][0]]
     if not tables:
-        sys.exit(f"{sys.argv[1]}: no tables of many GPUs in it")
+        sys.exit(f"{sys.argv[1]}: no tables of several GPUs in it")
     pyplot.rcParams["svg.hashsalt"] = "imbrex"
     lines = (len(tables) + 1) // 2
     figure, panels = pyplot.subplots(lines, 2, figsize=(12, 4.4 * lines), squeeze=False)

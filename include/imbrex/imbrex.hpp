@@ -1,5 +1,5 @@
-// The vocabulary of Imbrex: everything a kernel is written with, and the launchers of both worlds. Kernels that are
-// ready to use are under imbrex/kernels/.
+// The umbrella header: the tiles, scopes, operations and launchers that kernels are written with. Ready-made kernels
+// are in imbrex/kernels/.
 #pragma once
 
 #include <imbrex/core/config.hpp>

@@ -11,12 +11,8 @@ void launch_attention() {
 }
 
 void launch_attentions() {
-    launch_attention<attention_forward<bf16, full_mask, score_mod::identity, attention_output_mode::normalised,
-                                       attention_head_dim_list<64>>>();
-    launch_attention<attention_forward<bf16, causal_mask, score_mod::identity, attention_output_mode::normalised,
-                                       attention_head_dim_list<128>>>();
-    launch_attention<attention_forward<bf16, causal_mask, score_mod::identity, attention_output_mode::normalised,
-                                       attention_head_dim_list<128>, kv_layout::paged>>();
-    launch_attention<attention_forward<bf16, full_mask, score_mod::identity, attention_output_mode::partial,
-                                       attention_head_dim_list<128>>>();
+    launch_attention<attention_forward<bf16, attention_options{.head_dims = {64}}, full_mask>>();
+    launch_attention<attention_forward<bf16, attention_options{.head_dims = {128}}, causal_mask>>();
+    launch_attention<attention_forward<bf16, attention_options{.head_dims = {128}, .kv = kv_layout::paged}, causal_mask>>();
+    launch_attention<attention_forward<bf16, attention_options{.head_dims = {128}, .output = attention_output_mode::partial}, full_mask>>();
 }

@@ -1,5 +1,5 @@
 // architectures: 80 89 100a 120a
-// The GEMM that every GPU from sm_80 on can run: 16-bit floats and 8-bit integers, with an epilogue and with a gate.
+// The sm_80 GEMM: bf16 and int8, with an epilogue and with a GLU.
 #include <imbrex/imbrex.hpp>
 #include <imbrex/kernels/gemm/ampere.hpp>
 

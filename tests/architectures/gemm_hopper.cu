@@ -1,5 +1,5 @@
 // architectures: 90a
-// Matrix products on Hopper as their launchers make them: bf16 with an epilogue, e4m3, and weights of 4 bits.
+// Hopper GEMMs through their launchers: bf16 with an epilogue, e4m3, and int4 weights.
 #include <imbrex/imbrex.hpp>
 #include <imbrex/kernels/gemm.hpp>
 #include <imbrex/kernels/gemm_quantised.hpp>
@@ -7,12 +7,11 @@
 using namespace imbrex;
 
 void launch_products() {
-    using dense = gemm<bf16, bf16, epilogue::identity, matrix_layout::row_major, matrix_layout::column_major,
-                       pdl_prefetch::weights>;
+    using dense = gemm<bf16, bf16, gemm_options{.b = matrix_layout::column_major, .prefetch = pdl_prefetch::weights}>;
     dense::launch(world::device, dense::problem{});
-    using gated_product = gemm<bf16, bf16, epilogue::swiglu, matrix_layout::row_major, matrix_layout::column_major>;
+    using gated_product = gemm<bf16, bf16, gemm_options{.b = matrix_layout::column_major}, epilogue::swiglu>;
     gated_product::launch(world::device, gated_product::problem{});
-    using float8 = gemm<e4m3, bf16, epilogue::identity, matrix_layout::row_major, matrix_layout::column_major>;
+    using float8 = gemm<e4m3, bf16, gemm_options{.b = matrix_layout::column_major}>;
     float8::launch(world::device, float8::problem{});
     using four_bits = gemm_quantised<int4_weights<bf16, 128, bf16, 512>, bf16>;
     four_bits::launch(world::device, four_bits::problem{}, nullptr);

@@ -1,5 +1,5 @@
 // architectures: 80 89 100a 120a
-// Appending to a paged cache, on every GPU from sm_80 on, to caches of each kind.
+// paged_append on every GPU from sm_80 on, with each kind of cache.
 #include <imbrex/imbrex.hpp>
 #include <imbrex/kernels/paged_append/kernel.hpp>
 

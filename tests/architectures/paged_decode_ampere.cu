@@ -1,6 +1,6 @@
 // architectures: 80 89 90a 120a
-// The decode that every GPU from sm_80 on can run, in some of its shapes: small and great depths, few and many rows, a cache of 8-bit
-// floats, results of each kind.
+// The sm_80 decode kernel in some of its shapes: small and large head dims, few and many rows, an e4m3 cache, each
+// output mode.
 #include <imbrex/imbrex.hpp>
 #include <imbrex/kernels/paged_decode/ampere.hpp>
 #include <imbrex/kernels/paged_decode/heuristics.hpp>

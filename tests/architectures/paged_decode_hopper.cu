@@ -1,5 +1,5 @@
 // architectures: 90a
-// Decode over a paged cache on Hopper as its launcher makes it: of 16-bit elements and of e4m3.
+// paged_decode on Hopper through its launcher: 16-bit and e4m3 caches.
 #include <imbrex/imbrex.hpp>
 #include <imbrex/kernels/paged_decode.hpp>
 
@@ -11,6 +11,5 @@ void launch_decode() {
 }
 
 void launch_decodes() {
-    launch_decode<paged_decode<bf16, causal_mask, score_mod::identity, attention_output_mode::normalised,
-                               decode_head_dims<128>>>();
+    launch_decode<paged_decode<bf16, decode_config{.head_dims = {128}}, causal_mask>>();
 }

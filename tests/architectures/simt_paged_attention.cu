@@ -1,5 +1,5 @@
 // architectures: 80 90a 120a
-// Attention by rows to a paged cache, on every GPU from sm_80 on, at all depths.
+// simt_paged_attention on every GPU from sm_80 on, at all head dims.
 #include <imbrex/imbrex.hpp>
 #include <imbrex/kernels/simt_paged_attention.hpp>
 

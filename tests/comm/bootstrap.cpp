@@ -1,4 +1,4 @@
-// What launchers say about a process, and every way in which it can be wrong.
+// read_rank_environment: the variables of torchrun, Open MPI and Slurm, and every invalid value.
 #include "worlds.hpp"
 
 #include <imbrex/comm/bootstrap.hpp>
@@ -23,7 +23,7 @@ rank_environment read(const variables& set) {
 const variables of_torchrun = {
     {"RANK", "5"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "1"}, {"MASTER_ADDR", "10.0.0.7"}, {"MASTER_PORT", "29500"}};
 
-// With one of them changed, and without one.
+// torchrun's variables with one changed, or without one.
 variables with(const std::string& name, const std::string& value) {
     variables set = of_torchrun;
     set[name] = value;
@@ -37,7 +37,7 @@ variables without(const std::string& name) {
 
 }  // namespace
 
-TEST_CASE("bootstrap: torchrun's variables") {
+TEST_CASE("bootstrap: reads torchrun's variables") {
     const rank_environment who = read(of_torchrun);
     CHECK(who.rank == 5);
     CHECK(who.ranks == 8);
@@ -47,11 +47,11 @@ TEST_CASE("bootstrap: torchrun's variables") {
     CHECK(rendezvous_address(who) == "10.0.0.7:29501");
 }
 
-TEST_CASE("bootstrap: a launcher that does not say the local rank") {
+TEST_CASE("bootstrap: the local rank is optional") {
     CHECK(!read(without("LOCAL_RANK")).local_rank.has_value());
 }
 
-TEST_CASE("bootstrap: Open MPI and Slurm, where RANK is not set") {
+TEST_CASE("bootstrap: falls back to Open MPI and Slurm if RANK is not set") {
     const variables place = {{"MASTER_ADDR", "head"}, {"MASTER_PORT", "65534"}};
     variables set = place;
     set.merge(variables{{"SLURM_PROCID", "3"}, {"SLURM_NTASKS", "4"}, {"SLURM_LOCALID", "0"}});
@@ -72,11 +72,11 @@ TEST_CASE("bootstrap: Open MPI and Slurm, where RANK is not set") {
     CHECK(!read(set).local_rank.has_value());
 }
 
-TEST_CASE("bootstrap: an address of IPv6 has brackets") {
+TEST_CASE("bootstrap: puts brackets around an IPv6 address") {
     CHECK(rendezvous_address(read(with("MASTER_ADDR", "fd00::12"))) == "[fd00::12]:29501");
 }
 
-TEST_CASE("bootstrap: what is missing is named") {
+TEST_CASE("bootstrap: names a missing variable") {
     CHECK(error_message_of([] { read({}); }) ==
           "RANK: not set; torchrun sets it, Open MPI OMPI_COMM_WORLD_RANK and Slurm SLURM_PROCID, and one of them is "
           "needed to know which rank this process is");
@@ -91,7 +91,7 @@ TEST_CASE("bootstrap: what is missing is named") {
           "OMPI_COMM_WORLD_SIZE: not set; the number of ranks is needed, 1 to 1048576");
 }
 
-TEST_CASE("bootstrap: what is no number, or none that is allowed, is refused") {
+TEST_CASE("bootstrap: rejects values that are not numbers or out of range") {
     for (const char* text : {"", "x", "3x", " 3", "3 ", "+3", "-1", "8", "0x1", "1.0", "99999999999999999999"}) {
         CAPTURE(text);
         CHECK(error_message_of([&] { read(with("RANK", text)); }) ==

@@ -1,4 +1,5 @@
-// Simulated attention against closed forms and limits. Where numbers are compared exactly, all speeds are powers of two, so that no sum is rounded.
+// Simulated schedules against closed forms and limits. Exact comparisons use speeds that are powers of two, so that no
+// sum is rounded.
 #include "cost_model/small_machine.hpp"
 
 #include <doctest/doctest.h>
@@ -9,8 +10,8 @@
 
 using namespace imbrex_test;
 
-TEST_CASE("the closed form: a step is the longer of work and transfer") {
-    // Full masks have w = 1, zigzag 1/2; its first step has half a diagonal more.
+TEST_CASE("a step takes the longer of compute and transfer") {
+    // Work per block: w = 1 with a full mask, 1/2 with causal zigzag, whose first step has half a diagonal more.
     constexpr attention_sizes sizes{.heads = 4, .kv_heads = 2, .head_dim = 8, .head_dim_v = 8};
     constexpr int n = 64, heads = 4, head_dim = 8;
     constexpr double rate = 1 << 20, launch = 1.0 / 64, latency = 1.0 / 128;
@@ -36,7 +37,7 @@ TEST_CASE("the closed form: a step is the longer of work and transfer") {
             }
             CHECK(line.time() ==
                   std::max(diagonal, transfer) + (ranks - 2) * std::max(work(0.5), transfer) + work(0.5));
-            // What is longer than the work is exposed, in each of these steps.
+            // Transfer time beyond the compute time is exposed in each of these steps.
             const double exposed =
                 std::max(transfer - diagonal, 0.0) + (ranks - 2) * std::max(transfer - work(0.5), 0.0);
             for (const time_breakdown& one : time_breakdown_of(line)) {
@@ -47,7 +48,7 @@ TEST_CASE("the closed form: a step is the longer of work and transfer") {
     }
 }
 
-TEST_CASE("zigzag hides its communication from n = 2 g F / B tokens a rank on") {
+TEST_CASE("zigzag hides its communication from n = 2 g F / B tokens per rank on") {
     const auto exposed = [](int n, int kv_heads, double bandwidth) {
         const cluster_machine machine{.device = {.attention_rate = 600e12},
                                       .ranks_per_node = 1,
@@ -58,7 +59,7 @@ TEST_CASE("zigzag hides its communication from n = 2 g F / B tokens a rank on") 
     // 3.3K, 27K, and a quarter of that.
     for (const auto& [bandwidth, kv_heads, least] :
          {std::tuple{360e9, 8, 3333.3}, {45e9, 8, 26666.7}, {360e9, 2, 833.3}, {45e9, 2, 6666.7}}) {
-        INFO(bandwidth, " bytes/s, ", kv_heads, " heads of keys");
+        INFO(bandwidth, " bytes/s, ", kv_heads, " kv_heads");
         CHECK(2.0 * kv_heads / 8 * 600e12 / bandwidth == doctest::Approx(least).epsilon(1e-4));
         const int even = static_cast<int>(least) / 2 * 2;
         CHECK(exposed(even, kv_heads, bandwidth) > 0);
@@ -68,8 +69,8 @@ TEST_CASE("zigzag hides its communication from n = 2 g F / B tokens a rank on") 
 }
 
 TEST_CASE("strong scaling of 1 Mi tokens") {
-    // Known: zigzag 62% of 64 GPUs and 7.5% of 512, the best mesh 98% and 82%. Rates and bandwidths are given with these figures; 8 heads of
-    // head_dim 128 and 5 us, for a launch and between nodes, are assumed, and so are 2.5 us in a node.
+    // Published efficiencies: zigzag 62% on 64 GPUs and 7.5% on 512, the best mesh 98% and 82%, with rates and
+    // bandwidths. Assumed here: 8 heads of head_dim 128, 5 us per launch and between nodes, 2.5 us within a node.
     const cluster_machine machine{.device = {.attention_rate = 600e12, .launch_time = 5e-6},
                                   .ranks_per_node = 8,
                                   .within_node = {.bandwidth = 0.8 * 450e9, .latency = 2.5e-6},
@@ -82,10 +83,11 @@ TEST_CASE("strong scaling of 1 Mi tokens") {
     for (const int a : {2, 4, 8}) {
         CHECK(percent(64, a, sizes_of(8, 8), machine) == doctest::Approx(98.3).epsilon(0.001));
     }
-    // Not 82%: that takes queries and results that travel beside all stages. Here they have the first and the last one alone.
+    // Not 82%: that requires transfers of queries and results during all stages. Here they run in the first and the
+    // last stage only.
     CHECK(percent(512, 8, sizes_of(8, 8), machine) == doctest::Approx(59.1).epsilon(0.001));
 
-    // The first two come out with 32 heads and 20 us, too.
+    // The first two also hold with 32 heads and 20 us.
     cluster_machine later = machine;
     later.within_node.latency = 10e-6;
     later.between_nodes.latency = 20e-6;
@@ -96,15 +98,15 @@ TEST_CASE("strong scaling of 1 Mi tokens") {
     attention_sizes rounded = sizes_of(32, 32);
     rounded.partial_element_bytes = 2;
     CHECK(percent(512, 16, rounded, later) == doctest::Approx(68.8).epsilon(0.001));
-    // If everything overlapped: a - 1 chunks of queries, as many of results, b - 1 of keys, one after another between nodes.
+    // With full overlap: a - 1 chunks of queries, as many of results, b - 1 of keys, in sequence between nodes.
     const double s = 2048.0 * 32 * 128 * 2;
     const double transfers = 2 * 15 * later.between_nodes.time_of(s) + 31 * later.between_nodes.time_of(2 * s);
     const double alone = later.device.time_of((std::int64_t{1} << 39) * 32, rounded, 1);
     CHECK(100 * alone / (512 * transfers) == doctest::Approx(82.5).epsilon(0.001));
 }
 
-TEST_CASE("with latency alone a step takes that, and with bandwidth alone the time of its bytes") {
-    const ring_schedule schedule = zigzag_of(64, 8, tiny_sizes);  // 8 tokens, 16 bytes a rank
+TEST_CASE("a step without compute takes the latency plus the time of its bytes") {
+    const ring_schedule schedule = zigzag_of(64, 8, tiny_sizes);  // 8 tokens, 16 bytes per rank
     cluster_machine machine{.device = {.attention_rate = 1e30},
                             .ranks_per_node = 4,
                             .within_node = {.bandwidth = infinite, .latency = 3},
@@ -115,7 +117,7 @@ TEST_CASE("with latency alone a step takes that, and with bandwidth alone the ti
     // A ring is as fast as its slowest link.
     machine.within_node = {.bandwidth = infinite, .latency = 0};
     CHECK(simulate(schedule, machine).time() == doctest::Approx(28));
-    // All of it in one node: nothing takes time, and then work is all there is.
+    // All ranks in one node with free links: only compute takes time.
     machine.ranks_per_node = 8;
     machine.device.attention_rate = 4;
     const timeline line = simulate(schedule, machine);
@@ -123,7 +125,7 @@ TEST_CASE("with latency alone a step takes that, and with bandwidth alone the ti
     CHECK(line.efficiency() == 1);
 }
 
-TEST_CASE("balance alone: free links leave what the account says") {
+TEST_CASE("with free links the efficiency is the load balance") {
     const cluster_machine machine{.device = {.attention_rate = 4},
                                   .within_node = {.bandwidth = infinite},
                                   .between_nodes = {.bandwidth = infinite}};
@@ -140,7 +142,7 @@ TEST_CASE("balance alone: free links leave what the account says") {
     }
 }
 
-TEST_CASE("virtual ranks take the sum of their blocks while copies are short") {
+TEST_CASE("virtual ranks take the sum of their blocks if copies are short") {
     const shared_device machine{
         .device = {.attention_rate = 600e12, .launch_time = 5e-6}, .memory_bandwidth = 4e12, .copy_latency = 5e-6};
     for (const int ranks : {1, 2, 4, 8}) {
@@ -148,7 +150,7 @@ TEST_CASE("virtual ranks take the sum of their blocks while copies are short") {
         CHECK(line.compute_time() == doctest::Approx(line.single_device_time + (ranks * ranks - 1) * 5e-6));
         CHECK(line.time() == doctest::Approx(line.compute_time()));
     }
-    // Blocks of next to no work: copies are all that is left, one after another.
+    // Blocks with almost no work: the time is that of the serialised copies.
     const shared_device copies{.device = {.attention_rate = 1e30}, .memory_bandwidth = 2};
     CHECK(simulate(zigzag_of(8, 2, tiny_sizes), copies).time() == doctest::Approx(2 * 8));
 }

@@ -1,4 +1,5 @@
-// Ranks of one program: messages in their order, gathering, and what becomes of the others if a rank fails, ends, hangs, or means something else.
+// Loopback transport: message order, all-gather, and the errors of all ranks if one fails, ends, hangs or sends a
+// mismatched message.
 #include "worlds.hpp"
 
 #include <imbrex/comm/loopback.hpp>
@@ -21,7 +22,7 @@ using imbrex_test::worlds;
 
 namespace {
 
-// Numbers of each rank, in the world's memory, which outlives the ranks.
+// Buffers of each rank in the world's memory; they outlive the ranks.
 struct rank_memory {
     buffer<int> own, first, second;
     rank_memory(world where, int rank, int count)
@@ -41,7 +42,7 @@ std::string text_of(const std::exception_ptr& outcome) {
     } catch (const std::exception& problem) {
         return problem.what();
     }
-    return "ended well";
+    return "no error";
 }
 struct blame {
     int rank, step;
@@ -58,7 +59,7 @@ blame blame_of(const std::exception_ptr& outcome) {
 
 }  // namespace
 
-TEST_CASE("what goes round a ring through two buffers comes home as it was") {
+TEST_CASE("data rotated around a ring through two buffers returns unchanged") {
     for (const world where : worlds()) {
         for (const int ranks : {1, 2, 3, 4, 8}) {
             for (const std::uint64_t seed : {0, 1, 2}) {
@@ -95,8 +96,7 @@ TEST_CASE("what goes round a ring through two buffers comes home as it was") {
     }
 }
 
-TEST_CASE(
-    "messages between two ranks arrive in the order in which they were started, and may be waited for in another") {
+TEST_CASE("messages between two ranks arrive in start order, whatever the order of the waits") {
     for (const world where : worlds()) {
         const auto memory = memory_of(where, 2, 3);
         loopback_group group(where, 2, {.timeout = 20s, .seed = 5});
@@ -126,7 +126,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("gathering gives every rank the bytes of all, again and again") {
+TEST_CASE("all_gather gives every rank the bytes of all, repeatedly") {
     for (const world where : worlds()) {
         loopback_group group(where, 5, {.timeout = 20s});
         std::atomic<int> wrong = 0;
@@ -142,7 +142,7 @@ TEST_CASE("gathering gives every rank the bytes of all, again and again") {
     }
 }
 
-TEST_CASE("a rank that fails is named, with its step, to all that wait") {
+TEST_CASE("a failed rank is named, with its step, to all waiting ranks") {
     for (const world where : worlds()) {
         const auto memory = memory_of(where, 4, 8);
         loopback_group group(where, 4, {.timeout = 20s});
@@ -169,7 +169,7 @@ TEST_CASE("a rank that fails is named, with its step, to all that wait") {
     }
 }
 
-TEST_CASE("a rank that ends early, or hangs, is named") {
+TEST_CASE("a rank that ends early or hangs is named") {
     for (const world where : worlds()) {
         for (const bool hangs : {false, true}) {
             const auto memory = memory_of(where, 3, 8);
@@ -190,7 +190,7 @@ TEST_CASE("a rank that ends early, or hangs, is named") {
                         stream.get());
                 }
             });
-            CHECK(text_of(outcomes[1]) == "ended well");
+            CHECK(text_of(outcomes[1]) == "no error");
             for (const int rank : {0, 2}) {
                 const std::string text = text_of(outcomes[rank]);
                 CAPTURE(text);
@@ -202,7 +202,7 @@ TEST_CASE("a rank that ends early, or hangs, is named") {
     }
 }
 
-TEST_CASE("sides that mean different sizes or steps are detected so") {
+TEST_CASE("mismatched sizes and steps are detected") {
     for (const world where : worlds()) {
         const auto memory = memory_of(where, 2, 8);
         for (const bool other_step : {false, true}) {
@@ -231,12 +231,13 @@ TEST_CASE("sides that mean different sizes or steps are detected so") {
     }
 }
 
-TEST_CASE("a loopback refuses what makes no sense") {
+TEST_CASE("loopback rejects invalid arguments") {
     for (const world where : worlds()) {
-        CHECK(error_message_of([&] { loopback_group(where, 0); }) == "ranks: 0; 1 to 4096 are allowed, a thread each");
+        CHECK(error_message_of([&] { loopback_group(where, 0); }) ==
+              "ranks: 0; 1 to 4096 are allowed, one thread each");
         CHECK(error_message_of([&] {
                   loopback_group(where, 3, {.devices = {0, 0}});
-              }) == "options.devices: 2 of them; one is needed for each of the 3 ranks, or none at all");
+              }) == "options.devices: 2 devices; must be empty or name one for each of the 3 ranks");
         CHECK(error_message_of([&] { loopback_group(where, 3, {.timeout = 0ms}); }) ==
               "options.timeout: 0 ms; it must be positive");
         loopback_group group(where, 2);
@@ -244,16 +245,16 @@ TEST_CASE("a loopback refuses what makes no sense") {
         loopback comm(group, 1);
         CHECK(error_message_of([&] {
                   comm.start({0, {{1, nullptr, 0}}, {}});
-              }) == "sends.to: 1; rank 1 of 2 exchanges with the others, 0 to 1");
+              }) == "sends.to: 1; rank 1 of 2 can send to and receive from the other ranks, 0 to 1");
         CHECK(error_message_of([&] {
                   comm.start({0, {}, {{2, nullptr, 0}}});
-              }) == "receives.from: 2; rank 1 of 2 exchanges with the others, 0 to 1");
+              }) == "receives.from: 2; rank 1 of 2 can send to and receive from the other ranks, 0 to 1");
         CHECK(error_message_of([&] { comm.wait(0); }) == "request: 0; rank 1 has started 0 send/recv groups");
     }
 }
 
 #if !defined(__CUDACC__)
-TEST_CASE("the checked world tells who touches what an exchange has") {
+TEST_CASE("the checked world reports writes to buffers of a group in flight") {
     constexpr int count = 16;
     for (const bool sender : {false, true}) {
         bool detected = false;
@@ -270,15 +271,17 @@ TEST_CASE("the checked world tells who touches what an exchange has") {
             });
             const std::string all = text_of(outcomes[0]) + text_of(outcomes[1]);
             detected =
-                all.find(sender ? "hazard: rank 0 writes what it sends to rank 1 in step 3 before it has waited for it"
-                                : "hazard: rank 0 writes what it receives from rank 1 in step 3 before it has waited "
-                                  "for it") != std::string::npos;
+                all.find(
+                    sender
+                        ? "hazard: rank 0 writes its send buffer for rank 1 in step 3 before it waits for the request"
+                        : "hazard: rank 0 writes its receive buffer for rank 1 in step 3 before it waits for the "
+                          "request") != std::string::npos;
         }
         CHECK(detected);
     }
 }
 
-TEST_CASE("in the checked world what is received is poisoned until it is waited for") {
+TEST_CASE("the checked world poisons receive buffers until the wait") {
     int poisoned = 0;
     for (std::uint64_t seed = 0; seed < 20; ++seed) {
         const auto memory = memory_of(world::host_checked, 2, 4);
@@ -289,7 +292,7 @@ TEST_CASE("in the checked world what is received is poisoned until it is waited 
             const auto request = comm.start({0,
                                              {{1 - comm.rank(), mine.own.values.data(), 16}},
                                              {{1 - comm.rank(), mine.first.values.data(), 16}}});
-            found += mine.first.values[0] == -1;  // of all bits
+            found += mine.first.values[0] == -1;  // all bits set
             comm.wait(request);
             if (mine.first.values[0] != 1000 * (1 - comm.rank())) throw error("it did not arrive");
         });

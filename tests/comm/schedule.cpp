@@ -1,4 +1,5 @@
-// Every schedule computes attention: ranks with memories of their own, in float64, against the same attention in one piece.
+// Every schedule computes attention: replayed in float64 with separate memory per rank, against single-device
+// attention.
 #include "schedule/replay.hpp"
 
 #include <imbrex/comm/schedule.hpp>
@@ -95,7 +96,7 @@ constexpr attention_sizes small_sizes{.heads = 2, .kv_heads = 1, .head_dim = 3, 
 
 }  // namespace
 
-TEST_CASE("rings and meshes compute attention") {
+TEST_CASE("rings and meshes compute exact attention") {
     std::mt19937 generator(7);
     const window_mask masks[] = {as_window(full_mask{}), as_window(causal_mask{}), {6, 0}, {4, 3}};
     for (int ranks = 1; ranks <= 12; ++ranks) {
@@ -106,8 +107,8 @@ TEST_CASE("rings and meshes compute attention") {
                 for (const kv_rotation rotation : {kv_rotation::full_ring, kv_rotation::while_visible}) {
                     const int tokens = static_cast<int>(generator() % 40);
                     const window_mask mask = masks[generator() % 4];
-                    INFO(name_of(placement), ", ", ranks, " ranks, ", a, " chunks of queries, ", tokens,
-                         " tokens, window ", mask.left, " ", mask.right);
+                    INFO(name_of(placement), ", ", ranks, " ranks, ", a, " q_chunks, ", tokens, " tokens, window ",
+                         mask.left, " ", mask.right);
                     test_schedule(ring_schedule{.tokens = tokens,
                                                 .ranks = ranks,
                                                 .q_chunks = a,
@@ -122,7 +123,7 @@ TEST_CASE("rings and meshes compute attention") {
     }
 }
 
-TEST_CASE("exchanged heads compute attention") {
+TEST_CASE("Ulysses computes exact attention") {
     attention_sizes sizes = small_sizes;
     sizes.kv_heads = 5;
     sizes.heads = 10;

@@ -1,6 +1,6 @@
 # Passes where the compiler refuses SOURCE and its output has every sentence that SOURCE expects:
 #   cmake -DCOMPILER=<command;with;arguments> -DSOURCE=<file> -P expect_failure.cmake
-file(STRINGS "${SOURCE}" expectations REGEX "^// expect: ")
+file(STRINGS "${SOURCE}" expectations REGEX "^// (expect|first): ")
 if(NOT expectations)
     message(FATAL_ERROR "No line \"// expect: <part of a sentence>\" in ${SOURCE}")
 endif()
@@ -11,11 +11,22 @@ if(status EQUAL 0)
 endif()
 
 # A compiler may quote the source; the expectation itself is not what was looked for.
-string(REGEX REPLACE "// expect: [^\n]*" "" said "${output}")
+string(REGEX REPLACE "// (expect|first): [^\n]*" "" said "${output}")
 foreach(expectation IN LISTS expectations)
-    string(REPLACE "// expect: " "" expectation "${expectation}")
+    string(REGEX REPLACE "^// (expect|first): " "" expectation "${expectation}")
     string(FIND "${said}" "${expectation}" position)
     if(position EQUAL -1)
         message(FATAL_ERROR "It fails, but nothing says \"${expectation}\": ${SOURCE}\n${output}")
+    endif()
+endforeach()
+
+# "// first: <part of a message>": the first error of the compiler is this one.
+file(STRINGS "${SOURCE}" firsts REGEX "^// first: ")
+foreach(first IN LISTS firsts)
+    string(REPLACE "// first: " "" first "${first}")
+    string(REGEX MATCH "error:[^\n]*" found "${said}")
+    string(FIND "${found}" "${first}" position)
+    if(position EQUAL -1)
+        message(FATAL_ERROR "The first error does not say \"${first}\": ${SOURCE}\n${output}")
     endif()
 endforeach()

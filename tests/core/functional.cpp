@@ -1,4 +1,4 @@
-// The small functions that reductions and maps are given.
+// Function objects for reductions and maps.
 #include <imbrex/core/functional.hpp>
 
 #include <doctest/doctest.h>
@@ -15,7 +15,7 @@ static_assert(functional::maximum{}(2, 3) == 3 && functional::maximum{}(3, 2) ==
               functional::minimum{}(2, 3) == 2 && functional::minimum{}(3, 2) == 2);
 static_assert(functional::maximum{}(-1.5f, -2.5f) == -1.5f && functional::minimum{}(-1.5f, -2.5f) == -2.5f);
 
-TEST_CASE("maximum and minimum take the number where the other is not one") {
+TEST_CASE("maximum and minimum return the number if the other operand is NaN") {
     const float nan = std::numeric_limits<float>::quiet_NaN();
     const float infinity = std::numeric_limits<float>::infinity();
     CHECK(functional::maximum{}(nan, 1.0f) == 1.0f);

@@ -1,5 +1,5 @@
-// How quantised weights are packed: every word is what its fields say and no more, every element in a place of its own, and every
-// number of each format found again.
+// The packed layout of quantised weights: words and fields determine each other, every element has its own position,
+// and every value of each format round-trips.
 #include <doctest/doctest.h>
 
 #include <imbrex/core/packed_weights.hpp>
@@ -12,11 +12,11 @@ using namespace imbrex;
 
 namespace {
 
-// Each bit of each pair of fields is in a word by itself, and every word is made of such.
+// Each bit of each pair of fields is set by one word, and every word is an XOR of such words.
 template <class Format, class Float>
 void check_pairs() {
     constexpr int pairs = packed_unit<Format>::pairs_per_word;
-    // A field is as wide as the number's bits say.
+    // A field is as wide as the bits of the format.
     std::uint32_t widest = 0;
     for (std::uint32_t code = 0; code < (1U << packed_unit<Format>::bits); ++code) {
         widest |= packed_field_of<Format, Float>(code);
@@ -64,7 +64,7 @@ void check_places() {
 
 }  // namespace
 
-TEST_CASE("a word is its pairs of fields, and they are the word") {
+TEST_CASE("a word and its pairs of fields determine each other") {
     check_pairs<std::int8_t, bf16>();
     check_pairs<std::int8_t, fp16>();
     check_pairs<e4m3, bf16>();
@@ -75,14 +75,14 @@ TEST_CASE("a word is its pairs of fields, and they are the word") {
     check_pairs<e2m1x2, fp16>();
 }
 
-TEST_CASE("every element of a unit has a place of its own") {
+TEST_CASE("every element of a unit has its own position") {
     check_places<std::int8_t>();
     check_places<e4m3>();
     check_places<int4x2>();
     check_places<e2m1x2>();
 }
 
-TEST_CASE("every row's scale has a place of its own, beside those that a lane has with it") {
+TEST_CASE("every row scale has its own position, next to those of the same lane") {
     std::set<int> found;
     for (int row = 0; row < packed_rows; ++row) {
         const int place = packed_row_offset(row);
@@ -93,7 +93,7 @@ TEST_CASE("every row's scale has a place of its own, beside those that a lane ha
     CHECK(static_cast<int>(found.size()) == packed_rows);
 }
 
-TEST_CASE("every scale has a place of its own, and is a power of two") {
+TEST_CASE("every MXFP4 scale has its own position and is a power of two") {
     std::set<std::pair<int, int>> found;
     for (int row = 0; row < packed_rows; ++row) {
         for (int column = 0; column < packed_columns; column += packed_scale_columns) {
@@ -131,7 +131,7 @@ void check_four_scales() {
     }
 }
 
-TEST_CASE("the four scales of a word leave each other alone") {
+TEST_CASE("the four scales of a word are independent") {
     check_four_scales<bf16>();
     check_four_scales<fp16>();
 }

@@ -1,4 +1,4 @@
-// The golden file of the model that tells tales: what golden.py, with PyTorch in fp32, says that an engine must come to.
+// The golden file of the tales model: reference results of golden.py (PyTorch, fp32).
 #pragma once
 
 #include <cstddef>
@@ -19,15 +19,15 @@ struct golden_logits {
 struct golden_tale {
     std::string prompt, text;
     std::vector<int> prompt_ids, greedy_ids;
-    double least_margin;        // of the best logit over the next, where that is closest
-    golden_logits first, last;  // the best of the prompt's first and last position
+    double least_margin;        // smallest difference of best and second-best logit
+    golden_logits first, last;  // best logits at the first and last prompt position
 };
 
 inline std::filesystem::path tales_folder() {
     return std::filesystem::path(__FILE__).parent_path() / "../../examples/tales/model";
 }
 
-// None, and a message, where the model is not there.
+// Nothing, with a message, if the model is missing.
 inline std::vector<golden_tale> golden_tales() {
     if (!std::filesystem::exists(tales_folder() / "golden.json")) {
         MESSAGE("skipped: examples/tales/model/golden.json is not there");

@@ -1,4 +1,4 @@
-// What the tests of the engine share: where the test data lie, files built in memory, and the sentence of a refusal.
+// Shared by the engine tests: test data, files built in memory, error messages.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -16,7 +16,7 @@
 
 namespace imbrex::engine::test {
 
-// A file of the shared test data; nothing, and a message, where the data are not there.
+// A file of the shared test data; nothing, with a message, if it is missing.
 inline std::optional<std::filesystem::path> shared_file(const std::string& name) {
 #ifdef IMBREX_SHARED_MODELS
     const std::filesystem::path path = std::filesystem::path(IMBREX_SHARED_MODELS) / name;
@@ -36,7 +36,7 @@ inline std::span<const std::byte> bytes(std::string_view text) {
     return std::as_bytes(std::span(text.data(), text.size()));
 }
 
-// A number as it lies in a file.
+// The bytes of a number in a file.
 template <class Number>
 std::string raw(Number number) {
     std::string text(sizeof number, '\0');
@@ -44,7 +44,7 @@ std::string raw(Number number) {
     return text;
 }
 
-// The sentence with which something is refused; empty where it is not refused.
+// The message of the imbrex::error that the action throws; empty if it does not throw.
 template <class Action>
 std::string error_message_of(const Action& action) {
     try {
@@ -55,7 +55,7 @@ std::string error_message_of(const Action& action) {
     return {};
 }
 
-// Fails, where it is called, if the action is not refused with a sentence that holds the part.
+// Checks that the action throws imbrex::error with a message that contains `part`; reports the caller's line.
 template <class Action>
 void check_error_message(const std::string& part, const Action& action,
                          const std::source_location& where = std::source_location::current()) {
@@ -65,7 +65,7 @@ void check_error_message(const std::string& part, const Action& action,
     CHECK(is_reported);
 }
 
-// A folder of files that is gone after the test.
+// A temporary folder, removed after the test.
 class temporary_folder {
   public:
     temporary_folder() {

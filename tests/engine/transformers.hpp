@@ -1,4 +1,4 @@
-// Models that Hugging Face's transformers has computed with: the folders that transformers_models.py makes, and the logits in them.
+// Models with reference logits of Hugging Face's transformers, written by transformers_models.py.
 #pragma once
 
 #include <algorithm>
@@ -29,8 +29,8 @@ inline std::vector<std::filesystem::path> transformers_folders() {
 struct transformers_model {
     model_files files;
     std::vector<int> tokens;
-    rows logits;        // of each token, computed in float64
-    double bf16_error;  // transformers' own, when it computes in bfloat16
+    rows logits;        // of each token, in float64
+    double bf16_error;  // error of transformers in bf16
 
     explicit transformers_model(const std::filesystem::path& folder) : files(open_model(folder)) {
         const auto expected = nlohmann::json::parse(content(folder / "expected.json"));

@@ -1,5 +1,5 @@
-// What the fuzzers do with an input. The same functions run over the kept corpus in imbrex_engine_tests. A reader may refuse
-// with imbrex::error and with nothing else; what it accepts must be usable.
+// Fuzz targets of the readers. imbrex_engine_tests runs the same functions over the corpus. A reader may throw imbrex::error and nothing else;
+// results that it returns must be usable.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@
 
 namespace imbrex::engine::fuzz {
 
-// Stops the fuzzer: it takes an abort for a finding.
+// Reports a finding: libFuzzer treats an abort as a crash.
 inline void must(bool holds) {
     if (!holds) std::abort();
 }
@@ -48,7 +48,7 @@ inline bool is_utf8(std::string_view text) {
 }
 
 inline void use(const weight_set& weights) {
-    constexpr std::int64_t most = 1 << 16;  // enough of a large one
+    constexpr std::int64_t most = 1 << 16;  // limit for large tensors
     for (const weight& one : weights.all()) {
         must(weights.find(one.name) == &one);
         if (one.elements() <= most) must(static_cast<std::int64_t>(to_floats(one).size()) == one.elements());
@@ -98,7 +98,7 @@ inline void llama2c(std::span<const std::byte> bytes) {
     unless_refused([&] { use(read_llama2c_tokenizer(bytes.subspan(1), count, "input")); });
 }
 
-// Any bytes at all as text, with a vocabulary of the 256 bytes and a few merges.
+// Arbitrary bytes as text, with a vocabulary of 256 bytes and a few merges.
 inline const tokenizer& small_tokenizer() {
     static const tokenizer tokens = [] {
         vocabulary words;

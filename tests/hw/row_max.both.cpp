@@ -1,4 +1,4 @@
-// The largest of a row's elements, by floats and by integers: among zeros of both signs, infinities, and numbers of all sizes.
+// Row maximum by float and by integer comparison: zeros of both signs, infinities, and numbers of all magnitudes.
 #include <imbrex/hw/row_max.hpp>
 
 #include <ops/tools.hpp>
@@ -29,28 +29,28 @@ struct fold_row_max_kernel {
             const int first = self.index() * Rows;
             tile one;
             load(self, one, args.in.template tile<tile>(self.index(), 0));
-            row_values<float, Rows, Scope> rows, told;
+            row_values<float, Rows, Scope> rows, flags;
             load(self, rows, args.begin + first, Rows);
             const bool negative = hw::any_negative(self, rows);
             hw::fold_row_max(self, rows, one, negative);
             finish_rows(self, rows, functional::maximum{});
             store(self, args.out + first, Rows, rows);
-            fill(self, told, negative ? 1.0f : 0.0f);
-            store(self, args.negative + first, Rows, told);
+            fill(self, flags, negative ? 1.0f : 0.0f);
+            store(self, args.negative + first, Rows, flags);
         });
     }
 };
 
-// What rows begin with: all the same, or one of them otherwise.
+// Initial values of the rows: all equal, or one different.
 template <int Rows, int Columns, class Scope>
 void test_row_max(float usual, float other, bool negative) {
     for (const world where : worlds()) {
         buffer<float> in(where, 2 * Rows * Columns), begin(where, 2 * Rows), out(where, 2 * Rows, poison<float>()),
-            told(where, 2 * Rows, poison<float>());
+            flags(where, 2 * Rows, poison<float>());
         std::mt19937 generator(21);
         std::uniform_real_distribution<float> exponent(-120, 120);
         for (int row = 0; row < 2 * Rows; ++row) {
-            // None, some or all of a row are negative.
+            // No, some or all elements of a row are negative.
             const int kind = row % 5;
             for (int column = 0; column < Columns; ++column) {
                 float& value = in.values[row * Columns + column];
@@ -63,12 +63,12 @@ void test_row_max(float usual, float other, bool negative) {
         }
         run<fold_row_max_kernel<Rows, Columns, Scope>>(
             where, {1, 1, 1},
-            {matrix(static_cast<const float*>(in.send()), 2 * Rows, Columns), begin.send(), out.send(), told.send()},
+            {matrix(static_cast<const float*>(in.send()), 2 * Rows, Columns), begin.send(), out.send(), flags.send()},
             2);
         out.fetch();
-        told.fetch();
+        flags.fetch();
         tally compared(str_cat(name_of_shape<float>(where, Rows, Columns, Scope::warps), ", ", usual, ", ", other));
-        // The device's warps are asked one by one, each of 16 rows in turn.
+        // On the device each warp answers for its own 16 rows.
         const bool apart = where == world::device && Scope::warps > 1;
         for (int row = 0; row < 2 * Rows; ++row) {
             float wanted = begin.values[row];
@@ -76,7 +76,7 @@ void test_row_max(float usual, float other, bool negative) {
             compared.expect(out.values[row] == wanted, "row", row, "is", out.values[row], "not", wanted);
             const bool with_other = apart ? row / 16 % Scope::warps == 0 && row < Rows : row < Rows;
             const bool wanted_negative = std::signbit(usual) || (negative && with_other);
-            compared.expect((told.values[row] == 1) == wanted_negative, "row", row, "is told", told.values[row]);
+            compared.expect((flags.values[row] == 1) == wanted_negative, "row", row, "flag", flags.values[row]);
         }
     }
 }
@@ -91,7 +91,7 @@ void test_all() {
     test_row_max<Rows, Columns, Scope>(minus_infinity, minus_infinity, true);
 }
 
-TEST_CASE("the largest of rows that begin at zero or above, and below") {
+TEST_CASE("row_max finds the maximum for nonnegative and for negative initial values") {
     test_all<16, 8, warp>();
     test_all<32, 24, warp>();
     test_all<64, 112, warpgroup>();

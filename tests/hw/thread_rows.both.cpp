@@ -1,4 +1,4 @@
-// A tile's rows one after the other, as lanes hold them: which rows have which turn, which columns are visited, and what is joined.
+// visit_thread_rows: which rows belong to which half, which columns are visited, and the reduction over a row.
 #include <imbrex/hw/thread_rows.hpp>
 
 #include <ops/tools.hpp>
@@ -8,8 +8,8 @@ using namespace imbrex_test;
 
 namespace {
 
-// Every turn writes down its number, from 1, and the number of the elements' place in their pair, in columns First to First + Count - 1;
-// and joins the sums of all columns.
+// Each half writes its number (from 1) and the index of an element in its pair, in columns First to First + Count - 1,
+// and reduces the sums of all columns.
 template <int Rows, int Columns, int First, int Count, class Scope>
 struct thread_rows_kernel {
     using tile = register_tile<float, Rows, Columns, Scope>;
@@ -64,7 +64,7 @@ void test_halves() {
         sums.fetch();
         tally compared(name_of_shape<float>(where, Rows, Columns, Scope::warps));
         for (int row = 0; row < 2 * Rows; ++row) {
-            float sum = 0;  // of whole numbers, and exact
+            float sum = 0;  // of integers, so exact
             for (int column = 0; column < Columns; ++column) {
                 const float before = in.values[row * Columns + column];
                 sum += before;
@@ -79,7 +79,7 @@ void test_halves() {
     }
 }
 
-TEST_CASE("rows in turn, all columns and some") {
+TEST_CASE("visits the rows of each half, in all columns and in a range") {
     test_halves<16, 8, 0, 8, warp>();
     test_halves<32, 24, 8, 16, warp>();
     test_halves<64, 112, 56, 56, warpgroup>();

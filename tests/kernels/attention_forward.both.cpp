@@ -1,5 +1,5 @@
-// Attention's launcher: depths, layouts, shared key heads, lengths, random ones of all that, what it chooses, refuses and leaves
-// alone, and launches captured in a graph.
+// attention_forward: head dims, layouts, GQA, lengths, random cases of all that, kernel selection, argument checks,
+// untouched memory, and CUDA graph capture.
 #include <imbrex/kernels/attention_forward.hpp>
 
 #include "kernels/attention/random_cases.hpp"
@@ -13,8 +13,8 @@ using namespace imbrex_test;
 
 namespace {
 
-// One type for all that is tested here, with kernels of every depth.
-using attention = attention_forward<bf16, any_mask>;
+// One type for all tests here, with kernels of every head_dim.
+using attention = attention_forward<bf16, attention_options{}, any_mask>;
 using trial = attention_trial<bf16>;
 
 void check(const attention_test_case& given, attention_kernel_kind expected = attention_kernel_kind::hopper) {
@@ -38,21 +38,21 @@ void check(const attention_test_case& given, attention_kernel_kind expected = at
 
 }  // namespace
 
-TEST_CASE("every depth goes to the next larger tile") {
+TEST_CASE("every head_dim uses the next larger compiled kernel") {
     for (const int head_dim : {16, 64, 80, 96, 112, 128, 144, 192, 208, 256}) {
         check({.heads = 2, .seqlen_q = 70, .seqlen_k = 90, .head_dim_qk = head_dim, .head_dim_v = head_dim});
     }
     check({.heads = 2, .seqlen_q = 70, .seqlen_k = 150, .head_dim_qk = 192, .head_dim_v = 128, .right = 0});
     check({.heads = 2, .seqlen_q = 70, .seqlen_k = 150, .head_dim_qk = 48, .head_dim_v = 112, .right = 0});
     check({.heads = 2, .seqlen_q = 70, .seqlen_k = 150, .head_dim_qk = 176, .head_dim_v = 16});
-    CHECK(all_attention_head_dims::index_for({80, 80}) == 1);
-    CHECK(all_attention_head_dims::index_for({192, 128}) == 3);
-    CHECK(all_attention_head_dims::index_for({16, 192}) == 4);
-    CHECK(attention_head_dim_list<64, 128>::index_for(160) == 2);
-    CHECK(attention_head_dim_list<64, attention_head_dims(192, 128)>::text() == "64 x 64, 192 x 128");
+    CHECK(all_attention_head_dims.index_for({80, 80}) == 1);
+    CHECK(all_attention_head_dims.index_for({192, 128}) == 3);
+    CHECK(all_attention_head_dims.index_for({16, 192}) == 4);
+    CHECK(attention_head_dim_set{64, 128}.index_for(160) == 2);
+    CHECK(attention_head_dim_set{64, attention_head_dims(192, 128)}.text() == "64 x 64, 192 x 128");
 }
 
-TEST_CASE("tensors in every layout; where TMA cannot read them, the kernel for any distances does") {
+TEST_CASE("accepts every layout; without TMA alignment the Ampere-class kernel runs") {
     attention_test_case given{.batches = 2, .heads = 4, .kv_heads = 2, .seqlen_q = 100, .seqlen_k = 100};
     for (const layout lie :
          {layout::batch_sequence_head, layout::batch_head_sequence, layout::one_tensor, layout::slices}) {
@@ -65,7 +65,7 @@ TEST_CASE("tensors in every layout; where TMA cannot read them, the kernel for a
     check(given, attention_kernel_kind::ampere_class);
 }
 
-TEST_CASE("key heads shared by any number of heads, also where all members of a batch share the same keys") {
+TEST_CASE("GQA: any number of heads shares a KV head, also with a batch stride of 0") {
     for (const auto& [heads, kv_heads] : {std::pair{1, 1}, std::pair{3, 3}, std::pair{6, 2}, std::pair{7, 1}}) {
         check({.heads = heads, .kv_heads = kv_heads, .seqlen_q = 40, .seqlen_k = 70, .right = 0});
     }
@@ -86,7 +86,7 @@ TEST_CASE("key heads shared by any number of heads, also where all members of a 
     }
 }
 
-TEST_CASE("padded and packed sequences, some of them empty, sinks, and a scale of one's own") {
+TEST_CASE("accepts padded and varlen sequences, some of them empty, sinks, and a custom scale") {
     attention_test_case padded{.batches = 4, .heads = 2, .seqlen_q = 70, .seqlen_k = 200, .sinks = true};
     padded.seqused_k = {200, 0, 1, 130};
     padded.right = 0;
@@ -100,14 +100,14 @@ TEST_CASE("padded and packed sequences, some of them empty, sinks, and a scale o
     check(packed, attention_kernel_kind::ampere_class);
 }
 
-TEST_CASE("queries that see nothing, before others that do") {
+TEST_CASE("accepts queries that see nothing, before others that do") {
     for (const int keys : {1, 20, 150}) {
         check({.heads = 4, .kv_heads = 2, .seqlen_q = 450, .seqlen_k = keys, .right = 0});
         check({.heads = 2, .seqlen_q = 450, .seqlen_k = keys, .sinks = true, .left = 10, .right = 0});
     }
 }
 
-TEST_CASE("random attentions of all depths") {
+TEST_CASE("random attention cases of all head dims") {
     with_random_cases(8000, 150, {.head_dims = 256, .seen = masks::any},
                       [](world where, const attention_test_case& c, unsigned number) {
                           trial there(where, c, number);
@@ -120,7 +120,7 @@ TEST_CASE("random attentions of all depths") {
                       });
 }
 
-TEST_CASE("nothing is done where there are no queries; without keys results are zero, and logarithms -infinity") {
+TEST_CASE("does nothing without queries; without keys O is zero and the LSE is -infinity") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         for (const attention_test_case& given :
@@ -141,7 +141,7 @@ TEST_CASE("nothing is done where there are no queries; without keys results are 
         attention::launch(where, problem, there.mask());
         CHECK(there.worst().out == 0);
         CHECK(there.lse2.values == std::vector<float>(there.lse2.values.size(), -INFINITY));
-        // A batch of no packed sequences.
+        // A varlen batch without sequences.
         attention_test_case none{.seqlen_q = 10, .seqlen_k = 10};
         trial packed(where, none, 1);
         auto empty = packed.send();
@@ -152,7 +152,7 @@ TEST_CASE("nothing is done where there are no queries; without keys results are 
     }
 }
 
-TEST_CASE("what cannot be done is refused with a sentence, and nothing is written") {
+TEST_CASE("rejects invalid arguments, and writes nothing") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         trial there(where, {.batches = 2, .heads = 4, .kv_heads = 2, .seqlen_q = 30, .seqlen_k = 40}, 1);
@@ -182,11 +182,11 @@ TEST_CASE("what cannot be done is refused with a sentence, and nothing is writte
         CHECK(refused([&](auto& p) { with(p.out, 3, 48); }) ==
               "out.extents[3]: 48; v has 64 columns, and it must have as many");
         CHECK(refused([&](auto& p) { with(p.k, 0, 1); }) ==
-              "k.extents[0]: 1; q has 2 members of the batch, and it must have as many");
+              "k.extents[0]: 1; q has 2 batch entries, and it must have as many");
         CHECK(refused([&](auto& p) { with(p.v, 0, 3); }) ==
-              "v.extents[0]: 3; q has 2 members of the batch, and it must have as many");
+              "v.extents[0]: 3; q has 2 batch entries, and it must have as many");
         CHECK(refused([&](auto& p) { with(p.out, 0, 1); }) ==
-              "out.extents[0]: 1; q has 2 members of the batch, and it must have as many");
+              "out.extents[0]: 1; q has 2 batch entries, and it must have as many");
         CHECK(refused([&](auto& p) { with(p.v, 1, 1); }) == "v.extents[1]: 1; k has 2 heads, and it must have as many");
         CHECK(refused([&](auto& p) { with(p.v, 2, 39); }) ==
               "v.extents[2]: 39; k has 40 rows, and it must have as many");
@@ -195,18 +195,17 @@ TEST_CASE("what cannot be done is refused with a sentence, and nothing is writte
         CHECK(refused([&](auto& p) { with(p.out, 2, 29); }) ==
               "out.extents[2]: 29; q has 30 rows, and it must have as many");
         CHECK(refused([&](auto& p) { with(p.k, 1, 3), with(p.v, 1, 3); }) ==
-              "k.extents[1]: 3 heads of keys; the 4 heads of q must be a multiple");
+              "k.extents[1]: 3 KV heads; the 4 heads of q must be a multiple of that");
         CHECK(refused([&](auto& p) { with(p.k, 1, 0), with(p.v, 1, 0); }) ==
-              "k.extents[1]: 0 heads of keys; the 4 heads of q must be a multiple");
+              "k.extents[1]: 0 KV heads; the 4 heads of q must be a multiple of that");
         CHECK(refused([](auto& p) { p.scale = -1.0f; }) == "scale: -1; a positive number is needed");
         CHECK(refused([](auto& p) { p.out.strides.given[0] = 0; }) ==
-              "out.strides[0]: 0; members of the batch of results lie at least the 64 elements of a row apart");
+              "out.strides[0]: 0; must be at least 64: batch entries must not overlap");
         CHECK(refused([](auto& p) { p.lse2.head_stride = 29; }) ==
-              "lse2.head_stride: 29; heads of 30 queries lie at least that far apart");
+              "lse2.head_stride: 29; must be at least 30, the number of queries");
         CHECK(refused([](auto& p) { p.lse2.batch_stride = 0; }) ==
-              "lse2.batch_stride: 0; members of the batch with 30 queries lie at least that far apart");
-        CHECK(refused([](auto& p) { p.varlen.count = 2; }) ==
-              "q.extents[0]: 2; packed sequences lie one behind the other in a batch of 1");
+              "lse2.batch_stride: 0; must be at least 30, the number of queries");
+        CHECK(refused([](auto& p) { p.varlen.count = 2; }) == "q.extents[0]: 2; must be 1 for varlen");
         const auto alone = [&](auto& p) { with(p.q, 0, 1), with(p.k, 0, 1), with(p.v, 0, 1), with(p.out, 0, 1); };
         CHECK(refused([&](auto& p) { alone(p), p.varlen.count = -1; }) ==
               "varlen.count: -1; the number of sequences must not be negative");
@@ -220,26 +219,25 @@ TEST_CASE("what cannot be done is refused with a sentence, and nothing is writte
               }) == "varlen.cu_seqlens_k: null; 3 numbers are needed");
         CHECK(refused([&](auto& p) {
                   alone(p), p.varlen = {2, some, some}, p.seqused_k = some;
-              }).ends_with("; packed sequences have their lengths in varlen.cu_seqlens_k, it must be null"));
-        using narrow = attention_forward<bf16, any_mask, score_mod::identity, attention_output_mode::normalised,
-                                         attention_head_dim_list<64>>;
+              }).ends_with("; must be null for varlen: varlen.cu_seqlens_k has the lengths"));
+        using narrow = attention_forward<bf16, attention_options{.head_dims = {64}}, any_mask>;
         const auto wide = [&](auto p) { with(p.q, 3, 80), with(p.k, 3, 80), narrow::choice(where, p); };
         CHECK(error_message_of([&] { wide(good); }) ==
-              "q.extents[3], v.extents[3]: 80, 64; this attention has kernels of 64 x 64");
+              "q.extents[3], v.extents[3]: 80, 64; the compiled head dims are 64 x 64");
         there.fetch();
         for (const bf16 value : there.out.values) REQUIRE(std::isnan(float(value)));
     }
 }
 
 #if !defined(__CUDACC__)
-TEST_CASE("the kernel follows from the device, the distances and the number of keys") {
+TEST_CASE("selects the kernel by device, strides and number of keys") {
     CHECK(choose_attention_kernel({true, true, 1}) == attention_kernel_kind::hopper);
     CHECK(choose_attention_kernel({false, true, 1}) == attention_kernel_kind::ampere_class);
     CHECK(choose_attention_kernel({true, false, 1}) == attention_kernel_kind::ampere_class);
     CHECK(choose_attention_kernel({true, true, 0}) == attention_kernel_kind::ampere_class);
 }
 
-TEST_CASE("lengths beyond the tensors are refused where the host can read them") {
+TEST_CASE("rejects lengths beyond the tensors where the host can read them") {
     trial there(world::host, {.heads = 2, .seqlen_q = 30, .seqlen_k = 40}, 1);
     const auto good = there.send();
     const auto refused = [&](std::vector<int> cu_seqlens_q, std::vector<int> cu_seqlens_k) {
@@ -260,11 +258,13 @@ TEST_CASE("lengths beyond the tensors are refused where the host can read them")
     }
 }
 
-TEST_CASE("parts of a result need their numbers") {
-    using merged = attention_forward<bf16, full_mask, score_mod::identity, attention_output_mode::merged,
-                                     attention_head_dim_list<64>>;
-    using partial = attention_forward<bf16, full_mask, score_mod::identity, attention_output_mode::partial,
-                                      attention_head_dim_list<64>>;
+TEST_CASE("rejects merged and partial outputs without their row values") {
+    using merged =
+        attention_forward<bf16, attention_options{.head_dims = {64}, .output = attention_output_mode::merged},
+                          full_mask>;
+    using partial =
+        attention_forward<bf16, attention_options{.head_dims = {64}, .output = attention_output_mode::partial},
+                          full_mask>;
     const attention_test_case given{.heads = 2, .seqlen_q = 30, .seqlen_k = 40};
     attention_trial<bf16, attention_output_mode::merged> whole(world::host, given, 1);
     auto wrong = whole.send();
@@ -284,7 +284,7 @@ TEST_CASE("parts of a result need their numbers") {
     none.sinks = part.sinks.send();
     CHECK(error_message_of([&] {
               partial::choice(world::host, none);
-          }).ends_with("; they belong to a whole result, for a partial one it must be null"));
+          }).ends_with("; must be null for attention_output_mode::partial"));
 }
 
 TEST_CASE("views of layouts and of parts") {
@@ -303,7 +303,7 @@ TEST_CASE("views of layouts and of parts") {
     CHECK(error_message_of([&] { rows_of(all, -1, 2); }) == "first, count: -1, 2; the view has 10 rows");
 }
 #else
-TEST_CASE("launches of both kernels are captured in a graph and replayed") {
+TEST_CASE("launches of both kernels are captured in a CUDA graph and replayed") {
     cudaStream_t stream;
     imbrex::detail::require_success(cudaStreamCreate(&stream), "stream");
     for (const layout lie : {layout::batch_sequence_head, layout::unaligned}) {

@@ -1,4 +1,4 @@
-// Random attentions through the launcher, whole results and parts of them, each twice, to the same bits.
+// Random attention cases through the launcher, in all output modes, each run twice with identical bits.
 #include <imbrex/kernels/attention_forward.hpp>
 
 #include "kernels/attention/random_cases.hpp"
@@ -16,7 +16,7 @@ constexpr attention_output_mode normalised = attention_output_mode::normalised;
 
 template <class In, class Mask, class Score, attention_head_dims HeadDims, kv_layout Keys = kv_layout::contiguous>
 void check_whole(unsigned seed, int cases) {
-    using attention = attention_forward<In, Mask, Score, normalised, attention_head_dim_list<HeadDims>, Keys>;
+    using attention = attention_forward<In, attention_options{.head_dims = {HeadDims}, .kv = Keys}, Mask, Score>;
     constexpr masks seen = std::is_same_v<Mask, any_mask>      ? masks::any
                            : std::is_same_v<Mask, chunks_mask> ? masks::chunks
                                                                : masks::causal;
@@ -66,36 +66,36 @@ void in_parts(world where, Trial& trial, Each each) {
         part.v = rows_of(problem.v, first, end - first);
         Attention::launch(where, part, part_of_causal_mask{first, seqlen_k});
         each();
-        problem.sinks = nullptr;  // they have their weight in the first part
+        problem.sinks = nullptr;  // added once, in the first part
     }
 }
 
 }  // namespace
 
-TEST_CASE("random attentions: bf16, small depths, masks and scores") {
+TEST_CASE("random attention: bf16, small head dims, masks and score_mods") {
     check_whole<bf16, any_mask, any_score, 64>(1000, 100);
 }
 
-TEST_CASE("random attentions: fp16, middle depths, masks and scores") {
+TEST_CASE("random attention: fp16, medium head dims, masks and score_mods") {
     check_whole<fp16, any_mask, any_score, 128>(2000, 90);
 }
 
-TEST_CASE("random attentions: bf16, causal") {
+TEST_CASE("random attention: bf16, causal") {
     check_whole<bf16, causal_mask, score_mod::identity, 128>(3000, 90);
 }
 
-TEST_CASE("random attentions: fp16, keys deeper than values, chunks") {
+TEST_CASE("random attention: fp16, head_dim_qk larger than head_dim_v, chunks") {
     check_whole<fp16, chunks_mask, score_mod::identity, attention_head_dims(192, 128)>(4000, 70);
 }
 
-TEST_CASE("random attentions: bf16, keys and values in pages") {
+TEST_CASE("random attention: bf16, paged KV") {
     check_whole<bf16, any_mask, score_mod::identity, 128, kv_layout::paged>(5000, 120);
 }
 
-TEST_CASE("random attentions: parts of the keys merged one after the other") {
+TEST_CASE("random attention: parts of the keys merged one after the other") {
     constexpr attention_output_mode merged = attention_output_mode::merged;
     using attention =
-        attention_forward<fp16, part_of_causal_mask, score_mod::identity, merged, attention_head_dim_list<128>>;
+        attention_forward<fp16, attention_options{.head_dims = {128}, .output = merged}, part_of_causal_mask>;
     with_random_cases(6000, 60, {.head_dims = 128, .sequences = false},
                       [&](world where, const attention_test_case& c, unsigned number) {
                           attention_trial<fp16, merged> trial(where, c, number);
@@ -107,10 +107,10 @@ TEST_CASE("random attentions: parts of the keys merged one after the other") {
                       });
 }
 
-TEST_CASE("random attentions: partial results put together by their largest scores and sums") {
+TEST_CASE("random attention: partial outputs merged by row_max and row_sum") {
     constexpr attention_output_mode partial = attention_output_mode::partial;
     using attention =
-        attention_forward<bf16, part_of_causal_mask, score_mod::identity, partial, attention_head_dim_list<64>>;
+        attention_forward<bf16, attention_options{.head_dims = {64}, .output = partial}, part_of_causal_mask>;
     with_random_cases(7000, 60, {.head_dims = 64, .sinks = false, .sequences = false},
                       [&](world where, const attention_test_case& c, unsigned number) {
                           attention_trial<bf16, partial> trial(where, c, number);

@@ -1,5 +1,5 @@
-// Decode over a cache that is split among ranks, against loops in double over all of it: any number of ranks, ragged and empty shares, new
-// tokens on one rank or another, packed sequences, sinks. All ranks end with the same bits.
+// Context parallel decode against loops in double over the whole KV cache: any number of ranks, ragged and empty
+// shards, new tokens on one rank or another, varlen sequences, sinks. All ranks get the same bits.
 #include <imbrex/comm/loopback.hpp>
 #include <imbrex/kernels/context_parallel_decode.hpp>
 
@@ -22,13 +22,13 @@ using namespace std::chrono_literals;
 namespace {
 
 constexpr int head_dim = 64;
-using decode = context_parallel_decode<bf16, score_mod::identity, decode_head_dims<head_dim>>;
+using decode = context_parallel_decode<bf16, head_dim_set{head_dim}>;
 
 struct context_parallel_case {
     std::vector<std::vector<int>> shards;  // [rank][sequence]: keys
-    std::vector<int> tokens;               // of each sequence: all alike, unless they are packed
+    std::vector<int> tokens;               // of each sequence: equal, unless varlen
     bool packed = false;
-    int before = 0, behind = 0;  // rows of packed queries that belong to no sequence
+    int before = 0, behind = 0;  // rows of varlen queries that belong to no sequence
     int heads = 4, kv_heads = 2;
     int page_size = 16;
     int append_rank = 0;
@@ -43,7 +43,7 @@ struct context_parallel_case {
     int first_row(int sequence) const { return before + std::accumulate(tokens.begin(), tokens.begin() + sequence, 0); }
 };
 
-// What one rank has: its share in pages in random order, in a cache that is NaN everywhere else, and its results.
+// One rank: its shard in pages in random order, in a cache that is NaN everywhere else, and its results.
 struct rank_memory {
     int width, pages;
     buffer<bf16> q, k, v, out;
@@ -103,7 +103,7 @@ struct rank_memory {
         if (c.sinks) p.sinks = sinks.send();
         return p;
     }
-    // The sums lie by batches, heads and tokens.
+    // The LSE is [batch, head, token].
     double lse2_at(const context_parallel_case& c, int sequence, int token, int head) const {
         if (c.packed) return lse2.values[head * c.all_tokens() + c.first_row(sequence) + token];
         return lse2.values[(sequence * c.heads + head) * c.tokens[0] + token];
@@ -126,7 +126,7 @@ class context_parallel_trial {
             use.blocks = c.blocks;
             options.push_back(use);
         }
-        memory.back()->out.fetch();  // behind all that was sent
+        memory.back()->out.fetch();  // after all that was sent
     }
 
     void launch(std::uint64_t seed, bool early) {
@@ -141,7 +141,7 @@ class context_parallel_trial {
         });
     }
 
-    // Packed sequences that begin so many rows later leave something behind in the workspace.
+    // Varlen sequences that begin this many rows later leave data behind in the workspace.
     void launch_with_later_rows(int rows) {
         const auto shift = [&](int by) {
             for (const auto& one : memory) {
@@ -251,7 +251,7 @@ void check_context_parallel(const context_parallel_case& c, const std::vector<st
     }
 }
 
-// Shares of any size, some of them empty; the rank that holds new tokens has these at least.
+// Shards of any size, some empty; the append_rank has at least the new tokens.
 std::vector<std::vector<int>> random_shards(std::mt19937& random, int ranks, const std::vector<int>& tokens, int most,
                                             const std::vector<int>& append_ranks) {
     std::vector<std::vector<int>> made(ranks, std::vector<int>(tokens.size()));
@@ -266,7 +266,7 @@ std::vector<std::vector<int>> random_shards(std::mt19937& random, int ranks, con
 
 }  // namespace
 
-TEST_CASE("a token attends to keys on any number of ranks, and all end with the same bits") {
+TEST_CASE("a token attends to keys on any number of ranks, and all ranks get the same bits") {
     std::mt19937 random(1);
     for (int ranks = 1; ranks <= 8; ++ranks) {
         context_parallel_case c;
@@ -278,13 +278,13 @@ TEST_CASE("a token attends to keys on any number of ranks, and all end with the 
     }
 }
 
-TEST_CASE("several tokens do not see those behind them, whichever rank has their keys") {
+TEST_CASE("several tokens are causal, whichever rank has their keys") {
     std::mt19937 random(2);
     for (const int ranks : {1, 2, 3, 5, 6}) {
         context_parallel_case c;
         c.tokens = {5, 5, 5, 5};
         c.heads = 6;
-        c.kv_heads = 1;  // 30 rows share keys
+        c.kv_heads = 1;  // 30 rows share a KV head
         c.page_size = 32;
         c.sinks = ranks == 3;
         for (int i = 0; i < 4; ++i) c.append_ranks.push_back(static_cast<int>(random() % unsigned(ranks)));
@@ -294,7 +294,7 @@ TEST_CASE("several tokens do not see those behind them, whichever rank has their
     }
 }
 
-TEST_CASE("packed sequences of different numbers of tokens, and rows that are none's") {
+TEST_CASE("varlen sequences with different numbers of tokens, and rows that belong to no sequence") {
     std::mt19937 random(3);
     for (const int ranks : {1, 3, 4}) {
         context_parallel_case c;
@@ -308,7 +308,7 @@ TEST_CASE("packed sequences of different numbers of tokens, and rows that are no
     }
 }
 
-TEST_CASE("ranks and sequences without any key give nothing") {
+TEST_CASE("ranks and sequences without keys contribute nothing") {
     context_parallel_case c;
     c.tokens = {1, 1};
     c.append_rank = no_append_rank;
@@ -320,7 +320,7 @@ TEST_CASE("ranks and sequences without any key give nothing") {
     check_context_parallel(c, {8});
 }
 
-TEST_CASE("what cannot be split is refused with a sentence, and nothing is sent") {
+TEST_CASE("rejects invalid arguments, and sends nothing") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         context_parallel_case c;
@@ -335,24 +335,24 @@ TEST_CASE("what cannot be split is refused with a sentence, and nothing is sent"
             return error_message_of([&] { run_ranks(group, [&](loopback& comm) { decode::launch(comm, p, use); }); });
         };
         CHECK(refused([](auto&, auto& use) { use.append_rank = 1; }) ==
-              "options.append_rank: 1; of 1 ranks one is named, or none: -1 to 0");
+              "options.append_rank: 1; must be -1 (none) to 0");
         CHECK(refused([](auto&, auto& use) { use.workspace = nullptr; }).starts_with("options.workspace: "));
         CHECK(refused([](auto& p, auto&) { p.out.pointer = nullptr; }) ==
               "out.pointer: null; a tensor of 1 x 4 x 2 x 64 is needed");
         CHECK(refused([](auto& p, auto&) { --p.k.extents.given[3]; }) ==
               "k.extents[3]: 63; q has 64 columns, and it must have as many");
         CHECK(refused([](auto& p, auto&) { p.lse2.head_stride = 1; }) ==
-              "lse2.head_stride: 1; heads of 2 queries lie at least that far apart");
+              "lse2.head_stride: 1; must be at least 2, the number of queries");
         if (where == world::device) continue;
         const int one = 1, seven = 7;
         CHECK(refused([&](auto& p, auto&) { p.seqused_k = &one; }) ==
-              "seqused_k[0]: 1; rank 0 holds the keys of the 2 new tokens, and its share has them all");
+              "seqused_k[0]: 1; rank 0 appends 2 new tokens, so its shard must have at least that many keys");
         CHECK(refused([&](auto&, auto& use) { use.append_ranks = &seven; }) ==
-              "options.append_ranks[0]: 7; of 1 ranks one is named, or none: -1 to 0");
+              "options.append_ranks[0]: 7; must be -1 (none) to 0");
     }
 }
 
-TEST_CASE("ranks that mean different things are told so, before or when they exchange") {
+TEST_CASE("ranks with different arguments get an error, before or during communication") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         context_parallel_case c;
@@ -373,7 +373,7 @@ TEST_CASE("ranks that mean different things are told so, before or when they exc
             });
         };
         CHECK(with_fewer(true) ==
-              "q.extents[0]: 1 on rank 1, and 2 on rank 0, before step 0; all ranks must name the same");
+              "q.extents[0]: 1 on rank 1, and 2 on rank 0, before step 0; must be the same on all ranks");
         const std::string late = with_fewer(false);
         INFO(late);
         CHECK(late.find("expects") != std::string::npos);

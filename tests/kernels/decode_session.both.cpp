@@ -1,5 +1,5 @@
-// A decode session: a sequence that grows by prompts, tokens and drafts, is rewound and begun anew, against loops in double that keep
-// everything; graphs that are replayed; what is refused.
+// Tests of decode_session: a sequence that grows by prompts, tokens and drafts, is rewound and reset, against a
+// reference in double; replayed CUDA graphs; invalid arguments.
 #include <imbrex/kernels/decode_session.hpp>
 
 #include "worlds.hpp"
@@ -16,7 +16,7 @@ using namespace imbrex_test;
 namespace {
 
 constexpr int heads = 4, kv_heads = 2, head_dim = 64, most = 40;
-using session = decode_session<bf16, window_mask, score_mod::identity, decode_head_dims<head_dim>>;
+using session = decode_session<bf16, head_dim_set{head_dim}, window_mask>;
 constexpr window_mask all_before{unbounded, 0};
 
 decode_session_configuration small(int capacity = 150) {
@@ -28,7 +28,7 @@ decode_session_configuration small(int capacity = 150) {
             .page_size = 16};
 }
 
-// What is appended and asked, of up to `most` tokens at once, and all that the sequence should have.
+// Inputs of up to `most` tokens at once, and the expected content of the sequence.
 class conversation {
   public:
     conversation(world where, const decode_session_configuration& given, int left = unbounded)
@@ -40,7 +40,7 @@ class conversation {
           out(where, q.values.size()),
           lse2(where, heads * most) {}
 
-    // Random numbers for the next tokens, which are taken as appended.
+    // Draws random inputs for the next tokens, which are then expected in the sequence.
     void draw(int tokens) {
         fill_random(q.values, ++seed_);
         fill_random(k.values, ++seed_);
@@ -62,7 +62,7 @@ class conversation {
     }
     int length() const { return static_cast<int>(keys_.size()) / (kv_heads * head_dim); }
 
-    // The results of the last tokens. Behind them nothing has been written.
+    // Checks the output of the last tokens, and that nothing past them was written.
     void check(int tokens, bool with_sums = false) {
         out.fetch();
         lse2.fetch();
@@ -90,7 +90,7 @@ class conversation {
         return next <= so_far ? so_far : std::isnan(next) ? INFINITY : next;
     }
 
-    // A row of a head as the embedding turns it at its position.
+    // A row of a head with RoPE at its position.
     std::vector<double> turned(const float* row, int position) const {
         std::vector<double> made(row, row + head_dim);
         if (!given_.rope) return made;
@@ -106,7 +106,7 @@ class conversation {
         return made;
     }
 
-    // Returns the logarithm of its sum.
+    // Returns the base-2 LSE.
     double check_row(int token, int position, int head, double& worst) const {
         const int place = (token * heads + head) * head_dim;
         const std::vector<float> raw(q.values.begin() + place, q.values.begin() + place + head_dim);
@@ -132,7 +132,7 @@ class conversation {
     std::vector<float> keys_, values_;
 };
 
-// Appends what is drawn, and decodes some of it.
+// Appends the drawn tokens and decodes some of them.
 void append(session& to, conversation& with, int tokens) {
     with.draw(tokens);
     with.send();
@@ -152,7 +152,7 @@ void step(session& to, conversation& with, int tokens) {
     with.check(tokens);
 }
 
-// Prompts, tokens and drafts, until nothing more has room.
+// Prompts, tokens and drafts, until the session is full.
 void converse(session& to, conversation& with) {
     append(to, with, 2 * most - 3);
     append_and_decode(to, with, 1);
@@ -170,7 +170,7 @@ void converse(session& to, conversation& with) {
 
 }  // namespace
 
-TEST_CASE("a sequence grows, is rewound, filled to the last row, and begun anew") {
+TEST_CASE("appends, rewinds, fills to capacity and resets") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         for (const int kind : {0, 1, 2}) {
@@ -198,7 +198,7 @@ TEST_CASE("a sequence grows, is rewound, filled to the last row, and begun anew"
     }
 }
 
-TEST_CASE("few tokens and many in turn, of a sequence so long that many multiprocessors have parts of it") {
+TEST_CASE("alternates few and many tokens on a sequence with many splits") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         const decode_session_configuration given = small(5000);
@@ -209,7 +209,7 @@ TEST_CASE("few tokens and many in turn, of a sequence so long that many multipro
     }
 }
 
-TEST_CASE("a mask of one's own, queries, keys and values that lie one behind the other, and logarithms of sums") {
+TEST_CASE("takes a custom mask, contiguous q, k and v, and writes lse2") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         session one(where, small(), {9, 0});
@@ -240,7 +240,7 @@ TEST_CASE("a mask of one's own, queries, keys and values that lie one behind the
     }
 }
 
-TEST_CASE("what a session cannot do is refused with a sentence, and changes nothing") {
+TEST_CASE("rejects invalid arguments and changes nothing") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         const auto refused_configuration = [&](auto change) {
@@ -248,20 +248,20 @@ TEST_CASE("what a session cannot do is refused with a sentence, and changes noth
             change(bad);
             return error_message_of([&] { session(where, bad, all_before); });
         };
-        CHECK(refused_configuration([](auto& c) { c.heads = 0; }) == "heads: 0; one at least is needed");
+        CHECK(refused_configuration([](auto& c) { c.heads = 0; }) == "heads: 0; must be at least 1");
         CHECK(refused_configuration([](auto& c) { c.kv_heads = 3; }) ==
-              "kv_heads: 3; the 4 heads of queries must be a multiple");
+              "kv_heads: 3; the 4 query heads must be a multiple of that");
         CHECK(refused_configuration([](auto& c) { c.head_dim = 40; }) ==
-              "head_dim: 40; head_dim is a multiple of 16 from 16 to 256");
+              "head_dim: 40; must be a multiple of 16 from 16 to 256");
         CHECK(refused_configuration([](auto& c) { c.head_dim = 128; }) ==
-              "q.extents[3], v.extents[3]: 128, 128; this decode has kernels of 64");
+              "q.extents[3], v.extents[3]: 128, 128; instantiated head dims: 64");
         CHECK(refused_configuration([](auto& c) { c.capacity = 0; }) ==
               "capacity: 0; 1 to 1073741824 keys are allowed");
-        CHECK(refused_configuration([](auto& c) { c.tokens = 0; }) == "tokens: 0; one at least is needed");
+        CHECK(refused_configuration([](auto& c) { c.tokens = 0; }) == "tokens: 0; must be at least 1");
         CHECK(refused_configuration([](auto& c) { c.page_size = 24; }) ==
-              "page_size: 24; the rows of a page are a multiple of 16 up to 65536");
+              "page_size: 24; must be a multiple of 16 up to 65536");
         CHECK(refused_configuration([](auto& c) { c.rope = rope_frequencies{.rotary_dim = 66}; }) ==
-              "rope.rotary_dim: 66; a key has 64 columns");
+              "rope.rotary_dim: 66; must be at most head_dim, 64");
         CHECK(refused_configuration([](auto& c) { c.scale = -1.0f; }) == "scale: -1; a positive number is needed");
 
         session one(where, small(), all_before);
@@ -271,9 +271,9 @@ TEST_CASE("what a session cannot do is refused with a sentence, and changes noth
         with.draw(0);
         bf16 *const q = with.q.send(), *const k = with.k.send(), *const v = with.v.send(), *const out = with.out.send();
         CHECK(error_message_of([&] { one.append(k, v, 21); }) ==
-              "k.extents[2]: 21; the session has room for 160 keys, and there are 140 already");
+              "k.extents[2]: 21; the session has room for 160 keys and already has 140");
         CHECK(error_message_of([&] { one.step(q, k, v, out, 21); }) ==
-              "k.extents[2]: 21; the session has room for 160 keys, and there are 140 already");
+              "k.extents[2]: 21; the session has room for 160 keys and already has 140");
         CHECK(error_message_of([&] { one.append(nullptr, v, 1); }) ==
               "k.pointer: null; a tensor of 1 x 2 x 1 x 64 is needed");
         CHECK(error_message_of([&] { one.step(q, k, v, nullptr, 1); }) ==
@@ -284,7 +284,7 @@ TEST_CASE("what a session cannot do is refused with a sentence, and changes noth
         CHECK(error_message_of([&] {
                   one.append(batch_sequence_head<const bf16>(k, 1, 1, 1, head_dim),
                              batch_sequence_head<const bf16>(v, 1, 1, 1, head_dim));
-              }) == "k.extents[1]: 1; the session has 2 heads of keys");
+              }) == "k.extents[1]: 1; the session has 2 KV heads");
         CHECK(error_message_of([&] {
                   one.append(batch_sequence_head<const bf16>(k, 1, 2, kv_heads, head_dim),
                              batch_sequence_head<const bf16>(v, 1, 1, kv_heads, head_dim));
@@ -305,7 +305,7 @@ TEST_CASE("what a session cannot do is refused with a sentence, and changes noth
 }
 
 #if defined(__CUDACC__)
-TEST_CASE("a step captured once goes on where the sequence ends each time, and appends nothing when it is full") {
+TEST_CASE("a replayed CUDA graph continues at the end of the sequence and appends nothing when full") {
     decode_session_configuration given = small();
     given.rope = rope_frequencies{.theta = 10000, .rotary_dim = head_dim};
     session one(world::device, given, all_before);
@@ -313,7 +313,7 @@ TEST_CASE("a step captured once goes on where the sequence ends each time, and a
     const auto require_success = [](cudaError_t status) { imbrex::detail::require_success(status, "graph"); };
     cudaStream_t stream;
     require_success(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    step(one, with, 2);  // what a first launch prepares is not captured
+    step(one, with, 2);  // first-launch initialisation must not be captured
     cudaGraph_t graph;
     cudaGraphExec_t made;
     const int tokens = 2;
@@ -330,7 +330,7 @@ TEST_CASE("a step captured once goes on where the sequence ends each time, and a
     require_success(cudaStreamEndCapture(stream, &graph));
     require_success(cudaGraphInstantiate(&made, graph, 0));
     CHECK(one.length() == 4);
-    CHECK(one.fetch_length(stream) == 2);  // nothing has run
+    CHECK(one.fetch_length(stream) == 2);  // a capture does not run
     while (with.length() < one.capacity()) {
         next();
         require_success(cudaGraphLaunch(made, stream));
@@ -344,7 +344,7 @@ TEST_CASE("a step captured once goes on where the sequence ends each time, and a
     require_success(cudaDeviceSynchronize());
     for (int i = 0; i < 3; ++i) require_success(cudaGraphLaunch(made, stream));
     CHECK(one.fetch_length(stream) == one.capacity());
-    // What is in the cache is what was there before.
+    // The cache is unchanged.
     one.rewind(one.capacity() - 5, stream);
     with.keep(one.length());
     next();

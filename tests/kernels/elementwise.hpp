@@ -1,5 +1,5 @@
-// Rows of a seed in memory of one world, with gaps between and around them that nobody may touch, and how far results may be from
-// what loops in double find.
+// Random rows with poisoned gaps between and around them, which kernels must not touch, and tolerances against
+// references in double.
 #pragma once
 
 #include <imbrex/kernels/elementwise/row_view.hpp>
@@ -14,7 +14,8 @@ namespace imbrex_test {
 
 using namespace imbrex;
 
-// Tokens of some heads of so many columns. `gap` elements lie behind each head, twice as many behind each token, and `before` in front.
+// Tokens x heads x columns, with `gap` elements after each head, twice as many after each token, and `before` elements
+// in front.
 struct row_shape {
     int tokens = 1;
     int heads = 1;
@@ -35,7 +36,7 @@ struct row_shape {
     }
 };
 
-// NaN all over.
+// All NaN.
 template <class T>
 std::vector<T> poisoned(std::size_t count) {
     std::vector<T> values(count);
@@ -43,7 +44,7 @@ std::vector<T> poisoned(std::size_t count) {
     return values;
 }
 
-// Random rows, and NaN in the gaps.
+// Random rows with NaN in the gaps.
 template <class T>
 std::vector<T> random_rows(const row_shape& shape, std::uint32_t seed, float spread = 3) {
     std::vector<T> some(static_cast<std::size_t>(shape.rows()) * shape.columns), values = poisoned<T>(shape.elements());
@@ -56,7 +57,7 @@ std::vector<T> random_rows(const row_shape& shape, std::uint32_t seed, float spr
     return values;
 }
 
-// Whether every element that belongs to no row still has the bits of NaN.
+// Whether every element outside the rows still has the bits of NaN.
 template <class T>
 bool gaps_untouched(const row_shape& shape, const std::vector<T>& values) {
     std::vector<bool> of_row(values.size(), false);
@@ -71,7 +72,7 @@ bool gaps_untouched(const row_shape& shape, const std::vector<T>& values) {
     return same;
 }
 
-// Half a unit in the last place, relative, and what arithmetic in float adds.
+// Half an ulp, relative, plus the error of float arithmetic.
 template <class T>
 double tolerance() {
     return (std::is_same_v<T, bf16> ? 1.0 / 256 : std::is_same_v<T, fp16> ? 1.0 / 2048 : 0.0) * 1.02 + 4e-6;

@@ -1,5 +1,5 @@
-// Rows of a table by number against loops: copies are the same bits, factors are rounded once, rows of any length wherever they
-// begin. What is outside of the table is refused, or zeros.
+// Embedding lookup against loops: copies are bitwise equal, factors are rounded once, rows of any length and alignment.
+// Ids outside the table throw in the host world and give zeros on the device.
 #include <imbrex/kernels/embedding.hpp>
 
 #include "kernels/elementwise.hpp"
@@ -56,7 +56,7 @@ void check_embed(int count, int columns, int gap = 0, int before = 0, float fact
 
 }  // namespace
 
-TEST_CASE("rows of a table, of any length and any number") {
+TEST_CASE("embedding lookup of rows of any length and number") {
     for (const int columns : {8, 64, 248, 256, 264, 1024, 1032, 2880}) check_embed<bf16>(7, columns);
     for (const int columns : {1, 5, 100, 257, 1030}) check_embed<bf16>(5, columns);
     for (const int count : {1, 3, 16, 67}) {
@@ -67,19 +67,19 @@ TEST_CASE("rows of a table, of any length and any number") {
     }
 }
 
-TEST_CASE("rows times a factor") {
+TEST_CASE("embedding lookup with a factor") {
     check_embed<bf16>(9, 264, 0, 0, 45.25f);
     check_embed<fp16>(9, 1024, 8, 0, 0.3f);
     check_embed<float>(9, 33, 0, 0, -2.5f);
 }
 
-TEST_CASE("rows of a table of another type") {
+TEST_CASE("embedding lookup with another output type") {
     check_embed<bf16, float>(9, 264);
     check_embed<fp16, float>(5, 33, 3, 1);
     check_embed<float, bf16>(9, 1024, 8, 0, 0.3f);
 }
 
-TEST_CASE("a NaN is copied as it is") {
+TEST_CASE("embedding lookup copies NaN bit by bit") {
     for (const world where : worlds()) {
         buffer<bf16> table(where, 2 * 64), out(where, 64);
         buffer<int> ids(where, 1, 1);
@@ -92,7 +92,7 @@ TEST_CASE("a NaN is copied as it is") {
     }
 }
 
-TEST_CASE("ids outside of the table are refused, or give zeros where nobody can look at them") {
+TEST_CASE("ids outside the table throw in the host world and give zeros on the device") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         for (const int columns : {64, 33, 1024}) {
@@ -127,7 +127,7 @@ TEST_CASE("ids outside of the table are refused, or give zeros where nobody can 
     }
 }
 
-TEST_CASE("nothing to look up does nothing, and what cannot be is refused with a sentence") {
+TEST_CASE("embedding lookup of nothing does nothing; invalid problems are rejected") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         embedding<bf16>::launch(where, {});
@@ -152,7 +152,7 @@ TEST_CASE("nothing to look up does nothing, and what cannot be is refused with a
 }
 
 #if !defined(__CUDACC__)
-TEST_CASE("looking up is silent over 1,000 schedules; it synchronises nothing that could be altered") {
+TEST_CASE("embedding lookup has no hazard in any schedule and no synchronisation to mutate") {
     using kernel = embedding<bf16>::kernel<2, 256, row_alignment::aligned>;
     std::vector<bf16> table(entries * 256), out(6 * 256);
     const std::vector<int> ids = some_ids(6);

@@ -1,4 +1,4 @@
-// The GEMM's launcher: what it chooses, refuses and leaves alone, lists of problems, and launches captured in a graph.
+// The GEMM launcher: kernel selection, argument checks, empty problems, grouped GEMM, and CUDA graph capture.
 #include <imbrex/kernels/gemm.hpp>
 
 #include "kernels/gemm/reference.hpp"
@@ -12,13 +12,13 @@ using namespace imbrex_test;
 namespace {
 
 constexpr matrix_layout row_major = matrix_layout::row_major, column_major = matrix_layout::column_major;
-using product = gemm<bf16, bf16, epilogue::identity, row_major, column_major>;
+using product = gemm<bf16, bf16, gemm_options{.b = column_major}>;
 using matrices = gemm_matrices<bf16, bf16, row_major, column_major, false>;
 
 }  // namespace
 
 #if !defined(__CUDACC__)
-TEST_CASE("the kernel follows from the sizes") {
+TEST_CASE("selects a kernel from the sizes") {
     const auto chosen = [](int m, int n, int k, bool hopper = true, bool tma_can_read = true) {
         return choose_gemm_kernel({m, n, k, 1, 132, hopper, tma_can_read, true, true});
     };
@@ -33,14 +33,14 @@ TEST_CASE("the kernel follows from the sizes") {
     CHECK(chosen(8192, 8192, 8192, false) == gemm_kernel_kind::ampere_class);
     CHECK(chosen(8192, 8192, 8192, true, false) == gemm_kernel_kind::ampere_class);
     CHECK(chosen(8192, 8192, 0) == gemm_kernel_kind::ampere_class);
-    // What a kernel cannot do is never its.
+    // A kernel is never chosen for a problem it does not support.
     CHECK(choose_gemm_kernel({1, 8192, 8192, 4, 132, true, true, true, true}) == gemm_kernel_kind::hopper_wide_tile);
     CHECK(choose_gemm_kernel({1, 8192, 8192, 1, 132, true, true, false, true}) == gemm_kernel_kind::hopper_narrow_tile);
     CHECK(choose_gemm_kernel({512, 1024, 8192, 1, 132, true, true, true, false}) == gemm_kernel_kind::hopper_wide_tile);
 }
 #endif
 
-TEST_CASE("what cannot be done is refused with a sentence, and nothing is written") {
+TEST_CASE("rejects invalid arguments and writes nothing") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         matrices given(where, {40, 48, 64}, 1);
@@ -57,19 +57,18 @@ TEST_CASE("what cannot be done is refused with a sentence, and nothing is writte
         CHECK(refused([](auto& p) { p.a.pointer = nullptr; }) == "a.pointer: null; a matrix of 40 x 64 is needed");
         CHECK(refused([](auto& p) { p.b.pointer = nullptr; }) == "b.pointer: null; a matrix of 48 x 64 is needed");
         CHECK(refused([](auto& p) { p.out.pointer = nullptr; }) == "out.pointer: null; a matrix of 40 x 48 is needed");
-        CHECK(refused([](auto& p) { p.a.stride = 63; }) ==
-              "a.stride: 63; rows of 64 elements lie at least that far apart (0: exactly)");
+        CHECK(refused([](auto& p) { p.a.stride = 63; }) == "a.stride: 63; must be 0 (packed) or at least 64");
         CHECK(refused([](auto& p) { p.b.batch_stride = -8; }) == "b.batch_stride: -8; it must not be negative");
         CHECK(refused([](auto& p) { p.batches = 2, p.out.batch_stride = 0; }) ==
-              "out.batch_stride: 0; 2 products cannot share one result");
+              "out.batch_stride: 0; must be positive: 2 batches cannot share one output");
         CHECK(error_message_of([&] { product::launch_grouped(where, {good}, {}); }) ==
-              "epilogues: 0 of them for 1 problems; each needs its own");
+              "epilogues: 0; there must be one for each of 1 problems");
         given.out.fetch();
         for (const bf16 value : given.out.values) REQUIRE(std::isnan(static_cast<float>(value)));
     }
 }
 
-TEST_CASE("empty products do nothing; one of no depth is the epilogue of zero") {
+TEST_CASE("empty problems do nothing; K = 0 gives the epilogue of zero") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         for (const gemm_case& sizes : {gemm_case{0, 48, 64}, gemm_case{40, 0, 64}}) {
@@ -82,7 +81,7 @@ TEST_CASE("empty products do nothing; one of no depth is the epilogue of zero") 
     }
 }
 
-TEST_CASE("a list of more problems than fit one launch, some of which TMA cannot read") {
+TEST_CASE("grouped GEMM: more problems than fit one launch, some of which TMA cannot read") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         std::vector<std::unique_ptr<matrices>> all;
@@ -97,7 +96,7 @@ TEST_CASE("a list of more problems than fit one launch, some of which TMA cannot
     }
 }
 
-TEST_CASE("results have the same bits every time") {
+TEST_CASE("results are bitwise reproducible") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         for (const gemm_case& sizes : {gemm_case{3, 520, 2048}, gemm_case{40, 136, 1024}, gemm_case{200, 264, 136}}) {
@@ -114,7 +113,7 @@ TEST_CASE("results have the same bits every time") {
 }
 
 #if defined(__CUDACC__)
-TEST_CASE("launches of every kernel are captured in a graph and replayed") {
+TEST_CASE("launches of every kernel can be captured in a CUDA graph and replayed") {
     cudaStream_t stream;
     imbrex::detail::require_success(cudaStreamCreate(&stream), "stream");
     for (const gemm_case& sizes : {gemm_case{8, 520, 1024}, gemm_case{50, 520, 1024}, gemm_case{100, 520, 1024},

@@ -1,4 +1,4 @@
-// The launcher for quantised weights: few and many rows, epilogues that know their rows, refusals.
+// The launcher for quantised weights: few and many rows, epilogues that depend on the row, argument checks.
 #include <imbrex/kernels/gemm_quantised.hpp>
 
 #include <kernels/gemm/random_weights.hpp>
@@ -21,7 +21,7 @@ using narrow = int4_weights<bf16, 32, float, 128>;
 
 }  // namespace
 
-TEST_CASE("products with int4 weights, any number of rows, rows scaled") {
+TEST_CASE("int4 weights: any number of rows, with row scales") {
     const int n = 200, k = 320;
     std::vector<int4x2> values(n * k / 2);
     std::mt19937 random(3);
@@ -61,8 +61,7 @@ TEST_CASE("products with int4 weights, any number of rows, rows scaled") {
     }
 }
 
-TEST_CASE(
-    "products with int4 weights whose columns several blocks share, from rows that end within 16 bytes, and gated") {
+TEST_CASE("int4 weights: cluster split-K, rows not a multiple of 16 bytes, and GLU") {
     const auto check = [](auto product_of, int m, int n, int k, int stride, bool gated) {
         const int rows = gated ? 2 * n : n;
         std::vector<int4x2> values(rows * k / 2);
@@ -115,7 +114,7 @@ TEST_CASE(
     check(with_gate, 20, 64, 96, 96, true);
 }
 
-TEST_CASE_TEMPLATE("products of many rows with a workspace, gated or not", Epilogue, epilogue::identity,
+TEST_CASE_TEMPLATE("large M with a workspace, with and without GLU", Epilogue, epilogue::identity,
                    epilogue::glu<activation::relu>) {
     using product = gemm_quantised<narrow, float, Epilogue>;
     constexpr bool gate = epilogue::is_glu<Epilogue>;
@@ -153,8 +152,8 @@ TEST_CASE_TEMPLATE("products of many rows with a workspace, gated or not", Epilo
 }
 
 TEST_CASE(
-    "a workspace that many rows need is refused in a sentence if it is "
-    "too small; few rows need none") {
+    "rejects a workspace that is too small; "
+    "small M needs none") {
     using product = gemm_quantised<narrow, float>;
     for (const world where : worlds()) {
         buffer<narrow::weight_tile> parts(where, 1);
@@ -176,7 +175,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("products with int8 weights from rows that end within 16 bytes") {
+TEST_CASE("int8 weights: rows not a multiple of 16 bytes") {
     using bytes = int8_weights<bf16, 128>;
     const int m = 5, n = 72, k = 131, stride = 136;
     std::vector<std::int8_t> values(n * k);
@@ -207,7 +206,7 @@ TEST_CASE("products with int8 weights from rows that end within 16 bytes") {
     }
 }
 
-TEST_CASE("products with quantised weights that cannot be done are refused") {
+TEST_CASE("gemm_quantised rejects invalid arguments") {
     using product = gemm_quantised<narrow, float>;
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
@@ -223,7 +222,7 @@ TEST_CASE("products with quantised weights that cannot be done are refused") {
         bad = p;
         bad.batches = 2;
         CHECK(error_message_of([&] { product::launch(where, bad, nullptr); }) ==
-              "batches: 2; quantised weights are multiplied with one matrix");
+              "batches: 2; must be 1 with quantised weights");
         using gated_product = gemm_quantised<narrow, float, epilogue::glu<activation::relu>>;
         bad = p;
         bad.n = 40;

@@ -1,5 +1,5 @@
-// Weights of e4m3 with a scale for each row, in the launcher for quantised weights: few and many rows, scaled before a bias and before a gate,
-// against plain loops in double over every number that e4m3 has; NaNs are refused.
+// e4m3 weights with a scale per row in the launcher for quantised weights: few and many rows, scaled before a bias and
+// before a GLU, compared with float64 over every e4m3 value; NaN is rejected.
 #include <imbrex/kernels/gemm_quantised.hpp>
 
 #include "worlds.hpp"
@@ -44,7 +44,7 @@ struct random_problem {
     }
     gemm_problem<In, float> with(int n, buffer<float>& out) { return {m, n, k, {a.send()}, {}, {out.send()}}; }
 
-    // An element of the product, and what the sum of its products' magnitudes is.
+    // An element of the product, and the sum of the magnitudes of its products.
     struct sum {
         double value, magnitude;
     };
@@ -64,7 +64,7 @@ constexpr double fp32_sums = 1e-6;
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("products with e4m3 weights, any number of rows, scaled and biased", In, bf16, fp16) {
+TEST_CASE_TEMPLATE("e4m3 weights: any number of rows, with scale and bias", In, bf16, fp16) {
     using product = gemm_quantised<e4m3_weights<In, 128>, float,
                                    decltype(epilogue::compose(epilogue::scale_columns{}, epilogue::bias<float>{}))>;
     const int n = 200, k = 328;
@@ -93,7 +93,7 @@ TEST_CASE_TEMPLATE("products with e4m3 weights, any number of rows, scaled and b
     }
 }
 
-TEST_CASE("gated products with e4m3 weights are scaled before the gate") {
+TEST_CASE("e4m3 weights: GLU is applied after the scales") {
     using product = gemm_quantised<e4m3_weights<bf16, 128>, float, epilogue::scaled_glu<activation::relu>>;
     const int n = 128, k = 200;
     for (const world where : worlds()) {
@@ -121,7 +121,7 @@ TEST_CASE("gated products with e4m3 weights are scaled before the gate") {
     }
 }
 
-TEST_CASE("a NaN among e4m3 weights is refused") {
+TEST_CASE("rejects NaN in e4m3 weights") {
     std::vector<e4m3> values(64 * 64, e4m3(1.0f));
     values[64 * 5 + 7] = e4m3::from_bits(0xff);
     CHECK(error_message_of([&] { pack_weights<e4m3_weights<bf16>>(values.data(), nullptr, 64, 64); }) ==

@@ -1,4 +1,4 @@
-// Random products of bf16 and fp16 in all layouts, with the epilogues, through the launcher.
+// Random bf16 and fp16 GEMMs in all layouts, with epilogues, through the launcher.
 #include "kernels/gemm/random_cases.hpp"
 
 using namespace imbrex;
@@ -14,12 +14,12 @@ double silu_of(double x) {
 
 }  // namespace
 
-TEST_CASE("random products: bf16, A and B by rows") {
+TEST_CASE("random GEMMs: bf16, row-major A and B") {
     check_random_cases<bf16, bf16, row_major, row_major, epilogue::identity>(
         100, 110, 1, 0.005, [](world, const gemm_case&) { return epilogue::identity{}; }, as_product);
 }
 
-TEST_CASE("random products: bf16, B transposed, scaled, with bias and activation") {
+TEST_CASE("random GEMMs: bf16, column-major B, scale, bias and activation") {
     std::vector<bf16> bias(4096);
     fill_random(bias, 7);
     std::vector<std::unique_ptr<buffer<bf16>>> alive;
@@ -36,19 +36,19 @@ TEST_CASE("random products: bf16, B transposed, scaled, with bias and activation
         [&](double x, double, int, int, int column) { return silu_of(0.5 * x + number(bias[column])); });
 }
 
-TEST_CASE("random products: fp16, A transposed, ReLU") {
+TEST_CASE("random GEMMs: fp16, column-major A, ReLU") {
     check_random_cases<fp16, fp16, column_major, row_major, epilogue::activation<activation::relu>>(
         300, 110, 1, 0.0008, [](world, const gemm_case&) { return epilogue::activation<activation::relu>{}; },
         [](double x, double, int, int, int) { return x > 0 ? x : 0; });
 }
 
-TEST_CASE("random products: bf16 to float, both transposed, GELU") {
+TEST_CASE("random GEMMs: bf16 to float, column-major A and B, GELU") {
     check_random_cases<bf16, float, column_major, column_major, epilogue::activation<activation::gelu>>(
         400, 110, 1, 1e-5, [](world, const gemm_case&) { return epilogue::activation<activation::gelu>{}; },
         [](double x, double, int, int, int) { return 0.5 * x * (1 + std::erf(x * 0.7071067811865476)); });
 }
 
-TEST_CASE("random products: a gated SiLU") {
+TEST_CASE("random GEMMs: SwiGLU") {
     check_random_cases<bf16, bf16, row_major, column_major, epilogue::composition<epilogue::swiglu, epilogue::scale>>(
         500, 110, 1, 0.006,
         [](world, const gemm_case&) { return epilogue::compose(epilogue::swiglu{}, epilogue::scale{0.25f}); },

@@ -1,5 +1,5 @@
-// Products with rows of weights against loops in double: all kinds of weights, ragged sizes, rows anywhere, rows of x that are rounded
-// within the bound of their rounding, nothing to multiply, refusals.
+// `linear` compared with float64: all weight formats, ragged sizes, any stride, quantised activations within their
+// error bound, empty problems, argument checks.
 #include <imbrex/kernels/linear.hpp>
 #include <imbrex/kernels/linear/quantise.hpp>
 
@@ -16,7 +16,7 @@ using namespace imbrex_test;
 
 namespace {
 
-// Weights of a seed, and what each of them is worth.
+// Random weights, and their dequantised values.
 template <class Weights>
 struct test_weights;
 
@@ -133,7 +133,7 @@ void check_linear(int m, int n, int k, bool with_bias = true, int gap = 0, Layou
                         all += std::fabs(w);
                         largest = std::max(largest, std::fabs(one));
                     }
-                    // Each number of a group is moved by up to half of a 127th of its largest.
+                    // Each element of a group moves by up to half of 1/127 of the largest magnitude.
                     rounding += all * largest / 254;
                 }
                 const double found = convert<float>(out.values[result.index(row, column)]);
@@ -159,7 +159,7 @@ void check_sizes(bool groups) {
 
 }  // namespace
 
-TEST_CASE("products with rows of floats, bf16 and fp16, of any size") {
+TEST_CASE("linear: float, bf16 and fp16 weights of any size") {
     for (const int m : {1, 2, 3, 5, 9}) {
         for (const int n : {1, 3, 4, 66}) {
             for (const int k : {1, 7, 31, 32, 100}) check_linear<float, unquantised_weight_rows<float>, float>(m, n, k);
@@ -172,7 +172,7 @@ TEST_CASE("products with rows of floats, bf16 and fp16, of any size") {
     check_linear<float, unquantised_weight_rows<float>, float>(1, 5, 9000);
 }
 
-TEST_CASE("x and results of 16 bits, each its own") {
+TEST_CASE("linear: 16-bit x and out, independently") {
     check_linear<bf16, unquantised_weight_rows<bf16>, bf16>(3, 10, 264);
     check_linear<bf16, unquantised_weight_rows<bf16>, float>(1, 10, 264, false, 5);
     check_linear<fp16, unquantised_weight_rows<fp16>, fp16>(6, 11, 77);
@@ -180,7 +180,7 @@ TEST_CASE("x and results of 16 bits, each its own") {
     check_linear<fp16, int4_weight_rows<activation_quantisation::int8>, bf16>(2, 9, 64);
 }
 
-TEST_CASE("rows of weights that begin anywhere") {
+TEST_CASE("linear: unaligned weight rows") {
     for (const int gap : {1, 3, 8}) {
         check_linear<float, unquantised_weight_rows<bf16>, float>(2, 9, 64, true, 1, gap, 1);
         check_linear<float, unquantised_weight_rows<float>, float>(1, 9, 70, true, 2, gap, 3);
@@ -188,23 +188,23 @@ TEST_CASE("rows of weights that begin anywhere") {
     }
 }
 
-TEST_CASE("int8 in groups") {
+TEST_CASE("linear: grouped int8 weights") {
     check_sizes<int8_weight_rows<>>(true);
     check_sizes<int8_weight_rows<activation_quantisation::none, float>>(true);
 }
 
-TEST_CASE("int4 in groups") {
+TEST_CASE("linear: grouped int4 weights") {
     check_sizes<int4_weight_rows<>>(true);
     check_linear<float, int4_weight_rows<activation_quantisation::none, fp16>, float>(3, 7, 96);
 }
 
-TEST_CASE("x rounded to int8: no further from the product than its rounding") {
+TEST_CASE("linear: int8 activations stay within their error bound") {
     check_sizes<int8_weight_rows<activation_quantisation::int8>>(true);
     check_sizes<int4_weight_rows<activation_quantisation::int8>>(true);
     check_linear<float, int4_weight_rows<activation_quantisation::int8>, float>(1, 7, 8224);
 }
 
-TEST_CASE("x rounded to int8 is exact where x has whole numbers up to 127") {
+TEST_CASE("linear: int8 activations are exact for integers up to 127") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         const int k = 320, n = 6;
@@ -224,7 +224,7 @@ TEST_CASE("x rounded to int8 is exact where x has whole numbers up to 127") {
     }
 }
 
-TEST_CASE("what is not finite in x is not finite in its row's results, and in no other's") {
+TEST_CASE("linear: non-finite values of x affect only their own row") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         const int k = 96, n = 5;
@@ -249,9 +249,9 @@ TEST_CASE("what is not finite in x is not finite in its row's results, and in no
     }
 }
 
-TEST_CASE("e4m3 with a scale for each row") {
+TEST_CASE("linear: e4m3 weights with a scale per row") {
     check_sizes<e4m3_weight_rows>(false);
-    // Every value there is.
+    // Every e4m3 value.
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         buffer<float> x(where, 256, 0.0f), scales(where, 1, 1.0f), out(where, 1);
@@ -270,7 +270,7 @@ TEST_CASE("e4m3 with a scale for each row") {
     }
 }
 
-TEST_CASE("nothing to add up gives the bias, and nothing to multiply does nothing") {
+TEST_CASE("linear: k = 0 gives the bias, and an empty output does nothing") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         linear<float, unquantised_weight_rows<float>, float>::launch(where, {});
@@ -287,7 +287,7 @@ TEST_CASE("nothing to add up gives the bias, and nothing to multiply does nothin
     }
 }
 
-TEST_CASE("what cannot be multiplied is refused with a sentence") {
+TEST_CASE("linear: rejects invalid arguments") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         buffer<float> x(where, 2 * 64), out(where, 2 * 4);
@@ -302,34 +302,31 @@ TEST_CASE("what cannot be multiplied is refused with a sentence") {
         };
         CHECK(refused([](auto& p) { p.x.pointer = nullptr; }) == "x.pointer: null; 2 x 1 x 64 elements are needed");
         CHECK(refused([](auto& p) { p.weights.values = nullptr; }) == "weights.values: null; 4 x 64 values are needed");
-        CHECK(refused([](auto& p) { p.weights.scales = nullptr; }) == "weights.scales: null; 4 rows have scales");
+        CHECK(refused([](auto& p) { p.weights.scales = nullptr; }) ==
+              "weights.scales: null; the scales of 4 rows are needed");
         CHECK(refused([](auto& p) { p.weights.columns = p.x.extents.given[2] = 60; }) ==
-              "weights.columns: 60; weights in groups have a multiple of 32");
-        CHECK(refused([](auto& p) { p.weights.rows = -1; }) ==
-              "weights.rows: -1; the number of rows is from 0 to 2147418112");
+              "weights.columns: 60; must be a multiple of the group size, 32");
+        CHECK(refused([](auto& p) { p.weights.rows = -1; }) == "weights.rows: -1; must be from 0 to 2147418112");
         CHECK(refused([](auto& p) { p.x.extents.given[2] = 32; }) ==
-              "x.extents[2]: 32; weights have 64 columns, and it must have as many");
-        CHECK(refused([](auto& p) { p.out.extents.given[2] = 5; }) ==
-              "out.extents[2]: 5; weights have 4 rows, and it must have as many columns");
-        CHECK(refused([](auto& p) { p.out.extents.given[0] = 1; }) ==
-              "out.extents[0]: 1; x has 2, and it must have as many");
+              "x.extents[2]: 32; must equal weights.columns, 64");
+        CHECK(refused([](auto& p) { p.out.extents.given[2] = 5; }) == "out.extents[2]: 5; must equal weights.rows, 4");
+        CHECK(refused([](auto& p) { p.out.extents.given[0] = 1; }) == "out.extents[0]: 1; must equal x.extents[0], 2");
         CHECK(refused([](auto& p) { p.out.strides.given[0] = 2; }) ==
               "out.strides[0]: 2; tokens of results lie at least the 4 elements of a row apart");
-        CHECK(refused([](auto& p) {
-                  ++p.weights.values;
-              }).find("; weights in groups begin at a multiple of 16 bytes") != std::string::npos);
+        CHECK(refused([](auto& p) { ++p.weights.values; }).find("; grouped weights must be aligned to 16 bytes") !=
+              std::string::npos);
     }
 }
 
 #if !defined(__CUDACC__)
-TEST_CASE("a program that has the host world alone says so") {
+TEST_CASE("linear: a program without device code rejects world::device") {
     std::vector<float> x(32), w(32), out(1);
     CHECK(error_message_of([&] {
               linear<float, unquantised_weight_rows<float>, float>::launch(
                   world::device, {.x = as_rows<const float>(x.data(), 1, 32),
                                   .weights = make_weight_rows<float>(w.data(), 1, 32),
                                   .out = as_rows(out.data(), 1, 1)});
-          }) == "world: device; this program was not compiled by nvcc and has the host world alone");
+          }) == "world: device; this program was not compiled by nvcc and has only the host world");
 }
 
 namespace {
@@ -348,7 +345,7 @@ void check_schedules() {
 
 }  // namespace
 
-TEST_CASE("products are silent over 1,000 schedules; they synchronise nothing that could be altered") {
+TEST_CASE("linear: no hazard in any schedule; there is no synchronisation to mutate") {
     check_schedules<unquantised_weight_rows<bf16>>();
     check_schedules<int4_weight_rows<activation_quantisation::int8>>();
 }

@@ -1,5 +1,6 @@
-// In the host world what comes of a row of x has the same bits whatever rows stand beside it: one row alone, two, and so many that
-// weights are made floats first, with all kinds of weights; rows longer than are added up at once, and longer than are staged.
+// In the host world the result of a row of x has the same bits whatever rows are beside it: one row, two, and enough
+// that weights are converted to float first, with all weight formats; rows longer than a reduction block and longer
+// than a staging block.
 #include <imbrex/kernels/linear.hpp>
 #include <imbrex/kernels/linear/quantise.hpp>
 
@@ -74,7 +75,7 @@ std::vector<float> product(const float* x, int m, const Weights& weights, const 
     return out;
 }
 
-// All rows alone, and then some that follow each other, from any to any other.
+// Every row alone, and then every range of consecutive rows.
 template <class Weights>
 void check_neighbours(int most, int n, int k) {
     CAPTURE(n);
@@ -111,15 +112,15 @@ void check_all_sizes(bool groups) {
 
 }  // namespace
 
-TEST_CASE("a row of floats has the same bits alone and beside others") {
+TEST_CASE("float weights: a row has the same bits alone and beside others") {
     check_all_sizes<unquantised_weight_rows<float>>(false);
 }
-TEST_CASE("a row with bf16, fp16 or e4m3 has the same bits alone and beside others") {
+TEST_CASE("bf16, fp16 and e4m3 weights: a row has the same bits alone and beside others") {
     check_all_sizes<unquantised_weight_rows<bf16>>(false);
     check_all_sizes<unquantised_weight_rows<fp16>>(false);
     check_all_sizes<e4m3_weight_rows>(false);
 }
-TEST_CASE("a row that is rounded has the same bits alone and beside others") {
+TEST_CASE("int8 activations: a row has the same bits alone and beside others") {
     check_all_sizes<int8_weight_rows<activation_quantisation::int8, bf16>>(true);
     check_all_sizes<int8_weight_rows<activation_quantisation::int8, fp16>>(true);
     check_all_sizes<int4_weight_rows<activation_quantisation::int8, bf16>>(true);

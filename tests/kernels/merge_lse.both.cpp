@@ -1,5 +1,5 @@
-// Results of parts of the keys, cleared, merged, finished and rounded, against loops in double: divided or not, ragged rows wherever they
-// begin, rows that saw nothing, sinks, in place. Bits where they are promised; gaps stay as they are.
+// LSE merge: clear, merge, finish and downconvert, against loops in double: normalised and partial operands, ragged
+// rows with any alignment, empty rows, sinks, in place. Bits where they are guaranteed; gaps stay unchanged.
 #include <imbrex/kernels/merge_lse.hpp>
 
 #include "kernels/elementwise.hpp"
@@ -21,7 +21,8 @@ namespace {
 
 constexpr float nan_value = std::numeric_limits<float>::quiet_NaN();
 
-// Rows of [batch, query, head, column], `gap` elements behind each, `before` in front of all; and numbers of [batch, head, query].
+// Rows of [batch, query, head, column], `gap` elements behind each, `before` in front of all; and row values of [batch,
+// head, query].
 struct result_shape {
     int batches = 1, seqlen_q = 1, heads = 1, columns = 1;
     int gap = 0, before = 0;
@@ -49,7 +50,7 @@ struct result_shape {
     attention_row_view numbers_view(float* pointer) const {
         return {pointer + before, heads * numbers_stride(), numbers_stride()};
     }
-    // Whether whoever wrote some rows left the rest alone: that is NaN.
+    // Whether everything outside the written rows is still NaN.
     template <class T>
     bool gaps_untouched(const std::vector<T>& values) const {
         std::vector<bool> own(values.size(), false);
@@ -65,7 +66,7 @@ struct result_shape {
 
 enum class form { divided, with_sums };
 
-// A result in the memory of a world. Every `unseen`-th row has seen nothing: what its O is, is NaN.
+// A result in the memory of a world. Every `unseen`-th row is empty: its O is NaN.
 struct result_memory {
     result_shape shape;
     form kept;
@@ -109,7 +110,7 @@ struct result_memory {
     }
 };
 
-// Of one row: what two results give together, relative to the larger top.
+// One row: the merge of two results, relative to the larger top.
 struct merged_row {
     double top, first, second, total;
 
@@ -139,7 +140,7 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
     return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
-// Bits of the rows alone, wherever they lie.
+// The bits of the rows alone, in any layout.
 template <class T>
 std::vector<T> rows_of_shape(const result_shape& shape, const std::vector<T>& values) {
     std::vector<T> made;
@@ -183,7 +184,7 @@ void merge_wide(world where, result_memory& a, result_memory* b, result_memory& 
     to.fetch();
 }
 
-// Both forms of both, to both forms.
+// Both forms of both operands, to both forms of output.
 void check_wide(const result_shape& in, const result_shape& result, int unseen) {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
@@ -246,7 +247,7 @@ void check_rounded(const result_shape& in, const result_shape& result, int unsee
 
 }  // namespace
 
-TEST_CASE("two results of different keys become one, divided or not") {
+TEST_CASE("merges two results of different keys, normalised or partial") {
     for (const int columns : {8, 64, 72, 128, 192, 256, 264, 520})
         check_wide({1, 5, 3, columns}, {1, 5, 3, columns}, 0);
     for (const int columns : {1, 7, 33, 257}) check_wide({1, 3, 3, columns}, {1, 3, 3, columns}, 3);
@@ -256,7 +257,7 @@ TEST_CASE("two results of different keys become one, divided or not") {
     check_wide({1, 67, 1, 16}, {1, 67, 1, 16}, 5);
 }
 
-TEST_CASE("merged results are finished and rounded, with sinks, and with logarithms if they are wanted") {
+TEST_CASE("finishes and rounds merged results, with sinks, and with the LSE if requested") {
     for (const bool sinks : {false, true}) {
         check_rounded<bf16>({1, 9, 4, 128}, {1, 9, 4, 128}, 3, sinks, true);
         check_rounded<fp16>({2, 5, 3, 64, 8}, {2, 5, 3, 64}, 3, sinks, false);
@@ -267,7 +268,7 @@ TEST_CASE("merged results are finished and rounded, with sinks, and with logarit
     }
 }
 
-TEST_CASE("a merged result may be written over one of the two") {
+TEST_CASE("a merged result may overwrite one of the operands") {
     const result_shape shape{2, 7, 3, 128}, long_rows{1, 3, 2, 776, 4}, ragged{1, 5, 2, 45, 1, 3};
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
@@ -293,7 +294,7 @@ TEST_CASE("a merged result may be written over one of the two") {
     }
 }
 
-TEST_CASE("the same operands in the same order give the same bits: in any layout, finished at once or afterwards") {
+TEST_CASE("the same operands in the same order give the same bits: in any layout, finished at once or later") {
     const result_shape packed{2, 5, 3, 128}, ragged{2, 5, 3, 128, 3, 1};
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
@@ -371,7 +372,7 @@ TEST_CASE("three results give the same in any grouping and order, within roundin
     }
 }
 
-TEST_CASE("what is cleared has no weight: another result merged with it keeps its bits") {
+TEST_CASE("a cleared result has no weight: merging with it keeps the bits of the other") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         for (const result_shape& shape : {result_shape{2, 5, 3, 128}, {1, 3, 2, 776, 8}, {1, 3, 2, 45, 3, 1}}) {
@@ -402,7 +403,7 @@ TEST_CASE("what is cleared has no weight: another result merged with it keeps it
     }
 }
 
-TEST_CASE("sums that are NaN stay NaN, and so does what is merged with them") {
+TEST_CASE("NaN row sums propagate through a merge") {
     const result_shape shape{1, 2, 1, 16};
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
@@ -410,7 +411,7 @@ TEST_CASE("sums that are NaN stay NaN, and so does what is merged with them") {
         result_memory merged(where, shape, form::with_sums), found(where, shape, form::divided);
         a.fill(1);
         b.fill(2);
-        // As an attention leaves them that was given NaN: no score is the largest.
+        // As attention leaves them for NaN inputs: no score is the maximum.
         a.tops.values[0] = minus_infinity;
         a.row_sum.values[0] = nan_value;
         merge_wide(where, a, &b, merged);
@@ -421,7 +422,7 @@ TEST_CASE("sums that are NaN stay NaN, and so does what is merged with them") {
     }
 }
 
-TEST_CASE("results of fp32 are rounded once") {
+TEST_CASE("fp32 results are rounded once") {
     const auto check = [](auto type, const result_shape& in, const result_shape& result) {
         using T = decltype(type);
         for (const world where : worlds()) {
@@ -445,7 +446,7 @@ TEST_CASE("results of fp32 are rounded once") {
     check(fp16{}, {1, 2, 3, 31, 1}, {1, 2, 3, 31, 2, 1});
 }
 
-TEST_CASE("results of nothing do nothing, and those that cannot be are refused with a sentence") {
+TEST_CASE("empty results do nothing, and invalid arguments are rejected") {
     const result_shape shape{1, 4, 2, 16};
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
@@ -470,41 +471,41 @@ TEST_CASE("results of nothing do nothing, and those that cannot be are refused w
         CHECK(refused([](auto& p) { ++p.second.o_accum.extents.given[3]; }) ==
               "second.o_accum.extents[3]: 17; first.o_accum has 16 columns, and it must have as many");
         CHECK(refused([](auto& p) { p.out.strides.given[2] = 0; }) ==
-              "out.strides[2]: 0; rows of results lie at least the 16 elements of a row apart");
+              "out.strides[2]: 0; must be at least 16: rows must not overlap");
         CHECK(refused([](auto& p) { p.lse2 = {}; }) == "lse2.pointer: null; 1 x 2 x 4 numbers are needed");
         CHECK(refused([](auto& p) { p.first.row_sum = {}; }) ==
               "first.row_sum.pointer: null; 1 x 2 x 4 numbers are needed");
         CHECK(refused([](auto& p) { p.second.lse2 = {}; }) ==
-              "second.lse2: null; it is needed, or row_max and row_sum are");
+              "second.lse2: null; either lse2 or row_max and row_sum are needed");
         CHECK(refused([](auto& p) { p.second.row_sum = p.first.row_sum; }) ==
-              "second.lse2: given, and row_max or row_sum too; a result is divided by its sums or it is not");
+              "second.lse2: given together with row_max or row_sum; a result is either normalised (lse2) or partial");
         CHECK(refused([](auto& p) { p.row_max = p.row_sum = p.first.row_sum; }) ==
-              "lse2: given, and row_max or row_sum too; the merged result is divided by its sums or it is not");
+              "lse2: given together with row_max or row_sum; the merged result is either normalised or partial");
         CHECK(refused([](auto& p) { p.second.lse2.head_stride = 3; }) ==
-              "second.lse2.head_stride: 3; heads of 4 queries lie at least that far apart");
+              "second.lse2.head_stride: 3; must be at least 4, the number of queries");
         CHECK(refused([](auto& p) { p.first.o_accum.extents.given[0] = 2147483647; }) ==
               "first.o_accum.extents: 2147483647 x 2 x 4; at most 2147418112 rows are allowed");
         CHECK(refused([](auto& p) {
                   p.lse2 = {};
                   p.row_max = p.row_sum = p.first.row_sum;
                   p.sinks = p.row_sum.pointer;
-              }).ends_with("; they are added when a result is finished"));
+              }).ends_with("; must be null for a partial result"));
         merge_lse<bf16>::problem narrow{.first = good.first, .second = good.second, .out = {}};
         narrow.out = shape.view(rounded.send());
         narrow.row_max = narrow.row_sum = good.first.row_sum;
         CHECK(error_message_of([&] { merge_lse<bf16>::launch(where, narrow); }) ==
-              "row_max, row_sum: given; a result that is not finished is fp32");
+              "row_max, row_sum: given; a partial result must be fp32");
         attention_aux_outputs without_numbers{};
         without_numbers.o_accum = good.out;
         CHECK(error_message_of([&] { clear_attention_outputs::launch(where, without_numbers); }) ==
-              "lse2: null; it is needed, or row_max and row_sum are");
+              "lse2: null; either lse2 or row_max and row_sum are needed");
         CHECK(error_message_of([&] { downconvert_output<bf16>::launch(where, {.o_accum = good.out, .out = {}}); }) ==
-              "out.extents[0]: 0; o_accum has 1 members of the batch, and it must have as many");
+              "out.extents[0]: 0; o_accum has 1 batch entries, and it must have as many");
     }
 }
 
 #if !defined(__CUDACC__)
-TEST_CASE("merging is silent over 1,000 schedules; it synchronises nothing that could be altered") {
+TEST_CASE("merge_lse has no hazard in any schedule; it has no synchronisation to mutate") {
     const result_shape shape{1, 6, 3, 128};
     result_memory a(world::host, shape, form::with_sums), b(world::host, shape, form::with_sums);
     a.fill(1, 3);

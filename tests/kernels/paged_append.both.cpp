@@ -1,5 +1,5 @@
-// Appending to a paged cache against loops in double: all styles of rotation, types of cache and kinds of scales, tokens of any
-// number a sequence, packed or not, pages in random order, rows of any distance. What is no new token's stays as it was, bit by bit.
+// Tests of paged_append against a reference in double: RoPE styles, cache types and scales, any number of tokens per
+// sequence, varlen or not, pages in random order, any strides. Memory that belongs to no new token keeps its bits.
 #include <imbrex/kernels/paged_append.hpp>
 
 #include "kernels/paged_append/trial.hpp"
@@ -21,7 +21,7 @@ const std::vector<sequence> some_sequences{{17, 3}, {0, 0}, {16, 16}, {1, 1}, {3
 
 }  // namespace
 
-TEST_CASE("keys and queries are rotated, in both styles, whole and in part, at all depths") {
+TEST_CASE("applies RoPE to keys and queries, both styles, full and partial rotary_dim, all head dims") {
     for (const rope_style style : {half_split, interleaved}) {
         for (const int head_dim : {8, 16, 24, 32, 64, 80, 96, 112, 128, 192, 256}) {
             check_append<bf16>({.sequences = some_sequences,
@@ -43,7 +43,7 @@ TEST_CASE("keys and queries are rotated, in both styles, whole and in part, at a
     check_append<fp16>({.sequences = some_sequences, .head_dim = 64, .rotated = 0, .with = queries::none});
 }
 
-TEST_CASE("heads of any number") {
+TEST_CASE("any number of heads") {
     for (const int kv_heads : {1, 3, 8, 16, 17, 40}) {
         CAPTURE(kv_heads);
         check_append<bf16>(
@@ -58,7 +58,7 @@ TEST_CASE("heads of any number") {
                         .with = queries::in_place});
 }
 
-TEST_CASE("caches of 8 bits, with scales of all kinds") {
+TEST_CASE("8-bit caches with scales per tensor, head and page") {
     for (const scales scaled : {scales::none, scales::of_all, scales::of_heads, scales::of_pages}) {
         CAPTURE(static_cast<int>(scaled));
         append_case given{.sequences = some_sequences, .heads = 18, .kv_heads = 18, .scaled = scaled};
@@ -71,7 +71,7 @@ TEST_CASE("caches of 8 bits, with scales of all kinds") {
     }
 }
 
-TEST_CASE("floats into caches of floats and of 16 bits") {
+TEST_CASE("float inputs into float and 16-bit caches") {
     for (const rope_style style : {half_split, interleaved}) {
         for (const int head_dim : {8, 24, 32, 64, 72, 256}) {
             append_case given{.sequences = some_sequences,
@@ -95,7 +95,7 @@ TEST_CASE("floats into caches of floats and of 16 bits") {
     }
 }
 
-TEST_CASE("pages of any size, and sequences that are not packed") {
+TEST_CASE("any page size, varlen and batched sequences") {
     for (const int page_size : {16, 32, 48, 64, 128, 256}) {
         append_case given{.sequences = {{300, 70}, {256, 1}, {257, 1}, {16, 16}, {48, 17}}, .page_size = page_size};
         given.head_dim = given.head_dim_v = given.rotated = 32;
@@ -108,21 +108,21 @@ TEST_CASE("pages of any size, and sequences that are not packed") {
     }
 }
 
-TEST_CASE("tokens without a place are left out") {
-    // Sequences shorter than their new tokens, and of none; rows before the first sequence and behind the last.
+TEST_CASE("skips tokens without a slot") {
+    // Sequences shorter than their new tokens, or empty; rows before the first sequence and after the last.
     append_case given{.sequences = {{2, 5}, {0, 4}, {20, 3}, {0, 0}}, .before = 3, .behind = 6};
     check_append<bf16>(given);
     given.packed = false;
     given.before = given.behind = 0;
     given.sequences = {{2, 3}, {0, 3}, {20, 3}, {1, 3}};
     check_append<bf16, std::int8_t>(given);
-    // No token at all, and no sequence.
+    // No tokens, and no sequences.
     check_append<bf16>({.sequences = {{5, 0}, {0, 0}}});
     check_append<bf16>({.sequences = {{5, 0}}, .packed = false});
     check_append<bf16>({.sequences = {}, .behind = 4});
 }
 
-TEST_CASE("among many sequences each token finds its own") {
+TEST_CASE("finds the sequence of each token among many") {
     for (const int count : {1, 2, 31, 32, 33, 64, 200, 1023, 1024, 1025, 1100}) {
         CAPTURE(count);
         std::mt19937 random(static_cast<std::uint32_t>(count));
@@ -136,7 +136,7 @@ TEST_CASE("among many sequences each token finds its own") {
     }
 }
 
-TEST_CASE("many tokens, which go by wider tiles") {
+TEST_CASE("many tokens use the wide tiles") {
     for (const rope_style style : {half_split, interleaved}) {
         append_case given{
             .sequences = {{200, 130}, {0, 0}, {40, 40}, {7, 9}}, .style = style, .before = 2, .behind = 1};
@@ -169,7 +169,7 @@ bool same_bits(const buffer<T>& one, const buffer<T>& other) {
     return std::memcmp(one.values.data(), other.values.data(), one.values.size() * sizeof(T)) == 0;
 }
 
-// By each kernel, early and not.
+// With each tiling, with and without pdl_prefetch.
 template <class In, class Cache>
 void check_bits(const append_case& given) {
     for (const world where : worlds()) {
@@ -193,7 +193,7 @@ void check_bits(const append_case& given) {
 
 }  // namespace
 
-TEST_CASE("the same bits by tiles of any width, early or not") {
+TEST_CASE("all tilings give the same bits, with and without pdl_prefetch") {
     for (const rope_style style : {half_split, interleaved}) {
         append_case given{.sequences = some_sequences, .heads = 20, .kv_heads = 5, .style = style};
         check_bits<bf16, bf16>(given);
@@ -206,7 +206,7 @@ TEST_CASE("the same bits by tiles of any width, early or not") {
 
 namespace {
 
-// Numbers that the kernel before writes until it ends, the last time other ones than before.
+// Inputs that the preceding kernel keeps rewriting until it ends; the last write differs from the earlier ones.
 struct write_slowly {
     static constexpr int warps = 1;
     static constexpr bool uses_pdl = true;
@@ -234,7 +234,7 @@ struct write_slowly {
 
 }  // namespace
 
-TEST_CASE("early, it still waits for keys, values and queries") {
+TEST_CASE("pdl_prefetch still waits for k, v and q") {
     static_assert(hw::uses_pdl<write_slowly>);
     const append_case given{.sequences = {{17, 1}, {1, 1}, {300, 1}}, .heads = 6};
     for (const world where : worlds()) {
@@ -258,7 +258,7 @@ TEST_CASE("early, it still waits for keys, values and queries") {
     }
 }
 
-TEST_CASE("rows of any distance and alignment") {
+TEST_CASE("any stride and alignment") {
     for (const int gap : {1, 2, 3, 4, 8}) {
         CAPTURE(gap);
         for (const rope_style style : {half_split, interleaved}) {
@@ -270,7 +270,7 @@ TEST_CASE("rows of any distance and alignment") {
     }
 }
 
-TEST_CASE("at position 1,000,000 as at the first, and with an attention factor") {
+TEST_CASE("is as accurate at position 1,000,000 as at the first, and applies the attention factor") {
     for (const rope_style style : {half_split, interleaved}) {
         for (const double base : {10000.0, 500000.0}) {
             append_case given{.sequences = {{1000003, 4}, {1048577, 2}, {16777217, 1}},
@@ -285,7 +285,7 @@ TEST_CASE("at position 1,000,000 as at the first, and with an attention factor")
     }
 }
 
-TEST_CASE("random appends") {
+TEST_CASE("random problems") {
     for (std::uint32_t seed = 0; seed < 90; ++seed) {
         std::mt19937 random(seed);
         const auto draw = [&](int low, int high) { return low + static_cast<int>(random() % (high - low + 1)); };
@@ -409,7 +409,7 @@ TEST_CASE("pages more than 2^31 elements apart") {
     }
 }
 
-TEST_CASE("appends that cannot be are refused with a sentence, and nothing is written") {
+TEST_CASE("rejects invalid arguments and writes nothing") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         append_trial<bf16, bf16> there(where, {.sequences = {{20, 3}, {33, 1}}}, 1);
@@ -432,11 +432,11 @@ TEST_CASE("appends that cannot be are refused with a sentence, and nothing is wr
               "k_cache.extents[1]: 1; k has 2 heads, and it must have as many");
         CHECK(refused([](auto& p) { --p.v_cache.extents.given[0]; }).ends_with(" pages, and it must have as many"));
         CHECK(refused([](auto& p) { p.k_cache.strides.given[1] = 8; }) ==
-              "k_cache.strides[1]: 8; heads of a cache lie at least the 64 elements of a row apart");
+              "k_cache.strides[1]: 8; heads of a cache must be at least 64 elements apart, one row");
         CHECK(refused([](auto& p) { p.rope.rotary_dim = 65; }) ==
-              "rope.rotary_dim: 65; pairs are rotated, an even number of columns of the 64 that a key has");
+              "rope.rotary_dim: 65; must be even and at most the 64 columns of a key");
         CHECK(refused([](auto& p) { p.rope.rotary_dim = 66; }) ==
-              "rope.rotary_dim: 66; pairs are rotated, an even number of columns of the 64 that a key has");
+              "rope.rotary_dim: 66; must be even and at most the 64 columns of a key");
         CHECK(refused([](auto& p) { p.rope.inv_freq = nullptr; }) == "rope.inv_freq: null; 32 numbers are needed");
         CHECK(refused([](auto& p) { --p.q.extents.given[2]; }) ==
               "q.extents[2]: 3; k has 4 rows, and it must have as many");
@@ -459,11 +459,10 @@ TEST_CASE("appends that cannot be are refused with a sentence, and nothing is wr
               "varlen.cu_seqlens_q: null; 3 numbers are needed");
         CHECK(refused([](auto& p) {
                   p.varlen.cu_seqlens_k = p.varlen.cu_seqlens_q;
-              }).ends_with("; keys in pages have their lengths in seqused_k, it must be null"));
+              }).ends_with("; must be null for paged KV: seqused_k has the lengths"));
         const float one = 1;
-        CHECK(refused([&](auto& p) {
-                  p.k_scales = {&one};
-              }).ends_with("; a cache of bf16 has no scales, it must be null"));
+        CHECK(
+            refused([&](auto& p) { p.k_scales = {&one}; }).ends_with("; a cache of bf16 has no scales, must be null"));
         CHECK(refused([&](auto& p) {
                   p.v_scales = {nullptr, -1, 0};
               }) == "v_scales.page_stride: -1; it must not be negative");
@@ -487,14 +486,14 @@ TEST_CASE("appends that cannot be are refused with a sentence, and nothing is wr
             CHECK(refused([&](auto& p) { p.paged_kv.block_table = wrong.data(); }) ==
                   "paged_kv.block_table[5]: 1000" + pages);
             wrong[5] = there.table.values[5];
-            wrong[0] = 1000;  // in front of the new tokens of its sequence: nobody looks at it
+            wrong[0] = 1000;  // before the new tokens of its sequence: never read
             there.check(where, [&] {
                 paged_append_problem<bf16> fine = good;
                 fine.paged_kv.block_table = wrong.data();
                 return fine;
             }());
         } else {
-            // There such a token is left out, and the others are not.
+            // On the device such a token is skipped, and the others are not.
             const int own = there.table.values[5];
             there.table.values[5] = 1000;
             there.table.send();
@@ -509,7 +508,7 @@ TEST_CASE("appends that cannot be are refused with a sentence, and nothing is wr
 }
 
 #if defined(__CUDACC__)
-TEST_CASE("a graph captured once appends to other pages at other lengths") {
+TEST_CASE("a replayed CUDA graph appends to other pages at other lengths") {
     append_case given{.sequences = {{20, 1}, {33, 1}, {64, 1}, {1, 1}}, .packed = false, .heads = 8, .kv_heads = 2};
     append_trial<bf16, e4m3> there(world::device, given, 1);
     const auto problem = there.send();
@@ -523,7 +522,7 @@ TEST_CASE("a graph captured once appends to other pages at other lengths") {
     imbrex::detail::require_success(cudaStreamEndCapture(stream, &graph), "capture");
     imbrex::detail::require_success(cudaGraphInstantiate(&made, graph, 0), "graph");
     for (const std::vector<int>& lengths : {std::vector<int>{20, 33, 64, 1}, {19, 35, 0, 16}, {5, 48, 62, 2}}) {
-        // The same cache with other lengths and another table, expected as if it had been appended to at once.
+        // The same cache with other lengths and another block table; the expected result is that of a single append.
         append_case next = given;
         for (std::size_t i = 0; i < lengths.size(); ++i) next.sequences[i].length = lengths[i];
         append_trial<bf16, e4m3> expected(world::device, next, 7);
@@ -576,7 +575,7 @@ void check_schedules(const append_case& given) {
 
 }  // namespace
 
-TEST_CASE("appending is silent over 1,000 schedules, and has no synchronisation that could be left out") {
+TEST_CASE("no hazard in any schedule; has no synchronisation to mutate") {
     append_case given{.sequences = {{17, 3}, {1, 1}}, .heads = 6, .head_dim = 128, .head_dim_v = 32, .rotated = 128};
     check_schedules<append_tiling::wide>(given);
     check_schedules<append_tiling::narrow>(given);

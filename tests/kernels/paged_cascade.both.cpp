@@ -1,5 +1,5 @@
-// Decode of sequences that share a prefix, against loops in double over the prefix and each sequence's own keys; and against a decode
-// of sequences whose tables name the prefix's pages themselves.
+// Tests of paged_cascade against a reference in double over prefix and suffix, and against paged_decode with block
+// tables that begin with the prefix's pages.
 #include <imbrex/kernels/paged_cascade.hpp>
 
 #include "worlds.hpp"
@@ -16,19 +16,19 @@ using namespace imbrex_test;
 
 namespace {
 
-constexpr int depth = 64;
-using cascade = paged_cascade<bf16, causal_mask, score_mod::identity, decode_head_dims<depth>>;
+constexpr int head_dim = 64;
+using cascade = paged_cascade<bf16, head_dim_set{head_dim}, causal_mask>;
 
 struct cascade_case {
-    std::vector<int> own;  // keys of each sequence
+    std::vector<int> own;  // suffix length of each sequence
     int prefix = 0;
-    int tokens = 1;  // of each; of packed sequences those that follow
+    int tokens = 1;  // per sequence; with varlen see below
     std::vector<int> packed = {};
     int heads = 4, kv_heads = 2;
     int page_size = 16;
     bool sinks = false;
     int blocks = 7;
-    int shift = 0;  // elements by which queries do not begin where TMA could
+    int shift = 0;  // misaligns queries by this many elements, so that TMA cannot read them
 
     int sequences() const { return static_cast<int>(own.size()); }
     int tokens_of(int sequence) const { return packed.empty() ? tokens : packed[sequence]; }
@@ -37,7 +37,7 @@ struct cascade_case {
     }
 };
 
-// Pages in random order in a cache that is NaN everywhere else.
+// Pages in random order; the rest of the cache is NaN.
 class cascade_trial {
   public:
     cascade_trial(world where, const cascade_case& given)
@@ -46,10 +46,10 @@ class cascade_trial {
           prefix_width_(std::max(1, pages_of(c.prefix))),
           width_(std::max(1, pages_of(*std::max_element(c.own.begin(), c.own.end())))),
           pages_(prefix_width_ + c.sequences() * width_ + 2),
-          q(where, c.all_tokens() * c.heads * depth + c.shift),
-          k(where, std::size_t(pages_) * c.page_size * c.kv_heads * depth, bf16(NAN)),
+          q(where, c.all_tokens() * c.heads * head_dim + c.shift),
+          k(where, std::size_t(pages_) * c.page_size * c.kv_heads * head_dim, bf16(NAN)),
           v(where, k.values.size(), bf16(NAN)),
-          out(where, c.all_tokens() * c.heads * depth, bf16(NAN)),
+          out(where, c.all_tokens() * c.heads * head_dim, bf16(NAN)),
           lse2(where, c.all_tokens() * c.heads, NAN),
           sinks(where, c.heads),
           prefix_length(where, 1, c.prefix),
@@ -69,9 +69,10 @@ class cascade_trial {
         std::vector<float> numbers(k.values.size());
         fill_random(numbers, 4);
         const auto fill_key = [&](std::size_t row) {
-            for (int i = 0; i < c.kv_heads * depth; ++i) {
-                k.values[row * c.kv_heads * depth + i] = bf16(numbers[row * c.kv_heads * depth + i]);
-                v.values[row * c.kv_heads * depth + i] = bf16(numbers[(row * c.kv_heads * depth + i) * 7 % 10007]);
+            for (int i = 0; i < c.kv_heads * head_dim; ++i) {
+                k.values[row * c.kv_heads * head_dim + i] = bf16(numbers[row * c.kv_heads * head_dim + i]);
+                v.values[row * c.kv_heads * head_dim + i] =
+                    bf16(numbers[(row * c.kv_heads * head_dim + i) * 7 % 10007]);
             }
         };
         for (int key = 0; key < c.prefix; ++key) fill_key(prefix_row(key));
@@ -84,10 +85,10 @@ class cascade_trial {
         attention_problem<bf16> p;
         const bool packed = !c.packed.empty();
         const int batches = packed ? 1 : c.sequences(), tokens = packed ? c.all_tokens() : c.tokens;
-        p.q = batch_sequence_head<const bf16>(q.send() + c.shift, batches, tokens, c.heads, depth);
-        p.k = batch_sequence_head<const bf16>(k.send(), pages_, c.page_size, c.kv_heads, depth);
-        p.v = batch_sequence_head<const bf16>(v.send(), pages_, c.page_size, c.kv_heads, depth);
-        p.out = batch_sequence_head(out.send(), batches, tokens, c.heads, depth);
+        p.q = batch_sequence_head<const bf16>(q.send() + c.shift, batches, tokens, c.heads, head_dim);
+        p.k = batch_sequence_head<const bf16>(k.send(), pages_, c.page_size, c.kv_heads, head_dim);
+        p.v = batch_sequence_head<const bf16>(v.send(), pages_, c.page_size, c.kv_heads, head_dim);
+        p.out = batch_sequence_head(out.send(), batches, tokens, c.heads, head_dim);
         p.lse2 = batch_head_rows(lse2.send(), c.heads, tokens);
         p.seqused_k = lengths.send();
         p.paged_kv = {table.send(), width_};
@@ -138,24 +139,24 @@ class cascade_trial {
 
     void compare_row(int sequence, int token, int head, double& worst, double& worst_sum) const {
         const int tokens = c.tokens_of(sequence), row = starts.values[sequence] + token;
-        const bf16* const query = &q.values[(std::size_t(row) * c.heads + head) * depth + c.shift];
-        std::vector<double> expected(depth);
+        const bf16* const query = &q.values[(std::size_t(row) * c.heads + head) * head_dim + c.shift];
+        std::vector<double> expected(head_dim);
         double sum = c.sinks ? std::exp(double(sinks.values[head])) : 0;
         const auto see = [&](std::size_t key_row) {
-            const std::size_t place = (key_row * c.kv_heads + head / (c.heads / c.kv_heads)) * depth;
+            const std::size_t place = (key_row * c.kv_heads + head / (c.heads / c.kv_heads)) * head_dim;
             double dot = 0;
-            for (int i = 0; i < depth; ++i) dot += double(float(query[i])) * float(k.values[place + i]);
+            for (int i = 0; i < head_dim; ++i) dot += double(float(query[i])) * float(k.values[place + i]);
             const double weight = std::exp(dot / 8);
             sum += weight;
-            for (int i = 0; i < depth; ++i) expected[i] += weight * float(v.values[place + i]);
+            for (int i = 0; i < head_dim; ++i) expected[i] += weight * float(v.values[place + i]);
         };
         for (int key = 0; key < c.prefix; ++key) see(prefix_row(key));
         for (int key = 0; key <= c.own[sequence] - tokens + token; ++key) see(own_row(sequence, key));
         const auto note = [](double& most, double error) {
             most = error <= most ? most : std::isnan(error) ? INFINITY : error;
         };
-        for (int i = 0; i < depth; ++i) {
-            const float found = float(out.values[(std::size_t(row) * c.heads + head) * depth + i]);
+        for (int i = 0; i < head_dim; ++i) {
+            const float found = float(out.values[(std::size_t(row) * c.heads + head) * head_dim + i]);
             note(worst, std::abs(found - (sum > 0 ? expected[i] / sum : 0)));
         }
         // [batch, head, query]
@@ -187,7 +188,7 @@ void check_cascade(const cascade_case& given) {
 
 }  // namespace
 
-TEST_CASE("a prefix and own keys, one token or several, at every boundary") {
+TEST_CASE("prefix and suffix lengths at every boundary, one token and several") {
     check_cascade({.own = {1, 5, 16, 17, 33, 2, 1}, .prefix = 100});
     check_cascade({.own = {3, 40, 16}, .prefix = 64, .tokens = 3, .sinks = true});
     check_cascade(
@@ -195,12 +196,12 @@ TEST_CASE("a prefix and own keys, one token or several, at every boundary") {
     check_cascade({.own = {7}, .prefix = 500, .heads = 8, .kv_heads = 4, .blocks = 3});
 }
 
-TEST_CASE("by the kernels of the sm_80 class, where TMA cannot read") {
+TEST_CASE("uses the sm_80 kernels where TMA cannot read") {
     check_cascade({.own = {1, 5, 16, 17, 33, 2, 1}, .prefix = 100, .shift = 1});
     check_cascade({.own = {20, 9, 31, 0}, .prefix = 31, .tokens = 9, .heads = 6, .kv_heads = 1, .shift = 3});
 }
 
-TEST_CASE("no prefix, no own keys, or neither") {
+TEST_CASE("empty prefix, empty suffixes, or both") {
     check_cascade({.own = {5, 20, 1}, .prefix = 0});
     check_cascade({.own = {0, 20, 0, 1}, .prefix = 70});
     check_cascade({.own = {0, 0}, .prefix = 0});
@@ -218,7 +219,7 @@ TEST_CASE("no prefix, no own keys, or neither") {
     }
 }
 
-TEST_CASE("packed sequences, each with its number of tokens") {
+TEST_CASE("varlen sequences with different numbers of tokens") {
     check_cascade({.own = {20, 3, 50, 18}, .prefix = 90, .packed = {1, 3, 0, 7}});
     check_cascade({.own = {20, 30}, .prefix = 200, .packed = {20, 5}, .sinks = true, .blocks = 30});
 }
@@ -234,7 +235,7 @@ TEST_CASE("many sequences") {
     check_cascade(c);
 }
 
-TEST_CASE("what a cascade cannot do is refused with a sentence") {
+TEST_CASE("rejects invalid arguments") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         cascade_trial there(where, {.own = {3, 40, 16}, .prefix = 64, .tokens = 3});
@@ -255,7 +256,9 @@ TEST_CASE("what a cascade cannot do is refused with a sentence") {
                   o.workspace = nullptr;
               }).ends_with("; " + std::to_string(bytes) + " bytes at a multiple of 16 are needed"));
         CHECK(refused([](auto& p, auto&, auto&) { p.q.strides.given[0] += 8; }) ==
-              "q.strides[0]: 776; the 3 tokens of a sequence lie 256 elements apart, and so must those of all");
+              "q.strides[0]: 776; the 3 tokens of a sequence are 256 elements apart, and consecutive sequences must "
+              "continue at the "
+              "same distance");
         CHECK(refused([](auto& p, auto&, auto&) { p.scale = 0.0f; }) == "scale: 0; a positive number is needed");
         if (where != world::device) {
             const int too_long = 65;

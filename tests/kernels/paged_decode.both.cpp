@@ -1,5 +1,5 @@
-// Decode over a paged cache through its launcher: lengths at every boundary, grids of any size, the same bits every time, in a
-// workspace that stays as it was; results put together with others; random cases; what is refused.
+// Tests of paged_decode through its launcher: lengths at every boundary, grids of any size, reproducible bits, a
+// workspace that is left ready, merged results, random problems, invalid arguments.
 #include "kernels/paged_decode/trial.hpp"
 
 #include <optional>
@@ -11,12 +11,11 @@ using namespace imbrex_test;
 
 namespace {
 
-using decode =
-    paged_decode<bf16, any_mask, score_mod::identity, attention_output_mode::normalised, decode_head_dims<64>>;
+using decode = paged_decode<bf16, decode_config{.head_dims = {64}}, any_mask>;
 
 }  // namespace
 
-TEST_CASE("lengths at every boundary, pages in any order among pages that are not numbers, grids of any size") {
+TEST_CASE("lengths at every boundary, shuffled pages among NaN pages, grids of any size") {
     attention_test_case c{.batches = 12, .heads = 4, .kv_heads = 2, .seqlen_q = 1, .seqlen_k = 200};
     c.seqused_k = {200, 0, 1, 15, 16, 17, 31, 32, 33, 63, 64, 65};
     c.right = 0;
@@ -27,7 +26,7 @@ TEST_CASE("lengths at every boundary, pages in any order among pages that are no
     }
 }
 
-TEST_CASE("one long sequence beside short ones; several tokens, the causal rule among them; one head of keys for all") {
+TEST_CASE("one long sequence beside short ones; several causal tokens; MQA") {
     attention_test_case c{.batches = 5, .heads = 4, .kv_heads = 2, .seqlen_q = 1, .seqlen_k = 2300, .page_size = 16};
     c.seqused_k = {20, 2300, 3, 40, 0};
     c.right = 0;
@@ -47,7 +46,7 @@ TEST_CASE("one long sequence beside short ones; several tokens, the causal rule 
     check_decode<decode, bf16>(packed, {3});
 }
 
-TEST_CASE("windows, masks with holes, sinks") {
+TEST_CASE("window masks, custom masks, sinks") {
     attention_test_case c{.batches = 2, .heads = 4, .kv_heads = 2, .seqlen_q = 2, .seqlen_k = 300, .page_size = 16};
     c.seqused_k = {300, 90};
     c.left = 40, c.right = 0, c.sinks = true;
@@ -56,14 +55,14 @@ TEST_CASE("windows, masks with holes, sinks") {
     check_decode<decode, bf16>(c, {6});
 }
 
-TEST_CASE("random cases of bf16") {
+TEST_CASE("random problems in bf16") {
     check_random_decode<decode, bf16>(1, 200, 64);
 }
 
-TEST_CASE("a result put together with that of other keys") {
-    // Keys of the second half are another launch's, and so are the first half's.
+TEST_CASE("merges with a partial result over other keys") {
+    // One launch for each half of the keys.
     using partial =
-        paged_decode<bf16, any_mask, score_mod::identity, attention_output_mode::partial, decode_head_dims<64>>;
+        paged_decode<bf16, decode_config{.head_dims = {64}, .output = attention_output_mode::partial}, any_mask>;
     const auto check = [](world where, layout lie, std::optional<decode_kernel_kind> kernel) {
         attention_test_case c{.batches = 2, .heads = 4, .kv_heads = 2, .seqlen_q = 2, .seqlen_k = 192, .page_size = 32};
         c.lie = lie;
@@ -72,7 +71,7 @@ TEST_CASE("a result put together with that of other keys") {
         buffer<float> sums(where, there.out.values.size()), largest(where, there.lse2.values.size()),
             total(where, largest.values.size());
         buffer<int> first(where, 2, 64), others(where, 2, 128), table(where, 8);
-        // The first two pages of a sequence, and those behind them.
+        // The first two pages of a sequence, and the rest.
         for (int i = 0; i < 8; ++i) table.values[i] = there.at.table.entries[i / 4 * 6 + 2 + i % 4];
         attention_problem<bf16, attention_output_mode::partial> before;
         before.q = problem.q, before.k = problem.k, before.v = problem.v;
@@ -105,7 +104,7 @@ TEST_CASE("a result put together with that of other keys") {
     }
 }
 
-TEST_CASE("all heads of keys together: windows, several tokens, packed ones of any number of rows") {
+TEST_CASE("multi-KV-head kernels: window masks, several tokens, varlen") {
     attention_test_case c{.batches = 9, .heads = 32, .kv_heads = 8, .seqlen_q = 1, .seqlen_k = 150, .page_size = 16};
     c.seqused_k = {150, 16, 0, 1, 33, 149, 17, 64, 31};
     c.right = 0;
@@ -123,7 +122,7 @@ TEST_CASE("all heads of keys together: windows, several tokens, packed ones of a
     check_decode<decode, bf16>(packed, {2, 7});
 }
 
-TEST_CASE("what is cut every so many keys is right, at every boundary") {
+TEST_CASE("fixed splits are correct at every boundary") {
     attention_test_case c{.batches = 12, .heads = 4, .kv_heads = 2, .seqlen_q = 1, .seqlen_k = 1200, .page_size = 32};
     c.seqused_k = {1200, 0, 1, 63, 64, 65, 127, 128, 129, 500, 511, 513};
     c.right = 0;
@@ -138,7 +137,7 @@ TEST_CASE("what is cut every so many keys is right, at every boundary") {
     check_decode<decode, bf16>(packed, {3, 90}, 1, 64);
 }
 
-TEST_CASE("launches of different problems, by different kernels, in one workspace") {
+TEST_CASE("different problems and kernels share one workspace") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         attention_test_case few{
@@ -164,7 +163,7 @@ TEST_CASE("launches of different problems, by different kernels, in one workspac
     }
 }
 
-TEST_CASE("what TMA cannot read is read by another kernel; no page at all gives zero") {
+TEST_CASE("falls back where TMA cannot read; an empty cache gives zero") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         attention_test_case c{.batches = 2, .heads = 4, .kv_heads = 2, .seqlen_q = 2, .seqlen_k = 100, .page_size = 16};
@@ -191,7 +190,7 @@ TEST_CASE("what TMA cannot read is read by another kernel; no page at all gives 
     }
 }
 
-TEST_CASE("what cannot be is refused with a sentence, and nothing is written") {
+TEST_CASE("rejects invalid arguments and writes nothing") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         attention_test_case c{.batches = 2, .heads = 4, .kv_heads = 2, .seqlen_q = 1, .seqlen_k = 40, .page_size = 32};
@@ -215,24 +214,24 @@ TEST_CASE("what cannot be is refused with a sentence, and nothing is written") {
         CHECK(refused([](auto& p, auto& o) {
                   o.kernel = decode_kernel_kind::hopper;
                   p.q.strides.given[1] += 1;
-              }) == "options.kernel: hopper; this problem takes ampere_class");
-        CHECK(refused([](auto&, auto& o) { o.kernel = decode_kernel_kind::kv_heads_8; }) ==
-              "options.kernel: kv_heads_8; it takes a multiple of 8 heads of keys, up to 128 columns and 8 rows of "
-              "queries "
-              "that share keys");
+              }) == "options.kernel: hopper; this problem needs ampere_class");
+        CHECK(
+            refused([](auto&, auto& o) { o.kernel = decode_kernel_kind::kv_heads_8; }) ==
+            "options.kernel: kv_heads_8; needs a multiple of 8 KV heads, a head_dim up to 128 and at most 8 query rows "
+            "per KV head");
         CHECK(refused([](auto&, auto& o) {
                   o.kernel = decode_kernel_kind::kv_heads_8;
                   o.split_size = 64;
-              }) == "options.kernel: kv_heads_8; with options.split_size it is hopper or ampere_class");
+              }) == "options.kernel: kv_heads_8; must be hopper or ampere_class with options.split_size");
         CHECK(refused([](auto& p, auto&) { p.k.extents.given[2] = p.v.extents.given[2] = 24; }) ==
               "k.extents[2]: 24; the rows of a page are a multiple of 16");
         CHECK(refused([](auto& p, auto&) { p.paged_kv.block_table = nullptr; }) ==
               "paged_kv.block_table: null; 2 x 2 numbers are needed");
         CHECK(refused([&](auto& p, auto&) {
                   p.k_scales = {there.sinks.send(), 0, 0};
-              }).ends_with("; keys and values of 8 bits have scales, for others they must be left out"));
+              }).ends_with("; only 8-bit keys and values have scales"));
         CHECK(refused([](auto& p, auto&) { p.q.extents.given[3] = p.k.extents.given[3] = 80; }) ==
-              "q.extents[3], v.extents[3]: 80, 64; this decode has kernels of 64");
+              "q.extents[3], v.extents[3]: 80, 64; instantiated head dims: 64");
         if (where != world::device) {
             const std::vector<int> too_long{40, 65};
             CHECK(refused([&](auto& p, auto&) { p.seqused_k = too_long.data(); }) ==

@@ -1,5 +1,5 @@
-// Decode over caches of e4m3 and int8 through its launcher: scales of every kind, lengths at every boundary, pages and scales that are not
-// numbers, random cases; what is refused.
+// Tests of paged_decode over e4m3 and int8 caches through its launcher: all kinds of scales, lengths at every boundary,
+// NaN pages and scales, random problems, invalid arguments.
 #include "kernels/paged_decode/eight_bits.hpp"
 
 #include <vector>
@@ -10,11 +10,11 @@ using namespace imbrex_test;
 namespace {
 
 template <class In, class Cache, int HeadDim, class Score = score_mod::identity>
-using decode = paged_decode<In, any_mask, Score, attention_output_mode::normalised, decode_head_dims<HeadDim>, Cache>;
+using decode = paged_decode<In, decode_config{.head_dims = {HeadDim}}, any_mask, Score, Cache>;
 
 }  // namespace
 
-TEST_CASE("lengths at every boundary, scales of every kind") {
+TEST_CASE("lengths at every boundary, scales per tensor, head and page") {
     attention_test_case c{.batches = 12, .heads = 4, .kv_heads = 2, .seqlen_q = 1, .seqlen_k = 200};
     c.seqused_k = {200, 0, 1, 15, 16, 17, 31, 63, 64, 65, 127, 129};
     c.right = 0;
@@ -27,7 +27,7 @@ TEST_CASE("lengths at every boundary, scales of every kind") {
     }
 }
 
-TEST_CASE("all heads of keys together, scales of every kind") {
+TEST_CASE("multi-KV-head kernels, scales per tensor, head and page") {
     attention_test_case c{.batches = 5, .heads = 32, .kv_heads = 8, .seqlen_q = 1, .seqlen_k = 150};
     c.seqused_k = {150, 0, 33, 64, 17};
     c.right = 0;
@@ -40,13 +40,13 @@ TEST_CASE("all heads of keys together, scales of every kind") {
     }
 }
 
-TEST_CASE("scales of pages that differ by orders of magnitude, values in fp16") {
+TEST_CASE("per-page scales that differ by orders of magnitude, fp16 output") {
     attention_test_case c{.batches = 2, .heads = 2, .kv_heads = 1, .seqlen_q = 2, .seqlen_k = 700, .page_size = 16};
     c.right = 0;
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         eight_bit_trial<fp16, std::int8_t> trial(where, c, 3, scales_of::pages, scales_of::pages);
-        // Everything of a few pages times a power of two: the largest comes last.
+        // Some pages are multiplied by a power of two; the largest comes last.
         for (const attention_member& one : trial.there.members) {
             for (int key = 0; key < one.seqlen_k; ++key) {
                 const int page =
@@ -70,16 +70,16 @@ TEST_CASE("scales of pages that differ by orders of magnitude, values in fp16") 
     }
 }
 
-TEST_CASE("random cases of e4m3 and bf16") {
+TEST_CASE("random problems in e4m3 and bf16") {
     check_random_eight_bits<bf16, e4m3, decode<bf16, e4m3, 64>>(1, 100, 64);
 }
 
-TEST_CASE("random cases of int8 and fp16, with scores that are changed") {
+TEST_CASE("random problems in int8 and fp16, with a score_mod") {
     using kind = decode<fp16, std::int8_t, 64, any_score>;
     check_random_eight_bits<fp16, std::int8_t, kind, true>(2, 80, 64);
 }
 
-TEST_CASE("what TMA cannot read is read by another kernel; clusters are refused") {
+TEST_CASE("falls back where TMA cannot read; rejects the cluster kernel") {
     attention_test_case c{.batches = 2, .heads = 4, .kv_heads = 2, .seqlen_q = 2, .seqlen_k = 100, .page_size = 16};
     c.seqused_k = {100, 30};
     c.lie = layout::unaligned;
@@ -94,6 +94,6 @@ TEST_CASE("what TMA cannot read is read by another kernel; clusters are refused"
         CHECK(error_message_of([&] {
                   decode<bf16, e4m3, 64>::launch(where, problem, {.kernel = decode_kernel_kind::cluster},
                                                  narrow.there.mask());
-              }) == "options.kernel: cluster; a cache of 8 bits takes hopper");
+              }) == "options.kernel: cluster; an 8-bit cache needs hopper");
     }
 }

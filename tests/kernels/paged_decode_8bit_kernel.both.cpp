@@ -1,5 +1,5 @@
-// The decode kernel over a cache of e4m3: checked over many schedules, and every mutant of its synchronisation told. A page that does not
-// exist is refused in the host world by the kernel itself.
+// Tests of the Hopper decode kernel over an e4m3 cache by itself: schedules and mutations of its synchronisation. In
+// the host world the kernel reports a page that does not exist.
 #include <imbrex/kernels/paged_decode/hopper.hpp>
 
 #include "kernels/paged_decode/small_cache.hpp"
@@ -24,19 +24,19 @@ struct decode_e4m3 {
 
 }  // namespace
 
-TEST_CASE("e4m3: one group of rows and four, stages of 16 to 64 keys") {
+TEST_CASE("e4m3: warps_m of 1 and 4, stages of 16 to 64 keys") {
     decode_e4m3<32, decode_shape{1, 16, 8, 32}>::check(1);
     decode_e4m3<64, decode_shape{2, 64, 4, 64}>::check(7);
     decode_e4m3<96, decode_shape{4, 32, 4, 32}>::check(12);
 }
 
 #if !defined(__CUDACC__)
-TEST_CASE("e4m3: decode is silent over 1,000 schedules, and each of its mutants is told") {
+TEST_CASE("e4m3 decode: no hazard in any schedule, detects every mutation") {
     decode_e4m3<32, decode_shape{1, 16, 8, 32}>::check_schedules(9, 2, 1000);
     decode_e4m3<96, decode_shape{4, 16, 4, 32}>::check_schedules(17, 2, 300);
 }
 
-TEST_CASE("a page that does not exist is told by the kernel") {
+TEST_CASE("the kernel reports a page that does not exist") {
     using kernel = decode_e4m3<32, decode_shape{1, 16, 8, 32}>::kernel;
     small_cache<kernel, 32> there(world::host, 1, 2);
     there.table.values[19] = 77;  // of sequence 1

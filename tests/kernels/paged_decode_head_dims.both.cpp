@@ -1,5 +1,5 @@
-// Decode over a paged cache at the greatest depths, whose results are put together in several rounds or by fewer registers; and of more
-// sequences than a warp has lanes, many times over.
+// Tests of paged_decode at the largest head dims, which merge in several rounds or with fewer registers; and with many
+// more sequences than a warp has lanes.
 #include "kernels/paged_decode/trial.hpp"
 
 using namespace imbrex;
@@ -8,12 +8,11 @@ using namespace imbrex_test;
 namespace {
 
 template <int HeadDim>
-using decode =
-    paged_decode<bf16, any_mask, score_mod::identity, attention_output_mode::normalised, decode_head_dims<HeadDim>>;
+using decode = paged_decode<bf16, decode_config{.head_dims = {HeadDim}}, any_mask>;
 
 }  // namespace
 
-TEST_CASE("random cases of depths 192 and 256") {
+TEST_CASE("random problems with head_dim 192 and 256") {
     check_random_decode<decode<192>, bf16>(4, 60, 192);
     check_random_decode<decode<256>, bf16>(5, 60, 256);
 }

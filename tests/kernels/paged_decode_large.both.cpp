@@ -1,5 +1,6 @@
-// Decode over a paged cache at its limits: 64 tokens a sequence, a thousand sequences, none with any key; on the device also a million
-// keys at the end of a cache of more than 2^31 elements, and a graph that is replayed with other lengths and tables.
+// Tests of paged_decode at its limits: 64 tokens per sequence, a thousand sequences, no keys at all; on the device also
+// a million keys at the end of a cache of more than 2^31 elements, and a CUDA graph that is replayed with other lengths
+// and block tables.
 #include <imbrex/hw/world_memory.hpp>
 
 #include "kernels/paged_decode/trial.hpp"
@@ -15,10 +16,9 @@ using namespace imbrex_test;
 
 namespace {
 
-using decode =
-    paged_decode<bf16, any_mask, score_mod::identity, attention_output_mode::normalised, decode_head_dims<128>>;
+using decode = paged_decode<bf16, decode_config{.head_dims = {128}}, any_mask>;
 
-// What the host worlds, which are slow, have less of.
+// Smaller in the host worlds, which are slow.
 #if defined(__CUDACC__)
 constexpr bool on_device = true;
 #else
@@ -27,7 +27,7 @@ constexpr bool on_device = false;
 
 }  // namespace
 
-TEST_CASE("64 tokens a sequence, the causal rule among them") {
+TEST_CASE("64 causal tokens per sequence") {
     attention_test_case c{
         .batches = 3, .heads = 4, .kv_heads = 2, .seqlen_q = 64, .head_dim_qk = 128, .head_dim_v = 128};
     c.seqlen_k = on_device ? 3000 : 150;
@@ -37,10 +37,10 @@ TEST_CASE("64 tokens a sequence, the causal rule among them") {
         c.page_size = page_size;
         check_decode<decode, bf16>(c, on_device ? std::vector<int>{1, 132} : std::vector<int>{5});
     }
-    // Some see nothing: their sequences are shorter than they are many.
+    // Some tokens see nothing: their sequence is shorter than its new tokens.
     c.seqused_k = {c.seqlen_k, 3, 0};
     check_decode<decode, bf16>(c, {on_device ? 132 : 2});
-    // As many heads as one key head may have.
+    // The largest q_heads_per_kv_head.
     attention_test_case shared{.batches = 2, .heads = on_device ? 32 : 8, .kv_heads = 1, .seqlen_q = 64};
     shared.seqlen_k = on_device ? 500 : 80;
     shared.seqused_k = {shared.seqlen_k, 65};
@@ -49,7 +49,7 @@ TEST_CASE("64 tokens a sequence, the causal rule among them") {
     check_decode<decode, bf16>(shared, {on_device ? 132 : 3});
 }
 
-TEST_CASE("1024 sequences of all lengths, and sequences that have no keys at all") {
+TEST_CASE("1024 sequences of all lengths, and sequences without keys") {
     attention_test_case c{.batches = on_device ? 1024 : 128, .heads = 4, .kv_heads = 1, .seqlen_q = 1};
     c.seqlen_k = on_device ? 700 : 60;
     c.head_dim_qk = c.head_dim_v = on_device ? 128 : 32;
@@ -58,7 +58,7 @@ TEST_CASE("1024 sequences of all lengths, and sequences that have no keys at all
     for (int i = 0; i < c.batches; ++i) c.seqused_k.push_back(i * 37 % (c.seqlen_k + 1));
     check_decode<decode, bf16>(c, {on_device ? 132 : 7});
 
-    // Room for keys, but none there.
+    // Pages, but no keys.
     for (const world where : worlds()) {
         for (const int blocks : {1, 7}) {
             attention_trial<bf16> there(where, c, 1);
@@ -89,22 +89,22 @@ void require_done(cudaError_t status) {
     imbrex::detail::require_success(status, "device");
 }
 
-// One sequence whose pages are the last of a cache, in random order. All else in the cache is NaN. Most keys weigh little and are
-// the same few again and again; some, among them the first and the last, weigh as much as thousands of those, and have values of their own:
-// who misses one of them, or reads another row in its place, is far off.
+// One sequence whose pages are the last of a cache, in random order; the rest of the cache is NaN. Most keys have
+// little weight and repeat a few rows. Some, among them the first and the last, have the weight of thousands of those,
+// and their own values: missing one of them, or reading another row instead, gives a large error.
 class long_sequence {
   public:
-    static constexpr int depth = 128, heads = 2, period = 1009, special = 60;
+    static constexpr int head_dim = 128, heads = 2, period = 1009, special = 60;
 
     long_sequence(int keys, int page_size, std::int64_t elements)
         : keys_(keys),
           page_rows_(page_size),
           width_((keys + page_size - 1) / page_size),
-          pages_(elements / (page_size * depth)),
+          pages_(elements / (page_size * head_dim)),
           k_(world::device, static_cast<std::size_t>(elements) * sizeof(bf16)),
           v_(world::device, k_.bytes()),
-          q_(world::device, heads * depth),
-          out_(world::device, heads * depth, bf16(NAN)),
+          q_(world::device, heads * head_dim),
+          out_(world::device, heads * head_dim, bf16(NAN)),
           log2_sums_(world::device, heads, NAN),
           lengths_(world::device, 1, keys),
           table_(world::device, width_) {
@@ -124,10 +124,10 @@ class long_sequence {
 
     void check() {
         attention_problem<bf16> p;
-        p.q = batch_sequence_head<const bf16>(q_.send(), 1, 1, heads, depth);
-        p.k = batch_sequence_head<const bf16>(k_.at<bf16>(), pages_, page_rows_, 1, depth);
-        p.v = batch_sequence_head<const bf16>(v_.at<bf16>(), pages_, page_rows_, 1, depth);
-        p.out = batch_sequence_head(out_.send(), 1, 1, heads, depth);
+        p.q = batch_sequence_head<const bf16>(q_.send(), 1, 1, heads, head_dim);
+        p.k = batch_sequence_head<const bf16>(k_.at<bf16>(), pages_, page_rows_, 1, head_dim);
+        p.v = batch_sequence_head<const bf16>(v_.at<bf16>(), pages_, page_rows_, 1, head_dim);
+        p.out = batch_sequence_head(out_.send(), 1, 1, heads, head_dim);
         p.lse2 = batch_head_rows(log2_sums_.send(), heads, 1);
         p.seqused_k = lengths_.send();
         p.paged_kv = {table_.send(), width_};
@@ -145,55 +145,56 @@ class long_sequence {
 
   private:
     void make_rows() {
-        rows_of_keys_.resize(period * depth);
-        rows_of_values_.resize(period * depth);
-        special_keys_.resize(special * depth);
-        special_values_.resize(special * depth);
+        rows_of_keys_.resize(period * head_dim);
+        rows_of_values_.resize(period * head_dim);
+        special_keys_.resize(special * head_dim);
+        special_values_.resize(special * head_dim);
         fill_random(rows_of_keys_, 3, -0.2f, 0.2f);
         fill_random(rows_of_values_, 4);
         fill_random(special_values_, 5, -4, 4);
-        // Along both heads' queries: scores of about 10, and e^10 is as much as 22,000 others.
+        // Aligned with the queries of both heads: scores of about 10, and e^10 is 22,000 times the weight of the
+        // others.
         for (int i = 0; i < special; ++i) {
-            for (int column = 0; column < depth; ++column) {
-                const float both = float(q_.values[column]) + float(q_.values[depth + column]);
-                special_keys_[i * depth + column] = bf16(both * (3.05f + 0.003f * float(i)));
+            for (int column = 0; column < head_dim; ++column) {
+                const float both = float(q_.values[column]) + float(q_.values[head_dim + column]);
+                special_keys_[i * head_dim + column] = bf16(both * (3.05f + 0.003f * float(i)));
             }
         }
     }
     void send_rows(world_memory& to, const std::vector<bf16>& usual, const std::vector<bf16>& others) const {
-        const std::size_t page = static_cast<std::size_t>(page_rows_) * depth;
+        const std::size_t page = static_cast<std::size_t>(page_rows_) * head_dim;
         std::vector<bf16> all(static_cast<std::size_t>(width_) * page, bf16(NAN));
         const int first = *std::min_element(table_.values.begin(), table_.values.end());
         for (int key = 0; key < keys_; ++key) {
-            std::copy_n(usual.begin() + key % period * depth, depth, all.begin() + place_of(key, first));
+            std::copy_n(usual.begin() + key % period * head_dim, head_dim, all.begin() + place_of(key, first));
         }
         for (int i = 0; i < special; ++i) {
-            std::copy_n(others.begin() + i * depth, depth, all.begin() + place_of(special_[i], first));
+            std::copy_n(others.begin() + i * head_dim, head_dim, all.begin() + place_of(special_[i], first));
         }
         to.write(static_cast<std::size_t>(first) * page * sizeof(bf16), all.data(), all.size() * sizeof(bf16));
     }
     std::size_t place_of(int key, int first_page) const {
         const std::size_t page = static_cast<std::size_t>(table_.values[key / page_rows_] - first_page);
-        return (page * page_rows_ + key % page_rows_) * depth;
+        return (page * page_rows_ + key % page_rows_) * head_dim;
     }
 
     void check_head(int head) const {
         const auto dot = [&](const std::vector<bf16>& rows, int row) {
             double sum = 0;
-            for (int i = 0; i < depth; ++i) {
-                sum += double(float(q_.values[head * depth + i])) * float(rows[row * depth + i]);
+            for (int i = 0; i < head_dim; ++i) {
+                sum += double(float(q_.values[head * head_dim + i])) * float(rows[row * head_dim + i]);
             }
-            return sum / std::sqrt(double(depth));
+            return sum / std::sqrt(double(head_dim));
         };
-        // How often each of the usual rows is seen.
+        // How often each of the repeated rows is seen.
         std::vector<double> times(period, keys_ / period);
         for (int i = 0; i < keys_ % period; ++i) times[i] += 1;
         for (const int key : special_) times[key % period] -= 1;
-        std::vector<double> expected(depth);
+        std::vector<double> expected(head_dim);
         double sum = 0, of_special = 0;
         const auto add = [&](double weight, const std::vector<bf16>& values, int row) {
             sum += weight;
-            for (int i = 0; i < depth; ++i) expected[i] += weight * float(values[row * depth + i]);
+            for (int i = 0; i < head_dim; ++i) expected[i] += weight * float(values[row * head_dim + i]);
         };
         for (int i = 0; i < period; ++i) add(times[i] * std::exp(dot(rows_of_keys_, i)), rows_of_values_, i);
         for (int i = 0; i < special; ++i) {
@@ -201,12 +202,12 @@ class long_sequence {
             of_special += weight;
             add(weight, special_values_, i);
         }
-        // Each of them has a share that would be missed.
+        // Each of them contributes enough to be missed.
         CHECK(of_special > 0.2 * sum);
         CHECK(of_special < 0.999 * sum);
         double worst = 0;
-        for (int i = 0; i < depth; ++i) {
-            const double error = std::abs(float(out_.values[head * depth + i]) - expected[i] / sum);
+        for (int i = 0; i < head_dim; ++i) {
+            const double error = std::abs(float(out_.values[head * head_dim + i]) - expected[i] / sum);
             worst = error <= worst ? worst : std::isnan(error) ? INFINITY : error;
         }
         MESSAGE("a sequence of " << keys_ << ": error " << worst << ", share of the special keys " << of_special / sum
@@ -235,7 +236,7 @@ TEST_CASE("more than a million keys, at the end of a cache of more than 2^31 ele
     }
 }
 
-TEST_CASE("a graph that is captured once and replayed with other lengths and tables") {
+TEST_CASE("a CUDA graph can be replayed with other lengths and block tables") {
     attention_test_case c{
         .batches = 4, .heads = 8, .kv_heads = 2, .seqlen_q = 2, .head_dim_qk = 128, .head_dim_v = 128};
     c.seqlen_k = 3000;
@@ -250,7 +251,7 @@ TEST_CASE("a graph that is captured once and replayed with other lengths and tab
     options.workspace = workspace.at();
     cudaStream_t stream;
     require_done(cudaStreamCreate(&stream));
-    decode::launch(world::device, problem, options, mask, {}, stream);  // what a first launch prepares is not captured
+    decode::launch(world::device, problem, options, mask, {}, stream);  // initialises before the capture
     require_done(cudaStreamSynchronize(stream));
     cudaGraph_t graph;
     cudaGraphExec_t made;
@@ -264,7 +265,8 @@ TEST_CASE("a graph that is captured once and replayed with other lengths and tab
                                             {3000, 3000, 3000, 3000},
                                             {0, 0, 0, 0},
                                             {5, 6, 2999, 1}}) {
-        // The same case with other lengths has other numbers, pages and a narrower table. All are put where the captured launch reads them.
+        // A case with other lengths has other inputs, pages and a narrower block table. All are copied to where the
+        // captured launch reads.
         attention_test_case next = c;
         next.seqused_k = lengths;
         attention_trial<bf16> other(world::device, next, ++seed);

@@ -1,5 +1,5 @@
-// Sequences that are cut every so many keys: the bits of a result are the sequence's own, whatever else is in the batch, in grids and in
-// pages of any size, packed or not, in caches of any type.
+// Tests of a fixed split size: the result of a sequence is batch invariant, in grids and pages of any size, varlen or
+// not, in caches of any type.
 #include <imbrex/kernels/paged_decode.hpp>
 
 #include "kernels/paged_decode/trial.hpp"
@@ -20,12 +20,11 @@ using namespace imbrex_test;
 
 namespace {
 
-constexpr int heads = 6, kv_heads = 2, depth = 64;
-constexpr window_mask earlier_keys{unbounded, 0};  // with this mask or another window, kernels are compiled once
-using windowed =
-    paged_decode<bf16, window_mask, score_mod::identity, attention_output_mode::normalised, decode_head_dims<depth>>;
+constexpr int heads = 6, kv_heads = 2, head_dim = 64;
+constexpr window_mask earlier_keys{unbounded, 0};  // one mask type for all tests, so that kernels are compiled once
+using windowed = paged_decode<bf16, decode_config{.head_dims = {head_dim}}, window_mask>;
 
-// A batch of some sequences out of many, each of which is known by its number: its keys, and the queries of its last tokens.
+// A batch of some of many numbered sequences: each has its keys and the queries of its last tokens.
 struct member {
     int sequence;
     int keys;
@@ -37,7 +36,7 @@ struct batch {
     int blocks = 0;
     int split_size = 64;
     bool packed = false;
-    int spare_pages = 0;  // that a table has beside those it needs
+    int spare_pages = 0;  // block table entries beyond those needed
     unsigned seed = 1;    // of the order of pages
     std::optional<decode_kernel_kind> kernel = {};
 };
@@ -50,11 +49,10 @@ float number_of(int sequence, int position, int what, int column) {
     return float((x ^ (x >> 16)) % 2000u) / 1000.0f - 1.0f;
 }
 
-// The bits of each token's row of results, of all heads, and of their logarithms.
+// Bits of the output rows of each token, of all heads, and of lse2.
 template <class Cache, class Mask>
 std::vector<std::vector<bits_of_row>> decoded(world where, const batch& b, const Mask& mask) {
-    using decode = paged_decode<bf16, Mask, score_mod::identity, attention_output_mode::normalised,
-                                decode_head_dims<depth>, Cache>;
+    using decode = paged_decode<bf16, decode_config{.head_dims = {head_dim}}, Mask, score_mod::identity, Cache>;
     const int count = int(b.members.size());
     int width = b.spare_pages, rows = 0, most_tokens = 0;
     for (const member& one : b.members) {
@@ -64,16 +62,16 @@ std::vector<std::vector<bits_of_row>> decoded(world where, const batch& b, const
     }
     const int pages = count * width + 3, batches = b.packed ? 1 : count, tokens = b.packed ? rows : most_tokens;
     buffer<int> table(where, std::size_t(count) * width), lengths(where, count), starts(where, count + 1, 0);
-    buffer<Cache> k(where, std::size_t(pages) * b.page_size * kv_heads * depth, convert<Cache>(NAN)),
+    buffer<Cache> k(where, std::size_t(pages) * b.page_size * kv_heads * head_dim, convert<Cache>(NAN)),
         v(where, k.values.size(), k.values[0]);
-    buffer<bf16> q(where, std::size_t(batches) * tokens * heads * depth), out(where, q.values.size(), bf16(NAN));
+    buffer<bf16> q(where, std::size_t(batches) * tokens * heads * head_dim), out(where, q.values.size(), bf16(NAN));
     buffer<float> lse2(where, std::size_t(batches) * heads * tokens, NAN), scales(where, kv_heads, 0.25f);
     std::vector<int> order(pages);
     std::iota(order.begin(), order.end(), 0);
     std::shuffle(order.begin(), order.end(), std::mt19937(b.seed));
     std::copy_n(order.begin(), table.values.size(), table.values.begin());
     const auto q_row = [&](int i, int token) {
-        return std::size_t(b.packed ? starts.values[i] + token : i * tokens + token) * heads * depth;
+        return std::size_t(b.packed ? starts.values[i] + token : i * tokens + token) * heads * head_dim;
     };
     for (int i = 0; i < count; ++i) {
         const member& one = b.members[i];
@@ -81,24 +79,24 @@ std::vector<std::vector<bits_of_row>> decoded(world where, const batch& b, const
         starts.values[i + 1] = starts.values[i] + one.tokens;
         for (int key = 0; key < one.keys; ++key) {
             const int page = table.values[std::size_t(i) * width + key / b.page_size];
-            const std::size_t row = (std::size_t(page) * b.page_size + key % b.page_size) * kv_heads * depth;
-            for (int column = 0; column < kv_heads * depth; ++column) {
+            const std::size_t row = (std::size_t(page) * b.page_size + key % b.page_size) * kv_heads * head_dim;
+            for (int column = 0; column < kv_heads * head_dim; ++column) {
                 k.values[row + column] = convert<Cache>(4 * number_of(one.sequence, key, 0, column));
                 v.values[row + column] = convert<Cache>(4 * number_of(one.sequence, key, 1, column));
             }
         }
         for (int token = 0; token < one.tokens; ++token) {
-            for (int column = 0; column < heads * depth; ++column) {
+            for (int column = 0; column < heads * head_dim; ++column) {
                 const int position = one.keys - one.tokens + token;
                 q.values[q_row(i, token) + column] = bf16(number_of(one.sequence, position, 2, column));
             }
         }
     }
     typename decode::problem p;
-    p.q = batch_sequence_head<const bf16>(q.send(), batches, tokens, heads, depth);
-    p.k = batch_sequence_head<const Cache>(k.send(), pages, b.page_size, kv_heads, depth);
-    p.v = batch_sequence_head<const Cache>(v.send(), pages, b.page_size, kv_heads, depth);
-    p.out = batch_sequence_head(out.send(), batches, tokens, heads, depth);
+    p.q = batch_sequence_head<const bf16>(q.send(), batches, tokens, heads, head_dim);
+    p.k = batch_sequence_head<const Cache>(k.send(), pages, b.page_size, kv_heads, head_dim);
+    p.v = batch_sequence_head<const Cache>(v.send(), pages, b.page_size, kv_heads, head_dim);
+    p.out = batch_sequence_head(out.send(), batches, tokens, heads, head_dim);
     p.lse2 = batch_head_rows(lse2.send(), heads, tokens);
     p.seqused_k = lengths.send();
     p.paged_kv = {table.send(), width};
@@ -108,7 +106,7 @@ std::vector<std::vector<bits_of_row>> decoded(world where, const batch& b, const
     options.blocks = b.blocks;
     options.split_size = b.split_size;
     options.kernel = b.kernel;
-    options.total_seqlen_k = std::int64_t{1} << 40;  // were it not cut, another kernel would be chosen
+    options.total_seqlen_k = std::int64_t{1} << 40;  // with dynamic splits another kernel would be chosen
     buffer<int> workspace(where, decode::workspace_bytes(where, p, options.blocks, options.split_size) / sizeof(int),
                           0);
     options.workspace = workspace.send();
@@ -119,7 +117,7 @@ std::vector<std::vector<bits_of_row>> decoded(world where, const batch& b, const
     for (int i = 0; i < count; ++i) {
         for (int token = 0; token < b.members[i].tokens; ++token) {
             bits_of_row bits;
-            for (int column = 0; column < heads * depth; ++column) {
+            for (int column = 0; column < heads * head_dim; ++column) {
                 const bf16 one = out.values[q_row(i, token) + column];
                 REQUIRE(!std::isnan(float(one)));
                 bits.push_back(one.bits);
@@ -194,20 +192,18 @@ constexpr int many = 6;
 
 }  // namespace
 
-TEST_CASE("a sequence in any batch has the bits that it has alone") {
+TEST_CASE("a sequence has the same bits in any batch as alone") {
     check_bits<bf16>(1, many, earlier_keys);
     check_bits<bf16>(2, many, earlier_keys, decode_kernel_kind::ampere_class);
     check_bits<bf16>(3, many, window_mask{70, 0});
 }
 
-TEST_CASE("and so in caches of 8 bits") {
+TEST_CASE("batch invariant with 8-bit caches") {
     check_bits<e4m3>(4, many, causal_mask{});
     check_bits<std::int8_t>(5, many, causal_mask{}, decode_kernel_kind::ampere_class);
 }
 
-TEST_CASE(
-    "a token has the bits that it has among others, under a mask that "
-    "hides later keys alone") {
+TEST_CASE("under a causal mask a token has the same bits alone and among others") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         for (const auto kernel : {decode_kernel_kind::ampere_class, decode_kernel_kind::hopper}) {
@@ -227,7 +223,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("which kernel decodes does not depend on what there is to do") {
+TEST_CASE("the choice of kernel does not depend on the batch") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         attention_test_case c{.batches = 1, .heads = 4, .kv_heads = 2, .seqlen_q = 1, .seqlen_k = 64, .page_size = 16};
@@ -242,7 +238,7 @@ TEST_CASE("which kernel decodes does not depend on what there is to do") {
     }
 }
 
-TEST_CASE("parts that cannot be are refused with a sentence") {
+TEST_CASE("rejects an invalid split size") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         attention_test_case c{.batches = 2, .heads = 4, .kv_heads = 2, .seqlen_q = 1, .seqlen_k = 64, .page_size = 16};
@@ -252,7 +248,7 @@ TEST_CASE("parts that cannot be are refused with a sentence") {
         for (const int wrong : {-64, 1, 63, 96}) {
             options.split_size = wrong;
             const std::string sentence =
-                "options.split_size: " + std::to_string(wrong) + "; a multiple of 64, or 0, is needed";
+                "options.split_size: " + std::to_string(wrong) + "; must be 0 or a multiple of 64";
             CHECK(error_message_of([&] { windowed::launch(where, p, options, earlier_keys); }) == sentence);
             CHECK(error_message_of([&] { windowed::workspace_bytes(where, p, 0, wrong); }) == sentence);
         }
@@ -263,7 +259,6 @@ TEST_CASE("parts that cannot be are refused with a sentence") {
               }).ends_with("; " + std::to_string(bytes) + " bytes at a multiple of 16 are needed"));
         options.kernel = decode_kernel_kind::cluster;
         CHECK(error_message_of([&] { windowed::launch(where, p, options, earlier_keys); }) ==
-              "options.kernel: cluster; with options.split_size it is hopper "
-              "or ampere_class");
+              "options.kernel: cluster; must be hopper or ampere_class with options.split_size");
     }
 }

@@ -1,5 +1,5 @@
-// Attention by ranks that each have some of the tokens, against attention to all of them in float64: every schedule, every number of ranks up to
-// eight, lengths that do not come out even, sequences of different lengths together, and what becomes of a rank that fails.
+// Ring attention against attention on one rank in float64: every schedule, every number of ranks up to eight, uneven
+// lengths, sequences of different lengths together, and failing ranks.
 #include "kernels/whole_attention.hpp"
 #include "worlds.hpp"
 
@@ -30,9 +30,9 @@ using imbrex_test::worlds;
 namespace {
 
 constexpr int head_dim = imbrex_test::whole_head_dim;
-using tiles_of_64 = attention_head_dim_list<64>;
+constexpr attention_head_dim_set head_dim_64{64};
 template <class Score = score_mod::identity>
-using attention = ring_attention<bf16, Score, tiles_of_64>;
+using attention = ring_attention<bf16, head_dim_64, Score>;
 
 // All that a rank has of some sequences, in its own order of rows.
 struct rank_tensors {
@@ -78,7 +78,7 @@ void each_row(const ring_plan& plan, int rank, const Visit& visit) {
 
 struct ring_case {
     std::vector<ring_schedule> sequences;
-    std::vector<whole_sequence> whole;  // one for each member of each batch
+    std::vector<whole_sequence> whole;  // one per batch entry
 
     ring_case(std::vector<ring_schedule> all, unsigned seed) : sequences(std::move(all)) {
         std::mt19937 random(seed);
@@ -136,7 +136,7 @@ void compare(const ring_case& one, std::vector<std::unique_ptr<rank_tensors>>& t
             }
         });
     }
-    // Weights are rounded to bf16 before they are multiplied with values.
+    // Probabilities are rounded to bf16 before P V.
     CHECK(worst < 0.02);
     CHECK(worst_sum < 0.002);
     CHECK(worst_rounded <= 1.0 / 256);
@@ -170,7 +170,7 @@ constexpr token_placement placements[] = {token_placement::contiguous, token_pla
 
 }  // namespace
 
-TEST_CASE("rings of one to eight ranks give what one device gives") {
+TEST_CASE("rings of one to eight ranks match attention on one rank") {
     for (const world where : worlds()) {
         for (int ranks = 1; ranks <= 8; ++ranks) {
             for (const token_placement placement : placements) {
@@ -183,7 +183,7 @@ TEST_CASE("rings of one to eight ranks give what one device gives") {
     }
 }
 
-TEST_CASE("meshes give what one device gives") {
+TEST_CASE("meshes match attention on one rank") {
     for (const world where : worlds()) {
         for (const auto& [ranks, chunks] : {std::pair{2, 2}, {4, 2}, {4, 4}, {6, 2}, {6, 3}, {8, 2}, {8, 4}, {8, 8}}) {
             for (const token_placement placement : placements) {
@@ -197,7 +197,7 @@ TEST_CASE("meshes give what one device gives") {
     }
 }
 
-TEST_CASE("full masks and windows, also where keys go no farther than they are seen") {
+TEST_CASE("full masks and windows, also with kv_rotation::while_visible") {
     for (const world where : worlds()) {
         for (const window_mask mask : {as_window(full_mask{}), window_mask{40, 0}, window_mask{11, 30}}) {
             for (const token_placement placement : placements) {
@@ -214,7 +214,7 @@ TEST_CASE("full masks and windows, also where keys go no farther than they are s
     }
 }
 
-TEST_CASE("sequences of different lengths, and batches, go round together") {
+TEST_CASE("sequences of different lengths, and batches, rotate together") {
     for (const world where : worlds()) {
         for (const token_placement placement : placements) {
             for (const int chunks : {1, 2}) {
@@ -231,13 +231,13 @@ TEST_CASE("sequences of different lengths, and batches, go round together") {
     }
 }
 
-TEST_CASE("a score that does not depend on places is taken") {
+TEST_CASE("accepts a score_mod that ignores positions") {
     for (const world where : worlds()) {
         run_case(where, ring_case({schedule_of(100, 3, token_placement::zigzag)}, 5), 0, score_mod::softcap{2.0f}, 2.0);
     }
 }
 
-TEST_CASE("sinks take up weight once, however many ranks there are") {
+TEST_CASE("attention sinks are added once, for any number of ranks") {
     for (const world where : worlds()) {
         const ring_case one({schedule_of(60, 4, token_placement::zigzag, 2)}, 6);
         auto tensors = one.tensors(where);
@@ -257,7 +257,7 @@ TEST_CASE("sinks take up weight once, however many ranks there are") {
     }
 }
 
-TEST_CASE("a query that is NaN is not taken for one that sees nothing") {
+TEST_CASE("a NaN query is not mistaken for one that sees nothing") {
     for (const world where : worlds()) {
         const ring_case one({schedule_of(60, 4, token_placement::zigzag, 2)}, 6);
         auto tensors = one.tensors(where);
@@ -287,7 +287,7 @@ TEST_CASE("a query that is NaN is not taken for one that sees nothing") {
 #if !defined(__CUDACC__)
 namespace {
 
-// A transport whose user forgets to wait for one of his exchanges.
+// A transport whose user forgets one of its waits.
 class forgetful {
   public:
     forgetful(loopback& comm, send_recv_request forgotten) : comm_(comm), forgotten_(forgotten) {}
@@ -307,12 +307,12 @@ class forgetful {
     send_recv_request forgotten_;
 };
 
-// Whether it shows under one of some seeds that rank 1 does not wait for one of its exchanges: as a hazard, or in the result.
+// Whether removing one wait of rank 1 shows under some seed: as a hazard, or in the result.
 bool shows(const ring_case& one, send_recv_request forgotten) {
     for (std::uint64_t seed = 0; seed < 10; ++seed) {
         auto tensors = one.tensors(world::host_checked);
         const int ranks = one.sequences.front().ranks;
-        // Some that are not waited for leave others waiting.
+        // Without some waits other ranks wait forever.
         loopback_group group(world::host_checked, ranks, {.timeout = forgotten < 0 ? 20000ms : 300ms, .seed = seed});
         for (const std::exception_ptr& outcome : run_ranks_catching(group, [&](loopback& comm) {
                  forgetful careless(comm, comm.rank() == 1 ? forgotten : -1);
@@ -331,7 +331,7 @@ bool shows(const ring_case& one, send_recv_request forgotten) {
 
 }  // namespace
 
-TEST_CASE("the checked world tells of every wait of a ring or a mesh that is left out") {
+TEST_CASE("the checked world detects every removed wait of a ring and a mesh") {
     for (const auto& [chunks, exchanges] : {std::pair{1, 3}, {2, 3}, {4, 6}}) {
         const ring_case one({schedule_of(64, 4, token_placement::zigzag, chunks)}, 2);
         CAPTURE(chunks);
@@ -369,9 +369,9 @@ TEST_CASE("random rings and meshes") {
     }
 }
 
-TEST_CASE("ranks that name different sequences are all told which rank, and what") {
+TEST_CASE("ranks with different sequences all get an error that names the rank and the argument") {
     for (const world where : worlds()) {
-        const auto told = [&](int other, const auto& change) {
+        const auto errors_after = [&](int other, const auto& change) {
             loopback_group group(where, 3, {.timeout = 20s});
             std::vector<std::string> texts;
             for (const std::exception_ptr& outcome : run_ranks_catching(group, [&](loopback& comm) {
@@ -386,31 +386,33 @@ TEST_CASE("ranks that name different sequences are all told which rank, and what
             return texts;
         };
         using schedules = std::vector<ring_schedule>;
-        for (const std::string& text : told(2, [](schedules& all) { all[0].sizes.heads = 4; })) {
-            CHECK(text == "sizes.heads: 4 on rank 2, and 2 on rank 0, before step 0; all ranks must name the same");
+        for (const std::string& text : errors_after(2, [](schedules& all) { all[0].sizes.heads = 4; })) {
+            CHECK(text == "sizes.heads: 4 on rank 2, and 2 on rank 0, before step 0; must be the same on all ranks");
         }
-        for (const std::string& text : told(1, [](schedules& all) { all.push_back(all[0]); })) {
-            CHECK(text ==
-                  "the number of schedules: 2 on rank 1, and 1 on rank 0, before step 0; all ranks must name the same");
+        for (const std::string& text : errors_after(1, [](schedules& all) { all.push_back(all[0]); })) {
+            CHECK(
+                text ==
+                "the number of schedules: 2 on rank 1, and 1 on rank 0, before step 0; must be the same on all ranks");
         }
-        for (const std::string& text : told(1, [](schedules& all) { all[0].tokens = 11; })) {
-            CHECK(text.find("tokens and sizes.batches of all schedules, mixed into one number: ") == 0);
+        for (const std::string& text : errors_after(1, [](schedules& all) { all[0].tokens = 11; })) {
+            CHECK(text.find("hash of tokens and sizes.batches of all schedules: ") == 0);
         }
-        const auto texts = told(1, [](schedules& all) { all[0].ranks = 4; });
-        CHECK(texts[0] == "rank 1 was refused its arguments, before step 0");
+        const auto texts = errors_after(1, [](schedules& all) { all[0].ranks = 4; });
+        CHECK(texts[0] == "rank 1 has invalid arguments, before step 0");
         CHECK(texts[1] == "ranks: 4; the transport has 3");
         CHECK(texts[2] == texts[0]);
-        CHECK(told(0, [](schedules& all) { all.clear(); })[0] == "sequences: none; one schedule at least is needed");
-        CHECK(told(0,
-                   [](schedules& all) {
-                       all.push_back(all[0]);
-                       all[1].mask.left = 5;
-                   })[0] == str_cat("sequences, mask.left: 5 beside ", unbounded,
-                                    "; they go round together, and differ in tokens and sizes.batches alone"));
+        CHECK(errors_after(0, [](schedules& all) { all.clear(); })[0] ==
+              "sequences: none; at least one schedule is needed");
+        CHECK(errors_after(0,
+                           [](schedules& all) {
+                               all.push_back(all[0]);
+                               all[1].mask.left = 5;
+                           })[0] == str_cat("sequences, mask.left: 5 beside ", unbounded,
+                                            "; schedules of one plan may differ in tokens and sizes.batches only"));
     }
 }
 
-TEST_CASE("a rank that dies on the way is named to all others, and what they had is as it was") {
+TEST_CASE("a rank that dies is named to all others, and their inputs are unchanged") {
     for (const world where : worlds()) {
         const ring_case one({schedule_of(90, 4, token_placement::zigzag)}, 3);
         auto tensors = one.tensors(where);
@@ -433,7 +435,7 @@ TEST_CASE("a rank that dies on the way is named to all others, and what they had
                 return std::equal(now.values.begin(), now.values.end(), then.values.begin(),
                                   [](bf16 a, bf16 b) { return float(a) == float(b); });
             };
-            if (rank == 1) continue;  // which sent nothing to its world
+            if (rank == 1) continue;  // it sent nothing to its world
             CHECK(same(tensors[rank]->q, before[rank]->q));
             CHECK(same(tensors[rank]->k, before[rank]->k));
             CHECK(same(tensors[rank]->v, before[rank]->v));
@@ -441,7 +443,7 @@ TEST_CASE("a rank that dies on the way is named to all others, and what they had
     }
 }
 
-TEST_CASE("a ring refuses what it cannot do") {
+TEST_CASE("ring attention rejects invalid arguments") {
     for (const world where : worlds()) {
         loopback_group group(where, 1);
         loopback comm(group, 0);

@@ -1,5 +1,5 @@
-// Root mean square norms against loops in double: rows of all lengths, of a matrix and of heads, with a residual and without, in place
-// and apart, wherever rows begin. Gaps between rows stay as they are.
+// RMSNorm against loops in double: rows of all lengths, of a matrix and of heads, with and without a residual, in place
+// and out of place, at any alignment. Gaps between rows stay untouched.
 #include <imbrex/kernels/rms_norm.hpp>
 
 #include "kernels/elementwise.hpp"
@@ -107,7 +107,7 @@ void check_norm(const norm_case& given, std::uint32_t seed = 1) {
 
 }  // namespace
 
-TEST_CASE("rows of every length are normed, with a residual and without") {
+TEST_CASE("RMSNorm of rows of every length, with and without a residual") {
     for (const int columns : {8, 56, 64, 72, 128, 200, 256, 264, 512, 520, 1000, 1024, 1032, 2048, 2056, 4096, 8192}) {
         check_norm<bf16>({.rows = {3, 1, columns}});
         check_norm<bf16>({.rows = {3, 1, columns}, .residual = true});
@@ -118,7 +118,7 @@ TEST_CASE("rows of every length are normed, with a residual and without") {
     check_norm<bf16>({.rows = {1, 1, 20000}});
 }
 
-TEST_CASE("rows that do not begin or end at 16 bytes") {
+TEST_CASE("RMSNorm of rows not aligned to 16 bytes") {
     for (const int columns : {1, 7, 100, 255, 257, 1001, 2305}) {
         check_norm<bf16>({.rows = {3, 1, columns}, .residual = true});
         check_norm<fp16>({.rows = {2, 1, columns, 3, 1}});
@@ -128,7 +128,7 @@ TEST_CASE("rows that do not begin or end at 16 bytes") {
     check_norm<float>({.rows = {5, 1, 512, 2, 0}});
 }
 
-TEST_CASE("one row, many rows, rows far apart, and results in place") {
+TEST_CASE("RMSNorm of one row, many rows, strided rows, and in place") {
     for (const int tokens : {1, 2, 31, 33, 67}) {
         check_norm<bf16>({.rows = {tokens, 1, 64}, .residual = true});
         check_norm<fp16>({.rows = {tokens, 1, 128, 8, 8}, .in_place = true});
@@ -141,7 +141,7 @@ TEST_CASE("one row, many rows, rows far apart, and results in place") {
     check_norm<fp16>({.rows = {7, 1, 4096}, .residual = true});
 }
 
-TEST_CASE("heads of tokens are normed each by itself") {
+TEST_CASE("RMSNorm of each head of each token (QK norm)") {
     for (const int heads : {1, 2, 5, 8}) {
         for (const int depth : {64, 80, 128, 256}) {
             check_norm<bf16>({.rows = {7, heads, depth}});
@@ -152,13 +152,13 @@ TEST_CASE("heads of tokens are normed each by itself") {
     check_norm<bf16>({.rows = {1, 9, 128, 16}});
 }
 
-TEST_CASE("weights of another type, and an epsilon that counts") {
+TEST_CASE("RMSNorm with another weight type and a large epsilon") {
     check_norm<bf16, float>({.rows = {5, 1, 768}, .residual = true});
     check_norm<bf16, float>({.rows = {5, 2, 99}, .epsilon = 2});
     check_norm<fp16>({.rows = {5, 1, 2500}, .epsilon = 0});
 }
 
-TEST_CASE("norms of nothing do nothing") {
+TEST_CASE("RMSNorm of an empty problem does nothing") {
     for (const world where : worlds()) {
         rms_norm<bf16>::launch(where, {});
         rms_norm<bf16>::launch(where, {.x = as_rows<const bf16>(nullptr, 0, 64), .out = as_rows<bf16>(nullptr, 0, 64)});
@@ -166,7 +166,7 @@ TEST_CASE("norms of nothing do nothing") {
     }
 }
 
-TEST_CASE("norms that cannot be are refused with a sentence") {
+TEST_CASE("RMSNorm rejects invalid problems") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         norm_trial<bf16> there(where, {.rows = {4, 2, 64}, .residual = true}, 1);
@@ -196,7 +196,7 @@ TEST_CASE("norms that cannot be are refused with a sentence") {
         CHECK(refused([](auto& p) { p.epsilon = NAN; }) == "epsilon: nan; it is finite and not negative");
         CHECK(refused([](auto& p) {
                   p.out = p.residual;
-              }).ends_with("; it must be another than that of the residual, which is written too"));
+              }).ends_with("; must differ from residual.pointer, which is written too"));
     }
 }
 
@@ -209,7 +209,7 @@ void check_schedules(int columns, bool synchronises) {
     const auto args = rms_norm<bf16>::arguments_of(there.send());
     const grid_dim grid = Kernel::grid_of(args);
     if (synchronises) {
-        check_synchronisation<Kernel>("norm of " + std::to_string(columns) + " columns", grid, args);
+        check_synchronisation<Kernel>("RMSNorm of " + std::to_string(columns) + " columns", grid, args);
     } else {
         check_without_synchronisation<Kernel>(grid, args);
     }
@@ -217,7 +217,7 @@ void check_schedules(int columns, bool synchronises) {
 
 }  // namespace
 
-TEST_CASE("norms are silent over 1,000 schedules, and each of their mutants is told") {
+TEST_CASE("RMSNorm has no hazard in any schedule, and every mutation is detected") {
     using norm = rms_norm<bf16>;
     check_schedules<norm::kernel<128, 1>>(128, false);
     check_schedules<norm::kernel<512, 2>>(520, true);

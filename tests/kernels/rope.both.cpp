@@ -1,5 +1,6 @@
-// Rotated heads against loops in double: both styles, all of a head or some columns, heads and columns of any number wherever they
-// begin, positions up to the last there is. Copied columns keep their bits, and gaps between rows stay as they are.
+// Tests of apply_rope against a reference in double: both styles, full and partial rotary_dim, any number of heads and
+// columns at any alignment, positions up to 2^31 - 1. Copied columns keep their bits, and gaps between rows are not
+// written.
 #include <imbrex/kernels/rope.hpp>
 
 #include "kernels/elementwise.hpp"
@@ -19,7 +20,7 @@ namespace {
 
 constexpr rope_style both_styles[] = {rope_style::half_split, rope_style::interleaved};
 
-// How heads are rotated. Without positions they are counted from the first one.
+// One rotation problem. Without positions, tokens are numbered from first_position.
 struct trial {
     int rotated = 0;
     rope_style style = rope_style::half_split;
@@ -43,7 +44,7 @@ struct trial {
     }
 };
 
-// Positions of so many tokens, from all over.
+// Positions from the whole range.
 std::vector<int> some_positions(int tokens) {
     const std::vector<int> all{1000000, 0, 999999, 4095, 1, 131072, 77, 2147483647, 524287, -1, 1000001, -4096};
     std::vector<int> found;
@@ -72,8 +73,8 @@ int wrong_elements(const trial& t, const row_shape& in, const row_shape& out, co
             const double y = convert<float>(before[in.index(row, t.partner(i))]);
             const double angle = t.position(row / in.heads) * frequencies[t.pair(i)];
             const double turned = x * std::cos(angle) + (t.is_first(i) ? -y : y) * std::sin(angle);
-            // Sine and cosine are off by 10^-7, and by what two that round frequencies to double may differ; then two products and
-            // a sum, where digits may be lost.
+            // Error of sine and cosine: 10^-7, plus the difference of two roundings of inv_freq to double; then two
+            // products and a sum, which may cancel.
             const double lost = (4e-7 + 4e-16 * std::fabs(angle)) * t.factor * (std::fabs(x) + std::fabs(y));
             const double off = tolerance<T>() * std::fabs(t.factor * turned) + lost + 3.1e-8;
             wrong += !(std::fabs(convert<float>(result) - t.factor * turned) <= off);
@@ -114,7 +115,7 @@ void check_rotated(const trial& t, const row_shape& in, const row_shape& result,
     }
 }
 
-// In both styles, in place and into an array of its own.
+// In both styles, in place and out of place.
 template <class T>
 void check_all(trial t, const row_shape& in, const row_shape& result) {
     if (t.positions.empty() && t.first_position == 0) t.positions = some_positions(in.tokens);
@@ -132,7 +133,7 @@ void check_packed(int tokens, int heads, int columns, int rotated) {
 
 }  // namespace
 
-TEST_CASE("heads of any number, all their columns rotated") {
+TEST_CASE("any number of heads, full rotary_dim") {
     for (const int heads : {1, 2, 7, 8, 9, 16, 17, 32, 33}) check_packed<bf16>(3, heads, 128, 128);
     for (const int columns : {16, 32, 64, 80, 96, 112, 192, 256, 320}) {
         check_packed<bf16>(2, 5, columns, columns);
@@ -145,7 +146,7 @@ TEST_CASE("heads of any number, all their columns rotated") {
     }
 }
 
-TEST_CASE("some columns are rotated, and those behind them are copied") {
+TEST_CASE("partial rotary_dim copies the other columns") {
     for (const int rotated : {0, 16, 32, 48, 64, 112}) {
         check_packed<bf16>(3, 9, 128, rotated);
         check_packed<float>(2, 20, 128, rotated);
@@ -155,7 +156,7 @@ TEST_CASE("some columns are rotated, and those behind them are copied") {
     check_packed<fp16>(2, 4, 512, 256);
 }
 
-TEST_CASE("ragged heads, and rotated columns that do not begin in chunks") {
+TEST_CASE("unaligned heads and rotary_dim") {
     for (const int columns : {2, 6, 10, 34, 66, 100, 130, 258}) {
         check_packed<bf16>(3, 9, columns, columns);
         check_packed<float>(2, 3, columns, columns);
@@ -168,7 +169,7 @@ TEST_CASE("ragged heads, and rotated columns that do not begin in chunks") {
     check_packed<fp16>(3, 8, 129, 0);
 }
 
-TEST_CASE("heads and tokens far apart, wherever they begin") {
+TEST_CASE("any strides and alignment") {
     check_all<bf16>({.rotated = 64}, {5, 3, 64, 8, 8}, {5, 3, 64});
     check_all<bf16>({.rotated = 128}, {5, 9, 128, 24, 16}, {5, 9, 128, 8, 8});
     check_all<bf16>({.rotated = 128}, {5, 3, 128, 1, 0}, {5, 3, 128, 3, 1});
@@ -177,39 +178,40 @@ TEST_CASE("heads and tokens far apart, wherever they begin") {
     check_all<fp16>({.rotated = 30}, {3, 10, 33, 5, 3}, {3, 10, 33, 2, 7});
 }
 
-TEST_CASE("heads of some tokens inside of an array of queries, keys and values") {
+TEST_CASE("rotates queries and keys inside a packed QKV array") {
     for (const world where : worlds()) {
-        const int tokens = 6, heads = 4, kv_heads = 2, depth = 64, all = (heads + 2 * kv_heads) * depth;
-        const row_shape whole{tokens, heads + 2 * kv_heads, depth};
-        const trial t{.rotated = depth, .positions = some_positions(tokens)};
+        const int tokens = 6, heads = 4, kv_heads = 2, head_dim = 64, all = (heads + 2 * kv_heads) * head_dim;
+        const row_shape whole{tokens, heads + 2 * kv_heads, head_dim};
+        const trial t{.rotated = head_dim, .positions = some_positions(tokens)};
         buffer<bf16> qkv(where, whole.elements());
-        buffer<std::uint64_t> inv_freq(where, depth / 2);
+        buffer<std::uint64_t> inv_freq(where, head_dim / 2);
         buffer<int> positions(where, tokens);
         qkv.values = random_rows<bf16>(whole, 3);
         inv_freq.values = rope_fixed_point_inv_freq(t.frequencies());
         positions.values = t.positions;
         const std::vector<bf16> before = qkv.values;
-        // Queries and keys are heads side by side.
-        const auto rotated = as_rows_of_heads(qkv.send(), tokens, heads + kv_heads, depth, all);
-        apply_rope<bf16>::launch(
-            where,
-            {.x = rotated, .positions = positions.send(), .rope = {inv_freq.send(), depth, t.style}, .out = rotated});
+        // Queries and keys are adjacent heads.
+        const auto rotated = as_rows_of_heads(qkv.send(), tokens, heads + kv_heads, head_dim, all);
+        apply_rope<bf16>::launch(where, {.x = rotated,
+                                         .positions = positions.send(),
+                                         .rope = {inv_freq.send(), head_dim, t.style},
+                                         .out = rotated});
         qkv.fetch();
         std::vector<bf16> turned = qkv.values;
         int changed = 0;
         for (int row = 0; row < whole.rows(); ++row) {
             if (row % whole.heads < heads + kv_heads) continue;
-            for (int i = 0; i < depth; ++i) {
+            for (int i = 0; i < head_dim; ++i) {
                 const std::size_t at = whole.index(row, i);
                 changed += !same_bits(turned[at], before[at]);
             }
         }
         CHECK(changed == 0);
-        const row_shape part{tokens, heads + kv_heads, depth};
+        const row_shape part{tokens, heads + kv_heads, head_dim};
         std::vector<bf16> first(part.elements()), then(part.elements());
         for (int row = 0; row < part.rows(); ++row) {
             const int there = row / part.heads * whole.heads + row % part.heads;
-            for (int i = 0; i < depth; ++i) {
+            for (int i = 0; i < head_dim; ++i) {
                 first[part.index(row, i)] = before[whole.index(there, i)];
                 then[part.index(row, i)] = turned[whole.index(there, i)];
             }
@@ -218,7 +220,7 @@ TEST_CASE("heads of some tokens inside of an array of queries, keys and values")
     }
 }
 
-TEST_CASE("positions that are counted, and an attention factor") {
+TEST_CASE("numbers tokens from first_position and applies the attention factor") {
     const row_shape shape{11, 9, 128};
     for (const int first : {1, 1000000, -5, 2147483637}) {
         check_all<float>({.rotated = 128, .first_position = first}, shape, shape);
@@ -232,7 +234,7 @@ TEST_CASE("positions that are counted, and an attention factor") {
     check_all<bf16>({.rotated = 128, .factor = 0.5f}, shape, shape);
 }
 
-TEST_CASE("rotations of nothing do nothing, and those that cannot be are refused with a sentence") {
+TEST_CASE("empty problems do nothing; rejects invalid arguments") {
     using rotating = apply_rope<bf16>;
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
@@ -245,7 +247,7 @@ TEST_CASE("rotations of nothing do nothing, and those that cannot be are refused
         buffer<std::uint64_t> inv_freq(where, 32);
         buffer<int> positions(where, 2);
         bf16* const memory = some.send();
-        // Without a rotation there is nothing to do in place.
+        // In place without RoPE there is nothing to do.
         rotating::launch(
             where, {.x = as_rows_of_heads<const bf16>(memory, 2, 3, 64), .out = as_rows_of_heads(memory, 2, 3, 64)});
         const apply_rope_problem<bf16> good{.x = as_rows_of_heads<const bf16>(memory, 2, 3, 64),
@@ -264,8 +266,8 @@ TEST_CASE("rotations of nothing do nothing, and those that cannot be are refused
         CHECK(refused([](auto& p) { p.out.strides.given[1] = 63; }) ==
               "out.strides[1]: 63; heads of results lie at least the 64 elements of a row apart");
         CHECK(refused([](auto& p) { p.out.strides.given[0] = 256; }) ==
-              "out.strides[0]: 256; where it is x itself, it must have the strides of x, and this is 192");
-        const std::string even = "; pairs are rotated, an even number of columns of the 64 that a head has";
+              "out.strides[0]: 256; in place it must equal the stride of x, 192");
+        const std::string even = "; must be even and at most the 64 columns of a head";
         CHECK(refused([](auto& p) { p.rope.rotary_dim = 66; }) == "rope.rotary_dim: 66" + even);
         CHECK(refused([](auto& p) { p.rope.rotary_dim = 31; }) == "rope.rotary_dim: 31" + even);
         CHECK(refused([](auto& p) { p.rope.rotary_dim = -2; }) == "rope.rotary_dim: -2" + even);
@@ -275,12 +277,12 @@ TEST_CASE("rotations of nothing do nothing, and those that cannot be are refused
                   p.first_position = 7;
               }) == "first_position: 7; positions are given, it must be 0");
         CHECK(refused([](auto& p) { p.first_position = 2147483647; }) ==
-              "first_position: 2147483647; with 2 tokens the last is beyond 2147483647, the last position there is");
+              "first_position: 2147483647; with 2 tokens the last position is beyond 2147483647");
     }
 }
 
 #if !defined(__CUDACC__)
-TEST_CASE("rotating is silent over 1,000 schedules; it synchronises nothing that could be altered") {
+TEST_CASE("no hazard in any schedule; has no synchronisation to mutate") {
     using rotating = apply_rope<bf16>;
     using kernel = rotating::kernel<64, row_alignment::aligned>;
     const trial t{.rotated = 128};

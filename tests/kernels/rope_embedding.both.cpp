@@ -1,5 +1,5 @@
-// Rotary position embedding: frequencies against the formulas written out here in double, for every scaling; rotations of every
-// pair against sine and cosine in long double, up to the last position there is; what is refused.
+// Tests of the RoPE parameters: inv_freq against the formulas in double, for every scaling; cos and sin of every pair
+// against long double, up to position 2^31 - 1; invalid arguments.
 #include <imbrex/kernels/rope_embedding.hpp>
 
 #include "worlds.hpp"
@@ -15,7 +15,7 @@ namespace {
 
 constexpr long double two_pi = 6.283185307179586476925286766559006L;
 
-// Rotations of 64 pairs at 16 positions.
+// cos and sin of 64 pairs at 16 positions.
 struct ask_for_rotations {
     using tile = warp_tile<float, 16, 64>;
     static constexpr int warps = 1;
@@ -39,7 +39,7 @@ struct ask_for_rotations {
     }
 };
 
-// The largest error of sine and cosine, over 64 pairs with these frequencies at 16 positions.
+// The largest error of cos and sin, over 64 pairs at 16 positions.
 double worst_rotation(world where, const rope_frequencies& frequencies, const std::vector<double>& wanted,
                       const std::vector<int>& at) {
     REQUIRE(wanted.size() == 64);
@@ -60,7 +60,7 @@ double worst_rotation(world where, const rope_frequencies& frequencies, const st
         for (int pair = 0; pair < 64; ++pair) {
             const long double whole = static_cast<long double>(at[row]) * wanted[pair];
             const long double angle = std::fmod(whole, two_pi);
-            const long double in_double = whole * 4e-16L;  // by which two that round frequencies to double may differ
+            const long double in_double = whole * 4e-16L;  // difference of two roundings of inv_freq to double
             worst = std::max(worst, std::fabs(factor * std::cos(angle) - cosines.values[row * 64 + pair]) - in_double);
             worst = std::max(worst, std::fabs(factor * std::sin(angle) - sines.values[row * 64 + pair]) - in_double);
         }
@@ -128,7 +128,7 @@ void check_frequencies(const rope_frequencies& given, const std::vector<double>&
 
 }  // namespace
 
-TEST_CASE("frequencies, plain and divided") {
+TEST_CASE("inv_freq without scaling and with linear scaling") {
     check_frequencies({.rotary_dim = 128}, plain(10000, 128));
     check_frequencies({.theta = 500000, .rotary_dim = 64}, plain(500000, 64));
     check_frequencies({.theta = 1000000, .rotary_dim = 2}, plain(1000000, 2));
@@ -136,18 +136,18 @@ TEST_CASE("frequencies, plain and divided") {
     for (double& one : quarter) one /= 4;
     check_frequencies({.rotary_dim = 96, .scaling = rope_linear{4}}, quarter);
     CHECK(rope_frequencies{.rotary_dim = 96, .scaling = rope_linear{4}}.attention_factor() == 1);
-    // As published for a base of 10000 and 8 columns.
+    // As published for theta = 10000 and 8 columns.
     CHECK(rope_frequencies{.rotary_dim = 8}.inv_freq_float() == std::vector<float>{1, 0.1f, 0.01f, 0.001f});
 }
 
-TEST_CASE("frequencies scaled as in Llama 3") {
+TEST_CASE("inv_freq with Llama 3 scaling") {
     check_frequencies({.theta = 500000, .rotary_dim = 128, .scaling = rope_llama3{}},
                       llama3(500000, 128, 8, 1, 4, 8192));
     check_frequencies({.theta = 500000, .rotary_dim = 64, .scaling = rope_llama3{32, 1, 4, 8192}},
                       llama3(500000, 64, 32, 1, 4, 8192));
     check_frequencies({.rotary_dim = 40, .scaling = rope_llama3{3, 0.5, 7, 1000}}, llama3(10000, 40, 3, 0.5, 7, 1000));
     CHECK(rope_frequencies{.rotary_dim = 128, .scaling = rope_llama3{}}.attention_factor() == 1);
-    // All three kinds of pairs are there.
+    // Pairs that are divided, kept and interpolated all occur.
     const auto scaled =
         rope_frequencies{.theta = 500000, .rotary_dim = 128, .scaling = rope_llama3{}}.inv_freq_double();
     const auto before = plain(500000, 128);
@@ -160,7 +160,7 @@ TEST_CASE("frequencies scaled as in Llama 3") {
     CHECK(divided == 29);
 }
 
-TEST_CASE("frequencies scaled as in YaRN") {
+TEST_CASE("inv_freq with YaRN scaling") {
     check_frequencies({.rotary_dim = 128, .scaling = rope_yarn{.factor = 4, .original_max_position_embeddings = 32768}},
                       yarn(10000, 128, 4, 32768, 32, 1, true));
     check_frequencies(
@@ -173,7 +173,7 @@ TEST_CASE("frequencies scaled as in YaRN") {
         {.rotary_dim = 64,
          .scaling = rope_yarn{.factor = 40, .original_max_position_embeddings = 4096, .beta_fast = 20, .beta_slow = 3}},
         yarn(10000, 64, 40, 4096, 20, 3, true));
-    // A ramp of no length, and one before the first pair.
+    // A ramp of zero length, and one before the first pair.
     check_frequencies({.rotary_dim = 64,
                        .scaling = rope_yarn{.factor = 2,
                                             .original_max_position_embeddings = 4096,
@@ -197,7 +197,7 @@ TEST_CASE("frequencies scaled as in YaRN") {
           static_cast<float>((0.0707 * std::log(40.0) + 1) / (0.05 * std::log(40.0) + 1)));
 }
 
-TEST_CASE("rotations are as accurate at any position as at the first") {
+TEST_CASE("cos and sin are as accurate at any position as at the first") {
     const rope_frequencies llama{.theta = 500000, .rotary_dim = 128, .scaling = rope_llama3{}};
     const rope_frequencies long_context{.rotary_dim = 128,
                                         .scaling = rope_yarn{.factor = 4, .original_max_position_embeddings = 32768}};
@@ -209,7 +209,7 @@ TEST_CASE("rotations are as accurate at any position as at the first") {
     }
 }
 
-TEST_CASE("rotations all around, and frequencies from elsewhere") {
+TEST_CASE("cos and sin over the full turn, and inv_freq from other sources") {
     for (int i = 0; i <= 4096; ++i) {
         const cos_sin found = rope_cos_sin_of(static_cast<std::uint64_t>(i) << 52);
         CHECK(std::fabs(found.cosine - std::cos(two_pi * i / 4096)) < 1.2e-7L);
@@ -226,36 +226,36 @@ TEST_CASE("rotations all around, and frequencies from elsewhere") {
     }
     CHECK(error_message_of([] {
               rope_fixed_point_inv_freq({1, NAN});
-          }) == "inv_freq[1]: nan; a frequency is finite and not negative");
+          }) == "inv_freq[1]: nan; must be finite and not negative");
     CHECK(error_message_of([] { rope_fixed_point_inv_freq({-1}); }) ==
-          "inv_freq[0]: -1; a frequency is finite and not negative");
+          "inv_freq[0]: -1; must be finite and not negative");
 }
 
-TEST_CASE("frequencies that cannot be are refused with a sentence") {
+TEST_CASE("rejects invalid parameters") {
     const auto refused = [](const rope_frequencies& given) {
         return error_message_of([&] { given.fixed_point_inv_freq(); });
     };
     const auto scaled = [&](const rope_scaling& scaling) { return refused({.rotary_dim = 64, .scaling = scaling}); };
-    const std::string even = "; pairs are rotated, an even number of columns from 2 to 256";
+    const std::string even = "; must be even, from 2 to 256";
     CHECK(refused({.rotary_dim = 63}) == "rotary_dim: 63" + even);
     CHECK(refused({.rotary_dim = 0}) == "rotary_dim: 0" + even);
     CHECK(refused({.rotary_dim = 258}) == "rotary_dim: 258" + even);
-    CHECK(refused({.theta = 1, .rotary_dim = 64}) == "theta: 1; a number greater than 1 is needed");
-    CHECK(refused({.theta = INFINITY, .rotary_dim = 64}) == "theta: inf; a number greater than 1 is needed");
-    CHECK(scaled(rope_linear{0}) == "scaling.factor: 0; a positive number is needed");
-    CHECK(scaled(rope_llama3{.factor = -8}) == "scaling.factor: -8; a positive number is needed");
-    CHECK(scaled(rope_llama3{.low_freq_factor = 0}) == "scaling.low_freq_factor: 0; a positive number is needed");
+    CHECK(refused({.theta = 1, .rotary_dim = 64}) == "theta: 1; must be greater than 1");
+    CHECK(refused({.theta = INFINITY, .rotary_dim = 64}) == "theta: inf; must be greater than 1");
+    CHECK(scaled(rope_linear{0}) == "scaling.factor: 0; must be positive");
+    CHECK(scaled(rope_llama3{.factor = -8}) == "scaling.factor: -8; must be positive");
+    CHECK(scaled(rope_llama3{.low_freq_factor = 0}) == "scaling.low_freq_factor: 0; must be positive");
     CHECK(scaled(rope_llama3{.low_freq_factor = 4}) ==
-          "scaling.high_freq_factor: 4; it must be greater than the low one, which is 4");
+          "scaling.high_freq_factor: 4; must be greater than low_freq_factor, 4");
     CHECK(scaled(rope_llama3{.original_max_position_embeddings = 0}) ==
-          "scaling.original_max_position_embeddings: 0; a positive number is needed");
-    CHECK(scaled(rope_yarn{.factor = 4}) == "scaling.original_max_position_embeddings: 0; a positive number is needed");
+          "scaling.original_max_position_embeddings: 0; must be positive");
+    CHECK(scaled(rope_yarn{.factor = 4}) == "scaling.original_max_position_embeddings: 0; must be positive");
     CHECK(scaled(rope_yarn{.factor = NAN, .original_max_position_embeddings = 1}) ==
-          "scaling.factor: nan; a positive number is needed");
+          "scaling.factor: nan; must be positive");
     CHECK(scaled(rope_yarn{.factor = 4, .original_max_position_embeddings = 8, .beta_slow = 64}) ==
-          "scaling.beta_fast: 32; it must not be less than the slow one, which is 64");
+          "scaling.beta_fast: 32; must not be less than beta_slow, 64");
     CHECK(scaled(rope_yarn{.factor = 4, .original_max_position_embeddings = 8, .attention_factor = 0.0}) ==
-          "scaling.attention_factor: 0; a positive number is needed");
+          "scaling.attention_factor: 0; must be positive");
     CHECK(scaled(rope_yarn{.factor = 4, .original_max_position_embeddings = 8, .mscale = -1.0}) ==
           "scaling.mscale, scaling.mscale_all_dim: -1; neither may be negative");
     CHECK(error_message_of([] { rope_frequencies{.rotary_dim = 64}.embedding(nullptr, rope_style::interleaved); }) ==

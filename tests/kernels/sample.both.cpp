@@ -1,5 +1,6 @@
-// Sampling against a reference that sorts in double: which tokens are kept, the draw from the same random numbers, log-probabilities and
-// the likeliest; vocabularies of all lengths, ties, what is no number; and that tokens come as often as they should.
+// Sampling against a reference that sorts in double: tokens kept by top-k, top-p and min-p, the draw from the same
+// random numbers, logprobs and top_logprobs; vocabularies of all sizes, ties, NaN and infinities; and a chi-squared
+// test of the draws.
 #include <imbrex/kernels/sample.hpp>
 
 #include "kernels/sample/reference.hpp"
@@ -29,7 +30,7 @@ void check_sampled(int vocabulary, int adjustment_step = 0, int gap = 0, int bef
     }
 }
 
-// Sum of (seen - expected)^2 / expected; what is expected less than five times is taken together.
+// Chi-squared: the sum of (seen - expected)^2 / expected; tokens expected fewer than five times are pooled.
 double chi_squared(const std::vector<int>& seen, const std::vector<double>& probabilities) {
     double all = 0, sum = 0, seldom_seen = 0, seldom_expected = 0;
     const auto difference = [](double one, double expected) { return (one - expected) * (one - expected) / expected; };
@@ -48,28 +49,28 @@ double chi_squared(const std::vector<int>& seen, const std::vector<double>& prob
 
 }  // namespace
 
-TEST_CASE("tokens are kept and drawn as by sorting, whatever the vocabulary") {
+TEST_CASE("sampling matches the sorting reference for any vocabulary size") {
     for (const int vocabulary : {1, 7, 512, 1000, 1024, 1032, 3001}) check_sampled<float>(vocabulary);
     for (const int vocabulary : {7, 2056}) check_sampled<bf16>(vocabulary);
     check_sampled<fp16>(999);
 }
 
-TEST_CASE("bias and penalties come before all that is kept") {
+TEST_CASE("bias and penalties are applied before the filters") {
     check_sampled<float>(1, 1);
     check_sampled<float>(300, 5);
     check_sampled<float>(9000, 40);
     check_sampled<bf16>(2100, 3);
 }
 
-TEST_CASE("rows with gaps, log-probabilities and the likeliest") {
+TEST_CASE("strided rows, logprobs and top_logprobs") {
     check_sampled<float>(1000, 0, 8, 4, 20);
     check_sampled<bf16>(1001, 9, 3, 1, 5);
     check_sampled<float>(3, 0, 1, 0, 20);
     check_sampled<fp16>(2048, 0, 0, 0, 1);
 }
 
-TEST_CASE("a large vocabulary") {
-    // Schedules of as much would take long, and are of the same kind as others.
+TEST_CASE("sampling matches the reference for large vocabularies") {
+    // Too slow in the checked world, and smaller sizes take the same paths.
     const world where = worlds().front();
     sample_trial<float> trial(where, 151936,
                               {{.temperature = 0},
@@ -84,14 +85,14 @@ TEST_CASE("a large vocabulary") {
     trial.check();
 }
 
-TEST_CASE("the largest vocabulary") {
+TEST_CASE("sampling matches the reference for the largest vocabulary") {
     sample_trial<bf16> trial(worlds().front(), 1 << 20, {{.temperature = 0.8f, .top_k = 3000, .top_p = 0.9f}}, 2, 0, 0,
                              2);
     trial.launch();
     trial.check();
 }
 
-TEST_CASE("of equal logits the lowest tokens are kept") {
+TEST_CASE("ties keep the lowest tokens") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         sample_trial<float> trial(where, 5000,
@@ -115,7 +116,7 @@ TEST_CASE("of equal logits the lowest tokens are kept") {
     }
 }
 
-TEST_CASE("what is no number, and infinities") {
+TEST_CASE("NaN and infinite logits") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         const std::vector<sample_options> wanted(6, sample_options{.top_k = 1200, .top_p = 0.9f});
@@ -141,7 +142,7 @@ TEST_CASE("what is no number, and infinities") {
     }
 }
 
-TEST_CASE("tokens come as often as they are likely") {
+TEST_CASE("token frequencies match probabilities") {
     const world where = worlds().front();
     constexpr int rows = 2500, vocabulary = 12;
     const std::vector<sample_options> kinds{{},
@@ -176,7 +177,7 @@ TEST_CASE("tokens come as often as they are likely") {
                     ++seen_pairs[trial.tokens.values[row - 1] * vocabulary + trial.tokens.values[row]];
                 }
             }
-            // Of eleven degrees of freedom, one in a million is above 49; of 143, one above 239.
+            // With 11 degrees of freedom one in a million exceeds 49; with 143, 239.
             CHECK(chi_squared(seen, probabilities) < 49);
             for (int i = 0; i < vocabulary * vocabulary; ++i) {
                 pairs[i] = probabilities[i / vocabulary] * probabilities[i % vocabulary];
@@ -186,7 +187,7 @@ TEST_CASE("tokens come as often as they are likely") {
     }
 }
 
-TEST_CASE("a draw depends on its seed and position alone, not on the rows beside it") {
+TEST_CASE("a draw depends on seed and position only, not on the batch") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         std::vector<sample_options> all(7, sample_options{.top_p = 0.9f});
@@ -204,7 +205,7 @@ TEST_CASE("a draw depends on its seed and position alone, not on the rows beside
     }
 }
 
-TEST_CASE("no rows are nothing to do, and what is not asked for is not written") {
+TEST_CASE("an empty batch does nothing, and optional outputs are not written") {
     for (const world where : worlds()) {
         sample_tokens<float>::launch(where, {});
         sample_trial<float> trial(where, 100, {{}, {}}, 3, 0, 0, 2);
@@ -222,7 +223,7 @@ TEST_CASE("no rows are nothing to do, and what is not asked for is not written")
     }
 }
 
-TEST_CASE("sampling that cannot be is refused with a sentence") {
+TEST_CASE("sampling rejects invalid problems") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         sample_trial<float> there(where, 64, {{}, {}}, 3, 0, 0, 2);
@@ -250,7 +251,7 @@ TEST_CASE("sampling that cannot be is refused with a sentence") {
 }
 
 #if !defined(__CUDACC__)
-TEST_CASE("options and changes that have no meaning are refused where the host reads them") {
+TEST_CASE("sampling rejects invalid options and adjustments in the host world") {
     const auto refused = [](sample_options one) {
         sample_trial<float> there(world::host, 64, {{}, one});
         return error_message_of([&] { sample_tokens<float>::launch(world::host, there.send()); });
@@ -273,11 +274,11 @@ TEST_CASE("options and changes that have no meaning are refused where the host r
         return error_message_of([&] { sample_tokens<float>::launch(world::host, p); });
     };
     CHECK(refused_adjustment({{.token = 1}}, {0, 1, 0}) ==
-          "adjustment_offsets[1], adjustment_offsets[2]: 1, 0; they are not negative and do not go down");
+          "adjustment_offsets[1], adjustment_offsets[2]: 1, 0; they must be nonnegative and nondecreasing");
     CHECK(refused_adjustment({{.token = 64}}, {0, 0, 1}) == "adjustments[0].token: 64; the vocabulary has 64 tokens");
     CHECK(refused_adjustment({{.token = -1}}, {0, 1, 1}) == "adjustments[0].token: -1; the vocabulary has 64 tokens");
     CHECK(refused_adjustment({{.token = 5}, {.token = 5}}, {0, 2, 2}) ==
-          "adjustments[1].token: 5; it comes behind 5, and tokens of a row go up");
+          "adjustments[1].token: 5; must be greater than the token before it, 5");
     CHECK(refused_adjustment({{.token = 5, .generated = -1}}, {0, 1, 1}) ==
           "adjustments[0].generated: -1; it is 0 or more");
     CHECK(refused_adjustment({{.token = 5, .bias = infinity}}, {0, 1, 1}) ==
@@ -285,9 +286,9 @@ TEST_CASE("options and changes that have no meaning are refused where the host r
     CHECK(refused_adjustment({{.token = 5}, {.token = 5}}, {0, 1, 2}) == "nothing was refused");
 }
 
-TEST_CASE("sampling is silent over 1,000 schedules, and each of its mutants is told") {
+TEST_CASE("sampling has no hazard in any schedule, and every mutation is detected") {
     using kernel = sample_tokens<bf16>::kernel<row_alignment::unaligned>;
-    // Enough ties for all kinds of steps, and two warps with tokens.
+    // Enough ties to reach every kind of pass, and tokens for two warps.
     sample_trial<bf16> there(world::host, 1100, {{.temperature = 2, .top_k = 70, .top_p = 0.8f, .min_p = 0.01f}}, 0.02f,
                              0, 0, 2);
     there.adjust_tokens(world::host, 200);

@@ -1,5 +1,6 @@
-// Attention by rows to a paged cache, through its launcher, against loops in double: types, depths, heads, lengths at every boundary,
-// prompts and single tokens side by side, masks and scores; what nobody sees is not a number. And what is refused.
+// Tests of simt_paged_attention through its launcher, against a reference in double: types, head dims, heads, lengths
+// at every boundary, prefill and decode in one launch, masks and score modifiers; unused memory is NaN. Invalid
+// arguments.
 #include <imbrex/kernels/simt_paged_attention.hpp>
 
 #include "kernels/paged_decode/trial.hpp"
@@ -15,13 +16,13 @@ using namespace imbrex_test;
 
 namespace {
 
-// Of those that are not float, and of scores, fewer kernels: all of them would take long to compile.
+// Fewer head dims for bf16, fp16 and score modifiers, to limit compile time.
 template <class In, bool Scored>
-using depths_of =
-    std::conditional_t<Scored || std::is_same_v<In, bf16>, decode_head_dims<64, 256>,
-                       std::conditional_t<std::is_same_v<In, fp16>, decode_head_dims<64>, all_simt_head_dims>>;
+constexpr head_dim_set tested_head_dims = Scored || std::is_same_v<In, bf16> ? head_dim_set{64, 256}
+                                          : std::is_same_v<In, fp16>         ? head_dim_set{64}
+                                                                             : all_simt_head_dims;
 
-// Twice, and with the same bits.
+// Runs twice and compares bits.
 template <class In, bool Scored = false>
 void check_rows(const attention_test_case& given, unsigned seed = 1) {
     for (const world where : worlds()) {
@@ -37,11 +38,10 @@ void check_rows(const attention_test_case& given, unsigned seed = 1) {
         const auto launch = [&] {
             const auto problem = there.send();
             if constexpr (Scored) {
-                simt_paged_attention<In, any_mask, any_score, depths_of<In, Scored>>::launch(
+                simt_paged_attention<In, tested_head_dims<In, Scored>, any_mask, any_score>::launch(
                     where, problem, there.mask(), there.score());
             } else {
-                simt_paged_attention<In, any_mask, score_mod::identity, depths_of<In, Scored>>::launch(where, problem,
-                                                                                                       there.mask());
+                simt_paged_attention<In, tested_head_dims<In, Scored>, any_mask>::launch(where, problem, there.mask());
             }
             return there.fetch();
         };
@@ -55,19 +55,19 @@ void check_rows(const attention_test_case& given, unsigned seed = 1) {
 
 }  // namespace
 
-TEST_CASE("all depths, of keys and of values") {
-    for (const int depth : {8, 16, 24, 32, 48, 64, 72, 80, 96, 112, 128, 160, 192, 256}) {
+TEST_CASE("all head_dim_qk and head_dim_v") {
+    for (const int head_dim : {8, 16, 24, 32, 48, 64, 72, 80, 96, 112, 128, 160, 192, 256}) {
         attention_test_case c{.heads = 6, .kv_heads = 2, .seqlen_q = 3, .seqlen_k = 75, .page_size = 16};
-        c.head_dim_qk = c.head_dim_v = depth;
+        c.head_dim_qk = c.head_dim_v = head_dim;
         c.right = 0;
         check_rows<float>(c);
-        c.head_dim_v = 264 - depth;
+        c.head_dim_v = 264 - head_dim;
         check_rows<float>(c);
         check_rows<bf16>(c);
     }
 }
 
-TEST_CASE("any number of heads shares keys") {
+TEST_CASE("any number of query heads per KV head") {
     for (const int sharing : {1, 2, 3, 7, 8, 15, 16, 17, 40}) {
         attention_test_case c{.batches = 2, .heads = 2 * sharing, .kv_heads = 2, .seqlen_q = 4, .seqlen_k = 90};
         c.head_dim_qk = c.head_dim_v = 32;
@@ -95,7 +95,7 @@ TEST_CASE("lengths at every boundary, pages of any size in any order") {
     }
 }
 
-TEST_CASE("prompts and single tokens side by side") {
+TEST_CASE("prompts and single tokens in one launch") {
     attention_test_case c{.heads = 7, .kv_heads = 1, .page_size = 32};
     c.packed = {{1, 100}, {0, 50}, {70, 70}, {1, 1}, {33, 96}, {0, 0}, {5, 2}, {1, 64}};
     c.seqlen_q = 111 + 4, c.seqlen_k = 383;
@@ -107,7 +107,7 @@ TEST_CASE("prompts and single tokens side by side") {
     check_rows<float>(c);
 }
 
-TEST_CASE("windows, masks with holes, sinks, and scores that are bent") {
+TEST_CASE("window masks, custom masks, sinks and softcap") {
     attention_test_case c{.batches = 2, .heads = 4, .kv_heads = 2, .seqlen_q = 20, .seqlen_k = 300, .page_size = 16};
     c.seqused_k = {300, 90};
     c.left = 40, c.right = 0, c.sinks = true;
@@ -120,14 +120,14 @@ TEST_CASE("windows, masks with holes, sinks, and scores that are bent") {
     check_rows<float, true>(c);
 }
 
-TEST_CASE("the library's masks and scores as they are") {
+TEST_CASE("built-in masks and score modifiers") {
     const auto check = [](attention_test_case c, auto mask, auto score) {
         for (const world where : worlds()) {
             CAPTURE(name_of(where));
             attention_trial<float> there(where, c, 1);
             const auto problem = there.send();
-            simt_paged_attention<float, decltype(mask), decltype(score), decode_head_dims<64>>::launch(where, problem,
-                                                                                                       mask, score);
+            simt_paged_attention<float, head_dim_set{64}, decltype(mask), decltype(score)>::launch(where, problem, mask,
+                                                                                                   score);
             CHECK(there.worst().out <= 1);
             CHECK(there.worst().lse2 <= 1);
         }
@@ -143,13 +143,13 @@ TEST_CASE("the library's masks and scores as they are") {
     check(c, window_mask{17, 0}, score_mod::softcap{attention_trial<float>::cap});
 }
 
-TEST_CASE("a cache of 16 bits under queries of float") {
+TEST_CASE("16-bit cache with float queries") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         attention_test_case c{.batches = 2, .heads = 6, .kv_heads = 2, .seqlen_q = 9, .seqlen_k = 70, .page_size = 16};
         c.right = 0;
         attention_trial<float> there(where, c, 1);
-        // What the cache holds exactly, among what nobody sees.
+        // Values that the cache type holds exactly; masked ones stay as they are.
         std::vector<float>& values = there.inputs.values;
         buffer<bf16> cache(where, values.size());
         for (std::size_t i = 0; i < values.size(); ++i) {
@@ -164,13 +164,13 @@ TEST_CASE("a cache of 16 bits under queries of float") {
         p.lse2 = whole.lse2;
         p.seqused_k = whole.seqused_k;
         p.paged_kv = whole.paged_kv;
-        simt_paged_attention<float, causal_mask, score_mod::identity, decode_head_dims<64>, bf16>::launch(where, p);
+        simt_paged_attention<float, head_dim_set{64}, causal_mask, score_mod::identity, bf16>::launch(where, p);
         CHECK(there.worst().out <= 1);
         CHECK(there.worst().lse2 <= 1);
     }
 }
 
-TEST_CASE("random cases") {
+TEST_CASE("random problems") {
     std::mt19937 random(5);
     for (int i = 0; i < 24; ++i) {
         const int depths[] = {8, 32, 64, 104, 256};
@@ -196,7 +196,7 @@ TEST_CASE("random cases") {
     }
 }
 
-TEST_CASE("nothing at all gives nothing, and no page at all gives zero") {
+TEST_CASE("an empty problem does nothing, and an empty cache gives zero") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         attention_trial<float> none(where, {.batches = 2, .heads = 2, .seqlen_q = 3, .seqlen_k = 0, .page_size = 16},
@@ -205,16 +205,16 @@ TEST_CASE("nothing at all gives nothing, and no page at all gives zero") {
         empty.k.extents.given[0] = empty.v.extents.given[0] = 0;
         empty.k.pointer = empty.v.pointer = nullptr;
         empty.paged_kv = {};
-        simt_paged_attention<float, any_mask>::launch(where, empty, none.mask());
+        simt_paged_attention<float, all_simt_head_dims, any_mask>::launch(where, empty, none.mask());
         CHECK(none.worst().out == 0);
         CHECK(none.lse2.values == std::vector<float>(none.lse2.values.size(), -INFINITY));
         empty.q.extents.given[2] = empty.out.extents.given[2] = 0;
-        CHECK_NOTHROW(simt_paged_attention<float, any_mask>::launch(where, empty, none.mask()));
+        CHECK_NOTHROW(simt_paged_attention<float, all_simt_head_dims, any_mask>::launch(where, empty, none.mask()));
     }
 }
 
-TEST_CASE("what cannot be is refused with a sentence, and nothing is written") {
-    using attend = simt_paged_attention<float, causal_mask, score_mod::identity, decode_head_dims<64>>;
+TEST_CASE("rejects invalid arguments and writes nothing") {
+    using attend = simt_paged_attention<float, head_dim_set{64}, causal_mask>;
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         attention_test_case c{.batches = 2, .heads = 4, .kv_heads = 2, .seqlen_q = 1, .seqlen_k = 40, .page_size = 32};
@@ -231,17 +231,16 @@ TEST_CASE("what cannot be is refused with a sentence, and nothing is written") {
         CHECK(refused([](auto& p) { p.q.extents.given[3] = 12; }) ==
               "q.extents[3]: 12; head_dim is a multiple of 8 from 8 to 256");
         CHECK(error_message_of([&] {
-                  simt_paged_attention<float, causal_mask, score_mod::identity, decode_head_dims<16, 32>>::launch(where,
-                                                                                                                  good);
-              }) == "v.extents[3]: 64; this attention has kernels of 16, 32");
+                  simt_paged_attention<float, head_dim_set{16, 32}, causal_mask>::launch(where, good);
+              }) == "v.extents[3]: 64; instantiated head dims: 16, 32");
         CHECK(refused([](auto& p) { p.paged_kv.block_table = nullptr; }) ==
               "paged_kv.block_table: null; 2 x 2 numbers are needed");
         CHECK(refused([](auto& p) { p.out.strides.given[1] = 8; }) ==
-              "out.strides[1]: 8; heads of results lie at least the 64 elements of a row apart");
+              "out.strides[1]: 8; must be at least 64: heads must not overlap");
         CHECK(refused([](auto& p) { p.q.extents.given[1] = p.out.extents.given[1] = 3; }) ==
-              "k.extents[1]: 2 heads of keys; the 3 heads of q must be a multiple");
+              "k.extents[1]: 2 KV heads; the 3 heads of q must be a multiple of that");
         CHECK(refused([](auto& p) { p.lse2.head_stride = 0; }) ==
-              "lse2.head_stride: 0; heads of 1 queries lie at least that far apart");
+              "lse2.head_stride: 0; must be at least 1, the number of queries");
         CHECK(refused([](auto& p) { p.scale = -1.0f; }) == "scale: -1; a positive number is needed");
         if (where != world::device) {
             const std::vector<int> too_long{40, 65};
@@ -258,8 +257,8 @@ TEST_CASE("what cannot be is refused with a sentence, and nothing is written") {
 }
 
 #if !defined(__CUDACC__)
-TEST_CASE("attending by rows is silent over 1,000 schedules, and there is nothing to synchronise") {
-    using attend = simt_paged_attention<float, causal_mask, score_mod::identity, decode_head_dims<32>>;
+TEST_CASE("no hazard in any schedule; has no synchronisation to mutate") {
+    using attend = simt_paged_attention<float, head_dim_set{32}, causal_mask>;
     using kernel = attend::kernel<32>;
     attention_test_case c{.batches = 2, .heads = 6, .kv_heads = 2, .seqlen_q = 6, .seqlen_k = 70, .page_size = 16};
     c.head_dim_qk = c.head_dim_v = 32;

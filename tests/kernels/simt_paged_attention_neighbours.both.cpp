@@ -1,5 +1,5 @@
-// What attention by rows makes of a token has the same bits however its sequence is cut into pieces and whatever stands beside it:
-// alone, as a part of a prompt, with other sequences, causal and in a window.
+// simt_paged_attention gives a token the same bits however its sequence is chunked and whatever else is in the batch:
+// alone, in a chunk of a prompt, with other sequences, with causal and window masks.
 #include <imbrex/kernels/simt_paged_attention.hpp>
 
 #include "worlds.hpp"
@@ -16,10 +16,10 @@ using namespace imbrex_test;
 namespace {
 
 struct shape {
-    int heads, kv_heads, depth, tokens;
+    int heads, kv_heads, head_dim, tokens;
 };
 
-// Sequences of so many tokens each, keys and values of all of which are in the cache already; what some of them see.
+// Sequences whose keys and values are all in the cache; chunks of their tokens attend.
 template <class In, class Mask>
 class sequences_in_pages {
   public:
@@ -45,7 +45,7 @@ class sequences_in_pages {
         int sequence, first, end;  // tokens
     };
 
-    // The results of all tokens of the pieces, one after the other.
+    // The output of all tokens of the chunks.
     std::vector<In> attend(const std::vector<piece>& pieces, const Mask& mask) {
         std::vector<In> some;
         std::vector<int> starts{0}, lengths, table;
@@ -66,24 +66,25 @@ class sequences_in_pages {
         lengths_there.values = lengths;
         table_there.values = table;
         attention_problem<In> p;
-        p.q = batch_sequence_head<const In>(q.send(), 1, all, of_.heads, of_.depth);
+        p.q = batch_sequence_head<const In>(q.send(), 1, all, of_.heads, of_.head_dim);
         p.k = cache(k_.send());
         p.v = cache(v_.send());
-        p.out = batch_sequence_head(out.send(), 1, all, of_.heads, of_.depth);
+        p.out = batch_sequence_head(out.send(), 1, all, of_.heads, of_.head_dim);
         p.seqused_k = lengths_there.send();
         p.varlen = {.count = sequences, .cu_seqlens_q = starts_there.send()};
         p.paged_kv = {table_there.send(), width_};
-        simt_paged_attention<In, Mask, score_mod::identity, decode_head_dims<64, 256>>::launch(where_, p, mask);
+        simt_paged_attention<In, head_dim_set{64, 256}, Mask>::launch(where_, p, mask);
         out.fetch();
         return out.values;
     }
 
-    int row() const { return of_.heads * of_.depth; }
+    int row() const { return of_.heads * of_.head_dim; }
 
   private:
-    std::size_t page_elements() const { return static_cast<std::size_t>(of_.kv_heads) * page_size * of_.depth; }
+    std::size_t page_elements() const { return static_cast<std::size_t>(of_.kv_heads) * page_size * of_.head_dim; }
     attention_view<const In> cache(const In* from) const {
-        return batch_head_sequence<const In>(from, static_cast<int>(pages_.size()), of_.kv_heads, page_size, of_.depth);
+        return batch_head_sequence<const In>(from, static_cast<int>(pages_.size()), of_.kv_heads, page_size,
+                                             of_.head_dim);
     }
 
     world where_;
@@ -99,7 +100,7 @@ void check_neighbours(const shape& of, const Mask& mask) {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         CAPTURE(of.heads);
-        CAPTURE(of.depth);
+        CAPTURE(of.head_dim);
         std::mt19937 random(7);
         const auto below = [&](int bound) { return static_cast<int>(random() % static_cast<unsigned>(bound)); };
         const int count = 3;
@@ -132,7 +133,7 @@ void check_neighbours(const shape& of, const Mask& mask) {
 
 }  // namespace
 
-TEST_CASE("a token is attended for with the same bits alone and in any piece") {
+TEST_CASE("a token has the same bits alone and in any chunk") {
     for (const shape& of : {shape{14, 2, 64, 70}, {4, 4, 64, 90}, {8, 2, 128, 40}, {20, 1, 32, 33}, {3, 1, 24, 150}}) {
         check_neighbours<float>(of, causal_mask{});
         check_neighbours<float>(of, window_mask{21, 0});

@@ -1,5 +1,5 @@
-// Gates against loops in double: one array of gate and up or two, all activations, rows of any length wherever they begin. Gaps
-// between rows stay as they are.
+// SwiGLU against loops in double: gate and up in one array or two, all activations, rows of any length and alignment.
+// Gaps between rows stay untouched.
 #include <imbrex/kernels/swiglu.hpp>
 
 #include "kernels/elementwise.hpp"
@@ -25,7 +25,7 @@ double in_double(activation::relu, double x) {
     return x > 0 ? x : 0;
 }
 
-// Approximate exponentials, and sums that lose digits where the activation is almost nothing.
+// Approximate exponentials, and cancellation where the activation is close to 0.
 template <class T>
 bool is_gated(T found, double wanted, double gate, double up) {
     const double value = convert<float>(found);
@@ -46,7 +46,7 @@ void check_results(const row_shape& in, const row_shape& out, const std::vector<
     CHECK(gaps_untouched(out, found));
 }
 
-// Two arrays. In place: the results are written over the gate.
+// Two arrays. In place: `out` aliases the gate.
 template <class T, class Activation = activation::silu>
 void check_two(const row_shape& in, const row_shape& result, bool in_place = false) {
     for (const world where : worlds()) {
@@ -69,7 +69,7 @@ void check_two(const row_shape& in, const row_shape& result, bool in_place = fal
     }
 }
 
-// One array, gate first.
+// One array [rows, 2 n], gate first.
 template <class T, class Activation = activation::silu>
 void check_one(int rows, int columns, int gap = 0) {
     for (const world where : worlds()) {
@@ -101,7 +101,7 @@ void check_one(int rows, int columns, int gap = 0) {
 
 }  // namespace
 
-TEST_CASE("gate and up from one array, of any length") {
+TEST_CASE("SwiGLU of one array, rows of any length") {
     for (const int columns : {8, 64, 128, 248, 256, 264, 1000, 1024, 1032, 2816, 4096}) check_one<bf16>(5, columns);
     for (const int columns : {1, 3, 100, 257, 1023}) check_one<bf16>(3, columns);
     for (const int rows : {1, 2, 17, 67}) {
@@ -111,7 +111,7 @@ TEST_CASE("gate and up from one array, of any length") {
     }
 }
 
-TEST_CASE("gate and up from two arrays, rows far apart, and results in place") {
+TEST_CASE("SwiGLU of two arrays, strided rows, and in place") {
     check_two<bf16>({5, 1, 512, 8, 8}, {5, 1, 512, 16});
     check_two<bf16>({5, 3, 64, 8, 8}, {5, 3, 64});
     check_two<bf16>({5, 1, 512, 1, 0}, {5, 1, 512, 3, 1});
@@ -120,14 +120,14 @@ TEST_CASE("gate and up from two arrays, rows far apart, and results in place") {
     check_two<float>({9, 1, 33, 5, 3}, {}, true);
 }
 
-TEST_CASE("other activations") {
+TEST_CASE("GLU with other activations") {
     check_one<bf16, activation::gelu_tanh>(5, 264);
     check_one<float, activation::gelu_tanh>(5, 33);
     check_two<fp16, activation::gelu_tanh>({3, 1, 1024}, {3, 1, 1024});
     check_one<bf16, activation::relu>(2, 48);
 }
 
-TEST_CASE("gates of nothing do nothing, and those that cannot be are refused with a sentence") {
+TEST_CASE("SwiGLU of an empty problem does nothing; invalid problems are rejected") {
     using swiglu_launch = swiglu_activation<bf16>;
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
@@ -156,7 +156,7 @@ TEST_CASE("gates of nothing do nothing, and those that cannot be are refused wit
 }
 
 #if !defined(__CUDACC__)
-TEST_CASE("gating is silent over 1,000 schedules; it synchronises nothing that could be altered") {
+TEST_CASE("SwiGLU has no hazard in any schedule and no synchronisation to mutate") {
     using swiglu_launch = swiglu_activation<bf16>;
     using kernel = swiglu_launch::kernel<1, 256, row_alignment::aligned>;
     std::vector<bf16> both(6 * 512), out(6 * 256);

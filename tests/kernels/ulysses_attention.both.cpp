@@ -1,4 +1,4 @@
-// Attention by ranks that exchange heads for tokens, against attention to all of them in float64.
+// Ulysses attention against attention on one rank in float64.
 #include "kernels/whole_attention.hpp"
 #include "worlds.hpp"
 
@@ -25,7 +25,7 @@ using imbrex_test::worlds;
 namespace {
 
 constexpr int head_dim = imbrex_test::whole_head_dim;
-using attention = ulysses_attention<bf16, score_mod::identity, attention_head_dim_list<64>>;
+using attention = ulysses_attention<bf16, attention_head_dim_set{64}>;
 
 struct rank_tensors {
     buffer<bf16> q, k, v, out;
@@ -98,7 +98,7 @@ void run_case(world where, ulysses_schedule schedule, std::uint64_t seed) {
 
 }  // namespace
 
-TEST_CASE("heads exchanged for tokens give what one device gives") {
+TEST_CASE("Ulysses attention matches attention on one rank") {
     for (const world where : worlds()) {
         std::mt19937 random(4);
         const auto from = [&](int least, int most) { return std::uniform_int_distribution(least, most)(random); };
@@ -124,7 +124,7 @@ TEST_CASE("heads exchanged for tokens give what one device gives") {
     }
 }
 
-TEST_CASE("an exchange of heads refuses what it cannot do") {
+TEST_CASE("Ulysses attention rejects invalid arguments") {
     for (const world where : worlds()) {
         const auto refusals = [&](const auto& change) {
             loopback_group group(where, 2, {.timeout = 20s});
@@ -142,14 +142,14 @@ TEST_CASE("an exchange of heads refuses what it cannot do") {
             return texts;
         };
         for (const std::string& text : refusals([](ulysses_schedule& one) { one.tokens = 11; })) {
-            CHECK(text == "tokens: 11 on rank 1, and 10 on rank 0, before step 0; all ranks must name the same");
+            CHECK(text == "tokens: 11 on rank 1, and 10 on rank 0, before step 0; must be the same on all ranks");
         }
         const auto refused = refusals([](ulysses_schedule& one) { one.sizes.kv_heads = 1; });
-        CHECK(refused[0] == "rank 1 was refused its arguments, before step 0");
-        CHECK(refused[1] ==
-              "ranks: 2; heads are exchanged for tokens, and there are 1 heads of keys: a ring or a mesh takes more "
-              "ranks "
-              "than that");
+        CHECK(refused[0] == "rank 1 has invalid arguments, before step 0");
+        CHECK(
+            refused[1] ==
+            "ranks: 2; Ulysses allows at most one rank per KV head, and there are 1 KV heads; use a ring or a mesh for "
+            "more ranks");
         loopback_group group(where, 1);
         loopback comm(group, 0);
         const ulysses_schedule one{.tokens = 3, .ranks = 1, .sizes = {.heads = 2, .head_dim = 64, .head_dim_v = 64}};

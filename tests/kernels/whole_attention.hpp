@@ -1,4 +1,4 @@
-// A whole sequence, and attention to it in float64: what ranks that each have some of its tokens must find together.
+// A whole sequence and attention over it in float64: the reference for sharded attention.
 #pragma once
 
 #include <imbrex/core/bf16.hpp>
@@ -14,7 +14,7 @@ namespace imbrex_test {
 
 inline constexpr int whole_head_dim = 64;
 
-// One sequence, whole: [token, head, column].
+// One whole sequence: [token, head, column].
 struct whole_sequence {
     int tokens, heads, kv_heads;
     std::vector<imbrex::bf16> q, k, v;

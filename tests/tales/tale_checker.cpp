@@ -1,4 +1,4 @@
-// Tales that are right, tales that are wrong in one place, and texts that are no tales.
+// Correct tales, tales with one wrong statement, and texts outside the grammar.
 #include "tales/tale_checker.hpp"
 
 #include <doctest/doctest.h>
@@ -34,7 +34,7 @@ const std::string introduced = "......";
 
 }  // namespace
 
-TEST_CASE("A tale in which all is right") {
+TEST_CASE("Accepts a correct tale") {
     const auto verdict = checker().check(
         opening +
         "Tom went to the mill. He met Mia there. Mia found 4 more figs. Now she had 7 figs. Mia gave Tom 2 figs. "
@@ -46,7 +46,7 @@ TEST_CASE("A tale in which all is right") {
     CHECK(checker().check(opening + "Where was Ben? Ben was in the garden. The end.\n").wholly_right);
 }
 
-TEST_CASE("Who is where") {
+TEST_CASE("Checks places") {
     CHECK(letters(opening + "Mia went to the mill.") == introduced + "w");  // she is there
     CHECK(letters(opening + "Mia walked to the garden. Mia was at the mill. She was in the garden.") ==
           introduced + "rwr");
@@ -57,26 +57,26 @@ TEST_CASE("Who is where") {
     CHECK(letters(opening + "Mia was alone there. Tom was alone there.") == introduced + "rw");
     CHECK(letters(opening + "Tom met Ben there. Tom saw Mia there. Ben said, \"Good morning, Tom!\"") ==
           introduced + "rwr");
-    CHECK(letters(opening + "Anna was at the mill.") == introduced + "w");  // nobody of that name
+    CHECK(letters(opening + "Anna was at the mill.") == introduced + "w");  // unknown name
     CHECK(letters(opening + "Mia gave Mia 1 fig.") == introduced + "w");
 }
 
-TEST_CASE("Who holds what") {
+TEST_CASE("Checks possession") {
     CHECK(letters(opening + "Mia found the drum and took it. She still had the drum.") == introduced + "rr");
     CHECK(letters(opening + "Tom picked up the drum.") == introduced + "w");
     CHECK(letters(opening + "Mia picked up the kite.") == introduced + "w");
     CHECK(letters(opening + "Ben gave the kite to Tom. Ben had the kite. Tom had the kite.") == introduced + "rwr");
-    CHECK(letters(opening + "Ben gave Mia the kite.") == introduced + "w");  // she is elsewhere
+    CHECK(letters(opening + "Ben gave Mia the kite.") == introduced + "w");  // she is at another place
     CHECK(letters(opening + "Tom got the kite from Ben. Ben put down the kite.") == introduced + "rw");
     CHECK(letters(opening + "Ben left the kite there. Nobody had the kite. Tom saw the kite there.") ==
           introduced + "rrr");
     CHECK(letters(opening + "Ben went to the lake. The kite was by the lake.") == introduced + "rr");
     CHECK(letters(opening + "The kite was red. The drum was red.") == introduced + "rw");
-    CHECK(letters(opening + "Mia had a red bell.") == introduced + "w");  // too late to be new
+    CHECK(letters(opening + "Mia had a red bell.") == introduced + "w");  // introduced after the first paragraph
     CHECK(letters(opening + "Ben gave Tom the kite. Tom said, \"Thank you, Mia!\"") == introduced + "rw");
 }
 
-TEST_CASE("Sums") {
+TEST_CASE("Checks counts") {
     CHECK(letters(opening + "Mia got 5 more figs. Now she had 8 figs.") == introduced + "rr");
     CHECK(letters(opening + "Mia got 5 more figs. Now she had 9 figs.") == introduced + "rw");
     CHECK(letters(opening + "Tom got 5 more figs.") == introduced + "w");  // he had none
@@ -87,14 +87,14 @@ TEST_CASE("Sums") {
     CHECK(letters(opening + "Mia found no figs.") == introduced + "w");
 }
 
-TEST_CASE("Pronouns stand for the subject of the sentence before") {
+TEST_CASE("Resolves pronouns to the subject of the previous sentence") {
     CHECK(letters(opening + "Mia smiled. She ate 1 fig.") == introduced + ".r");
     CHECK(letters(opening + "Tom smiled. She ate 1 fig.") == introduced + ".w");
     CHECK(letters(opening + "The birds sang. She ate 1 fig.") == introduced + ".w");
     CHECK(letters(opening + "Mia smiled. Then she ate 1 fig. Soon She ate 1 fig.") == introduced + ".r?");
 }
 
-TEST_CASE("A question is answered by the next sentence, and by the person who was asked") {
+TEST_CASE("Requires an answer in the next sentence, by the person asked") {
     CHECK(letters(opening + "Who had the kite? Ben had the kite.") == introduced + ".r");
     CHECK(letters(opening + "Who had the drum? Nobody had the drum.") == introduced + ".r");
     CHECK(letters(opening + "Who had the drum? Ben had the kite.") == introduced + ".w");
@@ -113,7 +113,7 @@ TEST_CASE("A question is answered by the next sentence, and by the person who wa
           introduced + "rr");
 }
 
-TEST_CASE("What is not in the grammar is not counted") {
+TEST_CASE("Does not count sentences outside the grammar") {
     CHECK(letters("Mia was in the mill. mia was at the mill. Mia was at the mill") == "???");
     CHECK(letters("Mia was at the mill. Mia had 1 figs. Mia had 2 fig. Mia had 03 figs. Mia had 100 figs.") == ".????");
     CHECK(letters("") == "");
@@ -131,14 +131,14 @@ TEST_CASE("What is not in the grammar is not counted") {
     CHECK(figures.sentences_parsed() == doctest::Approx(17.0 / 18));
 }
 
-TEST_CASE("Only what comes after a beginning is counted") {
+TEST_CASE("Counts only sentences after the given prefix") {
     const std::string tale = opening + "The kite was blue. The kite was red. The end.";
     CHECK(checker().check(tale, opening.size()).letters == "wr.");
     CHECK(checker().check(tale, opening.size() + 1).letters == "r.");
     CHECK(checker().check(tale, tale.size()).letters == "");
 }
 
-TEST_CASE("A grammar that the checker does not understand is refused") {
+TEST_CASE("Rejects an unknown grammar") {
     const auto refused_with = [](const std::string& text, const std::string& part) {
         test::check_error_message(part, [&] { tale_checker{text}; });
     };

@@ -10,7 +10,7 @@ namespace imbrex::engine {
 
 namespace {
 
-using ordered = nlohmann::ordered_json;  // fields come as they are written here
+using ordered = nlohmann::ordered_json;  // keeps the order of fields
 
 std::string name_of_line(int number) {
     return "line " + std::to_string(number);
@@ -79,7 +79,7 @@ void read_sampling(const json& value, const std::string& name, generation_args& 
 }
 
 std::string dumped(const ordered& value) {
-    return value.dump(-1, ' ', false, ordered::error_handler_t::replace);  // a token's bytes need not be text
+    return value.dump(-1, ' ', false, ordered::error_handler_t::replace);  // the bytes of a token need not be valid UTF-8
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
-// The lines that batch reads and writes. A request is an object in JSON on a line of its own:
+// The JSON Lines that batch reads and writes. A request is a JSON object on one line:
 //
 //   {"prompt": "Once", "id": 7, "max_tokens": 20, "temperature": 0, "stop": ["."]}
 //   {"messages": [{"role": "user", "content": "Hi!"}], "seed": 5}
 //
-// and so is its result, or the sentence with which it was refused. A field that is not known is refused: it may be a known one misspelt.
+// and so is its result or its error message. Unknown fields are errors, to catch misspellings.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +24,13 @@ struct batch_request {
     int priority = 0;
 };
 
-// What the line says, over what holds for all lines. `number` counts lines from 1.
+// Parses a line; `text` has the defaults. `number` counts lines from 1.
 batch_request parse_batch_request(std::string_view line, int number, const generation_args& usual);
 
-// What a result repeats of the line: its "id" as JSON, or the line's number, also where the line is refused for something else.
+// The "id" of a request as JSON, or the line number; also for lines with other errors.
 std::string batch_request_id(std::string_view line, int number);
 
-// Lines without a line break at the end.
+// Lines without a trailing line break.
 std::string result_line(const std::string& id, const written_text& written, int prompt_tokens, const tokenizer& tokens,
                         bool with_logprobs);
 std::string error_line(const std::string& id, int number, const std::string& sentence);

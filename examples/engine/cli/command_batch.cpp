@@ -1,5 +1,5 @@
-// batch: many requests from a file, their results into another, in the same order. All are submitted at once, and the engine makes batches of
-// them; a line that cannot be served gets a sentence in place of a result.
+// batch: many requests from a file, results in the same order. All requests are submitted at once and served with continuous batching. An
+// invalid line gets an error message as its result.
 #include <fstream>
 #include <imbrex/core/error.hpp>
 #include <istream>
@@ -18,13 +18,13 @@ namespace {
 constexpr int usual_tokens = 256;
 
 struct job {
-    int number = 0;  // of its line
+    int number = 0;  // line number
     std::string line{};
     std::string id{};
     int prompt_tokens = 0;
     bool with_logprobs = false;
     written_text written{};
-    std::string result{};  // once it is there
+    std::string result{};  // when finished
 };
 
 std::vector<job> read_jobs(std::istream& in) {
@@ -80,7 +80,7 @@ int run_batch(const batch_command& command, const command_streams& streams) {
     for (job& it : jobs) {
         it.id = batch_request_id(it.line, it.number);
         generation_args usual = command.text;
-        // Lines that say nothing of a seed differ all the same, and a second run gives the same texts.
+        // Lines without a seed get different seeds, and a second run gives the same texts.
         usual.seed = command.text.seed.value_or(0) + static_cast<std::uint64_t>(it.number - 1);
         try {
             of_sequence[submit(*model, it, usual)] = &it;
@@ -93,7 +93,7 @@ int run_batch(const batch_command& command, const command_streams& streams) {
     }
 
     progress_bar bar(streams.err, is_terminal(streams.err), "batch", "requests");
-    std::size_t next = 0;  // the first whose result was not written yet
+    std::size_t next = 0;  // first result not yet written
     const auto write_results = [&] {
         for (; next < jobs.size() && !jobs[next].result.empty(); ++next) {
             out << jobs[next].result << "\n";
@@ -119,7 +119,7 @@ int run_batch(const batch_command& command, const command_streams& streams) {
         bar.update(done, static_cast<std::int64_t>(jobs.size()));
     }
     bar.clear();
-    if (refused > 0) streams.err << refused << " of " << jobs.size() << " requests were refused; their lines say why\n";
+    if (refused > 0) streams.err << refused << " of " << jobs.size() << " requests failed; their lines have the errors\n";
     if (command.model.shows_statistics) streams.err << model->summary().text();
     return refused > 0 ? exit_error : exit_success;
 }

@@ -1,5 +1,5 @@
-// bench: how fast a model runs on this machine, with requests of random tokens. All requests of a row arrive at once. A step that computes more tokens
-// than it gives out works on prompts; the others decode. Each kind is timed by itself, so a row tells both rates, mixed batches or not.
+// bench: throughput of a model on this machine, with requests of random tokens. All requests of a row arrive at once. A step that computes more
+// tokens than it returns counts as prefill, any other as decode. Both are timed separately.
 #include <algorithm>
 #include <cstdio>
 #include <imbrex/core/error.hpp>
@@ -14,9 +14,9 @@ namespace imbrex::engine {
 namespace {
 
 struct row {
-    double prompt_tokens = 0, prompt_seconds = 0;  // of steps that compute prompts
+    double prompt_tokens = 0, prompt_seconds = 0;  // of prefill steps
     double decoded_tokens = 0, decode_seconds = 0;
-    double generated = 0, seconds = 0;  // of all
+    double generated = 0, seconds = 0;  // of all steps
     std::vector<double> first_tokens{};
 };
 
@@ -99,7 +99,7 @@ int run_bench(const bench_command& command, const command_streams& streams) {
                   command.model.weights == "file" ? "in the file" : command.model.weights.c_str());
     streams.out << name << line << name_of(options.where) << " world\n";
     std::mt19937 chance(1);
-    run_row(*model, 1, std::min(command.input, 8), std::min(command.output, 4), chance);  // memory and threads wake up
+    run_row(*model, 1, std::min(command.input, 8), std::min(command.output, 4), chance);  // warm-up
     streams.out
         << "requests   input  output   prompt tok/s   decode tok/s      all tok/s   first token, ms   at worst, ms"
            "   seconds\n";

@@ -1,5 +1,5 @@
-// chat: a conversation, line by line. With a template the model answers as it was trained to; without one, what is typed is continued, and the next
-// line goes on from there.
+// chat: a conversation, line by line. With a chat template the model answers; without one it continues the input, and the next line continues from
+// there.
 #include <imbrex/core/error.hpp>
 #include <istream>
 #include <ostream>
@@ -28,12 +28,12 @@ std::optional<chat_template> style_of(const std::string& name, const tokenizer& 
     return chat_template_of(tokens);
 }
 
-// What was said so far, as tokens for the next turn. Where it has grown too long for the context, its beginning is dropped.
+// The conversation, as tokens for the next turn. If it exceeds the context, the oldest turns are dropped.
 class conversation {
   public:
     conversation(const text_engine& model, std::optional<chat_template> style, std::string system)
         : model_(model), style_(style), system_(std::move(system)) {
-        require(style_ || system_.empty(), "--system: without a chat template there is no place for it");
+        require(style_ || system_.empty(), "--system: without a chat template there is no system message");
         reset();
     }
 
@@ -43,7 +43,7 @@ class conversation {
         ids_.clear();
     }
 
-    // The prompt of the next turn; `left` tokens have room after it, if that is possible at all.
+    // The prompt of the next turn, with space for `left` tokens after it if possible.
     std::vector<int> ask(const std::string& line, int left) {
         if (style_) messages_.push_back({"user", line});
         std::vector<int> prompt = encoded(line);
@@ -62,10 +62,10 @@ class conversation {
         }
         for (const sampled_token& each : written.tokens) ids_.push_back(each.token);
         if (written.reason == finish_reason::eos_token)
-            ids_.clear();  // the text is complete: the next line begins another
+            ids_.clear();  // the text has ended: the next line begins another
     }
 
-    // The turn came to nothing.
+    // Undoes a failed turn.
     void take_back() {
         if (style_ && messages_.back().role == "user") messages_.pop_back();
         if (!style_) ids_.clear();
@@ -98,7 +98,7 @@ class conversation {
             return was_there;
         }
         const auto first = messages_.begin() + (system_.empty() ? 0 : 1);
-        if (messages_.end() - first < 3) return false;  // the last question has to stay
+        if (messages_.end() - first < 3) return false;  // keep the last question
         messages_.erase(first, first + 2);
         return true;
     }
@@ -111,7 +111,7 @@ class conversation {
     bool dropped_ = false;
 };
 
-// A line, with those that it is continued in; nothing at the end.
+// A line with its continuation lines; nothing at the end of the input.
 std::optional<std::string> read_line(const command_streams& streams) {
     std::string all, line;
     const bool asks = is_terminal(streams.in);
@@ -132,7 +132,7 @@ void answer(text_engine& model, conversation& talk, const std::string& line, con
             std::uint64_t seed, const command_streams& streams) {
     const int wanted = command.text.max_tokens.value_or(std::min(usual_tokens, model.max_sequence_length() / 2));
     const std::vector<int> prompt = talk.ask(line, wanted);
-    if (talk.dropped()) streams.err << "(the context is full: the beginning of the conversation is forgotten)\n";
+    if (talk.dropped()) streams.err << "(the context is full: the oldest turns are dropped)\n";
     text_options options = talk.options(command.text);
     options.max_tokens = command.text.max_tokens ? wanted : tokens_that_fit(model, prompt.size(), wanted);
     options.sampling.seed = seed;
@@ -146,12 +146,12 @@ void answer(text_engine& model, conversation& talk, const std::string& line, con
 
 int run_chat(const chat_command& command, const command_streams& streams) {
     model_files files = open_model(command.model.path);
-    if (is_terminal(streams.in)) streams.err << files.name << ". /help tells what can be typed.\n";
+    if (is_terminal(streams.in)) streams.err << files.name << ". Type /help for help.\n";
     background_engine_loader loading(std::move(files), options_of(command.model));
     std::unique_ptr<text_engine> model;
     std::optional<conversation> talk;
     std::uint64_t seed = seed_of(command.text);
-    const auto load = [&] {  // the model loads while the first line is being typed
+    const auto load = [&] {  // the model loads while the user types
         if (model) return;
         model = loading.wait(streams.err);
         talk.emplace(*model, style_of(command.style, model->tokens()), command.system);
@@ -168,7 +168,7 @@ int run_chat(const chat_command& command, const command_streams& streams) {
         } else {
             try {
                 answer(*model, *talk, *line, command, seed++, streams);
-            } catch (const invalid_argument& failure) {  // too long, mostly: the conversation goes on without it
+            } catch (const invalid_argument& failure) {  // usually too long: the conversation continues without it
                 talk->take_back();
                 streams.err << "(" << failure.what() << ")\n";
             }

@@ -1,4 +1,4 @@
-// generate: one text that continues a prompt.
+// generate: continues one prompt.
 #include <cstdio>
 #include <fstream>
 #include <imbrex/core/error.hpp>
@@ -23,10 +23,10 @@ std::string prompt_of(const generate_command& command, const command_streams& st
         require(file.good(), "--file: ", command.file, " cannot be read");
         text.assign(std::istreambuf_iterator<char>(file), {});
     } else {
-        if (is_terminal(streams.in)) streams.err << "The prompt, and then Ctrl-D:\n" << std::flush;
+        if (is_terminal(streams.in)) streams.err << "Enter the prompt, then Ctrl-D:\n" << std::flush;
         text.assign(std::istreambuf_iterator<char>(streams.in), {});
     }
-    // The line break with which every file ends is not meant to be continued.
+    // Drop the line break at the end of the file.
     if (text.ends_with('\n')) text.pop_back();
     return text;
 }

@@ -1,4 +1,4 @@
-// info: what a model file holds, and what running it takes.
+// info: the contents of a model file and its memory requirements.
 #include <array>
 #include <cstdio>
 #include <imbrex/core/error.hpp>
@@ -39,7 +39,7 @@ std::string count_text(std::int64_t count) {
 std::string rope_text(const model_config& config) {
     const rope_config& rope = config.rope;
     std::string text =
-        str_cat("base ", rope.theta, rope.style == rope_style::half_split ? ", halves of a head" : ", neighbours");
+        str_cat("theta ", rope.theta, rope.style == rope_style::half_split ? ", half-split" : ", interleaved");
     switch (rope.scaling) {
         case rope_scaling::none:
             break;
@@ -49,7 +49,7 @@ std::string rope_text(const model_config& config) {
             return text + str_cat(", low frequencies divided by ", rope.factor, " from a context of ",
                                   rope.original_max_position_embeddings);
         case rope_scaling::freq_factors:
-            return text + ", frequencies divided by numbers in the file";
+            return text + ", frequencies divided by factors in the file";
     }
     return text;
 }
@@ -62,7 +62,7 @@ std::string tokens_text(const tokenizer& tokens) {
 
 std::string template_text(const tokenizer& tokens) {
     const auto style = chat_template_of(tokens);
-    if (!style) return "none: chat continues what is typed";
+    if (!style) return "none: chat continues the input";
     return *style == chat_template::llama2 ? "Llama 2" : *style == chat_template::llama3 ? "Llama 3" : "ChatML";
 }
 
@@ -98,12 +98,12 @@ int run_info(const info_command& command, const command_streams& streams) {
     }
     line("model", files.name);
     line("architecture", str_cat(name_of(config.family), config.tie_word_embeddings ? ", tied embedding" : "",
-                                 config.qkv_bias ? ", biases of query, key and value" : "",
-                                 config.qk_norm ? ", norms of query and key" : ""));
+                                 config.qkv_bias ? ", QKV bias" : "",
+                                 config.qk_norm ? ", QK norm" : ""));
     line("layers", std::to_string(config.layers));
     line("hidden size", str_cat(config.hidden_size, ", feed-forward ", config.intermediate_size));
     line("heads",
-         str_cat(config.heads, " of head_dim ", config.head_dim, ", ", config.kv_heads, " of keys and values"));
+         str_cat(config.heads, " of head_dim ", config.head_dim, ", ", config.kv_heads, " KV heads"));
     line("RoPE", rope_text(config));
     line("context", str_cat(config.context, " tokens"));
     if (config.sliding_window > 0)
@@ -119,7 +119,7 @@ int run_info(const info_command& command, const command_streams& streams) {
     for (const world where : {world::host, world::device}) {
         const runner_options options{.where = where};
         const std::int64_t token = kv_block_bytes(config, options) / options.block_size;
-        line("cache", str_cat(bytes_text(token), " a token, ", bytes_text(token * config.context),
+        line("KV cache", str_cat(bytes_text(token), " a token, ", bytes_text(token * config.context),
                               " for a full context, ", where == world::host ? "on a CPU" : "on a GPU"));
     }
     if (!command.lists_tensors) return exit_success;

@@ -39,7 +39,7 @@ weight_format format_of(const std::string& name) {
     return weight_format::as_in_file;
 }
 
-// The host world has a thread for each core of the machine; what limits them is the cores that the program may use.
+// The host world starts one thread per core of the machine; the CPU affinity of the process limits them.
 void limit_threads(int threads) {
     if (threads == 0) return;
 #if defined(__linux__)
@@ -57,7 +57,7 @@ void limit_threads(int threads) {
 #endif
 }
 
-// Text of a model for a terminal, which would obey control characters.
+// Model output for a terminal, without control characters.
 std::string harmless(const std::string& text) {
     std::string result;
     for (std::string_view left = text; !left.empty();) {
@@ -131,7 +131,7 @@ written_text write_text(text_engine& model, std::vector<int> prompt, const text_
 }
 
 std::string figures_of(const written_text& written) {
-    // The first token is the prompt's: it says nothing of the others' speed.
+    // The time to the first token includes the prefill: exclude it.
     const double decoding = written.seconds - written.ttft_seconds;
     const auto tokens = static_cast<double>(written.tokens.size());
     char text[128];

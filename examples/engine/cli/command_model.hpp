@@ -1,5 +1,4 @@
-// What the commands share: a model opened as the command line says, loaded in the background with a bar that shows how far it is, and a text
-// written to a stream while it is made.
+// Shared by the commands: opens the model of the command line, loads it in the background with a progress bar, and streams generated text.
 #pragma once
 
 #include <atomic>
@@ -14,20 +13,20 @@
 
 namespace imbrex::engine {
 
-// Whether people look at it, or type into it.
+// Whether the stream is a terminal.
 bool is_terminal(const std::istream& stream);
 bool is_terminal(const std::ostream& stream);
 
 engine_options options_of(const model_args& choice);
 
-// Weights are loaded, and made into the form that is wanted, while the caller does something else.
+// Loads and converts the weights in the background.
 class background_engine_loader {
   public:
     background_engine_loader(model_files files, const engine_options& options);
     background_engine_loader(const background_engine_loader&) = delete;
     background_engine_loader& operator=(const background_engine_loader&) = delete;
 
-    // Waits for it, with a bar on the stream, and gives the engine, or throws why there is none.
+    // Waits with a progress bar on the stream. Returns the engine or throws the error of loading.
     std::unique_ptr<text_engine> wait(std::ostream& err);
 
   private:
@@ -37,19 +36,19 @@ class background_engine_loader {
 
 struct written_text {
     std::string text;
-    std::vector<sampled_token> tokens;  // the end token is among them
+    std::vector<sampled_token> tokens;  // includes the EOS token
     finish_reason reason = finish_reason::none;
     double ttft_seconds = 0;
     double seconds = 0;
 };
 
-// Writes the text as it comes. Ctrl-C cancels it.
+// Streams the text. Ctrl-C cancels it.
 written_text write_text(text_engine& model, std::vector<int> prompt, const text_options& options, std::ostream& out);
 
 // "37 tokens, 45.2 a second, the first after 12 ms"
 std::string figures_of(const written_text& written);
 
-// The seed that was asked for, or one that nobody knows.
+// The given seed, or a random one.
 std::uint64_t seed_of(const generation_args& choice);
 
 }  // namespace imbrex::engine

@@ -1,5 +1,5 @@
-// Ctrl-C while a text is being written: it ends the text, not the program. As long as an interrupt_guard lives the signal is only noted; a second one,
-// before the first was heeded, ends the program as ever. Outside of it Ctrl-C does what it always does.
+// Lets Ctrl-C end a text instead of the program. While an interrupt_guard exists, SIGINT sets a flag; a second SIGINT before the flag is read ends
+// the program. The default handler is restored afterwards.
 #pragma once
 
 #include <csignal>

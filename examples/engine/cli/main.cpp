@@ -1,4 +1,4 @@
-// The program: command_line.cpp reads what it is asked to do.
+// The main function; command_line.cpp parses the arguments.
 #include <iostream>
 
 #include "engine/cli/commands.hpp"

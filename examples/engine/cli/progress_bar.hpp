@@ -1,5 +1,4 @@
-// How far something long has come, on a stream that people watch: a bar that redraws itself on a terminal, and elsewhere (a log, a file) a plain
-// line now and then. Something that is quickly done shows nothing.
+// A progress bar: redrawn in place on a terminal, occasional plain lines elsewhere (a log, a file). Short operations show nothing.
 //
 //   loading [############............]  51 %   512 of 988 MB   3 s left
 #pragma once
@@ -20,7 +19,7 @@ class progress_bar {
   public:
     using seconds_clock = std::function<double()>;
 
-    // Numbers are shown divided by `scale`, and with the unit behind them.
+    // Numbers are divided by `scale` and followed by the unit.
     progress_bar(std::ostream& out, bool is_terminal, std::string title, std::string unit, std::int64_t scale = 1,
                  seconds_clock clock = statistics::steady_seconds)
         : out_(out),
@@ -44,7 +43,7 @@ class progress_bar {
         drawn_ = is_terminal_;
     }
 
-    // Takes the bar away: what comes next begins its line.
+    // Erases the bar; the next output begins on its line.
     void clear() {
         if (std::exchange(drawn_, false)) out_ << "\r\x1b[K" << std::flush;
     }
@@ -73,7 +72,7 @@ class progress_bar {
     std::int64_t scale_;
     seconds_clock clock_;
     double began_, shown_;
-    std::int64_t done_ = -1;  // what was shown last
+    std::int64_t done_ = -1;  // last value shown
     bool drawn_ = false;
 };
 

@@ -43,7 +43,7 @@ std::uint64_t size_of(gguf_type type) {
     return 8;
 }
 
-// Reads forwards, and never past the end.
+// Reads forward, with bounds checks.
 class reader {
   public:
     reader(std::span<const std::byte> bytes, const std::string& file) : bytes_(bytes), file_(file) {}
@@ -60,7 +60,7 @@ class reader {
         return value;
     }
 
-    // A count of things that take at least `least` bytes each, which must all be there.
+    // A count of items of at least `least` bytes each; the file must have that many bytes left.
     std::uint64_t count(const char* what, std::uint64_t least) {
         const std::uint64_t place = place_;
         const auto value = number<std::uint64_t>(what);
@@ -99,7 +99,7 @@ std::int64_t read_whole(reader& from, gguf_type type) {
         case gguf_type::int32:
             return from.number<std::int32_t>(what);
         default:
-            return from.number<std::int64_t>(what);  // of 64 bits without a sign too: see gguf_metadata::whole
+            return from.number<std::int64_t>(what);  // also unsigned 64 bits: see gguf_metadata::whole
     }
 }
 
@@ -120,7 +120,7 @@ gguf_type read_type(reader& from, const std::string& where) {
 template <class Element, class Read>
 std::vector<Element> read_many(std::uint64_t count, const Read& read) {
     std::vector<Element> result;
-    result.reserve(count);  // there is at least a byte of the file for each
+    result.reserve(count);  // the file has at least a byte for each
     for (std::uint64_t i = 0; i < count; ++i) result.push_back(read());
     return result;
 }
@@ -187,7 +187,7 @@ placed_weight read_tensor(reader& from, std::int64_t alignment, const std::strin
     for (std::uint32_t i = 0; i < rank; ++i) {
         const auto size = from.number<std::int64_t>("a tensor's dimensions");
         require(size >= 1, where, "dimension ", i, " is ", size, "; it must be positive");
-        placed.what.shape.insert(placed.what.shape.begin(), size);  // innermost first in the file
+        placed.what.shape.insert(placed.what.shape.begin(), size);  // the file lists the innermost dimension first
     }
     placed.what.type = tensor_type(from.number<std::uint32_t>("a tensor's type"), where);
     const block_format format = format_of(placed.what.type);
@@ -296,7 +296,7 @@ gguf_file read_gguf(std::span<const std::byte> bytes, const std::string& name) {
     std::vector<placed_weight> placed;
     for (std::uint64_t i = 0; i < tensors; ++i) placed.push_back(read_tensor(from, alignment, name));
 
-    // The data begin at the next multiple of the alignment. A file without tensors may end before that.
+    // Tensor data begin at the next multiple of the alignment. A file without tensors may end before it.
     const auto step = static_cast<std::uint64_t>(alignment);
     const std::uint64_t start = std::min<std::uint64_t>((from.place() + step - 1) / step * step, bytes.size());
     const std::span<const std::byte> data = bytes.subspan(start);

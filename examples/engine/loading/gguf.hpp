@@ -1,6 +1,6 @@
-// ggml's model files (versions 2 and 3): typed keys and values, tensor descriptions, then the data, each tensor at a multiple
-// of the alignment. Every count in such a file has been the way into a peer's memory once, so each is checked against the
-// bytes that remain before anything is made of it.
+// Reads GGUF, the model files of ggml and llama.cpp (versions 2 and 3): typed key-value metadata, tensor descriptions, then tensor data at
+// multiples of the alignment. Counts of untrusted GGUF files have led to memory-safety bugs in other readers, so each count is checked
+// against the remaining bytes before use.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ enum class gguf_type : std::uint32_t {
     float64 = 12,
 };
 
-// A value with its type in the file; `element` is an array's. Truths are whole numbers 0 and 1.
+// A value with its type in the file; `element` is the element type of arrays. Booleans are integers 0 and 1.
 struct gguf_value {
     gguf_type type = gguf_type::uint8;
     gguf_type element = gguf_type::uint8;
@@ -41,7 +41,7 @@ struct gguf_value {
         content;
 };
 
-// Keys and values. What is asked for with the wrong type is refused; what is not there gives nothing.
+// The metadata. Getters throw on a wrong type and return nothing for a missing key.
 class gguf_metadata {
   public:
     explicit gguf_metadata(std::string file = {}) : file_(std::move(file)) {}
@@ -68,10 +68,10 @@ class gguf_metadata {
 struct gguf_file {
     std::uint32_t version = 0;
     gguf_metadata metadata;
-    weight_set weights;  // under the file's own names, with the shapes turned outermost first
+    weight_set weights;  // with the names of the file; shapes are outermost first
 };
 
-// The weights refer to the bytes.
+// The weights point into the bytes.
 gguf_file read_gguf(std::span<const std::byte> bytes, const std::string& name);
 
 }  // namespace imbrex::engine

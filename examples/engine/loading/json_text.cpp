@@ -18,7 +18,7 @@ void refuse_type(const json& value, const char* key, const std::string& name, co
 }  // namespace
 
 json parse_json(std::string_view text, const std::string& name) {
-    std::vector<std::unordered_set<std::string>> keys;  // of the objects that are open
+    std::vector<std::unordered_set<std::string>> keys;  // of the open objects
     const auto check = [&](int depth, json::parse_event_t event, json& parsed) {
         require(depth <= deepest, name, ": JSON is nested more than ", deepest, " deep");
         if (event == json::parse_event_t::object_start) {
@@ -34,7 +34,7 @@ json parse_json(std::string_view text, const std::string& name) {
     try {
         return json::parse(text.begin(), text.end(), check);
     } catch (const json::exception& failure) {
-        // The parser's sentence begins with its own name in brackets, and quotes the text, which may be anything.
+        // The parser's message begins with its name in brackets and quotes the input, which may hold any bytes.
         std::string reason;
         for (const char letter : std::string(failure.what())) {
             reason += letter >= 32 && letter < 127 ? letter : '?';

@@ -1,5 +1,5 @@
-// JSON as the engine's files use it. The parser is JSON for Modern C++; here it learns to refuse what that one lets pass (a
-// key that is there twice, text after the end, deep nesting) and to say where. Only the readers' sources include this header.
+// JSON for the model readers. The parser is JSON for Modern C++; this wrapper also rejects duplicate keys, text after the end and deep
+// nesting, and names the file in errors. Only the readers include this header.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@ namespace imbrex::engine {
 
 using json = nlohmann::json;
 
-// Parses a whole text. `name` is the file that the sentences of refusal name.
+// Parses a complete text. `name` is the file name for error messages.
 json parse_json(std::string_view text, const std::string& name);
 
-// Members of an object, each checked for its type. Null counts as not there.
+// Members of an object, with type checks. Null counts as missing.
 const json* find_member(const json& object, const char* key);
 const json& member(const json& object, const char* key, const std::string& name);
 std::optional<std::int64_t> int_member(const json& object, const char* key, const std::string& name);
@@ -23,7 +23,7 @@ std::optional<double> double_member(const json& object, const char* key, const s
 std::optional<bool> bool_member(const json& object, const char* key, const std::string& name);
 std::optional<std::string> string_member(const json& object, const char* key, const std::string& name);
 
-// A piece of JSON for a sentence: short, and always printable.
+// JSON for an error message: short and printable.
 std::string shown(const json& value);
 
 }  // namespace imbrex::engine

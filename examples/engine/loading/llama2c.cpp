@@ -13,7 +13,7 @@ constexpr std::int32_t largest_legacy_vocabulary = 1 << 24;
 constexpr std::size_t legacy_header = numbers * 4;
 constexpr std::size_t version_1_header = 256;
 constexpr std::size_t version_1_shared =
-    8 + numbers * 4;  // the place of the byte that says whether embeddings are tied
+    8 + numbers * 4;  // offset of the tied-embeddings flag
 
 template <class Number>
 Number number_at(std::span<const std::byte> bytes, std::size_t place) {
@@ -38,11 +38,11 @@ model_config read_sizes(std::span<const std::byte> bytes, std::size_t place, con
     config.head_dim = config.hidden_size / config.heads;
     config.rope.style = rope_style::interleaved;
     config.bos_token = 1;
-    config.eos_tokens = {2, 1};  // llama2.c takes a new beginning for an end
+    config.eos_tokens = {2, 1};  // llama2.c also ends at BOS
     return config;
 }
 
-// Gives out the file's floats in order.
+// Takes the floats of the file in order.
 class float_reader {
   public:
     float_reader(std::span<const std::byte> bytes, weight_set& weights, const std::string& name)
@@ -95,7 +95,7 @@ llama2c_file read_llama2c(std::span<const std::byte> bytes, const std::string& n
         config.tie_word_embeddings = shared == 1;
     } else {
         config = read_sizes(bytes, 0, name);
-        config.tie_word_embeddings = config.vocab_size > 0;  // the sign says it
+        config.tie_word_embeddings = config.vocab_size > 0;  // the sign is the flag
         require(config.vocab_size > -largest_legacy_vocabulary, name, ": the vocabulary size is ", config.vocab_size);
         if (config.vocab_size < 0) config.vocab_size = -config.vocab_size;
     }

@@ -1,7 +1,6 @@
-// llama2.c's checkpoints: a few whole numbers, then all weights in f32, one kind after the other, each for all layers. The
-// first kind of file (legacy) has nothing that tells it from any other bytes, so its length must be exactly right; version 1
-// begins with "ak42" and has its norms first. The rotation is of neighbours, and its tables, which the legacy file carries,
-// are not used.
+// Reads llama2.c checkpoints: a header of integers, then all weights in f32, tensor by tensor, each for all layers. Legacy files have no
+// magic number, so their size must match exactly; version 1 begins with "ak42" and stores the norms first. RoPE is interleaved; the RoPE
+// tables of legacy files are skipped.
 #pragma once
 
 #include <span>
@@ -14,7 +13,7 @@ namespace imbrex::engine {
 
 struct llama2c_file {
     model_config config;
-    weight_set weights;  // under Hugging Face's names; they refer to the bytes
+    weight_set weights;  // with Hugging Face names; they point into the bytes
 };
 
 llama2c_file read_llama2c(std::span<const std::byte> bytes, const std::string& name);

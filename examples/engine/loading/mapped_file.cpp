@@ -13,7 +13,7 @@ namespace imbrex::engine {
 
 namespace {
 
-// Closes the file on every way out: the mapping lives on without it.
+// Closes the file on every path: the mapping stays valid.
 struct open_file {
     int descriptor;
     ~open_file() {
@@ -30,7 +30,7 @@ mapped_file::mapped_file(const std::filesystem::path& path) : name_(path.string(
     require(::fstat(file.descriptor, &status) == 0, name_, ": cannot be examined: ", std::strerror(errno));
     require(S_ISREG(status.st_mode), name_, ": is not a file");
     const auto size = static_cast<std::size_t>(status.st_size);
-    if (size == 0) return;  // an empty mapping is not allowed, an empty file is
+    if (size == 0) return;  // mmap rejects length 0; an empty file is valid
     void* start = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.descriptor, 0);
     require(start != MAP_FAILED, name_, ": cannot be mapped: ", std::strerror(errno));
     bytes_ = {static_cast<const std::byte*>(start), size};

@@ -1,5 +1,5 @@
-// A file in memory, read-only. Weights are not read but mapped: a model of many gigabytes is open at once, its pages come as
-// they are used, and two programs that have the same model open share them.
+// A read-only memory-mapped file. A model of many gigabytes opens at once, pages load on first use, and processes that open the same model
+// share them.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ class mapped_file {
     std::span<const std::byte> bytes_;
 };
 
-// What the readers take: bytes, and the name that their sentences use. Who owns the bytes is the caller's matter.
+// Input of the readers: bytes (not owned), and the file name for error messages.
 inline std::string_view as_text(std::span<const std::byte> bytes) {
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }

@@ -63,11 +63,11 @@ void check_sizes(const model_config& config, const std::string& name) {
     check_size(config.kv_heads, largest_size, "the number of KV heads", name);
     check_size(config.head_dim, largest_size, "the head size", name);
     require(config.heads % config.kv_heads == 0, name, ": ", config.heads, " heads share ", config.kv_heads,
-            " KV heads; the one must be a multiple of the other");
+            " KV heads; the number of heads must be a multiple of it");
     require(config.head_dim % 2 == 0, name, ": the head size is ", config.head_dim,
-            "; it must be even, for the rotation");
+            "; it must be even, for RoPE");
     require(std::int64_t(config.heads) * config.head_dim <= largest_size, name, ": ", config.heads, " heads of ",
-            config.head_dim, " elements; all together may have ", largest_size);
+            config.head_dim, " elements; heads * head_dim must be at most ", largest_size);
     require(std::isfinite(config.rms_norm_eps) && config.rms_norm_eps > 0 && config.rms_norm_eps < 1, name,
             ": the epsilon of the norms is ", config.rms_norm_eps, "; it must be between 0 and 1");
     require(config.sliding_window >= 0, name, ": the window is ", config.sliding_window, "; it must be positive");
@@ -130,7 +130,7 @@ std::vector<double> rope_inv_freq(const model_config& config) {
         } else if (rope.scaling == rope_scaling::freq_factors) {
             frequency /= static_cast<double>(rope.freq_factors[static_cast<std::size_t>(pair)]);
         } else if (rope.scaling == rope_scaling::llama3) {
-            // How often it turns within the original context decides how much of it is kept.
+            // The number of rotations within the original context decides how much of the frequency is kept.
             const double turns = rope.original_max_position_embeddings * frequency / (2 * std::numbers::pi);
             const double kept = (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
             const double share = std::fmin(std::fmax(kept, 0), 1);

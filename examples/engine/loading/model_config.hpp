@@ -1,6 +1,5 @@
-// What a model is, apart from its weights: the sizes, the RoPE embedding, the special tokens. It is read from Hugging Face's
-// config.json or from a GGUF file's metadata; one struct describes Llama (1 to 3.x), Qwen2, Qwen2.5 and Qwen3. An architecture
-// that is not known is refused by its name, and so is a setting that would change the result.
+// The model configuration: sizes, GQA, RoPE, special tokens; read from Hugging Face's config.json or from GGUF metadata. One struct covers
+// Llama (1 to 3.x), Qwen2, Qwen2.5 and Qwen3. Unknown architectures, and unsupported settings that would change the result, throw.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +17,15 @@ enum class model_family { llama, qwen2, qwen3 };
 
 const char* name_of(model_family family);
 
-// Which two elements of a head a rotation turns: i and i + head_dim / 2 (Hugging Face's files), or 2 i and 2 i + 1 (llama2.c, and
-// GGUF files of the Llama family, whose query and key rows are permuted for it). The weights are used as they are.
+// The RoPE pairs: i and i + head_dim / 2 (half split, Hugging Face), or 2 i and 2 i + 1 (interleaved: llama2.c, and GGUF files of the Llama
+// family, which permute the rows of Q and K). Weights are not permuted on load.
 enum class rope_style { half_split, interleaved };
 
 enum class rope_scaling {
     none,
     linear,        // all frequencies divided by the factor
-    llama3,        // the low ones divided by the factor, the high ones kept, a ramp between
-    freq_factors,  // each divided by a number of its own, which the file gives
+    llama3,        // low frequencies divided by the factor, high ones kept, a ramp between
+    freq_factors,  // each divided by its own factor from the file
 };
 
 struct rope_config {
@@ -37,7 +36,7 @@ struct rope_config {
     double low_freq_factor = 1;                // llama3
     double high_freq_factor = 4;               // llama3
     int original_max_position_embeddings = 0;  // llama3
-    std::vector<float> freq_factors;           // one for each pair
+    std::vector<float> freq_factors;           // one per pair
 };
 
 struct model_config {
@@ -46,42 +45,42 @@ struct model_config {
     int hidden_size = 0;
     int intermediate_size = 0;
     int heads = 0;
-    int kv_heads = 0;  // of keys and of values
+    int kv_heads = 0;  // GQA: fewer than heads
     int head_dim = 0;
     int vocab_size = 0;
     int context = 0;
     double rms_norm_eps = 1e-5;
-    bool tie_word_embeddings = false;  // the embedding is the output projection too
-    bool qkv_bias = false;             // on these three projections; no others have any
-    bool qk_norm = false;              // RMS norm of each head's query and key, before the rotation
+    bool tie_word_embeddings = false;  // the LM head shares the embedding table
+    bool qkv_bias = false;             // Qwen2: bias of the Q, K and V projections
+    bool qk_norm = false;              // Qwen3: RMSNorm of each head of Q and K, before RoPE
     rope_config rope;
-    int sliding_window = 0;              // tokens that a layer sees, itself included; 0: all
-    int first_sliding_window_layer = 0;  // layers before it see all
+    int sliding_window = 0;              // visible tokens, including the current one; 0: all
+    int first_sliding_window_layer = 0;  // layers before it have full attention
     std::optional<int> bos_token;
-    std::vector<int> eos_tokens;  // a text ends with any of them
+    std::vector<int> eos_tokens;  // each of them ends a sequence
 };
 
-// From config.json. generation_config.json may name more end tokens; it may be empty.
+// From config.json. generation_config.json may add EOS tokens; it may be empty.
 model_config read_config(std::span<const std::byte> config, std::span<const std::byte> generation,
                          const std::string& name);
 
-// From a GGUF file, whose weights have Hugging Face's names already.
+// From GGUF metadata; the weights already have Hugging Face names.
 model_config gguf_config(const gguf_metadata& metadata, const weight_set& weights);
 
-// Refuses sizes that do not fit together. The readers call it.
+// Throws if sizes are out of range or inconsistent. The readers call it.
 void check_sizes(const model_config& config, const std::string& name);
 
-// All weights that the model has, with their shapes, under Hugging Face's names.
+// All weights of the model with Hugging Face names and shapes.
 struct expected_weight {
     std::string name;
     std::vector<std::int64_t> shape;
 };
 std::vector<expected_weight> expected_weights(const model_config& config);
 
-// Refuses a weight that is missing or has another shape. Weights that the model does not use may be there.
+// Throws if a weight is missing or has another shape. Additional weights are allowed.
 void check_weights(const model_config& config, const weight_set& weights, const std::string& name);
 
-// Radians that each pair of a head's elements turns by from one position to the next: head_dim / 2 of them.
+// inv_freq: radians per position of each RoPE pair, head_dim / 2 values.
 std::vector<double> rope_inv_freq(const model_config& config);
 
 }  // namespace imbrex::engine

@@ -1,4 +1,4 @@
-// The configuration in a GGUF file's metadata. Its keys begin with the architecture's name.
+// The model configuration from GGUF metadata. Keys are prefixed with the name of the architecture.
 #include <imbrex/core/error.hpp>
 #include <limits>
 
@@ -35,7 +35,7 @@ int needed_size(const gguf_metadata& metadata, const std::string& key) {
 
 std::optional<int> token_id(const gguf_metadata& metadata, const char* key) {
     const auto value = metadata.whole(key);
-    if (!value || *value == -1 || *value == 0xffffffff) return {};  // how some writers say "none"
+    if (!value || *value == -1 || *value == 0xffffffff) return {};  // some writers encode "none" so
     return size(metadata, key);
 }
 
@@ -46,7 +46,7 @@ void read_rope(const gguf_metadata& metadata, const weight_set& weights, const s
     rope.theta = metadata.real(prefix + "rope.freq_base").value_or(10000);
     const int dimensions = size(metadata, prefix + "rope.dimension_count").value_or(config.head_dim);
     require(dimensions == config.head_dim, metadata.file(), ": ", prefix, "rope.dimension_count is ", dimensions,
-            "; heads have ", config.head_dim, " elements, and all of them must turn");
+            "; heads have ", config.head_dim, " elements; partial RoPE is not supported");
     const std::string scaling = metadata.text(prefix + "rope.scaling.type").value_or("none");
     if (scaling == "linear") {
         rope.scaling = rope_scaling::linear;
@@ -54,7 +54,7 @@ void read_rope(const gguf_metadata& metadata, const weight_set& weights, const s
     } else {
         require(scaling == "none", metadata.file(), ": RoPE scaling ", printable(scaling), " is not known; linear is");
     }
-    if (const weight* divisors = weights.find("rope_freqs.weight")) {  // Llama 3.1's scaling, worked out by the writer
+    if (const weight* divisors = weights.find("rope_freqs.weight")) {  // Llama 3.1's scaling, precomputed by the converter
         require(rope.scaling == rope_scaling::none, metadata.file(), ": has RoPE scaling twice");
         rope.scaling = rope_scaling::freq_factors;
         rope.freq_factors = to_floats(*divisors);
@@ -69,7 +69,7 @@ model_config gguf_config(const gguf_metadata& metadata, const weight_set& weight
     config.family = family_of(metadata);
     const std::string prefix = std::string(name_of(config.family)) + ".";
     const int experts = size(metadata, prefix + "expert_count").value_or(0);
-    require(experts == 0, name, ": has ", experts, " experts; models without are known");
+    require(experts == 0, name, ": has ", experts, " experts; mixture-of-experts models are not supported");
     config.layers = needed_size(metadata, prefix + "block_count");
     config.hidden_size = needed_size(metadata, prefix + "embedding_length");
     config.intermediate_size = needed_size(metadata, prefix + "feed_forward_length");
@@ -94,7 +94,7 @@ model_config gguf_config(const gguf_metadata& metadata, const weight_set& weight
     config.qk_norm = config.family == model_family::qwen3;
     config.tie_word_embeddings = weights.find("lm_head.weight") == nullptr;
 
-    // The vocabulary's size is that of the token list; the embedding and the file's own number must agree with it.
+    // The vocabulary size is the length of the token list; embedding and metadata must agree.
     const auto* tokens = metadata.texts("tokenizer.ggml.tokens");
     require(tokens != nullptr, name, ": tokenizer.ggml.tokens is missing");
     require(tokens->size() <= std::numeric_limits<int>::max(), name, ": has ", tokens->size(), " tokens");

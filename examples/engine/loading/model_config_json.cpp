@@ -1,4 +1,4 @@
-// config.json, as Hugging Face's transformers writes it.
+// The model configuration from Hugging Face's config.json.
 #include <algorithm>
 #include <imbrex/core/error.hpp>
 #include <limits>
@@ -30,7 +30,7 @@ int needed_size(const json& object, const char* key, const std::string& name) {
     return *value;
 }
 
-// A token id, several of them, or null.
+// A token id, an array of token ids, or null.
 std::vector<int> token_ids(const json& object, const char* key, const std::string& name) {
     const json* value = find_member(object, key);
     if (!value) return {};
@@ -42,7 +42,7 @@ std::vector<int> token_ids(const json& object, const char* key, const std::strin
     return ids;
 }
 
-// Older files have rope_theta and rope_scaling side by side, newer ones one object rope_parameters.
+// Older files have rope_theta and rope_scaling, newer ones rope_parameters.
 void read_rope(const json& config, rope_config& rope, const std::string& name) {
     const json* parameters = find_member(config, "rope_parameters");
     const json* scaling = parameters ? parameters : find_member(config, "rope_scaling");
@@ -80,7 +80,7 @@ model_family family_of(const json& config, const std::string& name) {
     return model_family::qwen3;
 }
 
-// Settings that would change the result if they were passed over.
+// Rejects unsupported settings that would change the result.
 void refuse_the_unknown(const json& config, const std::string& name) {
     const std::string activation = string_member(config, "hidden_act", name).value_or("silu");
     require(activation == "silu", name, ": \"hidden_act\" is ", printable(activation), "; silu is known");
@@ -99,7 +99,7 @@ void refuse_the_unknown(const json& config, const std::string& name) {
     }
 }
 
-// The layers from some one on have a window. Newer files say it of each layer.
+// Sliding window from a certain layer on. Newer files list a type per layer.
 void read_window(const json& config, model_config& result, const std::string& name) {
     if (!bool_member(config, "use_sliding_window", name).value_or(false)) return;
     result.sliding_window = optional_size(config, "sliding_window", name).value_or(4096);

@@ -30,7 +30,7 @@ constexpr std::array layer_names{
     name_pair{"ffn_down.", "mlp.down_proj."},
 };
 
-// With the beginning exchanged where one of the pairs fits.
+// Replaces a known prefix.
 template <class Pairs>
 std::string exchanged(std::string_view name, const Pairs& pairs) {
     for (const auto& [from, to] : pairs) {

@@ -1,5 +1,5 @@
-// A model from disk, whatever the files are: a Hugging Face folder, a GGUF file or a checkpoint of llama2.c. The weights have
-// Hugging Face's names in each case, and their shapes are those that the configuration asks for.
+// Opens a model from disk: a Hugging Face folder, a GGUF file or a llama2.c checkpoint. Weights have Hugging Face names and the shapes of the
+// configuration in all cases.
 #pragma once
 
 #include <filesystem>
@@ -20,10 +20,10 @@ struct model_files {
 
 model_files open_model(const std::filesystem::path& path);
 
-// What Hugging Face calls a GGUF file's tensor. A name that is not known stays as it is.
+// The Hugging Face name of a GGUF tensor. Unknown names are returned unchanged.
 std::string name_of_gguf_tensor(const std::string& name);
 
-// What open_model does with a GGUF file's bytes.
+// open_model for the bytes of a GGUF file.
 model_files read_gguf_model(std::span<const std::byte> bytes, const std::string& name);
 
 }  // namespace imbrex::engine

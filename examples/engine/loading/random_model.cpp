@@ -87,13 +87,13 @@ model_config tiny() {
             .eos_tokens = {}};
 }
 
-std::uint64_t scrambled(std::uint64_t number) {  // splitmix64's finish
+std::uint64_t scrambled(std::uint64_t number) {  // finalizer of splitmix64
     number = (number ^ number >> 30) * 0xbf58476d1ce4e5b9u;
     number = (number ^ number >> 27) * 0x94d049bb133111ebu;
     return number ^ number >> 31;
 }
 
-// Evenly from -bound to bound, four numbers from each draw.
+// Uniform in [-bound, bound], four values per draw.
 void fill_evenly(std::span<std::uint16_t> values, float bound, std::uint64_t seed) {
     for (std::size_t i = 0; i < values.size(); i += 4) {
         std::uint64_t bits = scrambled(seed + i * 0x9e3779b97f4a7c15u);
@@ -105,7 +105,7 @@ void fill_evenly(std::span<std::uint16_t> values, float bound, std::uint64_t see
     }
 }
 
-// Sums over the inputs have a variance near one, so that no layer explodes or vanishes.
+// Outputs have a variance near 1, so that activations neither explode nor vanish.
 float bound_of(const expected_weight& weight) {
     return weight.shape.size() < 2 ? 0.1f : std::sqrt(3.0f / static_cast<float>(weight.shape.back()));
 }
@@ -116,7 +116,7 @@ void fill(const expected_weight& weight, std::span<std::uint16_t> values, std::u
         std::ranges::fill(values, one);
         return;
     }
-    constexpr std::size_t piece = 1 << 20;  // of its own seed each, so that threads do not matter
+    constexpr std::size_t piece = 1 << 20;  // each chunk has its own seed: the result does not depend on threads
     const auto pieces = static_cast<int>((values.size() + piece - 1) / piece);
     hw::thread_pool::shared().for_each(pieces, 0, [&](int number) {
         const std::size_t first = static_cast<std::size_t>(number) * piece;

@@ -95,7 +95,7 @@ safetensors_file read_safetensors(std::span<const std::byte> bytes, const std::s
         }
     }
 
-    // Sorted by place the tensors must follow one another without hole or overlap, to the file's end.
+    // Sorted by offset, the tensors must cover the data without gaps or overlaps.
     std::ranges::stable_sort(placed, {}, [](const placed_weight& one) { return std::pair(one.begin, one.end); });
     std::int64_t end = 0;
     for (placed_weight& one : placed) {

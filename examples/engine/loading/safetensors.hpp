@@ -1,6 +1,5 @@
-// Hugging Face's weight files: eight bytes with the length of a JSON header, the header, which gives each tensor's type, shape
-// and place, then the data, without a hole. A model may be cut into shards, named by an index file. Such files come from
-// strangers, so every number is checked before it is used.
+// Reads safetensors files: an 8-byte header length, a JSON header with dtype, shape and offsets of each tensor, then contiguous data. A model
+// may be split into shards with an index file. Files are untrusted: every number is checked before use.
 #pragma once
 
 #include <filesystem>
@@ -17,10 +16,10 @@ struct safetensors_file {
     std::map<std::string, std::string> metadata;
 };
 
-// One file's content. The weights refer to the bytes. `name` is for the sentences of refusal.
+// The content of one file. The weights point into the bytes. `name` is used in error messages.
 safetensors_file read_safetensors(std::span<const std::byte> bytes, const std::string& name);
 
-// The index of a model in shards: tensor name -> file name, which lies in the index's own folder.
+// The index of a sharded model: tensor name -> file name in the folder of the index.
 std::map<std::string, std::string> read_shard_index(std::span<const std::byte> bytes, const std::string& name);
 
 // A file, or a folder with model.safetensors or with model.safetensors.index.json and its shards.

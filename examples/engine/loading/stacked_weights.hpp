@@ -1,5 +1,5 @@
-// Rows of one or several weights of a file, one below the other, as floats: what a matrix of a model is made from. Projections that multiply the
-// same input are stacked, so that one product serves them all; where that input is a norm's, the norm's weights can be multiplied in.
+// Rows of one or several weights of a file, stacked, as floats: the source of a model's matrix. Projections of the same input (QKV, gate and
+// up) are stacked, so that one GEMM serves them; the weights of a preceding RMSNorm can be folded in.
 #pragma once
 
 #include <imbrex/core/error.hpp>
@@ -27,7 +27,7 @@ class stacked_weights {
         }
     }
 
-    // Each column times its factor, from now on.
+    // Multiplies each column by its factor.
     void multiply_columns(std::vector<float> factors) {
         require(static_cast<std::int64_t>(factors.size()) == columns(), "factors: ", factors.size(), " of them for ",
                 columns(), " columns; each column needs one");
@@ -43,7 +43,7 @@ class stacked_weights {
         return all;
     }
 
-    // What the file has, if all parts have the same; floats hold any mixture, and what is multiplied.
+    // The common type of the parts; f32 for mixtures and after multiply_columns.
     weight_type type() const {
         if (!factors_.empty()) return weight_type::f32;
         const weight_type first = parts_.front()->type;
@@ -65,13 +65,13 @@ class stacked_weights {
         }
     }
 
-    // Calls take(bytes) for each of the weights, as they are in the file: without factors.
+    // Calls take(bytes) for each weight, as in the file: without factors.
     template <class Take>
     void for_each_part(const Take& take) const {
         for (const weight* part : parts_) take(part->bytes);
     }
 
-    // Calls take(bytes of a row) for each row, as it is in the file.
+    // Calls take(bytes of a row) for each row, as in the file.
     template <class Take>
     void for_each_row(const Take& take) const {
         for (const weight* part : parts_) {
@@ -87,7 +87,7 @@ class stacked_weights {
 
     std::vector<const weight*> parts_;
     std::int64_t rows_ = 0;
-    std::vector<float> factors_;  // none: ones
+    std::vector<float> factors_;  // empty: all 1
 };
 
 }  // namespace imbrex::engine

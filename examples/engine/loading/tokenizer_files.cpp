@@ -43,7 +43,7 @@ std::optional<char> byte_token(std::string_view text) {
     return static_cast<char>(value);
 }
 
-// The sentences here are made only where they are needed: there are hundreds of thousands of merges.
+// Error messages are built only on failure: there are hundreds of thousands of merges.
 int merge_builder::id_of(std::string_view text, std::string_view left, std::string_view right) const {
     const auto found = by_text_.find(text);
     if (found != by_text_.end()) return found->second;
@@ -166,7 +166,7 @@ tokenizer read_tiktoken(std::span<const std::byte> bytes, const std::string& nam
 }
 
 tokenizer read_llama2c_tokenizer(std::span<const std::byte> bytes, int vocabulary_size, const std::string& name) {
-    constexpr int first_byte = 3;  // after unknown, beginning and end
+    constexpr int first_byte = 3;  // after the unknown token, BOS and EOS
     std::size_t place = 0;
     const auto number = [&]<class Number>(Number) {
         require(sizeof(Number) <= bytes.size() - place, name, ": ends at byte ", bytes.size(), ", within token ",
@@ -176,7 +176,7 @@ tokenizer read_llama2c_tokenizer(std::span<const std::byte> bytes, int vocabular
         place += sizeof value;
         return value;
     };
-    number(std::uint32_t{});  // the longest token's length, of which no use is made
+    number(std::uint32_t{});  // length of the longest token, not used
     vocabulary words;
     words.name = name;
     words.symbols = symbol_size::code_point;
@@ -193,7 +193,7 @@ tokenizer read_llama2c_tokenizer(std::span<const std::byte> bytes, int vocabular
         place += length;
         if (id < first_byte) {
             word.kind = token_kind::special;
-            while (word.bytes.starts_with('\n')) word.bytes.erase(0, 1);  // "\n<s>\n" is written so
+            while (word.bytes.starts_with('\n')) word.bytes.erase(0, 1);  // as in "\n<s>\n"
             while (word.bytes.ends_with('\n')) word.bytes.pop_back();
         } else if (const auto byte = byte_token(word.bytes)) {
             word = {std::string(1, *byte), token_kind::byte, word.score};

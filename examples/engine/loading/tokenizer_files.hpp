@@ -1,5 +1,5 @@
-// The files that vocabularies come in. Each reader checks what the file says (ids unique and in range, both halves of each
-// merge in the vocabulary, patterns that are known) and refuses the rest with a sentence that names the file.
+// Readers of tokenizer files. Each checks its file (ids unique and in range, both halves of each merge in the vocabulary, known patterns) and
+// throws with the name of the file otherwise.
 #pragma once
 
 #include <map>
@@ -13,35 +13,34 @@
 
 namespace imbrex::engine {
 
-// Hugging Face's tokenizer.json: byte-level BPE, and BPE over code points with bytes to fall back on (Llama 1 and 2).
+// Hugging Face's tokenizer.json: byte-level BPE, and BPE over code points with byte fallback (Llama 1 and 2).
 tokenizer read_tokenizer_json(std::span<const std::byte> bytes, const std::string& name);
 
 // GPT-2's two files, encoder.json (or vocab.json) and vocab.bpe (or merges.txt).
 tokenizer read_gpt2_files(std::span<const std::byte> encoder, std::span<const std::byte> merges,
                           const std::string& name);
 
-// tiktoken's file: a token in base 64 and its rank in each line. It has neither the pattern nor the special tokens.
+// A tiktoken file: a base64 token and its rank per line. Pattern and special tokens are not in the file.
 tokenizer read_tiktoken(std::span<const std::byte> bytes, const std::string& name, split_pattern pattern,
                         const std::map<std::string, int>& special);
 
 // The vocabulary in a GGUF file: model "gpt2" with merges, model "llama" with scores.
 tokenizer gguf_tokenizer(const gguf_metadata& metadata);
 
-// llama2.c's tokenizer file, which does not say how many tokens it has: as many as the model.
+// A llama2.c tokenizer file. It does not store the number of tokens: the model's vocabulary size applies.
 tokenizer read_llama2c_tokenizer(std::span<const std::byte> bytes, int vocabulary_size, const std::string& name);
 
-// What the readers share.
+// Shared by the readers.
 namespace vocabulary_files {
 
-// Byte-level vocabularies write each byte as a visible character: those that are one stand for themselves, the others are
-// U+0100 and on. Nothing where the text has another character.
+// Byte-level vocabularies map each byte to a printable character: printable bytes to themselves, others to U+0100 and up. Returns nothing
+// if the text has another character.
 std::optional<std::string> bytes_of_byte_level(std::string_view text);
 
-// The byte that a token "<0x0A>" stands for.
+// The byte of a token such as "<0x0A>".
 std::optional<char> byte_token(std::string_view text);
 
-// Fills in the merges of a vocabulary whose tokens are there. It finds a token by what the file calls it: those names must
-// live as long as the builder.
+// Adds merges to a vocabulary that has its tokens. It looks tokens up by their names in the file, which must outlive the builder.
 class merge_builder {
   public:
     explicit merge_builder(vocabulary& words) : words_(words) {}

@@ -1,4 +1,4 @@
-// The vocabulary that a GGUF file carries.
+// The tokenizer of a GGUF file.
 #include <imbrex/core/error.hpp>
 
 #include "engine/loading/tokenizer_files.hpp"
@@ -10,7 +10,7 @@ namespace {
 
 using namespace vocabulary_files;
 
-constexpr std::int64_t no_token = 0xffffffff;  // -1 as an unsigned number, which some writers put for "none"
+constexpr std::int64_t no_token = 0xffffffff;  // unsigned -1: "none" by some writers
 
 enum class file_kind { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
 
@@ -89,7 +89,7 @@ tokenizer gguf_tokenizer(const gguf_metadata& metadata) {
     if (is_byte_level) {
         const auto pattern_name = metadata.text("tokenizer.ggml.pre");
         require(pattern_name.has_value(), name,
-                ": tokenizer.ggml.pre is missing: how text is cut into words is not known");
+                ": tokenizer.ggml.pre is missing; the split pattern of the pre-tokenizer is unknown");
         const auto pattern = split_pattern_named(*pattern_name);
         require(pattern.has_value(), name, ": tokenizer.ggml.pre is ", printable(*pattern_name),
                 "; \"gpt-2\", \"llama-bpe\", \"qwen2\" and \"gpt-4o\" are known");
@@ -111,7 +111,7 @@ tokenizer gguf_tokenizer(const gguf_metadata& metadata) {
     const auto end = token_id(metadata, "tokenizer.ggml.eos_token_id", count);
     for (const char* key :
          {"tokenizer.ggml.padding_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.seperator_token_id"}) {
-        token_id(metadata, key, count);  // not used, but refused where it is out of range
+        token_id(metadata, key, count);  // unused, but must be in range
     }
     if (beginning && metadata.truth("tokenizer.ggml.add_bos_token").value_or(adds_beginning))
         words.prefix_ids = {*beginning};

@@ -1,6 +1,5 @@
-// Hugging Face's tokenizer.json. The file describes a pipeline: normalizer, pre-tokenizer, model, post-processor. Of each the
-// kinds are read that byte-pair vocabularies use; any other is refused by its name, since ids that are almost right make text
-// that is almost right.
+// Hugging Face's tokenizer.json: a pipeline of normalizer, pre-tokenizer, model and post-processor. The types that BPE vocabularies use are
+// supported; any other type throws, since a tokenizer that is almost right gives text that is almost right.
 #include <imbrex/core/error.hpp>
 #include <set>
 
@@ -28,7 +27,7 @@ class json_reader {
         check_model(model);
         if (const json* normalizer = find_member(root_, "normalizer")) read_normalizer(*normalizer);
         if (const json* splitter = find_member(root_, "pre_tokenizer")) read_pre_tokenizer(*splitter);
-        // Without the byte-level step symbols are code points, and a token "<0x0A>" stands for a byte.
+        // Without ByteLevel, symbols are code points, and a token "<0x0A>" is a byte.
         if (!is_byte_level_) words_.symbols = symbol_size::code_point;
         read_tokens(model);
         read_merges(model);
@@ -129,7 +128,7 @@ class json_reader {
         words_.splits.push_back(*known);
     }
 
-    // Where the file names a token: an id that is in range and that no other token has.
+    // Registers a token; its id must be in range and unique.
     token& place_for(std::uint64_t id, const std::string& text) {
         if (id >= most_) {
             require(false, name_, ": token ", shown(text), " has the id ", id, "; the ids of this file go up to ",
@@ -222,7 +221,7 @@ class json_reader {
         words_.ignore_merges = bool_member(model, "ignore_merges", name_).value_or(false);
     }
 
-    // Templates say what stands around a text. Other post-processors change offsets, not ids.
+    // Templates add special tokens around a text. Other post-processors change offsets, not ids.
     void read_post_processor(const json& processor) {
         for_each_step(processor, "post_processor", "processors", [&](const json& step) {
             const std::string type = type_of(step, "post_processor");
@@ -250,8 +249,8 @@ class json_reader {
     const std::string& name_;
     vocabulary words_;
     bool is_byte_level_ = false;
-    std::uint64_t most_ = 0;                          // ids are below
-    std::vector<std::optional<std::string>> owners_;  // by id: what the file calls it
+    std::uint64_t most_ = 0;                          // upper bound of ids
+    std::vector<std::optional<std::string>> owners_;  // by id: the name in the file
     std::unordered_map<std::string, int> ids_;
 };
 

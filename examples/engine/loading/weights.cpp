@@ -11,7 +11,7 @@ namespace {
 constexpr std::int64_t block_elements = 32;
 
 template <class T>
-T read(const std::byte* from) {  // files align nothing
+T read(const std::byte* from) {  // data in files may be unaligned
     T value;
     std::memcpy(&value, from, sizeof value);
     return value;
@@ -22,7 +22,7 @@ float from_half(std::uint16_t bits) {
     const std::uint32_t exponent = (bits >> 10) & 31u;
     const std::uint32_t mantissa = bits & 1023u;
     if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | mantissa << 13);
-    if (exponent == 0) {  // subnormal, or zero: whole numbers of 2^-24
+    if (exponent == 0) {  // subnormal or zero: multiples of 2^-24
         const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
         return sign ? -magnitude : magnitude;
     }
@@ -103,7 +103,7 @@ std::optional<std::int64_t> byte_size(weight_type type, std::span<const std::int
     for (const std::int64_t size : shape) {
         if (size < 0) return {};
         if (size == 0) empty = true;
-        // A product that overflows is refused even where a later dimension is zero.
+        // Overflow is an error even if a later dimension is zero.
         if (size != 0 && __builtin_mul_overflow(elements, size, &elements)) return {};
     }
     std::int64_t bytes = 0;

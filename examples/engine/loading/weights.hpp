@@ -1,8 +1,7 @@
-// Weights as they lie in a file: a name, a type, a shape and bytes that are not copied. The three readers give the same
-// weight_set, so what comes after does not know which file a model came from.
+// Weights of a file: name, type, shape and a view of the bytes, without a copy. All readers return the same weight_set, so the loading code is
+// independent of the file format.
 //
-// The last dimension is contiguous; a row is a run of it. The two quantised types are ggml's. They cut a row into blocks of
-// 32 elements, each with a scale d in half precision:
+// The last dimension is contiguous. q8_0 and q4_0 are ggml's: a row is divided into blocks of 32 elements, each with an fp16 scale d:
 //   q8_0, 34 bytes:  d, then 32 signed bytes q             element i = d * q[i]
 //   q4_0, 18 bytes:  d, then 16 bytes of two nibbles each  element i = d * (low nibble of byte i - 8)
 //                                                          element i + 16 = d * (high nibble of byte i - 8)
@@ -26,7 +25,7 @@ enum class weight_type { f32, f16, bf16, q8_0, q4_0 };
 
 const char* name_of(weight_type type);
 
-// Elements that are stored together, and the bytes they take.
+// Elements and bytes of a block.
 struct block_format {
     std::int64_t elements;
     std::int64_t bytes;
@@ -36,7 +35,7 @@ block_format format_of(weight_type type);
 struct weight {
     std::string name;
     weight_type type = weight_type::f32;
-    std::vector<std::int64_t> shape;  // outermost first; none for a single number
+    std::vector<std::int64_t> shape;  // outermost first; empty for a scalar
     std::span<const std::byte> bytes;
 
     std::int64_t elements() const;
@@ -44,29 +43,28 @@ struct weight {
     std::int64_t rows() const;
 };
 
-// Bytes of a tensor of this type and shape; nothing where that does not fit into 63 bits, where a dimension is negative,
-// or where a row is not made of whole blocks.
+// Bytes of a tensor; nothing if they exceed 63 bits, if a dimension is negative, or if a row is not a multiple of the block.
 std::optional<std::int64_t> byte_size(weight_type type, std::span<const std::int64_t> shape);
 
 std::string to_string(std::span<const std::int64_t> shape);
 
-// Rows of a weight as floats, exactly: every value of every type is a float.
+// Rows of a weight as floats. The conversion is exact for all types.
 void to_floats(const weight& source, std::int64_t first_row, std::int64_t rows, std::span<float> result);
 std::vector<float> to_floats(const weight& source);
 
 class weight_set {
   public:
-    // Refuses a name that is there already; `file` is who says it.
+    // Throws if the name exists; `file` is used in the message.
     void add(weight added, const std::string& file);
-    // Keeps what the bytes lie in, an open file mostly, for as long as the set lives.
+    // Keeps the owner of the bytes (a mapped file) alive as long as the set.
     void keep(std::shared_ptr<const void> owner) { owners_.push_back(std::move(owner)); }
 
     const weight* find(std::string_view name) const;
-    const weight& at(std::string_view name) const;  // refuses a name that is not there
+    const weight& at(std::string_view name) const;  // throws if missing
     const std::vector<weight>& all() const { return weights_; }
     std::int64_t bytes() const;
 
-    // The same weights under other names. Where the map gives an empty name the weight is left out.
+    // Renames the weights. An empty name drops a weight.
     template <class NewName>
     weight_set renamed(const NewName& new_name, const std::string& file) const {
         weight_set result;

@@ -1,6 +1,6 @@
-// What multiplies and attends on a CPU: products by rows of weights and attention by rows, in float. Weights are kept as they are in the file or
-// as asked for, and are read once for each product, which is all that it takes when there are few rows. (`cuda_kernels.hpp` is the same
-// for a GPU.)
+// The kernels of the model on a CPU: GEMV and GEMM over rows of weights (kernels/linear.hpp), SIMT paged attention, RMSNorm and SwiGLU,
+// in float. Weights stay in the format of the file or the requested one, and are read once per GEMM. cuda_kernels.hpp is the GPU
+// counterpart.
 #pragma once
 
 #include <imbrex/core/element_types.hpp>
@@ -47,10 +47,10 @@ class cpu_kernels {
           pending_residual_(where_, buffer_rows(options) * config.hidden_size),
           gate_up_(where_, buffer_rows(options) * 2 * config.intermediate_size) {}
 
-    // Rows that what is computed needs room for.
+    // Reserves buffers for this many rows.
     static std::int64_t buffer_rows(const runner_options& options) { return options.max_num_batched_tokens; }
 
-    // Of a step that sampled nothing, a sum may still wait, which nobody wants.
+    // A step that samples nothing leaves a pending residual; drop it.
     void begin(const step_inputs&) { has_pending_residual_ = false; }
 
     void embed_tokens(const table& from, const int* ids, const row_view<float>& out) {
@@ -62,7 +62,7 @@ class cpu_kernels {
             from.view());
     }
 
-    // out = x, normed.
+    // out = RMSNorm(x)
     void normalise(const world_buffer<float>& weight, const world_buffer<float>& x, int rows, float* out) {
         const auto view = [&](float* values) { return as_rows(values, rows, hidden_); };
         rms_norm_problem<float> p{.x = as_rows<const float>(x.data(), rows, hidden_),
@@ -96,7 +96,7 @@ class cpu_kernels {
         matmul(with.weights, normed_.data(), rows, out, bias);
     }
 
-    // silu(gate) * up, of a matrix that has the rows of both.
+    // SwiGLU: silu(gate) * up. The matrix has the rows of both.
     void rms_norm_swiglu(const normed_matrix& with, const world_buffer<float>& x, int rows, float* out) {
         const std::int64_t columns = with.weights.rows() / 2;
         rms_norm_matmul(with, x, rows, gate_up_.data(), nullptr);
@@ -107,7 +107,7 @@ class cpu_kernels {
                                          stream_);
     }
 
-    // out += product. The sum waits for the norm that comes next, which adds it on its way.
+    // out += product. The addition is deferred and fused into the next RMSNorm.
     void matmul_add_residual(const matrix& with, const float* x, int rows, world_buffer<float>&) {
         matmul(with, x, rows, pending_residual_.data());
         has_pending_residual_ = true;
@@ -115,9 +115,9 @@ class cpu_kernels {
 
     void paged_attention(const attention_problem<float>& p, int window) {
         if (window == 0) {
-            simt_paged_attention<float, causal_mask>::launch(where_, p, {}, {}, stream_);
+            simt_paged_attention<float, all_simt_head_dims, causal_mask>::launch(where_, p, {}, {}, stream_);
         } else {
-            simt_paged_attention<float, window_mask>::launch(where_, p, {window - 1, 0}, {}, stream_);
+            simt_paged_attention<float, all_simt_head_dims, window_mask>::launch(where_, p, {window - 1, 0}, {}, stream_);
         }
     }
 
@@ -127,7 +127,7 @@ class cpu_kernels {
     std::int64_t hidden_;
     float epsilon_;
     world_buffer<float> normed_, pending_residual_,
-        gate_up_;  // rows that are normed; a product that waits; gate and up
+        gate_up_;  // normalised rows; a pending product; gate and up
     bool has_pending_residual_ = false;
 };
 

@@ -16,7 +16,7 @@ namespace imbrex::engine {
 
 namespace {
 
-// Calls make(first row, rows as floats) for some rows at a time, on all cores.
+// Calls make(first row, rows as floats) for blocks of rows, on all cores.
 template <class Make>
 void for_rows(const stacked_weights& from, const Make& make) {
     constexpr std::int64_t at_once = 64;
@@ -46,7 +46,7 @@ unquantised_weight_rows<T> load_plain(const stacked_weights& from, world where, 
     return make_weight_rows<T>(send(all, where, memory), from.rows(), from.columns());
 }
 
-// In the type that the file has; as floats if it has them quantised.
+// In the element type of the file; quantised types as floats.
 std::variant<unquantised_weight_rows<float>, unquantised_weight_rows<bf16>, unquantised_weight_rows<fp16>>
 load_as_numbers(const stacked_weights& from, world where, world_memory& memory) {
     switch (from.type()) {
@@ -59,7 +59,7 @@ load_as_numbers(const stacked_weights& from, world where, world_memory& memory) 
     }
 }
 
-// Memory for the values and scales of a form with groups, until they are sent.
+// Host buffers for values and scales of a grouped format.
 template <class View>
 struct grouped_rows {
     using value = std::remove_cvref_t<decltype(*View::values)>;
@@ -97,7 +97,7 @@ e4m3_weight_rows load_e4m3(const stacked_weights& from, world where, world_memor
     return {send(values, where, value_memory), send(scales, where, scale_memory), from.rows(), from.columns()};
 }
 
-// A block of ggml's is a scale of two bytes and then what a group has here, byte by byte.
+// A ggml block is a 2-byte scale followed by the bytes of a group in the layout used here.
 template <class View>
 View load_blocks(const stacked_weights& from, world where, world_memory& values, world_memory& scales) {
     constexpr std::size_t group_bytes = weight_group_size / View::values_per_byte, scale_bytes = sizeof(fp16);

@@ -1,6 +1,5 @@
-// Weights of a matrix in the memory of a world, in one of the forms that products by rows take (imbrex/core/weight_rows.hpp). What a file has
-// of ggml's quantised types is kept exactly. Products with whole numbers round what they multiply with to whole numbers too, as others do
-// that are made for CPUs.
+// A weight matrix on a CPU, in one of the formats of imbrex/core/weight_rows.hpp. ggml's q8_0 and q4_0 are kept exactly. GEMMs with int8 and
+// int4 weights quantise the activations to int8, as llama.cpp does.
 #pragma once
 
 #include <imbrex/core/element_types.hpp>
@@ -26,7 +25,7 @@ class cpu_matrix {
                      e4m3_weight_rows, int8_view<bf16>, int4_view<bf16>, int8_view<fp16>, int4_view<fp16>>;
 
     cpu_matrix() = default;
-    // Where whole groups of 32 are asked for and rows are not made of them, the matrix is kept as it is in the file.
+    // If the format has groups of 32 and the row length is not a multiple of 32, the matrix keeps the format of the file.
     cpu_matrix(const stacked_weights& from, const runner_options& options);
 
     const any_view& view() const { return view_; }
@@ -39,7 +38,7 @@ class cpu_matrix {
     any_view view_;
 };
 
-// Rows that are looked up: as they are in the file, or as floats if it has them quantised.
+// The embedding table, in the element type of the file; quantised types as floats.
 class cpu_embedding_table {
   public:
     using any_view =

@@ -1,27 +1,22 @@
-// What multiplies and attends on a GPU: the tensor cores, in bf16. Of a step in which every sequence has one token the attention is a decode,
-// otherwise a forward pass over the pages. Heads of other depths than those named, and layers with a window, are attended to by rows.
-// (`cpu_kernels.hpp` is the same for a CPU.)
+// The kernels of the model on a GPU: GEMM and attention on tensor cores in bf16. If every sequence of a step has one token, attention is
+// paged decode (split-KV, GQA), otherwise attention forward over the paged KV cache. Other head_dims than the listed ones, and layers with a
+// sliding window, use SIMT paged attention. cpu_kernels.hpp is the CPU counterpart.
 //
-// Which kernel is the quickest depends on how many rows there are, and each adds up in its own order. Where the bits of a sequence must not
-// depend on what stands beside it (runner_options::batch_invariant), kernels go by what rows are instead:
+// The fastest kernel depends on the number of rows, and kernels differ in accumulation order. For batch invariance
+// (runner_options::batch_invariant) the choice depends on the kind of a token instead:
 //
-//                   products                                                       attention
-//   of prompts        the kernels for many rows; where there are few, with rows        forward pass over the pages
-//                     behind them that nobody looks at
-//   generated,        the stream of weights, for 8 rows at a time                      decode, cut every 128 keys
+//                         GEMM                                     attention
+//   prompt tokens         large-M kernels; few rows are padded     forward over the paged KV cache
+//   generated tokens,     GEMV, 8 rows at a time                   decode, split size 128
 //   and logits
 #pragma once
 
 #include <imbrex/core/element_types.hpp>
 #include <imbrex/hw/world_memory.hpp>
-#include <imbrex/kernels/attention_forward.hpp>
 #include <imbrex/kernels/embedding.hpp>
 #include <imbrex/kernels/gemm.hpp>
-#include <imbrex/kernels/gemm_quantised.hpp>
-#include <imbrex/kernels/paged_decode.hpp>
 #include <imbrex/kernels/rms_norm.hpp>
 #include <imbrex/kernels/rms_norm_gemm.hpp>
-#include <imbrex/kernels/simt_paged_attention.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -32,6 +27,7 @@
 
 #include "engine/loading/model_config.hpp"
 #include "engine/loading/stacked_weights.hpp"
+#include "engine/model/cuda_attention.hpp"
 #include "engine/model/cuda_matrix.hpp"
 #include "engine/model/runner.hpp"
 #include "engine/model/step_inputs.hpp"
@@ -39,7 +35,7 @@
 
 namespace imbrex::engine {
 
-// For heads of these depths.
+// Tensor-core attention is instantiated for these head_dims.
 template <int... HeadDims>
 class cuda_kernels {
   public:
@@ -47,8 +43,8 @@ class cuda_kernels {
     using matrix = cuda_matrix;
     using table = cuda_embedding_table;
 
-    // Weights in bf16 have the norm's multiplied in, so that few rows are normed by the product itself; for more rows, the norm's are ones.
-    // Quantised ones are kept as they are, beside the norm's.
+    // The RMSNorm weights are folded into bf16 matrices, so that GEMV can fuse the norm; for more rows the norm then has weights of 1.
+    // Quantised matrices are left as they are, and the norm keeps its weights.
     struct normed_matrix {
         normed_matrix() = default;
         normed_matrix(stacked_weights from, std::vector<float> norm_weights, const runner_options& options) {
@@ -75,7 +71,7 @@ class cuda_kernels {
           max_weight_bytes_(std::size_t{2} * config.intermediate_size * config.hidden_size * sizeof(bf16)),
           normed_(where_, buffer_rows(options) * config.hidden_size) {}
 
-    // Rows that what is computed needs room for.
+    // Reserves buffers for this many rows.
     static std::int64_t buffer_rows(const runner_options& options) {
         return options.batch_invariant ? std::max(options.max_num_batched_tokens, matrix::max_min_large_m)
                                        : options.max_num_batched_tokens;
@@ -90,7 +86,7 @@ class cuda_kernels {
             where_, {.table = as_rows(from.values(), from.rows(), from.columns()), .ids = ids, .out = out}, stream_);
     }
 
-    // out = x, normed.
+    // out = RMSNorm(x)
     void normalise(const world_buffer<float>& weight, const world_buffer<bf16>& x, int rows, bf16* out) {
         rms_norm<bf16, float>::launch(where_,
                                       {.x = as_rows<const bf16>(x.data(), rows, hidden_),
@@ -112,7 +108,7 @@ class cuda_kernels {
         norm_and_matmul(with, x, rows, out, epilogue::bias<float>{{bias, with.weights.rows()}});
     }
 
-    // silu(gate) * up, of a matrix that has the rows of both.
+    // SwiGLU: silu(gate) * up. The matrix has the rows of both.
     void rms_norm_swiglu(const normed_matrix& with, const world_buffer<bf16>& x, int rows, bf16* out) {
         norm_and_matmul(with, x, rows, out, epilogue::swiglu{});
     }
@@ -127,39 +123,34 @@ class cuda_kernels {
     }
 
     void paged_attention(const attention_problem<bf16>& p, int window) {
-        if (window > 0) {
-            simt_paged_attention<bf16, window_mask>::launch(where_, p, {window - 1, 0}, {}, stream_);
-        } else if (!((p.head_dim_qk() == HeadDims) || ...)) {
-            simt_paged_attention<bf16, causal_mask>::launch(where_, p, {}, {}, stream_);
+        if (window > 0 || !((p.head_dim_qk() == HeadDims) || ...)) {
+            cuda_simt_attention<bf16>::launch(where_, p, window, stream_);
         } else if (step_kind_ == step_kind::decode ||
                    (step_kind_ == step_kind::any && p.seqlen_q() == p.varlen.count)) {
             const int split_size = batch_invariant_ ? batch_invariant_split_size : 0;
-            // The kernel before writes the new tokens' keys alone; older ones, lengths and tables were there before the step.
-            decode::launch(where_, p,
-                           {.workspace = workspace_for(p, split_size), .pdl_prefetch = true, .split_size = split_size},
-                           {}, {}, stream_);
+            decode::launch(where_, p, workspace_for(p, split_size), split_size, stream_);
         } else {
-            prefill::launch(where_, p, {}, {}, stream_);
+            cuda_prefill<HeadDims...>::launch(where_, p, stream_);
         }
     }
 
   private:
-    // What decides which kernels rows get, if not their number.
+    // With batch invariance, the kind of a step decides the kernels.
     enum class step_kind { any, prefill, decode };
     struct row_range {
         int first, count;
     };
-    // Few enough that one sequence alone keeps some multiprocessors busy.
+    // Small enough that a single sequence occupies several SMs.
     static constexpr int batch_invariant_split_size = 128;
 
-    // Calls with each part of so many rows that is multiplied by a launch of its own.
+    // Calls with each range of rows that has a launch of its own.
     template <class Call>
     static void for_row_ranges(int rows, int rows_per_launch, const Call& call) {
         for (int first = 0; first < rows; first += rows_per_launch)
             call(row_range{first, std::min(rows_per_launch, rows - first)});
     }
 
-    // out = epilogue_of(part)(x W^T)
+    // out = epilogue_of(range)(x W^T)
     template <class Out, class EpilogueOf>
     void matmul_row_ranges(const matrix& with, const bf16* x, int rows, Out* out, step_kind kind,
                            const EpilogueOf& epilogue_of) {
@@ -174,8 +165,8 @@ class cuda_kernels {
         });
     }
 
-    // Where packed weights are widened for the rows of prompts. Then they are rounded, which they are not for few rows: where bits must not
-    // depend on the number of rows, there is none.
+    // The workspace for weights dequantised for many rows. Dequantisation rounds to bf16, GEMV does not: with batch invariance there is no
+    // workspace.
     gemm_workspace dequantised_workspace(const matrix& with, int rows) {
         if (batch_invariant_ || !with.is_packed() || rows < matrix::min_dequantised_m) return {};
         if (dequantised_.bytes() == 0) dequantised_ = world_memory(where_, max_weight_bytes_);
@@ -208,15 +199,12 @@ class cuda_kernels {
         matmul_row_ranges(weights, normed_.data(), rows, out, step_kind_, [&](row_range) { return epilogue; });
     }
 
-    using decode = paged_decode<bf16, causal_mask, score_mod::identity, attention_output_mode::normalised,
-                                decode_head_dims<HeadDims...>>;
-    using prefill = attention_forward<bf16, causal_mask, score_mod::identity, attention_output_mode::normalised,
-                                      attention_head_dim_list<HeadDims...>, kv_layout::paged>;
+    using decode = cuda_decode<HeadDims...>;
 
-    // Where sequences are cut, it grows with their number and length. What launches were recorded with stays.
+    // With a fixed split size it grows with number and length of sequences. Workspaces captured in CUDA graphs are kept.
     void* workspace_for(const attention_problem<bf16>& p, int split_size) {
         if (split_size > 0 || workspaces_.empty()) {
-            const std::size_t bytes = decode::workspace_bytes(where_, p, 0, split_size);
+            const std::size_t bytes = decode::workspace_bytes(where_, p, split_size);
             if (workspaces_.empty() || workspaces_.back().bytes() < bytes) workspaces_.emplace_back(where_, bytes);
         }
         return workspaces_.back().at();
@@ -227,11 +215,11 @@ class cuda_kernels {
     std::int64_t hidden_;
     float epsilon_;
     bool batch_invariant_;
-    std::size_t max_weight_bytes_;          // that a layer's weights of one matrix have as bf16
+    std::size_t max_weight_bytes_;          // of the largest matrix of a layer as bf16
     step_kind step_kind_ = step_kind::any;  // of this step
-    world_buffer<bf16> normed_;             // rows that are normed
-    std::vector<world_memory> workspaces_;  // of decodes
-    world_memory dequantised_;              // weights of a matrix, one after the other
+    world_buffer<bf16> normed_;             // normalised rows
+    std::vector<world_memory> workspaces_;  // of decode
+    world_memory dequantised_;              // weights of one matrix at a time
 };
 
 }  // namespace imbrex::engine

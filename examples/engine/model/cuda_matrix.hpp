@@ -1,5 +1,5 @@
-// Weights of a matrix in the memory of a world, as the tensor cores multiply them: in bf16, or in fewer bits that become bf16 on the way.
-// (`cpu_matrix.hpp` is the same for a CPU.)
+// A weight matrix on a GPU: bf16, or e4m3, int8 or int4 that the GEMM kernels dequantise to bf16 in registers. cpu_matrix.hpp is the CPU
+// counterpart.
 #pragma once
 
 #include <imbrex/core/element_types.hpp>
@@ -24,7 +24,7 @@ namespace imbrex::engine {
 class cuda_matrix {
   public:
     cuda_matrix() = default;
-    // Where rows are not made of whole groups of 32, or gate and up not of whole 64 rows each, the matrix is kept as bf16.
+    // The matrix is bf16 if the row length is not a multiple of 32, or if gate and up do not have a multiple of 64 rows each.
     cuda_matrix(const stacked_weights& from, const runner_options& options) : form_(load(from, options)) {}
 
     int rows() const {
@@ -34,22 +34,21 @@ class cuda_matrix {
         return std::visit([](const auto& form) { return form.columns(); }, form_);
     }
 
-    // With up to so many rows of x, a product is one stream of the weights, in which the sums of a row are made the same way whatever
-    // others there are.
+    // Up to this many rows of x use GEMV, whose accumulation order does not depend on the number of rows.
     static constexpr int max_gemv_rows = 8;
-    // From so many on it takes kernels of which the same is true. Between the two it is up to the number of rows.
+    // From this many rows on, the large-M kernels are used, for which the same holds. In between, the kernel depends on the number of rows.
     int min_large_m() const {
         return std::visit([](const auto& form) { return form.min_large_m; }, form_);
     }
-    // And from so many on packed weights are widened once for all of them, if there is room.
+    // From this many rows on, packed weights are dequantised once into a workspace, if there is one.
     static constexpr int min_dequantised_m = dequantise_first_min_m;
     static constexpr int max_min_large_m = std::max(cuda_bf16_matrix::min_large_m, min_large_m_packed);
 
     bool is_packed() const { return !std::holds_alternative<cuda_bf16_matrix>(form_); }
-    // Of a matrix that is kept as bf16.
+    // For bf16 matrices.
     const bf16* values() const { return std::get<cuda_bf16_matrix>(form_).values(); }
 
-    // out = epilogue(x W^T), x being [count, columns]. Packed weights are widened into `workspace` for many rows, if they have room there.
+    // out = epilogue(x W^T), x being [count, columns]. For many rows, packed weights are dequantised into `workspace` if they fit.
     template <class Out, class Epilogue>
     void matmul(world where, const bf16* x, int count, Out* out, const Epilogue& epilogue, void* stream,
                 const gemm_workspace& workspace = {}) const {
@@ -79,7 +78,7 @@ class cuda_matrix {
         return cuda_bf16_matrix(from, where);
     }
 
-    // Two weights that are stacked are gate and up.
+    // Two stacked weights are gate and up.
     static bool can_be_prepacked(const stacked_weights& from) {
         int parts = 0;
         from.for_each_part([&](std::span<const std::byte>) { ++parts; });
@@ -89,7 +88,7 @@ class cuda_matrix {
     any_form form_;
 };
 
-// Rows that are looked up: as bf16, whatever matrices are kept as.
+// The embedding table: always bf16.
 class cuda_embedding_table : public cuda_bf16_matrix {
   public:
     cuda_embedding_table() = default;

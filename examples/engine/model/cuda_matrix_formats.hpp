@@ -1,11 +1,11 @@
-// The forms in which a matrix of weights lies in the memory of a world for the tensor cores, and the product with each:
+// The formats of weight matrices for the tensor cores, and the GEMM of each:
 //
-//     cuda_bf16_matrix              rows as they are, or rounded
-//     cuda_grouped_matrix<Format>   int8 or int4, a bf16 scale for each row and 32 of k; packed, and widened in registers
-//     cuda_e4m3_matrix              a scale for each row; packed, too
+//     cuda_bf16_matrix              row-major, bf16
+//     cuda_grouped_matrix<Format>   int8 or int4 with a bf16 scale per row and group of 32 along K; prepacked, dequantised in registers
+//     cuda_e4m3_matrix              e4m3 with a scale per row; prepacked
 //
-// Weights are rounded as cpu_matrix.hpp rounds them, so that a model is the same on a GPU as on a CPU but for the arithmetic. They are made 64 rows
-// at a time on all cores, since that is what packed weights are made of, and sent many of these at a time.
+// Quantization rounds as cpu_matrix.hpp does, so that a model has the same weights on GPU and CPU. Matrices are built in blocks of 64 rows,
+// the unit of prepacked weights, on all cores, and uploaded many blocks at a time.
 #pragma once
 
 #include <imbrex/core/element_types.hpp>
@@ -28,7 +28,7 @@
 
 namespace imbrex::engine {
 
-// What is added to products, if anything. It is asked for inside the kernel: one kernel for all spares the compiler many.
+// Optional bias and residual, tested inside the kernel: one instantiation serves all combinations, which saves compile time.
 struct bias_and_residual {
     epilogue::bias<float> bias = {};
     epilogue::residual<bf16> residual_in = {};
@@ -40,7 +40,7 @@ struct bias_and_residual {
     }
 };
 
-// An epilogue as matrices take it.
+// Maps an epilogue to the one that matrices are compiled for.
 inline bias_and_residual as_matrix_epilogue(epilogue::identity) {
     return {};
 }
@@ -55,7 +55,7 @@ epilogue::glu<Activation> as_matrix_epilogue(const epilogue::glu<Activation>& ga
     return gate;
 }
 
-// Numbers of which each 64 rows have `in_block`, those of the last ones perhaps fewer: make(block, to) makes them.
+// An array with `in_block` values per block of 64 rows (the last block may have fewer): make(block, to) writes one block.
 template <class T, class Make>
 world_buffer<T> build_in_row_blocks(world where, std::int64_t all, std::int64_t in_block, const Make& make) {
     constexpr std::int64_t at_once = 256;
@@ -72,7 +72,7 @@ world_buffer<T> build_in_row_blocks(world where, std::int64_t all, std::int64_t 
     return result;
 }
 
-// The same of packed weights.
+// The same for prepacked weights.
 template <class Weights, class Make>
 world_buffer<typename Weights::weight_tile> prepack_in_row_blocks(world where, int rows, int columns,
                                                                   const Make& make) {
@@ -97,7 +97,7 @@ struct row_block {
 
 class cuda_bf16_matrix {
   public:
-    static constexpr int min_large_m = 129;  // rows, for which there are no kernels for few of them (gemm/choice.hpp)
+    static constexpr int min_large_m = 129;  // more rows than the small-M kernels take (gemm/choice.hpp)
 
     cuda_bf16_matrix() = default;
     cuda_bf16_matrix(const stacked_weights& from, world where)
@@ -119,14 +119,7 @@ class cuda_bf16_matrix {
 
     template <class Out, class Epilogue>
     void matmul(world where, const gemm_problem<bf16, Out>& p, const Epilogue& epilogue, const gemm_workspace&,
-                void* stream) const {
-        const auto used = as_matrix_epilogue(epilogue);
-        using product = gemm<bf16, Out, std::remove_const_t<decltype(used)>, matrix_layout::row_major,
-                             matrix_layout::column_major, pdl_prefetch::weights>;
-        gemm_problem<bf16, Out> with_values = p;
-        with_values.b = {values()};
-        product::launch(where, with_values, used, stream);
-    }
+                void* stream) const;
 
   private:
     void copy(const stacked_weights& from, world where) {
@@ -143,26 +136,14 @@ class cuda_bf16_matrix {
     world_buffer<bf16> values_;
 };
 
-// A step of k of packed weights. Deeper ones would leave products of more than 16 rows too few stages, and with those of int4 the stream of
-// weights would need more registers than it has.
+// block_k of prepacked weights. A larger one leaves too few pipeline stages for more than 16 rows, and makes the int4 GEMV exceed its
+// registers.
 template <class Format>
 inline constexpr int prepacked_block_k = std::is_same_v<Format, int4x2> ? 128 : 256;
 
-// Where there is not enough room for weights to be widened, 32 rows of x are multiplied at a time.
-template <class Weights, class Out, class Epilogue>
-void matmul_packed(world where, const gemm_problem<bf16, Out>& p, const typename Weights::weight_tile* weights,
-                   const Epilogue& epilogue, const gemm_workspace& workspace, void* stream) {
-    using product = gemm_quantised<Weights, Out, Epilogue>;
-    if (product::workspace_bytes(p) <= workspace.bytes) {
-        product::launch(where, p, weights, workspace, epilogue, stream);
-    } else {
-        product::launch(where, p, weights, epilogue, stream);
-    }
-}
-
 enum class group_source { floats, ggml_blocks };
 
-// Rows of x with which packed weights are multiplied by the kernels for many (gemm_quantised.hpp).
+// Rows of x from which prepacked weights use the large-M kernels (gemm_quantised.hpp).
 inline constexpr int min_large_m_packed = 17;
 
 template <class Format>
@@ -170,14 +151,14 @@ class cuda_grouped_matrix {
   public:
     static constexpr int min_large_m = min_large_m_packed;
 
-    // Of ggml's blocks the scales become bf16, which leaves each weight as near to its own value as if it were rounded to bf16 itself.
+    // ggml's fp16 scales become bf16: each weight is as close to its value as after rounding to bf16.
     cuda_grouped_matrix(const stacked_weights& from, world where, group_source source)
         : rows_(static_cast<int>(from.rows())), columns_(static_cast<int>(from.columns())) {
         std::vector<std::span<const std::byte>> rows_of_file;
         if (source == group_source::ggml_blocks) {
             from.for_each_row([&](std::span<const std::byte> row) { rows_of_file.push_back(row); });
         }
-        parts_ = prepack_in_row_blocks<weights>(where, rows_, columns_, [&](std::int64_t block, weight_tile* to) {
+        tiles_ = prepack_in_row_blocks<weights>(where, rows_, columns_, [&](std::int64_t block, weight_tile* to) {
             const std::int64_t first = block * packed_rows, count = std::min<std::int64_t>(packed_rows, rows_ - first);
             std::vector<stored> values(static_cast<std::size_t>(count * columns_ / values_in<Format>));
             std::vector<bf16> scales(group_scale_count(count, columns_));
@@ -196,13 +177,11 @@ class cuda_grouped_matrix {
 
     template <class Out, class Epilogue>
     void matmul(world where, const gemm_problem<bf16, Out>& p, const Epilogue& epilogue,
-                const gemm_workspace& workspace, void* stream) const {
-        matmul_packed<weights>(where, p, parts_.data(), as_matrix_epilogue(epilogue), workspace, stream);
-    }
+                const gemm_workspace& workspace, void* stream) const;
 
   private:
     static constexpr bool is_int4 = std::is_same_v<Format, int4x2>;
-    using stored = std::conditional_t<is_int4, std::uint8_t, std::int8_t>;  // as weight_rows.hpp has it
+    using stored = std::conditional_t<is_int4, std::uint8_t, std::int8_t>;  // as in weight_rows.hpp
     using weights = grouped_weights<bf16, Format, weight_group_size, bf16, prepacked_block_k<Format>>;
     using weight_tile = typename weights::weight_tile;
 
@@ -215,7 +194,7 @@ class cuda_grouped_matrix {
         }
     }
 
-    // A block of ggml's is a scale of two bytes and then what a group has here, byte by byte.
+    // A ggml block is a 2-byte scale followed by the bytes of a group in the layout used here.
     static void take(std::span<const std::span<const std::byte>> rows, std::vector<stored>& values,
                      std::vector<bf16>& scales) {
         constexpr std::size_t group_bytes = weight_group_size / values_in<Format>, scale_bytes = sizeof(fp16);
@@ -243,7 +222,7 @@ class cuda_grouped_matrix {
         }
     }
 
-    // Two that follow each other in a group which has its first half in the lower bits of 16 bytes, each number raised by 8.
+    // Two adjacent values of a group. The low nibbles of its 16 bytes hold the first half, with an offset of 8.
     static int4x2 neighbours(const std::uint8_t* group, std::size_t pair) {
         constexpr std::size_t pairs_of_half = weight_group_size / 4;
         const std::uint8_t* bytes = group + pair % pairs_of_half * 2;
@@ -252,7 +231,7 @@ class cuda_grouped_matrix {
     }
 
     int rows_, columns_;
-    world_buffer<part> parts_;
+    world_buffer<weight_tile> tiles_;
 };
 
 class cuda_e4m3_matrix {
@@ -262,7 +241,7 @@ class cuda_e4m3_matrix {
     cuda_e4m3_matrix(const stacked_weights& from, world where)
         : rows_(static_cast<int>(from.rows())), columns_(static_cast<int>(from.columns())) {
         std::vector<float> scales(static_cast<std::size_t>(rows_));
-        parts_ = prepack_in_row_blocks<weights>(where, rows_, columns_, [&](std::int64_t block, weight_tile* to) {
+        tiles_ = prepack_in_row_blocks<weights>(where, rows_, columns_, [&](std::int64_t block, weight_tile* to) {
             const row_block own(from, block);
             std::vector<e4m3> values(own.values.size());
             quantise_rows(e4m3_rows_output{values.data(), scales.data() + own.first}, own.values.data(), own.count,
@@ -277,10 +256,7 @@ class cuda_e4m3_matrix {
 
     template <class Out, class Epilogue>
     void matmul(world where, const gemm_problem<bf16, Out>& p, const Epilogue& epilogue,
-                const gemm_workspace& workspace, void* stream) const {
-        matmul_packed<weights>(where, p, parts_.data(), after_scaling(as_matrix_epilogue(epilogue), p.n), workspace,
-                               stream);
-    }
+                const gemm_workspace& workspace, void* stream) const;
 
   private:
     using weights = e4m3_weights<bf16, prepacked_block_k<e4m3>>;
@@ -296,7 +272,7 @@ class cuda_e4m3_matrix {
     epilogue::scale_columns factors_from(int first, int count) const { return {{scales_.data() + first, count}}; }
 
     int rows_, columns_;
-    world_buffer<part> parts_;
+    world_buffer<weight_tile> tiles_;
     world_buffer<float> scales_;
 };
 

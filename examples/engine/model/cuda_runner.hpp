@@ -1,6 +1,6 @@
-// The runner of a GPU. It is a library of its own that shows these two functions alone (cuda_runner.cu): nvcc makes other functions of the
-// library's headers than a host compiler does, under the same names, and so the two must not meet in one program. Where there is no CUDA they
-// refuse (no_cuda_runner.cpp).
+// The runner on a GPU: a shared library of its own that exports only these two functions (cuda_runner.cu). Its symbols stay apart from those
+// of the program, in which a host compiler compiles the same sources. Without CUDA, no_cuda_runner.cpp defines both: has_cuda is false and
+// make_cuda_runner throws.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace imbrex::engine {
 
-[[gnu::visibility("default")]] bool has_cuda();  // that this program can use
+[[gnu::visibility("default")]] bool has_cuda();  // this program can use CUDA and finds a GPU
 
 [[gnu::visibility("default")]] std::unique_ptr<runner> make_cuda_runner(const model_files& files,
                                                                         const runner_options& options,

@@ -1,14 +1,14 @@
-// A decoder as Llama, Qwen2 and Qwen3 have it, written once for all worlds. What multiplies and attends is a template argument, since a CPU
-// and a tensor core want different kernels; everything else is the library's, whichever world it is launched in.
+// A decoder of the Llama, Qwen2 and Qwen3 families, written once for CPU and GPU. The kernels for GEMM and attention are a template
+// argument (cpu_kernels.hpp, cuda_kernels.hpp); all other kernels of the library run in both worlds.
 //
-//   ids --- embed --> hidden
+//   ids --- embedding --> hidden
 //   for each layer
-//       hidden --- norm; query, key, value --> qkv          (norms of heads)
-//       qkv --- append: rotate, into the pages --> queries --- attend to the pages --> attended
-//       hidden += attended --- output
-//       hidden --- norm; gate, up: silu(gate) * up --> inner
-//       hidden += inner --- down
-//   hidden --- norm --> x --- rows that are sampled --> last --- vocabulary --> logits
+//       hidden --- RMSNorm; QKV projection --> qkv                      (Qwen3: QK norm)
+//       qkv --- append: RoPE, into the paged KV cache --> queries --- attention --> attended
+//       hidden += attended --- output projection
+//       hidden --- RMSNorm; gate and up projection, SwiGLU --> inner
+//       hidden += inner --- down projection
+//   hidden --- RMSNorm --> x --- sampled rows --> last --- LM head --> logits
 #pragma once
 
 #include <imbrex/core/error.hpp>
@@ -40,7 +40,7 @@ class model {
     using normed_matrix = typename Kernels::normed_matrix;
     using table = typename Kernels::table;
 
-    // All that it computes goes into the stream.
+    // All kernels are launched in this stream.
     model(const model_files& files, const runner_options& options, const loading_progress& progress,
           void* stream = nullptr)
         : config_(files.config), options_(options), stream_(stream), kernels_(files.config, options, stream) {
@@ -53,7 +53,7 @@ class model {
         allocate_buffers();
     }
 
-    // Logits of the rows that are sampled, [samples, vocabulary], in the memory of the world.
+    // Logits of the sampled rows, [samples, vocabulary], in the memory of the world.
     const world_buffer<float>& forward(const step_inputs& now) {
         kernels_.begin(now);
         kernels_.embed_tokens(embed_tokens_, now.input_ids, rows(hidden_, now.tokens, config_.hidden_size));
@@ -69,7 +69,7 @@ class model {
         return logits_;
     }
 
-    // No block is both read and written.
+    // No block is both source and destination.
     void copy_blocks(std::span<const block_copy> copies) {
         const std::size_t bytes = block_elements() * sizeof(element);
         for (const layer& own : layers_) {
@@ -88,7 +88,7 @@ class model {
     struct layer {
         normed_matrix qkv_proj, gate_up_proj;
         matrix o_proj, down_proj;
-        world_buffer<float> bias;  // of queries, keys and values; zeros if a model has none
+        world_buffer<float> bias;  // of the QKV projection; zeros if the model has none
         world_buffer<float> q_norm, k_norm;
         world_buffer<element> k_cache, v_cache;  // [block, KV head, token in block, column]
     };
@@ -185,7 +185,7 @@ class model {
                                        .rope = rope(),
                                        .q = constant(q),
                                        .q_out = q,
-                                       .pdl_prefetch = true},  // nothing but q, k and v is written in the stream
+                                       .pdl_prefetch = true},  // the preceding kernels of the stream write only q, k and v
                                       stream_);
         const bool has_window = config_.sliding_window > 0 && number >= config_.first_sliding_window_layer;
         kernels_.paged_attention({.q = constant(q),

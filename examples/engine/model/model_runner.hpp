@@ -1,5 +1,5 @@
-// A model that runs batches: the steps between the scheduler and the kernels. A decode is the same launches over and over: from the second
-// time on they are replayed (imbrex/hw/world_stream.hpp).
+// Runs batches: stages the inputs, launches the model and samples. A decode step launches the same kernels each time; from the second time
+// on they are replayed as a CUDA graph (imbrex/hw/world_stream.hpp).
 #pragma once
 
 #include <imbrex/core/error.hpp>
@@ -36,7 +36,7 @@ class model_runner final : public runner {
                 entries, " entries have tokens that were generated; in an invariant runner's all have, or none");
         step_inputs now = staging_.stage(pack_batch(work, options_.block_size));
         now.is_decode = generated == entries;
-        // Where sequences ask for what changes from step to step, the sampling is not recorded with the rest.
+        // Penalties, bias and logprobs change the sampling arguments between steps; sampling then stays outside the CUDA graph.
         const bool graph_samples = sampler_.graph_key() != nullptr;
         const auto launches = [&] {
             staging_.copy_to_device(stream_.get());
@@ -72,10 +72,10 @@ class model_runner final : public runner {
     }
 
   private:
-    // Of two steps of the same shape all launches are the same, and what they read lies in the same places.
-    using graph_key = std::tuple<int, int, const void*>;  // sequences, width of their tables, what the sampler says
+    // Steps with equal keys have the same launches and the same buffer addresses.
+    using graph_key = std::tuple<int, int, const void*>;  // sequences, max_blocks_per_seq, the sampler's graph key
 
-    // With more sequences a step takes so long that its launches cost nothing.
+    // With more sequences the launch overhead is negligible.
     static constexpr int max_graph_seqs = 64;
 
     runner_options options_;
@@ -83,8 +83,8 @@ class model_runner final : public runner {
     model<Kernels> model_;
     step_staging staging_;
     sampler sampler_;
-    const world_buffer<float>* logits_ = nullptr;  // of the last run
-    std::set<graph_key> warmed_up_;  // once, without a recording: what is prepared then must not be recorded
+    const world_buffer<float>* logits_ = nullptr;  // of the last step
+    std::set<graph_key> warmed_up_;  // ran once without capture: lazy allocations must not be captured
     std::map<graph_key, cuda_graph> graphs_;
     std::vector<sampled_token> sampled_;
 };

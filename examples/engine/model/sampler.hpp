@@ -1,6 +1,6 @@
-// The next token of each sequence of a batch, by the library's kernel (kernels/sample.hpp), in the memory of a world. What a sequence
-// asks for, and which tokens it has seen, goes there in one copy, and what was sampled comes back in one. The draw depends on the
-// sequence's seed and its number of tokens alone: a text is the same whatever else is in the batch, and after a preemption.
+// Samples the next token of each sequence of a batch with kernels/sample.hpp, in the memory of a world. Parameters and seen tokens go there
+// in one copy from pinned staging, results come back in one copy. A draw depends only on the sequence's seed and its number of tokens:
+// the text does not depend on the batch or on preemptions.
 //
 //     sampler next(world::host, vocabulary, max_num_seqs);
 //     const std::vector<sampled_token> tokens = next.sample(work, logits);      // [work.samples(), vocabulary]
@@ -33,7 +33,7 @@ class sampler {
           max_rows_(max_rows),
           out_(where, static_cast<std::size_t>(max_rows) * 4 * words_of_row(max_logprobs)) {}
 
-    // Logits in the memory of the world, a row for each entry that samples.
+    // Logits in the memory of the world, one row per entry that samples.
     std::vector<sampled_token> sample(const batch& work, const float* logits,
                                       const world_stream& stream = world_stream(world::host)) {
         stage(work);
@@ -43,8 +43,8 @@ class sampler {
         return results(work);
     }
 
-    // The same in parts, so that the launches can be recorded: what the sequences ask for is staged, sent and sampled by, and what was found is
-    // there when the stream has come so far. Only then may the next batch be staged.
+    // The same in steps, so that the launches can be captured in a CUDA graph: stage, copy to the device, launch, read the results after
+    // synchronizing the stream. Only then may the next batch be staged.
     void stage(const batch& work) {
         rows_ = work.samples();
         require(rows_ <= max_rows_, "batch: ", rows_, " of its entries sample; this sampler was made for ", max_rows_);
@@ -73,8 +73,8 @@ class sampler {
         sample_tokens<float>::launch(where_, problem_, stream);
         out_.fetch(static_cast<std::size_t>(rows_) * 4 * words_of_row(problem_.num_top_logprobs), stream);
     }
-    // What batches of as many rows have in common that are sent and sampled by the same launches: the place of what they ask for. Nothing, if
-    // they have penalties, biases or log-probabilities.
+    // Equal for batches that can replay the same CUDA graph: the address of the staged parameters. Null with penalties, biases or
+    // log-probabilities.
     const void* graph_key() const {
         return problem_.adjustments == nullptr && problem_.num_top_logprobs == 0 ? in_.at() : nullptr;
     }
@@ -100,12 +100,12 @@ class sampler {
     }
 
   private:
-    // Of four bytes: a token, and where they are asked for its log-probability and the likeliest.
+    // In 4-byte words: a token and, if requested, its log-probability and the top log-probabilities.
     static std::size_t words_of_row(int num_top_logprobs) {
         return num_top_logprobs == 0 ? 1 : 2 + 2 * static_cast<std::size_t>(num_top_logprobs);
     }
 
-    // Where the next array begins: at a multiple of 16 bytes.
+    // The offset of the next array, aligned to 16 bytes.
     template <class T>
     static std::size_t behind(std::size_t begin, std::span<const T> values) {
         return (begin + values.size_bytes() + 15) / 16 * 16;
@@ -124,8 +124,8 @@ class sampler {
     world where_;
     int vocabulary_, max_rows_;
     pinned_staging in_, out_;
-    std::size_t staged_bytes_ = 0;  // of what is staged
-    int rows_ = 0;                  // of the batch that was sent last
+    std::size_t staged_bytes_ = 0;  // staged bytes
+    int rows_ = 0;                  // rows of the last batch
     sample_problem<float> problem_;
 };
 

@@ -9,12 +9,12 @@ namespace imbrex::engine {
 
 namespace {
 
-// What is known of a sequence's tokens, at whichever places, put together: each token once.
+// Collects the logit adjustments of a sequence (bias and penalties), each token once.
 class logit_adjustments {
   public:
     logit_adjustments(int vocabulary, std::vector<logit_adjustment>& all) : vocabulary_(vocabulary), all_(all) {}
 
-    // Those of one sequence, in the order of tokens, behind those of others.
+    // Appends the adjustments of one sequence, sorted by token.
     void add(const sequence& one) {
         const sampling_params& wanted = one.sampling;
         const bool penalties =
@@ -52,7 +52,7 @@ class logit_adjustments {
 
     int vocabulary_;
     std::vector<logit_adjustment>& all_;
-    std::vector<int> places_;  // of each token of the vocabulary among the changes
+    std::vector<int> places_;  // per token of the vocabulary: index of its adjustment
 };
 
 }  // namespace

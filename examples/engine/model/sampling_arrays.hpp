@@ -1,4 +1,4 @@
-// What the sequences of a batch ask of a sampling, as the library's kernel reads it (imbrex/kernels/sample.hpp).
+// The sampling parameters of a batch, as imbrex/kernels/sample.hpp reads them.
 #pragma once
 
 #include <imbrex/kernels/sample/options.hpp>
@@ -9,13 +9,13 @@
 
 namespace imbrex::engine {
 
-// What the kernel reads besides logits, for the entries that sample, in their order.
+// Inputs of the sampling kernel besides the logits, for the entries that sample, in order.
 struct sampling_arrays {
     std::vector<sample_options> options;
     std::vector<int> adjustment_offsets{0};
     std::vector<logit_adjustment>
-        adjustments;           // tokens with a bias, and where there are penalties those of the sequence
-    int num_top_logprobs = 0;  // the most that any of them asks for
+        adjustments;           // tokens with a bias; with penalties also the tokens of the sequence
+    int num_top_logprobs = 0;  // maximum over the entries
 };
 
 sampling_arrays sampling_arrays_of(const batch& work, int vocabulary);

@@ -1,5 +1,5 @@
-// A batch in the memory of a world: what the kernels of one step read. The packed lie one behind the other in memory that is there from the
-// beginning, and are sent at once. Before the next step is placed, the stream must have come past this one's.
+// The inputs of one step in the memory of a world: ids, cu_seqlens, lengths, block tables. The arrays are packed into one buffer of pinned
+// staging and copied at once. The stream must have passed a step before the next one is staged.
 #pragma once
 
 #include <imbrex/core/error.hpp>
@@ -15,13 +15,13 @@
 
 namespace imbrex::engine {
 
-// packed_batch, with pointers into the world.
+// packed_batch, with pointers into the memory of the world.
 struct step_inputs {
     int tokens = 0;
     int sequences = 0;
     int samples = 0;
     int max_blocks_per_seq = 0;
-    bool is_decode = false;  // all of its tokens were, and none is a prompt's
+    bool is_decode = false;  // all tokens are generated tokens
     const int* input_ids = nullptr;
     const int* cu_seqlens_q = nullptr;
     const int* seqused_k = nullptr;
@@ -67,7 +67,7 @@ class step_staging {
     int max_num_batched_tokens_;
     int max_num_seqs_;
     pinned_staging memory_;
-    std::size_t staged_bytes_ = 0;  // of what is staged
+    std::size_t staged_bytes_ = 0;  // staged bytes
 };
 
 }  // namespace imbrex::engine

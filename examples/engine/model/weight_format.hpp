@@ -1,9 +1,9 @@
-// The forms in which weights are kept in memory.
+// Formats of weights in memory.
 #pragma once
 
 namespace imbrex::engine {
 
-// How weights of matrices are kept. The others (norms, biases) are floats.
+// The format of matrices; norms and biases are float. e4m3, int8 and int4 are quantised on load (quantization).
 enum class weight_format { as_in_file, f32, bf16, e4m3, int8, int4 };
 
 const char* name_of(weight_format format);

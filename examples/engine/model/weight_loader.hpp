@@ -1,4 +1,4 @@
-// Takes a model's weights out of its files, in the order in which they are asked for, and tells how far it is.
+// Loads the weights of a model from its files, in the order of the calls, and reports progress.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ class weight_loader {
         }
     }
 
-    // A matrix or a table of the kernels' kind, of one or several weights stacked.
+    // A matrix or table of the kernels' type, from one weight or several stacked ones.
     template <class Loaded>
     Loaded load(const std::vector<std::string>& names) {
         const stacked_weights rows(files_.weights, names);
@@ -29,7 +29,7 @@ class weight_loader {
         return made;
     }
 
-    // The same for a matrix that multiplies what a norm makes, with the norm's weights.
+    // The same for a matrix after an RMSNorm, with the weights of the norm.
     template <class Loaded>
     Loaded load_normed(const std::vector<std::string>& names, const std::string& norm) {
         stacked_weights rows(files_.weights, names);
@@ -38,7 +38,7 @@ class weight_loader {
         return made;
     }
 
-    // Vectors, one behind the other.
+    // Concatenated vectors.
     std::vector<float> load_floats(const std::vector<std::string>& names) {
         std::vector<float> values;
         for (const std::string& name : names) {
@@ -53,7 +53,7 @@ class weight_loader {
   private:
     void report_progress(std::int64_t bytes) {
         done_ += bytes;
-        if (progress_) progress_(done_ < all_ ? done_ : all_, all_);  // tied weights are taken twice
+        if (progress_) progress_(done_ < all_ ? done_ : all_, all_);  // tied weights are loaded twice
     }
 
     const model_files& files_;

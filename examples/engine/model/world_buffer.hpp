@@ -1,4 +1,4 @@
-// Numbers of one type in the memory of a world.
+// An array of one element type in the memory of a world.
 #pragma once
 
 #include <imbrex/hw/world_memory.hpp>

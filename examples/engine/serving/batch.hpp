@@ -1,5 +1,5 @@
-// What a runner is given in one step: for each sequence some tokens to compute, and copies of blocks to make before anything is
-// written. It gives back a token for each entry that samples, in their order.
+// The input of a runner for one step: the tokens to compute for each sequence, and the block copies (copy-on-write) to make before
+// anything is written. The runner returns one token per entry that samples, in order.
 #pragma once
 
 #include "engine/serving/block_manager.hpp"
@@ -13,14 +13,14 @@
 namespace imbrex::engine {
 
 struct batch_entry {
-    std::shared_ptr<const imbrex::engine::sequence> sequence;  // its tokens, blocks and sampling options
+    std::shared_ptr<const imbrex::engine::sequence> sequence;  // its tokens, block table and sampling parameters
     int first = 0;                                             // the position of the first token to compute
     int count = 0;
-    bool samples = false;  // the last token's logits give the next token; otherwise more of the prompt is to come
+    bool samples = false;  // sample from the last token's logits; false for all but the last chunk of a prompt (chunked prefill)
 };
 
 struct batch {
-    std::vector<block_copy> copies;  // no block is both read and written by them: they may all be made at once
+    std::vector<block_copy> copies;  // no block is both source and destination: the order does not matter
     std::vector<batch_entry> entries;
 
     int tokens() const {
@@ -29,21 +29,21 @@ struct batch {
         return all;
     }
     int samples() const { return static_cast<int>(std::ranges::count(entries, true, &batch_entry::samples)); }
-    // Entries whose tokens were all generated.
+    // Entries that compute generated tokens only.
     int generated() const {
         return static_cast<int>(std::ranges::count_if(
             entries, [](const batch_entry& one) { return one.first >= one.sequence->num_prompt_tokens; }));
     }
 };
 
-// The same as packed, as kernels over pages read them: rows of all entries packed one after the other.
+// The batch as flat arrays for the paged kernels: varlen rows of all entries, and a padded block table.
 struct packed_batch {
-    std::vector<int> input_ids;       // a row each
+    std::vector<int> input_ids;       // one per row
     std::vector<int> cu_seqlens_q;    // entry i has rows [cu_seqlens_q[i], cu_seqlens_q[i + 1])
-    std::vector<int> seqused_k;       // tokens in the cache with those of this batch, by entry
-    std::vector<int> block_tables;    // [entry, max_blocks_per_seq]: their blocks; behind the last there is block 0
-    int max_blocks_per_seq = 0;       // a power of two: sequences that grow have few different ones
-    std::vector<int> logits_indices;  // the rows whose logits are needed
+    std::vector<int> seqused_k;       // per entry: tokens in the KV cache, including those of this batch
+    std::vector<int> block_tables;    // [entry, max_blocks_per_seq]; padded with block 0
+    int max_blocks_per_seq = 0;       // a power of two: growing sequences then need few CUDA graphs
+    std::vector<int> logits_indices;  // rows whose logits are needed
 };
 
 inline int padded_blocks_per_seq(int blocks) {

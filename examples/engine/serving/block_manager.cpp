@@ -55,7 +55,7 @@ int block_manager::find_content(std::int64_t parent, std::uint64_t hash, std::sp
 }
 
 int block_manager::allocate() {
-    require(!free_.empty(), "blocks: all ", count(), " are held; one must be released before another is taken");
+    require(!free_.empty(), "blocks: all ", count(), " are held; release one before allocating another");
     const int taken = free_.front();
     evict(taken);
     add_reference(taken);
@@ -69,13 +69,13 @@ void block_manager::add_reference(int shared) {
 
 void block_manager::free(int released) {
     block& it = at(released);
-    require(it.ref_count > 0, "block ", released, " is released more often than it was taken");
+    require(it.ref_count > 0, "block ", released, " is released more often than it was allocated");
     if (--it.ref_count > 0) return;
     it.free_position = free_.insert(it.content == 0 ? free_.begin() : free_.end(), released);
 }
 
 void block_manager::free(std::vector<int>& table) {
-    // A block is of no use without those before it: so the last is the first to be taken again.
+    // A cached block is useless without its prefix: the last block of a table is reallocated first.
     for (; !table.empty(); table.pop_back()) free(table.back());
 }
 
@@ -92,7 +92,7 @@ void block_manager::cache_full_blocks(std::vector<int>& table, std::span<const i
     for (auto i = static_cast<std::size_t>(first) / size; i < static_cast<std::size_t>(last) / size; ++i) {
         static const block nothing;
         const block& before = i == 0 ? nothing : at(table[i - 1]);
-        if (i > 0 && before.content == 0) return;  // what cannot be found itself cannot lead to others
+        if (i > 0 && before.content == 0) return;  // a block outside the prefix cache cannot be a parent
         const auto held = tokens.subspan(i * size, size);
         const std::uint64_t hash = hash_(before.hash, held);
         const int same = find_content(before.content, hash, held);
@@ -103,7 +103,7 @@ void block_manager::cache_full_blocks(std::vector<int>& table, std::span<const i
         } else {
             block& it = at(table[i]);
             require(it.content == 0, "block ", table[i],
-                    " was written again while it could be found; copy_on_write gives a copy");
+                    " was written while in the prefix cache; copy_on_write gives a copy");
             it.content = ++contents_;
             it.parent = before.content;
             it.hash = hash;

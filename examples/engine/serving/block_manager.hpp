@@ -1,13 +1,13 @@
-// Who holds which block of the paged cache, and what is in it. Blocks are counted references; one that nobody holds keeps what was
-// computed in it, and is found again by whoever has the same tokens from the beginning on, until it is taken for something else, the one
-// longest unused first.
+// The block manager of the paged KV cache: reference counts, prefix caching and copy-on-write. A block whose reference count drops to 0
+// keeps its content. A sequence that starts with the same tokens finds it again, until the block is reallocated; the least recently
+// used block is reallocated first.
 //
 //   tokens    | a b c d | e f g h | i j
-//   content   |    7    |    9    |           numbers given once: 9 is "e f g h after 7", and can be nothing else
-//   hash      | h(0,..) | h(h7,..)|           only leads to candidates: parent and tokens are compared before a block is a hit
+//   content   |    7    |    9    |           unique ids: 9 means "e f g h after content 7"
+//   hash      | h(0,..) | h(h7,..)|           finds candidates; parent and tokens are compared before a block counts as a hit
 //
-// A block gets a content only when it is full and computed, so what is allocated but not computed yet is never a hit. A block with a content is
-// never written again, nor is one that others hold: copy_on_write gives a copy.
+// A block gets a content id when it is full and computed, so allocated but uncomputed blocks are never hits. Blocks with a content id,
+// and blocks with several holders, are never written; copy_on_write replaces them by a copy.
 #pragma once
 
 #include <cstdint>
@@ -39,36 +39,36 @@ class block_manager {
 
     int count() const { return static_cast<int>(blocks_.size()); }
     int block_size() const { return block_size_; }
-    int num_free_blocks() const { return static_cast<int>(free_.size()); }  // held by nobody, with or without a content
+    int num_free_blocks() const { return static_cast<int>(free_.size()); }  // reference count 0, with or without a content
     int num_used_blocks() const { return count() - num_free_blocks(); }
     int blocks_for(int tokens) const { return (tokens + block_size_ - 1) / block_size_; }
     int ref_count(int block) const { return at(block).ref_count; }
     bool is_cached(int block) const { return at(block).content != 0; }
 
-    // The blocks that hold the first of these tokens. The last token is never among them: it has to be computed, to have logits.
+    // The cached blocks of the longest prefix of these tokens. The last token is never included: it must be computed to get logits.
     std::vector<int> find_cached_prefix(std::span<const int> tokens) const;
 
-    int allocate();  // a block for a single holder, whose content is forgotten
+    int allocate();  // a block with reference count 1; its old content is dropped
     void add_reference(int block);
     void free(int block);
-    void free(std::vector<int>& table);  // all of them, and the table is empty
+    void free(std::vector<int>& table);  // releases all blocks and clears the table
 
-    // Puts another block in the place of one that must not be written. The reference to the old one is the copy's from now on: whoever
-    // makes the copy releases it afterwards.
+    // Replaces a block that must not be written by a new one. The copy holds the reference to the old block: release it after the
+    // copy is made.
     std::optional<block_copy> copy_on_write(int& block);
 
-    // Tokens [first, last) of a sequence are in its blocks now. Blocks that are full become findable; where another has the same content
-    // already, it is shared instead.
+    // Tokens [first, last) of a sequence are computed. Full blocks enter the prefix cache; a duplicate of a cached block is replaced by
+    // that block.
     void cache_full_blocks(std::vector<int>& table, std::span<const int> tokens, int first, int last);
 
   private:
     struct block {
         int ref_count = 0;
         std::int64_t content = 0;  // 0: none
-        std::int64_t parent = 0;   // the content before it
+        std::int64_t parent = 0;   // content of the preceding block
         std::uint64_t hash = 0;
         std::vector<int> tokens;
-        std::list<int>::iterator free_position;  // in free_, if nobody holds it
+        std::list<int>::iterator free_position;  // in free_, if the reference count is 0
     };
 
     const block& at(int block) const;
@@ -81,7 +81,7 @@ class block_manager {
     hash_function hash_;
     std::int64_t contents_ = 0;
     std::vector<block> blocks_;
-    std::list<int> free_;  // the next to be taken first
+    std::list<int> free_;  // in order of reallocation
     std::unordered_multimap<std::uint64_t, int> by_hash_;
 };
 

@@ -1,5 +1,5 @@
-// The loop that serves: requests in, events out. A step schedules a batch, has it run, takes the tokens, and makes text of them. What runs a
-// batch is a template argument, and what makes text of tokens is a function that is given, so that nothing here knows of models.
+// The serving loop: requests in, events out. step() schedules a batch, runs it, appends the sampled tokens and detokenizes them. The
+// runner is a template argument and the detokenizer a function, so the loop does not depend on a model.
 #pragma once
 
 #include "engine/serving/batch.hpp"
@@ -17,26 +17,26 @@
 
 namespace imbrex::engine {
 
-// Makes the copies, computes the tokens, and gives one for each entry that samples.
+// Makes the block copies, computes the tokens and returns one token per entry that samples.
 template <class Runner>
 concept batch_runner = requires(Runner& runner, const batch& work) {
     { runner.run(work) } -> std::same_as<std::vector<int>>;
 };
 
-// The text of one sequence's tokens, one by one; called with none at the end, for what it held back (half a character).
+// Detokenizes one sequence, token by token; called without a token at the end, to flush held-back bytes of a partial character.
 using detokenize_function = std::function<std::string(std::optional<int>)>;
 
 struct event {
     sequence_id id;
     int token;
-    std::string text;      // what can be shown now; no stop string, no end token
-    finish_reason reason;  // none: there is more to come
+    std::string text;      // new text; without stop strings and EOS tokens
+    finish_reason reason;  // none: the sequence continues
 };
 
 template <batch_runner Runner>
 class engine {
   public:
-    // Without a maker of decoders, events have no text, and stop strings no effect.
+    // Without a detokenizer, events have no text and stop strings have no effect.
     engine(Runner& runner, block_manager blocks, scheduler_options options,
            std::function<detokenize_function()> make_detokenizer = {}, statistics figures = statistics{})
         : runner_(runner),
@@ -54,10 +54,10 @@ class engine {
         return ids;
     }
 
-    // There are no more events of it.
+    // The sequence produces no further events.
     bool cancel(sequence_id id) { return end(id, finish_reason::cancelled); }
 
-    // What came of the next batch; nothing if there is nothing to do.
+    // Runs one batch and returns its events; empty if there is no work.
     std::vector<event> step() {
         statistics_.step_begins();
         const batch work = scheduler_.schedule();

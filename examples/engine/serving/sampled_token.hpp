@@ -1,4 +1,4 @@
-// What is known of a token that was sampled.
+// A sampled token and its log-probabilities.
 #pragma once
 
 #include <vector>
@@ -10,11 +10,11 @@ struct token_logprob {
     float value = 0;
 };
 
-// Log-probabilities are the model's own, before bias, penalties and temperature.
+// Log-probabilities are those of the raw logits, before bias, penalties and temperature.
 struct sampled_token {
     int token = 0;
-    float logprob = 0;                          // where log-probabilities are asked for; otherwise 0
-    std::vector<token_logprob> top_logprobs{};  // as many as are asked for and there are, the likeliest first
+    float logprob = 0;                          // 0 if not requested
+    std::vector<token_logprob> top_logprobs{};  // most likely first
 };
 
 }  // namespace imbrex::engine

@@ -1,5 +1,5 @@
-// How the next token is chosen from a model's logits: what a request may ask for. The scheduler carries these options beside a sequence
-// without looking at them; the sampler reads them.
+// The sampling parameters of a request: temperature, top-k, top-p, min-p, penalties, bias, stop strings. The scheduler only carries
+// them; the sampler reads them.
 #pragma once
 
 #include <imbrex/core/error.hpp>
@@ -13,23 +13,23 @@
 
 namespace imbrex::engine {
 
-inline constexpr int max_logprobs = 20;  // that the sampler keeps of a token
+inline constexpr int max_logprobs = 20;  // limit of the sampler
 
 struct sampling_params {
     float temperature = 1;         // 0: greedy, the most likely token
-    int top_k = 0;                 // only the k most likely tokens; 0: all
-    float top_p = 1;               // only the most likely tokens that have this probability together
-    float min_p = 0;               // only tokens with this part of the most likely one's probability
-    float repetition_penalty = 1;  // divides positive logits of tokens that are there, multiplies negative ones
-    float presence_penalty = 0;    // taken off the logits of tokens generated so far
-    float frequency_penalty = 0;   // the same, times how often
-    std::vector<std::pair<int, float>> bias;  // added to the logits of some tokens; -infinity forbids one
-    std::uint64_t seed = 0;         // with the position, all that chance depends on: the batch does not matter
-    std::vector<std::string> stop;  // the text ends before the first of these
-    int logprobs = 0;               // how many of the likeliest tokens are reported with each token
+    int top_k = 0;                 // keep the k most likely tokens; 0: all
+    float top_p = 1;               // keep the most likely tokens up to this cumulative probability
+    float min_p = 0;               // keep tokens with at least this fraction of the highest probability
+    float repetition_penalty = 1;  // divides positive logits of prompt and generated tokens, multiplies negative ones
+    float presence_penalty = 0;    // subtracted from the logits of generated tokens
+    float frequency_penalty = 0;   // the same, times the number of occurrences
+    std::vector<std::pair<int, float>> bias;  // added to logits; -infinity forbids a token
+    std::uint64_t seed = 0;         // a draw depends on the seed and the position only, not on the batch
+    std::vector<std::string> stop;  // the text ends before the first of these strings
+    int logprobs = 0;               // number of top log-probabilities reported per token
 };
 
-// Refuses what has no meaning. Comparisons are such that NaN fails them.
+// Throws invalid_argument for values out of range. Comparisons are written so that NaN fails.
 inline void check(const sampling_params& options) {
     constexpr float huge = std::numeric_limits<float>::max();
     require(options.temperature >= 0 && options.temperature <= huge, "temperature: ", options.temperature,

@@ -25,7 +25,7 @@ std::vector<sequence_id> scheduler::add(const request& wanted) {
     require(!wanted.prompt.empty(), "prompt: it has no tokens; it must have at least one");
     const std::int64_t prompt = static_cast<std::int64_t>(wanted.prompt.size());
     const std::int64_t all = prompt + std::max(wanted.max_new_tokens, 1);
-    // The last token of all is given out, but never computed.
+    // The last token is returned, but never computed.
     const std::int64_t room = std::int64_t{blocks_.count()} * blocks_.block_size() + 1;
     require(all <= options_.context, "prompt: its ", prompt, " tokens and ", all - prompt, " new ones are ", all,
             "; the context has at most ", options_.context);
@@ -53,7 +53,7 @@ sequence_id scheduler::fork(sequence_id id, std::uint64_t seed) {
     require(parent != sequences_.end(), "fork: there is no sequence ", id, "; it must not have ended");
     const auto child = std::make_shared<sequence>(*parent->second);
     child->id = next_id_++;
-    // One that waits to share others' blocks has none to share yet, and not even in the batch in which it gets them.
+    // A fork that still waits for its parent's blocks has none to share, also not in the batch in which it gets them.
     if (child->parent < 0) child->parent = id;
     child->sampling.seed = seed;
     child->state = sequence_state::waiting;
@@ -87,7 +87,7 @@ const sequence* scheduler::find(sequence_id id) const {
 }
 
 batch scheduler::schedule() {
-    require(!in_flight_, "schedule: the batch before has not come back; finish or abandon must be called first");
+    require(!in_flight_, "schedule: the previous batch is in flight; call finish or abandon first");
     batch next;
     append_blocks();
     admit_waiting(next);
@@ -101,7 +101,7 @@ void scheduler::append_blocks() {
         sequence& needy = **it;
         if (has_blocks(needy)) continue;
         while (blocks_.num_free_blocks() == 0 && *running_.rbegin() != *it) preempt_last();
-        // The last in order has nobody to preempt, and keeps what it has until others end or need it.
+        // The last in order cannot preempt a sequence; it keeps its blocks until others end or need them.
         if (blocks_.num_free_blocks() > 0) needy.block_table.push_back(blocks_.allocate());
     }
 }
@@ -115,7 +115,7 @@ void scheduler::admit_waiting(batch& next) {
             it = waiting_.erase(it);
             start(first, next);
         } else {
-            return;  // nobody overtakes, or a long prompt might wait for ever
+            return;  // no overtaking: a long prompt would starve
         }
     }
 }
@@ -137,7 +137,7 @@ bool scheduler::fits(const sequence& it) const {
     const prefix known = cached_prefix(it);
     const auto idle = std::ranges::count_if(known.blocks, [&](int block) { return blocks_.ref_count(block) == 0; });
     const int needed = blocks_.blocks_for(it.length()) - known.tokens / blocks_.block_size() + static_cast<int>(idle);
-    // With a block to spare for each that runs, nobody has to be preempted as soon as the next ones need theirs.
+    // One spare block per running sequence avoids a preemption in the very next steps.
     return running() < options_.max_num_seqs && needed + running() <= blocks_.num_free_blocks();
 }
 
@@ -168,7 +168,7 @@ void scheduler::start(const pointer& it, batch& next) {
     counts_.cached_tokens += it->num_computed_tokens;
 }
 
-// How many tokens of a sequence the next batch may have.
+// The number of tokens of a sequence in the next batch.
 int scheduler::wanted(const sequence& it) const {
     if (!has_blocks(it)) return 0;
     if (!options_.separate_prefill) return it.num_uncomputed_tokens();
@@ -177,7 +177,7 @@ int scheduler::wanted(const sequence& it) const {
 }
 
 void scheduler::fill_batch(batch& next) {
-    // Prompts and generated tokens take turns, where there are both.
+    // Prefill and decode batches alternate if both have work.
     const auto has_prompt = [&](const pointer& it) { return has_blocks(*it) && it->is_prefill(); };
     const auto has_generated = [&](const pointer& it) { return has_blocks(*it) && !it->is_prefill(); };
     prefill_turn_ =
@@ -214,7 +214,7 @@ std::vector<progress> scheduler::finish(const batch& done, std::span<const int> 
     for (const batch_entry& entry : done.entries) {
         const int next = entry.samples ? *token++ : -1;
         const auto found = sequences_.find(entry.sequence->id);
-        if (found == sequences_.end()) continue;  // it has ended while the batch ran
+        if (found == sequences_.end()) continue;  // it ended while the batch ran
         sequence& it = *found->second;
         const int computed = it.num_computed_tokens + entry.count;
         blocks_.cache_full_blocks(it.block_table, it.tokens, it.num_computed_tokens,
@@ -238,7 +238,7 @@ void scheduler::abandon(const batch& failed) {
 }
 
 void scheduler::release_batch(const batch& past) {
-    require(in_flight_, "batch: there is none to come back; schedule gives one");
+    require(in_flight_, "batch: none is in flight; call schedule first");
     for (const block_copy& copy : past.copies) blocks_.free(copy.from);
     for (const pointer& ended : ended_in_flight_) blocks_.free(ended->block_table);
     ended_in_flight_.clear();

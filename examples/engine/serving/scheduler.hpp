@@ -1,13 +1,13 @@
-// Which sequences compute which of their tokens next. Every step takes a token of each sequence that decodes, and fills what is left
-// of its budget with pieces of prompts, so that a long prompt delays nobody's next token. Order is priority, then arrival, everywhere:
+// The scheduler: continuous batching with chunked prefill, prefix caching and preemption. Each step computes one token of every
+// decoding sequence and fills the rest of the token budget with chunks of prompts, so that a long prompt does not stall decodes. The
+// order is priority, then arrival:
 //
-//   append_blocks  running sequences get the block that their next token needs; if there is none, the last in order is preempted
-//   admit     waiting sequences start, the first in order first, and only with blocks for all the tokens they have; they may preempt
-//             those of lower priority
-//   fill      the batch
+//   append_blocks  allocates the block that the next token of a running sequence needs; if none is free, preempts the last in order
+//   admit          starts waiting sequences in order, only with blocks for all their tokens; may preempt lower priorities
+//   fill           fills the batch
 //
-// The first in order always finds its block, since all others can be preempted: so every step gets nearer to the end. A preempted sequence
-// gives up its blocks and waits; later it finds in the cache what is still there, and computes the rest again. Not thread-safe.
+// The first in order always gets a block, since all others can be preempted, so every step makes progress. Preemption is by recompute:
+// the sequence frees its blocks and waits; later it reuses blocks that are still cached and recomputes the rest. Not thread-safe.
 #pragma once
 
 #include "engine/serving/batch.hpp"
@@ -24,44 +24,44 @@
 namespace imbrex::engine {
 
 struct scheduler_options {
-    int context = 2048;  // the most tokens a sequence may have
+    int context = 2048;  // maximum tokens of a sequence, prompt included
     int max_num_batched_tokens =
-        2048;                // the most tokens computed in a step; at least max_num_seqs, so that all can decode
-    int max_num_seqs = 256;  // the most sequences that run at a time
-    // Tokens of prompts and generated ones are never in one batch, and only blocks of prompts are found again: for a runner that computes the two
-    // by different kernels, so that it depends on a token's place alone by which.
+        2048;                // token budget of a step; at least max_num_seqs, so that all sequences can decode
+    int max_num_seqs = 256;  // maximum running sequences
+    // Never mixes prompt and generated tokens in one batch, and caches prompt blocks only. For a batch-invariant runner, whose kernel for a
+    // token depends on whether the token is of the prompt or generated.
     bool separate_prefill = false;
 };
 
 struct scheduler_counts {
     std::int64_t preemptions = 0;
     std::int64_t copies = 0;         // of blocks
-    std::int64_t prompt_tokens = 0;  // what sequences had when they started or went on
-    std::int64_t cached_tokens = 0;  // what of that did not have to be computed
+    std::int64_t prompt_tokens = 0;  // tokens of sequences when they started or resumed
+    std::int64_t cached_tokens = 0;  // of these, found in the prefix cache
 };
 
-// What a step did for a sequence that got a token.
+// The result of a step for a sequence that got a token.
 struct progress {
     sequence_id id;
     int token;
-    finish_reason reason;  // none: it goes on
+    finish_reason reason;  // none: it continues
 };
 
 class scheduler {
   public:
     explicit scheduler(block_manager blocks, scheduler_options options = {});
 
-    // As many sequences as the request wants samples. One that could never run to its end is refused.
+    // Adds `samples` sequences. Throws if context or KV cache can never hold the request.
     std::vector<sequence_id> add(const request& wanted);
 
-    // Another sequence that goes on from what this one has now, with another seed.
+    // A new sequence that continues from the current tokens of this one, with another seed.
     sequence_id fork(sequence_id id, std::uint64_t seed);
 
-    // Ends a sequence at any time, even between schedule and finish. False if there is none (any more).
+    // Ends a sequence at any time, also between schedule and finish. False if it has ended or never existed.
     bool end(sequence_id id, finish_reason reason);
     bool cancel(sequence_id id) { return end(id, finish_reason::cancelled); }
 
-    // The next batch, which has to be given to finish, or to abandon if it could not be run: then its sequences start again.
+    // The next batch. Pass it to finish, or to abandon if it failed: its sequences are then recomputed.
     batch schedule();
     std::vector<progress> finish(const batch& done, std::span<const int> sampled);
     void abandon(const batch& failed);
@@ -105,9 +105,9 @@ class scheduler {
     scheduler_options options_;
     scheduler_counts counts_;
     sequence_id next_id_ = 0;
-    bool prefill_turn_ = false;             // whether the last batch was of prompts, if kinds are apart
-    bool in_flight_ = false;                // a batch was given, and has not come back
-    std::vector<pointer> ended_in_flight_;  // ended meanwhile
+    bool prefill_turn_ = false;             // with separate_prefill: whether the last batch was a prefill
+    bool in_flight_ = false;                // a batch is scheduled and not yet finished
+    std::vector<pointer> ended_in_flight_;  // ended while the batch is in flight
     std::unordered_map<sequence_id, pointer> sequences_;
     std::set<pointer, goes_first> waiting_, running_;
 };

@@ -1,5 +1,5 @@
-// A request, and what becomes of it: a sequence of tokens, the prompt's and those generated since, with the blocks of the cache that hold
-// what was computed of them. The scheduler alone changes a sequence; a runner reads it.
+// A request and its sequence: prompt and generated tokens, and the block table of the KV cache that holds the computed ones. Only the
+// scheduler modifies a sequence; runners read it.
 #pragma once
 
 #include "engine/serving/sampling_params.hpp"
@@ -9,16 +9,16 @@
 
 namespace imbrex::engine {
 
-// Given in the order of arrival, and never twice.
+// Increases in the order of arrival; never reused.
 using sequence_id = std::int64_t;
 
 struct request {
     std::vector<int> prompt;
-    int max_new_tokens = 0;       // 0: as many as context and cache allow
-    std::vector<int> eos_tokens;  // any of these ends the text
+    int max_new_tokens = 0;       // 0: as many as context and KV cache allow
+    std::vector<int> eos_tokens;  // each of these ends the sequence
     sampling_params sampling;
-    int samples = 1;   // how many texts; sample n is what a request of its own with seed + n would give
-    int priority = 0;  // the higher, the sooner
+    int samples = 1;   // number of sequences; sample n equals a separate request with seed + n
+    int priority = 0;  // higher runs first
 };
 
 enum class sequence_state { waiting, running, finished, cancelled };
@@ -26,21 +26,21 @@ enum class finish_reason { none, eos_token, stop_string, length, cancelled };
 
 struct sequence {
     sequence_id id = 0;
-    std::vector<int> tokens{};  // the prompt, then what was generated
+    std::vector<int> tokens{};  // prompt, then generated tokens
     int num_prompt_tokens = 0;
-    int max_total_tokens = 0;        // it ends when it has so many
-    int num_computed_tokens = 0;     // how many of the tokens, from the first, are in the cache
+    int max_total_tokens = 0;        // the sequence ends at this length
+    int num_computed_tokens = 0;     // leading tokens that are in the KV cache
     std::vector<int> block_table{};  // block i holds tokens [i * block_size, (i + 1) * block_size)
     std::vector<int> eos_tokens{};
     sampling_params sampling{};
     int priority = 0;
-    sequence_id parent = -1;  // a fork waits for this sequence, to share its blocks instead of computing them
+    sequence_id parent = -1;  // a fork waits for this sequence and then shares its blocks
     sequence_state state = sequence_state::waiting;
     finish_reason reason = finish_reason::none;
 
     int length() const { return static_cast<int>(tokens.size()); }
     int generated() const { return length() - num_prompt_tokens; }
-    int num_uncomputed_tokens() const { return length() - num_computed_tokens; }  // one, while it decodes
+    int num_uncomputed_tokens() const { return length() - num_computed_tokens; }  // 1 during decode
     bool is_prefill() const { return num_computed_tokens < num_prompt_tokens; }
 };
 

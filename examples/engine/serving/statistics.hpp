@@ -1,5 +1,5 @@
-// What a server wants to know of itself: how long requests wait for their first token, how many tokens a second there are, how full
-// batches and cache are, how often the cache helps, how often sequences are preempted. The clock is given, so that tests can turn it.
+// Serving statistics: time to first token (TTFT), throughput, batch sizes, KV cache usage, prefix cache hit rate, preemptions. The clock
+// is an argument, so that tests can control it.
 #pragma once
 
 #include "engine/serving/sequence.hpp"
@@ -16,25 +16,25 @@ namespace imbrex::engine {
 struct statistics_summary {
     std::int64_t arrived = 0, finished = 0, cancelled = 0;  // sequences
     std::int64_t steps = 0;
-    std::int64_t computed_tokens = 0;  // prompts' and generated ones
+    std::int64_t computed_tokens = 0;  // prompt and generated tokens
     std::int64_t generated_tokens = 0;
     double busy_seconds = 0;                                   // in steps
-    double ttft_mean = 0, ttft_median = 0, ttft_max = 0;       // seconds from arrival
-    double generated_per_second = 0, computed_per_second = 0;  // of the busy seconds
-    double batch_mean = 0;                                     // sequences in a step
+    double ttft_mean = 0, ttft_median = 0, ttft_max = 0;       // seconds since arrival
+    double generated_per_second = 0, computed_per_second = 0;  // per busy second
+    double batch_mean = 0;                                     // sequences per step
     int batch_max = 0;
-    double kv_cache_usage_mean = 0, kv_cache_usage_max = 0;  // the part of the blocks that is held, from 0 to 1
-    double prefix_cache_hit_rate = 0;  // the part of the tokens to begin with that was found in the cache
+    double kv_cache_usage_mean = 0, kv_cache_usage_max = 0;  // fraction of blocks held, 0 to 1
+    double prefix_cache_hit_rate = 0;  // fraction of initial tokens found in the cache
     std::int64_t preemptions = 0;
 
-    std::string text() const;  // some lines to print
+    std::string text() const;  // several lines
 };
 
 struct step_statistics {
     int sequences = 0;
     int tokens = 0;
     int used_blocks = 0, blocks = 1;
-    std::int64_t prompt_tokens = 0, cached_tokens = 0, preemptions = 0;  // since the beginning
+    std::int64_t prompt_tokens = 0, cached_tokens = 0, preemptions = 0;  // since the start
 };
 
 class statistics {
@@ -56,9 +56,9 @@ class statistics {
   private:
     seconds_clock clock_;
     double step_began_ = 0;
-    statistics_summary sums_;  // the counts; what is a mean there is a sum here
+    statistics_summary sums_;  // the counts; means are kept as sums
     step_statistics latest_;
-    std::unordered_map<sequence_id, double> without_token_;  // when they arrived
+    std::unordered_map<sequence_id, double> without_token_;  // arrival times
     std::vector<double> ttfts_;
 };
 

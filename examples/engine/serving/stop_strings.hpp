@@ -1,11 +1,11 @@
-// Text on its way out, up to the first stop string. What may be the beginning of one is held back until it is clear; a stop string
-// is never given out, wherever the borders of tokens are.
+// Streams text up to the first stop string. Text that may be the start of a stop string is held back until it is decided; a stop string
+// is never emitted, however tokens split it.
 //
-//   stop "\n\nQ:"     pieces  "42.\n"  "\n"  "Q"  ": why"
-//                     given   "42."    ""    ""   "", stopped
+//   stop "\n\nQ:"     input   "42.\n"  "\n"  "Q"  ": why"
+//                     output  "42."    ""    ""   "", stopped
 //
-// The stop string that is complete first counts, and of several complete at the same place the longest, so that the result does not depend
-// on how the text came in pieces.
+// The stop string that is complete first wins; of several that end at the same position, the longest. The result does not depend on how
+// the text is split.
 #pragma once
 
 #include <imbrex/core/error.hpp>
@@ -27,7 +27,7 @@ class stop_string_filter {
 
     bool stopped() const { return stopped_; }
 
-    // The text that can be given out now.
+    // Returns the text that can be emitted now.
     std::string push(std::string_view piece) {
         if (stopped_) return {};
         held_ += piece;
@@ -42,11 +42,11 @@ class stop_string_filter {
         return given;
     }
 
-    // What was held back, since there is no more text to come.
+    // Returns the held-back text at the end.
     std::string finish() { return std::exchange(held_, {}); }
 
   private:
-    // Where the stop string begins that is complete first.
+    // The start of the stop string that is complete first.
     std::size_t first_stop() const {
         std::size_t begin = std::string::npos;
         std::size_t end = std::string::npos;
@@ -61,7 +61,7 @@ class stop_string_filter {
         return begin;
     }
 
-    // The length of the longest end of the text with which a stop string begins.
+    // The length of the longest suffix of the text that is a prefix of a stop string.
     std::size_t open_end() const {
         std::size_t longest = 0;
         for (const std::string& stop : stops_) {

@@ -26,7 +26,7 @@ runner_options runner_options_of(const model_files& files, const engine_options&
                           .max_num_seqs = std::min(options.max_num_seqs, options.max_num_batched_tokens),
                           .batch_invariant = options.batch_invariant && options.where == world::device};
     const std::int64_t bytes = kv_block_bytes(files.config, result);
-    // A block to spare for each sequence: it begins one before another's is given back.
+    // One spare block per sequence: a new sequence allocates before a finished one frees.
     const std::int64_t of_sequence = (context + result.block_size - 1) / result.block_size + 1;
     std::int64_t blocks = std::min<std::int64_t>(of_sequence * result.max_num_seqs, std::numeric_limits<int>::max());
     if (options.kv_cache_bytes > 0) blocks = std::min(blocks, options.kv_cache_bytes / bytes);
@@ -70,7 +70,7 @@ detokenize_function text_engine::make_detokenizer() const {
     return [this,
             decoder = incremental_detokenizer(files_.tokens, position_)](std::optional<int> id) mutable -> std::string {
         if (!id) return decoder.finish();
-        // A model may have more rows than the vocabulary has tokens, for rounder sizes.
+        // The embedding may have more rows than the vocabulary has tokens (padding).
         return *id < files_.tokens.size() ? decoder.push(*id) : std::string();
     };
 }
@@ -107,7 +107,7 @@ std::vector<text_event> text_engine::step() {
     std::vector<text_event> events;
     for (event& each : engine_.step())
         events.push_back({each.id, std::move(each.text), each.reason, {.token = each.token}});
-    // Nobody cancels within a step, so each token that was sampled is an event, in the same order.
+    // No sequence is cancelled within a step, so each sampled token is one event, in the same order.
     const std::vector<sampled_token>& sampled = runner_->last_sampled();
     for (std::size_t i = 0; i < events.size() && events.size() == sampled.size(); ++i) events[i].sampled = sampled[i];
     return events;

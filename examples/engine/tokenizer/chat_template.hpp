@@ -1,6 +1,5 @@
-// Conversations as the families were trained on them. Their templates are few, so they are written out here; which one a model
-// uses shows in the special tokens of its vocabulary. A template's special tokens are put in as ids, and what people wrote is
-// encoded as plain text: no message can end its own turn or begin another's.
+// Chat templates of Llama 2, Llama 3 and ChatML, written out as code; the special tokens of a vocabulary select one. Special tokens of the
+// template are inserted as ids and messages are encoded as plain text, so a message cannot end its turn or begin another.
 #pragma once
 
 #include <optional>
@@ -23,13 +22,13 @@ struct chat_message {
     std::string text;
 };
 
-// Nothing where the vocabulary has the special tokens of none of them.
+// Nothing if the vocabulary has the special tokens of no template.
 std::optional<chat_template> chat_template_of(const tokenizer& tokens);
 
-// The conversation so far, up to where the assistant's next turn begins.
+// The conversation up to the start of the assistant's next turn.
 std::vector<int> encode_chat(const tokenizer& tokens, chat_template style, std::span<const chat_message> messages);
 
-// The token with which the assistant ends its turn.
+// The token that ends the assistant's turn.
 int end_of_turn(const tokenizer& tokens, chat_template style);
 
 }  // namespace imbrex::engine

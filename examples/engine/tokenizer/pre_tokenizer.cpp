@@ -14,10 +14,10 @@ namespace {
 struct character {
     char32_t value;
     unicode_class kind;
-    std::size_t place;  // byte in the text
+    std::size_t place;  // byte offset
 };
 
-// A text as characters; asked for one past its end it gives one that no pattern takes.
+// A text as code points; past the end it returns one that no pattern matches.
 class characters {
   public:
     explicit characters(std::string_view text) {
@@ -68,7 +68,7 @@ class characters {
 
 enum class letter_case { exact, any };
 
-// 's 't 're 've 'm 'll 'd: where one begins at i, its end; else i.
+// 's 't 're 've 'm 'll 'd at i: returns the end, or i.
 std::size_t contraction(const characters& text, std::size_t i, letter_case which) {
     if (text.value(i) != '\'') return i;
     const auto at = [&](std::size_t place) -> char32_t {
@@ -84,7 +84,7 @@ std::size_t contraction(const characters& text, std::size_t i, letter_case which
     return is_pair ? i + 3 : i;
 }
 
-// \s+(?!\S)|\s+: white space, but the last of several stays with the word that follows.
+// \s+(?!\S)|\s+: white space; the last of several belongs to the next word.
 std::size_t white_space(const characters& text, std::size_t i) {
     const std::size_t end = text.skip(i, [&](std::size_t k) { return text.space(k); });
     return text.inside(end) && end - i > 1 ? end - 1 : end;
@@ -99,7 +99,7 @@ std::size_t gpt2_word(const characters& text, std::size_t i) {
     return white_space(text, i);
 }
 
-// What the newer patterns share after their words:
+// The common tail of the newer patterns:
 // \p{N}{1,most}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+   (o200k has [\r\n/]* there)
 std::size_t number_symbol_or_space(const characters& text, std::size_t i, std::size_t most_digits, bool slash_ends) {
     if (text.number(i)) return text.skip(i, [&](std::size_t k) { return text.number(k) && k - i < most_digits; });
@@ -123,8 +123,8 @@ std::size_t llama3_word(const characters& text, std::size_t i, std::size_t most_
     return number_symbol_or_space(text, i, most_digits, false);
 }
 
-// [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+ from i on; i where it does not match. The first part takes all it
-// can, then gives back until the second has something.
+// [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+ from i on; i if it does not match. The first part is greedy and
+// backtracks until the second matches.
 std::size_t mixed_case_word(const characters& text, std::size_t i) {
     const std::size_t turn = text.skip(i, [&](std::size_t k) { return text.upper_part(k); });
     if (text.lower_part(turn)) return text.skip(turn, [&](std::size_t k) { return text.lower_part(k); });
@@ -134,7 +134,7 @@ std::size_t mixed_case_word(const characters& text, std::size_t i) {
     return i;
 }
 
-// [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]* from i on; i where it does not match.
+// [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]* from i on; i if it does not match.
 std::size_t upper_case_word(const characters& text, std::size_t i) {
     const std::size_t turn = text.skip(i, [&](std::size_t k) { return text.upper_part(k); });
     return turn == i ? i : text.skip(turn, [&](std::size_t k) { return text.lower_part(k); });

@@ -15,17 +15,17 @@ namespace {
 
 constexpr std::string_view replacement = "\ufffd";
 
-// A run of bytes of the word; merged ones take over what follows them. A length of 0: it is merged away.
+// A symbol: a range of bytes of the word. Merging extends the left symbol and sets the length of the right one to 0.
 struct symbol {
     std::size_t start;
     std::size_t length;
-    int id;  // -1: it is no token
+    int id;  // -1: not a token
     int previous, next;
 };
 
-// A merge that was possible when it was found. It is stale once either of the two has changed, which the length tells.
+// A candidate merge. It is stale if one of its symbols has changed since, which the length shows.
 struct candidate {
-    double order;  // the least goes first, and of equal ones the leftmost
+    double order;  // lowest first; ties: leftmost
     int left;
     std::size_t length;
     int result;
@@ -52,7 +52,7 @@ tokenizer::tokenizer(vocabulary description) : words_(std::move(description)) {
         const token& word = words_.tokens[static_cast<std::size_t>(id)];
         require(std::isfinite(word.score), words_.name, ": token ", id, " has the score ", word.score,
                 "; it must be finite");
-        if (word.bytes.empty()) continue;  // never made of text
+        if (word.bytes.empty()) continue;  // never produced from text
         const auto first = static_cast<unsigned char>(word.bytes[0]);
         if (word.kind == token_kind::normal) {
             of_text_.try_emplace(word.bytes, id);
@@ -93,7 +93,7 @@ const token* tokenizer::match_added(std::string_view text, bool with_special) co
 std::vector<int> tokenizer::encode(std::string_view text, const encode_options& options) const {
     std::vector<int> ids;
     if (options.add_special_tokens) ids = words_.prefix_ids;
-    std::size_t plain = 0;  // where the text begins that is not encoded yet
+    std::size_t plain = 0;  // start of the text not encoded yet
     for (std::size_t place = 0; place < text.size();) {
         const token* found = match_added(text.substr(place), options.parse_special);
         if (!found) {
@@ -205,7 +205,7 @@ void tokenizer::encode_word(std::string_view word, std::vector<int>& ids) const 
     }
 }
 
-// What is no token is spelled in bytes; where the vocabulary lacks one of them the whole is unknown.
+// Byte fallback for symbols outside the vocabulary; the unknown token if a byte is missing too.
 void tokenizer::append_bytes(std::string_view bytes, std::vector<int>& ids) const {
     const auto id_of = [&](char byte) { return of_byte_[static_cast<unsigned char>(byte)]; };
     if (std::ranges::all_of(bytes, [&](char byte) { return id_of(byte) >= 0; })) {
@@ -233,7 +233,7 @@ incremental_detokenizer::incremental_detokenizer(const tokenizer& tokens, text_p
 std::string incremental_detokenizer::push(int id) {
     const token& next = tokens_->at(id);
     if (next.kind == token_kind::special) {
-        // Bytes before it can become whole no more.
+        // Pending bytes cannot be completed any more.
         const bool drops_space = drops_space_;
         std::string text = finish();
         drops_space_ = drops_space;
@@ -251,7 +251,7 @@ std::string incremental_detokenizer::push(int id) {
         if (point.valid) {
             text += rest.substr(0, static_cast<std::size_t>(point.length));
         } else if (may_begin_code_point(rest)) {
-            break;  // the rest of it may come
+            break;  // the rest of the code point may follow
         } else {
             text += replacement;
         }

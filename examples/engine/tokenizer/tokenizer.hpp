@@ -1,8 +1,8 @@
-// Text to token ids and back. There is one algorithm behind all vocabularies: text is cut into words, a word into symbols
-// (bytes or code points), and neighbours are merged, the best pair first, until nothing merges. Vocabularies differ in what a
-// symbol is and in which pair is best; tokenizer_files.hpp reads them.
+// BPE tokenizer: text to token ids and back. Text is split into words, words into symbols (bytes or code points), and adjacent symbols are
+// merged, best pair first. Vocabularies differ in the symbols and in the merge order (merge list, tiktoken ranks, SentencePiece scores);
+// loading/tokenizer_files.hpp reads them.
 //
-// Text of users is only text: the tokens that steer a model (special ones) come out of it only where the caller asks for it.
+// User text is plain text: special tokens are parsed only on request.
 #pragma once
 
 #include <array>
@@ -20,28 +20,28 @@ namespace imbrex::engine {
 
 enum class token_kind : unsigned char {
     normal,
-    byte,     // stands for a byte that no other token has
-    special,  // steers the model: not made of text unless asked for, not printed unless asked for
+    byte,     // a byte without another token (byte fallback)
+    special,  // control token: parsed and printed only on request
     added,    // matched in the text before anything is merged
-    unused,   // has an id, and is never made
+    unused,   // has an id, never produced
 };
 
 struct token {
-    std::string bytes;  // what it prints, a space as a space
+    std::string bytes;  // printed form, with plain spaces
     token_kind kind = token_kind::normal;
     float score = 0;
 };
 
-// Which of the possible merges goes first.
+// The merge order.
 enum class merge_order {
-    pairs,   // the pair that comes first in the list of merges
+    pairs,   // the first pair in the merge list
     ids,     // the pair that makes the token with the lowest id (tiktoken)
     scores,  // the pair that makes the token with the highest score (SentencePiece)
 };
 
 enum class symbol_size { byte, code_point };
 
-// Is text given a space in front, which is not printed again? SentencePiece's models begin their words with one.
+// Whether a space is prepended to a text, and removed when printing, as SentencePiece does.
 enum class prefix_space_mode { none, always, if_missing };
 
 struct merge {
@@ -53,25 +53,25 @@ inline std::uint64_t pair_of(int left, int right) {
     return std::uint64_t(static_cast<std::uint32_t>(left)) << 32 | static_cast<std::uint32_t>(right);
 }
 
-// What a tokenizer is made of; the readers fill it in.
+// The vocabulary; filled in by the readers.
 struct vocabulary {
-    std::string name;  // the file, for sentences
+    std::string name;  // the file, for error messages
     std::vector<token> tokens;
     symbol_size symbols = symbol_size::byte;
     merge_order order = merge_order::pairs;
     std::unordered_map<std::uint64_t, merge> merges;  // by pair_of the two ids; for merge_order::pairs
-    bool ignore_merges = false;                       // a word that is a token is not merged ("ignore_merges")
-    std::vector<split_pattern> splits;                // one after the other; none: the text is one word
-    bool normalises_nfc = false;                      // text is brought to normalisation form C
-    bool underscore_is_space = false;                 // U+2581 in the text means a space, as SentencePiece has it
+    bool ignore_merges = false;                       // a word that is a token is not merged
+    std::vector<split_pattern> splits;                // applied in order; empty: the text is one word
+    bool normalises_nfc = false;                      // apply Unicode NFC
+    bool underscore_is_space = false;                 // U+2581 in the text is a space, as in SentencePiece
     prefix_space_mode prefix_space = prefix_space_mode::none;
-    std::optional<int> unknown;               // for what has no token at all
-    std::vector<int> prefix_ids, suffix_ids;  // ids around a text
+    std::optional<int> unknown;               // the unknown token
+    std::vector<int> prefix_ids, suffix_ids;  // special tokens around a text
 };
 
 struct encode_options {
-    bool add_special_tokens = true;  // with the ids that the vocabulary puts before and after a text
-    bool parse_special = false;  // "<|eot|>" in the text becomes that token: for templates, not for what users write
+    bool add_special_tokens = true;  // BOS and EOS as the vocabulary defines
+    bool parse_special = false;  // "<|eot|>" in the text becomes that token: for templates, not for user text
 };
 
 class tokenizer {
@@ -83,7 +83,7 @@ class tokenizer {
     std::vector<int> encode(std::string_view text, const encode_options& options = {}) const;
 
     enum class special_tokens { hidden, shown };
-    // Bytes that are not UTF-8 come out as U+FFFD. What an id prints by itself is at(id).bytes.
+    // Invalid UTF-8 becomes U+FFFD. at(id).bytes has the raw bytes of a token.
     std::string decode(std::span<const int> ids, special_tokens special = special_tokens::hidden) const;
 
     int size() const { return static_cast<int>(words_.tokens.size()); }
@@ -102,20 +102,20 @@ class tokenizer {
 
     vocabulary words_;
     std::unordered_map<std::string_view, int> of_text_;  // normal tokens
-    std::array<int, 256> of_byte_;                       // -1 where there is none
+    std::array<int, 256> of_byte_;                       // -1: none
     std::array<std::vector<int>, 256> added_;            // special and added, by first byte, longest first
 };
 
-// Text as its tokens come, never half a character: bytes are held back until they are a whole code point.
+// Streaming detokenizer: holds bytes back until a code point is complete.
 class incremental_detokenizer {
   public:
-    // A text that continues another keeps the space that its first token may begin with.
+    // A continuation keeps the leading space of its first token.
     enum class text_position { beginning, continuation };
     explicit incremental_detokenizer(const tokenizer& tokens, text_position where = text_position::beginning,
                                      tokenizer::special_tokens special = tokenizer::special_tokens::hidden);
 
     std::string push(int id);
-    std::string finish();  // what is held back; the decoder is then as new, for a text that continues this one
+    std::string finish();  // flushes held-back bytes and resets, for a continuation
 
   private:
     const tokenizer* tokens_;

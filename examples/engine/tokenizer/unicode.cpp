@@ -14,7 +14,7 @@ namespace imbrex::engine {
 
 namespace {
 
-// The low bits of the last boundary at or before a code point.
+// The value (low bits) of the last boundary at or before a code point.
 std::uint32_t property_of(std::span<const std::uint32_t> boundaries, char32_t value, int bits) {
     const std::uint32_t all_low = (1u << bits) - 1;
     const auto after = std::ranges::upper_bound(boundaries, static_cast<std::uint32_t>(value) << bits | all_low);
@@ -25,7 +25,7 @@ std::uint32_t combining_class(char32_t value) {
     return value < 0x300 ? 0 : property_of(combining_boundaries, value, 8);
 }
 
-// Hangul syllables are arranged so that a rule normalises_nfc them of leading consonant, vowel and trailing consonant.
+// Hangul syllables compose by a rule from leading consonant, vowel and trailing consonant.
 constexpr char32_t syllables = 0xac00, leads = 0x1100, vowels = 0x1161, trails = 0x11a7;
 constexpr char32_t lead_count = 19, vowel_count = 21, trail_count = 28;
 constexpr char32_t syllable_count = lead_count * vowel_count * trail_count;
@@ -75,7 +75,7 @@ void decompose(std::vector<char32_t>& result, char32_t value) {
     if (found->second.second != 0) decompose(result, found->second.second);
 }
 
-// The code point that two make, or 0.
+// The composition of two code points, or 0.
 char32_t composition(char32_t first, char32_t second) {
     if (first >= leads && first < leads + lead_count && second >= vowels && second < vowels + vowel_count) {
         return syllables + ((first - leads) * vowel_count + (second - vowels)) * trail_count;
@@ -88,7 +88,7 @@ char32_t composition(char32_t first, char32_t second) {
     return found == composition_table().end() ? 0 : found->second;
 }
 
-// Marks that follow one another are put into the order of their combining classes.
+// Sorts consecutive marks by combining class.
 void reorder(std::vector<char32_t>& values) {
     for (auto first = values.begin(); first != values.end();) {
         if (combining_class(*first) == 0) {
@@ -101,11 +101,11 @@ void reorder(std::vector<char32_t>& values) {
     }
 }
 
-// Joins each mark with the letter before it where nothing between them stops it.
+// Composes each mark with its starter unless a mark in between blocks it.
 void compose(std::vector<char32_t>& values) {
     std::size_t end = 0, starter = 0;
     bool has_starter = false;
-    std::uint32_t before = 0;  // combining class of the last one kept after the starter; 0 where there is none
+    std::uint32_t before = 0;  // combining class of the last mark kept after the starter; 0: none
     for (const char32_t value : values) {
         const std::uint32_t here = combining_class(value);
         const bool is_next = has_starter && starter + 1 == end;
@@ -126,10 +126,10 @@ void compose(std::vector<char32_t>& values) {
 }
 
 bool may_change(char32_t value) {
-    return value >= 0x300;  // what lies below normalises_nfc only with what lies here
+    return value >= 0x300;  // lower code points compose only with marks from here on
 }
 
-// Code points up to the next byte that is not UTF-8, composed.
+// Composes the code points up to the next invalid byte.
 void append_composed(std::string& result, std::vector<char32_t>& values) {
     std::vector<char32_t> parts;
     for (const char32_t value : values) decompose(parts, value);

@@ -1,5 +1,4 @@
-// What tokenizers ask of Unicode: the class of a code point (pre-tokenizers cut text by it) and the composed form of a text
-// (NFC, which some vocabularies were trained on).
+// Unicode for tokenizers: character classes (for pre-tokenizers) and normalization form C (NFC), which some vocabularies require.
 #pragma once
 
 #include <string>
@@ -24,7 +23,7 @@ inline bool is_letter(unicode_class what) {
            what == unicode_class::letter_other;
 }
 
-// Normalisation form C. Bytes that are not UTF-8 stay as they are.
+// NFC. Invalid UTF-8 bytes are kept.
 std::string nfc(std::string_view text);
 
 }  // namespace imbrex::engine

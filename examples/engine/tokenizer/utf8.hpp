@@ -1,5 +1,5 @@
-// UTF-8, one code point at a time. Text from users, files and models may hold any bytes: a byte that begins no whole code
-// point is taken alone, and nothing here fails.
+// UTF-8 decoding, one code point at a time. Input may hold any bytes: a byte that does not begin a complete code point is returned alone, and
+// no function fails.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +10,12 @@
 namespace imbrex::engine {
 
 struct code_point {
-    char32_t value;  // of a byte that is not UTF-8: the byte, with `valid` false
+    char32_t value;  // for an invalid byte: the byte, with `valid` false
     int length;      // bytes
     bool valid;
 };
 
-// Bytes that a code point has by its first byte; 0 where no code point begins so.
+// Length of a code point by its first byte; 0 if invalid.
 inline int code_point_length(char first) {
     const auto byte = static_cast<unsigned char>(first);
     if (byte < 0x80) return 1;
@@ -25,7 +25,7 @@ inline int code_point_length(char first) {
     return 0;
 }
 
-// May these bytes be the beginning of a code point, or one? Overlong forms, surrogates and values past U+10FFFF are none.
+// Whether the bytes are a code point or a prefix of one. Overlong forms, surrogates and values above U+10FFFF are not.
 inline bool may_begin_code_point(std::string_view bytes) {
     const int length = bytes.empty() ? 0 : code_point_length(bytes[0]);
     if (length == 0 || bytes.size() > static_cast<std::size_t>(length)) return false;
@@ -42,7 +42,7 @@ inline bool may_begin_code_point(std::string_view bytes) {
     return true;
 }
 
-// The code point at the beginning of a text that is not empty.
+// The first code point of a non-empty text.
 inline code_point first_code_point(std::string_view text) {
     const auto first = static_cast<unsigned char>(text[0]);
     if (first < 0x80) return {first, 1, true};
@@ -85,7 +85,7 @@ inline std::string with_spaces(std::string_view text) {
     return result;
 }
 
-// A name out of a file, in quotation marks, for a sentence: short, and without what a terminal should not be sent.
+// A quoted name for error messages: shortened, without control characters.
 inline std::string printable(std::string_view text) {
     constexpr std::size_t longest = 60;
     std::string result = "\"";

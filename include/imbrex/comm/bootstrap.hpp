@@ -1,12 +1,12 @@
-// Who this process is among those that were started together, and where they meet: read from the environment, as launchers set it.
-// Nothing is sent or received here.
+// Rank, world size, local rank and rendezvous address of this process, read from the environment variables that
+// launchers set. Nothing is sent or received here.
 //
 //     torchrun   RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT
 //     Open MPI   OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE, OMPI_COMM_WORLD_LOCAL_RANK   if RANK is not set
-//     Slurm      SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID                                if the others are not
+//     Slurm      SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID                                if neither is set
 //
-// The last two know of no meeting place: MASTER_ADDR and MASTER_PORT are then the user's to set (mpirun -x, srun --export). Where MPI
-// itself is to be had, comm/mpi_bootstrap.hpp needs neither.
+// Open MPI and Slurm set no rendezvous address: the user sets MASTER_ADDR and MASTER_PORT (mpirun -x, srun --export).
+// With MPI linked, comm/mpi_bootstrap.hpp needs neither.
 #pragma once
 
 #include <imbrex/core/error.hpp>
@@ -23,8 +23,8 @@ namespace imbrex {
 struct rank_environment {
     int rank = 0;
     int ranks = 1;
-    std::optional<int> local_rank = {};  // among the processes of this machine; not every launcher says
-    std::string master_address = {};     // of the machine of rank 0: a name, or an address of IPv4 or IPv6
+    std::optional<int> local_rank = {};  // on this machine; not every launcher sets it
+    std::string master_address = {};     // host of rank 0: a name, IPv4 or IPv6 address
     int master_port = 0;
 };
 
@@ -43,7 +43,7 @@ inline constexpr std::array<launcher_variables, 3> known_launchers{{
 
 inline constexpr int max_ranks = 1 << 20;
 
-// Digits and nothing else, from least to most.
+// Digits only, in [least, most].
 inline int parse_env_int(const char* name, const char* text, int least, int most, const char* description) {
     require(text != nullptr, name, ": not set; ", description, " is needed, ", least, " to ", most);
     const std::string value = text;
@@ -56,7 +56,7 @@ inline int parse_env_int(const char* name, const char* text, int least, int most
 
 }  // namespace detail
 
-// `read(name)` gives the text of a variable, or null where it is not set.
+// `read(name)` returns the value of a variable, or null if it is not set.
 template <class Read>
 rank_environment read_rank_environment(const Read& read) {
     const detail::launcher_variables* names = &detail::known_launchers.front();
@@ -82,7 +82,7 @@ rank_environment read_rank_environment(const Read& read) {
     require(!found.master_address.empty() && found.master_address.find_first_of(" \t\n[]") == std::string::npos,
             "MASTER_ADDR: '", found.master_address,
             "'; the name or the address of the machine of rank 0 is needed, without blanks and brackets");
-    // The last port is left out, since ranks meet at the one behind it (rendezvous_address).
+    // The rendezvous uses MASTER_PORT + 1 (rendezvous_address), so the last port is excluded.
     found.master_port =
         detail::parse_env_int("MASTER_PORT", read("MASTER_PORT"), 1, 65534, "a port of the machine of rank 0");
     return found;
@@ -92,8 +92,8 @@ inline rank_environment read_rank_environment() {
     return read_rank_environment([](const char* name) { return static_cast<const char*>(std::getenv(name)); });
 }
 
-// Where the ranks find each other, as NCCL_COMM_ID has it: address:port, [address]:port for IPv6. At MASTER_PORT itself a store of
-// torchrun's may listen as long as the processes live, so it is the port behind it.
+// Rendezvous address in the form of NCCL_COMM_ID: address:port, [address]:port for IPv6. torchrun's store may listen at
+// MASTER_PORT as long as the processes live, so this is MASTER_PORT + 1.
 inline std::string rendezvous_address(const rank_environment& who) {
     const bool has_colons = who.master_address.find(':') != std::string::npos;
     return str_cat(has_colons ? "[" : "", who.master_address, has_colons ? "]" : "", ":", who.master_port + 1);

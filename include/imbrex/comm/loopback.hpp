@@ -1,14 +1,16 @@
-// Ranks of one program. In the host worlds they are threads; on the device threads with streams, of one GPU or of several, whose copies
-// and events order them: no kernel waits for another.
+// Loopback transport: all ranks in one program. In the host worlds ranks are threads. On the device they are threads
+// with CUDA streams, on one GPU or several, ordered by copies and events: no kernel waits for another, so any number of
+// ranks can share a GPU.
 //
 //     loopback_group group(where, 4);
-//     run_ranks(group, [&](loopback& comm) { ... });       as comm.rank() of comm.ranks(), each in a thread of its own
+//     run_ranks(group, [&](loopback& comm) { ... });       one thread per rank: comm.rank() of comm.ranks()
 //
-// A rank that has synchronised() needs what it sent no more. If one fails on the way, others may still be about to copy from it: memory that
-// outlives the ranks is on the safe side.
+// After synchronise() a rank may free its send buffers. If a rank fails before that, others may still copy from them:
+// use memory that outlives the ranks.
 //
-// In the checked world bytes arrive as late as they may, or as early, as a seed decides: what is received is spoilt until the exchange is
-// waited for, and what is sent is copied at the last moment. Who reads or writes either of them too soon is told so, or computes NaN.
+// In the checked world a seed decides which transfers arrive early and which as late as allowed. Receive buffers are
+// poisoned until the wait, and send buffers are copied at the last moment. Early access to either is reported as a
+// hazard or computes NaN.
 #pragma once
 
 #include <imbrex/comm/loopback/message_queues.hpp>
@@ -34,9 +36,9 @@
 namespace imbrex {
 
 struct loopback_options {
-    std::chrono::milliseconds timeout{60000};  // with a rank that does not do what another waits for
-    std::vector<int> devices = {};             // of the ranks; the current one for all if none are named
-    std::uint64_t seed = 0;                    // in the checked world: which exchanges are early, and which late
+    std::chrono::milliseconds timeout{60000};  // for a rank that does not make progress (watchdog)
+    std::vector<int> devices = {};             // one per rank; empty: the current device for all
+    std::uint64_t seed = 0;                    // checked world: which groups arrive early, which late
 };
 
 inline namespace IMBREX_WORLDS {
@@ -55,7 +57,7 @@ class loopback_group {
     const loopback_options& options() const { return options_; }
     detail::message_queues& queues() { return queues_; }
 
-    // Makes the device of a rank the current one of this thread.
+    // Makes the device of a rank current in this thread.
     void set_device([[maybe_unused]] int rank) const {
 #if defined(__CUDACC__)
         if (where_ == world::device) detail::require_success(cudaSetDevice(options_.devices[rank]), "cudaSetDevice");
@@ -64,10 +66,10 @@ class loopback_group {
 
   private:
     static int required(int ranks, const loopback_options& options) {
-        require(ranks >= 1 && ranks <= 4096, "ranks: ", ranks, "; 1 to 4096 are allowed, a thread each");
+        require(ranks >= 1 && ranks <= 4096, "ranks: ", ranks, "; 1 to 4096 are allowed, one thread each");
         require(options.devices.empty() || static_cast<int>(options.devices.size()) == ranks,
-                "options.devices: ", options.devices.size(), " of them; one is needed for each of the ", ranks,
-                " ranks, or none at all");
+                "options.devices: ", options.devices.size(), " devices; must be empty or name one for each of the ",
+                ranks, " ranks");
         require(options.timeout.count() > 0, "options.timeout: ", options.timeout.count(), " ms; it must be positive");
         return ranks;
     }
@@ -80,7 +82,7 @@ class loopback_group {
         throw error(detail::host_world_only);
 #endif
     }
-    // Where there is no way from one device to another, copies go through the host by themselves.
+    // Without peer access, cudaMemcpy stages copies through the host.
     static void enable_peer_access([[maybe_unused]] const std::vector<int>& devices) {
 #if defined(__CUDACC__)
         const int before = current_device();
@@ -90,7 +92,7 @@ class loopback_group {
                 if (from == to || cudaDeviceCanAccessPeer(&can, from, to) != cudaSuccess || can == 0) continue;
                 detail::require_success(cudaSetDevice(from), "cudaSetDevice");
                 cudaDeviceEnablePeerAccess(to, 0);
-                cudaGetLastError();  // that it was allowed before is none
+                cudaGetLastError();  // already enabled is not an error
             }
         }
         detail::require_success(cudaSetDevice(before), "cudaSetDevice");
@@ -115,7 +117,7 @@ class loopback {
     int rank() const { return rank_; }
     int ranks() const { return group_.ranks(); }
     world where() const { return group_.where(); }
-    // The last that something was started in.
+    // Step of the last group started.
     int step() const { return step_; }
 
     send_recv_request start(const send_recv_group& one, void* stream = nullptr) {
@@ -180,7 +182,7 @@ class loopback {
     }
 
   private:
-    static constexpr int poison = 0xff;  // NaN in every type
+    static constexpr int poison = 0xff;  // NaN in every floating-point type
 
     struct pending_group {
         send_recv_request request;
@@ -204,7 +206,7 @@ class loopback {
         return made;
     }
 
-    // Messages of a rank are taken in their order: those of earlier exchanges with the same ranks come first.
+    // Messages are matched in order: first those of earlier groups that receive from the same ranks.
     void receive_up_to(pending_group& last) {
         std::vector<int> ranks;
         std::vector<pending_group*> needed;
@@ -237,13 +239,13 @@ class loopback {
         const auto* there = static_cast<const unsigned char*>(receive.buffer);
         if (std::any_of(there, there + receive.bytes, [](unsigned char byte) { return byte != poison; })) {
             throw communication_error(rank_, step,
-                                      str_cat("hazard: rank ", rank_, " writes what it receives from rank ",
-                                              receive.from, " in step ", step, " before it has waited for it"));
+                                      str_cat("hazard: rank ", rank_, " writes its receive buffer for rank ",
+                                              receive.from, " in step ", step, " before it waits for the request"));
         }
         if (message.bytes > 0 && std::memcmp(message.buffer, message.snapshot.data(), message.bytes) != 0) {
             throw communication_error(receive.from, step,
-                                      str_cat("hazard: rank ", receive.from, " writes what it sends to rank ", rank_,
-                                              " in step ", step, " before it has waited for it"));
+                                      str_cat("hazard: rank ", receive.from, " writes its send buffer for rank ", rank_,
+                                              " in step ", step, " before it waits for the request"));
         }
     }
 
@@ -251,16 +253,16 @@ class loopback {
     const int rank_;
     int step_ = 0;
     world_stream copies_;
-    std::deque<pending_group> pending_;  // that are not known to be over
-    send_recv_request first_ = 0;        // of them
+    std::deque<pending_group> pending_;  // not known to be complete
+    send_recv_request first_ = 0;        // index of the first pending group
 };
 
 }  // namespace IMBREX_WORLDS
 
 static_assert(transport<loopback>);
 
-// What became of each rank: null where it ended well. A rank that fails is told to all others, which fail too as soon as they wait for
-// somebody.
+// Runs work(comm) on every rank and returns one exception per rank, null on success. When a rank fails, every other
+// rank fails at its next wait, with an error that names the failed rank.
 template <class Work>
 std::vector<std::exception_ptr> run_ranks_catching(loopback_group& group, const Work& work) {
     std::vector<std::exception_ptr> outcomes(group.ranks());
@@ -288,7 +290,7 @@ std::vector<std::exception_ptr> run_ranks_catching(loopback_group& group, const 
     return outcomes;
 }
 
-// Throws what the rank threw that failed first.
+// Rethrows the exception of the rank that failed first.
 template <class Work>
 void run_ranks(loopback_group& group, const Work& work) {
     const std::vector<std::exception_ptr> outcomes = run_ranks_catching(group, work);

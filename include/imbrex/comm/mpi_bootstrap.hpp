@@ -1,5 +1,5 @@
-// Ranks of nccl_transport that were started by MPI: it says who is who and tells all of them NCCL's id, and is not needed after
-// that. The program links MPI and calls MPI_Init itself.
+// Bootstraps nccl_transport with MPI: rank, world size and local rank come from MPI, and an MPI broadcast distributes
+// the NCCL unique id. MPI is not used after that. The program links MPI and calls MPI_Init itself.
 //
 //     const mpi_rank_info all = bootstrap_with_mpi();
 //     cudaSetDevice(all.local_rank);
@@ -20,8 +20,7 @@ struct mpi_rank_info {
     ncclUniqueId id = {};
 };
 
-// Called by all ranks. That something is wrong with MPI itself is for its error handler, which ends the program unless it is told
-// otherwise.
+// Collective. Errors of MPI itself go to its error handler, which ends the program by default.
 inline mpi_rank_info bootstrap_with_mpi(MPI_Comm all = MPI_COMM_WORLD) {
     mpi_rank_info found;
     MPI_Comm_rank(all, &found.rank);
@@ -32,11 +31,11 @@ inline mpi_rank_info bootstrap_with_mpi(MPI_Comm all = MPI_COMM_WORLD) {
     MPI_Comm_rank(machine, &found.local_rank);
     MPI_Comm_free(&machine);
 
-    // If rank 0 gets no id, all are told so: none of them waits for it.
+    // Broadcast the status too: if rank 0 gets no id, every rank throws.
     int status = found.rank == 0 ? ncclGetUniqueId(&found.id) : ncclSuccess;
     MPI_Bcast(&status, 1, MPI_INT, 0, all);
     if (status != ncclSuccess) {
-        throw error(str_cat("rank 0 got no id for ", found.ranks, " ranks to meet: NCCL says '",
+        throw error(str_cat("ncclGetUniqueId failed on rank 0 of ", found.ranks, ": NCCL says '",
                             ncclGetErrorString(static_cast<ncclResult_t>(status)), "'"));
     }
     MPI_Bcast(&found.id, static_cast<int>(sizeof found.id), MPI_BYTE, 0, all);

@@ -1,23 +1,22 @@
-// Ranks that are processes, with a GPU each, of one machine or of many: NCCL moves the bytes. Compiled by nvcc; the program links NCCL
-// (the target imbrex::nccl).
+// NCCL transport: one process per GPU, on one machine or many. Compiled by nvcc; the program links NCCL (target
+// imbrex::nccl).
 //
-//     const rank_environment who = read_rank_environment();          started by torchrun, say
+//     const rank_environment who = read_rank_environment();          for example under torchrun
 //     cudaSetDevice(*who.local_rank);
-//     nccl_transport comm(who);                                      all ranks meet here
+//     nccl_transport comm(who);                                      rendezvous of all ranks
 //
-// Sends and receives of an exchange are one group of NCCL's, in a stream that is the transport's own: an event lets it wait for the
-// caller's stream, another one lets the caller's stream wait for it. Exchanges of a rank are done one after the other. The first between
-// two ranks connects them, and takes the host until the other one has started it too; after that the host waits for nobody in start()
-// and wait().
+// The sends and receives of a group are one ncclGroup in a stream of the transport, with an event before it (the
+// caller's stream) and one after it. The groups of a rank run in order. The first group between two ranks connects them
+// and blocks the host until the peer has started it too; after that start() and wait() do not block the host.
 //
-// The communicator never blocks, so that there is a way out if a rank dies or hangs: whoever waits looks for NCCL's errors and at
-// the clock. What has gone wrong is thrown once the communicator is aborted; kernels that waited for a peer have then ended, what
-// is behind them in the caller's stream runs on with what is there, and each further call throws the same again. docs/transports.md
-// has the rest.
+// Timeout and watchdog: the communicator is nonblocking, so that a rank can give up on a dead or hung peer. Every host
+// wait polls for NCCL's asynchronous errors and checks the timeout. On failure the communicator is aborted, then a
+// communication_error is thrown. Kernels that waited for a peer have then ended, later work in the caller's stream runs
+// with whatever data is there, and each further call throws the same error. See docs/transports.md.
 #pragma once
 
 #if !defined(__CUDACC__)
-#error imbrex/comm/nccl_transport.hpp is for the device alone: it must be compiled by nvcc
+#error imbrex/comm/nccl_transport.hpp must be compiled by nvcc
 #endif
 
 #include <imbrex/comm/bootstrap.hpp>
@@ -45,13 +44,13 @@
 namespace imbrex {
 
 struct nccl_options {
-    // With an exchange, from when its turn has come: what it sends is there, and those before it are done.
+    // For one group, from when it can run: its send buffers are ready and earlier groups are done.
     std::chrono::milliseconds timeout{60'000};
-    // With ranks that have not come yet.
+    // For the rendezvous of all ranks.
     std::chrono::milliseconds initialisation_timeout{120'000};
 };
 
-// One rank, on the device that is current when it is made. It is used by one thread at a time.
+// One rank, on the device that is current at construction. Not thread-safe: one thread at a time.
 class nccl_transport {
   public:
     explicit nccl_transport(const rank_environment& who, const nccl_options& options = {})
@@ -61,14 +60,14 @@ class nccl_transport {
         check(ncclGetUniqueId(&id));
         initialise(id);
     }
-    // With an id that rank 0 got from ncclGetUniqueId and that all have been told, as comm/mpi_bootstrap.hpp does it.
+    // With an id that rank 0 got from ncclGetUniqueId and distributed to all, as comm/mpi_bootstrap.hpp does.
     nccl_transport(int rank, int ranks, const ncclUniqueId& id, const nccl_options& options = {})
         : nccl_transport(rank, ranks, options) {
         initialise(id);
     }
     nccl_transport(const nccl_transport&) = delete;
     nccl_transport& operator=(const nccl_transport&) = delete;
-    // Neither waits for ranks that do not come: what is still going on is cut off.
+    // Does not wait for missing ranks: groups still in flight are aborted.
     ~nccl_transport() {
         if (communicator_ == nullptr) return;
         if (retire_all() && finalised()) {
@@ -111,7 +110,8 @@ class nccl_transport {
         poll_until_idle(&stream_end_);
     }
 
-    // In pieces of a size that all ranks know, so that ranks that mean different sizes still understand each other, and say so.
+    // In fixed-size packets that carry the total size, so that ranks that pass different sizes detect it instead of
+    // hanging.
     void all_gather(const void* mine, void* all, std::size_t bytes) {
         throw_if_failed();
         const auto* from = static_cast<const std::byte*>(mine);
@@ -129,20 +129,20 @@ class nccl_transport {
     }
 
   private:
-    // An exchange that is not known to be done.
+    // A group that is not known to be done.
     struct pending_group {
         send_recv_request request;
         detail::operation_info info;
-        world_event ready;  // in the caller's stream: what it sends is there
+        world_event ready;  // in the caller's stream: send buffers are ready
         world_event done;
         bool issued = false;
     };
     struct gather_packet {
-        std::uint64_t bytes;  // of all pieces together
+        std::uint64_t bytes;  // of all packets together
         std::byte payload[1016];
     };
 
-    // The rank before it meets the others.
+    // The state before the rendezvous.
     nccl_transport(int rank, int ranks, const nccl_options& options)
         : rank_(required(rank, ranks, options)),
           ranks_(ranks),
@@ -196,7 +196,7 @@ class nccl_transport {
         return ncclSuccess;
     }
 
-    // The pieces of all ranks, each with this many bytes of its own.
+    // All-gathers one packet per rank.
     const gather_packet* all_gather_packet(std::uint64_t all_bytes, const std::byte* from, std::size_t count) {
         auto* mine = packets_.host_pointer<gather_packet>();
         mine->bytes = all_bytes;
@@ -216,11 +216,11 @@ class nccl_transport {
     void require_same_size(int other, std::uint64_t theirs, std::uint64_t ours) {
         if (theirs == ours) return;
         fail_as({other, step_,
-                 str_cat("rank ", other, " gives ", theirs, " bytes to be gathered, and rank ", rank_, " ", ours,
-                         "; all must give the same number")});
+                 str_cat("rank ", other, " passes ", theirs, " bytes to the all-gather, rank ", rank_, " passes ", ours,
+                         "; the sizes must be equal")});
     }
 
-    // A group of NCCL's calls. When this returns they are in the stream: only then may an event be recorded behind them.
+    // One ncclGroup. When this returns, its calls are in the stream: only then may an event be recorded after them.
     template <class Calls>
     void issue_group(const Calls& calls) {
         ncclResult_t status = ncclGroupStart();
@@ -231,20 +231,20 @@ class nccl_transport {
         }
         wait_nonblocking(status, options_.timeout);
     }
-    // Until the communicator has done on the host what it was told to.
+    // Waits until the nonblocking communicator has finished its host-side work.
     void wait_nonblocking(ncclResult_t status, std::chrono::milliseconds timeout) {
         check(status);
         poll_until(timeout, [] { return true; });
     }
-    // Until all exchanges are done.
+    // Waits until all groups are done.
     void poll_until_idle(const world_event* and_this = nullptr) {
         poll_until(options_.timeout, [&] {
             retire();
             return pending_.empty() && (and_this == nullptr || and_this->reached());
         });
     }
-    // Until the communicator has nothing to do on the host and the condition holds. Others are given time from when it is they who are
-    // waited for: work of this device may go on as long as it likes, and NCCL may wait for it before it connects to a rank.
+    // Polls until the communicator is idle on the host and the condition holds. The watchdog only counts time spent
+    // waiting for peers: local work may take any time, and NCCL may wait for it before it connects to a rank.
     template <class Condition>
     void poll_until(std::chrono::milliseconds timeout, const Condition& holds) {
         detail::watchdog_timer clock(timeout);
@@ -264,7 +264,7 @@ class nccl_transport {
     void check(ncclResult_t status) {
         if (status != ncclSuccess && status != ncclInProgress) fail("failed: " + detail::nccl_error_text(status));
     }
-    // Forgets what is done, in the order in which it was started.
+    // Retires completed groups in order.
     void retire() {
         while (!pending_.empty() && pending_.front().issued && pending_.front().done.reached()) {
             pending_group& one = pending_.front();
@@ -274,7 +274,7 @@ class nccl_transport {
         }
     }
 
-    // Named is the first exchange that is not done, or the last one if all are.
+    // The error names the first group that is not done, or the last group if all are.
     [[noreturn]] void fail(const std::string& how) {
         retire_all();
         const detail::operation_info& about = pending_.empty() ? last_ : pending_.front().info;
@@ -289,12 +289,12 @@ class nccl_transport {
     void throw_if_failed() const {
         if (failure_) throw *failure_;
     }
-    // Returns when the kernels that waited for peers have ended.
+    // Returns after kernels that waited for peers have ended.
     void abort() {
         ncclCommAbort(std::exchange(communicator_, nullptr));
         pending_.clear();
     }
-    // Whether all is known to be done. Where the device itself fails, nothing more is.
+    // Whether all groups are done; false after a device error.
     bool retire_all() {
         try {
             retire();
@@ -303,7 +303,7 @@ class nccl_transport {
         }
         return pending_.empty();
     }
-    // Whether NCCL has sent off what it was given: its part may go on when the kernels are done.
+    // Whether NCCL has flushed its sends: they may outlast the kernels.
     bool finalised() {
         ncclResult_t state = ncclCommFinalize(communicator_);
         detail::watchdog_timer clock(options_.timeout);
@@ -323,12 +323,12 @@ class nccl_transport {
     ncclComm_t communicator_ = nullptr;
     detail::high_priority_stream stream_;
     world_event stream_end_;
-    pinned_staging packets_;  // this rank's, and behind it those of all ranks
+    pinned_staging packets_;  // this rank's packet, then those of all ranks
     std::deque<pending_group> pending_;
     std::vector<std::pair<world_event, world_event>> spare_;
     send_recv_request next_ = 0;
-    int step_ = detail::before_first_step;  // of the last exchange
-    detail::operation_info last_;           // that is known to be done; the initialisation at first
+    int step_ = detail::before_first_step;  // of the last group
+    detail::operation_info last_;           // last completed operation; initially the initialisation
     std::optional<communication_error> failure_;
 };
 

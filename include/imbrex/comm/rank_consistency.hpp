@@ -1,6 +1,6 @@
-// That all ranks mean the same before they begin: each tells the others a few numbers, and if they differ, every rank gets the same
-// sentence, which names a rank and what is different there. A rank that has refused its arguments by itself says so, instead of
-// leaving the others to wait.
+// Collective argument checks: every rank contributes a few named integers to an all-gather, and if they differ, every
+// rank throws the same message, which names a rank and the value that differs. A rank whose own arguments are invalid
+// reports that too, so that the others do not wait for it.
 #pragma once
 
 #include <imbrex/comm/transport.hpp>
@@ -18,8 +18,8 @@ struct rank_invariant {
     std::int64_t value;
 };
 
-// Called by every rank, with the same names. `local_error` is the sentence with which this rank was refused by itself, or empty. The host
-// waits for the other ranks.
+// Collective: called by every rank with the same names. `local_error` is the message for invalid arguments of this
+// rank, or empty. Blocks the host until all ranks have called it.
 template <transport Transport>
 void require_same_on_all_ranks(Transport& comm, const std::vector<rank_invariant>& mine,
                                const std::string& local_error = {}) {
@@ -31,7 +31,7 @@ void require_same_on_all_ranks(Transport& comm, const std::vector<rank_invariant
     if (!local_error.empty()) throw invalid_argument(local_error);
     for (int rank = 0; rank < comm.ranks(); ++rank) {
         if (all[rank * each] == 0) continue;
-        throw communication_error(rank, 0, str_cat("rank ", rank, " was refused its arguments, before step 0"));
+        throw communication_error(rank, 0, str_cat("rank ", rank, " has invalid arguments, before step 0"));
     }
     for (int rank = 1; rank < comm.ranks(); ++rank) {
         for (std::size_t i = 0; i < mine.size(); ++i) {
@@ -39,12 +39,12 @@ void require_same_on_all_ranks(Transport& comm, const std::vector<rank_invariant
             if (here == first) continue;
             throw communication_error(rank, 0,
                                       str_cat(mine[i].name, ": ", here, " on rank ", rank, ", and ", first,
-                                              " on rank 0, before step 0; all ranks must name the same"));
+                                              " on rank 0, before step 0; must be the same on all ranks"));
         }
     }
 }
 
-// Makes something of this rank's arguments: what it is refused for is told to all.
+// Runs make() on every rank; if it throws invalid_argument on one of them, all ranks throw.
 template <transport Transport, class Make>
 auto make_on_all_ranks(Transport& comm, const std::vector<rank_invariant>& numbers, const Make& make) {
     decltype(make()) made{};

@@ -1,11 +1,11 @@
-// What one rank does for all sequences together, and that all ranks mean the same by it. Sequences of different lengths have a
-// schedule each; they differ in tokens (and in how many there are of that length) alone, so in each step the same neighbours
-// exchange the same chunks, which are the rows of all sequences one behind the other: one message, however many sequences there
-// are.
+// The ring attention plan of one rank for a batch of sequences, checked to agree on all ranks. Sequences of different
+// lengths have one ring_schedule each. They differ in tokens (and in the number of sequences of that length) only, so
+// in each step the same neighbours exchange the same chunks. The rows of all sequences are concatenated: each step
+// sends one message, whatever the number of sequences.
 //
-//     const ring_plan plan = make_ring_plan(comm, {long_one, short_one});         every rank calls it; the host waits for the others
+//     const ring_plan plan = make_ring_plan(comm, {long_one, short_one});         collective; blocks the host
 //
-//     rows of a rank:      [ long_one: its rows ] [ short_one: its rows of the first of the batch ] [ of the second ] ...
+//     rows of a rank:      [ long_one: its rows ] [ short_one: its rows of sequence 0 ] [ of sequence 1 ] ...
 #pragma once
 
 #include <imbrex/comm/rank_consistency.hpp>
@@ -24,7 +24,7 @@ namespace imbrex {
 
 namespace detail {
 
-// What schedules that go round together have in common, and ranks have to agree on.
+// What the schedules of one plan have in common, and all ranks must agree on.
 inline std::vector<rank_invariant> ring_invariants(const ring_schedule& one) {
     return {{"ranks", one.ranks},
             {"placement", static_cast<int>(one.placement)},
@@ -42,26 +42,26 @@ inline std::vector<rank_invariant> ring_invariants(const ring_schedule& one) {
 
 }  // namespace detail
 
-// A chunk that goes to a rank or comes from it. `hop` says over how many ranks it has come where this rank has it: 0 is its own. Results
-// that come home have the hop that they had where they come from.
+// A chunk sent to or received from a peer. `hop` is the number of ranks it has travelled when this rank holds it; 0 is
+// the rank's own chunk. Returned partial results keep the hop that they had at the sender.
 struct ring_message {
     payload what = payload::kv;
     int peer = 0;
     int chunk = 0;
     int hop = 0;
-    int needed_step = 0;  // the step that begins when it is there
+    int needed_step = 0;  // the step that waits for it
 };
 
 struct ring_step {
     std::vector<ring_message> sends;
     std::vector<ring_message> receives;
-    std::vector<attention_block> blocks;  // one for each schedule
+    std::vector<attention_block> blocks;  // one per schedule
 };
 
 class ring_plan {
   public:
     ring_plan(std::vector<ring_schedule> sequences, int rank) : sequences_(std::move(sequences)), rank_(rank) {
-        require(!sequences_.empty(), "sequences: none; one schedule at least is needed");
+        require(!sequences_.empty(), "sequences: none; at least one schedule is needed");
         for (const ring_schedule& one : sequences_) {
             require_schedule(one);
             require_alike(one);
@@ -81,7 +81,7 @@ class ring_plan {
     const std::vector<ring_schedule>& sequences() const { return sequences_; }
     const std::vector<ring_step>& steps() const { return steps_; }
 
-    // Of all sequences together, and how many of them come before those of one schedule.
+    // Rows of all sequences, and the row offset of one schedule.
     std::int64_t rows_of(int chunk) const { return rows_before(sequences_.size(), chunk); }
     std::int64_t rows_before(std::size_t sequence, int chunk) const {
         std::int64_t sum = 0;
@@ -93,7 +93,7 @@ class ring_plan {
         for (int chunk = 0; chunk < ranks(); ++chunk) most = std::max(most, rows_of(chunk));
         return most;
     }
-    // The rank whose queries this one has after so many hops.
+    // The rank whose queries this rank holds after `hop` hops.
     int q_chunk_at(int hop) const { return first().q_source(rank_, hop); }
 
   private:
@@ -105,7 +105,7 @@ class ring_plan {
         const auto expected = detail::ring_invariants(first()), found = detail::ring_invariants(one);
         for (std::size_t i = 0; i < found.size(); ++i) {
             require(found[i].value == expected[i].value, "sequences, ", found[i].name, ": ", found[i].value, " beside ",
-                    expected[i].value, "; they go round together, and differ in tokens and sizes.batches alone");
+                    expected[i].value, "; schedules of one plan may differ in tokens and sizes.batches only");
         }
     }
 
@@ -119,7 +119,7 @@ class ring_plan {
                 add(made.receives, sent, sent.from, home ? sent.from : rank_);
             }
         }
-        // Both sides have the same order: what is needed first goes first.
+        // The same order on both sides: what is needed first goes first.
         const auto earlier = [](const ring_message& a, const ring_message& b) {
             return std::pair(a.needed_step, a.what) < std::pair(b.needed_step, b.what);
         };
@@ -127,7 +127,7 @@ class ring_plan {
         std::sort(made.receives.begin(), made.receives.end(), earlier);
         return made;
     }
-    // A chunk travels as a whole as soon as one sequence's part of it does.
+    // The whole chunk is sent if any sequence needs its part.
     void add(std::vector<ring_message>& all, const transfer& one, int peer, int holder) const {
         const auto source = [&](int hop) {
             return is_per_kv_head(one.what) ? first().kv_source(holder, hop) : first().q_source(holder, hop);
@@ -144,19 +144,18 @@ class ring_plan {
     std::vector<ring_step> steps_;
 };
 
-// The plan of this rank, if all ranks name the same sequences; otherwise an error that says which rank does not, and in what.
+// Collective. Throws if ranks pass different sequences; the message names the rank and the value that differs.
 template <transport Transport>
 ring_plan make_ring_plan(Transport& comm, const std::vector<ring_schedule>& sequences) {
     std::vector<rank_invariant> numbers{{"the number of schedules", static_cast<std::int64_t>(sequences.size())}};
     const ring_schedule none{}, &first = sequences.empty() ? none : sequences.front();
     for (const rank_invariant& one : detail::ring_invariants(first)) numbers.push_back(one);
-    // Of lengths there may be many: they are one number.
+    // The lengths are hashed into one number, since there may be many.
     std::uint64_t mixed = 0;
     for (const ring_schedule& one : sequences) {
         for (const int number : {one.tokens, one.sizes.batches}) mixed = (mixed ^ number) * 0x9e3779b97f4a7c15u;
     }
-    numbers.push_back(
-        {"tokens and sizes.batches of all schedules, mixed into one number", static_cast<std::int64_t>(mixed >> 1)});
+    numbers.push_back({"hash of tokens and sizes.batches of all schedules", static_cast<std::int64_t>(mixed >> 1)});
     return *make_on_all_ranks(comm, numbers, [&] {
         std::optional<ring_plan> made(std::in_place, sequences, comm.rank());
         require(made->ranks() == comm.ranks(), "ranks: ", made->ranks(), "; the transport has ", comm.ranks());

@@ -1,5 +1,5 @@
-// The 64 bits of a transaction barrier in shared memory. On the device they are the hardware's own; the host world
-// packs its counters into them. Both count warps: a warp that arrives counts one, however many lanes it has.
+// The 64 bits of a transaction barrier (mbarrier) in shared memory. On the device they are the hardware's mbarrier
+// object; the host world packs its counters into them. Both count warps: a warp arrives once for all of its lanes.
 #pragma once
 
 #include <cstdint>

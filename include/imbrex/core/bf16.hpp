@@ -1,5 +1,5 @@
-// bf16: the upper half of a float. Its range is float's, its precision three decimal digits; the usual element of
-// activations and weights. Too large a float rounds to infinity, as in cvt.rn.bf16.f32.
+// bf16: the upper half of a float. It has float's range and three decimal digits of precision; the usual element type
+// of activations and weights. Overflow rounds to infinity, as in cvt.rn.bf16.f32.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ struct bf16 : small_float<bf16, std::uint16_t, std::uint32_t> {
         return static_cast<std::uint16_t>(encode_small_float<format>(value));
     }
 
-    // A shift: no instruction is quicker, in either world.
+    // A shift is the fastest conversion in both worlds.
     IMBREX_FN static constexpr float decode(std::uint16_t bits) {
         return decode_small_float<format>(bits);
     }

@@ -1,10 +1,10 @@
-// Random numbers that are counted and not drawn one after the other: the bits of a number follow from a seed, a position and the number
-// alone. Whoever asks, and in whichever order, gets the same, so that a choice by chance does not depend on how work is shared out.
+// A counter-based random number generator, as Philox is: the bits of a number depend only on a seed, a position and the
+// counter. The result is the same in any order and for any distribution of the work over threads.
 //
 //     const counter_rng stream = counter_rng::of(seed, position);
-//     const float waited = exponential_of(stream.bits(token));            // exponentially distributed, mean 1
+//     const float delay = exponential_of(stream.bits(token));             // exponentially distributed, mean 1
 //
-// Good for sampling; not for keeping secrets.
+// For sampling, not for cryptography.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -22,7 +22,7 @@ struct counter_rng {
         return counter_rng{static_cast<std::uint32_t>(both), static_cast<std::uint32_t>(both >> 32)};
     }
 
-    // The halves of the key come in at two places: streams are not one sequence that is entered at different numbers.
+    // The two halves of the key enter at different points, so streams are not shifted copies of one sequence.
     IMBREX_FN std::uint32_t bits(std::uint32_t number) const {
         std::uint32_t x = number * 0x9e3779b9U + first;
         x = (x ^ (x >> 16)) * 0x7feb352dU;
@@ -42,16 +42,16 @@ struct counter_rng {
     }
 };
 
-// 32 random bits as a number in (0, 1]: in the middle of one of 2^32 parts, as well as a float can say that.
+// 32 random bits as a number in (0, 1]: the midpoint of one of 2^32 intervals, to float precision.
 IMBREX_FN float uniform_of(std::uint32_t bits) {
     return (static_cast<float>(bits) + 0.5f) * 0x1p-32f;
 }
 
-// -log(1 - uniform): how long one waits for what happens once in a unit of time. Never 0. Short times, which decide who is first among
-// many, are as precise as floats are: 1 - uniform is rounded, and what rounding took away is put back.
+// -log(1 - uniform), exponentially distributed with mean 1, never 0. Small values, which decide the minimum over many
+// samples, have full float precision: the rounding error of 1 - uniform is added back.
 IMBREX_FN float exponential_of(std::uint32_t bits) {
     const float uniform = uniform_of(bits);
-    // A multiple of 2^-24 or more, to which what is added, so that it is never 0, makes no difference that could be seen.
+    // At least 2^-24; adding 2^-33 keeps it from being 0 and has no visible effect otherwise.
     const float left = (1.0f - uniform) + 0x1p-33f;
     return (uniform - (1.0f - left)) / left - fast_log(left);
 }

@@ -1,4 +1,4 @@
-// The element types of tiles, what is known of each, and convert<To>(from), the one place where a value changes type.
+// The element types of tiles, their traits, and convert<To>(from), the only conversion between them.
 //
 //      type      bits  values in an object  largest      conversion to it
 //      double      64         1
@@ -28,8 +28,8 @@
 
 namespace imbrex {
 
-// Specialised for each element type, below. `value` is what low() and high() of a packed type return, otherwise the
-// type itself; `bits` are those of one value; `values` lie in one object.
+// Traits of an element type, specialised below. `value` is the type that low() and high() of a packed type return, and
+// otherwise the type itself. `bits` is the size of one value, `values` the number of values in an object.
 template <class T>
 struct element_traits {
     static constexpr int values = 0;
@@ -103,12 +103,12 @@ concept small_float_element = element<T> && requires {
     T::format.mantissa_bits;
 };
 
-// Bits that tell one value: 4 for e2m1, though alone it takes a byte.
+// Significant bits of one value: 4 for e2m1, although a single e2m1 takes a byte.
 template <element T>
 inline constexpr int bits_of = element_traits<T>::bits;
 template <element T>
 inline constexpr int values_in = element_traits<T>::values;
-// Two for the packed types, one for the others of a byte, zero for wider ones.
+// Values in a byte: two for the packed types, one for 8-bit types, zero for wider ones.
 template <element T>
 inline constexpr int values_per_byte = sizeof(T) == 1 ? values_in<T> : 0;
 template <element T>
@@ -119,8 +119,8 @@ IMBREX_FN constexpr const char* name_of() {
     return element_traits<T>::name();
 }
 
-// The largest and smallest finite value of an element type; of a packed type, in every place. Functions and not
-// variables, because device code may not refer to a variable of class type.
+// The largest and smallest finite value of an element type; for a packed type, in both halves. These are functions,
+// because device code must not refer to a variable of class type.
 template <element T>
 IMBREX_FN constexpr T highest_of() {
     if constexpr (std::is_same_v<T, double>) return 0x1.fffffffffffffp1023;
@@ -144,9 +144,8 @@ IMBREX_FN constexpr T lowest_of() {
     }
 }
 
-// A wide value as a float on its way to a narrower type. Rounding twice to nearest is not rounding once; but if the
-// first time every inexact value takes the odd neighbour, a tie or a side is never lost, and the second rounding is
-// right.
+// Rounds a double or an int32 to float as an intermediate step to a narrower type. Rounding to nearest twice differs
+// from rounding once. Rounding to odd first preserves ties and sides, so the second rounding is correct.
 IMBREX_FN constexpr float float_to_odd(double value) {
     const float nearest = static_cast<float>(value);
     const double back = static_cast<double>(nearest);
@@ -165,7 +164,7 @@ IMBREX_FN constexpr float float_to_odd(std::int32_t value) {
     return negative ? -static_cast<float>(kept) : static_cast<float>(kept);
 }
 
-// The value nearest to `value` in To, rounded once, whatever the two types.
+// The value of type To nearest to `value`, rounded once for every pair of types.
 template <scalar_element To, scalar_element From>
 IMBREX_FN constexpr To convert(From value) {
     constexpr bool wide = std::is_same_v<From, double> || std::is_same_v<From, std::int32_t>;

@@ -1,5 +1,5 @@
-// What the host side of the library throws. Each error carries one sentence that names the argument, its value and what
-// is allowed; `require` builds that sentence only when it is needed.
+// The exceptions of the host API: imbrex::error and its subclasses. Each message names the argument, its value and what
+// is allowed. `require` builds the message only if the condition fails.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@ class error : public std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-// An argument of a host function that is not allowed.
+// An argument of a host function is not allowed.
 class invalid_argument : public error {
   public:
     using error::error;
 };
 
-// A call of the CUDA runtime or driver that failed.
+// A call of the CUDA runtime or driver failed.
 class cuda_error : public error {
   public:
     using error::error;
@@ -30,8 +30,8 @@ class cuda_error : public error {
 
 namespace detail {
 
-// A part of a sentence as it was given: a string, a number or a pointer. What makes text of it is not a template, since there are
-// many sentences, and few that anyone gets to read.
+// A part of a message: a string, a number or a pointer. The formatting is not a template: the library has many messages,
+// and each instantiation would cost compile time.
 class message_part {
   public:
     message_part(const char* text) : kind_(kind::text), text_(text) {}
@@ -49,7 +49,7 @@ class message_part {
             natural_ = static_cast<std::uint64_t>(number);
         }
     }
-    message_part(char* text) : message_part(static_cast<const char*>(text)) {}  // which the next one would take
+    message_part(char* text) : message_part(static_cast<const char*>(text)) {}  // otherwise the next one would match
     template <class T>
     message_part(T* pointer) : kind_(kind::pointer), pointer_(pointer) {}
 

@@ -1,5 +1,5 @@
-// Division by a number that the host knows before the launch: a product and a shift, where the hardware's division is some twenty
-// instructions that wait for one another.
+// Division by a divisor that is known on the host before the launch (as CUTLASS's FastDivmod): a multiplication and a
+// shift. The hardware has no integer division; the compiler emits about twenty dependent instructions for one.
 //
 //     n / d = n * ceil(2^(31 + b) / d) / 2^(31 + b), rounded down, with 2^b >= d: exact for 0 <= n < 2^31, the factor below 2^32
 #pragma once
@@ -22,7 +22,7 @@ struct fast_divmod {
         factor = static_cast<std::uint32_t>(((std::uint64_t{1} << shift) + divisor - 1) / divisor);
     }
 
-    // Of a number that is not negative.
+    // `number` must not be negative.
     constexpr IMBREX_FN int quotient(int number) const {
         return static_cast<int>((std::uint64_t{factor} * static_cast<std::uint32_t>(number)) >> shift);
     }

@@ -1,5 +1,5 @@
-// Powers of two and logarithms as polynomials: the same few multiplications in both worlds, which a compiler makes vectors of, as it cannot
-// of calls. For what goes over many numbers and is content with the last bits of a float being off: relative errors are below 3e-7.
+// exp2 and log as polynomials: the same few multiplications in both worlds. Compilers vectorise them, unlike calls of
+// the C library. The relative error is below 3e-7.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -8,10 +8,10 @@
 
 namespace imbrex {
 
-// 2^x for x up to 125; below -125 it stays at 2^-125.
+// 2^x for x up to 125; 2^-125 for x below -125.
 IMBREX_FN float fast_exp2(float x) {
     const float limited = x > -125.0f ? x : -125.0f;
-    // Added, it leaves the nearest whole number in the lowest bits.
+    // Adding it leaves the nearest integer in the lowest bits.
     constexpr float rounder = 12582912.0f;
     const float shifted = limited + rounder;
     const float r = limited - (shifted - rounder);
@@ -26,7 +26,7 @@ IMBREX_FN float fast_exp2(float x) {
     return __builtin_bit_cast(float, __builtin_bit_cast(std::int32_t, power) + whole * (1 << 23));
 }
 
-// Of a positive number that is not subnormal. Exactly 0 for 1.
+// For a positive, normal number. Exactly 0 for 1.
 IMBREX_FN float fast_log(float x) {
     constexpr std::int32_t root_of_half = 0x3f3504f3;
     const std::int32_t bits = __builtin_bit_cast(std::int32_t, x);

@@ -1,4 +1,4 @@
-// fp16: IEEE 754's half precision. More precise than bf16, but its range ends at 65504; too large a float rounds to
+// fp16: IEEE 754 half precision. More precise than bf16, but the largest finite value is 65504. Overflow rounds to
 // infinity, as in cvt.rn.f16.f32.
 #pragma once
 

@@ -1,5 +1,5 @@
-// The block-scaled formats' parts: e2m1, a 4-bit float (0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives; no infinity, no
-// NaN), the byte e2m1x2 that holds two of them, and ue8m0, a scale that is a power of two and nothing else.
+// The element and scale types of the block-scaled 4-bit formats (NVFP4, MXFP4): e2m1, a 4-bit float (0, 0.5, 1, 1.5, 2,
+// 3, 4, 6 and their negatives; no infinity, no NaN), e2m1x2, a byte with two of them, and ue8m0, a power-of-two scale.
 //
 // Conversion to e2m1 saturates, as in cvt.rn.satfinite.e2m1x2.f32: infinity becomes 6 of its sign, a NaN becomes +6.
 //
@@ -7,7 +7,7 @@
 //                s   e e   m | s   e e   m                 e        the value is 2^(e - 127); 0xff is NaN
 //                   high          low
 //
-// Devices convert these from sm_100a on; elsewhere the software path runs.
+// The hardware converts these from sm_100a on; elsewhere the software path runs.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@
 
 namespace imbrex {
 
-// One value, in the low four bits of a byte; the others are zero.
+// One value, in the low four bits of a byte; the upper bits are zero.
 struct e2m1 : small_float<e2m1, std::uint8_t, std::uint16_t> {
     static constexpr float_format format{.exponent_bits = 2,
                                          .mantissa_bits = 1,
@@ -52,7 +52,7 @@ struct e2m1 : small_float<e2m1, std::uint8_t, std::uint16_t> {
     }
 };
 
-// Two values in a byte, as they lie in memory.
+// Two values in a byte, as in memory.
 struct e2m1x2 {
     std::uint8_t bits;
 
@@ -98,13 +98,13 @@ struct e2m1x2 {
     }
 };
 
-// A power of two from 2^-127 to 2^127. There is no zero and no sign: of a float it takes the magnitude, what is below
-// its range becomes 2^-127, and what is above, infinity too, 2^127.
+// A power of two from 2^-127 to 2^127, without zero and sign. A float is converted by its magnitude: below the range it
+// becomes 2^-127, above it (and for infinity) 2^127.
 struct ue8m0 {
     std::uint8_t bits;
 
     ue8m0() = default;
-    // Upward, as cuda_fp8.h's type does: a scale that is not too small never makes a value overflow.
+    // Rounds up, as the type of cuda_fp8.h does: a scale that is not too small never makes a value overflow.
     IMBREX_FN constexpr explicit ue8m0(float value) : bits(round_up(value).bits) {}
 
     IMBREX_FN static constexpr ue8m0 from_bits(std::uint8_t bits) {
@@ -119,7 +119,7 @@ struct ue8m0 {
             return from_bits(__nv_cvt_float_to_e8m0(value, __NV_SATFINITE, cudaRoundPosInf));
         }
 #endif
-        // Subnormal floats lie around 2^-127: half of them are at most that, and the others round to 2^-126.
+        // Subnormal floats are near 2^-127: the lower half of them rounds to 2^-127, the others to 2^-126.
         const std::uint32_t absolute = bits_as<std::uint32_t>(value) & ~float_sign;
         const std::uint32_t exponent = (absolute + 0x7fffffU) >> float_mantissa_bits;
         return saturate(absolute, absolute <= 0x00400000U ? 0 : exponent);
@@ -137,7 +137,7 @@ struct ue8m0 {
 
     IMBREX_FN constexpr explicit operator float() const {
         const std::uint32_t shifted = static_cast<std::uint32_t>(bits) << float_mantissa_bits;
-        // 2^-127 is a subnormal float, 0xff would be infinity.
+        // 2^-127 is a subnormal float; 0xff would be infinity.
         const std::uint32_t finite = bits == 0 ? 0x00400000U : shifted;
         return bits_as<float>(is_nan() ? float_nan : finite);
     }

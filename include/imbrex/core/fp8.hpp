@@ -1,9 +1,9 @@
-// The two 8-bit floats: e4m3, the more precise (largest 448, no infinity, one NaN of each sign), and e5m2, the wider
-// (largest 57344, infinity and NaNs as in IEEE 754). Conversion to them saturates, as in cvt.rn.satfinite: what is too
-// large, infinity too, becomes the largest finite value, and a NaN of either sign becomes 0x7f.
+// The two 8-bit floating-point types (FP8): e4m3, the more precise (largest 448, no infinity, one NaN per sign), and
+// e5m2, the wider (largest 57344, infinity and NaNs as in IEEE 754). Conversion to them saturates, as in
+// cvt.rn.satfinite: overflow and infinity become the largest finite value, a NaN of either sign becomes 0x7f.
 //
-// Devices convert fp8 from sm_89 on; before it the software path runs, which is quicker than the emulation in double
-// precision that <cuda_fp8.h> has for them.
+// The hardware converts fp8 from sm_89 on. Older devices run the software path, which is faster than the emulation in
+// double precision that <cuda_fp8.h> has for them.
 #pragma once
 
 #include <cstdint>
@@ -79,7 +79,7 @@ struct e5m2 : small_float<e5m2, std::uint8_t, std::uint16_t> {
         return static_cast<std::uint8_t>(encode_small_float<format>(value));
     }
 
-    // The upper half of an fp16, so every device can.
+    // An e5m2 is the upper half of an fp16, so every device can convert it.
     IMBREX_FN static constexpr float decode(std::uint8_t bits) {
         return fp16::decode(static_cast<std::uint16_t>(bits << 8));
     }

@@ -1,4 +1,5 @@
-// The small functions that reductions and maps are given. Any type with an IMBREX_FN call operator serves as well.
+// Function objects for reductions and maps: add, multiply, maximum and so on. Any type with an IMBREX_FN call operator
+// works as well.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -31,12 +32,12 @@ struct divide {
         return a / b;
     }
 };
-// A sum of squares: with what has been added so far.
+// Accumulates a sum of squares.
 struct add_square {
     constexpr IMBREX_FN float operator()(float sum, float x) const { return sum + x * x; }
 };
-// Of a number and a NaN, both give the number, as the hardware's own instructions do; on the device, where a comparison and
-// a choice would take three, those instructions are asked for.
+// maximum and minimum return the other operand if one is NaN, as the hardware instructions do. On the device fmaxf and
+// fminf compile to that one instruction; a comparison and a select would take three.
 struct maximum {
     template <class T>
     constexpr IMBREX_FN T operator()(T a, T b) const {

@@ -1,5 +1,5 @@
-// A rectangle of global memory as the copies see it: where it starts, how far its rows are apart, and how much of it
-// exists. The rectangle may hang over the edge of its matrix: a copy fills what does not exist and never stores there.
+// A rectangle of global memory: pointer, row stride and the number of rows and columns in bounds. A tile may extend past
+// the edge of its matrix: loads fill the out-of-bounds part, stores skip it.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -15,7 +15,7 @@ struct global_tile {
 
     T* pointer = nullptr;
     std::int64_t row_stride = 0;  // in elements
-    int rows = 0;                 // how many exist from here on; none if not positive
+    int rows = 0;                 // in bounds from here on; none if not positive
     int columns = 0;
 
     IMBREX_FN T* at(int row, int column) const { return pointer + row * row_stride + column; }
@@ -31,7 +31,7 @@ struct global_tile {
         return {at(row, column), row_stride, rows - row, columns - column};
     }
 
-    // A tile that may be written may also be read.
+    // A writable tile converts to a read-only one.
     template <class Constant>
     requires(!std::is_const_v<T> && std::is_same_v<Constant, const T>) IMBREX_FN operator global_tile<Constant>()
         const {

@@ -1,4 +1,4 @@
-// A place in a grid of blocks, or its size.
+// The index of a block in its grid, or the size of the grid in blocks (blockIdx, gridDim).
 #pragma once
 
 namespace imbrex {

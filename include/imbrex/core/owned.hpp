@@ -1,5 +1,4 @@
-// A pointer that owns what it points to, as std::unique_ptr does. <memory> brings so much along that nvcc takes half a
-// second longer over every file that includes it; this is all that the library needs of it.
+// An owning pointer, a subset of std::unique_ptr. Including <memory> costs nvcc half a second per file.
 #pragma once
 
 #include <utility>

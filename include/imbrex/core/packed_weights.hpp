@@ -1,26 +1,28 @@
-// How quantised weights are packed: in the order in which the 128 threads of a warpgroup hold the left operand of wgmma,
-// so that a thread finds its numbers in one 16-byte chunk, and with their bits where a few instructions make 16-bit floats
-// of them. One description serves who packs (the host, once), the device and the host world.
+// The prepacked, interleaved layout of quantised weights (int8, e4m3, int4, MXFP4): elements are in the order in which
+// the 128 threads of a warpgroup hold the A operand of wgmma, so each thread loads one 16-byte chunk, and their bits
+// are placed so that a few instructions dequantise them to 16-bit floats (dequantize in American spelling). The host
+// packer, the device and the host world share this one description.
 //
-//   A unit is 2 KB: 16 bytes for each of 128 threads, in turn. It holds 64 rows and as many columns as fit: 64 of 4-bit
-//   numbers, 32 of 8-bit ones. A thread's numbers come in pairs, (row, column) and (row, column + 1), in the order of its
-//   registers: two rows (g, g + 8) of the first 8 columns, of the next 8, and so on. A word has 4 pairs, or 2 of 8 bits.
+// A unit is 2 KB: 16 bytes for each of 128 threads, in order. It holds 64 rows and as many columns as fit: 64 of 4-bit
+// elements, 32 of 8-bit ones. The elements of a thread come in pairs, (row, column) and (row, column + 1), in the order
+// of its registers: rows g and g + 8 of the first 8 columns, then of the next 8, and so on. A word has 4 pairs, or 2 of
+// 8-bit elements.
 //
-//   A field is the form of a number in a 16-bit place from which a float is made; a pair of fields is a word of their own.
+// A field is the form of an element in a 16-bit half from which a float is made. A pair of fields is one word.
 //
-//      int4    n + 8 in the lowest 4 bits: taken for a float, n + 8 times the smallest of all, and so it would be in any place as
-//              long as only mantissa and the last bit of the exponent have a part in it. 2^127 (fp16: 2^15) times as much, less
-//              8 / packed_int4_divisor, is n / packed_int4_divisor
-//      int8    two's complement in the lowest 8 bits: beside the bits of 128 (fp16: 1024), the lower 7 are 128 + them, the
-//              sign 128 or 256
-//      e2m1    its sign in the sign, its other bits in the last two of the exponent and the first of the mantissa: a float
-//              that is 2^126 (fp16: 2^14) times too small. The multiplication that mends it can bring the scale along.
-//      e4m3    the same: its sign in the sign, its other bits in the last four of the exponent and the first three of the
-//              mantissa. 2^120 (fp16: 2^8) times too small; a NaN would become 480, and is not packed
+//      int4    n + 8 in the lowest 4 bits: as a float, n + 8 times the smallest subnormal. The same holds at any bit
+//              position within the mantissa and the last exponent bit. Multiplied by 2^127 (fp16: 2^15), minus
+//              8 / packed_int4_divisor, it is n / packed_int4_divisor
+//      int8    two's complement in the lowest 8 bits. ORed into the bits of 128 (fp16: 1024), the lower 7 bits give
+//              128 + their value; the sign bit gives 128 or 256
+//      e2m1    sign in the sign, the other bits in the last two exponent bits and the first mantissa bit: a float that
+//              is 2^126 (fp16: 2^14) times too small. The multiplication that corrects it also applies the scale
+//      e4m3    likewise: sign in the sign, the other bits in the last four exponent bits and the first three mantissa
+//              bits. 2^120 (fp16: 2^8) times too small. NaN would become 480 and is rejected by the packer
 //
-//   A pair of fields is a word rotated and masked; or the exclusive or of that and of the word shifted, masked. Then bits of other
-//   pairs lie over its own, and who packs turns these over where those are ones. (Four pairs of e2m1's fields do not fit into a word
-//   side by side, wherever they are rotated to. So they are four shifts and four instructions of logic, no more.)
+// A pair of fields is a word rotated and masked, or that XOR the word shifted and masked. In the second case bits of
+// other pairs overlap it, and the packer flips its bits where those are ones. (Four pairs of e2m1 fields do not fit
+// side by side in a word under any rotation. This way they take four shifts and four logic instructions.)
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -32,12 +34,12 @@
 
 namespace imbrex {
 
-// Types of numbers that can be packed: int8, e4m3, and two to a byte int4x2 and e2m1x2.
+// Packable formats: int8, e4m3, and two per byte int4x2 and e2m1x2.
 template <class Format>
 concept packable = std::is_same_v<Format, std::int8_t> || std::is_same_v<Format, e4m3> ||
     std::is_same_v<Format, int4x2> || std::is_same_v<Format, e2m1x2>;
 
-// Rows that are packed together, and columns that all formats have whole units for.
+// Rows of a unit, and columns for which every format has whole units.
 inline constexpr int packed_rows = 64;
 inline constexpr int packed_columns = 64;
 
@@ -50,7 +52,7 @@ struct packed_unit {
     static constexpr int pairs_per_word = 16 / bits;
 };
 
-// Where an element is: the word in its unit, which pair of that word, and the first or the second of the pair.
+// The coordinate of an element: the word in its unit, the pair in that word, and first or second of the pair.
 struct packed_coord {
     int word;
     int pair;
@@ -68,15 +70,15 @@ IMBREX_FN constexpr std::uint32_t rotate_right(std::uint32_t word, int by) {
     return by == 0 ? word : word >> by | word << (32 - by);
 }
 
-// How a pair of fields is made of a word: rotated to the right, what lies over it taken off (the word shifted to the left), and masked.
+// How a pair of fields is extracted from a word: rotate right, XOR the word shifted left by `over`, mask.
 struct packed_pair {
     int rotation;
-    int over;  // how far to the left; 0: nothing lies over it
+    int over;  // left shift; 0: no overlap
     std::uint32_t mask;
 };
 
-// As few instructions as there are for this: found by trying all. Shifts to the left are better than rotations, for a multiplication
-// does them as well, which the compiler takes where the unit for bits has too much to do.
+// The fewest instructions, found by exhaustive search. Left shifts are better than rotations: the compiler can turn
+// them into multiplications if the ALU pipe is the bottleneck.
 template <packable Format, class Float>
 IMBREX_FN constexpr packed_pair packed_pair_of(int pair) {
     static_assert(std::is_same_v<Float, bf16> || std::is_same_v<Float, fp16>,
@@ -97,7 +99,7 @@ IMBREX_FN constexpr packed_pair packed_pair_of(int pair) {
     }
 }
 
-// A pair of fields out of a word.
+// Extracts a pair of fields from a word.
 template <packable Format, class Float>
 IMBREX_FN constexpr std::uint32_t packed_fields(std::uint32_t word, int pair) {
     const packed_pair how = packed_pair_of<Format, Float>(pair);
@@ -106,8 +108,8 @@ IMBREX_FN constexpr std::uint32_t packed_fields(std::uint32_t word, int pair) {
 }
 
 namespace detail {
-// For each bit of each pair of fields, the word that has it and no other bit of any pair: packed_fields the other way round, which is
-// found by elimination, so that the two cannot disagree.
+// For each bit of each pair of fields, the word that sets this bit and no other bit of any pair. It is the inverse of
+// packed_fields, computed by Gaussian elimination, so the two cannot disagree.
 template <packable Format, class Float>
 struct packed_bits {
     static constexpr int pairs = packed_unit<Format>::pairs_per_word;
@@ -131,7 +133,7 @@ struct packed_bits {
     static constexpr bool has(std::uint32_t word, int pair, int bit) {
         return (packed_fields<Format, Float>(word, pair) >> bit & 1U) != 0;
     }
-    // The first of the words that has a bit; the others are rid of it.
+    // Takes the first word that has a bit and eliminates the bit from the others.
     static constexpr std::uint32_t taken(std::uint32_t (&words)[32], int pair, int bit) {
         std::uint32_t found = 0;
         for (std::uint32_t& word : words) {
@@ -145,7 +147,7 @@ struct packed_bits {
         }
         return found;
     }
-    // The words found before are rid of a bit as well.
+    // Eliminates a bit from the words already taken.
     constexpr void clear(int pair, int bit) {
         const std::uint32_t own = of[pair][bit];
         for (auto& of_pair : of) {
@@ -159,10 +161,10 @@ template <packable Format, class Float>
 inline constexpr packed_bits<Format, Float> bits_packed{};
 }  // namespace detail
 
-// And into one: those of all pairs, over one another (exclusive or), are the word.
+// Inserts a pair of fields: the XOR of all pairs is the word.
 template <packable Format, class Float>
 constexpr std::uint32_t pack_fields(std::uint32_t fields, int pair) {
-    // Nothing lies over integers.
+    // Integer fields do not overlap.
     if constexpr (std::is_same_v<Format, std::int8_t> || std::is_same_v<Format, int4x2>) {
         return rotate_right(fields, (32 - packed_pair_of<Format, Float>(pair).rotation) % 32);
     }
@@ -173,7 +175,7 @@ constexpr std::uint32_t pack_fields(std::uint32_t fields, int pair) {
     return word;
 }
 
-// The field of a number, given by its bits: the byte of an int8 or e4m3, the four bits of the others.
+// The field of an element from its bits: the byte of an int8 or e4m3, the four bits of the others.
 template <packable Format, class Float>
 IMBREX_FN constexpr std::uint32_t packed_field_of(std::uint32_t bits) {
     if constexpr (std::is_same_v<Format, std::int8_t>) {
@@ -188,13 +190,13 @@ IMBREX_FN constexpr std::uint32_t packed_field_of(std::uint32_t bits) {
     }
 }
 
-// int4 come divided by it: exact too, and with fewer instructions than the numbers themselves.
+// int4 values are dequantised divided by this: exact, and with fewer instructions than the values themselves.
 template <class Float>
 inline constexpr float packed_int4_divisor = std::is_same_v<Float, bf16> ? 64 : 512;
 
-// Two floats out of a word. `Pairs` computes with two at once: subtract(a, b), multiply(a, b) and multiply_add(a, b, c), rounded
-// once; and merge(a, mask, b), the bits of a under the mask beside those of b, which is one instruction where the compiler is told.
-// `scale` is for e2m1 alone, and what packed_scale_pair makes.
+// Dequantises a pair from a word. `Pairs` provides two-wide arithmetic: subtract(a, b), multiply(a, b), multiply_add(a,
+// b, c), rounded once, and merge(a, mask, b) = (a & mask) | b, which the device has as one instruction. `scale` comes
+// from packed_scale_pair and is used for e2m1 only.
 template <packable Format, class Float, class Pairs>
 IMBREX_FN constexpr std::uint32_t packed_floats(std::uint32_t word, int pair,
                                                 [[maybe_unused]] std::uint32_t scale = 0) {
@@ -205,35 +207,35 @@ IMBREX_FN constexpr std::uint32_t packed_floats(std::uint32_t word, int pair,
         return Pairs::multiply(packed_fields<Format, Float>(word, pair), mend);
     } else if constexpr (std::is_same_v<Format, int4x2>) {
         constexpr bool brain = std::is_same_v<Float, bf16>;
-        // Every other pair needs no shift of its own: it comes 16 times as large, and its factor is 16 times smaller.
+        // Every other pair needs no shift: it comes 16 times larger, and its factor is 16 times smaller.
         const std::uint32_t fields = (word >> (pair / 2 * 8)) & (0x000f000fU << (pair % 2 * 4));
         const std::uint32_t first = brain ? 0x7f007f00U : 0x78007800U, second = brain ? 0x7d007d00U : 0x68006800U;
         return Pairs::multiply_add(fields, pair % 2 == 0 ? first : second, brain ? 0xbe00be00U : 0xa400a400U);
     } else {
-        // The power of two whose last bit of mantissa is worth one.
+        // The power of two whose last mantissa bit is worth 1.
         constexpr std::uint32_t base = std::is_same_v<Float, bf16> ? 0x43004300U : 0x64006400U;
         const std::uint32_t turned = word >> packed_pair_of<Format, Float>(pair).rotation;
         return Pairs::subtract(Pairs::merge(turned, 0x007f007fU, base), Pairs::merge(turned, 0x00800080U, base));
     }
 }
 
-// The scales of integers: one for each row and group of columns, those of rows g, g + 8 and so on side by side, as a lane holds them.
+// Scales of integers: one per row and group. Those of rows g, g + 8 and so on are adjacent, as a lane holds them.
 inline constexpr int packed_scales_per_lane = packed_rows / 8;
 IMBREX_FN constexpr int packed_row_offset(int row) {
     return row % 8 * packed_scales_per_lane + row / 8;
 }
 
-// The scales of e2m1: one for each row and 32 columns, a word for two rows (g, g + 8) and 64 columns. Each is the exponent of what
-// the fields are multiplied by: row g's where the exponents of two floats are, of columns 0 to 31 and of the others, row g + 8's 8 bits
-// away from there, in bits that are left. The four words of rows g, g + 16, g + 32, g + 48 lie side by side: one load for a lane that
-// has them all.
+// Scales of e2m1: one per row and 32 columns; a word holds two rows (g, g + 8) and 64 columns. Each is the exponent of
+// the factor for the fields. Those of row g are at the exponent positions of two floats, for columns 0 to 31 and 32 to
+// 63; those of row g + 8 are shifted by 8 bits. The four words of rows g, g + 16, g + 32 and g + 48 are adjacent, so a
+// lane that needs them all loads them at once.
 inline constexpr int packed_scale_columns = 32;
 inline constexpr int packed_scale_words = 32;  // for 64 rows and 64 columns
 IMBREX_FN constexpr packed_coord packed_scale_coord_of(int row, int column) {
     return {row % 8 * 4 + row / 16, column / packed_scale_columns * 2 + row / 8 % 2, 0};
 }
 
-// Those of one row as two floats, of columns 0 to 31 and of the others; and one of the two, twice.
+// The scales of one row as two floats, for columns 0 to 31 and 32 to 63, and one of them broadcast to both halves.
 template <class Float>
 IMBREX_FN constexpr std::uint32_t packed_scales_of_row(std::uint32_t word, int half) {
     constexpr std::uint32_t exponents = Float::format.bias == 15 ? 0x7c007c00U : 0x7f807f80U;
@@ -245,14 +247,13 @@ IMBREX_FN constexpr std::uint32_t packed_scale_pair(std::uint32_t word, int whic
     return which / 2 == 0 ? (both & 0xffffU) | both << 16 : both >> 16 | (both & 0xffff0000U);
 }
 
-// And one scale's part of its word, given by its exponent.
+// Inserts one scale, given by its exponent, into its word.
 template <class Float>
 constexpr std::uint32_t pack_scale(std::uint32_t exponent, int which) {
     return rotate_right(exponent << (Float::format.mantissa_bits + which / 2 * 16), (32 - which % 2 * 8) % 32);
 }
 
-// The largest scale that a pair of fields can be multiplied by at once, 2; and the exponent of that multiplication, with
-// which a scale so small that fp16 has nothing for it makes zeros.
+// The largest supported scale, 2, and the exponent of the combined factor. A scale too small for fp16 yields zeros.
 inline constexpr int packed_scale_max = 128;
 template <class Float>
 IMBREX_FN constexpr std::uint32_t packed_scale_of(ue8m0 scale) {

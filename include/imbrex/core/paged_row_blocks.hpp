@@ -1,13 +1,13 @@
-// Rows of global memory that lie sixteen by sixteen, as those of pages do: each sixteen one behind the other, and the sixteens
-// anywhere. So a place is looked up once for sixteen rows.
+// Rows of global memory in blocks of 16, as in the pages of a paged KV cache: the rows of a block are `stride` elements
+// apart, the blocks are anywhere. The block table is read once per 16 rows.
 #pragma once
 
 #include <cstdint>
 
 namespace imbrex {
 
-// Rows from `begin` up to, not including, `end` exist. block_pointer(number) is where row 16 * number is, or would be, and is asked only
-// if one of its sixteen exists. The next row of a sixteen lies `stride` elements behind.
+// The rows from `begin` up to but not including `end` exist. block_pointer(number) returns the address of row
+// 16 * number. It is called only if at least one row of the block exists.
 template <class Pointer>
 struct paged_row_blocks {
     static constexpr int rows_in_block = 16;

@@ -1,13 +1,13 @@
-// Which way a register tile runs across the lanes of its warps. Matrix instructions want one operand by rows and the
-// other by columns; a tile in column order is held as its transpose would be in row order, so that a transposed operand
-// costs a different load instead of a shuffle. In the host world the order is only part of the type.
+// How the elements of a register tile are distributed over the lanes of its warps. mma.sync takes A in row-major and B
+// in column-major order. A column-major tile is stored as its transpose would be in row-major order, so a transposed
+// operand costs a different load instead of shuffles. In the host world the layout is only part of the type.
 #pragma once
 
 namespace imbrex {
 
 enum class register_layout { row_major, column_major };
 
-// Which operand of a matrix product a tile is.
+// The operand of a matrix product that a tile is loaded for.
 enum class mma_operand { a, b };
 
 }  // namespace imbrex

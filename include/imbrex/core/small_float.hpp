@@ -1,10 +1,10 @@
 // Floating-point formats narrower than float: the arithmetic that bf16, fp16, e4m3, e5m2 and e2m1 share.
 //
-// A format is data (float_format), and one encode and one decode serve all of them, at compile time, on the host, and
-// on a device that has no instruction for the conversion. They give bit for bit what NVIDIA's cvt instructions give:
-// rounding to nearest even, subnormals kept, a NaN of any sign or payload made the one canonical NaN. Both are straight
-// lines of integer operations and selects, so that a compiler vectorises a loop over them, and neither depends on
-// whether subnormal floats are flushed to zero: they test bits, never compare floats.
+// A format is data (float_format). One encode and one decode serve all formats: at compile time, on the host, and on
+// devices without an instruction for the conversion. Results equal those of NVIDIA's cvt instructions bit for bit:
+// round to nearest even, subnormals kept, every NaN becomes the canonical NaN. Both functions are straight-line integer
+// code, so compilers vectorise loops over them. They test bits and never compare floats, so they do not depend on
+// flush-to-zero.
 //
 //      sign | exponent | mantissa          magnitude: the bits below the sign, which order as the values do
 //        1  |    E     |    M
@@ -16,15 +16,15 @@
 
 namespace imbrex {
 
-// std::bit_cast, which nvcc lets device code call only under an experimental flag; the builtin needs none.
+// std::bit_cast. nvcc allows it in device code only under an experimental flag; the builtin needs no flag.
 template <class To, class From>
 IMBREX_FN constexpr To bits_as(From from) {
     static_assert(sizeof(To) == sizeof(From), "bits_as: both types must have the same size");
     return __builtin_bit_cast(To, from);
 }
 
-// Both operands are computed and no branch is left, whatever the compiler: given `?:`, GCC sinks a float operation into
-// the arm that uses it, finds there that it might trap, and gives up vectorising the loop.
+// Both operands are computed and no branch remains. Given `?:`, GCC sinks a float operation into the arm that uses it,
+// finds that it might trap there, and does not vectorise the loop.
 IMBREX_FN constexpr std::uint32_t select_bits(bool condition, std::uint32_t chosen, std::uint32_t otherwise) {
     const std::uint32_t mask = 0U - static_cast<std::uint32_t>(condition);
     return (chosen & mask) | (otherwise & ~mask);
@@ -34,10 +34,10 @@ struct float_format {
     int exponent_bits;
     int mantissa_bits;
     int bias;
-    std::uint32_t highest;  // magnitude of the largest finite value; infinity, where there is one, comes next
-    std::uint32_t nan;      // what a NaN becomes; 0x7 in e2m1, which has no NaN, is its largest value
+    std::uint32_t highest;  // magnitude of the largest finite value; infinity, if the format has it, is the next one
+    std::uint32_t nan;      // the result for a NaN; e2m1 has no NaN, and 0x7 is its largest value
     bool has_infinity;
-    bool saturates;  // what is too large becomes `highest`, and not infinity
+    bool saturates;  // overflow becomes `highest` instead of infinity
 
     IMBREX_FN constexpr std::uint32_t sign() const { return 1U << (exponent_bits + mantissa_bits); }
     IMBREX_FN constexpr std::uint32_t largest_number() const { return has_infinity ? highest + 1 : highest; }
@@ -47,7 +47,7 @@ struct float_format {
 
 inline constexpr std::uint32_t float_sign = 0x80000000U;
 inline constexpr std::uint32_t float_infinity = 0x7f800000U;
-inline constexpr std::uint32_t float_nan = 0x7fffffffU;  // the canonical one
+inline constexpr std::uint32_t float_nan = 0x7fffffffU;  // the canonical NaN
 inline constexpr int float_mantissa_bits = 23;
 inline constexpr int float_bias = 127;
 
@@ -62,21 +62,20 @@ IMBREX_FN constexpr std::uint32_t encode_small_float(float value) {
     constexpr int dropped = float_mantissa_bits - Format.mantissa_bits;
     const std::uint32_t bits = bits_as<std::uint32_t>(value);
     const std::uint32_t absolute = bits & ~float_sign;
-    // A constant expression may not compute with a NaN, not even to throw the result away.
+    // A constant expression must not compute with a NaN, even if the result is unused.
     if (__builtin_is_constant_evaluated() && absolute > float_infinity) return Format.nan;
 
-    // Adding just under half, and a little more if the last kept bit is odd, carries exactly when nearest-even rounds
-    // up; a carry out of the mantissa steps the exponent, as it should. Wraps below the smallest normal, where it is
-    // not used.
+    // Adding just under half (plus one if the last kept bit is odd) carries exactly when round-to-nearest-even rounds
+    // up. A carry out of the mantissa increments the exponent. Below the smallest normal the sum wraps and is unused.
     constexpr std::uint32_t rebias = static_cast<std::uint32_t>(float_bias - Format.bias) << float_mantissa_bits;
     const std::uint32_t odd = (absolute >> dropped) & 1U;
     std::uint32_t magnitude = (absolute - rebias + ((1U << (dropped - 1)) - 1U) + odd) >> dropped;
 
-    // With float's own exponent range nothing else can happen: float's subnormals are the format's, and rounding past
-    // the largest value arrives at infinity.
+    // A format with float's exponent range is done: its subnormals are float's, and rounding past the largest value
+    // gives infinity.
     if constexpr (Format.bias != float_bias) {
-        // Below the smallest normal the steps are equal. Added to a power of two whose last bit is worth one step, the
-        // float adder itself rounds to a whole number of them.
+        // Subnormals are equally spaced. Adding a power of two whose last bit is worth one step makes the float adder
+        // round to a whole number of steps.
         constexpr std::uint32_t smallest_normal = rebias + (1U << float_mantissa_bits);
         constexpr std::uint32_t anchor = static_cast<std::uint32_t>(float_bias + 1 - Format.bias + dropped)
                                          << float_mantissa_bits;
@@ -92,7 +91,7 @@ IMBREX_FN constexpr std::uint32_t encode_small_float(float value) {
 template <float_format Format>
 IMBREX_FN constexpr float decode_small_float(std::uint32_t bits) {
     constexpr int added = float_mantissa_bits - Format.mantissa_bits;
-    // Float with fewer bits of mantissa: a shift is the whole conversion, and keeps a NaN's payload.
+    // A format with float's exponent range: a shift is the whole conversion and keeps the payload of a NaN.
     if constexpr (Format.bias == float_bias) {
         return bits_as<float>(bits << added);
     } else {
@@ -100,7 +99,7 @@ IMBREX_FN constexpr float decode_small_float(std::uint32_t bits) {
         constexpr std::uint32_t smallest_normal = rebias + (1U << float_mantissa_bits);
         constexpr std::uint32_t sign = Format.sign();
         const std::uint32_t magnitude = bits & (sign - 1);
-        // A subnormal has no hidden one: give it the smallest normal's, then subtract that again, exactly.
+        // A subnormal has no implicit one: add the implicit one of the smallest normal, then subtract it exactly.
         const float lifted = bits_as<float>((magnitude << added) + smallest_normal);
         const float subnormal = lifted - bits_as<float>(smallest_normal);
         std::uint32_t result = select_bits(magnitude < (1U << Format.mantissa_bits), bits_as<std::uint32_t>(subnormal),
@@ -112,7 +111,7 @@ IMBREX_FN constexpr float decode_small_float(std::uint32_t bits) {
     }
 }
 
-// Two values of one register, the first in the low half; and four.
+// The values of a 32-bit register: two, the first in the low half, or four.
 struct float_pair {
     float low, high;
 };
@@ -121,8 +120,8 @@ struct float_quad {
     float values[4];
 };
 
-// What the formats' types have in common. Self names its format and its own encode and decode, which use the hardware
-// where they can. Left uninitialised by default, because shared memory and register tiles are.
+// The common base of the formats. Self defines `format`, and its own encode and decode if the hardware converts. The
+// default constructor leaves the value uninitialised, as shared memory and register tiles are.
 template <class Self, class Storage, class PairStorage>
 struct small_float {
     Storage bits;
@@ -144,14 +143,14 @@ struct small_float {
         return from_bits(static_cast<Storage>(bits ^ sign));
     }
 
-    // As numbers: zeros of both signs are equal, and a NaN equals nothing.
+    // Compares numbers: zeros of both signs are equal, and a NaN equals nothing.
     IMBREX_FN friend constexpr bool operator==(Self left, Self right) {
         constexpr std::uint32_t magnitude = Self::format.sign() - 1;
         const bool zeros = ((left.bits | right.bits) & magnitude) == 0;
         return zeros || (left.bits == right.bits && !left.is_nan());
     }
 
-    // Self hides these where the hardware converts two at once.
+    // Self overrides these if the hardware converts two at once.
     IMBREX_FN static constexpr PairStorage encode_pair(float low, float high) {
         return static_cast<PairStorage>(Self::encode(low) |
                                         (static_cast<PairStorage>(Self::encode(high)) << (8 * sizeof(Storage))));
@@ -162,7 +161,7 @@ struct small_float {
     }
 };
 
-// A register's worth of values: what one lane of a register tile keeps, the first value in the lowest bits.
+// Packs values into a 32-bit register of a fragment, the first value in the lowest bits.
 template <class T>
 IMBREX_FN constexpr std::uint32_t pack2(float low, float high) {
     static_assert(sizeof(T) == 2, "pack2: two values must fill a 32-bit word; use it for bf16 and fp16");

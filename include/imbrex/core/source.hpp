@@ -1,5 +1,5 @@
-// Where in the source an operation was asked for. Every operation of a kernel takes one as its last, defaulted
-// argument, so that the host world can name the line of a hazard. On the device it is empty and costs nothing.
+// The source location of an operation. Every operation of a kernel takes one as its last, defaulted argument, so that
+// the checker can name the line of a hazard. On the device it is empty and costs nothing.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -18,7 +18,7 @@ struct source {
     const char* file = "";
     int line = 0;
 
-    // The defaults are evaluated where the outermost call stands, which is the kernel's own line.
+    // The defaults are evaluated at the outermost call, which is the kernel's line.
     static constexpr source current(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
         return {file, line};
     }

@@ -1,14 +1,14 @@
-// How a tile lies in shared memory: in panels as wide as the swizzle, each panel its rows one after the other, and the
-// 16-byte chunks of each row exchanged so that a column of chunks touches every bank once.
+// The swizzle of a tile in shared memory. A tile is divided into panels as wide as the swizzle. In a panel, rows follow
+// each other, and the 16-byte chunks of a row are permuted so that a column of chunks has no bank conflicts.
 //
 //   128-byte swizzle, one panel of a bf16 tile (64 columns = 8 chunks a row); the number is the chunk's logical column:
 //
 //     row 0 | 0 1 2 3 4 5 6 7 |    The chunk index is XORed with address bits 7 to 9, which in a panel of 128-byte
 //     row 1 | 1 0 3 2 5 4 7 6 |    rows are the row modulo 8. The 64- and 32-byte swizzles XOR two bits and one bit.
-//     row 2 | 2 3 0 1 6 7 4 5 |    This is the pattern that TMA writes and wgmma reads, so a tile is one thing to all
-//     ...                          three.
+//     row 2 | 2 3 0 1 6 7 4 5 |    TMA writes and wgmma reads this pattern, so all three agree on a tile.
+//     ...
 //
-// The swizzle follows from the tile's width alone: nobody chooses it, so nobody chooses it differently in two places.
+// The width of the tile determines the swizzle, so it cannot differ between two uses of a tile.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -22,7 +22,7 @@ struct swizzled_tile_layout {
     static_assert(Rows > 0 && Rows % 8 == 0, "imbrex: a shared tile's rows must be a positive multiple of 8");
     static_assert(row_bytes > 0 && row_bytes % 16 == 0, "imbrex: a shared tile's row must be a multiple of 16 bytes");
 
-    // Width of the swizzle pattern in bytes; 0 where a row is too narrow to have one.
+    // Width of the swizzle in bytes; 0 if a row is too narrow to be swizzled.
     static constexpr int swizzle_bytes = row_bytes % 128 == 0  ? 128
                                          : row_bytes % 64 == 0 ? 64
                                          : row_bytes % 32 == 0 ? 32
@@ -33,19 +33,19 @@ struct swizzled_tile_layout {
     static constexpr int panel_bytes = Rows * panel_bytes_wide;
     static constexpr int bytes = panels * panel_bytes;
 
-    // Eight rows are one repetition of the pattern, which is read off the address itself. TMA asks for 128 bytes.
+    // Eight rows are one repetition of the pattern, which depends on address bits. TMA requires 128 bytes.
     static constexpr int alignment = swizzle_bytes == 128  ? 1024
                                      : swizzle_bytes == 64 ? 512
                                      : swizzle_bytes == 32 ? 256
                                                            : 128;
 
-    // Exchanges the chunks of a byte offset within a panel. It is its own inverse.
+    // Permutes the chunks of a byte offset within a panel. It is its own inverse.
     static constexpr IMBREX_FN int swizzle(int byte) { return byte ^ exchange(byte); }
 
     static constexpr IMBREX_FN int byte_offset(int row, int column) {
         const int panel = column / panel_columns;
         const int byte_in_row = (column % panel_columns) * element_bytes;
-        // What is exchanged depends on the row alone: the sum of the other terms is then one a compiler can take apart.
+        // The XOR mask depends on the row alone, so the compiler can separate the other terms of the sum.
         const int row_start = row * panel_bytes_wide;
         return panel * panel_bytes + row_start + (exchange(row_start) ^ byte_in_row);
     }

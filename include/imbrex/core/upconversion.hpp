@@ -1,8 +1,9 @@
-// What becomes of 8-bit elements that are multiplied as 16-bit floats. All of their values are exact there. Those of e4m3 as bf16 are taken
-// times 2^-120, which is what their bits are, put where bf16 has its exponent: no instruction is spent on that. What they are
-// multiplied with is taken times 2^96 instead, so that products are numbers as others are; and these are to be multiplied with 2^24.
+// Upconversion of 8-bit operands (e4m3, int8) to bf16 or fp16 for the tensor cores. Every value is exact in the 16-bit
+// type. e4m3 to bf16 costs no conversion instruction: its bits are moved to bf16's exponent and mantissa fields, which
+// yields the value times 2^-120. The other operand is multiplied by 2^96 beforehand, so that products stay normal
+// numbers, and the products by 2^24 afterwards.
 //
-// NaN stays NaN, but of e4m3 as bf16, where it becomes 480 times 2^-120.
+// NaN stays NaN, except e4m3 as bf16, where it becomes 480 times 2^-120.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -20,13 +21,13 @@ concept upconverts_to = (std::is_same_v<Stored, e4m3> ||
 template <class Stored, class To>
 inline constexpr bool upconverted_by_bits = std::is_same_v<Stored, e4m3>&& std::is_same_v<To, bf16>;
 
-// What the other operand is to be multiplied with beforehand, exactly; and what products are to be multiplied with.
+// Exact factor for the other operand before the product, and factor for the products.
 template <class Stored, class To>
 inline constexpr float upconversion_prescale = upconverted_by_bits<Stored, To> ? 0x1p96f : 1.0f;
 template <class Stored, class To>
 inline constexpr float upconversion_postscale = upconverted_by_bits<Stored, To> ? 0x1p24f : 1.0f;
 
-// One element.
+// Upconverts one element.
 template <class To, upconverts_to<To> Stored>
 IMBREX_FN To upconvert(Stored stored) {
     if constexpr (upconverted_by_bits<Stored, To>) {

@@ -1,16 +1,16 @@
-// Matrices of weights as products by rows read them: W[n, k], the k numbers of a row side by side. A type for each way to lie.
+// Row-major weight matrices W[n, k] for the SIMT and CPU GEMV / GEMM (kernels/linear.hpp): one type per storage format.
 //
-//     unquantised_weight_rows<T>     float, bf16 or fp16, any distance between rows
-//     e4m3_weight_rows         a scale for each row
-//     int8_weight_rows         a scale for each row and group of 32 along k
-//     int4_weight_rows         the same; a group is 16 bytes, value + 8 in four bits:
+//     unquantised_weight_rows<T>     float, bf16 or fp16, any row stride
+//     e4m3_weight_rows               one scale per row
+//     int8_weight_rows               one scale per row and group of 32 along k
+//     int4_weight_rows               the same; a group is 16 bytes, value + 8 in four bits (the layout of GGUF's Q4_0):
 //
 //         byte        0         1        ...     15
 //         low bits    value 0   value 1          value 15
-//         high bits   value 16  value 17         value 31      so that two operations on a vector make 32 values of 16 bytes
+//         high bits   value 16  value 17         value 31      two vector operations unpack 32 values from 16 bytes
 //
-// Scales of groups are bf16 unless float or fp16 is asked for: two bytes as fp16 has, the range of float, and a shift makes a float
-// of one. Its eight bits are no loss where weights are rounded after their scale is.
+// Group scales are bf16 by default; float and fp16 are available. bf16 has the size of fp16 and the range of float, and
+// a shift converts it. Its 8 bits of precision cost nothing if weights are rounded to multiples of the rounded scale.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -20,10 +20,10 @@
 
 namespace imbrex {
 
-// How a product takes the numbers that it multiplies weights with.
+// Whether and how the activations are quantised.
 enum class activation_quantisation {
-    none,  // as they are: all products and sums in float
-    int8,  // to int8, in groups of 32 with a scale each: products and sums of a group are whole numbers. Quicker, and less exact
+    none,  // unquantised: products and sums in float
+    int8,  // int8 in groups of 32 with a scale each: integer dot products per group; faster, less accurate
 };
 
 inline constexpr int weight_group_size = 32;
@@ -40,7 +40,7 @@ struct unquantised_weight_rows {
     IMBREX_FN const T* at(std::int64_t row, std::int64_t column) const { return values + row * row_stride + column; }
 };
 
-// Rows follow each other without a gap.
+// Rows are packed.
 struct e4m3_weight_rows {
     using element = e4m3;
     static constexpr activation_quantisation activations = activation_quantisation::none;
@@ -80,7 +80,7 @@ struct int4_weight_rows {
     const Scale* scales = nullptr;  // [n, k / 32]
     std::int64_t rows = 0, columns = 0;
 
-    // Of a column that begins a group.
+    // `column` must be the first of a group.
     IMBREX_FN const std::uint8_t* at(std::int64_t row, std::int64_t column) const {
         return values + (row * columns + column) / 2;
     }

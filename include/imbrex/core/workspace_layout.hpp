@@ -1,9 +1,8 @@
-// One piece of memory, divided into buffers that follow each other and begin at multiples of 256 bytes: how a workspace is laid out,
-// and how many bytes it takes.
+// Divides one allocation (a workspace) into buffers, each aligned to 256 bytes, and computes its size.
 //
 //     workspace_layout buffers;
-//     const std::size_t keys = buffers.add(key_bytes), sums = buffers.add(sum_bytes);       where they begin
-//     buffers.bytes()                                                                     of all together
+//     const std::size_t keys = buffers.add(key_bytes), sums = buffers.add(sum_bytes);   // byte offsets
+//     buffers.bytes()                                                                   // of the whole workspace
 #pragma once
 
 #include <imbrex/core/error.hpp>
@@ -24,7 +23,7 @@ class workspace_layout {
     }
     std::size_t bytes() const { return end_; }
 
-    // Memory that a caller gives for them; where there are none, he need not.
+    // Checks the workspace that the caller passes. It may be null if the layout is empty.
     void require_given(const void* memory, const char* name) const {
         const auto address = reinterpret_cast<std::uintptr_t>(memory);
         require(end_ == 0 || (address != 0 && address % alignment == 0), name, ": ", memory, "; ", end_,

@@ -1,4 +1,5 @@
-// Chooses this pass's world: see hw/cuda/atomic.hpp and hw/host/atomic.hpp, which define the same names.
+// Atomic operations and fences on global and shared memory. Selects the implementation of this pass:
+// hw/cuda/atomic.hpp or hw/host/atomic.hpp, which declare the same names.
 #pragma once
 
 #include <imbrex/core/config.hpp>

@@ -1,4 +1,5 @@
-// Chooses this pass's world: see hw/cuda/barrier.hpp and hw/host/barrier.hpp, which define the same names.
+// mbarrier and named barrier operations, and the proxy fence. Selects the implementation of this pass:
+// hw/cuda/barrier.hpp or hw/host/barrier.hpp, which declare the same names.
 #pragma once
 
 #include <imbrex/core/config.hpp>

@@ -1,4 +1,5 @@
-// Chooses this pass's world: see hw/cuda/bulk.hpp and hw/host/bulk.hpp, which define the same names.
+// Bulk copies of contiguous objects by TMA (cp.async.bulk). Selects the implementation of this pass:
+// hw/cuda/bulk.hpp or hw/host/bulk.hpp, which declare the same names.
 #pragma once
 
 #include <imbrex/core/config.hpp>

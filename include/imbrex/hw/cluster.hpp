@@ -1,4 +1,5 @@
-// Shared memory of the other blocks of a cluster.
+// Reads of the shared memory of other blocks of a thread block cluster (DSMEM).
+// Selects the implementation of this pass: hw/cuda/cluster.hpp or hw/host/cluster.hpp, which declare the same names.
 #pragma once
 
 #include <imbrex/core/config.hpp>

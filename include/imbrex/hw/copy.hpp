@@ -1,4 +1,5 @@
-// Chooses this pass's world: see hw/cuda/copy.hpp and hw/host/copy.hpp, which define the same names.
+// Copies between global memory, shared memory and registers, including cp.async.
+// Selects the implementation of this pass: hw/cuda/copy.hpp or hw/host/copy.hpp, which declare the same names.
 #pragma once
 
 #include <imbrex/core/config.hpp>

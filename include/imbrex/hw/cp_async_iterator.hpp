@@ -1,4 +1,5 @@
-// Chooses this pass's world: see hw/cuda/cp_async_iterator.hpp and hw/host/cp_async_iterator.hpp, which define the same names.
+// Selects the world of this compiler pass: hw/cuda/cp_async_iterator.hpp or hw/host/cp_async_iterator.hpp, which define
+// the same names.
 #pragma once
 
 #include <imbrex/core/config.hpp>

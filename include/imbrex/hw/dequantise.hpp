@@ -1,4 +1,5 @@
-// Chooses this pass's world: see hw/cuda/dequantise.hpp and hw/host/dequantise.hpp, which define the same names.
+// Selects the world of this compiler pass: hw/cuda/dequantise.hpp or hw/host/dequantise.hpp, which define the same
+// names.
 #pragma once
 
 #include <imbrex/core/config.hpp>

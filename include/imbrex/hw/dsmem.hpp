@@ -1,4 +1,5 @@
-// Chooses this pass's world: see hw/cuda/dsmem.hpp and hw/host/dsmem.hpp, which define the same names.
+// Asynchronous stores to the shared memory of other blocks of a thread block cluster (DSMEM, st.async).
+// Selects the implementation of this pass: hw/cuda/dsmem.hpp or hw/host/dsmem.hpp, which declare the same names.
 #pragma once
 
 #include <imbrex/core/config.hpp>

@@ -1,4 +1,5 @@
-// Chooses this pass's world: see hw/cuda/fragment.hpp and hw/host/fragment.hpp, which define the same names.
+// Fragments: the part of a register tile that each thread or simulated warp holds.
+// Selects the implementation of this pass: hw/cuda/fragment.hpp or hw/host/fragment.hpp, which declare the same names.
 #pragma once
 
 #include <imbrex/core/config.hpp>

@@ -1,4 +1,4 @@
-// What a launcher reads off a kernel's type.
+// The traits of a kernel type that the launchers read.
 #pragma once
 
 #include <string>
@@ -20,11 +20,11 @@ struct shared_memory_choice<Kernel> {
     using type = typename Kernel::shared_memory;
 };
 
-// The kernel's shared memory, or an empty one.
+// The kernel's shared memory, or an empty type.
 template <class Kernel>
 using shared_memory_of = typename shared_memory_choice<Kernel>::type;
 
-// Blocks a cluster.
+// Blocks per thread block cluster.
 template <class Kernel>
 constexpr int cluster_size() {
     if constexpr (requires { Kernel::cluster; }) {
@@ -36,7 +36,7 @@ constexpr int cluster_size() {
 template <class Kernel>
 inline constexpr int cluster_of = cluster_size<Kernel>();
 
-// Blocks that a multiprocessor should have room for: the registers of each are limited to its share.
+// The minimum number of blocks per SM (__launch_bounds__): it limits the registers of each.
 template <class Kernel>
 constexpr int kernel_min_blocks_per_sm() {
     if constexpr (requires { Kernel::min_blocks_per_sm; }) {
@@ -48,8 +48,8 @@ constexpr int kernel_min_blocks_per_sm() {
 template <class Kernel>
 inline constexpr int min_blocks_per_sm_of = kernel_min_blocks_per_sm<Kernel>();
 
-// Whether the kernel uses what only sm_90a has. Where a program is compiled for several architectures, such a kernel is left
-// empty for the others, and whoever launches must choose another.
+// Whether the kernel needs sm_90a. In a program compiled for several architectures, such a kernel is empty for the
+// others, and the caller must launch another one there.
 template <class Kernel>
 constexpr bool kernel_needs_hopper() {
     if constexpr (requires { Kernel::needs_hopper; }) {
@@ -61,8 +61,8 @@ constexpr bool kernel_needs_hopper() {
 template <class Kernel>
 inline constexpr bool needs_hopper = kernel_needs_hopper<Kernel>();
 
-// Whether the kernel may begin while the one before it in the stream is still running, because it waits by itself
-// (hw/pdl.hpp) before it touches what that one does.
+// Whether the kernel is launched with PDL (programmatic dependent launch): it may start while its predecessor in the
+// stream still runs, because it calls pdl_wait (ops/grid/pdl.hpp) before it accesses the predecessor's data.
 template <class Kernel>
 constexpr bool kernel_uses_pdl() {
     if constexpr (requires { Kernel::uses_pdl; }) {

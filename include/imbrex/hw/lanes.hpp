@@ -1,4 +1,5 @@
-// Chooses this pass's world: see hw/cuda/lanes.hpp and hw/host/lanes.hpp, which define the same names.
+// Values held one per lane of a warp: gather, broadcast, count, maximum, prefix sum.
+// Selects the implementation of this pass: hw/cuda/lanes.hpp or hw/host/lanes.hpp, which declare the same names.
 #pragma once
 
 #include <imbrex/core/config.hpp>

@@ -1,4 +1,5 @@
-// Chooses this pass's world: see hw/cuda/math.hpp and hw/host/math.hpp, which define the same names.
+// Fast approximations of exp2, log2, reciprocal and tanh. Selects the implementation of this pass:
+// hw/cuda/math.hpp or hw/host/math.hpp, which declare the same names.
 #pragma once
 
 #include <imbrex/core/config.hpp>

@@ -1,4 +1,5 @@
-// Chooses this pass's world: see hw/cuda/mma.hpp and hw/host/mma.hpp, which define the same names.
+// Warp-level matrix products (mma.sync). Selects the implementation of this pass:
+// hw/cuda/mma.hpp or hw/host/mma.hpp, which declare the same names.
 #pragma once
 
 #include <imbrex/core/config.hpp>

@@ -1,4 +1,5 @@
-// Chooses this pass's world: see hw/cuda/pdl.hpp and hw/host/pdl.hpp, which define the same names.
+// PDL (programmatic dependent launch). Selects the implementation of this pass:
+// hw/cuda/pdl.hpp or hw/host/pdl.hpp, which declare the same names.
 #pragma once
 
 #include <imbrex/core/config.hpp>

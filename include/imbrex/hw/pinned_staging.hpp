@@ -1,6 +1,6 @@
-// Memory of one world with a mirror of it on the host, for what is small and goes there and back in every step: sending and
-// fetching only put a copy into the stream, and the host does not wait for it, as it does with world_memory. Whoever fills the
-// mirror again, or reads it, waits for the stream first. In the host worlds the two are the same memory, and nothing is copied.
+// A buffer in the memory of a world with a pinned staging buffer on the host, for small data that is exchanged in every
+// step. `send` and `fetch` only enqueue an asynchronous copy, unlike those of world_memory; wait for the stream before
+// reading the host buffer or writing it again. In the host worlds both are the same memory and nothing is copied.
 //
 //     pinned_staging ids(where, 4 * count);
 //     std::copy(..., ids.host_pointer<int>());
@@ -49,7 +49,7 @@ class pinned_staging {
         return there_.bytes();
     }
 
-    // In the world, and on the host.
+    // The address in the world, and on the host.
     template <class T = void>
     T* at(std::size_t offset = 0) const {
         return there_.template at<T>(offset);
@@ -60,7 +60,7 @@ class pinned_staging {
         return reinterpret_cast<T*>(static_cast<char*>(host_) + offset);
     }
 
-    // The first bytes of it. Both come after what is in the stream.
+    // Copies the first `bytes`, in stream order.
     void send(std::size_t bytes, void* stream = nullptr) const {
         copy(at(), host_pointer(), bytes, stream);
     }
@@ -79,7 +79,7 @@ class pinned_staging {
     }
 
     world_memory there_;
-    void* host_ = nullptr;  // where it is memory of its own
+    void* host_ = nullptr;  // null if it is the same memory
 };
 
 }  // namespace IMBREX_WORLDS

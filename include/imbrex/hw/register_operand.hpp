@@ -1,4 +1,5 @@
-// Chooses this pass's world: see hw/cuda/register_operand.hpp and hw/host/register_operand.hpp, which define the same names.
+// Selects the world of this compiler pass: hw/cuda/register_operand.hpp or hw/host/register_operand.hpp, which define
+// the same names.
 #pragma once
 
 #include <imbrex/core/config.hpp>

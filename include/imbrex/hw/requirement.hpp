@@ -1,4 +1,5 @@
-// Chooses this pass's world: see hw/cuda/requirement.hpp and hw/host/requirement.hpp, which define the same names.
+// Run-time checks of data that a kernel reads. Selects the implementation of this pass:
+// hw/cuda/requirement.hpp or hw/host/requirement.hpp, which declare the same names.
 #pragma once
 
 #include <imbrex/core/config.hpp>

@@ -1,8 +1,8 @@
-// The parts a block's warps play. A role is a scope (a warp or a warpgroup), how many of them play it, how many
-// registers each thread should have, and what they do. Roles take the block's hardware warps in the order given.
+// Roles: warp specialization of a block. A role is a scope (warp or warpgroup), a count, the registers per thread
+// (setmaxnreg), and a body. Roles take the block's warps in the order given.
 //
-// A role of single warps still occupies whole warpgroups, its spare warps idle: the hardware reallocates registers a
-// warpgroup at a time, and consumers must start at a warp whose number is a multiple of four.
+// A role of single warps still occupies whole warpgroups, with the remaining warps idle: setmaxnreg applies to a
+// warpgroup, and consumer warpgroups must start at a warp number that is a multiple of four.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -26,33 +26,42 @@ struct role {
 struct warp;
 struct warpgroup;
 
-// One warp that feeds the others.
+// The producer: one warp that issues loads. Hazard reports and traces show the role's name.
+template <int Registers = 0, class Body>
+IMBREX_KERNEL auto producer(const char* name, Body body) {
+    return role<warp, 1, Registers, Body>{name, body};
+}
 template <int Registers = 0, class Body>
 IMBREX_KERNEL auto producer(Body body) {
-    return role<warp, 1, Registers, Body>{"producer", body};
+    return producer<Registers>("producer", body);
 }
 
-// Count warpgroups that compute.
+// The consumers: Count warpgroups that compute.
+template <int Count, int Registers = 0, class Body>
+IMBREX_KERNEL auto consumers(const char* name, Body body) {
+    return role<warpgroup, Count, Registers, Body>{name, body};
+}
 template <int Count, int Registers = 0, class Body>
 IMBREX_KERNEL auto consumers(Body body) {
-    return role<warpgroup, Count, Registers, Body>{"consumer", body};
+    return consumers<Count, Registers>("consumer", body);
 }
 
-// Count single warps of any other calling.
+// Count single warps with another task.
 template <int Count, int Registers = 0, class Body>
 IMBREX_KERNEL auto single_warps(const char* name, Body body) {
     return role<warp, Count, Registers, Body>{name, body};
 }
 
-// How many warps a block needs for these roles.
+// The number of warps of a block with these roles.
 template <class... Roles>
 inline constexpr int warps_of_roles = (0 + ... + Roles::warps);
 
-// Registers a thread has at launch: an equal share of the multiprocessor's, in the steps the hardware allocates.
+// Registers per thread at launch: an equal share of the SM's register file, in allocation granularity.
 template <int Threads>
 inline constexpr int registers_at_launch = 65536 / Threads / 8 * 8 > 255 ? 255 : 65536 / Threads / 8 * 8;
 
-// Whether what some roles give back is enough for what the others take: if not, those would wait for ever.
+// Whether the registers that some roles release cover those that the others request. Otherwise setmaxnreg.inc would
+// block forever.
 template <int Threads, class... Roles>
 inline constexpr bool registers_suffice =
     (0 + ... + (Roles::warps * (Roles::registers == 0 ? registers_at_launch<Threads> : Roles::registers))) <=

@@ -1,4 +1,5 @@
-// Chooses this pass's world: see hw/cuda/scalar.hpp and hw/host/scalar.hpp, which define the same names.
+// Single values in shared and global memory, counters, and reductions to one value.
+// Selects the implementation of this pass: hw/cuda/scalar.hpp or hw/host/scalar.hpp, which declare the same names.
 #pragma once
 
 #include <imbrex/core/config.hpp>

@@ -1,4 +1,5 @@
-// Chooses this pass's world: see hw/cuda/scope.hpp and hw/host/scope.hpp, which define the same names.
+// Scopes: warp, warpgroup, block, and the roles of a block. Selects the implementation of this pass:
+// hw/cuda/scope.hpp or hw/host/scope.hpp, which declare the same names.
 #pragma once
 
 #include <imbrex/core/config.hpp>

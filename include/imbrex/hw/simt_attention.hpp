@@ -1,4 +1,5 @@
-// Chooses this pass's world: see hw/cuda/weighted_rows.hpp and hw/host/weighted_rows.hpp, which define the same names.
+// Attention products without tensor cores (SIMT). Selects the implementation of this pass:
+// hw/cuda/simt_attention.hpp or hw/host/simt_attention.hpp, which declare the same names.
 #pragma once
 
 #include <imbrex/core/config.hpp>

@@ -1,4 +1,5 @@
-// Chooses this pass's world: see hw/cuda/simt_gemv.hpp and hw/host/simt_gemv.hpp, which define the same names.
+// Selects the world of this compiler pass: hw/cuda/simt_gemv.hpp or hw/host/simt_gemv.hpp, which define the same names.
+// hw/cuda/simt_gemv.hpp or hw/host/simt_gemv.hpp, which declare the same names.
 #pragma once
 
 #include <imbrex/core/config.hpp>

@@ -1,5 +1,5 @@
-// Chooses this pass's world: see hw/cuda/stack_columns.hpp and hw/host/stack_columns.hpp, which
-// define the same names.
+// Stacking the columns of a tile with few used rows. Selects the implementation of this pass:
+// hw/cuda/stack_columns.hpp or hw/host/stack_columns.hpp, which declare the same names.
 #pragma once
 
 #include <imbrex/core/config.hpp>

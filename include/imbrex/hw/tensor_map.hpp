@@ -1,5 +1,5 @@
-// The descriptor by which TMA addresses a tensor: opaque bytes that the driver encodes (hw/cuda/encode.hpp) and the
-// copy engine reads. The host world carries it unused, so that kernel arguments have the same bytes in both worlds.
+// The TMA descriptor of a tensor (CUtensorMap): opaque bytes that the driver encodes (hw/cuda/encode.hpp) and TMA reads.
+// The host world carries it unused, so that kernel arguments have the same bytes in both worlds.
 #pragma once
 
 namespace imbrex::hw {
@@ -8,11 +8,11 @@ struct alignas(64) tensor_map {
     unsigned char bytes[128];
 };
 
-// Where a copy starts, innermost dimension first: column, row, then the batch dimensions outwards.
+// The start of a copy, innermost dimension first: column, row, then the batch dimensions.
 struct tma_coordinate {
     int at[5];
-    bool out_of_bounds_fill;   // for the checker: this tile may have nothing of the tensor in it
-    bool evict_first = false;  // nobody reads it again soon: it need not stay in the caches
+    bool out_of_bounds_fill;   // for the checker: this tile may be wholly out of bounds
+    bool evict_first = false;  // L2 cache hint
 };
 
 }  // namespace imbrex::hw

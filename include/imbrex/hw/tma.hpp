@@ -1,4 +1,5 @@
-// Chooses this pass's world: see hw/cuda/tma.hpp and hw/host/tma.hpp, which define the same names.
+// TMA: bulk tensor copies, TMA multicast, and TMA reductions. Selects the implementation of this pass:
+// hw/cuda/tma.hpp or hw/host/tma.hpp, which declare the same names.
 #pragma once
 
 #include <imbrex/core/config.hpp>

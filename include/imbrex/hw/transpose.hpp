@@ -1,4 +1,5 @@
-// Chooses this pass's world: see hw/cuda/transpose.hpp and hw/host/transpose.hpp, which define the same names.
+// Transposing the register tiles of a warp. Selects the implementation of this pass:
+// hw/cuda/transpose.hpp or hw/host/transpose.hpp, which declare the same names.
 #pragma once
 
 #include <imbrex/core/config.hpp>

@@ -1,4 +1,4 @@
-// Chooses this pass's world: see hw/cuda/upconvert.hpp and hw/host/upconvert.hpp, which define the same names.
+// Selects the world of this compiler pass: hw/cuda/upconvert.hpp or hw/host/upconvert.hpp, which define the same names.
 #pragma once
 
 #include <imbrex/core/config.hpp>

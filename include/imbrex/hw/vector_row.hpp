@@ -1,4 +1,5 @@
-// Chooses this pass's world: see hw/cuda/vector_row.hpp and hw/host/vector_row.hpp, which define the same names.
+// Vectorised rows: eight neighbouring elements per lane. Selects the implementation of this pass:
+// hw/cuda/vector_row.hpp or hw/host/vector_row.hpp, which declare the same names.
 #pragma once
 
 #include <imbrex/core/config.hpp>

@@ -1,4 +1,5 @@
-// Chooses this pass's world: see hw/cuda/vector_row_columns.hpp and hw/host/vector_row_columns.hpp, which define the same names.
+// Column values of vectorised rows. Selects the implementation of this pass:
+// hw/cuda/vector_row_columns.hpp or hw/host/vector_row_columns.hpp, which declare the same names.
 #pragma once
 
 #include <imbrex/core/config.hpp>

@@ -1,4 +1,5 @@
-// Chooses this pass's world: see hw/cuda/vector_row_search.hpp and hw/host/vector_row_search.hpp, which define the same names.
+// Searches in vectorised rows. Selects the implementation of this pass:
+// hw/cuda/vector_row_search.hpp or hw/host/vector_row_search.hpp, which declare the same names.
 #pragma once
 
 #include <imbrex/core/config.hpp>

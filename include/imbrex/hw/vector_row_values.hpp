@@ -1,4 +1,5 @@
-// Chooses this pass's world: see hw/cuda/vector_row_values.hpp and hw/host/vector_row_values.hpp, which define the same names.
+// Row values of vectorised rows. Selects the implementation of this pass:
+// hw/cuda/vector_row_values.hpp or hw/host/vector_row_values.hpp, which declare the same names.
 #pragma once
 
 #include <imbrex/core/config.hpp>

@@ -1,4 +1,5 @@
-// Chooses this pass's world: see hw/cuda/wgmma.hpp and hw/host/wgmma.hpp, which define the same names.
+// wgmma: asynchronous matrix products of a warpgroup. Selects the implementation of this pass:
+// hw/cuda/wgmma.hpp or hw/host/wgmma.hpp, which declare the same names.
 #pragma once
 
 #include <imbrex/core/config.hpp>

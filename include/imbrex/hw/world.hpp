@@ -1,5 +1,6 @@
-// Programs that run a kernel in whichever world there is: an array that lives there, and one launch for all. The device
-// is a choice where nvcc compiles the program; any other compiler knows the host world alone.
+// Worlds: where a kernel runs. `world::device` is the GPU, `world::host` the CPU, and `world::host_checked` the CPU with
+// the checker. This header has an array in the memory of a world and one launch for all of them. Programs compiled by
+// nvcc have the device; other compilers have the host worlds only.
 #pragma once
 
 #include <imbrex/core/error.hpp>
@@ -27,7 +28,7 @@ inline std::string name_of(world one) {
 
 inline namespace IMBREX_WORLDS {
 
-// Whether this program can use the device, and there is one.
+// Whether the program is compiled for the device and one is present.
 inline bool device_available() {
 #if defined(__CUDACC__)
     int devices = 0;
@@ -40,9 +41,9 @@ inline bool device_available() {
 }  // namespace IMBREX_WORLDS
 
 namespace detail {
-// Said of the device by a program that cannot use it.
+// The error message if a program that is compiled without nvcc uses the device.
 inline constexpr const char* host_world_only =
-    "world: device; this program was not compiled by nvcc and has the host world alone";
+    "world: device; this program was not compiled by nvcc and has only the host world";
 
 #if defined(__CUDACC__)
 inline void require_success(cudaError_t status, const char* what) {
@@ -53,14 +54,14 @@ inline void require_success(cudaError_t status, const char* what) {
 
 inline namespace IMBREX_WORLDS {
 
-// An array in the memory of one world, with a copy on the host to fill and to look at.
+// An array in the memory of one world, with a copy on the host.
 template <class T>
 class world_array {
   public:
     world_array(world where, std::size_t count, const T& value = T{}) : values(count, value), where_(where) {
         if (where_ != world::device) return;
 #if defined(__CUDACC__)
-        // A little more than asked for: an empty array still has an address.
+        // 16 bytes more, so that an empty array also has an address.
         detail::require_success(cudaMalloc(reinterpret_cast<void**>(&on_device_), bytes() + 16), "cudaMalloc");
 #else
         throw error(detail::host_world_only);
@@ -76,7 +77,7 @@ class world_array {
 
     std::vector<T> values;
 
-    // Sends `values` to the world and returns where they are there.
+    // Copies `values` to the world and returns their address there.
     T* send() {
 #if defined(__CUDACC__)
         if (where_ == world::device) {
@@ -87,7 +88,7 @@ class world_array {
 #endif
         return values.data();
     }
-    // Brings what is there back into `values`, once what was launched before is done.
+    // Copies the array back into `values`, after earlier launches have finished.
     void fetch() {
 #if defined(__CUDACC__)
         if (where_ == world::device) {
@@ -106,21 +107,21 @@ class world_array {
     T* on_device_ = nullptr;
 };
 
-// Blocks that work at the same time: the multiprocessors of the current device, or the host's cores.
+// The number of blocks that run concurrently at one per SM: the SMs of the current device, or the cores of the host.
 inline int num_sms(world where) {
     if (where != world::device) return hw::thread_pool::shared().threads();
 #if defined(__CUDACC__)
     int device = 0, num_sms = 0;
     detail::require_success(cudaGetDevice(&device), "no current device");
     detail::require_success(cudaDeviceGetAttribute(&num_sms, cudaDevAttrMultiProcessorCount, device),
-                            "cannot ask the device for its multiprocessors");
+                            "cannot query the number of SMs");
     return num_sms;
 #else
     throw error(detail::host_world_only);
 #endif
 }
 
-// Whether there is code of the kernel for that world. The host world runs them all.
+// Whether the program has code of the kernel for that world. The host worlds run every kernel.
 template <class Kernel>
 bool can_run(world where) {
     if (where != world::device) return true;
@@ -131,8 +132,8 @@ bool can_run(world where) {
 #endif
 }
 
-// A kernel that belongs to one of the worlds, as where device and host are served by tiles of different sizes: it is not compiled for
-// the other.
+// Launches a kernel that is written for one world, as when device and host use different tile sizes. It is not compiled
+// for the other.
 template <class Kernel>
 void launch_on_device([[maybe_unused]] grid_dim grid, [[maybe_unused]] const typename Kernel::arguments& arguments,
                       [[maybe_unused]] void* stream) {
@@ -147,7 +148,7 @@ void launch_on_host(world where, [[maybe_unused]] grid_dim grid,
                     [[maybe_unused]] const typename Kernel::arguments& arguments) {
 #if defined(IMBREX_DEVICE_ALONE)
     throw error(str_cat("world: ", name_of(where),
-                        "; this program was compiled with IMBREX_DEVICE_ALONE and has the device alone"));
+                        "; this program was compiled with IMBREX_DEVICE_ALONE and has only the device"));
 #else
     host_options options;
     options.mode = where == world::host ? host_mode::plain : host_mode::checked;
@@ -155,7 +156,7 @@ void launch_on_host(world where, [[maybe_unused]] grid_dim grid,
 #endif
 }
 
-// Launches the kernel there. On the device it goes into the stream (a cudaStream_t) and the call returns at once.
+// Launches the kernel. On the device the launch is enqueued in the stream (a cudaStream_t) and the call returns at once.
 template <class Kernel>
 void launch(world where, grid_dim grid, const typename Kernel::arguments& arguments, void* stream = nullptr) {
     if (where == world::device) {

@@ -1,5 +1,5 @@
-// Copies inside the memory of one world: of bytes that lie one behind the other, and of rows that do not. On the device they go
-// into the stream and may lie on two devices; nobody waits for them.
+// Copies within the memory of one world: contiguous bytes, and pitched rows. On the device they are enqueued in the stream
+// without waiting, and the two sides may be on different devices.
 #pragma once
 
 #include <imbrex/core/error.hpp>
@@ -16,7 +16,7 @@ namespace imbrex {
 
 inline namespace IMBREX_WORLDS {
 
-// The two places have nothing in common.
+// Source and destination must not overlap.
 inline void copy_bytes(world where, void* to, const void* from, std::size_t bytes,
                        [[maybe_unused]] void* stream = nullptr) {
     if (bytes == 0) return;
@@ -34,7 +34,7 @@ inline void copy_bytes(world where, void* to, const void* from, std::size_t byte
 
 }  // namespace IMBREX_WORLDS
 
-// Where rows begin, and how many bytes there are from one to the next.
+// The address of the first row, and the pitch: the bytes from one row to the next.
 struct pitched_ptr {
     void* ptr = nullptr;
     std::size_t pitch = 0;
@@ -46,7 +46,7 @@ struct const_pitched_ptr {
 
 inline namespace IMBREX_WORLDS {
 
-// `rows` of so many bytes each.
+// Copies `rows` rows of `bytes` bytes each.
 inline void copy_2d(world where, const pitched_ptr& to, const const_pitched_ptr& from, std::size_t bytes,
                     std::size_t rows, [[maybe_unused]] void* stream = nullptr) {
     if (bytes == 0 || rows == 0) return;

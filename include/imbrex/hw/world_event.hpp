@@ -1,5 +1,5 @@
-// A point in a stream, for other streams to wait for: the host does not wait. In the host worlds what is launched is done at once,
-// and there is nothing to wait for.
+// A CUDA event: a point in a stream that other streams wait for without blocking the host. In the host worlds launches
+// are synchronous, and there is nothing to wait for.
 #pragma once
 
 #include <imbrex/core/error.hpp>
@@ -38,7 +38,7 @@ class world_event {
 #endif
     }
 
-    // All that is in the stream now.
+    // Captures the work that is in the stream now.
     void record([[maybe_unused]] void* stream) {
 #if defined(__CUDACC__)
         if (event_ == nullptr) return;
@@ -46,7 +46,7 @@ class world_event {
                                 "cudaEventRecord");
 #endif
     }
-    // What is put into the stream from now on comes after it.
+    // Work enqueued in the stream from now on waits for the event.
     void make_stream_wait([[maybe_unused]] void* stream) const {
 #if defined(__CUDACC__)
         if (event_ == nullptr) return;
@@ -55,7 +55,7 @@ class world_event {
             "cudaStreamWaitEvent");
 #endif
     }
-    // Whether it has been reached. A failure of the device is thrown.
+    // Whether the event has completed. Throws if the device has failed.
     bool reached() const {
 #if defined(__CUDACC__)
         if (event_ != nullptr) {
@@ -67,7 +67,7 @@ class world_event {
         return true;
     }
 
-    // The host waits until it has been reached.
+    // Blocks the host until the event has completed.
     void wait() const {
 #if defined(__CUDACC__)
         if (event_ != nullptr) {

@@ -1,5 +1,5 @@
-// Memory of one world without a copy on the host, which world_array has: for what is large and stays there, as a cache of keys and
-// values does. It is zero at first, and begins at a multiple of 256 bytes.
+// Memory of one world without a host copy, unlike world_array: for large data that stays there, such as a KV cache. It is
+// initialised to zero and aligned to 256 bytes.
 #pragma once
 
 #include <imbrex/core/error.hpp>
@@ -24,7 +24,7 @@ class world_memory {
     static constexpr std::size_t alignment = 256;
 
     world_memory() = default;
-    // All streams see that it is zero: this waits for it.
+    // Waits until the memory is zero, so that all streams see it.
     world_memory(world where, std::size_t bytes) : where_(where), bytes_(bytes) {
         const std::size_t at_least_some = bytes == 0 ? alignment : bytes;
         if (where != world::device) {
@@ -62,21 +62,20 @@ class world_memory {
         return bytes_;
     }
 
-    // What begins so many bytes behind the beginning.
+    // The address at a byte offset.
     template <class T = void>
     T* at(std::size_t offset = 0) const {
         return reinterpret_cast<T*>(static_cast<char*>(begin_) + offset);
     }
 
-    // From the host and back. Both come after what is in the stream, and wait until they are done.
+    // Copies from the host, and back, in stream order. Both wait until the copy is done.
     void write(std::size_t offset, const void* from, std::size_t bytes, void* stream = nullptr) {
         copy(at(offset), from, bytes, stream);
     }
     void read(std::size_t offset, void* to, std::size_t bytes, void* stream = nullptr) const {
         copy(to, at(offset), bytes, stream);
     }
-    // From one place of it to another that has nothing in common with the first. It comes after what is in the stream, and is not
-    // waited for.
+    // Copies between two ranges of it that do not overlap, in stream order, without waiting.
     void copy_within(std::size_t to, std::size_t from, std::size_t bytes, void* stream = nullptr) const {
         copy_bytes(where_, at(to), at(from), bytes, stream);
     }

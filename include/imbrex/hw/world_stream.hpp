@@ -1,9 +1,9 @@
-// A stream of launches in one world, and launches that are recorded once and replayed: of many small kernels the host's part is
-// then one call. In the host worlds launches are made at once, and a replay makes them again.
+// A stream of one world, and a CUDA graph: launches that are captured once and replayed, so that many small kernels cost
+// one host call. In the host worlds launches are synchronous, and a replay makes them again.
 //
 //     const world_stream stream(where);
 //     cuda_graph step;
-//     for (;;) step.replay(stream, [&] { first::launch(where, a, stream.get()); second::launch(where, b, stream.get()); });
+//     for (;;) step.replay(stream, [&] { first::launch(where, a, stream.get()); second::launch(...); });
 #pragma once
 
 #include <imbrex/core/error.hpp>
@@ -19,7 +19,7 @@ namespace imbrex {
 
 inline namespace IMBREX_WORLDS {
 
-// On the device it is a cudaStream_t of its own, which does not wait for the default one. Elsewhere it is nothing.
+// On the device a cudaStream_t that does not synchronise with the default stream. In the host worlds it is empty.
 class world_stream {
   public:
     explicit world_stream(world where) {
@@ -44,7 +44,7 @@ class world_stream {
         return stream_;
     }
 
-    // Until all that is in it is done.
+    // Waits until all work in the stream is done.
     void wait() const {
 #if defined(__CUDACC__)
         if (stream_ != nullptr) {
@@ -57,7 +57,7 @@ class world_stream {
     void* stream_ = nullptr;
 };
 
-// Launches with all their arguments. What the kernels read may change from one replay to the next, where it lies may not.
+// The captured launches with their arguments. Data may change between replays, addresses may not.
 class cuda_graph {
   public:
     cuda_graph() = default;
@@ -72,8 +72,9 @@ class cuda_graph {
 #endif
     }
 
-    // Records what `launches()` puts into the stream if nothing is recorded yet, and makes the launches. On the device `launches` is not
-    // called again. It must neither allocate nor wait; what it throws is passed on, and then nothing is recorded.
+    // On the first call, captures the launches that `launches()` makes in the stream; then launches the graph. On the
+    // device `launches` is not called again. It must neither allocate nor wait. If it throws, nothing is captured and the
+    // exception propagates.
     template <class Launches>
     void replay(const world_stream& stream, const Launches& launches) {
         if (stream.get() == nullptr) {

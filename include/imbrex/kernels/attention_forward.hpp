@@ -1,30 +1,37 @@
-// Attention in one call: O = softmax(mask(score(Q K^T))) V, with the base-2 logarithm of each row's sum of exponentials.
+// FlashAttention forward in one call: O = softmax(mask(score_mod(scale * Q K^T))) V, plus the base-2 LSE (log-sum-exp)
+// of each row.
 //
-//     using attention = attention_forward<bf16, causal_mask>;
+//     using attention = attention_forward<bf16, attention_options{.head_dims = {128}}, causal_mask>;
 //     attention_problem<bf16> p{.q = batch_sequence_head(q, batches, seqlen_q, heads, head_dim),
 //                               .k = batch_sequence_head(k, batches, seqlen_k, kv_heads, head_dim),
 //                               .v = batch_sequence_head(v, batches, seqlen_k, kv_heads, head_dim),
 //                               .out = batch_sequence_head(out, batches, seqlen_q, heads, head_dim)};
 //     attention::launch(world::device, p, {}, {}, stream);
 //
-// Keys and values may also lie in pages that a table names (kv_layout::paged, see attention/problem.hpp). Who wants the last
-// percents of speed for a little more rounding says so (attention_rescaling::lazy, see attention/output.hpp).
+// Supported: MHA, GQA and MQA (heads is a multiple of kv_heads; consecutive query heads share a KV head); head_dim 16
+// to 256, and different ones for QK and V; varlen batches (cu_seqlens); paged KV (kv_layout::paged with a block table);
+// attention sinks; softcap, ALiBi, additive bias or any other score_mod; any mask; final, LSE-merged and split-KV
+// partial outputs (attention_output_mode, attention/output.hpp); lazy rescaling of the accumulator
+// (attention_rescaling::lazy, a few percent faster for slightly larger rounding errors).
 //
-// A view is a pointer, extents and distances (attention/views.hpp). Heads of queries are any multiple of those of keys, which
-// neighbours share. A row that sees no key gives 0, and a logarithm of -infinity. The kernel is chosen from the depths and
-// distances (attention/heuristics.hpp). Nothing is allocated and nothing waited for, so that a launch can be captured in a CUDA
-// graph. What is refused is refused before anything is launched.
+// launch() picks the Hopper kernel (warp specialization, TMA, WGMMA; attention/hopper.hpp) or the Ampere-class kernel
+// (cp.async, mma.sync; attention/ampere.hpp) from the device, the head dims and the strides (attention/heuristics.hpp).
+// It allocates nothing and never synchronises, so it can be captured in a CUDA graph. Invalid arguments throw
+// imbrex::error before launch.
 //
-// NaN and infinity in keys that a query does not see change nothing for it, nor what lies behind the end of a sequence in keys and
-// values. Values inside a sequence are multiplied with a weight of zero where a mask hides them, and must be finite.
+// A row that sees no key gets O = 0 and LSE = -infinity. NaN and infinity in keys hidden from a query do not affect it,
+// nor does anything behind the end of a sequence in K and V. Values inside a sequence are multiplied by a probability
+// of zero where a mask hides them, so they must be finite.
 #pragma once
 
 #include <imbrex/hw/world.hpp>
 #include <imbrex/kernels/attention/ampere.hpp>
+#include <imbrex/kernels/attention/extension_points.hpp>
 #include <imbrex/kernels/attention/heuristics.hpp>
 #include <imbrex/kernels/attention/hopper.hpp>
 #include <imbrex/kernels/attention/l2_swizzle.hpp>
 #include <imbrex/kernels/attention/mask.hpp>
+#include <imbrex/kernels/attention/options.hpp>
 #include <imbrex/kernels/attention/output.hpp>
 #include <imbrex/kernels/attention/paged_kv.hpp>
 #include <imbrex/kernels/attention/problem.hpp>
@@ -40,15 +47,16 @@ namespace imbrex {
 
 inline namespace IMBREX_WORLDS {
 
-template <class In, class Mask = full_mask, class Score = score_mod::identity,
-          attention_output_mode Mode = attention_output_mode::normalised, class HeadDimList = all_attention_head_dims,
-          kv_layout KvLayout = kv_layout::contiguous, attention_rescaling Rescaling = attention_rescaling::exact>
+template <class In, attention_options Options = attention_options{}, class Mask = full_mask,
+          class Score = score_mod::identity>
 class attention_forward {
+    static_assert(detail::check_attention_extensions<Mask, Score>());
+
   public:
-    using problem = attention_problem<In, Mode>;
+    using problem = attention_problem<In, Options.output>;
 
     static attention_kernel_kind choice(world where, const problem& p) {
-        require_attention(where, p, KvLayout);
+        require_attention(where, p, Options.kv);
         attention_kernel_kind chosen{};
         for_head_dims(
             p, [&]<attention_head_dims HeadDims>() { chosen = choose_attention_kernel(dispatch<HeadDims>(where, p)); });
@@ -57,7 +65,7 @@ class attention_forward {
 
     static void launch(world where, const problem& p, const Mask& mask = {}, const Score& score = {},
                        void* stream = nullptr) {
-        require_attention(where, p, KvLayout);
+        require_attention(where, p, Options.kv);
         for_head_dims(p, [&]<attention_head_dims HeadDims>() {
             if (p.empty()) return;
             if (choose_attention_kernel(dispatch<HeadDims>(where, p)) == attention_kernel_kind::hopper) {
@@ -69,35 +77,37 @@ class attention_forward {
     }
 
   private:
-    static constexpr bool normalised = Mode == attention_output_mode::normalised;
-    static constexpr bool paged = KvLayout == kv_layout::paged;
+    static constexpr bool normalised = Options.output == attention_output_mode::normalised;
+    static constexpr bool paged = Options.kv == kv_layout::paged;
     using lengths = std::conditional_t<paged, paged_seqlens, attention_seqlens>;
     template <attention_head_dims HeadDims>
     using hopper =
         attention_hopper<In, HeadDims.qk, HeadDims.v, Mask, Score,
-                         attention_shape_for(HeadDims, attention_register_demand_of<Mask, Score, Mode>(), Rescaling),
-                         Mode, lengths>;
+                         attention_shape_for(HeadDims, attention_register_demand_of<Mask, Score, Options.output>(),
+                                             Options.rescaling),
+                         Options.output, lengths>;
     template <attention_head_dims HeadDims>
     using ampere = attention_ampere<In, HeadDims.qk, HeadDims.v, Mask, Score,
                                     attention_ampere_shape_for(HeadDims.qk, HeadDims.v, score_is_identity<Score>()),
-                                    Mode, lengths>;
+                                    Options.output, lengths>;
 
     template <class Call>
     static void for_head_dims(const problem& p, const Call& call) {
-        const int index = HeadDimList::index_for({p.head_dim_qk(), p.head_dim_v()});
-        require(index < HeadDimList::count, "q.extents[3], v.extents[3]: ", p.head_dim_qk(), ", ", p.head_dim_v(),
-                "; this attention has kernels of ", HeadDimList::text());
-        HeadDimList::visit(index, call);
+        const int index = Options.head_dims.index_for({p.head_dim_qk(), p.head_dim_v()});
+        require(index < Options.head_dims.count(), "q.extents[3], v.extents[3]: ", p.head_dim_qk(), ", ",
+                p.head_dim_v(), "; the compiled head dims are ", Options.head_dims.text());
+        visit_head_dims<Options.head_dims>(index, call);
     }
 
     template <attention_head_dims HeadDims>
     static attention_dispatch dispatch(world where, const problem& p) {
         const bool can_copy = tma_can_copy(p.q) && tma_can_copy(p.k) && tma_can_copy(p.v) && tma_can_copy(p.out);
         const bool no_page = paged && p.k.extents[0] == 0;
-        return {can_run<hopper<HeadDims>>(where), can_copy, no_page ? 0 : p.seqlen_k(KvLayout)};
+        return {can_run<hopper<HeadDims>>(where), can_copy, no_page ? 0 : p.seqlen_k(Options.kv)};
     }
 
-    // What the arguments of both kernels have. `num_sms`: among which blocks are dealt out in turn; 1 if they are not.
+    // Arguments common to both kernels. `num_sms` is the number of SMs that a static schedule distributes tiles over; 1
+    // if the grid has one block per tile.
     template <class Kernel>
     static typename Kernel::arguments arguments_of(const problem& p, const Mask& mask, const Score& score,
                                                    int num_sms) {
@@ -113,7 +123,7 @@ class attention_forward {
         made.outputs.row_sum = p.row_sum;
         if constexpr (!normalised) made.outputs.o_accum = p.out;
         made.lengths.seqlen_q = p.seqlen_q();
-        made.lengths.seqlen_k = p.seqlen_k(KvLayout);
+        made.lengths.seqlen_k = p.seqlen_k(Options.kv);
         made.lengths.seqused_k = p.seqused_k;
         made.lengths.cu_seqlens_q = p.varlen.cu_seqlens_q;
         made.lengths.cu_seqlens_k = p.varlen.cu_seqlens_k;
@@ -127,13 +137,13 @@ class attention_forward {
                                : (p.seqlen_q() + Kernel::block_m - 1) / Kernel::block_m;
         const std::int64_t all = std::int64_t{blocks} * p.heads() * (p.varlen.given() ? 1 : p.batches());
         require(all <= 2147483647, "q: ", p.batches(), " x ", p.heads(), " x ", p.seqlen_q(), " queries make ", all,
-                " blocks; there may be at most 2147483647");
-        const double kv_bytes = static_cast<double>(sizeof(In)) * p.batches() * p.kv_heads() * p.seqlen_k(KvLayout) *
+                " blocks; at most 2147483647 are allowed");
+        const double kv_bytes = static_cast<double>(sizeof(In)) * p.batches() * p.kv_heads() * p.seqlen_k(Options.kv) *
                                 (p.head_dim_qk() + p.head_dim_v());
         made.scheduler = {p.batches(), p.heads(), blocks, 0};
         if (!p.varlen.given()) {
             const attention_block_shape one{Kernel::block_m, Kernel::block_m_step, Kernel::block_n, Kernel::can_idle};
-            const auto costs = attention_block_costs(one, p.seqlen_q(), p.seqlen_k(KvLayout), mask);
+            const auto costs = attention_block_costs(one, p.seqlen_q(), p.seqlen_k(Options.kv), mask);
             made.scheduler.l2_sections = attention_l2_sections(costs, p.batches() * p.heads(), kv_bytes, num_sms);
         }
         return made;
@@ -161,8 +171,8 @@ class attention_forward {
     static void launch_ampere(world where, const problem& p, const Mask& mask, const Score& score, void* stream) {
         using kernel = ampere<HeadDims>;
         require(can_run<kernel>(where), "world: ", name_of(where),
-                "; the program has no attention kernel for this device, or none for tensors that TMA cannot "
-                "read, the distances in which are not multiples of 16 bytes");
+                "; the program has no attention kernel for this device, or only one that needs TMA, and a "
+                "stride is not a multiple of 16 bytes");
         auto arguments = arguments_of<kernel>(p, mask, score, 1);
         arguments.q = p.q;
         arguments.k = p.k;

@@ -1,28 +1,29 @@
-// Decode over a cache of keys and values that is split among ranks: each has some of the keys of each sequence, and every rank gets the
-// attention of the new tokens to all of them.
+// Decode with a context parallel KV cache: the paged KV cache of each sequence is sharded over ranks, and every rank
+// gets the attention of the new tokens to all keys (the cross-rank form of split-KV, Flash-Decoding).
 //
-//     using decode = context_parallel_decode<bf16, score_mod::identity, decode_head_dims<128>>;
-//     decode::problem p{...};                        // as for paged_decode: cache, table and lengths are those of this rank's share
+//     using decode = context_parallel_decode<bf16, head_dim_set{128}>;
+//     decode::problem p{...};  // as for paged_decode; KV cache, block table and seqused_k are this rank's shard
 //     decode::launch(comm, p, {.workspace = workspace, .append_rank = 3}, {}, stream);
 //
-// Every rank calls it with the same queries, sinks and sizes, and its own share:
+// Every rank calls launch() with the same queries, sinks and sizes, and its own shard:
 //
-//     1. the tokens attend to the share                   paged_decode: O, largest scores and sums
-//     2. results are merged along a tree                  comm/schedule/tree_all_reduce.hpp, kernels/merge_lse.hpp
-//     3. the last merge divides, adds sinks, and rounds   the same bits on every rank
+//     1. attention of the tokens to the shard        paged_decode: a split-KV partial (O, row_max, row_sum)
+//     2. tree all-reduce of the partials             comm/schedule/tree_all_reduce.hpp, kernels/merge_lse.hpp
+//     3. the last merge normalises, adds the sinks   the same bits on every rank
+//        and rounds
 //
-// A share is any of a sequence's keys, in any order, none at all included; each key is in one share. Scores that depend on
-// positions are not taken, as nobody knows them. The keys of the new tokens are in one share, all of a sequence's and at its end:
-// that of the rank which holds them, where lengths count them and a token does not see those behind its own. All other keys come
-// before the new tokens, and every token sees them. Which rank holds them is said for all sequences, or for each: it is the one
-// whose cache they were appended to. With `no_append_rank` nothing is hidden: each token sees all keys.
+// A shard holds any of a sequence's keys, in any order, possibly none; each key is in one shard. Positions of keys are
+// unknown, so only a score_mod that ignores positions is allowed. The keys of a sequence's new tokens are at the end of
+// one shard, that of its append_rank; seqused_k counts them there, and the causal mask applies to them. All other keys
+// precede the new tokens and are visible to all of them. The append_rank is given for all sequences or for each one:
+// the rank whose cache the tokens were appended to. With `no_append_rank` every token sees all keys.
 //
-// All goes into the stream, launches and exchanges; nothing is allocated on the device, and the host waits for none of it. Lengths,
-// tables and append_ranks are read when the kernel runs. What is refused is refused before anything is launched or sent, but by the rank
-// alone that sees it: the others find out when they wait for it. Ranks that are not sure that they mean the same can ask before
-// (require_same_on_all_ranks).
+// launch() enqueues kernels and communication in the stream, allocates no device memory and does not synchronise.
+// seqused_k, block tables and append_ranks are read when the kernel runs. Invalid arguments throw imbrex::error before
+// anything is launched or sent, but only on the rank that detects them; the others notice when they wait for it.
+// require_same_on_all_ranks checks the arguments across ranks beforehand.
 //
-// Rows of packed queries that belong to no sequence become 0.
+// Rows of varlen queries that belong to no sequence become 0.
 #pragma once
 
 #include <imbrex/comm/rank_consistency.hpp>
@@ -45,11 +46,11 @@ namespace imbrex {
 
 inline constexpr int no_append_rank = -1;
 
-// Causal where the keys of the new tokens are, full elsewhere. One token sees all there is.
+// Causal on the shard with the keys of the new tokens, full elsewhere. A single token sees all keys.
 struct kv_shard_mask {
     static constexpr bool causal_like = true;
 
-    const int* append_ranks;  // of each sequence, or null: the same for all
+    const int* append_ranks;  // per sequence, or null: append_rank for all
     int append_rank;
     int rank;
 
@@ -73,34 +74,34 @@ template <>
 inline constexpr bool mask_ignores_heads<kv_shard_mask> = true;
 
 struct context_parallel_decode_options {
-    // As many bytes as context_parallel_decode::workspace_bytes says, zero before the first launch, and then left to launches of as many
-    // tokens. Those of other numbers, or at the same time, need one each.
+    // context_parallel_decode::workspace_bytes bytes, zero before the first launch, then reused by launches with the
+    // same number of tokens. Launches with another number, or concurrent ones, need one each.
     void* workspace = nullptr;
     int append_rank = 0;                // the rank that has the keys of the new tokens, or no_append_rank
-    const int* append_ranks = nullptr;  // the same for each sequence, in the memory of the kernel's world
-    int first_step = 0;                 // of the exchanges, for errors to name
-    // As decode_options has them, of this rank's share.
-    bool pdl_prefetch = false;  // append_ranks are read early too
+    const int* append_ranks = nullptr;  // the same per sequence, in the memory of the kernel's world, or null
+    int first_step = 0;                 // number of the first communication step in error messages
+    // As in decode_options, for this rank's shard.
+    bool pdl_prefetch = false;  // append_ranks are then read early, too
     std::int64_t keys = 0;
     int blocks = 0;
 };
 
 inline namespace IMBREX_WORLDS {
 
-template <class In, class Score = score_mod::identity, class Depths = all_decode_head_dims, class Cache = In>
+template <class In, head_dim_set HeadDims = all_decode_head_dims, class Score = score_mod::identity, class Cache = In>
 class context_parallel_decode {
     static_assert(score_ignores_positions<Score>,
-                  "imbrex: the score of a split decode does not depend on where query and key stand");
+                  "imbrex: context parallel decode needs a score_mod that ignores positions");
 
   public:
     using problem = attention_problem<In, attention_output_mode::normalised, Cache>;
 
-    // Depends on the number of tokens and on the device; not on lengths, nor on how many ranks there are.
+    // Depends on the number of tokens and on the device; not on sequence lengths or the number of ranks.
     static std::size_t workspace_bytes(world where, const problem& p, int blocks = 0) {
         return layout_of(where, p, blocks).bytes;
     }
 
-    // That all ranks have queries of the same sizes. The host waits for all of them: for the first time, not for each.
+    // Checks that the queries have the same sizes on all ranks. Blocks the host: call it once, not for each step.
     template <transport Transport>
     static void require_same_on_all_ranks(Transport& comm, const problem& p,
                                           const context_parallel_decode_options& options) {
@@ -126,7 +127,7 @@ class context_parallel_decode {
         char* const workspace = static_cast<char*>(options.workspace);
         const attention_aux_outputs own = result_at(p, workspace + at.own),
                                     theirs = result_at(p, workspace + at.theirs);
-        // The decode does not write rows that belong to no sequence.
+        // The decode kernel does not write rows that belong to no sequence.
         if (p.varlen.given()) clear_attention_outputs::launch(where, own, stream);
         attend(where, comm.rank(), p, own, options, score, stream);
 
@@ -169,11 +170,12 @@ class context_parallel_decode {
     }
 
   private:
-    using decode = paged_decode<In, kv_shard_mask, Score, attention_output_mode::partial, Depths, Cache>;
+    using decode = paged_decode<In, decode_config{.head_dims = HeadDims, .output = attention_output_mode::partial},
+                                kv_shard_mask, Score, Cache>;
     using partial_problem = typename decode::problem;
 
-    // Where in the workspace results are: the rank's, and what it receives. A result is sent as it lies there. The decode's own
-    // comes before them, and is left as it is from one time to the next.
+    // Workspace offsets of the partial results: this rank's and the received one, each sent as it is stored. The decode
+    // kernel's own workspace comes first and persists between launches.
     struct layout {
         std::size_t own, theirs, bytes, result_bytes;
     };
@@ -185,7 +187,7 @@ class context_parallel_decode {
                 detail::max_rows, " rows are allowed");
         layout made{};
         made.result_bytes = tokens * p.q.extents[1] * (p.v.extents[3] + 2) * sizeof(float);
-        // Sizes follow from shapes alone, so any address will do.
+        // Only shapes matter here: any aligned address will do.
         const partial_problem shard =
             shard_problem(p, result_at(p, reinterpret_cast<char*>(workspace_layout::alignment)));
         workspace_layout buffers;
@@ -236,8 +238,7 @@ class context_parallel_decode {
     static void require_shard(world where, int rank, int ranks, const problem& p,
                               const context_parallel_decode_options& options, const layout& at) {
         require(options.append_rank >= no_append_rank && options.append_rank < ranks,
-                "options.append_rank: ", options.append_rank, "; of ", ranks,
-                " ranks one is named, or none: ", no_append_rank, " to ", ranks - 1);
+                "options.append_rank: ", options.append_rank, "; must be ", no_append_rank, " (none) to ", ranks - 1);
         if (p.empty()) return;
         const auto address = reinterpret_cast<std::uintptr_t>(options.workspace);
         require(address != 0 && address % alignof(decode_workspace_slice) == 0,
@@ -247,13 +248,12 @@ class context_parallel_decode {
         for (int i = 0; i < p.batches(); ++i) {
             const int append_rank = options.append_ranks != nullptr ? options.append_ranks[i] : options.append_rank;
             require(append_rank >= no_append_rank && append_rank < ranks, "options.append_ranks[", i,
-                    "]: ", append_rank, "; of ", ranks, " ranks one is named, or none: ", no_append_rank, " to ",
-                    ranks - 1);
+                    "]: ", append_rank, "; must be ", no_append_rank, " (none) to ", ranks - 1);
             const int tokens =
                 p.varlen.given() ? p.varlen.cu_seqlens_q[i + 1] - p.varlen.cu_seqlens_q[i] : p.seqlen_q();
             const int keys = p.seqused_k != nullptr ? p.seqused_k[i] : p.seqlen_k(kv_layout::paged);
-            require(append_rank != rank || keys >= tokens, "seqused_k[", i, "]: ", keys, "; rank ", rank,
-                    " holds the keys of the ", tokens, " new tokens, and its share has them all");
+            require(append_rank != rank || keys >= tokens, "seqused_k[", i, "]: ", keys, "; rank ", rank, " appends ",
+                    tokens, " new tokens, so its shard must have at least that many keys");
         }
     }
 };

@@ -1,25 +1,28 @@
-// One growing sequence with a cache of its own: for who generates text and has no cache to manage.
+// Decode session: one growing sequence with its own KV cache, for generation without cache management.
 //
-//     decode_session<bf16> session(world::device, {.heads = 32, .kv_heads = 8, .depth = 128, .capacity = 8192});
+//     decode_session<bf16> session(world::device, {.heads = 32, .kv_heads = 8, .head_dim = 128, .capacity = 8192});
 //     for (;;) {
-//         session.append(k, v, tokens, stream);        // new keys and values, [token, key head, column]
-//         session.decode(q, out, tokens, stream);      // the same tokens' queries and results, [token, head, column]
+//         session.append(k, v, tokens, stream);        // new keys and values, [token, KV head, column]
+//         session.decode(q, out, tokens, stream);      // queries and output of the same tokens, [token, head, column]
 //     }
 //     session.reset(stream);                           // the next sequence
 //
-// `step` does both, with one launch less. The session owns its cache and all else that the kernels need (paged_append.hpp,
-// paged_decode.hpp). It allocates when it is made, and never again: more tokens than it has room for are refused. Nothing waits;
-// calls follow one another in the stream that they are given. Positions go up by themselves: with a rotary embedding in the
-// configuration, keys are rotated on their way into the cache and queries on their way out of the caller's memory, which is left as
-// it is.
+// `step` does both, with one launch less. The session owns the KV cache, the block table and the workspace of the
+// kernels (paged_append.hpp, paged_decode.hpp). It allocates in its constructor and never again; tokens beyond its
+// capacity throw imbrex::error. Calls do not synchronise; they are ordered by the stream. Positions advance
+// automatically: with RoPE in the configuration, keys are rotated as they are appended and queries are rotated into a
+// buffer of the session.
 //
-// A prompt is appended as a whole, or in parts of any size. Attended to are at most `tokens` of the configuration at once: a longer
-// prompt goes through `step` part by part. Any number works, but the kernel is made for few: who attends to long prompts often is
-// served better by attention_forward, and appends their keys here.
+// A prompt is appended at once or in chunks of any size. At most configuration.tokens queries are attended at once:
+// pass a longer prompt to `step` in chunks. The decode kernel is meant for few tokens: for long prompts
+// attention_forward is faster; append their keys here.
 //
-// How long the sequence is, is counted on the device. So `step` or `append` and `decode` can be captured once in a CUDA graph, and
-// each replay goes on where the sequence ends; one without room for its tokens appends none of them. length() is what the calls of
-// this object come to; of replays it knows nothing, and of a capture it thinks that it has run, until fetch_length() asks the device.
+// The length is counted on the device. `step`, or `append` and `decode`, can therefore be captured once in a CUDA
+// graph, and each replay continues at the end of the sequence; a replay without room for its tokens appends none of
+// them. length() counts the calls of this object: it does not see replays, and counts a capture as executed, until
+// fetch_length() reads the device.
+//
+// `rewind` discards the last tokens, such as rejected drafts in speculative decoding.
 #pragma once
 
 #include <imbrex/core/error.hpp>
@@ -42,21 +45,22 @@
 namespace imbrex {
 
 struct decode_session_configuration {
-    int heads = 0;     // of queries
-    int kv_heads = 0;  // of keys and values: the other number is a multiple
+    int heads = 0;  // query heads, a multiple of kv_heads
+    int kv_heads = 0;
     int head_dim = 0;
-    int capacity = 0;  // keys, rounded up to whole pages
-    int tokens = 64;   // most that are attended to at once
+    int capacity = 0;  // in keys, rounded up to whole pages
+    int tokens = 64;   // query tokens per call, at most
     int page_size = 64;
     std::optional<rope_frequencies> rope = {};
     rope_style style = rope_style::half_split;
-    std::optional<float> scale = {};  // of Q K^T; 1 / sqrt(depth) if left out
-    const float* sinks = nullptr;     // a logit for each head that takes up weight, in the memory of the kernel's world
+    std::optional<float> scale = {};  // of Q K^T; default 1 / sqrt(head_dim)
+    const float* sinks = nullptr;     // attention sinks: one logit per head, in the memory of the kernel's world
 };
 
 inline namespace IMBREX_WORLDS {
 
-template <class In, class Mask = causal_mask, class Score = score_mod::identity, class HeadDims = all_decode_head_dims>
+template <class In, head_dim_set HeadDims = all_decode_head_dims, class Mask = causal_mask,
+          class Score = score_mod::identity>
 class decode_session {
   public:
     using configuration = decode_session_configuration;
@@ -74,17 +78,17 @@ class decode_session {
         workspace_ = world_memory(where, workspace_bytes());
     }
 
-    // Keys that the sequence has, and the most it can have.
+    // Keys of the sequence, and the most it can have.
     int length() const { return length_; }
     int capacity() const { return pages() * given_.page_size; }
 
-    // What the device has counted, replays of graphs included. This waits for the stream.
+    // The length counted on the device, graph replays included. Synchronises the stream.
     int fetch_length(void* stream = nullptr) {
         memory_.read(length_at_, &length_, sizeof(int), stream);
         return length_;
     }
 
-    // New keys and values: [1, key head, token, column], or without gaps [token, key head, column].
+    // New keys and values: [1, KV head, token, column], or contiguous [token, KV head, column].
     void append(const attention_view<const In>& k, const attention_view<const In>& v, void* stream = nullptr) {
         append({}, k, v, stream);
     }
@@ -92,8 +96,8 @@ class decode_session {
         append(keys_in(k, tokens), keys_in(v, tokens), stream);
     }
 
-    // The last tokens attend to what has been appended, themselves included: q and out are [1, head, token, column], or without gaps
-    // [token, head, column]. With lse2, the base-2 logarithm of each row's sum of exponentials: [1, head, token].
+    // The last tokens attend to all appended keys, their own included: q and out are [1, head, token, column], or
+    // contiguous [token, head, column]. lse2: the base-2 LSE of each row, [1, head, token].
     void decode(const attention_view<const In>& q, const attention_view<In>& out, const attention_row_view& lse2 = {},
                 void* stream = nullptr) {
         const attention_problem<In> problem = problem_of(q, out, lse2);
@@ -116,14 +120,15 @@ class decode_session {
         detail::require_same(q.extents[2], "q", 2, k.extents[2], "k", "tokens");
         const attention_problem<In> problem = problem_of(q, out, lse2);
         append(q, k, v, stream);
-        // The kernel before writes only the new tokens' keys, and queries.
+        // The preceding kernel writes only queries and the keys and values of the new tokens: PDL prefetch of the
+        // others is safe.
         launch_decode(problem, true, stream);
     }
     void step(const In* q, const In* k, const In* v, In* out, int tokens, void* stream = nullptr) {
         step(queries_in(q, tokens), keys_in(k, tokens), keys_in(v, tokens), queries_in(out, tokens), {}, stream);
     }
 
-    // Forgets all, or all but the first tokens: those of a draft that were not accepted.
+    // Discards all tokens, or all but the first `length`.
     void reset(void* stream = nullptr) { rewind(0, stream); }
     void rewind(int length, void* stream = nullptr) {
         require(length >= 0 && length <= length_, "length: ", length, "; the sequence has ", length_, " tokens");
@@ -132,21 +137,21 @@ class decode_session {
     }
 
   private:
-    using decoder = paged_decode<In, Mask, Score, attention_output_mode::normalised, HeadDims>;
+    using decoder = paged_decode<In, decode_config{.head_dims = HeadDims}, Mask, Score>;
 
     static configuration checked(const configuration& c) {
-        require(c.heads > 0, "heads: ", c.heads, "; one at least is needed");
+        require(c.heads > 0, "heads: ", c.heads, "; must be at least 1");
         require(c.kv_heads > 0 && c.heads % c.kv_heads == 0, "kv_heads: ", c.kv_heads, "; the ", c.heads,
-                " heads of queries must be a multiple");
+                " query heads must be a multiple of that");
         require(c.head_dim >= 16 && c.head_dim <= 256 && c.head_dim % 16 == 0, "head_dim: ", c.head_dim,
-                "; head_dim is a multiple of 16 from 16 to 256");
+                "; must be a multiple of 16 from 16 to 256");
         require(c.capacity > 0 && c.capacity <= 1 << 30, "capacity: ", c.capacity, "; 1 to ", 1 << 30,
                 " keys are allowed");
-        require(c.tokens > 0, "tokens: ", c.tokens, "; one at least is needed");
+        require(c.tokens > 0, "tokens: ", c.tokens, "; must be at least 1");
         require(c.page_size > 0 && c.page_size % page_size_step == 0 && c.page_size <= 65536,
-                "page_size: ", c.page_size, "; the rows of a page are a multiple of ", page_size_step, " up to 65536");
+                "page_size: ", c.page_size, "; must be a multiple of ", page_size_step, " up to 65536");
         require(!c.rope || c.rope->rotary_dim <= c.head_dim, "rope.rotary_dim: ", c.rope ? c.rope->rotary_dim : 0,
-                "; a key has ", c.head_dim, " columns");
+                "; must be at most head_dim, ", c.head_dim);
         require(!c.scale || (std::isfinite(*c.scale) && *c.scale > 0), "scale: ", c.scale.value_or(0),
                 "; a positive number is needed");
         return c;
@@ -154,7 +159,7 @@ class decode_session {
 
     int pages() const { return (given_.capacity + given_.page_size - 1) / given_.page_size; }
 
-    // Where everything lies, and how many bytes that is.
+    // Lays out the session's memory and returns its size.
     std::size_t lay_out() {
         workspace_layout buffers;
         const std::size_t row = static_cast<std::size_t>(given_.head_dim) * sizeof(In);
@@ -169,7 +174,7 @@ class decode_session {
         return buffers.bytes();
     }
 
-    // For one token and for many, which different kernels attend to.
+    // For one token and for the maximum, which use different kernels.
     std::size_t workspace_bytes() const {
         std::size_t most = 0;
         for (const int tokens : {1, given_.tokens}) {
@@ -201,16 +206,16 @@ class decode_session {
     void require_shape(const attention_view<T>& view, const char* name, int heads, const char* of) const {
         detail::require_view(view, name);
         require(view.extents[0] == 1, name, ".extents[0]: ", view.extents[0], "; a session has one sequence");
-        require(view.extents[1] == heads, name, ".extents[1]: ", view.extents[1], "; the session has ", heads,
-                " heads of ", of);
+        require(view.extents[1] == heads, name, ".extents[1]: ", view.extents[1], "; the session has ", heads, " ", of,
+                " heads");
         require(view.extents[3] == given_.head_dim, name, ".extents[3]: ", view.extents[3],
                 "; the session has a head_dim of ", given_.head_dim);
     }
 
     attention_problem<In> problem_of(const attention_view<const In>& q, const attention_view<In>& out,
                                      const attention_row_view& lse2) const {
-        require_shape(q, "q", given_.heads, "queries");
-        require_shape(out, "out", given_.heads, "queries");
+        require_shape(q, "q", given_.heads, "query");
+        require_shape(out, "out", given_.heads, "query");
         require(q.extents[2] <= given_.tokens, "q.extents[2]: ", q.extents[2], "; the session attends to at most ",
                 given_.tokens, " tokens at once");
         attention_problem<In> p;
@@ -243,15 +248,15 @@ class decode_session {
         return p;
     }
 
-    // With queries that are rotated in the same launch, or none.
+    // q is rotated in the same launch, unless it has no heads.
     void append(const attention_view<const In>& q, const attention_view<const In>& k, const attention_view<const In>& v,
                 void* stream) {
-        require_shape(k, "k", given_.kv_heads, "keys");
-        require_shape(v, "v", given_.kv_heads, "keys");
+        require_shape(k, "k", given_.kv_heads, "KV");
+        require_shape(v, "v", given_.kv_heads, "KV");
         detail::require_same(v.extents[2], "v", 2, k.extents[2], "k", "tokens");
         const int tokens = tokens_of(k);
         require(tokens <= capacity() - length_, "k.extents[2]: ", tokens, "; the session has room for ", capacity(),
-                " keys, and there are ", length_, " already");
+                " keys and already has ", length_);
         if (tokens == 0) return;
         const paged_append_problem<In> problem = append_problem_of(q, k, v);
         count(capacity(), tokens, stream);

@@ -1,16 +1,16 @@
-// Rows of a table by number: out[i] = table[ids[i]] * factor.
+// The embedding lookup: gathers rows of a table by token id, out[i] = table[ids[i]] * factor.
 //
 //     embedding<bf16>::launch(world::device, {.table = as_rows<const bf16>(table, vocabulary, 4096),
-//                                         .ids = tokens,
-//                                         .out = as_rows(out, count, 4096)}, stream);
+//                                             .ids = tokens,
+//                                             .out = as_rows(out, count, 4096)}, stream);
 //
-// There are as many ids as rows of `out`. Where they are in the host's world, one that is outside of the table is refused; on the
-// device it gives a row of zeros, so that a graph that is captured once may be replayed with fewer tokens, the others -1. Without a
-// factor, rows are copied bit by bit. Any number of rows and columns, any distances; rows of a multiple of 8 columns that begin at
-// multiples of 16 bytes are quick, others are moved element by element. bf16, fp16, float; `out` may be of another of them than the
-// table: embedding<bf16, float>.
+// There is one id per row of `out`. In the host world, an id outside the table throws. On the device it yields a row of
+// zeros, so that a captured CUDA graph can be replayed with fewer tokens, padded with -1. With factor 1, rows are
+// copied bit by bit. Any number of rows and columns and any row stride; rows with a multiple of 8 columns that start at
+// 16-byte boundaries use vectorised access, others move element by element. bf16, fp16, float; `out` may have another
+// of these types than the table: embedding<bf16, float>.
 //
-// Nothing is allocated and nothing waited for. What is refused is refused before anything is launched.
+// A launch allocates nothing and does not synchronise. Invalid arguments throw `imbrex::error` before launch.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -29,7 +29,7 @@
 
 namespace imbrex {
 
-// A tile to each warp.
+// One tile per warp.
 template <class T, class Out, int Rows, int Columns, row_alignment Known>
 struct embedding_kernel {
     static constexpr int warps = 4;
@@ -82,7 +82,7 @@ struct embedding_problem {
     static_assert((std::is_same_v<T, bf16> || std::is_same_v<T, fp16> ||
                    std::is_same_v<T, float>)&&(std::is_same_v<Out, bf16> || std::is_same_v<Out, fp16> ||
                                                std::is_same_v<Out, float>),
-                  "imbrex: a table and what is taken from it are bf16, fp16 or float");
+                  "imbrex: an embedding table and its output are bf16, fp16 or float");
 
     row_view<const T> table;   // [entries, columns]
     const int* ids = nullptr;  // in the memory of the kernel's world
@@ -146,7 +146,7 @@ class embedding {
     static void launch_kernel(world where, const problem& p, void* stream) {
         const auto args = arguments_of<Kernel>(p);
         require(args.all.count() <= detail::max_rows, "out.extents: ", args.all.rows, " rows of ", args.all.columns,
-                " columns; that is more than one launch can do");
+                " columns; too many tiles for one launch");
         imbrex::launch<Kernel>(where, Kernel::grid_of(args), args, stream);
     }
 };

@@ -1,16 +1,19 @@
-// Matrix products in one call: D = epilogue(A B), batched, or a list of them.
+// GEMM in one call: D = epilogue(A B); a single product, a batched GEMM, or a grouped GEMM over a host list of
+// problems. This launcher validates the problem, picks a kernel from its sizes (gemm/choice.hpp) and launches it.
 //
-//     using product = gemm<bf16, bf16, epilogue::identity, matrix_layout::row_major, matrix_layout::column_major>;
+//     using product = gemm<bf16, bf16, gemm_options{.b = matrix_layout::column_major}>;
 //     gemm_problem<bf16, bf16> p{m, n, k, {a}, {b}, {d}};
 //     product::launch(world::device, p, {}, stream);
 //
-// The kernel is chosen from the sizes (gemm/choice.hpp). Nothing is allocated and nothing waited for, and no kernel needs a
-// workspace, so that a launch can be captured in a CUDA graph. What is refused is refused before anything is launched.
+// No launch allocates memory or synchronizes, and no kernel needs a workspace, so launches can be captured in a CUDA
+// graph. Split-K partial sums stay in distributed shared memory (cluster split-K); there is no stream-K. Invalid
+// arguments throw imbrex::error before launch.
 //
-// Products of few rows wait for memory alone. Where B are weights that no kernel writes, `pdl_prefetch::weights` lets
-// them begin to read before the kernel before them in the stream has ended, if that one allows it, as these products do; and up to
-// 8 rows take a kernel that is made for chains of them (gemm/gemv_16bit.hpp). The next kernel may then begin before those before
-// this one have ended: what it reads early must not be written by them either.
+// A small-M GEMM is bound by memory bandwidth. If no kernel in the stream writes B, `pdl_prefetch::weights` uses PDL
+// (programmatic dependent launch) to read the weights while the previous kernel still runs, provided that kernel
+// triggers its dependents early, as these kernels do. Up to 8 rows then use a GEMV (skinny GEMM) kernel built for
+// chains of such launches (gemm/gemv_16bit.hpp). Trap: the kernel after it may start before the kernels ahead of it in
+// the stream have finished, so they must not write anything it reads before its own pdl_wait either.
 #pragma once
 
 #include <imbrex/hw/world.hpp>
@@ -18,6 +21,7 @@
 #include <imbrex/kernels/gemm/choice.hpp>
 #include <imbrex/kernels/gemm/cluster_split_k.hpp>
 #include <imbrex/kernels/gemm/epilogue.hpp>
+#include <imbrex/kernels/gemm/extension_points.hpp>
 #include <imbrex/kernels/gemm/gemv_16bit.hpp>
 #include <imbrex/kernels/gemm/hopper.hpp>
 #include <imbrex/kernels/gemm/problem.hpp>
@@ -31,26 +35,28 @@
 
 namespace imbrex {
 
-// Sums of 8-bit floats are promoted; who is content with what the tensor cores keep says accumulate_in_place.
+// e4m3 uses FP8 accumulation promotion by default. Pass accumulate_in_place to keep the tensor cores' own accumulator.
 template <class In>
 using default_mainloop = std::conditional_t<std::is_same_v<In, e4m3>, promoted, accumulate_in_place>;
 
 inline namespace IMBREX_WORLDS {
 
-template <class In, class Out, class Epilogue = epilogue::identity, matrix_layout A = matrix_layout::row_major,
-          matrix_layout B = matrix_layout::row_major, pdl_prefetch Prefetch = pdl_prefetch::none,
+template <class In, class Out, gemm_options Options = gemm_options{}, class Epilogue = epilogue::identity,
           class Mainloop = default_mainloop<In>>
 class gemm {
+    static_assert(detail::check_gemm_epilogue<Epilogue>());
+    static_assert(detail::check_gemm_mainloop<Mainloop>());
+
   public:
     using problem = gemm_problem<In, Out>;
     static constexpr bool is_glu = epilogue::is_glu<Epilogue>;
-    static constexpr int problems_per_launch = 24;  // problems in one launch
+    static constexpr int problems_per_launch = 24;  // kernel-argument capacity of a grouped GEMM
 
     static gemm_kernel_kind choice(world where, const problem& p) {
         return choose_gemm_kernel(heuristic_inputs(where, p));
     }
 
-    // Bytes of device memory that a launch needs beside the matrices: none. Sums that blocks share stay inside the chip.
+    // Bytes of device workspace that a launch needs: always 0.
     static std::size_t workspace_bytes(world, const problem&) { return 0; }
 
     static void launch(world where, const problem& p, const Epilogue& epilogue = {}, void* stream = nullptr,
@@ -77,11 +83,11 @@ class gemm {
         launch_ampere(where, p, all, epilogue, stream);
     }
 
-    // Problems of any sizes, as a mixture of experts has them: as few launches as can be.
+    // Grouped GEMM: problems of any sizes, for example the experts of an MoE layer, in as few launches as possible.
     static void launch_grouped(world where, const std::vector<problem>& problems,
                                const std::vector<Epilogue>& epilogues, void* stream = nullptr) {
-        require(problems.size() == epilogues.size(), "epilogues: ", epilogues.size(), " of them for ", problems.size(),
-                " problems; each needs its own");
+        require(problems.size() == epilogues.size(), "epilogues: ", epilogues.size(),
+                "; there must be one for each of ", problems.size(), " problems");
         for (const problem& p : problems) {
             [[maybe_unused]] const views refused_here_if_wrong(p);
         }
@@ -103,6 +109,8 @@ class gemm {
     }
 
   private:
+    static constexpr matrix_layout A = Options.a;
+    static constexpr matrix_layout B = Options.b;
     using views = gemm_views<In, Out, A, B, is_glu>;
     static constexpr bool half = sizeof(In) == 2;
     static constexpr bool hopper_supported =
@@ -110,9 +118,9 @@ class gemm {
     static constexpr bool small_m_supported = half && A == matrix_layout::row_major;
     static constexpr bool in_place = std::is_same_v<Mainloop, accumulate_in_place>;
     static constexpr bool narrow_tile_supported = !is_glu && in_place;
-    static_assert(!is_glu || in_place, "imbrex: a gated product is summed in place (accumulate_in_place)");
+    static_assert(!is_glu || in_place, "imbrex: a GLU epilogue requires accumulate_in_place");
 
-    // A step of K is 128 bytes.
+    // One mainloop step covers 128 bytes of K: one row of a 128-byte swizzled tile.
     static constexpr int block_k = 128 / static_cast<int>(sizeof(In));
     static constexpr gemm_shape wide_shape{.block_n = 256, .block_k = block_k, .stages = 4, .cluster = 1};
     static constexpr gemm_shape narrow_shape{.block_n = 128, .block_k = block_k, .stages = 6, .cluster = 1};
@@ -122,8 +130,8 @@ class gemm {
     using grouped = gemm_hopper<In, Out, Epilogue, A, B, grouped_shape, Mainloop, problems_per_launch>;
     using ampere = gemm_ampere<In, Out, Epilogue, A, B>;
     using short_tile_ampere = gemm_ampere<In, Out, Epilogue, A, B, short_tile_ampere_shape>;
-    // With more rows, in clusters, it was measured to be slower.
-    static constexpr bool prefetch_requested = Prefetch == pdl_prefetch::weights;
+    // With more than 16 rows and clusters, prefetching the weights measured slower.
+    static constexpr bool prefetch_requested = Options.prefetch == pdl_prefetch::weights;
     static constexpr bool gemv_eligible = prefetch_requested && small_m_supported && B == matrix_layout::column_major;
     using gemv = gemv_16bit<In, Out, Epilogue>;
     template <int Rows>
@@ -164,7 +172,7 @@ class gemm {
                reinterpret_cast<std::uintptr_t>(view.pointer) % 16 == 0;
     }
 
-    // As many blocks as work at the same time, or fewer if there is less to do.
+    // Persistent kernel: at most as many blocks as are resident at once, fewer if there are fewer tiles.
     template <class Kernel>
     static void launch_tiles(world where, const typename Kernel::arguments& arguments, void* stream) {
         std::int64_t blocks = 0;
@@ -190,7 +198,7 @@ class gemm {
         if constexpr (std::is_same_v<In, e4m3>) {
             require(false, "m, n, k: ", p.m, ", ", p.n, ", ", p.k, " with rows of A ", all.a.strides[1], " and of B ",
                     all.b.strides[1],
-                    " elements apart; e4m3 is multiplied on Hopper, with k at least 1 and rows a multiple of 16 apart");
+                    " elements apart; e4m3 requires Hopper, k of at least 1 and row strides that are multiples of 16");
         } else {
             if (gemm_prefers_short_tiles(heuristic_inputs(where, p))) {
                 launch_ampere_as<short_tile_ampere>(where, p, all, epilogue, stream);

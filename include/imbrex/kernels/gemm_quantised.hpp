@@ -1,17 +1,20 @@
-// Matrix products with quantised weights in one call: D = epilogue(A W^T), where W [n, k] is int8, e4m3, int4 or MXFP4, packed
-// once (gemm/pack_weights.hpp) and made into bf16 or fp16 on the way to the tensor cores. Made for Hopper.
+// Weight-only quantised GEMM in one call: D = epilogue(A W^T), where W [n, k] is int8, e4m3, int4 or MXFP4. W is
+// prepacked once (gemm/pack_weights.hpp) and dequantised to bf16 or fp16 in registers (dequantize in American
+// spelling). Requires Hopper.
 //
-//     using weights = int4_weights<bf16, 128, bf16, 512>;         // groups of 128, steps of 512
+//     using weights = int4_weights<bf16, 128, bf16, 512>;         // group size 128, block_k 512
 //     using product = gemm_quantised<weights, bf16>;
 //     product::launch(world::device, {m, n, k, {a}, {}, {d}}, packed, {}, stream);
 //
-// Up to 16 rows take one pass over the weights (gemm/gemv.hpp), whose reading is all that costs time; more rows are done
-// 32 at a time (gemm/small_m.hpp). Many rows are done sooner with a workspace: the weights are widened into it once
-// (gemm/dequantise_weights.hpp) and multiplied as plain ones are, those of groups rounded to the type of A.
+// Up to 16 rows use the GEMV (gemm/gemv.hpp), one pass over the weights at memory bandwidth. More rows run 32 at a time
+// through the small-M GEMM (gemm/small_m.hpp). From 128 rows on a workspace makes it faster: the weights are
+// dequantised into it once (gemm/dequantise_weights.hpp), grouped weights rounded to the type of A, and multiplied by
+// the unquantised GEMM.
 //
 //     product::launch(world::device, p, packed, {workspace, product::workspace_bytes(p)}, {}, stream);
 //
-// The weights may be read before the kernel before in the stream has ended: no kernel of it must write them.
+// Trap (PDL): the kernels read weights before the previous kernel in the stream has finished, so no kernel in the
+// stream may write them.
 #pragma once
 
 #include <imbrex/core/error.hpp>
@@ -19,6 +22,7 @@
 #include <imbrex/kernels/gemm.hpp>
 #include <imbrex/kernels/gemm/dequantise_weights.hpp>
 #include <imbrex/kernels/gemm/epilogue.hpp>
+#include <imbrex/kernels/gemm/extension_points.hpp>
 #include <imbrex/kernels/gemm/gemv.hpp>
 #include <imbrex/kernels/gemm/pack_weights.hpp>
 #include <imbrex/kernels/gemm/problem.hpp>
@@ -32,7 +36,8 @@ namespace imbrex {
 
 namespace epilogue {
 
-// D = activation(A G) * (A U), as `glu` is, of weights with a scale for each row. Those of U may as well come last.
+// `glu` for weights with one scale per row. The scales of the up matrix are applied after the gating, which gives the
+// same result.
 template <class Activation>
 struct scaled_glu {
     scale_columns of_gate;
@@ -49,7 +54,7 @@ struct scaled_glu {
 template <class Activation>
 inline constexpr bool is_glu<scaled_glu<Activation>> = true;
 
-// An epilogue for a part of the rows, which begins at `first_row` of D.
+// Applies an epilogue to a row range of D that starts at `first_row`.
 template <class Epilogue>
 struct row_offset {
     Epilogue inner;
@@ -69,10 +74,11 @@ inline constexpr bool is_glu<row_offset<Epilogue>> = is_glu<Epilogue>;
 
 }  // namespace epilogue
 
-// From so many rows on a workspace is used. (Measured with int4, whose packed form is read 4 times for them otherwise.)
+// From this number of rows on, the workspace is used. (Measured with int4, whose packed weights would otherwise be read
+// 4 times.)
 inline constexpr int dequantise_first_min_m = 128;
 
-// Memory of the world that a product may write to; nothing in it is kept.
+// Scratch memory of the world; contents are not preserved.
 struct gemm_workspace {
     void* pointer = nullptr;
     std::size_t bytes = 0;
@@ -82,11 +88,13 @@ inline namespace IMBREX_WORLDS {
 
 template <class Weights, class Out, class Epilogue = epilogue::identity>
 class gemm_quantised {
+    static_assert(detail::check_gemm_epilogue<Epilogue>());
+
   public:
     using element = typename Weights::element;
-    using problem = gemm_problem<element, Out>;  // whose b is not used
+    using problem = gemm_problem<element, Out>;  // its b is ignored
 
-    // What a workspace must have to be used; 0: none would be.
+    // The workspace size in bytes; 0 if no workspace would be used.
     static std::size_t workspace_bytes(const problem& p) {
         if (p.m < dequantise_first_min_m || p.n <= 0 || p.k <= 0) return 0;
         return static_cast<std::size_t>(rows_of_weights(p)) * static_cast<std::size_t>(p.k) * sizeof(element);
@@ -103,8 +111,8 @@ class gemm_quantised {
         dequantise_weights<Weights>::launch(where, rows_of_weights(p), p.k, weights, dequantised, stream);
         problem plain = p;
         plain.b = {dequantised};
-        gemm<element, Out, Epilogue, matrix_layout::row_major, matrix_layout::column_major>::launch(where, plain,
-                                                                                                    epilogue, stream);
+        gemm<element, Out, gemm_options{.b = matrix_layout::column_major}, Epilogue>::launch(where, plain, epilogue,
+                                                                                             stream);
     }
 
     static void launch(world where, const problem& p, const typename Weights::weight_tile* weights,
@@ -131,7 +139,7 @@ class gemm_quantised {
     static void require_product(world where, const problem& p) {
         require(p.m >= 0, "m: ", p.m, "; the number of rows must not be negative");
         require(p.n >= 0, "n: ", p.n, "; the number of columns must not be negative");
-        require(p.batches == 1, "batches: ", p.batches, "; quantised weights are multiplied with one matrix");
+        require(p.batches == 1, "batches: ", p.batches, "; must be 1 with quantised weights");
         if (p.m == 0 || p.n == 0) return;
         require(can_run<gemv<8, 1>>(where),
                 "world: device; products with quantised weights are made for Hopper (sm_90a), and this device or "
@@ -148,7 +156,7 @@ class gemm_quantised {
     using gemv =
         gemv_kernel<Weights, Out, epilogue::row_offset<Epilogue>, Rows, gemv_shape{.cluster_size = ClusterSize}>;
 
-    // As many blocks share a tile as keep the multiprocessors busy, and still have a step of K for each warp.
+    // Doubles the cluster size until the SMs are busy, while each warp still has a K step.
     template <int Rows, int ClusterSize = 1>
     static void launch_gemv(world where, const problem& p, const typename Weights::argument& packed,
                             const epilogue::row_offset<Epilogue>& epilogue, void* stream) {
@@ -169,8 +177,7 @@ class gemm_quantised {
         using alone = small_m<Rows, 1>;
         using two = small_m<Rows, 2>;
         const int sms = imbrex::num_sms(where);
-        // The dequantisation, unlike the mere reading of weights, keeps every multiprocessor busy: as many blocks as with more
-        // rows.
+        // Dequantisation, unlike reading weights, needs every SM: uses the cluster size of 32 rows.
         constexpr int many_rows = 32;
         if (small_m_cluster_size(many_rows, alone::tiles_of(p.n), alone::steps_of(p.k), sms) > 1) {
             imbrex::launch<two>(where, {two::blocks_of(p.n, sms)}, two::describe(p, packed, epilogue), stream);

@@ -1,16 +1,18 @@
-// Products with rows of weights, without matrix instructions: out[m, n] = sum over k of x[m, k] W[n, k] + bias[n].
+// Linear layer without tensor cores, a SIMT / CPU GEMV and GEMM: out[m, n] = sum over k of x[m, k] W[n, k] + bias[n].
 //
-//     linear<float, unquantised_weight_rows<bf16>, float>::launch(world::host, {.x = as_rows<const float>(x, tokens, k),
-//                                                                     .weights = make_weight_rows(w, n, k),
-//                                                                     .bias = bias,                    // may be left out
-//                                                                     .out = as_rows(out, tokens, n)});
+//     linear<float, unquantised_weight_rows<bf16>, float>::launch(
+//         world::host, {.x = as_rows<const float>(x, tokens, k),
+//                       .weights = make_weight_rows(w, n, k),
+//                       .bias = bias,                             // optional
+//                       .out = as_rows(out, tokens, n)});
 //
-// It is what a CPU multiplies with, at the speed of its memory where rows are few, and what gives products of floats on any GPU;
-// for many rows of 16-bit numbers there, kernels/gemm.hpp is the quick one. x and out are float, bf16 or fp16, each its own; weights
-// are any of core/weight_rows.hpp. Sums are in float and rounded once. Weights with `activation_quantisation::int8` round x to int8 first, in groups
-// of 32: quicker, and the error is told in docs/linear.md.
+// It is the product for CPU inference, at memory bandwidth for small M, and gives float products on any GPU. For many
+// rows of 16-bit elements on a GPU use kernels/gemm.hpp. x and out are float, bf16 or fp16, independently; weights are
+// any type of core/weight_rows.hpp: unquantised, e4m3, int8 or int4. Sums are in float and rounded once. Weights with
+// `activation_quantisation::int8` quantise x to int8 in groups of 32 first, which is faster; docs/linear.md states the
+// error bound.
 //
-// Nothing is allocated and nothing waited for. What is refused is refused before anything is launched.
+// No launch allocates memory or synchronizes. Invalid arguments throw imbrex::error before launch.
 #pragma once
 
 #include <imbrex/core/element_types.hpp>
@@ -30,7 +32,7 @@ template <class In, class Weights, class Out>
 struct linear_problem {
     row_view<const In> x;         // [m, k]
     Weights weights;              // [n, k]
-    const float* bias = nullptr;  // [n]; none if null
+    const float* bias = nullptr;  // [n]; null: no bias
     row_view<Out> out;            // [m, n]
 
     std::int64_t rows() const { return out.extents[0] * out.extents[1]; }
@@ -42,28 +44,26 @@ namespace detail {
 template <class T>
 inline constexpr bool is_linear_number = std::is_same_v<T, float> || std::is_same_v<T, bf16> || std::is_same_v<T, fp16>;
 
-// A matrix of weights that can be counted, and memory for it.
+// Requires a weight matrix of valid size with non-null memory.
 template <class Weights>
 void require_weights(const Weights& w) {
-    require(w.rows >= 0 && w.rows <= max_rows, "weights.rows: ", w.rows, "; the number of rows is from 0 to ",
-            max_rows);
-    require(w.columns >= 0 && w.columns <= max_rows, "weights.columns: ", w.columns,
-            "; the number of columns is from 0 to ", max_rows);
+    require(w.rows >= 0 && w.rows <= max_rows, "weights.rows: ", w.rows, "; must be from 0 to ", max_rows);
+    require(w.columns >= 0 && w.columns <= max_rows, "weights.columns: ", w.columns, "; must be from 0 to ", max_rows);
     const bool some = w.rows > 0 && w.columns > 0;
     require(w.values != nullptr || !some, "weights.values: null; ", w.rows, " x ", w.columns, " values are needed");
     if constexpr (requires { w.scales; }) {
-        require(w.scales != nullptr || !some, "weights.scales: null; ", w.rows, " rows have scales");
+        require(w.scales != nullptr || !some, "weights.scales: null; the scales of ", w.rows, " rows are needed");
     }
     if constexpr (requires { Weights::values_per_byte; }) {
         require(w.columns % weight_group_size == 0, "weights.columns: ", w.columns,
-                "; weights in groups have a multiple of ", weight_group_size);
+                "; must be a multiple of the group size, ", weight_group_size);
         require(!some || reinterpret_cast<std::uintptr_t>(w.values) % 16 == 0,
                 "weights.values: ", static_cast<const void*>(w.values),
-                "; weights in groups begin at a multiple of 16 bytes");
+                "; grouped weights must be aligned to 16 bytes");
     }
 }
 
-// Whether rows of weights can be read 16 bytes at a time.
+// Whether weight rows can be read 16 bytes at a time.
 template <class Weights>
 bool weights_are_vectorisable(const Weights& w) {
     if constexpr (requires { Weights::values_per_byte; }) {
@@ -85,13 +85,13 @@ void require_linear(const linear_problem<In, Weights, Out>& p) {
     require_rows(p.x, "x");
     require_weights(p.weights);
     require_rows(p.out, "out");
-    require(p.x.extents[2] == p.weights.columns, "x.extents[2]: ", p.x.extents[2], "; weights have ", p.weights.columns,
-            " columns, and it must have as many");
-    require(p.out.extents[2] == p.weights.rows, "out.extents[2]: ", p.out.extents[2], "; weights have ", p.weights.rows,
-            " rows, and it must have as many columns");
+    require(p.x.extents[2] == p.weights.columns, "x.extents[2]: ", p.x.extents[2], "; must equal weights.columns, ",
+            p.weights.columns);
+    require(p.out.extents[2] == p.weights.rows, "out.extents[2]: ", p.out.extents[2], "; must equal weights.rows, ",
+            p.weights.rows);
     for (int i = 0; i < 2; ++i) {
-        require(p.out.extents[i] == p.x.extents[i], "out.extents[", i, "]: ", p.out.extents[i], "; x has ",
-                p.x.extents[i], ", and it must have as many");
+        require(p.out.extents[i] == p.x.extents[i], "out.extents[", i, "]: ", p.out.extents[i],
+                "; must equal x.extents[", i, "], ", p.x.extents[i]);
     }
     require_disjoint_rows(p.out, "out");
 }
@@ -101,13 +101,13 @@ inline namespace IMBREX_WORLDS {
 template <class In, class Weights, class Out>
 class linear {
     static_assert(detail::is_linear_number<In> && detail::is_linear_number<Out>,
-                  "imbrex: rows that weights are multiplied with, and results, are bf16, fp16 or float");
+                  "imbrex: x and out are bf16, fp16 or float");
 
   public:
     using problem = linear_problem<In, Weights, Out>;
     template <int Rows, int Columns, int BlockK>
     using kernel = linear_kernel<In, Weights, Out, Rows, Columns, BlockK>;
-    // In the host world registers are memory, and a cache holds as much as a piece should be; on the device there are many warps.
+    // In the host world "registers" are memory, and a block should fill a cache; on the device there are many warps.
     using host_row = kernel<1, 64, 8192>;
     using host_rows = kernel<32, 256, 1024>;
     using device_row = kernel<1, 4, 2048>;
@@ -139,7 +139,7 @@ class linear {
   private:
     template <class Kernel>
     static void on_device(const problem& p, void* stream) {
-        // Rows of x are staged once for a few tiles, where there are enough of those.
+        // Rows of x are staged once for several tiles if there are many tiles.
         const std::int64_t tiles = (p.weights.rows - 1) / Kernel::block_n + 1;
         const std::int64_t several = std::clamp<std::int64_t>(tiles / 8192, 1, 16);
         const auto args = arguments_of<Kernel>(p, several * Kernel::block_n);
@@ -147,8 +147,8 @@ class linear {
         launch_on_device<Kernel>(Kernel::grid_of(args), args, stream);
     }
 
-    // A few blocks for each core, so that one that is slower does less; but a block takes a microsecond to begin, and should have
-    // tens of them to do.
+    // A few blocks per core for load balance. A block takes a microsecond to start and should run for tens of
+    // microseconds.
     template <class Kernel>
     static void on_host(world where, const problem& p) {
         constexpr std::int64_t enough = 1048576;  // products
@@ -165,7 +165,7 @@ class linear {
     static void require_countable(const Arguments& args) {
         const std::int64_t blocks = (args.columns - 1) / args.columns_per_block + 1;
         require(blocks * args.tiles() <= detail::max_rows, "out.extents: ", args.rows, " rows of ", args.columns,
-                " columns; that is more than one launch can do");
+                " columns; more than one launch supports");
     }
 };
 

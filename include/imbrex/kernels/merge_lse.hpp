@@ -1,27 +1,27 @@
-// Results of attention over some of the keys, put together when the attention is over:
+// LSE merge of attention results over different keys (split-KV, ring attention, cascade), after the attention kernels:
 //
-//     clear_attention_outputs::launch(world::device, result, stream);                                                 nothing seen yet
-//     merge_lse<bf16>::launch(world::device, {.first = before, .second = after, .out = out}, stream);   two of them as one
-//     downconvert_output<bf16>::launch(world::device, {.o_accum = o_accum, .out = out}, stream);                       O of fp32 as bf16 or fp16
+//     clear_attention_outputs::launch(world::device, result, stream);                    // an empty result
+//     merge_lse<bf16>::launch(world::device, {.first = a, .second = b, .out = out}, stream);
+//     downconvert_output<bf16>::launch(world::device, {.o_accum = o, .out = out}, stream);  // fp32 to bf16 or fp16
 //
-// A result is O in fp32, with either the base-2 logarithm of each row's sum (`o_accum`, `lse2`: O is divided by the sums) or each
-// row's largest score and sum (`o_accum`, `row_max`, `row_sum`: it is not), as attention leaves it (attention/output.hpp). Two results of
-// different keys become one, which is written
+// An operand is either normalised (O in fp32 with its base-2 LSE: `o_accum`, `lse2`) or a split-KV partial
+// (unnormalised O in fp32 with the row maximum and row sum: `o_accum`, `row_max`, `row_sum`), as attention writes it
+// (attention/output.hpp). The merged result is
 //
-//     not finished    O of fp32, largest, sums               to be merged with others
-//     finished        O of fp32, lse2                   divided by the sums; a sink for each head may be added to them
-//                     O of bf16 or fp16, lse2 if wanted
+//     a partial       O in fp32, row_max, row_sum             to be merged again
+//     or finished     O in fp32, lse2                         normalised; attention sinks may be added
+//                     O in bf16 or fp16, lse2 if wanted
 //
-// Of a result without columns only the numbers of its rows are cleared. Without a second one the first is finished as it is. Rows
-// that saw no key have logarithms or largest scores of -infinity, as all are after clearing: they have no weight, and their O may
-// be anything. Where both are such, O is 0.
+// Without a second operand the first one is finished alone. Rows that saw no key have an LSE or row maximum of
+// -infinity, as after clearing: their weight is zero and their O may be anything. If both are empty, O is 0. Clearing a
+// result without columns clears only its row values.
 //
-// The same two operands in the same order give the same bits, whoever merges them, and whether the result is finished at once or
-// afterwards. In the other order the last bits may differ.
+// The same operands in the same order give the same bits, on every rank, and whether the result is finished at once or
+// later. In the other order the last bits may differ.
 //
-// Columns of a multiple of 8 in rows that begin at multiples of 16 bytes are quick; any other distances and sizes are taken too. What is
-// written may be one of the operands, with all its distances; otherwise it must have nothing in common with them. Nothing is allocated and
-// nothing waited for. What is refused is refused before anything is launched.
+// Fast for a multiple of 8 columns in rows aligned to 16 bytes; all other strides and sizes work too. The output may be
+// one of the operands with the same strides; otherwise it must not overlap them. Nothing is allocated and the host does
+// not wait. Invalid arguments throw imbrex::error before launch.
 #pragma once
 
 #include <imbrex/core/element_types.hpp>
@@ -44,12 +44,12 @@ struct merge_lse_problem {
                   "imbrex: a merged result is bf16, fp16 or float");
 
     attention_aux_outputs first;
-    attention_aux_outputs second = {};  // none if it is left out
+    attention_aux_outputs second = {};  // optional
     attention_view<Out> out;
-    attention_row_view lse2 = {};     // finished; with bf16 and fp16 they may be left out
-    attention_row_view row_max = {};  // not finished: float alone
+    attention_row_view lse2 = {};     // finished; optional for bf16 and fp16
+    attention_row_view row_max = {};  // partial: float only
     attention_row_view row_sum = {};
-    const float* sinks = nullptr;  // finished: a logit for each head that takes up weight
+    const float* sinks = nullptr;  // finished: attention sinks, a logit per head, or null
 
     bool finished() const { return row_max.pointer == nullptr && row_sum.pointer == nullptr; }
     bool has_second() const { return second.o_accum.pointer != nullptr || second.o_accum.extents[0] != 0; }
@@ -69,7 +69,7 @@ namespace detail {
 template <class T>
 void require_output_rows(const attention_view<T>& view, const char* name) {
     require_view(view, name);
-    // So that none of the products below can be too large.
+    // Bounds the products below.
     const std::int64_t tokens = view.extents[0] * view.extents[2];
     require(tokens <= max_rows && tokens * view.extents[1] <= max_rows, name, ".extents: ", view.extents[0], " x ",
             view.extents[1], " x ", view.extents[2], "; at most ", max_rows, " rows are allowed");
@@ -78,7 +78,7 @@ void require_output_rows(const attention_view<T>& view, const char* name) {
 template <class T, class U>
 void require_same_extents(const attention_view<T>& view, const char* name, const attention_view<U>& other,
                           const char* of) {
-    const char* const names[] = {"members of the batch", "heads", "rows", "columns"};
+    const char* const names[] = {"batch entries", "heads", "rows", "columns"};
     for (int i = 0; i < 4; ++i) require_same(view.extents[i], name, i, other.extents[i], of, names[i]);
 }
 
@@ -90,18 +90,18 @@ output_rows output_rows_of(const attention_view<T>& view) {
     return {static_cast<int>(view.extents[0]), view.rows(), static_cast<int>(view.extents[1]), view.columns()};
 }
 
-// Logarithms, or largest scores and sums.
+// Checks lse2, or row_max and row_sum.
 inline void require_row_values(const attention_aux_outputs& result, const char* name, const output_rows& all) {
     const auto numbers = [&](const attention_row_view& rows, const char* which) {
         require_rows(rows, str_cat(name, which).c_str(), all.batches, all.heads, all.seqlen_q);
     };
     if (result.lse2.pointer != nullptr) {
         require(result.row_max.pointer == nullptr && result.row_sum.pointer == nullptr, name,
-                "lse2: given, and row_max or row_sum too; a result is divided by its sums or it is not");
+                "lse2: given together with row_max or row_sum; a result is either normalised (lse2) or partial");
         numbers(result.lse2, "lse2");
     } else {
         require(result.row_max.pointer != nullptr || result.row_sum.pointer != nullptr, name,
-                "lse2: null; it is needed, or row_max and row_sum are");
+                "lse2: null; either lse2 or row_max and row_sum are needed");
         numbers(result.row_max, "row_max");
         numbers(result.row_sum, "row_sum");
     }
@@ -109,15 +109,15 @@ inline void require_row_values(const attention_aux_outputs& result, const char* 
 
 inline namespace IMBREX_WORLDS {
 
-// The kernel for rows of so many columns. `whole`: all of them can be moved 16 bytes at a time.
+// Picks the kernel by the number of columns. `vectorised`: all accesses can be 16 bytes wide.
 template <class Step>
-void launch_on_output_rows(world where, const Step& step, const output_rows& all, bool whole, void* stream) {
+void launch_on_output_rows(world where, const Step& step, const output_rows& all, bool vectorised, void* stream) {
     const auto launch_kernel = [&]<int Rows, int Columns, row_alignment Known>() {
         using kernel = output_rows_kernel<Step, Rows, Columns, Known>;
         const typename kernel::arguments args{step, all};
         imbrex::launch<kernel>(where, kernel::grid_of(args), args, stream);
     };
-    if (!whole) {
+    if (!vectorised) {
         launch_kernel.template operator()<1, 256, row_alignment::unaligned>();
     } else if (all.columns <= 64) {
         launch_kernel.template operator()<4, 64, row_alignment::aligned>();
@@ -186,9 +186,9 @@ class merge_lse {
         require_merge(p);
         const output_rows all = output_rows_of(p.out);
         if (no_rows(all)) return;
-        const bool whole = output_in_chunks(p.first.o_accum) && output_in_chunks(p.out) &&
-                           (!p.has_second() || output_in_chunks(p.second.o_accum));
-        launch_on_output_rows(where, step_of(p), all, whole, stream);
+        const bool vectorised = output_in_chunks(p.first.o_accum) && output_in_chunks(p.out) &&
+                                (!p.has_second() || output_in_chunks(p.second.o_accum));
+        launch_on_output_rows(where, step_of(p), all, vectorised, stream);
     }
 
     static merge_lse_step<Out> step_of(const problem& p) {
@@ -222,10 +222,10 @@ class merge_lse {
             if (std::is_same_v<Out, float> || p.lse2.pointer != nullptr) numbers(p.lse2, "lse2");
             return;
         }
-        require((std::is_same_v<Out, float>), "row_max, row_sum: given; a result that is not finished is fp32");
+        require((std::is_same_v<Out, float>), "row_max, row_sum: given; a partial result must be fp32");
         require(p.lse2.pointer == nullptr,
-                "lse2: given, and row_max or row_sum too; the merged result is divided by its sums or it is not");
-        require(p.sinks == nullptr, "sinks: ", p.sinks, "; they are added when a result is finished");
+                "lse2: given together with row_max or row_sum; the merged result is either normalised or partial");
+        require(p.sinks == nullptr, "sinks: ", p.sinks, "; must be null for a partial result");
         numbers(p.row_max, "row_max");
         numbers(p.row_sum, "row_sum");
     }

@@ -1,38 +1,41 @@
-// New keys and values into their pages of a cache, in one launch: keys rotated, both rounded to the cache's type; and queries
-// rotated, where they are or into an output.
+// Writes new keys and values into a paged KV cache, in one launch: applies RoPE to the keys, rounds both to the cache's
+// type, and applies RoPE to the queries, in place or into an output. (vLLM: reshape_and_cache; FlashInfer:
+// append_paged_kv_cache.)
 //
-//     using append = paged_append<bf16, e4m3>;                                 // bf16 into a cache of e4m3
-//     paged_append_problem<bf16, e4m3> p{.k = batch_sequence_head(k, batches, 1, kv_heads, depth),      // one new token each
-//                                        .v = batch_sequence_head(v, batches, 1, kv_heads, depth),
-//                                        .k_cache = batch_head_sequence(k_pages, pages, kv_heads, 64, depth),
-//                                        .v_cache = batch_head_sequence(v_pages, pages, kv_heads, 64, depth),
+//     using append = paged_append<bf16, e4m3>;                                 // bf16 into an e4m3 cache
+//     paged_append_problem<bf16, e4m3> p{.k = batch_sequence_head(k, batches, 1, kv_heads, head_dim),  // 1 token
+//                                        .v = batch_sequence_head(v, batches, 1, kv_heads, head_dim),
+//                                        .k_cache = batch_head_sequence(k_pages, pages, kv_heads, 64, head_dim),
+//                                        .v_cache = batch_head_sequence(v_pages, pages, kv_heads, 64, head_dim),
 //                                        .k_scales = kv_scales_per_head(k_scales),
 //                                        .v_scales = kv_scales_per_head(v_scales),
 //                                        .paged_kv = {table, max_blocks_per_seq},
-//                                        .seqused_k = lengths,                                         // new tokens included
+//                                        .seqused_k = lengths,  // new tokens included
 //                                        .rope = frequencies.embedding(inv_freq, rope_style::half_split)};
 //     append::launch(world::device, p, stream);
 //
-// The cache is laid out as attention reads it (kv_layout::paged): views [page, key head, row in page, column] with any
-// distances, pages of any multiple of 16 rows, the same table and lengths. New token j of n of a sequence has the position
-// seqused_k - n + j, as a causal mask has it. A token without a place is left out, its queries too, and changes nothing: rows of
-// packed tokens outside of all sequences; a position below zero, if a sequence is shorter than its new tokens (a length of 0 leaves
-// a sequence out); a position behind its last page; a page that the cache does not have, as -1. So a graph that is captured once may
-// be replayed with fewer sequences. Where tables and lengths are in the host's world, the last two are refused instead. No two
-// tokens may have the same place.
+// The KV cache has the layout that attention reads (kv_layout::paged): views [page, KV head, row in page, column] with
+// any strides, pages of a multiple of 16 rows, the same block table and lengths. New token j of n has position
+// seqused_k - n + j, as in a causal mask.
 //
-// What is stored is value * (1 / scale), rounded once to the nearest, ties to even, from the rotated key in fp32, and saturated:
-// e4m3 at 448, int8 at -128 and 127. Scales are given and used as they are; nothing here chooses or changes one, so that what is in a
-// page does not depend on the order in which it was written. A reader multiplies with the same scale (paged_cache/scales.hpp).
-// Values, and columns that are not rotated, are copied bit by bit into a cache of their own type. New keys and values are bf16, fp16
-// or float; a cache is of their type, of e4m3 or int8, or of 16 bits under those in float, then without scales.
+// A token without a slot is skipped, with its queries: a varlen row outside all sequences; a negative position, if a
+// sequence is shorter than its new tokens (a length of 0 skips the sequence); a position past the block table; a page
+// that does not exist, such as -1. A captured CUDA graph can therefore be replayed with fewer sequences. In the host
+// world the last two throw imbrex::error instead. No two tokens may have the same slot.
 //
-// With `.pdl_prefetch = true` the caller promises that lengths, starts, table and turns are not written by kernels of the stream that may still
-// run: where a token goes and how it is turned is found out while those end, and only k, v and q wait for them. In a step of a model the
-// kernel before writes nothing else. The next kernel may then begin before they have ended as well: the same holds for what it reads
-// early itself, as a decode with `pdl_prefetch` does. Where tokens are many, it changes nothing.
+// The stored value is value * (1 / scale), computed in fp32 from the rotated key, rounded once to nearest even and
+// saturated: e4m3 at 448, int8 at -128 and 127. The kernel never chooses or changes a scale, so the content of a page
+// does not depend on the order of writes. Readers multiply by the same scale (kv_cache/scales.hpp). Values, and columns
+// that are not rotated, are copied bit by bit into a cache of their own type. Inputs are bf16, fp16 or float. The cache
+// has their type, is e4m3 or int8, or, for float inputs, bf16 or fp16 without scales.
 //
-// Nothing is allocated and nothing waited for. What is refused is refused before anything is launched.
+// With `.pdl_prefetch = true` (PDL) the caller promises that no kernel still running in the stream writes seqused_k,
+// cu_seqlens_q, the block table or inv_freq. The kernel then computes slots and angles before its predecessor has
+// finished, and waits only for k, v and q. In a model's step the preceding kernel writes nothing else. The next kernel
+// may then start before those have finished as well: the promise must also hold for what that kernel prefetches, as
+// paged_decode does with `pdl_prefetch`. With many tokens the option has no effect.
+//
+// A launch allocates nothing and does not synchronise. Invalid arguments throw imbrex::error before launch.
 #pragma once
 
 #include <imbrex/hw/world.hpp>
@@ -97,7 +100,7 @@ class paged_append {
         if (grid.y > 0) imbrex::launch<kernel<Rows>>(where, grid, arguments, stream);
     }
 
-    // Of wide tiles, more than four for each multiprocessor, about: then narrower ones would not bring more of these to work.
+    // More than about four wide tiles per SM: narrower ones would not occupy more SMs.
     static bool has_many_tiles(const problem& p) {
         using wide = kernel<append_tiling::wide>;
         const grid_dim grid = wide::grid_of(arguments_of<append_tiling::wide>(p), static_cast<int>(p.tokens()));

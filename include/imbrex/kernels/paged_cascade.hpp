@@ -1,21 +1,23 @@
-// Decode of sequences that begin alike: a prefix in pages that all of them share, and pages of their own. The prefix is read for all of
-// them together, and not once for each:
+// Cascade attention: decode of sequences with a shared prefix. The prefix is in pages that all sequences share, each
+// suffix in the sequence's own pages. The prefix is read once for all sequences instead of once per sequence:
 //
 //     using cascade = paged_cascade<bf16>;
-//     attention_problem<bf16> own{...};                  // as for paged_decode: lengths and table are those of the own pages
-//     cascade::launch(world::device, own, {.paged_kv = {.block_table = prefix_table, .max_blocks_per_seq = prefix_width},
-//                                          .seqused_k = prefix_length},
+//     attention_problem<bf16> own{...};       // as for paged_decode, with lengths and block table of the suffixes
+//     cascade::launch(world::device, own,
+//                     {.paged_kv = {.block_table = prefix_table, .max_blocks_per_seq = prefix_width},
+//                      .seqused_k = prefix_length},
 //                     {.workspace = workspace}, {}, {}, stream);
 //
-// Every token sees the whole prefix, and of its own sequence's keys what the mask says. Results are as if the prefix's pages stood in
-// front of each sequence's own: O, lse2 and sinks.
+// Every token sees the whole prefix; the mask applies to the suffix. O, lse2 and sinks are as if the prefix's pages
+// came first in each sequence's block table.
 //
-//     1. all sequences' tokens, as those of one sequence, attend to the prefix            a partial result in the workspace
-//     2. each sequence's attend to its own pages, and the two results are put together    begins before the first has ended
+//     1. decode over the prefix, with the tokens of all sequences as one sequence     partial result in the workspace
+//     2. decode over the suffixes, LSE merge with the partial result                  starts early through PDL
 //
-// Both launches go into the stream; nothing is allocated or waited for, and lengths and tables are read when the kernels run. The
-// prefix is in the same cache as the own pages. A mask that hides keys by their distance, or a score that depends on it, would have
-// to know how long the prefix is: those are not taken.
+// Both kernels are launched into the stream. Nothing is allocated and the host does not wait; lengths and block tables
+// are read when the kernels run. Prefix and suffixes are in the same KV cache. Masks and score modifiers that depend on
+// the distance of query and key would need the length of the prefix and do not compile (mask_shows_prefix,
+// score_ignores_positions).
 #pragma once
 
 #include <imbrex/core/error.hpp>
@@ -29,7 +31,7 @@
 
 namespace imbrex {
 
-// Whether a mask shows each query all keys before those of its own sequence. Who writes such a mask says so here.
+// Whether a mask shows every query all keys before those of its own sequence. Specialise it for your own masks.
 template <class Mask>
 inline constexpr bool mask_shows_prefix = false;
 template <>
@@ -37,33 +39,34 @@ inline constexpr bool mask_shows_prefix<full_mask> = true;
 template <>
 inline constexpr bool mask_shows_prefix<causal_mask> = true;
 
-// Pages that all sequences begin with, in the cache that they have their own pages in.
+// The shared prefix, in the same KV cache as the suffixes.
 struct shared_prefix {
-    imbrex::paged_kv paged_kv = {};  // of one sequence
-    const int* seqused_k = nullptr;  // one number; without it, as many keys as the pages have room for
+    imbrex::paged_kv paged_kv = {};  // block table of one sequence
+    const int* seqused_k = nullptr;  // one number; null: all keys of its pages
 };
 
 struct cascade_options {
-    // As many bytes as paged_cascade::workspace_bytes says, zero before the first launch, and then left to launches of as many
-    // tokens. Those of other numbers, or at the same time, need one each.
+    // paged_cascade::workspace_bytes bytes, zero before the first launch. It may be reused by launches with the same
+    // number of tokens. Launches with another number of tokens, and concurrent launches, need one each.
     void* workspace = nullptr;
-    bool pdl_prefetch = false;  // as decode_options has it, said of the prefix too
+    bool pdl_prefetch = false;  // as in decode_options; also for the prefix
     int blocks = 0;
 };
 
 inline namespace IMBREX_WORLDS {
 
-template <class In, class Mask = causal_mask, class Score = score_mod::identity, class HeadDims = all_decode_head_dims>
+template <class In, head_dim_set HeadDims = all_decode_head_dims, class Mask = causal_mask,
+          class Score = score_mod::identity>
 class paged_cascade {
     static_assert(mask_shows_prefix<Mask>,
-                  "imbrex: a cascade's mask shows the whole prefix, as full_mask and causal_mask do");
+                  "imbrex: paged_cascade needs a mask that shows the whole prefix: full_mask or causal_mask");
     static_assert(score_ignores_positions<Score>,
-                  "imbrex: a cascade's score does not depend on where query and key stand");
+                  "imbrex: paged_cascade needs a score modifier that ignores query and key positions");
 
   public:
     using problem = attention_problem<In>;
 
-    // Depends on the number of tokens and on the device, not on lengths.
+    // Depends on the number of tokens and on the device, not on the lengths.
     static std::size_t workspace_bytes(world where, const problem& own, const shared_prefix& prefix, int blocks = 0) {
         return layout_of(where, own, prefix, blocks).bytes;
     }
@@ -86,24 +89,26 @@ class paged_cascade {
         suffix_options.merge_with.o_accum = results_of(own, first);
         suffix_options.merge_with.row_max = rows_of(own, first.row_max);
         suffix_options.merge_with.row_sum = rows_of(own, first.row_sum);
-        // The first launch allows the second to begin only when what came before it is done, or may still run by the caller's word.
+        // The first kernel signals its dependents only after its own dependencies are complete, or the caller has
+        // promised that they do not matter: the second may always prefetch.
         suffix_options.pdl_prefetch = true;
         decode_prefix::launch(where, first, prefix_options, {}, score, stream);
         decode_suffix::launch(where, own, suffix_options, mask, score, stream);
     }
 
   private:
-    using decode_prefix = paged_decode<In, full_mask, Score, attention_output_mode::partial, HeadDims>;
-    using decode_suffix = paged_decode<In, Mask, Score, attention_output_mode::normalised, HeadDims>;
+    using decode_prefix =
+        paged_decode<In, decode_config{.head_dims = HeadDims, .output = attention_output_mode::partial}, full_mask,
+                     Score>;
+    using decode_suffix = paged_decode<In, decode_config{.head_dims = HeadDims}, Mask, Score>;
     using partial_problem = typename decode_prefix::problem;
 
-    // Where in the workspace the two launches have theirs, which are left as they are from one time to the next, and where the partial
-    // result is.
+    // Workspace layout: the workspaces of the two launches, which persist between calls, and the partial result.
     struct layout {
         std::size_t prefix, suffix, o_accum, row_max, row_sum, bytes;
     };
     static layout layout_of(world where, const problem& own, const shared_prefix& prefix, int blocks) {
-        // Sizes follow from shapes alone, so any address will do.
+        // Sizes depend on shapes only: any address will do.
         const partial_problem first =
             prefix_problem(own, prefix, {}, reinterpret_cast<char*>(workspace_layout::alignment));
         const std::size_t rows = static_cast<std::size_t>(first.seqlen_q()) * first.heads();
@@ -118,13 +123,14 @@ class paged_cascade {
         return made;
     }
 
-    // The tokens of all sequences, as those of one.
+    // The tokens of all sequences as one sequence.
     static partial_problem prefix_problem(const problem& own, const shared_prefix& prefix, const layout& at,
                                           char* workspace) {
         const std::int64_t sequences = own.q.extents[0], tokens = own.q.extents[2], all = sequences * tokens;
         const std::int64_t row = tokens == 1 ? own.q.strides[0] : own.q.strides[2];
         require(sequences <= 1 || own.q.strides[0] == tokens * row, "q.strides[0]: ", own.q.strides[0], "; the ",
-                tokens, " tokens of a sequence lie ", row, " elements apart, and so must those of all");
+                tokens, " tokens of a sequence are ", row,
+                " elements apart, and consecutive sequences must continue at the same distance");
         require(all <= 2147483647, "q.extents[0], q.extents[2]: ", sequences, ", ", tokens,
                 "; at most 2147483647 tokens are allowed");
         partial_problem first;
@@ -140,7 +146,7 @@ class paged_cascade {
         first.paged_kv = prefix.paged_kv;
         return first;
     }
-    // The partial result as the own problem counts its sequences and tokens.
+    // The partial result, viewed with the sequences and tokens of the suffix problem.
     static attention_view<float> results_of(const problem& own, const partial_problem& first) {
         const std::int64_t row = first.out.strides[2];
         return {first.out.pointer,

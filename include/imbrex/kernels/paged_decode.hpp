@@ -1,35 +1,42 @@
-// Attention of a few new tokens of each sequence to a cache of keys and values in pages, in one launch:
+// Decode attention over a paged KV cache, in one launch: the new tokens of each sequence, one or several (speculative
+// decoding), attend to all keys and values of their sequence. The kernel is split-KV with GQA packing: the query heads
+// that share a KV head are the rows of one tile, so that a key is read once for all of them
+// (paged_decode/pack_gqa.hpp).
 //
-//     using decode = paged_decode<bf16, causal_mask>;
-//     attention_problem<bf16> p{.q = batch_sequence_head(q, sequences, tokens, heads, depth),
-//                               .k = batch_sequence_head(k_cache, pages, page_size, kv_heads, depth),
-//                               .v = batch_sequence_head(v_cache, pages, page_size, kv_heads, depth),
-//                               .out = batch_sequence_head(out, sequences, tokens, heads, depth),
+//     using decode = paged_decode<bf16, decode_config{}, causal_mask>;
+//     attention_problem<bf16> p{.q = batch_sequence_head(q, sequences, tokens, heads, head_dim),
+//                               .k = batch_sequence_head(k_cache, pages, page_size, kv_heads, head_dim),
+//                               .v = batch_sequence_head(v_cache, pages, page_size, kv_heads, head_dim),
+//                               .out = batch_sequence_head(out, sequences, tokens, heads, head_dim),
 //                               .seqused_k = lengths,
 //                               .paged_kv = {.block_table = table, .max_blocks_per_seq = width}};
 //     decode::launch(world::device, p, {.workspace = workspace}, {}, {}, stream);
 //
-// The problem is stated as an attention's with keys in pages (attention/problem.hpp); seqused_k count the new tokens, whose keys
-// are in the cache already. Lengths and table are read by the kernel when it runs, and nothing is allocated or waited for: a launch
-// can be captured in a CUDA graph and replayed with other lengths and tables. However the lengths differ, all multiprocessors
-// have the same to read. Results have the same bits every time. What is refused is refused before anything is launched.
+// The problem is an attention problem with paged keys (attention/problem.hpp). seqused_k includes the new tokens, whose
+// keys are already in the KV cache (kernels/paged_append.hpp writes them). The kernel reads lengths and block table
+// when it runs. A launch allocates nothing and does not synchronise, so it can be captured in a CUDA graph and replayed
+// with other lengths and block tables. The scheduler gives every SM the same amount of keys to read, whatever the
+// lengths (paged_decode/scheduler.hpp). Results are bitwise reproducible. Invalid arguments throw imbrex::error before
+// launch.
 //
-// The cache is of the type of the queries, or of e4m3 or int8, which appending has written with scales (paged_cache/scales.hpp); the same
-// are given here:
+// The cache has the element type of the queries, or is e4m3 or int8 with scales (kv_cache/scales.hpp), the same that
+// paged_append was given:
 //
-//     using decode = paged_decode<bf16, causal_mask, score_mod::identity, attention_output_mode::normalised, all_decode_head_dims, e4m3>;
+//     using decode = paged_decode<bf16, decode_config{}, causal_mask, score_mod::identity, e4m3>;
 //     decode::problem p{.., .k_scales = kv_scales_per_head(k_scales), .v_scales = kv_scales_per_head(v_scales)};
 //
-// A prefix that many sequences share is read once if it is attended to by a launch of its own, in which the tokens of all of them
-// are those of one sequence, under a full mask; its partial result is given to the launch over their own pages as `merge_with`.
+// For sequences that share a prefix, kernels/paged_cascade.hpp reads the prefix once: it runs one launch over the
+// prefix and merges its partial result into the launch over the suffixes (`merge_with`).
 #pragma once
 
 #include <imbrex/core/error.hpp>
 #include <imbrex/core/fast_divmod.hpp>
 #include <imbrex/hw/world.hpp>
+#include <imbrex/kernels/attention/extension_points.hpp>
 #include <imbrex/kernels/attention/problem.hpp>
 #include <imbrex/kernels/paged_decode/ampere.hpp>
 #include <imbrex/kernels/paged_decode/cluster.hpp>
+#include <imbrex/kernels/paged_decode/config.hpp>
 #include <imbrex/kernels/paged_decode/heuristics.hpp>
 #include <imbrex/kernels/paged_decode/hopper.hpp>
 #include <imbrex/kernels/paged_decode/multi_kv_head.hpp>
@@ -43,39 +50,42 @@
 
 namespace imbrex {
 
-// What a launch needs beside its problem.
+// Options of one launch.
 struct decode_options {
-    // As many bytes as paged_decode::workspace_bytes says, in the memory of the kernel's world: zero before the first launch, and
-    // then left to the launches. Those at the same time need one each.
+    // paged_decode::workspace_bytes bytes, in the memory of the kernel's world. Zero it before the first launch; each
+    // launch leaves it ready for the next. Concurrent launches need one workspace each.
     void* workspace = nullptr;
-    // The partial result of a launch over other keys, for the same rows, with which this one's is put together: wide, largest, sums.
+    // Partial result of a launch over other keys, for the same rows: o_accum, row_max, row_sum. An LSE merge combines
+    // it with this launch's result.
     attention_aux_outputs merge_with = {};
-    // Lengths, table, and what the cache has of all but the new tokens are not written by kernels of the stream that may still run:
-    // they are read while those end.
+    // The caller promises that no kernel still running in the stream writes the lengths, the block table or the cached
+    // keys and values of earlier tokens. With PDL the kernel then prefetches them before its predecessor has finished.
     bool pdl_prefetch = false;
-    // How many keys all sequences have together, about, if that is known: where there are many, another kernel is chosen. (0: it is not.)
+    // Approximate number of keys of all sequences; 0: unknown. Selects a faster kernel when it is large.
     std::int64_t total_seqlen_k = 0;
-    // Each sequence is cut every so many keys, a multiple of 64, from its first on, and the parts are put together in their order.
-    // The bits of its result then depend on its own keys and queries alone: not on other sequences, nor on how many there are, nor
-    // on the grid or the size of pages; and a token's not on how many are attended to with it, if the mask hides later keys alone
-    // and no scales are those of pages. One kernel does that, for 16 rows at a time. 0: cut so that all blocks of the grid have the
-    // same to read.
+    // Fixed split size in keys, a multiple of 64. Each sequence is split at multiples of it, counted from its first
+    // key, and the splits are merged in order. A sequence's result is then batch invariant: its bits depend on its own
+    // keys and queries only, not on the other sequences, their number, the grid or the page size. A token's bits do not
+    // depend on the number of tokens it is decoded with either, if the mask hides later keys only and no scales are per
+    // page. One kernel does this, with 16 rows at a time. 0: splits are chosen so that all blocks of the grid read the
+    // same number of keys.
     int split_size = 0;
-    int blocks = 0;  // of the grid; 0: one for each multiprocessor, or as the kernel has room for them
-    std::optional<decode_kernel_kind> kernel = {};  // if it is not to be chosen
+    int blocks = 0;                                 // grid size; 0: as many blocks as are resident on all SMs
+    std::optional<decode_kernel_kind> kernel = {};  // overrides the heuristic
 };
 
 inline namespace IMBREX_WORLDS {
 
-template <class In, class Mask = causal_mask, class Score = score_mod::identity,
-          attention_output_mode Result = attention_output_mode::normalised, class HeadDims = all_decode_head_dims,
+template <class In, decode_config Config = decode_config{}, class Mask = causal_mask, class Score = score_mod::identity,
           class Cache = In>
 class paged_decode {
-    static_assert(Result != attention_output_mode::merged,
-                  "imbrex: a decode is merged with what options.merge_with names, into a normalised or partial result");
+    static_assert(detail::check_attention_extensions<Mask, Score>());
+
+    static_assert(Config.output != attention_output_mode::merged,
+                  "imbrex: paged_decode merges through options.merge_with; Config.output is normalised or partial");
 
   public:
-    using problem = attention_problem<In, Result, Cache>;
+    using problem = attention_problem<In, Config.output, Cache>;
 
     static decode_kernel_kind choice(world where, const problem& p, const decode_options& options = {}) {
         require_attention(where, p, kv_layout::paged);
@@ -83,7 +93,7 @@ class paged_decode {
         for_head_dim(p, [&]<int HeadDim>() { chosen = choose_decode(heuristic_inputs<HeadDim>(where, p, options)); });
         return chosen;
     }
-    // Whether a kernel that attends to several heads of keys together can be asked for.
+    // Whether options.kernel may be this multi-KV-head kernel.
     static bool can_use_multi_kv_head(world where, const problem& p, decode_kernel_kind one,
                                       const decode_options& options = {}) {
         require_attention(where, p, kv_layout::paged);
@@ -96,13 +106,13 @@ class paged_decode {
         return can;
     }
 
-    // It does not depend on the lengths, nor on how many sequences there are; but with split_size it grows with their number
-    // and the room that their pages have. `blocks` and `split_size` as in the options.
+    // Independent of the lengths and of the number of sequences. With split_size it grows with the number of sequences
+    // and with max_blocks_per_seq. `blocks` and `split_size` as in decode_options.
     static std::size_t workspace_bytes(world where, const problem& p, int blocks = 0, int split_size = 0) {
         require_attention(where, p, kv_layout::paged);
         std::size_t bytes = 0;
         for_head_dim(p, [&]<int HeadDim>() {
-            // The most that any of the kernels needs.
+            // Enough for any of the kernels.
             for_kernel<HeadDim>(p, split_size, decode_kernel_kind::ampere_class,
                                 [&]<class Kernel>() { bytes = bytes_of<Kernel>(where, p, blocks, split_size); });
             for (const int kv_heads : {8, 4, 2}) {
@@ -122,17 +132,17 @@ class paged_decode {
             const decode_heuristic_inputs now = heuristic_inputs<HeadDim>(where, p, options);
             const decode_kernel_kind kernel = options.kernel.value_or(choose_decode(now));
             require(kernel == decode_kernel_kind::ampere_class || can_decode_on_hopper(now),
-                    "options.kernel: ", name_of(kernel), "; this problem takes ",
+                    "options.kernel: ", name_of(kernel), "; this problem needs ",
                     name_of(decode_kernel_kind::ampere_class));
             const bool has_fixed_splits =
                 kernel == decode_kernel_kind::hopper || kernel == decode_kernel_kind::ampere_class;
             require(has_fixed_splits || options.split_size == 0, "options.kernel: ", name_of(kernel),
-                    "; with options.split_size it is hopper or ampere_class");
+                    "; must be hopper or ampere_class with options.split_size");
             if (const int kv_heads = kv_heads_per_work_item(kernel); kv_heads > 1) {
                 require(multi_kv_head_work_items(now, kv_heads) > 0, "options.kernel: ", name_of(kernel),
-                        "; it takes a multiple of ", kv_heads, " heads of keys, up to ", multi_kv_head_max_head_dim,
-                        " columns and ", multi_kv_head_max_rows, " rows of queries that share keys",
-                        kv_heads < 8 ? ", of a cache of 8 bits" : "");
+                        "; needs a multiple of ", kv_heads, " KV heads, a head_dim up to ", multi_kv_head_max_head_dim,
+                        " and at most ", multi_kv_head_max_rows, " query rows per KV head",
+                        kv_heads < 8 ? ", and an 8-bit cache" : "");
                 for_multi_kv_head<HeadDim>(
                     kv_heads, [&]<class Kernel>() { launch_kernel<Kernel>(where, p, options, mask, score, stream); });
                 return;
@@ -143,7 +153,7 @@ class paged_decode {
                 }
             }
             require(kernel != decode_kernel_kind::cluster, "options.kernel: ", name_of(kernel),
-                    "; a cache of 8 bits takes ", name_of(decode_kernel_kind::hopper));
+                    "; an 8-bit cache needs ", name_of(decode_kernel_kind::hopper));
             for_kernel<HeadDim>(p, options.split_size, kernel,
                                 [&]<class Kernel>() { launch_kernel<Kernel>(where, p, options, mask, score, stream); });
         });
@@ -151,18 +161,18 @@ class paged_decode {
 
   private:
     template <int HeadDim, int WarpsM>
-    using hopper =
-        paged_decode_hopper<In, HeadDim, Mask, Score, decode_shape_for(HeadDim, WarpsM, sizeof(Cache)), Result, Cache>;
+    using hopper = paged_decode_hopper<In, HeadDim, Mask, Score, decode_shape_for(HeadDim, WarpsM, sizeof(Cache)),
+                                       Config.output, Cache>;
     template <int HeadDim, int WarpsM>
     using ampere = paged_decode_ampere<In, HeadDim, Mask, Score,
-                                       decode_ampere_shape_for(HeadDim, WarpsM, sizeof(Cache)), Result, Cache>;
+                                       decode_ampere_shape_for(HeadDim, WarpsM, sizeof(Cache)), Config.output, Cache>;
 
     template <int HeadDim, int KvHeads>
     using multi_kv_head =
         paged_decode_multi_kv_head<In, HeadDim, Mask, Score, multi_kv_head_shape_for(HeadDim, sizeof(Cache), KvHeads),
-                                   Result, Cache>;
+                                   Config.output, Cache>;
 
-    // Of a kernel's grid, and of the largest.
+    // Grid size of one kernel, and the largest of all kernels.
     template <class Kernel>
     static int blocks_of(world where, int wanted, std::int64_t work_items) {
         return wanted > 0 ? wanted
@@ -175,10 +185,10 @@ class paged_decode {
     template <class Call>
     static void for_head_dim(const problem& p, const Call& call) {
         const int head_dim = p.head_dim_qk() > p.head_dim_v() ? p.head_dim_qk() : p.head_dim_v();
-        require(HeadDims::visit(head_dim, call), "q.extents[3], v.extents[3]: ", p.head_dim_qk(), ", ", p.head_dim_v(),
-                "; this decode has kernels of ", HeadDims::text());
+        require(visit_head_dim<Config.head_dims>(head_dim, call), "q.extents[3], v.extents[3]: ", p.head_dim_qk(), ", ",
+                p.head_dim_v(), "; instantiated head dims: ", Config.head_dims.text());
     }
-    // That share keys, of a sequence, on average.
+    // Packed GQA rows of a sequence, on average.
     static std::int64_t rows_of(const problem& p) {
         const std::int64_t sequences = p.varlen.given() && p.varlen.count > 0 ? p.varlen.count : 1;
         return std::int64_t{p.seqlen_q()} * p.heads() / (p.kv_heads() * sequences);
@@ -186,7 +196,7 @@ class paged_decode {
     template <int HeadDim, class Call>
     static void for_kernel(const problem& p, int split_size, decode_kernel_kind chosen, const Call& call) {
         require(split_size >= 0 && split_size % decode_split_size_multiple == 0, "options.split_size: ", split_size,
-                "; a multiple of ", decode_split_size_multiple, ", or 0, is needed");
+                "; must be 0 or a multiple of ", decode_split_size_multiple);
         const bool one_warp_m = split_size > 0 || decode_warps_m_for(rows_of(p)) == 1;
         if (chosen == decode_kernel_kind::hopper && one_warp_m) {
             call.template operator()<hopper<HeadDim, 1>>();
@@ -199,7 +209,7 @@ class paged_decode {
         }
     }
 
-    // The kernel that attends to so many heads together, if there is one.
+    // Calls with the kernel of that many KV heads per work item, if it is instantiated.
     template <int HeadDim, class Call>
     static void for_multi_kv_head(int kv_heads, const Call& call) {
         if constexpr (multi_kv_head_supports(HeadDim, 8)) {
@@ -242,18 +252,18 @@ class paged_decode {
         made.lse2 = p.lse2;
         made.row_max = p.row_max;
         made.row_sum = p.row_sum;
-        if constexpr (Result != attention_output_mode::normalised) made.o_accum = p.out;
+        if constexpr (Config.output != attention_output_mode::normalised) made.o_accum = p.out;
         return made;
     }
 
-    // Rows of all sequences that share keys, in blocks as a kernel's units have them: as many, or a few more.
+    // Upper bound on the row blocks (of Kernel::block_m packed GQA rows) of all sequences.
     template <class Kernel>
     static std::int64_t m_blocks_of(const problem& p) {
         const std::int64_t rows = std::int64_t{p.seqlen_q()} * (p.heads() / p.kv_heads());
         return p.varlen.given() ? rows / Kernel::block_m + p.varlen.count
                                 : (rows + Kernel::block_m - 1) / Kernel::block_m * p.batches();
     }
-    // Of a unit that is cut every so many keys, if its sequence is as long as there is room for.
+    // Splits of a work item with a fixed split size, if its sequence fills its block table.
     static std::int64_t max_splits_of(const problem& p, int split_size) {
         const std::int64_t keys = p.seqlen_k(kv_layout::paged);
         return std::max<std::int64_t>((keys + split_size - 1) / split_size, 1);
@@ -276,7 +286,7 @@ class paged_decode {
                                           work_items * max_splits_of(p, split_size) * slices_per_split_of<Kernel>(p));
     }
 
-    // The cache, as a kernel takes it: for TMA, or for its threads.
+    // The KV cache as the kernel takes it: a TMA tensor, or a view for cp.async.
     template <class Kernel, class Tile>
     static void set_cache(tma_tensor<Tile, 4>& to, const attention_view<const Cache>& view) {
         to = make_tma_tensor<Tile>(for_tma(view), tma_use::load, std::gcd(view.rows(), Tile::rows));
@@ -286,7 +296,7 @@ class paged_decode {
         to = view;
     }
 
-    // All but who does what.
+    // All arguments except the schedule and the workspace.
     template <class Kernel>
     static typename Kernel::arguments make_arguments(const problem& p, const decode_options& options, const Mask& mask,
                                                      const Score& score) {
@@ -294,7 +304,7 @@ class paged_decode {
         set_cache<Kernel>(made.k, p.k);
         set_cache<Kernel>(made.v, p.v);
         made.q = p.q;
-        if constexpr (Result == attention_output_mode::normalised) made.results.out = p.out;
+        if constexpr (Config.output == attention_output_mode::normalised) made.results.out = p.out;
         made.results.outputs = outputs_of(p);
         made.results.merge_with = options.merge_with;
         made.results.sinks = p.sinks;
@@ -314,7 +324,7 @@ class paged_decode {
     template <int HeadDim>
     static void launch_cluster(world where, const problem& p, const decode_options& options, const Mask& mask,
                                const Score& score, void* stream) {
-        using kernel = paged_decode_cluster<In, HeadDim, Mask, Score, Result>;
+        using kernel = paged_decode_cluster<In, HeadDim, Mask, Score, Config.output>;
         imbrex::launch<kernel>(where, {kernel::blocks_of(p.batches(), p.kv_heads())},
                                make_arguments<kernel>(p, options, mask, score), stream);
     }
@@ -329,11 +339,11 @@ class paged_decode {
                 "options.workspace: ", options.workspace, "; ",
                 workspace_bytes(where, p, options.blocks, options.split_size), " bytes at a multiple of ",
                 alignof(decode_workspace_slice), " are needed");
-        // If all sequences were as long as there is room for.
+        // Upper bounds: every sequence fills its block table.
         const std::int64_t m_blocks = m_blocks_of<Kernel>(p);
         const int kv_head_groups = p.kv_heads() / Kernel::kv_heads_per_item;
         const std::int64_t work_items = (p.varlen.given() ? p.varlen.count : m_blocks) * kv_head_groups;
-        constexpr int keys_per_cost = 2 / sizeof(Cache);  // so many keys take as long as one of 16-bit elements
+        constexpr int keys_per_cost = 2 / sizeof(Cache);  // keys that take as long to read as one 16-bit key
         const std::int64_t tiles_per_item =
             (std::int64_t{p.seqlen_k(kv_layout::paged)} +
              keys_per_cost * decode_work_item_overhead_keys(Kernel::kv_heads_per_item)) /
@@ -343,9 +353,9 @@ class paged_decode {
         require(tiles <= 2147483647, "paged_kv.max_blocks_per_seq: ", p.paged_kv.max_blocks_per_seq,
                 "; there is room for ", tiles, " tiles of ", Kernel::block_n,
                 " keys, and at most 2147483647 are allowed");
-        // Blocks that could never have anything to do would only keep multiprocessors from the next kernel.
+        // Blocks that can never have work would only keep SMs from the next kernel.
         const bool fixed_splits = options.split_size > 0;
-        constexpr int keys_per_tile = Kernel::block_n * Kernel::kv_heads_per_item;  // of all heads
+        constexpr int keys_per_tile = Kernel::block_n * Kernel::kv_heads_per_item;  // of all KV heads of the item
         const int min_tiles_per_block =
             fixed_splits ? 1 : std::max(keys_per_cost * decode_min_keys_per_block(p.head_dim_v()) / keys_per_tile, 1);
         const std::int64_t splits =
@@ -361,8 +371,9 @@ class paged_decode {
             many ? keys_per_cost * decode_work_item_overhead_keys(Kernel::kv_heads_per_item) / keys_per_tile : 0;
         made.schedule.tile_multiple = useful <= most ? min_tiles_per_block : 1;
         made.schedule.slices_per_split = fixed_splits ? slices_per_split_of<Kernel>(p) : Kernel::consumers::slices;
-        if constexpr (Kernel::kv_heads_per_item == 1) {  // only these are cut
-            static_assert(decode_split_size_multiple % Kernel::block_n == 0, "imbrex: parts have whole stages");
+        if constexpr (Kernel::kv_heads_per_item == 1) {  // only these kernels have fixed splits
+            static_assert(decode_split_size_multiple % Kernel::block_n == 0,
+                          "imbrex: a fixed split is a whole number of tiles");
             made.schedule.tiles_per_split = options.split_size / Kernel::block_n;
             if (fixed_splits) made.schedule.max_splits = static_cast<int>(splits);
         }

@@ -1,18 +1,21 @@
-// Exact attention over sequences that no single device holds: each rank has some tokens of each, and what it lacks comes from
-// others while it works on what it has. The same loop serves rings, zigzag, striped and meshes (comm/schedule.hpp), and every
-// transport (comm/transport.hpp).
+// Exact attention over sequences that are sharded over ranks (context parallel): ring attention. Each rank holds some
+// tokens of every sequence; KV chunks circulate while the rank computes attention on the chunk it has, and partial
+// results are combined by LSE merge. One loop serves rings, zigzag and striped placements and 2D meshes
+// (comm/schedule.hpp), on every transport (comm/transport.hpp).
 //
-//     const ring_plan plan = make_ring_plan(comm, {{.tokens = 1 << 20, .ranks = 8, .placement = token_placement::zigzag,
-//                                                .sizes = {.heads = 32, .kv_heads = 8, .head_dim = 128, .head_dim_v = 128}}});
+//     const ring_plan plan = make_ring_plan(
+//         comm, {{.tokens = 1 << 20, .ranks = 8, .placement = token_placement::zigzag,
+//                 .sizes = {.heads = 32, .kv_heads = 8, .head_dim = 128, .head_dim_v = 128}}});
 //     using attention = ring_attention<bf16>;
 //     world_memory workspace(where, attention::workspace_bytes(plan));
-//     attention::launch(comm, plan, {.q = q, .k = k, .v = v, .out = out, .lse2 = sums, .workspace = workspace.at()}, stream);
-//     comm.synchronise(stream);                                             throws if a rank has died or hangs
+//     attention::launch(comm, plan,
+//                       {.q = q, .k = k, .v = v, .out = out, .lse2 = lse2, .workspace = workspace.at()}, stream);
+//     comm.synchronise(stream);  // throws if a rank has died or hangs
 //
-// Tensors are those of the rank's own rows, [row, head, column] without gaps: the rows of each schedule one behind the other, in
-// the order of their positions, and before that by members of a batch. Parts of a result are merged by the attention kernel in
-// fp32. The host waits for nothing on the device, and nothing is allocated. Results and workspace may be read once the stream is
-// done. Errors leave Q, K and V as they were.
+// Tensors hold the rank's own rows, [row, head, head_dim], contiguous: by schedule, then by batch entry, then in the
+// order of positions. The attention kernel merges partial results in fp32. launch() allocates nothing and does not
+// synchronise with the device. Outputs and workspace may be read once the stream is done. After an error Q, K and V are
+// unchanged.
 #pragma once
 
 #include <imbrex/comm/ring_plan.hpp>
@@ -32,22 +35,22 @@ namespace imbrex {
 template <class In>
 struct ring_problem {
     const In* q = nullptr;            // [row, head, head_dim]
-    const In* k = nullptr;            // [row, key head, head_dim]
-    const In* v = nullptr;            // [row, key head, head_dim_v]
+    const In* k = nullptr;            // [row, kv_head, head_dim]
+    const In* v = nullptr;            // [row, kv_head, head_dim_v]
     float* out = nullptr;             // [row, head, head_dim_v]
-    float* lse2 = nullptr;            // [head, row]: the base-2 logarithm of each row's sum
-    void* workspace = nullptr;        // ring_attention::workspace_bytes(plan) of them, at a multiple of 256
-    In* rounded = nullptr;            // [row, head, head_dim_v]: `out` in the type of the inputs, if it is wanted
-    std::optional<float> scale = {};  // of Q K^T; 1 / sqrt(head_dim) if left out
-    const float* sinks = nullptr;     // a logit for each head that takes up weight
+    float* lse2 = nullptr;            // [head, row]: the base-2 LSE of each row
+    void* workspace = nullptr;        // workspace_bytes(plan) bytes, 256-byte aligned
+    In* rounded = nullptr;            // optional: `out` in the type of the inputs, [row, head, head_dim_v]
+    std::optional<float> scale = {};  // of Q K^T; 1 / sqrt(head_dim) by default
+    const float* sinks = nullptr;     // attention sinks: a logit per head, or null
 };
 
 inline namespace IMBREX_WORLDS {
 
-template <class In, class Score = score_mod::identity, class HeadDimList = all_attention_head_dims>
+template <class In, attention_head_dim_set HeadDims = all_attention_head_dims, class Score = score_mod::identity>
 class ring_attention {
     static_assert(score_ignores_positions<Score>,
-                  "imbrex: a ring's score does not depend on where query and key stand: rows are not positions there");
+                  "imbrex: ring attention needs a score_mod that ignores positions: rows are not positions here");
 
   public:
     using problem = ring_problem<In>;
@@ -64,11 +67,11 @@ class ring_attention {
         here.clear();
         const int steps = static_cast<int>(plan.steps().size());
         std::vector<std::vector<send_recv_request>> due(steps + 1);
-        const auto wait_for_what_is_due = [&](int step) {
+        const auto wait_for_due = [&](int step) {
             for (const send_recv_request request : due[step]) comm.wait(request, stream);
         };
         for (int step = 0; step < steps; ++step) {
-            wait_for_what_is_due(step);
+            wait_for_due(step);
             const ring_step& now = plan.steps()[step];
             for (int need = step + 1; need <= steps; ++need) {
                 const send_recv_group one = all.send_recv_group_of(now, step, need);
@@ -76,7 +79,7 @@ class ring_attention {
             }
             for (std::size_t i = 0; i < now.blocks.size(); ++i) here.attend(p, score, i, now.blocks[i]);
         }
-        wait_for_what_is_due(steps);
+        wait_for_due(steps);
         here.merge_arrivals(p.sinks);
         if (p.rounded != nullptr) here.round(p.rounded);
     }
@@ -87,7 +90,9 @@ class ring_attention {
 
   private:
     using chunks = ring_chunks<In>;
-    using attention = attention_forward<In, window_mask, Score, attention_output_mode::merged, HeadDimList>;
+    using attention =
+        attention_forward<In, attention_options{.head_dims = HeadDims, .output = attention_output_mode::merged},
+                          window_mask, Score>;
 
     static void require_problem(int rank, const ring_plan& plan, const problem& p) {
         const attention_sizes& sizes = plan.sizes();
@@ -96,7 +101,7 @@ class ring_attention {
                 "plan.sizes().element_bytes: ", sizes.element_bytes, "; the elements of this attention have ",
                 sizeof(In));
         require(sizes.partial_element_bytes == 4, "plan.sizes().partial_element_bytes: ", sizes.partial_element_bytes,
-                "; results travel in fp32, 4 bytes");
+                "; must be 4: partial results are sent in fp32");
         const std::int64_t rows = plan.rows_of(rank);
         const auto require_tensor = [&](const void* pointer, const char* name, int heads, int head_dim) {
             require(pointer != nullptr || rows == 0, name, ": null; ", rows, " x ", heads, " x ", head_dim,
@@ -109,7 +114,7 @@ class ring_attention {
         require_tensor(p.lse2, "lse2", sizes.heads, 1);
     }
 
-    // Launches of one rank: what a step is made of.
+    // The launches of one rank.
     struct rank_launcher {
         world where;
         void* stream;
@@ -125,8 +130,8 @@ class ring_attention {
         }
         attention_aux_outputs own() const { return outputs_of(all.results(0), plan.rows_of(plan.rank())); }
 
-        // Nothing is seen yet, of the own queries and of those that will come. The own ones see their own keys at once: of them only the
-        // logarithms are read before they are written.
+        // Marks all results as empty (LSE of -infinity). The own queries attend to their own keys first, which only
+        // reads their LSE: O need not be cleared.
         void clear() const {
             for (int hop = 0; hop < plan.q_chunks(); ++hop) {
                 attention_aux_outputs result = outputs_of(all.results(hop), plan.rows_of(plan.q_chunk_at(hop)));
@@ -161,7 +166,8 @@ class ring_attention {
             }
         }
 
-        // What other ranks of the group have found for the own queries; and the sinks, which are no rank's keys.
+        // Merges the partial results that other ranks of a mesh row computed for the own queries, and the attention
+        // sinks, which belong to no rank's keys.
         void merge_arrivals(const float* sinks) const {
             merge_lse_problem<float> merging{};
             merging.first = own();

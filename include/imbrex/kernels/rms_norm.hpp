@@ -1,7 +1,7 @@
-// Root mean square norm of rows, with a residual added before it or without, in one launch:
+// RMSNorm over rows, with an optional fused residual add (fused_add_rms_norm), in one launch:
 //
-//     residual = x + residual                         where a residual is given; rounded once to its type
-//     out = x / sqrt(mean(x^2) + epsilon) * weight    of the rounded sum, where there is one
+//     residual = x + residual                         if a residual is given; rounded once to its type
+//     out = x / sqrt(mean(x^2) + epsilon) * weight    of the rounded sum, if there is a residual
 //
 //     rms_norm<bf16>::launch(world::device, {.x = as_rows<const bf16>(x, tokens, 4096),
 //                                            .weight = weight,
@@ -9,14 +9,14 @@
 //                                            .residual = as_rows(hidden, tokens, 4096),
 //                                            .epsilon = 1e-5f}, stream);
 //
-// Rows are those of a matrix or heads of tokens, each normed by itself with the same weights, as some models norm queries and keys
-// (kernels/elementwise/row_view.hpp). Any number of columns, any distances: rows of a multiple of 8 columns, up to 16384, that begin at
-// multiples of 16 bytes are read once; others are read twice, and those that are not in such chunks element by element. bf16, fp16
-// or float; weights may be of another of them. Sums are in float, and what is written is rounded once: models that round before
-// they multiply with the weights differ by that rounding.
+// Rows are those of a matrix, or one row per (token, head) for QK norm (kernels/elementwise/row_view.hpp). Any number
+// of columns and any row stride. Rows with a multiple of 8 columns, up to 16384, that start at 16-byte boundaries are
+// read once with vectorised loads. Longer rows are read twice; unaligned rows are read twice, element by element.
+// Elements are bf16, fp16 or float, and the weight may have another of these types. Sums are in float and the output is
+// rounded once: models that round before the multiplication by the weight differ by that rounding.
 //
-// `out` may be x itself, and must have nothing in common with the residual. Nothing is allocated and nothing waited for. What is
-// refused is refused before anything is launched.
+// `out` may alias x but not the residual. A launch allocates nothing and does not synchronise. Invalid arguments throw
+// `imbrex::error` before launch.
 #pragma once
 
 #include <imbrex/core/element_types.hpp>
@@ -36,12 +36,12 @@ struct rms_norm_problem {
     static_assert((std::is_same_v<T, bf16> || std::is_same_v<T, fp16> ||
                    std::is_same_v<T, float>)&&(std::is_same_v<Weight, bf16> || std::is_same_v<Weight, fp16> ||
                                                std::is_same_v<Weight, float>),
-                  "imbrex: rows and weights of a norm are bf16, fp16 or float");
+                  "imbrex: rows and weights of RMSNorm are bf16, fp16 or float");
 
     row_view<const T> x;
-    const Weight* weight = nullptr;  // one for each column
+    const Weight* weight = nullptr;  // one per column
     row_view<T> out;
-    row_view<T> residual = {};  // nothing if it is left out
+    row_view<T> residual = {};  // optional
     float epsilon = 1e-6f;
 
     std::int64_t rows() const { return x.extents[0] * x.extents[1]; }
@@ -65,7 +65,7 @@ void require_rms_norm(const rms_norm_problem<T, Weight>& p) {
     if (p.empty()) return;
     require(p.weight != nullptr, "weight: null; ", p.x.columns(), " numbers are needed");
     require(!p.has_residual() || p.out.pointer != p.residual.pointer, "out.pointer: ", p.out.pointer,
-            "; it must be another than that of the residual, which is written too");
+            "; must differ from residual.pointer, which is written too");
 }
 
 inline namespace IMBREX_WORLDS {

@@ -1,15 +1,18 @@
-// A norm of rows and a product with weights in one launch, for the few rows of a decode, where each launch counts:
+// Fused RMSNorm + GEMM in one launch, for the small batches of decode, where every launch counts:
 //
-//     D = epilogue(x / sqrt(mean(x^2) + epsilon) W^T)           mean of each row of x
+//     D = epilogue(x / sqrt(mean(x^2) + epsilon) W^T)           mean over each row of x
 //
 //     using product = rms_norm_gemm<bf16, bf16, epilogue::bias<float>>;
 //     if (product::can_implement(where, p)) product::launch(where, p, {{bias, n}}, {.epsilon = 1e-5f}, stream);
 //
-// p.a are the rows, p.b the weights [n, k], into which the weights of the norm have been multiplied, column by column, when they were
-// loaded. Up to 8 rows and less than 24 MB of weights on Hopper; others are quicker with rms_norm (kernels/rms_norm.hpp) and gemm. The rows are
-// multiplied as they are and the products divided, so that nothing is rounded between. Weights are read before the kernels before in the
-// stream have ended: no kernel of it must write them. The next kernel may begin before those have ended as well: the same holds for what it
-// reads early itself. Nothing is allocated and nothing waited for.
+// p.a is x. p.b is W [n, k] with the norm's weights already multiplied into its columns, which a loader does once. It
+// takes up to 8 rows and less than 24 MB of weights, on Hopper; otherwise rms_norm (kernels/rms_norm.hpp) followed by
+// gemm is faster. The GEMV (gemm/gemv.hpp) multiplies unnormalised rows and divides the products, so nothing is rounded
+// in between. No launch allocates memory or synchronizes.
+//
+// Trap (PDL): weights are read before the previous kernels in the stream have finished, so no kernel in the stream may
+// write them. The next kernel may start that early too; the same rule holds for anything it reads before its own
+// pdl_wait.
 #pragma once
 
 #include <imbrex/core/error.hpp>
@@ -42,11 +45,10 @@ class rms_norm_gemm {
     static void launch(world where, const problem& p, const Epilogue& epilogue, const rms_norm_input& input,
                        void* stream = nullptr) {
         require(std::isfinite(input.epsilon) && input.epsilon >= 0, "epsilon: ", input.epsilon,
-                "; it is finite and not negative");
-        require(
-            can_implement(where, p), "m, n, k: ", p.m, ", ", p.n, ", ", p.k,
-            "; a normed product has 1 to 8 rows, rows of x and of weights that begin at multiples of 16 bytes, less "
-            "than 24 MB of weights, a multiple of 64 columns if it is gated, and a Hopper to run on");
+                "; must be finite and not negative");
+        require(can_implement(where, p), "m, n, k: ", p.m, ", ", p.n, ", ", p.k,
+                "; must have 1 to 8 rows, rows of x and weights that start at 16-byte boundaries, less than 24 MB of "
+                "weights, a multiple of 64 columns with a GLU epilogue, and a Hopper GPU");
         if (p.m == 0 || p.n == 0) return;
         gemv::launch(where, p, epilogue, input, stream);
     }

@@ -1,18 +1,20 @@
-// Rotary position embedding of heads of tokens: each head of a token is turned by the rotations of the token's position.
+// RoPE (rotary position embedding) as a kernel: rotates the heads of each token by the angles of the token's position.
 //
 //     apply_rope<bf16>::launch(world::device, {.x = as_rows_of_heads<const bf16>(q, tokens, 32, 128),
 //                                               .positions = positions,
 //                                               .rope = frequencies.embedding(inv_freq, rope_style::half_split),
 //                                               .out = as_rows_of_heads(q, tokens, 32, 128)}, stream);
 //
-// Positions are ints in the memory of the kernel's world, one for each token, as accurate at the millionth as at the first
-// (kernels/rotary.hpp); a negative one turns backwards. Without them tokens are counted from `first_position`. Columns behind those that
-// are rotated are copied bit by bit. Everything is computed in float and rounded once. Any number of tokens, heads and columns, any
-// distances; heads of a multiple of 8 columns that begin at multiples of 16 bytes are quick if rotated columns are a multiple of 8, and
-// of 16 if they are split in halves; others are moved element by element. bf16, fp16, float.
+// Positions are ints in the memory of the kernel's world, one per token. The angle is exact at any position
+// (rope_embedding.hpp); a negative position rotates backwards. Without positions, tokens are numbered from
+// `first_position`. Columns past rotary_dim are copied bit by bit. The arithmetic is float, rounded once. T is bf16,
+// fp16 or float. Any number of tokens, heads and columns, any strides. The vectorised path needs heads of a multiple of
+// 8 columns, aligned to 16 bytes, and a rotary_dim that is a multiple of 8, or of 16 with half_split; everything else
+// is moved element by element.
 //
-// `out` may be x itself, or must have nothing in common with it. Nothing is allocated and nothing waited for. What is refused is refused
-// before anything is launched. Where new keys go into a cache, kernels/paged_append.hpp rotates them, and queries, on their way.
+// `out` is x itself or does not overlap it. A launch allocates nothing and does not synchronise. Invalid arguments
+// throw imbrex::error before launch. For keys that go into a KV cache, kernels/paged_append.hpp applies RoPE to keys
+// and queries in the same launch.
 #pragma once
 
 #include <imbrex/core/element_types.hpp>
@@ -30,16 +32,16 @@ namespace imbrex {
 template <class T>
 struct apply_rope_problem {
     static_assert(std::is_same_v<T, bf16> || std::is_same_v<T, fp16> || std::is_same_v<T, float>,
-                  "imbrex: heads that are rotated are bf16, fp16 or float");
+                  "imbrex: apply_rope takes bf16, fp16 or float");
 
     row_view<const T> x;             // [token, head, column]
-    const int* positions = nullptr;  // one for each token; they are counted if it is left out
-    int first_position = 0;          // then, of the first token
+    const int* positions = nullptr;  // one per token; null: numbered from first_position
+    int first_position = 0;          // of the first token, if positions is null
     rope_embedding rope = {};
     row_view<T> out;
 
     bool empty() const { return out.extents[0] * out.extents[1] * out.extents[2] == 0; }
-    // Then what would be copied is there already.
+    // In place, columns past rotary_dim need no copy.
     bool in_place() const { return x.pointer == out.pointer; }
     bool is_identity() const { return empty() || (in_place() && !rope.given()); }
 };
@@ -53,19 +55,18 @@ void require_apply_rope(const apply_rope_problem<T>& p) {
     require_disjoint_rows(p.out, "out");
     for (int i = 0; i < 2; ++i) {
         require(p.empty() || !p.in_place() || p.x.extents[i] <= 1 || p.out.strides[i] == p.x.strides[i], "out.strides[",
-                i, "]: ", p.out.strides[i], "; where it is x itself, it must have the strides of x, and this is ",
-                p.x.strides[i]);
+                i, "]: ", p.out.strides[i], "; in place it must equal the stride of x, ", p.x.strides[i]);
     }
     const rope_embedding& rope = p.rope;
     require(rope.rotary_dim >= 0 && rope.rotary_dim % 2 == 0 && rope.rotary_dim <= p.x.extents[2],
-            "rope.rotary_dim: ", rope.rotary_dim, "; pairs are rotated, an even number of columns of the ",
-            p.x.extents[2], " that a head has");
+            "rope.rotary_dim: ", rope.rotary_dim, "; must be even and at most the ", p.x.extents[2],
+            " columns of a head");
     require(!rope.given() || rope.inv_freq != nullptr, "rope.inv_freq: null; ", rope.rotary_dim / 2,
             " numbers are needed");
     require(p.positions == nullptr || p.first_position == 0, "first_position: ", p.first_position,
             "; positions are given, it must be 0");
     require(p.first_position + p.x.extents[0] - 1 <= 2147483647, "first_position: ", p.first_position, "; with ",
-            p.x.extents[0], " tokens the last is beyond 2147483647, the last position there is");
+            p.x.extents[0], " tokens the last position is beyond 2147483647");
 }
 
 inline namespace IMBREX_WORLDS {
@@ -90,7 +91,7 @@ class apply_rope {
         }
     }
 
-    // Of a problem that changes something.
+    // Only for problems that are not the identity.
     template <class Kernel>
     static typename Kernel::arguments arguments_of(const problem& p) {
         const int end = p.in_place() ? p.rope.rotary_dim : p.x.columns();
@@ -98,7 +99,7 @@ class apply_rope {
         const int some = (p.x.rows() - 1) / Kernel::heads_at_once + 1;
         const std::int64_t parts = std::int64_t{some} * all.count();
         require(parts * p.x.extents[0] <= detail::max_rows, "x.extents: ", p.x.extents[0], " tokens of ",
-                p.x.extents[1], " heads of ", p.x.extents[2], " columns; that is more than one launch can do");
+                p.x.extents[1], " heads of ", p.x.extents[2], " columns; too many for one launch");
         return {.x = p.x,
                 .out = p.out,
                 .positions = p.positions,

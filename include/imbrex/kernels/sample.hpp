@@ -1,32 +1,38 @@
-// The next token from each row of logits, in one launch.
+// Fused token sampling: one kernel launch turns rows of logits into token ids. It applies logit bias, the repetition
+// penalty, frequency and presence penalties, temperature, top-k, top-p (nucleus) and min-p, draws by Gumbel-max, and
+// optionally returns logprobs.
 //
 //     sample_tokens<float>::launch(world::device, {.logits = as_rows<const float>(logits, rows, vocabulary),
-//                                                  .options = options,            // a sample_options for each row
+//                                                  .options = options,            // one sample_options per row
 //                                                  .tokens = tokens}, stream);
 //
-// What is done with a row, in this order:
+// Steps for each row, in this order:
 //
-//   bias                  added to the logits of some tokens
-//   repetition penalty    of tokens in the prompt or generated: positive logits are divided by it, others multiplied with it
-//   frequency penalty     times how often the token was generated, taken off
-//   presence penalty      taken off, if it was generated at all
-//   temperature           divides; 0: the largest logit so far is the token, the lowest of equals, and nothing else is asked
-//   top_k                 the k largest are kept
-//   top_p                 of those, the fewest and largest whose probability together is at least this part of theirs
-//   min_p                 of those, the ones at least this likely relative to the likeliest
-//   draw                  by the probabilities of those that are kept, from the seed and the position alone
+//   bias                  added to the logits of selected tokens
+//   repetition penalty    for tokens in the prompt or generated: divides positive logits, multiplies others
+//   frequency penalty     subtracted once for each time the token was generated
+//   presence penalty      subtracted once if the token was generated
+//   temperature           divides the logits; 0 is greedy: the argmax (lowest token of equals), without the steps below
+//   top-k                 keeps the k largest logits
+//   top-p                 of those, keeps the fewest most likely tokens whose probability reaches top_p of their sum
+//   min-p                 of those, keeps tokens with at least min_p times the probability of the most likely token
+//   draw                  Gumbel-max over the tokens kept; depends on the seed and the position only
 //
-// Where only some of equal logits are kept, they are those of the lowest tokens. Log-probabilities are of the logits as they came, before
-// bias, penalties and temperature: how sure the model was, which is what vLLM and llama.cpp report unless asked otherwise.
+// Where a threshold cuts through equal logits, the lowest token ids are kept. logprobs are the log-softmax of the input
+// logits, before bias, penalties and temperature. vLLM and llama.cpp report the same by default.
 //
-// The draw takes a random number for each token from (seed, position, token): neither the batch, nor the other options, nor the number of
-// warps or blocks change it. Weights are rounded to 2^-40 of the likeliest and summed exactly.
+// The draw hashes (seed, position, token) into one random number per token. The batch, the other options and the number
+// of warps or blocks do not change it. Probabilities are rounded to 2^-40 of the most likely token's and summed exactly
+// as integers.
 //
-// NaN counts as -infinity, +infinity as the largest float. Tokens of -infinity are never drawn; if there are no others, the token is 0.
-// Logits are float, bf16 or fp16, rows of a multiple of 8 that begin at multiples of 16 bytes are quick, few long ones above all: on Hopper
-// several blocks share each (docs/sampling.md). All arrays are in the memory of the kernel's world. Nothing is allocated and nothing waited
-// for. What is refused is refused before anything is launched; what options say is checked where the host can read them. On the device,
-// options without a meaning give some token of the vocabulary.
+// NaN counts as -infinity, +infinity as the largest float. A token with -infinity is never drawn; if there is no other
+// token, the result is 0. Logits are float, bf16 or fp16. Rows with a multiple of 8 columns that start at 16-byte
+// boundaries use vectorised loads. On Hopper, a cluster of blocks shares each row when there are few long rows
+// (docs/sampling.md).
+//
+// All arrays are in the memory of the kernel's world. A launch allocates nothing and does not synchronise. Invalid
+// arguments throw `imbrex::error` before launch. Options are checked where the host can read them; on the device,
+// invalid options select an arbitrary token of the vocabulary.
 #pragma once
 
 #include <imbrex/core/element_types.hpp>
@@ -48,17 +54,17 @@ struct sample_problem {
                   "imbrex: logits are bf16, fp16 or float");
 
     row_view<const T> logits = {};
-    const sample_options* options = nullptr;  // one for each row
-    // Tokens with a bias or that were seen: those of row i are adjustments[adjustment_offsets[i]] up to adjustments[adjustment_offsets[i + 1]], in
-    // the order of tokens, none twice. Nothing, if there are none in any row.
+    const sample_options* options = nullptr;  // one per row
+    // Tokens with a bias or a penalty. Row i owns adjustments[adjustment_offsets[i]] up to, not including,
+    // adjustments[adjustment_offsets[i + 1]] (CSR), in ascending token order, no token twice. Null if no row has any.
     const logit_adjustment* adjustments = nullptr;
     const int* adjustment_offsets = nullptr;  // rows + 1
-    int* tokens = nullptr;                    // one for each row
-    float* logprobs = nullptr;                // of those tokens; may be left out
-    int num_top_logprobs = 0;  // so many of the likeliest tokens with their log-probabilities, the first ones first
-    int* top_logprobs_tokens = nullptr;  // [rows, num_top_logprobs]; -1 where there are no more of them
+    int* tokens = nullptr;                    // one per row
+    float* logprobs = nullptr;                // of those tokens; optional
+    int num_top_logprobs = 0;                 // number of most likely tokens to return, most likely first
+    int* top_logprobs_tokens = nullptr;       // [rows, num_top_logprobs]; padded with -1
     float* top_logprobs = nullptr;
-    sample_threshold* thresholds = nullptr;  // which tokens were kept, for each row; may be left out
+    sample_threshold* thresholds = nullptr;  // the tokens kept, per row; optional
 
     std::int64_t rows() const { return logits.extents[0] * logits.extents[1]; }
 };
@@ -87,13 +93,13 @@ void require_adjustments(const sample_problem<T>& p) {
     for (std::int64_t row = 0; row < p.rows(); ++row) {
         const int first = p.adjustment_offsets[row], end = p.adjustment_offsets[row + 1];
         require(first >= 0 && end >= first, "adjustment_offsets[", row, "], adjustment_offsets[", row + 1, "]: ", first,
-                ", ", end, "; they are not negative and do not go down");
+                ", ", end, "; they must be nonnegative and nondecreasing");
         for (int i = first; i < end; ++i) {
             const logit_adjustment& one = p.adjustments[i];
             require(one.token >= 0 && one.token < p.logits.extents[2], "adjustments[", i, "].token: ", one.token,
                     "; the vocabulary has ", p.logits.extents[2], " tokens");
             require(i == first || p.adjustments[i - 1].token < one.token, "adjustments[", i, "].token: ", one.token,
-                    "; it comes behind ", i == first ? -1 : p.adjustments[i - 1].token, ", and tokens of a row go up");
+                    "; must be greater than the token before it, ", i == first ? -1 : p.adjustments[i - 1].token);
             require(one.generated >= 0, "adjustments[", i, "].generated: ", one.generated, "; it is 0 or more");
             require(one.bias <= std::numeric_limits<float>::max(), "adjustments[", i, "].bias: ", one.bias,
                     "; it is a number or -infinity");
@@ -163,10 +169,10 @@ class sample_tokens {
 
   private:
     using cluster_kernel = kernel<row_alignment::aligned, 8>;
-    static constexpr int min_cluster_vocab_size = 65536;  // columns: fewer are read soon enough
+    static constexpr int min_cluster_vocab_size = 65536;  // for shorter rows one block is fast enough
 
-    // Whether a cluster of blocks samples each row: where there is room for all of them at once. The host's cores are better off with
-    // a row each, and one after the other.
+    // One cluster per row pays off while all clusters are resident at once. In the host world one row per core is
+    // faster.
     static bool is_cooperative(world where, const arguments& args) {
         return where == world::device && cluster_kernel::can_do(args) && args.vocab_size >= min_cluster_vocab_size &&
                args.rows <= imbrex::num_sms(where) / cluster_kernel::cluster_size && can_run<cluster_kernel>(where);

@@ -1,16 +1,18 @@
-// A gate: out = activation(gate) * up, element by element.
+// SwiGLU activation (silu_and_mul, act_and_mul in vLLM and FlashInfer): out = activation(gate) * up, elementwise.
 //
-//     swiglu_activation<bf16>::launch(world::device, {.gate = gate_of<const bf16>(gate_up, rows, n),      // of [rows, 2 n]: the gate's n columns,
-//                                                    .up = up_of<const bf16>(gate_up, rows, n),          // then the n of up
-//                                                    .out = as_rows(out, rows, n)}, stream);
+//     swiglu_activation<bf16>::launch(world::device, {.gate = gate_of<const bf16>(gate_up, rows, n),  // columns 0 to n - 1
+//                                                     .up = up_of<const bf16>(gate_up, rows, n),      // columns n to 2 n - 1
+//                                                     .out = as_rows(out, rows, n)}, stream);
 //     swiglu_activation<bf16, activation::gelu_tanh>::launch(...)
 //
-// Gate and up may also be two arrays (as_rows). The activation is silu unless another is named; any functor of a float will do
-// (kernels/gemm/epilogue.hpp has some). Everything is computed in float and rounded once. Any number of rows and columns, any distances;
-// rows of a multiple of 8 columns that begin at multiples of 16 bytes are quick, others are moved element by element. bf16, fp16, float.
+// Gate and up may also be two separate arrays (as_rows). The default activation is silu; any functor of a float works
+// (kernels/gemm/epilogue.hpp has some). All arithmetic is in float, with one rounding at the end. Any number of rows
+// and columns and any row stride; rows with a multiple of 8 columns that start at 16-byte boundaries use vectorised
+// access, others move element by element. bf16, fp16, float.
 //
-// `out` may be the gate or up itself. Nothing is allocated and nothing waited for. What is refused is refused before anything is
-// launched. A product that makes gate and up can also apply the gate at once: `epilogue::glu` in kernels/gemm/epilogue.hpp.
+// `out` may alias gate or up. A launch allocates nothing and does not synchronise. Invalid arguments throw
+// `imbrex::error` before launch. The GEMM that computes gate and up can apply the activation in its epilogue instead:
+// `epilogue::glu` in kernels/gemm/epilogue.hpp.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -29,7 +31,7 @@
 
 namespace imbrex {
 
-// The halves of an array [rows, 2 columns], whose rows lie `row_stride` elements apart; packed if none is given.
+// The halves of an array [rows, 2 * columns] with this row stride in elements; packed if it is 0.
 template <class T>
 row_view<T> gate_of(T* gate_up, std::int64_t rows, std::int64_t columns, std::int64_t row_stride = 0) {
     return as_rows(gate_up, rows, columns, row_stride == 0 ? 2 * columns : row_stride);
@@ -40,7 +42,7 @@ row_view<T> up_of(T* gate_up, std::int64_t rows, std::int64_t columns, std::int6
                    row_stride == 0 ? 2 * columns : row_stride);
 }
 
-// A tile to each warp.
+// One tile per warp.
 template <class T, class Activation, int Rows, int Columns, row_alignment Known>
 struct swiglu_kernel {
     static constexpr int warps = 4;
@@ -78,7 +80,7 @@ struct swiglu_kernel {
 template <class T>
 struct swiglu_problem {
     static_assert(std::is_same_v<T, bf16> || std::is_same_v<T, fp16> || std::is_same_v<T, float>,
-                  "imbrex: a gate is bf16, fp16 or float");
+                  "imbrex: SwiGLU operands are bf16, fp16 or float");
 
     row_view<const T> gate, up;
     row_view<T> out;
@@ -135,7 +137,7 @@ class swiglu_activation {
     static void launch_kernel(world where, const problem& p, Activation activation, void* stream) {
         const auto args = arguments_of<Kernel>(p, activation);
         require(args.all.count() <= detail::max_rows, "out.extents: ", args.all.rows, " rows of ", args.all.columns,
-                " columns; that is more than one launch can do");
+                " columns; too many tiles for one launch");
         imbrex::launch<Kernel>(where, Kernel::grid_of(args), args, stream);
     }
 };

@@ -1,16 +1,17 @@
-// Exact attention over sequences that no single device holds, by exchanging heads for tokens (Ulysses): each rank sends the heads
-// of the others, gets all tokens of its own heads, attends as if it were alone, and sends the results home
-// (comm/schedule/ulysses_schedule.hpp).
+// Ulysses attention (DeepSpeed-Ulysses): exact context parallel attention by all-to-all. Each rank exchanges heads for
+// tokens, so that it has all tokens of its own heads, computes ordinary attention on them, and a second all-to-all
+// returns the outputs (comm/schedule/ulysses_schedule.hpp).
 //
-//     const ulysses_schedule schedule{.tokens = 1 << 20, .ranks = 8, .sizes = {.heads = 32, .kv_heads = 8, .head_dim = 128, .head_dim_v = 128}};
+//     const ulysses_schedule schedule{.tokens = 1 << 20, .ranks = 8,
+//                                     .sizes = {.heads = 32, .kv_heads = 8, .head_dim = 128, .head_dim_v = 128}};
 //     using attention = ulysses_attention<bf16>;
-//     attention::require_same_on_all_ranks(link, schedule);                                  every rank calls it once; the host waits for the others
+//     attention::require_same_on_all_ranks(comm, schedule);  // once, on every rank; blocks the host
 //     world_memory workspace(where, attention::workspace_bytes(schedule, comm.rank()));
-//     attention::launch(link, schedule, {.q = q, .k = k, .v = v, .out = out, .workspace = workspace.at()}, {}, stream);
+//     attention::launch(comm, schedule, {.q = q, .k = k, .v = v, .out = out, .workspace = workspace.at()}, {}, stream);
 //
-// Tensors are those of the rank's own rows, [batch, row, head, column] without gaps, rows in the order of their positions. A ring
-// moves more bytes but hides them under its work, and takes any number of ranks; this one needs no merging, and as many heads of
-// keys as ranks.
+// Tensors hold the rank's own rows, [batch, row, head, head_dim], contiguous, rows in the order of positions. Compared
+// with ring attention: fewer bytes and no LSE merge, but communication is not overlapped and there can be at most
+// kv_heads ranks.
 #pragma once
 
 #include <imbrex/comm/rank_consistency.hpp>
@@ -30,16 +31,16 @@ namespace imbrex {
 template <class In>
 struct ulysses_problem {
     const In* q = nullptr;            // [batch, row, head, head_dim]
-    const In* k = nullptr;            // [batch, row, key head, head_dim]
-    const In* v = nullptr;            // [batch, row, key head, head_dim_v]
+    const In* k = nullptr;            // [batch, row, kv_head, head_dim]
+    const In* v = nullptr;            // [batch, row, kv_head, head_dim_v]
     In* out = nullptr;                // [batch, row, head, head_dim_v]
-    void* workspace = nullptr;        // ulysses_attention::workspace_bytes of them, at a multiple of 256
-    std::optional<float> scale = {};  // of Q K^T; 1 / sqrt(head_dim) if left out
+    void* workspace = nullptr;        // workspace_bytes(schedule, rank) bytes, 256-byte aligned
+    std::optional<float> scale = {};  // of Q K^T; 1 / sqrt(head_dim) by default
 };
 
 inline namespace IMBREX_WORLDS {
 
-template <class In, class Score = score_mod::identity, class HeadDimList = all_attention_head_dims>
+template <class In, attention_head_dim_set HeadDims = all_attention_head_dims, class Score = score_mod::identity>
 class ulysses_attention {
   public:
     using problem = ulysses_problem<In>;
@@ -100,9 +101,9 @@ class ulysses_attention {
     }
 
   private:
-    using attention = attention_forward<In, window_mask, Score, attention_output_mode::normalised, HeadDimList>;
+    using attention = attention_forward<In, attention_options{.head_dims = HeadDims}, window_mask, Score>;
 
-    // A tensor's areas in the workspace: what is on its way out, what comes in, and all tokens of the own heads. In elements.
+    // Workspace offsets of a tensor, in elements: send buffer, receive buffer, and all tokens of the own heads.
     struct areas {
         std::size_t outgoing, incoming, gathered;
     };
@@ -121,7 +122,7 @@ class ulysses_attention {
             const std::int64_t tokens = std::int64_t{sizes.batches} * schedule.tokens;
             const std::int64_t mine = schedule.heads_of(rank).count, keys = schedule.kv_heads_of(rank).count;
             const auto three = [&](std::int64_t out, std::int64_t in, std::int64_t gathered) {
-                return areas{room_for(out), room_for(in), room_for(gathered)};
+                return areas{add_buffer(out), add_buffer(in), add_buffer(gathered)};
             };
             q = three(rows * sizes.heads * sizes.head_dim, tokens * mine * sizes.head_dim,
                       tokens * mine * sizes.head_dim);
@@ -134,12 +135,13 @@ class ulysses_attention {
         }
 
       private:
-        std::size_t room_for(std::int64_t elements) {
+        std::size_t add_buffer(std::int64_t elements) {
             return buffers.add(static_cast<std::size_t>(elements) * sizeof(In)) / sizeof(In);
         }
     };
 
-    // Tokens of one rank and heads of another are a message, [batch, row, head, column] without gaps. A rank's own are copied only.
+    // A message holds the tokens of one rank and the heads of another, [batch, row, head, head_dim], contiguous. A
+    // rank's own part is copied.
     struct mover {
         world where;
         void* stream;
@@ -158,7 +160,8 @@ class ulysses_attention {
         std::size_t message_bytes(const workspace_tensor& one, int chunk, int by) const {
             return sizeof(In) * batches() * rows_of(chunk) * heads_of(one, by).count * one.head_dim;
         }
-        // Of the rank's rows with the heads of another, and of another's rows with the rank's heads: one behind the other, by ranks.
+        // Messages in a buffer, ordered by rank: the own rows with the heads of rank `by`, and the rows of rank `chunk`
+        // with the own heads.
         In* message_of_heads(const workspace_tensor& one, std::size_t area, int by) const {
             return workspace + area + batches() * rows_of(rank) * heads_of(one, by).first * one.head_dim;
         }
@@ -208,7 +211,7 @@ class ulysses_attention {
             });
         }
 
-        // Rows of each rank to where they stand in the sequence, and heads of each to where they stand in the own rows.
+        // Unpack received messages: rows to their positions in the sequence, heads to their places in the own rows.
         void place_tokens(const workspace_tensor& one) const {
             for (int chunk = 0; chunk < schedule.ranks; ++chunk) {
                 for_ranges(
@@ -228,7 +231,8 @@ class ulysses_attention {
             }
         }
 
-        // Calls copy(rows of a message, the same rows in the sequence, bytes of a row, rows) for each run of a rank's tokens.
+        // Calls copy(rows of a message, the same rows in the sequence, bytes of a row, rows) for each contiguous range
+        // of a rank's tokens.
         template <class Copy>
         void for_ranges(const workspace_tensor& one, int chunk, In* message, const Copy& copy) const {
             const token_ranges tokens = schedule.tokens_of(chunk);

@@ -1,11 +1,11 @@
-// Barriers in shared memory and by name.
+// Barriers: transaction barriers (mbarrier) in shared memory, and named barriers.
 //
-// A transaction barrier turns its phase when the warps it counts have arrived and the bytes it was armed with have
-// landed. Phases are counted from 0 by whoever waits; pipelines do that counting, and most kernels meet barriers only
-// there.
+// The phase of a transaction barrier completes when the expected number of warps has arrived and the expected bytes of
+// asynchronous copies (TMA, DSMEM stores) have landed. The waiting side counts phases from 0. Pipelines do this
+// counting, and most kernels use mbarriers only through them.
 //
-// A named barrier is one of the sixteen the hardware has. Block and warpgroup syncs use the first nine; a kernel names
-// the others and gets their numbers at compile time:
+// The hardware has sixteen named barriers (bar.sync, bar.arrive) per block. Block and warpgroup syncs use the first
+// nine. A kernel declares names for the others, which get their numbers at compile time:
 //
 //   struct turn { static constexpr int count = 2; };     two barriers, one for each consumer
 //   struct done {};                                      one
@@ -25,38 +25,38 @@ namespace imbrex {
 struct transaction_barrier {
     barrier_word word;
 
-    // Counts `warps` arriving warps a phase. One scope does this, then `fence_barriers`, then the block syncs.
+    // Expects `warps` arrivals per phase. One scope initialises, then calls `fence_barriers`; a block sync follows.
     template <class Scope>
     IMBREX_KERNEL void init(const Scope& scope, int warps, source here = source::current()) {
         hw::barrier_init(scope, word, warps, here);
     }
-    // Every warp of the scope arrives; what it did before is known to who waits for the phase.
+    // Every warp of the scope arrives with release semantics: its earlier writes are visible after a wait for the phase.
     template <class Scope>
     IMBREX_KERNEL void arrive(const Scope& scope, source here = source::current()) {
         hw::barrier_arrive(scope, word, here);
     }
-    // The same if it is wanted.
+    // arrive, if `wanted`.
     template <class Scope>
     IMBREX_KERNEL void arrive_if(const Scope& scope, bool wanted, source here = source::current()) {
         hw::barrier_arrive_if(scope, word, wanted, here);
     }
-    // The same at this barrier's twin in another block of the cluster.
+    // Arrives at the barrier at the same address in another block of the thread block cluster.
     template <class Scope>
     IMBREX_KERNEL void arrive_at(const Scope& scope, int cluster_rank, source here = source::current()) {
         hw::barrier_arrive_at(scope, word, cluster_rank, here);
     }
-    // Every warp of the scope arrives, and together they add the bytes of copies that must land before the phase turns.
+    // Every warp of the scope arrives (arrive.expect_tx). Together they add `bytes`, which must land to end the phase.
     template <class Scope>
     IMBREX_KERNEL void expect(const Scope& scope, int bytes, source here = source::current()) {
         hw::barrier_expect(scope, word, bytes, here);
     }
-    // Until phase number `phase`, counted from 0, is over. Phase -1 is over from the start.
+    // Waits until phase number `phase`, counted from 0, has completed. Phase -1 is complete from the start.
     template <class Scope>
     IMBREX_KERNEL void wait(const Scope& scope, unsigned phase, source here = source::current()) {
         hw::barrier_wait(scope, word, phase, here);
     }
-    // The same for lanes that are known to come and to go on together: nothing is told to the compiler that might part them. And
-    // if it is wanted.
+    // The same for lanes that are converged before and after: the inline PTX loop does not make the compiler assume
+    // divergence. The second form waits only if `wanted`.
     template <class Scope>
     IMBREX_KERNEL void wait_converged(const Scope& scope, unsigned phase, source here = source::current()) {
         hw::barrier_wait_converged(scope, word, phase, here);
@@ -68,13 +68,14 @@ struct transaction_barrier {
     }
 };
 
-// Makes the barriers this scope has initialised known to TMA and to the cluster.
+// Makes the barriers that this scope has initialised visible to TMA and to the cluster.
 template <class Scope>
 IMBREX_KERNEL void fence_barriers(const Scope& scope, source here = source::current()) {
     hw::barrier_init_fence(scope, here);
 }
 
-// Makes this scope's ordinary writes to shared memory visible to TMA and wgmma, once a sync or barrier has followed.
+// Proxy fence (fence.proxy.async): makes this scope's ordinary writes to shared memory visible to TMA and wgmma, once a
+// sync or barrier has followed.
 template <class Scope>
 IMBREX_KERNEL void fence_async(const Scope& scope, source here = source::current()) {
     hw::async_fence(scope, here);
@@ -83,17 +84,17 @@ IMBREX_KERNEL void fence_async(const Scope& scope, source here = source::current
 struct named_barrier {
     int id;
 
-    // Meets with the others, `warps` warps in all.
+    // Arrives and waits for the others, `warps` warps in all.
     template <class Scope>
     IMBREX_KERNEL void sync(const Scope& scope, int warps, source here = source::current()) const {
         hw::named_sync(scope, id, warps, here);
     }
-    // Arrives and goes on.
+    // Arrives without waiting.
     template <class Scope>
     IMBREX_KERNEL void arrive(const Scope& scope, int warps, source here = source::current()) const {
         hw::named_arrive(scope, id, warps, here);
     }
-    // If it is wanted: meets with the others here, and arrives at the next. Lanes stay together, as in wait_converged.
+    // If `wanted`: syncs at this barrier and arrives at the next. Lanes stay converged, as in wait_converged.
     template <class Scope>
     IMBREX_KERNEL void sync_and_arrive_if(const Scope& scope, const named_barrier& next, int warps, bool wanted,
                                           source here = source::current()) const {
@@ -103,7 +104,7 @@ struct named_barrier {
 
 template <class... Names>
 struct named_barriers {
-    // Barrier 0 is the block's, 1 to 8 are the warpgroups'.
+    // Barrier 0 is the block's; 1 to 8 are the warpgroups'.
     static constexpr int first_free = 9;
     static constexpr int available = 16 - first_free;
 
@@ -117,7 +118,7 @@ struct named_barriers {
     }
     static_assert((0 + ... + count_of<Names>()) <= available, "imbrex: a kernel may name at most 7 barriers");
 
-    // The barrier of this name, or the one numbered `which` where a name stands for several.
+    // The barrier of this name, or number `which` of a name with a count.
     template <class Name>
     static constexpr IMBREX_FN named_barrier of(int which = 0) {
         static_assert((false || ... || same<Name, Names>), "imbrex: this barrier is not in the kernel's list of names");

@@ -1,5 +1,6 @@
-// Room in shared memory for a register tile that another block of the cluster sends (ops/memory/cluster.hpp), in whatever order its
-// threads hold it: who takes it out has the same scope.
+// A buffer in shared memory for a register tile that another block of the thread block cluster stores through DSMEM
+// (ops/memory/cluster.hpp). Values lie in the order of the threads' registers, so the reading scope must equal the
+// writing one.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -8,7 +9,7 @@ namespace imbrex {
 
 template <class T, int Rows, int Columns>
 struct dsmem_buffer {
-    static_assert(sizeof(T) == 4, "imbrex: register tiles of 32-bit elements are sent");
+    static_assert(sizeof(T) == 4, "imbrex: a DSMEM buffer holds 32-bit elements");
     using element = T;
     static constexpr int rows = Rows;
     static constexpr int columns = Columns;

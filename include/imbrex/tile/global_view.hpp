@@ -1,7 +1,6 @@
-// A tensor in global memory: a pointer, its extents and its strides, each known at compile time or at run time. The
-// last two dimensions are rows and columns, those before them batches. Kernels ask a view for rectangles:
-// `tile<Tile>(i, j)` counts in tiles, `at(row, column)` in elements. A rectangle may hang over the edge; it knows how
-// much of it exists.
+// A tensor in global memory: a pointer, extents and strides, each known at compile time or at run time. The last two
+// dimensions are rows and columns, the others are batches. Kernels take rectangles from a view: `tile<Tile>(i, j)`
+// counts in tiles, `at(row, column)` in elements. A rectangle may extend past the edge; it knows its in-bounds size.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -15,7 +14,7 @@ namespace imbrex {
 // An extent or stride given at run time.
 inline constexpr std::int64_t dynamic = -1;
 
-// A list of numbers, some of them constants.
+// A list of numbers, some of them compile-time constants.
 template <std::int64_t... Fixed>
 struct dimensions {
     static constexpr int rank = sizeof...(Fixed);
@@ -25,7 +24,7 @@ struct dimensions {
 
     constexpr dimensions() = default;
 
-    // Takes all the numbers, or only those not known at compile time.
+    // Takes all the numbers, or only those that are not known at compile time.
     template <class... Numbers>
     requires(sizeof...(Numbers) == rank ||
              (sizeof...(Numbers) == unknown && unknown > 0)) constexpr IMBREX_FN dimensions(Numbers... numbers) {
@@ -57,7 +56,7 @@ struct global_view {
 
     T* pointer = nullptr;
     Extents extents;
-    Strides strides;  // in elements; the columns' must be 1
+    Strides strides;  // in elements; the stride of the columns must be 1
 
     IMBREX_FN int rows() const { return static_cast<int>(extents[rank - 2]); }
     IMBREX_FN int columns() const { return static_cast<int>(extents[rank - 1]); }
@@ -82,7 +81,7 @@ struct global_view {
         return rectangle(index);
     }
 
-    // A view that may be written may also be read.
+    // A writable view converts to a read-only one.
     template <class Constant>
     requires(!std::is_const_v<T> && std::is_same_v<Constant, const T>) IMBREX_FN
     operator global_view<Constant, Extents, Strides>() const {
@@ -101,7 +100,7 @@ struct global_view {
 template <class T>
 using matrix_view = global_view<T, dimensions<dynamic, dynamic>, dimensions<dynamic, 1>>;
 
-// A matrix whose rows lie `row_stride` elements apart; packed if none is given.
+// A matrix whose rows are `row_stride` elements apart; contiguous if it is not given.
 template <class T>
 IMBREX_FN matrix_view<T> matrix(T* pointer, std::int64_t rows, std::int64_t columns, std::int64_t row_stride = 0) {
     return {pointer, {rows, columns}, {row_stride == 0 ? columns : row_stride}};

@@ -1,5 +1,5 @@
-// Quantised weights in shared memory, packed as they are in global memory (core/packed_weights.hpp): 64 rows, and their
-// columns in units one after the other. And the scales that go with 4-bit floats, or with a group of integers.
+// A packed tile: quantised weights in shared memory in the prepacked, interleaved layout of global memory
+// (core/packed_weights.hpp), 64 rows and a multiple of 64 columns. Also the scales of MXFP4 and of integer groups.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -24,12 +24,12 @@ struct packed_tile {
 
     alignas(128) std::uint32_t words[length];
 
-    // The unit that begins at a column, of which it must be the first.
+    // The unit that starts at a column.
     IMBREX_KERNEL std::uint32_t* unit_at(int column) { return words + column / unit::columns * unit::words; }
     IMBREX_KERNEL const std::uint32_t* unit_at(int column) const {
         return words + column / unit::columns * unit::words;
     }
-    // Some of its columns, as a packed tile of their own: they lie together.
+    // A range of columns as a packed tile; its units are contiguous.
     template <int Count>
     IMBREX_KERNEL const packed_tile<Format, Rows, Count>& columns_from(int column) const {
         return *reinterpret_cast<const packed_tile<Format, Rows, Count>*>(unit_at(column));
@@ -66,7 +66,7 @@ struct packed_row_scales {
     alignas(128) Scale storage[rows];
 };
 
-// The same in the registers of a warp, still packed.
+// Packed weights in the registers of a warp.
 template <packable Format, int Columns>
 using packed_values = hw::packed_fragment<Format, Columns>;
 template <int Columns>

@@ -1,20 +1,21 @@
-// A ring of stages between one producer warp and its consumers. The pipeline owns everything about it that can be got
-// wrong: which stage is next, which phase its barriers are in, how many bytes a stage waits for, and when it is free
-// again.
+// A multistage pipeline between one producer warp and its consumers: a ring of shared-memory stages with a full and an
+// empty mbarrier per stage, as in warp-specialized TMA kernels. The pipeline tracks the stage index, the barrier phase,
+// the bytes that a stage expects, and the release of stages.
 //
 //        producer                                   consumers
 //   acquire(): waits until the stage is empty  wait(): waits until the stage is full
-//              arms `full` with its bytes              *stage is the tile (or struct of tiles)
-//   load_async(..., slot) lands on `full`      the handle's end arrives at `empty`: released
+//              expects the stage's bytes               *stage is the tile (or struct of tiles)
+//   load_async(..., slot) completes on `full`  the end of the handle arrives at `empty`: released
 //
-//   full  [0][1][2][3]   one arrival (the producer's, which also says the bytes) a phase
-//   empty [0][1][2][3]   one arrival a phase from every consumer warp
+//   full  [0][1][2][3]   one arrival per phase, the producer's arrive.expect_tx
+//   empty [0][1][2][3]   one arrival per phase from every consumer warp
 //
-// Each side keeps a cursor of its own in registers; nothing of the ring's state but the barriers is in shared memory.
+// Each side keeps its own cursor in registers; shared memory holds only the stages and the barriers.
 //
-// In a cluster whose blocks share their loads (Cluster > 1), every block's ring goes in step: a stage is full when all
-// shares have landed in it and empty when the consumers of all blocks have released it. Each block must load a share of
-// every stage for all of them (load_multicast): a block that only received could be overtaken by the others' releases.
+// With TMA multicast in a thread block cluster (Cluster > 1), the rings of all blocks advance together: a stage is full
+// when all shares have landed in it, and empty when the consumers of all blocks have released it. Each block must load a
+// share of every stage for all blocks (load_multicast): the releases of the others could overtake a block that only
+// receives.
 #pragma once
 
 #include <imbrex/core/source.hpp>
@@ -33,8 +34,8 @@ constexpr IMBREX_FN int bytes_of_item() {
     }
 }
 
-// Where a cursor stands: the stage, and how often it has gone round. It is the number of stages passed so far if that tells both
-// without a division: one register instead of two.
+// The stage and the phase of a cursor. If the number of stages allows both to be derived without a division, only the
+// count of stages passed is stored: one register instead of two.
 template <int Stages>
 class pipeline_state {
   public:
@@ -54,7 +55,7 @@ class pipeline_state {
             ++passed_;
         }
     }
-    // Several at once, at most a round.
+    // Advances by several stages, at most one round.
     IMBREX_KERNEL void advance(int stages) {
         if constexpr (counts) {
             passed_ += static_cast<unsigned>(stages);
@@ -70,7 +71,7 @@ class pipeline_state {
     int stage_ = 0;
 };
 
-// A pipeline but for the memory of its stages, which is given to it: for kernels that have no byte to lose between rings.
+// A pipeline without the memory of its stages, which the caller provides: for kernels that place stages by hand.
 template <class Item, int Stages, int Cluster = 1>
 struct pipeline_barriers {
     static_assert(Stages >= 1, "imbrex: a pipeline needs at least one stage");
@@ -81,8 +82,8 @@ struct pipeline_barriers {
     transaction_barrier full[Stages];
     transaction_barrier empty[Stages];
 
-    // Sets the barriers up for this many consumer warps in each block. A fence_barriers and a block sync (a cluster
-    // sync, if the cluster shares loads) must follow, once for all pipelines of the kernel.
+    // Initialises the barriers for this many consumer warps per block. A fence_barriers and a block sync (a cluster sync
+    // with multicast) must follow, once for all pipelines of the kernel.
     template <class Scope>
     IMBREX_KERNEL void init(const Scope& scope, storage& items, int consumer_warps, source here = source::current()) {
         for (int stage = 0; stage < Stages; ++stage) {
@@ -94,7 +95,7 @@ struct pipeline_barriers {
         }
     }
 
-    // A stage that the producer is filling.
+    // A stage that the producer fills.
     struct slot {
         Item* item;
         transaction_barrier* landing;
@@ -109,7 +110,7 @@ struct pipeline_barriers {
         IMBREX_KERNEL producer_cursor(pipeline_barriers& ring, storage& items, const warp& scope)
             : ring_(&ring), items_(items), scope_(&scope) {}
 
-        // Waits until the next stage is empty and arms it for its bytes.
+        // Waits until the next stage is empty and expects its bytes.
         IMBREX_KERNEL slot acquire(source here = source::current()) {
             const int stage = at_.stage();
             ring_->empty[stage].wait(*scope_, at_.round() - 1, here);
@@ -118,8 +119,8 @@ struct pipeline_barriers {
             return {&items_[stage], &ring_->full[stage]};
         }
 
-        // The same for a stage whose bytes the producer changes before anyone sees them: they land at a barrier of its own, and
-        // the stage is full when it is passed on.
+        // The same for a stage whose bytes the producer transforms before the consumers see them. The bytes land on the
+        // barrier `landing`; the stage is full after publish.
         IMBREX_KERNEL slot acquire_for_transform(transaction_barrier& landing, source here = source::current()) {
             const int stage = at_.stage();
             ring_->empty[stage].wait_converged(*scope_, at_.round() - 1, here);
@@ -138,18 +139,18 @@ struct pipeline_barriers {
         pipeline_state<Stages> at_;
     };
 
-    // A stage that a consumer holds. It is released when the handle ends, or earlier by release().
+    // A stage that a consumer holds. The end of the handle releases it, or release() does so earlier.
     template <class Scope>
     class held_stage {
       public:
-        static constexpr int none = -1;  // instead of a stage: nothing is held
+        static constexpr int none = -1;  // holds no stage
         IMBREX_KERNEL held_stage(pipeline_barriers& ring, Item* items, const Scope& scope, int stage, source from)
             : ring_(&ring), items_(items), scope_(&scope), stage_(stage), from_(from) {}
         IMBREX_KERNEL held_stage(held_stage&& other)
             : ring_(other.ring_), items_(other.items_), scope_(other.scope_), stage_(other.stage_), from_(other.from_) {
             other.stage_ = none;
         }
-        // Releases the stage held so far and holds the other's: how a loop keeps a stage until the next one is in use.
+        // Releases the held stage and takes over the other's: a loop can keep a stage until the next one is in use.
         IMBREX_KERNEL held_stage& operator=(held_stage&& other) {
             release(from_);
             stage_ = other.stage_;
@@ -159,13 +160,13 @@ struct pipeline_barriers {
         }
         held_stage(const held_stage&) = delete;
         held_stage& operator=(const held_stage&) = delete;
-        // Throws in the host world if the release itself is a hazard.
+        // Throws in the host world if the release is a hazard.
         IMBREX_KERNEL ~held_stage() noexcept(false) { release(from_); }
 
         IMBREX_KERNEL Item& operator*() const { return items_[Stages == 1 ? 0 : stage_]; }
         IMBREX_KERNEL Item* operator->() const { return &items_[Stages == 1 ? 0 : stage_]; }
 
-        // The same, for who uses it over and over: what is computed from the stage's number stays in uniform registers.
+        // The same for repeated uses: addresses derived from the stage stay in uniform registers.
         IMBREX_KERNEL Item& uniform_stage() const { return items_[Stages == 1 ? 0 : hw::uniform(stage_)]; }
 
         IMBREX_KERNEL void release(source here = source::current()) {
@@ -179,7 +180,7 @@ struct pipeline_barriers {
             }
         }
 
-        // In the middle of a loop whose last round releases: it must be held.
+        // A release in a loop body that only some iterations make. The stage must be held.
         IMBREX_KERNEL void release_if(bool wanted, source here = source::current()) {
             static_assert(Cluster == 1, "imbrex: only a block's own stages are released conditionally");
             ring_->empty[stage_].arrive_if(*scope_, wanted, here);
@@ -200,20 +201,20 @@ struct pipeline_barriers {
         IMBREX_KERNEL consumer_cursor(pipeline_barriers& ring, storage& items, const Scope& scope)
             : ring_(&ring), items_(items), scope_(&scope) {}
 
-        // Waits until the next stage is full, and holds it.
+        // Waits until the next stage is full and holds it.
         IMBREX_KERNEL held_stage<Scope> wait(source here = source::current()) {
             ring_->full[at_.stage()].wait(*scope_, at_.round(), here);
             return hold(hw::uniform(at_.stage()), here);
         }
 
-        // The same for who knows that all of a warp's lanes come here together, again and again, and that nothing on the way asks
-        // otherwise: the compiler then sees by itself that a stage's number is the same for all.
+        // The same for converged warps: the compiler keeps the stage number in a uniform register, because the wait does
+        // not make it assume divergence.
         IMBREX_KERNEL held_stage<Scope> wait_converged(source here = source::current()) {
             ring_->full[at_.stage()].wait_converged(*scope_, at_.round(), here);
             return hold(at_.stage(), here);
         }
 
-        // Waits for the next stage and releases it at once, unused, if that is wanted.
+        // If `wanted`, waits for the next stage and releases it unused.
         IMBREX_KERNEL void skip_converged_if(bool wanted, source here = source::current()) {
             const int stage = at_.stage();
             ring_->full[stage].wait_converged_if(*scope_, at_.round(), wanted, here);
@@ -221,12 +222,12 @@ struct pipeline_barriers {
             at_.advance(wanted ? 1 : 0);
         }
 
-        // No stage at all: for a variable that may hold one later.
+        // A handle without a stage, for a variable that holds one later.
         IMBREX_KERNEL held_stage<Scope> no_stage() {
             return {*ring_, items_, *scope_, held_stage<Scope>::none, source{}};
         }
 
-        // Passes over stages that others take, at most a round of them: where each is some consumers' and not everybody's.
+        // Skips stages that belong to other consumers, at most one round.
         IMBREX_KERNEL void skip(int stages) { at_.advance(stages); }
 
       private:

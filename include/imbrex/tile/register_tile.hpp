@@ -1,6 +1,7 @@
-// A matrix in registers, spread over the lanes of a scope, and the vectors that go with it: one value for each row, one
-// for each column. Its shape is the whole matrix that the scope holds together: a warpgroup's 64 x 128 tile is 64 x 128
-// values in 128 threads. The scope is part of the type, so that a tile cannot be handed to another scope's operation.
+// A register tile: a matrix distributed over the registers of a scope's lanes, and vectors with one value per row or
+// per column. Its shape is that of the whole matrix: a 64 x 128 tile of a warpgroup is 64 x 128 values in 128 threads.
+// Each thread holds a fragment of it (hw/cuda/fragment.hpp). The scope is part of the type, so an operation of another
+// scope rejects the tile at compile time.
 #pragma once
 
 #include <imbrex/core/register_layout.hpp>
@@ -18,11 +19,11 @@ using warp_tile = register_tile<T, Rows, Columns, warp, Layout>;
 template <class T, int Rows, int Columns, register_layout Layout = register_layout::row_major>
 using warpgroup_tile = register_tile<T, Rows, Columns, warpgroup, Layout>;
 
-// One value for each row of a tile: a maximum, a sum, a scale.
+// One value per row of a tile: a maximum, a sum, a scale.
 template <class T, int Rows, class Scope>
 using row_values = hw::row_fragment<T, Rows, Scope::warps>;
 
-// One value for each column: a bias. Every warp of a scope holds all of them.
+// One value per column: a bias. Every warp of a scope holds all of them.
 template <class T, int Columns>
 using column_values = hw::column_fragment<T, Columns>;
 
@@ -32,7 +33,7 @@ using row_values_of = hw::row_fragment<T, Tile::rows, Tile::warps>;
 template <class Tile, class T = typename Tile::element>
 using column_values_of = hw::column_fragment<T, Tile::columns>;
 
-// Every operation on registers asks this of its arguments.
+// Every operation on registers checks its arguments with this.
 template <class Scope, class Tile>
 constexpr IMBREX_FN void require_scope() {
     static_assert(Scope::warps == Tile::warps,

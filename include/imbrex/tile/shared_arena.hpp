@@ -1,7 +1,6 @@
-// Shared memory laid out by hand. Most kernels declare a plain struct of tiles, barriers and pipelines as their shared
-// memory, and the compiler places them. An arena does the same for a list of types, with the offsets as constants to
-// look at; an overlay gives one place to several things that are not alive at the same time, such as a result that is
-// staged where the operands were.
+// Shared memory with an explicit layout. Most kernels declare their shared memory as a plain struct of tiles, barriers
+// and pipelines, which the compiler lays out. An arena lays out a list of types with the offsets as constants. An
+// overlay gives the same bytes to several objects with disjoint lifetimes, such as an output staged over the operands.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -11,7 +10,7 @@
 
 namespace imbrex {
 
-// What a block of a Hopper multiprocessor can have.
+// The shared memory limit of a block on Hopper.
 inline constexpr int shared_memory_limit = 227 * 1024;
 
 template <class... Parts>
@@ -25,7 +24,7 @@ struct shared_arena {
         return most;
     }();
 
-    // Where part number I begins; `offset_of(sizeof...(Parts))` is the end of the last.
+    // The offset of part number I; `offset_of(sizeof...(Parts))` is the end of the last part.
     static constexpr IMBREX_FN int offset_of(std::size_t which) {
         constexpr int sizes[] = {static_cast<int>(sizeof(Parts))...};
         constexpr int alignments[] = {static_cast<int>(alignof(Parts))...};
@@ -50,7 +49,7 @@ struct shared_arena {
     }
 };
 
-// One place for several things, one at a time.
+// One storage for several objects, one at a time.
 template <class... Choices>
 struct overlay {
     static constexpr int bytes = [] {

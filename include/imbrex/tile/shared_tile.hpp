@@ -1,6 +1,6 @@
-// A matrix in shared memory, and a rectangular part of one. The storage has the same bytes in both worlds; where an
-// element lies in it differs: swizzled on the device, plain rows in the host world, where no bank conflicts exist and
-// rows should be quick to walk. A kernel never sees the difference, since it names elements only through operations.
+// A matrix in shared memory, and a rectangular subtile of one. The storage has the same size in both worlds. On the
+// device elements are swizzled (core/swizzled_layout.hpp); in the host world, which has no bank conflicts, they are
+// plain rows. Kernels access elements only through operations and do not see the difference.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -26,7 +26,7 @@ struct shared_tile {
         return reinterpret_cast<const T*>(storage + byte_offset(row, column));
     }
 
-    // The part of Rows x Columns elements whose first element is (row, column).
+    // The subtile of Rows x Columns elements whose first element is (row, column).
     template <int SubtileRows, int SubtileColumns = Columns>
     IMBREX_KERNEL shared_subtile<shared_tile, SubtileRows, SubtileColumns> subtile(int row, int column = 0) {
         return {this, row, column};

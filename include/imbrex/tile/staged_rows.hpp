@@ -1,7 +1,7 @@
-// Rows that a warp keeps in shared memory to multiply many rows of weights with: as floats, or rounded to int8 in groups of 32. Bytes
-// are the same in both worlds; where a number lies differs. On the device four floats are left free behind each group, so that
-// lanes that read neighbouring chunks, or neighbouring groups, meet no bank twice. In the host world numbers lie in the order in which
-// vectors of the weights have theirs (hw/host/interleaved_weights.hpp).
+// Rows of activations staged in shared memory by a warp for the SIMT / CPU GEMV (ops/warp/simt_gemv.hpp): as floats, or
+// quantised to int8 in groups of 32. The size is the same in both worlds, the order is not. On the device each group is
+// padded by four floats, so that lanes that read adjacent chunks or groups have no bank conflict. In the host world
+// values are in the interleaved order of the weight vectors (hw/host/interleaved_weights.hpp).
 #pragma once
 
 #include <imbrex/core/weight_rows.hpp>
@@ -12,28 +12,28 @@ namespace imbrex {
 
 template <class Weights, int Rows, int BlockK>
 struct staged_float_rows {
-    static_assert(BlockK % 512 == 0, "imbrex: rows to multiply with are staged in pieces of a multiple of 512");
+    static_assert(BlockK % 512 == 0, "imbrex: staged rows have a block_k that is a multiple of 512");
     using weights = Weights;
     static constexpr int block_k = BlockK;
     static constexpr int row_stride = BlockK / weight_group_size * 36 + 16;
     static constexpr int initial_stride = BlockK / 8;
 
     alignas(64) float values[Rows * row_stride];
-    // What sums of some columns begin with, since weights have an offset. In the host world alone.
+    // Initial values of sums that cancel the offset of the weights; host world only.
     alignas(64) float initial_sums[Rows * initial_stride];
 };
 
 // A value is its byte times the scale of its group.
 template <class Weights, int Rows, int BlockK>
 struct staged_int8_rows {
-    static_assert(BlockK % 512 == 0, "imbrex: rows to multiply with are staged in pieces of a multiple of 512");
+    static_assert(BlockK % 512 == 0, "imbrex: staged rows have a block_k that is a multiple of 512");
     using weights = Weights;
     static constexpr int block_k = BlockK;
     static constexpr int row_stride = BlockK + 64;
     static constexpr int initial_stride = BlockK / 4;
 
     alignas(64) std::int8_t values[Rows * row_stride];
-    // For each word of weights in the host world, and each group on the device; what sums begin with, and the sum of each group.
+    // Scales per word of weights in the host world and per group on the device; initial values of sums; sums of groups.
     alignas(64) float scales[Rows * initial_stride];
     alignas(64) std::int32_t initial_sums[Rows * initial_stride];
 };

@@ -1,7 +1,7 @@
-// A tensor as TMA sees it, for copies of one shared tile type. What the engine needs to know follows
-// from the view and the tile: `make_tma_tensor<Tile>(view)` checks it all, says in a sentence what the hardware cannot do,
-// and encodes the descriptor where there is a CUDA driver. The result is a kernel argument, with the same bytes in both
-// worlds.
+// A tensor for TMA copies of one shared tile type: the TMA descriptor (CUtensorMap) and the view that it encodes.
+// `make_tma_tensor<Tile>(view)` derives box and swizzle from the tile, throws imbrex::error if the hardware cannot copy
+// the view, and encodes the descriptor if there is a CUDA driver. The result is a kernel argument, with the same bytes
+// in both worlds.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -34,8 +34,8 @@ struct tma_tensor {
     element* pointer;
     std::int64_t extents[Rank];  // outermost first, as in a view
     std::int64_t strides[Rank];
-    bool storable;    // checked to be what the engine can store to
-    int copied_rows;  // by one copy: all of a tile's, or fewer
+    bool storable;    // checked for stores
+    int copied_rows;  // by one copy: the rows of a tile, or fewer
 
     // The tile at these indices: batches first, then row and column counted in tiles.
     template <class... Indices>
@@ -61,7 +61,7 @@ struct tma_tensor {
         return one;
     }
 
-    // What the host world copies for a coordinate.
+    // The rectangle that the host world copies for a coordinate.
     global_tile<element> rectangle(const hw::tma_coordinate& where) const {
         std::int64_t offset = 0;
         for (int i = 0; i < Rank; ++i) offset += where.at[Rank - 1 - i] * strides[i];
@@ -77,20 +77,20 @@ struct tma_tensor {
     }
 };
 
-// One tile of a tensor: what a copy is asked for.
+// One tile of a tensor: the argument of a copy.
 template <class Tensor>
 struct tma_tensor_tile {
     const Tensor* of;
     hw::tma_coordinate where;
 
-    // A tile that lies wholly outside the tensor loads as zeros and stores nothing, but is more often a mistake than meant,
-    // and so reported by the checker unless it is said here.
+    // Allows a tile that is wholly out of bounds: it loads zeros and stores nothing. Without this call the checker
+    // reports such a tile, which is more often a mistake than intended.
     IMBREX_FN tma_tensor_tile out_of_bounds_fill() const {
         tma_tensor_tile same = *this;
         same.where.out_of_bounds_fill = true;
         return same;
     }
-    // Loaded once, by one block: it is the first that the second-level cache may give up.
+    // For a tile that is loaded once by one block: L2 evicts it first.
     IMBREX_FN tma_tensor_tile evict_first() const {
         tma_tensor_tile same = *this;
         same.where.evict_first = true;
@@ -118,14 +118,14 @@ constexpr hw::tensor_map_element kind_of_element() {
 
 }  // namespace detail
 
-// What a tensor is for. The engine loads any number of columns, but stores whole chunks of 16 bytes: of a tensor whose rows
-// end inside a chunk it would overwrite what lies behind them. `load_narrow_l2_promotion` are loads along rows with much else in between: memory
-// is read for one of them at a time.
+// The use of a tensor. TMA loads any number of columns but stores whole 16-byte chunks: if the rows of a tensor end
+// inside a chunk, a store would overwrite what follows them. `load_narrow_l2_promotion` is for loads of rows that are
+// far apart: L2 promotion then fetches no more than one copy needs.
 enum class tma_use { load, load_narrow_l2_promotion, store };
 
 inline namespace IMBREX_WORLDS {
 
-// With fewer rows than a tile has, a copy brings only so many, and a tile is put together from several places (load_rows_async).
+// With `rows` smaller than the tile's, a copy loads only that many, and load_rows_async assembles a tile from several.
 template <class Tile, class View>
 tma_tensor<Tile, View::rank> make_tma_tensor(const View& view, tma_use use = tma_use::load, int rows = Tile::rows) {
     constexpr int rank = View::rank;

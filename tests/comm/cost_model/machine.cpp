@@ -1,4 +1,4 @@
-// What a machine's speeds come to, and which are refused.
+// Machine models: times of blocks and transfers, and invalid speeds.
 #include "small_machine.hpp"
 #include "worlds.hpp"
 
@@ -11,7 +11,7 @@ using namespace imbrex_test;
 TEST_CASE("times of blocks and of transfers") {
     constexpr attention_sizes sizes{.heads = 3, .head_dim = 8, .head_dim_v = 24, .batches = 2};
     const device_speed device{.attention_rate = 64, .launch_time = 0.5};
-    // A causal block of 4 tokens: 10 scores of a head, in one part.
+    // A causal block of 4 tokens: 10 scores per head, one rectangle.
     const attention_block block = ring_schedule{.tokens = 4, .sizes = sizes}.block(0, 0);
     CHECK(device.time_of(block, sizes) == 2 * (8 + 24) * 10 * 3 * 2 / 64.0 + 0.5);
     CHECK(device.time_of(attention_block{}, sizes) == 0);
@@ -31,7 +31,7 @@ TEST_CASE("times of blocks and of transfers") {
     CHECK(shared.device_of(7) == 0);
 }
 
-TEST_CASE("speeds that are refused") {
+TEST_CASE("machine models reject invalid speeds") {
     const ring_schedule schedule{.tokens = 4, .ranks = 2, .sizes = tiny_sizes};
     const auto refusal = [&](auto change) {
         cluster_machine machine = slow_machine;
@@ -39,25 +39,26 @@ TEST_CASE("speeds that are refused") {
         return error_message_of([&] { simulate(schedule, machine); });
     };
     CHECK(refusal([](cluster_machine& m) { m.device.attention_rate = 0; }) ==
-          "device.attention_rate: 0 FLOP/s; a number above 0 is needed");
+          "device.attention_rate: 0 FLOP/s; must be finite and greater than 0");
     CHECK(refusal([](cluster_machine& m) { m.device.attention_rate = infinite; }) ==
-          "device.attention_rate: inf FLOP/s; a number above 0 is needed");
+          "device.attention_rate: inf FLOP/s; must be finite and greater than 0");
     CHECK(refusal([](cluster_machine& m) { m.device.launch_time = -1e-6; }) ==
-          "device.launch_time: -1e-06 s; a time of 0 or more is needed");
-    CHECK(refusal([](cluster_machine& m) { m.ranks_per_node = 0; }) == "ranks_per_node: 0; there is one at least");
+          "device.launch_time: -1e-06 s; must be finite and not negative");
+    CHECK(refusal([](cluster_machine& m) { m.ranks_per_node = 0; }) == "ranks_per_node: 0; must be at least 1");
     CHECK(refusal([](cluster_machine& m) { m.within_node.bandwidth = -2; }) ==
-          "within_node.bandwidth: -2 bytes/s; it must be more than 0");
+          "within_node.bandwidth: -2 bytes/s; must be greater than 0");
     CHECK(refusal([](cluster_machine& m) { m.within_node.latency = std::nan(""); }) ==
-          "within_node.latency: nan s; a time of 0 or more is needed");
+          "within_node.latency: nan s; must be finite and not negative");
     CHECK(refusal([](cluster_machine& m) { m.between_nodes.bandwidth = std::nan(""); }) ==
-          "between_nodes.bandwidth: nan bytes/s; it must be more than 0");
+          "between_nodes.bandwidth: nan bytes/s; must be greater than 0");
     CHECK(refusal([](cluster_machine& m) { m.between_nodes.latency = infinite; }) ==
-          "between_nodes.latency: inf s; a time of 0 or more is needed");
+          "between_nodes.latency: inf s; must be finite and not negative");
 
     shared_device shared{.device = {.attention_rate = 4}, .memory_bandwidth = 1};
     shared.copy_latency = -1;
-    CHECK(error_message_of([&] { simulate(schedule, shared); }) == "copy_latency: -1 s; a time of 0 or more is needed");
+    CHECK(error_message_of([&] { simulate(schedule, shared); }) ==
+          "copy_latency: -1 s; must be finite and not negative");
     shared = {.device = {.attention_rate = 4}};
     CHECK(error_message_of([&] { simulate(schedule, shared); }) ==
-          "memory_bandwidth: 0 bytes/s; it must be more than 0");
+          "memory_bandwidth: 0 bytes/s; must be greater than 0");
 }

@@ -1,4 +1,4 @@
-// Time lines of a few ranks, worked out by hand, and what no time line may break.
+// Timelines of a few ranks against values computed by hand, and invariants of every timeline.
 #include "small_machine.hpp"
 #include "worlds.hpp"
 
@@ -35,7 +35,7 @@ void check_transfer(const transfer_times& one, double posted, double begin, doub
     CHECK(one.end == end);
 }
 
-// What holds of every time line.
+// Invariants of every timeline.
 template <class Schedule, class Machine>
 void check_rules(const Schedule& schedule, const Machine& machine) {
     const timeline line = simulate(schedule, machine);
@@ -43,7 +43,7 @@ void check_rules(const Schedule& schedule, const Machine& machine) {
     REQUIRE(line.ranks == schedule.ranks);
     REQUIRE(line.steps == schedule.steps());
 
-    // Every block has its time, and neither a rank nor a device does two things at once.
+    // Every block has its time, and blocks of one rank or device do not overlap.
     using span = std::pair<double, double>;
     std::vector<std::vector<span>> work(line.ranks), sends(line.ranks), receives(line.ranks);
     for (int rank = 0; rank < line.ranks; ++rank) {
@@ -62,7 +62,7 @@ void check_rules(const Schedule& schedule, const Machine& machine) {
         CHECK(line.time() >= line.finished[rank]);
     }
 
-    // A transfer begins when both sides have begun its step, and its data was there by then; what it brings is waited for.
+    // A transfer begins when both sides have begun its step and its data is ready; the receiver waits for it.
     std::vector<double> stream(line.ranks);  // the end of all transfers of earlier steps
     std::vector<double> latest(line.ranks);
     int step = 0;
@@ -95,7 +95,7 @@ void check_rules(const Schedule& schedule, const Machine& machine) {
         }
     }
 
-    // Time is no less than work takes, and what a rank does adds up.
+    // The total time is at least the compute time, and the parts of a rank add up to it.
     CHECK(line.efficiency() > 0);
     CHECK(line.efficiency() <= 1 + 1e-12);
     CHECK(line.time() * line.ranks >= line.single_device_time - rounding);
@@ -113,16 +113,16 @@ void check_rules(const Schedule& schedule, const Machine& machine) {
 
 }  // namespace
 
-TEST_CASE("two ranks in a ring, by hand") {
+TEST_CASE("ring of two ranks matches hand-computed times") {
     cluster_machine machine = slow_machine;
     machine.device.launch_time = 0.5;
-    // Rank 0 sees 3 scores of its own, rank 1 as many and 4 of rank 0's.
+    // Rank 0 has 3 unmasked scores of its own, rank 1 as many and 4 with the keys of rank 0.
     const timeline line = simulate(ring_schedule{.tokens = 4, .ranks = 2, .sizes = tiny_sizes}, machine);
     check_step(line, 0, 0, 0, 3.5);
     check_step(line, 1, 0, 0, 3.5);
     REQUIRE(line.transfers.size() == 2);
     for (const transfer_times& one : line.transfers) check_transfer(one, 0, 0, 5);
-    check_step(line, 0, 1, 5, 5);  // nothing is seen: no launch
+    check_step(line, 0, 1, 5, 5);  // fully masked: no launch
     check_step(line, 1, 1, 5, 9.5);
     CHECK(line.finished == std::vector<double>{5, 9.5});
     CHECK(line.time() == 9.5);
@@ -142,7 +142,7 @@ TEST_CASE("two ranks in a ring, by hand") {
     CHECK(shares[1].idle == 0);
 }
 
-TEST_CASE("three ranks of two nodes in a ring, by hand") {
+TEST_CASE("ring of three ranks in two nodes matches hand-computed times") {
     cluster_machine machine = slow_machine;
     machine.ranks_per_node = 2;  // 0 and 1, 2
     machine.within_node.bandwidth = 4;
@@ -154,7 +154,7 @@ TEST_CASE("three ranks of two nodes in a ring, by hand") {
     check_step(line, 0, 1, 5, 5);
     check_step(line, 1, 1, 3, 7);
     check_step(line, 2, 1, 5, 9);
-    // Rank 1 is ready at 3, but its first send goes on until 5, when the others come, too.
+    // Rank 1 is ready at 3, but its first send lasts until 5, when the others arrive too.
     check_transfer(transfer_to(line, 1, 1), 5, 5, 7);
     check_transfer(transfer_to(line, 2, 1), 5, 5, 10);
     check_transfer(transfer_to(line, 0, 1), 5, 5, 10);
@@ -171,8 +171,8 @@ TEST_CASE("three ranks of two nodes in a ring, by hand") {
     CHECK(shares[2].exposed == 3);  // 3 to 5, 9 to 10
 }
 
-TEST_CASE("a transfer waits for the later of its ranks, by hand") {
-    // Queries go to the other rank and results home: rank 1 sees nothing of rank 0's queries with its keys, and is early.
+TEST_CASE("a transfer starts when both its ranks are ready") {
+    // Queries move and partial results return: rank 0's queries see no key of rank 1, which is early.
     const timeline line =
         simulate(ring_schedule{.tokens = 4, .ranks = 2, .q_chunks = 2, .sizes = tiny_sizes}, slow_machine);
     check_step(line, 0, 0, 0, 3);
@@ -190,7 +190,7 @@ TEST_CASE("a transfer waits for the later of its ranks, by hand") {
     CHECK(shares[1].idle == 4);  // until rank 0 sends
 }
 
-TEST_CASE("exchanged heads, by hand: sends one by one, nothing hidden") {
+TEST_CASE("Ulysses matches hand-computed times: sends in order, nothing hidden") {
     attention_sizes sizes = tiny_sizes;
     sizes.heads = sizes.kv_heads = 2;
     const timeline line = simulate(ulysses_schedule{.tokens = 4, .ranks = 2, .sizes = sizes}, slow_machine);
@@ -206,7 +206,7 @@ TEST_CASE("exchanged heads, by hand: sends one by one, nothing hidden") {
     }
 }
 
-TEST_CASE("virtual ranks, by hand: blocks take turns, and so do copies beside them") {
+TEST_CASE("virtual ranks match hand-computed times: blocks are serialised, and so are copies") {
     const shared_device machine{
         .device = {.attention_rate = 4, .launch_time = 0.5}, .memory_bandwidth = 4, .copy_latency = 1};
     const timeline line = simulate(ring_schedule{.tokens = 4, .ranks = 2, .sizes = tiny_sizes}, machine);
@@ -219,11 +219,11 @@ TEST_CASE("virtual ranks, by hand: blocks take turns, and so do copies beside th
     check_step(line, 0, 1, 6, 6);
     check_step(line, 1, 1, 7, 11.5);
     CHECK(line.time() == 11.5);
-    CHECK(line.compute_time() == 11.5);  // all is hidden: three blocks, one after another
+    CHECK(line.compute_time() == 11.5);  // all copies hidden: three blocks in sequence
     CHECK(line.single_device_time == 10.5);
 }
 
-TEST_CASE("rules that every time line keeps") {
+TEST_CASE("every timeline keeps the invariants") {
     const cluster_machine fast_links{.device = {.attention_rate = 4, .launch_time = 0.3},
                                      .ranks_per_node = 3,
                                      .within_node = {.bandwidth = 70, .latency = 0.1},
@@ -250,7 +250,7 @@ TEST_CASE("rules that every time line keeps") {
                 for (const window_mask& mask : masks) {
                     for (int a = 1; a <= ranks; ++a) {
                         if (ranks % a != 0) continue;
-                        INFO(name_of(placement), ", ", ranks, " ranks, ", a, " chunks of queries, ", tokens, " tokens");
+                        INFO(name_of(placement), ", ", ranks, " ranks, ", a, " q_chunks, ", tokens, " tokens");
                         ring_schedule schedule{.tokens = tokens,
                                                .ranks = ranks,
                                                .q_chunks = a,
@@ -268,7 +268,7 @@ TEST_CASE("rules that every time line keeps") {
     }
 }
 
-TEST_CASE("nothing to do takes no time, and is done well") {
+TEST_CASE("an empty schedule takes no time, at efficiency 1") {
     const timeline line = simulate(ring_schedule{.tokens = 0, .ranks = 3, .sizes = tiny_sizes}, slow_machine);
     CHECK(line.time() == 0);
     CHECK(line.single_device_time == 0);
@@ -277,7 +277,7 @@ TEST_CASE("nothing to do takes no time, and is done well") {
 
 namespace {
 
-// Every rank sends twice, and receives in the other order.
+// Every rank sends twice and receives in reverse order: a deadlock.
 struct crossed_schedule {
     int ranks = 2;
     attention_sizes sizes = {};
@@ -298,10 +298,10 @@ void require_schedule(const crossed_schedule&) {}
 
 }  // namespace
 
-TEST_CASE("schedules that are refused") {
+TEST_CASE("simulate rejects invalid schedules") {
     CHECK(error_message_of([] { simulate(ring_schedule{.ranks = 4, .q_chunks = 3}, slow_machine); }) ==
-          "q_chunks: 3; a divisor of the 4 ranks is needed");
+          "q_chunks: 3; must divide the 4 ranks");
     CHECK(error_message_of([] { simulate(crossed_schedule{}, slow_machine); }) ==
-          "schedule: in step 0 4 transfers wait for one another; what a rank sends another must receive, and in an "
-          "order that suits both");
+          "schedule: 4 transfers of step 0 deadlock; every send needs a matching receive, in the same order on both "
+          "ranks");
 }

@@ -1,4 +1,4 @@
-// Schedules and machines that the tests of the cost model share.
+// Schedules and machines shared by the tests of the cost model.
 #pragma once
 
 #include <imbrex/comm/cost_model.hpp>
@@ -12,10 +12,10 @@ using namespace imbrex;
 
 inline constexpr double infinite = std::numeric_limits<double>::infinity();
 
-// A score is 4 FLOP, a token's query 1 byte, its key and value 2, its results 8, its output 1.
+// Per score 4 FLOP; per token 1 byte of Q, 2 of K and V, 8 of partial results, 1 of output.
 inline constexpr attention_sizes tiny_sizes{.head_dim = 1, .head_dim_v = 1, .element_bytes = 1};
 
-// A score a second. Two tokens' keys take 5 s everywhere.
+// One score per second. K and V of two tokens take 5 s on every link.
 inline constexpr cluster_machine slow_machine{.device = {.attention_rate = 4},
                                               .ranks_per_node = 1,
                                               .within_node = {.bandwidth = 1, .latency = 1},

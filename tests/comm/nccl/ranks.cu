@@ -1,11 +1,11 @@
-// Processes that exchange bytes over NCCL, one of them each time this is started; run_ranks.py starts them.
+// Test program of nccl_transport: one process is one rank; run_ranks.py starts them.
 //
-//     imbrex_nccl_ranks exchanges                          everything that is allowed, and that it is right
-//     imbrex_nccl_ranks is_busy - <patience in ms>         work that takes longer than the patience with others
-//     imbrex_nccl_ranks <fault> <rank> <patience in ms>    a ring in which this rank does something wrong
+//     imbrex_nccl_ranks exchanges                          valid send/recv groups and all-gathers, with checked results
+//     imbrex_nccl_ranks is_busy - <timeout in ms>          local work that takes longer than the timeout
+//     imbrex_nccl_ranks <fault> <rank> <timeout in ms>     a ring in which this rank commits the fault
 //
-// Returns 0 if all is right, 1 if not, 3 after the communication error that a fault must lead to, 9 from a rank that was to fail, and 77
-// where there is no GPU.
+// Returns 0 on success, 1 on failure, 3 after the expected communication error, 9 from the rank at fault, and 77
+// without a GPU.
 #include <imbrex/comm/nccl_transport.hpp>
 #include <imbrex/hw/pinned_staging.hpp>
 #include <imbrex/hw/world_copy.hpp>
@@ -30,12 +30,12 @@ void check(bool holds, const std::string& what) {
     if (!holds) throw error("wrong: " + what);
 }
 
-// What rank `sender` says in its message of that number.
+// Contents of message `message` of rank `sender`.
 unsigned char byte_of(int sender, int message, std::size_t index) {
     return static_cast<unsigned char>(index * 131 + (index >> 8) * 17 + sender * 59 + message * 101 + 7);
 }
 
-// Bytes on the device, with the host's copy of them.
+// A device buffer with a host copy.
 class message_buffer {
   public:
     explicit message_buffer(std::size_t bytes) : bytes_(world::device, bytes) {}
@@ -43,13 +43,13 @@ class message_buffer {
     std::size_t count() const { return bytes_.bytes(); }
     unsigned char* there() const { return bytes_.at<unsigned char>(); }
 
-    // Both go into the stream.
+    // Both are enqueued in the stream.
     void fill(int sender, int message, void* stream) {
         for (std::size_t i = 0; i < count(); ++i) bytes_.host_pointer<unsigned char>()[i] = byte_of(sender, message, i);
         bytes_.send(count(), stream);
     }
     void fetch(void* stream) const { bytes_.fetch(count(), stream); }
-    // Of what was fetched.
+    // Checks the host copy.
     void require_message(int sender, int message, const std::string& where) const {
         for (std::size_t i = 0; i < count(); ++i) {
             check(bytes_.host_pointer<unsigned char>()[i] == byte_of(sender, message, i),
@@ -61,7 +61,7 @@ class message_buffer {
     pinned_staging bytes_;
 };
 
-// Work of the stream that takes a while: who does not wait for it is found out.
+// Slow work in the stream: a missing wait shows.
 void add_delay(void* stream) {
     const auto nap = [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(20)); };
     detail::require_success(cudaLaunchHostFunc(static_cast<cudaStream_t>(stream), nap, nullptr), "cudaLaunchHostFunc");
@@ -89,7 +89,7 @@ class ring {
     world_stream stream_;
 };
 
-// What is sent is filled late, and what is received is fetched at once: the stream alone orders them.
+// Send buffers are filled late and receive buffers fetched at once: only the stream orders them.
 void test_sizes(ring& all) {
     int message = 0;
     for (const std::size_t bytes : {1, 3, 17, 1000, 4097, 65536, 1048583, 5000001}) {
@@ -103,29 +103,29 @@ void test_sizes(ring& all) {
     }
 }
 
-// Many at once, waited for from the last to the first.
+// Many groups in flight, waited for in reverse order.
 void test_many_in_flight(ring& all) {
     std::deque<message_buffer> ours, theirs;
-    std::vector<send_recv_request> tickets;
+    std::vector<send_recv_request> requests;
     for (int message = 0; message < 64; ++message) {
         const std::size_t bytes = 1 + message * message * 977 % 70000;
         ours.emplace_back(bytes).fill(all.rank(), message, all.stream());
         theirs.emplace_back(bytes);
     }
     for (int message = 0; message < 64; ++message) {
-        tickets.push_back(all.pass(message, ours[message], theirs[message]));
-        check(message == 0 || tickets[message] == tickets[message - 1] + 1, "tickets are numbered one after the other");
+        requests.push_back(all.pass(message, ours[message], theirs[message]));
+        check(message == 0 || requests[message] == requests[message - 1] + 1, "requests are numbered consecutively");
     }
     for (int message = 63; message >= 0; --message) {
-        all.comm.wait(tickets[message], all.stream());
+        all.comm.wait(requests[message], all.stream());
         theirs[message].fetch(all.stream());
     }
     all.comm.synchronise(all.stream());
     for (int message = 0; message < 64; ++message) theirs[message].require_message(all.before(), message, "many");
-    all.comm.wait(tickets.front(), all.stream());  // of what is long done
+    all.comm.wait(requests.front(), all.stream());  // a group that is long done
 }
 
-// Three messages from everybody to everybody, in one exchange, of which the second has no bytes: they arrive in order.
+// Three messages between every two ranks in one group, the second one empty: they arrive in order.
 void test_order_of_messages(ring& all) {
     std::deque<message_buffer> ours, theirs;
     send_recv_group one{.step = 7};
@@ -144,11 +144,11 @@ void test_order_of_messages(ring& all) {
     for (std::size_t i = 0; i < theirs.size(); ++i) {
         theirs[i].require_message(one.receives[i].from, 10 * all.rank() + static_cast<int>(i % 3), "order");
     }
-    all.comm.wait(all.comm.start({.step = 8}, all.stream()), all.stream());  // nothing at all
+    all.comm.wait(all.comm.start({.step = 8}, all.stream()), all.stream());  // an empty group
     all.comm.synchronise(all.stream());
 }
 
-// As keys go round in ring attention: two buffers, each sent on while the other is filled, and no host that waits.
+// As in ring attention: two buffers, one sent on while the other is filled, without host synchronisation.
 void test_going_round(ring& all) {
     constexpr std::size_t bytes = 300007;
     const int steps = 5 * all.ranks();
@@ -196,17 +196,17 @@ void test_refusals(ring& all) {
     for (const int other : {rank, ranks, -1}) {
         check(error_message_of([&] {
                   all.comm.start({.sends = {{other, nullptr, 1}}});
-              }) == str_cat("sends.to: ", other, "; rank ", rank, " of ", ranks, " exchanges with the others, 0 to ",
-                            ranks - 1),
-              "a peer that is none");
+              }) == str_cat("sends.to: ", other, "; rank ", rank, " of ", ranks,
+                            " can send to and receive from the other ranks, 0 to ", ranks - 1),
+              "an invalid peer");
     }
     const send_recv_request next = all.comm.start({});
     check(error_message_of([&] { all.comm.wait(next + 1); }) ==
               str_cat("request: ", next + 1, "; rank ", rank, " has started ", next + 1, " send/recv groups"),
-          "a request that was not given");
+          "an unknown request");
 }
 
-// A second transport beside the first, with an id that rank 0 has made and told the others.
+// A second transport next to the first, with an id that rank 0 created and distributed.
 void test_given_id(ring& all) {
     ncclUniqueId mine = {};
     if (all.rank() == 0) check(ncclGetUniqueId(&mine) == ncclSuccess, "ncclGetUniqueId");
@@ -219,7 +219,7 @@ void test_given_id(ring& all) {
     test_gather(again);
 }
 
-// Work of one's own is not what patience is about, however long it takes: before the two ranks are connected, and after.
+// Local work does not count towards the timeout, before the two ranks are connected and after.
 void test_long_work(ring& all) {
     message_buffer ours(1000), theirs(1000);
     for (int step = 0; step < 2; ++step) {
@@ -261,10 +261,10 @@ void print_times(ring& all) {
 constexpr int fault_steps = 10, fault_step = 3;
 constexpr std::size_t fault_bytes = 8 << 20;
 
-// What the rank that is at fault does instead of a step. One that throws leaves an exchange behind.
+// What the rank at fault does instead of a step. A rank that throws leaves a group in flight.
 void commit_fault(const std::string& fault, ring& all, const message_buffer& theirs) {
     all.comm.synchronise(all.stream());
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));  // until NCCL has sent all that was before
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));  // until NCCL has flushed earlier sends
     std::printf("%s in step %d\n", fault.c_str(), fault_step);
     std::fflush(stdout);
     if (fault == "dies") _exit(9);
@@ -300,7 +300,7 @@ void run_ring_with_fault(const std::string& fault, bool at_fault, ring& all) {
         all.comm.synchronise(all.stream());
     } catch (const communication_error& caught) {
         failure = caught.what();
-        std::printf("caught after %.1f s, rank %d to blame in step %d: %s\n",
+        std::printf("caught after %.1f s, suspect rank %d in step %d: %s\n",
                     std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), caught.rank(),
                     caught.step(), caught.what());
     }
@@ -311,7 +311,7 @@ void run_ring_with_fault(const std::string& fault, bool at_fault, ring& all) {
     same(error_message_of([&] { all.comm.wait(0); }));
     same(error_message_of([&] { all.comm.synchronise(); }));
     same(error_message_of([&] { all.comm.all_gather(nullptr, nullptr, 0); }));
-    // Nothing waits on the device any more, and what was sent is as it was.
+    // The device is idle, and send buffers are unchanged.
     for (const message_buffer& one : ours) one.fetch(all.stream());
     detail::require_success(cudaDeviceSynchronize(), "the device after an error");
     for (int i = 0; i < 2; ++i) ours[i].require_message(all.rank(), i, "sent");
@@ -328,9 +328,9 @@ void run_rank(const std::string& what, int rank_at_fault, int timeout) {
     const auto begin = std::chrono::steady_clock::now();
     try {
         nccl_transport comm(who, options);
-        std::printf("rank %d of %d is there after %.1f s\n", comm.rank(), comm.ranks(),
+        std::printf("rank %d of %d is initialised after %.1f s\n", comm.rank(), comm.ranks(),
                     std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
-        check(std::getenv("NCCL_COMM_ID") == nullptr, "NCCL_COMM_ID is left behind");
+        check(std::getenv("NCCL_COMM_ID") == nullptr, "NCCL_COMM_ID is still set");
         ring all(comm);
         std::vector<void (*)(ring&)> tests = {test_gather};
         if (what == "is_busy") {
@@ -352,7 +352,7 @@ void run_rank(const std::string& what, int rank_at_fault, int timeout) {
 
 int main(int count, char** arguments) {
     if (!device_available()) {
-        std::printf("skipped: there is no GPU to run ranks on\n");
+        std::printf("skipped: no GPU\n");
         return 77;
     }
     const std::string what = count > 1 ? arguments[1] : "exchanges";
@@ -360,7 +360,7 @@ int main(int count, char** arguments) {
     const int timeout = count > 3 ? std::atoi(arguments[3]) : 30000;
     try {
         run_rank(what, rank_at_fault, timeout);
-        std::printf("all is right\n");
+        std::printf("ok\n");
         return 0;
     } catch (const communication_error& caught) {
         if (what != "exchanges" && what != "is_busy") return 3;

@@ -1,7 +1,7 @@
-// Ring attention by processes over NCCL, one of them each time this is started; run_ranks.py starts them. All make the same sequences, keep the
-// rows of their own, and compare what they find for them with attention to all in float64.
+// Ring attention over NCCL: one process is one rank; run_ranks.py starts them. All ranks generate the same sequences,
+// keep their own rows, and compare their outputs with single-device attention in float64.
 //
-//     imbrex_nccl_ring_attention        returns 0 if all is right, 1 if not, and 77 where there is no GPU
+//     imbrex_nccl_ring_attention        returns 0 on success, 1 on failure, and 77 without a GPU
 #include "kernels/whole_attention.hpp"
 
 #include <imbrex/comm/nccl_transport.hpp>
@@ -25,7 +25,7 @@ namespace {
 
 constexpr int head_dim = imbrex_test::whole_head_dim, heads = 4, kv_heads = 4;
 
-// A rank's rows of a sequence, in the device's memory.
+// A rank's rows of a sequence, in device memory.
 struct own_rows {
     token_ranges tokens;
     world_array<bf16> q, k, v, rounded;
@@ -72,7 +72,7 @@ double error_of_ring(nccl_transport& comm, const whole_sequence& all, token_plac
         .q_chunks = q_chunks,
         .placement = placement,
         .sizes = {.heads = heads, .kv_heads = kv_heads, .head_dim = head_dim, .head_dim_v = head_dim}};
-    using attention = ring_attention<bf16, score_mod::identity, attention_head_dim_list<head_dim>>;
+    using attention = ring_attention<bf16, attention_head_dim_set{head_dim}>;
     own_rows mine(all, schedule.tokens_of(comm.rank()));
     const ring_plan plan = make_ring_plan(comm, {schedule});
     const world_stream stream(world::device);
@@ -92,13 +92,13 @@ double error_of_ring(nccl_transport& comm, const whole_sequence& all, token_plac
     return mine.largest_error(all, schedule.mask);
 }
 
-double error_of_exchange(nccl_transport& comm, const whole_sequence& all, token_placement placement) {
+double error_of_ulysses(nccl_transport& comm, const whole_sequence& all, token_placement placement) {
     const ulysses_schedule schedule{
         .tokens = all.tokens,
         .ranks = comm.ranks(),
         .placement = placement,
         .sizes = {.heads = heads, .kv_heads = kv_heads, .head_dim = head_dim, .head_dim_v = head_dim}};
-    using attention = ulysses_attention<bf16, score_mod::identity, attention_head_dim_list<head_dim>>;
+    using attention = ulysses_attention<bf16, attention_head_dim_set{head_dim}>;
     own_rows mine(all, schedule.tokens_of(comm.rank()));
     attention::require_same_on_all_ranks(comm, schedule);
     const world_stream stream(world::device);
@@ -117,8 +117,8 @@ double error_of_exchange(nccl_transport& comm, const whole_sequence& all, token_
 int run() {
     nccl_transport comm(read_rank_environment());
     bool right = true;
-    const auto tell = [&](const std::string& what, double error) {
-        std::printf("rank %d of %d: %s, largest error %.4f\n", comm.rank(), comm.ranks(), what.c_str(), error);
+    const auto print_error = [&](const std::string& what, double error) {
+        std::printf("rank %d of %d: %s, max error %.4f\n", comm.rank(), comm.ranks(), what.c_str(), error);
         right = right && error < 0.025;
     };
     std::mt19937 random(9);
@@ -127,9 +127,9 @@ int run() {
         for (const token_placement placement :
              {token_placement::contiguous, token_placement::zigzag, token_placement::striped}) {
             const std::string name = str_cat(tokens, " tokens, ", name_of(placement));
-            tell(name + ", ring", error_of_ring(comm, all, placement, 1));
-            if (comm.ranks() % 2 == 0) tell(name + ", mesh", error_of_ring(comm, all, placement, 2));
-            tell(name + ", Ulysses", error_of_exchange(comm, all, placement));
+            print_error(name + ", ring", error_of_ring(comm, all, placement, 1));
+            if (comm.ranks() % 2 == 0) print_error(name + ", mesh", error_of_ring(comm, all, placement, 2));
+            print_error(name + ", Ulysses", error_of_ulysses(comm, all, placement));
         }
     }
     return right ? 0 : 1;
@@ -139,7 +139,7 @@ int run() {
 
 int main() {
     if (!device_available()) {
-        std::printf("skipped: there is no GPU to run ranks on\n");
+        std::printf("skipped: no GPU\n");
         return 77;
     }
     try {

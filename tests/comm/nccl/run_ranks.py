@@ -1,17 +1,16 @@
-"""Starts a program as several ranks on this machine, which share one GPU, and checks how each of them ends.
+"""Starts a program as several ranks that share the GPU of this machine, and checks the exit code and output of each.
 
     run_ranks.py --ranks 4 [--limit 60] [--expect WHO=CODES[:PATTERN]]... [--stays RANK] program [arguments...]
 
-Each process gets what torchrun would give it: RANK, WORLD_SIZE, LOCAL_RANK (0 for all), MASTER_ADDR and MASTER_PORT. NCCL
-refuses two ranks on one GPU; with an NCCL_HOSTID of its own each rank takes itself for a machine of its own, and NCCL its
-sockets between them.
+Each process gets torchrun's variables: RANK, WORLD_SIZE, LOCAL_RANK (0 for all), MASTER_ADDR and MASTER_PORT. NCCL
+rejects two ranks on one GPU. A distinct NCCL_HOSTID makes each rank look like a separate machine, connected by sockets.
 
-A rank must return 0, if nothing else is expected: --expect 2=9 or --expect 'others=3:step 3 with rank' (a pattern for its
-output; `others` are all ranks that are not named; several codes have commas between them). A rank that --stays is one that
-hangs: it is ended when all others have come to an end, and must have lasted until then. After the limit, in seconds, all that
-are left are ended, and the test has failed.
+A rank must return 0 unless --expect says otherwise: --expect 2=9 or --expect 'others=3:step 3 with rank' (exit codes,
+separated by commas, and a pattern for the output; `others` are all ranks not named). --stays names a rank that hangs:
+it must outlast all others and is then ended. After the limit, in seconds, the remaining ranks are ended and the test
+fails.
 
-Returns 0, or 1 with sentences that say what was wrong, or 77 if a rank returns 77: there is no GPU here.
+Returns 0, or 1 with messages that say what failed, or 77 if a rank returns 77 (no GPU).
 """
 
 import argparse
@@ -37,12 +36,12 @@ def is_free(port):
 
 
 def choose_port():
-    """One that is free, as the one behind it is; below those that the system gives out by itself."""
+    """A free port whose successor is free too, below the ephemeral range."""
     for _ in range(1000):
         port = random.randrange(20000, 32000)
         if is_free(port) and is_free(port + 1):
             return port
-    sys.exit("there are no two free ports one behind the other")
+    sys.exit("no two consecutive free ports")
 
 
 class Expectation:
@@ -54,7 +53,7 @@ class Expectation:
         if code not in self.codes:
             yield f"rank {rank} returned {code}, not {' or '.join(map(str, self.codes))}"
         if self.pattern and not re.search(self.pattern, output):
-            yield f"rank {rank} did not say '{self.pattern}'"
+            yield f"rank {rank} did not print '{self.pattern}'"
 
 
 class Rank:
@@ -122,7 +121,7 @@ def main():
             expectation = expected.get(str(one.rank), others)
             breaches += expectation.breaches(one.rank, one.process.returncode, one.text())
     if any(one.process.returncode == SKIPPED for one in started):
-        print("skipped: a rank found no GPU")
+        print("skipped: no GPU")
         return SKIPPED
     print("\n".join(breaches) or f"{given.ranks} ranks ended as expected after {seconds:.1f} s")
     return 1 if breaches else 0

@@ -1,4 +1,4 @@
-// What an error says of an exchange, and when patience is over.
+// Error texts of pending operations, and the watchdog timer.
 #include <imbrex/comm/nccl_transport/operation_info.hpp>
 
 #include <doctest/doctest.h>
@@ -10,7 +10,7 @@
 using namespace imbrex;
 using namespace imbrex::detail;
 
-TEST_CASE("exchange notes: ranks by name") {
+TEST_CASE("operation_info: formats lists of ranks") {
     CHECK(rank_list_text({3}) == "rank 3");
     CHECK(rank_list_text({1, 3}) == "ranks 1 and 3");
     CHECK(rank_list_text({0, 1, 3}) == "ranks 0, 1 and 3");
@@ -22,7 +22,7 @@ TEST_CASE("exchange notes: ranks by name") {
     CHECK(rank_list_text(many) == "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 2 more");
 }
 
-TEST_CASE("exchange notes: peers once and in order; whoever is waited for is to blame") {
+TEST_CASE("operation_info: peers are sorted and unique; the first sender is the suspect") {
     char byte = 0;
     const operation_info info = operation_info_of({.step = 3,
                                                    .sends = {{5, &byte, 1}, {1, &byte, 1}, {5, &byte, 1}},
@@ -34,7 +34,7 @@ TEST_CASE("exchange notes: peers once and in order; whoever is waited for is to 
     CHECK(operation_info_of({.sends = {{2, &byte, 1}}}).suspect_rank == 2);
 }
 
-TEST_CASE("exchange notes: messages of no bytes have no peers") {
+TEST_CASE("operation_info: empty messages have no peers") {
     const operation_info info =
         operation_info_of({.step = 2, .sends = {{1, nullptr, 0}}, .receives = {{3, nullptr, 0}}});
     CHECK(info.peers.empty());
@@ -42,7 +42,7 @@ TEST_CASE("exchange notes: messages of no bytes have no peers") {
     CHECK(describe(info) == "the send/recv group of step 2");
 }
 
-TEST_CASE("exchange notes: kind of all ranks") {
+TEST_CASE("operation_info: describes collectives") {
     const operation_info start = collective_operation_info(operation_kind::initialisation, before_first_step, 2, 4);
     CHECK(describe(start) == "the initialisation with ranks 0, 1 and 3");
     CHECK(start.suspect_rank == unknown_rank);
@@ -55,7 +55,7 @@ TEST_CASE("exchange notes: kind of all ranks") {
           "the initialisation");
 }
 
-TEST_CASE("patience: the time starts again when something moves") {
+TEST_CASE("watchdog_timer: restarts when the oldest operation completes") {
     using std::chrono::milliseconds;
     const watchdog_timer::time start = std::chrono::steady_clock::now();
     watchdog_timer clock(milliseconds(100));

@@ -1,5 +1,5 @@
-// The transfers of the backward pass bring every gradient home: ranks with memories of their own, in float64, against the gradients of
-// the same attention in one piece. Bytes are those of the ring's hops.
+// Backward transfers: replayed in float64 with separate memory per rank, every gradient reaches its owner and equals
+// that of single-device attention. Bytes match the hops of the ring.
 #include "replay.hpp"
 
 #include <imbrex/comm/schedule/backward.hpp>
@@ -79,7 +79,7 @@ void test_backward(const Schedule& schedule, unsigned seed) {
                 put(to.sums.q, before.sums.q, true);
             } else {
                 REQUIRE(one.what == payload::dk_dv);
-                // What comes home has what its own rank found already.
+                // The owner adds the returned gradient to its own.
                 const bool added = one.to != one.chunk;
                 put(to.sums.k, before.sums.k, added);
                 put(to.sums.v, before.sums.v, added);
@@ -118,7 +118,7 @@ constexpr attention_sizes small_sizes{.heads = 2, .kv_heads = 1, .head_dim = 3, 
 
 }  // namespace
 
-TEST_CASE("rings and meshes bring gradients home") {
+TEST_CASE("rings and meshes compute exact gradients") {
     std::mt19937 generator(11);
     const window_mask masks[] = {as_window(full_mask{}), as_window(causal_mask{}), {6, 0}, {4, 3}};
     for (int ranks = 1; ranks <= 8; ++ranks) {
@@ -128,8 +128,8 @@ TEST_CASE("rings and meshes bring gradients home") {
                  {token_placement::contiguous, token_placement::zigzag, token_placement::striped}) {
                 for (const window_mask& mask : masks) {
                     const int tokens = static_cast<int>(generator() % 30);
-                    INFO(name_of(placement), ", ", ranks, " ranks, ", a, " chunks of queries, ", tokens,
-                         " tokens, window ", mask.left, " ", mask.right);
+                    INFO(name_of(placement), ", ", ranks, " ranks, ", a, " q_chunks, ", tokens, " tokens, window ",
+                         mask.left, " ", mask.right);
                     ring_schedule schedule{.tokens = tokens,
                                            .ranks = ranks,
                                            .q_chunks = a,
@@ -145,7 +145,7 @@ TEST_CASE("rings and meshes bring gradients home") {
     }
 }
 
-TEST_CASE("exchanged heads bring gradients home") {
+TEST_CASE("Ulysses computes exact gradients") {
     attention_sizes sizes = small_sizes;
     sizes.kv_heads = 4;
     sizes.heads = 8;
@@ -156,7 +156,7 @@ TEST_CASE("exchanged heads bring gradients home") {
     }
 }
 
-TEST_CASE("gradients have as long to come as keys") {
+TEST_CASE("dK and dV have the same transfer time as K and V") {
     const ring_schedule mesh{.tokens = 36, .ranks = 6, .q_chunks = 2};
     std::map<payload, std::vector<std::pair<int, int>>> when;
     for (int step = 0; step < backward_steps(mesh); ++step) {
@@ -172,7 +172,7 @@ TEST_CASE("gradients have as long to come as keys") {
 }
 
 TEST_CASE("bytes of the backward pass") {
-    // 2 heads with 3 + 2 columns of 2 bytes, and of 4 bytes for sums; 4 tokens a rank.
+    // 2 heads with 3 + 2 columns of 2 bytes, 4 bytes for partial sums; 4 tokens per rank.
     const auto sent = [](const ring_schedule& schedule, int rank) {
         std::int64_t sum = 0;
         for (int step = 0; step < backward_steps(schedule); ++step) {
@@ -185,7 +185,7 @@ TEST_CASE("bytes of the backward pass") {
             if (ranks % a != 0) continue;
             const int b = ranks / a;
             const ring_schedule schedule{.tokens = 4 * ranks, .ranks = ranks, .q_chunks = a, .sizes = small_sizes};
-            // Keys and values take one hop less than their gradients, which come home.
+            // K and V take one hop less than dK and dV, which return to their owner.
             const std::int64_t keys = (b - 1) * 4 * 5 * 2, key_gradients = (b > 1 ? b : 0) * 4 * 5 * 4;
             const std::int64_t queries = (a - 1) * 4 * 2 * (5 * 2 + 8), query_gradients = (a - 1) * 4 * 2 * 3 * 4;
             for (int rank = 0; rank < ranks; ++rank) {

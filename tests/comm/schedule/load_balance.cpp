@@ -1,10 +1,10 @@
-// Bytes and balance of every schedule, for up to 64 ranks, against what is known of each:
+// Bytes and load balance of every schedule, for up to 64 ranks, against closed forms:
 //
-//     P ranks, n tokens a rank, s bytes of a rank's queries, g heads of keys for each head of queries; bytes that a rank sends
+//     P ranks, n tokens per rank, s bytes of Q per rank, g = kv_heads / heads; bytes sent per rank, and load balance
 //
 //     ring, zigzag, striped     2 g (P - 1) s                     P / (2 P - 1); 1; (P n + 1) / (P n + P)
 //     mesh of a and b chunks    2 (a - 1) s + 2 g (b - 1) s       as its placement
-//     heads exchanged           (2 + 2 g) s (P - 1) / P           1
+//     Ulysses                   (2 + 2 g) s (P - 1) / P           1
 #include <imbrex/comm/schedule.hpp>
 
 #include <doctest/doctest.h>
@@ -16,11 +16,11 @@ using namespace imbrex;
 
 namespace {
 
-// 12 heads of queries, 4 of keys, results of the type of the queries: as the formulas have it.
+// 12 heads, 4 kv_heads, partial results in the type of Q, as the formulas assume.
 constexpr attention_sizes even_sizes{
     .heads = 12, .kv_heads = 4, .head_dim = 64, .head_dim_v = 64, .partial_element_bytes = 2, .row_stat_bytes = 0};
 
-constexpr int rows = 6;  // of a rank
+constexpr int rows = 6;  // per rank
 constexpr std::int64_t query_bytes = std::int64_t{rows} * 12 * 64 * 2;
 
 void check_all_send(const schedule_load& load, std::int64_t bytes) {
@@ -34,13 +34,13 @@ void check_all_send(const schedule_load& load, std::int64_t bytes) {
 
 }  // namespace
 
-TEST_CASE("bytes of rings and meshes") {
+TEST_CASE("rings and meshes send the bytes of the closed form") {
     for (int ranks = 1; ranks <= 64; ++ranks) {
         for (int a = 1; a <= ranks; ++a) {
             if (ranks % a != 0) continue;
             for (const token_placement placement :
                  {token_placement::contiguous, token_placement::zigzag, token_placement::striped}) {
-                INFO(name_of(placement), ", ", ranks, " ranks, ", a, " chunks of queries");
+                INFO(name_of(placement), ", ", ranks, " ranks, ", a, " q_chunks");
                 const ring_schedule schedule{
                     .tokens = rows * ranks, .ranks = ranks, .q_chunks = a, .placement = placement, .sizes = even_sizes};
                 const int b = ranks / a;
@@ -50,7 +50,7 @@ TEST_CASE("bytes of rings and meshes") {
     }
 }
 
-TEST_CASE("bytes of exchanged heads") {
+TEST_CASE("Ulysses sends the bytes of the closed form") {
     for (int ranks = 1; ranks <= 64; ++ranks) {
         INFO(ranks, " ranks");
         attention_sizes sizes = even_sizes;
@@ -65,7 +65,7 @@ TEST_CASE("bytes of exchanged heads") {
     }
 }
 
-TEST_CASE("balance under a causal mask") {
+TEST_CASE("load balance under a causal mask matches the closed form") {
     for (int ranks = 1; ranks <= 64; ++ranks) {
         INFO(ranks, " ranks");
         const std::int64_t p = ranks, n = rows, tokens = n * p;
@@ -73,7 +73,7 @@ TEST_CASE("balance under a causal mask") {
             return load_of(ring_schedule{
                 .tokens = static_cast<int>(tokens), .ranks = ranks, .q_chunks = a, .placement = placement});
         };
-        // Contiguous. A half of the diagonal is what makes n (n + 1) / 2 of n^2 / 2: without it, P / (2 P - 1) exactly.
+        // Contiguous: P / (2 P - 1) except for half a diagonal, n (n + 1) / 2 instead of n^2 / 2.
         const schedule_load ring = load(token_placement::contiguous);
         CHECK(ring.total_work() == tokens * (tokens + 1) / 2);
         CHECK(ring.max_work() == n * (n + 1) / 2 + (p - 1) * n * n);
@@ -90,7 +90,7 @@ TEST_CASE("balance under a causal mask") {
         CHECK(striped.total_work() * (p * n + p) == p * striped.critical_path_work() * (p * n + 1));
         CHECK(striped.load_balance_per_step() == doctest::Approx(double(p * n + 1) / double(p * n + p)));
 
-        // In a mesh every rank has one block of the diagonal, and the others are alike in zigzag.
+        // In a mesh every rank has one diagonal block; with zigzag the others are equal.
         for (int a = 2; a <= ranks; ++a) {
             if (ranks % a != 0) continue;
             const schedule_load mesh = load(token_placement::zigzag, a);
@@ -101,17 +101,17 @@ TEST_CASE("balance under a causal mask") {
     }
 }
 
-TEST_CASE("balance of long sequences") {
+TEST_CASE("load balance of long sequences") {
     const auto balance = [](token_placement placement, int tokens) {
         return load_of(ring_schedule{.tokens = tokens, .ranks = 8, .placement = placement}).load_balance_per_step();
     };
     CHECK(balance(token_placement::contiguous, 1 << 20) == doctest::Approx(8.0 / 15).epsilon(1e-5));
     CHECK(balance(token_placement::striped, 1 << 20) > 0.99999);
-    // Lengths that do not come out even cost next to nothing.
+    // Lengths that ranks do not divide cost almost nothing.
     CHECK(balance(token_placement::zigzag, (1 << 20) + 13) > 0.9999);
 }
 
-TEST_CASE("the figures of docs/ring_attention.md") {
+TEST_CASE("the figures in docs/ring_attention.md are current") {
     // Tenths of a MiB, of the rank that sends the most.
     const auto sent = [](const auto& schedule) {
         return static_cast<int>(load_of(schedule).max_bytes_sent() * 10 / (1 << 20));
@@ -134,7 +134,7 @@ TEST_CASE("the figures of docs/ring_attention.md") {
     CHECK(load_of(window).load_balance() == doctest::Approx(0.998).epsilon(1e-3));
 }
 
-TEST_CASE("work counts heads and the batch, full masks are even") {
+TEST_CASE("work counts heads and the batch; full masks are balanced") {
     ring_schedule schedule{.tokens = 24, .ranks = 4, .mask = as_window(full_mask{}), .sizes = even_sizes};
     schedule.sizes.batches = 3;
     const schedule_load load = load_of(schedule);
@@ -143,32 +143,32 @@ TEST_CASE("work counts heads and the batch, full masks are even") {
     CHECK(load.of_rank(1).sent == 3 * 3 * rows * 4 * 128 * 2);
 }
 
-TEST_CASE("no tokens: nothing to send, nothing to do, and that evenly") {
+TEST_CASE("an empty sequence has no bytes, no work and balance 1") {
     const schedule_load load = load_of(ring_schedule{.tokens = 0, .ranks = 5, .sizes = even_sizes});
     CHECK(load.total_work() == 0);
     CHECK(load.max_bytes_sent() == 0);
     CHECK(load.load_balance() == 1);
 }
 
-TEST_CASE("keys go no farther than they are seen, if so wished") {
+TEST_CASE("kv_rotation::while_visible stops at the last rank that sees the keys") {
     ring_schedule schedule{.tokens = 8 * rows, .ranks = 8, .rotation = kv_rotation::while_visible, .sizes = even_sizes};
     const std::int64_t hop = 2 * query_bytes / 3;
-    // Causal: keys of rank j go on to the last rank and not back to the first.
+    // Causal: keys of rank j travel to the last rank and do not wrap around.
     schedule_load load = load_of(schedule);
     for (int rank = 0; rank < 8; ++rank) CHECK(load.of_rank(rank).sent == (rank < 7 ? (rank + 1) * hop : 0));
-    // A window of a rank's tokens reaches into the rank before, and no farther.
+    // A window of one rank's tokens reaches into the previous rank only.
     schedule.mask = {rows, 0};
     load = load_of(schedule);
     for (int rank = 0; rank < 8; ++rank) CHECK(load.of_rank(rank).sent == (rank < 7 ? hop : 0));
     schedule.mask = {0, 0};
     CHECK(load_of(schedule).max_bytes_sent() == 0);
-    // Balanced placements have neighbours everywhere.
+    // Balanced placements have visible keys on every rank.
     schedule.mask = as_window(causal_mask{});
     schedule.placement = token_placement::zigzag;
     check_all_send(load_of(schedule), 7 * hop);
 }
 
-TEST_CASE("the best mesh") {
+TEST_CASE("best_q_chunks minimises the bytes sent") {
     for (int ranks = 1; ranks <= 512; ++ranks) {
         const int best = best_q_chunks(ranks, even_sizes);
         REQUIRE(ranks % best == 0);
@@ -177,7 +177,7 @@ TEST_CASE("the best mesh") {
             if (ranks % a == 0) CHECK(bytes(best) <= bytes(a) + 1e-9);
         }
     }
-    // sqrt(g P) where that is a divisor.
+    // sqrt(g P) if that is a divisor.
     constexpr attention_sizes all_heads{
         .heads = 8, .kv_heads = 8, .head_dim = 128, .head_dim_v = 128, .partial_element_bytes = 2, .row_stat_bytes = 0};
     static_assert(best_q_chunks(64, all_heads) == 8);

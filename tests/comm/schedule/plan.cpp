@@ -1,4 +1,4 @@
-// A plan is what the schedule says, with what a step waits for beside what it starts.
+// plan_of: the blocks and transfers of the schedule, with the arrivals of each step.
 #include "worlds.hpp"
 
 #include <imbrex/comm/schedule.hpp>
@@ -37,7 +37,7 @@ void test_plan(const Schedule& schedule) {
 
 }  // namespace
 
-TEST_CASE("a plan is what the schedule says") {
+TEST_CASE("a plan matches its schedule") {
     static_assert(attention_schedule<ring_schedule>);
     static_assert(attention_schedule<ulysses_schedule>);
     for (const int a : {1, 2, 3, 6}) test_plan(ring_schedule{.tokens = 29, .ranks = 6, .q_chunks = a});
@@ -45,13 +45,13 @@ TEST_CASE("a plan is what the schedule says") {
     test_plan(ring_schedule{});
 }
 
-TEST_CASE("no plan for a rank that does not exist, or of no schedule") {
+TEST_CASE("plan_of rejects an invalid rank or schedule") {
     const ring_schedule schedule{.tokens = 12, .ranks = 4};
     CHECK(error_message_of([&] { plan_of(schedule, 4); }) == "rank: 4; there are 4 ranks, 0 is the first");
     CHECK(error_message_of([&] { plan_of(schedule, -1); }) == "rank: -1; there are 4 ranks, 0 is the first");
     CHECK(error_message_of([] { plan_of(ring_schedule{.ranks = 4, .q_chunks = 3}, 0); }) ==
-          "q_chunks: 3; a divisor of the 4 ranks is needed");
+          "q_chunks: 3; must divide the 4 ranks");
     CHECK(error_message_of([] { load_of(ulysses_schedule{.ranks = 2}); }) ==
-          "ranks: 2; heads are exchanged for tokens, and there are 1 heads of keys: a ring or a mesh takes more ranks "
-          "than that");
+          "ranks: 2; Ulysses allows at most one rank per KV head, and there are 1 KV heads; use a ring or a mesh for "
+          "more ranks");
 }

@@ -1,6 +1,6 @@
-// Attention in float64 by a schedule: every rank has a memory of its own, in which whatever it was not given is NaN, and gets what its
-// schedule sends it, when that says so. What a transfer carries is read when it starts or when it is needed, in turn: a schedule must
-// allow both. Beside it the same attention in one piece.
+// Replays a schedule in float64: every rank has its own memory, NaN where it has received nothing, and receives exactly
+// the transfers of the schedule. Transfers read their source alternately when they are posted and when they are needed:
+// a schedule must allow both. Also here: the single-device reference.
 #pragma once
 
 #include "transfers.hpp"
@@ -20,7 +20,7 @@ namespace imbrex_test {
 
 using namespace imbrex;
 
-// Numbers by token, head and column.
+// Indexed by token, head and column.
 struct token_matrix {
     int heads = 0;
     int columns = 0;
@@ -42,7 +42,7 @@ struct replayed_inputs {
     int tokens;
     attention_sizes sizes;
     window_mask mask;
-    token_matrix q, k, v, gradient;  // of the output
+    token_matrix q, k, v, gradient;  // dO
 
     replayed_inputs(int count, const attention_sizes& all_sizes, const window_mask& seen, unsigned seed)
         : tokens(count),
@@ -70,7 +70,7 @@ inline double dot(const double* a, const double* b, int count) {
     return sum;
 }
 
-// O, and the logarithm of each row's sum, of some of the keys.
+// O and LSE over some of the keys.
 struct result_rows {
     token_matrix out;
     token_matrix log_sums;
@@ -79,7 +79,7 @@ struct result_rows {
         : out(in.tokens, in.sizes.heads, in.sizes.head_dim_v, 0),
           log_sums(in.tokens, in.sizes.heads, 1, -std::numeric_limits<double>::infinity()) {}
 
-    // One more result of the same row.
+    // Merges another partial result of the same row.
     void merge(int token, int head, const double* other, double other_log_sum) {
         double& log_sum = *log_sums.at(token, head);
         const double top = std::max(log_sum, other_log_sum);
@@ -102,14 +102,14 @@ struct gradients {
           v(in.tokens, in.sizes.kv_heads, in.sizes.head_dim_v, 0) {}
 };
 
-// One score of the forward pass, merged into its row.
+// Merges one score of the forward pass into its row.
 inline void attend_key(result_rows& rows, const token_matrix& q, const token_matrix& k, const token_matrix& v,
                        int query, int key, int head) {
     const int kv_head = head / (q.heads / k.heads);
     rows.merge(query, head, v.at(key, kv_head), dot(q.at(query, head), k.at(key, kv_head), q.columns));
 }
 
-// And of the backward pass.
+// One score of the backward pass.
 inline void attend_key_backward(gradients& sums, const token_matrix& q, const token_matrix& k, const token_matrix& v,
                                 const token_matrix& gradient, double log_sum, double delta, int query, int key,
                                 int head) {
@@ -124,7 +124,7 @@ inline void attend_key_backward(gradients& sums, const token_matrix& q, const to
     }
 }
 
-// All at once, by positions.
+// Single-device reference, masked by positions.
 inline result_rows attention_in_one(const replayed_inputs& in) {
     result_rows made(in);
     for (int head = 0; head < in.sizes.heads; ++head) {
@@ -159,12 +159,12 @@ inline void check_close(const token_matrix& found, const token_matrix& wanted) {
     REQUIRE(found.values.size() == wanted.values.size());
     int wrong = 0;
     for (std::size_t i = 0; i < found.values.size(); ++i) {
-        wrong += !(std::abs(found.values[i] - wanted.values[i]) < 1e-10);  // NaN is wrong, too
+        wrong += !(std::abs(found.values[i] - wanted.values[i]) < 1e-10);  // NaN counts as wrong
     }
     CHECK(wrong == 0);
 }
 
-// Calls visit(query, key, head) for each score of a block, by the parts and their masks as a kernel does.
+// Calls visit(query, key, head) for each score of a block, through its rectangles and masks as a kernel does.
 template <class Visit>
 void for_each_score(const attention_block& block, Visit visit) {
     for (const score_rectangle& rectangle : block.rectangles) {
@@ -182,8 +182,8 @@ void for_each_score(const attention_block& block, Visit visit) {
     }
 }
 
-// Drives all ranks through a schedule, step by step. `sends(rank, step)` and `receives` are its transfers; `take(one)` reads what
-// one carries and returns what puts it where it goes; `attend(rank, step)` is the work of a step.
+// Drives all ranks through a schedule, step by step. `sends(rank, step)` and `receives` are its transfers; `take(one)`
+// reads the payload and returns a function that delivers it; `attend(rank, step)` computes a step.
 template <class Transfers, class OtherTransfers, class Take, class Attend>
 void drive(int ranks, int steps, Transfers sends, OtherTransfers receives, Take take, Attend attend) {
     struct letter {

@@ -1,5 +1,5 @@
-// Rings and meshes of up to 64 ranks: every block of scores has one rank, what a rank uses has come before, sends are what others
-// receive, keys are needed no longer than until others come; what makes no schedule is refused.
+// Rings and meshes of up to 64 ranks: each block of scores is computed by exactly one rank, data arrives before its
+// use, sends match receives, two K/V buffers suffice, and invalid schedules are rejected.
 #include "transfers.hpp"
 #include "worlds.hpp"
 
@@ -22,10 +22,11 @@ namespace {
 constexpr token_placement placements[] = {token_placement::contiguous, token_placement::zigzag,
                                           token_placement::striped};
 
-// A rank as its schedule sees it: whose queries and keys it has, and with the keys of how many ranks it has attended for whom.
+// State of a rank during the replay: the queries and keys that it holds, and how many ranks' keys each query chunk has
+// attended.
 struct rank_state {
     std::vector<int> queries;
-    int keys;  // what came last: it may be overwritten as soon as something else comes
+    int keys;  // last arrival: the next one may overwrite it
     std::vector<std::int64_t> unmasked_scores;
     std::vector<int> visits;
     std::int64_t merged = 0;
@@ -64,7 +65,7 @@ void test_steps(const ring_schedule& schedule) {
             const rank_state& from = states[one.from];
             if (one.what == payload::q) expect(has(from.queries, one.chunk));
             if (one.what == payload::kv) expect(from.keys == one.chunk);
-            // A result goes when all keys of the rank have been attended to.
+            // A partial result is sent after all keys of the rank have been attended.
             if (one.what == payload::partial_o) expect(one.to == one.chunk && from.visits[one.chunk] == b);
         }
         under_way.insert(under_way.end(), sent.begin(), sent.end());
@@ -87,7 +88,7 @@ void test_steps(const ring_schedule& schedule) {
     CHECK(right);
     CHECK(under_way.empty());
     CHECK(std::all_of(times.begin(), times.end(), [](int count) { return count == 1; }));
-    // At the end each rank has all that its own queries see.
+    // At the end each rank has everything that its own queries see.
     const token_ranges all{{{0, schedule.tokens}, {}}, 1};
     std::int64_t sum = 0;
     for (int rank = 0; rank < ranks; ++rank) {
@@ -105,14 +106,14 @@ void test_steps(const ring_schedule& schedule) {
 
 }  // namespace
 
-TEST_CASE("every block has one rank and every transfer its time") {
+TEST_CASE("each block has exactly one rank, and each transfer arrives in time") {
     for (int ranks = 1; ranks <= 64; ++ranks) {
         for (int a = 1; a <= ranks; ++a) {
             if (ranks % a != 0) continue;
-            // No multiple of anything; fewer than ranks.
+            // Lengths that ranks do not divide, and fewer tokens than ranks.
             for (const int tokens : {3 * ranks + 1 + ranks / 2, ranks / 2}) {
                 for (const token_placement placement : placements) {
-                    INFO(name_of(placement), ", ", ranks, " ranks, ", a, " chunks of queries, ", tokens, " tokens");
+                    INFO(name_of(placement), ", ", ranks, " ranks, ", a, " q_chunks, ", tokens, " tokens");
                     test_steps({.tokens = tokens, .ranks = ranks, .q_chunks = a, .placement = placement});
                 }
             }
@@ -120,7 +121,7 @@ TEST_CASE("every block has one rank and every transfer its time") {
     }
 }
 
-TEST_CASE("no tokens: every step is there, and nothing is sent") {
+TEST_CASE("an empty sequence has all steps and no transfers") {
     for (int ranks = 1; ranks <= 64; ++ranks) {
         const ring_schedule schedule{.tokens = 0, .ranks = ranks, .placement = placements[ranks % 3]};
         test_steps(schedule);
@@ -128,14 +129,14 @@ TEST_CASE("no tokens: every step is there, and nothing is sent") {
     }
 }
 
-TEST_CASE("every mask, and keys that stop where nobody sees them") {
+TEST_CASE("every mask, with K and V that rotate only while visible") {
     for (const window_mask& mask : {as_window(full_mask{}), as_window(causal_mask{}), window_mask{0, 0},
                                     window_mask{9, 0}, window_mask{2, 5}, window_mask{0, unbounded}}) {
         for (const token_placement placement : placements) {
             for (const int ranks : {1, 2, 3, 8, 12}) {
                 for (int a = 1; a <= ranks; ++a) {
                     if (ranks % a != 0) continue;
-                    INFO(name_of(placement), ", ", ranks, " ranks, ", a, " chunks of queries, window ", mask.left, " ",
+                    INFO(name_of(placement), ", ", ranks, " ranks, ", a, " q_chunks, window ", mask.left, " ",
                          mask.right);
                     ring_schedule schedule{
                         .tokens = 5 * ranks + 1, .ranks = ranks, .q_chunks = a, .placement = placement, .mask = mask};
@@ -148,7 +149,7 @@ TEST_CASE("every mask, and keys that stop where nobody sees them") {
     }
 }
 
-TEST_CASE("a ring, as everyone knows it") {
+TEST_CASE("q_chunks = 1 is plain ring attention") {
     constexpr ring_schedule ring{.tokens = 40, .ranks = 4, .sizes = {.head_dim = 8, .head_dim_v = 8}};
     static_assert(ring.steps() == 4);
     static_assert(ring.block(2, 0).kv_chunk == 2);
@@ -172,8 +173,8 @@ TEST_CASE("a ring, as everyone knows it") {
     CHECK(ring.sends(3, 3).empty());
 }
 
-TEST_CASE("a mesh hides its transfers under its steps") {
-    // Keys have a whole stage to come, and the last results go home before the last step.
+TEST_CASE("a mesh overlaps its transfers with its steps") {
+    // K and V have a full stage to arrive, and the last partial results return before the last step.
     const ring_schedule mesh{.tokens = 36, .ranks = 6, .q_chunks = 2, .placement = token_placement::striped};
     std::map<payload, std::vector<std::pair<int, int>>> when;
     for (int step = 0; step < mesh.steps(); ++step) {
@@ -183,7 +184,7 @@ TEST_CASE("a mesh hides its transfers under its steps") {
     CHECK(when[payload::kv] == times{{0, 2}, {2, 4}});
     CHECK(when[payload::q] == times{{0, 1}});
     CHECK(when[payload::partial_o] == times{{5, 6}});
-    // Its ranks' groups: queries of neighbours, keys of every second.
+    // Groups: queries of adjacent ranks, keys of every second rank.
     CHECK(mesh.block(3, 0).q_chunk == 3);
     CHECK(mesh.block(3, 1).q_chunk == 2);
     CHECK(mesh.block(3, 2).kv_chunk == 1);
@@ -191,22 +192,22 @@ TEST_CASE("a mesh hides its transfers under its steps") {
     CHECK(mesh.block(3, 5).q_chunk == 3);
 }
 
-TEST_CASE("what makes no schedule is refused") {
+TEST_CASE("rejects invalid schedules") {
     const auto refusal = [](const ring_schedule& schedule) {
         return error_message_of([&] { require_schedule(schedule); });
     };
     CHECK(refusal({.tokens = 8, .ranks = 0}) == "ranks: 0; 1 to 536870911 are allowed");
     CHECK(refusal({.tokens = -1}) == "tokens: -1; 0 to 1073741823 are allowed");
     CHECK(refusal({.tokens = 1 << 30}) == "tokens: 1073741824; 0 to 1073741823 are allowed");
-    CHECK(refusal({.tokens = 8, .ranks = 6, .q_chunks = 4}) == "q_chunks: 4; a divisor of the 6 ranks is needed");
-    CHECK(refusal({.tokens = 8, .ranks = 6, .q_chunks = 0}) == "q_chunks: 0; a divisor of the 6 ranks is needed");
+    CHECK(refusal({.tokens = 8, .ranks = 6, .q_chunks = 4}) == "q_chunks: 4; must divide the 6 ranks");
+    CHECK(refusal({.tokens = 8, .ranks = 6, .q_chunks = 0}) == "q_chunks: 0; must divide the 6 ranks");
     CHECK(refusal({.tokens = 8, .mask = {-1, 0}}) ==
-          "mask.left: -1; 0 to 1073741824 is allowed, which means without an end");
+          "mask.left: -1; 0 to 1073741824 is allowed; the maximum means unbounded");
     CHECK(refusal({.tokens = 8, .mask = {4, -2}}) ==
-          "mask.right: -2; 0 to 1073741824 is allowed, which means without an end");
+          "mask.right: -2; 0 to 1073741824 is allowed; the maximum means unbounded");
     CHECK(refusal({.tokens = 8, .sizes = {.heads = 6, .kv_heads = 4}}) ==
-          "sizes.kv_heads: 4; a divisor of the 6 heads of queries is needed");
-    CHECK(refusal({.tokens = 8, .sizes = {.heads = 0}}) == "sizes.heads: 0; there is one at least");
+          "sizes.kv_heads: 4; must divide the 6 query heads");
+    CHECK(refusal({.tokens = 8, .sizes = {.heads = 0}}) == "sizes.heads: 0; must be at least 1");
     CHECK(refusal({.tokens = 8, .sizes = {.head_dim = -8}}) == "sizes.head_dim: -8; it must be 0 or more");
     CHECK(refusal({.tokens = 8, .ranks = 3}) == "nothing was refused");
 }

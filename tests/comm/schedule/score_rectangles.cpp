@@ -1,4 +1,4 @@
-// What queries see of keys, counted and in parts, against the positions themselves.
+// Score rectangles and their counts against a mask evaluated on token positions.
 #include <imbrex/comm/schedule/score_rectangles.hpp>
 
 #include <doctest/doctest.h>
@@ -18,7 +18,8 @@ bool seen(int query, int key, const window_mask& mask) {
            (mask.right == unbounded || key <= query + mask.right);
 }
 
-// Every pair is in as many parts as it is seen: one or none. Each part is asked as a kernel asks it, through its mask.
+// Every visible pair is in exactly one rectangle, every masked pair in none. Rectangles are evaluated through their
+// masks, as a kernel does.
 void test_block(const token_ranges& queries, const token_ranges& keys, const window_mask& mask) {
     const int rows = queries.count(), columns = keys.count();
     const score_rectangles rectangles = score_rectangles_between(queries, keys, mask);
@@ -59,7 +60,7 @@ void test_block(const token_ranges& queries, const token_ranges& keys, const win
 
 }  // namespace
 
-TEST_CASE("blocks of scores are what positions say") {
+TEST_CASE("score rectangles match token positions") {
     const window_mask masks[] = {as_window(full_mask{}), as_window(causal_mask{}), {5, 0},    {0, 0}, {3, 4},
                                  {0, unbounded},         {17, unbounded},          {200, 200}};
     for (const token_placement placement : placements) {
@@ -80,7 +81,7 @@ TEST_CASE("blocks of scores are what positions say") {
     }
 }
 
-TEST_CASE("causal blocks are one part") {
+TEST_CASE("causal blocks are one rectangle") {
     const auto rectangle_of = [](token_placement placement, int query, int key) {
         const score_rectangles rectangles = score_rectangles_between(
             tokens_of(placement, 64, 4, query), tokens_of(placement, 64, 4, key), as_window(causal_mask{}));
@@ -95,8 +96,8 @@ TEST_CASE("causal blocks are one part") {
             CHECK(own.mask().right == 0);
         }
     }
-    // Zigzag: all queries with the first half of the keys of a rank before, the second half of the queries with all keys
-    // of a rank behind. Neither needs a mask.
+    // Zigzag: all queries with the first half of an earlier rank's keys; the second half of the queries with all keys
+    // of a later rank. Neither needs a mask.
     const score_rectangle before = rectangle_of(token_placement::zigzag, 2, 1),
                           behind = rectangle_of(token_placement::zigzag, 1, 2);
     CHECK(before.full());
@@ -107,28 +108,28 @@ TEST_CASE("causal blocks are one part") {
     CHECK(behind.q_start == 8);
     CHECK(behind.seqlen_q == 8);
     CHECK(behind.seqlen_k == 16);
-    // Striped: a diagonal more or less.
+    // Striped: with or without the diagonal.
     CHECK(rectangle_of(token_placement::striped, 2, 1).upper == 0);
     CHECK(rectangle_of(token_placement::striped, 1, 2).upper == -1);
-    // Contiguous: all, or nothing.
+    // Contiguous: fully visible or fully masked.
     CHECK(rectangle_of(token_placement::contiguous, 2, 1).full());
     CHECK(score_rectangles_between(tokens_of(token_placement::contiguous, 64, 4, 1),
                                    tokens_of(token_placement::contiguous, 64, 4, 2), as_window(causal_mask{}))
               .count == 0);
 }
 
-TEST_CASE("bands are the same where they leave the same scores, not as many") {
+TEST_CASE("bands are equal if they select the same scores, not the same number") {
     constexpr detail::banded_rectangle banded{0, 4, 0, 4, {-1, -1}};
     static_assert(banded.unmasked_scores() == banded.unmasked_scores_in({1, 1}));
     static_assert(!banded.same_in({1, 1}));
     static_assert(banded.same_in({-1, -1}));
-    // Ends outside of the rectangle mean nothing.
+    // Bounds outside the rectangle are ignored.
     static_assert(detail::banded_rectangle{0, 4, 8, 4, {}}.same_in({0, 11}));
     static_assert(!detail::banded_rectangle{0, 4, 8, 4, {}}.same_in({0, 10}));
     static_assert(detail::banded_rectangle{0, 4, 8, 4, {9, 4}}.same_in({0, 4}));
 }
 
-TEST_CASE("scores of the longest sequence are counted") {
+TEST_CASE("counts the scores of the longest sequence without overflow") {
     constexpr std::int64_t tokens = max_tokens;
     constexpr token_ranges all{{{0, max_tokens}, {}}, 1};
     static_assert(unmasked_scores_between(all, all, as_window(causal_mask{})) == tokens * (tokens + 1) / 2);

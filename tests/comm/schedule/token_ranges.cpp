@@ -1,4 +1,4 @@
-// Every token has one place, rows lie in the order of positions, and ranks differ by one token at most.
+// Token placement: every token has one location, rows are in position order, and ranks differ by at most one token.
 #include <imbrex/comm/schedule/token_ranges.hpp>
 
 #include <doctest/doctest.h>
@@ -14,7 +14,7 @@ namespace {
 constexpr token_placement placements[] = {token_placement::contiguous, token_placement::zigzag,
                                           token_placement::striped};
 
-// The rank of each token, as the drawing of the header has it.
+// The rank of each token, as drawn in the header.
 std::string drawn(token_placement placement, int tokens, int ranks) {
     std::string line;
     for (int i = 0; i < tokens; ++i) line += std::to_string(location_of(placement, tokens, ranks, i).rank);
@@ -23,11 +23,11 @@ std::string drawn(token_placement placement, int tokens, int ranks) {
 
 }  // namespace
 
-TEST_CASE("tokens are dealt out as drawn") {
+TEST_CASE("tokens are placed as drawn in the header") {
     CHECK(drawn(token_placement::contiguous, 16, 4) == "0000111122223333");
     CHECK(drawn(token_placement::zigzag, 16, 4) == "0011223333221100");
     CHECK(drawn(token_placement::striped, 16, 4) == "0123012301230123");
-    // The first pieces are longer.
+    // The first ranges are longer.
     CHECK(drawn(token_placement::contiguous, 6, 4) == "001123");
     CHECK(drawn(token_placement::zigzag, 11, 4) == "00112233210");
     CHECK(drawn(token_placement::zigzag, 3, 4) == "012");
@@ -35,7 +35,7 @@ TEST_CASE("tokens are dealt out as drawn") {
     static_assert(tokens_of(token_placement::striped, 10, 4, 1).position(2) == 9);
 }
 
-TEST_CASE("every token has one place") {
+TEST_CASE("every token has exactly one location") {
     for (const token_placement placement : placements) {
         for (int ranks = 1; ranks <= 64; ++ranks) {
             for (const int tokens : {0, 1, 2, ranks - 1, ranks, ranks + 1, 2 * ranks, 3 * ranks - 1, 5 * ranks + 3}) {

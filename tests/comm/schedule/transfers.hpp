@@ -1,4 +1,4 @@
-// All transfers that start in a step, as those see them who send and those who receive: the two must be the same.
+// All transfers posted in a step, from the sender's and from the receiver's side; the two lists must be equal.
 #pragma once
 
 #include <imbrex/comm/schedule/transfer.hpp>
@@ -9,7 +9,7 @@
 
 namespace imbrex_test {
 
-// Transfers of all ranks, transfers_of(rank), in an order that does not depend on who named them.
+// transfers_of(rank) of all ranks, in a canonical order.
 template <class TransfersOf>
 std::vector<imbrex::transfer> transfers_of_all(int ranks, TransfersOf transfers_of) {
     std::vector<imbrex::transfer> all;

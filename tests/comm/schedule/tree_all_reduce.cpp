@@ -1,5 +1,5 @@
-// The tree of merges, for every number of ranks up to 64: what is sent is received, and every rank ends with the parts of all, each once,
-// merged by the same operations on the same operands.
+// The tree all-reduce for up to 64 ranks: sends match receives, and every rank ends with the partial results of all
+// ranks, each once, merged by the same operations on the same operands.
 #include "worlds.hpp"
 
 #include <imbrex/comm/schedule/tree_all_reduce.hpp>
@@ -17,13 +17,13 @@ using imbrex_test::error_message_of;
 
 namespace {
 
-// What a rank has: the ranks it is made of, and a number for the operations that made it.
+// The ranks merged into a result, and a hash of the merge operations.
 struct part {
     std::vector<int> of;
     int made;
 };
 
-// The same two operands give the same number, others another.
+// Equal operands give equal hashes.
 class numbering {
   public:
     int of(int first, int second) {
@@ -38,7 +38,7 @@ class numbering {
 
 }  // namespace
 
-TEST_CASE("every rank ends with the parts of all, each once, by the same operations") {
+TEST_CASE("every rank ends with the same merge of all partial results") {
     for (int ranks = 1; ranks <= 64; ++ranks) {
         CAPTURE(ranks);
         const tree_all_reduce tree{.ranks = ranks, .tokens = 3, .sizes = {.heads = 2, .head_dim_v = 64}};
@@ -72,13 +72,13 @@ TEST_CASE("every rank ends with the parts of all, each once, by the same operati
         }
         for (int rank = 0; rank < ranks; ++rank) {
             REQUIRE(static_cast<int>(has[rank].of.size()) == ranks);
-            for (int i = 0; i < ranks; ++i) CHECK(has[rank].of[i] == i);  // in their order
+            for (int i = 0; i < ranks; ++i) CHECK(has[rank].of[i] == i);  // in rank order
             CHECK(has[rank].made == has[0].made);
         }
     }
 }
 
-TEST_CASE("rounds, and what a rank sends, follow from the number of ranks") {
+TEST_CASE("rounds and bytes follow from the number of ranks") {
     for (int ranks = 1; ranks <= 64; ++ranks) {
         CAPTURE(ranks);
         const tree_all_reduce tree{.ranks = ranks, .tokens = 7, .sizes = {.heads = 8, .head_dim_v = 128, .batches = 2}};
@@ -108,12 +108,12 @@ TEST_CASE("rounds, and what a rank sends, follow from the number of ranks") {
         }
         CHECK(all_sent == all_received);
     }
-    // What is told of an all-reduce by a tree: twice what a token has.
+    // Closed form for 4 ranks: twice the bytes of a partial result.
     const tree_all_reduce four{.ranks = 4, .tokens = 1, .sizes = {.heads = 32, .head_dim_v = 128}};
     CHECK(four.bytes_sent(0) == 2 * (32 * 128 + 2 * 32) * 4);
 }
 
-TEST_CASE("a tree is known when the program is compiled") {
+TEST_CASE("a tree is constexpr") {
     constexpr tree_all_reduce six{.ranks = 6};
     static_assert(six.rounds() == 4);
     static_assert(six.action(1, 0) == tree_action{0, true, false, false, false});
@@ -125,10 +125,10 @@ TEST_CASE("a tree is known when the program is compiled") {
     static_assert(tree_all_reduce{}.rounds() == 0);
 }
 
-TEST_CASE("trees that cannot be are refused with a sentence, and one of nothing sends nothing") {
+TEST_CASE("rejects invalid trees; an empty tree sends nothing") {
     CHECK(error_message_of([] { require_tree({.ranks = 0}); }) == "ranks: 0; 1 to 1048576 are allowed");
-    CHECK(error_message_of([] { require_tree({.ranks = 2, .tokens = -1}); }) == "tokens: -1; it must not be negative");
+    CHECK(error_message_of([] { require_tree({.ranks = 2, .tokens = -1}); }) == "tokens: -1; must not be negative");
     CHECK(error_message_of([] { require_tree({.ranks = 2, .tokens = 1, .sizes = {.heads = 0}}); }) ==
-          "sizes.heads: 0; there is one at least");
+          "sizes.heads: 0; must be at least 1");
     CHECK(tree_all_reduce{.ranks = 4, .tokens = 0, .sizes = {.heads = 2}}.bytes_sent(1) == 0);
 }

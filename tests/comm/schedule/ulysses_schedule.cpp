@@ -1,4 +1,5 @@
-// Heads exchanged for tokens: every head has one rank, everyone gets what it attends to and its own tokens back.
+// Ulysses: every head has exactly one rank, which receives all its tokens, and every rank gets its own tokens of O
+// back.
 #include "transfers.hpp"
 #include "worlds.hpp"
 
@@ -31,7 +32,7 @@ void test_all_to_all(const ulysses_schedule& schedule) {
         const head_range keys = schedule.kv_heads_of(rank);
         expect(block.first_head == keys.first * (heads / kv_heads) && block.heads == keys.count * (heads / kv_heads));
         expect(block.q_tokens.count() == schedule.tokens && block.k_tokens.count() == schedule.tokens);
-        // Tokens of each head that a rank has: of its own, and what comes.
+        // Tokens that a rank holds of each head: its own, and arrivals.
         std::vector<int> queries(heads, schedule.tokens_of(rank).count()), outputs(heads, 0);
         std::vector<int> key_rows(kv_heads, schedule.tokens_of(rank).count());
         for (int step = 0; step < schedule.steps(); ++step) {
@@ -58,11 +59,11 @@ void test_all_to_all(const ulysses_schedule& schedule) {
 
 }  // namespace
 
-TEST_CASE("every head has one rank, which gets all of it") {
+TEST_CASE("every head has exactly one rank, which receives all its tokens") {
     for (int ranks = 1; ranks <= 64; ++ranks) {
         for (const int kv_heads : {ranks, ranks + ranks / 3, 2 * ranks}) {
             for (const int tokens : {3 * ranks, 2 * ranks + 1, ranks / 2, 0}) {
-                INFO(ranks, " ranks, ", kv_heads, " heads of keys, ", tokens, " tokens");
+                INFO(ranks, " ranks, ", kv_heads, " kv_heads, ", tokens, " tokens");
                 test_all_to_all(
                     {.tokens = tokens, .ranks = ranks, .sizes = {.heads = 2 * kv_heads, .kv_heads = kv_heads}});
             }
@@ -70,12 +71,12 @@ TEST_CASE("every head has one rank, which gets all of it") {
     }
 }
 
-TEST_CASE("more ranks than heads of keys are refused") {
+TEST_CASE("rejects more ranks than KV heads") {
     CHECK(error_message_of([] {
               require_schedule(ulysses_schedule{.tokens = 64, .ranks = 16, .sizes = {.heads = 32, .kv_heads = 8}});
           }) ==
-          "ranks: 16; heads are exchanged for tokens, and there are 8 heads of keys: a ring or a mesh takes more "
-          "ranks than that");
+          "ranks: 16; Ulysses allows at most one rank per KV head, and there are 8 KV heads; use a ring or a mesh for "
+          "more ranks");
     CHECK(error_message_of([] { require_schedule(ulysses_schedule{.tokens = -3}); }) ==
           "tokens: -3; 0 to 1073741823 are allowed");
 }

@@ -1,4 +1,4 @@
-// The program, from its command line to what it prints: run in this process, with streams of the test's.
+// The program from command line to output, run in this process with string streams.
 #include <algorithm>
 #include <csignal>
 #include <nlohmann/json.hpp>
@@ -33,7 +33,7 @@ bool has(const std::string& text, const std::string& part) {
     return text.find(part) != std::string::npos;
 }
 
-// Fails, with the sentence, if the command line is not refused with this code and these words.
+// Checks that the command line fails with this exit code and a message that contains this text.
 void check_refusal(int code, const std::string& part, const std::vector<std::string>& arguments,
                    const std::string& input = {}) {
     const outcome result = run(arguments, input);
@@ -51,7 +51,7 @@ std::vector<nlohmann::json> lines_of(const std::string& text) {
     return lines;
 }
 
-// Whoever watches presses Ctrl-C as soon as the first text is there.
+// A stream that raises SIGINT when the first text is written.
 class impatient_buffer : public std::stringbuf {
   protected:
     int sync() override {
@@ -65,7 +65,7 @@ class impatient_buffer : public std::stringbuf {
 
 }  // namespace
 
-TEST_CASE("Help, of the program and of each command, has examples") {
+TEST_CASE("Help texts of the program and of each command have examples") {
     for (const char* command : {"chat", "generate", "batch", "bench", "info"}) {
         const outcome help = run({command, "--help"});
         CHECK(help.code == 0);
@@ -80,7 +80,7 @@ TEST_CASE("Help, of the program and of each command, has examples") {
     CHECK(has(nothing.err, "Examples:"));
 }
 
-TEST_CASE("A command line that cannot be understood: code 2, and who explains it") {
+TEST_CASE("An invalid command line exits with code 2 and points to --help") {
     check_refusal(2, "imbrex --help explains", {"serve"});
     check_refusal(2, "imbrex chat --help explains", {"chat"});
     check_refusal(2, "--weights: int5 not in {file,f32,bf16,e4m3,int8,int4}", {"generate", "x", "--weights", "int5"});
@@ -92,7 +92,7 @@ TEST_CASE("A command line that cannot be understood: code 2, and who explains it
     check_refusal(2, "--random", {"bench", "x", "--random", "tiny"});
 }
 
-TEST_CASE("What cannot be done: code 1, and a sentence") {
+TEST_CASE("An error exits with code 1 and a message") {
     const temporary_folder folder;
     write_tiny_model(folder);
     const std::string path = folder.path().string();
@@ -117,13 +117,13 @@ TEST_CASE("info") {
     const outcome info = run({"info", folder.path().string(), "--tensors"});
     INFO(info.out);
     CHECK(info.code == 0);
-    for (const char* part : {"llama, tied embedding", "2 of head_dim 64, 1 of keys and values", "1024 tokens",
+    for (const char* part : {"llama, tied embedding", "2 of head_dim 64, 1 KV heads", "1024 tokens",
                              "258 tokens, 2 of them special", "ChatML", "bf16: 20 tensors", "a token, ",
                              "\"model.layers.1.mlp.up_proj.weight\"", "[512, 128]"})
         CHECK_MESSAGE(has(info.out, part), part);
 }
 
-TEST_CASE("generate: the prompt from anywhere, the same text for the same seed") {
+TEST_CASE("generate: reads the prompt from argument, file or input; equal seeds give equal texts") {
     const temporary_folder folder;
     write_tiny_model(folder);
     folder.write("prompt.txt", "Once upon\n");
@@ -165,7 +165,7 @@ TEST_CASE("generate: a stop string ends the text before it") {
     CHECK(run(stopped).out == std::string(whole.begin(), letter) + "\n");
 }
 
-TEST_CASE("chat: with a template and without, and what can be typed besides") {
+TEST_CASE("chat: with and without a template, and its commands") {
     const temporary_folder folder;
     write_tiny_model(folder, {"<|im_start|>", "<|im_end|>"});
     const std::vector<std::string> arguments{"chat", folder.path().string(), "--seed", "1", "-n", "6", "--stats"};
@@ -182,13 +182,13 @@ TEST_CASE("chat: with a template and without, and what can be typed besides") {
     CHECK(run(with({"--template", "none"}), "Hello.\n").out != once.out);
     CHECK(run(with({"--system", "Be brief."}), "Hello.\n").out != once.out);
 
-    // A question after /reset is the first again, apart from the seed, which 0 degrees do not use.
+    // After /reset the first question gets the same answer: greedy sampling does not use the seed.
     const outcome reset = run(with({"--temperature", "0"}), "Hello.\n/reset\nHello.\n");
     const std::string answer = run(with({"--temperature", "0"}), "Hello.\n").out;
     CHECK(reset.out == answer + answer);
 }
 
-TEST_CASE("chat: a long conversation loses its beginning, and a message that cannot fit is refused alone") {
+TEST_CASE("chat: drops the oldest turns of a long conversation and rejects a message that cannot fit") {
     const temporary_folder folder;
     write_tiny_model(folder, {"<|im_start|>", "<|im_end|>"});
     for (const char* style : {"chatml", "none"}) {
@@ -200,12 +200,12 @@ TEST_CASE("chat: a long conversation loses its beginning, and a message that can
         INFO(result.err);
         CHECK(result.code == 0);
         CHECK(has(result.err, "; the context has at most 160"));
-        CHECK(has(result.err, "the beginning of the conversation is forgotten"));
+        CHECK(has(result.err, "the oldest turns are dropped"));
         CHECK(has(result.err, "sequences       6 arrived, 6 finished"));
     }
 }
 
-TEST_CASE("Ctrl-C ends a text; generate ends with it, chat goes on") {
+TEST_CASE("Ctrl-C ends a text; generate exits, chat continues") {
     const temporary_folder folder;
     write_tiny_model(folder);
     const std::string path = folder.path().string();
@@ -224,7 +224,7 @@ TEST_CASE("Ctrl-C ends a text; generate ends with it, chat goes on") {
     }
 }
 
-TEST_CASE("batch: results in order, refusals among them") {
+TEST_CASE("batch: returns results and errors in the order of the input") {
     const temporary_folder folder;
     write_tiny_model(folder, {"<|im_start|>", "<|im_end|>"});
     const std::string path = folder.path().string();
@@ -247,7 +247,7 @@ this is no JSON
     INFO(result.err);
     CHECK(result.code == 1);
     CHECK(result.out.empty());
-    CHECK(has(result.err, "10 of 13 requests were refused"));
+    CHECK(has(result.err, "10 of 13 requests failed"));
     CHECK(has(result.err, "sequences       3 arrived, 3 finished"));
 
     const auto lines = lines_of(content(folder.path() / "out.jsonl"));
@@ -257,7 +257,7 @@ this is no JSON
     CHECK(lines[0]["finish"] == "length");
     CHECK(lines[0]["tokens"] == 30);
     CHECK(lines[0]["prompt_tokens"] == 4);
-    // Whatever runs beside it, a request gets the text that it gets alone.
+    // The text of a request does not depend on the batch.
     CHECK(lines[0]["text"].get<std::string>() + "\n" == run({"generate", path, "Once", "--seed", "5", "-n", "30"}).out);
     CHECK(lines[2]["logprobs"].size() == 3);
     CHECK(lines[2]["logprobs"][0]["top_logprobs"].size() == 2);
@@ -280,7 +280,7 @@ this is no JSON
     }
 }
 
-TEST_CASE("batch: lines without a seed differ, and do so each time") {
+TEST_CASE("batch: lines without a seed get different, reproducible seeds") {
     const temporary_folder folder;
     write_tiny_model(folder);
     const std::string line = "{\"prompt\": \"Once\", \"max_tokens\": 20}\n";
@@ -293,7 +293,7 @@ TEST_CASE("batch: lines without a seed differ, and do so each time") {
     CHECK(run(arguments, "").out.empty());
 }
 
-TEST_CASE("bench: a row for each number of requests") {
+TEST_CASE("bench: prints one row per number of requests") {
     const outcome result = run({"bench", "--random", "tiny", "--requests", "1,3", "--input", "20", "--output", "5",
                                 "--batch-tokens", "16", "--stats"});
     INFO(result.out);

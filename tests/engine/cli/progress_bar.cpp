@@ -6,28 +6,28 @@
 
 namespace imbrex::engine::test {
 
-TEST_CASE("A bar on a terminal is drawn anew, and taken away") {
+TEST_CASE("Redraws the bar on a terminal and erases it") {
     double now = 100;
     std::ostringstream out;
     {
         progress_bar bar(out, true, "loading", "MB", 1000000, [&] { return now; });
         bar.update(1, 8);
-        CHECK(out.str().empty());  // it may be done at once
+        CHECK(out.str().empty());  // a short operation shows nothing
         now += 1;
         bar.update(2000000, 8000000);
         CHECK(out.str() == "\rloading [######..................]  25 %   2 of 8 MB   3 s left\x1b[K");
-        bar.update(3000000, 8000000);  // too soon to be drawn
+        bar.update(3000000, 8000000);  // too early to redraw
         now += 1;
         out.str("");
         bar.update(8000000, 8000000);
         CHECK(out.str() == "\rloading [########################] 100 %   8 of 8 MB\x1b[K");
-        bar.update(1, 0);  // nothing is known yet
+        bar.update(1, 0);  // unknown total
         out.str("");
     }
     CHECK(out.str() == "\r\x1b[K");
 }
 
-TEST_CASE("Elsewhere there is a line now and then") {
+TEST_CASE("Prints occasional lines outside a terminal") {
     double now = 0;
     std::ostringstream out;
     {
@@ -38,7 +38,7 @@ TEST_CASE("Elsewhere there is a line now and then") {
         now = 6;
         bar.update(2, 4);
         now = 12;
-        bar.update(2, 4);  // nothing new
+        bar.update(2, 4);  // no progress
         bar.clear();
     }
     CHECK(out.str() == "batch [############............]  50 %   2 of 4 requests   6 s left\n");

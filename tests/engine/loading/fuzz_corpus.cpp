@@ -1,11 +1,11 @@
-// What the fuzzers found, and what they begin with, read once more.
+// Runs the readers over the fuzzers' corpus: seeds and past findings.
 #include "engine/loading/mapped_file.hpp"
 #include "engine/support.hpp"
 #include "fuzz/readers.hpp"
 
 namespace imbrex::engine::test {
 
-TEST_CASE("The fuzzers' corpus is refused or accepted, and nothing worse") {
+TEST_CASE("Readers accept or reject each input of the fuzzers' corpus with imbrex::error") {
     const std::pair<const char*, void (*)(std::span<const std::byte>)> readers[] = {
         {"safetensors", fuzz::safetensors},
         {"gguf", fuzz::gguf},

@@ -8,7 +8,7 @@ namespace imbrex::engine::test {
 namespace {
 
 gguf_file read(const gguf_builder& builder) {
-    static std::string kept;  // weights refer to it
+    static std::string kept;  // weights point into it
     kept = builder.build();
     return read_gguf(bytes(kept), "file");
 }
@@ -23,7 +23,7 @@ void read_text(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("Values of a GGUF file, of all types") {
+TEST_CASE("Reads GGUF values of all types") {
     for (const std::uint32_t version : {2u, 3u}) {
         gguf_builder builder;
         builder.version = version;
@@ -65,7 +65,7 @@ TEST_CASE("Values of a GGUF file, of all types") {
     }
 }
 
-TEST_CASE("Tensors of a GGUF file") {
+TEST_CASE("Reads GGUF tensors") {
     gguf_builder builder;
     builder.alignment = 64;
     builder.whole("general.alignment", 64).floats("a", {3, 2}).floats("b", {1}, 9);
@@ -80,7 +80,7 @@ TEST_CASE("Tensors of a GGUF file") {
     CHECK(file.weights.at("q").bytes.size() == 68);
 }
 
-TEST_CASE("The beginning of a GGUF file, refused") {
+TEST_CASE("Rejects invalid GGUF headers") {
     gguf_builder builder;
     check_error_message("file: does not begin with GGUF", [&] { read_text(""); });
     builder.magic = "GGML";
@@ -102,7 +102,7 @@ TEST_CASE("The beginning of a GGUF file, refused") {
                         [&] { read_text(header(0, 1ull << 63)); });
 }
 
-TEST_CASE("Keys and values of a GGUF file, refused") {
+TEST_CASE("Rejects invalid GGUF keys and values") {
     const auto with = [](std::string_view key, std::uint32_t type, const std::string& content) {
         read(gguf_builder{}.value(key, type, content));
     };
@@ -133,7 +133,7 @@ TEST_CASE("Keys and values of a GGUF file, refused") {
                         [&] { read(gguf_builder{}.string("general.alignment", "32")); });
 }
 
-TEST_CASE("Tensors of a GGUF file, refused") {
+TEST_CASE("Rejects invalid GGUF tensors") {
     const auto with = [](const std::vector<std::int64_t>& dimensions, std::uint32_t type, std::uint64_t offset,
                          std::size_t size = 64) {
         gguf_builder builder;
@@ -177,7 +177,7 @@ TEST_CASE("Tensors of a GGUF file, refused") {
     });
 }
 
-TEST_CASE("No beginning of a GGUF file is taken for one") {
+TEST_CASE("Rejects every truncated GGUF file") {
     const std::string whole = gguf_builder{}.whole("a", 1).strings("b", {"x", "yz"}).floats("t", {4, 2}).build();
     read_text(whole);
     for (std::size_t size = 0; size < whole.size(); ++size) {

@@ -1,4 +1,4 @@
-// GGUF files built in memory, piece by piece, so that a test can get any piece wrong.
+// Builds GGUF files in memory, field by field, so that tests can corrupt any field.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct gguf_builder {
 
     static std::string text(std::string_view value) { return raw(std::uint64_t{value.size()}).append(value); }
 
-    // Numbers have the type numbers of the format: 4 is uint32, 5 int32, 6 float32, 7 a truth, 8 a string, 9 an array.
+    // GGUF type ids: 4 uint32, 5 int32, 6 float32, 7 bool, 8 string, 9 array.
     gguf_builder& value(std::string_view key, std::uint32_t type, const std::string& content) {
         entries.push_back(text(key) + raw(type) + content);
         return *this;
@@ -40,7 +40,7 @@ struct gguf_builder {
         return value(key, 9, content);
     }
 
-    // A description alone; dimensions innermost first, as in the file.
+    // A tensor description without data; dimensions innermost first, as in the file.
     gguf_builder& tensor(std::string_view name, const std::vector<std::int64_t>& dimensions, std::uint32_t type,
                          std::uint64_t offset) {
         std::string description = text(name) + raw(static_cast<std::uint32_t>(dimensions.size()));
@@ -49,7 +49,7 @@ struct gguf_builder {
         return *this;
     }
 
-    // A tensor of f32 with its data: start, start + 1, ...
+    // An f32 tensor with data start, start + 1, ...
     gguf_builder& floats(std::string_view name, const std::vector<std::int64_t>& dimensions, float start = 0) {
         data.resize((data.size() + alignment - 1) / alignment * alignment);
         tensor(name, dimensions, 0, data.size());

@@ -1,5 +1,5 @@
-// Text and ids as other programs pair them. The pairs of llama-bpe, llama-spm and qwen2 come without their vocabularies: they
-// are compared where the vocabulary's GGUF file lies beside them, and skipped, with a message, where it does not.
+// Reference pairs of text and ids from other tokenizers. Those of llama-bpe, llama-spm and qwen2 need the GGUF file of the vocabulary beside
+// them; they are skipped with a message if it is missing.
 #include <algorithm>
 #include <sstream>
 
@@ -36,7 +36,7 @@ std::vector<golden_pair> read_pairs(const std::filesystem::path& texts, const st
 
 }  // namespace
 
-TEST_CASE("Golden pairs of text and ids") {
+TEST_CASE("Encodes and decodes the golden pairs") {
     for (const std::string name : {"gpt-2", "llama-bpe", "llama-spm", "qwen2"}) {
         CAPTURE(name);
         const std::string base = str_cat("tokenizers/golden/ggml-vocab-", name, ".gguf");
@@ -54,9 +54,9 @@ TEST_CASE("Golden pairs of text and ids") {
     }
 }
 
-// Without a vocabulary this much can be seen: each word is at least one token, and a word of digits, of which both vocabularies
-// have all that their patterns allow, is exactly one.
-TEST_CASE("Golden pairs without their vocabularies: words and ids") {
+// Checks that need no vocabulary: each word is at least one token, and a word of digits is exactly one, since both vocabularies have all that
+// their patterns allow.
+TEST_CASE("Pre-tokenizers agree with the golden pairs") {
     for (const auto& [name, pattern] : {std::pair<std::string, split_pattern>("llama-bpe", split_pattern::llama3),
                                         std::pair<std::string, split_pattern>("qwen2", split_pattern::qwen2)}) {
         CAPTURE(name);

@@ -1,15 +1,15 @@
-// The header json_text.hpp is the readers' own, so its refusals are seen through the smallest of them.
+// json_text.hpp is internal to the readers; the smallest reader tests it.
 #include "engine/loading/safetensors.hpp"
 #include "engine/support.hpp"
 
 namespace imbrex::engine::test {
 
-TEST_CASE("JSON that is refused") {
+TEST_CASE("Rejects invalid JSON") {
     const auto read = [](std::string_view text) { return read_shard_index(bytes(text), "index"); };
     CHECK(read(R"({"weight_map":{"a":"b"},"other":[1,{"x":null}]})").at("a") == "b");
     check_error_message("index: key \"a\" is there twice in one object",
                         [&] { read(R"({"weight_map":{"a":"b","a":"c"}})"); });
-    CHECK(read(R"({"weight_map":{"a":"b"},"a":{"a":1}})").size() == 1);  // in two objects
+    CHECK(read(R"({"weight_map":{"a":"b"},"a":{"a":1}})").size() == 1);  // same key in two objects
     check_error_message("index: is not JSON", [&] { read("{"); });
     check_error_message("index: is not JSON", [&] { read(""); });
     check_error_message("index: is not JSON", [&] { read(R"({"weight_map":{"a":"b"}} more)"); });

@@ -19,13 +19,13 @@ std::string floats(int first, int count) {
     return text;
 }
 
-// Two layers, hidden 4, intermediate 3, two heads of 2, one key head, 5 tokens, context 2.
+// Two layers, hidden 4, intermediate 3, two heads of head_dim 2, one KV head, 5 tokens, context 2.
 constexpr int embedding = 20, norms = 8, queries = 32, keys = 16, outputs = 32, forward = 24, tables = 4;
 constexpr int all = embedding + 2 * norms + queries + 2 * keys + outputs + 3 * forward + 4;
 const std::vector<std::int32_t> sizes{4, 3, 2, 2, 1, 5, 2};
 
 llama2c_file read(const std::string& text) {
-    static std::string kept;  // weights refer to it
+    static std::string kept;  // weights point into it
     kept = text;
     return read_llama2c(bytes(kept), "file");
 }
@@ -38,7 +38,7 @@ std::string version_1(std::int32_t version, char shared) {
 
 }  // namespace
 
-TEST_CASE("The legacy form: where each weight lies") {
+TEST_CASE("Finds each weight of the legacy format") {
     const llama2c_file file = read(numbers(sizes) + floats(0, all + tables));
     CHECK(file.config.layers == 2);
     CHECK(file.config.head_dim == 2);
@@ -68,7 +68,7 @@ TEST_CASE("The legacy form: where each weight lies") {
     CHECK(to_floats(other.weights.at("lm_head.weight"))[0] == all + tables);
 }
 
-TEST_CASE("Version 1: where each weight lies") {
+TEST_CASE("Finds each weight of version 1") {
     const llama2c_file file = read(version_1(1, 1) + floats(0, all));
     check_weights(file.config, file.weights, "file");
     const auto first = [&](const char* name) { return to_floats(file.weights.at(name))[0]; };
@@ -81,7 +81,7 @@ TEST_CASE("Version 1: where each weight lies") {
     CHECK_FALSE(read(version_1(1, 0) + floats(0, all + embedding)).config.tie_word_embeddings);
 }
 
-TEST_CASE("Files of llama2.c that are refused") {
+TEST_CASE("Rejects invalid llama2.c files") {
     check_error_message("file: has 27 bytes", [&] { read(std::string(27, '\0')); });
     check_error_message("0 elements for 0 heads", [&] { read(std::string(28, '\0')); });
     check_error_message("its header has 256", [&] { read(version_1(1, 1).substr(0, 255)); });
@@ -113,7 +113,7 @@ TEST_CASE("Files of llama2.c that are refused") {
     check_error_message("ends within \"model.embed_tokens.weight\"", [&] { with(5, 1 << 24); });
 }
 
-TEST_CASE("stories260K: both forms hold the same weights") {
+TEST_CASE("stories260K: both formats have the same weights") {
     const auto legacy_path = shared_file("stories260K/stories260K.bin");
     const auto newer_path = shared_file("stories260K/stories260K.v1.bin");
     if (!legacy_path || !newer_path) return;

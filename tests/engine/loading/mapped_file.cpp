@@ -4,7 +4,7 @@
 
 namespace imbrex::engine::test {
 
-TEST_CASE("A file in memory") {
+TEST_CASE("Maps a file") {
     const temporary_folder folder;
     folder.write("full", "some bytes");
     folder.write("empty", "");

@@ -32,7 +32,7 @@ model_config read(std::string_view text, std::string_view generation = "") {
     return read_config(bytes(text), bytes(generation), "config.json");
 }
 
-// The smallest configuration, with one member put in or exchanged.
+// The smallest configuration, with one member added or replaced.
 std::string small(const std::string& key = "", const std::string& value = "") {
     std::string text;
     for (const auto& [name, content] : std::vector<std::pair<std::string, std::string>>{{"model_type", "\"llama\""},
@@ -58,7 +58,7 @@ bool expects(const model_config& config, const std::string& name, const std::vec
 
 }  // namespace
 
-TEST_CASE("config.json of Llama 3.1 8B") {
+TEST_CASE("Reads config.json of Llama 3.1 8B") {
     const model_config config = read(llama_3_1_8b);
     CHECK(config.family == model_family::llama);
     CHECK(config.layers == 32);
@@ -81,7 +81,7 @@ TEST_CASE("config.json of Llama 3.1 8B") {
     CHECK(expects(config, "model.layers.0.mlp.down_proj.weight", {4096, 14336}));
 }
 
-TEST_CASE("config.json of Qwen2.5 0.5B and of Qwen3 0.6B") {
+TEST_CASE("Reads config.json of Qwen2.5 0.5B and Qwen3 0.6B") {
     const model_config second = read(qwen_2_5_half_b, R"({"eos_token_id":[151645,151643]})");
     CHECK(second.family == model_family::qwen2);
     CHECK(second.head_dim == 64);
@@ -103,7 +103,7 @@ TEST_CASE("config.json of Qwen2.5 0.5B and of Qwen3 0.6B") {
     CHECK(expects(third, "model.layers.27.self_attn.q_norm.weight", {128}));
 }
 
-TEST_CASE("config.json: what may be left out, and the window") {
+TEST_CASE("config.json: defaults and sliding window") {
     const model_config config = read(small());
     CHECK(config.kv_heads == 2);
     CHECK(config.head_dim == 2);
@@ -130,7 +130,7 @@ std::string with_window(const std::string& more) {
 
 }  // namespace
 
-TEST_CASE("config.json: a window of which little is said, and types of layers") {
+TEST_CASE("config.json: sliding window defaults and layer types") {
     const model_config unsaid = read(with_window(""));
     CHECK(unsaid.sliding_window == 4096);
     CHECK(unsaid.first_sliding_window_layer == 28);
@@ -150,7 +150,7 @@ TEST_CASE("config.json: a window of which little is said, and types of layers") 
     });
 }
 
-TEST_CASE("config.json that is refused") {
+TEST_CASE("Rejects invalid config.json") {
     check_error_message("config.json: architecture \"mamba\" is not known; llama, qwen2 and qwen3 are",
                         [&] { read(small("model_type", "\"mamba\"")); });
     check_error_message("\"model_type\" is missing", [&] { read("{}"); });
@@ -201,7 +201,7 @@ TEST_CASE("config.json that is refused") {
     });
 }
 
-TEST_CASE("Rotary frequencies") {
+TEST_CASE("Computes RoPE frequencies") {
     model_config config = read(llama_3_1_8b);
     const auto scaled = rope_inv_freq(config);
     config.rope.scaling = rope_scaling::none;
@@ -210,7 +210,7 @@ TEST_CASE("Rotary frequencies") {
     CHECK(plain[0] == 1);
     CHECK(plain[32] == doctest::Approx(1 / std::sqrt(500000.0)));
     for (std::size_t i = 0; i < 64; ++i) {
-        // The definition, in wave lengths.
+        // The definition, in wavelengths.
         const double length = 2 * 3.14159265358979323846 / plain[i];
         double expected = plain[i];
         if (length > 8192.0) {
@@ -248,7 +248,7 @@ model_config read_gguf_config(const gguf_builder& builder) {
 
 }  // namespace
 
-TEST_CASE("Metadata of GGUF files") {
+TEST_CASE("Reads the configuration from GGUF metadata") {
     const model_config llama = read_gguf_config(small_gguf("llama")
                                                     .whole("tokenizer.ggml.bos_token_id", 1)
                                                     .whole("tokenizer.ggml.eos_token_id", 2)
@@ -274,7 +274,7 @@ TEST_CASE("Metadata of GGUF files") {
     CHECK_FALSE(read_gguf_config(small_gguf("llama").floats("lm_head.weight", {4, 3})).tie_word_embeddings);
 }
 
-TEST_CASE("Metadata of GGUF files that are refused") {
+TEST_CASE("Rejects invalid GGUF metadata") {
     const auto llama = [] { return small_gguf("llama"); };
     check_error_message("general.architecture is missing", [&] { read_gguf_config(gguf_builder{}); });
     check_error_message("architecture \"gemma\" is not known", [&] { read_gguf_config(small_gguf("gemma")); });
@@ -302,7 +302,7 @@ TEST_CASE("Metadata of GGUF files that are refused") {
     });
 }
 
-TEST_CASE("Weights that do not fit the configuration") {
+TEST_CASE("Rejects weights that do not match the configuration") {
     const model_config config = read(small());
     weight_set weights;
     check_error_message("model: tensor \"model.embed_tokens.weight\" is missing",

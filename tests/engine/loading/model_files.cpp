@@ -13,7 +13,7 @@ constexpr const char* config_text =
 constexpr const char* tokenizer_text = R"({"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false},
     "model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":2},"merges":["a b"]}})";
 
-// Every weight of a configuration, filled with ones.
+// Every weight of a configuration, all 1.
 std::string safetensors_of(const model_config& config) {
     std::string header, data;
     for (const expected_weight& expected : expected_weights(config)) {
@@ -30,7 +30,7 @@ std::string safetensors_of(const model_config& config) {
 
 }  // namespace
 
-TEST_CASE("A Hugging Face folder") {
+TEST_CASE("Opens a Hugging Face folder") {
     const temporary_folder folder;
     check_error_message("none: does not exist", [&] { open_model(folder.path() / "none"); });
     check_error_message("has no config.json, so it is no model's folder", [&] { open_model(folder.path()); });
@@ -62,7 +62,7 @@ TEST_CASE("A Hugging Face folder") {
     CHECK(open_model(folder.path()).tokens.encode("ab") == std::vector<int>{2});
 }
 
-TEST_CASE("Names of GGUF tensors") {
+TEST_CASE("Maps the names of GGUF tensors") {
     CHECK(name_of_gguf_tensor("token_embd.weight") == "model.embed_tokens.weight");
     CHECK(name_of_gguf_tensor("output.weight") == "lm_head.weight");
     CHECK(name_of_gguf_tensor("output_norm.weight") == "model.norm.weight");
@@ -74,7 +74,7 @@ TEST_CASE("Names of GGUF tensors") {
     CHECK(name_of_gguf_tensor("blk.3") == "blk.3");
 }
 
-TEST_CASE("A GGUF file whose embedding does not fit its token list") {
+TEST_CASE("Rejects a GGUF file whose embedding does not match the token list") {
     gguf_builder builder;
     builder.string("general.architecture", "llama").whole("llama.block_count", 1).whole("llama.embedding_length", 4);
     builder.whole("llama.feed_forward_length", 3)
@@ -88,7 +88,7 @@ TEST_CASE("A GGUF file whose embedding does not fit its token list") {
                         [&] { read_gguf_model(bytes(text), "file"); });
 }
 
-TEST_CASE("stories260K: the same model from all of its files") {
+TEST_CASE("stories260K: all file formats give the same model") {
     const auto legacy = shared_file("stories260K/stories260K.bin");
     if (!legacy) return;
     const model_files first = open_model(*legacy);

@@ -1,4 +1,4 @@
-// A small model as a folder of files, for tests of programs, which are given a path: random weights, and a tokenizer with a token for each byte.
+// Writes a small model as a folder: random weights and a tokenizer with one token per byte.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace imbrex::engine::test {
 
-// Byte-level vocabularies write a byte as a visible character.
+// Byte-level vocabularies map a byte to a printable character.
 inline std::string visible_byte(int byte) {
     const auto is_visible = [](int value) {
         return (value >= 33 && value <= 126) || (value >= 161 && value <= 172) || value >= 174;
@@ -46,7 +46,7 @@ inline std::string safetensors_of(const weight_set& weights) {
     return raw(std::uint64_t{header.size()}) + header + data;
 }
 
-// The known model "tiny", with these special tokens after those of the bytes.
+// The known model "tiny", with these special tokens after the byte tokens.
 inline void write_tiny_model(const temporary_folder& folder, const std::vector<std::string>& special = {}) {
     const model_config config = config_of_known_model("tiny");
     folder.write(

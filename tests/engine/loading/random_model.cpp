@@ -21,7 +21,7 @@ std::int64_t parameters_of(std::string_view name) {
 
 }  // namespace
 
-TEST_CASE("Known models have as many parameters as the real ones") {
+TEST_CASE("Known models have the parameter counts of the real ones") {
     CHECK(parameters_of("llama-3.1-8b") == 8'030'261'248);
     CHECK(parameters_of("qwen2.5-0.5b") == 494'032'768);
     CHECK(parameters_of("qwen3-0.6b") == 596'049'920);
@@ -30,7 +30,7 @@ TEST_CASE("Known models have as many parameters as the real ones") {
                         [] { config_of_known_model("gpt-5"); });
 }
 
-TEST_CASE("Random weights: all there, moderate, and the seed's alone") {
+TEST_CASE("Random weights are complete, of moderate size and determined by the seed") {
     const model_config config = config_of_known_model("tiny");
     const model_files first = random_model(config, 1), again = random_model(config, 1), other = random_model(config, 2);
     check_weights(config, first.weights, "random model");
@@ -57,7 +57,7 @@ TEST_CASE("Random weights: all there, moderate, and the seed's alone") {
     CHECK(layer("0") != layer("1"));
 }
 
-TEST_CASE("The weights outlive what they were made in") {
+TEST_CASE("Weights own their memory") {
     weight_set kept;
     {
         const model_files model = random_model(config_of_known_model("tiny"), 3);

@@ -11,14 +11,14 @@ std::string file(std::string_view header, std::string_view data) {
 }
 
 safetensors_file read(std::string_view header, std::string_view data) {
-    static std::string kept;  // weights refer to it
+    static std::string kept;  // weights point into it
     kept = file(header, data);
     return read_safetensors(bytes(kept), "file");
 }
 
 }  // namespace
 
-TEST_CASE("A safetensors file") {
+TEST_CASE("Reads a safetensors file") {
     const auto result = read(R"({"__metadata__":{"format":"pt"},
         "b":{"dtype":"BF16","shape":[1],"data_offsets":[8,10]},
         "a":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]},
@@ -37,7 +37,7 @@ TEST_CASE("A safetensors file") {
     CHECK(read("{}   ", "").weights.all().empty());  // padded with spaces
 }
 
-TEST_CASE("A header that is refused") {
+TEST_CASE("Rejects invalid headers") {
     check_error_message("has 7 bytes", [&] { read_safetensors(bytes("1234567"), "file"); });
     const auto with_length = [](std::uint64_t length) { return raw(length) + "{}"; };
     check_error_message("the header's length is 100000001; 100000000 is allowed",
@@ -59,7 +59,7 @@ TEST_CASE("A header that is refused") {
     check_error_message("__metadata__ has 1 under \"a\"", [&] { read(R"({"__metadata__":{"a":1}})", ""); });
 }
 
-TEST_CASE("A tensor that is refused") {
+TEST_CASE("Rejects invalid tensors") {
     const auto one = [](const char* entry, std::string_view data) { read("{\"a\":" + std::string(entry) + "}", data); };
     check_error_message("tensor \"a\": is 1; it must be an object", [&] { one("1", ""); });
     check_error_message("\"dtype\" is missing", [&] { one(R"({"shape":[1],"data_offsets":[0,4]})", "1234"); });
@@ -98,13 +98,13 @@ TEST_CASE("A tensor that is refused") {
              "123456789012");
     };
     check_error_message("tensor \"b\": its data begin at 8; the data before end at 4",
-                        [&] { two("[0,4]", "[8,12]"); });  // a hole
+                        [&] { two("[0,4]", "[8,12]"); });  // a gap
     check_error_message("tensor \"b\": its data begin at 2; the data before end at 4",
                         [&] { two("[0,4]", "[2,6]"); });  // an overlap
     check_error_message("tensor \"b\": its data begin at 0; the data before end at 4", [&] { two("[0,4]", "[0,4]"); });
 }
 
-TEST_CASE("The index of a model in shards") {
+TEST_CASE("Reads the index of a sharded model") {
     const auto index = [](const char* place) {
         return read_shard_index(bytes("{\"weight_map\":{\"a\":" + std::string(place) + "}}"), "index");
     };
@@ -119,7 +119,7 @@ TEST_CASE("The index of a model in shards") {
                         [&] { read_shard_index(bytes(R"({"weight_map":{}})"), "index"); });
 }
 
-TEST_CASE("A folder with one file, with shards, and with neither") {
+TEST_CASE("Opens a folder with one file, with shards, and rejects one without") {
     const auto with_tensor = [](const std::string& name, float value) {
         return file("{\"" + name + R"(":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", raw(value));
     };

@@ -1,4 +1,4 @@
-// Weights one below the other are read as one matrix.
+// Stacked weights read as one matrix.
 #include "engine/loading/stacked_weights.hpp"
 
 #include <doctest/doctest.h>
@@ -24,7 +24,7 @@ weight_set three_weights(weight_type last) {
 
 }  // namespace
 
-TEST_CASE("stacked weights are read across their borders") {
+TEST_CASE("Reads rows across the borders of stacked weights") {
     const weight_set all = three_weights(weight_type::f32);
     const stacked_weights stacked(all, {"a", "b", "c"});
     CHECK(stacked.rows() == 6);
@@ -47,7 +47,7 @@ TEST_CASE("stacked weights are read across their borders") {
     }
 }
 
-TEST_CASE("stacked weights have the type of all of them, or are floats") {
+TEST_CASE("Stacked weights have the common type, or f32") {
     const weight_set same = three_weights(weight_type::f32), mixed = three_weights(weight_type::bf16);
     CHECK(stacked_weights(same, {"a", "c"}).type() == weight_type::f32);
     CHECK(stacked_weights(mixed, {"c"}).type() == weight_type::bf16);

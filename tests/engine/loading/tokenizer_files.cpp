@@ -14,7 +14,7 @@ tokenizer read_json(const std::string& text) {
 
 constexpr const char* byte_level = R"({"type":"ByteLevel","add_prefix_space":false})";
 
-// A byte-level file: "model" has these members, and the rest of the file these.
+// A byte-level file with these members of "model" and of the root.
 std::string json_file(const std::string& model, const std::string& rest = "") {
     return R"({"pre_tokenizer":)" + std::string(byte_level) + R"(,"model":{)" + model + "}" +
            (rest.empty() ? "" : ",") + rest + "}";
@@ -25,13 +25,13 @@ constexpr const char* small_model = R"("type":"BPE","vocab":{"a":0,"b":1,"\u0120
 
 }  // namespace
 
-TEST_CASE("tokenizer.json of the byte-level kind") {
+TEST_CASE("Reads a byte-level tokenizer.json") {
     const tokenizer tokens = read_json(json_file(small_model, R"("added_tokens":[
         {"id":5,"content":"<|end|>","special":true},{"id":6,"content":"<think>","special":false}],
         "post_processor":{"type":"Sequence","processors":[{"type":"ByteLevel"},{"type":"TemplateProcessing",
             "single":[{"SpecialToken":{"id":"<|end|>","type_id":0}},{"Sequence":{"id":"A","type_id":0}}]}]})"));
     CHECK(tokens.size() == 7);
-    CHECK(tokens.encode("ab ab") == std::vector<int>{5, 3, 4});  // both ways to write a merge
+    CHECK(tokens.encode("ab ab") == std::vector<int>{5, 3, 4});  // both notations of a merge
     CHECK(tokens.encode("ab<think>", {.add_special_tokens = false}) == std::vector<int>{3, 6});
     CHECK(tokens.encode("<|end|>", {.add_special_tokens = false, .parse_special = true}) == std::vector<int>{5});
     CHECK(tokens.at(4).bytes == " ab");
@@ -41,7 +41,7 @@ TEST_CASE("tokenizer.json of the byte-level kind") {
     CHECK(read_json(json_file(R"("vocab":{"a":0,"b":1,"ab":2},"merges":[])")).encode("ab") == std::vector<int>{0, 1});
 }
 
-TEST_CASE("tokenizer.json with the patterns of Llama 3 and Qwen 2") {
+TEST_CASE("Reads tokenizer.json with the patterns of Llama 3 and Qwen 2") {
     const auto with_expression = [](const std::string& expression, const std::string& behavior) {
         return R"({"normalizer":{"type":"NFC"},"pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"Split",
             "pattern":{"Regex":")" +
@@ -61,7 +61,7 @@ TEST_CASE("tokenizer.json with the patterns of Llama 3 and Qwen 2") {
                         [&] { read_json(with_expression(qwen, "Removed")); });
 }
 
-TEST_CASE("tokenizer.json of Llama 2's kind") {
+TEST_CASE("Reads a tokenizer.json like that of Llama 2") {
     const std::string text =
         R"({"added_tokens":[{"id":0,"content":"<unk>","special":true},{"id":1,"content":"<s>","special":true}],
         "normalizer":{"type":"Sequence","normalizers":[{"type":"Prepend","prepend":"\u2581"},
@@ -73,13 +73,13 @@ TEST_CASE("tokenizer.json of Llama 2's kind") {
     const tokenizer tokens = read_json(text);
     CHECK(tokens.encode("ab ab") == std::vector<int>{1, 8, 8});
     CHECK(tokens.encode("a\u00e4") == std::vector<int>{1, 4, 5, 2, 3});
-    CHECK(tokens.encode("\u00f6") == std::vector<int>{1, 4, 0});  // not all of its bytes are there
+    CHECK(tokens.encode("\u00f6") == std::vector<int>{1, 4, 0});  // one of its bytes has no token
     CHECK(tokens.decode(tokens.encode("ab a\u00e4b")) == "ab a\u00e4b");
     CHECK(tokens.encode("<s>", {.add_special_tokens = false, .parse_special = true}) == std::vector<int>{1});
     CHECK(tokens.encode("<s>", {.add_special_tokens = false}) == std::vector<int>{4, 0, 0, 0});
 }
 
-TEST_CASE("tokenizer.json that is refused") {
+TEST_CASE("Rejects invalid tokenizer.json") {
     check_error_message("tokenizer.json: is not JSON", [&] { read_json("nothing"); });
     check_error_message("\"model\" is missing", [&] { read_json("{}"); });
     check_error_message("is an array; it must be an object", [&] { read_json("[]"); });
@@ -158,7 +158,7 @@ TEST_CASE("tokenizer.json that is refused") {
                         [&] { with_added(R"([{"id":1,"content":"x","lstrip":true}])"); });
 }
 
-TEST_CASE("GPT-2's files") {
+TEST_CASE("Reads GPT-2's files") {
     const auto read = [](std::string_view encoder, std::string_view merges) {
         return read_gpt2_files(bytes(encoder), bytes(merges), "encoder.json");
     };
@@ -172,7 +172,7 @@ TEST_CASE("GPT-2's files") {
     check_error_message("is an array; it must be an object", [&] { read("[]", ""); });
 }
 
-TEST_CASE("tiktoken's files") {
+TEST_CASE("Reads tiktoken's files") {
     const auto read = [](std::string_view text, const std::map<std::string, int>& special = {}) {
         return read_tiktoken(bytes(text), "file", split_pattern::o200k, special);
     };
@@ -189,7 +189,7 @@ TEST_CASE("tiktoken's files") {
     check_error_message("has no tokens", [&] { read(""); });
 }
 
-TEST_CASE("Vocabularies in GGUF files") {
+TEST_CASE("Reads vocabularies of GGUF files") {
     const auto read = [](const gguf_builder& builder) {
         const std::string text = builder.build();
         return gguf_tokenizer(read_gguf(bytes(text), "file").metadata);
@@ -266,7 +266,7 @@ TEST_CASE("Vocabularies in GGUF files") {
     });
 }
 
-TEST_CASE("llama2.c's tokenizer file") {
+TEST_CASE("Reads llama2.c's tokenizer file") {
     const auto entry = [](float score, const std::string& text) {
         return raw(score) + raw(static_cast<std::uint32_t>(text.size())) + text;
     };
@@ -286,12 +286,12 @@ TEST_CASE("llama2.c's tokenizer file") {
     check_error_message("it must have at least 3", [&] { read(raw(6u) + entry(0, "x"), 1); });
 }
 
-TEST_CASE("Vocabularies of other programs: known ids") {
+TEST_CASE("Gives the known ids of other tokenizers") {
     if (const auto path = shared_file("tokenizers/neox/20B_tokenizer.json")) {
         const mapped_file file(*path);
         const tokenizer tokens = read_tokenizer_json(file.bytes(), file.name());
         CHECK(tokens.encode("Hello, world!") == std::vector<int>{12092, 13, 1533, 2});
-        CHECK(tokens.encode("\tx        y") == std::vector<int>{186, 89, 50270, 90});  // a run of spaces is a token
+        CHECK(tokens.encode("\tx        y") == std::vector<int>{186, 89, 50270, 90});  // consecutive spaces are one token
         CHECK(tokens.encode("e\u0301") == tokens.encode("\u00e9"));
         CHECK(tokens.encode("<|endoftext|>", {.parse_special = true}) == std::vector<int>{0});
         CHECK(tokens.encode("<|endoftext|>").size() > 1);

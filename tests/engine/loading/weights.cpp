@@ -14,7 +14,7 @@ weight make(weight_type type, std::vector<std::int64_t> shape, std::string_view 
     return {"w", type, std::move(shape), bytes(data)};
 }
 
-// What the bits of a half-precision number mean, by the definition.
+// The value of fp16 bits, by definition.
 double half_value(unsigned bits) {
     const int exponent = static_cast<int>(bits >> 10 & 31), mantissa = static_cast<int>(bits & 1023);
     const double magnitude = exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
@@ -23,7 +23,7 @@ double half_value(unsigned bits) {
 
 }  // namespace
 
-TEST_CASE("Every half-precision number becomes the float it is") {
+TEST_CASE("Converts every fp16 value exactly") {
     for (unsigned bits = 0; bits < 65536; ++bits) {
         const std::string data = raw(static_cast<std::uint16_t>(bits));
         const float value = to_floats(make(weight_type::f16, {1}, data))[0];
@@ -46,7 +46,7 @@ TEST_CASE("bf16 is the upper half of a float") {
     CHECK(values[2] == std::bit_cast<float>(0x00010000u));
 }
 
-TEST_CASE("Blocks of 8 and of 4 bits") {
+TEST_CASE("Dequantises q8_0 and q4_0 blocks") {
     std::string eight = raw(std::uint16_t{0x3800});  // 0.5
     for (int i = 0; i < 32; ++i) eight += static_cast<char>(i * 8 - 128);
     const auto of_eight = to_floats(make(weight_type::q8_0, {32}, eight));
@@ -61,7 +61,7 @@ TEST_CASE("Blocks of 8 and of 4 bits") {
     }
 }
 
-TEST_CASE("A range of rows, from bytes that are not aligned") {
+TEST_CASE("Reads a range of rows from unaligned bytes") {
     std::string data = "x";
     for (int i = 0; i < 12; ++i) data += raw(static_cast<float>(i));
     const weight source{"w", weight_type::f32, {2, 2, 3}, bytes(data).subspan(1)};
@@ -75,7 +75,7 @@ TEST_CASE("A range of rows, from bytes that are not aligned") {
     CHECK(to_floats(make(weight_type::f32, {0, 4}, "")).empty());
 }
 
-TEST_CASE("Sizes that do not fit are no sizes") {
+TEST_CASE("Returns no size on overflow and partial blocks") {
     const auto size = [](weight_type type, std::vector<std::int64_t> shape) { return byte_size(type, shape); };
     CHECK(size(weight_type::f32, {2, 3}) == 24);
     CHECK(size(weight_type::f16, {}) == 2);
@@ -89,7 +89,7 @@ TEST_CASE("Sizes that do not fit are no sizes") {
     CHECK(size(weight_type::f32, {std::int64_t{1} << 40, 0}) == 0);
 }
 
-TEST_CASE("A set of weights") {
+TEST_CASE("Adds, finds and renames weights") {
     weight_set set;
     set.add(make(weight_type::f32, {1}, "1234"), "file");
     check_error_message("file: tensor \"w\" is there twice",

@@ -14,8 +14,10 @@
 #include <utility>
 #include <vector>
 
+#include "engine/model/cuda_attention_kernels.hpp"
 #include "engine/model/cuda_kernels.hpp"
 #include "engine/model/cuda_kernels_on_host.hpp"
+#include "engine/model/cuda_matmul.hpp"
 #include "engine/model/model_runner.hpp"
 #include "engine/model/random_weights.hpp"
 #include "engine/model/rounded_weights.hpp"

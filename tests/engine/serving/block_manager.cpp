@@ -39,7 +39,7 @@ TEST_CASE("blocks are taken until there are none, and released") {
     std::vector<int> table{blocks.allocate(), blocks.allocate(), blocks.allocate()};
     CHECK(blocks.num_free_blocks() == 0);
     CHECK(blocks.num_used_blocks() == 3);
-    CHECK_THROWS_WITH_AS(blocks.allocate(), "blocks: all 3 are held; one must be released before another is taken",
+    CHECK_THROWS_WITH_AS(blocks.allocate(), "blocks: all 3 are held; release one before allocating another",
                          imbrex::invalid_argument);
     blocks.add_reference(table[0]);
     blocks.free(table[0]);
@@ -53,7 +53,7 @@ TEST_CASE("a block released twice is refused, and stays free once") {
     block_manager blocks(2);
     const int block = blocks.allocate();
     blocks.free(block);
-    CHECK_THROWS_WITH_AS(blocks.free(block), "block 0 is released more often than it was taken",
+    CHECK_THROWS_WITH_AS(blocks.free(block), "block 0 is released more often than it was allocated",
                          imbrex::invalid_argument);
     CHECK(blocks.num_free_blocks() == 2);
     CHECK_THROWS_WITH_AS(blocks.add_reference(2), "block: 2; there are 2", imbrex::invalid_argument);

@@ -434,12 +434,12 @@ TEST_CASE("batches come back once, with as many tokens as were sampled") {
     all.add(counting(5), 4);
     const batch work = all.plan.schedule();
     CHECK_THROWS_WITH_AS(all.plan.schedule(),
-                         "schedule: the batch before has not come back; finish or abandon must be called first",
+                         "schedule: the previous batch is in flight; call finish or abandon first",
                          imbrex::invalid_argument);
     CHECK_THROWS_WITH_AS(all.plan.finish(work, std::vector{1, 2}),
                          "sampled: 2 tokens; the batch has 1 entries that sample", imbrex::invalid_argument);
     all.finish(work);
-    CHECK_THROWS_WITH_AS(all.plan.finish(work, std::vector{1}), "batch: there is none to come back; schedule gives one",
+    CHECK_THROWS_WITH_AS(all.plan.finish(work, std::vector{1}), "batch: none is in flight; call schedule first",
                          imbrex::invalid_argument);
 }
 

@@ -8,7 +8,7 @@ namespace imbrex::engine::test {
 
 namespace {
 
-// All bytes as tokens, and these special ones.
+// A token per byte, and these special tokens.
 tokenizer with_special(const std::vector<std::string>& special) {
     vocabulary words;
     words.name = "test";
@@ -27,7 +27,7 @@ const std::vector<chat_message> conversation{
 
 }  // namespace
 
-TEST_CASE("Llama 3's template") {
+TEST_CASE("Applies Llama 3's template") {
     const tokenizer tokens =
         with_special({"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"});
     CHECK(chat_template_of(tokens) == chat_template::llama3);
@@ -40,7 +40,7 @@ TEST_CASE("Llama 3's template") {
     CHECK(end_of_turn(tokens, chat_template::llama3) == tokens.special("<|eot_id|>"));
 }
 
-TEST_CASE("Qwen's template") {
+TEST_CASE("Applies Qwen's template (ChatML)") {
     const tokenizer tokens = with_special({"<|im_start|>", "<|im_end|>"});
     CHECK(chat_template_of(tokens) == chat_template::chatml);
     CHECK(shown(tokens, encode_chat(tokens, chat_template::chatml, conversation)) ==
@@ -49,7 +49,7 @@ TEST_CASE("Qwen's template") {
           "<|im_start|>user\nBye.<|im_end|>\n<|im_start|>assistant\n");
 }
 
-TEST_CASE("Llama 2's template") {
+TEST_CASE("Applies Llama 2's template") {
     const tokenizer tokens = with_special({"<s>", "</s>"});
     CHECK(chat_template_of(tokens) == chat_template::llama2);
     CHECK(shown(tokens, encode_chat(tokens, chat_template::llama2, conversation)) ==
@@ -67,7 +67,7 @@ TEST_CASE("A message cannot end its turn") {
     CHECK(std::ranges::count(ids, *tokens.special("<|im_end|>")) == 1);
 }
 
-TEST_CASE("Conversations that are refused") {
+TEST_CASE("Rejects invalid conversations") {
     const tokenizer tokens = with_special({"<|im_start|>", "<|im_end|>"});
     const auto encode = [&](const std::vector<chat_message>& messages) {
         return encode_chat(tokens, chat_template::chatml, messages);

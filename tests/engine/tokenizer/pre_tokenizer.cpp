@@ -1,4 +1,4 @@
-// Words as the regular expressions cut them. The expected ones are the results of the expressions themselves.
+// Pre-tokenizers against the results of the regular expressions.
 #include "engine/tokenizer/pre_tokenizer.hpp"
 
 #include "engine/support.hpp"
@@ -7,7 +7,7 @@ namespace imbrex::engine::test {
 
 namespace {
 
-// The words with bars between.
+// The words, joined by bars.
 std::string cut(std::string_view text, split_pattern pattern) {
     std::string result;
     for (const std::string_view word : split_words(text, pattern)) {
@@ -19,7 +19,7 @@ std::string cut(std::string_view text, split_pattern pattern) {
 
 }  // namespace
 
-TEST_CASE("GPT-2's words") {
+TEST_CASE("Splits like GPT-2") {
     const auto gpt2 = [](std::string_view text) { return cut(text, split_pattern::gpt2); };
     CHECK(gpt2("Hello, world! It's 1234") == "Hello|,| world|!| It|'s| 1234");
     CHECK(gpt2("we'll they've I'd I'M") == "we|'ll| they|'ve| I|'d| I|'|M");
@@ -28,12 +28,12 @@ TEST_CASE("GPT-2's words") {
     CHECK(gpt2("   ") == "   ");
     CHECK(gpt2("a1b2") == "a|1|b|2");
     CHECK(gpt2(" !?\u2026\u4e2d\u6587") == " !?\u2026|\u4e2d\u6587");
-    CHECK(gpt2("e\u0301") == "e|\u0301");  // a mark is no letter
+    CHECK(gpt2("e\u0301") == "e|\u0301");  // a mark is not a letter
     CHECK(gpt2("").empty());
     CHECK(gpt2("a\xff\xfe b") == "a|\xff\xfe| b");
 }
 
-TEST_CASE("Llama 3's and Qwen 2's words") {
+TEST_CASE("Splits like Llama 3 and Qwen 2") {
     const auto llama = [](std::string_view text) { return cut(text, split_pattern::llama3); };
     const auto qwen = [](std::string_view text) { return cut(text, split_pattern::qwen2); };
     CHECK(llama("I'M don'T y'\u017f") == "I|'M| don|'T| y|'\u017f");
@@ -48,7 +48,7 @@ TEST_CASE("Llama 3's and Qwen 2's words") {
     CHECK(qwen(" \u00bd \u4e2d") == " |\u00bd| \u4e2d");
 }
 
-TEST_CASE("o200k's words") {
+TEST_CASE("Splits like o200k") {
     const auto o200k = [](std::string_view text) { return cut(text, split_pattern::o200k); };
     CHECK(o200k("camelCase XMLParser HTTP") == "camel|Case| XMLParser| HTTP");
     CHECK(o200k("don't WON'T it's") == "don't| WON'T| it's");
@@ -61,11 +61,11 @@ TEST_CASE("o200k's words") {
     CHECK(o200k("  x\n y") == " | x|\n| y");
 }
 
-TEST_CASE("Digits alone") {
+TEST_CASE("Splits single digits") {
     CHECK(cut("a12b 3", split_pattern::digits) == "a|1|2|b |3");
 }
 
-TEST_CASE("Patterns by name and by expression") {
+TEST_CASE("Finds patterns by name and by expression") {
     CHECK(split_pattern_named("llama-bpe") == split_pattern::llama3);
     CHECK(split_pattern_named("qwen2") == split_pattern::qwen2);
     CHECK_FALSE(split_pattern_named("unheard-of"));

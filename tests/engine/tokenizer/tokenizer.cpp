@@ -10,7 +10,7 @@ namespace imbrex::engine::test {
 
 namespace {
 
-// All bytes, then what the test adds.
+// A token per byte, then those of the test.
 vocabulary bytes_vocabulary() {
     vocabulary words;
     words.name = "test";
@@ -30,7 +30,7 @@ int add_merge(vocabulary& words, int left, int right) {
     return id;
 }
 
-// SentencePiece's way: code points, scores, bytes to fall back on.
+// SentencePiece style: code points, scores, byte fallback.
 vocabulary scored_vocabulary() {
     vocabulary words;
     words.name = "test";
@@ -47,7 +47,7 @@ vocabulary scored_vocabulary() {
 
 }  // namespace
 
-TEST_CASE("The merge that comes first in the list goes first") {
+TEST_CASE("Merges in the order of the list") {
     vocabulary words = bytes_vocabulary();
     const int bc = add_merge(words, 'b', 'c');
     const int ab = add_merge(words, 'a', 'b');
@@ -57,15 +57,15 @@ TEST_CASE("The merge that comes first in the list goes first") {
     CHECK(tokens.encode("abc") == std::vector<int>{'a', bc});
     CHECK(tokens.encode("abab") == std::vector<int>{abab});
     CHECK(tokens.encode("ababab") == std::vector<int>{abab, ab});
-    CHECK(tokens.encode("aaa") == std::vector<int>{aa, 'a'});  // the leftmost of equals
+    CHECK(tokens.encode("aaa") == std::vector<int>{aa, 'a'});  // leftmost on ties
     CHECK(tokens.encode("").empty());
     CHECK(tokens.decode(tokens.encode("abcab")) == "abcab");
 }
 
-TEST_CASE("Whole words, the lowest id, the highest score") {
+TEST_CASE("Merge orders: complete words, lowest id, highest score") {
     vocabulary whole = bytes_vocabulary();
     const int ab = add_merge(whole, 'a', 'b');
-    const int abc = add_token(whole, "abc");  // no merge leads there
+    const int abc = add_token(whole, "abc");  // not reachable by merges
     vocabulary merged = whole;
     whole.ignore_merges = true;
     CHECK(tokenizer(std::move(whole)).encode("abc") == std::vector<int>{abc});
@@ -93,7 +93,7 @@ TEST_CASE("Whole words, the lowest id, the highest score") {
     CHECK(tokens.decode(tokens.encode(" x")) == " x");
 }
 
-TEST_CASE("Special tokens come out of text only where they are asked for") {
+TEST_CASE("Parses special tokens only on request") {
     vocabulary words = bytes_vocabulary();
     words.splits = {split_pattern::gpt2};
     const int end = add_token(words, "<|end|>", token_kind::special);
@@ -119,7 +119,7 @@ TEST_CASE("Special tokens come out of text only where they are asked for") {
     CHECK_FALSE(tokens.special(""));
 }
 
-TEST_CASE("What has no token is unknown, or refused") {
+TEST_CASE("Maps missing symbols to the unknown token or throws") {
     vocabulary words;
     words.name = "test";
     add_token(words, "a");
@@ -132,7 +132,7 @@ TEST_CASE("What has no token is unknown, or refused") {
     check_error_message("test: token id -1; there are 1 tokens", [&] { strict.at(-1); });
 }
 
-TEST_CASE("Vocabularies that are refused") {
+TEST_CASE("Rejects invalid vocabularies") {
     check_error_message("has no tokens", [&] { tokenizer(vocabulary{}); });
     vocabulary words = bytes_vocabulary();
     words.prefix_ids = {256};
@@ -145,7 +145,7 @@ TEST_CASE("Vocabularies that are refused") {
     check_error_message("token 3 has the score", [&] { tokenizer{words}; });
 }
 
-TEST_CASE("A stream never shows half a character") {
+TEST_CASE("The streaming detokenizer never emits a partial character") {
     vocabulary words = bytes_vocabulary();
     const int end = add_token(words, "<|end|>", token_kind::special);
     const tokenizer tokens(std::move(words));
@@ -161,7 +161,7 @@ TEST_CASE("A stream never shows half a character") {
     CHECK(decoder.finish().empty());
     CHECK(decoder.push(0xf0).empty());
     CHECK(decoder.push(0x9f).empty());
-    CHECK(decoder.push('x') == "\ufffd\ufffdx");  // it can become whole no more
+    CHECK(decoder.push('x') == "\ufffd\ufffdx");  // cannot be completed any more
     CHECK(decoder.push(0x80) == "\ufffd");
     CHECK(decoder.push(0xe2).empty());
     CHECK(decoder.push(end) == "\ufffd");
@@ -170,7 +170,7 @@ TEST_CASE("A stream never shows half a character") {
     CHECK(decoder.finish().empty());
 }
 
-TEST_CASE("The space in front is printed where a text continues, and not where it begins") {
+TEST_CASE("Prints the leading space of a continuation, not of a new text") {
     vocabulary words = scored_vocabulary();
     const int hello = add_token(words, " Hello");
     const tokenizer tokens(std::move(words));
@@ -181,14 +181,14 @@ TEST_CASE("The space in front is printed where a text continues, and not where i
     CHECK(continuing.push(hello) == " Hello");
 }
 
-TEST_CASE("Time grows with the text, not with its square") {
+TEST_CASE("Encoding time is not quadratic") {
     vocabulary words = bytes_vocabulary();
     int longest = add_merge(words, 'a', 'a');
     for (int i = 0; i < 4; ++i) longest = add_merge(words, longest, longest);
     const tokenizer tokens(std::move(words));
     const auto start = std::chrono::steady_clock::now();
     CHECK(tokens.encode(std::string(1 << 18, 'a')) == std::vector<int>(1 << 13, longest));
-    // A quadratic algorithm would need minutes for this.
+    // A quadratic algorithm takes minutes for this.
     CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(20));
 }
 

@@ -5,7 +5,7 @@
 
 namespace imbrex::engine::test {
 
-TEST_CASE("Code points of UTF-8, and bytes that are none") {
+TEST_CASE("Decodes UTF-8 and reports invalid bytes") {
     for (const char32_t value :
          {0x0u, 0x41u, 0x7fu, 0x80u, 0x7ffu, 0x800u, 0xd7ffu, 0xe000u, 0xffffu, 0x10000u, 0x10ffffu}) {
         std::string text;
@@ -19,7 +19,7 @@ TEST_CASE("Code points of UTF-8, and bytes that are none") {
             CHECK_FALSE(first_code_point(text.substr(0, size)).valid);
         }
     }
-    // A continuation alone, overlong forms, a surrogate, past the end, bytes that are never used, a broken one.
+    // Lone continuation, overlong forms, surrogate, above U+10FFFF, invalid bytes, truncated sequence.
     for (const char* text :
          {"\x80", "\xc0\x80", "\xc1\xbf", "\xe0\x80\x80", "\xe0\x9f\xbf", "\xed\xa0\x80", "\xf0\x8f\xbf\xbf",
           "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xff", "\xc3(", "\xe2\x82("}) {
@@ -35,7 +35,7 @@ TEST_CASE("Code points of UTF-8, and bytes that are none") {
     CHECK(printable(std::string(100, 'x')).size() == 60 + 5);
 }
 
-TEST_CASE("Classes of code points") {
+TEST_CASE("Classifies code points") {
     CHECK(class_of('A') == unicode_class::letter_upper);
     CHECK(class_of(0x1c5) == unicode_class::letter_upper);  // title case
     CHECK(class_of('z') == unicode_class::letter_lower);
@@ -57,19 +57,19 @@ TEST_CASE("Classes of code points") {
     CHECK(class_of(0) == unicode_class::other);
 }
 
-TEST_CASE("The composed form of text") {
+TEST_CASE("Composes text (NFC)") {
     CHECK(nfc("plain") == "plain");
     CHECK(nfc("e\u0301") == "\u00e9");
     CHECK(nfc("\u00e9") == "\u00e9");
-    CHECK(nfc("\u0301e") == "\u0301e");             // nothing before it to join
-    CHECK(nfc("a\u0327\u0301") == "\u00e1\u0327");  // over a mark of a lower class
-    CHECK(nfc("a\u0301\u0327") == "\u00e1\u0327");  // which is put first
+    CHECK(nfc("\u0301e") == "\u0301e");             // no starter before it
+    CHECK(nfc("a\u0327\u0301") == "\u00e1\u0327");  // across a mark of a lower class
+    CHECK(nfc("a\u0301\u0327") == "\u00e1\u0327");  // reordered
     CHECK(nfc("e\u0302\u0301") == "\u1ebf");        // twice
     CHECK(nfc("\u212b") == "\u00c5");               // the angstrom sign is a letter
     CHECK(nfc("\u1112\u1161\u11ab") == "\ud55c");   // Hangul, by its rule
     CHECK(nfc("\ud558\u11ab") == "\ud55c");
     CHECK(nfc("\u0958") == "\u0915\u093c");      // excluded from composition
-    CHECK(nfc("e\xff\u0301") == "e\xff\u0301");  // a byte that is not UTF-8 stands between
+    CHECK(nfc("e\xff\u0301") == "e\xff\u0301");  // blocked by an invalid byte
     CHECK(nfc("\xc3") == "\xc3");
 }
 

@@ -1,5 +1,5 @@
-// The host world's matrix product against plain loops in double precision: every pair of types, sizes that fill no
-// block, every way for an operand to lie. Whatever c must not depend on is poisoned.
+// The CPU GEMM of the host world compared with float64: every pair of types, ragged sizes, every operand stride. Memory
+// that c must not depend on is poisoned.
 #include <doctest/doctest.h>
 
 #include <imbrex/hw/host/host_gemm.hpp>
@@ -38,7 +38,7 @@ T random_value() {
     }
 }
 
-// NaN, where the type has one: no element between those of the operand may be read.
+// NaN, if the type has one: elements between those of the operand must not be read.
 template <class T>
 T poison() {
     if constexpr (std::is_same_v<T, std::int8_t>) {
@@ -95,7 +95,7 @@ struct operand {
     hw::operand_view<T> view() const { return {storage.data() + (storage.empty() ? 0 : first), outer, inner}; }
 };
 
-// c is wider than n by `gap` columns, which must stay as they are.
+// c is wider than n by `gap` columns, which must stay untouched.
 template <class C, class A, class B>
 void check_operands(const operand<A>& a, const operand<B>& b, int m, int n, int k, bool accumulate, int gap) {
     constexpr bool exact = std::is_same_v<C, std::int32_t>;
@@ -176,12 +176,12 @@ void check_pairs() {
 
 }  // namespace
 
-TEST_CASE("matrix product: every pair of types, however the operands lie") {
+TEST_CASE("host GEMM: every pair of types and every layout") {
     check_pairs<float, bf16, fp16, e4m3, e5m2>();
     check_types<std::int32_t, std::int8_t, std::int8_t>();
 }
 
-TEST_CASE("matrix product: every size to 40, in each dimension") {
+TEST_CASE("host GEMM: every size up to 40 in each dimension") {
     for (int size = 1; size <= 40; ++size) {
         for (const lie how : {lie::rows, lie::columns}) {
             check_product<float, float, float>(size, random_size(40), random_size(40), how, how, size % 2 == 0);
@@ -194,7 +194,7 @@ TEST_CASE("matrix product: every size to 40, in each dimension") {
     }
 }
 
-TEST_CASE("matrix product: more than one block in each dimension") {
+TEST_CASE("host GEMM: several blocks in each dimension") {
     for (const bool accumulate : {false, true}) {
         check_product<float, float, float>(128, 256, 64, lie::rows, lie::columns, accumulate);
         check_product<float, float, float>(261, 71, 519, lie::rows, lie::columns, accumulate);
@@ -206,7 +206,7 @@ TEST_CASE("matrix product: more than one block in each dimension") {
     }
 }
 
-TEST_CASE("matrix product: no products to add") {
+TEST_CASE("host GEMM: k = 0") {
     for (const bool accumulate : {false, true}) {
         check_product<float, float, float>(5, 7, 0, lie::rows, lie::rows, accumulate);
         check_product<float, bf16, e4m3>(33, 40, 0, lie::columns, lie::columns, accumulate);
@@ -216,7 +216,7 @@ TEST_CASE("matrix product: no products to add") {
     }
 }
 
-TEST_CASE("matrix product: one row of a for all, as a stride of zero says") {
+TEST_CASE("host GEMM: a stride of 0 broadcasts a row of a") {
     const int m = 20, n = 37, k = 50;
     for (const bool accumulate : {false, true}) {
         operand<bf16> a(m, k, lie::rows), b(n, k, lie::rows);
@@ -227,7 +227,7 @@ TEST_CASE("matrix product: one row of a for all, as a stride of zero says") {
     }
 }
 
-TEST_CASE("matrix product: int8 is exact at the ends of its range, and wraps") {
+TEST_CASE("host GEMM: int8 is exact at the ends of its range, and wraps") {
     const int n = 35, k = 3001;
     const std::vector<std::int8_t> lowest(static_cast<std::size_t>(n) * k, -128);
     const hw::operand_view<std::int8_t> view{lowest.data(), k, 1};
@@ -240,7 +240,7 @@ TEST_CASE("matrix product: int8 is exact at the ends of its range, and wraps") {
     CHECK(c == std::vector<std::int32_t>(n * n, std::numeric_limits<std::int32_t>::min() + 128 * 128 - 1));
 }
 
-TEST_CASE("matrix product: infinities and NaNs reach only their own row and column") {
+TEST_CASE("host GEMM: infinities and NaNs reach only their own row and column") {
     const int size = 19;
     std::vector<float> a(size * size, 1.0f), c(size * size);
     std::vector<bf16> b(size * size, bf16(0.5f));

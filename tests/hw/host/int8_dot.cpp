@@ -1,4 +1,4 @@
-// Products of bytes added up by fours, by the processor's own instruction or without one, against loops.
+// The int8 dot product, with and without a processor instruction, compared with loops.
 #include <imbrex/hw/host/int8_dot.hpp>
 
 #include <doctest/doctest.h>
@@ -7,10 +7,10 @@
 
 using namespace imbrex::hw;
 
-TEST_CASE("products of bytes, of the largest too, are exact") {
+TEST_CASE("the int8 dot product is exact, at the ends of the range too") {
     using products = int8_dot<native_simd>;
     constexpr int words = sizeof(products::words) / 4;
-    // Where both sides are signed, the left one ends at 127.
+    // If both sides are signed, the left one ends at 127.
     constexpr int largest = products::offset_of_signed == 0 ? 127 : 255;
     std::uint8_t a[4 * words];
     std::int8_t b[4 * words];
@@ -46,6 +46,6 @@ void check_sum_each() {
         MESSAGE("skipped: vectors are wider than four words here");
     }
 }
-TEST_CASE("the sum of each of four vectors of four") {
+TEST_CASE("sum_each of four vectors of four") {
     check_sum_each<int8_dot<native_simd>>();
 }

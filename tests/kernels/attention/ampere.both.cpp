@@ -1,6 +1,6 @@
-// Attention on every GPU from sm_80 on against plain loops in double: depths that fill their tiles or do not, ragged, padded and
-// packed sequences with NaN around them, masks, scores, sinks, shared key heads, merged and partial results; checked over many
-// schedules, and every mutant of its synchronisation reported.
+// Ampere-class attention against plain loops in double: head dims that fill their tiles or do not, ragged, padded and
+// varlen sequences with NaN around them, masks, score_mods, sinks, GQA, merged and partial outputs; no hazard in any
+// schedule, and every mutation of its synchronisation detected.
 #include <imbrex/kernels/attention/ampere.hpp>
 
 #include "synchronisation.hpp"
@@ -27,18 +27,18 @@ struct member {
 
 struct sequences {
     int heads, kv_heads;
-    int query_rows, key_rows;  // of all members, and what lies between and behind them
+    int query_rows, key_rows;  // of all sequences, including the rows between and behind them
     std::vector<member> members;
     bool packed = false;
 
-    // Members of one length each, the keys of which may end early.
+    // Sequences of equal capacity, whose keys may end early.
     static sequences batch(int heads, int kv_heads, int seqlen_q, int seqlen_k, const std::vector<int>& lengths) {
         sequences made{heads, kv_heads, seqlen_q * int(lengths.size()), seqlen_k * int(lengths.size()), {}, false};
         for (int i = 0; i < int(lengths.size()); ++i)
             made.members.push_back({i * seqlen_q, seqlen_q, i * seqlen_k, lengths[i]});
         return made;
     }
-    // One behind the other, after some rows that belong to none.
+    // Varlen, after some rows that belong to no sequence.
     static sequences in_a_row(int heads, int kv_heads, const std::vector<std::pair<int, int>>& lengths) {
         sequences made{heads, kv_heads, 3, 5, {}, true};
         for (const auto& [seqlen_q, seqlen_k] : lengths) {
@@ -57,7 +57,8 @@ struct sequences {
     }
 };
 
-// Q, K, V and O as [row, head, column], sent to a world. What belongs to no member is NaN, and so is O.
+// Q, K, V and O as [row, head, head_dim] in the memory of a world. Rows that belong to no sequence are NaN, and so is
+// O.
 template <class In>
 struct tensors {
     sequences given;
@@ -144,7 +145,7 @@ struct tensors {
                 nullptr};
     }
 
-    // Where a query's number and its row of O are.
+    // The index of a query's row values and its row of O.
     std::size_t number_at(int row, int head) const {
         return (std::size_t(row / rows_together()) * given.heads + head) * rows_together() + row % rows_together();
     }
@@ -157,7 +158,7 @@ struct tensors {
     using keep_function = std::function<bool(const attention_extents&, int, int)>;
     using score_function = std::function<double(double)>;
 
-    // A sink of minus infinity is none.
+    // A sink of -infinity has no effect.
     expected attend(int number, int query, int head, const keep_function& keep, const score_function& score,
                     double sink = -INFINITY) const {
         const member& one = given.members[number];
@@ -191,7 +192,7 @@ struct tensors {
         return made;
     }
 
-    // visit(expected, row, head) for each query of each member.
+    // Calls visit(expected, row, head) for each query of each sequence.
     template <class Visit>
     void each_query(const keep_function& keep, const score_function& score, const std::vector<float>& sinks,
                     Visit visit) const {
@@ -247,7 +248,7 @@ void check_attention(int blocks, const sequences& given, int head_dim_qk, int he
         });
         CHECK(worst <= 0.01);
         CHECK(worst_log2 <= 0.001);
-        // What belongs to no member is as it was.
+        // Rows that belong to no sequence are unchanged.
         for (const In& value : there.out.values) REQUIRE(std::isnan(float(value)));
     }
 }
@@ -258,7 +259,7 @@ struct every_third : mask_base {
     }
 };
 
-// The smallest shapes that have all of the kernel's parts.
+// The smallest shapes that exercise all parts of the kernel.
 constexpr attention_ampere_shape one_stage{.warps = 2, .block_n = 32, .stages = 1};
 constexpr attention_ampere_shape two_stages{.warps = 2, .block_n = 32, .stages = 2, .q_in_registers = true};
 constexpr attention_ampere_shape tall{.warps = 2, .warp_rows = 32, .block_n = 48, .stages = 1};
@@ -269,7 +270,7 @@ struct small : attention_ampere<bf16, 64, 64, Mask, Score, Shape, Result> {};
 
 }  // namespace
 
-TEST_CASE("attention of every query to every key, of all depths") {
+TEST_CASE("computes full attention for all head dims") {
     const sequences few = sequences::batch(2, 1, 130, 150, {150, 70});
     check_attention<attention_ampere<bf16, 64, 64>, bf16>(3, few, 64, 64);
     check_attention<attention_ampere<fp16, 64, 64>, fp16>(3, few, 64, 64);
@@ -279,13 +280,13 @@ TEST_CASE("attention of every query to every key, of all depths") {
     check_attention<attention_ampere<bf16, 256, 256>, bf16>(3, few, 256, 256);
 }
 
-TEST_CASE("rows that begin at no multiple of 16 bytes, or of 4") {
+TEST_CASE("accepts rows that are aligned to neither 16 nor 4 bytes") {
     const sequences few = sequences::batch(3, 3, 40, 70, {70});
     check_attention<attention_ampere<bf16, 96, 96>, bf16>(2, few, 70, 90);
     check_attention<attention_ampere<fp16, 96, 96>, fp16>(2, few, 75, 67);
 }
 
-TEST_CASE("lengths of any kind, also of no keys and of one") {
+TEST_CASE("accepts any sequence lengths, also no keys and one key") {
     for (const int seqlen_k : {0, 1, 31, 32, 33, 100}) {
         const sequences given = sequences::batch(1, 1, 37, seqlen_k, {seqlen_k});
         check_attention<small<one_stage>, bf16>(1, given, 64, 64);
@@ -296,7 +297,7 @@ TEST_CASE("lengths of any kind, also of no keys and of one") {
     check_attention<small<one_stage>, bf16>(4, sequences::batch(4, 2, 50, 90, {90, 0, 1, 64}), 64, 64);
 }
 
-TEST_CASE("masks: causal, windows, chunks, two at once, one of one's own") {
+TEST_CASE("applies masks: causal, window, chunked, intersection, custom") {
     const sequences few = sequences::batch(2, 1, 100, 170, {170, 120});
     const sequences many_queries = sequences::batch(2, 2, 100, 40, {40});
     check_attention<small<one_stage, causal_mask>, bf16>(3, few, 64, 64, causal_mask{}, score_mod::identity{},
@@ -311,7 +312,7 @@ TEST_CASE("masks: causal, windows, chunks, two at once, one of one's own") {
     check_attention<small<one_stage, every_third>, bf16>(2, few, 64, 64, every_third{});
 }
 
-TEST_CASE("scores bent by a cap, and sinks") {
+TEST_CASE("applies softcap and attention sinks") {
     const sequences few = sequences::batch(2, 2, 70, 90, {90, 33});
     check_attention<small<two_stages, causal_mask, score_mod::softcap>, bf16>(
         2, few, 64, 64, causal_mask{}, score_mod::softcap{1.0f}, [](double x) { return std::tanh(x); });
@@ -319,14 +320,14 @@ TEST_CASE("scores bent by a cap, and sinks") {
                                             {0.5f, 9.0f});
 }
 
-TEST_CASE("packed sequences, with NaN around them that stays there") {
+TEST_CASE("computes varlen attention and leaves NaN between sequences unchanged") {
     const sequences row = sequences::in_a_row(4, 2, {{70, 100}, {0, 30}, {1, 1}, {100, 64}, {33, 0}, {5, 70}});
     check_attention<small<one_stage, causal_mask>, bf16>(3, row, 64, 64, causal_mask{});
     check_attention<small<two_stages>, bf16>(2, row, 64, 64);
     check_attention<attention_ampere<bf16, 96, 96, causal_mask>, bf16>(3, row, 80, 80, causal_mask{});
 }
 
-TEST_CASE("parts of the keys merged one after the other are the whole; partial results tell their largest and sum") {
+TEST_CASE("merges parts of the keys to the full result; partial outputs have row_max and row_sum") {
     using merging = small<two_stages, full_mask, score_mod::identity, attention_output_mode::merged>;
     using partial = small<one_stage, full_mask, score_mod::identity, attention_output_mode::partial>;
     const int seqlen_q = 50, seqlen_k = 100;
@@ -336,7 +337,7 @@ TEST_CASE("parts of the keys merged one after the other are the whole; partial r
         there.lse2.values.assign(there.lse2.values.size(), -INFINITY);
         auto arguments = there.arguments<merging>();
         const auto k = arguments.k, v = arguments.v;
-        // The checker runs a kernel many times: results that change what is there are run once.
+        // The checker runs a kernel many times: outputs that are merged in place run once.
         for (const auto& [first, end] : {std::pair{0, 37}, std::pair{37, 100}}) {
             arguments.k.pointer = k.pointer + first * 64;
             arguments.v.pointer = v.pointer + first * 64;
@@ -373,14 +374,14 @@ TEST_CASE("parts of the keys merged one after the other are the whole; partial r
 template <attention_ampere_shape Shape>
 void check_schedules() {
     using kernel = attention_ampere<bf16, 32, 32, causal_mask, score_mod::identity, Shape>;
-    // The last ones have one tile of keys: no barrier stands between their queries.
+    // The last work has one key tile: no barrier separates its Q from the next.
     tensors<bf16> there(world::host, sequences::in_a_row(2, 1, {{70, 100}, {33, 40}, {20, 20}, {9, 30}, {16, 16}}), 32,
                         32);
     const auto arguments = there.arguments<kernel>(causal_mask{});
     check_synchronisation<kernel>("attention on sm_80", {2}, arguments);
 }
 
-TEST_CASE("attention on sm_80 is silent over 1,000 schedules, and each of its mutants is told") {
+TEST_CASE("Ampere-class attention has no hazard in any schedule, and the checker detects every mutation") {
     check_schedules<one_stage>();
     check_schedules<two_stages>();
 }

@@ -1,5 +1,5 @@
-// Attention on Hopper against plain loops in double: ragged lengths, masks, scores, shared key heads; checked over many
-// schedules, and every mutant of its synchronisation reported.
+// Hopper attention against plain loops in double: ragged lengths, masks, score_mods, GQA; no hazard in any schedule,
+// and every mutation of its synchronisation detected.
 #include <imbrex/kernels/attention/hopper.hpp>
 
 #include "kernels/attention/reference.hpp"
@@ -39,7 +39,7 @@ struct every_third : mask_base {
     }
 };
 
-// Keys further back count more, so that every tile has larger scores than the one before.
+// Earlier keys have larger scores, so that the row maximum grows with every tile.
 struct backwards {
     float slope;
     IMBREX_KERNEL float operator()(const attention_extents&, int, int key, float x) const {
@@ -49,11 +49,12 @@ struct backwards {
 
 }  // namespace
 
-TEST_CASE("attention of every query to every key") {
+TEST_CASE("computes full attention") {
     check_attention<64, 64>(2, {.batches = 2, .heads = 2, .kv_heads = 1, .seqlen_q = 150, .seqlen_k = 300});
     check_attention<128, 128>(1, {.heads = 2, .kv_heads = 2, .seqlen_q = 129, .seqlen_k = 257});
     check_attention<64, 64>(1, {.seqlen_q = 1, .seqlen_k = 1});
-    // Three groups, of which some have no queries in some blocks: the third in the first of two, in each of two, two of them.
+    // Three warpgroups, some without queries in some blocks: the third in the first of two, the third in both, two of
+    // them.
     constexpr attention_shape three{
         .consumer_warpgroups = 3, .block_n = 32, .producer_registers = 32, .consumer_registers = 160};
     for (const int seqlen_q : {300, 200, 400, 50}) {
@@ -64,7 +65,7 @@ TEST_CASE("attention of every query to every key") {
     }
 }
 
-TEST_CASE("causal attention, the last query with the last key; queries that see nothing give zero") {
+TEST_CASE("computes causal attention, the last query aligned with the last key; queries that see nothing give zero") {
     check_attention<64, 64>(2, {.heads = 2, .kv_heads = 2, .seqlen_q = 300, .seqlen_k = 300}, causal_mask{},
                             score_mod::identity{}, 1);
     check_attention<64, 64>(2, {.heads = 3, .kv_heads = 1, .seqlen_q = 100, .seqlen_k = 330}, causal_mask{},
@@ -72,7 +73,7 @@ TEST_CASE("causal attention, the last query with the last key; queries that see 
     check_attention<64, 64>(1, {.seqlen_q = 200, .seqlen_k = 70}, causal_mask{});
 }
 
-TEST_CASE("masks: windows, chunks, lengths, two at once, one of one's own") {
+TEST_CASE("applies masks: window, chunked, length, intersection, custom") {
     const attention_case sizes{.batches = 2, .heads = 2, .kv_heads = 1, .seqlen_q = 200, .seqlen_k = 333};
     check_attention<64, 64>(2, sizes, window_mask{70, 0});
     check_attention<64, 64>(2, sizes, window_mask{20, 30});
@@ -80,12 +81,12 @@ TEST_CASE("masks: windows, chunks, lengths, two at once, one of one's own") {
     check_attention<64, 64>(2, sizes, every_third{});
 }
 
-TEST_CASE("scores bent by a cap") {
+TEST_CASE("applies softcap") {
     const attention_case sizes{.heads = 2, .kv_heads = 2, .seqlen_q = 130, .seqlen_k = 190};
     check_attention<64, 64>(2, sizes, causal_mask{}, score_mod::softcap{1.0f}, 0,
                             [](const attention_extents&, int, int, double x) { return std::tanh(x); });
-    // By a curve or one by one: caps that bend much, a little, or nothing, and a window whose first rows see nothing of their first
-    // tiles.
+    // By polynomial or by tanh: caps that change much, little or nothing, and a window whose first rows see nothing of
+    // their first tiles.
     constexpr attention_shape relaxed{.rescaling = attention_rescaling::lazy};
     constexpr attention_shape three{3, 32, 2, 32, 160, true, attention_rescaling::lazy};
     for (const float cap : {1.0f, 6.0f, 1000.0f}) {
@@ -102,7 +103,7 @@ TEST_CASE("scores bent by a cap") {
     }
 }
 
-TEST_CASE("weights relative to one of the largest scores: it stays, or is left far behind") {
+TEST_CASE("lazy rescaling keeps the reference, or moves it when the row maximum grows far above it") {
     constexpr attention_shape relaxed{.block_n = 64, .rescaling = attention_rescaling::lazy};
     const attention_case sizes{.heads = 2, .kv_heads = 2, .seqlen_q = 130, .seqlen_k = 330};
     check_attention<64, 64, relaxed>(2, sizes);
@@ -123,8 +124,8 @@ TEST_CASE("weights relative to one of the largest scores: it stays, or is left f
 
 namespace {
 
-// All scores of a tile of 64 keys are far below zero or far above, as `above` says of its number; of every other 16 queries the other
-// way round.
+// All scores of a tile of 64 keys are far below zero or far above, as `above` says for the tile index; for every other
+// 16 queries the reverse.
 template <attention_shape Shape, class Mask, class Above>
 void check_signs(Above above) {
     const attention_case sizes{.heads = 2, .kv_heads = 2, .seqlen_q = 200, .seqlen_k = 320};
@@ -161,7 +162,7 @@ void check_all_signs() {
 
 }  // namespace
 
-TEST_CASE("scores that are all below zero, or above, for some tiles or for all of them") {
+TEST_CASE("accepts scores that are all negative, or all positive, in some tiles or in all") {
     check_all_signs<attention_shape{.block_n = 64}>();
     check_all_signs<attention_shape{3, 32, 2, 32, 160}>();
     const auto every_other = [](int tile) { return tile % 2 == 0; };
@@ -170,14 +171,14 @@ TEST_CASE("scores that are all below zero, or above, for some tiles or for all o
 }
 
 #if !defined(__CUDACC__)
-TEST_CASE("attention is silent over 1,000 schedules, and each of its mutants is told") {
-    // Three groups, so that some pass by tiles that others see.
+TEST_CASE("Hopper attention has no hazard in any schedule, and the checker detects every mutation") {
+    // Three warpgroups, so that some skip tiles that others see.
     constexpr attention_shape three{
         .consumer_warpgroups = 3, .block_n = 32, .producer_registers = 32, .consumer_registers = 160};
     using exact = attention_hopper<bf16, 32, 32, causal_mask, score_mod::identity, three>;
     attention_tensors<bf16, 32, 32> tensors(world::host, {.heads = 4, .kv_heads = 1, .seqlen_q = 400, .seqlen_k = 200},
                                             1);
-    // Keys end before their tile does.
+    // The keys end inside a tile.
     const auto padded = [](auto arguments, const int& length) {
         arguments.lengths.seqused_k = &length;
         return arguments;
@@ -185,8 +186,9 @@ TEST_CASE("attention is silent over 1,000 schedules, and each of its mutants is 
     const int seqlen_k = 200, fewer_keys = 100;
     check_synchronisation<exact>("attention", {2}, padded(tensors.send<exact>(), seqlen_k));
 
-    // Without a mask, the third group has no queries in the first block of each head, and rests. Each wait matters where groups take
-    // no turns; where they do, whoever has had its turn knows that the values are there, and that one wait can be left out.
+    // Without a mask, the third warpgroup has no queries in the first block of each head and is idle. Without ping-pong
+    // each wait is necessary; with the order barrier, a warpgroup that has passed it knows that V has arrived, and that
+    // one wait is redundant.
     constexpr attention_shape no_turns{3, 32, 2, 32, 160, false};
     using resting = attention_hopper<bf16, 32, 32, full_mask, score_mod::identity, no_turns>;
     using in_turns = attention_hopper<bf16, 32, 32, full_mask, score_mod::identity, three>;
@@ -199,8 +201,8 @@ TEST_CASE("attention is silent over 1,000 schedules, and each of its mutants is 
     INFO(score.text());
     CHECK(score.total() > 0);
     CHECK(score.killed() == score.total() - 1);
-    const std::string told = score.text();
-    CHECK(told.find("SURVIVED: barrier wait by consumer") != std::string::npos);
+    const std::string report = score.text();
+    CHECK(report.find("SURVIVED: barrier wait by consumer") != std::string::npos);
 
     constexpr attention_shape two{.block_n = 32, .rescaling = attention_rescaling::lazy};
     using relaxed = attention_hopper<bf16, 32, 32, full_mask, backwards, two>;
@@ -208,7 +210,7 @@ TEST_CASE("attention is silent over 1,000 schedules, and each of its mutants is 
                                            1);
     check_synchronisation<relaxed>("attention, relaxed", {2}, padded(others.send<relaxed>({}, {0.3f}), fewer_keys));
 
-    // Two groups without a mask, which wait for values in the middle of a softmax.
+    // Two warpgroups without a mask, which wait for P V in the middle of the softmax.
     using plain = attention_hopper<bf16, 32, 32, full_mask, score_mod::identity, attention_shape{.block_n = 32}>;
     check_synchronisation<plain>("attention, two groups", {2}, padded(others.send<plain>(), fewer_keys));
 }

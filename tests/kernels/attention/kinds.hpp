@@ -1,5 +1,5 @@
-// Masks and scores for tests, joined of the library's and others as a user may write them, so that one kernel is compiled for many
-// kinds of them.
+// Masks and score_mods for tests, composed of the library's and custom ones, so that one compiled kernel covers many
+// kinds.
 #pragma once
 
 #include <imbrex/kernels/attention/mask.hpp>
@@ -9,7 +9,7 @@ namespace imbrex_test {
 
 using imbrex::attention_extents;
 
-// Two keys of three, or all.
+// Two of three keys, or all.
 struct two_of_three_mask {
     bool hides = false;
 
@@ -24,11 +24,11 @@ struct two_of_three_mask {
     }
 };
 
-// Full, causal, with windows, lengths and holes: with which numbers it is made decides.
+// Full, causal, window, length or with holes, depending on its parameters.
 using any_mask = decltype(imbrex::and_masks(imbrex::window_mask{}, imbrex::length_mask{}, two_of_three_mask{}));
 using chunks_mask = decltype(imbrex::and_masks(imbrex::chunked_mask{}, imbrex::length_mask{}));
 
-// A part of the keys, from `first` on, of a causal attention to `keys_of_all`: what ring attention masks with.
+// A part of the keys, from `first` on, of causal attention to `keys_of_all` keys: the mask of ring attention.
 struct part_of_causal_mask {
     int first = 0;
     int keys_of_all = 0;
@@ -52,7 +52,7 @@ struct softcap_or_not {
     }
 };
 
-// Less for some keys.
+// Lower scores for some keys.
 struct own_score {
     float weight = 0;
 
@@ -61,7 +61,7 @@ struct own_score {
     }
 };
 
-// With slopes, numbers or a weight of zero, those change nothing.
+// With slopes, bias or weight zero, the respective part changes nothing.
 using any_score = decltype(imbrex::score_mod::compose(softcap_or_not{}, imbrex::score_mod::alibi{},
                                                       imbrex::score_mod::additive_bias{}, own_score{}));
 

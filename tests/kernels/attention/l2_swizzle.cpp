@@ -1,5 +1,5 @@
-// Sections of an attention's heads: the paper on which blocks are dealt out agrees with the order in which they are, and what is
-// chosen is no worse than the fewest.
+// L2 swizzle: the simulated makespan agrees with the order of the tile scheduler, and the chosen number of sections is
+// no worse than the smallest.
 #include <imbrex/kernels/attention/l2_swizzle.hpp>
 
 #include <doctest/doctest.h>
@@ -27,7 +27,7 @@ constexpr attention_block_shape three_groups{192, 64, 128, true};
 
 }  // namespace
 
-TEST_CASE("how long blocks take that are dealt out in turn") {
+TEST_CASE("attention_makespan agrees with round-robin assignment") {
     for (const int seqlen_q : {1, 192, 700, 1024}) {
         const auto costs = attention_block_costs(three_groups, seqlen_q, seqlen_q + 100, causal_mask{});
         for (const int heads : {1, 2, 7, 40, 300}) {
@@ -46,7 +46,7 @@ TEST_CASE("how long blocks take that are dealt out in turn") {
     }
 }
 
-TEST_CASE("blocks cost what they see, and less if a group of theirs rests") {
+TEST_CASE("a block costs its visible key tiles, and less with an idle warpgroup") {
     const auto causal = attention_block_costs(three_groups, 1024, 1024, causal_mask{});
     CHECK(std::is_sorted(causal.begin(), causal.end()));
     CHECK(causal[5] - causal[4] == doctest::Approx(1));  // 1024 keys and 832, in tiles of 128
@@ -56,7 +56,7 @@ TEST_CASE("blocks cost what they see, and less if a group of theirs rests") {
     CHECK(full[2] == full[5]);
     const auto none_idles = attention_block_costs({192, 64, 128, false}, 1024, 1024, full_mask{});
     CHECK(none_idles[0] == none_idles[5]);
-    // A window is as wide everywhere but where it begins; and who reads memory is not asked.
+    // A window has the same width everywhere but at the start; a mask that reads memory is not called.
     const auto window = attention_block_costs(three_groups, 1920, 1920, window_mask{255, 0});
     CHECK(window[0] < window[3]);
     CHECK(window[3] == window[9]);
@@ -70,7 +70,7 @@ TEST_CASE("blocks cost what they see, and less if a group of theirs rests") {
     CHECK(attention_block_costs(three_groups, 0, 10, full_mask{}).empty());
 }
 
-TEST_CASE("sections: none if all blocks cost the same, otherwise an even number that is no slower than the fewest") {
+TEST_CASE("attention_l2_sections is 0 for equal costs, otherwise an even number that is no slower than the smallest") {
     CHECK(attention_l2_sections({}, 8, 1e6, 132) == 0);
     CHECK(attention_l2_sections({3, 3, 3}, 8, 1e6, 132) == 0);
     CHECK(attention_l2_sections({1, 2, 3}, 1, 1e6, 132) == 1);
@@ -85,6 +85,6 @@ TEST_CASE("sections: none if all blocks cost the same, otherwise an even number 
         CHECK(l2_sections <= 18);
         CHECK(attention_makespan(costs, heads, l2_sections, 132) <= attention_makespan(costs, heads, 6, 132));
     }
-    // What keys and values need has the last word: not more sections than pairs of heads.
+    // The size of K and V takes precedence; at most as many sections as pairs of heads.
     CHECK(attention_l2_sections({1, 2, 3}, 10, 1e12, 132) == 10);
 }

@@ -1,4 +1,4 @@
-// Attention's masks: which keys they keep, and that what they say of whole tiles is true of each of their places.
+// Attention masks: which keys they keep, and that their answers for tiles hold for each element.
 #include <doctest/doctest.h>
 
 #include <imbrex/kernels/attention/mask.hpp>
@@ -11,8 +11,8 @@ using namespace imbrex;
 
 namespace {
 
-// `keys` has all that any of the queries sees, and `whole` is said only of tiles of which each sees all. `visible_keys_of_query` is a query's
-// own keys, no more and no less.
+// visible_keys contains every key that any of the queries sees, fully_unmasked is true only for tiles of which each
+// query sees all keys, and visible_keys_of_query is exact.
 template <class Mask>
 void check_ranges(const Mask& mask, const attention_extents& s, std::mt19937& random) {
     const auto range = [&](int end) {
@@ -39,7 +39,7 @@ void check_ranges(const Mask& mask, const attention_extents& s, std::mt19937& ra
     }
 }
 
-// A line for each query, a letter for each key.
+// A line per query, a letter per key.
 template <class Mask>
 std::string picture(const Mask& mask, int queries, int keys) {
     std::string lines;
@@ -56,7 +56,7 @@ struct even_keys : mask_base {
 
 }  // namespace
 
-TEST_CASE("masks keep the keys that they are named for") {
+TEST_CASE("masks keep the expected keys") {
     const int lengths[] = {2};
     CHECK(picture(full_mask{}, 2, 3) == "xxx xxx ");
     CHECK(picture(causal_mask{}, 3, 3) == "x.. xx. xxx ");
@@ -74,7 +74,7 @@ TEST_CASE("masks keep the keys that they are named for") {
     CHECK(picture(and_masks(causal_mask{}, window_mask{1, 5}, length_mask{lengths}), 3, 3) == "x.. xx. .x. ");
 }
 
-TEST_CASE("what masks say of tiles holds for each of their places") {
+TEST_CASE("answers for tiles hold for each element") {
     std::mt19937 random(1);
     for (int i = 0; i < 60; ++i) {
         const attention_extents s{0, 0, 1 + int(random() % 40), 1 + int(random() % 40)};
@@ -92,7 +92,7 @@ TEST_CASE("what masks say of tiles holds for each of their places") {
     }
 }
 
-TEST_CASE("masks that say which keys a query sees") {
+TEST_CASE("reports which masks have visible_keys_of_query") {
     const auto say = [](auto mask) { return mask_has_ranges<decltype(mask)>(); };
     CHECK(say(full_mask{}));
     CHECK(say(chunked_mask{}));
@@ -101,7 +101,7 @@ TEST_CASE("masks that say which keys a query sees") {
     CHECK(!say(and_masks(causal_mask{}, even_keys{})));
 }
 
-TEST_CASE("whether a mask may be asked before the launch: if it says that it reads no memory") {
+TEST_CASE("only a mask with reads_no_memory is evaluated before launch") {
     const auto may = [](auto mask) { return reads_no_memory<decltype(mask)>(); };
     CHECK(may(full_mask{}));
     CHECK(may(and_masks(causal_mask{}, window_mask{}, chunked_mask{})));
@@ -110,7 +110,7 @@ TEST_CASE("whether a mask may be asked before the launch: if it says that it rea
     CHECK(!may(even_keys{}));
 }
 
-TEST_CASE("whether later queries see more follows from what masks say") {
+TEST_CASE("causal_like of a combination follows from its masks") {
     const auto grows = [](auto mask) { return causal_like<decltype(mask)>(); };
     CHECK(grows(causal_mask{}));
     CHECK(!grows(full_mask{}));

@@ -1,5 +1,5 @@
-// Attention to keys and values in pages: the same bits as with the same keys in rows, and right by loops in double, for pages
-// of any size in any order; what is refused; checked over many schedules, and every mutant of the synchronisation reported.
+// Attention with paged KV: the same bits as with contiguous keys, and correct against loops in double, for pages of any
+// size in any order; argument checks; no hazard in any schedule, and every mutation of the synchronisation detected.
 #include <imbrex/kernels/attention_forward.hpp>
 
 #include "kernels/attention/trial.hpp"
@@ -15,10 +15,9 @@ namespace {
 
 constexpr attention_output_mode normalised = attention_output_mode::normalised;
 
-// One tile of depths for all that is tested here, in rows and in pages.
-using contiguous = attention_forward<bf16, any_mask, score_mod::identity, normalised, attention_head_dim_list<64>>;
-using paged =
-    attention_forward<bf16, any_mask, score_mod::identity, normalised, attention_head_dim_list<64>, kv_layout::paged>;
+// One set of head dims for all tests here, contiguous and paged.
+using contiguous = attention_forward<bf16, attention_options{.head_dims = {64}}, any_mask>;
+using paged = attention_forward<bf16, attention_options{.head_dims = {64}, .kv = kv_layout::paged}, any_mask>;
 using trial = attention_trial<bf16>;
 
 template <class Attention>
@@ -29,8 +28,7 @@ std::vector<std::uint32_t> run_trial(world where, trial& there, attention_kernel
     return there.fetch();
 }
 
-// The same numbers, drawn from the same seed, in rows and in pages. In the layout that TMA cannot read, the kernel for
-// any distances takes them.
+// The same random numbers, contiguous and paged. A layout that TMA cannot load goes to the Ampere-class kernel.
 void check(attention_test_case given, const std::vector<int>& page_sizes) {
     for (const layout lie : {layout::batch_sequence_head, layout::batch_head_sequence, layout::unaligned}) {
         given.lie = lie;
@@ -59,13 +57,13 @@ const std::vector<int> all_sizes{16, 48, 64, 128, 256};
 
 }  // namespace
 
-TEST_CASE("pages of any size, in any order, among pages that are not numbers") {
+TEST_CASE("accepts pages of any size, in any order, among pages of NaN") {
     check({.batches = 2, .heads = 4, .kv_heads = 2, .seqlen_q = 70, .seqlen_k = 512}, all_sizes);
     check({.heads = 2, .seqlen_q = 40, .seqlen_k = 333, .head_dim_qk = 48, .head_dim_v = 32, .sinks = true}, {16, 80});
 }
 
 TEST_CASE(
-    "chunks of queries over a cache: causal, the last query with the last key, sequences of all lengths and none") {
+    "chunked prefill: causal, the last query aligned with the last key, sequences of all lengths and empty ones") {
     attention_test_case packed{.heads = 4, .kv_heads = 2, .seqlen_q = 300, .seqlen_k = 800};
     packed.packed = {{130, 200}, {0, 30}, {1, 1}, {100, 64}, {33, 0}, {5, 470}};
     packed.right = 0;
@@ -76,14 +74,14 @@ TEST_CASE(
     check(padded, {16, 64, 128});
 }
 
-TEST_CASE("windows over pages, and masks with holes") {
+TEST_CASE("applies windows and masks with holes to paged KV") {
     attention_test_case given{.batches = 2, .heads = 2, .seqlen_q = 200, .seqlen_k = 500, .left = 60, .right = 0};
     check(given, {16, 48, 128});
     given.left = 20, given.right = 30, given.holes = true, given.bounded = true;
     check(given, {32, 512});
 }
 
-TEST_CASE("no page at all") {
+TEST_CASE("accepts a cache without pages") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         trial there(where, {.batches = 2, .heads = 2, .seqlen_q = 70, .seqlen_k = 0, .page_size = 16}, 1);
@@ -94,7 +92,7 @@ TEST_CASE("no page at all") {
         paged::launch(where, problem, there.mask());
         CHECK(there.worst().out == 0);
         CHECK(there.lse2.values == std::vector<float>(there.lse2.values.size(), -INFINITY));
-        // Room for some, and none there.
+        // Capacity for some keys, but none used.
         there.send();
         buffer<int> lengths(where, 2, 0), table(where, 6, 1 << 29);
         problem.paged_kv = {table.send(), 3};
@@ -104,7 +102,7 @@ TEST_CASE("no page at all") {
     }
 }
 
-TEST_CASE("pages that cannot be are refused with a sentence, and nothing is written") {
+TEST_CASE("rejects invalid block tables and page sizes, and writes nothing") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         attention_test_case given{
@@ -133,10 +131,9 @@ TEST_CASE("pages that cannot be are refused with a sentence, and nothing is writ
         CHECK(refused([&](auto& p) {
                   p.q.extents.given[0] = p.out.extents.given[0] = 1;
                   p.varlen = {1, there.cu_seqlens_q.send(), there.cu_seqlens_k.send()};
-              }).ends_with("; keys in pages have their lengths in seqused_k, it must be null"));
+              }).ends_with("; must be null for paged KV: seqused_k has the lengths"));
         CHECK(error_message_of([&] { contiguous::launch(where, good); }) ==
-              "paged_kv.max_blocks_per_seq: 2; this attention has its keys in rows, and pages are for "
-              "kv_layout::paged");
+              "paged_kv.max_blocks_per_seq: 2; must be 0 unless the layout is kv_layout::paged");
         if (where != world::device) {
             const std::vector<int> too_long{40, 65}, negative{-1, 2};
             CHECK(refused([&](auto& p) { p.seqused_k = too_long.data(); }) ==
@@ -159,7 +156,7 @@ TEST_CASE("pages that cannot be are refused with a sentence, and nothing is writ
 #if !defined(__CUDACC__)
 namespace {
 
-// A few packed sequences of four heads that share their keys, in pages of 16.
+// A few varlen sequences of four heads that share a KV head, in pages of 16.
 struct small_cache {
     static constexpr int head_dim = 32, heads = 4, query_rows = 110, page_size = 16, pages = 12, per_sequence = 5;
     std::vector<bf16> q = std::vector<bf16>(query_rows * heads * head_dim),
@@ -193,7 +190,7 @@ struct small_cache {
 
 }  // namespace
 
-TEST_CASE("attention to pages is silent over 1,000 schedules, and each of its mutants is told") {
+TEST_CASE("paged attention has no hazard in any schedule, and the checker detects every mutation") {
     small_cache there;
     const auto q = batch_sequence_head(there.q.data(), 1, there.query_rows, there.heads, there.head_dim);
     const auto out = batch_sequence_head(there.out.data(), 1, there.query_rows, there.heads, there.head_dim);
@@ -209,7 +206,7 @@ TEST_CASE("attention to pages is silent over 1,000 schedules, and each of its mu
     by_tma.out = make_tma_tensor<hopper::out_tile>(out, tma_use::store);
     by_tma.out_view = out;
     there.check_kernel<hopper>(by_tma, "attention to pages");
-    // A table that names no page is not taken for one that ends.
+    // A block table entry that is no page is distinguished from the end of the sequence.
     small_cache wrong = there;
     wrong.table[6] = small_cache::pages;
     const auto found = host::check<hopper>({2}, wrong.complete<hopper>(by_tma), 1);

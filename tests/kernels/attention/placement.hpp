@@ -1,4 +1,4 @@
-// A case of attention for tests, and where its tensors and sequences lie.
+// A test case of attention, and the placement of its tensors and sequences.
 #pragma once
 
 #include <imbrex/kernels/attention/views.hpp>
@@ -24,19 +24,19 @@ struct attention_test_case {
     int seqlen_q = 1, seqlen_k = 1;  // rows of the tensors
     int head_dim_qk = 64, head_dim_v = 64;
     layout lie = layout::batch_sequence_head;
-    std::vector<int> seqused_k = {};               // of a padded batch
-    std::vector<std::pair<int, int>> packed = {};  // queries and keys of each sequence
-    int page_size = 0;                             // of keys and values in pages; 0: they are in rows
+    std::vector<int> seqused_k = {};               // for a padded batch
+    std::vector<std::pair<int, int>> packed = {};  // varlen: seqlen_q and seqlen_k of each sequence
+    int page_size = 0;                             // of paged KV; 0: contiguous
     float spread = 1;                              // of Q and K
-    float scale = 0;                               // 0: the launcher's own
+    float scale = 0;                               // 0: the launcher's default
     bool sinks = false;
 
-    // Which keys are seen: a window of them, or a chunk, bounded by random lengths, and two of three.
+    // The visible keys: a window, or a chunk, limited by random lengths, and two of three.
     int left = imbrex::unbounded, right = imbrex::unbounded;
     int chunk = 0;
     bool bounded = false;
     bool holes = false;
-    // What becomes of scores.
+    // The score_mod.
     bool capped = false;
     bool sloped = false;
     bool biased = false;
@@ -45,7 +45,7 @@ struct attention_test_case {
     int members() const { return packed.empty() ? batches : static_cast<int>(packed.size()); }
 };
 
-// The rows of one member of the batch, or of one packed sequence.
+// The rows of one batch entry, or of one varlen sequence.
 struct attention_member {
     int batch;  // of the tensors
     int first_query, seqlen_q;
@@ -67,7 +67,7 @@ inline std::vector<attention_member> members_of(const attention_test_case& c) {
     return all;
 }
 
-// Pages in an order of no order, some of which belong to nobody. What the table says behind a sequence's last key is no page.
+// Pages in random order, some unused. Block table entries behind a sequence's last key are invalid.
 struct page_table {
     int per_sequence = 0, pages = 0;
     std::vector<int> entries;
@@ -93,7 +93,7 @@ struct page_table {
     }
 };
 
-// Where Q, K, V and O lie in an array for the first three and one for O.
+// Offsets of Q, K and V in one array and of O in another.
 struct tensor_layout {
     std::int64_t offset = 0;
     std::int64_t extents[4] = {};
@@ -141,7 +141,7 @@ struct attention_placement {
         outputs = static_cast<std::size_t>(out.end()) + 300;
     }
 
-    // Where a key of a member is in K, or its value in V.
+    // The offset of a key in K, or of its value in V.
     std::size_t key_at(const tensor_layout& in, const attention_member& one, int head, int key) const {
         if (page_size == 0) return in.at(one.batch, head, one.first_key + key);
         const int page = table.entries[static_cast<std::size_t>(one.number * table.per_sequence + key / page_size)];

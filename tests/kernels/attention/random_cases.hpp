@@ -1,5 +1,5 @@
-// Random cases of attention: lengths, layouts, pages, shared key heads, masks, scores, sinks, with scores from tiny to large. On the
-// device many; in the host worlds, which are slower, a few small ones.
+// Random cases of attention: lengths, layouts, pages, GQA, masks, score_mods, sinks, scores from tiny to large. Many on
+// the device; a few small ones in the slower host worlds.
 #pragma once
 
 #include <imbrex/kernels/attention/heuristics.hpp>
@@ -11,15 +11,15 @@
 
 namespace imbrex_test {
 
-// What kernels are compiled for.
+// The range that kernels are compiled for.
 enum class masks { any, chunks, causal };
 struct allowed {
     imbrex::attention_head_dims head_dims;
     masks seen = masks::causal;
     bool scores = false;
     bool sinks = true;
-    bool sequences = true;  // padded and packed ones
-    bool pages = false;     // of keys and values, always
+    bool sequences = true;  // padded and varlen
+    bool pages = false;     // paged KV, always
 };
 
 inline attention_test_case random_case(std::mt19937& random, const allowed& may, bool large) {
@@ -75,7 +75,7 @@ inline attention_test_case random_case(std::mt19937& random, const allowed& may,
     return c;
 }
 
-// Calls check(where, case, seed), which returns errors, for so many cases on the device, fewer elsewhere.
+// Calls check(where, case, seed), which returns errors, for `count` cases on the device, fewer elsewhere.
 template <class Check>
 void with_random_cases(unsigned seed, int cases, const allowed& may, Check check) {
     struct {

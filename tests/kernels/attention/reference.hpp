@@ -1,4 +1,4 @@
-// What the attention tests share: tensors of any layout, and attention in double.
+// Shared by the attention tests: tensors of any layout, and attention in double.
 #pragma once
 
 #include <imbrex/kernels/attention/hopper.hpp>
@@ -16,7 +16,7 @@ struct attention_case {
     int seqlen_q = 1, seqlen_k = 1;
 };
 
-// Q, K, V and O as [batch, sequence, head, depth], and the reference.
+// Q, K, V and O as [batch, sequence, head, head_dim], and the reference.
 template <class In, int HeadDimQK, int HeadDimV>
 struct attention_tensors {
     attention_case sizes;
@@ -70,7 +70,7 @@ struct attention_tensors {
         return made;
     }
 
-    // The largest errors of O and of the logarithms. `keep` and `score` as a mask's and a score's.
+    // The maximum errors of O and of the LSE. `keep` and `score` are those of a mask and a score_mod.
     struct errors {
         double out = 0;
         double lse2 = 0;

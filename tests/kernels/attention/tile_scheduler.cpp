@@ -1,5 +1,4 @@
-// The order of an attention's work: every block of queries once, whatever the sections and lengths, and in the sequence that makes
-// multiprocessors end together.
+// Tile scheduler: every query block exactly once for all sections and lengths, in an order that balances the SMs.
 #include <imbrex/kernels/attention/tile_scheduler.hpp>
 
 #include <doctest/doctest.h>
@@ -26,7 +25,7 @@ std::vector<coord> all_coords(const attention_tile_scheduler& scheduler, const a
 
 }  // namespace
 
-TEST_CASE("every block of every head once, in any number of sections") {
+TEST_CASE("visits every block of every head once, for any number of sections") {
     const attention_seqlens lengths{.seqlen_q = 0, .seqlen_k = 0};
     for (const int batches : {1, 2, 5}) {
         for (const int heads : {1, 3, 8}) {
@@ -46,14 +45,14 @@ TEST_CASE("every block of every head once, in any number of sections") {
     }
 }
 
-TEST_CASE("sections as they are drawn in the header: the last one longest first, the one before shortest first") {
+TEST_CASE("orders sections as drawn in the header: the last one longest first, the one before shortest first") {
     const auto all = all_coords({1, 4, 3, 2}, {.seqlen_q = 0, .seqlen_k = 0}, 128);
     const std::vector<coord> drawn{{0, 0, 0}, {0, 1, 0}, {0, 0, 1}, {0, 1, 1}, {0, 0, 2}, {0, 1, 2},
                                    {0, 2, 2}, {0, 3, 2}, {0, 2, 1}, {0, 3, 1}, {0, 2, 0}, {0, 3, 0}};
     CHECK(all == drawn);
 }
 
-TEST_CASE("packed sequences: every block that has queries once, the longest of a sequence first") {
+TEST_CASE("varlen: visits every block with queries once, the longest of a sequence first") {
     const std::vector<std::vector<int>> cases{{0, 70, 70, 71, 271},         {0, 0},     {0, 1}, {0, 128, 256},
                                               {0, 127, 128, 129, 400, 400}, {5, 6, 300}};
     for (const auto& starts : cases) {
@@ -71,7 +70,7 @@ TEST_CASE("packed sequences: every block that has queries once, the longest of a
             std::vector<coord> found;
             for (const coord& one : all_coords(scheduler, lengths, rows)) {
                 const auto& [sequence, head, block] = one;
-                // Numbers without a block give one behind the last.
+                // Unused indices give a block behind the last.
                 if (block * rows < starts[sequence + 1] - starts[sequence]) found.push_back(one);
             }
             CHECK(found.size() == expected.size());

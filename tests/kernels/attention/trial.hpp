@@ -1,8 +1,8 @@
-// Attention through its launcher, any case of it, against loops in double: what the launcher's tests share.
+// Runs any case of attention through the launcher and compares it with loops in double; shared by the launcher's tests.
 //
-// An error is compared with what rounding may give at most: of the weights and of O to the type of the inputs, and of scores that
-// are summed in fp32 and bent by the hardware. Everything that must not matter is poisoned: memory that belongs to no query or key, keys that no query
-// sees, and what is written must not be found anywhere else.
+// Errors are relative to the largest possible rounding error: of the probabilities and of O in the type of the inputs,
+// and of scores that are summed in fp32 and capped by the hardware's tanh. Everything that must not matter is poisoned:
+// memory that belongs to no query or key, and keys that no query sees. Memory outside the outputs must be unchanged.
 #pragma once
 
 #include <imbrex/kernels/attention_forward.hpp>
@@ -64,7 +64,7 @@ class attention_trial {
         fill_inputs(random);
     }
 
-    // What the launcher gets. Everything is sent anew, and results are poisoned.
+    // The problem for the launcher. Everything is sent again, and outputs are poisoned.
     attention_problem<In, Result> send() {
         const float before = Result == attention_output_mode::merged ? -INFINITY : nothing;
         out.values.assign(out.values.size(), out_type(nothing));
@@ -107,7 +107,7 @@ class attention_trial {
             imbrex_test::own_score{own_weight()});
     }
 
-    // All bits of the results, once they are there.
+    // All bits of the outputs.
     std::vector<std::uint32_t> fetch() {
         out.fetch();
         std::vector<std::uint32_t> bits;
@@ -125,7 +125,8 @@ class attention_trial {
         return bits;
     }
 
-    // The largest errors, of what rounding may give at most: not above 1. Infinite if something else was written to.
+    // The maximum error relative to the largest possible rounding error: at most 1. Infinite if other memory was
+    // written.
     struct errors {
         double out = 0;
         double lse2 = 0;
@@ -145,7 +146,7 @@ class attention_trial {
         return most;
     }
 
-    // The same of results in double, as O's and the logarithms' arrays are.
+    // The same for results in double, in arrays like those of O and the LSE.
     errors compare(const std::vector<double>& found, const std::vector<double>& logarithms) const {
         const std::vector<float> numbers(inputs.values.begin(), inputs.values.end());
         const unsigned workers = std::max(1u, std::thread::hardware_concurrency());
@@ -173,7 +174,7 @@ class attention_trial {
         return most;
     }
 
-    // call(where its row of O begins, its number among the logarithms) for each row.
+    // Calls call(offset of the row of O, index of its LSE) for each row.
     template <class Call>
     void each_row(Call call) const {
         for (const attention_member& one : members) {
@@ -198,7 +199,7 @@ class attention_trial {
         return (std::size_t(one.batch) * c.heads + head) * c.seqlen_q + one.first_query + query;
     }
 
-    // Masks and scores once more, said plainly.
+    // Masks and score_mods again, written plainly.
     bool keep(int member, int head, int query, int key) const {
         const std::int64_t own = query + members[member].seqlen_k - members[member].seqlen_q;
         const bool in_window = own - key <= c.left && key - own <= c.right;
@@ -214,7 +215,7 @@ class attention_trial {
     }
     float own_weight() const { return c.own_score ? 0.5f : 0; }
 
-    // Keys that nobody sees are not numbers, or infinite; their values, with which weights of zero are multiplied, large.
+    // Keys that no query sees are NaN or infinite; their values, which are multiplied by zero, are large.
     void fill_inputs(std::mt19937& random) {
         const auto number = [&](float spread) {
             return std::uniform_real_distribution<float>(-spread, spread)(random);
@@ -252,7 +253,7 @@ class attention_trial {
 
     void compare_row(int member, int query, int head, const std::vector<float>& numbers,
                      const std::vector<double>& found, const std::vector<double>& logarithms, errors& most) const {
-        // Half a unit in the last place of the inputs' type, relative; and of what is written in fp32, with room for sums.
+        // Half a unit in the last place of the inputs' type, relative; for fp32 outputs, with a margin for sums.
         constexpr double of_floats = 1.0 / (1 << 20);
         constexpr double rounding = std::is_same_v<In, float>          ? of_floats
                                     : std::is_same_v<In, imbrex::bf16> ? 1.0 / 256
@@ -264,7 +265,7 @@ class attention_trial {
         const float* const q = &numbers[at.q.at(one.batch, head, one.first_query + query)];
         std::vector<double> scores(one.seqlen_k, -INFINITY);
         double top = c.sinks ? sinks.values[head] : -INFINITY;
-        double largest_sum = 0;  // of what is added for a score, which says how exact that is
+        double largest_sum = 0;  // of the terms of a score, which determines its accuracy
         for (int key = 0; key < one.seqlen_k; ++key) {
             if (!keep(member, head, query, key)) continue;
             const float* const k = &numbers[at.key_at(at.k, one, kv_head, key)];
@@ -295,7 +296,7 @@ class attention_trial {
             const double share = error <= 0 ? 0 : error / allowed;
             worst = share <= worst ? worst : std::isnan(share) ? INFINITY : share;
         };
-        // Weights of fp16 that are too small for a full number of bits.
+        // fp16 probabilities that are subnormal.
         const double small_weights = std::is_same_v<In, imbrex::fp16> ? std::ldexp(1.0, -24) * one.seqlen_k : 0;
         const std::size_t place = at.out.at(one.batch, head, one.first_query + query);
         for (int i = 0; i < c.head_dim_v; ++i) {

@@ -1,5 +1,5 @@
-// Attention of sequences that are not all alike: packed one behind the other, padded with anything, with sinks, in parts that are
-// merged; against plain loops in double.
+// Attention over sequences of different lengths: varlen, padded with anything, with sinks, in parts that are merged;
+// against plain loops in double.
 #include <imbrex/kernels/attention/hopper.hpp>
 
 #include "synchronisation.hpp"
@@ -18,7 +18,7 @@ constexpr int head_dim = 64, heads = 4, kv_heads = 2;
 constexpr float scale = 0.3f;
 constexpr float nothing = std::numeric_limits<float>::quiet_NaN();
 
-// Queries and keys [row, head, depth], and attention of one query to a range of keys, in double.
+// Queries and keys [row, head, head_dim], and attention of one query to a range of keys, in double.
 struct inputs {
     int seqlen_q, seqlen_k;
     std::vector<bf16> q, k, v;
@@ -36,7 +36,7 @@ struct inputs {
         std::vector<double> out = std::vector<double>(head_dim);
         double lse2 = -INFINITY;
     };
-    // `sees(key)` counts keys from the first of the range. A sink of minus infinity is none.
+    // `sees(key)` counts keys from the first of the range. A sink of -infinity has no effect.
     template <class Sees>
     expected attend(int query, int head, int first_key, int count, Sees sees, double sink = -INFINITY) const {
         const int kv_head = head / (heads / kv_heads);
@@ -76,7 +76,7 @@ attention_view<T> view_of(T* pointer, int batches, int rows, int number_of_heads
             {std::int64_t(rows) * number_of_heads * head_dim, head_dim, number_of_heads * head_dim}};
 }
 
-// Everything on the side of the world, for `batches` members of equal shape (one, if packed).
+// All arrays in the memory of the world, for a batch of `batches` equal shapes (1 for varlen).
 struct sent {
     inputs given;
     int batches, rows, key_rows;
@@ -147,7 +147,7 @@ double log2_difference(double right, double found) {
 
 constexpr attention_shape small{.block_n = 64};
 
-// Blocks take their work in turn, or draw it from a counter.
+// Static scheduling, or dynamic with a tile counter.
 std::vector<std::pair<world, bool>> worlds_and_ways() {
     std::vector<std::pair<world, bool>> all;
     for (const world where : worlds()) {
@@ -159,7 +159,7 @@ std::vector<std::pair<world, bool>> worlds_and_ways() {
 
 }  // namespace
 
-TEST_CASE("packed sequences of any lengths, causal, with nothing written between") {
+TEST_CASE("computes causal varlen attention of any lengths, and writes nothing between sequences") {
     using kernel = attention_hopper<bf16, head_dim, head_dim, causal_mask, score_mod::identity, small>;
     const std::vector<int> cu_seqlens_q{0, 70, 70, 71, 271}, cu_seqlens_k{0, 100, 130, 131, 331};
     for (const auto& [where, drawn] : worlds_and_ways()) {
@@ -204,7 +204,7 @@ TEST_CASE("packed sequences of any lengths, causal, with nothing written between
     }
 }
 
-TEST_CASE("a padded batch, NaN behind the last keys, and sinks") {
+TEST_CASE("accepts a padded batch with NaN behind the last keys, and attention sinks") {
     using kernel = attention_hopper<bf16, head_dim, head_dim, full_mask, score_mod::identity, small>;
     const int members = 3, seqlen_q = 66, seqlen_k = 130;
     const std::vector<int> lengths{130, 67, 0};
@@ -249,7 +249,7 @@ TEST_CASE("a padded batch, NaN behind the last keys, and sinks") {
     }
 }
 
-TEST_CASE("parts of the keys merged one after the other are the whole; partial results tell their largest and sum") {
+TEST_CASE("varlen: merges parts of the keys to the full result; partial outputs have row_max and row_sum") {
     using merging = attention_hopper<bf16, head_dim, head_dim, full_mask, score_mod::identity, small,
                                      attention_output_mode::merged>;
     using partial = attention_hopper<bf16, head_dim, head_dim, full_mask, score_mod::identity, small,
@@ -268,7 +268,7 @@ TEST_CASE("parts of the keys merged one after the other are the whole; partial r
             arguments.v = make_tma_tensor<merging::v_tile>(
                 view_of(there.v.send() + std::size_t(first) * kv_heads * head_dim, 1, end - first, kv_heads));
             arguments.lengths = {seqlen_q, end - first};
-            // The checker runs a kernel many times: results that change what is there are run once.
+            // The checker runs a kernel many times: outputs that are merged in place run once.
             launch<merging>(where, {2}, arguments);
         }
         there.o_accum.fetch();
@@ -306,13 +306,13 @@ TEST_CASE("parts of the keys merged one after the other are the whole; partial r
 }
 
 #if !defined(__CUDACC__)
-TEST_CASE("attention of packed sequences is silent over 1,000 schedules, and each of its mutants is told") {
+TEST_CASE("varlen attention has no hazard in any schedule, and the checker detects every mutation") {
     using kernel =
         attention_hopper<bf16, head_dim, head_dim, causal_mask, score_mod::identity, attention_shape{.block_n = 32}>;
     const inputs given(110, 135);
     sent there(world::host, given, 1);
     const std::vector<int> cu_seqlens_q{0, 70, 100, 110}, cu_seqlens_k{0, 75, 120, 135};
     const auto arguments = there.arguments<kernel>({0, 0, nullptr, cu_seqlens_q.data(), cu_seqlens_k.data()}, 3, 70);
-    check_synchronisation<kernel>("attention, packed", {2}, arguments);
+    check_synchronisation<kernel>("attention, varlen", {2}, arguments);
 }
 #endif

@@ -10,8 +10,8 @@ using namespace imbrex;
 
 constexpr int block_m = 48, block_n = 32, warpgroup_rows = 16;
 
-// Every piece of a head against what the mask says of each pair: no pair that is seen lies outside of its tiles, and a tile that
-// is said to be seen whole is. `exact`: and no other tile is.
+// Compares every work tile of a head with the mask, pair by pair: no visible pair is outside its key tiles, and an
+// unmasked tile is fully visible. `exact`: no other tile is.
 template <class Mask>
 void test_work_tiles(int seqlen_q, int seqlen_k, const Mask& mask, bool exact) {
     CAPTURE(seqlen_q);
@@ -50,12 +50,12 @@ void test_work_tiles(int seqlen_q, int seqlen_k, const Mask& mask, bool exact) {
             all_skipped += work.skipped_by(group);
         }
         CHECK(wrongly_skipped == 0);
-        // Somebody sees it, or it would not be there; and whoever has no other tile does not skip it.
+        // A tile is there because some query sees it, and a warpgroup without another tile does not skip it.
         CHECK((all_skipped == 0 || (work.tiles > 1 && all_skipped < work.queries.end - work.queries.first)));
     }
 }
 
-// Every query is in one block, and all groups are whole but the last of the last block.
+// Every query is in one block, and all warpgroups are full but the last of the last block.
 template <class Mask>
 void test_queries(int block_m, int warpgroup_rows) {
     for (int seqlen_q = 1; seqlen_q <= 5 * block_m; ++seqlen_q) {
@@ -76,12 +76,12 @@ void test_queries(int block_m, int warpgroup_rows) {
         CHECK(wrong == 0);
         CHECK(next == seqlen_q);
         if (blocks > 1 && causal_like<Mask>()) CHECK(least == most);
-        // One behind the last has none.
+        // A block behind the last has no queries.
         CHECK(attention_query_range<Mask>(blocks, block_m, warpgroup_rows, seqlen_q).first >= seqlen_q);
     }
 }
 
-TEST_CASE("blocks of queries: where they do not come out even, the first lack groups") {
+TEST_CASE("the first blocks have fewer warpgroups if seqlen_q is not a multiple of block_m") {
     test_queries<full_mask>(192, 64);
     test_queries<causal_mask>(192, 64);
     test_queries<full_mask>(128, 64);
@@ -95,20 +95,20 @@ TEST_CASE("blocks of queries: where they do not come out even, the first lack gr
     CHECK(is(attention_query_range<full_mask>(5, 192, 64, 1024), 832, 1024));
 }
 
-TEST_CASE("groups without queries rest") {
+TEST_CASE("warpgroups without queries are idle") {
     const attention_seqlens lengths{80, 100};
     const attention_tile_scheduler scheduler{1, 1, 2, 0};
     const auto idle = [&](auto mask, int number) {
         const attention_work_tile work = attention_work_tile_at<48, 32, 16, true>(number, scheduler, lengths, mask);
         return work.skipped >> attention_work_tile::idle_shift;
     };
-    // 5 groups: 2 and 3.
+    // 5 warpgroups: 2 and 3.
     CHECK(idle(full_mask{}, 0) == 4);
     CHECK(idle(full_mask{}, 1) == 0);
     CHECK(idle(causal_mask{}, 0) == 4);
 }
 
-// One that sees every key but one: whole on both sides of it.
+// A mask that hides one key: unmasked on both sides of it.
 struct all_but_one : mask_base {
     int hidden;
     bool keep(const attention_extents&, int, int key) const { return key != hidden; }
@@ -117,7 +117,7 @@ struct all_but_one : mask_base {
     }
 };
 
-TEST_CASE("pieces of attention know the tiles that are seen, and those that are seen whole") {
+TEST_CASE("work tiles have the visible key tiles, and the unmasked ones among them") {
     for (const int seqlen_q : {1, 31, 32, 33, 100}) {
         for (const int seqlen_k : {0, 1, 15, 16, 17, 100, 128}) {
             test_work_tiles(seqlen_q, seqlen_k, full_mask{}, true);
@@ -131,17 +131,17 @@ TEST_CASE("pieces of attention know the tiles that are seen, and those that are 
     }
 }
 
-TEST_CASE("groups of queries pass by what they do not see of a piece's last tile") {
+TEST_CASE("warpgroups skip the last key tile if they see none of it") {
     const attention_seqlens lengths{192, 192};
     const attention_tile_scheduler scheduler{1, 1, 4, 0};
     const auto skipped = [&](const attention_seqlens& of, auto mask, auto can_skip) {
         return attention_work_tile_at<48, 32, 16, can_skip>(1, scheduler, of, mask).skipped;
     };
-    // Queries 48 to 95 see keys up to 95, of which 64 to 95 are the last tile: the first group's end at 63.
+    // Queries 48 to 95 see keys up to 95; 64 to 95 are the last tile. The first warpgroup's keys end at 63.
     CHECK(skipped(lengths, causal_mask{}, std::true_type{}) == 1);
     CHECK(skipped(lengths, causal_mask{}, std::false_type{}) == 0);
     CHECK(skipped(lengths, full_mask{}, std::true_type{}) == 0);
-    // Where keys end in the middle of a tile and others follow, all must look at it.
+    // No warpgroup skips a tile in which keys end and other data follow.
     const int length = 90;
     const attention_seqlens cut{96, 96, &length};
     CHECK(skipped(cut, causal_mask{}, std::true_type{}) == 0);

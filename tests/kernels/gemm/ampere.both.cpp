@@ -1,6 +1,5 @@
-// The GEMM for every GPU from sm_80 on against plain loops in double: sizes that fit no tile, rows at any distance and
-// alignment, the four ways operands can be stored, batches, epilogues and gates; 8-bit integers exactly. Checked over many
-// schedules, and every mutant of its synchronisation reported.
+// The sm_80 GEMM compared with float64: ragged sizes, any stride and alignment, the four operand layouts, batches,
+// epilogues and GLU; int8 exactly. No hazard in any schedule, and every mutation of its synchronisation is detected.
 #include <imbrex/kernels/gemm/ampere.hpp>
 #include <imbrex/kernels/gemm/choice.hpp>
 
@@ -15,7 +14,7 @@ using namespace imbrex_test;
 
 namespace {
 
-// The smallest tiles that have all of the kernel's parts; one warp, or two beside each other.
+// The smallest tiles that have all parts of the kernel: one warp, or two side by side.
 constexpr gemm_ampere_shape small{.block_m = 64, .block_n = 64, .block_k_bytes = 64, .stages = 3, .group_m = 2};
 constexpr gemm_ampere_shape wide{.block_m = 64, .block_n = 128, .block_k_bytes = 64, .stages = 3, .group_m = 2};
 constexpr gemm_ampere_shape deep{.block_m = 128, .block_n = 128, .block_k_bytes = 128, .stages = 3, .group_m = 4};
@@ -25,7 +24,7 @@ struct size {
     int batches = 1;
 };
 
-// How a matrix lies: elements before its first, and between the end of a row and the next one.
+// The placement of a matrix: elements before its first, and between rows.
 struct gap {
     int before = 0;
     int between = 0;
@@ -58,8 +57,7 @@ T poison() {
     }
 }
 
-// `expected(sum, second sum, batch, row, column)` is what an epilogue makes of the product's exact value; the second is
-// that of the other matrix of a gate.
+// `expected(sum, up sum, batch, row, column)` applies the epilogue to the exact product.
 template <class Kernel, class In, class Out, class Epilogue, class Expected>
 void check_gemm(const size& p, const gap& a_gap, const gap& b_gap, const gap& out_gap, const Epilogue& epilogue_in,
                 const Expected& expected, double tolerance) {
@@ -116,7 +114,7 @@ void check_gemm(const size& p, const gap& a_gap, const gap& b_gap, const gap& ou
             }
         }
         CHECK(worst <= tolerance);
-        // What lies between the rows is as it was.
+        // The gaps between rows are untouched.
         std::size_t untouched = 0;
         for (const Out& value : out.values) {
             const Out before = poison<Out>();
@@ -135,7 +133,7 @@ void check_plain(const size& p, const gap& a_gap, const gap& b_gap, const gap& o
     check_gemm<kernel, In, Out>(p, a_gap, b_gap, out_gap, no_epilogue, the_sum, tolerance);
 }
 
-// Aligned; a row stride of 4 bytes' multiple only; none at all; and a beginning beside all of them.
+// Aligned; row stride a multiple of 4 bytes only; of 2 bytes; and a misaligned start as well.
 constexpr gap gaps[] = {{0, 0}, {2, 2}, {0, 1}, {1, 3}};
 
 template <class In, class Out, matrix_layout A, matrix_layout B>
@@ -154,14 +152,14 @@ void check_sizes(double tolerance) {
 
 }  // namespace
 
-TEST_CASE("the GEMM of the sm_80 class, operands stored in every way, of any size and alignment") {
+TEST_CASE("sm_80 GEMM: every operand layout, any size and alignment") {
     check_sizes<bf16, bf16, matrix_layout::row_major, matrix_layout::row_major>(0.01);
     check_sizes<bf16, float, matrix_layout::row_major, matrix_layout::column_major>(1e-4);
     check_sizes<fp16, fp16, matrix_layout::column_major, matrix_layout::row_major>(0.002);
     check_sizes<bf16, bf16, matrix_layout::column_major, matrix_layout::column_major>(0.01);
 }
 
-TEST_CASE("the GEMM of the sm_80 class in its usual shapes") {
+TEST_CASE("sm_80 GEMM: default tile shapes") {
     check_plain<bf16, bf16, matrix_layout::row_major, matrix_layout::row_major, gemm_ampere_shape{}>({200, 264, 136},
                                                                                                      {}, {}, {}, 0.01);
     check_plain<bf16, bf16, matrix_layout::row_major, matrix_layout::row_major, gemm_ampere_shape{}>({193, 520, 171},
@@ -176,7 +174,7 @@ TEST_CASE("the GEMM of the sm_80 class in its usual shapes") {
                                                                                          0.07);
 }
 
-TEST_CASE("the GEMM of the sm_80 class multiplies 8-bit integers exactly, stored in every way") {
+TEST_CASE("sm_80 GEMM: int8 is exact in every operand layout") {
     using std::int32_t, std::int8_t;
     for (const gap& one : gaps) {
         const gap wider{2 * one.before, 2 * one.between};
@@ -193,7 +191,7 @@ TEST_CASE("the GEMM of the sm_80 class multiplies 8-bit integers exactly, stored
         {130, 300, 200}, {}, {}, {}, 1e-6);
 }
 
-TEST_CASE("the GEMM of the sm_80 class, each product of a batch, and one operand for all") {
+TEST_CASE("sm_80 GEMM: batches, and one operand shared by all batches") {
     using kernel =
         gemm_ampere<bf16, bf16, epilogue::identity, matrix_layout::row_major, matrix_layout::row_major, wide>;
     check_plain<bf16, bf16, matrix_layout::row_major, matrix_layout::row_major, wide>({72, 136, 72, 3}, {}, {0, 1},
@@ -233,7 +231,7 @@ TEST_CASE("the GEMM of the sm_80 class, each product of a batch, and one operand
     }
 }
 
-TEST_CASE("the GEMM of the sm_80 class with epilogues") {
+TEST_CASE("sm_80 GEMM: epilogues") {
     const auto silu_of = [](double x) { return x / (1 + std::exp(-x)); };
     const int m = 137, n = 150;
     for (const world where : worlds()) {
@@ -274,7 +272,7 @@ TEST_CASE("the GEMM of the sm_80 class with epilogues") {
         [](double sum, double, int, int, int) { return sum / 1024; }, 0.01);
 }
 
-TEST_CASE("the GEMM of the sm_80 class writes 8-bit numbers") {
+TEST_CASE("sm_80 GEMM: 8-bit output") {
     using kernel =
         gemm_ampere<bf16, std::int8_t, epilogue::scale, matrix_layout::row_major, matrix_layout::row_major, wide>;
     check_gemm<kernel, bf16, std::int8_t>(
@@ -284,17 +282,17 @@ TEST_CASE("the GEMM of the sm_80 class writes 8-bit numbers") {
 }
 
 #if !defined(__CUDACC__)
-TEST_CASE("the GEMM of the sm_80 class takes low tiles for few rows, and where high ones leave multiprocessors idle") {
+TEST_CASE("sm_80 GEMM: short tiles for small M, and where tall ones leave SMs idle") {
     const auto low = [](int m, int n, int batches) {
         return gemm_prefers_short_tiles({m, n, 64, batches, 132, false, true, false, true});
     };
-    CHECK(!low(8192, 8192, 1));  // 11 rounds of 192 rows instead of 16 of 128
+    CHECK(!low(8192, 8192, 1));  // 11 waves of 192 rows instead of 16 of 128
     CHECK(low(4096, 4096, 1));   // 3 instead of 4
     CHECK(low(128, 8192, 1));
-    CHECK(!low(192, 8192, 3));  // 96 tiles are one round, 192 are two
+    CHECK(!low(192, 8192, 3));  // 96 tiles are one wave, 192 are two
 }
 
-TEST_CASE("the GEMM of the sm_80 class is silent over 1,000 schedules, and each of its mutants is told") {
+TEST_CASE("sm_80 GEMM: no hazard in any schedule, and every mutation is detected") {
     using kernel =
         gemm_ampere<bf16, bf16, epilogue::identity, matrix_layout::row_major, matrix_layout::row_major, wide>;
     const int m = 70, n = 136, k = 200;
@@ -306,6 +304,6 @@ TEST_CASE("the GEMM of the sm_80 class is silent over 1,000 schedules, and each 
         gemm_matrix_view(out.data(), m, n),           {},
         (m + kernel::block_m - 1) / kernel::block_m,  (n + kernel::block_n - 1) / kernel::block_n,
         (k + kernel::block_k - 1) / kernel::block_k,  1};
-    check_synchronisation<kernel>("GEMM of the sm_80 class", {4}, arguments);
+    check_synchronisation<kernel>("sm_80 GEMM", {4}, arguments);
 }
 #endif

@@ -1,6 +1,6 @@
-// The GEMM whose blocks share K by twos against plain loops in double: weights stored in both ways, ragged sizes, tiles with one block
-// and with two, blocks with several tiles, gates and chains of epilogues; the same bits twice; checked over many schedules, and every
-// mutant of its synchronisation reported.
+// The cluster split-K GEMM compared with float64: both layouts of B, ragged sizes, one and two blocks per tile, several
+// tiles per block, GLU and composed epilogues; bitwise reproducible. No hazard in any schedule, and every mutation of
+// its synchronisation is detected.
 #include <imbrex/kernels/gemm/cluster_split_k.hpp>
 
 #include "kernels/gemm/reference.hpp"
@@ -40,7 +40,7 @@ void check_cluster_split_k(int blocks, const gemm_case& sizes, double tolerance,
 
 }  // namespace
 
-TEST_CASE("two blocks share K, weights stored in both ways, ragged") {
+TEST_CASE("cluster split-K: both layouts of B, ragged sizes") {
     check_cluster_split_k<bf16, bf16, column_major>(6, {128, 304, 264}, 0.01);
     check_cluster_split_k<bf16, float, column_major>(4, {.m = 99, .n = 133, .k = 200, .out_gap = 3}, 1e-5);
     check_cluster_split_k<fp16, fp16, row_major>(4, {.m = 70, .n = 136, .k = 328, .a_gap = 8, .b_gap = 16}, 0.002);
@@ -49,14 +49,14 @@ TEST_CASE("two blocks share K, weights stored in both ways, ragged") {
     check_cluster_split_k<fp16, float, column_major>(2, {64, 128, 584}, 1e-5);
 }
 
-TEST_CASE("blocks that share K have several tiles, or a tile each to themselves") {
+TEST_CASE("cluster split-K: several tiles per cluster, and one block per tile") {
     check_cluster_split_k<bf16, float, column_major>(2, {100, 520, 392}, 1e-5);
     check_cluster_split_k<bf16, bf16, row_major>(4, {128, 648, 136}, 0.01);
     check_cluster_split_k<bf16, bf16, column_major, alone>(3, {99, 264, 200}, 0.01);
     check_cluster_split_k<fp16, float, row_major, alone>(2, {.m = 128, .n = 392, .k = 40, .out_gap = 5}, 1e-5);
 }
 
-TEST_CASE("where K is shared a gate joins the two halves of the weights, and epilogues are joined") {
+TEST_CASE("cluster split-K: GLU and composed epilogues") {
     const auto gate = [](double gate, double up, int, int, int) { return gate / (1 + std::exp(-gate)) * up; };
     check_cluster_split_k<bf16, bf16, column_major>(8, {77, 200, 264}, 0.02, epilogue::swiglu{}, gate);
     check_cluster_split_k<bf16, float, row_major, alone>(2, {70, 136, 72}, 1e-4, epilogue::swiglu{}, gate);
@@ -67,7 +67,7 @@ TEST_CASE("where K is shared a gate joins the two halves of the weights, and epi
         });
 }
 
-TEST_CASE("bias, activation and scale in one chain, where K is shared") {
+TEST_CASE("cluster split-K: bias, activation and scale composed") {
     for (const world where : worlds()) {
         using chain = decltype(epilogue::compose(epilogue::bias<bf16>{}, epilogue::activation<activation::relu>{},
                                                  epilogue::scale{}));
@@ -86,7 +86,7 @@ TEST_CASE("bias, activation and scale in one chain, where K is shared") {
     }
 }
 
-TEST_CASE("what two blocks cannot share is refused") {
+TEST_CASE("cluster split-K: rejects too many rows and too small a K") {
     using kernel = gemm_cluster_split_k<bf16, bf16, epilogue::identity, column_major>;
     gemm_matrices<bf16, bf16, row_major, column_major, false> matrices(world::host, {128, 72, 72}, 1);
     auto problem = matrices.send();
@@ -105,12 +105,12 @@ void check_silent_and_mutate(int blocks, const gemm_case& sizes) {
     using kernel = gemm_cluster_split_k<bf16, bf16, Epilogue, column_major, Shape>;
     gemm_matrices<bf16, bf16, row_major, column_major, epilogue::is_glu<Epilogue>> matrices(world::host, sizes, 1);
     const auto arguments = kernel::describe(matrices.send(), {});
-    check_synchronisation<kernel>("GEMM of blocks that share K", {blocks}, arguments);
+    check_synchronisation<kernel>("cluster split-K GEMM", {blocks}, arguments);
 }
 
 }  // namespace
 
-TEST_CASE("the GEMM of blocks that share K is silent over 1,000 schedules, and each of its mutants is told") {
+TEST_CASE("cluster split-K: no hazard in any schedule, and every mutation is detected") {
     check_silent_and_mutate<cluster_split_k_shape{.stages = 2}, epilogue::identity>(2, {70, 264, 392});
     check_silent_and_mutate<cluster_split_k_shape{.stages = 2}, epilogue::swiglu>(2, {70, 200, 264});
     check_silent_and_mutate<cluster_split_k_shape{.cluster_size = 1, .stages = 2}, epilogue::identity>(1,

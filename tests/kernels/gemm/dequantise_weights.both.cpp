@@ -1,5 +1,6 @@
-// Packed weights become rows again: every format, group and type, of ragged sizes, each number exactly what it stands for, and
-// nothing else is written; refusals; checked over many schedules, and every mutant of the synchronisation reported.
+// Dequantisation of packed weights to rows: every format, group size and type, ragged sizes, every value exact, no
+// write out of bounds; argument checks. No hazard in any schedule, and every mutation of the synchronisation is
+// detected.
 #include <imbrex/kernels/gemm/dequantise_weights.hpp>
 #include <imbrex/kernels/gemm/pack_weights.hpp>
 
@@ -47,7 +48,7 @@ void check_unpacked(int rows, int k) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("weights in groups come back multiplied by their scales", In, bf16, fp16) {
+TEST_CASE_TEMPLATE("grouped weights are dequantised with their scales", In, bf16, fp16) {
     check_unpacked<int4_weights<In, 128, In, 128>>(200, 384);
     check_unpacked<int4_weights<In, 64, In, 64>>(64, 320);
     check_unpacked<int4_weights<In, 32, In, 128>>(72, 288);
@@ -57,8 +58,8 @@ TEST_CASE_TEMPLATE("weights in groups come back multiplied by their scales", In,
 }
 
 TEST_CASE_TEMPLATE(
-    "weights with a scale for each row come back without it, "
-    "4-bit floats with theirs",
+    "weights with a scale per row are dequantised without it, "
+    "MXFP4 with its scales",
     In, bf16, fp16) {
     check_unpacked<int8_weights<In, 128>>(200, 392);
     check_unpacked<int8_weights<In, 64>>(3, 7);
@@ -66,7 +67,7 @@ TEST_CASE_TEMPLATE(
     check_unpacked<mxfp4_weights<In, 512>>(64, 96);
 }
 
-TEST_CASE("every finite 8-bit float comes back") {
+TEST_CASE("every finite e4m3 is dequantised exactly") {
     using weights = e4m3_weights<bf16>;
     std::vector<e4m3> values;
     for (int i = 0; i < 64 * 64; ++i) {
@@ -85,7 +86,7 @@ TEST_CASE("every finite 8-bit float comes back") {
     }
 }
 
-TEST_CASE("unpacking refuses what it cannot do in a sentence") {
+TEST_CASE("dequantise_weights rejects invalid arguments") {
     using weights = int4_weights<bf16>;
     const std::vector<weights::weight_tile> part(1);
     bf16 out{};
@@ -99,7 +100,7 @@ TEST_CASE("unpacking refuses what it cannot do in a sentence") {
 }
 
 #if !defined(__CUDACC__)
-TEST_CASE("unpacking is silent over 300 schedules, and each of its mutants is told") {
+TEST_CASE("dequantise_weights: no hazard in any schedule, and every mutation is detected") {
     using weights = int4_weights<bf16, 32>;
     using kernel = dequantise_weights_kernel<weights>;
     const random_weights<weights> given(100, 192, 3);

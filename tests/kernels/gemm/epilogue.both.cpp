@@ -1,5 +1,5 @@
-// Every epilogue, and chains of them, against plain functions in double: on a tile that hangs over the edge of D, in both
-// scopes that kernels call them from.
+// Every epilogue, and compositions of them, compared with float64: on tiles that extend past the edge of D, in both
+// scopes from which kernels call them.
 #include <imbrex/imbrex.hpp>
 #include <imbrex/kernels/gemm/epilogue.hpp>
 
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int batches = 2, rows = 75, columns = 43;
 
-// D = epilogue(X), or epilogue(X, U), by tiles of 64 x 32.
+// D = epilogue(X), or epilogue(X, U), in tiles of 64 x 32.
 template <class Out, class Epilogue>
 struct apply_epilogue {
     static constexpr int warps = 4;
@@ -104,12 +104,12 @@ double silu_of(double x) {
 
 }  // namespace
 
-TEST_CASE("the product as it is") {
+TEST_CASE("identity") {
     check_epilogue([](inputs&) { return epilogue::identity{}; },
                    [](const inputs&, double x, double, int, int, int) { return x; }, 0);
 }
 
-TEST_CASE("scales: a number, numbers in memory, one a row, one a column") {
+TEST_CASE("scale, scale_by_pointer, scale_rows and scale_columns") {
     check_epilogue([](inputs&) { return epilogue::scale{-2.5f}; },
                    [](const inputs&, double x, double, int, int, int) { return -2.5 * x; });
     check_epilogue([](inputs& given) { return epilogue::scale_by_pointer{given.scales.send()}; },
@@ -133,7 +133,7 @@ TEST_CASE("scales: a number, numbers in memory, one a row, one a column") {
         });
 }
 
-TEST_CASE("a bias, the same for the batch or one for each of it") {
+TEST_CASE("bias, shared by the batch or one per batch") {
     check_epilogue(
         [](inputs& given) {
             return epilogue::bias<bf16>{{given.bias.send(), columns}};
@@ -150,7 +150,7 @@ TEST_CASE("a bias, the same for the batch or one for each of it") {
         });
 }
 
-TEST_CASE("a residual, and beta C") {
+TEST_CASE("residual, and beta C") {
     check_epilogue(
         [](inputs& given) { return epilogue::residual<bf16>{batch_view<const bf16>(given.residual.send())}; },
         [](const inputs& given, double x, double, int batch, int row, int column) {
@@ -182,7 +182,7 @@ TEST_CASE("activations") {
                    4e-6);
 }
 
-TEST_CASE("a gate, and steps behind it") {
+TEST_CASE("glu, and steps after it") {
     check_epilogue([](inputs&) { return epilogue::swiglu{}; },
                    [](const inputs&, double x, double up, int, int, int) { return silu_of(x) * up; }, 2e-6);
     check_epilogue(
@@ -196,7 +196,7 @@ TEST_CASE("a gate, and steps behind it") {
         4e-6);
 }
 
-TEST_CASE("quantised to e4m3 and int8: divided by the scale, rounded and saturated") {
+TEST_CASE("quantise to e4m3 and int8: divides by the scale, rounds and saturates") {
     check_epilogue<e4m3>(
         [](inputs& given) {
             return epilogue::compose(epilogue::scale{300}, epilogue::quantise{given.scales.send() + 1});
@@ -215,7 +215,7 @@ TEST_CASE("quantised to e4m3 and int8: divided by the scale, rounded and saturat
         0);
 }
 
-TEST_CASE("a chain is done from left to right") {
+TEST_CASE("compose applies steps from left to right") {
     check_epilogue(
         [](inputs& given) {
             return epilogue::compose(epilogue::scale{0.5f}, epilogue::bias<bf16>{{given.bias.send(), columns}},

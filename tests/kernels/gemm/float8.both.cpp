@@ -1,6 +1,6 @@
-// The e4m3 GEMM on Hopper: sums kept by the tensor cores, sums promoted every 128 of k, and sums promoted with scales of
-// blocks. Against double, with scales of every kind and ragged sizes; checked over many schedules, and every mutant reported.
-// On the device, a long K shows what promotion is for.
+// The e4m3 GEMM on Hopper: accumulation in place, FP8 accumulation promotion every 128 of K, and promotion with block
+// scales. Compared with float64, with scales of every kind and ragged sizes; no hazard in any schedule, every mutation
+// detected. On the device a long K shows the effect of promotion.
 #include <imbrex/kernels/gemm/hopper.hpp>
 
 #include "kernels/gemm/reference.hpp"
@@ -22,9 +22,14 @@ using float8_gemm =
 template <class Out>
 using float8_matrices = gemm_matrices<e4m3, Out, matrix_layout::row_major, matrix_layout::column_major, false>;
 
-// The tensor cores keep about 14 bits of a sum of e4m3 products, also of 128; the host world keeps all that fp32 has.
-double tolerance_of(world where, double rounding) {
-    return where == world::device ? 0.015 + rounding : rounding;
+// The limit of the accumulation error, as a share of the sum over k of scale * |a * b|
+// (gemm_matrices::worst_in_bounds). Measured errors fit a model in which FP8 wgmma aligns the products of a K = 32 step
+// and the accumulator to the largest exponent among them and truncates to 13 fraction bits (docs/lab/gemm.md). Its
+// error is proportional to the magnitudes that are added and not to the result, which cancellation can make arbitrarily
+// small. With the inputs of this file the model stays within 1.7e-4 promoted and 2.5e-4 in place: half of 2^-11, which
+// 12 fraction bits in place would exceed. The host world accumulates the exact products in fp32.
+double accumulation_error(world where) {
+    return where == world::device ? 0x1p-11 : 0x1p-21;
 }
 
 struct random_scales : buffer<float> {
@@ -33,9 +38,9 @@ struct random_scales : buffer<float> {
     }
 };
 
-// One scale for A and one for B.
+// Per-tensor scales: one for A and one for B.
 template <class Out, class Mainloop, gemm_shape Shape>
-void check_tensor_scales(int blocks, const gemm_case& sizes, double tolerance) {
+void check_tensor_scales(int blocks, const gemm_case& sizes) {
     using kernel = float8_gemm<Out, epilogue::scale_by_pointer, Shape, Mainloop>;
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
@@ -45,14 +50,13 @@ void check_tensor_scales(int blocks, const gemm_case& sizes, double tolerance) {
         const float* of_a = scales.send();
         run<kernel>(where, {blocks}, {{kernel::describe(matrices.send(), {of_a, of_a + 1})}, 1}, 4);
         const double both = static_cast<double>(scales.values[0]) * scales.values[1];
-        CHECK(matrices.worst([&](double product, double, int, int, int) { return product * both; }) <=
-              tolerance_of(where, tolerance));
+        CHECK(matrices.worst_in_bounds(accumulation_error(where), [&](int, int, int, int) { return both; }) <= 1);
     }
 }
 
-// One for each row of A and one for each column of B.
+// One scale per row of A and one per column of B.
 template <class Mainloop, gemm_shape Shape>
-void check_row_scales(int blocks, const gemm_case& sizes, double tolerance) {
+void check_row_scales(int blocks, const gemm_case& sizes) {
     using tested_epilogue = epilogue::composition<epilogue::scale_rows, epilogue::scale_columns>;
     using kernel = float8_gemm<bf16, tested_epilogue, Shape, Mainloop>;
     for (const world where : worlds()) {
@@ -62,16 +66,16 @@ void check_row_scales(int blocks, const gemm_case& sizes, double tolerance) {
         const tested_epilogue scale = epilogue::compose(epilogue::scale_rows{{of_rows.send(), sizes.m}},
                                                         epilogue::scale_columns{{of_columns.send(), sizes.n}});
         run<kernel>(where, {blocks}, {{kernel::describe(matrices.send(), scale)}, 1}, 4);
-        const auto expected = [&](double product, double, int, int row, int column) {
-            return product * of_rows.values[row] * of_columns.values[column];
+        const auto scale_at = [&](int, int row, int column, int) {
+            return static_cast<double>(of_rows.values[row]) * of_columns.values[column];
         };
-        CHECK(matrices.worst(expected) <= tolerance_of(where, tolerance));
+        CHECK(matrices.worst_in_bounds(accumulation_error(where), scale_at) <= 1);
     }
 }
 
-// Scales of A for each row and 128 of k, of B for each 128 x 128.
+// Block scales: of A per row and 128 of K, of B per 128 x 128.
 struct block_scales {
-    int k_blocks, n_blocks, stride;  // of their rows
+    int k_blocks, n_blocks, stride;  // row stride of the scales
     gemm_case sizes;
     random_scales of_a, of_b;
 
@@ -102,35 +106,28 @@ void check_block_scales(int blocks, const gemm_case& sizes, int gap) {
         float8_matrices<float> matrices(where, sizes, 1);
         block_scales scales(where, sizes, gap);
         run<kernel>(where, {blocks}, {{kernel::describe(matrices.send(), {}, scales.send())}, 1}, 4);
-        const auto expected = [&](double, double, int batch, int row, int column) {
-            double sum = 0;
-            for (int i = 0; i < sizes.k; ++i) {
-                sum +=
-                    matrices.a_at(batch, row, i) * matrices.b_at(batch, i, column) * scales.at(batch, row, column, i);
-            }
-            return sum;
-        };
-        CHECK(matrices.worst(expected) <= tolerance_of(where, 1e-5));
+        const auto scale_at = [&](int batch, int row, int column, int i) { return scales.at(batch, row, column, i); };
+        CHECK(matrices.worst_in_bounds(accumulation_error(where), scale_at) <= 1);
     }
 }
 
 }  // namespace
 
-TEST_CASE("e4m3 with one scale for each operand, both ways of summing, every type of result") {
-    check_tensor_scales<bf16, accumulate_in_place, wide>(1, {200, 264, 272}, 0.01);
-    check_tensor_scales<float, accumulate_in_place, shared_narrow>(2, {72, 136, 400}, 1e-5);
-    check_tensor_scales<bf16, promoted, shared_narrow>(2, {200, 264, 272}, 0.01);
-    check_tensor_scales<fp16, promoted, alone>(3, {136, 136, 128}, 2e-3);
-    check_tensor_scales<float, promoted, shared_narrow>(4, {264, 136, 640}, 1e-5);
-    check_tensor_scales<e4m3, promoted, alone>(1, {64, 144, 256}, 0.07);
+TEST_CASE("e4m3 with per-tensor scales, both mainloops, every output type") {
+    check_tensor_scales<bf16, accumulate_in_place, wide>(1, {200, 264, 272});
+    check_tensor_scales<float, accumulate_in_place, shared_narrow>(2, {72, 136, 400});
+    check_tensor_scales<bf16, promoted, shared_narrow>(2, {200, 264, 272});
+    check_tensor_scales<fp16, promoted, alone>(3, {136, 136, 128});
+    check_tensor_scales<float, promoted, shared_narrow>(4, {264, 136, 640});
+    check_tensor_scales<e4m3, promoted, alone>(1, {64, 144, 256});
 }
 
-TEST_CASE("e4m3 with a scale for each row of A and each column of B") {
-    check_row_scales<accumulate_in_place, alone>(1, {136, 264, 144}, 0.01);
-    check_row_scales<promoted, shared_narrow>(2, {200, 264, 272}, 0.01);
+TEST_CASE("e4m3 with a scale per row of A and per column of B") {
+    check_row_scales<accumulate_in_place, alone>(1, {136, 264, 144});
+    check_row_scales<promoted, shared_narrow>(2, {200, 264, 272});
 }
 
-TEST_CASE("e4m3 with scales for blocks of 128") {
+TEST_CASE("e4m3 with block scales of 128") {
     check_block_scales<shared_narrow>(2, {200, 264, 272}, 0);
     check_block_scales<alone>(3, {72, 136, 1152}, 3);
     check_block_scales<alone>(1, {24, 136, 2048 + 16}, 0);
@@ -140,7 +137,7 @@ TEST_CASE("e4m3 with scales for blocks of 128") {
 #if defined(__CUDACC__)
 namespace {
 
-// The error of a product of numbers around 1, in parts of the result.
+// The relative error of a product of values around 1. All are positive, so the result is the sum of magnitudes.
 template <class Mainloop>
 double error_of_long_sum(int k) {
     using kernel = float8_gemm<float, epilogue::identity, shared_narrow, Mainloop>;
@@ -153,14 +150,14 @@ double error_of_long_sum(int k) {
 
 }  // namespace
 
-TEST_CASE("a long K loses nothing where sums are promoted") {
+TEST_CASE("the error of promoted accumulation does not grow with K") {
     const double exact = error_of_long_sum<promoted>(16384), fast = error_of_long_sum<accumulate_in_place>(16384);
-    MESSAGE("K = 16384, numbers around 1: relative error promoted " << exact << ", by the tensor cores alone " << fast);
+    MESSAGE("K = 16384, values around 1: relative error promoted " << exact << ", in place " << fast);
     CHECK(exact < 5e-4);
     CHECK(fast > 100 * exact);
 }
 #else
-TEST_CASE("the promoted loops are silent over 1,000 schedules, and each of their mutants is told") {
+TEST_CASE("the promoted mainloops have no hazard in any schedule, and every mutation is detected") {
     const gemm_case sizes{136, 136, 400};
     const auto check = [](const std::string& name, auto kernel, const auto& arguments) {
         using kernel_type = decltype(kernel);

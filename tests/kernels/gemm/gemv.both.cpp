@@ -1,6 +1,6 @@
-// The stream of quantised weights against plain loops in double over the numbers that the weights stand for: every format, group
-// and type, few and many columns, shared tiles, gates; what it cannot do is refused; checked over many schedules, and every
-// mutant of the synchronisation reported.
+// The GEMV with quantised weights compared with float64 over the dequantised values: every format, group size and type,
+// few and many columns, cluster split-K, GLU; argument checks. No hazard in any schedule, and every mutation of the
+// synchronisation is detected.
 #include <imbrex/kernels/gemm/gemv.hpp>
 #include <imbrex/kernels/gemm/pack_weights.hpp>
 
@@ -47,7 +47,7 @@ constexpr gemv_shape shared_by_two{.cluster_size = 2};
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("a stream of int4 in groups, of every size", In, bf16, fp16) {
+TEST_CASE_TEMPLATE("GEMV: grouped int4, every size", In, bf16, fp16) {
     check_product<int4_weights<In, 128, In, 128>, float, 8>(1, 200, 384, exact);
     check_product<int4_weights<In, 64, In, 64>, float, 16>(13, 136, 1088, exact);
     check_product<int4_weights<In, 32, In, 128>, float, 8, shared_by_two>(5, 72, 288, exact);
@@ -56,7 +56,7 @@ TEST_CASE_TEMPLATE("a stream of int4 in groups, of every size", In, bf16, fp16) 
     check_product<int4_weights<In, 128, In, 512>, float, 16, gemv_shape{.cluster_size = 4}>(16, 256, 8192, exact);
 }
 
-TEST_CASE_TEMPLATE("a stream of int8, a scale for each row or for groups", In, bf16, fp16) {
+TEST_CASE_TEMPLATE("GEMV: int8 with a scale per row or per group", In, bf16, fp16) {
     check_product<int8_weights<In, 128>, float, 8>(1, 200, 392, exact);
     check_product<int8_weights<In, 64>, In, 16>(16, 136, 72, rounded_to_bf16);
     check_product<grouped_weights<In, std::int8_t, 128>, float, 8>(7, 136, 1408, exact);
@@ -64,15 +64,15 @@ TEST_CASE_TEMPLATE("a stream of int8, a scale for each row or for groups", In, b
                                                                                                              exact);
 }
 
-TEST_CASE_TEMPLATE("a stream of MXFP4", In, bf16, fp16) {
+TEST_CASE_TEMPLATE("GEMV: MXFP4", In, bf16, fp16) {
     check_product<mxfp4_weights<In, 128>, float, 8>(1, 200, 416, exact);
     check_product<mxfp4_weights<In, 512>, In, 16, shared_by_two>(16, 136, 544, rounded_to_bf16);
     check_product<mxfp4_weights<In, 64>, float, 16, gemv_shape{.cluster_size = 4}>(11, 72, 2144, exact);
     check_product<mxfp4_weights<In, 64>, float, 8, gemv_shape{.warps = 4}>(8, 130, 1184, exact);
-    check_product<mxfp4_weights<In, 512>, float, 16>(16, 264, 4096, exact);  // steps in a different order in each block
+    check_product<mxfp4_weights<In, 512>, float, 16>(16, 264, 4096, exact);  // K steps are staggered between blocks
 }
 
-TEST_CASE("a gated stream of weights") {
+TEST_CASE("GEMV: GLU") {
     using weights = int4_weights<bf16, 64, bf16, 128>;
     using kernel = gemv_kernel<weights, float, epilogue::swiglu, 8, shared_by_two>;
     const int m = 3, n = 128, k = 320;
@@ -99,7 +99,7 @@ TEST_CASE("a gated stream of weights") {
     }
 }
 
-TEST_CASE("a stream of weights that cannot be is refused in a sentence") {
+TEST_CASE("GEMV: rejects invalid arguments") {
     using weights = int4_weights<bf16, 64, bf16, 128>;
     using kernel = gemv_kernel<weights, float, epilogue::identity, 8>;
     using gated_kernel = gemv_kernel<weights, float, epilogue::swiglu, 8, shared_by_two>;
@@ -127,14 +127,14 @@ namespace {
 template <class Weights, int Rows, gemv_shape Shape>
 void check_silent_and_mutate(const char* name) {
     using kernel = gemv_kernel<Weights, bf16, epilogue::identity, Rows, Shape>;
-    launch_of<Weights, kernel, bf16> one(world::host, 5, 136, 64 * 32);  // so that places are filled again
+    launch_of<Weights, kernel, bf16> one(world::host, 5, 136, 64 * 32);  // long enough to reuse the ring buffers
     const auto arguments = one.arguments(epilogue::identity{});
     check_synchronisation<kernel>(name, {kernel::blocks_of(136, 2)}, arguments);
 }
 
 }  // namespace
 
-TEST_CASE("a stream of weights is silent over 1,000 schedules, and each mutant is told") {
+TEST_CASE("GEMV: no hazard in any schedule, and every mutation is detected") {
     constexpr gemv_shape small{.cluster_size = 2, .warps = 4, .stages = 3};
     constexpr gemv_shape alone{.warps = 4, .stages = 2};
     check_silent_and_mutate<int4_weights<bf16, 64, bf16, 128>, 8, small>("int4");

@@ -1,6 +1,6 @@
-// Products of up to 8 rows with weights of 16 bits as a stream, with rows as they are and normed, against plain loops in double: any size,
-// bias, gate, residual; what they cannot do is left to others or refused; checked over many schedules, and every mutant of the
-// synchronisation told.
+// The GEMV with up to 8 rows and 16-bit weights, with and without fused RMSNorm, compared with float64: any size, bias,
+// GLU, residual; unsupported problems fall back or are rejected. No hazard in any schedule, and every mutation of the
+// synchronisation is detected.
 #include <imbrex/kernels/gemm.hpp>
 #include <imbrex/kernels/gemm/gemv_16bit.hpp>
 #include <imbrex/kernels/rms_norm_gemm.hpp>
@@ -18,7 +18,7 @@ using namespace imbrex_test;
 
 namespace {
 
-// Rows, weights [n, k] (twice as many with a gate), and what came of them.
+// Rows, weights [n, k] (2 n rows with a GLU), and the result.
 template <class In, class Out>
 struct product_data {
     int m, n, k;
@@ -37,7 +37,7 @@ struct product_data {
     }
     gemm_problem<In, Out> problem() { return {m, n, k, {a.send()}, {b.send()}, {out.send()}}; }
 
-    // Of a row, one over its root mean square.
+    // 1 / root mean square of a row.
     double inverse(int row, double epsilon) const {
         double sum = 0;
         for (int i = 0; i < k; ++i) {
@@ -54,7 +54,7 @@ struct product_data {
         }
         return sum;
     }
-    // The largest error of an element, in units of the largest that there is.
+    // The largest error, relative to the largest expected magnitude.
     template <class Expected>
     double worst(const Expected& value) {
         out.fetch();
@@ -74,10 +74,9 @@ struct product_data {
 template <class Out>
 constexpr double rounding = std::is_same_v<Out, float> ? 1e-6 : 4e-3;
 
-// It has kernels for all that is no stream, too: most tests launch the stream itself.
+// gemm also has kernels for problems that are no GEMV, so most tests launch the GEMV directly.
 template <class In, class Out>
-using streamed =
-    gemm<In, Out, epilogue::identity, matrix_layout::row_major, matrix_layout::column_major, pdl_prefetch::weights>;
+using streamed = gemm<In, Out, gemm_options{.b = matrix_layout::column_major, .prefetch = pdl_prefetch::weights}>;
 
 template <class In, class Out>
 void check_plain(int m, int n, int k) {
@@ -101,16 +100,16 @@ double silu_of(double x) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("a stream of weights of 16 bits, of every size", In, bf16, fp16) {
+TEST_CASE_TEMPLATE("16-bit GEMV: every size", In, bf16, fp16) {
     check_plain<In, float>(1, 1, 8);
     check_plain<In, float>(1, 32, 64);
     check_plain<In, In>(8, 33, 72);
     check_plain<In, float>(5, 200, 1000);
-    check_plain<In, float>(7, 40, 2056);  // more of K than fits half of a multiprocessor's memory
+    check_plain<In, float>(7, 40, 2056);  // K exceeds half of an SM's shared memory
     check_plain<In, In>(3, 130, 520);
 }
 
-TEST_CASE("a large matrix has larger tiles") {
+TEST_CASE("16-bit GEMV: a large matrix uses larger tiles") {
     for (const world where : worlds()) {
         if (where == world::host_checked) continue;  // it would take long
         CAPTURE(name_of(where));
@@ -121,7 +120,7 @@ TEST_CASE("a large matrix has larger tiles") {
     }
 }
 
-TEST_CASE("gates, biases and residuals") {
+TEST_CASE("16-bit GEMV: GLU, bias and residual") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         {
@@ -149,20 +148,20 @@ TEST_CASE("gates, biases and residuals") {
     }
 }
 
-TEST_CASE("what a stream cannot take goes another way") {
+TEST_CASE("problems that the 16-bit GEMV does not support use another kernel") {
     const world where = worlds().front();
     product_data<bf16, float> data(where, 9, 64, 64);
     auto p = data.problem();
     CHECK(streamed<bf16, float>::choice(where, p) == gemm_kernel_kind::small_m_16);
     p.m = 8;
     CHECK(streamed<bf16, float>::choice(where, p) == gemm_kernel_kind::gemv);
-    using any = gemm<bf16, float, epilogue::identity, matrix_layout::row_major, matrix_layout::column_major>;
+    using any = gemm<bf16, float, gemm_options{.b = matrix_layout::column_major}>;
     CHECK(any::choice(where, p) == gemm_kernel_kind::small_m_16);
     p.k = 60;
     CHECK(streamed<bf16, float>::choice(where, p) == gemm_kernel_kind::ampere_class);
 }
 
-TEST_CASE_TEMPLATE("rows are normed on their way", In, bf16, fp16) {
+TEST_CASE_TEMPLATE("fused RMSNorm + GEMM", In, bf16, fp16) {
     constexpr float epsilon = 1e-3f;
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
@@ -189,7 +188,7 @@ TEST_CASE_TEMPLATE("rows are normed on their way", In, bf16, fp16) {
     }
 }
 
-TEST_CASE("normed products that cannot be are refused with a sentence") {
+TEST_CASE("fused RMSNorm + GEMM rejects invalid arguments") {
     const world where = worlds().front();
     using product = rms_norm_gemm<bf16, float>;
     product_data<bf16, float> data(where, 9, 64, 64);
@@ -197,7 +196,7 @@ TEST_CASE("normed products that cannot be are refused with a sentence") {
     const auto refusal = [&](float epsilon = 0) {
         return error_message_of([&] { product::launch(where, p, {}, {epsilon}); });
     };
-    CHECK(refusal().starts_with("m, n, k: 9, 64, 64; a normed product has 1 to 8 rows"));
+    CHECK(refusal().starts_with("m, n, k: 9, 64, 64; must have 1 to 8 rows"));
     p.m = 8;
     CHECK(refusal(-1).starts_with("epsilon: -1;"));
     CHECK(refusal(NAN).starts_with("epsilon: nan;"));
@@ -207,7 +206,7 @@ TEST_CASE("normed products that cannot be are refused with a sentence") {
     CHECK(refusal() == "k: -1; k must not be negative");
     p.k = 64;
     p.m = 0;
-    CHECK(refusal() == "nothing was refused");
+    CHECK(refusal() == "no error");
     CHECK(!rms_norm_gemm<bf16, float, epilogue::swiglu>::can_implement(where, {1, 32, 64, p.a, p.b, p.out}));
 }
 
@@ -226,11 +225,11 @@ void check_silent_and_mutate(const char* name) {
 
 }  // namespace
 
-TEST_CASE("a stream of 16-bit weights is silent over 1,000 schedules, and each mutant is told") {
+TEST_CASE("16-bit GEMV: no hazard in any schedule, and every mutation is detected") {
     constexpr gemv_shape small{.warps = 4, .stages = 2};
     constexpr gemv_shape at_once{.warps = 4, .stages = 2, .pdl_launch_at_once = true};
-    check_silent_and_mutate<unnormalised_input, 32, small>("plain rows");
-    check_silent_and_mutate<rms_norm_input, 32, small>("normed rows");
-    check_silent_and_mutate<rms_norm_input, 16, at_once>("normed rows, the next kernel allowed at once");
+    check_silent_and_mutate<unnormalised_input, 32, small>("unnormalised rows");
+    check_silent_and_mutate<rms_norm_input, 32, small>("RMSNorm");
+    check_silent_and_mutate<rms_norm_input, 16, at_once>("RMSNorm, dependents launched at once");
 }
 #endif

@@ -1,6 +1,6 @@
-// The Hopper GEMM against plain loops in double: ragged sizes, the four ways operands can be stored, clusters of one and
-// two, batches, lists of problems, gates, results that TMA cannot store; checked over many schedules, and every
-// mutant of its synchronisation reported.
+// The Hopper GEMM compared with float64: ragged sizes, the four operand layouts, clusters of one and two, batches,
+// grouped problems, GLU, outputs that TMA cannot store. No hazard in any schedule, and every mutation of its
+// synchronisation is detected.
 #include <imbrex/kernels/gemm/hopper.hpp>
 
 #include "kernels/gemm/reference.hpp"
@@ -33,31 +33,31 @@ constexpr matrix_layout row_major = matrix_layout::row_major, column_major = mat
 
 }  // namespace
 
-TEST_CASE("the Hopper GEMM, operands stored in every way") {
+TEST_CASE("Hopper GEMM: every operand layout") {
     check_gemm<bf16, bf16, row_major, row_major, gemm_shape{}>(2, {200, 264, 136}, 0.01);
     check_gemm<bf16, bf16, row_major, column_major, gemm_shape{}>(2, {72, 136, 200}, 0.01);
     check_gemm<fp16, fp16, column_major, row_major, narrow>(4, {264, 304, 72}, 0.002);
     check_gemm<bf16, bf16, column_major, column_major, alone>(3, {136, 520, 64}, 0.01);
 }
 
-TEST_CASE("the Hopper GEMM works through many tiles a block") {
+TEST_CASE("Hopper GEMM: many tiles per block") {
     check_gemm<bf16, bf16, row_major, row_major, narrow>(2, {520, 392, 200}, 0.01);
     check_gemm<bf16, float, row_major, row_major, narrow>(4, {8, 16, 8}, 1e-5);
 }
 
-TEST_CASE("the Hopper GEMM does batches, of operands with rows apart, and of one B for all") {
+TEST_CASE("Hopper GEMM: batches with row strides, and one B shared by all batches") {
     check_gemm<bf16, bf16, row_major, row_major, narrow>(2, {.m = 136, .n = 136, .k = 72, .batches = 3}, 0.01);
     check_gemm<bf16, float, row_major, column_major, alone>(
         3, {.m = 40, .n = 72, .k = 80, .batches = 4, .a_gap = 8, .b_gap = 16, .out_gap = 4, .share_b = true}, 1e-5);
 }
 
-TEST_CASE("the Hopper GEMM stores from registers what TMA cannot store") {
+TEST_CASE("Hopper GEMM: stores from registers if TMA cannot store D") {
     check_gemm<bf16, bf16, row_major, column_major, narrow>(2, {.m = 130, .n = 133, .k = 64}, 0.01);
     check_gemm<bf16, float, row_major, column_major, alone>(1, {.m = 5, .n = 1, .k = 8, .out_gap = 3}, 1e-5);
     check_gemm<fp16, fp16, column_major, column_major, narrow>(2, {.m = 64, .n = 128, .k = 64, .out_gap = 5}, 0.002);
 }
 
-TEST_CASE("a gate joins the two halves of B") {
+TEST_CASE("Hopper GEMM: GLU") {
     const auto expected = [](double gate, double up, int, int, int) { return gate / (1 + std::exp(-gate)) * up; };
     check_gemm<bf16, bf16, row_major, column_major, gemm_shape{}>(2, {140, 136, 72}, 0.02, epilogue::swiglu{},
                                                                   expected);
@@ -69,7 +69,7 @@ TEST_CASE("a gate joins the two halves of B") {
         });
 }
 
-TEST_CASE("a list of problems of different sizes is done in one launch") {
+TEST_CASE("Hopper GEMM: grouped problems of different sizes in one launch") {
     using kernel =
         gemm_hopper<bf16, float, epilogue::identity, row_major, column_major, narrow, accumulate_in_place, 4>;
     for (const world where : worlds()) {
@@ -89,7 +89,7 @@ TEST_CASE("a list of problems of different sizes is done in one launch") {
 }
 
 #if !defined(__CUDACC__)
-TEST_CASE("the Hopper GEMM is silent over 1,000 schedules, and each of its mutants is told") {
+TEST_CASE("Hopper GEMM: no hazard in any schedule, and every mutation is detected") {
     const auto check = []<gemm_shape Shape>(std::integral_constant<gemm_shape, Shape>, const gemm_case& sizes) {
         using kernel = gemm_hopper<bf16, bf16, epilogue::identity, row_major, row_major, Shape>;
         gemm_matrices<bf16, bf16, row_major, row_major, false> matrices(world::host, sizes, 1);

@@ -1,6 +1,6 @@
-// Quantised weights in the GEMM of few rows, against plain loops in double over the numbers that the weights stand for:
-// every format, group and type, ragged sizes, few and many rows; what cannot be packed is refused; checked over many
-// schedules, and every mutant of the synchronisation reported.
+// Quantised weights in the small-M GEMM, compared with float64 over the dequantised values: every format, group size
+// and type, ragged sizes, few and many rows; argument checks of packing. No hazard in any schedule, and every mutation
+// of the synchronisation is detected.
 #include <imbrex/kernels/gemm/pack_weights.hpp>
 #include <imbrex/kernels/gemm/quantised_weights.hpp>
 #include <imbrex/kernels/gemm/small_m.hpp>
@@ -47,7 +47,7 @@ constexpr double exact = 1e-6, rounded_to_bf16 = 5e-3;
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("int4 in groups, of every size", In, bf16, fp16) {
+TEST_CASE_TEMPLATE("small-M GEMM: grouped int4, every size", In, bf16, fp16) {
     check_product<int4_weights<In, 128, In, 128>, float, 8>(3, 1, 200, 384, exact);
     check_product<int4_weights<In, 64, In, 64>, float, 16>(2, 13, 136, 320, exact);
     check_product<int4_weights<In, 32, In, 128>, float, 8>(2, 5, 72, 288, exact);
@@ -55,7 +55,7 @@ TEST_CASE_TEMPLATE("int4 in groups, of every size", In, bf16, fp16) {
     check_product<int4_weights<In, 32, fp16>, float, 32>(1, 32, 64, 544, exact);
 }
 
-TEST_CASE_TEMPLATE("int8, a scale for each row or for groups", In, bf16, fp16) {
+TEST_CASE_TEMPLATE("small-M GEMM: int8 with a scale per row or per group", In, bf16, fp16) {
     check_product<int8_weights<In, 128>, float, 8>(3, 1, 200, 392, exact);
     check_product<int8_weights<In, 64>, In, 16>(2, 16, 136, 72, rounded_to_bf16);
     check_product<grouped_weights<In, std::int8_t, 128>, float, 8>(2, 7, 136, 384, exact);
@@ -68,7 +68,7 @@ TEST_CASE_TEMPLATE("MXFP4", In, bf16, fp16) {
     check_product<mxfp4_weights<In, 64>, float, 32>(2, 17, 72, 96, exact);
 }
 
-TEST_CASE("quantised weights with many rows, and shared by the blocks of a cluster") {
+TEST_CASE("small-M GEMM: quantised weights with many rows and cluster split-K") {
     check_product<int4_weights<bf16>, float, 64>(2, 60, 136, 256, exact);
     check_product<int8_weights<bf16, 128>, float, 64>(2, 33, 136, 200, exact);
     check_product<mxfp4_weights<bf16, 128>, float, 64>(2, 60, 136, 160, exact);
@@ -76,7 +76,7 @@ TEST_CASE("quantised weights with many rows, and shared by the blocks of a clust
     check_product<int4_weights<bf16>, float, 8, small_m_shape{.cluster_size = 2}>(2, 4, 136, 384, exact);
 }
 
-TEST_CASE("the scales of packed weights are those that were packed") {
+TEST_CASE("packed scales round-trip") {
     using weights = int4_weights<bf16, 128, bf16, 128>;
     const random_weights<weights> given(100, 256, 3);
     const auto packed = pack_weights<weights>(given.values.data(), given.scales.data(), 100, 256);
@@ -87,7 +87,7 @@ TEST_CASE("the scales of packed weights are those that were packed") {
     CHECK(packed[3].scales[0].storage[packed_row_offset(36)].bits == 0);
 }
 
-TEST_CASE("what cannot be packed is refused in a sentence") {
+TEST_CASE("pack_weights rejects invalid arguments") {
     using weights = int4_weights<bf16>;
     const random_weights<weights> good(64, 128, 3);
     const auto* values = good.values.data();
@@ -131,7 +131,7 @@ void check_silent_and_mutate(const char* name) {
 
 }  // namespace
 
-TEST_CASE("quantised weights are silent over 1,000 schedules, and each mutant is told") {
+TEST_CASE("small-M GEMM with quantised weights: no hazard in any schedule, and every mutation is detected") {
     check_silent_and_mutate<int4_weights<bf16, 64, bf16, 128>, 8>("int4");
     check_silent_and_mutate<int4_weights<bf16, 64, bf16, 128>, 32>("int4, 32 rows");
     check_silent_and_mutate<mxfp4_weights<bf16, 128>, 8>("MXFP4");

@@ -1,5 +1,5 @@
-// Products of random sizes, strides, batches and alignments through the launcher, against double. On the device many; in the
-// host worlds, which are slower, a few of each.
+// GEMMs of random sizes, strides, batches and alignments through the launcher, compared with float64: many on the
+// device, a few in the slower host worlds.
 #pragma once
 
 #include <imbrex/kernels/gemm.hpp>
@@ -13,8 +13,7 @@
 
 namespace imbrex_test {
 
-// One of the situations that a launcher meets: sizes that are whole chunks of 16 bytes or not, few rows, batches, gaps, and
-// pointers that are not aligned.
+// A random problem: sizes that are multiples of 16 bytes or not, small M, batches, gaps and misaligned pointers.
 inline gemm_case random_case(std::mt19937& random, int chunk, int largest) {
     const auto below = [&](int limit) { return static_cast<int>(random() % static_cast<unsigned>(limit)); };
     const auto size = [&](bool whole) {
@@ -37,12 +36,12 @@ inline gemm_case random_case(std::mt19937& random, int chunk, int largest) {
     return one;
 }
 
-// Runs `cases` products on the device, fewer elsewhere. `epilogue_of(where, case)` makes the epilogue (it may keep arrays alive
-// in what it captures), `expected` says what becomes of a product.
+// Runs `cases` products on the device, fewer elsewhere. `epilogue_of(where, case)` makes the epilogue (its captures may
+// keep arrays alive); `expected` applies it to the exact product.
 template <class In, class Out, matrix_layout A, matrix_layout B, class Epilogue, class MakeEpilogue>
 void check_random_cases(unsigned seed, int cases, float spread, double tolerance, MakeEpilogue epilogue_of,
                         const std::function<double(double, double, int, int, int)>& expected) {
-    using product = imbrex::gemm<In, Out, Epilogue, A, B>;
+    using product = imbrex::gemm<In, Out, imbrex::gemm_options{.a = A, .b = B}, Epilogue>;
     std::map<std::string, int> used;
     for (const world where : worlds()) {
         std::mt19937 random(seed);

@@ -1,4 +1,4 @@
-// Random quantised weights for tests, what they are worth, and how far a product with them is from what it should be.
+// Random quantised weights, their dequantised values, and the error of a product with them.
 #pragma once
 
 #include <imbrex/core/element_types.hpp>
@@ -17,7 +17,7 @@ namespace imbrex_test {
 
 using namespace imbrex;
 
-// Random weights and scales as they come from a file, and what they are worth.
+// Random weights and scales as loaded from a file, and their dequantised values.
 template <class Weights>
 struct random_weights {
     using format = typename Weights::format;
@@ -50,7 +50,7 @@ struct random_weights {
             }
         }
     }
-    // Of rows that are scaled afterwards, without the scale.
+    // Without the scale, for weights that the epilogue scales.
     double at(int row, int column) const {
         const std::size_t place = static_cast<std::size_t>(row) * k + column;
         double value = 0;
@@ -66,7 +66,7 @@ struct random_weights {
     }
 };
 
-// Everything a launch needs. There are `times` as many rows of weights as columns of D.
+// The data of a launch, with `times` rows of weights per column of D.
 template <class Weights, class Kernel, class Out>
 struct launch_of {
     using In = typename Weights::element;
@@ -94,8 +94,8 @@ struct launch_of {
     }
 };
 
-// The largest error of an element in units of the sum of its products' magnitudes. fp32 sums give some 1e-7. What comes out is
-// expected `times(column)` as large as the weights say.
+// The largest error of an element, relative to the sum of the magnitudes of its products; about 1e-7 for fp32 sums. The
+// epilogue multiplies by `times(column)`.
 template <class In, class Weights, class Out, class Times>
 double worst_error(const std::vector<In>& a, const random_weights<Weights>& weights, const std::vector<Out>& out, int m,
                    Times times) {

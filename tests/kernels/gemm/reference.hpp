@@ -1,16 +1,21 @@
-// What the GEMM tests share: matrices with room around them that must stay untouched, and the product in double.
+// Fixtures of the GEMM tests: matrices with gaps that must stay untouched, and the float64 reference.
 #pragma once
 
 #include <imbrex/kernels/gemm/problem.hpp>
 
 #include "worlds.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
+#include <type_traits>
 #include <vector>
 
 namespace imbrex_test {
 
+using imbrex::bf16;
+using imbrex::e4m3;
+using imbrex::fp16;
 using imbrex::matrix_layout;
 
 inline double number(double value) {
@@ -21,13 +26,13 @@ double number(T value) {
     return static_cast<double>(imbrex::convert<float>(value));
 }
 
-// Sizes, strides and batches of a product.
+// Sizes, strides and batches of a GEMM.
 struct gemm_case {
     int m, n, k;
     int batches = 1;
     int a_gap = 0, b_gap = 0, out_gap = 0;  // elements between rows
-    bool share_b = false;                   // one B for all products of the batch
-    int offset = 0;                         // elements before the first, of all matrices
+    bool share_b = false;                   // one B for all batches
+    int offset = 0;                         // elements before the first, in every matrix
 };
 
 template <class In, class Out, matrix_layout A, matrix_layout B, bool IsGlu>
@@ -83,7 +88,7 @@ struct gemm_matrices {
         const std::int64_t place = B == matrix_layout::row_major ? i * b_stride + column : column * b_stride + i;
         return number(b.values[sizes.offset + (sizes.share_b ? 0 : batch * b_rows * b_stride) + place]);
     }
-    // A by rows and B by columns, as doubles: what the reference multiplies.
+    // A by rows and B by columns, as doubles: the operands of the reference.
     std::vector<double> a_rows_of(int batch) const {
         std::vector<double> values(static_cast<std::size_t>(sizes.m) * sizes.k);
         for (int row = 0; row < sizes.m; ++row) {
@@ -104,26 +109,71 @@ struct gemm_matrices {
         return number(out.values[sizes.offset + (std::int64_t{batch} * sizes.m + row) * out_stride + column]);
     }
 
-    // The largest of |result - expected| / (1 + |expected|), where expected(product, up, batch, row, column); NaN counts as
-    // infinite, and so does anything written where nothing belongs.
+    // The largest of |result - expected| / (1 + |expected|) over D, with expected(product, up, batch, row, column). NaN
+    // and any write outside of D count as infinite.
     double worst(const std::function<double(double, double, int, int, int)>& expected) {
+        return largest_error(
+            [&](const double* x, const double* gate, const double* up, int batch, int row, int column) {
+                const auto product = [&](const double* y) {
+                    double sum = 0;
+                    for (int i = 0; i < sizes.k; ++i) sum += x[i] * y[i];
+                    return sum;
+                };
+                const double right = expected(product(gate), IsGlu ? product(up) : 0, batch, row, column);
+                return std::abs(out_at(batch, row, column) - right) / (1 + std::abs(right));
+            });
+    }
+
+    // For D[row, column] = sum over k of scale(batch, row, column, k) * a * b: the largest error in units of its bound,
+    // at most 1 if every output is within
+    //
+    //     accumulation * (sum over k of |scale * a * b|) + rounding to the type of D
+    //
+    // The error of an accumulator is proportional to the magnitudes that are added. Where they cancel, any limit in
+    // parts of the result is either exceeded by a correct kernel or too loose for the other outputs.
+    template <class Scale>
+    double worst_in_bounds(double accumulation, const Scale& scale) {
+        return largest_error([&](const double* x, const double* y, const double*, int batch, int row, int column) {
+            double sum = 0, magnitude = 0;
+            for (int i = 0; i < sizes.k; ++i) {
+                const double product = scale(batch, row, column, i) * x[i] * y[i];
+                sum += product;
+                magnitude += std::abs(product);
+            }
+            const double limit = accumulation * magnitude;
+            return std::abs(out_at(batch, row, column) - sum) / (limit + rounding_of(std::abs(sum) + limit));
+        });
+    }
+
+    // Half a unit in the last place of a value of at most this magnitude in the type of D.
+    static double rounding_of(double magnitude) {
+        if constexpr (std::is_same_v<Out, float>) {
+            return magnitude * 0x1p-24;
+        } else if constexpr (std::is_same_v<Out, bf16>) {
+            return magnitude * 0x1p-8;
+        } else if constexpr (std::is_same_v<Out, fp16>) {
+            return std::max(magnitude * 0x1p-11, 0x1p-25);
+        } else {
+            static_assert(std::is_same_v<Out, e4m3>, "a floating-point type");
+            return std::max(magnitude * 0x1p-4, 0x1p-10);
+        }
+    }
+
+    // The largest error(row of A, column of B, column of the up matrix, batch, row, column), checking also that the
+    // gaps between rows of D are untouched.
+    template <class Error>
+    double largest_error(const Error& error_of) {
         out.fetch();
         double found = 0;
         const auto note = [&](double error) { found = error <= found ? found : std::isnan(error) ? INFINITY : error; };
         for (int batch = 0; batch < sizes.batches; ++batch) {
             const std::vector<double> rows = a_rows_of(batch), columns = b_columns_of(batch);
-            const auto product = [&](int row, int column) {
-                const double* x = rows.data() + static_cast<std::size_t>(row) * sizes.k;
-                const double* y = columns.data() + static_cast<std::size_t>(column) * sizes.k;
-                double sum = 0;
-                for (int i = 0; i < sizes.k; ++i) sum += x[i] * y[i];
-                return sum;
-            };
             for (int row = 0; row < sizes.m; ++row) {
+                const double* x = rows.data() + static_cast<std::size_t>(row) * sizes.k;
                 for (int column = 0; column < sizes.n; ++column) {
-                    const double up = IsGlu ? product(row, sizes.n + column) : 0;
-                    const double right = expected(product(row, column), up, batch, row, column);
-                    note(std::abs(out_at(batch, row, column) - right) / (1 + std::abs(right)));
+                    const double* y = columns.data() + static_cast<std::size_t>(column) * sizes.k;
+                    const double* up = IsGlu ? y + static_cast<std::size_t>(sizes.n) * sizes.k : y;
+                    note(error_of(x, y, up, batch, row, column));
                 }
                 for (int gap = 0; gap < sizes.out_gap; ++gap) {
                     if (!untouched(out_at(batch, row, sizes.n + gap))) note(INFINITY);

@@ -1,6 +1,6 @@
-// The GEMM for few rows against plain loops in double: both ways in which weights are stored, ragged sizes, blocks that share
-// tiles and blocks with several, gates and chains of epilogues; the same bits twice; checked over many schedules, and every
-// mutant of its synchronisation reported.
+// The small-M GEMM compared with float64: both layouts of B, ragged sizes, cluster split-K and several tiles per block,
+// GLU and composed epilogues; bitwise reproducible. No hazard in any schedule, and every mutation of its
+// synchronisation is detected.
 #include <imbrex/kernels/gemm/small_m.hpp>
 
 #include "kernels/gemm/reference.hpp"
@@ -47,7 +47,7 @@ constexpr small_m_shape early{.pdl_prefetch_weights = true},
 
 }  // namespace
 
-TEST_CASE("few rows, weights stored in both ways, ragged") {
+TEST_CASE("small-M GEMM: both layouts of B, ragged sizes") {
     check_small_m<bf16, bf16, column_major, 8>(3, {1, 304, 264}, 0.01);
     check_small_m<bf16, float, column_major, 16>(2, {.m = 13, .n = 133, .k = 200, .out_gap = 3}, 1e-5);
     check_small_m<fp16, fp16, row_major, 32>(2, {.m = 29, .n = 136, .k = 328, .a_gap = 8, .b_gap = 16}, 0.002);
@@ -57,13 +57,13 @@ TEST_CASE("few rows, weights stored in both ways, ragged") {
     check_small_m<fp16, float, row_major, 16, small_m_shape{}, 128>(2, {12, 136, 200}, 1e-5);
 }
 
-TEST_CASE("more rows") {
+TEST_CASE("small-M GEMM: up to 64 rows") {
     check_small_m<bf16, bf16, column_major, 64>(3, {61, 264, 200}, 0.01);
     check_small_m<bf16, float, row_major, 56>(2, {.m = 50, .n = 136, .k = 136}, 1e-5);
     check_small_m<bf16, bf16, column_major, 64, by_two>(2, {64, 264, 200}, 0.01);
 }
 
-TEST_CASE("blocks have several tiles, or share them") {
+TEST_CASE("small-M GEMM: several tiles per block, and cluster split-K") {
     check_small_m<bf16, float, column_major, 8>(1, {4, 328, 72}, 1e-5);
     check_small_m<bf16, float, column_major, 8>(2, {4, 648, 72}, 1e-5);
     check_small_m<bf16, float, column_major, 16, by_two>(2, {9, 328, 392}, 1e-5);
@@ -72,12 +72,12 @@ TEST_CASE("blocks have several tiles, or share them") {
     check_small_m<fp16, fp16, column_major, 8, by_eight>(8, {3, 136, 584}, 0.002);
 }
 
-TEST_CASE("weights loaded before the kernel before is done") {
+TEST_CASE("small-M GEMM: PDL prefetch of weights") {
     check_small_m<bf16, float, column_major, 8, early>(2, {7, 392, 1160}, 1e-4);
     check_small_m<bf16, float, column_major, 16, early_by_two>(2, {7, 264, 200}, 1e-5);
 }
 
-TEST_CASE("a gate joins the two halves of the weights, and epilogues are joined") {
+TEST_CASE("small-M GEMM: GLU and composed epilogues") {
     const auto gate = [](double gate, double up, int, int, int) { return gate / (1 + std::exp(-gate)) * up; };
     check_small_m<bf16, bf16, column_major, 8>(3, {5, 200, 264}, 0.02, epilogue::swiglu{}, gate);
     check_small_m<bf16, float, row_major, 64>(2, {60, 136, 72}, 1e-4, epilogue::swiglu{}, gate);
@@ -89,7 +89,7 @@ TEST_CASE("a gate joins the two halves of the weights, and epilogues are joined"
         });
 }
 
-TEST_CASE("bias, activation and scale in one chain") {
+TEST_CASE("small-M GEMM: bias, activation and scale composed") {
     for (const world where : worlds()) {
         using chain = decltype(epilogue::compose(epilogue::bias<bf16>{}, epilogue::activation<activation::relu>{},
                                                  epilogue::scale{}));
@@ -111,7 +111,7 @@ TEST_CASE("bias, activation and scale in one chain") {
     }
 }
 
-TEST_CASE("as many blocks share a tile as it takes, and each has the same number of tiles") {
+TEST_CASE("small-M GEMM: cluster size and grid follow from the sizes") {
     CHECK(small_m_cluster_size(8, 64, 64, 132) == 1);
     CHECK(small_m_cluster_size(8, 32, 112, 132) == 2);
     CHECK(small_m_cluster_size(8, 16, 64, 132) == 4);
@@ -142,7 +142,7 @@ void check_silent_and_mutate(int blocks, const gemm_case& sizes) {
 
 }  // namespace
 
-TEST_CASE("the GEMM for few rows is silent over 1,000 schedules, and each of its mutants is told") {
+TEST_CASE("small-M GEMM: no hazard in any schedule, and every mutation is detected") {
     check_silent_and_mutate<small_m_shape{.stages = 2}, epilogue::identity, 8>(2, {5, 520, 200});
     check_silent_and_mutate<small_m_shape{.cluster_size = 2, .stages = 2, .pdl_prefetch_weights = true},
                             epilogue::identity, 16>(2, {16, 264, 392});

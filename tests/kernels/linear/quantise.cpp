@@ -1,5 +1,5 @@
-// Rows of floats as weights of few bits: how far values may be from their numbers, what is exact, zeros, huge and tiny numbers, and
-// what is refused.
+// Quantisation of float rows to int8, int4 and e4m3: error bounds, exact cases, zeros, huge and tiny values, argument
+// checks.
 #include <imbrex/kernels/linear/quantise.hpp>
 
 #include "worlds.hpp"
@@ -68,7 +68,7 @@ void check_int8(int n, int k, std::uint32_t seed) {
         near = near && std::fabs(result.value(i) - from[i]) <= 0.5 * result.scale(i) * (1 + 1e-6);
         float largest = 0;
         for (int j = 0; j < group; ++j) largest = std::max(largest, std::fabs(from[i / group * group + j]));
-        // No larger than it must be, but for the rounding of the scale.
+        // No larger than necessary, except for the rounding of the scale.
         small = small && result.scale(i) <= largest / 127 * (1 + 1.0 / 128);
     }
     CHECK(near);
@@ -77,13 +77,13 @@ void check_int8(int n, int k, std::uint32_t seed) {
 
 }  // namespace
 
-TEST_CASE("int8: no number is further than half a scale from its value") {
+TEST_CASE("int8: the error is at most half a scale") {
     check_int8<bf16>(5, 96, 1);
     check_int8<float>(5, 96, 2);
     check_int8<fp16>(5, 96, 3);
 }
 
-TEST_CASE("int8 and int4: numbers that are multiples of a scale are exact") {
+TEST_CASE("int8 and int4: multiples of a scale are exact") {
     std::vector<float> eight(64), four(64);
     for (int i = 0; i < 64; ++i) {
         eight[i] = 0.25f * static_cast<float>(i % group == 0 ? 127 : (i * 37) % 255 - 127);
@@ -96,7 +96,7 @@ TEST_CASE("int8 and int4: numbers that are multiples of a scale are exact") {
     CHECK(same);
 }
 
-TEST_CASE("int4: the values of a group lie as docs say, and a group that reaches to +8 turns its sign") {
+TEST_CASE("int4: the layout of a group is the documented one, and a group that reaches +8 flips its sign") {
     std::vector<float> from(32);
     for (int i = 0; i < 32; ++i) from[i] = static_cast<float>(8 - i % 16);
     const int4_result<float> result(from, 1, 32);
@@ -106,7 +106,7 @@ TEST_CASE("int4: the values of a group lie as docs say, and a group that reaches
     CHECK(same);
 }
 
-TEST_CASE("int4: the scale is chosen by the squared error, and is better than that of the largest number") {
+TEST_CASE("int4: the scale minimises the squared error and beats that of the largest magnitude") {
     const std::vector<float> from = normal_numbers(64 * 256, 4);
     const int4_result<bf16> result(from, 64, 256);
     double simple = 0;
@@ -120,9 +120,9 @@ TEST_CASE("int4: the scale is chosen by the squared error, and is better than th
     }
     simple /= static_cast<double>(from.size());
     CHECK(mean_squared_error(result, from) < 0.8 * simple);
-    // About a tenth of the numbers' own size.
+    // About a tenth of the standard deviation of the weights.
     CHECK(std::sqrt(mean_squared_error(result, from)) < 0.1 * 0.02);
-    // No step is cut off by more than the search allows.
+    // Clipping stays within the range of the search.
     bool near = true;
     for (std::size_t i = 0; i < from.size(); ++i) {
         near = near && std::fabs(result.value(i) - from[i]) <= 1.6 * std::fabs(result.scale(i));
@@ -130,7 +130,7 @@ TEST_CASE("int4: the scale is chosen by the squared error, and is better than th
     CHECK(near);
 }
 
-TEST_CASE("e4m3: a row's largest number becomes 448, and others keep their relative precision") {
+TEST_CASE("e4m3: the largest magnitude of a row becomes 448, others keep their relative precision") {
     const int n = 3, k = 100;
     const std::vector<float> from = normal_numbers(n * k, 5);
     std::vector<e4m3> values(n * k);
@@ -142,7 +142,7 @@ TEST_CASE("e4m3: a row's largest number becomes 448, and others keep their relat
         for (int i = 0; i < k; ++i) {
             const double value = static_cast<double>(scales[row]) * convert<float>(values[row * k + i]);
             const double error = std::fabs(value - from[row * k + i]);
-            // Half a unit of three bits, or of the smallest step there is.
+            // Half a unit in the last of three mantissa bits, or half of the smallest subnormal.
             near = near && error <= std::max(std::fabs(from[row * k + i]) / 16, scales[row] * 0x1p-10f) * (1 + 1e-5);
             most = std::max(most, std::fabs(convert<float>(values[row * k + i])));
         }
@@ -151,7 +151,7 @@ TEST_CASE("e4m3: a row's largest number becomes 448, and others keep their relat
     CHECK(near);
 }
 
-TEST_CASE("zeros are zeros, and huge and tiny numbers stay finite") {
+TEST_CASE("zeros stay zero, huge and tiny values stay finite") {
     const std::vector<float> zeros(32, 0.0f);
     CHECK(int8_result<bf16>(zeros, 1, 32).value(5) == 0);
     CHECK(int4_result<bf16>(zeros, 1, 32).value(5) == 0);
@@ -178,7 +178,7 @@ TEST_CASE("zeros are zeros, and huge and tiny numbers stay finite") {
     }
 }
 
-TEST_CASE("a scale of fp16 ends at 65504, and values are cut off there") {
+TEST_CASE("an fp16 scale saturates at 65504, and values clip") {
     std::vector<float> from(32, 1.0f);
     from[0] = 1e9f;
     const int8_result<fp16> eight(from, 1, 32);
@@ -187,7 +187,7 @@ TEST_CASE("a scale of fp16 ends at 65504, and values are cut off there") {
     CHECK(std::isfinite(four.value(0)));
 }
 
-TEST_CASE("rows may lie apart, and none at all are nothing") {
+TEST_CASE("accepts a row stride, and zero rows") {
     const std::vector<float> packed = normal_numbers(3 * 64, 6);
     std::vector<float> apart(3 * 70, NAN);
     for (int row = 0; row < 3; ++row) {
@@ -202,7 +202,7 @@ TEST_CASE("rows may lie apart, and none at all are nothing") {
     quantise_rows(e4m3_rows_output{nullptr, nullptr}, nullptr, 4, 0);
 }
 
-TEST_CASE("what is no finite number is refused with its place, and what cannot be with a sentence") {
+TEST_CASE("rejects non-finite weights with their row and column, and invalid arguments") {
     std::vector<std::int8_t> eight(128);
     std::vector<std::uint8_t> four(64);
     std::vector<e4m3> small(128);
@@ -221,10 +221,10 @@ TEST_CASE("what is no finite number is refused with its place, and what cannot b
           }) == "weights[1, 9]: -inf; weights are finite");
     CHECK(error_message_of([&] {
               quantise_rows(int8_rows_output{eight.data(), scales.data()}, from.data(), 2, 60);
-          }) == "k: 60; weights in groups have a multiple of 32 columns");
+          }) == "k: 60; must be a multiple of the group size, 32");
     CHECK(error_message_of([&] {
               quantise_rows(int8_rows_output{eight.data(), scales.data()}, from.data(), -1, 64);
-          }) == "n: -1; the number of rows is not negative");
+          }) == "n: -1; must not be negative");
     CHECK(error_message_of([&] {
               quantise_rows(e4m3_rows_output{small.data(), nullptr}, from.data(), 2, 64);
           }) == "values, scales: null; there must be memory for 2 x 64 numbers");

@@ -1,4 +1,4 @@
-// An append to a paged cache on numbers of a seed, in memory of one world, and what loops in double find of it.
+// A random paged_append problem in the memory of one world, and its reference in double.
 #pragma once
 
 #include <imbrex/kernels/paged_append.hpp>
@@ -27,7 +27,7 @@ struct sequence {
 
 struct append_case {
     std::vector<sequence> sequences;
-    bool packed = true;  // otherwise all have as many new tokens
+    bool packed = true;  // varlen; otherwise all sequences have the same number of new tokens
     int heads = 4, kv_heads = 2;
     int head_dim = 64, head_dim_v = 64;
     int page_size = 16;
@@ -37,7 +37,7 @@ struct append_case {
     queries with = queries::apart;
     scales scaled = scales::none;
     int gap = 0;     // elements between rows, and before the first
-    int before = 0;  // packed rows that belong to no sequence
+    int before = 0;  // varlen rows that belong to no sequence
     int behind = 0;
 };
 
@@ -112,7 +112,7 @@ class append_trial {
         return p;
     }
 
-    // Launches, and compares all that may have been written.
+    // Launches, and checks all memory that may have been written.
     void check(world where, const paged_append_problem<In, Cache>& p) {
         auto wanted_k = range_of(k_cache.values), wanted_v = range_of(v_cache.values);
         auto& out = given_.with == queries::in_place ? q : q_out;
@@ -143,7 +143,7 @@ class append_trial {
     buffer<std::uint64_t> inv_freq;
 
   private:
-    // The lowest and the highest value that may be found; bits that must be found, where the two have the same.
+    // Lowest and highest allowed value; exact bits where both are equal.
     template <class T>
     struct range {
         T low, high;
@@ -161,7 +161,7 @@ class append_trial {
         for (const sequence& one : given_.sequences) most = std::max(most, one.length);
         return most;
     }
-    // Only pages that new tokens go to are there.
+    // Only pages with new tokens are allocated.
     static int first_page(const sequence& one, int page_size) {
         return std::max(one.length - one.added, 0) / page_size;
     }
@@ -245,13 +245,13 @@ class append_trial {
         }
         return wrong;
     }
-    // What a number may be rounded to that was computed in fp32.
+    // The range of roundings of a value that was computed in fp32.
     template <class T>
     static range<T> rounded(double value, double error) {
         return {convert<T>(value - error), convert<T>(value + error)};
     }
 
-    // One head of one token, from `from` on, rotated and divided by the scale.
+    // Reference of one head of one token, from `from` on: rotated and divided by the scale.
     template <class T>
     void expect_row(const In* from, range<T>* to, int columns, int position, float scale, bool rotated) const {
         const auto at = [&](int column) { return convert<double>(from[column]); };

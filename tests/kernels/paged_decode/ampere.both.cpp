@@ -1,5 +1,5 @@
-// The decode kernel of the sm_80 class: stages of one warp and of four, of 16 and 32 keys, results in one round and in several;
-// checked over many schedules, and every mutant of its synchronisation told.
+// Tests of the sm_80 decode kernel by itself: stages of one warp and of four, of 16 and 32 keys, one and several merge
+// rounds; schedules and mutations of its synchronisation.
 #include <imbrex/kernels/paged_decode/ampere.hpp>
 
 #include "kernels/paged_decode/small_cache.hpp"
@@ -26,7 +26,7 @@ void check_synchronisation_of_shape(int tokens, int blocks, int schedules) {
 
 }  // namespace
 
-TEST_CASE("one group of rows to four, stages of 16 and 32 keys, one or several, results in one round and in several") {
+TEST_CASE("warps_m of 1 to 4, stages of 16 and 32 keys, one or several merge rounds") {
     check_shape<32, shape(1, 16, 4, 32, 4)>(1);
     check_shape<64, shape(1, 32, 8, 64, 4)>(1);
     check_shape<64, shape(2, 32, 8, 64, 8)>(7);
@@ -35,7 +35,7 @@ TEST_CASE("one group of rows to four, stages of 16 and 32 keys, one or several, 
 }
 
 #if !defined(__CUDACC__)
-TEST_CASE("decode of the sm_80 class is silent over 1,000 schedules, and each of its mutants is told") {
+TEST_CASE("sm_80 decode: no hazard in any schedule, detects every mutation") {
     check_synchronisation_of_shape<32, shape(1, 32, 4, 32, 4)>(3, 2, 1000);
     check_synchronisation_of_shape<96, shape(4, 16, 3, 32, 4)>(17, 2, 1000);
 }

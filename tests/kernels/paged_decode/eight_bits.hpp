@@ -1,5 +1,5 @@
-// A decode over a paged cache of 8-bit elements, with scales of any kind, against loops in double. The case is an attention's: its keys and
-// values are rounded to what the cache has times its scales, which the inputs' type holds exactly, since scales have few digits.
+// Decode over an 8-bit paged KV cache with any scales, against a reference in double. Keys and values of the case are
+// rounded to stored values times scales, which the input type holds exactly because the scales have few mantissa bits.
 #pragma once
 
 #include "kernels/paged_decode/trial.hpp"
@@ -26,8 +26,8 @@ class eight_bit_trial {
           of_keys_(of_keys),
           of_values_(of_values) {
         std::mt19937 random(seed + 7);
-        // What is nobody's is NaN, or as large as can be; and so are the scales of pages that are nobody's. A head has a scale, whether it
-        // has keys or not.
+        // Unused memory is NaN or the largest value, and so are the scales of unused pages. Every head has a scale,
+        // with keys or without.
         const unsigned char poison = std::is_same_v<Cache, imbrex::e4m3> ? 0x7f : 0x80;
         std::memset(cache.values.data(), poison, cache.values.size());
         for (const attention_member& one : there.members) {
@@ -75,7 +75,7 @@ class eight_bit_trial {
                                           : imbrex::kv_scales_per_page(from, there.c.kv_heads);
     }
 
-    // So many digits that what is stored times a scale is exact.
+    // Few enough mantissa bits that stored * scale is exact.
     static float random_scale(float spread, std::mt19937& random) {
         const bool wide = std::is_same_v<In, imbrex::bf16> && std::is_same_v<Cache, std::int8_t>;
         const float digits = wide ? 1.0f : 1.0f + 0.125f * float(random() % 8);
@@ -95,12 +95,12 @@ class eight_bit_trial {
         if (std::isnan(scale)) scale = kind == scales_of::nothing ? 1.0f : random_scale(spread, random);
         for (int i = 0; i < columns; ++i) {
             In& value = there.inputs.values[place + i];
-            // Keys that nobody sees stay what nobody may see.
+            // Masked keys stay as they are.
             if (!std::isfinite(float(value))) continue;
             Cache& stored = cache.values[place + i];
             stored = imbrex::convert<Cache>(float(value) / scale);
-            // No value is zero: if that of the key that has nearly all of the weight were, the result would be made of weights
-            // that are too small for fp16.
+            // No value is zero: if the value of the key with nearly all of the probability were, the result would
+            // consist of probabilities that are too small for fp16.
             if (&scales == &v_scales && imbrex::convert<float>(stored) == 0) stored = imbrex::convert<Cache>(1.0f);
             value = In(imbrex::convert<float>(stored) * scale);
         }
@@ -109,8 +109,8 @@ class eight_bit_trial {
     scales_of of_keys_, of_values_;
 };
 
-// Launched twice in one workspace, the second time reading early, in grids of so many blocks, by the kernel that is chosen then; and with heads
-// together, where that can be.
+// Launches twice in one workspace, the second time with pdl_prefetch, in grids of the given sizes, with the chosen
+// kernel and with the multi-KV-head kernels where they apply.
 template <class In, class Cache, class Decode, bool Scored = false>
 void check_eight_bits(const attention_test_case& given, const std::vector<int>& grids, scales_of of_keys,
                       scales_of of_values, unsigned seed = 1) {
@@ -154,8 +154,8 @@ void check_eight_bits(const attention_test_case& given, const std::vector<int>& 
 }
 
 template <class In, class Cache, class Decode, bool Scored = false>
-void check_random_eight_bits(unsigned seed, int cases, int depth) {
-    for_random_decodes(seed, cases, 6, depth, Scored,
+void check_random_eight_bits(unsigned seed, int cases, int head_dim) {
+    for_random_decodes(seed, cases, 6, head_dim, Scored,
                        [](attention_test_case& c, int blocks, unsigned case_seed, std::mt19937& random) {
                            if (c.lie == layout::unaligned) c.lie = layout::slices;
                            const auto of_keys = static_cast<scales_of>(random() % 4),

@@ -1,14 +1,14 @@
-// Which kernel decodes, and how many blocks.
+// Tests of the decode heuristics: kernel and grid size.
 #include <imbrex/kernels/paged_decode/heuristics.hpp>
 
 #include <doctest/doctest.h>
 
 using namespace imbrex;
 
-TEST_CASE("blocks of a decode are as many as there is room for, or a few less that share evenly") {
-    CHECK(decode_grid_size(132, 8) == 128);     // sixteen for each head of one sequence
-    CHECK(decode_grid_size(132, 64) == 128);    // two for each
-    CHECK(decode_grid_size(132, 1024) == 128);  // eight whole ones each
+TEST_CASE("the grid has all resident blocks, or slightly fewer that share the work evenly") {
+    CHECK(decode_grid_size(132, 8) == 128);     // sixteen per KV head of one sequence
+    CHECK(decode_grid_size(132, 64) == 128);    // two per work item
+    CHECK(decode_grid_size(132, 1024) == 128);  // eight work items each
     CHECK(decode_grid_size(132, 132) == 132);
     CHECK(decode_grid_size(132, 1) == 132);
     CHECK(decode_grid_size(132, 24) == 132);  // 120 would be too few
@@ -18,7 +18,7 @@ TEST_CASE("blocks of a decode are as many as there is room for, or a few less th
     CHECK(decode_grid_size(3, 8) == 3);
 }
 
-TEST_CASE("what is known to be large is read by threads, and all else on Hopper by TMA") {
+TEST_CASE("large caches use cp.async, everything else on Hopper TMA") {
     decode_heuristic_inputs unknown{};
     unknown.hopper = unknown.tma_can_copy = unknown.has_pages = true;
     unknown.element_bytes = 2;
@@ -33,7 +33,7 @@ TEST_CASE("what is known to be large is read by threads, and all else on Hopper 
     now.sequences = 32 * 8 + 1;  // shorter ones
     CHECK(choose_decode(now) == decode_kernel_kind::hopper);
     now = large;
-    now.kv_bytes_per_token = 2048;  // less to read
+    now.kv_bytes_per_token = 2048;  // fewer bytes
     CHECK(choose_decode(now) == decode_kernel_kind::hopper);
     now = large;
     now.element_bytes = 1;
@@ -51,7 +51,7 @@ TEST_CASE("what is known to be large is read by threads, and all else on Hopper 
     CHECK(!can_decode_on_hopper(now));
 }
 
-TEST_CASE("where blocks have some heads of a sequence each, these are attended to together") {
+TEST_CASE("many sequences use the multi-KV-head kernels") {
     decode_heuristic_inputs many{};
     many.hopper = many.tma_can_copy = many.has_pages = many.dynamic_splits = many.small_m = true;
     many.element_bytes = 2;
@@ -92,7 +92,7 @@ TEST_CASE("where blocks have some heads of a sequence each, these are attended t
     CHECK(chosen_for(128, 1) == decode_kernel_kind::hopper);
     CHECK(chosen_for(32, 8, 64) == decode_kernel_kind::kv_heads_2);
     CHECK(chosen_for(32, 8, 96) ==
-          decode_kernel_kind::hopper);  // columns of four warps would not be multiples of eight
+          decode_kernel_kind::hopper);  // the columns of four warps would not be multiples of eight
     CHECK(chosen_for(64, 8, 96) == decode_kernel_kind::kv_heads_4);
 
     for (const int head_dim : {64, 96, 128}) {
@@ -112,7 +112,7 @@ TEST_CASE("kernels have names") {
     CHECK(kv_heads_per_work_item(hopper) == 1);
 }
 
-TEST_CASE("few heads and few keys are attended to in clusters") {
+TEST_CASE("few heads and few keys use the cluster kernel") {
     decode_heuristic_inputs few{};
     few.hopper = few.tma_can_copy = few.has_pages = true;
     few.element_bytes = 2;

@@ -1,5 +1,5 @@
-// The decode kernel in all its shapes: every group of rows, results put together in several rounds; checked over many schedules, and
-// every mutant of its synchronisation told.
+// Tests of the Hopper decode kernel by itself: all row groups, several merge rounds; schedules and mutations of its
+// synchronisation.
 #include <imbrex/kernels/paged_decode/hopper.hpp>
 
 #include "kernels/paged_decode/small_cache.hpp"
@@ -23,7 +23,7 @@ void check_synchronisation_of_shape(int tokens, int blocks, int schedules) {
 
 }  // namespace
 
-TEST_CASE("one group of rows to eight, stages of 16 and 32 keys, results in one round and in several") {
+TEST_CASE("warps_m of 1 to 8, stages of 16 and 32 keys, one or several merge rounds") {
     check_shape<32, decode_shape{1, 16, 8, 32}>(1);
     check_shape<64, decode_shape{2, 32, 4, 64}>(7);
     check_shape<96, decode_shape{4, 32, 4, 32}>(12);
@@ -31,7 +31,7 @@ TEST_CASE("one group of rows to eight, stages of 16 and 32 keys, results in one 
 }
 
 #if !defined(__CUDACC__)
-TEST_CASE("decode is silent over 1,000 schedules, and each of its mutants is told") {
+TEST_CASE("Hopper decode: no hazard in any schedule, detects every mutation") {
     check_synchronisation_of_shape<32, decode_shape{1, 16, 8, 32}>(9, 2, 1000);
     check_synchronisation_of_shape<96, decode_shape{4, 16, 4, 32}>(17, 2, 300);
 }

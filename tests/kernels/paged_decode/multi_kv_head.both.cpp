@@ -1,5 +1,5 @@
-// The decode kernel whose warps have a head of keys each, of 16-bit elements and of 8: results in grids of any size, checked over many schedules,
-// and every mutant of its synchronisation told.
+// Tests of the multi-KV-head decode kernel by itself, with 16-bit and 8-bit caches: grids of any size; schedules and
+// mutations of its synchronisation.
 #include <imbrex/kernels/paged_decode/multi_kv_head.hpp>
 
 #include "kernels/paged_decode/small_cache.hpp"
@@ -24,7 +24,7 @@ struct decode {
 
 }  // namespace
 
-TEST_CASE("a warp for each head, stages of 16 to 64 keys, one token and several") {
+TEST_CASE("one warp per KV head, stages of 16 to 64 keys, one token and several") {
     decode<128, multi_kv_head_shape{16, 3}>::check(1);
     decode<64, multi_kv_head_shape{32, 3}>::check(2);
     decode<96, multi_kv_head_shape{16, 4}>::check(5);
@@ -33,7 +33,7 @@ TEST_CASE("a warp for each head, stages of 16 to 64 keys, one token and several"
     decode<64, multi_kv_head_shape{64, 2}, e4m3>::check(3);
 }
 
-TEST_CASE("heads that are shared by two warps and by four") {
+TEST_CASE("two and four warps per KV head") {
     decode<128, multi_kv_head_shape{16, 3, 2, 4}>::check(1);
     decode<128, multi_kv_head_shape{16, 3, 2, 4}>::check(2);
     decode<64, multi_kv_head_shape{32, 3, 2, 4}>::check(1);
@@ -43,13 +43,13 @@ TEST_CASE("heads that are shared by two warps and by four") {
 }
 
 #if !defined(__CUDACC__)
-TEST_CASE("heads: decode is silent over 1,000 schedules, and each of its mutants is told") {
+TEST_CASE("multi-KV-head decode: no hazard in any schedule, detects every mutation") {
     decode<32, multi_kv_head_shape{16, 2, 2}>::check_schedules(9, 2, 1000);
     decode<32, multi_kv_head_shape{16, 2, 2}, e4m3>::check_schedules(3, 3, 300);
     decode<32, multi_kv_head_shape{16, 2, 1, 2}>::check_schedules(9, 2, 1000);
 }
 
-TEST_CASE("heads: a page that does not exist is told by the kernel") {
+TEST_CASE("multi-KV-head decode: the kernel reports a page that does not exist") {
     using small = decode<32, multi_kv_head_shape{16, 2, 2}>::kernel;
     small_cache<small, 32> there(world::host, 1, 2);
     there.table.values[19] = 77;  // of sequence 1

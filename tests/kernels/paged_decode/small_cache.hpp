@@ -1,5 +1,6 @@
-// A small cache in pages for a decode kernel that is launched by itself, and what its tests ask of every such kernel: right results in
-// grids of any size, silence over many schedules, and that every mutant of its synchronisation is told.
+// A small paged KV cache for a decode kernel that is launched without its launcher, and the checks that every such
+// kernel must pass: correct results in grids of any size, no hazard in any schedule, every mutation of its
+// synchronisation detected.
 #pragma once
 
 #include <imbrex/kernels/attention/views.hpp>
@@ -22,10 +23,10 @@ using imbrex::batch_sequence_head;
 using imbrex::bf16;
 using imbrex::decode_workspace_slice;
 using imbrex::make_tma_tensor;
-using imbrex::tensor;
+using imbrex::tma_tensor;
 using imbrex::tma_use;
 
-// Heads of keys that a kernel attends to together.
+// KV heads of a work item.
 template <class Kernel>
 constexpr int kv_heads_of_item() {
     if constexpr (requires { Kernel::kv_heads_per_item; }) {
@@ -35,7 +36,7 @@ constexpr int kv_heads_of_item() {
     }
 }
 
-// Three sequences of four heads for each head of keys, in pages of 16 rows.
+// Three sequences, q_heads_per_kv_head = 4, pages of 16 rows.
 template <class Kernel, int HeadDim>
 struct small_cache {
     static constexpr int kv_heads = kv_heads_of_item<Kernel>(), heads = 4 * kv_heads, page_size = 16;
@@ -78,7 +79,7 @@ struct small_cache {
         }
     }
 
-    // Of the first head of keys; the others' are beside it.
+    // Output of the first KV head; the others follow it.
     std::size_t place_of(int batch, int key) const {
         const int page = table.values[std::size_t(batch) * per_sequence + key / page_size];
         return (std::size_t(page) * page_size + key % page_size) * kv_heads * HeadDim;
@@ -116,7 +117,7 @@ struct small_cache {
         }
     }
 
-    // A cache as the kernel takes it.
+    // The cache as the kernel takes it.
     template <class Tile>
     static void set_cache(tma_tensor<Tile, 4>& to, const attention_view<const stored>& cache) {
         to = make_tma_tensor<Tile>(cache, tma_use::load, page_size);
@@ -159,7 +160,7 @@ struct small_cache {
     }
 };
 
-// A grid of 1 has no parts; one of many has parts of many blocks.
+// A grid of 1 has one split per work item; a large grid has many.
 template <class Kernel, int HeadDim>
 void check_results(int tokens, const std::vector<int>& grids = {1, 3, 40}) {
     for (const world where : worlds()) {

@@ -1,4 +1,4 @@
-// A decode over a paged cache through its launcher, any case of it, against loops in double: what the launcher's tests share.
+// Any paged_decode problem through its launcher, against a reference in double: shared by the launcher's tests.
 #pragma once
 
 #include <imbrex/kernels/paged_decode.hpp>
@@ -12,7 +12,7 @@
 
 namespace imbrex_test {
 
-// Launched twice in one workspace, which is zero at first; the second time reading early.
+// Launches twice in one workspace, which is zero at first; the second time with pdl_prefetch.
 template <class Decode, class In, class Launch>
 void check_trial(world where, attention_trial<In>& there, int blocks, int split_size,
                  std::optional<imbrex::decode_kernel_kind> kernel, const Launch& launch) {
@@ -34,7 +34,7 @@ void check_trial(world where, attention_trial<In>& there, int blocks, int split_
     CHECK(there.fetch() == bits);
 }
 
-// call(kernel) for all that attend to several heads of keys together, where they can.
+// Calls call(kernel) for all multi-KV-head kernels that apply.
 template <class Decode, class Problem, class Call>
 void for_multi_kv_head_kernels(world where, const Problem& problem, int split_size, const Call& call) {
     using enum imbrex::decode_kernel_kind;
@@ -43,8 +43,8 @@ void for_multi_kv_head_kernels(world where, const Problem& problem, int split_si
     }
 }
 
-// In grids of so many blocks, by the kernel that is chosen then and by the one of the sm_80 class; and in clusters and with heads together,
-// where that can be.
+// In grids of the given sizes, with the chosen kernel and the sm_80 kernel; and with the cluster and multi-KV-head
+// kernels where they apply.
 template <class Decode, class In, bool Scored = false>
 void check_decode(const attention_test_case& given, const std::vector<int>& grids, unsigned seed = 1,
                   int split_size = 0) {
@@ -77,7 +77,7 @@ void check_decode(const attention_test_case& given, const std::vector<int>& grid
     }
 }
 
-inline attention_test_case random_decode(std::mt19937& random, int depth, bool scores, bool large) {
+inline attention_test_case random_decode(std::mt19937& random, int head_dim, bool scores, bool large) {
     const auto below = [&](int limit) { return static_cast<int>(random() % static_cast<unsigned>(limit)); };
     attention_test_case c;
     // Few long sequences, or many short ones.
@@ -89,8 +89,8 @@ inline attention_test_case random_decode(std::mt19937& random, int depth, bool s
     c.batches = 1 + below(many ? 70 : 3);
     c.seqlen_q = below(2) == 0 ? 1 : 1 + below(together ? 5 : 9);
     c.seqlen_k = 1 + below(most);
-    c.head_dim_qk = below(2) == 0 ? depth : 16 + 16 * below(depth / 16);
-    c.head_dim_v = below(2) == 0 ? c.head_dim_qk : 16 + 16 * below(depth / 16);
+    c.head_dim_qk = below(2) == 0 ? head_dim : 16 + 16 * below(head_dim / 16);
+    c.head_dim_v = below(2) == 0 ? c.head_dim_qk : 16 + 16 * below(head_dim / 16);
     c.lie = below(8) == 0 ? layout::unaligned : static_cast<layout>(below(2));
     c.page_size = below(3) == 0 ? 16 * (1 + below(20)) : 16 << below(5);
     const float spreads[] = {1, 1, 0.001f, 20};
@@ -127,9 +127,9 @@ inline attention_test_case random_decode(std::mt19937& random, int depth, bool s
     return c;
 }
 
-// So many random cases on the device, a few in the host worlds: check(case, blocks of the grid, seed, generator).
+// Random problems, many on the device and a few in the host worlds: check(case, grid size, seed, generator).
 template <class Check>
-void for_random_decodes(unsigned seed, int cases, int cases_on_host, int depth, bool scores, const Check& check) {
+void for_random_decodes(unsigned seed, int cases, int cases_on_host, int head_dim, bool scores, const Check& check) {
     std::mt19937 random(seed);
 #if defined(__CUDACC__)
     constexpr bool many = true;
@@ -137,7 +137,7 @@ void for_random_decodes(unsigned seed, int cases, int cases_on_host, int depth, 
     constexpr bool many = false;
 #endif
     for (int i = 0; i < (many ? cases : cases_on_host); ++i) {
-        attention_test_case c = random_decode(random, depth, scores, many);
+        attention_test_case c = random_decode(random, head_dim, scores, many);
         const int grids[] = {1, 2, 7, 33, 132, 200};
         const int blocks = grids[random() % (many ? 6 : 4)];
         CAPTURE(i);
@@ -160,10 +160,10 @@ void for_random_decodes(unsigned seed, int cases, int cases_on_host, int depth, 
 }
 
 template <class Decode, class In, bool Scored = false>
-void check_random_decode(unsigned seed, int cases, int depth) {
-    for_random_decodes(seed, cases, 10, depth, Scored,
+void check_random_decode(unsigned seed, int cases, int head_dim) {
+    for_random_decodes(seed, cases, 10, head_dim, Scored,
                        [](const attention_test_case& c, int blocks, unsigned case_seed, std::mt19937&) {
-                           // Every third one is cut every so many keys.
+                           // Every third problem has a fixed split size.
                            const int parts[] = {0, 0, 64, 0, 0, 128};
                            check_decode<Decode, In, Scored>(c, {blocks}, case_seed, parts[case_seed / 10 % 6]);
                        });

@@ -1,5 +1,5 @@
-// Rows that several blocks share: the same tokens and cuts as of a block alone, bit for bit, whether the blocks settle a row together or the
-// first of them goes on alone.
+// Cooperative sampling by a cluster: tokens and thresholds are bitwise those of a single block, whether the cluster
+// settles the row or block 0 falls back.
 #include <imbrex/kernels/sample.hpp>
 
 #include "kernels/sample/trial.hpp"
@@ -55,7 +55,7 @@ void check_shared(world where, sample_trial<T>& trial) {
 template <class T, row_alignment Known, int ClusterSize>
 void check_vocabulary(int vocabulary, float spread = 3, int adjustment_step = 0, int outstanding = 0) {
     for (const world where : worlds()) {
-        // Schedules of as much would take long, and are of the same kind as others.
+        // Too slow in the checked world, and smaller sizes take the same paths.
         if (where == world::host_checked && vocabulary > 3000) continue;
         CAPTURE(name_of(where));
         CAPTURE(vocabulary);
@@ -74,25 +74,25 @@ void check_vocabulary(int vocabulary, float spread = 3, int adjustment_step = 0,
 
 }  // namespace
 
-TEST_CASE("blocks that share a row sample as one block does, whatever the vocabulary") {
+TEST_CASE("cooperative sampling equals single-block sampling for any vocabulary size") {
     for (const int vocabulary : {8, 1024, 2056, 20000}) check_vocabulary<float, row_alignment::aligned, 8>(vocabulary);
     for (const int vocabulary : {1, 7, 3001, 40001}) check_vocabulary<bf16, row_alignment::unaligned, 2>(vocabulary, 2);
 }
 
-TEST_CASE("so they do of large vocabularies, flat and not") {
+TEST_CASE("cooperative sampling equals single-block sampling for large vocabularies, flat and peaked") {
     check_vocabulary<float, row_alignment::aligned, 8>(128256, 1);
     check_vocabulary<float, row_alignment::aligned, 8>(151936, 3, 0, 20);
     check_vocabulary<bf16, row_alignment::aligned, 8>(151936, 2, 0, 3);
     check_vocabulary<float, row_alignment::aligned, 8>(262144, 4);
 }
 
-TEST_CASE("so they do with bias and penalties") {
+TEST_CASE("cooperative sampling equals single-block sampling with bias and penalties") {
     check_vocabulary<float, row_alignment::aligned, 8>(2000, 3, 9);
     check_vocabulary<float, row_alignment::aligned, 8>(128256, 3, 700, 20);
     check_vocabulary<bf16, row_alignment::unaligned, 2>(2999, 1, 3);
 }
 
-TEST_CASE("so they do of equal logits, and of what is no number") {
+TEST_CASE("cooperative sampling equals single-block sampling for ties, NaN and infinities") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         const int vocabulary = where == world::host_checked ? 5000 : 70000;
@@ -110,13 +110,13 @@ TEST_CASE("so they do of equal logits, and of what is no number") {
     }
 }
 
-TEST_CASE("equal logits among the best are threshold where one block thresholds them") {
+TEST_CASE("cooperative sampling cuts ties among the candidates as a single block does") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         const int vocabulary = where == world::host_checked ? 12 * 1024 : 70 * 1024;
         sample_trial<float> trial(where, vocabulary, {{.top_k = 3}, {.top_k = 10, .top_p = 0.5f}, {.top_p = 0.6f}}, 0);
         for (int row = 0; row < 3; ++row) {
-            // In each piece one token that stands out, a few of them more than the others.
+            // One token per tile stands out, a few of them more than the others.
             for (int i = 0; i < vocabulary / 1024; ++i)
                 trial.at(row, 1024 * i + i * 7 % 1000) = i % 5 == 2 ? 20.0f : 18.0f;
         }
@@ -125,7 +125,7 @@ TEST_CASE("equal logits among the best are threshold where one block thresholds 
     }
 }
 
-TEST_CASE("a draw from all is the one of a block alone, seed by seed") {
+TEST_CASE("a draw without filters equals that of a single block for every seed") {
     for (const world where : worlds()) {
         if (where == world::host_checked) continue;
         CAPTURE(name_of(where));
@@ -142,7 +142,7 @@ TEST_CASE("a draw from all is the one of a block alone, seed by seed") {
 #if !defined(__CUDACC__)
 namespace {
 
-// Whether the blocks settle a row together.
+// Reports whether the cluster settles a row.
 struct settle_kernel {
     static constexpr int warps = 16, cluster = 8;
     using row_type = detail::logits_row<float, row_alignment::aligned, warps>;
@@ -174,7 +174,7 @@ struct settle_kernel {
 
 }  // namespace
 
-TEST_CASE("what is usual is settled together") {
+TEST_CASE("the cluster settles common options without the fallback") {
     const std::vector<sample_options> kinds{{.temperature = 0}, {},
                                             {.min_p = 0.05f},   {.top_k = 1},
                                             {.top_k = 40},      {.temperature = 0.6f, .top_k = 64, .top_p = 0.9f},
@@ -190,7 +190,7 @@ TEST_CASE("what is usual is settled together") {
     }
 }
 
-TEST_CASE("log-probabilities and long rows are not for several blocks") {
+TEST_CASE("the cluster path rejects logprobs and long rows") {
     sample_trial<float> there(world::host, 64, {{}});
     using shared = sample_tokens<float>::kernel<row_alignment::aligned, 8>;
     auto args = sample_tokens<float>::arguments_of(there.send());
@@ -204,9 +204,9 @@ TEST_CASE("log-probabilities and long rows are not for several blocks") {
     CHECK(sample_tokens<float>::kernel<row_alignment::aligned>::can_do(args));
 }
 
-TEST_CASE("sampling together is silent over schedules, and each of its mutants is told") {
+TEST_CASE("cooperative sampling has no hazard in any schedule, and every mutation is detected") {
     using kernel = sample_tokens<bf16>::kernel<row_alignment::unaligned, 2>;
-    // A draw from all, one from the best, and what the blocks cannot settle: all have to be silent, and told together.
+    // A draw without filters, one from candidates, and the fallback: together they reach every synchronisation.
     const std::vector<sample_options> kinds{
         {}, {.top_k = 3, .top_p = 0.8f}, {.temperature = 2, .top_k = 70, .top_p = 0.8f, .min_p = 0.01f}};
     sample_trial<bf16> there(world::host, 4400, kinds, 0.3f);

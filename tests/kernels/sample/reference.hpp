@@ -1,4 +1,4 @@
-// Sampling by sorting, in double: what the kernel's cuts, draws and log-probabilities are compared with.
+// Reference sampling by sorting in double: thresholds, draws and logprobs.
 #pragma once
 
 #include <imbrex/core/counter_rng.hpp>
@@ -38,7 +38,7 @@ inline std::vector<float> reference_scores(const std::vector<float>& logits, con
     return scores;
 }
 
-// Tokens of a score above -infinity, the best first, of equals the lowest first.
+// Tokens above -infinity, best first, ties by token id.
 inline std::vector<int> sorted_tokens(const std::vector<float>& scores) {
     std::vector<int> tokens;
     for (int i = 0; i < static_cast<int>(scores.size()); ++i) {
@@ -51,7 +51,7 @@ inline std::vector<int> sorted_tokens(const std::vector<float>& scores) {
 struct reference_sample {
     std::vector<float> scores;
     std::vector<int> sorted;
-    // How many of them are kept: what rounding of probabilities can make of it lies between the two.
+    // Bounds for the number of tokens kept, given the rounding of probabilities.
     std::size_t fewest = 0, most = 0;
     double temperature = 1;
     counter_rng stream{};
@@ -61,7 +61,7 @@ struct reference_sample {
         const float uniform = uniform_of(stream.bits(static_cast<std::uint32_t>(token)));
         return weight(token) / -std::log1p(-std::min(double{uniform}, 1 - 0x1p-33));
     }
-    // The largest rate of so many of the best tokens.
+    // The largest race value among the `kept` best tokens.
     double best_rate(std::size_t kept) const {
         double best = 0;
         for (std::size_t i = 0; i < kept; ++i) best = std::max(best, rate(sorted[i]));

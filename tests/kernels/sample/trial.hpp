@@ -1,4 +1,4 @@
-// Rows of logits to be sampled, what comes of them, and the comparison with a reference that sorts in double.
+// A sampling problem with random logits, its outputs, and the comparison with the sorting reference.
 #pragma once
 
 #include <imbrex/kernels/sample.hpp>
@@ -24,7 +24,7 @@ inline constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 template <class T>
 class sample_trial {
   public:
-    // Rows of normally distributed logits, one for each of the options.
+    // Normally distributed logits, one row per options.
     sample_trial(world where, int vocabulary, const std::vector<sample_options>& wanted, float spread = 3, int gap = 0,
                  int before = 0, int num_top_logprobs = 0)
         : shape{static_cast<int>(wanted.size()), 1, vocabulary, gap, before},
@@ -53,7 +53,7 @@ class sample_trial {
         for (int i = 0; i < shape.columns; ++i) all.push_back(convert<float>(at(number, i)));
         return all;
     }
-    // In each row, every so many tokens.
+    // Adjusts a token about every `step` tokens in each row.
     void adjust_tokens(world where, int step) {
         std::mt19937 generator(5);
         std::vector<logit_adjustment> all;
@@ -172,7 +172,7 @@ class sample_trial {
     std::unique_ptr<buffer<logit_adjustment>> adjustments_;
 };
 
-// All kinds of options, and each of them alone.
+// Each option alone, and combinations.
 inline std::vector<sample_options> many_options() {
     std::vector<sample_options> all{{.temperature = 0},
                                     {},

@@ -1,5 +1,5 @@
-// Copies that a warp makes again and again: rectangles side by side in rows, over every edge, through shared memory into a right
-// operand; and objects at distances from a first one, and behind one another.
+// cp.async iterators: rectangles side by side in rows, over every edge, through shared memory into a B operand; objects
+// at distances from a first one, and relative to another iterator.
 #include <imbrex/ops/memory/async_copy.hpp>
 #include <imbrex/ops/memory/cp_async_iterator.hpp>
 
@@ -14,7 +14,7 @@ using namespace imbrex_test;
 
 namespace {
 
-// Rectangles are taken from the last to the first, two of them on their way at a time.
+// Rectangles are copied from the last to the first, two in flight at a time.
 template <class T, int Rows>
 struct rows_again {
     static constexpr int warps = 1, columns = 64;
@@ -79,16 +79,16 @@ void test_rows_again(int rows, int columns, int row_stride, int first_column) {
     }
 }
 
-TEST_CASE("rectangles of rows again and again") {
+TEST_CASE("cp_async_row_iterator copies rectangles of rows") {
     test_rows_again<bf16, 16>(16, 256, 256, 0);
-    test_rows_again<bf16, 16>(16, 200, 208, 64);  // the last of them ends within a rectangle
+    test_rows_again<bf16, 16>(16, 200, 208, 64);  // the last rectangle is partial
     test_rows_again<bf16, 8>(8, 192, 192, 0);
     for (int rows = 1; rows <= 16; ++rows) test_rows_again<bf16, 16>(rows, 72, 80, 0);
     for (int rows = 1; rows <= 8; ++rows) test_rows_again<fp16, 8>(rows, 136, 136, 8);
-    test_rows_again<fp16, 16>(20, 64, 64, 0);  // more rows than are asked for
+    test_rows_again<fp16, 16>(20, 64, 64, 0);  // the matrix has more rows than are copied
 }
 
-// Records of two vectors, of which a warp copies every other one.
+// Records of two vectors; a warp copies every other record.
 template <int First, int Second>
 struct record {
     shared_vector<float, First> first;
@@ -116,7 +116,7 @@ struct objects_again {
                                                                                 static_cast<int>(sizeof(own.first)));
             for (int i = self.index(); i < args.count; i += warps) {
                 const std::int64_t distance = std::int64_t{i - self.index()} * static_cast<int>(sizeof(one));
-                // Told in one number or in two.
+                // The distance in one argument or in two.
                 const int near = i / warps % 2 * static_cast<int>(sizeof(one));
                 copy_async(self, own.first, first, distance - near, near);
                 copy_async(self, own.second, second, distance - near, near);
@@ -153,10 +153,10 @@ void test_objects_again(int count) {
     }
 }
 
-TEST_CASE("objects again and again") {
+TEST_CASE("cp_async_object_iterator copies objects") {
     test_objects_again<32, 128>(5);
     test_objects_again<512, 32>(4);
-    test_objects_again<160, 96>(7);  // a row of chunks and a part of one; a part alone
+    test_objects_again<160, 96>(7);  // more than one chunk per lane, and less than one
 }
 
 }  // namespace

@@ -284,7 +284,7 @@ TEST_CASE("a copy of some rows beyond its tile is told, and a tensor of some row
                                           1);
     REQUIRE(beyond);
     CHECK(beyond->kind == hazard_kind::beyond_limits);
-    CHECK(beyond->text().find("rows 48 to 95 are not all in a tile of 64 rows") != std::string::npos);
+    CHECK(beyond->text().find("rows 48 to 95 are not inside a tile of 64 rows") != std::string::npos);
 
     using whole = through_shared<bf16, 64, 64, way::store>;
     using view = global_view<bf16, dimensions<dynamic, dynamic, dynamic>, dimensions<dynamic, dynamic, 1>>;
@@ -294,7 +294,7 @@ TEST_CASE("a copy of some rows beyond its tile is told, and a tensor of some row
         {make_tma_tensor<whole::tile>(some, tma_use::load, 16), make_tma_tensor<whole::tile>(some, tma_use::store)}, 1);
     REQUIRE(short_copy);
     CHECK(short_copy->kind == hazard_kind::beyond_limits);
-    CHECK(short_copy->text().find("made to copy 16 rows at a time, and the tile has 64") != std::string::npos);
+    CHECK(short_copy->text().find("made to copy 16 rows at a time; the tile has 64") != std::string::npos);
 }
 #endif
 

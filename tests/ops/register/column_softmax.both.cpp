@@ -1,5 +1,5 @@
-// Softmax down columns that come in pieces, against sums in double precision. Some columns are masked altogether, in part or at their
-// beginning, and some have very large, very small and equal elements.
+// Online softmax down columns, tile by tile, against sums in double precision. Some columns are masked fully, in part
+// or at the start, and some have very large, very small and equal elements.
 #include <imbrex/ops/memory/load_store.hpp>
 #include <imbrex/ops/register/column_softmax.hpp>
 
@@ -16,15 +16,15 @@ namespace {
 
 constexpr int rows = 32, pieces = 3;
 
-// The sums that go with it are those of the weights' first row, which a rescaling must reach too.
+// The accumulated sums are those of the first row of probabilities, which rescaling must reach, too.
 template <int Columns>
 struct down {
     static constexpr int warps = 1;
     struct arguments {
-        const float* scores;  // of all pieces
-        float* column_sum;    // 16 x Columns: in all rows the same
+        const float* scores;  // of all tiles
+        float* column_sum;    // 16 x Columns: equal in all rows
         float* column_max;
-        float* first;  // the weights of the first row, all pieces together
+        float* first;  // the first row of probabilities, of all tiles
         float scale;
     };
     template <class Block, class Shared>
@@ -102,7 +102,7 @@ void check_down(float scale) {
 
 }  // namespace
 
-TEST_CASE("softmax down 8 and 16 columns in pieces") {
+TEST_CASE("online softmax down 8 and 16 columns, tile by tile") {
     check_down<8>(1.0f);
     check_down<16>(0.25f);
 }

@@ -1,5 +1,5 @@
-// Packed weights to registers: every number of every format in every place of a tile, and every scale of the 4-bit floats,
-// with the bits that conversion and one rounding give; by a warpgroup at once, and by a warp from what it holds packed.
+// Dequantisation into registers: every value of every format at every position of a tile, and every scale of the 4-bit
+// floats, bit-exact with a conversion and one rounding; by a warpgroup, and by a warp from packed registers.
 #include <imbrex/kernels/gemm/pack_weights.hpp>
 #include <imbrex/kernels/gemm/quantised_weights.hpp>
 #include <imbrex/ops/memory/async_copy.hpp>
@@ -15,7 +15,7 @@ using namespace imbrex_test;
 
 namespace {
 
-// Each block has a part of its own, and writes what it makes of it.
+// Each block dequantises its own tile and stores it.
 template <class Weights>
 struct unpacking {
     static constexpr int warps = 8;
@@ -62,7 +62,7 @@ struct unpacking {
     }
 };
 
-// The same by a warp that holds 64 columns packed and makes floats of sixteen rows at a time.
+// The same by a warp that holds 64 packed columns and dequantises 16 rows at a time.
 template <class Weights>
 struct unpacking_by_warp {
     static constexpr int warps = 1;
@@ -104,8 +104,8 @@ struct unpacking_by_warp {
     }
 };
 
-// `count` parts, in each of which every place has another number. `wanted` makes of a number's bits and its scale's what
-// should come out.
+// `count` tiles, in each of which every position has another value. `wanted` maps the bits of a value and its scale to
+// the expected result.
 template <class Weights, class Scale, class Wanted>
 void check_unpacking(int count, const std::vector<Scale>& scales, Wanted wanted) {
     using format = typename Weights::format;
@@ -115,7 +115,7 @@ void check_unpacking(int count, const std::vector<Scale>& scales, Wanted wanted)
     std::vector<format> values(static_cast<std::size_t>(rows) * depth / values_in<format>);
     const auto number_at = [](int row, int column) {
         const std::uint32_t number = static_cast<std::uint32_t>(row % 64 * 7 + column * 5 + row / 64) % (1U << bits);
-        // Those that are not packed, NaNs, are left out.
+        // NaN is not packed.
         return std::is_same_v<format, e4m3> && (number & 0x7fU) == 0x7fU ? 0U : number;
     };
     for (int row = 0; row < rows; ++row) {
@@ -185,20 +185,20 @@ void check_small_floats() {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("every integer in every place", In, bf16, fp16) {
+TEST_CASE_TEMPLATE("dequantise: every integer at every position", In, bf16, fp16) {
     check_integers<In>();
 }
 
-TEST_CASE_TEMPLATE("every 8-bit float, and every 4-bit float with every scale, in every place", In, bf16, fp16) {
+TEST_CASE_TEMPLATE("dequantise: every e4m3, and every e2m1 with every scale, at every position", In, bf16, fp16) {
     check_small_floats<In>();
 }
 
 #if !defined(__CUDACC__)
 namespace {
 
-// Reads what was never loaded; or asks in nobody's name.
-template <bool InNobodysName>
-struct careless {
+// Reads weights that were never loaded, or passes an invalid scope.
+template <bool InvalidScope>
+struct misuse {
     static constexpr int warps = 4;
     struct arguments {};
     struct shared_memory {
@@ -208,18 +208,18 @@ struct careless {
     static void run(Block& block, const arguments&, shared_memory& shared) {
         block.each_warpgroup([&](warpgroup& self) {
             warpgroup_tile<bf16, 64, 64> tile;
-            dequantise(InNobodysName ? warpgroup{nullptr, 0} : self, tile, shared.part.values);
+            dequantise(InvalidScope ? warpgroup{nullptr, 0} : self, tile, shared.part.values);
         });
     }
 };
 
 }  // namespace
 
-TEST_CASE("weights that were never loaded, and a scope that is not one's own, are told") {
-    const auto unwritten = host::check<careless<false>>({1}, {}, 4);
+TEST_CASE("dequantise: reports weights that were never loaded and an invalid scope") {
+    const auto unwritten = host::check<misuse<false>>({1}, {}, 4);
     REQUIRE(unwritten);
     CHECK(unwritten->kind == hazard_kind::uninitialised_read);
-    const auto stranger = host::check<careless<true>>({1}, {}, 4);
+    const auto stranger = host::check<misuse<true>>({1}, {}, 4);
     REQUIRE(stranger);
     CHECK(stranger->kind == hazard_kind::wrong_scope);
 }

@@ -1,4 +1,4 @@
-// Masks on register tiles: every test that the library has, alone and joined, with tiles that stand anywhere in their
+// Masks on register tiles: every predicate of the library, alone and combined, with tiles at any position of the
 // matrix.
 #include <ops/tools.hpp>
 
@@ -37,7 +37,7 @@ struct masking {
     }
 };
 
-// `wanted` says in words of its own which elements stay; `places` are where the tile's first element stands.
+// `wanted` restates which elements stay; `places` are the positions of the tile's first element.
 template <class T, int Rows, int Columns, class Scope, register_layout Layout = register_layout::row_major, class Keep,
           class Wanted>
 void test_mask(const std::string& of, Keep keep, Wanted wanted, std::vector<std::pair<int, int>> places) {
@@ -70,7 +70,7 @@ void test_mask(const std::string& of, Keep keep, Wanted wanted, std::vector<std:
     }
 }
 
-TEST_CASE("causal masks") {
+TEST_CASE("causal masks keep columns up to the diagonal") {
     test_mask<float, 32, 24, warp>("causal", element_mask::causal{}, [](int row, int column) { return column <= row; },
                                    {{0, 0}, {100, 110}, {0, 64}});
     test_mask<bf16, 64, 64, warpgroup>("causal, more keys than queries", element_mask::causal{.offset = 37},
@@ -79,7 +79,7 @@ TEST_CASE("causal masks") {
                                        [](int row, int column) { return row >= column + 5; }, {{0, 0}, {128, 192}});
 }
 
-TEST_CASE("triangles") {
+TEST_CASE("lower and upper triangles") {
     test_mask<float, 16, 8, warp>("lower triangle", element_mask::lower_triangle{.diagonal = -1},
                                   [](int row, int column) { return row > column; }, {{0, 0}, {8, 16}});
     test_mask<fp16, 16, 32, warp, register_layout::column_major>(
@@ -99,7 +99,7 @@ TEST_CASE("windows and bounds") {
                                        {{0, 0}, {32, 16}, {71, 0}});
 }
 
-TEST_CASE("masks joined, and one of one's own") {
+TEST_CASE("combined and custom masks") {
     test_mask<float, 128, 32, warpgroup>(
         "causal within a bound",
         element_mask::both<element_mask::causal, element_mask::bound>{{.offset = 3}, {.rows = 190, .columns = 50}},
@@ -109,7 +109,7 @@ TEST_CASE("masks joined, and one of one's own") {
                                          {{0, 0}, {5, 7}});
 }
 
-// Of row r the columns from a * r + b up to c * r + d.
+// Row r keeps the columns from a * r + b up to c * r + d.
 struct between {
     int a, b, c, d;
     struct range {
@@ -171,7 +171,7 @@ void test_outside() {
     }
 }
 
-TEST_CASE("rows keep columns that follow one another") {
+TEST_CASE("mask_outside keeps a contiguous range of columns per row") {
     test_outside<float, 16, 8, warp>();
     test_outside<float, 64, 128, warpgroup>();
     test_outside<float, 64, 176, warpgroup>();

@@ -1,5 +1,5 @@
-// Pairs turned by a rotation of their column, which a part of a shared vector gives: in two tiles, and next to each other in one.
-// And row values that are made of their rows' numbers.
+// Tests of RoPE on register tiles, with cos and sin from a part of a shared vector: pairs in two tiles, and adjacent in
+// one. Also row values that are computed from their row index.
 #include <ops/tools.hpp>
 
 using namespace imbrex;
@@ -20,7 +20,7 @@ struct turn_pairs {
     struct arguments {
         matrix_view<const float> left, right;
         matrix_view<float> turned_left, turned_right, neighbours;
-        int first;  // of the shared vector
+        int first;  // offset in the shared vector
     };
     struct shared_memory {
         shared_vector<cos_sin, length> rotations;
@@ -60,7 +60,7 @@ void check_turns() {
         buffer<float> left(where, rows * Columns), right(where, rows * Columns);
         buffer<float> turned_left(where, rows * Columns, NAN), turned_right(where, rows * Columns, NAN),
             neighbours(where, rows * Columns, NAN);
-        // Small whole numbers: exact in whatever way they are rounded.
+        // Small integers: exact whatever the rounding.
         for (std::size_t i = 0; i < left.values.size(); ++i) left.values[i] = static_cast<float>(i % 23) - 11;
         for (std::size_t i = 0; i < right.values.size(); ++i) right.values[i] = static_cast<float>(i % 17) - 8;
         for (const int first : {0, 16, length - Columns}) {
@@ -89,7 +89,7 @@ void check_turns() {
 
 }  // namespace
 
-TEST_CASE("pairs are turned by the rotation of their column") {
+TEST_CASE("rotates pairs by cos and sin of their column") {
     check_turns<16, 8, warp>();
     check_turns<16, 64, warp>();
     check_turns<32, 24, warp>();

@@ -1,4 +1,4 @@
-// Online softmax of products that are bent, by a curve and by what bends them, against sums in double precision.
+// Online softmax with softcap, by polynomial and by tanh, against sums in double precision.
 #include <imbrex/ops/register/softcap_softmax.hpp>
 
 #include <ops/softmax_rows.hpp>
@@ -8,7 +8,8 @@ using namespace imbrex_test;
 
 namespace {
 
-// Products that are bent to at most 4, by a curve or one by one. They may be shrunk, so that all of a warp's are on the curve.
+// Scores capped at 4, by polynomial or by tanh. They may be scaled down, so that all of a warp's are within the
+// polynomial's limit.
 constexpr float cap = 4.0f;
 template <class Scope>
 struct softcap_online {
@@ -68,7 +69,7 @@ void test_softcap(float shrunk, bool masked, double error, signs sign = signs::b
         if (sign != signs::both) {
             for (float& x : products.values) x = x < 0 ? x : -x;
         }
-        // Not among the first: a row that was negative then sees one that is not.
+        // Not in the first tile: a row whose maximum was negative then sees a nonnegative score.
         if (sign == signs::one_positive) {
             for (int row = 0; row < 64; row += 3) products.values[row * width + 40 + row % 32] = 1.5f;
         }
@@ -100,8 +101,8 @@ void test_softcap(float shrunk, bool masked, double error, signs sign = signs::b
     }
 }
 
-TEST_CASE("softmax online: products that are bent, by a curve where all are small") {
-    // The hardware's tanh is good to 11 bits.
+TEST_CASE("online softmax with softcap: the polynomial where all scores are small") {
+    // The hardware's tanh is accurate to 11 bits.
     for (const signs sign : {signs::both, signs::negative, signs::one_positive}) {
         test_softcap(0.3f, false, 3e-3, sign);
         test_softcap(1.0f, false, 8e-3, sign);

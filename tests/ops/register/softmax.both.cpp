@@ -1,4 +1,4 @@
-// Softmax along rows, at once and online, against sums in double precision.
+// Softmax along rows, in one go and online, against sums in double precision.
 #include <imbrex/ops/register/softmax.hpp>
 
 #include <ops/softmax_rows.hpp>
@@ -51,10 +51,10 @@ void test_at_once(float scale) {
     }
 }
 
-// How the largest scores are found.
+// How the row maximum is computed.
 enum class row_max_search { by_floats, by_integers, row_by_row };
 
-// Rows in pieces; the output is, for each column of a piece, the weighted sum over the pieces.
+// Rows arrive tile by tile; the output is, for each column of a tile, the weighted sum over the tiles.
 template <int Rows, int Columns, class Scope, int RescaleThreshold, bool VoteFirst, softmax_wait_point WaitPoint,
           row_max_search Search>
 struct online {
@@ -82,7 +82,7 @@ struct online {
                     combine_with_rows(self, sum, factors, functional::multiply{});
                 };
                 if constexpr (Search == row_max_search::row_by_row) {
-                    // Once, before earlier results are rescaled.
+                    // Called once, before earlier results are rescaled.
                     int done = 0;
                     const auto only_then = [&](const auto& factors) {
                         if (done == 1) rescale(factors);
@@ -117,7 +117,7 @@ void test_online(float scale, int pieces) {
         buffer<float> scores(where, count), values(where, count), out(where, 2 * Rows * Columns, poison<float>()),
             lse2(where, 2 * Rows, poison<float>());
         fill_scores(scores.values, 2 * Rows, width, 13);
-        // Where rows have seen something that is not negative, who looks ahead goes another way: all rows of every other warp.
+        // Rows with a nonnegative maximum take the integer path: here all rows of every other warp.
         for (int row = 0; Search != row_max_search::by_floats && row < 2 * Rows; ++row) {
             if (row / 16 % 2 == 1) scores.values[static_cast<std::size_t>(row) * width] = row % 3 == 0 ? 0.0f : 0.5f;
         }
@@ -130,7 +130,7 @@ void test_online(float scale, int pieces) {
             2);
         out.fetch();
         lse2.fetch();
-        tally compared(str_cat(name_of_shape<float>(where, Rows, Columns, Scope::warps), ", ", pieces, " pieces"));
+        tally compared(str_cat(name_of_shape<float>(where, Rows, Columns, Scope::warps), ", ", pieces, " tiles"));
         for (int row = 0; row < 2 * Rows; ++row) {
             const row_of_probabilities wanted = exp_and_sum(scores.values.data() + row * width, width, scale);
             const double error = 2 * tolerance(wanted.largest);
@@ -146,7 +146,7 @@ void test_online(float scale, int pieces) {
     }
 }
 
-// What earlier results are multiplied by when the same scores come again, and with something added to all of them.
+// The rescaling factors when the same scores arrive again, and with a constant added to all of them.
 template <class Scope, int RescaleThreshold, bool VoteFirst>
 struct scores_again {
     using tile = register_tile<float, 64, 32, Scope>;
@@ -176,7 +176,7 @@ struct scores_again {
     }
 };
 
-// Scores come as they are, once more, less, and more by `more`: the last time `wanted` is the factor.
+// Scores arrive unchanged, again, smaller, and larger by `more`: the last factor is `wanted`.
 template <int RescaleThreshold, bool VoteFirst = false>
 void test_again(float scale, float more, double wanted) {
     for (const world where : worlds()) {
@@ -197,18 +197,18 @@ void test_again(float scale, float more, double wanted) {
     }
 }
 
-TEST_CASE("softmax online: a largest score that stays rescales nothing, to the last bit") {
+TEST_CASE("online softmax: an unchanged row maximum gives a rescaling factor of exactly 1") {
     for (const float scale : {1.0f, 0.088388f, 0.3f}) test_again<0>(scale, 2.0f, std::exp(-2.0 * scale));
 }
 
-TEST_CASE("softmax online: with slack, only a score that grows by more than that rescales") {
+TEST_CASE("online softmax, lazy rescaling: rescales only if the row maximum grows by more than the threshold") {
     test_again<8>(1.0f, 5.5f, 1);  // 2^8 is e^5.545
     test_again<8>(1.0f, 5.6f, std::exp(-5.6));
     test_again<8, true>(0.25f, 22.0f, 1);
     test_again<8, true>(0.25f, 23.0f, std::exp(-5.75));
 }
 
-TEST_CASE("softmax at once") {
+TEST_CASE("softmax of a tile in one go") {
     test_at_once<16, 8, warp>(1.0f);
     test_at_once<32, 104, warp>(0.125f);
     test_at_once<64, 8, warpgroup>(2.0f);
@@ -216,7 +216,7 @@ TEST_CASE("softmax at once") {
     test_at_once<128, 128, warpgroup>(1.0f);
 }
 
-TEST_CASE("softmax online") {
+TEST_CASE("online softmax") {
     test_online<16, 8, warp>(1.0f, 1);
     test_online<16, 8, warp>(0.25f, 12);
     test_online<32, 24, warp>(1.0f, 5);
@@ -232,7 +232,7 @@ TEST_CASE("softmax online") {
     test_online<64, 64, warpgroup, 0, false, softmax_wait_point::after_row_max>(0.125f, 4);
 }
 
-TEST_CASE("softmax online: who looks ahead finds the same, with rows below zero and above") {
+TEST_CASE("online softmax: the sign check gives the same result, for rows below and above zero") {
     test_online<16, 8, warp, 0, false, softmax_wait_point::none, row_max_search::by_integers>(0.25f, 12);
     test_online<32, 24, warp, 0, false, softmax_wait_point::in_first_row, row_max_search::by_integers>(1.0f, 5);
     test_online<64, 112, warpgroup, 0, false, softmax_wait_point::after_row_max, row_max_search::by_integers>(0.125f,
@@ -248,7 +248,7 @@ void test_row_by_row(float scale, int pieces) {
         scale, pieces);
 }
 
-TEST_CASE("softmax online: one row after the other, with something to do meanwhile") {
+TEST_CASE("online softmax: row by row, with a callback in between") {
     test_row_by_row<16, 16, warp>(0.25f, 12);
     test_row_by_row<32, 24, warp>(1.0f, 5);
     test_row_by_row<64, 80, warpgroup>(0.125f, 4);

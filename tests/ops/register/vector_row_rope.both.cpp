@@ -1,4 +1,4 @@
-// Pairs of rows in chunks, turned by a rotation of their column: in two tiles, and next to each other in one, at every width.
+// Tests of RoPE on vectorised row tiles: pairs in two tiles, and adjacent in one, at every width.
 #include <imbrex/ops/register/vector_row.hpp>
 #include <imbrex/ops/register/vector_row_rope.hpp>
 
@@ -18,7 +18,7 @@ IMBREX_FN cos_sin rotation_of(int column) {
 template <class T, int Rows, int Columns>
 struct turn_pairs {
     using tile = vector_row_tile<T, Rows, Columns>;
-    static constexpr int warps = 2;  // each has rows of its own
+    static constexpr int warps = 2;  // with different rows
     struct arguments {
         matrix_view<const T> left, right;
         matrix_view<T> turned_left, turned_right, neighbours;
@@ -55,7 +55,7 @@ void check_turns() {
         buffer<T> left(where, rows * Columns), right(where, rows * Columns);
         buffer<T> turned_left(where, rows * Columns), turned_right(where, rows * Columns),
             neighbours(where, rows * Columns);
-        // Small whole numbers: exact in every type.
+        // Small integers: exact in every type.
         for (std::size_t i = 0; i < left.values.size(); ++i) {
             left.values[i] = convert<T>(static_cast<float>(i % 23) - 11);
             right.values[i] = convert<T>(static_cast<float>(i % 17) - 8);
@@ -84,7 +84,7 @@ void check_turns() {
 
 }  // namespace
 
-TEST_CASE("pairs of rows in chunks are turned by the rotation of their column") {
+TEST_CASE("rotates pairs of vectorised rows by cos and sin of their column") {
     check_turns<bf16, 32, 8>();
     check_turns<float, 16, 16>();
     check_turns<bf16, 8, 32>();

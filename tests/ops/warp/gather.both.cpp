@@ -206,7 +206,7 @@ TEST_CASE("a value that no lane has is told") {
     std::vector<float> weights(20);
     const auto found = host::check<follow<10>>({1}, {table.data(), numbers.data(), weights.data(), -1}, 1);
     REQUIRE(found);
-    CHECK(found->text().find("value -1 was asked for; the lanes have 10") != std::string::npos);
+    CHECK(found->text().find("value -1 requested; the lanes have 10") != std::string::npos);
 }
 #endif
 

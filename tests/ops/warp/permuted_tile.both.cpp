@@ -1,5 +1,5 @@
-// Products with operands of 8 bits: each of the 256 patterns as what it is, in both places in which an operand can be, and random
-// matrices.
+// Products with upconverted 8-bit operands: each of the 256 bit patterns keeps its value in both operand positions, and
+// random matrices.
 #include "worlds.hpp"
 
 #include <imbrex/ops/warp/permuted_tile.hpp>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr int rows = 16, keys = 64, depth = 96;
 
-// Scores of queries and keys, and weights times values, which are fp16.
+// Scores of queries and keys, and probabilities times values in fp16.
 template <class In, class Stored>
 struct products {
     static constexpr int warps = 1;
@@ -102,8 +102,8 @@ struct products_trial {
     }
 };
 
-// Queries and weights that pick one column each, or one key: what comes out is what was stored. A NaN spoils its key's scores, unless it
-// counts as a number, and its column's sums, so those of patterns that are NaN stand in keys and columns of their own.
+// Queries and probabilities that select one column, or one key: the result is the stored value. A NaN spoils its key's
+// scores, unless it counts as a number, and its column's sums, so NaN patterns have keys and columns of their own.
 template <class In, class Stored>
 void check_patterns() {
     for (const world where : worlds()) {
@@ -196,14 +196,14 @@ void check_random() {
 
 }  // namespace
 
-TEST_CASE("each pattern of 8 bits is what it is, wherever it stands") {
+TEST_CASE("each 8-bit pattern keeps its value at every position") {
     check_patterns<bf16, e4m3>();
     check_patterns<fp16, e4m3>();
     check_patterns<bf16, std::int8_t>();
     check_patterns<fp16, std::int8_t>();
 }
 
-TEST_CASE("products with operands of 8 bits") {
+TEST_CASE("products with 8-bit operands") {
     check_random<bf16, e4m3>();
     check_random<fp16, e4m3>();
     check_random<bf16, std::int8_t>();

@@ -1,5 +1,5 @@
-// Products with left operands that stay in registers as they are stored: of 8 bits, each of the 256 patterns as what it is, by rows and by
-// columns, and NaN; of 16 bits, numbers.
+// Products with A operands kept in registers in their storage type: 8 bits, each of the 256 patterns, by rows and by
+// columns, and NaN; 16 bits.
 #include "worlds.hpp"
 
 #include <imbrex/ops/warp/register_operand.hpp>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr int keys = 64, depth = 96;
 
-// K Q^T, and V^T P^T with P of 16 x keys; Queries of their rows are there.
+// K Q^T, and V^T P^T with P of 16 x keys; `Queries` of the rows are valid.
 template <class Stored, int Queries>
 struct products {
     using multiplied = mma_type_of<Stored>;
@@ -22,7 +22,7 @@ struct products {
     struct arguments {
         matrix_view<const multiplied> q, p;
         matrix_view<const Stored> k, v;
-        matrix_view<float> scores, sums;  // 16 x keys, 16 x depth
+        matrix_view<float> scores, sums;  // 16 x keys, 16 x head_dim
     };
     struct shared_memory {
         shared_tile<multiplied, 16, depth> q;
@@ -89,8 +89,8 @@ Stored from_pattern(int pattern) {
     return result;
 }
 
-// Queries and weights that pick one column each, or one key: what comes out is what was stored. A NaN spoils the scores of its key and the sums
-// of its column, so those stand in keys and columns of their own.
+// Queries and probabilities that select one column, or one key: the result is the stored value. A NaN spoils the scores
+// of its key and the sums of its column, so NaN patterns have keys and columns of their own.
 template <class Stored, int Queries>
 void check_patterns() {
     using kernel = products<Stored, Queries>;
@@ -147,15 +147,15 @@ void check_patterns() {
 
 }  // namespace
 
-TEST_CASE("stored e4m3 is multiplied as what it is") {
+TEST_CASE("register_operand: e4m3 keeps its value") {
     check_patterns<e4m3, 8>();
     check_patterns<e4m3, 16>();
 }
-TEST_CASE("stored int8 is multiplied as what it is") {
+TEST_CASE("register_operand: int8 keeps its value") {
     check_patterns<std::int8_t, 8>();
     check_patterns<std::int8_t, 16>();
 }
-TEST_CASE("stored 16-bit floats are multiplied as what they are") {
+TEST_CASE("register_operand: 16-bit floats keep their value") {
     check_patterns<bf16, 8>();
     check_patterns<fp16, 16>();
 }

@@ -1,5 +1,5 @@
-// Products of rows with rows that lie sixteen by sixteen, the weights of a softmax, and sums of weighted rows: small whole numbers, of
-// which sums are exact. Rows that do not exist are not numbers.
+// Tests of simt_qk, simt_online_softmax and simt_pv over blocks of 16 rows: small integers, whose sums are exact. Rows
+// that do not exist are NaN.
 #include <imbrex/core/functional.hpp>
 #include <imbrex/ops/register/map.hpp>
 #include <imbrex/ops/warp/simt_attention.hpp>
@@ -101,9 +101,9 @@ void check_products(int rows, int begin, int end, int depth, int columns) {
 struct softmax_in_steps {
     static constexpr int warps = 1;
     struct arguments {
-        const float* scores;  // two tiles, one behind the other
+        const float* scores;  // two tiles
         float* weights;
-        float* numbers;  // largest, sums and corrections, 16 each, after each step
+        float* numbers;  // row_max, row_sum and corrections, 16 each, after each step
         int rows;
         float factor;
     };
@@ -135,7 +135,7 @@ struct softmax_in_steps {
 
 }  // namespace
 
-TEST_CASE("products with rows of blocks, and their weighted sums") {
+TEST_CASE("Q K^T and P V over blocks of rows") {
     for (const int rows : {1, 2, 3, 5, 7, 8, 9, 16}) {
         check_products<float>(rows, 0, 48, 64, 32);
         check_products<float>(rows, 3, 41, 24, 24);
@@ -146,7 +146,7 @@ TEST_CASE("products with rows of blocks, and their weighted sums") {
     check_products<float>(16, 0, 16, 40, 32);
 }
 
-TEST_CASE("weights follow the largest score, and nothing seen weighs nothing") {
+TEST_CASE("the online softmax follows the row maximum, and fully masked rows are zero") {
     constexpr float factor = 0.75f, none = -std::numeric_limits<float>::infinity();
     for (const world where : worlds()) {
         for (const int rows : {1, 6, 16}) {
@@ -154,11 +154,11 @@ TEST_CASE("weights follow the largest score, and nothing seen weighs nothing") {
             CAPTURE(rows);
             buffer<float> scores(where, 2 * 16 * keys), weights(where, scores.values.size(), NAN), numbers(where, 96);
             fill_random(scores.values, 3, -30, 30);
-            std::fill_n(scores.values.begin(), keys, none);  // the first row sees nothing at first
+            std::fill_n(scores.values.begin(), keys, none);  // the first row is masked in the first tile
             for (std::size_t i = 0; i < scores.values.size(); i += 5) scores.values[i] = none;
-            if (rows > 2) std::fill_n(scores.values.begin() + 18 * keys, keys, none);  // the third nothing any more
+            if (rows > 2) std::fill_n(scores.values.begin() + 18 * keys, keys, none);  // the third in the second tile
             if (rows > 3) {
-                std::fill_n(scores.values.begin() + 3 * keys, keys, none);  // the fourth nothing at all
+                std::fill_n(scores.values.begin() + 3 * keys, keys, none);  // the fourth in both
                 std::fill_n(scores.values.begin() + 19 * keys, keys, none);
             }
             run<softmax_in_steps>(where, {1}, {scores.send(), weights.send(), numbers.send(), rows, factor});
@@ -186,7 +186,7 @@ TEST_CASE("weights follow the largest score, and nothing seen weighs nothing") {
                     const float* const found = &numbers.values[step * 48 + row];
                     CHECK(found[0] == largest);
                     CHECK(found[16] == doctest::Approx(sum).epsilon(1e-6));
-                    // What is corrected where nothing was seen is zero in any case.
+                    // Corrections of rows that have seen nothing do not matter: their sums are zero.
                     if (largest != none) CHECK(found[32] == doctest::Approx(correction).epsilon(1e-5));
                 }
             }

@@ -1,5 +1,5 @@
-// Staged rows times rows of weights, by one warp: sums over pieces of k are added up, rows and columns that are not there are left
-// alone, and in the checked world who multiplies before anything is staged is told so.
+// SIMT GEMV by one warp: sums accumulate over blocks of k, out-of-bounds rows and columns stay untouched, and the
+// checked world reports products of rows that were never staged.
 #include <imbrex/ops/warp/simt_gemv.hpp>
 
 #include "worlds.hpp"
@@ -11,17 +11,18 @@ using namespace imbrex_test;
 
 namespace {
 
-// Two pieces of k, three rows of x in a tile of four, six rows of weights in one of eight. Twice the sums, and the column's number.
+// Two blocks of k, three rows of x in a tile of four, six weight rows in one of eight. The epilogue doubles the sums
+// and adds the column index.
 template <class Weights, bool Staged>
 struct product_kernel {
     static constexpr int warps = 1;
-    static constexpr int rows = 3, columns = 6, piece = 512;
-    using shared_memory = staged_rows<Weights, 4, piece>;
+    static constexpr int rows = 3, columns = 6, block_k = 512;
+    using shared_memory = staged_rows<Weights, 4, block_k>;
     struct arguments {
         const float* x;
         Weights weights;
         float* out;
-        int depth;
+        int k;
     };
     struct place_of_x {
         const float* first;
@@ -41,10 +42,10 @@ struct product_kernel {
         block.each_warp([&](const warp& self) {
             gemv_accumulator<4, 8> sums;
             fill(self, sums, 0.0f);
-            for (int first = 0; first < args.depth; first += piece) {
-                const int there = args.depth - first < piece ? args.depth - first : piece;
+            for (int first = 0; first < args.k; first += block_k) {
+                const int there = args.k - first < block_k ? args.k - first : block_k;
                 self.sync();
-                if constexpr (Staged) stage_rows(self, shared, place_of_x{args.x + first, args.depth}, rows, there);
+                if constexpr (Staged) stage_rows(self, shared, place_of_x{args.x + first, args.k}, rows, there);
                 self.sync();
                 accumulate_products(self, sums, shared, rows, weight_block_at(args.weights, 1, first, columns, there),
                                     true);
@@ -60,10 +61,10 @@ using int8_kernel = product_kernel<int8_weight_rows<activation_quantisation::int
 
 }  // namespace
 
-TEST_CASE("products of whole numbers are exact, whatever x is staged as") {
+TEST_CASE("simt_gemv: integers are exact, with float and int8 staging") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
-        const int k = 640, n = 8;  // the first row of weights, and the last, are not multiplied
+        const int k = 640, n = 8;  // the first and the last weight row are not used
         buffer<float> x(where, 3 * k), w(where, n * k), out(where, 3 * 6 + 1, -7.0f), scales(where, n * k / 32, 1.0f);
         buffer<std::int8_t> bytes(where, n * k);
         for (int i = 0; i < 3 * k; ++i) x.values[i] = static_cast<float>(i % 32 == 0 ? 127 : (i * 7) % 23 - 11);
@@ -91,7 +92,7 @@ TEST_CASE("products of whole numbers are exact, whatever x is staged as") {
 }
 
 #if !defined(__CUDACC__)
-TEST_CASE("multiplying with rows that nobody staged is reported") {
+TEST_CASE("simt_gemv: reports rows that were never staged") {
     using kernel = product_kernel<unquantised_weight_rows<float>, false>;
     std::vector<float> x(3 * 32), w(8 * 32), out(18);
     const auto found =

@@ -1,4 +1,4 @@
-// The first rows of a tile, their columns put below one another.
+// stack_columns: the first rows of a tile with their column halves stacked.
 #include <imbrex/ops/memory/load_store.hpp>
 #include <imbrex/ops/register/map.hpp>
 #include <imbrex/ops/warp/stack_columns.hpp>
@@ -19,7 +19,7 @@ struct pack {
     struct arguments {
         const float* tile;
         float* packed;
-        float* rows;  // the value of each row of the packed tile, in every column
+        float* rows;  // the value of each row of the stacked tile, in every column
     };
     template <class Block, class Shared>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, Shared&) {
@@ -66,7 +66,7 @@ void check_pack() {
 
 }  // namespace
 
-TEST_CASE("4 or 8 rows are packed, and 16 stay as they are") {
+TEST_CASE("stack_columns stacks 4 or 8 rows and leaves 16 unchanged") {
     CHECK(first_stacked_column(4, 64, 0) == 0);
     CHECK(first_stacked_column(4, 64, 15) == 48);
     CHECK(first_stacked_column(8, 64, 7) == 0);

@@ -1,7 +1,8 @@
-// How fast devices and links are, as far as attention over many ranks is concerned. Times are seconds. There are two machines:
+// Machine models for the cost model: attention throughput, launch time, link bandwidth and latency. Times are in
+// seconds. Two machines:
 //
-//     cluster_machine     a device for each rank; ranks of a node, which follow one another, have faster links between them than nodes have
-//     shared_device       one device that is all ranks in turn: what virtual ranks on one GPU have
+//     cluster_machine     one device per rank; nodes of consecutive ranks, with faster links within a node
+//     shared_device       one device shared by all ranks, as with virtual ranks on one GPU
 #pragma once
 
 #include <imbrex/comm/schedule/attention_block.hpp>
@@ -15,8 +16,8 @@
 namespace imbrex {
 
 struct device_speed {
-    double attention_rate = 0;  // FLOP/s; a score that is seen is 2 (head_dim + head_dim_v) of them
-    double launch_time = 0;     // what a kernel takes besides: each part of a block is one
+    double attention_rate = 0;  // FLOP/s; an unmasked score takes 2 (head_dim + head_dim_v) FLOP
+    double launch_time = 0;     // per kernel: each rectangle of a block is one
 
     double time_of(std::int64_t scores, const attention_sizes& sizes, int launches) const {
         const double flops = 2.0 * (sizes.head_dim + sizes.head_dim_v) * static_cast<double>(scores);
@@ -27,8 +28,8 @@ struct device_speed {
     }
 };
 
-// From one rank to another, as a whole: of a way that has several parts the slowest counts. Both directions at once are no slower than
-// one, and transfers of the same direction take turns.
+// End to end from one rank to another, limited by the slowest hop. Full duplex; transfers of the same direction are
+// serialised.
 struct link_speed {
     double bandwidth = 0;  // bytes/s in one direction; infinity is allowed
     double latency = 0;
@@ -49,8 +50,8 @@ struct cluster_machine {
     }
 };
 
-// Blocks of all ranks take turns; copies take turns too, beside them, and slow nothing down: attention leaves most of the memory's
-// bandwidth alone.
+// The blocks of all ranks are serialised. Copies are serialised too but overlap the blocks at no cost: attention uses
+// little of the memory bandwidth.
 struct shared_device {
     device_speed device = {};
     double memory_bandwidth = 0;  // bytes/s, read or written
@@ -65,7 +66,7 @@ struct shared_device {
 template <class Machine>
 concept attention_machine = requires(const Machine& machine, int rank, std::int64_t bytes) {
     { machine.device } -> std::convertible_to<device_speed>;
-    // Whose work, and whose transfers of one direction, take turns.
+    // Work of one device, and its transfers of one direction, are serialised.
     { machine.device_of(rank) } -> std::same_as<int>;
     { machine.transfer_time(rank, rank, bytes) } -> std::same_as<double>;
     require_machine(machine);
@@ -74,14 +75,14 @@ concept attention_machine = requires(const Machine& machine, int rank, std::int6
 namespace detail {
 
 inline void require_time(double value, const char* name) {
-    require(value >= 0 && std::isfinite(value), name, ": ", value, " s; a time of 0 or more is needed");
+    require(value >= 0 && std::isfinite(value), name, ": ", value, " s; must be finite and not negative");
 }
 inline void require_bandwidth(double value, const char* name) {
-    require(value > 0, name, ": ", value, " bytes/s; it must be more than 0");
+    require(value > 0, name, ": ", value, " bytes/s; must be greater than 0");
 }
 inline void require_device(const device_speed& device) {
     require(device.attention_rate > 0 && std::isfinite(device.attention_rate),
-            "device.attention_rate: ", device.attention_rate, " FLOP/s; a number above 0 is needed");
+            "device.attention_rate: ", device.attention_rate, " FLOP/s; must be finite and greater than 0");
     require_time(device.launch_time, "device.launch_time");
 }
 
@@ -89,7 +90,7 @@ inline void require_device(const device_speed& device) {
 
 inline void require_machine(const cluster_machine& machine) {
     detail::require_device(machine.device);
-    require(machine.ranks_per_node >= 1, "ranks_per_node: ", machine.ranks_per_node, "; there is one at least");
+    require(machine.ranks_per_node >= 1, "ranks_per_node: ", machine.ranks_per_node, "; must be at least 1");
     detail::require_bandwidth(machine.within_node.bandwidth, "within_node.bandwidth");
     detail::require_time(machine.within_node.latency, "within_node.latency");
     detail::require_bandwidth(machine.between_nodes.bandwidth, "between_nodes.bandwidth");

@@ -1,14 +1,14 @@
-// The loop of every rank, as docs/ring_attention.md has it, with times instead of work:
+// Discrete simulation of a schedule: the loop of every rank (docs/ring_attention.md) with times instead of work:
 //
-//     for each step:   wait for what it needs   start its sends and receives   attend
+//     for each step:   wait for arrivals needed now   post sends and receives   attend
 //
-//   - A step begins when the block before is done and what it needs has arrived.
+//   - A step begins when the previous block is done and what it needs has arrived.
 //   - A transfer starts when both its ranks have begun the step in which it is posted.
-//   - A rank has one stream of communication. Transfers of a step start when those of the steps before are done; among them, sends
-//     go one by one in their order, and so do receives, beside the sends.
-//   - A rank has finished when its last block is done and what is needed behind that has arrived. Merging it takes no time.
+//   - A rank has one communication stream. Transfers of a step start when those of earlier steps are done. Within a
+//     step, sends run in order, and receives run in order, concurrently with the sends.
+//   - A rank has finished when its last block is done and what is needed after it has arrived. Merging takes no time.
 //
-// Steps can be looked at one after another, since all that a step waits for was posted before it: nothing has to be tried.
+// Steps are processed in order: everything a step waits for was posted before it, so no event queue is needed.
 #pragma once
 
 #include <imbrex/comm/cost_model/machine.hpp>
@@ -27,19 +27,19 @@ namespace imbrex {
 
 namespace detail {
 
-// When transfers take place, step by step.
+// Assigns times to transfers, step by step.
 template <class Machine>
 class simulated_streams {
   public:
     simulated_streams(const Machine& machine, int ranks)
         : machine_(machine), stream_free_(ranks), sending_free_(ranks), receiving_free_(ranks) {}
 
-    // Adds all transfers that are posted in a step, which the ranks begin at these times, to those of the steps before.
+    // Appends the transfers posted in a step, which the ranks begin at times `begun`.
     template <class Schedule>
     void post(const Schedule& schedule, int step, const std::vector<double>& begun, std::vector<transfer_times>& all) {
         const int ranks = schedule.ranks;
         std::vector<queue> sends(ranks), receives(ranks);
-        std::vector<double> open(ranks);  // when a rank's stream comes to this step
+        std::vector<double> open(ranks);  // when a rank's stream reaches this step
         std::size_t left = 0;
         for (int rank = 0; rank < ranks; ++rank) {
             sends[rank].transfers = schedule.sends(rank, step);
@@ -49,9 +49,8 @@ class simulated_streams {
         }
         while (left > 0) {
             const std::vector<transfer_times> next = next_of(sends, receives, begun, open);
-            require(!next.empty(), "schedule: in step ", step, " ", left,
-                    " transfers wait for one another; what a rank sends another must receive, and in an order that "
-                    "suits both");
+            require(!next.empty(), "schedule: ", left, " transfers of step ", step,
+                    " deadlock; every send needs a matching receive, in the same order on both ranks");
             for (const transfer_times& one : next) all.push_back(placed(one));
             left -= next.size();
         }
@@ -65,7 +64,7 @@ class simulated_streams {
         const transfer* front() const { return at < transfers.size() ? &transfers[at] : nullptr; }
     };
 
-    // Those that are next in turn for both their ranks, the earliest first: on a shared device they take turns.
+    // Transfers at the front of both their queues, earliest first: on a shared device they are serialised.
     std::vector<transfer_times> next_of(std::vector<queue>& sends, std::vector<queue>& receives,
                                         const std::vector<double>& begun, const std::vector<double>& open) const {
         std::vector<transfer_times> found;
@@ -99,9 +98,9 @@ class simulated_streams {
     }
 
     const Machine& machine_;
-    std::vector<double> stream_free_;     // of a rank: all of the steps before is done
-    std::vector<double> sending_free_;    // of a device
-    std::vector<double> receiving_free_;  // of a device
+    std::vector<double> stream_free_;     // per rank: earlier steps are done
+    std::vector<double> sending_free_;    // per device
+    std::vector<double> receiving_free_;  // per device
 };
 
 }  // namespace detail
@@ -115,7 +114,7 @@ timeline simulate(const Schedule& schedule, const Machine& machine) {
     made.finished.assign(ranks, 0);
 
     detail::simulated_streams<Machine> streams(machine, ranks);
-    // When all that a rank needs in a step is there; behind the last step is one more.
+    // When everything that a rank needs in a step has arrived; one extra entry after the last step.
     std::vector<double> arrived(static_cast<std::size_t>(ranks) * (steps + 1));
     const auto arrival = [&](int rank, int step) -> double& {
         return arrived[static_cast<std::size_t>(rank) * (steps + 1) + step];
@@ -125,7 +124,7 @@ timeline simulate(const Schedule& schedule, const Machine& machine) {
     std::int64_t scores = 0;
     for (int step = 0; step < steps; ++step) {
         for (int rank = 0; rank < ranks; ++rank) begun[rank] = std::max(done[rank], arrival(rank, step));
-        // Who comes first is served first, which matters to a device that is shared.
+        // First come, first served, which matters on a shared device.
         std::iota(order.begin(), order.end(), 0);
         std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return begun[a] < begun[b]; });
         for (const int rank : order) {

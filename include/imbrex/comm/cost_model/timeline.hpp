@@ -1,7 +1,8 @@
-// When each rank does what, and what that comes to. A rank's time has three parts: it attends, it waits while transfers of its own are
-// under way (they are exposed), or it is idle, since others have not come as far or all is done. Transfers beside work are hidden.
+// The timeline of a simulated schedule, and its breakdown. The time of a rank has three parts: it computes, it waits
+// while its own transfers are in flight (exposed communication), or it is idle because other ranks are behind or it is
+// done. Transfers that overlap compute are hidden.
 //
-//     attends      ##########                         ##########
+//     compute      ##########                         ##########
 //     transfers    --------------------               --------
 //                  hidden    exposed    idle          hidden
 #pragma once
@@ -16,29 +17,29 @@
 namespace imbrex {
 
 struct step_times {
-    double begin = 0;          // the block before is done and what the step needs is there: its transfers are posted
-    double compute_begin = 0;  // the device is free for it: at once, unless it is shared
+    double begin = 0;          // the previous block is done and arrivals are there: transfers are posted
+    double compute_begin = 0;  // the device is free: equal to begin unless it is shared
     double end = 0;            // the block is done
 };
 
 struct transfer_times {
     transfer what = {};
     double posted = 0;  // both sides have begun the step
-    double begin = 0;   // and all that was posted before is done
+    double begin = 0;   // and earlier transfers are done
     double end = 0;
 };
 
 struct timeline {
     int ranks = 0;
     int steps = 0;
-    double single_device_time = 0;          // what one device would take for the same attention in one piece
-    std::vector<step_times> all;            // rank by rank
-    std::vector<transfer_times> transfers;  // in the order of their steps
-    std::vector<double> finished;           // when a rank has all its results
+    double single_device_time = 0;          // one device, one kernel, for the whole attention
+    std::vector<step_times> all;            // rank-major
+    std::vector<transfer_times> transfers;  // in step order
+    std::vector<double> finished;           // when a rank has its results
 
     const step_times& at(int rank, int step) const { return all[static_cast<std::size_t>(rank) * steps + step]; }
     double time() const { return *std::max_element(finished.begin(), finished.end()); }
-    // 1 if all devices work all the time, and no more than one would have to.
+    // 1 if all devices compute all the time, without extra work.
     double efficiency() const { return time() > 0 ? single_device_time / (ranks * time()) : 1; }
     double compute_time() const {
         double sum = 0;
@@ -47,10 +48,10 @@ struct timeline {
     }
 };
 
-// Seconds of one rank.
+// Seconds, of one rank.
 struct time_breakdown {
     double compute = 0;
-    double communication = 0;  // sends or receives, or both at once
+    double communication = 0;  // time with at least one transfer in flight
     double exposed = 0;
     double idle = 0;
 
@@ -64,7 +65,7 @@ struct time_interval {
     double end;
 };
 
-// The times in which at least one of these is.
+// Union of intervals, disjoint and sorted.
 inline std::vector<time_interval> union_of_intervals(std::vector<time_interval> spans) {
     std::sort(spans.begin(), spans.end(),
               [](const time_interval& a, const time_interval& b) { return a.begin < b.begin; });
@@ -79,7 +80,7 @@ inline std::vector<time_interval> union_of_intervals(std::vector<time_interval> 
     return made;
 }
 
-// How much of spans that are apart, in order, is in others of that kind.
+// Total overlap of two sets of disjoint, sorted intervals.
 inline double overlap_time(const std::vector<time_interval>& some, const std::vector<time_interval>& others) {
     double sum = 0;
     std::size_t at = 0;
@@ -94,7 +95,7 @@ inline double overlap_time(const std::vector<time_interval>& some, const std::ve
 
 }  // namespace detail
 
-// Of every rank. On a shared device a rank also waits for the device, which is idleness of the rank, not of the device.
+// Per rank. On a shared device the wait for the device counts as idle time of the rank.
 inline std::vector<time_breakdown> time_breakdown_of(const timeline& line) {
     using detail::time_interval;
     std::vector<std::vector<time_interval>> busy(line.ranks);
@@ -118,7 +119,7 @@ inline std::vector<time_breakdown> time_breakdown_of(const timeline& line) {
         const std::vector<time_interval> transfers = detail::union_of_intervals(std::move(busy[rank]));
         for (const time_interval& span : transfers) shares.communication += span.end - span.begin;
         shares.exposed = detail::overlap_time(waits, transfers);
-        shares.idle = std::max(time - shares.compute - shares.exposed, 0.0);  // sums are rounded
+        shares.idle = std::max(time - shares.compute - shares.exposed, 0.0);  // rounding may make it negative
     }
     return made;
 }

@@ -1,6 +1,6 @@
-// Where the ranks of one program leave messages for each other. A message is not the bytes but where they lie: the receiver copies them,
-// and says so. Whoever waits for another rank waits with patience: if that rank has failed, has ended or does not move, he gets an
-// error that names it.
+// The mailboxes of the loopback transport: one queue per pair of ranks, and a barrier for the all-gather. A message
+// holds the address of the bytes; the receiver copies them and signals completion. Every wait has a timeout: if the
+// peer has failed, has ended or makes no progress, the waiting rank gets a communication_error that names it.
 #pragma once
 
 #include <imbrex/comm/transport.hpp>
@@ -27,9 +27,9 @@ struct posted_message {
     int step = 0;
     const void* buffer = nullptr;
     std::size_t bytes = 0;
-    std::shared_ptr<world_event> ready = {};   // the bytes are there
-    std::vector<std::byte> snapshot = {};      // in the checked world, what they were
-    std::shared_ptr<world_event> copied = {};  // set by the receiver: they are not needed any more
+    std::shared_ptr<world_event> ready = {};   // recorded after the bytes were produced
+    std::vector<std::byte> snapshot = {};      // checked world: the bytes at start()
+    std::shared_ptr<world_event> copied = {};  // set by the receiver after its copy
 };
 
 class message_queues {
@@ -47,7 +47,7 @@ class message_queues {
     void post_send(int from, int to, std::shared_ptr<posted_message> message) {
         change([&] { queue(from, to).push_back(std::move(message)); });
     }
-    // The next one from there. The two sides must mean the same.
+    // The next message of a peer. Steps and sizes must match.
     std::shared_ptr<posted_message> match_recv(int from, int to, int step, std::size_t count) {
         std::unique_lock lock(mutex_);
         wait_for(lock, from, to, step, "sent nothing", [&] { return !queue(from, to).empty(); });
@@ -57,22 +57,22 @@ class message_queues {
             throw communication_error(
                 from, step,
                 str_cat("rank ", from, " sends ", message->bytes, " bytes in step ", message->step, ", and rank ", to,
-                        " expects ", count, " bytes in step ", step, "; both sides must name the same"));
+                        " expects ", count, " bytes in step ", step, "; both sides must match"));
         }
         return message;
     }
     void complete(posted_message& message, std::shared_ptr<world_event> copied) {
         change([&] { message.copied = std::move(copied); });
     }
-    // Until the receiver does not need the sender's bytes any more: on the device, until he has put the copy into his stream.
+    // Waits until the receiver has copied the bytes; on the device, until it has enqueued the copy.
     std::shared_ptr<world_event> wait_copied(const posted_message& message, int from, int to) {
         std::unique_lock lock(mutex_);
-        wait_for(lock, to, from, message.step, "did not take what was sent to it",
+        wait_for(lock, to, from, message.step, "did not receive what was sent to it",
                  [&] { return message.copied != nullptr; });
         return message.copied;
     }
 
-    // Each rank's bytes to all: the second half of it keeps the first of the next one back until everybody has read.
+    // The second barrier keeps the next all-gather from overwriting bytes that are still being read.
     void all_gather(int rank, int step, const void* mine, void* all, std::size_t bytes) {
         const auto* begin = static_cast<const std::byte*>(mine);
         barrier(rank, step, [&] { gathered_[rank].assign(begin, begin + bytes); });
@@ -81,15 +81,15 @@ class message_queues {
             if (given.size() != bytes) {
                 throw communication_error(
                     other, step,
-                    str_cat("rank ", other, " gives ", given.size(), " bytes to be gathered, and ", "rank ", rank, " ",
-                            bytes, "; all must give the same number"));
+                    str_cat("rank ", other, " passes ", given.size(), " bytes to the all-gather, rank ", rank,
+                            " passes ", bytes, "; the sizes must be equal"));
             }
             if (bytes > 0) std::memcpy(static_cast<std::byte*>(all) + other * bytes, given.data(), bytes);
         }
         barrier(rank, step, [] {});
     }
 
-    // The first failure is the one that all others hear of.
+    // The first failure is the one reported to all ranks.
     void fail(int rank, int step, const std::string& why) {
         change([&] {
             if (!failure_) failure_ = {rank, step, str_cat("rank ", rank, " failed in step ", step, ": ", why)};
@@ -128,7 +128,7 @@ class message_queues {
     void throw_failure() const {
         if (failure_) throw communication_error(failure_->rank, failure_->step, failure_->text);
     }
-    // On what another rank is to do.
+    // Waits for an action of another rank.
     template <class Condition>
     void wait_for(std::unique_lock<std::mutex>& lock, int other, int self, int step, const char* what,
                   const Condition& condition) {
@@ -137,12 +137,12 @@ class message_queues {
         if (condition()) return;
         throw_failure();
         throw communication_error(other, step,
-                                  moved ? str_cat("rank ", other, " has ended, and ", what, " in step ", step,
+                                  moved ? str_cat("rank ", other, " has ended and ", what, " in step ", step,
                                                   ", where rank ", self, " waited for it")
                                         : str_cat("rank ", other, " ", what, " in step ", step, " within ",
                                                   timeout_.count(), " ms, where rank ", self, " waited for it"));
     }
-    // All ranks at the same place.
+    // Barrier over all ranks.
     template <class Before>
     void barrier(int rank, int step, const Before& before) {
         std::unique_lock lock(mutex_);
@@ -155,21 +155,21 @@ class message_queues {
             changed_.notify_all();
             return;
         }
-        const auto somebody_ended = [&] {
+        const auto some_rank_ended = [&] {
             for (int other = 0; other < ranks_; ++other) {
                 if (ended_[other] && !at_barrier_[other]) return true;
             }
             return false;
         };
         changed_.wait_for(lock, timeout_, [&] {
-            return barrier_generation_ != generation || failure_.has_value() || somebody_ended();
+            return barrier_generation_ != generation || failure_.has_value() || some_rank_ended();
         });
         if (barrier_generation_ != generation) return;
         throw_failure();
         const int other = first_missing();
         throw communication_error(other, step,
-                                  str_cat("rank ", other, " did not come to where all ranks meet, in step ", step,
-                                          ", within ", timeout_.count(), " ms or before a rank ended"));
+                                  str_cat("rank ", other, " did not reach the barrier in step ", step, " within ",
+                                          timeout_.count(), " ms, or before a rank ended"));
     }
     int first_missing() const {
         int rank = 0;
@@ -185,7 +185,7 @@ class message_queues {
     std::vector<char> ended_;
     std::optional<failure> failure_;
     std::vector<std::vector<std::byte>> gathered_;
-    std::vector<char> at_barrier_;  // where all ranks meet
+    std::vector<char> at_barrier_;
     std::int64_t barrier_generation_ = 0;
 };
 

@@ -1,9 +1,9 @@
-// What nccl_transport needs of NCCL and CUDA that is not about exchanges: NCCL's texts and its state, its way to let ranks meet, a
-// stream, and how to wait between two looks.
+// Small wrappers around NCCL for nccl_transport: error texts, the asynchronous error state, the scoped NCCL_COMM_ID, a
+// high-priority stream and the polling backoff.
 #pragma once
 
 #if !defined(__CUDACC__)
-#error imbrex/comm/nccl_transport/nccl_library.hpp is for the device alone: it must be compiled by nvcc
+#error imbrex/comm/nccl_transport/nccl_library.hpp must be compiled by nvcc
 #endif
 
 #include <imbrex/core/error.hpp>
@@ -19,7 +19,7 @@
 
 namespace imbrex::detail {
 
-// The kind of error, and what NCCL says of the last one, which has more to it.
+// The error code's text and NCCL's last error message, which has more detail.
 inline std::string nccl_error_text(ncclResult_t status) {
     const char* last = ncclGetLastError(nullptr);
     std::string more = last == nullptr ? "" : last;
@@ -28,16 +28,16 @@ inline std::string nccl_error_text(ncclResult_t status) {
                    more.empty() ? "" : "'");
 }
 
-// ncclInProgress as long as it has not done what it was told to; an error of a peer, too, as soon as it is known.
+// ncclInProgress while host-side work is pending; also reports an error of a peer as soon as NCCL knows it.
 inline ncclResult_t async_error_of(ncclComm_t communicator) {
     ncclResult_t state = ncclSuccess;
     const ncclResult_t asked = ncclCommGetAsyncError(communicator, &state);
     return asked == ncclSuccess ? state : asked;
 }
 
-// As long as it lives, NCCL_COMM_ID names the place where the ranks meet: every rank's ncclGetUniqueId gives the same id, and rank
-// 0 listens there. One that the user has set stays. Afterwards it is taken away again, since other communicators of the process (a
-// framework's, say) would try to meet there as well.
+// Sets NCCL_COMM_ID to the rendezvous address for its lifetime: ncclGetUniqueId then returns the same id on every rank,
+// and rank 0 listens there. A value set by the user is kept. The destructor removes the variable, since other
+// communicators of the process (a framework's, for example) would use the same address.
 class scoped_nccl_comm_id {
   public:
     explicit scoped_nccl_comm_id(const std::string& address) : mine_(std::getenv(name) == nullptr) {
@@ -54,7 +54,7 @@ class scoped_nccl_comm_id {
     bool mine_;
 };
 
-// Of all that wait for a place on the device, its kernels come first: NCCL's are small, and others wait for what they bring.
+// Highest priority: NCCL's kernels are small, and compute waits for the data they bring.
 class high_priority_stream {
   public:
     high_priority_stream() {
@@ -72,7 +72,7 @@ class high_priority_stream {
     cudaStream_t stream_ = nullptr;
 };
 
-// Between two looks at something: hardly any at first, since most of it takes microseconds.
+// Spins with yield first, since most operations take microseconds, then sleeps.
 class poll_backoff {
   public:
     void wait() {

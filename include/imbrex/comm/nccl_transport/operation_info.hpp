@@ -1,5 +1,6 @@
-// What is remembered of an exchange while it goes on: enough for the sentence of an error, and for how long it may take. Pure host code, so
-// that sentences and clocks are tested where there is neither a GPU nor NCCL.
+// Bookkeeping of a pending operation of nccl_transport: what an error message needs (step, peers, suspected rank), and
+// the watchdog that decides when the timeout has expired. Pure host code, so that messages and timers are tested
+// without a GPU or NCCL.
 #pragma once
 
 #include <imbrex/comm/transport.hpp>
@@ -22,11 +23,11 @@ inline constexpr int unknown_rank = -1;
 struct operation_info {
     operation_kind kind = operation_kind::send_recv;
     int step = before_first_step;
-    std::vector<int> peers = {};  // in order, each once
+    std::vector<int> peers = {};  // sorted, unique
     int suspect_rank = unknown_rank;
 };
 
-// Messages of no bytes are not sent. What is received is what a rank waits for, so that is whom it blames.
+// Empty messages are not sent. A rank waits for what it receives, so the first sender is the suspect.
 inline operation_info operation_info_of(const send_recv_group& one) {
     operation_info info{.step = one.step};
     for (const recv_op& receive : one.receives) {
@@ -41,7 +42,7 @@ inline operation_info operation_info_of(const send_recv_group& one) {
     return info;
 }
 
-// Of work that all ranks do together.
+// For collectives: all other ranks are peers.
 inline operation_info collective_operation_info(operation_kind kind, int step, int rank, int ranks) {
     operation_info info{.kind = kind, .step = step};
     for (int other = 0; other < ranks; ++other) {
@@ -51,7 +52,7 @@ inline operation_info collective_operation_info(operation_kind kind, int step, i
     return info;
 }
 
-// "rank 3", "ranks 1 and 3", "ranks 0, 1 and 3"; of very many the first, and how many more.
+// "rank 3", "ranks 1 and 3", "ranks 0, 1 and 3"; long lists name the first 8 and the number of the others.
 inline std::string rank_list_text(const std::vector<int>& ranks) {
     constexpr std::size_t max_named = 8;
     const std::size_t named = std::min(ranks.size(), max_named);
@@ -78,15 +79,15 @@ inline std::string describe(const operation_info& info) {
     return str_cat("the initialisation", with);
 }
 
-// How long the oldest piece of work has been the oldest. As soon as another one is, the time starts again: a long queue of exchanges that
-// move on is no hang.
+// Watchdog: measures how long the oldest pending operation has been the oldest, and restarts when it completes. A long
+// queue that makes progress is not a hang.
 class watchdog_timer {
   public:
     using time = std::chrono::steady_clock::time_point;
 
     explicit watchdog_timer(std::chrono::milliseconds timeout) : timeout_(timeout) {}
 
-    // Numbers from 0.
+    // `oldest` counts from 0.
     bool expired(std::int64_t oldest, time now) {
         if (oldest_ != oldest) {
             oldest_ = oldest;
@@ -97,7 +98,7 @@ class watchdog_timer {
 
   private:
     std::chrono::milliseconds timeout_;
-    std::int64_t oldest_ = -1;  // nobody's yet
+    std::int64_t oldest_ = -1;  // none yet
     time since_ = {};
 };
 

@@ -1,5 +1,5 @@
-// What a rank works on in one step: queries that it has with keys that it has, their own or others'. What a schedule is, and what it
-// may be made of.
+// The block of scores that a rank computes in one step, Q of one rank against K and V of one rank, and the
+// attention_schedule concept, which ring_schedule and ulysses_schedule model.
 #pragma once
 
 #include <imbrex/comm/schedule/score_rectangles.hpp>
@@ -14,9 +14,9 @@
 namespace imbrex {
 
 struct attention_block {
-    int q_chunk = -1;  // the ranks whose queries and keys these are; none in a step without work
+    int q_chunk = -1;  // the ranks that own these queries and keys; -1 in an idle step
     int kv_chunk = -1;
-    int q_hop = 0;  // over how many ranks they have come: 0 are the rank's own
+    int q_hop = 0;  // ranks travelled; 0 is the rank's own
     int kv_hop = 0;
     token_ranges q_tokens = {};
     token_ranges k_tokens = {};
@@ -24,7 +24,7 @@ struct attention_block {
     int heads = 0;
     score_rectangles rectangles = {};
 
-    // Scores of one head, and of all.
+    // Unmasked scores of one head, and of all heads.
     constexpr std::int64_t unmasked_scores() const { return rectangles.unmasked_scores(); }
     constexpr std::int64_t work() const { return unmasked_scores() * heads; }
     constexpr block_kind kind() const {
@@ -52,9 +52,9 @@ inline void require_division(int tokens, int ranks, const window_mask& mask) {
     require(ranks >= 1 && ranks <= max_tokens / 2, "ranks: ", ranks, "; 1 to ", max_tokens / 2, " are allowed");
     require(tokens >= 0 && tokens <= max_tokens, "tokens: ", tokens, "; 0 to ", max_tokens, " are allowed");
     require(mask.left >= 0 && mask.left <= unbounded, "mask.left: ", mask.left, "; 0 to ", unbounded,
-            " is allowed, which means without an end");
+            " is allowed; the maximum means unbounded");
     require(mask.right >= 0 && mask.right <= unbounded, "mask.right: ", mask.right, "; 0 to ", unbounded,
-            " is allowed, which means without an end");
+            " is allowed; the maximum means unbounded");
 }
 
 }  // namespace detail

@@ -1,17 +1,19 @@
-// What the backward pass sends. With each row's final logarithm and delta = sum(dO * O) every block of scores stands alone: it adds to
-// dQ of its queries, and to dK and dV of its keys. So blocks are visited in the order of the forward pass, and
+// Transfers of the backward pass of ring, mesh and Ulysses attention. With the final LSE and delta = sum(dO * O) of
+// each row, every block of scores is independent: it adds to dQ of its queries, and to dK and dV of its keys. So blocks
+// are visited in the order of the forward pass:
 //
-//   - keys and values go round as before;
-//   - dK and dV travel with them, one stage behind: what a stage has added is sent after it, and added to what the next rank found
-//     meanwhile. After the last stage they have one more hop, home, so they go all round even where keys do not;
-//   - in a mesh Q, dO, logarithms and deltas go round instead of Q, and parts of dQ go home instead of parts of O.
+//   - K and V rotate as in the forward pass.
+//   - dK and dV rotate with them, one stage behind: the sum of a stage is sent after it and added to what the next rank
+//     computed meanwhile. After the last stage they take one more hop to their owner, so they complete the ring even
+//     where K and V do not.
+//   - In a mesh, Q, dO, LSE and delta rotate instead of Q, and partial dQ returns instead of partial O.
 //
-//     stage of rank r     0             1             2               ...   b - 1         b (nothing is attended)
-//     keys of             r             r - 1         r - 2                 r + 1
-//     sends keys of       r             r - 1         r - 2                 -
-//     sends dK, dV of     -             r             r - 1                 r + 2         r + 1, which has them then
+//     stage of rank r     0             1             2               ...   b - 1         b (no block)
+//     K, V of             r             r - 1         r - 2                 r + 1
+//     sends K, V of       r             r - 1         r - 2                 -
+//     sends dK, dV of     -             r             r - 1                 r + 2         r + 1, their owner
 //
-// When heads are exchanged, what goes out and comes back is different, and the three steps are the same.
+// Ulysses has the same three steps with other payloads.
 #pragma once
 
 #include <imbrex/comm/schedule/ring_schedule.hpp>
@@ -22,7 +24,7 @@
 
 namespace imbrex {
 
-// In the last one, behind the blocks, the last gradients go home.
+// One more step than the forward pass, in which the last gradients return to their owners.
 constexpr int backward_steps(const ring_schedule& schedule) {
     return schedule.ranks + (schedule.ranks > 1 ? 1 : 0);
 }
@@ -54,7 +56,7 @@ inline void backward_all_to_all(std::vector<transfer>& all, const ulysses_schedu
 
 }  // namespace detail
 
-// What a rank starts to send, and to receive, in a step of the backward pass. What it attends to is schedule.block(rank, step).
+// Transfers that a rank posts in a step of the backward pass. Its block is schedule.block(rank, step).
 inline std::vector<transfer> backward_sends(const ring_schedule& schedule, int rank, int step) {
     std::vector<transfer> made;
     detail::add_transfer(made, schedule.kv_transfer(rank, step));

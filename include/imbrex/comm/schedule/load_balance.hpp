@@ -1,5 +1,5 @@
-// What a schedule costs: bytes and work of each rank in each step, and how evenly work is dealt out. Work is counted in scores that are
-// seen, of all heads and all of the batch; bytes in the step in which their transfer starts.
+// Load balance of a schedule: bytes and work of each rank in each step. Work is counted in unmasked scores over all
+// heads and the batch; bytes count in the step in which their transfer is posted.
 #pragma once
 
 #include <imbrex/comm/schedule/attention_block.hpp>
@@ -21,7 +21,7 @@ struct step_load {
 struct schedule_load {
     int ranks = 0;
     int steps = 0;
-    std::vector<step_load> all;  // rank by rank
+    std::vector<step_load> all;  // rank-major
 
     const step_load& at(int rank, int step) const { return all[static_cast<std::size_t>(rank) * steps + step]; }
     step_load of_rank(int rank) const {
@@ -43,13 +43,12 @@ struct schedule_load {
         for (int rank = 0; rank < ranks; ++rank) most = std::max(most, of_rank(rank).sent);
         return most;
     }
-    // Of the rank that has the most.
     std::int64_t max_work() const {
         std::int64_t most = 0;
         for (int rank = 0; rank < ranks; ++rank) most = std::max(most, of_rank(rank).work);
         return most;
     }
-    // The same if all ranks wait for each other after every step.
+    // Work on the critical path if all ranks synchronise after every step.
     std::int64_t critical_path_work() const {
         std::int64_t sum = 0;
         for (int step = 0; step < steps; ++step) {
@@ -59,7 +58,7 @@ struct schedule_load {
         }
         return sum;
     }
-    // The part of the time that ranks work, if work is all that takes time: 1 if all have the same.
+    // Mean work divided by maximum work: 1 is perfect balance.
     double load_balance() const { return balance_for(max_work()); }
     double load_balance_per_step() const { return balance_for(critical_path_work()); }
 

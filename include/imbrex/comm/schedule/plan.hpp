@@ -1,4 +1,4 @@
-// All that one rank does, step by step, as a list: a schedule's functions asked once and kept.
+// The plan of one rank: block, sends, receives and arrivals of each step, evaluated once from a schedule.
 #pragma once
 
 #include <imbrex/comm/schedule/attention_block.hpp>
@@ -12,16 +12,16 @@ namespace imbrex {
 
 struct planned_step {
     attention_block block;
-    std::vector<transfer> sends;     // that start with this step
-    std::vector<transfer> receives;  // that start with this step
-    std::vector<transfer> arrivals;  // received before, and needed from this step on
+    std::vector<transfer> sends;     // posted in this step
+    std::vector<transfer> receives;  // posted in this step
+    std::vector<transfer> arrivals;  // must have arrived before this step
 };
 
 struct rank_plan {
     int rank = 0;
     token_ranges tokens = {};
     std::vector<planned_step> steps;
-    std::vector<transfer> arrivals;  // needed behind the last step: results that are to be merged, or outputs
+    std::vector<transfer> arrivals;  // needed after the last step: partial results to merge, or outputs
 };
 
 template <attention_schedule Schedule>

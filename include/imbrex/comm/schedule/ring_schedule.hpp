@@ -1,5 +1,6 @@
-// Attention over a sequence that is divided among ranks, as a mesh. The scores of a sequence in P chunks are P x P blocks; each rank
-// computes a rectangle of P of them: the queries of `q_chunks` = a ranks with the keys of P / a = b ranks.
+// Ring attention as a 2D mesh schedule (q_chunks = 1 is the plain ring; with zigzag placement it is zigzag ring
+// attention). The scores of a sequence in P chunks are P x P blocks. Each rank computes a rectangle of P of them: the
+// queries of `q_chunks` = a ranks against the keys of P / a = b ranks.
 //
 //     ranks 0 to 5, a = 2, b = 3                a ring: a = 1, b = 6
 //
@@ -12,17 +13,17 @@
 //             4 |       |       |                       4 |      4         |
 //             5 |   4   |   5   |                       5 |      5         |
 //
-// Rank r has queries in group r / a, whose ranks follow one another, and keys in group r % a, whose ranks are a apart: its own chunk
-// is in both, and it is the only one that is. Both groups are rings. In b stages keys and values go once round theirs; in the
-// first stage queries go round theirs, one hop a step; in the last one each rank finishes the queries of others first and sends the
-// results home, while it computes, and its own at the end:
+// Rank r takes its queries from group r / a, of a consecutive ranks, and its keys from group r % a, of ranks with
+// stride a. Rank r is the only member of both. Both groups are rings. In b stages K and V rotate once around theirs. In
+// the first stage queries rotate around theirs, one hop per step. In the last stage each rank finishes the queries of
+// other ranks first and sends the partial results back while it computes; its own queries come last:
 //
 //     stage   0              1                    b - 1
-//     step    0  1  2  3     4  5  6  7    ...    .  .  .  .          a = 4; a number is a hop: how far the queries have come
+//     step    0  1  2  3     4  5  6  7    ...    .  .  .  .          a = 4; numbers are hops of the queries
 //     queries 0  1  2  3     0  1  2  3           1  2  3  0
-//     keys    own            of the rank before   of the rank behind
+//     keys    own            of the rank before   of the rank after
 //
-// With a = 1 that is ring attention: no query moves and there is nothing to send home. With b = 1 no key moves.
+// With a = 1 this is ring attention: queries stay, and no partial result is sent. With b = 1 keys stay.
 #pragma once
 
 #include <imbrex/comm/schedule/attention_block.hpp>
@@ -36,14 +37,14 @@
 
 namespace imbrex {
 
-// How far keys go: once round, so that every rank sends the same; or no farther than to the last rank that sees something of
-// them, which under a window is not far.
+// How far K and V rotate: around the full ring, so that every rank sends the same; or only as far as the last rank that
+// sees any of them, which saves most hops under a sliding window.
 enum class kv_rotation { full_ring, while_visible };
 
 struct ring_schedule {
     int tokens = 0;
     int ranks = 1;
-    int q_chunks = 1;  // a: of these the queries are put together; it divides ranks
+    int q_chunks = 1;  // a: ranks whose queries a rank processes; must divide ranks
     token_placement placement = token_placement::contiguous;
     window_mask mask = as_window(causal_mask{});
     kv_rotation rotation = kv_rotation::full_ring;
@@ -55,11 +56,11 @@ struct ring_schedule {
         return imbrex::location_of(placement, tokens, ranks, position);
     }
 
-    // One for each block; where no key moves, one more, in which the last results go home.
+    // One per block; with b = 1 one more, in which the last partial results return.
     constexpr int steps() const { return ranks + (kv_chunks() == 1 && q_chunks > 1 ? 1 : 0); }
     constexpr int stage_of(int step) const { return step / q_chunks; }
 
-    // The rank so many hops before this one in its ring, or behind it if they are negative.
+    // The rank `hops` before this one in its ring, after it if negative.
     constexpr int kv_source(int rank, int hops) const {
         const int group = rank / q_chunks, round = kv_chunks();
         return ((group - hops) % round + round) % round * q_chunks + rank % q_chunks;
@@ -69,7 +70,7 @@ struct ring_schedule {
         return first + ((rank - first - hops) % q_chunks + q_chunks) % q_chunks;
     }
 
-    // What a rank does in a step, if anything.
+    // The block of a rank in a step; empty if it is idle.
     constexpr attention_block block(int rank, int step) const {
         attention_block made{};
         if (step >= ranks) return made;
@@ -84,7 +85,7 @@ struct ring_schedule {
         return made;
     }
 
-    // What a rank starts to send, and to receive, in a step.
+    // Transfers that a rank posts in a step.
     std::vector<transfer> sends(int rank, int step) const {
         std::vector<transfer> made;
         detail::add_transfer(made, kv_transfer(rank, step));
@@ -100,7 +101,7 @@ struct ring_schedule {
         return made;
     }
 
-    // The parts of them, for schedules that are made from this one. A transfer of no rows does not take place.
+    // Single transfers, for derived schedules (backward). A transfer without rows is dropped.
     constexpr transfer kv_transfer(int rank, int step) const {
         const int hop = stage_of(step);
         if (step % q_chunks != 0 || hop >= kv_chunks() - 1) return {};
@@ -128,11 +129,11 @@ struct ring_schedule {
         const bool own_last = kv_chunks() > 1 && stage_of(step) == kv_chunks() - 1;
         return (step + (own_last ? 1 : 0)) % q_chunks;
     }
-    // Of the queries that were finished in the step before.
+    // Hop of the queries finished in the previous step.
     constexpr int returned_hop(int step) const {
         return kv_chunks() > 1 ? step - (kv_chunks() - 1) * q_chunks : step - 1;
     }
-    // Whether a rank behind this one sees something of the keys that this one has after so many hops.
+    // Whether a later rank of the ring sees any key of the chunk that this rank holds after `hop` hops.
     constexpr bool visible_downstream(int rank, int hop) const {
         const token_ranges keys = tokens_of(kv_source(rank, hop));
         for (int more = 1; hop + more < kv_chunks(); ++more) {
@@ -148,12 +149,12 @@ struct ring_schedule {
 inline void require_schedule(const ring_schedule& schedule) {
     detail::require_division(schedule.tokens, schedule.ranks, schedule.mask);
     require(schedule.q_chunks >= 1 && schedule.ranks % schedule.q_chunks == 0, "q_chunks: ", schedule.q_chunks,
-            "; a divisor of the ", schedule.ranks, " ranks is needed");
+            "; must divide the ", schedule.ranks, " ranks");
     require_sizes(schedule.sizes);
 }
 
-// How many chunks of queries are best put together: the divisor of the ranks with which a rank sends the fewest bytes. Without results in
-// fp32 it is next to sqrt(key heads / heads * ranks).
+// The q_chunks that minimises the bytes sent per rank, among the divisors of `ranks`. Without fp32 partial results it
+// is close to sqrt(kv_heads / heads * ranks).
 constexpr int best_q_chunks(int ranks, const attention_sizes& sizes) {
     const std::int64_t query = sizes.heads * (sizes.bytes_of(payload::q) + sizes.bytes_of(payload::partial_o));
     const std::int64_t key = sizes.kv_heads * sizes.bytes_of(payload::kv);

@@ -1,16 +1,17 @@
-// What queries of one rank see of the keys of another: how many scores there are, and which. Positions decide, but they need not
-// go into a kernel. Both ranks' tokens are runs of the same stride, so what a query sees of a run of keys are the rows from a
-// distance to its own row up to another: a band. A block of scores is one such band, or a few side by side:
+// Which scores a rank's queries need against another rank's keys, under a causal or sliding-window mask, as a few
+// rectangles with a window mask each. Kernels then need no token positions: the tokens of both ranks are ranges of the
+// same stride, so the visible keys of a query range form a diagonal band in row coordinates. A block of scores is one
+// such band, or a few:
 //
 //            keys                 keys                 keys                 keys
 //          # . . .              # # . .              . . . .              . . . .
 //  queries # # . .      queries # # . .      queries . . . .      queries # . . .
 //          # # # .              # # . .              # # # #              # # . .
 //          # # # #              # # . .              # # # #              # # # .
-//          its own keys         zigzag, keys of      zigzag, keys of      striped, keys of
+//          own keys             zigzag, keys of      zigzag, keys of      striped, keys of
 //                               an earlier rank      a later rank         a later rank
 //
-// Each is a rectangle under a window_mask: attention over these rows and these keys gives it.
+// Each is a rectangle under a window_mask: one attention call over these rows and keys computes it.
 #pragma once
 
 #include <imbrex/comm/schedule/token_ranges.hpp>
@@ -21,7 +22,7 @@
 
 namespace imbrex {
 
-// Masks that follow from positions, as windows: how far a query sees before and behind itself.
+// Positional masks as windows: the number of keys visible before and after a query.
 constexpr window_mask as_window(full_mask) {
     return {unbounded, unbounded};
 }
@@ -34,8 +35,8 @@ constexpr window_mask as_window(window_mask mask) {
 
 enum class block_kind { skipped, partial, full };
 
-// Rows of queries and of keys, counted from the first ones of their ranks. A query sees a key if key - query, counted from the
-// part's first rows, is from `lower` to `upper`.
+// A rectangle of query rows and key rows, relative to the first rows of their ranks. A query sees a key if key - query,
+// relative to the first rows of the rectangle, is in [lower, upper].
 struct score_rectangle {
     int q_start = 0;
     int seqlen_q = 0;
@@ -43,10 +44,10 @@ struct score_rectangle {
     int seqlen_k = 0;
     int lower = -unbounded;
     int upper = unbounded;
-    std::int64_t unmasked_scores = 0;  // scores that are seen
+    std::int64_t unmasked_scores = 0;
 
     constexpr bool full() const { return unmasked_scores == std::int64_t{seqlen_q} * seqlen_k; }
-    // For an attention whose queries and keys are these rows alone.
+    // For an attention call over these rows only.
     constexpr window_mask mask() const {
         const int offset = seqlen_k - seqlen_q;
         return {lower == -unbounded ? unbounded : offset - lower, upper == unbounded ? unbounded : upper - offset};
@@ -55,16 +56,16 @@ struct score_rectangle {
 
 namespace detail {
 
-// The band lower <= key - query <= upper. Farther than any two rows are apart: it has no end there.
+// The band lower <= key - query <= upper; beyond any distance between rows it is unbounded.
 inline constexpr std::int64_t no_end = std::int64_t{1} << 40;
 struct diagonal_band {
     std::int64_t lower = -no_end;
     std::int64_t upper = no_end;
 };
 
-// Pairs of 0 <= query < queries and 0 <= key < keys with key - query <= upper.
+// Number of pairs 0 <= query < seqlen_q and 0 <= key < seqlen_k with key - query <= upper.
 constexpr std::int64_t pairs_up_to(std::int64_t seqlen_q, std::int64_t seqlen_k, std::int64_t upper) {
-    // Queries before `some` see nothing, those from `all` on every key.
+    // Queries before `some` see no key, those from `all` on see every key.
     const std::int64_t some = std::clamp<std::int64_t>(-upper, 0, seqlen_q);
     const std::int64_t all = std::clamp<std::int64_t>(seqlen_k - upper - 1, some, seqlen_q);
     const std::int64_t between = (all - some) * (some + all + 1 + 2 * upper) / 2;
@@ -75,7 +76,7 @@ constexpr std::int64_t floor_of_ratio(std::int64_t a, std::int64_t b) {
     return a / b - (a % b < 0 ? 1 : 0);
 }
 
-// Rows and keys of a block, and what is seen there. The band is one of the block's rows; where all is seen it has no ends.
+// A rectangle and its band, in row coordinates of the block; unbounded if everything is visible.
 struct banded_rectangle {
     std::int64_t q_start = 0;
     std::int64_t seqlen_q = 0;
@@ -90,7 +91,7 @@ struct banded_rectangle {
         return std::max<std::int64_t>(seen, 0);
     }
     constexpr std::int64_t unmasked_scores() const { return unmasked_scores_in(band); }
-    // Whether the other band leaves the same here.
+    // Whether the other band selects the same scores here.
     constexpr bool same_in(diagonal_band other) const {
         const diagonal_band both{std::max(band.lower, other.lower), std::min(band.upper, other.upper)};
         return unmasked_scores_in(other) == unmasked_scores() && unmasked_scores_in(both) == unmasked_scores();
@@ -110,7 +111,7 @@ struct banded_rectangle {
     }
 };
 
-// What run `q` of the queries sees of run `k` of the keys.
+// The scores of query range `q` against key range `k`.
 constexpr banded_rectangle banded_rectangle_between(const token_ranges& q_tokens, int q, const token_ranges& k_tokens,
                                                     int k, const window_mask& mask) {
     const token_range &some = q_tokens.ranges[q], &others = k_tokens.ranges[k];
@@ -119,14 +120,14 @@ constexpr banded_rectangle banded_rectangle_between(const token_ranges& q_tokens
     const std::int64_t distance = std::int64_t{some.first} - others.first;
     const std::int64_t shift = made.k_start - made.q_start;
     diagonal_band band{};
-    // Whole strides between the two: rounded to those that are within reach.
+    // Distances in strides, rounded inward.
     if (mask.left != unbounded) band.lower = -floor_of_ratio(mask.left - distance, q_tokens.stride) + shift;
     if (mask.right != unbounded) band.upper = floor_of_ratio(distance + mask.right, q_tokens.stride) + shift;
     if (made.unmasked_scores_in(band) != made.seqlen_q * made.seqlen_k) made.band = band;
     return made;
 }
 
-// The rectangle around these rectangles, if one band says what is seen in all of it.
+// Joins rectangles into their bounding rectangle, if a single band describes all of them.
 template <int Count>
 constexpr bool join(const banded_rectangle (&rectangles)[Count], banded_rectangle& joined) {
     for (const banded_rectangle& candidate : rectangles) {
@@ -143,7 +144,7 @@ constexpr bool join(const banded_rectangle (&rectangles)[Count], banded_rectangl
 
 }  // namespace detail
 
-// Scores of these queries with these keys, which are runs of the same stride.
+// Number of unmasked scores. Both sides have the same stride.
 constexpr std::int64_t unmasked_scores_between(const token_ranges& q_tokens, const token_ranges& k_tokens,
                                                const window_mask& mask) {
     std::int64_t sum = 0;
@@ -154,7 +155,7 @@ constexpr std::int64_t unmasked_scores_between(const token_ranges& q_tokens, con
     return sum;
 }
 
-// The same, as parts: no score is in two of them, and there are as few as can be.
+// The same as disjoint rectangles, as few as possible.
 struct score_rectangles {
     score_rectangle all[4] = {};
     int count = 0;
@@ -184,7 +185,7 @@ constexpr score_rectangles score_rectangles_between(const token_ranges& q_tokens
         one.add(joined);
         return one;
     }
-    // Two by two: those of the same queries, or those of the same keys, whichever leaves fewer.
+    // Join pairs that share queries, or pairs that share keys, whichever leaves fewer rectangles.
     score_rectangles best{};
     for (const bool same_queries : {true, false}) {
         score_rectangles made{};

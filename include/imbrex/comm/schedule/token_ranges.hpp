@@ -1,15 +1,16 @@
-// Which tokens of a sequence a rank has, and which row of its tensors is which of them. There are three ways to deal a sequence
-// out; with 4 ranks and 16 tokens, the numbers being ranks:
+// Token placement for context parallelism: which tokens of a sequence each rank holds, and in which row of its tensors.
+// Three placements; with 4 ranks and 16 tokens, the rank of each token:
 //
-//     contiguous   0 0 0 0 1 1 1 1 2 2 2 2 3 3 3 3      one run each
-//     zigzag       0 0 1 1 2 2 3 3 3 3 2 2 1 1 0 0      one of the first half, one of the second: two runs
-//     striped      0 1 2 3 0 1 2 3 0 1 2 3 0 1 2 3      every fourth
+//     contiguous   0 0 0 0 1 1 1 1 2 2 2 2 3 3 3 3      one range per rank
+//     zigzag       0 0 1 1 2 2 3 3 3 3 2 2 1 1 0 0      one range from the first half, one from the second
+//     striped      0 1 2 3 0 1 2 3 0 1 2 3 0 1 2 3      every fourth token
 //
-// Under a causal mask later tokens see more keys. Contiguous, the last rank has the most work by far; the other two give all the
-// same. A length need not be a multiple of anything: ranks differ by one token at most, and some may have none.
+// Under a causal mask later tokens see more keys, so with contiguous placement the last rank has by far the most work;
+// zigzag and striped balance it. Lengths need not be multiples of anything: ranks differ by at most one token, and some
+// may have none.
 //
-// Rows of a rank's tensors lie in the order of their positions, whatever the way: so between a rank's own queries and its own keys
-// a causal mask is one of rows, too.
+// The rows of a rank's tensors are in position order for every placement. So between a rank's own queries and keys a
+// causal mask on positions is a causal mask on rows.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -18,16 +19,16 @@
 
 namespace imbrex {
 
-// How long a sequence may be: sums of two positions stay whole numbers of 32 bits.
+// Maximum sequence length: the sum of two positions fits 32 bits.
 inline constexpr int max_tokens = (1 << 30) - 1;
 
-// Positions `first`, `first + stride`, ..., `count` of them. The stride is that of its token_ranges.
+// `count` positions `first`, `first + stride`, ...; the stride is that of the token_ranges.
 struct token_range {
     int first = 0;
     int count = 0;
 };
 
-// The positions of all rows of a rank, in their order: those of the first run, then those of the second.
+// The positions of a rank's rows: the first range, then the second.
 struct token_ranges {
     token_range ranges[2] = {};
     int stride = 1;
@@ -41,7 +42,7 @@ struct token_ranges {
 
 enum class token_placement { contiguous, zigzag, striped };
 
-// Where a token is.
+// The rank and row of a token.
 struct token_location {
     int rank;
     int row;
@@ -49,7 +50,7 @@ struct token_location {
 
 namespace detail {
 
-// Piece `number` of a sequence in so many pieces; the first ones are longer by one where it does not come out even.
+// Part `number` of a sequence split into `pieces`; the first tokens % pieces parts are one token longer.
 constexpr token_range even_split(int tokens, int pieces, int number) {
     const int shortest = tokens / pieces, longer = tokens % pieces;
     return {number * shortest + std::min(number, longer), shortest + (number < longer ? 1 : 0)};

@@ -1,10 +1,11 @@
-// What goes from one rank to another, when, and how many bytes that is. Time is counted in steps, in each of which a rank attends to
-// one block at most. Both sides start a transfer at the beginning of step `post_step`, beside the work of that step; it has to be
-// there when step `needed_step` begins. So the loop of a rank is
+// A transfer of a schedule: payload, sender, receiver, bytes and the steps in which it is posted and needed. Time is
+// counted in steps; a rank attends at most one block per step. Both sides post a transfer at the start of step
+// `post_step`, overlapped with the work of that step. It must have arrived when step `needed_step` starts. The loop of
+// a rank is
 //
-//     for each step:   wait for what it needs   start its sends and receives   attend
+//     for each step:   wait for arrivals needed now   post sends and receives   attend
 //
-// and a rank waits for its sends before it writes again what they read.
+// and a rank waits for its sends before it overwrites their buffers.
 #pragma once
 
 #include <imbrex/core/error.hpp>
@@ -17,19 +18,18 @@ namespace imbrex {
 enum class payload {
     q,               // Q
     kv,              // K and V
-    partial_o,       // O of some of the keys, and what it takes to merge it with that of others
-    o,               // O of all keys
-    q_do_lse_delta,  // backward: Q, dO, and each row's logarithm and delta
-    dq,              // backward: dQ of some of the keys, to be added up
-    dk_dv,           // backward: dK and dV of some of the queries, to be added up
+    partial_o,       // O over some of the keys, and the LSE to merge it
+    o,               // final O
+    q_do_lse_delta,  // backward: Q, dO, LSE and delta
+    dq,              // backward: dQ over some of the keys, to be summed
+    dk_dv,           // backward: dK and dV over some of the queries, to be summed
 };
 
 constexpr bool is_per_kv_head(payload what) {
     return what == payload::kv || what == payload::dk_dv;
 }
 
-// What an attention is made of, as far as bytes are concerned. Results of some of the keys, and gradients, are fp32 on their way
-// unless they are said to be something else.
+// Sizes of an attention that determine bytes and work. Partial results and gradients are sent in fp32 by default.
 struct attention_sizes {
     int heads = 1;
     int kv_heads = 1;
@@ -37,10 +37,10 @@ struct attention_sizes {
     int head_dim_v = 0;
     int element_bytes = 2;
     int partial_element_bytes = 4;
-    int row_stat_bytes = 4;  // a number for a row, such as the logarithm of its sum
+    int row_stat_bytes = 4;  // one number per row, such as the LSE
     int batches = 1;
 
-    // Of one token of one head, of keys or of queries.
+    // Of one token and one head (q head or kv head).
     constexpr std::int64_t bytes_of(payload what) const {
         const std::int64_t both = std::int64_t{head_dim} + head_dim_v;
         switch (what) {
@@ -68,7 +68,7 @@ struct transfer {
     int from = 0;
     int to = 0;
     payload what = payload::kv;
-    int chunk = 0;  // the rank whose tokens these are
+    int chunk = 0;  // the rank that owns these tokens
     int rows = 0;   // tokens; never 0
     int first_head = 0;
     int heads = 0;
@@ -80,9 +80,9 @@ struct transfer {
 };
 
 inline void require_sizes(const attention_sizes& sizes) {
-    require(sizes.heads >= 1, "sizes.heads: ", sizes.heads, "; there is one at least");
+    require(sizes.heads >= 1, "sizes.heads: ", sizes.heads, "; must be at least 1");
     require(sizes.kv_heads >= 1 && sizes.heads % sizes.kv_heads == 0, "sizes.kv_heads: ", sizes.kv_heads,
-            "; a divisor of the ", sizes.heads, " heads of queries is needed");
+            "; must divide the ", sizes.heads, " query heads");
     const auto at_least = [](int least, int value, const char* name) {
         require(value >= least, "sizes.", name, ": ", value, "; it must be ", least, " or more");
     };
@@ -96,7 +96,7 @@ inline void require_sizes(const attention_sizes& sizes) {
 
 namespace detail {
 
-// All heads, if none are named.
+// All heads by default.
 constexpr transfer transfer_of(const attention_sizes& sizes, payload what, int from, int to, int chunk, int rows,
                                int post_step, int needed_step, int first_head = 0, int heads = -1) {
     transfer made{};
@@ -113,7 +113,7 @@ constexpr transfer transfer_of(const attention_sizes& sizes, payload what, int f
     return made;
 }
 
-// A transfer of nothing does not take place.
+// Empty transfers are dropped.
 inline void add_transfer(std::vector<transfer>& all, const transfer& one) {
     if (one.rows > 0 && one.heads > 0) all.push_back(one);
 }

@@ -1,22 +1,22 @@
-// Results of different keys, one on each rank, merged until every rank has that of all: a tree, as data. In each round two ranks
-// exchange what they have and both merge it, in the same order, so that both have the same bits afterwards; the next time each
-// meets a rank of another pair. That takes a power of two. Ranks that are too many for it give what they have to their neighbours
-// at first, and get the result at last.
+// The tree all-reduce (recursive doubling) of partial attention results, as data: each rank holds O and LSE over its
+// own keys, and all ranks end with the merged result. In each round pairs of ranks exchange what they have and both
+// merge it in the same order, so that both hold the same bits; the pairs change from round to round. This needs a power
+// of two. Remainder ranks give their result to a neighbour in the first round and get the merged result in the last.
 //
 //     6 ranks      0     1     2     3     4     5
-//     round 0      +<----'     +<----'                    1 and 3 give
+//     round 0      +<----'     +<----'                    1 and 3 send
 //     round 1      +<--------->+           +<--->+        0 1 | 2 3          4 | 5
 //     round 2      +<--------------------->+              0 1 2 3 | 4 5, and so do 2 and 5
 //                              +<--------------->+
-//     round 3      '---->*     '---->*                    1 and 3 get
+//     round 3      '---->*     '---->*                    1 and 3 receive
 //
-// Whoever has the lower number has the first operand, and merged ranks always follow one another.
+// The lower rank provides the first operand, and merged ranks are always consecutive.
 //
 //     const tree_all_reduce tree{.ranks = 6, .tokens = 64, .sizes = {.heads = 32, .head_dim_v = 128}};
 //     for (int round = 0; round < tree.rounds(); ++round) { const tree_action action = tree.action(rank, round); ... }
 //
-// A rank sends (head_dim_v + 2) numbers of each token and head, the sums, a largest score and the sum of weights, once for each doubling
-// from 2 ranks to all of them: two times of that with 4 ranks, three times with 8; and it sends and receives at the same time.
+// Per token and head a rank sends head_dim_v + 2 numbers (unnormalised O, row maximum and row sum) in each doubling:
+// twice with 4 ranks, three times with 8. It sends and receives at the same time.
 #pragma once
 
 #include <imbrex/comm/schedule/transfer.hpp>
@@ -28,13 +28,12 @@
 
 namespace imbrex {
 
-// What a rank does in a round.
 struct tree_action {
-    int partner = -1;  // none: nothing
+    int partner = -1;  // -1: idle
     bool sends = false;
     bool receives = false;
-    bool merges = false;     // what it receives with what it has; otherwise it has that from then on
-    bool own_first = false;  // what it has is the first operand
+    bool merges = false;     // merge what it receives; otherwise replace its own
+    bool own_first = false;  // its own result is the first operand
 
     constexpr bool idle() const { return partner < 0; }
     bool operator==(const tree_action&) const = default;
@@ -45,7 +44,7 @@ struct tree_all_reduce {
     int tokens = 0;
     attention_sizes sizes = {};
 
-    // Ranks that exchange: as many as a power of two has room for. The others come between the first of them.
+    // Ranks that take part in the doubling: the largest power of two. Remainder ranks are the odd ones among the first.
     constexpr int power_of_two_ranks() const { return static_cast<int>(std::bit_floor(static_cast<unsigned>(ranks))); }
     constexpr int remainder_ranks() const { return ranks - power_of_two_ranks(); }
 
@@ -63,7 +62,7 @@ struct tree_all_reduce {
         const int other = member ^ (1 << (round - (remainder_ranks() > 0 ? 1 : 0)));
         return {other < remainder_ranks() ? 2 * other : other + remainder_ranks(), true, true, true, member < other};
     }
-    // Of those in which the rank does something, -1 if it is alone.
+    // The last round in which the rank is active; -1 with a single rank.
     constexpr int last_round(int rank) const {
         return rounds() - (remainder_ranks() > 0 && rank >= 2 * remainder_ranks() ? 2 : 1);
     }
@@ -89,7 +88,7 @@ struct tree_all_reduce {
 
     std::vector<transfer> transfers(int from, int to, int round) const {
         attention_sizes with_sums = sizes;
-        with_sums.row_stat_bytes *= 2;  // a largest score and a sum
+        with_sums.row_stat_bytes *= 2;  // row maximum and row sum
         std::vector<transfer> made;
         detail::add_transfer(
             made, detail::transfer_of(with_sums, payload::partial_o, from, to, from, tokens, round, round + 1));
@@ -99,7 +98,7 @@ struct tree_all_reduce {
 
 inline void require_tree(const tree_all_reduce& tree) {
     require(tree.ranks >= 1 && tree.ranks <= 1 << 20, "ranks: ", tree.ranks, "; 1 to ", 1 << 20, " are allowed");
-    require(tree.tokens >= 0, "tokens: ", tree.tokens, "; it must not be negative");
+    require(tree.tokens >= 0, "tokens: ", tree.tokens, "; must not be negative");
     require_sizes(tree.sizes);
 }
 

@@ -1,14 +1,15 @@
-// Attention over a sequence that is divided among ranks, which exchange heads for tokens (Ulysses): before, each has some tokens of all
-// heads; then all tokens of some heads, and attends as if it were alone; and at the end its own tokens again. Three steps:
+// Ulysses attention (DeepSpeed-Ulysses): sequence parallelism by all-to-all over heads. Each rank starts with some
+// tokens of all heads, holds all tokens of some heads for the attention, and ends with its own tokens of all heads.
+// Three steps:
 //
-//     0   to every other rank: its heads of the own queries, keys and values
-//     1   all tokens, own heads
-//     2   to every other rank: its tokens of the output
+//     0   all-to-all: Q, K and V of each rank's heads to that rank
+//     1   attention over all tokens of the rank's heads
+//     2   all-to-all: O of each rank's tokens back to that rank
 //
-// Heads are dealt out by heads of keys, with the queries that share them. So there can be no more ranks than heads of keys; where
-// they are no divisor of them, some ranks have one more than others.
+// Heads are split by KV head, with the query heads that share it (GQA). So there can be no more ranks than KV heads; if
+// ranks do not divide the KV heads, some ranks have one more than others.
 //
-// Rows of all tokens lie in the order of their positions. Those of a rank are where its token_ranges say.
+// The gathered rows are in position order. The token_ranges of a rank say which of them are its own.
 #pragma once
 
 #include <imbrex/comm/schedule/attention_block.hpp>
@@ -21,7 +22,7 @@
 
 namespace imbrex {
 
-// From `first` on.
+// Heads first to first + count - 1.
 struct head_range {
     int first;
     int count;
@@ -50,7 +51,7 @@ struct ulysses_schedule {
 
     constexpr int steps() const { return 3; }
 
-    // All tokens, which are no one rank's. Its chunk is the rank itself, which then has them.
+    // The block covers all tokens; its chunk is the rank itself.
     constexpr attention_block block(int rank, int step) const {
         attention_block made{};
         if (step != 1) return made;
@@ -64,7 +65,7 @@ struct ulysses_schedule {
 
     std::vector<transfer> sends(int rank, int step) const {
         std::vector<transfer> made;
-        // Nobody sends to the same rank at the same time.
+        // Ordered by distance, so that no two ranks send to the same rank at the same time.
         for (int distance = 1; distance < ranks; ++distance) all_to_all(made, rank, (rank + distance) % ranks, step);
         return made;
     }
@@ -76,7 +77,7 @@ struct ulysses_schedule {
         return made;
     }
 
-    // Tokens of one rank, heads of the other, on their way to the other or back.
+    // One message of the all-to-all: the tokens of one rank, the heads of the other, forward or back.
     void add_all_to_all(std::vector<transfer>& all, payload what, int from, int to, int step) const {
         const bool back = step == 2;
         const int chunk = back ? to : from, by_heads = back ? from : to;
@@ -100,8 +101,8 @@ inline void require_schedule(const ulysses_schedule& schedule) {
     detail::require_division(schedule.tokens, schedule.ranks, schedule.mask);
     require_sizes(schedule.sizes);
     require(schedule.ranks <= schedule.sizes.kv_heads, "ranks: ", schedule.ranks,
-            "; heads are exchanged for tokens, and there are ", schedule.sizes.kv_heads,
-            " heads of keys: a ring or a mesh takes more ranks than that");
+            "; Ulysses allows at most one rank per KV head, and there are ", schedule.sizes.kv_heads,
+            " KV heads; use a ring or a mesh for more ranks");
 }
 
 }  // namespace imbrex

@@ -1,6 +1,6 @@
-// Barriers in shared memory (mbarrier) and the block's named barriers. An mbarrier here counts warps: in each warp that
-// arrives, the lanes first meet and then one of them arrives for all. It also counts the bytes of bulk copies, and its
-// phase ends when both counts are met.
+// mbarriers in shared memory, the named barriers of a block, and the proxy fence. An mbarrier here counts warps: the
+// lanes of an arriving warp converge, and one of them arrives for all. It also counts the bytes of bulk copies, and its
+// phase completes when both counts are met.
 #pragma once
 
 #include <imbrex/core/barrier_word.hpp>
@@ -12,15 +12,15 @@
 
 namespace imbrex::hw {
 
-// By one thread, before anyone uses the barrier; barrier_init_fence and a sync of the block, or of the cluster where
-// its other blocks use it, must follow.
+// Called by one scope before any use of the barrier. barrier_init_fence and a block sync (a cluster sync if other blocks
+// use the barrier) must follow.
 template <class Scope>
 IMBREX_KERNEL void barrier_init(const Scope& scope, barrier_word& barrier, int warps, source = source::current()) {
-    // Not an elected lane: the compiler joins the initialisations of all barriers of a kernel under one such condition.
+    // Not an elected lane: the compiler merges the initialisations of all barriers of a kernel under one condition.
     if (thread_in(scope) == 0) cuda::ptx::mbarrier_init(&barrier.word, static_cast<std::uint32_t>(warps));
 }
 
-// Shows initialised barriers to TMA and to the other blocks of the cluster.
+// Makes initialised barriers visible to TMA and to the other blocks of the cluster (fence.mbarrier_init).
 template <class Scope>
 IMBREX_KERNEL void barrier_init_fence(const Scope&, source = source::current()) {
     if constexpr (has_tma) {
@@ -29,23 +29,23 @@ IMBREX_KERNEL void barrier_init_fence(const Scope&, source = source::current()) 
     }
 }
 
-// Every warp of the scope arrives once: what its lanes did before is seen by who waits for the phase.
+// Every warp of the scope arrives once with release semantics.
 template <class Scope>
 IMBREX_KERNEL void barrier_arrive(const Scope&, barrier_word& barrier, source = source::current()) {
     __syncwarp();
     if (lane() == 0) cuda::ptx::mbarrier_arrive(&barrier.word);
 }
 
-// The same if it is wanted: without a branch, which the compiler would not schedule across.
+// The same if `wanted`, without a branch: the compiler does not schedule across branches.
 template <class Scope>
 IMBREX_KERNEL void barrier_arrive_if(const Scope&, barrier_word& barrier, bool wanted, source = source::current()) {
     __syncwarp();
     if ((lane() == 0) & wanted) cuda::ptx::mbarrier_arrive(&barrier.word);
 }
 
-// The same at this barrier's counterpart in another block of the cluster (or in this one). What it tells the other block
-// is that this warp has read its shared memory; a release of the cluster's scope would also wait for this warp's writes
-// to global memory, in the middle of a loop.
+// The same at this barrier's counterpart in another block of the cluster (or in this one). It signals that this warp has
+// read its shared memory. A release at cluster scope would also wait for this warp's writes to global memory, in the
+// middle of a loop.
 template <class Scope>
 IMBREX_KERNEL void barrier_arrive_at(const Scope&, barrier_word& barrier, int cluster_rank,
                                      source = source::current()) {
@@ -62,7 +62,7 @@ IMBREX_KERNEL void barrier_arrive_at(const Scope&, barrier_word& barrier, int cl
     }
 }
 
-// An arrival of each warp, which adds bytes of bulk copies that the phase must also see: of a scope's, its warps an equal part each.
+// Each warp arrives and adds expected bytes of bulk copies (arrive.expect_tx): the warps of a scope add equal shares.
 template <class Scope>
 IMBREX_KERNEL void barrier_expect(const Scope&, barrier_word& barrier, int bytes, source = source::current()) {
     static_assert(has_tma && Scope::warps > 0, "imbrex: barrier_expect needs sm_90 or later");
@@ -72,8 +72,8 @@ IMBREX_KERNEL void barrier_expect(const Scope&, barrier_word& barrier, int bytes
     }
 }
 
-// Until phase number `phase`, counted from 0, has ended. The hardware sees its parity only, and takes phase -1 of a new
-// barrier as ended.
+// Waits until phase number `phase`, counted from 0, has completed. The hardware tests only the parity, and treats phase
+// -1 of a new barrier as completed.
 template <class Scope>
 IMBREX_KERNEL void barrier_wait(const Scope&, barrier_word& barrier, unsigned phase, source = source::current()) {
     if constexpr (has_tma) {
@@ -83,12 +83,12 @@ IMBREX_KERNEL void barrier_wait(const Scope&, barrier_word& barrier, unsigned ph
     }
 }
 
-// The same for lanes that wait together and go on together: a loop of its own in the hardware's language, which tells the compiler
-// nothing that might part them.
+// The same for lanes that are converged before and after: a loop in inline PTX, which does not make the compiler assume
+// divergence.
 template <class Scope>
 IMBREX_KERNEL void barrier_wait_converged(const Scope&, barrier_word& barrier, unsigned phase,
                                           source = source::current()) {
-    static_assert(has_tma && Scope::warps > 0, "imbrex: waiting in step needs sm_90 or later");
+    static_assert(has_tma && Scope::warps > 0, "imbrex: a converged wait needs sm_90 or later");
     asm volatile(
         "{\n\t.reg .pred over;\n"
         "again:\n\tmbarrier.try_wait.parity.shared::cta.b64 over, [%0], %1;\n\t@!over bra again;\n\t}"
@@ -96,11 +96,11 @@ IMBREX_KERNEL void barrier_wait_converged(const Scope&, barrier_word& barrier, u
         : "r"(shared_address(&barrier)), "r"(phase & 1U)
         : "memory");
 }
-// The same if it is wanted.
+// The same if `wanted`.
 template <class Scope>
 IMBREX_KERNEL void barrier_wait_converged_if(const Scope&, barrier_word& barrier, unsigned phase, bool wanted,
                                              source = source::current()) {
-    static_assert(has_tma && Scope::warps > 0, "imbrex: waiting in step needs sm_90 or later");
+    static_assert(has_tma && Scope::warps > 0, "imbrex: a converged wait needs sm_90 or later");
     asm volatile(
         "{\n\t.reg .pred over, wanted;\n\tsetp.ne.u32 wanted, %2, 0;\n\t@!wanted bra gone;\n"
         "again:\n\tmbarrier.try_wait.parity.shared::cta.b64 over, [%0], %1;\n\t@!over bra again;\n"
@@ -110,8 +110,8 @@ IMBREX_KERNEL void barrier_wait_converged_if(const Scope&, barrier_word& barrier
         : "memory");
 }
 
-// The block's sixteen named barriers, of which hw/cuda/scope.hpp keeps the first nine. `warps` counts all who arrive,
-// waiting or not.
+// The sixteen named barriers of a block, of which hw/cuda/scope.hpp uses the first nine. `warps` counts all arriving
+// warps, whether they wait or not.
 template <class Scope>
 IMBREX_KERNEL void named_sync(const Scope&, int id, int warps, source = source::current()) {
     asm volatile("bar.sync %0, %1;" : : "r"(id), "r"(warps * 32) : "memory");
@@ -121,7 +121,7 @@ IMBREX_KERNEL void named_arrive(const Scope&, int id, int warps, source = source
     asm volatile("bar.arrive %0, %1;" : : "r"(id), "r"(warps * 32) : "memory");
 }
 
-// Meets at one and arrives at the other, if it is wanted, without a branch.
+// If `wanted`, syncs at one barrier and arrives at the other, without a branch.
 template <class Scope>
 IMBREX_KERNEL void named_sync_and_arrive_if(const Scope&, int meet, int arrive, int warps, bool wanted,
                                             source = source::current()) {
@@ -133,13 +133,14 @@ IMBREX_KERNEL void named_sync_and_arrive_if(const Scope&, int meet, int arrive, 
         : "memory");
 }
 
-// Lets TMA and the tensor cores see what this thread wrote to shared memory; a barrier must follow.
+// Proxy fence (fence.proxy.async): makes this thread's writes to shared memory visible to TMA and wgmma; a barrier must
+// follow.
 template <class Scope>
 IMBREX_KERNEL void async_fence(const Scope&, source = source::current()) {
     if constexpr (has_tma) cuda::ptx::fence_proxy_async(cuda::ptx::space_shared);
 }
 
-// The checker of the host world wants to know which bytes are which stage of a pipeline.
+// Tells the host world's checker which bytes are a stage of a pipeline; nothing on the device.
 template <class Scope>
 IMBREX_KERNEL void label_stage(const Scope&, const void*, int, int, source = source::current()) {}
 

@@ -1,5 +1,5 @@
-// A contiguous object from global to shared memory by TMA, without a tensor and its descriptor. One lane asks
-// for it; it lands on a barrier, as every bulk load does.
+// cp.async.bulk: TMA copies a contiguous object from global to shared memory without a descriptor. One lane issues the
+// copy, which completes on an mbarrier.
 #pragma once
 
 #include <imbrex/core/barrier_word.hpp>

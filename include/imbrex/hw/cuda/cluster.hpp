@@ -1,5 +1,5 @@
-// Shared memory of the other blocks of a cluster, on the device: at the same place as in one's own block, through an address
-// that names the block as well.
+// DSMEM reads on the device: the shared memory of the other blocks of a thread block cluster, at the same address as in
+// this block, mapped by mapa.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -11,7 +11,7 @@
 
 namespace imbrex::hw {
 
-// The tile, or part of one, that lies at this place in block `cluster_rank`, into registers.
+// Loads the tile, or subtile, at this address in block `cluster_rank` into registers.
 template <class Scope, class T, int Rows, int Columns, int Warps, class Shared>
 IMBREX_KERNEL void load_dsmem(const Scope& scope, fragment<T, Rows, Columns, Warps>& to, const Shared& from,
                               int cluster_rank, source = source::current()) {
@@ -42,8 +42,8 @@ IMBREX_KERNEL void load_dsmem(const Scope& scope, fragment<T, Rows, Columns, War
     }
 }
 
-// Between writes to shared memory and the arrival that tells another block of them; and between the wait for such an arrival
-// and the reads: barriers by themselves order what one block does.
+// Goes between writes to shared memory and the arrival at another block's barrier, and between the wait for such an
+// arrival and the reads. The barriers alone order accesses within one block.
 template <class Scope>
 IMBREX_KERNEL void fence_cluster(const Scope&, source = source::current()) {
     static_assert(has_tma && Scope::warps > 0, "imbrex: clusters of blocks need sm_90 or later");

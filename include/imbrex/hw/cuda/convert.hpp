@@ -1,5 +1,5 @@
-// A register tile in another element type. Elements of 16 bits and more lie in the same lanes whatever their type, so
-// they are converted where they are, two at a time. An 8-bit element may lie in another lane of the quad.
+// Element type conversion of register tiles. Elements of 16 bits and more lie in the same lanes for every type, so they
+// are converted in place, two at a time. 8-bit elements may lie in another lane of the quad.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -9,8 +9,8 @@
 
 namespace imbrex::hw {
 
-// Two neighbours, by the hardware's paired conversions where there are any. An integer or a double is not taken through
-// float, which would round it twice.
+// Two neighbours, by paired conversion instructions if they exist. Integers and doubles do not go through float, which
+// would round twice.
 template <class To, class From>
 IMBREX_KERNEL void convert_pair(To* to, const From* from) {
     constexpr bool from_float = std::is_same_v<From, float>;
@@ -35,9 +35,9 @@ IMBREX_KERNEL void convert_pair(To* to, const From* from) {
 //     lane      0       1       2       3               0       1       2       3
 //     pairs   a0 b0   a1 b1   a2 b2   a3 b3     <->   a0 a1   a2 a3   b0 b1   b2 b3
 //
-// Every lane gives two pairs to two other lanes, so two shuffles do it, if in each of them every lane is asked for one
-// pair only: even lanes give a first and b second, odd lanes the other way round. A word carries the pair of row g in
-// its low half and that of row g+8 in its high half, so both rows travel at once.
+// Every lane gives two pairs to two other lanes. Two shuffles suffice if each requests one pair from every lane: even
+// lanes give a first and b second, odd lanes the reverse. A word carries the pair of row g in its low half and that of
+// row g+8 in its high half, so both rows move at once.
 struct pairs_by_strip {
     std::uint32_t a, b;
 };
@@ -63,7 +63,7 @@ IMBREX_KERNEL pairs_by_strip scatter_line(pairs_in_line mine) {
     return odd ? pairs_by_strip{second, first} : pairs_by_strip{first, second};
 }
 
-// The low halves of two words, or their high halves, as one.
+// The low halves of two words, or their high halves, in one word.
 IMBREX_KERNEL std::uint32_t low_halves(std::uint32_t low, std::uint32_t high) {
     return __byte_perm(low, high, 0x5410);
 }
@@ -71,7 +71,7 @@ IMBREX_KERNEL std::uint32_t high_halves(std::uint32_t low, std::uint32_t high) {
     return __byte_perm(low, high, 0x7632);
 }
 
-// The two rows' pairs of a strip as 8-bit elements, in one word; and back.
+// The pairs of both rows of a strip as 8-bit elements in one word; and the inverse.
 template <class To, class From>
 IMBREX_KERNEL std::uint32_t narrow_pairs(const From (&values)[4]) {
     To narrow[4];

@@ -1,4 +1,4 @@
-// Copies between global memory, shared memory and registers, tiles and vectors.
+// Copies between global memory, shared memory and registers, for tiles and vectors.
 #pragma once
 
 #include <imbrex/hw/cuda/copy_global.hpp>

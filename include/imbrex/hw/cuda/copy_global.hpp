@@ -1,6 +1,6 @@
-// Between registers and global memory, without shared memory between: each lane moves the neighbours it holds as one
-// word where the matrix is aligned for it; 16-bit elements are exchanged between the lanes of a row and stored 16 bytes
-// at a time. Rows and columns beyond the edge are filled or skipped, never touched.
+// Copies between registers and global memory, without shared memory: each lane moves its neighbouring elements as one
+// word if the matrix is aligned. 16-bit elements are exchanged between the lanes of a row and stored 16 bytes at a time.
+// Out-of-bounds rows and columns are filled or skipped, never accessed.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -12,7 +12,7 @@
 
 namespace imbrex::hw {
 
-// Whether every row of the rectangle starts at a multiple of so many bytes.
+// Whether every row of the rectangle starts at a multiple of Bytes bytes.
 template <int Bytes, class T>
 IMBREX_KERNEL bool rows_aligned(const global_tile<T>& tile) {
     const auto start = reinterpret_cast<std::uintptr_t>(tile.pointer);
@@ -20,8 +20,8 @@ IMBREX_KERNEL bool rows_aligned(const global_tile<T>& tile) {
     return (start | stride) % Bytes == 0;
 }
 
-// Rows by move_row(exists, first element of this lane, block, half) where all columns exist and are aligned; otherwise
-// element by element, by move_element(exists, place, value). The choice is the same in the whole scope.
+// Moves rows by move_row(exists, first element of this lane, block, half) if all columns exist and are aligned, otherwise
+// elements by move_element(exists, address, value). The choice is uniform over the scope.
 template <class Scope, class Fragment, class T, class MoveRow, class MoveElement>
 IMBREX_KERNEL void move_global(const Scope& scope, Fragment& held, const global_tile<T>& tile, MoveRow&& move_row,
                                MoveElement&& move_element) {
@@ -73,8 +73,8 @@ IMBREX_KERNEL void load_global(const Scope& scope, fragment<T, Rows, Columns, Wa
                 [&](bool exists, const T* place, T& value) { value = exists ? *place : fill; });
 }
 
-// The four lanes of a quad have each a word of four strips; afterwards each has the four words of one strip. Twice, two
-// lanes exchange what the other one keeps.
+// Transposes words within a quad: each lane has a word of four strips, and afterwards the four words of one strip. Two
+// rounds of exchanges between two lanes.
 IMBREX_KERNEL uint4 words_of_one_strip(uint4 mine) {
     const auto exchange = [](std::uint32_t& low, std::uint32_t& high, int distance) {
         const bool upper = (lane() & distance) != 0;
@@ -89,7 +89,7 @@ IMBREX_KERNEL uint4 words_of_one_strip(uint4 mine) {
     return mine;
 }
 
-// As one access: the compiler makes four of a uint4 that it has put together itself.
+// One access: the compiler splits a uint4 that it has assembled itself into four.
 IMBREX_KERNEL void store_chunk(void* to, uint4 chunk) {
     asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
                  :
@@ -97,7 +97,7 @@ IMBREX_KERNEL void store_chunk(void* to, uint4 chunk) {
                  : "memory");
 }
 
-// A fragment of 16-bit elements whose rows begin at multiples of 16 bytes and end at such.
+// A fragment of 16-bit elements whose rows begin and end at multiples of 16 bytes.
 template <class Scope, class T, class Fragment>
 IMBREX_KERNEL void store_chunks(const Scope& scope, const global_tile<T>& to, const Fragment& from) {
 #pragma unroll
@@ -141,8 +141,8 @@ IMBREX_KERNEL void store_global(const Scope& scope, const global_tile<T>& to,
     });
 }
 
-// Rows that lie anywhere, each from where `row_pointer(row)` says, or `fill` where that is null. They begin at a multiple of the bytes
-// that a lane moves at once.
+// Rows at arbitrary addresses row_pointer(row), or `fill` if that is null. They are aligned to the bytes that a lane moves
+// at once.
 template <class Scope, class T, int Rows, int Columns, int Warps, class RowPointer>
 IMBREX_KERNEL void gather_rows(const Scope& scope, fragment<T, Rows, Columns, Warps>& to, RowPointer&& row_pointer,
                                T fill, source = source::current()) {
@@ -171,7 +171,7 @@ IMBREX_KERNEL void gather_rows(const Scope& scope, fragment<T, Rows, Columns, Wa
     }
 }
 
-// And to where it says, or nowhere.
+// Stores to row_pointer(row), unless that is null.
 template <class Scope, class T, int Rows, int Columns, int Warps, class RowPointer>
 IMBREX_KERNEL void scatter_rows(const Scope& scope, RowPointer&& row_pointer,
                                 const fragment<T, Rows, Columns, Warps>& from, source = source::current()) {
@@ -193,8 +193,8 @@ IMBREX_KERNEL void scatter_rows(const Scope& scope, RowPointer&& row_pointer,
     }
 }
 
-// What each lane holds, as it holds it: lanes side by side, so that a warp moves whole lines. Memory for as many elements as the
-// lanes hold together.
+// The registers of each lane in lane order, so that accesses are coalesced. The memory has as many elements as the lanes
+// hold together.
 template <int Bytes, class T>
 IMBREX_KERNEL word<Bytes>* lane_chunk(T* place, int number) {
     return reinterpret_cast<word<Bytes>*>(place) + number * 32 + lane();
@@ -239,7 +239,7 @@ IMBREX_KERNEL void restore_lanes(const Warp&, row_fragment<T, Rows, 1>& to, cons
     }
 }
 
-// Every element of the rectangle becomes `value`.
+// Sets every element of the rectangle to `value`.
 template <class Scope, class T>
 IMBREX_KERNEL void fill_global(const Scope& scope, const global_tile<T>& to, T value, source = source::current()) {
     for (int row = scope.rank(); row < to.rows; row += Scope::warps) {

@@ -1,12 +1,12 @@
-// Between registers and shared memory. 8- and 16-bit elements go by ldmatrix and stmatrix, which move 16-byte chunks,
-// the unit of the swizzle, so that no two rows meet in a bank; wider ones by ordinary loads of a lane's neighbours.
+// Copies between registers and shared memory. 8- and 16-bit elements move by ldmatrix and stmatrix in 16-byte chunks,
+// the unit of the swizzle, without bank conflicts; wider elements by ordinary vector accesses.
 //
-// Every operation on shared memory, here and in the headers beside, begins with __syncwarp: what other lanes of the warp
-// wrote or read in the operation before is over. That is why the checker takes one warp's operations as ordered. ldmatrix
-// waits for all lanes itself, and a __syncwarp before it would keep the compiler from moving it over the matrix products
-// that come before.
+// Every operation on shared memory, here and in the sibling headers, begins with __syncwarp: accesses of other lanes in
+// the preceding operation are complete. This is why the checker treats the operations of one warp as ordered. ldmatrix
+// waits for all lanes itself; a __syncwarp before it would keep the compiler from moving it across preceding matrix
+// products.
 //
-// A part of a shared tile must start at a whole chunk: its first column a multiple of 16 bytes.
+// A subtile of a shared tile must start at a whole chunk: its first column is a multiple of 16 bytes.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -28,16 +28,15 @@ IMBREX_KERNEL void check_shared(const Scope& scope) {
     check_scope<Fragment>(scope);
 }
 
-// Whether matrix instructions can move it: in column order they transpose elements of 16 bits only.
+// Whether matrix instructions can move the fragment: in column-major layout they transpose 16-bit elements only.
 template <class Fragment>
 inline constexpr bool moves_by_matrix = sizeof(typename Fragment::element) == 2 ||
                                         (sizeof(typename Fragment::element) == 1 &&
                                          Fragment::held == register_layout::row_major);
 
-// The chunk whose address this lane gives for the matrices of a block: two of 8 rows in the first strip, and the same
-// in the next one; for a right operand, the two strips of the first 8 rows, and the same of the others. The swizzle
-// repeats every eight rows, so what lies a multiple of them below is at a distance that is known at compile time, and
-// not another address.
+// The chunk whose address this lane supplies for the matrices of a block: for A, two matrices of 8 rows in the first
+// strip and two in the next; for B, the two strips of the first 8 rows, then those of the others. The swizzle repeats
+// every eight rows, so rows a multiple of eight below are at a constant distance and need no other address.
 template <class Fragment, mma_operand Operand = mma_operand::a, class Scope, class Shared>
 IMBREX_KERNEL auto* matrix_row(const Scope& scope, Shared& shared, int block, int strip) {
     const int matrix = lane() / 8, line = lane() % 8;
@@ -56,8 +55,8 @@ IMBREX_KERNEL auto* matrix_row(const Scope& scope, Shared& shared, int block, in
     }
 }
 
-// The four words of two strips come into registers that follow each other, in the order in which an instruction takes
-// them: all four as a left operand, two and two as right ones.
+// The four words of two strips go to consecutive registers in the order of the instruction: all four as an A operand,
+// two and two as B operands.
 template <mma_operand Operand, class Scope, class T, int Rows, int Columns, int Warps, register_layout Layout,
           class Shared>
 IMBREX_KERNEL void load_operand(const Scope& scope, fragment<T, Rows, Columns, Warps, Layout>& to, const Shared& from,
@@ -110,7 +109,7 @@ IMBREX_KERNEL void load_operand(const Scope& scope, fragment<T, Rows, Columns, W
     }
 }
 
-// Eight rows as the first half of a right operand; in the other half are zeros.
+// Eight rows as the first half of a B operand; the other half is zero.
 template <class Scope, class T, int Columns, class Shared>
 IMBREX_KERNEL void load_eight_rows(const Scope& scope, fragment<T, 16, Columns, 1>& to, const Shared& from, source) {
     using fragment_type = fragment<T, 16, Columns, 1>;

@@ -1,9 +1,9 @@
-// Between global and shared memory, by the threads of a scope: in chunks of 16 bytes, the unit of the swizzle, dealt to
-// the threads in turn so that a warp's accesses are next to each other. A matrix whose rows do not start at multiples
-// of 16 bytes, or that ends within a chunk, is copied there element by element.
+// Copies between global and shared memory by the threads of a scope, in 16-byte chunks, the unit of the swizzle. Chunks
+// are distributed so that the accesses of a warp are coalesced. If rows do not start at multiples of 16 bytes, or end
+// inside a chunk, that part is copied element by element.
 //
-// The asynchronous copies are cp.async (sm_80 and later), complete for a thread once it has waited for its own groups;
-// the scope must then meet at a barrier before others read.
+// The asynchronous copies are cp.async (sm_80 and later). A thread waits for its own groups; the scope must sync before
+// others read.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -14,12 +14,12 @@
 
 namespace imbrex::hw {
 
-// How a shared tile or part divides into chunks.
+// The chunks of a shared tile or subtile.
 template <class Shared>
 struct chunks_of {
     using element = std::remove_const_t<typename Shared::element>;
     static constexpr int elements = 16 / static_cast<int>(sizeof(element));
-    static_assert(Shared::columns % elements == 0, "imbrex: the columns of a part must fill whole chunks of 16 bytes");
+    static_assert(Shared::columns % elements == 0, "imbrex: the columns of a subtile must fill whole 16-byte chunks");
     static constexpr int in_row = Shared::columns / elements;
     static constexpr int count = Shared::rows * in_row;
 
@@ -27,14 +27,14 @@ struct chunks_of {
     static constexpr IMBREX_KERNEL int column(int chunk) { return chunk % in_row * elements; }
 };
 
-// Chunks that a thread has on their way at once: enough to hide most of the latency of memory in few registers.
+// Chunks in flight per thread: enough to hide most of the memory latency with few registers.
 inline constexpr int chunks_in_flight = 4;
 
 // Calls f(row, first column) for each chunk of this thread.
 template <class Shared, class Scope, class F>
 IMBREX_KERNEL void each_chunk(const Scope& scope, F&& f) {
     __syncwarp();
-    // Not unrolled: who has the common case in a loop of its own should not pay for this one in registers.
+    // Not unrolled: callers that handle the common case in another loop should not pay registers for this one.
 #pragma unroll 1
     for (int chunk = thread_in(scope); chunk < chunks_of<Shared>::count; chunk += Scope::threads) {
         f(chunks_of<Shared>::row(chunk), chunks_of<Shared>::column(chunk));
@@ -50,7 +50,7 @@ IMBREX_KERNEL uint4 chunk_filled_with(T value) {
     return read_as<uint4>(values);
 }
 
-// Some elements next to each other, of which some may not exist.
+// Neighbouring elements, some of which may be out of bounds.
 template <int Count, class T>
 IMBREX_KERNEL auto read_ragged(const global_tile<const T>& from, int row, int column, T fill) {
     alignas(16) T values[Count];
@@ -113,7 +113,7 @@ IMBREX_KERNEL void copy_out(const Scope& scope, const global_tile<T>& to, const 
     });
 }
 
-// Copies `valid` bytes of Bytes and makes the rest zero. Sixteen go past the first-level cache: they are read once.
+// Copies `valid` of Bytes bytes and fills the rest with zeros. 16-byte copies bypass L1, because they are read once.
 IMBREX_KERNEL void copy_chunk_async(std::uint32_t to, const void* from, int valid) {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
                  :
@@ -132,23 +132,23 @@ IMBREX_KERNEL void copy_bytes_async(void* to, const void* from, int valid) {
     }
 }
 
-// A rectangle whose rows begin and end at multiples of 16 bytes: a chunk exists or not, and no branch is taken for it.
-// A thread's chunks lie below each other, so one address leads to the next, and few of them are swizzled in different ways.
-// There is no __syncwarp, over which the compiler would move nothing: what is overwritten was
-// read by ldmatrix, which waits for all lanes, or released through a barrier.
+// A rectangle whose rows begin and end at multiples of 16 bytes: a chunk exists or not, without a branch. The chunks of a
+// thread lie below each other, so one address leads to the next with few different swizzles. There is no __syncwarp,
+// across which the compiler would move nothing: the overwritten data was read by ldmatrix, which waits for all lanes, or
+// released through a barrier.
 template <class Scope, class Shared, class T = typename std::remove_cvref_t<Shared>::element>
 IMBREX_KERNEL void copy_aligned_async(const Scope& scope, Shared&& to,
                                       const std::type_identity_t<global_tile<const T>>& from,
                                       source = source::current()) {
     using chunks = chunks_of<std::remove_cvref_t<Shared>>;
     static_assert(chunks::count % Scope::threads == 0 && Scope::threads % chunks::in_row == 0,
-                  "imbrex: chunks are copied by all threads of a scope alike, whole rows at a time");
+                  "imbrex: the threads of a scope must copy equal numbers of chunks, whole rows at a time");
     constexpr int rows_apart = Scope::threads / chunks::in_row;
     constexpr int row_distance = layout_of<std::remove_cvref_t<Shared>>::panel_columns;
     const int first = thread_in(scope), first_row = chunks::row(first), first_column = chunks::column(first);
     const int rows_left = first_column < from.columns ? from.rows - first_row : 0;
     const T* start = from.at(first_row, first_column);
-    // Kept from the compiler, which would rather compute each place from its row than go from one to the next.
+    // Opaque to the compiler, which would otherwise compute each address from its row instead of incrementing.
     std::int64_t distance = rows_apart * from.row_stride;
     asm("" : "+l"(distance));
 #pragma unroll
@@ -160,7 +160,7 @@ IMBREX_KERNEL void copy_aligned_async(const Scope& scope, Shared&& to,
     }
 }
 
-// A contiguous object, the chunks of which are dealt to the threads in turn.
+// A contiguous object, its chunks distributed over the threads.
 template <class Scope, class T>
 IMBREX_KERNEL void copy_object_async(const Scope& scope, T& to, const T& from, source) {
     constexpr int chunks = sizeof(T) / 16;
@@ -174,13 +174,13 @@ IMBREX_KERNEL void copy_object_async(const Scope& scope, T& to, const T& from, s
     }
 }
 
-// What does not exist is filled with zeros.
+// The out-of-bounds part is filled with zeros.
 template <class Scope, class Shared, class T = typename std::remove_cvref_t<Shared>::element>
 IMBREX_KERNEL void copy_in_async(const Scope& scope, Shared&& to,
                                  const std::type_identity_t<global_tile<const T>>& from, source = source::current()) {
     using tile = std::remove_cvref_t<Shared>;
     constexpr int size = sizeof(T);
-    // How many bytes of a row, from a column on, exist; and a place that may be named even if none do.
+    // The in-bounds bytes of a row from a column on, and a valid address even if there are none.
     const auto existing = [&](int row, int column, int bytes) {
         const int left = row < from.rows ? from.columns - column : 0;
         return left <= 0 ? 0 : left >= bytes / size ? bytes : left * size;
@@ -202,7 +202,7 @@ IMBREX_KERNEL void copy_in_async(const Scope& scope, Shared&& to,
     } else {
         const T zero{};
         each_chunk<tile>(scope, [&](int row, int column) {
-            // Eight elements at a time: enough on their way, and not too many registers in the middle of a product.
+            // Eight elements at a time: enough in flight, and few registers in the middle of a product.
             constexpr int elements = size == 1 ? 8 : 16 / size;
 #pragma unroll 1
             for (int item = 0; item < 16 / size; item += elements) {
@@ -214,7 +214,7 @@ IMBREX_KERNEL void copy_in_async(const Scope& scope, Shared&& to,
     }
 }
 
-// Ends a group of copies; then waits until at most Pending of this thread's groups are under way.
+// Commits a group of copies; waits until at most Pending of this thread's groups are in flight.
 template <class Scope>
 IMBREX_KERNEL void copy_commit(const Scope&, source = source::current()) {
     asm volatile("cp.async.commit_group;" : : : "memory");
@@ -233,8 +233,8 @@ IMBREX_KERNEL void fill_rows(const Scope& scope, Shared& to, int first, typename
     });
 }
 
-// Calls f(row, column, value of first, value of each other) for every element. Threads take four neighbours at a time,
-// whatever the element types, so that tiles of one shape are always dealt alike.
+// Calls f(row, column, value of first, value of each other) for every element. Threads take four neighbours at a time for
+// all element types, so equally shaped tiles are always distributed alike.
 template <class Scope, class F, class First, class... Others>
 IMBREX_KERNEL void visit_shared(const Scope& scope, use, source, F&& f, First&& first, Others&&... others) {
     using tile = std::remove_cvref_t<First>;

@@ -1,11 +1,11 @@
-// 8-bit elements in column order, from shared memory to registers. ldmatrix transposes units of 16 bits, that is pairs of
-// neighbours: what should be one column comes as two, and in the lanes of every second one. Two rearrangements mend it:
+// 8-bit elements in column-major layout from shared memory to registers. ldmatrix transposes units of 16 bits, that is
+// pairs of neighbours: one column arrives as two, in the lanes of every second one. Two rearrangements fix it:
 //
-//   in a lane      it asks for rows such that its two words are four elements of one column of a pair and of the other;
-//                  bytes of the two words are exchanged, and one word is the even column (2g), one the odd (2g + 1)
-//   between lanes  lane group g wants columns g and g + 8: the even or odd word of groups g / 2 and g / 2 + 4. Every group
-//                  gives two words to two others, so two shuffles do it, if in each of them every group is asked for one
-//                  word only: groups 0 to 3 give the even one first, the others the odd one
+//   in a lane      it requests rows such that its two words are four elements of one column of a pair and four of the
+//                  other; a byte permutation makes one word the even column (2g), one the odd (2g + 1)
+//   between lanes  lane group g needs columns g and g + 8: the even or odd word of groups g / 2 and g / 2 + 4. Every
+//                  group gives two words to two others. Two shuffles suffice if each requests one word from every
+//                  group: groups 0 to 3 give the even one first, the others the odd one
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -19,9 +19,9 @@ struct two_columns {
     std::uint32_t first, second;
 };
 
-// From the two words of a lane as ldmatrix leaves them to columns g and g + 8.
+// Converts the two words of a lane after ldmatrix to columns g and g + 8.
 IMBREX_KERNEL two_columns columns_of_pairs(std::uint32_t x, std::uint32_t y) {
-    // Of the upper two lanes of a quad the words come in the other order: see below.
+    // The upper two lanes of a quad have the words in the other order: see below.
     const bool upper_lane = lane_in_quad() >= 2;
     const std::uint32_t even = __byte_perm(x, y, upper_lane ? 0x2064 : 0x6420);
     const std::uint32_t odd = __byte_perm(x, y, upper_lane ? 0x3175 : 0x7531);
@@ -35,8 +35,8 @@ IMBREX_KERNEL two_columns columns_of_pairs(std::uint32_t x, std::uint32_t y) {
 
 template <class Scope, class Fragment, class Shared>
 IMBREX_KERNEL void load_bytes_transposed(const Scope& scope, Fragment& to, const Shared& from, int block) {
-    // A lane t wants rows 4t to 4t + 3 of a strip, two from each of two matrices. The matrices take them so that the eight
-    // rows of each lie in different banks: the first and the last pair in turn.
+    // Lane t needs rows 4t to 4t + 3 of a strip, two from each of two matrices. The matrices alternate between the first
+    // and the last pair, so that the eight rows of each lie in different banks.
     const int matrix = lane() / 8, line = lane() % 8, quad = line / 2;
     const int row = 4 * quad + 2 * (matrix % 2 == quad / 2 ? 0 : 1) + line % 2;
     constexpr int row_bytes = layout_of<Shared>::panel_bytes_wide;

@@ -1,5 +1,5 @@
-// One value for each row or column of a register tile, from and to memory; and vectors in shared memory. Lanes that
-// hold the same value load it together, and one of them stores it.
+// Row and column values of a register tile from and to memory, and vectors in shared memory. Lanes that hold the same
+// value load it together; one of them stores it.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -82,8 +82,8 @@ IMBREX_KERNEL void store_vector(const Scope& scope, Vector& to, const column_fra
     store_columns(scope, to.at(0), Columns, from, here);
 }
 
-// Joins the columns of the four warps of a warpgroup through shared memory, a quarter of `scratch` for each. All
-// warps join them in one order, so that they end with the same bits.
+// Combines the column values of the four warps of a warpgroup through shared memory, a quarter of `scratch` for each.
+// All warps combine in the same order, so their results are equal bit for bit.
 template <class T, int Columns, class Vector, class Op>
 IMBREX_KERNEL void exchange_columns(const warpgroup& scope, column_fragment<T, Columns>& values, Vector& scratch, Op op,
                                     source here = source::current()) {
@@ -107,7 +107,7 @@ IMBREX_KERNEL void exchange_columns(const warpgroup& scope, column_fragment<T, C
     scope.sync(here);
 }
 
-// Calls f(index, value) for every element of a shared vector, dealt to the threads of the scope in turn.
+// Calls f(index, value) for every element of a shared vector, distributed over the threads of the scope.
 template <class Scope, class F, class Vector>
 IMBREX_KERNEL void visit_vector(const Scope& scope, use, source, F&& f, Vector& vector) {
     __syncwarp();

@@ -1,6 +1,6 @@
-// Copies that a warp makes again and again from places that follow from one another (cp.async). What a lane has to know for them
-// is computed once and held in registers, so that a copy in the middle of a product costs little more than its own instructions.
-// The compiler would rather compute most of it anew each time, to save a register for a while; so it is not told how it came about.
+// cp.async iterators on the device: repeated copies whose per-lane addresses are computed once and stay in registers,
+// so that a copy inside a mainloop costs little more than its own instructions. The compiler would recompute most of
+// them to save a register for a while; an empty asm hides how they were computed.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -27,18 +27,18 @@ IMBREX_KERNEL T* keep_in_register(T* pointer) {
     return pointer;
 }
 
-// Objects that lie at known distances from a first one. An instruction that copies takes up to 2 KB along, to either side, with an
-// address; so of small objects the address that is held lies 2 KB behind the first, and the second is as near to it.
+// Objects at byte distances from a first one. cp.async has an immediate offset of up to 2 KB in either direction, so
+// for small objects the base register points 2 KB past the first one and also reaches the second.
 template <class T>
 struct cp_async_object_iterator {
     static constexpr int middle = sizeof(T) <= 2048 ? 2048 : 0;
-    const unsigned char* base;      // of this lane
-    std::int64_t behind = -middle;  // it lie this lane's chunks of the first object
+    const unsigned char* base;      // address held by this lane
+    std::int64_t behind = -middle;  // offset from base to this lane's chunks of the first object
 
     IMBREX_KERNEL cp_async_object_iterator(const warp&, const T& object)
         : base(keep_in_register(reinterpret_cast<const unsigned char*>(&object) + lane() * 16 + middle)) {}
 
-    // Each so many bytes behind another object: no address of its own is held.
+    // Objects at a fixed distance from those of another iterator: no register of its own.
     template <class Other>
     IMBREX_KERNEL cp_async_object_iterator(const cp_async_object_iterator<Other>& other, int behind)
         : base(other.base), behind(other.behind + uniform(behind)) {}
@@ -47,7 +47,7 @@ struct cp_async_object_iterator {
         constexpr int size = sizeof(T), row = 32 * 16;
         const int own = lane() * 16;
         unsigned char* const place = reinterpret_cast<unsigned char*>(&to) + own;
-        // One address for all objects at that distance.
+        // One address for all objects at this distance.
         const unsigned char* const from = keep_in_register(base + distance) + behind + near;
 #pragma unroll
         for (int byte = 0; byte < size; byte += row) {
@@ -56,26 +56,26 @@ struct cp_async_object_iterator {
     }
 };
 
-// Rectangles side by side in the rows of a matrix, 128 bytes wide, which begin and end at multiples of 16 bytes: to tiles in shared
-// memory, and from there into the registers in which a product takes 8 or 16 rows as its right operand. Eight lanes copy a row, so
-// that memory is asked for whole lines (with 32 bytes of each row at a time, products of 16 rows took a quarter longer). Who has no
-// register left can have the place that ldmatrix reads computed each time.
+// Rectangles of 128-byte rows, side by side in a matrix with 16-byte aligned rows: copied to shared tiles and loaded
+// from there as the B operand of mma.sync, 8 or 16 rows. Eight lanes copy one row, so global memory is read in full
+// 128-byte lines (with 32 bytes of each row at a time, products of 16 rows took a quarter longer). With Holds = false
+// the ldmatrix address is recomputed each time, for kernels without a free register.
 template <class T, int Rows, int Columns, bool Holds>
 struct cp_async_row_iterator {
     static_assert(sizeof(T) == 2 && Columns == 64 && (Rows == 8 || Rows == 16),
-                  "imbrex: 8 or 16 rows of 128 bytes are copied again and again");
+                  "imbrex: cp_async_row_iterator has 8 or 16 rows of 128 bytes");
     using layout = swizzled_tile_layout<T, Rows, Columns>;
     static constexpr int in_chunk = 8, in_row = Columns / in_chunk, rows_at_once = 32 / in_row;
 
-    const unsigned char* start;  // of the chunk in the first rectangle that belongs into this lane's place in a tile
-    std::int64_t next_rows;      // from it to the lane's chunk in the rows that are copied next, in bytes
-    int rows, columns;           // that exist from there on
-    int line;                    // in a tile: of the matrix row whose place the lane gives to ldmatrix
+    const unsigned char* start;  // this lane's source chunk in the first rectangle
+    std::int64_t next_rows;      // byte distance to the lane's chunk in the next rows
+    int rows, columns;           // in bounds from there on
+    int line;                    // tile offset of the row whose address the lane passes to ldmatrix
 
     IMBREX_KERNEL cp_async_row_iterator(const warp&, const global_tile<const T>& from) {
         const int row = lane() / in_row, column = (lane() % in_row ^ row) * in_chunk;
         start = keep_in_register(reinterpret_cast<const unsigned char*>(from.at(row, column)));
-        // One number for the whole warp, as the compiler can tell by this: it needs no register of each lane.
+        // The shuffle makes the value warp-uniform for the compiler, so it goes to a uniform register.
         next_rows = __shfl_sync(all_lanes, rows_at_once * from.row_stride * static_cast<int>(sizeof(T)), 0);
         rows = from.rows - row, columns = from.columns - column;
         line = Rows == 16 ? layout::byte_offset(lane() / 16 * 8 + lane() % 8, lane() / 8 % 2 * in_chunk)
@@ -83,7 +83,7 @@ struct cp_async_row_iterator {
         if constexpr (Holds) line = keep_in_register(line);
     }
 
-    // The rectangle that begins so many columns further on. What does not exist of it is zero.
+    // Copies the rectangle that starts `column` columns later; out-of-bounds elements are zero.
     template <class Tile>
     IMBREX_KERNEL void copy_async(const warp&, Tile& to, int column, source) const {
         const std::uint32_t place = shared_address(to.storage) + lane() * 16;
@@ -91,16 +91,17 @@ struct cp_async_row_iterator {
         const int left = column < columns ? rows : 0;
 #pragma unroll
         for (int row = 0; row < Rows; row += rows_at_once) {
-            // The chunks of a row are exchanged by the row's last three bits, of which only the highest differs here.
+            // The swizzle XORs the chunk index with the last three bits of the row; between these rows only the highest
+            // bit differs.
             copy_chunk_async((place ^ (row % 8 * 16)) + row * layout::row_bytes, from, row < left ? 16 : 0);
             from += next_rows;
         }
     }
 
-    // The two halves of a row's chunks are exchanged alike: what lies some chunks further on is at a place that differs by bits.
+    // The swizzle exchanges the halves of a row alike, so chunks further on are at an address that differs by XOR.
     template <class Tile>
     IMBREX_KERNEL void load(const warp&, fragment<T, 16, Columns, 1>& to, const Tile& from, source) const {
-        constexpr int at_once = Rows == 16 ? 2 : 4;  // strips of 8 columns
+        constexpr int at_once = Rows == 16 ? 2 : 4;  // blocks of 8 columns
 #pragma unroll
         for (int strip = 0; strip < in_row; strip += at_once) {
             std::uint32_t words[4];

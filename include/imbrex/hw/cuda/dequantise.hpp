@@ -1,6 +1,6 @@
-// Packed weights (core/packed_weights.hpp) from shared memory to the registers of a warpgroup, as 16-bit floats: a thread
-// loads 16 bytes without a bank conflict and makes pairs of them, each by one to three integer instructions and one that
-// computes with both.
+// Dequantises packed weights (core/packed_weights.hpp) from shared memory into the registers of a warpgroup as bf16 or
+// fp16 (dequantize in American spelling). A thread loads 16 bytes without bank conflicts. Each pair takes one to three
+// integer instructions and one two-wide floating-point instruction.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -15,7 +15,7 @@
 
 namespace imbrex::hw {
 
-// Two 16-bit floats at once, in the instruction that all architectures have.
+// Two-wide 16-bit arithmetic by fma, which all architectures have.
 template <class Float>
 struct half2_arithmetic {
     static constexpr std::uint32_t one = std::is_same_v<Float, bf16> ? 0x3f803f80U : 0x3c003c00U;
@@ -24,9 +24,9 @@ struct half2_arithmetic {
     IMBREX_KERNEL static std::uint32_t subtract(std::uint32_t a, std::uint32_t b) {
         return multiply_add(b, one | sign, a);
     }
-    // A product and a negative zero are the product, whatever its sign.
+    // Adding -0.0 keeps the product, whatever its sign.
     IMBREX_KERNEL static std::uint32_t multiply(std::uint32_t a, std::uint32_t b) { return multiply_add(a, b, sign); }
-    // The compiler would make two instructions of it, each with a constant, to save the register of one.
+    // One lop3. The compiler would use two instructions with immediates to save the register of a constant.
     IMBREX_KERNEL static std::uint32_t merge(std::uint32_t a, std::uint32_t mask, std::uint32_t b) {
         std::uint32_t result;
         asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(result) : "r"(a), "r"(mask), "r"(b));
@@ -43,7 +43,7 @@ struct half2_arithmetic {
     }
 };
 
-// packed_scale_pair in a form that costs nothing: the compiler has the multiplication take the one half twice.
+// packed_scale_pair at no cost: the compiler folds the broadcast of a half into the operand of the multiplication.
 template <class Float>
 IMBREX_KERNEL std::uint32_t broadcast_scale(std::uint32_t word, int which) {
     const std::uint32_t both = packed_scales_of_row<Float>(word, which % 2);
@@ -60,7 +60,7 @@ IMBREX_KERNEL std::uint32_t broadcast_scale(std::uint32_t word, int which) {
     return result;
 }
 
-// A thread's numbers of one unit; scale(column, half) is what those of a strip's row are multiplied by.
+// The elements of a thread in one unit. scale(column, half) is the factor for a row of a block of 8 columns.
 template <class Format, class Float, int Rows, int Columns, int Warps, class Scale>
 IMBREX_KERNEL void dequantise_chunk(fragment<Float, Rows, Columns, Warps>& to, int number,
                                     const std::uint32_t (&words)[4], Scale scale) {
@@ -78,7 +78,7 @@ IMBREX_KERNEL void dequantise_chunk(fragment<Float, Rows, Columns, Warps>& to, i
     }
 }
 
-// A thread's numbers of some units.
+// The elements of a thread in several units.
 template <class Format, int Columns, class Float, class Scale>
 IMBREX_KERNEL void dequantise_units(fragment<Float, packed_rows, Columns, 4>& to, const std::uint32_t* units,
                                     int thread, Scale scale) {
@@ -90,7 +90,7 @@ IMBREX_KERNEL void dequantise_units(fragment<Float, packed_rows, Columns, 4>& to
     }
 }
 
-// Columns `first` and on of a packed tile.
+// Columns from `first` on of a packed tile.
 template <class Float, int Columns, class Packed>
 IMBREX_KERNEL void dequantise(const warpgroup& scope, fragment<Float, packed_rows, Columns, 4>& to, const Packed& from,
                               int first, source = source::current()) {
@@ -98,7 +98,7 @@ IMBREX_KERNEL void dequantise(const warpgroup& scope, fragment<Float, packed_row
     dequantise_units<typename Packed::format>(to, from.unit_at(first), thread_in(scope), [](int, int) { return 0U; });
 }
 
-// The same of 4-bit floats, with their scales.
+// The same for e2m1 with its scales (MXFP4).
 template <class Float, int Columns, class Packed, class Scales>
 IMBREX_KERNEL void dequantise_scaled(const warpgroup& scope, fragment<Float, packed_rows, Columns, 4>& to,
                                      const Packed& from, const Scales& scales, int first, source = source::current()) {
@@ -118,8 +118,8 @@ IMBREX_KERNEL void dequantise_scaled(const warpgroup& scope, fragment<Float, pac
     });
 }
 
-// What one warp holds of 64 rows of packed weights, still packed: for each 16 rows what a warp of a group would load. There is no
-// __syncwarp before such a load, over which the compiler would move nothing: packed weights come by copies that were waited for.
+// The fragment of 64 packed rows in a warp: for each 16 rows, what one warp of a warpgroup would load. There is no
+// __syncwarp before the load, since the compiler moves nothing across it; the wait for the copies already orders them.
 template <packable Format, int Columns>
 struct packed_fragment {
     using unit = packed_unit<Format>;
@@ -155,7 +155,7 @@ IMBREX_KERNEL void load_packed_scales(const warp&, packed_scale_fragment<Columns
     }
 }
 
-// Scales of integers: a warp has those of all 64 rows, a warp of a group those of its 16.
+// Scales of integers: a warp holds those of all 64 rows, a warp of a warpgroup those of its 16.
 template <class T, class Scales>
 IMBREX_KERNEL void load_row_scales(const warp&, row_fragment<T, packed_rows, 1>& to, const Scales& from,
                                    source = source::current()) {
@@ -176,7 +176,7 @@ IMBREX_KERNEL void load_row_scales(const warpgroup& scope, row_fragment<T, packe
              reinterpret_cast<const two*>(from.storage + lane_row() * packed_scales_per_lane)[scope.rank()]);
 }
 
-// Sixteen rows of them, from FirstRow on.
+// Dequantises 16 rows from FirstRow on.
 template <int FirstRow, class Float, class Format, int Columns>
 IMBREX_KERNEL void dequantise_rows(const warp&, fragment<Float, 16, Columns, 1>& to,
                                    const packed_fragment<Format, Columns>& from, source) {

@@ -1,5 +1,6 @@
-// Register tiles that go to another block of the cluster, on the device: st.async, 16 bytes of each thread at a time. The bytes are
-// counted by a barrier of that block, as a bulk copy's are, so that nobody fences and nobody waits but who takes them out.
+// DSMEM stores on the device: st.async writes registers to the shared memory of another block of the thread block
+// cluster, 16 bytes per thread at a time. An mbarrier of that block counts the bytes, as for a bulk copy, so the sender
+// needs neither a fence nor a wait.
 #pragma once
 
 #include <imbrex/core/barrier_word.hpp>
@@ -12,7 +13,7 @@
 
 namespace imbrex::hw {
 
-// Into the DSMEM buffer at this place in block `cluster_rank`, to land on the barrier at that place there.
+// Stores into the DSMEM buffer at this address in block `cluster_rank`, completing on the barrier at `landing` there.
 template <class Scope, class T, int Rows, int Columns, int Warps, class DsmemBuffer>
 IMBREX_KERNEL void dsmem_store(const Scope& scope, DsmemBuffer& to, const fragment<T, Rows, Columns, Warps>& from,
                                barrier_word& landing, int cluster_rank, source) {
@@ -35,7 +36,7 @@ IMBREX_KERNEL void dsmem_store(const Scope& scope, DsmemBuffer& to, const fragme
     }
 }
 
-// Out of this block's own, when the barrier has been waited for.
+// Reads this block's own buffer after a wait for the barrier.
 template <class Scope, class T, int Rows, int Columns, int Warps, class DsmemBuffer>
 IMBREX_KERNEL void read_dsmem_buffer(const Scope& scope, fragment<T, Rows, Columns, Warps>& to, const DsmemBuffer& from,
                                      source) {

@@ -1,6 +1,6 @@
-// Encodes tensor maps, on the host, through the driver's own function. It is looked up at run time, so that a program
-// links without libcuda and runs, without TMA, where there is no driver. The device pass only
-// knows its name: the driver's header is long, and nothing on the device encodes.
+// Encodes TMA descriptors on the host by cuTensorMapEncodeTiled. The driver entry point is looked up at run time, so a
+// program links without libcuda and runs, without TMA, if there is no driver. The device pass only declares the
+// function: the driver's header is long, and no device code encodes.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -35,7 +35,7 @@ inline decltype(&cuTensorMapEncodeTiled) driver_tensor_map_encoder() {
         cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
         const cudaError_t status =
             cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found);
-        if (status != cudaSuccess) cudaGetLastError();  // no driver: not an error of whoever asks the runtime next
+        if (status != cudaSuccess) cudaGetLastError();  // no driver: clears the error for the next runtime call
         const bool usable = status == cudaSuccess && found == cudaDriverEntryPointSuccess;
         return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(usable ? function : nullptr);
     }();
@@ -88,10 +88,10 @@ inline int bytes_of(tensor_map_element element) {
     }
 }
 
-// How much memory is read at a time for the second-level cache: of rows that are apart, or copied in steps, no more than one copy
-// takes of each. What lies beside it may be wanted by nobody before it is driven out; and of rows of 256 bytes that are copied in
-// two halves, memory gives 4,390 GB/s by halves and 4,240 as a whole. (Measured with decoding from caches, of 8-bit and of 16-bit
-// elements; of weights, with few rows, 3.92 instead of 3.79 TB/s.)
+// L2 promotion: the bytes that are fetched into L2 at a time. If rows are far apart, or copied in steps, it is no more
+// than one copy takes of each row: the neighbouring bytes may be evicted before their use. For rows of 256 bytes that are
+// copied in two halves, memory delivers 4,390 GB/s by halves and 4,240 as a whole. (Measured with decode from KV caches
+// of 8-bit and 16-bit elements; for weights with small M, 3.92 instead of 3.79 TB/s.)
 inline CUtensorMapL2promotion driver_promotion(const tensor_map_parameters& tensor) {
     const auto bytes = static_cast<std::uint64_t>(bytes_of(tensor.element));
     const bool narrowly =
@@ -109,7 +109,7 @@ std::string list_of(const T* values, int count) {
     return list;
 }
 
-// False where there is no driver or no device; throws what the driver refuses.
+// False if there is no driver or no device; throws if the driver rejects the tensor.
 inline bool encode(tensor_map& map, const tensor_map_parameters& tensor) {
     require(tensor.rank >= 1 && tensor.rank <= 5, "imbrex: a tensor map has 1 to 5 dimensions, not ", tensor.rank);
     const CUtensorMapDataType type = driver_type(tensor.element);
@@ -126,12 +126,12 @@ inline bool encode(tensor_map& map, const tensor_map_parameters& tensor) {
                        driver_promotion(tensor), CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     };
     CUresult status = ask();
-    // The program's first use of the device: freeing nothing makes the context that the driver misses.
+    // On the program's first use of the device, cudaFree(nullptr) creates the context that the driver needs.
     if (status == CUDA_ERROR_INVALID_CONTEXT && cudaFree(nullptr) == cudaSuccess) status = ask();
     if (status == CUDA_ERROR_NO_DEVICE || status == CUDA_ERROR_NOT_INITIALIZED) return false;
     if (status != CUDA_SUCCESS) {
         throw cuda_error(str_cat(
-            "imbrex: the driver refuses (error ", static_cast<int>(status), ") a tensor map of element kind ",
+            "imbrex: the driver rejects (error ", static_cast<int>(status), ") a tensor map of element kind ",
             static_cast<int>(tensor.element), " at ", tensor.pointer, ", extents ",
             list_of(tensor.extents, tensor.rank), ", strides in bytes ", list_of(tensor.strides_bytes, tensor.rank - 1),
             ", box ", list_of(tensor.box, tensor.rank), ", swizzle ", tensor.swizzle_bytes,

@@ -1,17 +1,18 @@
-// What a scope holds of a register tile. Every matrix instruction of the hardware deals a block of 16 rows to a warp in
-// one way, and so do we, for all types and all sizes; what one instruction leaves is what the next one takes.
+// A fragment: the part of a register tile that each thread of a scope holds. All matrix instructions (mma.sync, wgmma,
+// ldmatrix) distribute a block of 16 rows over a warp in one way. Fragments use it for all element types and sizes, so
+// the result of one instruction is the operand of the next.
 //
-//   A block of 16 rows x 8 columns, and who holds what (g = lane / 4, t = lane % 4):
+//   A block of 16 rows x 8 columns (g = lane / 4, t = lane % 4):
 //
 //              columns 2t, 2t+1                          Of 8-bit elements a block has 16 columns
 //     row g    values[..][..][0], values[..][..][1]      and a lane holds four in a row: values 0 to 3 in row g,
 //     row g+8  values[..][..][2], values[..][..][3]      4 to 7 in row g+8, in columns 4t to 4t+3.
 //
-// It is an accumulator's layout and, two blocks side by side, that of a 16-bit operand. Row block b of warp w are the
-// rows 16 * (b * Warps + w) and on: a warpgroup's 64 rows, as wgmma has them. A fragment in column order is stored as
-// its transpose is in row order.
+// This is the layout of an accumulator and, with two blocks side by side, of a 16-bit operand. Row block b of warp w
+// starts at row 16 * (b * Warps + w), so a warpgroup's 64 rows match wgmma. A column-major fragment is stored as its
+// transpose in row-major layout.
 //
-// Every index into the arrays is known at compile time: an index of run time would move them out of the registers.
+// Every index into the arrays must be a compile-time constant: a run-time index would move them to local memory.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -29,7 +30,7 @@ struct fragment {
     static constexpr int warps = Warps;
     static constexpr register_layout held = Layout;
 
-    // Of what is stored: this tile or its transpose.
+    // The shape of the stored matrix: this tile or its transpose.
     static constexpr int stored_rows = Layout == register_layout::row_major ? Rows : Columns;
     static constexpr int stored_columns = Layout == register_layout::row_major ? Columns : Rows;
     static constexpr int strip_columns = sizeof(T) == 1 ? 16 : 8;
@@ -43,14 +44,14 @@ struct fragment {
 
     static constexpr int blocks = stored_rows / 16 / Warps;
     static constexpr int strips = stored_columns / strip_columns;
-    // Values in a row of a strip, next to each other; a lane has two such rows.
+    // Neighbouring values in a row of a strip; a lane has two such rows.
     static constexpr int run = strip_columns / 4;
     static constexpr int run_bytes = run * static_cast<int>(sizeof(T));
     static constexpr int each = 2 * run;
 
     alignas(sizeof(T) < 4 ? 4 : sizeof(T)) T values[blocks][strips][each];
 
-    // Both rows of a strip as the registers a matrix instruction wants them in.
+    // The registers of both rows of a strip in the order of a matrix instruction.
     IMBREX_KERNEL std::uint32_t word_at(int block, int strip, int half) const {
         static_assert(run_bytes == 4, "imbrex: only 8- and 16-bit elements are operands of matrix instructions");
         return read_as<std::uint32_t>(&values[block][strip][half * run]);
@@ -61,7 +62,7 @@ struct fragment {
     }
 };
 
-// One value for each row, the same in the four lanes that share the row.
+// One value per row, replicated in the four lanes that share the row.
 template <class T, int Rows, int Warps>
 struct row_fragment {
     static_assert(Rows > 0 && Rows % (16 * Warps) == 0,
@@ -74,7 +75,7 @@ struct row_fragment {
     T values[blocks][2];
 };
 
-// One value for each column, the same in the eight lanes that share the column, and in every warp.
+// One value per column, replicated in the eight lanes that share the column, and in every warp.
 template <class T, int Columns>
 struct column_fragment {
     static_assert(Columns > 0 && Columns % 8 == 0, "imbrex: a column vector's length must be a multiple of 8");
@@ -85,7 +86,7 @@ struct column_fragment {
     T values[strips][2];
 };
 
-// A tile in column order as its transpose in row order, or the other way round: the same registers.
+// Relabels a column-major tile as its row-major transpose, or the reverse: the same registers.
 template <class T, int Rows, int Columns, int Warps, register_layout Layout>
 IMBREX_KERNEL auto transposed(const fragment<T, Rows, Columns, Warps, Layout>& tile) {
     using fragment_type =
@@ -107,10 +108,10 @@ IMBREX_KERNEL auto transposed(const fragment<T, Rows, Columns, Warps, Layout>& t
     return result;
 }
 
-// What an operation does with its first argument; the host world wants to know.
+// How an operation accesses its first argument; only the host world's checker uses it.
 enum class use { read, write, update };
 
-// Rows and columns, as stored, of what this lane holds.
+// Row and column, as stored, of the elements of this lane.
 template <class Fragment, class Scope>
 IMBREX_KERNEL int stored_row(const Scope& scope, int block, int half) {
     return 16 * (block * Fragment::warps + scope.rank()) + 8 * half + lane_row();
@@ -125,7 +126,7 @@ IMBREX_KERNEL void check_scope(const Scope&) {
     static_assert(Fragment::warps == Scope::warps, "imbrex: a register tile belongs to the scope it was made for");
 }
 
-// The value of a fragment, row fragment or column fragment that belongs to an element of First.
+// The value of a fragment, row fragment or column fragment at an element of First.
 template <class First, class T, int Rows, int Columns, int Warps, register_layout Layout>
 IMBREX_KERNEL T& value_for(fragment<T, Rows, Columns, Warps, Layout>& from, int block, int strip, int item) {
     using other = fragment<T, Rows, Columns, Warps, Layout>;
@@ -186,8 +187,8 @@ IMBREX_KERNEL void visit(const Scope& scope, use, source, F&& f, First& first, O
     }
 }
 
-// Calls f(value, next value in its row, what a column vector has for the first of them) for every two neighbours, the first in an
-// even column: they are in one lane.
+// Calls f(value, next value in its row, column vector's value of the first) for every two neighbours in one lane, the
+// first in an even column.
 template <class Scope, class F, class T, int Rows, int Columns, int Warps, class V>
 IMBREX_KERNEL void visit_neighbours(const Scope& scope, source, F&& f, fragment<T, Rows, Columns, Warps>& tile,
                                     const column_fragment<V, Columns>& vector) {
@@ -208,7 +209,7 @@ IMBREX_KERNEL void visit_neighbours(const Scope& scope, source, F&& f, fragment<
     }
 }
 
-// Calls f(row, value of each vector) for every row that this thread holds; all lanes of a row do so alike.
+// Calls f(row, value of each vector) for every row of this thread; all lanes of a row do the same.
 template <class Scope, class F, class First, class... Others>
 IMBREX_KERNEL void visit_rows(const Scope& scope, use, source, F&& f, First& first, Others&... others) {
     check_scope<std::remove_const_t<First>>(scope);
@@ -223,16 +224,16 @@ IMBREX_KERNEL void visit_rows(const Scope& scope, use, source, F&& f, First& fir
     }
 }
 
-// A word whose lowest bits, so many, are set: none for a negative number, at most all 32.
+// A word with the lowest `count` bits set: none for a negative count, at most 32.
 IMBREX_KERNEL std::uint32_t lowest_bits(int count) {
     std::uint32_t result;
     asm("bmsk.clamp.b32 %0, 0, %1;" : "=r"(result) : "r"(count > 0 ? count : 0));
     return result;
 }
 
-// Elements outside their row's columns, range(row).first up to range(row).end, become `masked`. What stays is a bit for each
-// element that a lane holds of a row, made of two counts: the hardware turns seven bits of a word into predicates at a time,
-// however a row's columns are bounded.
+// Sets elements outside the column range of their row, range(row).first up to range(row).end, to `masked`. A bit mask
+// per row, made of two counts, selects the elements of a lane: the hardware converts seven bits of a word to predicates
+// at a time.
 template <class Scope, class T, int Rows, int Columns, int Warps, class Range>
 IMBREX_KERNEL void keep_columns(const Scope& scope, fragment<T, Rows, Columns, Warps>& tile, const Range& range,
                                 T masked, source) {
@@ -265,7 +266,7 @@ IMBREX_KERNEL void keep_columns(const Scope& scope, fragment<T, Rows, Columns, W
     }
 }
 
-// Does something if any of the rows that a warp holds is as asked for. Other warps of the scope may not do it.
+// Runs the body if any row of this warp satisfies the predicate. Warps of a scope may decide differently.
 template <class Scope, class T, int Rows, int Warps, class F, class Body>
 IMBREX_KERNEL void if_any_row(const Scope& scope, const row_fragment<T, Rows, Warps>& rows, F f, Body body,
                               source here) {
@@ -288,7 +289,7 @@ IMBREX_KERNEL void visit_columns(const Scope&, use, source, F&& f, First& first,
     }
 }
 
-// Columns First to First + Count - 1 of a tile: some of its registers, under the compiler's eyes no copy.
+// Columns First to First + Count - 1 of a tile: a subset of its registers, which the compiler does not copy.
 template <int First, int Count, class Scope, class T, int Rows, int Columns, int Warps>
 IMBREX_KERNEL fragment<T, Rows, Count, Warps> columns_of(const Scope&, const fragment<T, Rows, Columns, Warps>& tile,
                                                          source) {
@@ -309,7 +310,7 @@ IMBREX_KERNEL fragment<T, Rows, Count, Warps> columns_of(const Scope&, const fra
     return result;
 }
 
-// Values First to First + Count - 1 of a vector, whole blocks of 16.
+// Values First to First + Count - 1 of a vector, in whole blocks of 16.
 template <int First, int Count, class Scope, class T, int Rows, int Warps>
 IMBREX_KERNEL row_fragment<T, Count, Warps> rows_of(const Scope&, const row_fragment<T, Rows, Warps>& values, source) {
     row_fragment<T, Count, Warps> result;
@@ -323,8 +324,8 @@ IMBREX_KERNEL row_fragment<T, Count, Warps> rows_of(const Scope&, const row_frag
     return result;
 }
 
-// One column of a tile, known only at run time, to all lanes of its rows. With eight columns the lane that has it can be
-// told: more would be more registers, among which none can be chosen at run time.
+// One column of a tile, known only at run time, to all lanes of its rows. With eight columns each lane has one register
+// per row to offer; with more, the register would have to be selected at run time.
 template <class Scope, class T, int Rows, int Warps>
 IMBREX_KERNEL row_fragment<T, Rows, Warps> column_of(const Scope&, const fragment<T, Rows, 8, Warps>& tile, int column,
                                                      source) {
@@ -341,8 +342,8 @@ IMBREX_KERNEL row_fragment<T, Rows, Warps> column_of(const Scope&, const fragmen
     return result;
 }
 
-// into = op(into, value) over the values of each row that this lane holds; combine_rows then joins the four lanes.
-// Apart, so that a loop over many tiles pays for the lanes only once, at its end.
+// into = op(into, value) over the values of each row in this lane; combine_rows then combines the four lanes. They are
+// separate, so that a loop over many tiles pays for the shuffles once, at its end.
 template <class Scope, class T, int Rows, int Warps, class Tile, class Op>
 IMBREX_KERNEL void fold_rows(const Scope& scope, row_fragment<T, Rows, Warps>& into, const Tile& tile, Op op,
                              source here = source::current()) {
@@ -385,7 +386,7 @@ IMBREX_KERNEL void combine_rows(const Scope&, row_fragment<T, Rows, Warps>& rows
     }
 }
 
-// Over the rows of this warp: the warps of a larger scope are left apart.
+// Reduces the rows of this warp only; the warps of a larger scope keep separate results.
 template <class Scope, class T, int Columns, class Op>
 IMBREX_KERNEL void combine_columns(const Scope&, column_fragment<T, Columns>& columns, Op op,
                                    source = source::current()) {
@@ -403,4 +404,4 @@ IMBREX_KERNEL void combine_columns(const Scope&, column_fragment<T, Columns>& co
 
 }  // namespace imbrex::hw
 
-#include <imbrex/hw/cuda/convert.hpp>  // completes what <imbrex/hw/fragment.hpp> promises
+#include <imbrex/hw/cuda/convert.hpp>  // completes the interface of <imbrex/hw/fragment.hpp>

@@ -1,7 +1,7 @@
-// Which of CuTe's wgmma instructions multiplies 64 x k by k x N, for each pair of element types and each legal N: CuTe
-// has a struct for every one of them, this table gives them by their parameters.
+// The table of CuTe's wgmma instructions (cute/arch/mma_sm90_gmma.hpp) for 64 x k by k x N, by element types and N. CuTe
+// has a struct for each instruction.
 //
-// 16-bit operands in shared memory may lie either way; 8-bit ones only with k along the rows of both tiles (K-major).
+// 16-bit operands in shared memory may be K-major or MN-major; 8-bit operands only K-major.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -18,8 +18,8 @@
 
 namespace imbrex::hw {
 
-// `exists`, `accumulator`, and the instruction with the left operand in shared memory or in registers. The flags say of
-// each operand whether it is to be read across k: its k runs down the rows of its tile.
+// `exists`, `accumulator`, and the instruction with A in shared memory or in registers. The flags tell for each operand
+// whether it is MN-major: k runs down the rows of its tile.
 template <class A, class B, int N>
 struct gmma {
     static constexpr bool exists = false;
@@ -32,7 +32,7 @@ namespace cute_gmma = cute::SM90::GMMA;
 template <bool AcrossK>
 inline constexpr auto gmma_major = AcrossK ? cute_gmma::Major::MN : cute_gmma::Major::K;
 
-// CuTe's names for one N. 32 of them exist for floats, 18 for integers.
+// CuTe's names for one N. 32 values of N exist for floats, 18 for integers.
 template <int N>
 struct gmma_floats {};
 template <int N>

@@ -1,4 +1,4 @@
-// Values of a warp, one in each lane: found by all lanes at once, and told by one to all.
+// Values held one per lane of a warp: computed by all lanes at once, and broadcast by shuffles.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -24,11 +24,11 @@ IMBREX_KERNEL auto gather_values(const warp&, F&& f, source) {
     return found;
 }
 
-// All lanes get the one of that number.
+// All lanes get the value of that lane.
 template <class T, int Count>
 IMBREX_KERNEL T value_at(const warp&, const lane_values<T, Count>& values, int number, source) {
     static_assert(sizeof(T) % 4 == 0 && std::is_trivially_copyable_v<T>,
-                  "imbrex: lanes tell one another words of four bytes");
+                  "imbrex: values exchanged between lanes must be trivially copyable with a size of a multiple of 4 bytes");
     T result = values.mine;
     auto* const words = reinterpret_cast<char*>(&result);
 #pragma unroll
@@ -38,24 +38,24 @@ IMBREX_KERNEL T value_at(const warp&, const lane_values<T, Count>& values, int n
     return result;
 }
 
-// How many of the values are as asked for.
+// The number of values that satisfy the predicate.
 template <class T, int Count, class F>
 IMBREX_KERNEL int count_values(const warp&, const lane_values<T, Count>& values, F&& f, source) {
     return __popc(__ballot_sync(all_lanes, lane() < Count && f(values.mine)));
 }
 
-// The largest f(value), a float that is not negative: their bits are in the same order.
+// The largest f(value), a non-negative float: the bits of such floats order as integers.
 template <class T, int Count, class F>
 IMBREX_KERNEL float max_value(const warp&, const lane_values<T, Count>& values, F&& f, source) {
     const float mine = lane() < Count ? f(values.mine) : 0.0f;
     return __uint_as_float(__reduce_max_sync(all_lanes, __float_as_uint(mine)));
 }
 
-// All from this number on move up by one, the last is lost, and the value takes its place.
+// Inserts the value at this index; later values move up by one, and the last one is dropped.
 template <class T, int Count>
 IMBREX_KERNEL void insert_value(const warp&, lane_values<T, Count>& values, int number, const T& value, source) {
     static_assert(sizeof(T) % 4 == 0 && std::is_trivially_copyable_v<T>,
-                  "imbrex: lanes tell one another words of four bytes");
+                  "imbrex: values exchanged between lanes must be trivially copyable with a size of a multiple of 4 bytes");
     T before = values.mine;
     auto* const words = reinterpret_cast<char*>(&before);
 #pragma unroll
@@ -66,7 +66,7 @@ IMBREX_KERNEL void insert_value(const warp&, lane_values<T, Count>& values, int 
     if (lane() > number) values.mine = before;
 }
 
-// Each lane's value added to all those before it.
+// The inclusive prefix sum over the lanes.
 template <class T, int Count>
 IMBREX_KERNEL lane_values<T, Count> scan_values(const warp&, const lane_values<T, Count>& values, source) {
     lane_values<T, Count> sums = values;

@@ -1,8 +1,8 @@
-// Starts a kernel on the device. Compiled by nvcc only, in both of its passes: the host pass makes the launch, the
-// device pass the kernel's code.
+// Launches a kernel on the device. Compiled by nvcc only, in both passes: the host pass generates the launch, the device
+// pass the kernel's code.
 //
-// A kernel is a type with `warps`, `arguments`, optionally `shared_memory`, `cluster` (blocks in a cluster, along x) and
-// `min_blocks_per_sm` (blocks that fit a multiprocessor), and run(block, arguments, shared memory), the same that the host world runs.
+// A kernel is a type with `warps`, `arguments`, optionally `shared_memory`, `cluster` (blocks per thread block cluster,
+// along x) and `min_blocks_per_sm`, and run(block, arguments, shared memory), which the host world runs too.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -26,16 +26,15 @@ inline constexpr int shared_bytes = std::is_empty_v<hw::shared_memory_of<Kernel>
                                         ? 0
                                         : static_cast<int>(sizeof(hw::shared_memory_of<Kernel>));
 
-// The second bound, one block a multiprocessor where the kernel says no other, is what lets setmaxnreg take effect. It does not
-// keep a second block away from a kernel that needs few registers.
+// The second launch bound, one block per SM by default, lets setmaxnreg take effect. It does not prevent two blocks per
+// SM for a kernel with few registers.
 template <class Kernel>
 __global__ void __launch_bounds__(Kernel::warps * 32, hw::min_blocks_per_sm_of<Kernel>)
     entry(const __grid_constant__ typename Kernel::arguments arguments) {
 #if IMBREX_DEVICE_WORLD
     extern __shared__ __align__(1024) unsigned char imbrex_shared_memory[];
 #if !defined(NDEBUG)
-    // The swizzle is read off addresses. The base is a multiple of 1024 as long as a kernel has no static shared
-    // memory.
+    // The swizzle uses address bits. The base is a multiple of 1024 as long as a kernel has no static shared memory.
     if (hw::shared_address(imbrex_shared_memory) % 1024 != 0) __trap();
 #endif
     if constexpr (hw::has_wgmma || !hw::needs_hopper<Kernel>) {
@@ -49,7 +48,7 @@ __global__ void __launch_bounds__(Kernel::warps * 32, hw::min_blocks_per_sm_of<K
 
 #if IMBREX_DEVICE_WORLD
 
-// The device pass makes the kernels that it meets here.
+// Instantiates the kernel in the device pass.
 template <class Kernel>
 void launch(grid_dim, const typename Kernel::arguments&, cudaStream_t = nullptr) {
     [[maybe_unused]] const auto made = &entry<Kernel>;
@@ -62,7 +61,7 @@ bool can_run() {
 
 #else
 
-// Also forgets the error, so that it is told once, here, and not again by an unrelated call.
+// Throws, and clears the runtime's error, so that an unrelated call does not report it again.
 inline void check(cudaError_t status, const char* what) {
     if (status == cudaSuccess) return;
     cudaGetLastError();
@@ -80,26 +79,26 @@ bool can_run() {
     return !hw::needs_hopper<Kernel> || (found.binaryVersion == 90 && found.ptxVersion == 90);
 }
 
-// Raises a kernel's limit of shared memory, the first time it runs on a device. nvcc gives each translation unit a kernel of its
-// own, though this function and what it remembers are the same in all: so it is told which one, and remembers that.
+// Raises a kernel's shared memory limit on its first launch on a device. nvcc gives each translation unit its own
+// kernel, while this function and its static data are shared: so it compares the kernel's address.
 template <class Kernel>
 void prepare(const void* kernel) {
     constexpr int bytes = shared_bytes<Kernel>;
     constexpr int remembered = 16;
     int device = 0;
     check(cudaGetDevice(&device), "no current device");
-    static const void* prepared[remembered] = {};  // on each device
+    static const void* prepared[remembered] = {};  // per device
     if (device < remembered && __atomic_load_n(&prepared[device], __ATOMIC_RELAXED) == kernel) return;
 
     int limit = 0;
     check(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
-          "cannot ask the device for its shared memory");
+          "cannot query the device's shared memory");
     require(bytes <= limit, "imbrex: the kernel needs ", bytes,
-            " bytes of shared memory a block, but the device has at most ", limit);
+            " bytes of shared memory per block; the device allows at most ", limit);
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
           "cannot prepare the kernel (was it compiled for this device's architecture?)");
     if constexpr (hw::min_blocks_per_sm_of<Kernel> != 1) {
-        // Otherwise the driver may leave more of the memory to the first-level cache than several blocks can spare.
+        // Otherwise the driver may reserve more memory for L1 than several blocks can spare.
         check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                    cudaSharedmemCarveoutMaxShared),
               "cannot prepare the kernel's shared memory");
@@ -107,16 +106,16 @@ void prepare(const void* kernel) {
     if (device < remembered) __atomic_store_n(&prepared[device], kernel, __ATOMIC_RELAXED);
 }
 
-// Whether a kernel of the current device may begin before the one in front of it has ended.
+// Whether the current device supports programmatic dependent launch.
 inline bool device_has_pdl() {
     int device = 0, major = 0;
     check(cudaGetDevice(&device), "no current device");
     check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
-          "cannot ask the device for its architecture");
+          "cannot query the device's architecture");
     return major >= 9;
 }
 
-// Puts the kernel into the stream and returns.
+// Enqueues the kernel in the stream and returns.
 template <class Kernel>
 void launch(grid_dim grid, const typename Kernel::arguments& arguments, cudaStream_t stream = nullptr) {
     constexpr int cluster = hw::cluster_of<Kernel>;

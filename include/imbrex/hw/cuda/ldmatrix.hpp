@@ -1,7 +1,7 @@
 // ldmatrix and stmatrix: 8 x 8 matrices of 16-bit elements between shared memory and the registers of a warp. Each lane
-// gives the address of one matrix row of 16 bytes, lanes 0 to 7 those of the first matrix, 8 to 15 of the second, and
-// so on; lane 4g + t ends up with row g, columns 2t and 2t + 1, or in the transposed form with column g, rows 2t and
-// 2t + 1. Of 8-bit elements a row has sixteen, and a lane gets four.
+// supplies the address of one 16-byte matrix row: lanes 0 to 7 for the first matrix, 8 to 15 for the second, and so on.
+// Lane 4g + t gets row g, columns 2t and 2t + 1, or in the transposed form column g, rows 2t and 2t + 1. A row has
+// sixteen 8-bit elements, and a lane gets four.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -9,9 +9,9 @@
 
 namespace imbrex::hw {
 
-// Where an element of a shared tile, or of a part of one, lies. The swizzle repeats every eight rows; so a part's offset is
-// taken to whole repetitions and added last, to a place in the tile whose bits the compiler is kept from looking into: it
-// would join the two by a logical or, and have an address in a register for each of them instead of one.
+// The address of an element of a shared tile or subtile. The swizzle repeats every eight rows, so a subtile's offset is
+// rounded to whole repetitions and added last, to an address that is opaque to the compiler. Otherwise it would combine
+// the two by a logical or and keep an address register for each.
 template <class Shared>
 IMBREX_KERNEL auto* place_in_shared(Shared& shared, int row, int column) {
     using layout = layout_of<Shared>;
@@ -55,7 +55,7 @@ IMBREX_KERNEL void load_matrices(std::uint32_t (&words)[4], const void* row) {
     }
 }
 
-// From sm_90 on.
+// sm_90 and later.
 template <bool Transposed>
 IMBREX_KERNEL void store_matrices(void* row, const std::uint32_t (&words)[2]) {
     static_assert(has_tma, "imbrex: stmatrix needs sm_90 or later");

@@ -1,4 +1,4 @@
-// The hardware's own approximations: one instruction each, relative error about 2^-22, subnormal numbers taken as zero.
+// Hardware approximations: one instruction each, relative error about 2^-22, subnormals flushed to zero.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -23,7 +23,7 @@ IMBREX_KERNEL float reciprocal(float x) {
     return result;
 }
 
-// Coarser than the others: relative error up to 2^-11.
+// Less accurate than the others: relative error up to 2^-11.
 IMBREX_KERNEL float tanh(float x) {
     float result;
     asm("tanh.approx.f32 %0, %1;" : "=f"(result) : "f"(x));
@@ -38,7 +38,7 @@ IMBREX_KERNEL float abs(float x) {
     return fabsf(x);
 }
 
-// Of a number and a NaN, the number.
+// For a number and a NaN, the number.
 IMBREX_KERNEL float max(float a, float b) {
     return fmaxf(a, b);
 }
@@ -57,8 +57,8 @@ IMBREX_KERNEL float fma(float a, float b, float c) {
     return fmaf(a, b, c);
 }
 
-// What a sum was made of is computed before this line and not after it: the sum would be stored here if it were negative, which
-// it never is, but the hardware's compiler cannot know that, and does not put the work off.
+// Forces the inputs of a sum to be computed before this point: the sum is stored if it is negative, which it never is.
+// ptxas cannot know this and does not defer the work.
 IMBREX_KERNEL void settle_sum(float sum) {
     asm volatile(
         "{\n\t.reg .pred negative;\n\tsetp.lt.f32 negative, %0, 0f00000000;\n\t@negative st.shared.f32 [%1], %0;\n\t}"

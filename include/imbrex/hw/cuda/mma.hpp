@@ -1,8 +1,8 @@
 // mma.sync: a warp multiplies 16 x k by k x 8 from registers, accumulating in registers (sm_80 and later; fp8 from
 // sm_89 on). k is 16 for 16-bit elements and 32 for 8-bit ones.
 //
-// The right operand is held by its columns: as the fragment, in row order, of its N x K transpose. One block of 16 of
-// its rows serves two instructions, the upper eight rows the first and the lower eight the second.
+// The B operand is stored by columns: as the row-major fragment of its N x K transpose. A block of 16 of its rows serves
+// two instructions, the upper eight rows the first and the lower eight the second.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -69,11 +69,11 @@ IMBREX_KERNEL void mma_step(C (&c)[4], const std::uint32_t (&a)[4], const std::u
     }
 }
 
-// c += a * transpose of b. Of a b with more rows than c has columns, the first.
+// c += a * transpose of b. If b has more rows than c has columns, the first ones.
 template <class Warp, class C, class A, class B, int M, int N, int K, int Rows>
 IMBREX_KERNEL void mma_sync(const Warp&, fragment<C, M, N, 1>& c, const fragment<A, M, K, 1>& a,
                             const fragment<B, Rows, K, 1>& b, source = source::current()) {
-    static_assert(Rows >= N, "imbrex: the right operand of mma.sync lacks rows");
+    static_assert(Rows >= N, "imbrex: the B operand of mma.sync has fewer rows than the accumulator has columns");
     static_assert(Warp::warps == 1, "imbrex: mma.sync multiplies at warp scope");
     static_assert(has_mma<A, B>,
                   "imbrex: no mma.sync for these element types here: both bf16, both fp16, both int8, or, from sm_89 "

@@ -1,6 +1,6 @@
-// Kernels of one stream that overlap: one that `uses_pdl` (hw/kernel_traits.hpp) is started as soon as all blocks of the
-// one before it have allowed it, or are done, and there is room on the device. Before sm_90 none overlap: each waits for the one before
-// it by itself, and there is nothing to do.
+// PDL (programmatic dependent launch) on the device: a kernel that `uses_pdl` (hw/kernel_traits.hpp) starts when all
+// blocks of its predecessor have called launch_dependents or ended and resources are free. Before sm_90 kernels do not
+// overlap, and these functions do nothing.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -9,13 +9,13 @@
 
 namespace imbrex::hw {
 
-// Until the kernels before this one are done and what they wrote is seen. It waits for nothing where the launch did.
+// Waits until the preceding kernels have ended and their writes are visible. Without a PDL launch it returns at once.
 template <class Scope>
 IMBREX_KERNEL void pdl_wait(const Scope&, source = source::current()) {
     if constexpr (has_tma) asm volatile("griddepcontrol.wait;" : : : "memory");
 }
 
-// The next kernel may begin. It still waits for the end of this one before it reads what this one writes.
+// The next kernel may start. It still needs to wait before it reads what this one writes.
 template <class Scope>
 IMBREX_KERNEL void pdl_launch_dependents(const Scope&, source = source::current()) {
     if constexpr (has_tma) asm volatile("griddepcontrol.launch_dependents;" : : : "memory");

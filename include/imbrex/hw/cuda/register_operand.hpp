@@ -1,11 +1,13 @@
-// 8-bit elements in the registers of a warp as ldmatrix brings them, which become 16-bit floats only where they are multiplied.
-// They so take half the registers meanwhile, and the shared memory that they were in is free again. A lane has words of four:
+// 8-bit operands kept in the registers of a warp as ldmatrix delivers them and upconverted to 16-bit floats only when
+// multiplied. They take half the registers until then, and their shared memory is free. A lane holds words of four
+// elements:
 //
-//   by rows      Columns 4t to 4t + 3 of a row: the first two become a lane's pair of the first eight columns, the others of the second.
-//   by columns   Columns 2g and 2g + 1 of two rows: the even column's become the first eight, the odd one's the second.
+//   by rows      columns 4t to 4t + 3 of a row: the first two become the lane's pair in the first eight columns, the
+//                others in the second eight
+//   by columns   columns 2g and 2g + 1 of two rows: the even column goes to the first eight, the odd one to the second
 //
-// So what is by columns stands in the widened order of hw/cuda/upconvert.hpp; and what is by rows, in one of pairs, which is that of
-// `permute_pairs`.
+// Operands by columns are therefore in the permuted order of hw/cuda/upconvert.hpp, and operands by rows in a pair
+// order, that of `permute_pairs`.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -27,7 +29,7 @@ template <class Stored, int Rows, int Columns, register_layout Layout>
 struct fragment_8bit {
     static_assert(Rows % 16 == 0 && Columns % 32 == 0,
                   "imbrex: 8-bit elements are held 16 rows by 32 columns at a time");
-    std::uint32_t words[Rows / 16][Columns / 16][2];  // of each 16 x 16, those of the upper rows and of the lower
+    std::uint32_t words[Rows / 16][Columns / 16][2];  // of each 16 x 16 block: upper and lower rows
 };
 
 template <class Stored, int Rows, int Columns, register_layout Layout, class Shared>
@@ -35,7 +37,7 @@ IMBREX_KERNEL void load_8bit(const warp&, fragment_8bit<Stored, Rows, Columns, L
                              source) {
     static_assert(std::is_same_v<Stored, std::remove_const_t<typename Shared::element>> && Shared::rows == Rows &&
                       Shared::columns == Columns,
-                  "imbrex: 8-bit elements are held as they are in a shared tile of the same shape");
+                  "imbrex: an 8-bit register operand is loaded from a shared tile of the same type and shape");
     const int matrix = lane() / 8, line = lane() % 8;
 #pragma unroll
     for (int beside = 0; beside < Columns / 32; ++beside) {
@@ -51,14 +53,14 @@ IMBREX_KERNEL void load_8bit(const warp&, fragment_8bit<Stored, Rows, Columns, L
     }
 }
 
-// Two neighbouring bytes as a pair of floats, the lower two of a word and the upper two.
+// Two adjacent bytes as a pair of floats: the lower and the upper two of a word.
 struct upconverted_pairs {
     std::uint32_t low, high;
 };
 template <upconverts_to<fp16> Stored>
 IMBREX_KERNEL upconverted_pairs upconvert_adjacent(std::uint32_t word) {
     if constexpr (std::is_same_v<Stored, std::int8_t>) {
-        // Eight bits in the mantissa of 1024, less 1024 and 128.
+        // Puts 8 bits into the mantissa of 1024, then subtracts 1024 and 128.
         const std::uint32_t lifted = word ^ 0x80808080U;
         return {half2_arithmetic<fp16>::subtract(__byte_perm(lifted, 0x64646464U, 0x4140), 0x64806480U),
                 half2_arithmetic<fp16>::subtract(__byte_perm(lifted, 0x64646464U, 0x4342), 0x64806480U)};
@@ -101,7 +103,7 @@ IMBREX_KERNEL void upconvert_rows(const warp&, fragment<fp16, 16, Columns, 1, re
     }
 }
 
-// Sixteen columns of the other operand, in the order of pairs.
+// Sixteen columns of the other operand, in pair order.
 template <class T, int Rows>
 IMBREX_KERNEL void permute_pairs(const warp&, fragment<T, Rows, 16, 1>& tile, source) {
     static_assert(sizeof(T) == 2, "imbrex: what is multiplied with upconverted elements has 16 bits");
@@ -116,7 +118,7 @@ IMBREX_KERNEL void permute_pairs(const warp&, fragment<T, Rows, 16, 1>& tile, so
     }
 }
 
-// Each sixteen rows times factor(number).
+// Multiplies each block of 16 rows by factor(index).
 template <int Rows, int Columns, class Factor>
 IMBREX_KERNEL void scale_16_rows(const warp&, fragment<float, Rows, Columns, 1>& tile, const Factor& factor, source) {
 #pragma unroll

@@ -1,5 +1,5 @@
-// What a kernel requires of numbers that it finds in memory, where nobody could ask before it was launched. In debug builds whoever finds
-// them otherwise prints the sentence, and the launch fails; in others they are trusted, and nothing is asked.
+// Checks of data that a kernel reads from memory and the host could not check before the launch. Debug builds print the
+// message and trap; release builds do not check.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -8,7 +8,7 @@
 
 namespace imbrex::hw {
 
-// The sentence has a %d for each number.
+// The message has a %d for each number.
 template <class... Numbers>
 IMBREX_KERNEL void require_in_kernel([[maybe_unused]] bool allowed, [[maybe_unused]] const char* sentence,
                                      [[maybe_unused]] Numbers... numbers) {

@@ -1,7 +1,7 @@
-// The largest of a row's elements in half the instructions: numbers that are not negative are in the order of their bits, as
-// integers, and of integers sm_90 compares three at a time, of floats two. A negative number is below them all there too; only
-// among themselves negative numbers are in the opposite order. So if what a row begins with is not negative, neither is its
-// largest, and integers find it.
+// Row maximum of a register tile by integer comparison, in half the instructions: nonnegative floats have the order of
+// their bit patterns as integers, and sm_90 has a three-way integer maximum (DPX: __vimax3_s32) but only a two-way
+// float one. As a signed integer a negative float is below all nonnegative ones; only among themselves negative floats
+// are reversed. So if the running maximum is nonnegative, so is the result, and the integer maximum is right.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -11,7 +11,7 @@
 
 namespace imbrex::hw {
 
-// Whether any value of the rows that a warp holds is negative, or -0.
+// Whether any row value of a warp is negative, or -0.
 template <class Scope, int Rows, int Warps>
 IMBREX_KERNEL bool any_negative(const Scope& scope, const row_fragment<float, Rows, Warps>& rows,
                                 source here = source::current()) {
@@ -21,7 +21,8 @@ IMBREX_KERNEL bool any_negative(const Scope& scope, const row_fragment<float, Ro
     return __any_sync(all_lanes, found);
 }
 
-// What a row begins with and its elements, three at a time: the largest as integers, and the smallest as integers without a sign.
+// The running value and the row's elements, three at a time: the signed integer maximum, and the unsigned integer
+// minimum.
 template <class Row>
 IMBREX_KERNEL float max_as_int(const Row& row, float from) {
     int row_max = __float_as_int(from);
@@ -36,13 +37,13 @@ IMBREX_KERNEL float min_as_unsigned(const Row& row, float from) {
         [&](float a, float b) { row_min_bits = __vimin3_u32(row_min_bits, __float_as_uint(a), __float_as_uint(b)); });
     return __uint_as_float(row_min_bits);
 }
-// Where all of a row are negative, it is the second that is the largest number.
+// If all values are negative, the unsigned minimum is the largest float.
 IMBREX_KERNEL float select_max(float max_as_int, float min_as_unsigned) {
     return __float_as_int(max_as_int) < 0 ? min_as_unsigned : max_as_int;
 }
 
-// The larger of what a row begins with and what a lane holds of it; `negative` says whether any of the warp's rows begins with a
-// negative value: asked before, so that nothing waits for the answer.
+// The maximum of the running value and a lane's elements of the row. `negative`: whether any running value of the warp
+// is negative; computed beforehand, so that nothing waits for it.
 template <class Row>
 IMBREX_KERNEL float thread_row_max(const Row& row, float from, bool negative) {
     float row_max = max_as_int(row, from);
@@ -50,8 +51,8 @@ IMBREX_KERNEL float thread_row_max(const Row& row, float from, bool negative) {
     return row_max;
 }
 
-// The same of all rows: fold_rows with the larger of two. Negative rows have their branch before all else begins, so that the
-// compiler is free to put what follows among the comparisons that are always made.
+// The same for all rows: fold_rows with the maximum. The branch for negative rows comes first, so that the compiler can
+// interleave what follows with the comparisons that always run.
 template <class Scope, int Rows, int Columns, int Warps>
 IMBREX_KERNEL void fold_row_max(const Scope& scope, row_fragment<float, Rows, Warps>& into,
                                 const fragment<float, Rows, Columns, Warps>& tile, bool negative,
@@ -65,7 +66,7 @@ IMBREX_KERNEL void fold_row_max(const Scope& scope, row_fragment<float, Rows, Wa
     if (negative) fold(below, [](const auto& row, float from) { return min_as_unsigned(row, from); });
     visit_rows(
         scope, use::update, here,
-        // What the compiler cannot see through, or it would put all of it into the branch.
+        // Opaque to the compiler, which would otherwise move everything into the branch.
         [](int, float& value) { asm volatile(""
                                              : "+f"(value)); }, below);
     fold(into, [](const auto& row, float from) { return max_as_int(row, from); });

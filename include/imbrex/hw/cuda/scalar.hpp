@@ -1,4 +1,4 @@
-// Single values on the device: one element of a shared vector, one global value, and reductions to one value.
+// Single values on the device: one element of a shared vector, one global value, counters, and reductions to one value.
 #pragma once
 
 #include <imbrex/core/grid_dim.hpp>
@@ -19,7 +19,7 @@ IMBREX_KERNEL void put(const Scope& scope, Vector& vector, int index, T value, s
     __syncwarp();
 }
 
-// The compiler is told that all lanes of a warp have the same: it takes what depends on it for uniform, branches above all.
+// Tells the compiler that a value is warp-uniform, so that branches on it need no divergence handling.
 template <class element>
 IMBREX_KERNEL element same_in_all_lanes(element result) {
     if constexpr (sizeof(element) % 4 == 0 && std::is_trivially_copyable_v<element>) {
@@ -32,7 +32,7 @@ IMBREX_KERNEL element same_in_all_lanes(element result) {
     return result;
 }
 
-// Every thread of the scope reads it, and all of a warp are known to get the same; or one member of it.
+// Every thread of the scope reads the element, or one member of it. The result is known to be warp-uniform.
 template <class Scope, class Vector>
 IMBREX_KERNEL typename Vector::element get(const Scope&, const Vector& vector, int index, source) {
     __syncwarp();
@@ -50,14 +50,14 @@ IMBREX_KERNEL void put_global(const Scope& scope, T* to, T value, source) {
     if (elected(scope)) *to = value;
 }
 
-// One thread takes the next number of a counter in global memory; all threads of the warp get it.
+// One thread increments a counter in global memory; all threads of the warp get the old value.
 IMBREX_KERNEL int fetch_increment(const warp&, int* counter, source) {
     int number = 0;
     if (lane() == 0) number = atomic_add(counter, 1);
     return __shfl_sync(all_lanes, number, 0);
 }
 
-// The same, in order: who takes a later number sees all that the warp wrote before.
+// The same with acquire-release order: a warp that gets a later value sees all that this warp wrote before.
 IMBREX_KERNEL int fetch_increment_acq_rel(const warp& scope, int* counter, source here) {
     scope.sync(here);
     int number = 0;
@@ -67,7 +67,7 @@ IMBREX_KERNEL int fetch_increment_acq_rel(const warp& scope, int* counter, sourc
     return number;
 }
 
-// All elements of a shared tile reduced to one value that every thread of the block gets.
+// Reduces all elements of a shared tile to one value that every thread of the block gets.
 template <class Block, class Tile, class Vector, class Op>
 IMBREX_KERNEL typename Tile::element reduce_shared(const Block& block, const Tile& tile, Op op,
                                                    typename Tile::element identity, Vector& scratch, source here) {
@@ -85,8 +85,8 @@ IMBREX_KERNEL typename Tile::element reduce_shared(const Block& block, const Til
     return value;
 }
 
-// True in the last block of the grid to come here, which then sees what all the others wrote to global memory before.
-// The counter must be zero at first and is zero again afterwards.
+// True in the last block of the grid to arrive, which then sees what the others wrote to global memory before. The
+// counter must be zero at first and is zero again afterwards.
 template <class Block, class Flag>
 IMBREX_KERNEL bool is_last_block(const Block& block, int* counter, Flag& flag, source) {
     __threadfence();

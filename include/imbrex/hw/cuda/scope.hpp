@@ -1,8 +1,8 @@
-// The scopes of a kernel on the device: a warp, a warpgroup, a block. A scope is a few integers; what it does for its
-// members it does by the hardware's own barriers.
+// The scopes of a kernel on the device: warp, warpgroup and block. A scope is a few integers; its operations are the
+// hardware's.
 //
-// Named barrier 0 is the block's, 1 to 8 are those of its warpgroups, so that all of them may wait at once; 9 to 15 are
-// free for named_sync (hw/cuda/barrier.hpp).
+// Named barrier 0 is the block's, 1 to 8 belong to its warpgroups, so that all of them may sync at once. 9 to 15 are free
+// for named_sync (hw/cuda/barrier.hpp).
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -22,9 +22,9 @@ struct warp {
 
     int number = 0;
 
-    // Which one of its role, or of its block.
+    // The index within its role, or within its block.
     IMBREX_KERNEL int index() const { return number; }
-    // Which of the scope's warps this is.
+    // The index of this warp within the scope.
     IMBREX_KERNEL int rank() const { return 0; }
     IMBREX_KERNEL void sync(source = source::current()) const { __syncwarp(); }
 };
@@ -45,8 +45,8 @@ struct warpgroup {
 
 namespace hw {
 
-// Gives registers back, or waits for those that other warpgroups give back. Where the hardware cannot, the role keeps
-// what it was launched with.
+// setmaxnreg: releases registers, or waits for those that other warpgroups release. Without hardware support the role
+// keeps its registers.
 template <int Registers, int Threads>
 IMBREX_KERNEL void reallocate_registers() {
     if constexpr (Registers != 0 && has_register_reallocation) {
@@ -69,7 +69,7 @@ IMBREX_KERNEL void play(int hardware_warp, const Role& role) {
     }
 }
 
-// One branch of one if/else for each role: in any other shape the compiler ignores setmaxnreg (C7508).
+// One if/else chain with a branch per role: in any other form the compiler ignores setmaxnreg (C7508).
 template <int FirstWarp, int Threads, class Role, class... Rest>
 IMBREX_KERNEL void play_one_of(int hardware_warp, const Role& role, const Rest&... rest) {
     if constexpr (sizeof...(Rest) == 0) {
@@ -99,14 +99,14 @@ struct block_scope {
     IMBREX_KERNEL grid_dim index() const {
         return {static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.y), static_cast<int>(blockIdx.z)};
     }
-    // The grid's size in blocks.
+    // The size of the grid in blocks.
     IMBREX_KERNEL grid_dim count() const {
         return {static_cast<int>(gridDim.x), static_cast<int>(gridDim.y), static_cast<int>(gridDim.z)};
     }
     IMBREX_KERNEL int rank() const { return hw::warp_number(); }
     IMBREX_KERNEL void sync(source = source::current()) const { __syncthreads(); }
 
-    // Each role's warps run its body.
+    // Warp specialization: the warps of each role run its body.
     template <class... Roles>
     IMBREX_KERNEL void roles(const Roles&... roles) const {
         static_assert(warps_of_roles<Roles...> == Warps,
@@ -136,7 +136,7 @@ struct block_scope {
             return static_cast<int>(cuda::ptx::get_sreg_cluster_ctarank());
         }
     }
-    // Every thread of every block of the cluster; shared memory written before it is seen by all after it.
+    // Syncs all threads of the thread block cluster; earlier writes to shared memory are visible to all of them after it.
     IMBREX_KERNEL void cluster_sync(source = source::current()) const {
         if constexpr (Cluster == 1) {
             __syncthreads();

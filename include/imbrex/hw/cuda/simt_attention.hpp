@@ -1,5 +1,5 @@
-// Products of rows without matrix instructions, on the device: each lane multiplies for the elements that it holds of a register
-// tile, and reads rows by elements, so that they may begin anywhere. The caches serve what lanes read alike.
+// SIMT paged attention on the device: each lane computes the elements of a register tile that it holds. Rows are read
+// element by element, at any alignment; lanes that read the same element hit the cache.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -17,17 +17,17 @@
 
 namespace imbrex::hw {
 
-// The one of two numbers' range that is nearest.
+// Clamps to [first, end).
 IMBREX_KERNEL int nearest_inside(int number, int first, int end) {
     return number < first ? first : number >= end ? end - 1 : number;
 }
 
-// Rows that do not exist are taken as the first one, and nobody uses what comes of them.
+// Rows that do not exist read the first one; their results are not used.
 template <int Rows, int Columns, class RowPlace, class Place>
 IMBREX_KERNEL void simt_qk(const warp&, fragment<float, Rows, Columns, 1>& products, int rows,
                            const RowPlace& row_place, const paged_row_blocks<Place>& others, int head_dim, source) {
     using tile = fragment<float, Rows, Columns, 1>;
-    static_assert(Rows == 16, "imbrex: rows are multiplied sixteen at a time");
+    static_assert(Rows == 16, "imbrex: Rows must be 16");
     constexpr int block = paged_row_blocks<Place>::rows_in_block, strips_in_block = block / tile::strip_columns;
     const int upper = lane_row() < rows ? lane_row() : 0, lower = lane_row() + 8 < rows ? lane_row() + 8 : 0;
     const auto* const first = row_place(upper);
@@ -57,14 +57,15 @@ IMBREX_KERNEL void simt_qk(const warp&, fragment<float, Rows, Columns, 1>& produ
     }
 }
 
-// A weight is in one lane of the four that share its row, which tells it to the others; each of them has columns of its own.
+// A probability is in one of the four lanes of its row, and is broadcast to the others. Each lane has its own columns
+// of the sums.
 template <int Rows, int Columns, int Keys, class Place>
 IMBREX_KERNEL void simt_pv(const warp&, fragment<float, Rows, Columns, 1>& sums,
                            const fragment<float, Rows, Keys, 1>& weights, int, const paged_row_blocks<Place>& values,
                            int columns, source) {
     using tile = fragment<float, Rows, Columns, 1>;
     using weight_tile = fragment<float, Rows, Keys, 1>;
-    static_assert(Rows == 16, "imbrex: rows are multiplied sixteen at a time");
+    static_assert(Rows == 16, "imbrex: Rows must be 16");
     constexpr int block = paged_row_blocks<Place>::rows_in_block, strip_rows = weight_tile::strip_columns;
     const int own = lane_in_quad() * tile::run;
 #pragma unroll
@@ -102,7 +103,7 @@ IMBREX_KERNEL void simt_online_softmax(const warp& scope, fragment<float, Rows, 
     row_fragment<float, Rows, 1> tops = row_max, totals;
     fold_rows(scope, tops, scores, functional::maximum{}, here);
     combine_rows(scope, tops, functional::maximum{}, here);
-    // A row that has seen nothing is shifted by zero: its weights come out zero and not NaN.
+    // A row without visible keys is shifted by zero: its probabilities are zero and not NaN.
     visit_rows(
         scope, use::update, here,
         [&](int, float& correction, float& top, float& before, float& total) {

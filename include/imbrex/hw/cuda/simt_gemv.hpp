@@ -1,6 +1,6 @@
-// Products of staged rows with rows of weights on the device: sums[m][n] += x[m] . W[n]. Lanes read neighbouring chunks of a row of
-// weights, eight numbers each, or a group of 32 where that is 16 bytes or whole numbers are multiplied; each keeps sums of what it has
-// read, and at the end all lanes' are added.
+// SIMT GEMV on the device, without tensor cores: sums[m][n] += x[m] . W[n] for staged rows x. Lanes read adjacent
+// chunks of a weight row, of eight elements, or of a group of 32 if that is 16 bytes or if the dot product is in int8
+// (dp4a). Each lane accumulates what it reads; a warp reduction adds the lanes at the end.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -26,17 +26,17 @@ struct gemv_accumulator_fragment {
 template <class Weights>
 struct weight_block {
     const Weights& all;
-    int row, column;    // its first
-    int rows, columns;  // how many there are
+    int row, column;    // first of the block
+    int rows, columns;  // in bounds
 };
 
-// What a lane has of a row of weights: words of memory, and four weights of them at a time.
+// A lane's chunk of a weight row: words from memory, decoded four weights at a time.
 template <int Words, int Columns>
 struct weight_words {
     static constexpr int columns = Columns;
     std::uint32_t words[Words];
 
-    // From a multiple of 16 bytes, or of 8 where it is no more.
+    // From an address aligned to 16 bytes, or to 8 if the chunk is smaller.
     IMBREX_KERNEL void load(const void* from) {
         if constexpr (Words == 2) {
             const uint2 two = *static_cast<const uint2*>(from);
@@ -49,7 +49,7 @@ struct weight_words {
             }
         }
     }
-    // One by one, as many as there are.
+    // Element by element, in bounds only.
     template <class T>
     IMBREX_KERNEL void load_some(const T* from, int count) {
         constexpr int in_word = 4 / static_cast<int>(sizeof(T));
@@ -91,7 +91,7 @@ struct weight_chunk : weight_words<2 * sizeof(T), 8> {
     }
 };
 
-// Weights in groups: those of one group, and its scale.
+// Grouped weights: one group and its scale.
 template <int Columns>
 struct int8_weight_chunk : weight_words<Columns / 4, Columns> {
     static constexpr int offset = 0;
@@ -124,7 +124,7 @@ struct int4_weight_chunk : weight_words<4, 32> {
         this->load(all.at(row, column));
         scale = convert<float>(*all.scale_at(row, column));
     }
-    // Low bits are the first 16, high bits the others.
+    // Low bits are the first 16 values, high bits the others.
     IMBREX_KERNEL std::uint32_t bytes(int number) const {
         return (words[number % 4] >> (number < 4 ? 0 : 4)) & 0x0f0f0f0fU;
     }
@@ -152,13 +152,13 @@ struct lane_weights<int4_weight_rows<Activations, Scale>> {
     using type = int4_weight_chunk;
 };
 
-// As floats, four of them free behind each group.
+// As floats, with four floats of padding after each group.
 template <class Staged>
 IMBREX_KERNEL int staged_offset(int row, int column) {
     return row * Staged::row_stride + column + column / weight_group_size * 4;
 }
 
-// A group at a time, each lane one of its numbers.
+// Quantises one group at a time, one value per lane.
 template <class Staged, class Place>
 IMBREX_KERNEL void stage_rows(const warp&, Staged& to, Place&& place, int rows, int columns, source) {
     const int there = columns < Staged::block_k ? columns : Staged::block_k;
@@ -172,7 +172,7 @@ IMBREX_KERNEL void stage_rows(const warp&, Staged& to, Place&& place, int rows, 
             } else {
                 const std::uint32_t abs_max_bits = __reduce_max_sync(all_lanes, __float_as_uint(mine) & ~float_sign);
                 const float scale = __uint_as_float(abs_max_bits) / 127.0f;
-                // A group of numbers so small that there is no inverse is zeros.
+                // A group whose scale has no finite inverse becomes zeros.
                 const float inverse = scale > 0x1p-120f ? 1.0f / scale : 0.0f;
                 const int one = to_int8(mine * inverse);
                 const int sum = __reduce_add_sync(all_lanes, one);
@@ -218,7 +218,7 @@ IMBREX_KERNEL void add_chunk(gemv_accumulator_fragment<Rows, Columns>& sums, con
     }
 }
 
-// A lane's group, in whole numbers.
+// A lane's group, in integers.
 template <int Rows, int Columns, class Staged, class Chunk>
 IMBREX_KERNEL void add_group(gemv_accumulator_fragment<Rows, Columns>& sums, const Staged& x,
                              const Chunk (&chunks)[Columns], int column) {
@@ -242,7 +242,7 @@ IMBREX_KERNEL void add_group(gemv_accumulator_fragment<Rows, Columns>& sums, con
     }
 }
 
-// For all rows of the tile: those that are not there have sums that nobody stores.
+// Computes all rows of the tile; sums of out-of-bounds rows are not stored.
 template <int Rows, int Columns, class Staged, class Weights>
 IMBREX_KERNEL void accumulate_products(const warp&, gemv_accumulator_fragment<Rows, Columns>& sums, const Staged& x,
                                        int, const weight_block<Weights>& weights, bool in_chunks, source) {
@@ -271,7 +271,7 @@ IMBREX_KERNEL void reduce_accumulator(const Warp&, gemv_accumulator_fragment<Row
     }
 }
 
-// Each by another lane.
+// Each sum is stored by a different lane.
 template <int Rows, int Columns, class Place, class Function>
 IMBREX_KERNEL void store_accumulator(const warp&, Place&& place, const gemv_accumulator_fragment<Rows, Columns>& sums,
                                      int rows, int columns, Function&& function, source) {

@@ -1,7 +1,5 @@
-// The first rows of a warp's register tile, packed: see ops/warp/stack_columns.hpp. Rows
-// 8 to 15 are in the lanes of rows 0 to 7, so that the right half of the
-// columns moves below the left one without leaving its lane; rows 4 to 7 are 16
-// lanes further than rows 0 to 3.
+// stack_columns on the device (see ops/warp/stack_columns.hpp). Rows 8 to 15 are in the lanes of rows 0 to 7, so the
+// right half of the columns moves below the left one within its lane. Rows 4 to 7 are 16 lanes after rows 0 to 3.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -11,8 +9,7 @@
 
 namespace imbrex::hw {
 
-// What a lane of rows 0 to 3 has stays, one of rows 4 to 7 gets what the lane
-// 16 below has as `other`.
+// Lanes of rows 0 to 3 keep `own`; lanes of rows 4 to 7 get `other` of the lane 16 below.
 template <class T>
 IMBREX_KERNEL T lower_or_shuffled(T own, T other) {
     const T moved = __shfl_sync(all_lanes, other, lane() % 16);

@@ -1,5 +1,5 @@
-// Who a thread is, what its architecture can do, and the two or three things every other header of this folder needs.
-// A block is one-dimensional here: warps are counted by threadIdx.x.
+// Thread and warp indices, the features of the architecture, and small helpers for the other headers of this folder.
+// Blocks are one-dimensional: warps are counted by threadIdx.x.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -10,11 +10,11 @@
 
 namespace imbrex::hw {
 
-// The architecture of this pass, as 900 for sm_90. Code that an architecture lacks is left out by `if constexpr` or
-// refused with a sentence where it is used, so that every header compiles for all of them.
+// The architecture of this pass, 900 for sm_90. Code that an architecture lacks is excluded by `if constexpr` or rejected
+// by a static_assert where it is used, so every header compiles for all architectures.
 inline constexpr int architecture = __CUDA_ARCH__;
 inline constexpr bool has_fp8_mma = architecture >= 890;
-// Bulk tensor copies, transaction barriers, stmatrix and elect.
+// TMA, transaction barriers (mbarrier), stmatrix and elect.
 inline constexpr bool has_tma = architecture >= 900;
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -23,14 +23,14 @@ inline constexpr bool has_wgmma = true;
 inline constexpr bool has_wgmma = false;
 #endif
 
-// setmaxnreg belongs to the "a" and "f" targets from sm_90 on.
+// setmaxnreg needs an "a" or "f" target from sm_90 on.
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL) || defined(__CUDA_ARCH_SPECIFIC__) || defined(__CUDA_ARCH_FAMILY_SPECIFIC__)
 inline constexpr bool has_register_reallocation = true;
 #else
 inline constexpr bool has_register_reallocation = false;
 #endif
 
-// Multicast is quick on the "a" targets of sm_90 and sm_100, and not to be had elsewhere from the library we use.
+// TMA multicast is fast on the "a" targets of sm_90 and sm_100; the library we use does not offer it elsewhere.
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL) || defined(__CUDA_ARCH_FEAT_SM100_ALL)
 inline constexpr bool has_multicast = true;
 #else
@@ -43,26 +43,26 @@ IMBREX_KERNEL int lane() {
     return static_cast<int>(threadIdx.x % 32);
 }
 
-// Of this warp in its block.
+// The index of this warp in its block.
 IMBREX_KERNEL int warp_number() {
     return static_cast<int>(threadIdx.x / 32);
 }
 
-// The same, in a form from which the compiler can tell that it is one value for the whole warp: branches on it need no
-// reconvergence. It costs a shuffle, so it is for choosing a role, not for inner loops.
+// The same as a warp-uniform value for the compiler: branches on it need no reconvergence. It costs a shuffle, so it is
+// for role selection, not for inner loops.
 IMBREX_KERNEL int uniform_warp_number() {
     return __shfl_sync(all_lanes, static_cast<int>(threadIdx.x / 32), 0);
 }
 
-// A number from 0 on that all lanes of a warp have alike, in such a form: what is counted from it, as the descriptors of tiles,
-// has uniform registers.
+// Makes a non-negative, warp-uniform number uniform for the compiler: values derived from it, such as descriptors, go to
+// uniform registers.
 IMBREX_KERNEL int uniform(int number) {
     const int same = __shfl_sync(all_lanes, number, 0);
     __builtin_assume(same >= 0);
     return same;
 }
 
-// Of this lane in the pattern that matrix instructions share: eight groups of four lanes, a group to each row.
+// The row of this lane in the layout of matrix instructions: eight groups of four lanes, one group per row.
 IMBREX_KERNEL int lane_row() {
     return lane() / 4;
 }
@@ -70,14 +70,14 @@ IMBREX_KERNEL int lane_in_quad() {
     return lane() % 4;
 }
 
-// Number of this thread among the threads of a scope.
+// The index of this thread within a scope.
 template <class Scope>
 IMBREX_KERNEL int thread_in(const Scope& scope) {
     return scope.rank() * 32 + lane();
 }
 
-// True in one lane of a converged warp, the same lane every time: bulk copies are grouped by the thread that issued
-// them. The instruction tells the compiler that a single thread goes on, which `lane() == 0` does not.
+// True in one lane of a converged warp, always the same: bulk copies are grouped by the issuing thread. The elect
+// instruction tells the compiler that a single thread continues, which `lane() == 0` does not.
 IMBREX_KERNEL bool elected_lane() {
     if constexpr (has_tma) {
         std::uint32_t chosen;
@@ -92,7 +92,7 @@ IMBREX_KERNEL bool elected_lane() {
     }
 }
 
-// True in one lane of a scope's first warp. All lanes of the scope must come here.
+// True in one lane of a scope's first warp. All lanes of the scope must call it.
 template <class Scope>
 IMBREX_KERNEL bool elected(const Scope& scope) {
     if constexpr (Scope::warps == 1) {
@@ -106,7 +106,7 @@ IMBREX_KERNEL std::uint32_t shared_address(const void* pointer) {
     return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-// Any other type's bits, as a register; and back. Arrays of small elements are read and written through these, so that
+// Reads and writes the bits of another type as a register. Arrays of small elements are accessed through these, so that
 // they stay in registers as whole words.
 template <class To>
 IMBREX_KERNEL To read_as(const void* from) {
@@ -119,7 +119,7 @@ IMBREX_KERNEL void write_as(void* to, From from) {
     __builtin_memcpy(to, &from, sizeof(From));
 }
 
-// An unsigned integer of as many bytes.
+// The unsigned integer type of this size.
 template <int Bytes>
 struct word_of;
 template <>
@@ -145,7 +145,7 @@ struct word_of<16> {
 template <int Bytes>
 using word = typename word_of<Bytes>::type;
 
-// The layout of a shared tile, or of the tile that a part is of.
+// The layout of a shared tile, or of the parent tile of a subtile.
 template <class Shared>
 struct layout_of_shared {
     using type = typename std::remove_pointer_t<decltype(Shared::tile)>::layout;

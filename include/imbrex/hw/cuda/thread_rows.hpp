@@ -1,6 +1,6 @@
-// A register tile's rows one after the other, as a lane holds them: of each block of 16 rows it has parts of two. Who goes through
-// all of one before the next says so to the compiler, which otherwise goes through them side by side, and has the order of an
-// ordinary loop body to put something between them.
+// Per-thread rows of a register fragment, one after the other: a lane holds parts of two rows of each block of 16 (the
+// mma accumulator layout). Visiting one row completely before the next gives the compiler that order, instead of
+// interleaving both, and allows other instructions in between.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -11,10 +11,10 @@
 
 namespace imbrex::hw {
 
-// Rows 0 to 7 of each block of 16 are held in the first turn, 8 to 15 in the second.
+// Half 0 holds rows 0 to 7 of each block of 16, half 1 rows 8 to 15.
 inline constexpr int rows_per_thread = 2;
 
-// What a lane holds of one row.
+// A lane's part of one row.
 template <class Tile>
 class thread_row {
   public:
@@ -22,7 +22,7 @@ class thread_row {
 
     IMBREX_KERNEL thread_row(Tile& tile, int block, int half) : tile_(tile), block_(block), half_(half) {}
 
-    // Calls f(element, the next one) for two neighbours at a time in columns First to First + Count - 1.
+    // Calls f(element, next element) for each pair of neighbours in columns First to First + Count - 1.
     template <int First, int Count, class F>
     IMBREX_KERNEL void for_each_pair(F&& f) const {
         static_assert(Tile::run == 2, "imbrex: 8-bit register tiles have no pairs; convert them first");
@@ -34,7 +34,7 @@ class thread_row {
             f(two[0], two[1]);
         }
     }
-    // A value of this lane's together with those of the others that hold the row.
+    // All-reduce over the four lanes that hold the row.
     template <class T, class Op>
     IMBREX_KERNEL T quad_allreduce(T value, Op op) const {
         value = op(value, shuffle_xor(value, 1));
@@ -47,7 +47,7 @@ class thread_row {
     int half_;
 };
 
-// Calls f(row, value of each vector) for the rows of one turn.
+// Calls f(row, value of each vector) for the rows of one half.
 template <int Half, class Scope, class F, class Tile, class... Vectors>
 IMBREX_KERNEL void visit_thread_rows(const Scope& scope, source, F&& f, Tile& tile, Vectors&... vectors) {
     using tile_type = std::remove_const_t<Tile>;

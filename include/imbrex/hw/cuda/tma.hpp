@@ -1,9 +1,9 @@
-// Bulk copies between a tensor in global memory and a shared tile, by TMA. One lane issues them, the same
-// one each time; a tile of several panels is one copy for each panel. What lies outside the tensor is read as zero,
-// counted as if it had been read, and not written.
+// TMA: bulk tensor copies (cp.async.bulk.tensor) between a tensor in global memory and a shared tile, TMA multicast, and
+// reductions. One lane issues them, always the same. A tile of several panels takes one copy per panel. The
+// out-of-bounds part of a tensor is read as zero, counted as read, and not written.
 //
-// A view is anything with a member `map`, the encoded tensor_map, and a constant `rank`; its box must be one panel of
-// the tile: layout::panel_columns x rows. It must lie in kernel arguments or global memory.
+// A view is any type with a member `map`, the encoded tensor_map, and a constant `rank`. Its box must be one panel of
+// the tile: layout::panel_columns x rows. It must be in kernel arguments or global memory.
 #pragma once
 
 #include <imbrex/core/barrier_word.hpp>
@@ -16,9 +16,9 @@
 
 namespace imbrex::hw {
 
-// Who asks TMA for a scope: an elected lane of a warp. Of several warps it is the first thread and not an elected one:
-// where an election depends on something that is the same for all lanes of a warp, but not known to be so, the compiler does
-// not know any more afterwards that they go on together, and keeps nothing in uniform registers.
+// The thread that issues TMA operations of a scope: an elected lane of a warp. With several warps it is the first
+// thread, not an elected one: if an election depends on a warp-uniform value that is not known to be uniform, the
+// compiler assumes divergence afterwards and uses no uniform registers.
 template <class Scope>
 IMBREX_KERNEL bool issues(const Scope& scope) {
     if constexpr (Scope::warps == 1) {
@@ -49,16 +49,15 @@ IMBREX_KERNEL void each_panel(const Scope& scope, Shared& tile, const View&, con
     }
 }
 
-// The state space of a load's destination. For the cluster's, which is sm_90's own, ptxas makes a function call on sm_120.
+// The state space of a load's destination. For shared::cluster, ptxas emits a function call on sm_120.
 using load_space = std::conditional_t<(architecture < 1000), cuda::ptx::space_cluster_t, cuda::ptx::space_shared_t>;
 
-// The same of what is loaded once, with the policy that createpolicy makes for lines which the second-level cache gives up first. (The
-// library we use has no name for it.)
+// A load with an evict-first L2 cache policy. (The library we use has no wrapper for it.)
 template <int Rank>
 IMBREX_KERNEL void load_evict_first(void* to, const tensor_map& map, const std::int32_t (&at)[Rank],
                                     barrier_word& barrier) {
     constexpr std::uint64_t evict_first = 0x12f0000000000000;
-    static_assert(Rank == 2, "imbrex: tiles of two-dimensional tensors are loaded once");
+    static_assert(Rank == 2, "imbrex: evict_first is for two-dimensional tensors");
     asm volatile(
         "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
         "[%0], [%1, {%2, %3}], [%4], %5;"
@@ -79,14 +78,14 @@ IMBREX_KERNEL void tma_load(const Warp& scope, Shared&& to, const View& view, co
     });
 }
 
-// Some rows of the tile, from one on where the swizzle begins anew: as many as the view's box has.
+// Rows of the tile from a row on where the swizzle pattern starts: as many as the view's box has.
 template <class Warp, class Tile, class View>
 IMBREX_KERNEL void tma_load_rows(const Warp& scope, Tile& to, int row, const View& view,
                                  const tma_coordinate& coordinate, barrier_word& barrier, source here) {
     tma_load(scope, to.template subtile<8>(row), view, coordinate, barrier, here);
 }
 
-// Into the same place of every block of the cluster whose bit is set, each of whose barriers counts the bytes.
+// TMA multicast: into the same address of every block of the cluster whose bit is set; the barrier of each counts bytes.
 template <class Warp, class Shared, class View>
 IMBREX_KERNEL void tma_load_multicast(const Warp& scope, Shared&& to, const View& view,
                                       const tma_coordinate& coordinate, barrier_word& barrier, unsigned short mask,
@@ -98,8 +97,8 @@ IMBREX_KERNEL void tma_load_multicast(const Warp& scope, Shared&& to, const View
     });
 }
 
-// Stores are issued for a scope of any size by one of its threads. The tile's writers must have called async_fence and
-// met this scope at a barrier.
+// One thread of a scope of any size issues a store. The writers of the tile must have called async_fence and synced with
+// this scope.
 template <class Scope, class View, class Shared>
 IMBREX_KERNEL void tma_store(const Scope& scope, const View& view, const tma_coordinate& coordinate, const Shared& from,
                              source = source::current()) {
@@ -108,7 +107,7 @@ IMBREX_KERNEL void tma_store(const Scope& scope, const View& view, const tma_coo
     });
 }
 
-// Adds the tile to what is there, each element atomically.
+// Adds the tile to global memory, each element atomically.
 template <class Scope, class View, class Shared>
 IMBREX_KERNEL void tma_reduce_add(const Scope& scope, const View& view, const tma_coordinate& coordinate,
                                   const Shared& from, source = source::current()) {
@@ -118,15 +117,15 @@ IMBREX_KERNEL void tma_reduce_add(const Scope& scope, const View& view, const tm
     });
 }
 
-// Ends a group of stores. Groups belong to the thread that issued them, which is always the same one.
+// Commits a group of stores. Groups belong to the issuing thread, which is always the same.
 template <class Scope>
 IMBREX_KERNEL void bulk_commit(const Scope& scope, source = source::current()) {
     static_assert(has_tma && Scope::warps > 0, "imbrex: bulk tensor copies need sm_90 or later");
     if (issues(scope)) cuda::ptx::cp_async_bulk_commit_group();
 }
 
-// Until all but Pending groups have read their shared memory, which may then be written again; or are complete. The warp
-// that asked for them waits: a scope of several warps must sync before the others write.
+// Waits until all but Pending groups have read their shared memory, which may then be overwritten; or have completed.
+// Only the issuing warp waits: a scope of several warps must sync before the others write.
 template <int Pending, class Scope>
 IMBREX_KERNEL void bulk_wait_read(const Scope& scope, source = source::current()) {
     static_assert(has_tma && Scope::warps > 0, "imbrex: bulk tensor copies need sm_90 or later");
@@ -140,7 +139,7 @@ IMBREX_KERNEL void bulk_wait(const Scope& scope, source = source::current()) {
     __syncwarp();
 }
 
-// Fetches the descriptor itself, so that the first copy does not wait for it.
+// Prefetches the descriptor, so that the first copy does not wait for it.
 template <class Scope, class View>
 IMBREX_KERNEL void prefetch_map(const Scope& scope, const View& view, source = source::current()) {
     static_assert(has_tma && Scope::warps > 0, "imbrex: bulk tensor copies need sm_90 or later");

@@ -1,5 +1,5 @@
-// Register tiles of a warp turned round: see ops/warp/transpose.hpp. What the lanes hold of an 8 x 8 matrix of 16-bit elements goes to others by
-// one instruction; of 32-bit elements the lower halves go so, and then the upper ones.
+// Transposes of register tiles on the device (see ops/warp/transpose.hpp). movmatrix transposes an 8 x 8 matrix of
+// 16-bit elements between lanes; 32-bit elements take two, one for the low and one for the high halves.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -25,7 +25,7 @@ IMBREX_KERNEL fragment<T, 16, Rows, 1> transpose(const Warp&, const fragment<T, 
     for (int strip = 0; strip < Rows / 8; ++strip) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            // Eight rows and columns of the tile; there may be no second eight columns.
+            // Eight rows and columns of the tile; the second eight columns may not exist.
             const int block = strip / 2, below = strip % 2;
             if constexpr (sizeof(T) == 2) {
                 const std::uint32_t found =
@@ -49,7 +49,7 @@ IMBREX_KERNEL fragment<T, 16, Rows, 1> transpose(const Warp&, const fragment<T, 
     return result;
 }
 
-// Values of columns as those of rows: the lanes of row g get it from one that has column g.
+// Column values as row values: the lanes of row g read a lane that has column g.
 template <class Warp, class T, int Columns>
 IMBREX_KERNEL row_fragment<T, 16, 1> transpose(const Warp&, const column_fragment<T, Columns>& values, source) {
     row_fragment<T, 16, 1> result;
@@ -67,7 +67,7 @@ IMBREX_KERNEL row_fragment<T, 16, 1> transpose(const Warp&, const column_fragmen
     return result;
 }
 
-// And of rows as those of columns.
+// Row values as column values.
 template <int Columns, class Warp, class T>
 IMBREX_KERNEL column_fragment<T, Columns> transpose_rows(const Warp&, const row_fragment<T, 16, 1>& values, source) {
     column_fragment<T, Columns> result;

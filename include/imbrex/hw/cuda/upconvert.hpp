@@ -1,13 +1,13 @@
-// 8-bit elements from shared memory to the registers of a warp, as 16-bit operands of mma.sync. ldmatrix moves units of 16 bits, so
-// that a lane gets neighbours in words; what it makes of a word are the even and the odd of its bytes:
+// Loads 8-bit operands from shared memory and upconverts them to 16-bit operands of mma.sync. ldmatrix moves 16-bit
+// units, so a lane receives adjacent bytes in a word; it upconverts the even and the odd bytes of each word:
 //
-//   by rows      A word is columns 4t to 4t + 3 of a row: columns 4t and 4t + 2 become the first eight columns' pair of a lane, 4t + 1
-//                and 4t + 3 the second's.
-//   by columns   A word is columns 2g and 2g + 1 of two rows: even columns become the first eight, odd ones the second.
+//   by rows      a word is columns 4t to 4t + 3 of a row: columns 4t and 4t + 2 become the lane's pair in the first
+//                eight columns, 4t + 1 and 4t + 3 the pair in the second eight
+//   by columns   a word is columns 2g and 2g + 1 of two rows: even columns become the first eight, odd ones the second
 //
-// So every sixteen columns stand in the widened order: position 2t + i of the first eight is column 4t + 2i, of the second 4t + 2i
-// + 1. Where columns are summed over it does not matter, if both operands have them so; and where they are columns of a result,
-// they go back to their places once, when the result is complete.
+// Every 16 columns are therefore permuted: position 2t + i of the first eight is column 4t + 2i, of the second eight 4t
+// + 2i + 1. Along the reduction dimension this does not matter if both operands are permuted alike. As columns of a
+// result, they are unpermuted once, when the result is complete.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -29,8 +29,8 @@ struct upconverted_word {
     std::uint32_t even, odd;
 };
 
-// The bits of the two bytes of e4m3, put where a 16-bit float has its exponent, are that number times a power of two. As fp16 they are
-// multiplied with what makes it 1; one is added to the last of them before, since a carry tells a NaN.
+// The bits of two e4m3, moved to the exponent and mantissa fields of a 16-bit float, are the values times a power of
+// two. As fp16 they are multiplied by its inverse; 1 is added to the last bit before, so that a carry marks a NaN.
 template <class To>
 IMBREX_KERNEL std::uint32_t upconvert_e4m3(std::uint32_t magnitudes, std::uint32_t signs) {
     using pairs = half2_arithmetic<To>;
@@ -42,7 +42,8 @@ IMBREX_KERNEL std::uint32_t upconvert_e4m3(std::uint32_t magnitudes, std::uint32
     }
 }
 
-// Seven bits in the mantissa of 128, less 128, or 256 if the number is negative; as fp16, eight bits in that of 1024.
+// Puts 7 bits into the mantissa of 128 and subtracts 128, or 256 for a negative value. For fp16, 8 bits in the mantissa
+// of 1024.
 template <class To>
 IMBREX_KERNEL std::uint32_t upconvert_int8(std::uint32_t even) {
     using pairs = half2_arithmetic<To>;
@@ -54,7 +55,7 @@ IMBREX_KERNEL std::uint32_t upconvert_int8(std::uint32_t even) {
     }
 }
 
-// Two bytes next to each other, by the hardware's conversion.
+// Two adjacent bytes by the hardware's conversion instruction.
 IMBREX_KERNEL std::uint32_t e4m3x2_to_half2(std::uint32_t word, int half) {
     std::uint32_t result;
     asm("{\n\t.reg .b16 low, high;\n\tmov.b32 {low, high}, %1;\n\tcvt.rn.f16x2.e4m3x2 %0, low;\n\t}"
@@ -79,8 +80,8 @@ IMBREX_KERNEL upconverted_word upconvert_word(std::uint32_t word) {
     }
 }
 
-// A right operand from a shared tile of 8-bit elements, in the widened order. Four matrices at a time: 32 rows of 16 columns or, in
-// column order, 16 rows of 32 columns.
+// Loads a B operand from an 8-bit shared tile, in permuted order. Four matrices per ldmatrix: 32 rows of 16 columns or,
+// column-major, 16 rows of 32 columns.
 template <class T, int Rows, int Columns, register_layout Layout, class Shared>
 IMBREX_KERNEL void load_upconverted(const warp& scope, fragment<T, Rows, Columns, 1, Layout>& to, const Shared& from,
                                     source) {
@@ -91,7 +92,7 @@ IMBREX_KERNEL void load_upconverted(const warp& scope, fragment<T, Rows, Columns
                       Shared::columns == Columns,
                   "imbrex: e4m3 and int8 are upconverted to bf16 and fp16, from a shared tile of the same shape");
     static_assert(Layout == register_layout::row_major || Rows == 16,
-                  "imbrex: sixteen rows are upconverted across at a time");
+                  "imbrex: a column-major upconverted operand has a multiple of 16 rows");
     check_scope<fragment_type>(scope);
     const int matrix = lane() / 8, line = lane() % 8;
     constexpr int blocks = fragment_type::blocks, steps = across ? 1 : Columns / 16;
@@ -99,7 +100,7 @@ IMBREX_KERNEL void load_upconverted(const warp& scope, fragment<T, Rows, Columns
     for (int step = 0; step < steps; ++step) {
 #pragma unroll
         for (int block = 0; block < blocks; block += 2) {
-            // Where there is no second block, the first comes twice.
+            // Without a second block the first is loaded twice.
             const int beside = 16 * (block + (block + 1 < blocks ? matrix / 2 : 0));
             const int row = 8 * (matrix % 2) + line + (across ? 0 : beside);
             std::uint32_t words[4];
@@ -107,7 +108,7 @@ IMBREX_KERNEL void load_upconverted(const warp& scope, fragment<T, Rows, Columns
 #pragma unroll
             for (int i = 0; i < 4 && block + i / 2 < blocks; ++i) {
                 const upconverted_word both = upconvert_word<T, stored>(words[i]);
-                const int second = i % 2;  // eight rows
+                const int second = i % 2;  // half of 16 rows
                 to.set_word(block + i / 2, across ? second : 2 * step, across ? 0 : second, both.even);
                 to.set_word(block + i / 2, across ? second : 2 * step + 1, across ? 1 : second, both.odd);
             }
@@ -115,7 +116,7 @@ IMBREX_KERNEL void load_upconverted(const warp& scope, fragment<T, Rows, Columns
     }
 }
 
-// A tile as the other operand: columns in the widened order, and lifted. A word is a pair of neighbours: see gather_line.
+// Permutes and prescales a tile to be the other operand. A word is a pair of adjacent columns: see gather_line.
 template <class Stored, class T, int Rows, int Columns>
 IMBREX_KERNEL void permute_columns(const warp& scope, fragment<T, Rows, Columns, 1>& tile, source) {
     static_assert(sizeof(T) == 2 && Columns % 16 == 0,
@@ -139,7 +140,7 @@ IMBREX_KERNEL void permute_columns(const warp& scope, fragment<T, Rows, Columns,
     }
 }
 
-// A result's columns from the widened order to their places. A lane has four neighbours of each row and gives two of them away.
+// Unpermutes the columns of a result. A lane has four adjacent columns of each row and exchanges two of them.
 template <int Rows, int Columns>
 IMBREX_KERNEL void unpermute_columns(const warp& scope, fragment<float, Rows, Columns, 1>& tile, source) {
     static_assert(Columns % 16 == 0, "imbrex: sixteen columns have an order of their own");
@@ -163,7 +164,7 @@ IMBREX_KERNEL void unpermute_columns(const warp& scope, fragment<float, Rows, Co
     }
 }
 
-// Each sixteen columns times factor(number).
+// Multiplies each block of 16 columns by factor(index).
 template <int Rows, int Columns, class Factor>
 IMBREX_KERNEL void scale_16_columns(const warp& scope, fragment<float, Rows, Columns, 1>& tile, const Factor& factor,
                                     source) {

@@ -1,9 +1,9 @@
-// Rows in the registers of a warp, eight neighbours to a lane, as memory is read quickest: lanes side by side, 16 bytes each.
+// Vectorised rows on the device: eight neighbours per lane, for coalesced 16-byte accesses.
 //
-//     columns   0 .. 7   8 .. 15   ...   248 .. 255   256 .. 263                      64 columns: four rows at a step
-//     row 0     lane 0   lane 1          lane 31      lane 0, its second chunk        row 0: lanes 0 to 7, row 1: lanes 8 to 15, ...
+//     columns   0 .. 7   8 .. 15   ...   248 .. 255   256 .. 263                  64 columns: four rows at a step
+//     row 0     lane 0   lane 1          lane 31      lane 0, its second chunk    row 0: lanes 0 to 7, row 1: 8 to 15 ...
 //
-// Matrix instructions want rows otherwise (hw/cuda/fragment.hpp); this is for what goes by elements and by rows.
+// Matrix instructions need another layout (hw/cuda/fragment.hpp); this one is for elementwise and row-wise operations.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -18,11 +18,11 @@
 
 namespace imbrex::hw {
 
-// How rows of so many columns are dealt.
+// How rows of `Columns` columns are distributed over lanes.
 template <int Columns>
 struct vector_row_partition {
     static_assert(Columns % 8 == 0 && (Columns % 256 == 0 || 256 % Columns == 0),
-                  "imbrex: rows in chunks have 8, 16, 32, 64, 128 or a multiple of 256 columns");
+                  "imbrex: vectorised rows have 8, 16, 32, 64, 128 or a multiple of 256 columns");
     static constexpr int lanes = Columns < 256 ? Columns / 8 : 32;          // of a row
     static constexpr int steps = Columns < 256 ? 1 : Columns / 256;         // chunks of a row in one lane
     static constexpr int rows_at_once = Columns < 256 ? 256 / Columns : 1;  // at one step
@@ -31,7 +31,7 @@ struct vector_row_partition {
     IMBREX_KERNEL static int column(int step) { return (step % steps * lanes + lane() % lanes) * 8; }
 };
 
-// Eight neighbours, in whole words: one that had its elements apart would take a register for each of them.
+// Eight neighbours in whole words: separate elements would take a register each.
 template <class T>
 struct vector8 {
     static constexpr int elements_in_word = 4 / static_cast<int>(sizeof(T));
@@ -39,7 +39,7 @@ struct vector8 {
 
     std::uint32_t words[words_in_chunk];
 
-    // The elements of an even number and the next.
+    // The elements of an even index and the next.
     IMBREX_KERNEL float_pair pair(int item) const {
         if constexpr (elements_in_word == 1) {
             return {__uint_as_float(words[item]), __uint_as_float(words[item + 1])};
@@ -55,7 +55,7 @@ struct vector8 {
         }
     }
 
-    // From 16 bytes at a time, and to such.
+    // Vector accesses of 16 bytes.
     IMBREX_KERNEL void load(const T* from) {
 #pragma unroll
         for (int i = 0; i < words_in_chunk; i += 4) {
@@ -69,7 +69,7 @@ struct vector8 {
             store_chunk(reinterpret_cast<uint4*>(to) + i / 4, {words[i], words[i + 1], words[i + 2], words[i + 3]});
         }
     }
-    // The first `count` of them, one by one. Behind them are zeros.
+    // The first `count` elements, one by one. The rest is zero.
     IMBREX_KERNEL void load_some(const T* from, int count) {
         using bits = word<sizeof(T)>;
 #pragma unroll
@@ -91,7 +91,7 @@ struct vector8 {
         }
     }
 
-    // `Whole`: it is there or not, and begins at a multiple of 16 bytes.
+    // `Whole`: the chunk is entirely in bounds or out of bounds, and aligned to 16 bytes.
     template <bool Whole>
     IMBREX_KERNEL void load_present(const T* row, int column, int columns) {
         if constexpr (Whole) {
@@ -116,7 +116,7 @@ template <class T, int Rows, int Columns>
 struct vector_row_fragment {
     using element = T;
     using partition = vector_row_partition<Columns>;
-    static_assert(Rows % partition::rows_at_once == 0, "imbrex: a tile in chunks has chunks for all lanes");
+    static_assert(Rows % partition::rows_at_once == 0, "imbrex: a vectorised row tile must have chunks for all lanes");
     static constexpr int rows = Rows;
     static constexpr int columns = Columns;
     static constexpr int steps = Rows / partition::rows_at_once * partition::steps;
@@ -134,7 +134,7 @@ struct vector_row_column_fragment {
     vector8<T> chunks[vector_row_partition<Columns>::steps];
 };
 
-// Two neighbours of a tile, or what vectors that go with it have for them, at a step of a tile with this partition.
+// Two neighbours of a tile, or the values of its vectors for them, at a step of a tile with this partition.
 template <class Dealing, class T, int Rows, int Columns>
 IMBREX_KERNEL float_pair vector_pair(const vector_row_fragment<T, Rows, Columns>& from, int step, int item) {
     return from.chunks[step].pair(item);
@@ -148,7 +148,7 @@ IMBREX_KERNEL float_pair vector_pair(const vector_row_column_fragment<T, Columns
     return from.chunks[step % Dealing::steps].pair(item);
 }
 
-// Each row from where `row_pointer(row)` says, so many columns of it; zeros behind them, and where the place is null.
+// Loads each row from row_pointer(row), the first `columns` columns; the rest, and rows with a null pointer, are zero.
 template <bool Whole, class Warp, class T, int Rows, int Columns, class RowPointer>
 IMBREX_KERNEL void load_vector_rows(const Warp&, vector_row_fragment<T, Rows, Columns>& to, RowPointer&& row_pointer,
                                     int columns, source) {
@@ -211,7 +211,7 @@ IMBREX_KERNEL void fill_vector_row_values(const Warp&, vector_row_values_fragmen
     for (float& one : values.values) one = value;
 }
 
-// value of a row = f(value, element), over what each lane has of the row; then over its lanes.
+// value of a row = f(value, element), over the elements of each lane; then over the lanes of the row.
 template <class Warp, class F, class T, int Rows, int Columns>
 IMBREX_KERNEL void fold_vector_rows(const Warp&, vector_row_values_fragment<float, Rows, Columns>& into,
                                     const vector_row_fragment<T, Rows, Columns>& from, F&& f, source) {
@@ -238,7 +238,7 @@ IMBREX_KERNEL void combine_vector_row_values(const Warp&, vector_row_values_frag
     }
 }
 
-// The value of the one row that the warp has, which all lanes have.
+// The value of the warp's only row, which all lanes hold.
 template <class Warp, class T, int Columns>
 IMBREX_KERNEL T only_row_value(const Warp&, const vector_row_values_fragment<T, 1, Columns>& values, source) {
     return values.values[0];

@@ -1,5 +1,5 @@
-// Values of the columns of rows that a warp holds in chunks, made in registers, and pairs of elements that are changed together by
-// those of their column. A lane has the values of its own columns, and so have the lanes of other rows.
+// Column values of vectorised rows, computed in registers, and pairs of elements that are changed together by the values
+// of their column. A lane holds the values of its own columns, as do the lanes of other rows.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -10,7 +10,7 @@
 
 namespace imbrex::hw {
 
-// What one of several lanes has found, or this one alone.
+// A value computed by one of several lanes, or by this one alone.
 template <int Finders>
 IMBREX_KERNEL float shuffle_from(int lane, float value) {
     if constexpr (Finders == 1) {
@@ -20,8 +20,8 @@ IMBREX_KERNEL float shuffle_from(int lane, float value) {
     }
 }
 
-// f(column, value of one vector, value of the other) writes both: once for each `Run` neighbours, which share them, with the first one's
-// column. One lane does so, and those that have the column of other rows get it from there.
+// f(column, value of one vector, value of the other) writes both, once per `Run` neighbours that share them, with the
+// column of the first. One lane computes; the lanes with the same column of other rows get the result by a shuffle.
 template <int Run, class Warp, class F, int Columns>
 IMBREX_KERNEL void write_vector_row_columns(const Warp&, source, F&& f,
                                             vector_row_column_fragment<float, Columns>& first,
@@ -49,7 +49,7 @@ IMBREX_KERNEL void write_vector_row_columns(const Warp&, source, F&& f,
     }
 }
 
-// f(element of one tile, that of the other, their column's two values) changes the elements, in float and rounded once.
+// f(element of one tile, that of the other, the two column values) changes the elements, in float, rounded once.
 template <class Warp, class F, class T, int Rows, int Columns>
 IMBREX_KERNEL void visit_vector_row_pairs(const Warp&, source, F&& f, vector_row_fragment<T, Rows, Columns>& x,
                                           vector_row_fragment<T, Rows, Columns>& y,
@@ -71,7 +71,7 @@ IMBREX_KERNEL void visit_vector_row_pairs(const Warp&, source, F&& f, vector_row
     }
 }
 
-// The same of an element in an even column and the next one of its row, by the values of the even column.
+// The same for an element in an even column and its right neighbour, by the values of the even column.
 template <class Warp, class F, class T, int Rows, int Columns>
 IMBREX_KERNEL void visit_vector_row_neighbours(const Warp&, source, F&& f, vector_row_fragment<T, Rows, Columns>& tile,
                                                const vector_row_column_fragment<float, Columns>& first,

@@ -1,4 +1,4 @@
-// Searches in a row that a warp holds in chunks: each lane looks at its own columns, then all compare what they have.
+// Searches in vectorised rows on the device: each lane searches its own columns, then the lanes combine their results.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -11,7 +11,7 @@
 
 namespace imbrex::hw {
 
-// f(column, element) of all that the lane has.
+// f(column, element) for all elements of the lane.
 template <class F, class T, int Columns>
 IMBREX_KERNEL void visit_vector_row_columns(const vector_row_fragment<T, 1, Columns>& tile, F&& f) {
     using partition = vector_row_partition<Columns>;
@@ -42,7 +42,7 @@ IMBREX_KERNEL void map_vector_row_columns(const Warp&, vector_row_fragment<T, 1,
     }
 }
 
-// element of this column = f(element); a column that the tile does not have is nobody's.
+// element of this column = f(element); no effect if the tile does not have the column.
 template <class Warp, class F, int Columns>
 IMBREX_KERNEL void update_vector_row_element(const Warp&, vector_row_fragment<float, 1, Columns>& tile, int column, F f,
                                              source) {
@@ -51,7 +51,7 @@ IMBREX_KERNEL void update_vector_row_element(const Warp&, vector_row_fragment<fl
     for (int step = 0; step < vector_row_fragment<float, 1, Columns>::steps; ++step) {
         const int item = column - partition::column(step);
         if (item < 0 || item >= 8) continue;
-        // One lane comes here, with one of eight registers: which, has to be asked of each, since registers have no index.
+        // One lane selects one of eight registers by comparisons, since registers cannot be indexed.
         std::uint32_t bits = 0;
 #pragma unroll
         for (int i = 0; i < 8; ++i) bits = i == item ? tile.chunks[step].words[i] : bits;
@@ -65,7 +65,7 @@ template <class Warp, int Columns>
 IMBREX_KERNEL float vector_row_max(const Warp&, const vector_row_fragment<float, 1, Columns>& tile, source) {
     float most = __uint_as_float(0xff800000U);
     visit_vector_row_columns(tile, [&](int, float value) { most = fmaxf(most, value); });
-    // Floats are in the order of integers, once the bits of negative ones are turned over.
+    // Floats order as integers once the bits of negative ones are inverted.
     const int bits = __float_as_int(most);
     const int key = __reduce_max_sync(all_lanes, bits ^ ((bits >> 31) & 0x7fffffff));
     return __int_as_float(key ^ ((key >> 31) & 0x7fffffff));
@@ -95,8 +95,8 @@ IMBREX_KERNEL std::uint64_t vector_row_sum(const Warp&, const vector_row_fragmen
     return sum_over_lanes(sum);
 }
 
-// Shared memory adds words of four bytes by itself, and longer ones by trying again and again: so a carry is made here. The sum is right
-// once all have added.
+// Shared memory has native 32-bit atomic adds; 64-bit ones are compare-and-swap loops. This carries between two 32-bit
+// adds. The sum is correct once all lanes have added.
 IMBREX_KERNEL void add_to_shared(std::uint64_t* to, std::uint64_t amount) {
     auto* const halves = reinterpret_cast<unsigned*>(to);
     const auto low = static_cast<unsigned>(amount);
@@ -105,7 +105,7 @@ IMBREX_KERNEL void add_to_shared(std::uint64_t* to, std::uint64_t amount) {
     if (high != 0) atomicAdd(halves + 1, high);
 }
 
-// Adds amount(column, element) to the bin that bin_of(column, element) says; to none if that is negative. The bins are the warp's own.
+// Adds amount(column, element) to bin bin_of(column, element), or to none if that is negative. The bins are this warp's.
 template <class Warp, class BinOf, class Amount, int Columns, class Vector>
 IMBREX_KERNEL void add_vector_row_to_bins(const Warp&, Vector& bins, const vector_row_fragment<float, 1, Columns>& tile,
                                           BinOf bin_of, Amount amount, source) {
@@ -117,9 +117,9 @@ IMBREX_KERNEL void add_vector_row_to_bins(const Warp&, Vector& bins, const vecto
     __syncwarp();
 }
 
-// The bin in which the sum over bins, begun with `before`, reaches the target; the bins of all warps count together.
+// The bin at which the running sum over the bins of all warps, starting from `before`, reaches the target.
 struct bin_found {
-    int bin;                // how many there are, if the target is not reached
+    int bin;                // the number of bins if the target is not reached
     std::uint64_t before;   // the sum before this bin
     std::uint64_t content;  // of this bin
 };
@@ -127,7 +127,7 @@ struct bin_found {
 template <class Warp, int Warps, class Vector>
 IMBREX_KERNEL bin_found find_bin(const Warp&, const Vector (&bins)[Warps], std::uint64_t before, std::uint64_t target,
                                  source) {
-    static_assert(Vector::length % 32 == 0, "imbrex: bins are looked at 32 at a time");
+    static_assert(Vector::length % 32 == 0, "imbrex: the number of bins must be a multiple of 32");
     using word64 = unsigned long long;
     for (int first = 0; first < Vector::length; first += 32) {
         word64 content = 0;

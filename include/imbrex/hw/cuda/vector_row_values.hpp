@@ -1,4 +1,4 @@
-// Values of rows that a warp holds in chunks: all lanes of a row have its value.
+// Row values of vectorised rows on the device: all lanes of a row hold its value.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -9,7 +9,7 @@
 
 namespace imbrex::hw {
 
-// Calls f(row, value of each vector) for every row that this lane has a part of; all lanes of a row do so alike.
+// Calls f(row, value of each vector) for every row that this lane holds a part of; all lanes of a row do the same.
 template <class Warp, class F, class T, int Rows, int Columns, class... Others>
 IMBREX_KERNEL void visit_vector_row_values(const Warp&, use, source, F&& f,
                                            vector_row_values_fragment<T, Rows, Columns>& first, Others&... others) {
@@ -20,7 +20,7 @@ IMBREX_KERNEL void visit_vector_row_values(const Warp&, use, source, F&& f,
     }
 }
 
-// Each value to where row_pointer(row) says, unless that is null. A row's first lane writes it, once all lanes have what they read there.
+// Stores each value to row_pointer(row), unless that is null. The first lane of a row writes, after all lanes have read.
 template <class Warp, class T, int Rows, int Columns, class RowPointer>
 IMBREX_KERNEL void store_vector_row_values(const Warp&, RowPointer&& row_pointer,
                                            const vector_row_values_fragment<T, Rows, Columns>& values, source) {

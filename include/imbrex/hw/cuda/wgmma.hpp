@@ -1,16 +1,16 @@
-// wgmma: a warpgroup multiplies tiles in shared memory (the left one may be in registers) and accumulates in registers,
-// asynchronously: any number of wgmma, wgmma_commit; and wgmma_wait before the accumulators are read or
-// the tiles overwritten. Only sm_90a has it.
+// wgmma: a warpgroup multiplies tiles in shared memory (A may be in registers) and accumulates in registers,
+// asynchronously. Issue any number of wgmma, then wgmma_commit, then wgmma_wait before the accumulators are read or the
+// tiles overwritten. sm_90a only.
 //
-// The hardware finds a tile in shared memory through a descriptor: where it starts, how it is swizzled, and two strides
+// The hardware addresses a tile in shared memory through a matrix descriptor: start address, swizzle, and two strides
 // between the 8-row patterns of the swizzle.
 //
 //     bits  0-13 start / 16   16-29 leading stride / 16   32-45 stride / 16   62-63 swizzle: 1 = 128, 2 = 64, 3 = 32 bytes
 //
-//   K-major (k along the rows in memory): 8 rows of a panel are a pattern; the stride leads to the next 8 rows, the
-//   leading stride is not used; the next k lies 32 bytes further on, or in the next panel.
-//   MN-major (k down the columns): 8 k's are a pattern; the stride leads to the next 8 k's, the leading stride to the
-//   next panel of m or n. Without a swizzle, where a row is just 16 bytes, the two trade places.
+//   K-major (k along the rows in memory): 8 rows of a panel are a pattern. The stride is the distance to the next 8 rows;
+//   the leading stride is unused. The next k is 32 bytes further on, or in the next panel.
+//   MN-major (k down the columns): 8 k's are a pattern. The stride is the distance to the next 8 k's, the leading stride
+//   that to the next panel of m or n. Without a swizzle, where a row is exactly 16 bytes, the two are exchanged.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -25,7 +25,7 @@
 
 namespace imbrex::hw {
 
-// A tile or part in shared memory as an operand: AcrossK if k runs down its rows, so that it is k x MN as stored.
+// A tile or subtile in shared memory as an operand. AcrossK (MN-major): k runs down its rows, it is stored as k x MN.
 template <class Shared, bool AcrossK>
 struct wgmma_operand {
     using element = std::remove_const_t<typename Shared::element>;
@@ -56,7 +56,7 @@ struct wgmma_operand {
     IMBREX_KERNEL explicit wgmma_operand(const Shared& tile)
         : low_word((shared_address(tile.at(0, 0)) & 0x3ffffU) >> 4 | static_cast<std::uint32_t>(leading >> 4) << 16) {}
 
-    // Where rows 64 * block and on of m (or 0 of n), and k_step * step and on of k begin.
+    // The byte offset of row 64 * block of m (or 0 of n) and of k_step * step of k.
     static constexpr IMBREX_KERNEL int byte_offset(int block, int step) {
         if constexpr (AcrossK) {
             return block * 64 / layout::panel_columns * layout::panel_bytes + step * k_step * wide;
@@ -122,9 +122,9 @@ IMBREX_KERNEL void wgmma_guard(fragment<T, Rows, Columns, Warps, Layout>& regist
     }
 }
 
-// Where a product takes the place of what the accumulator held, that has no further use; but the instruction is told to
-// read it, and the compiler would carry it round a loop and copy it between instructions that are under way, for which
-// ptxas serialises them all. Nothing is left of this at run time.
+// If a product replaces the accumulator, the old contents are dead. The instruction still reads them formally, and the
+// compiler would carry them around a loop and copy them between instructions in flight, for which ptxas serialises all
+// of them. This generates no code.
 template <class T, int Rows, int Columns>
 IMBREX_KERNEL void forget_unless(bool accumulate, fragment<T, Rows, Columns, 4>& c) {
     fragment<T, Rows, Columns, 4> anything;
@@ -141,8 +141,8 @@ IMBREX_KERNEL void forget_unless(bool accumulate, fragment<T, Rows, Columns, 4>&
     }
 }
 
-// Orders the registers' earlier uses before the instructions that follow. It comes with every wgmma, so that nobody can
-// leave it out; between products that follow one another it costs nothing.
+// Orders earlier uses of the registers before the following instructions. Every wgmma includes it; between consecutive
+// products it costs nothing.
 IMBREX_KERNEL void wgmma_fence() {
     asm volatile("wgmma.fence.sync.aligned;" : : : "memory");
 }
@@ -209,7 +209,7 @@ IMBREX_KERNEL void wgmma(const Group&, fragment<C, M, N, 4>& c, const A& a, cons
     }
 }
 
-// Ends a group of instructions; then waits until at most Pending groups are under way.
+// Commits a group of instructions; waits until at most Pending groups are in flight.
 template <class Group>
 IMBREX_KERNEL void wgmma_commit(const Group&, source = source::current()) {
     static_assert(has_wgmma && Group::warps == 4, "imbrex: wgmma needs sm_90a and a warpgroup");

@@ -1,5 +1,5 @@
-// Atomic operations on global memory in the host world, where blocks run on several threads. They are written with the
-// compilers' own operations: <atomic> and <mutex> would cost every file that includes this half a second of nvcc's time.
+// Atomic operations on global memory in the host world, where blocks run on several threads. They use compiler builtins:
+// <atomic> and <mutex> would cost nvcc half a second per file.
 #pragma once
 
 #include <imbrex/core/element_types.hpp>
@@ -9,7 +9,7 @@
 
 namespace imbrex::hw {
 
-// Replaces the value by op(value, other) in one step, and returns what it was.
+// Replaces the value by op(value, other) atomically, and returns the old value.
 template <class T, class Op>
 T atomic_update(T* address, T other, Op op) {
     static_assert(std::is_trivially_copyable_v<T> && (sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8),
@@ -39,7 +39,7 @@ T atomic_max(T* address, T value) {
     return atomic_update(address, value, [](T a, T b) { return a < b ? b : a; });
 }
 
-// What this scope wrote to global memory is seen by whoever sees its later atomics.
+// Makes this scope's writes to global memory visible to scopes that see its later atomics.
 template <class Scope>
 void fence_global(const Scope&) {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);

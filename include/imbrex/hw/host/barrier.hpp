@@ -1,6 +1,6 @@
-// Barriers of the host world: transaction barriers (arrivals and bytes, in phases), named barriers, the cluster's
-// barrier, and the fences between the proxies. In plain mode they only count; in checked mode they also carry the
-// clocks by which one scope comes to know what another has done, and report their own misuse.
+// Barriers of the host world: transaction barriers (mbarrier: arrivals and bytes, in phases), named barriers, the
+// cluster barrier, and the proxy fence. In plain mode they only count. In checked mode they also carry the vector clocks
+// by which one scope learns what another has done, and they report their own misuse.
 #pragma once
 
 #include <imbrex/core/barrier_word.hpp>
@@ -16,7 +16,7 @@
 
 namespace imbrex::hw {
 
-// The checker's side of a barrier in use; reports one that nobody may use yet.
+// The checker's state of a barrier; reports a barrier that is not ready for use.
 inline barrier_state* state_in_use(const context& c, const barrier_word& word, const char* what, source where) {
     machine& m = *c.on;
     const access made{c.by, c.by->actor, c.by->tick, false, false, -1, 0, what, where};
@@ -33,13 +33,13 @@ inline barrier_state* state_in_use(const context& c, const barrier_word& word, c
     }
     if (check_ordering(state.init, true, *c.by, made) != verdict::ordered) {
         m.report(hazard_kind::barrier_not_initialised, *c.by->block,
-                 "no sync stands between the barrier's initialisation and this use",
+                 "no sync between the barrier's initialisation and this use",
                  {m.location_of(made), m.location_of(state.init)});
     }
     return &state;
 }
 
-// The phase under way is complete: what was gathered may be learned by those who wait.
+// The current phase is complete: waits may learn the gathered clocks.
 inline void complete_phase(barrier_state& state) {
     ++state.generation;
     publish(state.gathering, state.completed, state.actor, state.generation);
@@ -51,7 +51,7 @@ inline double& ready_time(machine& m, const barrier_word& word) {
     return m.barriers[&word].gathering_ready;
 }
 
-// How many other barriers of this block were initialised on this line: pipelines do all of theirs on one.
+// The number of other barriers of this block initialised on this line: a pipeline initialises all of its barriers on one.
 inline int initialised_at(const context& c, const barrier_word& word, source here) {
     int count = 0;
     for (const auto& [other, state] : c.on->barriers) {
@@ -61,7 +61,7 @@ inline int initialised_at(const context& c, const barrier_word& word, source her
     return count;
 }
 
-// A barrier may be initialised again only when its last phase is over and known to be.
+// A barrier may be initialised again only when its last phase is complete and known to be.
 inline void check_not_in_use(const context& c, const barrier_word& word, const access& made) {
     const auto found = c.on->barriers.find(&word);
     if (found == c.on->barriers.end()) return;
@@ -73,7 +73,7 @@ inline void check_not_in_use(const context& c, const barrier_word& word, const a
                  {c.on->location_of(made), c.on->location_of(state.last_arrive)});
 }
 
-// One thread sets a barrier up for phases of `warps` arriving warps.
+// One thread initialises a barrier for phases of `warps` arriving warps.
 template <class Scope>
 void barrier_init(const Scope& scope, barrier_word& word, int warps, source here = source::current()) {
     const context c = enter(scope, "barrier init", here);
@@ -88,7 +88,7 @@ void barrier_init(const Scope& scope, barrier_word& word, int warps, source here
         const access made{c.by, c.by->actor, ++c.by->tick, false, false, -1, 0, "barrier init", here};
         if (warps < 1 || warps > 64) {
             c.on->report(hazard_kind::beyond_limits, *c.by->block,
-                         str_cat("a barrier was to count ", warps, " warps; 1 to 64 are allowed"),
+                         str_cat("warps of a barrier: ", warps, "; must be 1 to 64"),
                          {c.on->location_of(made)});
         }
         check_not_in_use(c, word, made);
@@ -110,7 +110,7 @@ void barrier_init(const Scope& scope, barrier_word& word, int warps, source here
         .put(word);
 }
 
-// Makes this scope's initialised barriers known to TMA and the cluster; a sync must follow.
+// Makes this scope's initialised barriers visible to TMA and the cluster; a sync must follow.
 template <class Scope>
 void barrier_init_fence(const Scope& scope, source here = source::current()) {
     const context c = enter(scope, "barrier init fence", here);
@@ -124,7 +124,7 @@ void barrier_init_fence(const Scope& scope, source here = source::current()) {
     }
 }
 
-// Counts `warps` arrivals and `bytes` more to land.
+// Counts `warps` arrivals and `bytes` more expected bytes.
 inline void arrive(const context& c, barrier_word& word, int warps, int bytes, const char* what, source here) {
     barrier_counters counters = barrier_counters::of(word);
     barrier_state* state = nullptr;
@@ -135,7 +135,7 @@ inline void arrive(const context& c, barrier_word& word, int warps, int bytes, c
             c.on->report(hazard_kind::arrived_too_often, *c.by->block,
                          counters.pending < warps ? str_cat("the phase counts ", static_cast<int>(counters.expected),
                                                             " warps and all of them have arrived")
-                                                  : "this scope does not know that the phase before is over",
+                                                  : "this scope does not know that the previous phase is complete",
                          {c.on->location_of(made), c.on->location_of(state->last_arrive)});
         }
         state->last_arrive = made;
@@ -177,29 +177,29 @@ T& in_cluster(const context& c, T& object, int cluster_rank, const char* what, s
     block_state& other = *m.blocks[cluster_rank];
     if (c.checked() && other.finished) {
         m.report(hazard_kind::in_flight_at_exit, *c.by->block,
-                 str_cat("block ", cluster_rank, " of the cluster has already left the kernel"), {now});
+                 str_cat("block ", cluster_rank, " of the cluster has already exited"), {now});
     }
     return *reinterpret_cast<T*>(other.memory + offset);
 }
 
-// A block's shared memory ends with it: it must know that the other blocks' arrivals there are over. (Their copies land
-// on its own barriers, and are checked with those.)
+// A block's shared memory ends with it: it must know that the arrivals of other blocks at its barriers are complete.
+// (Their copies land on its own barriers and are checked with those.)
 inline void check_remote_arrivals_over(machine& m, simulated_warp& block) {
     for (const access& use : block.block->remote_arrivals) {
         if (use.tick <= block.seen[use.actor] || use.tick <= block.clocks_of_children.seen[use.actor]) continue;
         m.report(hazard_kind::in_flight_at_exit, *block.block,
-                 "the block leaves while another of its cluster may still use its shared memory",
+                 "the block exits while another block of its cluster may still use its shared memory",
                  {{block.name(), "end of the kernel", "", 0}, m.location_of(use)});
     }
 }
 
-// The same if it is wanted.
+// The same if `wanted`.
 template <class Scope>
 void barrier_arrive_if(const Scope& scope, barrier_word& word, bool wanted, source here = source::current()) {
     if (wanted) barrier_arrive(scope, word, here);
 }
 
-// The same at the barrier that lies at this place in another block of the cluster.
+// The same at the barrier at this address in another block of the cluster.
 template <class Scope>
 void barrier_arrive_at(const Scope& scope, barrier_word& word, int cluster_rank, source here = source::current()) {
     const context c = enter(scope, "remote barrier arrive", here);
@@ -218,7 +218,7 @@ void barrier_arrive_at(const Scope& scope, barrier_word& word, int cluster_rank,
     if (applied == mutation_operator::twice) arrive(c, remote, Scope::warps, 0, "remote barrier arrive", here);
 }
 
-// Each warp of the scope arrives, and they say how many bytes of copies the phase must also wait for.
+// Each warp of the scope arrives, and together they add the bytes that the phase must also wait for.
 template <class Scope>
 void barrier_expect(const Scope& scope, barrier_word& word, int bytes, source here = source::current()) {
     const context c = enter(scope, "barrier expect", here);
@@ -232,8 +232,8 @@ void barrier_expect(const Scope& scope, barrier_word& word, int bytes, source he
     if (applied == mutation_operator::twice) arrive(c, word, Scope::warps, bytes, "barrier expect", here);
 }
 
-// Waits until phase number `phase`, counted from 0, is complete. The hardware sees its parity only; the checker knows
-// which phase was meant. Phase -1 is always complete: that is how a producer finds every stage empty at first.
+// Waits until phase number `phase`, counted from 0, is complete. The hardware tests only its parity; the checker knows
+// which phase was meant. Phase -1 is always complete: a producer thus finds every stage empty at first.
 template <class Scope>
 void barrier_wait(const Scope& scope, barrier_word& word, unsigned phase, source here = source::current()) {
     const context c = enter(scope, "barrier wait", here);
@@ -271,7 +271,7 @@ void barrier_wait(const Scope& scope, barrier_word& word, unsigned phase, source
         c.by->time = std::max(c.by->time, ready);
     }
 }
-// On the device lanes are told to stay together; here a scope always does.
+// On the device this keeps lanes converged; here a scope always is.
 template <class Scope>
 void barrier_wait_converged(const Scope& scope, barrier_word& word, unsigned phase, source here = source::current()) {
     barrier_wait(scope, word, phase, here);
@@ -282,7 +282,7 @@ void barrier_wait_converged_if(const Scope& scope, barrier_word& word, unsigned 
     if (wanted) barrier_wait(scope, word, phase, here);
 }
 
-// Ordinary shared writes of this scope become visible to the async proxy, once a barrier follows.
+// Makes ordinary shared writes of this scope visible to the async proxy, once a barrier follows.
 template <class Scope>
 void async_fence(const Scope& scope, source here = source::current()) {
     const context c = enter(scope, "async fence", here);
@@ -293,7 +293,7 @@ void async_fence(const Scope& scope, source here = source::current()) {
     if (Scope::warps == 1) c.by->async_seen.raise(c.by->copies.actor, c.by->fenced_copies);
 }
 
-// Tells the checker which bytes are which stage of a pipeline, so that a report can say so.
+// Tells the checker which bytes are a stage of a pipeline, for its reports.
 inline void label_stage(const context& c, const void* begin, int bytes, int stage) {
     if (!c.checked()) return;
     const auto* first = static_cast<const unsigned char*>(begin);

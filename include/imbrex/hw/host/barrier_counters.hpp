@@ -1,4 +1,4 @@
-// How the host world uses the 64 bits of a transaction barrier.
+// The host world's use of the 64 bits of a transaction barrier.
 #pragma once
 
 #include <imbrex/core/barrier_word.hpp>
@@ -9,18 +9,18 @@
 namespace imbrex::hw {
 
 struct barrier_counters {
-    std::int32_t bytes;     // armed and not landed
-    std::uint8_t expected;  // warps a phase
+    std::int32_t bytes;     // expected and not landed
+    std::uint8_t expected;  // warps per phase
     std::uint8_t pending;   // warps still to arrive in this phase
-    std::uint8_t parity;    // of the phase under way
-    std::uint8_t live;      // a mark set by initialisation
+    std::uint8_t parity;    // of the current phase
+    std::uint8_t live;      // set by initialisation
 
     static constexpr std::uint8_t live_mark = 0xb5;
 
     static barrier_counters of(const barrier_word& word) { return std::bit_cast<barrier_counters>(word.word); }
     void put(barrier_word& word) const { word.word = std::bit_cast<std::uint64_t>(*this); }
 
-    // Turns the phase if it is complete.
+    // Completes the phase if both counts are met.
     bool turn() {
         if (pending != 0 || bytes != 0) return false;
         pending = expected;

@@ -1,4 +1,4 @@
-// A contiguous object from global to shared memory by TMA, in the host world.
+// Bulk copies of a contiguous object by TMA, in the host world.
 #pragma once
 
 #include <imbrex/hw/host/tma.hpp>
@@ -9,7 +9,7 @@
 
 namespace imbrex::hw {
 
-// Has an object of shared memory written by `fill`, some time later, and its bytes land on the barrier.
+// Issues a later write of an object of shared memory by `fill`, whose bytes land on the barrier.
 template <class T, class Fill>
 void ask_object(const context& c, T& to, barrier_word& word, const char* what, source here, Fill fill) {
     access made{c.by, -1, 0, true, true, -1, 0, what, here};

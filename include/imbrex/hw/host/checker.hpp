@@ -1,7 +1,6 @@
-// The rules of shared memory. Each access is compared with the history of its bytes: an earlier write, and for a write
-// the reads since, must come before it in an order that the program's own synchronisation makes. What "come before"
-// asks for depends on both sides: see `check_ordering`, which is the memory model in twenty lines; docs/memory_model.md has it
-// with pictures.
+// The checker: the rules of shared memory. Each access is compared with the history of its bytes. An earlier write, and
+// for a write also the reads since, must be ordered before it by the kernel's synchronisation. What that requires depends
+// on both sides: `check_ordering` is the memory model in twenty lines; docs/memory_model.md explains it with pictures.
 #pragma once
 
 #include <imbrex/hw/host/machine.hpp>
@@ -12,12 +11,12 @@ namespace imbrex::hw {
 
 enum class verdict {
     ordered,
-    unsynchronised,  // by this scope's own program order, but other warps of it may run ahead
-    unfenced,        // ordered, but an ordinary write may not yet be seen by the async proxy
+    unsynchronised,  // ordered by this scope's program order, but other warps of it may run ahead
+    unfenced,        // ordered, but the async proxy may not see an ordinary write yet
     unordered
 };
 
-// An asynchronous operation that its own scope has waited for.
+// An asynchronous operation that its scope has waited for.
 inline bool waited_for(const access& one) {
     for (const group_queue* queue : {&one.by->copies, &one.by->stores, &one.by->mmas}) {
         if (one.actor == queue->actor) return one.tick <= queue->waited;
@@ -25,16 +24,16 @@ inline bool waited_for(const access& one) {
     return false;
 }
 
-// An access of a block, done or waited for, seen by its role; or of a role that has ended, by its block. They are the
-// same warps at other times, and a sync of the block is what is missing.
+// An access of a block, complete or waited for, seen by one of its roles; or of an ended role, seen by its block. They
+// are the same warps at other times, so the missing synchronisation is a block sync.
 inline bool by_the_same_block(const access& earlier, const simulated_warp& now) {
     const bool related = now.parent == earlier.by || earlier.by->parent == &now;
     return related && (earlier.actor == earlier.by->actor || waited_for(earlier));
 }
 
-// Does the earlier access come before `made`, which this scope makes (or asks for) now? The lanes of one warp are in step
-// from one operation to the next, but for cp.async: each lane waits for its own copies and may ask for them before others
-// have read what was there.
+// Is the earlier access ordered before `made`, which this scope makes or issues now? The lanes of one warp are converged
+// from one operation to the next, except for cp.async: each lane waits for its own copies, and may issue them before
+// other lanes have read the old contents.
 inline verdict check_ordering(const access& earlier, bool earlier_writes, const simulated_warp& now,
                               const access& made) {
     const bool one_warp = now.warps == 1;
@@ -78,7 +77,7 @@ inline hazard_kind hazard_of(verdict broken, const access& earlier, bool earlier
     return hazard_kind::race;
 }
 
-// The block of this cluster whose shared memory holds the address, if one does.
+// The block of this cluster whose shared memory holds the address, or null.
 inline block_state* block_holding(machine& m, const void* address) {
     const auto* at = static_cast<const unsigned char*>(address);
     for (auto& block : m.blocks) {
@@ -94,7 +93,7 @@ inline int stage_of(const block_state& block, const void* address) {
     return -1;
 }
 
-// Checks and remembers one access to `bytes` bytes of shared memory.
+// Checks and records one access to `bytes` bytes of shared memory.
 inline void touch(machine& m, simulated_warp& now, const void* address, int bytes, access made, bool writes) {
     block_state* block = block_holding(m, address);
     if (block == nullptr) {
@@ -111,7 +110,7 @@ inline void touch(machine& m, simulated_warp& now, const void* address, int byte
                      str_cat("shared bytes ", begin, " to ", begin + bytes - 1),
                      {m.location_of(made), m.location_of(earlier)});
         };
-        // The readers first: who reads what was written is the more telling place.
+        // The readers first: the reader of a write is the more informative location.
         if (writes) {
             for (const access& read : history.reads) compare(read, false);
         }
@@ -129,7 +128,7 @@ inline void touch(machine& m, simulated_warp& now, const void* address, int byte
     });
 }
 
-// The same for every contiguous run of bytes of a shared tile, a part of one, or a shared vector.
+// The same for every contiguous run of bytes of a shared tile, a subtile, or a shared vector.
 template <class Shared, class F>
 void for_each_run(const Shared& shared, F f) {
     if constexpr (requires { Shared::length; }) {
@@ -144,7 +143,7 @@ void for_each_run(const Shared& shared, F f) {
     }
 }
 
-// How a collective deals a tile's bytes to its warps, as a number: equal numbers, equal dealing.
+// How a collective distributes the bytes of a tile over its warps, as a number: equal numbers mean equal distributions.
 inline std::uint64_t partition_of(int way, const void* first, int rows, int columns, int warps) {
     std::uint64_t hash = reinterpret_cast<std::uintptr_t>(first);
     for (const int part : {way, rows, columns, warps})
@@ -152,7 +151,7 @@ inline std::uint64_t partition_of(int way, const void* first, int rows, int colu
     return hash | 1;
 }
 
-// An ordinary access by a scope to a shared tile. `way` numbers the dealing; 0: any warp may touch any byte.
+// An ordinary access by a scope to a shared tile. `way` numbers the distribution; 0: any warp may access any byte.
 template <class Shared>
 void touch_ordinary(machine& m, simulated_warp& now, const Shared& shared, bool writes, int way, const char* what,
                     source where) {
@@ -165,14 +164,14 @@ void touch_ordinary(machine& m, simulated_warp& now, const Shared& shared, bool 
     for_each_run(shared, [&](const void* address, int bytes) { touch(m, now, address, bytes, made, writes); });
 }
 
-// What each thread of the scope has done or waited for is known to the others of it.
+// The completed operations of each thread of the scope become visible to its other threads.
 inline void own_work_known(simulated_warp& one) {
     one.synced = one.tick;
     for (group_queue* own : {&one.copies, &one.stores, &one.mmas}) own->synced = own->waited;
 }
 
-// What a simulated warp lets others know when it arrives somewhere, and what it learns when it has waited. The lanes of a warp meet
-// before it arrives.
+// What a simulated warp publishes when it arrives at a barrier, and what it learns from a wait. The lanes of a warp
+// converge before it arrives.
 inline void release(simulated_warp& one, visible_clocks& gathering) {
     if (one.warps == 1) own_work_known(one);
     one.seen.set(one.actor, one.tick);
@@ -186,7 +185,7 @@ inline void acquire(simulated_warp& one, const visible_clocks& completed) {
     one.phases.join(completed.phases);
 }
 
-// A barrier's phase is over: what was gathered is for those who wait.
+// A phase of a barrier has completed: the gathered clocks become available to waits.
 inline void publish(visible_clocks& gathering, visible_clocks& completed, int actor, std::uint32_t generation) {
     completed = std::exchange(gathering, {});
     if (actor < 0) return;
@@ -194,7 +193,7 @@ inline void publish(visible_clocks& gathering, visible_clocks& completed, int ac
     completed.phases.raise(actor, generation);
 }
 
-// All warps of the scope have met: what each has done or waited for is known to all.
+// All warps of the scope have synced: the completed operations of each are visible to all.
 inline void meet(simulated_warp& one) {
     own_work_known(one);
     one.async_synced = one.fenced;

@@ -1,6 +1,5 @@
-// Vector clocks: what of the others' doings a scope is known to come after. Actors are the scopes of a cluster, the
-// barriers (a phase that completes is one tick) and each scope's groups of asynchronous operations (a group is one
-// tick).
+// Vector clocks: which actions of other actors a scope is ordered after. Actors are the scopes of a cluster, the barriers
+// (a completed phase is one tick) and the groups of asynchronous operations of each scope (a group is one tick).
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Shared memory of the other blocks of a cluster, in the host world: the bytes at the same place of the other block's memory.
+// DSMEM reads in the host world: the bytes at the same offset of another block's shared memory.
 #pragma once
 
 #include <imbrex/core/source.hpp>
@@ -8,7 +8,7 @@
 
 namespace imbrex::hw {
 
-// The tile, or part of one, that lies at this place in block `cluster_rank`, into registers.
+// Loads the tile, or subtile, at this address in block `cluster_rank` into registers.
 template <class Scope, class T, int Rows, int Columns, int Warps, class Shared>
 void load_dsmem(const Scope& scope, fragment<T, Rows, Columns, Warps>& to, const Shared& from, int cluster_rank,
                 source here = source::current()) {
@@ -21,8 +21,8 @@ void load_dsmem(const Scope& scope, fragment<T, Rows, Columns, Warps>& to, const
     load_shared(scope, to, part, here);
 }
 
-// Between writes to shared memory and the arrival that tells another block of them; and between the wait for such an arrival
-// and the reads. Here arrivals order everything.
+// Goes between writes to shared memory and the arrival at another block's barrier, and between the wait for such an
+// arrival and the reads. In the host world arrivals order everything.
 template <class Scope>
 void fence_cluster(const Scope&, source = source::current()) {}
 

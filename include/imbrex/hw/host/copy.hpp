@@ -1,5 +1,5 @@
-// Copies of the host world that a scope makes itself: between registers and shared or global memory; those between the two are in
-// hw/host/copy_shared.hpp. Ragged edges are filled on the way in and skipped on the way out.
+// Synchronous copies of the host world between registers and shared or global memory. Copies between shared and global
+// memory are in hw/host/copy_shared.hpp. The out-of-bounds part is filled by loads and skipped by stores.
 #pragma once
 
 #include <imbrex/core/global_tile.hpp>
@@ -24,7 +24,7 @@ void load_shared(const Scope& scope, fragment<T, Rows, Columns, Warps, Layout>& 
     spend_lanes(c, Rows * Columns / 4, "load");
 }
 
-// On the device, into the registers in which a product takes them.
+// On the device, loads into the register order of a matrix instruction.
 template <mma_operand Operand, class Scope, class T, int Rows, int Columns, int Warps, register_layout Layout,
           class Shared>
 void load_operand(const Scope& scope, fragment<T, Rows, Columns, Warps, Layout>& to, const Shared& from,
@@ -32,7 +32,7 @@ void load_operand(const Scope& scope, fragment<T, Rows, Columns, Warps, Layout>&
     load_shared(scope, to, from, here);
 }
 
-// Eight rows as the first half of a right operand; in the other half are zeros.
+// Eight rows as the first half of a B operand; the other half is zero.
 template <class T, int Columns, class Shared>
 void load_eight_rows(const warp& scope, fragment<T, 16, Columns, 1>& to, const Shared& from, source here) {
     const char* what = "load of eight rows from shared memory";
@@ -84,7 +84,7 @@ void store_global(const Scope& scope, global_tile<T> to, const fragment<T, Rows,
     spend_lanes(c, Rows * Columns, "store");
 }
 
-// Rows that lie anywhere, each from where `row_pointer(row)` says, or `fill` where that is null; and to where it says, or nowhere.
+// Rows at arbitrary addresses row_pointer(row): loads `fill` if that is null, and stores nothing.
 template <class Scope, class T, int Rows, int Columns, int Warps, class RowPointer>
 void gather_rows(const Scope& scope, fragment<T, Rows, Columns, Warps>& to, RowPointer&& row_pointer, T fill,
                  source here = source::current()) {
@@ -110,25 +110,25 @@ void scatter_rows(const Scope& scope, RowPointer&& row_pointer, const fragment<T
     spend_lanes(c, Rows * Columns, "store");
 }
 
-// What a warp holds, as it holds it, to memory and back. On the device a row's value is held by four lanes.
+// The registers of a warp to memory and back. On the device four lanes hold a row's value.
 template <class Fragment, class T>
 void save_lanes(const warp& scope, T* place, const Fragment& from, source here) {
-    const context c = enter(scope, "store of what lanes hold", here);
+    const context c = enter(scope, "store of a warp's registers", here);
     if (!c) return;
-    touch_fragment(c, from, use::read, "store of what lanes hold", here);
+    touch_fragment(c, from, use::read, "store of a warp's registers", here);
     std::copy(std::begin(from.values), std::end(from.values), place);
     spend_lanes(c, static_cast<int>(std::size(from.values)), "store");
 }
 template <class Fragment, class T>
 void restore_lanes(const warp& scope, Fragment& to, const T* place, source here) {
-    const context c = enter(scope, "load of what lanes hold", here);
+    const context c = enter(scope, "load of a warp's registers", here);
     if (!c) return;
-    touch_fragment(c, to, use::write, "load of what lanes hold", here);
+    touch_fragment(c, to, use::write, "load of a warp's registers", here);
     std::copy(place, place + std::size(to.values), std::begin(to.values));
     spend_lanes(c, static_cast<int>(std::size(to.values)), "load");
 }
 
-// Every element of the rectangle becomes `value`.
+// Sets every element of the rectangle to `value`.
 template <class Scope, class T>
 void fill_global(const Scope& scope, const global_tile<T>& to, T value, source here = source::current()) {
     const context c = enter(scope, "fill of global memory", here);
@@ -195,8 +195,8 @@ void store_vector(const Scope& scope, Vector& to, const Fragment& from, source h
     std::copy(from.values, from.values + Vector::length, to.at(0));
 }
 
-// The warps of a warpgroup exchange their parts of column values through shared memory. Here they have them already;
-// what stays is that the scratch is written and read.
+// The warps of a warpgroup combine partial column values through shared memory. Here they are complete already; the
+// scratch is only marked as written and read.
 template <class T, int Columns, class Vector, class Op>
 void exchange_columns(const warpgroup& scope, column_fragment<T, Columns>& values, Vector& scratch, Op, source here) {
     const context c = enter(scope, "column reduction", here);
@@ -209,7 +209,7 @@ void exchange_columns(const warpgroup& scope, column_fragment<T, Columns>& value
     meet(*c.by);
 }
 
-// Every element of shared tiles of one shape, dealt over the threads of the scope: f(row, column, value, others...).
+// Calls f(row, column, value, others...) for every element of equally shaped shared tiles.
 template <class Scope, class F, class First, class... Others>
 void visit_shared(const Scope& scope, use first_use, source here, F f, First& first, Others&... others) {
     const context c = enter(scope, "elementwise operation on shared memory", here);
@@ -228,7 +228,7 @@ void visit_shared(const Scope& scope, use first_use, source here, F f, First& fi
     spend_lanes(c, First::rows * First::columns, "elementwise");
 }
 
-// Rows from `first` on. The checker takes it as a use of all.
+// Rows from `first` on. The checker treats it as an access to the whole tile.
 template <class Scope, class Shared>
 void fill_rows(const Scope& scope, Shared& to, int first, typename Shared::element value, source here) {
     const context c = enter(scope, "filling rows of shared memory", here);
@@ -241,7 +241,7 @@ void fill_rows(const Scope& scope, Shared& to, int first, typename Shared::eleme
     spend_lanes(c, (Shared::rows - first) * Shared::columns, "elementwise");
 }
 
-// An element of a shared vector, by index, dealt over the threads of the scope: f(index, value).
+// Calls f(index, value) for every element of a shared vector.
 template <class Scope, class F, class Vector>
 void visit_vector(const Scope& scope, use how, source here, F f, Vector& vector) {
     const context c = enter(scope, "operation on a shared vector", here);

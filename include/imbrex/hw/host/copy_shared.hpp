@@ -1,5 +1,5 @@
-// Copies of the host world between global and shared memory, by the threads of a scope: at once or, as cp.async does, in groups that
-// complete later. What does not exist is filled on the way in and skipped on the way out.
+// Copies of the host world between global and shared memory by the threads of a scope: synchronous, or, as cp.async, in
+// groups that complete later. The out-of-bounds part is filled by loads and skipped by stores.
 #pragma once
 
 #include <imbrex/core/global_tile.hpp>
@@ -11,17 +11,17 @@
 
 namespace imbrex::hw {
 
-// How an operation deals a shared tile to the warps of its scope (see partition_of).
+// How an operation distributes a shared tile over the warps of its scope (see partition_of).
 inline constexpr int partitioned_by_fragment = 1;
 inline constexpr int partitioned_by_chunks = 2;
 inline constexpr int partitioned_by_elements = 3;
-inline constexpr int partitioned_by_transposed_fragment = 4;  // in column order, where a warp has columns
+inline constexpr int partitioned_by_transposed_fragment = 4;  // column-major: a warp has columns
 
 template <register_layout Layout>
 inline constexpr int partition_way_of =
     Layout == register_layout::row_major ? partitioned_by_fragment : partitioned_by_transposed_fragment;
 
-// A shared tile from a rectangle of global memory; what does not exist becomes `fill`.
+// A shared tile from a rectangle of global memory; out of bounds it becomes `fill`.
 template <class Shared, class T>
 void copy_rows_in(Shared& to, const global_tile<const T>& from, T fill) {
     const int columns = std::clamp(from.columns, 0, Shared::columns);
@@ -82,13 +82,13 @@ void copy_in_async(const Scope& scope, Shared& to, global_tile<const T> from, so
         queue.done_at = end + nominal_rates::copy_latency;
         c.on->trace.record(c.by->block->number, "copies", "copy", begin, end + nominal_rates::copy_latency);
     }
-    // As a part even where it is a whole tile: the place is kept, not the caller's name for it.
+    // Captures a subtile even of a whole tile: the address is kept, not a reference to the caller's object.
     c.on->ask(&queue, queue.open_tick(), [place = to.template subtile<Shared::rows, Shared::columns>(0, 0), from] {
         copy_rows_in(place, from, T{});
     });
 }
 
-// The same for whole chunks of 16 bytes.
+// The same for whole 16-byte chunks.
 template <class Scope, class Shared, class T>
 void copy_aligned_async(const Scope& scope, Shared& to, global_tile<const T> from, source here = source::current()) {
     const context c = enter(scope, "asynchronous copy of chunks", here);
@@ -125,7 +125,7 @@ void copy_object_async(const Scope& scope, T& to, const T& from, source here) {
     c.on->ask(&queue, queue.open_tick(), [&to, &from] { std::memcpy(static_cast<void*>(&to), &from, sizeof(T)); });
 }
 
-// Closes a group of asynchronous operations; waits until all but the newest Left groups of them are done.
+// Commits a group of asynchronous operations; waits until all but the newest Left groups are complete.
 inline void commit_group(const context& c, group_queue& queue, synchronisation kind, source here) {
     if (!c.checked()) return;
     c.on->pause(*c.by);

@@ -1,4 +1,4 @@
-// Copies that a warp makes again and again, in the host world: the same as any other, each from its own place.
+// cp.async iterators in the host world: each copy is an ordinary checked asynchronous copy from its own address.
 #pragma once
 
 #include <imbrex/core/global_tile.hpp>
@@ -11,7 +11,7 @@
 
 namespace imbrex::hw {
 
-// Objects that lie at known distances from a first one.
+// Objects at byte distances from a first one.
 template <class T>
 struct cp_async_object_iterator {
     const T* first;

@@ -1,4 +1,5 @@
-// Packed weights (core/packed_weights.hpp) in the host world: the same words and the same arithmetic, element by element.
+// Dequantises packed weights (core/packed_weights.hpp) in the host world (dequantize in American spelling): the same
+// words and the same arithmetic as on the device, element by element.
 #pragma once
 
 #include <imbrex/core/element_types.hpp>
@@ -12,9 +13,8 @@
 
 namespace imbrex::hw {
 
-// Two 16-bit floats at once. A float holds the exact result of either operation on them or rounds to where the second
-// rounding goes the same way: it has more than twice their digits. (Not of every multiply_add, but of those that are exact, as all
-// here are.)
+// Two-wide 16-bit arithmetic by way of float. Float has more than twice the digits, so the double rounding of a sum or
+// product is harmless. (Not for every multiply_add, but the ones here are exact.)
 template <class Float>
 struct half2_arithmetic {
     static std::uint32_t subtract(std::uint32_t a, std::uint32_t b) {
@@ -62,7 +62,7 @@ void dequantise(const warpgroup& scope, fragment<Float, packed_rows, Columns, 4>
     spend_lanes(c, packed_rows * Columns, "dequantisation");
 }
 
-// The scale of an element among those that lie from scale_words on.
+// The scale of an element among the words at scale_words.
 template <class Float>
 std::uint32_t packed_scale_at(const std::uint32_t* scale_words, int row, int column) {
     const packed_coord place = packed_scale_coord_of(row, column % packed_columns);
@@ -123,7 +123,7 @@ void load_row_scales(const Scope& scope, row_fragment<T, packed_rows, Warps>& to
     for (int row = 0; row < packed_rows; ++row) to.values[row] = from.storage[packed_row_offset(row)];
 }
 
-// Sixteen rows of them.
+// Dequantises 16 rows.
 template <int FirstRow, class Float, class Format, int Columns>
 void dequantise_rows(const warp& scope, fragment<Float, 16, Columns, 1>& to,
                      const packed_fragment<Format, Columns>& from, source here) {

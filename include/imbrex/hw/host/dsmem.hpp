@@ -1,5 +1,4 @@
-// Register tiles that go to another block of the cluster, in the host world: like a bulk copy they land some time later, on a barrier
-// of that block.
+// DSMEM stores in the host world: like a bulk copy, they complete later, on a barrier of the destination block.
 #pragma once
 
 #include <imbrex/core/source.hpp>
@@ -11,11 +10,11 @@
 
 namespace imbrex::hw {
 
-// Into the DSMEM buffer at this place in block `cluster_rank`, to land on the barrier at that place there.
+// Stores into the DSMEM buffer at this address in block `cluster_rank`, completing on the barrier at `landing` there.
 template <class Scope, class T, int Rows, int Columns, int Warps, class DsmemBuffer>
 void dsmem_store(const Scope& scope, DsmemBuffer& to, const fragment<T, Rows, Columns, Warps>& from,
                  barrier_word& landing, int cluster_rank, source here) {
-    const char* what = "send of a register tile";
+    const char* what = "DSMEM store of a register tile";
     const context c = enter(scope, what, here);
     if (!c) return;
     c.on->pause(*c.by);
@@ -26,11 +25,11 @@ void dsmem_store(const Scope& scope, DsmemBuffer& to, const fragment<T, Rows, Co
                here, [sent](DsmemBuffer& there) { there = sent; });
 }
 
-// Out of this block's own, when the barrier has been waited for.
+// Reads this block's own buffer after a wait for the barrier.
 template <class Scope, class T, int Rows, int Columns, int Warps, class DsmemBuffer>
 void read_dsmem_buffer(const Scope& scope, fragment<T, Rows, Columns, Warps>& to, const DsmemBuffer& from,
                        source here) {
-    const char* what = "load of a sent tile";
+    const char* what = "load of a DSMEM buffer";
     const context c = enter(scope, what, here);
     if (!c) return;
     touch_fragment(c, to, use::write, what, here);

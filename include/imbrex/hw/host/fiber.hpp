@@ -1,10 +1,10 @@
-// A fiber: a function with a stack of its own that can stop in the middle and go on later, always on the thread that
-// started it. The host world runs each warp or warpgroup as one.
+// A fiber: a function with its own stack that can be suspended and resumed, always on the thread that started it. The
+// host world runs each simulated warp as a fiber.
 //
-// A stack is first entered by the C library (ucontext). Its switch also sets which signals are let through, by a call of the system,
-// which takes longer than all the rest. So from then on it is GCC's __builtin_setjmp that goes from one stack to the other, and a stack
-// whose function has ended waits for the next one where it is. Clang, which does not have it for all processors, and AddressSanitizer,
-// which does not know it, use the C library's switch each time.
+// A stack is first entered through ucontext. swapcontext also sets the signal mask by a system call, which takes longer
+// than everything else. So later switches use GCC's __builtin_setjmp, and a stack whose function has ended waits there
+// for the next function. Clang, which lacks it for some processors, and AddressSanitizer, which does not support it, use
+// swapcontext each time.
 #pragma once
 
 #include <sys/mman.h>
@@ -32,10 +32,10 @@
 
 namespace imbrex::hw {
 
-// Register tiles of the host world lie on these stacks whole, so they are large. Pages never touched cost nothing.
+// Register tiles of the host world are stored whole on these stacks, so they are large. Untouched pages cost nothing.
 inline constexpr std::size_t fiber_stack_bytes = std::size_t{4} << 20;
 
-// Where something goes on that has left its stack for another one.
+// The point at which a suspended stack resumes.
 #if defined(__clang__) || defined(IMBREX_ADDRESS_SANITIZER)
 class switch_point {
   public:
@@ -48,7 +48,7 @@ class switch_point {
 #else
 class switch_point {
   public:
-    // What a function keeps in registers is saved on its stack by whoever calls __builtin_setjmp, and so these are functions.
+    // __builtin_setjmp relies on its caller to save registers on the stack, so these are functions.
     [[gnu::noinline]] static void change(switch_point& from, switch_point& to) {
         if (__builtin_setjmp(from.words_) == 0) to.go_on();
     }
@@ -59,32 +59,32 @@ class switch_point {
   private:
     [[gnu::noinline, noreturn]] void go_on() { __builtin_longjmp(words_, 1); }
 
-    void* words_[5];  // as many as GCC asks for
+    void* words_[5];  // the size that GCC requires
 };
 #endif
 
-// What runs on a stack of its own.
+// A function to run on a stack.
 class fiber_body {
   public:
     virtual ~fiber_body() = default;
     virtual void run() = 0;
 };
 
-// A stack on which one function after the other is run.
+// A stack that runs one function after the other.
 class fiber_stack {
   public:
     fiber_stack() {
         memory_ = mmap(nullptr, fiber_stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
                        -1, 0);
         if (memory_ == MAP_FAILED) throw std::bad_alloc();
-        // Stacks grow downwards: one that is too deep ends here and not in its neighbour.
+        // Stacks grow downwards: an overflow faults here instead of reaching the neighbouring stack.
         mprotect(memory_, static_cast<std::size_t>(sysconf(_SC_PAGESIZE)), PROT_NONE);
     }
     fiber_stack(const fiber_stack&) = delete;
     fiber_stack& operator=(const fiber_stack&) = delete;
     ~fiber_stack() { munmap(memory_, fiber_stack_bytes); }
 
-    // One that is not in use, of this thread.
+    // An unused stack of this thread.
     static owned<fiber_stack> take() {
         std::vector<owned<fiber_stack>>& free = spare();
         if (free.empty()) return make_owned<fiber_stack>();
@@ -93,12 +93,12 @@ class fiber_stack {
         return one;
     }
     static void give(owned<fiber_stack> one) {
-        // What stopped in the middle never goes on: the stack is entered anew.
+        // A function that was suspended never resumes: the stack is entered anew.
         if (one->running_ != nullptr) one->entered_ = false;
         spare().push_back(std::move(one));
     }
 
-    // Runs it, or goes on with it, until it leaves. True when it has ended. Called from the scheduler's own stack.
+    // Runs or resumes the function until it suspends or ends. True if it has ended. Called from the scheduler's stack.
     bool go_on(fiber_body& body) {
         running_ = &body;
         before_switch(&outer_fake_stack_, memory_, fiber_stack_bytes);
@@ -111,7 +111,7 @@ class fiber_stack {
             first.uc_stack.ss_sp = memory_;
             first.uc_stack.ss_size = fiber_stack_bytes;
             first.uc_link = nullptr;
-            // makecontext passes ints only: the pointer travels as two halves.
+            // makecontext passes ints only: the pointer is split in two halves.
             const auto address = reinterpret_cast<std::uintptr_t>(this);
             makecontext(&first, reinterpret_cast<void (*)()>(&fiber_stack::run_all), 2,
                         static_cast<unsigned>(address >> 32), static_cast<unsigned>(address & 0xffffffffu));
@@ -121,7 +121,7 @@ class fiber_stack {
         return running_ == nullptr;
     }
 
-    // Called on this stack: goes back to whoever called go_on.
+    // Called on this stack: returns to the caller of go_on.
     void leave() {
         before_switch(&fake_stack_, outer_memory_, outer_bytes_);
         switch_point::change(inside_, outside_);
@@ -144,7 +144,7 @@ class fiber_stack {
         }
     }
 
-    // What AddressSanitizer must be told about stacks.
+    // AddressSanitizer's annotations of stack switches.
 #if defined(IMBREX_ADDRESS_SANITIZER)
     static void before_switch(void** save, const void* bottom, std::size_t size) {
         __sanitizer_start_switch_fiber(save, bottom, size);
@@ -178,13 +178,13 @@ class fiber {
 
     bool finished() const { return finished_; }
 
-    // The exception that ended the function, if one did.
+    // The exception that ended the function, if any.
     std::exception_ptr failure() const { return body_->failure; }
 
-    // Runs the function until it suspends or ends. Called from the scheduler's own stack.
+    // Runs the function until it suspends or ends. Called from the scheduler's stack.
     void resume() { finished_ = stack_->go_on(*body_); }
 
-    // Called inside the function: goes back to whoever resumed it.
+    // Called inside the function: returns to the caller of resume.
     void suspend() { stack_->leave(); }
 
   private:

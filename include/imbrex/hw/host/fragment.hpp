@@ -1,5 +1,5 @@
-// Register tiles of the host world: the whole matrix, kept by the one simulated warp that stands for all lanes. In checked mode
-// a fragment also knows whether it was ever written and whether an asynchronous mma is using it.
+// Fragments in the host world: the whole matrix of a register tile, stored by the one simulated warp that stands for all
+// lanes. In checked mode a fragment also records whether it was written and whether an asynchronous mma uses it.
 #pragma once
 
 #include <imbrex/core/element_types.hpp>
@@ -14,7 +14,7 @@
 
 namespace imbrex::hw {
 
-// What the checker knows of one fragment.
+// The checker's state of one fragment.
 struct fragment_state {
     bool written = false;
     int mma_writes = 0;  // asynchronous mmas in flight that accumulate into it
@@ -22,7 +22,7 @@ struct fragment_state {
     source mma_at{};
 };
 
-// Storage that starts as it does on the device: with whatever was there. In checked mode that is poison.
+// Uninitialised storage, as on the device. In checked mode it is poisoned.
 template <class T, int Count>
 struct fragment_storage {
     alignas(64) T values[Count];
@@ -46,7 +46,7 @@ struct fragment_storage {
         machine* on = machine::running();
         simulated_warp* by = machine::running_simulated_warp();
         if (on == nullptr || by == nullptr || on->stopping()) return;
-        // Nobody may use these registers any more, whatever ends the tile.
+        // The registers end with the tile, for whatever reason: complete the mmas that use them.
         on->finish(&by->mmas, by->mmas.open_tick());
         std::erase_if(by->lent, [this](const lent_register_tile& one) {
             return one.uses == &state.mma_writes || one.uses == &state.mma_reads;
@@ -82,8 +82,7 @@ struct fragment : fragment_storage<T, Rows * Columns> {
     const T& at(int row, int column) const { return this->values[row * Columns + column]; }
 };
 
-// A tile in column order as its transpose in row order, or the other way round. On the device that is another name for the
-// same registers.
+// Relabels a column-major tile as its row-major transpose, or the reverse. On the device these are the same registers.
 template <class T, int Rows, int Columns, int Warps, register_layout Layout>
 auto transposed(const fragment<T, Rows, Columns, Warps, Layout>& tile) {
     fragment<T, Columns, Rows, Warps,
@@ -111,7 +110,7 @@ struct column_fragment : fragment_storage<T, Columns> {
 
 enum class use { read, write, update };
 
-// Checks one use of a fragment by an ordinary operation.
+// Checks one access of an ordinary operation to a fragment.
 template <class Fragment>
 void touch_fragment(const context& c, const Fragment& one, use how, const char* what, source where) {
     if (!c.checked()) return;
@@ -122,13 +121,13 @@ void touch_fragment(const context& c, const Fragment& one, use how, const char* 
                      {now, {c.by->name(), "mma", state.mma_at.file, state.mma_at.line}});
     }
     if (how != use::write && !state.written) {
-        c.on->report(hazard_kind::uninitialised_read, *c.by->block, "the register tile or vector holds nothing yet",
+        c.on->report(hazard_kind::uninitialised_read, *c.by->block, "the register tile or vector was never written",
                      {now});
     }
     if (how != use::read) state.written = true;
 }
 
-// An elementwise pass over registers, for the trace.
+// Records an elementwise operation on registers in the trace.
 inline void spend_lanes(const context& c, double elements, const char* what) {
     if (!c || !c.on->trace.enabled()) return;
     const double begin = c.by->time;
@@ -139,7 +138,7 @@ inline void spend_lanes(const context& c, double elements, const char* what) {
 template <class Fragment>
 inline constexpr use use_of = std::is_const_v<Fragment> ? use::read : use::update;
 
-// The value of a tile, row or column fragment that belongs to element (row, column).
+// The value of a tile, row or column fragment at element (row, column).
 template <class T, int Rows, int Columns, int Warps, register_layout Layout>
 T& value_at(fragment<T, Rows, Columns, Warps, Layout>& one, int row, int column) {
     return one.values[row * Columns + column];
@@ -165,8 +164,8 @@ const T& value_at(const column_fragment<T, Columns>& one, int, int column) {
     return one.values[column];
 }
 
-// Calls f(row, column, value, other values...) for every element of the first fragment. The first is written only,
-// unless it is marked as updated by its caller having written it before.
+// Calls f(row, column, value, other values...) for every element of the first fragment, which is write-only unless the
+// caller marks it as updated.
 template <class Scope, class F, class First, class... Others>
 void visit(const Scope& scope, use first_use, source here, F f, First& first, Others&... others) {
     const context c = enter_registers(scope, "elementwise operation", here);
@@ -181,7 +180,7 @@ void visit(const Scope& scope, use first_use, source here, F f, First& first, Ot
     spend_lanes(c, First::rows * First::columns, "elementwise");
 }
 
-// Calls f(value, next value in its row, what a column vector has for the first of them) for every two neighbours, the first in an
+// Calls f(value, next value in its row, column vector's value of the first) for every two neighbours, the first in an
 // even column.
 template <class Scope, class F, class T, int Rows, int Columns, int Warps, class V>
 void visit_neighbours(const Scope& scope, source here, F f, fragment<T, Rows, Columns, Warps>& tile,
@@ -207,7 +206,7 @@ void visit_rows(const Scope& scope, use first_use, source here, F f, First& firs
     for (int row = 0; row < First::rows; ++row) f(row, first.values[row], others.values[row]...);
 }
 
-// Elements outside their row's columns, range(row).first up to range(row).end, become `masked`.
+// Sets elements outside the column range of their row, range(row).first up to range(row).end, to `masked`.
 template <class Scope, class T, int Rows, int Columns, int Warps, class Range>
 void keep_columns(const Scope& scope, fragment<T, Rows, Columns, Warps>& tile, const Range& range, T masked,
                   source here) {
@@ -223,8 +222,8 @@ void keep_columns(const Scope& scope, fragment<T, Rows, Columns, Warps>& tile, c
     spend_lanes(c, Rows * Columns, "elementwise");
 }
 
-// Does something if any of the rows is as asked for. The device's warps each ask for theirs alone, so that it may be done by some
-// of them only.
+// Runs the body if any row satisfies the predicate. On the device each warp tests its own rows, so only some warps may
+// run it.
 template <class Scope, class T, int Rows, int Warps, class F, class Body>
 void if_any_row(const Scope& scope, const row_fragment<T, Rows, Warps>& rows, F f, Body body, source here) {
     bool found = false;
@@ -272,7 +271,7 @@ fragment<T, Rows, Count, Warps> columns_of(const Scope& scope, const fragment<T,
     return part;
 }
 
-// Some of a vector's values.
+// A range of a vector's values.
 template <int First, int Count, class Scope, class T, int Rows, int Warps>
 row_fragment<T, Count, Warps> rows_of(const Scope& scope, const row_fragment<T, Rows, Warps>& values, source here) {
     row_fragment<T, Count, Warps> part;
@@ -297,8 +296,8 @@ row_fragment<T, Rows, Warps> column_of(const Scope& scope, const fragment<T, Row
     return result;
 }
 
-// Folds each row of a tile into one value. On the device `fold` covers what a lane holds and `combine` the lanes beside
-// it; here the fold has everything, and combine only checks.
+// Folds each row of a tile into one value. On the device `fold` covers the elements of a lane and `combine` the lanes of
+// a row; here the fold covers everything, and combine only checks.
 template <class Scope, class T, int Rows, int Warps, class Tile, class Op>
 void fold_rows(const Scope& scope, row_fragment<T, Rows, Warps>& into, const Tile& tile, Op op, source here) {
     const context c = enter_registers(scope, "row reduction", here);

@@ -1,5 +1,5 @@
-// The scales of the groups of a row of weights in the host world, twice as many as a vector has at a time: each beside all words of
-// its group, in the order in which the units of weights come (hw/host/interleaved_weights.hpp).
+// Group scales of a weight row in the host world, two vectors' worth at a time: each scale is broadcast to all words of
+// its group, in the interleaved order of the weight units (hw/host/interleaved_weights.hpp).
 #pragma once
 
 #include <imbrex/core/weight_rows.hpp>
@@ -20,10 +20,10 @@ struct group_scale_row {
     using scale = typename Weights::scale;
     static constexpr int lanes = vectors::lanes;
     static constexpr int at_once = 2 * lanes;
-    static constexpr int units_at_once = 2 * of::words_in_group;  // of weights, those of as many groups
+    static constexpr int units_at_once = 2 * of::words_in_group;  // units of weights, covering 2 * lanes groups
 
     const scale* values;
-    const scale* end;  // of all rows: up to there may be read
+    const scale* end;  // end of the whole array: reads stop here
     int groups;
 
     template <class Piece>
@@ -32,7 +32,7 @@ struct group_scale_row {
           end(piece.all.scale_at(piece.all.rows, 0)),
           groups(piece.columns / weight_group_size) {}
 
-    // Spread over the words of their units. Zeros where there are no more groups.
+    // Broadcasts scales to the words of their units. Zeros after the last group.
     [[gnu::always_inline]] void spread(floats (&to)[units_at_once], int group) const {
         floats both[2];
         if (end - (values + group) >= at_once) [[likely]] {

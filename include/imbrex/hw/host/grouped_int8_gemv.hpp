@@ -1,15 +1,16 @@
-// Products of weights in groups with bytes, where a vector has no more words than a group has: Arm's of four. Wider ones keep a
-// vector of sums over many groups, and a scale beside each word of it (hw/host/simt_gemv.hpp); here that would be a
-// multiplication, an addition and three loads for every 16 bytes. Instead four groups are taken at a time:
+// CPU GEMV with grouped weights and int8 activations for vectors of at most one group of words (Arm NEON: four). Wider
+// vectors keep sums over many groups and a scale beside each word (hw/host/simt_gemv.hpp); here that would cost a
+// multiplication, an addition and three loads per 16 bytes. Instead four groups are processed at a time:
 //
-//     group 0   w . x   w . x    a  b  c  d    added up by pairs, twice       sums of    0  1  2  3
+//     group 0   w . x   w . x    a  b  c  d    two pairwise additions         sums of    0  1  2  3
 //     group 1   w . x   w . x    e  f  g  h    ------------------------>      scales     of x, of the weights
 //     group 2 ...                                                             added to   one vector
 //     group 3
 //
-// So what comes after the products of bytes is done once for four groups. For int4 at the speed of memory every instruction counts: so
-// what a sum begins with is loaded, where zeros would need an addition later; it has the anchor in it that makes a float of a whole number
-// without a conversion; and two rows of weights are gone through side by side, so that x is loaded once for both.
+// The work after the integer dot products is done once per four groups. For int4 at memory bandwidth every instruction
+// counts: sums start from a loaded value instead of zero, which saves an addition later; that value includes the magic
+// number that converts an integer to float without a conversion; and two weight rows are processed side by side, so x
+// is loaded once for both.
 #pragma once
 
 #include <imbrex/core/element_types.hpp>
@@ -35,26 +36,26 @@ struct grouped_int8_gemv {
     using bytes = int8_dot<Vectors>;
     using staging = row_staging<Vectors, Weights>;
     using scale = typename Weights::scale;
-    static constexpr int at_once = vectors::lanes;                    // groups
-    static constexpr int parts = weight_group_size / vectors::bytes;  // vectors of bytes that a group has
+    static constexpr int at_once = vectors::lanes;                                    // groups
+    static constexpr int parts = weight_group_size / vectors::bytes;                  // vectors of bytes per group
     static constexpr int group_bytes = weight_group_size / Weights::values_per_byte;  // in memory
     static constexpr int cache_line = 64;
-    static constexpr int rows_at_once = 2;                     // of weights
-    static constexpr std::ptrdiff_t prefetch_distance = 8192;  // bytes, for what is asked for to have come
+    static constexpr int rows_at_once = 2;                     // weight rows
+    static constexpr std::ptrdiff_t prefetch_distance = 8192;  // bytes
 
-    // Rows of weights from the same column on.
+    // Weight rows from the same column on.
     struct weight_rows {
         const unsigned char* values[rows_at_once];
         const scale* scales[rows_at_once];
     };
 
-    // to[m * stride + n] = x[m] . weights[n], over so many groups. x is staged from this group on.
+    // to[m * stride + n] = x[m] . weights[n] over a number of groups; x is staged from this group on.
     template <int Rows, class Staged>
     [[gnu::always_inline]] static void multiply(floats* to, int stride, const Staged& x, int first, int base,
                                                 const weight_rows& weights, int groups) {
         floats sums[Rows][rows_at_once] = {};
-        // What comes next lies behind the rows that are read side by side. They follow each other, which a processor does not know before
-        // it has missed the first of each page.
+        // The next data follows the rows that are read side by side. It is prefetched, since the hardware prefetcher
+        // does not cross page boundaries.
         const std::ptrdiff_t distance =
             std::max(prefetch_distance, rows_at_once * (weights.values[1] - weights.values[0]));
         int group = 0;
@@ -69,7 +70,7 @@ struct grouped_int8_gemv {
         }
         if (group < groups) {
             vectors::template unroll<rows_at_once>([&](auto n) {
-                // The groups that are missing have the scale 0.
+                // Missing groups have a scale of 0.
                 unsigned char values[at_once * group_bytes] = {};
                 scale scales[at_once] = {};
                 std::copy(weights.values[n] + group * group_bytes, weights.values[n] + groups * group_bytes, values);
@@ -106,7 +107,7 @@ struct grouped_int8_gemv {
         });
     }
 
-    // A group's weights as bytes, in the order that x is staged in.
+    // The weights of a group as bytes, in the order of staged x.
     [[gnu::always_inline]] static void load(words (&to)[parts], const unsigned char* from) {
         if constexpr (staging::byte_interleave == 2) {
             const words both = vectors::template load<words>(from);

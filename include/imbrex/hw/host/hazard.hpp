@@ -1,6 +1,6 @@
-// What the checker can find, and how it tells it. A hazard names the rule that was broken, the two places that broke it
-// (the access, and the earlier one it collides with), who did each, the pipeline stage, the block and the seed that
-// replays the schedule. docs/memory_model.md explains each rule for people.
+// Hazards: the synchronisation errors that the checker finds. A hazard names the broken rule, the two accesses (the one
+// caught and the earlier one that it conflicts with) with scope and source line, the pipeline stage, the block, and the
+// seed that replays the schedule. docs/memory_model.md explains each rule.
 #pragma once
 
 #include <imbrex/core/error.hpp>
@@ -16,21 +16,21 @@ enum class hazard_kind {
     read_before_landed,       // a tile read before its copy has landed and this scope has waited for it
     overwritten_in_flight,    // a tile written while a copy, an mma or a store may still use it
     refilled_before_release,  // a copy into a tile that another scope may still read
-    accumulator_in_flight,    // a register tile touched while an asynchronous mma uses it
-    missing_proxy_fence,      // ordinary writes read by TMA or wgmma with no proxy fence and barrier between
-    race,                     // two scopes touch the same bytes, one writes, and nothing orders them
-    unsynchronised_scope,     // the warps of one scope touch each other's bytes with no sync between
-    wrong_byte_count,         // a barrier armed with other bytes than land on it
-    arrived_too_often,        // more arrivals in a phase than the barrier counts
+    accumulator_in_flight,    // a register tile accessed while an asynchronous mma uses it
+    missing_proxy_fence,      // ordinary writes read by TMA or wgmma without a proxy fence and a barrier in between
+    race,                     // two scopes access the same bytes, one writes, and nothing orders them
+    unsynchronised_scope,     // the warps of one scope access each other's bytes without a sync in between
+    wrong_byte_count,         // a barrier expects other bytes than land on it
+    arrived_too_often,        // more arrivals in a phase than the barrier expects
     wrong_phase,              // a wait for a phase that is not the next to complete
-    barrier_not_initialised,  // a barrier used before it was initialised, or initialised while in use
-    named_barrier_conflict,   // a named barrier used by two parties at once
+    barrier_not_initialised,  // a barrier used before its initialisation, or initialised while in use
+    named_barrier_conflict,   // a named barrier used by two groups at once
     incomplete_collective,    // a collective that not all members reach
-    wrong_scope,              // a collective reached at the wrong scope
-    uninitialised_read,       // a read of what was never written
+    wrong_scope,              // a collective called at the wrong scope
+    uninitialised_read,       // a read of bytes or registers that were never written
     beyond_limits,            // coordinates, alignment, strides or shared memory beyond the hardware's limits
-    in_flight_at_exit,        // leaving the kernel with copies or mmas in flight
-    deadlock,                 // nobody can go on
+    in_flight_at_exit,        // the kernel ends with copies or mmas in flight
+    deadlock,                 // no scope can proceed
 };
 
 inline const char* name_of(hazard_kind kind) {
@@ -42,7 +42,7 @@ inline const char* name_of(hazard_kind kind) {
         case hazard_kind::refilled_before_release:
             return "refilled before its release";
         case hazard_kind::accumulator_in_flight:
-            return "register tile touched while its mma is in flight";
+            return "register tile accessed while its mma is in flight";
         case hazard_kind::missing_proxy_fence:
             return "missing proxy fence";
         case hazard_kind::race:
@@ -58,7 +58,7 @@ inline const char* name_of(hazard_kind kind) {
         case hazard_kind::barrier_not_initialised:
             return "barrier not initialised";
         case hazard_kind::named_barrier_conflict:
-            return "named barrier used by two parties";
+            return "named barrier used by two groups";
         case hazard_kind::incomplete_collective:
             return "incomplete collective";
         case hazard_kind::wrong_scope:
@@ -68,14 +68,14 @@ inline const char* name_of(hazard_kind kind) {
         case hazard_kind::beyond_limits:
             return "beyond the hardware's limits";
         case hazard_kind::in_flight_at_exit:
-            return "left with operations in flight";
+            return "operations in flight at exit";
         case hazard_kind::deadlock:
             return "deadlock";
     }
     return "unknown";
 }
 
-// One of the two places of a hazard: who did what, where in the source.
+// One access of a hazard: scope, operation and source location.
 struct hazard_location {
     std::string who;
     std::string what;
@@ -97,7 +97,7 @@ struct hazard {
     grid_dim block;
     std::uint64_t seed = 0;
     std::string detail;
-    std::vector<hazard_location> locations;  // the access that was caught first, then the one it collides with
+    std::vector<hazard_location> locations;  // the access that was caught, then the one it conflicts with
 
     std::string text() const {
         std::string out = str_cat("hazard: ", name_of(kind), "\n  kernel ", kernel, ", block (", block.x, ", ", block.y,
@@ -108,7 +108,7 @@ struct hazard {
     }
 };
 
-// Thrown by a checked launch whose kernel is not right.
+// Thrown by a checked launch that finds a hazard.
 class hazard_error : public error {
   public:
     explicit hazard_error(hazard found) : error(found.text()), found_(std::move(found)) {}

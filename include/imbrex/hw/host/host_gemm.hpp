@@ -1,18 +1,18 @@
-// The product behind the host world's mma and wgmma: c (+)= a b^T for operands of any strides, in float or, for int8,
+// The CPU GEMM behind the host world's mma and wgmma: c (+)= a b^T for operands of any strides, in float or, for int8,
 // in exact 32-bit integers.
 //
-// Operands are packed first, which converts them to float, makes every layout one, and keeps what the innermost loop
-// reads in the nearest cache. That loop holds a block of c in registers and goes once over k:
+// Operands are packed first, which converts them to float, unifies the layouts, and keeps the inner loop's data in the
+// nearest cache. The micro-kernel holds a block of c in registers and makes one pass over k:
 //
 //                                  +---------------------+
-//                                  |  b: [k][column]     |  a panel, in L1; vectors lie along c's rows
+//                                  |  b: [k][column]     |  a panel, in L1; vectors are along c's rows
 //                                  +---------------------+
 //      +---------------------+     +---------------------+
 //      |  a: [row][k], in L2 |     |  c: in registers    |  each value of a is broadcast against a row of the panel
 //      +---------------------+     +---------------------+
 //
-// The product is in float for int8 too: a sum of at most 1024 of its products does not exceed 2^24, so float keeps it
-// exactly, and most processors multiply floats faster than integers.
+// int8 is multiplied in float too: a sum of at most 1024 products does not exceed 2^24, so float is exact, and most
+// processors multiply floats faster than integers.
 #pragma once
 
 #include <imbrex/core/element_types.hpp>
@@ -28,7 +28,7 @@
 
 namespace imbrex::hw {
 
-// How an operand lies: element (i, k) at data[i * outer + k * inner].
+// A strided operand: element (i, k) is data[i * outer + k * inner].
 template <class T>
 struct operand_view {
     const T* data;
@@ -36,11 +36,11 @@ struct operand_view {
     std::ptrdiff_t inner;
 };
 
-// The widest vectors of floats that this compilation may use, and how many registers hold them. They are the compiler's
-// own and not those of <immintrin.h>, so that one source serves x86 and Arm. Each width has its own type, and all that
-// follows is a template on it: object files compiled for different processors may be linked together, and each keeps
-// its own functions and buffers. zip_low and zip_high alternate the values of two vectors' lower and upper halves; nvcc
-// understands the builtin only where the width is a plain number.
+// The widest float vectors that this compilation may use, and the number of registers. They are the compiler's vector
+// extensions, not <immintrin.h>, so that one source serves x86 and Arm. Each width is its own type and everything below
+// is a template on it: object files compiled for different processors can be linked together, and each keeps its own
+// functions and buffers. zip_low and zip_high interleave the lower and upper halves of two vectors; nvcc accepts the
+// builtin only with a literal width.
 #if defined(__AVX512F__)
 struct simd_f32x16 {
     typedef float vector __attribute__((vector_size(64)));
@@ -112,15 +112,15 @@ class host_gemm {
   private:
     using vector = typename Vectors::vector;
     static constexpr int lanes = sizeof(vector) / sizeof(float);
-    // Sums, a row of b and one value of a must fit the registers; and enough sums to hide the latency of an addition.
+    // Sums, a row of b and one value of a must fit in the registers, with enough sums to hide the latency of an FMA.
     static constexpr int panel_vectors = 2;
     static constexpr int panel_columns = panel_vectors * lanes;
     static constexpr int panel_rows = Vectors::registers == 32 ? 8 : 6;
     static constexpr int block_k = 256;
     static constexpr int block_m = 256;
-    // No power of two, or the rows of a would compete for the same places in L1.
+    // Not a power of two: the rows of a would map to the same cache sets of L1.
     static constexpr int a_stride = block_k + 16;
-    // What is converted in one go. Compilers are shy of vectorising a loop of unknown, perhaps small, length.
+    // Elements converted at once. Compilers rarely vectorise a loop of unknown, possibly small, length.
     static constexpr int strip = 32;
     static_assert(block_k <= 1024, "imbrex: a float must hold the sum of block_k products of int8 exactly");
 
@@ -130,20 +130,21 @@ class host_gemm {
         float c[panel_rows * panel_columns];
     };
 
-    // On the heap, since a thread's own variables count against its stack. Nothing in here gives way to another fiber.
+    // On the heap, since thread-local variables count against the stack of a thread. No code in here yields to another
+    // fiber.
     static buffers& own_buffers() {
         thread_local const owned<buffers> own(new buffers);
         return *own;
     }
 
-    // The part that divides `total` into parts of at most `most`, as few and as even as can be.
+    // Splits `total` into as few and as even parts of at most `most` as possible, and returns their size.
     static int even_split(int total, int most) {
         const int parts = (total + most - 1) / most;
         return (total + parts - 1) / parts;
     }
 
-    // Calls body with the constants 0 ... Count - 1. Values in an array that only constants index are kept in
-    // registers, provided that all is inlined, as [[gnu::flatten]] in its callers demands.
+    // Calls body with the constants 0 ... Count - 1. An array that only constants index stays in registers, provided
+    // that everything is inlined, which [[gnu::flatten]] on the callers ensures.
     template <int Count, class Body>
     static void unroll(Body body) {
         [&]<int... Index>(std::integer_sequence<int, Index...>) {
@@ -187,7 +188,7 @@ class host_gemm {
     static void add_row(C* c, const float* sums, int columns, bool accumulate) {
         for (int j = 0; j < columns; ++j) {
             if constexpr (std::is_same_v<C, std::int32_t>) {
-                // Unsigned, so that it wraps on overflow, as the device's accumulators do.
+                // Unsigned, so that it wraps on overflow like the device's accumulators.
                 const std::uint32_t before = accumulate ? static_cast<std::uint32_t>(c[j]) : 0U;
                 const std::int32_t sum = static_cast<std::int32_t>(sums[j]);
                 c[j] = static_cast<std::int32_t>(before + static_cast<std::uint32_t>(sum));
@@ -282,7 +283,7 @@ class host_gemm {
         }
     }
 
-    // Each round deals the upper half of the vectors into the lower one; after log2(lanes) of them rows are columns.
+    // Each round deals the upper half of the vectors into the lower one; after log2(lanes) rounds rows are columns.
     [[gnu::flatten]] static void transpose_block(float* to, int to_stride, const float* from,
                                                  std::ptrdiff_t column_stride) {
         vector values[lanes];
@@ -298,7 +299,7 @@ class host_gemm {
         unroll<lanes>([&](auto i) { store(to + i * to_stride, values[i]); });
     }
 
-    // The panel's last vector may reach past c: what stands there is multiplied, but never stored.
+    // The last vector of a panel may extend past c; those products are not stored.
     static void clear_columns(float* b, int width, int columns, int k_count) {
         if (columns == width) return;
         for (int k = 0; k < k_count; ++k) std::fill(b + k * width + columns, b + (k + 1) * width, 0.0f);
@@ -307,8 +308,8 @@ class host_gemm {
     static constexpr auto micro_kernels = micro_kernel_table(std::make_index_sequence<panel_rows * panel_vectors>{});
 };
 
-// c[i * c_stride + j] (+)= sum over k of a(i, k) * b(j, k); overwrites c, without reading it, unless `accumulate`. c
-// may not overlap a or b.
+// c[i * c_stride + j] (+)= sum over k of a(i, k) * b(j, k). Overwrites c without reading it unless `accumulate`. c must
+// not overlap a or b.
 template <class C, class A, class B, class Vectors = native_simd>
 void multiply(C* c, std::ptrdiff_t c_stride, operand_view<A> a, operand_view<B> b, int m, int n, int k,
               bool accumulate) {

@@ -1,11 +1,12 @@
-// The one operation of a vector unit that the compiler's own vectors have no word for: products of bytes, added up by fours.
+// The int8 dot product of a vector unit, the one instruction that the compiler's vector extensions cannot express:
+// products of bytes, added in groups of four.
 //
-//     int8_dot<Vectors>::add(sums, a, b)     sums[i] += a0 b0 + a1 b1 + a2 b2 + a3 b3, of the bytes of word i; a from 0 to 255
-//                                                 (to 127 where `offset_of_signed` is 0), b from -127 to 127
-//     int8_dot<simd_f32x4>::sum_each(s)    the sum of each of four vectors
+//     int8_dot<Vectors>::add(sums, a, b)     sums[i] += a0 b0 + a1 b1 + a2 b2 + a3 b3, of the bytes of word i; a from 0
+//                                            to 255 (to 127 where `offset_of_signed` is 0), b from -127 to 127
+//     int8_dot<simd_f32x4>::sum_each(s)      the sum of each of four vectors
 //
-// Arm's sdot is that for signed bytes on both sides, x86's vpdpbusd with an unsigned one. `offset_of_signed` is what a signed byte
-// must have added for it to be an `a`. Other processors go by 16-bit numbers.
+// Arm's sdot takes signed bytes on both sides, x86's vpdpbusd an unsigned one. `offset_of_signed` is added to a signed
+// byte to make it a valid `a`. Other processors use 16-bit arithmetic.
 #pragma once
 
 #include <imbrex/hw/host/host_gemm.hpp>
@@ -23,7 +24,7 @@ namespace imbrex::hw {
 
 inline namespace IMBREX_WORLDS {
 
-// Vectors of other numbers that are as wide as those of floats.
+// Vector types of other elements with the same width as the float vectors.
 template <class Vectors>
 struct simd_types;
 #if defined(__AVX512F__)
@@ -49,10 +50,10 @@ struct simd_types<simd_f32x4> {
 };
 #endif
 
-// The bits of one vector as another.
+// Reinterprets the bits of a vector.
 template <class To, class From>
 [[gnu::always_inline]] inline To simd_bit_cast(const From& from) {
-    static_assert(sizeof(To) == sizeof(From), "imbrex: vectors of the same width");
+    static_assert(sizeof(To) == sizeof(From), "imbrex: simd_bit_cast needs vectors of the same width");
     To to;
     std::memcpy(&to, &from, sizeof to);
     return to;
@@ -66,7 +67,7 @@ struct int8_dot {
     static constexpr int offset_of_signed = 128;
 
     [[gnu::always_inline]] static void add(integers& sums, words a, words b) {
-        // 255 * 127 is just small enough for 16 bits.
+        // 255 * 127 still fits in 16 bits.
         const halves low = simd_bit_cast<halves>(a & 0x00ff00ffU) * ((simd_bit_cast<halves>(b) << 8) >> 8);
         const halves high = simd_bit_cast<halves>((a >> 8) & 0x00ff00ffU) * (simd_bit_cast<halves>(b) >> 8);
         for (const halves& products : {low, high}) {

@@ -1,15 +1,16 @@
-// Weights as vectors of floats in the host world. A vector's worth of bytes is read and taken for 32-bit words; each word has
-// several weights, and the first of all words are a vector, the second another: planes of a unit.
+// Weights as float vectors in the host world. A vector of bytes is loaded and treated as 32-bit words. Each word holds
+// several interleaved weights; the first weights of all words form one float vector, the second ones another, and so
+// on:
 //
-//     bf16, 16 words     unit of 32 weights     plane 0: weights 0, 2, 4, ... 30      plane 1: weights 1, 3, ... 31
-//     int8               64                     plane 0: 0, 4, ... 60                 ... plane 3: 3, 7, ... 63
-//     int4               128                    plane 2 b + h: nibble h of byte b of each word
+//     bf16, 16 words     unit of 32 weights     vector 0: weights 0, 2, 4, ... 30      vector 1: weights 1, 3, ... 31
+//     int8               64                     vector 0: 0, 4, ... 60                 ... vector 3: 3, 7, ... 63
+//     int4               128                    vector 2 b + h: nibble h of byte b of each word
 //
-// So nothing is moved between the places of a vector, which is what processors are slow at and compilers bad at: a plane is a shift
-// or a mask. What weights are multiplied with is staged in the same order, once for all of them.
+// Deinterleaving is a shift or a mask and moves nothing across lanes, which processors do slowly and compilers do
+// badly. Activations are staged in the same interleaved order, once for all weights.
 //
-// Where weights have groups, all of a word's weights are of the same group. A plane may be the weights times a power of two: x then
-// has its inverse (`x_factor`), or the scale of the group has it (`scale_factor`).
+// With groups, all weights of a word belong to one group. A deinterleaved vector may be the weights times a power of
+// two; x (`x_factor`) or the group scale (`scale_factor`) then contains the inverse.
 #pragma once
 
 #include <imbrex/core/element_types.hpp>
@@ -32,7 +33,7 @@ struct simd_operations {
     static constexpr int lanes = sizeof(floats) / sizeof(float);
     static constexpr int bytes = sizeof(floats);
 
-    // Calls body with the constants 0 ... Count - 1: what only constants index is kept in registers.
+    // Calls body with the constants 0 ... Count - 1, so that arrays stay in registers.
     template <int Count, class Body>
     [[gnu::always_inline]] static void unroll(Body body) {
         [&]<int... Index>(std::integer_sequence<int, Index...>) {
@@ -54,10 +55,10 @@ struct simd_operations {
         std::memcpy(&values, from, static_cast<std::size_t>(count));
         return values;
     }
-    // Four numbers that lie side by side, where a vector has four floats.
+    // Loads four adjacent elements, for vectors of four floats.
     template <class T>
     [[gnu::always_inline]] static floats upconvert(const T* from) {
-        static_assert(lanes == 4, "imbrex: as many numbers as a vector has floats");
+        static_assert(lanes == 4, "imbrex: only for vectors of four floats");
         if constexpr (std::is_same_v<T, float>) {
             return load<floats>(from);
         } else {
@@ -74,7 +75,7 @@ struct simd_operations {
     }
     [[gnu::always_inline]] static floats to_floats(integers values) { return __builtin_convertvector(values, floats); }
 
-    // As decode_small_float does, many at once.
+    // decode_small_float, vectorised.
     template <class T>
     [[gnu::always_inline]] static floats decode(words bits) {
         constexpr float_format format = T::format;
@@ -92,15 +93,16 @@ struct simd_operations {
         return simd_bit_cast<floats>(result | ((bits & sign) << (31 - format.exponent_bits - format.mantissa_bits)));
     }
 
-    // Each value so many times as words of a group follow each other: of `lanes` groups, the vectors that go with their units.
+    // Repeats each value for the consecutive words of its group: for `lanes` groups, the vectors that match their
+    // units.
     template <int Times>
     [[gnu::always_inline]] static void spread(floats* to, floats values) {
         to[0] = values;
         spread_all<1, Times>(to);
     }
 
-    // The sum of each of Count vectors. Two become one that has half as many of each one's summands, until there are no more pairs,
-    // and then one becomes one: whatever the count is, a vector's own summands are added in the same order.
+    // The sum of each of Count vectors. Two vectors become one with half of the summands of each, until no pairs are
+    // left, and then one becomes one. The summands of a vector are added in the same order whatever the count is.
     template <int Count>
     [[gnu::always_inline]] static void sum_each(float* to, floats* values) {
         if constexpr (Count > lanes) {
@@ -118,7 +120,7 @@ struct simd_operations {
     }
 
   private:
-    // Where a comparison is true, which makes all bits of a word ones.
+    // Selects by the result of a comparison, which is all ones or all zeros per word.
     template <class Mask>
     [[gnu::always_inline]] static words select(Mask mask, words chosen, words otherwise) {
         const words bits = simd_bit_cast<words>(mask);
@@ -148,7 +150,7 @@ struct simd_operations {
     }
 };
 
-// What each kind of weights has: `planes`; the words of a group, if there are groups; `plane<P>(words)`.
+// Per weight format: `interleave`, the words of a group if there are groups, and `deinterleave<P>(words)`.
 template <class Vectors, class Weights>
 struct interleaved_weights;
 
@@ -157,7 +159,7 @@ struct interleaved_without_groups {
     static constexpr int offset = 0;
     static constexpr float scale_factor = 1;
     static constexpr float x_factor(int) { return 1; }
-    // The weight in this plane of this word.
+    // The weight of this index in this word.
     template <int Interleave>
     static constexpr int element(int plane, int word) {
         return word * Interleave + plane;
@@ -201,7 +203,7 @@ struct interleaved_weights<Vectors, int8_weight_rows<Activations, Scale>> : inte
     static constexpr int interleave = 4;
     static constexpr int words_in_group = 8;
     static constexpr float scale_factor = Activations == activation_quantisation::none ? 0x1p-24f : 1.0f;
-    // At the top of a word, where its sign is the word's.
+    // Shifted to the top of a word, where its sign is the sign of the word.
     template <int Plane>
     [[gnu::always_inline]] static auto deinterleave(typename simd_operations<Vectors>::words all) {
         using vectors = simd_operations<Vectors>;
@@ -216,7 +218,7 @@ struct interleaved_weights<Vectors, int4_weight_rows<Activations, Scale>> {
     static constexpr int words_in_group = 4;
     static constexpr int offset = 8;
     static constexpr float scale_factor = 1;
-    // Where it is in the word, but for the last, which would be a sign.
+    // Left in place in the word, except the last, which would be a sign.
     template <int Plane>
     [[gnu::always_inline]] static auto deinterleave(typename simd_operations<Vectors>::words all) {
         using vectors = simd_operations<Vectors>;

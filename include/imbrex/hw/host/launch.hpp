@@ -1,14 +1,14 @@
-// Launching a kernel in the host world. A kernel is a type with
+// Launches a kernel in the host world. A kernel is a type with
 //
-//   static constexpr int warps;                 the block's size
-//   static constexpr int cluster;               blocks a cluster (optional, 1)
-//   struct arguments;                           what the caller passes, by value
-//   struct shared_memory;                       what the block shares (optional)
+//   static constexpr int warps;                 warps per block
+//   static constexpr int cluster;               blocks per thread block cluster (optional, 1)
+//   struct arguments;                           the kernel's arguments, passed by value
+//   struct shared_memory;                       the block's shared memory (optional)
 //   template <class Block> IMBREX_KERNEL static void run(Block&, const arguments&, shared_memory&);
 //
-// and the same type is launched on a device by hw/cuda/launch.hpp. `host::launch` runs it, plain or checked as asked;
-// `host::check` runs it checked over many seeds and returns the first hazard; `host::mutate` breaks each of its
-// synchronisations in turn and counts how many are reported.
+// hw/cuda/launch.hpp launches the same type on a device. `host::launch` runs it, plain or checked. `host::check` runs it
+// checked under many seeds (schedules) and returns the first hazard. `host::mutate` mutates each of its synchronisations
+// in turn and counts the mutations that the checker detects.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -33,7 +33,7 @@
 
 namespace imbrex::host {
 
-// What the checker says of a mutated kernel.
+// The checker's finding for one mutation.
 struct mutation_result {
     mutation made;
     std::optional<hazard> found;
@@ -47,7 +47,7 @@ struct mutation_score {
     }
     int total() const { return static_cast<int>(results.size()); }
     std::string text() const {
-        std::string out = str_cat(killed(), " / ", total(), " mutants reported\n");
+        std::string out = str_cat(killed(), " / ", total(), " mutations detected\n");
         for (const mutation_result& one : results) {
             out += str_cat("  ", one.found ? name_of(one.found->kind) : "SURVIVED", ": ", one.made.text(), "\n");
         }
@@ -60,7 +60,7 @@ namespace detail {
 
 inline constexpr int shared_memory_limit = 227 * 1024;
 
-// One block's shared memory, given back for the blocks that follow on this thread.
+// One block's shared memory, returned to the thread's pool for the following blocks.
 class memory_lease {
   public:
     memory_lease() {
@@ -92,27 +92,27 @@ class memory_lease {
     unsigned char* bytes_;
 };
 
-// When the kernel is left, a copy bound to a barrier must have been waited for by somebody, and no barrier may have some
-// of its arrivals and lack others.
+// At the end of a kernel, every copy bound to a barrier must have been waited for, and no barrier may have only some of
+// its arrivals.
 inline void check_barriers_at_exit(hw::machine& m) {
     for (const auto& [word, state] : m.barriers) {
         bool known = state.bound == 0;
         for (const auto& one : m.simulated_warps()) known = known || one->seen[state.actor] >= state.bound;
         if (known) continue;
-        m.report(hazard_kind::in_flight_at_exit, *state.block, "a copy that nobody waited for",
+        m.report(hazard_kind::in_flight_at_exit, *state.block, "no scope waited for this copy",
                  {m.location_of(state.last_copy)});
     }
     for (const auto& [word, state] : m.barriers) {
         const hw::barrier_counters counters = hw::barrier_counters::of(*word);
         if (counters.pending == counters.expected) continue;
         m.report(hazard_kind::incomplete_collective, *state.block,
-                 str_cat("the kernel ends while a barrier that counts ", int{counters.expected},
-                         " warps still waits for ", int{counters.pending}),
+                 str_cat("the kernel ends while a barrier that expects ", int{counters.expected},
+                         " warps still lacks ", int{counters.pending}),
                  {m.location_of(state.last_arrive), m.location_of(state.init)});
     }
 }
 
-// Runs one cluster; returns the hazard found in it, if one was, and adds what it did to the trace, if one is kept.
+// Runs one cluster; returns its hazard, if any, and appends to the trace, if any.
 template <class Kernel>
 std::optional<hazard> run_cluster(grid_dim grid, int cluster_number, const typename Kernel::arguments& arguments,
                                   const host_options& options, hw::trace_writer* trace = nullptr) {
@@ -145,7 +145,7 @@ std::optional<hazard> run_cluster(grid_dim grid, int cluster_number, const typen
         hw::check_remote_arrivals_over(m, one);
         if (--blocks_left == 0) check_barriers_at_exit(m);
     };
-    // A warp by itself is one simulated warp, and switching between simulated warps is most of what a small block takes.
+    // A block of one warp runs in place: switching fibers would take most of the time of a small block.
     if (Kernel::warps == 1 && cluster == 1 && !m.checked && trace == nullptr) {
         m.run_alone(*m.blocks.front(), work);
         return m.found();
@@ -176,7 +176,7 @@ std::optional<hazard> run_grid(grid_dim grid, const typename Kernel::arguments& 
         });
         return std::nullopt;
     }
-    // Checked, or with a trace, clusters run one after the other; checked, in an order that the seed turns round.
+    // Checked, or with a trace, clusters run one after the other; in checked mode the seed selects the order.
     hw::trace_writer trace;
     const bool traced = !options.trace_file.empty();
     const int first = options.mode == host_mode::checked ? static_cast<int>(options.seed % clusters) : 0;
@@ -191,7 +191,7 @@ std::optional<hazard> run_grid(grid_dim grid, const typename Kernel::arguments& 
 }  // namespace detail
 #endif
 
-// Runs the kernel; throws hazard_error if it is not right (in plain mode, only if it cannot go on).
+// Runs the kernel; throws hazard_error on a hazard (in plain mode, only if the kernel cannot proceed).
 template <class Kernel>
 void launch([[maybe_unused]] grid_dim grid, [[maybe_unused]] const typename Kernel::arguments& arguments,
             [[maybe_unused]] const host_options& options = {}) {
@@ -200,13 +200,13 @@ void launch([[maybe_unused]] grid_dim grid, [[maybe_unused]] const typename Kern
 #endif
 }
 
-// What is to be done before each run, where nothing is.
+// The default preparation: none.
 struct no_preparation {
     void operator()() const {}
 };
 
 // Runs the kernel checked under the seeds first_seed, first_seed + 1, ...; returns the first hazard, or none. `prepare`
-// is called before each run, for kernels that change what they are given, such as a counter that must begin at zero.
+// is called before each run, for kernels that change their input, such as a counter that must start at zero.
 template <class Kernel, class Prepare = no_preparation>
 std::optional<hazard> check([[maybe_unused]] grid_dim grid,
                             [[maybe_unused]] const typename Kernel::arguments& arguments,
@@ -224,8 +224,8 @@ std::optional<hazard> check([[maybe_unused]] grid_dim grid,
     return std::nullopt;
 }
 
-// Alters each synchronisation of the kernel in turn, and runs each mutant checked until it is reported, at most over
-// `schedules` seeds.
+// Mutates each synchronisation of the kernel in turn, and runs each mutation checked until the checker detects it, under
+// at most `schedules` seeds.
 template <class Kernel, class Prepare = no_preparation>
 mutation_score mutate([[maybe_unused]] grid_dim grid, [[maybe_unused]] const typename Kernel::arguments& arguments,
                       [[maybe_unused]] int schedules = 20, [[maybe_unused]] const Prepare& prepare = {}) {

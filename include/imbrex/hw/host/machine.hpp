@@ -1,8 +1,8 @@
-// The host world's machine: one cluster of blocks at work on one OS thread. It owns the blocks' shared memory, the
-// simulated warps (a simulated warp is a scope at work: a fiber with the clocks the checker keeps for it) and the asynchronous
-// operations that were asked for and are not done, and it decides who goes next. In plain mode a simulated warp runs until it
-// must wait and operations are done when asked for. In checked mode the seed decides, at every synchronisation and
-// asynchronous operation, who goes next and whether an operation completes early, late or in between.
+// The host world's machine: it simulates one thread block cluster on one OS thread. It owns the blocks' shared memory,
+// the simulated warps (one per running scope: a fiber with the checker's clocks) and the asynchronous operations in
+// flight, and it schedules them. In plain mode a simulated warp runs until it must wait, and operations complete when
+// issued. In checked mode a seed determines the schedule: at every synchronisation and asynchronous operation, which
+// simulated warp runs next and whether an operation completes early, late or in between.
 #pragma once
 
 #include <imbrex/core/barrier_word.hpp>
@@ -53,7 +53,7 @@ class machine {
     int new_actor() { return actors_++; }
     const std::vector<owned<simulated_warp>>& simulated_warps() const { return simulated_warps_; }
 
-    // Makes a simulated warp that will run `body(simulated warp)`.
+    // Creates a simulated warp that will run `body(simulated warp)`.
     template <class Body>
     simulated_warp& start(block_state& block, simulated_warp* parent, const char* role, int index, int warps,
                           Body body) {
@@ -64,7 +64,7 @@ class machine {
         return one;
     }
 
-    // The same where there is nobody else who could go on meanwhile: it runs now, on the caller's stack.
+    // The same if no other simulated warp could run meanwhile: it runs now, on the caller's stack.
     template <class Body>
     void run_in_place(block_state& block, simulated_warp* parent, const char* role, int index, int warps,
                       const Body& body) {
@@ -84,7 +84,7 @@ class machine {
         });
     }
 
-    // Runs a block of one warp, not checked, which needs no simulated warp that could be suspended.
+    // Runs an unchecked block of one warp, which never needs to be suspended.
     template <class Body>
     void run_alone(block_state& block, const Body& body) {
         run_as_this_machine([&] {
@@ -97,11 +97,11 @@ class machine {
         });
     }
 
-    // True while an exception of the kernel's own leaves a simulated warp. Destructors that run then must neither wait nor throw.
+    // True while an exception from the kernel unwinds a simulated warp. Destructors must then neither wait nor throw.
     bool unwinding() const { return std::uncaught_exceptions() > exceptions_outside_; }
 
-    // Gives up the processor until `ready()`. What is waited for is told if nobody can go on.
-    // `waiting_on` is the state of the barrier that it waits at, if it does.
+    // Suspends until `ready()`. A deadlock report names what it waits for. `waiting_on` is the state of the barrier, if it
+    // waits at one.
     template <class Ready>
     void wait_until(simulated_warp& one, Ready ready, std::string waiting_for, source where,
                     const void* waiting_on = nullptr) {
@@ -115,13 +115,13 @@ class machine {
         one.waiting_on = nullptr;
     }
 
-    // In checked mode, lets the seed decide who goes next.
+    // In checked mode, lets the seed select the next simulated warp.
     void pause(simulated_warp& one) {
         if ((checked || trace.enabled()) && !stopping_) suspend(one);
     }
 
-    // Asks for an asynchronous operation. Those given the same `in_order_with` are done in the order asked for; `group`
-    // is the one of that queue to which it belongs.
+    // Issues an asynchronous operation. Operations with the same `in_order_with` complete in the order of issue; `group`
+    // is the group of that queue that it belongs to.
     template <class Perform>
     void ask(const void* in_order_with, std::uint32_t group, Perform perform) {
         if (!checked || policy_ == policy::eager) {
@@ -139,7 +139,7 @@ class machine {
         pending_.push_back(std::move(made));
     }
 
-    // Does the operations of one queue up to a group now.
+    // Completes the operations of one queue up to a group now.
     void finish(const void* in_order_with, std::uint32_t group) {
         for (std::size_t i = 0; i < pending_.size();) {
             if (pending_[i]->in_order_with == in_order_with && pending_[i]->group <= group) {
@@ -150,7 +150,7 @@ class machine {
         }
     }
 
-    // Records a hazard and ends the run. Only the first is kept: what follows may only be its consequence.
+    // Records a hazard and ends the run. Only the first is kept: later ones may be its consequences.
     void report(hazard_kind kind, const block_state& block, std::string detail,
                 std::vector<hazard_location> locations) {
         if (!stopping_) {
@@ -160,8 +160,8 @@ class machine {
         throw stopped{};
     }
 
-    // The mutation_operator that the mutation under test asks for at this synchronisation, if it is the one.
-    // `which` tells several on one line apart.
+    // The mutation operator to apply at this synchronisation, if it is the site of the mutation under test. `which`
+    // distinguishes several sites on one line.
     mutation_operator pass_site(const simulated_warp& one, synchronisation kind, source where, int which = 0) {
         if (!checked) return mutation_operator::none;
         if (options.sites == nullptr && !options.mutate) return mutation_operator::none;
@@ -174,7 +174,7 @@ class machine {
         return options.mutate && options.mutate->site == site ? options.mutate->how : mutation_operator::none;
     }
 
-    // A past access, for a report.
+    // The location of a past access, for a report.
     hazard_location location_of(const access& past) const {
         hazard_location location{past.by != nullptr ? past.by->name() : "nobody", past.what, past.where.file,
                                  past.where.line};
@@ -209,7 +209,7 @@ class machine {
 
     template <class Work>
     void run_as_this_machine(const Work& work) {
-        // A simulated warp of another machine may be the one that launched this: it goes on afterwards.
+        // A simulated warp of another machine may have made this launch: it continues afterwards.
         machine* const outer = std::exchange(running(), this);
         simulated_warp* const outer_simulated_warp = std::exchange(running_simulated_warp(), nullptr);
         exceptions_outside_ = std::uncaught_exceptions();
@@ -223,7 +223,7 @@ class machine {
         if (one.context) {
             one.context->suspend();
         } else {
-            report_deadlock();  // there is nobody else
+            report_deadlock();  // no other simulated warp can run
         }
         running_simulated_warp() = &one;
         if (stopping_) throw stopped{};
@@ -250,7 +250,7 @@ class machine {
         return !one.finished() && (one.may_go_on == nullptr || one.may_go_on(one.may_go_on_data));
     }
 
-    // Lets one simulated warp or operation go on; false when there is nothing left to do.
+    // Advances one simulated warp or operation; false if there is nothing left to do.
     bool step() {
         if (stopping_) return false;
         candidates_.clear();
@@ -275,7 +275,7 @@ class machine {
         return true;
     }
 
-    // In turn. A trace goes by time instead, so that units shared by several scopes serve them in the right order.
+    // Round robin. A trace goes by time instead, so that shared units serve requests in the right order.
     simulated_warp* next_in_plain_mode() {
         if (!trace.enabled()) {
             ++turn_;
@@ -309,7 +309,7 @@ class machine {
         }
     }
 
-    // Ends every simulated warp that is still suspended, the forked before those that forked them.
+    // Ends every suspended simulated warp, children before their parents.
     void unwind() {
         for (auto one = simulated_warps_.rbegin(); one != simulated_warps_.rend(); ++one) {
             while (!(*one)->finished()) resume(**one);
@@ -317,7 +317,7 @@ class machine {
         pending_.clear();
     }
 
-    // Nobody can go on. If that follows from one scope's mistake, that is told; else who waits where for what.
+    // Deadlock. If one scope's mistake explains it, reports that; otherwise where each scope waits and for what.
     void report_deadlock() {
         std::vector<hazard_location> waiting;
         const block_state* block = blocks.front().get();
@@ -330,14 +330,14 @@ class machine {
         try {
             report_wrong_byte_count();
             report_incomplete_collective();
-            report(hazard_kind::deadlock, *block, "nobody can go on", waiting);
+            report(hazard_kind::deadlock, *block, "no scope can proceed", waiting);
         } catch (const stopped&) {}
     }
 
-    // A simulated warp that waits, other than for those it has forked.
+    // A simulated warp that waits, other than for its children.
     static bool stuck(const simulated_warp& one) { return !one.finished() && one.children == 0; }
 
-    // A barrier that waits for more warps than there are left: somebody has ended without coming.
+    // A barrier expects more warps than are left: a scope has ended without arriving.
     void report_incomplete_collective() {
         for (const auto& one : simulated_warps_) {
             if (!stuck(*one) || one->waiting_on == nullptr) continue;
@@ -356,7 +356,7 @@ class machine {
             for (const auto& other : simulated_warps_) {
                 const bool of_block = word == nullptr && !of_cluster;
                 if (other->waiting_on == one->waiting_on || (of_block && other->block != one->block)) continue;
-                // One warp may arrive more than once at a transaction barrier.
+                // A warp may arrive more than once at a transaction barrier.
                 if (stuck(*other)) left += word != nullptr ? missing : other->warps;
                 if (!other->finished()) continue;
                 if (word != nullptr || of_cluster == (other->parent == nullptr)) {
@@ -365,7 +365,7 @@ class machine {
             }
             if (missing == 0 || left >= missing || locations.size() == 1) continue;
             report(hazard_kind::incomplete_collective, *one->block,
-                   str_cat("warps that should still come: ", missing, "; that could: ", left), locations);
+                   str_cat("warps still expected: ", missing, "; that could arrive: ", left), locations);
         }
     }
 
@@ -376,7 +376,7 @@ class machine {
         return nullptr;
     }
 
-    // A barrier that has all its arrivals and still counts bytes was armed with more than was copied.
+    // A barrier with all its arrivals that still expects bytes was armed with more than was copied.
     void report_wrong_byte_count() {
         for (const auto& [word, state] : barriers) {
             const barrier_counters counters = barrier_counters::of(*word);

@@ -1,4 +1,4 @@
-// Functions that the device has as single instructions, in the host world.
+// The device's approximate functions (exp2, log2, reciprocal, tanh) in the host world.
 #pragma once
 
 #include <cmath>
@@ -25,7 +25,7 @@ inline float abs(float x) {
     return std::fabs(x);
 }
 
-// Of a number and a NaN, the number.
+// For a number and a NaN, the number.
 inline float max(float a, float b) {
     return std::fmax(a, b);
 }
@@ -44,7 +44,7 @@ inline float fma(float a, float b, float c) {
     return std::fma(a, b, c);
 }
 
-// On the device: work that its compiler may not put off.
+// On the device, keeps the compiler from deferring work.
 inline void settle_sum(float) {}
 
 }  // namespace imbrex::hw

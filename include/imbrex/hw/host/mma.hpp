@@ -1,4 +1,4 @@
-// The warp's own matrix instruction (mma.sync) in the host world: operands and accumulator in registers, done at once.
+// mma.sync in the host world: operands and accumulator in registers, complete at once.
 #pragma once
 
 #include <imbrex/hw/host/fragment.hpp>
@@ -6,11 +6,11 @@
 
 namespace imbrex::hw {
 
-// accumulator += a * transpose(b). Of a b with more rows than the accumulator has columns, the first.
+// accumulator += a * transpose(b). If b has more rows than the accumulator has columns, the first ones.
 template <class Scope, class C, class A, class B, int M, int N, int K, int Rows>
 void mma_sync(const Scope& scope, fragment<C, M, N, 1>& accumulator, const fragment<A, M, K, 1>& a,
               const fragment<B, Rows, K, 1>& b, source here = source::current()) {
-    static_assert(Rows >= N, "imbrex: the right operand of mma.sync lacks rows");
+    static_assert(Rows >= N, "imbrex: the B operand of mma.sync has fewer rows than the accumulator has columns");
     const context c = enter(scope, "mma", here);
     if (!c) return;
     touch_fragment(c, a, use::read, "mma", here);

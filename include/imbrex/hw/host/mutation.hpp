@@ -1,6 +1,7 @@
-// Mutations: how the checker itself is checked. Every synchronisation a kernel asks for passes a *site* (what it is, on
-// which line, by which role). A launch can list the sites it passed, and can be told to leave out or alter one of them,
-// so that a test may break each synchronisation of a kernel in turn, without touching its source, and see it reported.
+// Mutations: mutation testing of the checker and of the tests of a kernel. Every synchronisation of a kernel passes a
+// *site*: its kind, source line and role. A launch can list the sites that it passes, and can mutate one of them: skip
+// the synchronisation or alter it. A test thus breaks each synchronisation of a kernel in turn, without changing its
+// source, and requires that the checker detects each mutation.
 #pragma once
 
 #include <string>
@@ -65,17 +66,17 @@ inline const char* name_of(synchronisation kind) {
     return "unknown";
 }
 
-// What can be done to a synchronisation.
+// What a mutation does to a synchronisation.
 enum class mutation_operator {
     none,
     skip,           // leave it out
-    twice,          // do it two times
+    twice,          // execute it twice
     other_phase,    // wait for the other phase
-    fewer_bytes,    // arm with 16 bytes less
-    more_bytes,     // arm with 16 bytes more
+    fewer_bytes,    // expect 16 bytes less
+    more_bytes,     // expect 16 bytes more
     fewer_warps,    // count one warp less
     more_warps,     // count one warp more
-    one_group_less  // wait for all groups but one more than asked
+    one_group_less  // leave one more group in flight than asked
 };
 
 inline const char* name_of(mutation_operator how) {
@@ -130,7 +131,7 @@ struct synchronisation_site {
     std::string file;
     int line = 0;
     std::string role;
-    int which = 0;  // of several on this line
+    int which = 0;  // among several on this line
 
     friend bool operator==(const synchronisation_site& a, const synchronisation_site& b) {
         return a.kind == b.kind && a.line == b.line && a.file == b.file && a.role == b.role && a.which == b.which;

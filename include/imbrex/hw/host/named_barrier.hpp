@@ -1,6 +1,6 @@
-// Named barriers and the cluster's barrier in the host world. A named barrier has a number and is met by a stated
-// number of warps; some may only arrive and go on. Two parties must not use one at once: who arrives must know that the
-// phase before is over, or warps of the two could be counted together.
+// Named barriers and the cluster barrier in the host world. A named barrier has a number and an expected number of warps;
+// some warps may arrive without waiting. Two groups must not use one barrier at the same time: an arriving warp must know
+// that the previous phase is complete, or warps of the two groups could be counted together.
 #pragma once
 
 #include <imbrex/hw/host/scope.hpp>
@@ -11,7 +11,7 @@ inline void arrive_named(const context& c, named_barrier_state& state, int warps
                          source here) {
     const hazard_location now{c.by->name(), what, here.file, here.line};
     const auto last = [&] {
-        return hazard_location{state.last != nullptr ? state.last->name() : "nobody", "the arrival before",
+        return hazard_location{state.last != nullptr ? state.last->name() : "no scope", "the previous arrival",
                                state.last_where.file, state.last_where.line};
     };
     if (state.arrived == 0) state.expected = warps;
@@ -19,13 +19,13 @@ inline void arrive_named(const context& c, named_barrier_state& state, int warps
         if (state.actor < 0) state.actor = c.on->new_actor();
         if (state.expected != warps || state.arrived + c.by->warps > warps) {
             c.on->report(hazard_kind::named_barrier_conflict, *c.by->block,
-                         str_cat(name, " is met by ", state.expected, " warps; ", state.arrived, " have arrived, and ",
-                                 c.by->warps, " more come expecting ", warps),
+                         str_cat(name, " expects ", state.expected, " warps; ", state.arrived, " have arrived, and ",
+                                 c.by->warps, " more arrive expecting ", warps),
                          {now, last()});
         }
         if (c.by->phases[state.actor] < state.generation) {
             c.on->report(hazard_kind::named_barrier_conflict, *c.by->block,
-                         str_cat(name, " is used again by a scope that does not know that its last use is over"),
+                         str_cat(name, " is used again by a scope that does not know that its last use is complete"),
                          {now, last()});
         }
         release(*c.by, state.gathering);
@@ -57,13 +57,13 @@ inline void wait_named(const context& c, named_barrier_state& state, std::uint32
 template <class Scope>
 named_barrier_state& named(const context& c, const Scope&, int id, source here) {
     if (id < 0 || id > 15) {
-        c.on->report(hazard_kind::beyond_limits, *c.by->block, str_cat("named barrier ", id, "; 0 to 15 exist"),
+        c.on->report(hazard_kind::beyond_limits, *c.by->block, str_cat("named barrier: ", id, "; must be 0 to 15"),
                      {{c.by->name(), "named barrier", here.file, here.line}});
     }
     return c.by->block->named[id];
 }
 
-// What the mutation under test does to a use of a named barrier.
+// Applies the mutation under test to a use of a named barrier.
 inline bool skipped_or_miscounted(const context& c, synchronisation kind, int& warps, source here) {
     const mutation_operator applied = c.on->pass_site(*c.by, kind, here);
     if (applied == mutation_operator::fewer_warps) --warps;
@@ -71,7 +71,7 @@ inline bool skipped_or_miscounted(const context& c, synchronisation kind, int& w
     return applied == mutation_operator::skip;
 }
 
-// Meets at barrier `id` with the others of `warps` warps in all.
+// Syncs at barrier `id`, `warps` warps in all.
 template <class Scope>
 void named_sync(const Scope& scope, int id, int warps, source here = source::current()) {
     const context c = enter(scope, "named sync", here);
@@ -84,7 +84,7 @@ void named_sync(const Scope& scope, int id, int warps, source here = source::cur
     wait_named(c, state, before, str_cat("the others at named barrier ", id), here);
 }
 
-// Arrives there and goes on.
+// Arrives without waiting.
 template <class Scope>
 void named_arrive(const Scope& scope, int id, int warps, source here = source::current()) {
     const context c = enter(scope, "named arrive", here);

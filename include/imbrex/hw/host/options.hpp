@@ -1,4 +1,4 @@
-// How a kernel is to run in the host world.
+// The options of a launch in the host world.
 #pragma once
 
 #include <imbrex/hw/host/mutation.hpp>
@@ -19,7 +19,7 @@ struct host_options {
     host_mode mode = host_mode::plain;
     std::uint64_t seed = 0;
     int threads = 0;                                     // OS threads in plain mode; 0: all cores
-    std::optional<mutation> mutate = std::nullopt;       // checked mode: alter one synchronisation
+    std::optional<mutation> mutate = std::nullopt;       // checked mode: mutate one synchronisation
     std::vector<synchronisation_site>* sites = nullptr;  // checked mode: collects the synchronisations passed
     std::string trace_file = {};                         // writes a Chrome/Perfetto trace here
 };

@@ -1,4 +1,4 @@
-// Kernels of one stream that overlap. In the host world each ends before the next begins.
+// PDL (programmatic dependent launch) in the host world: each kernel ends before the next begins.
 #pragma once
 
 #include <imbrex/core/source.hpp>
@@ -8,12 +8,12 @@ namespace imbrex::hw {
 
 template <class Scope>
 void pdl_wait(const Scope& scope, source here = source::current()) {
-    enter(scope, "wait for the kernel before", here);
+    enter(scope, "PDL wait", here);
 }
 
 template <class Scope>
 void pdl_launch_dependents(const Scope& scope, source here = source::current()) {
-    enter(scope, "start of the next kernel", here);
+    enter(scope, "PDL launch of dependents", here);
 }
 
 }  // namespace imbrex::hw

@@ -1,4 +1,4 @@
-// A small seeded generator (splitmix64), the same on every platform, so that a seed replays its schedule anywhere.
+// A small seeded generator (splitmix64), the same on every platform, so that a seed replays its schedule everywhere.
 #pragma once
 
 #include <cstdint>

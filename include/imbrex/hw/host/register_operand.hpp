@@ -1,5 +1,4 @@
-// 8-bit elements in registers, which become 16-bit floats where they are multiplied, in the host world, where every order is the
-// one in which they stand.
+// 8-bit operands in registers, upconverted when multiplied, in the host world. Nothing is permuted here.
 #pragma once
 
 #include <imbrex/core/register_layout.hpp>
@@ -22,7 +21,7 @@ template <class Stored, int Rows, int Columns, register_layout Layout, class Sha
 void load_8bit(const warp& scope, fragment_8bit<Stored, Rows, Columns, Layout>& to, const Shared& from, source here) {
     static_assert(std::is_same_v<Stored, std::remove_const_t<typename Shared::element>> && Shared::rows == Rows &&
                       Shared::columns == Columns,
-                  "imbrex: 8-bit elements are held as they are in a shared tile of the same shape");
+                  "imbrex: an 8-bit register operand is loaded from a shared tile of the same type and shape");
     load_shared(scope, to.tile, from, here);
 }
 
@@ -54,7 +53,7 @@ void upconvert_rows(const warp& scope, fragment<fp16, 16, Columns, 1, register_l
 template <class T, int Rows>
 void permute_pairs(const warp& scope, fragment<T, Rows, 16, 1>& tile, source here) {
     static_assert(sizeof(T) == 2, "imbrex: what is multiplied with upconverted elements has 16 bits");
-    touch_fragment(enter_registers(scope, "order of columns", here), tile, use::update, "order of columns", here);
+    touch_fragment(enter_registers(scope, "column permutation", here), tile, use::update, "column permutation", here);
 }
 
 template <int Rows, int Columns, class Factor>

@@ -1,4 +1,4 @@
-// What a kernel requires of numbers that it finds in memory, in the host world: always asked, and refused with the sentence.
+// Checks of data that a kernel reads from memory, in the host world: always active; a failure throws imbrex::error.
 #pragma once
 
 #include <imbrex/core/error.hpp>
@@ -7,7 +7,7 @@
 
 namespace imbrex::hw {
 
-// The sentence has a %d for each number.
+// The message has a %d for each number.
 template <class... Numbers>
 void require_in_kernel(bool allowed, const char* sentence, Numbers... numbers) {
     if (allowed) return;

@@ -1,5 +1,5 @@
-// The largest of a row's elements, found as the device finds it (hw/cuda/row_max.hpp): who says that no row begins with a negative
-// value where one does gets what integers give.
+// Host model of hw/cuda/row_max.hpp. A wrong `negative` flag gives the same wrong result as the integer comparison on
+// the device.
 #pragma once
 
 #include <imbrex/core/source.hpp>

@@ -1,5 +1,6 @@
-// Rows of x in the host world as they are multiplied: floats in the order of the weights' planes (hw/host/interleaved_weights.hpp), or bytes
-// in the order of the weights' bytes, with the scale of its group for each word of them.
+// Staging of activation rows in the host world: floats in the interleaved order of the weights
+// (hw/host/interleaved_weights.hpp), or int8 in the order of the weights' bytes, with the group scale repeated for each
+// word.
 #pragma once
 
 #include <imbrex/core/element_types.hpp>
@@ -17,7 +18,7 @@ inline namespace IMBREX_WORLDS {
 
 template <class T>
 void copy_as_floats(float* __restrict to, const T* __restrict from, int count) {
-    // In strips: compilers are shy of vectorising a loop of unknown, perhaps small, length.
+    // In blocks of fixed length: compilers rarely vectorise a loop of unknown, possibly small, length.
     constexpr int strip = 32;
     int done = 0;
     for (; done + strip <= count; done += strip) {
@@ -26,19 +27,19 @@ void copy_as_floats(float* __restrict to, const T* __restrict from, int count) {
     for (; done < count; ++done) to[done] = convert<float>(from[done]);
 }
 
-// 1.5 * 2^23: beside it the adder rounds to a whole number, which is in the low bits of the result.
+// 1.5 * 2^23: adding it rounds to an integer, which is in the low bits of the result.
 inline constexpr float round_to_int_magic = 12582912.0f;
 
-// Rounds a group to int8: its largest becomes 127 or -127. One with something infinite, or no number, gets a scale that is neither
-// finite, so that nothing made of it is. Returns the scale.
+// Quantises a group to int8 and returns the scale: the value of the largest magnitude becomes 127 or -127. A group with
+// an infinity or NaN gets a non-finite scale, so that its results are non-finite too.
 inline float quantise_group(std::int8_t* __restrict to, const float* __restrict from) {
-    std::uint32_t abs_max_bits = 0;  // of the bits, which order as the numbers without a sign do
+    std::uint32_t abs_max_bits = 0;  // bits of magnitudes order like the magnitudes
     for (int i = 0; i < weight_group_size; ++i) {
         const std::uint32_t bits = bits_as<std::uint32_t>(from[i]) & ~float_sign;
         abs_max_bits = bits > abs_max_bits ? bits : abs_max_bits;
     }
     const float scale = bits_as<float>(abs_max_bits) / 127.0f;
-    // A group of numbers so small that there is no inverse is zeros.
+    // A group whose scale has no finite inverse becomes zeros.
     const float inverse = scale > 0x1p-120f ? 1.0f / scale : 0.0f;
     for (int i = 0; i < weight_group_size; ++i) {
         to[i] = static_cast<std::int8_t>(bits_as<std::uint32_t>(from[i] * inverse + round_to_int_magic));
@@ -55,10 +56,11 @@ struct row_staging {
     static constexpr int unit = of::interleave * lanes;  // weights
     static constexpr int byte_interleave =
         Weights::activations == activation_quantisation::int8 ? of::interleave / 4 : 1;
-    // What a byte of weights has too much where bytes are multiplied.
+    // The offset that the bytes of weights have in an integer dot product.
     static constexpr int byte_offset = of::offset != 0 ? of::offset : int8_dot<Vectors>::offset_of_signed;
 
-    // Where vectors are so narrow, a scale for each group and not for each word (hw/host/grouped_int8_gemv.hpp), and a vector to begin with.
+    // For such narrow vectors: one scale per group instead of per word (hw/host/grouped_int8_gemv.hpp), and a vector of
+    // initial values.
     static constexpr bool by_groups = Weights::activations == activation_quantisation::int8 && lanes <= 4;
     static constexpr int at_once = by_groups ? lanes * weight_group_size : unit;
     static constexpr int columns_per_initial = by_groups ? weight_group_size : of::interleave;
@@ -106,7 +108,7 @@ struct row_staging {
         }
     }
 
-    // Groups become bytes. Of weights with two planes of bytes, each has every other run of sixteen.
+    // Quantises groups to bytes. If the weights have two interleaved byte vectors, each has every other run of sixteen.
     static void quantise(std::int8_t* __restrict to, float* __restrict scales, std::int32_t* __restrict initial_sums,
                          const float* __restrict from, int columns) {
         constexpr int run = byte_interleave == 2 ? 16 : weight_group_size, plane_bytes = 4 * lanes;

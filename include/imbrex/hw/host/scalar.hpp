@@ -1,4 +1,4 @@
-// Single values in the host world: one element of a shared vector, one global value, and reductions to one value.
+// Single values in the host world: one element of a shared vector, one global value, counters, and reductions.
 #pragma once
 
 #include <imbrex/hw/host/atomic.hpp>
@@ -45,20 +45,20 @@ void put_global(const Scope& scope, T* to, T value, source here) {
     if (enter(scope, "store of one global value", here)) *to = value;
 }
 
-// One thread takes the next number of a counter in global memory; all threads of the warp get it.
+// One thread increments a counter in global memory; all threads of the warp get the old value.
 inline int fetch_increment(const warp& scope, int* counter, source here) {
-    const context c = enter(scope, "taking of a number", here);
+    const context c = enter(scope, "counter increment", here);
     if (!c) return 0;
     c.on->pause(*c.by);
     return atomic_add(counter, 1);
 }
 
-// The same, in order: who takes a later number sees all that the warp wrote before.
+// The same with acquire-release order: a warp that gets a later value sees all that this warp wrote before.
 inline int fetch_increment_acq_rel(const warp& scope, int* counter, source here) {
     return fetch_increment(scope, counter, here);
 }
 
-// All elements of a shared tile reduced to one value that every thread of the block gets.
+// Reduces all elements of a shared tile to one value that every thread of the block gets.
 template <class Block, class Tile, class Vector, class Op>
 typename Tile::element reduce_shared(const Block& block, const Tile& tile, Op op, typename Tile::element identity,
                                      Vector& scratch, source here) {
@@ -79,16 +79,16 @@ typename Tile::element reduce_shared(const Block& block, const Tile& tile, Op op
     return result;
 }
 
-// True in the last block of the grid to come here, which then sees what all the others wrote to global memory before.
-// The counter must be zero at first and is zero again afterwards.
+// True in the last block of the grid to arrive, which then sees what the others wrote to global memory before. The
+// counter must be zero at first and is zero again afterwards.
 template <class Block, class Flag>
 bool is_last_block(const Block& block, int* counter, Flag& flag, source here) {
-    const context c = enter(block, "meeting of all blocks", here);
+    const context c = enter(block, "arrival of a block", here);
     if (!c) return false;
     if (c.checked()) {
-        touch_ordinary(*c.on, *c.by, flag, true, 0, "meeting of all blocks", here);
+        touch_ordinary(*c.on, *c.by, flag, true, 0, "arrival of a block", here);
         meet(*c.by);
-        touch_ordinary(*c.on, *c.by, flag, false, 0, "meeting of all blocks", here);
+        touch_ordinary(*c.on, *c.by, flag, false, 0, "arrival of a block", here);
         meet(*c.by);
     }
     const grid_dim grid = block.count();

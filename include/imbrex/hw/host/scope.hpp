@@ -1,6 +1,6 @@
-// The scopes of the host world: a warp, a warpgroup or a block is a simulated warp of the machine. What forks (roles,
-// each_warp) starts simulated warps and waits for their end; it does not order their accesses with what the block does next: on
-// the device nothing does but a sync, and so it is here.
+// The scopes of the host world: a warp, a warpgroup or a block is one simulated warp of the machine. Operations that fork
+// (roles, each_warp) start simulated warps and wait for their end. The join does not order their accesses with what the
+// block does next: on the device only a sync does, and the same holds here.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -14,8 +14,8 @@
 
 namespace imbrex::hw {
 
-// The machine and the simulated warp that an operation works for. Empty while a run is being ended, when operations called by
-// destructors must do nothing.
+// The machine and the simulated warp of an operation. Empty while a run is being ended: operations called by destructors
+// then do nothing.
 struct context {
     machine* on = nullptr;
     simulated_warp* by = nullptr;
@@ -23,7 +23,7 @@ struct context {
     bool checked() const { return on != nullptr && on->checked; }
 };
 
-// Every operation on registers begins here: it refuses a scope that is not the caller's own.
+// The entry of every operation on registers: reports a scope that is not the caller's own.
 template <class Scope>
 context enter_registers(const Scope& scope, const char* what, source where) {
     machine* on = machine::running();
@@ -33,8 +33,8 @@ context enter_registers(const Scope& scope, const char* what, source where) {
     }
     if (on->stopping() || on->unwinding()) return {};
     if (scope.self != caller) {
-        // The scope may be one that has ended, and hold anything.
-        std::string owner = "nobody";
+        // The scope may have ended and hold anything.
+        std::string owner = "no running scope";
         for (const auto& one : on->simulated_warps()) owner = one.get() == scope.self ? one->name() : owner;
         on->report(hazard_kind::wrong_scope, *caller->block,
                    str_cat("the scope passed belongs to ", owner, ", which does not run this line"),
@@ -43,28 +43,28 @@ context enter_registers(const Scope& scope, const char* what, source where) {
     return {on, caller};
 }
 
-// And every other one here: it refuses also what the warps of a scope do together, where only some of them may have come.
+// The entry of every other operation: also reports a collective that only some warps of the scope may reach.
 template <class Scope>
 context enter(const Scope& scope, const char* what, source where) {
     const context c = enter_registers(scope, what, where);
     if (c && c.by->divergence > 0) {
         c.on->report(hazard_kind::incomplete_collective, *c.by->block,
-                     "its warps need not all come here: they have asked for rows of their own",
+                     "only some warps of the scope may reach this line: each warp decides by its own rows",
                      {{c.by->name(), what, where.file, where.line}});
     }
     return c;
 }
 
-// On the device, a number in a form from which its compiler can tell that it is the same for the whole warp.
+// On the device, marks a number as warp-uniform for the compiler.
 inline int uniform(int number) {
     return number;
 }
 
-// What a simulated warp must not have in flight when it ends.
+// A simulated warp must not have operations in flight when it ends.
 inline void check_nothing_in_flight(machine& m, simulated_warp& one) {
     const auto check = [&](const group_queue& queue, const char* what) {
         if (queue.open == 0 && queue.waited >= queue.occupied) return;
-        m.report(hazard_kind::in_flight_at_exit, *one.block, str_cat(what, " asked for and not waited for"),
+        m.report(hazard_kind::in_flight_at_exit, *one.block, str_cat(what, " issued and not waited for"),
                  {{one.name(), what, queue.last_issue.file, queue.last_issue.line}});
     };
     check(one.copies, "asynchronous copies");
@@ -72,7 +72,7 @@ inline void check_nothing_in_flight(machine& m, simulated_warp& one) {
     check(one.mmas, "asynchronous mmas");
 }
 
-// Starts a simulated warp for a part of the parent's warps. A negative index is of a role played by one scope alone.
+// Starts a simulated warp for some of the parent's warps. A negative index means a role of one scope.
 template <class Scope, class Body>
 void fork(machine& m, simulated_warp& parent, const char* role, int index, const Body& body) {
     const auto work = [&m, &parent, &body, index](simulated_warp& one) {
@@ -88,7 +88,7 @@ void fork(machine& m, simulated_warp& parent, const char* role, int index, const
         child.seen = parent.seen;
         child.async_seen = parent.async_seen;
         child.phases = parent.phases;
-        // The child is some of the parent's warps: it knows of the others what came before they last met.
+        // The child is a subset of the parent's warps: of the others it knows what came before their last sync.
         const bool alone = parent.warps == 1;
         child.seen.set(parent.actor, alone ? parent.tick : parent.synced);
         child.async_seen.set(parent.actor, alone ? parent.fenced : parent.async_synced);
@@ -103,7 +103,7 @@ inline void wait_for_children(machine& m, simulated_warp& parent, source where) 
         parent, [&parent] { return parent.children == 0; }, "its roles to end", where);
 }
 
-// A sync of all warps of one simulated warp's scope.
+// A sync of all warps of one scope.
 inline void sync_scope(const context& c, source where) {
     if (!c.checked()) return;
     c.on->pause(*c.by);
@@ -111,7 +111,7 @@ inline void sync_scope(const context& c, source where) {
     meet(*c.by);
 }
 
-// True in the one thread of a scope that should do what only one may do.
+// True in one thread of a scope.
 template <class Scope>
 bool elected(const Scope&) {
     return true;
@@ -130,7 +130,7 @@ struct warp {
     int number;
 
     int index() const { return number; }
-    // Its lanes are in step but for what each of them copies (checker.hpp).
+    // Its lanes are converged except for what each of them copies (checker.hpp).
     void sync(source here = source::current()) const {
         const hw::context c = hw::enter(*this, "warp sync", here);
         if (c && c.by->copies.committed > 0) hw::sync_scope(c, here);
@@ -164,7 +164,7 @@ struct block_scope {
 
     void sync(source here = source::current()) const { hw::sync_scope(hw::enter(*this, "block sync", here), here); }
 
-    // All blocks of the cluster meet.
+    // Syncs all blocks of the thread block cluster.
     void cluster_sync(source here = source::current()) const;
 
     template <class... Roles>

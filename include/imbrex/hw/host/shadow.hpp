@@ -1,5 +1,6 @@
-// The history of every byte of a block's shared memory: who wrote it last and who has read it since. Kernels touch
-// memory by tiles, so neighbouring bytes nearly always share their history; it is kept by intervals, exact to the byte.
+// Shadow memory: the history of every byte of a block's shared memory, its last writer and the readers since. Kernels
+// access memory by tiles, so neighbouring bytes nearly always share their history. It is stored by intervals, exact to
+// the byte.
 #pragma once
 
 #include <imbrex/core/source.hpp>
@@ -12,15 +13,15 @@ namespace imbrex::hw {
 
 struct simulated_warp;
 
-// One access as history remembers it.
+// One access in the history.
 struct access {
-    const simulated_warp* by = nullptr;  // the scope that did it or asked for it
+    const simulated_warp* by = nullptr;  // the scope that made or issued it
     int actor = -1;                      // whose clock ticked: the scope's own, a barrier's or a group's
     std::uint32_t tick = 0;
     bool async_proxy = false;     // through the async proxy: TMA or wgmma
-    bool deferred = false;        // asked for, and done at some later time
+    bool deferred = false;        // issued, and done later
     int stage = -1;               // of the pipeline the bytes belong to
-    std::uint64_t partition = 0;  // how the bytes were dealt to the scope's warps; equal means each warp has its own
+    std::uint64_t partition = 0;  // distribution over the scope's warps; equal means each warp has its own bytes
     const char* what = "";
     source where{};
 };
@@ -53,7 +54,7 @@ class shadow_memory {
         end_ = bytes;
     }
 
-    // Calls f(history) for each interval of [begin, end), cut at these bounds.
+    // Calls f(history) for each interval of [begin, end), split at these bounds.
     template <class F>
     void visit(int begin, int end, F f) {
         auto first = cut(begin);

@@ -1,6 +1,6 @@
-// Attention's products by rows, in the host world: each stretch of rows that lie one behind the other is multiplied at once, by
-// hw/host/small_m_product.hpp. The weights of a softmax are found by loops that compilers turn into vector instructions. Rows behind those that
-// exist cost nothing, and what comes of a row has the same bits however many there are.
+// SIMT paged attention in the host world. Each range of contiguous rows is multiplied at once
+// (hw/host/small_m_product.hpp). The softmax is written as loops that compilers vectorise. Rows that do not exist cost
+// nothing, and the bits of a row's result do not depend on the number of rows.
 #pragma once
 
 #include <imbrex/core/element_types.hpp>
@@ -19,7 +19,7 @@
 
 namespace imbrex::hw {
 
-// Calls body(row, count, where it is) for each stretch.
+// Calls body(row, count, pointer) for each range of contiguous rows.
 template <class Place, class Body>
 void for_each_contiguous_run(const paged_row_blocks<Place>& rows, Body body) {
     constexpr int block = paged_row_blocks<Place>::rows_in_block;
@@ -34,7 +34,7 @@ void for_each_contiguous_run(const paged_row_blocks<Place>& rows, Body body) {
     }
 }
 
-// Some rows as floats whose columns are a multiple of `Step`, with zeros behind the last: where they lie, if they are so already.
+// Rows as floats, padded with zeros to a multiple of `Step` columns; a view of the input if it has this form already.
 template <int Step>
 class rows_of_floats {
   public:
@@ -67,9 +67,9 @@ class rows_of_floats {
 template <int Rows, int Columns, class RowPlace, class Place, class Vectors = native_simd>
 void simt_qk(const warp& scope, fragment<float, Rows, Columns, 1>& products, int rows, const RowPlace& row_place,
              const paged_row_blocks<Place>& others, int head_dim, source here) {
-    const context c = enter_registers(scope, "products of rows", here);
+    const context c = enter_registers(scope, "simt_qk", here);
     if (!c) return;
-    touch_fragment(c, products, use::write, "products of rows", here);
+    touch_fragment(c, products, use::write, "simt_qk", here);
     using few = small_m_product<Vectors>;
     using floats = rows_of_floats<few::lanes>;
     const int width = (head_dim + few::lanes - 1) / few::lanes * few::lanes;
@@ -89,16 +89,16 @@ void simt_qk(const warp& scope, fragment<float, Rows, Columns, 1>& products, int
                        width);
         }
     });
-    spend_lanes(c, static_cast<double>(rows) * (others.end - others.begin) * head_dim, "products of rows");
+    spend_lanes(c, static_cast<double>(rows) * (others.end - others.begin) * head_dim, "simt_qk");
 }
 
 template <int Rows, int Columns, int Keys, class Place, class Vectors = native_simd>
 void simt_pv(const warp& scope, fragment<float, Rows, Columns, 1>& sums, const fragment<float, Rows, Keys, 1>& weights,
              int rows, const paged_row_blocks<Place>& values, int columns, source here) {
-    const context c = enter_registers(scope, "sum of weighted rows", here);
+    const context c = enter_registers(scope, "simt_pv", here);
     if (!c) return;
-    touch_fragment(c, weights, use::read, "sum of weighted rows", here);
-    touch_fragment(c, sums, use::update, "sum of weighted rows", here);
+    touch_fragment(c, weights, use::read, "simt_pv", here);
+    touch_fragment(c, sums, use::update, "simt_pv", here);
     using few = small_m_product<Vectors>;
     using floats = rows_of_floats<few::lanes>;
     const int width = (columns + few::lanes - 1) / few::lanes * few::lanes;
@@ -115,19 +115,19 @@ void simt_pv(const warp& scope, fragment<float, Rows, Columns, 1>& sums, const f
             }
         }
     });
-    spend_lanes(c, static_cast<double>(rows) * (values.end - values.begin) * columns, "sum of weighted rows");
+    spend_lanes(c, static_cast<double>(rows) * (values.end - values.begin) * columns, "simt_pv");
 }
 
-// 2^x for x of at most 0, without a branch. Below 2^-125 it is zero, so that what is masked weighs nothing; NaN stays what it is.
+// 2^x for x <= 0, branch-free. Below 2^-125 it is zero, so that masked scores have no weight; NaN stays NaN.
 inline float weight_of(float x) {
     const float power = fast_exp2(x);
     return x > -125.0f ? power : x <= -125.0f ? 0.0f : x;
 }
 
-// So many at a time have a sum and a largest of their own: one addition need not wait for the one before.
+// Independent partial sums and maxima, so that additions do not wait for each other.
 inline constexpr int weighed_at_once = 16;
 
-// All of them, two by two.
+// Pairwise reduction.
 template <class Op>
 float joined(float (&values)[weighed_at_once], Op op) {
     for (int half = weighed_at_once / 2; half > 0; half /= 2) {
@@ -141,12 +141,12 @@ void simt_online_softmax(const warp& scope, fragment<float, Rows, Columns, 1>& s
                          row_fragment<float, Rows, 1>& row_max, row_fragment<float, Rows, 1>& sums,
                          row_fragment<float, Rows, 1>& corrections, source here) {
     constexpr float nothing = -std::numeric_limits<float>::infinity();
-    const context c = enter_registers(scope, "weights of rows", here);
+    const context c = enter_registers(scope, "simt_online_softmax", here);
     if (!c) return;
-    touch_fragment(c, scores, use::update, "weights of rows", here);
-    touch_fragment(c, row_max, use::update, "weights of rows", here);
-    touch_fragment(c, sums, use::update, "weights of rows", here);
-    touch_fragment(c, corrections, use::write, "weights of rows", here);
+    touch_fragment(c, scores, use::update, "simt_online_softmax", here);
+    touch_fragment(c, row_max, use::update, "simt_online_softmax", here);
+    touch_fragment(c, sums, use::update, "simt_online_softmax", here);
+    touch_fragment(c, corrections, use::write, "simt_online_softmax", here);
     std::fill(std::begin(corrections.values), std::end(corrections.values), 1.0f);
     for (int row = 0; row < rows; ++row) {
         float* const own = scores.values + row * Columns;
@@ -172,15 +172,15 @@ void simt_online_softmax(const warp& scope, fragment<float, Rows, Columns, 1>& s
         sums.values[row] = sums.values[row] * corrections.values[row] + total;
         row_max.values[row] = top;
     }
-    spend_lanes(c, static_cast<double>(rows) * Columns, "weights of rows");
+    spend_lanes(c, static_cast<double>(rows) * Columns, "simt_online_softmax");
 }
 
 template <int Rows, int Columns, class Place>
 void simt_store_rows(const warp& scope, const Place& place, const fragment<float, Rows, Columns, 1>& from, int rows,
                      int columns, source here) {
-    const context c = enter(scope, "store of some rows", here);
+    const context c = enter(scope, "simt_store_rows", here);
     if (!c) return;
-    touch_fragment(c, from, use::read, "store of some rows", here);
+    touch_fragment(c, from, use::read, "simt_store_rows", here);
     for (int row = 0; row < rows; ++row) {
         auto* const to = place(row);
         using element = std::remove_reference_t<decltype(*to)>;

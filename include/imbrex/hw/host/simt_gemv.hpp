@@ -1,12 +1,12 @@
-// Products of staged rows with rows of weights in the host world: sums[m][n] += x[m] . W[n]. Four rows of weights are gone through
-// side by side, against one, two or four rows of x: each vector of x meets four of weights, each of those as many of x, and there
-// are sums enough to hide the latency of an addition. Where there are more rows of x than that, the weights are made floats first,
-// once for all of them.
+// CPU GEMV / GEMM with staged rows in the host world: sums[m][n] += x[m] . W[n]. The register block is four weight rows
+// by one, two or four rows of x: each vector of x is multiplied by four vectors of weights, each of those by as many of
+// x, and there are enough sums to hide the latency of an FMA. With more rows of x the weights are first converted to
+// float, once for all rows.
 //
-// However many rows there are, a sum is made in the same order, and so what comes of a row has the same bits whatever rows stand beside
-// it: a vector of sums goes over 1024 columns, unit by unit and plane by plane, and is then added up as `sum_each` does. (Of weights
-// in groups that x is not rounded for, this holds for up to four rows, and for more: those that are made floats are scaled before they
-// are multiplied, the others after.)
+// The order of summation does not depend on the number of rows, so the result of a row has the same bits whatever rows
+// are beside it: a vector of sums covers 1024 columns, unit by unit and sub-vector by sub-vector, and is then reduced
+// by `sum_each`. (For grouped weights with unquantised x this holds among up to four rows and among more than four:
+// weights converted to float are scaled before the product, the others after it.)
 #pragma once
 
 #include <imbrex/core/element_types.hpp>
@@ -29,19 +29,19 @@ namespace imbrex::hw {
 
 inline namespace IMBREX_WORLDS {
 
-// Sums of products: a row for each of x, a column for each of the weights' rows.
+// Accumulators: one row per row of x, one column per weight row.
 template <int Rows, int Columns>
 struct gemv_accumulator_fragment : fragment_storage<float, Rows * Columns> {
     static constexpr int rows = Rows;
     static constexpr int columns = Columns;
 };
 
-// The part of a matrix of weights that is multiplied at once.
+// A block of a weight matrix that is multiplied at once.
 template <class Weights>
 struct weight_block {
     const Weights& all;
-    int row, column;    // its first
-    int rows, columns;  // how many there are
+    int row, column;    // first of the block
+    int rows, columns;  // in bounds
 };
 
 template <class Vectors, class Weights>
@@ -58,13 +58,13 @@ struct simd_gemv {
     static constexpr int unit = staging::unit;
     static constexpr bool grouped = of::words_in_group > 0;
     static constexpr bool rounded = Weights::activations == activation_quantisation::int8;
-    static constexpr int at_once = 4;          // rows of weights
-    static constexpr int part_columns = 1024;  // after which sums are added up
+    static constexpr int at_once = 4;          // weight rows
+    static constexpr int part_columns = 1024;  // after which sums are reduced
 
-    // A row of weights, a unit at a time.
+    // A weight row, read in units.
     struct weight_row {
         const unsigned char* values;
-        int whole, rest;  // units, and columns behind them
+        int whole, rest;  // full units, and remaining columns
 
         weight_row(const weight_block<Weights>& piece, int row)
             : values(reinterpret_cast<const unsigned char*>(piece.all.at(piece.row + row, piece.column))),
@@ -73,26 +73,26 @@ struct simd_gemv {
         [[gnu::always_inline]] words load(int number) const {
             return vectors::template load<words>(values + static_cast<std::ptrdiff_t>(number) * vectors::bytes);
         }
-        // Rows follow each other, which a processor does not know before it has missed the first of each page.
+        // Prefetches the next row: the hardware prefetcher does not cross page boundaries.
         [[gnu::always_inline]] words load_and_prefetch(int number, std::ptrdiff_t distance = 4096) const {
             __builtin_prefetch(values + static_cast<std::ptrdiff_t>(number) * vectors::bytes + distance, 0, 2);
             return load(number);
         }
-        // Behind the last column are zeros.
+        // Zeros after the last column.
         words load_rest() const {
             return vectors::template load_some<words>(values + static_cast<std::ptrdiff_t>(whole) * vectors::bytes,
                                                       rest * vectors::bytes / unit);
         }
     };
 
-    // sums[m * stride + n] += x[m] . weights[n] for Rows rows of x from `first` on and up to four rows of weights. What they are
-    // multiplied with is staged from this column on.
+    // sums[m * stride + n] += x[m] . weights[n] for Rows rows of x from `first` on and up to four weight rows; x is
+    // staged from this column on.
     template <int Rows, class Staged>
     [[gnu::flatten]] static void multiply(float* sums, int stride, const Staged& x, int first, int column,
                                           const weight_block<Weights>& piece) {
         floats all[std::max(Staged::block_k / part_columns, 1)][Rows * at_once];
         const int parts = (piece.columns + part_columns - 1) / part_columns;
-        // Of weights in groups each row whole: memory is read as it lies.
+        // Grouped weights: each row as a whole, so memory is read sequentially.
         if constexpr (staging::by_groups) {
             constexpr int together = grouped_int8_gemv<Vectors, Weights>::rows_at_once;
             if (piece.rows <= at_once - together) {
@@ -129,7 +129,7 @@ struct simd_gemv {
         }
     }
 
-    // The columns that are added up at once, after so many times as many.
+    // The `number`-th block of columns that are reduced together.
     static weight_block<Weights> part_of(const weight_block<Weights>& piece, int number) {
         const int before = number * part_columns;
         return {piece.all, piece.row, piece.column + before, piece.rows,
@@ -139,7 +139,7 @@ struct simd_gemv {
     template <int Rows, class Staged>
     [[gnu::always_inline]] static void multiply_rows(floats (&to)[Rows * at_once], const float* values,
                                                      const weight_block<Weights>& piece) {
-        // Those that are not there are others once more.
+        // Out-of-bounds rows repeat the last row.
         const auto row = [&](int i) { return std::min(i, piece.rows - 1); };
         const weight_row weights[at_once] = {{piece, row(0)}, {piece, row(1)}, {piece, row(2)}, {piece, row(3)}};
         floats all[Rows * at_once] = {};
@@ -156,11 +156,11 @@ struct simd_gemv {
             });
         };
         const int whole = weights[0].whole;
-        // What comes next lies behind the rows that are read side by side.
+        // The next data follows the rows that are read side by side.
         const std::ptrdiff_t distance = at_once * (weights[1].values - weights[0].values);
         for (int number = 0; number < whole; ++number) {
             add(number, [&](const weight_row& one) {
-                // Floats that meet several rows are mostly weights that have been made such, and are near.
+                // Float weights with several rows of x are mostly converted weights, already in cache.
                 return of::interleave == 1 && Rows > 1 ? one.load(number) : one.load_and_prefetch(number, distance);
             });
         }
@@ -176,14 +176,15 @@ struct simd_gemv {
         if (m < rows) multiply<1>(sums, stride, x, m, column, piece);
     }
 
-    // all[m * at_once + i] = x[m] . weights[n + i], for as many rows as are taken together, by vectors that are no longer than a group.
+    // all[m * at_once + i] = x[m] . weights[n + i] for the rows that are processed together, with vectors no longer
+    // than a group.
     template <int Rows, class Staged>
     [[gnu::always_inline]] static void multiply_grouped_int8(floats* all, const Staged& x, int first, int column,
                                                              const weight_block<Weights>& piece, int n) {
         using products = grouped_int8_gemv<Vectors, Weights>;
         typename products::weight_rows weights;
         for (int i = 0; i < products::rows_at_once; ++i) {
-            // Those that are not there are others once more.
+            // Out-of-bounds rows repeat the last row.
             const int row = std::min(n + i, piece.rows - 1);
             weights.values[i] = weight_row(piece, row).values;
             weights.scales[i] = scales(piece, row).values;
@@ -192,7 +193,8 @@ struct simd_gemv {
                                           piece.columns / weight_group_size);
     }
 
-    // all[m * at_once] = x[m] . weights, group by group: each of their sums has a scale of its own. x is staged from this unit on.
+    // all[m * at_once] = x[m] . weights, group by group: each group's sum has its own scale. x is staged from this unit
+    // on.
     template <int Rows, class Staged>
     [[gnu::always_inline]] static void multiply_groups(floats* all, const Staged& x, int first, int base,
                                                        const weight_block<Weights>& piece, int n) {
@@ -219,7 +221,7 @@ struct simd_gemv {
         }
     }
 
-    // Of one unit, without the scales of its weights.
+    // One unit, without the scales of its weights.
     template <class Staged>
     [[gnu::always_inline]] static floats products(const Staged& x, int row, int number, words some) {
         const auto* const values = x.values + row * Staged::row_stride + number * unit;
@@ -244,7 +246,7 @@ struct simd_gemv {
         }
     }
 
-    // A row of weights as floats, in the order of its planes.
+    // Converts a weight row to float, in interleaved order.
     [[gnu::flatten]] static void make_floats(float* to, const weight_block<Weights>& piece, int n) {
         const weight_row weights(piece, n);
         const auto put = [&](int number, words some, [[maybe_unused]] floats scale) {
@@ -275,7 +277,7 @@ struct simd_gemv {
     }
 };
 
-// Those bytes of staged rows that an operation uses.
+// The bytes of staged rows that an operation touches.
 template <class Staged>
 void touch_staged(const context& c, const Staged& staged, int rows, int columns, bool writes, const char* what,
                   source here) {
@@ -294,7 +296,7 @@ void touch_staged(const context& c, const Staged& staged, int rows, int columns,
     }
 }
 
-// Rows from where `place(row)` says, so many columns of each; zeros behind them.
+// Stages `columns` columns of the row at `place(row)`, padded with zeros.
 template <class Staged, class Place>
 void stage_rows(const warp& scope, Staged& to, Place&& place, int rows, int columns, source here) {
     const context c = enter(scope, "staging of rows", here);
@@ -315,7 +317,7 @@ void fill_accumulator(const warp& scope, gemv_accumulator_fragment<Rows, Columns
     std::fill(std::begin(sums.values), std::end(sums.values), value);
 }
 
-// The products of staged rows with up to four rows of weights.
+// The products of staged rows with up to four weight rows.
 template <class Staged, class Weights>
 void add_some(float* sums, int stride, const Staged& x, int rows, const weight_block<Weights>& piece) {
     using products = simd_gemv<native_simd, Weights>;
@@ -323,7 +325,7 @@ void add_some(float* sums, int stride, const Staged& x, int rows, const weight_b
     if constexpr (Weights::activations == activation_quantisation::none && !std::is_same_v<Weights, float_weights>) {
         constexpr int part = products::part_columns;
         for (int i = 0; rows > 4 && i * part < piece.columns; ++i) {
-            // No power of two apart: they would compete for the same places of a cache.
+            // Not a power of two: rows would map to the same cache sets.
             constexpr int distance = part + 16;
             alignas(64) float unpacked[products::at_once * distance];
             const weight_block<Weights> some = products::part_of(piece, i);
@@ -338,14 +340,14 @@ void add_some(float* sums, int stride, const Staged& x, int rows, const weight_b
     products::multiply_all(sums, stride, x, rows, 0, piece);
 }
 
-// sums[m][n] += x[m] . weights[n] for the rows that there are, over the columns of the piece.
+// sums[m][n] += x[m] . weights[n] for the rows in bounds, over the columns of the block.
 template <int Rows, int Columns, class Staged, class Weights>
 void accumulate_products(const warp& scope, gemv_accumulator_fragment<Rows, Columns>& sums, const Staged& x, int rows,
                          const weight_block<Weights>& weights, bool, source here) {
-    const context c = enter(scope, "products of rows", here);
+    const context c = enter(scope, "GEMV products", here);
     if (!c) return;
-    touch_fragment(c, sums, use::update, "products of rows", here);
-    touch_staged(c, x, rows, weights.columns, false, "products of rows", here);
+    touch_fragment(c, sums, use::update, "GEMV products", here);
+    touch_staged(c, x, rows, weights.columns, false, "GEMV products", here);
     constexpr int at_once = simd_gemv<native_simd, Weights>::at_once;
     for (int n = 0; n < weights.rows; n += at_once) {
         const int some = std::min(at_once, weights.rows - n);
@@ -355,14 +357,14 @@ void accumulate_products(const warp& scope, gemv_accumulator_fragment<Rows, Colu
     spend_lanes(c, rows * weights.rows * weights.columns, "elementwise");
 }
 
-// Here all that belongs to a sum has been added.
+// Nothing to reduce here: sums are complete.
 template <int Rows, int Columns>
 void reduce_accumulator(const warp& scope, gemv_accumulator_fragment<Rows, Columns>& sums, source here) {
-    const context c = enter(scope, "finish of sums", here);
-    if (c) touch_fragment(c, sums, use::update, "finish of sums", here);
+    const context c = enter(scope, "reduction of sums", here);
+    if (c) touch_fragment(c, sums, use::update, "reduction of sums", here);
 }
 
-// place(m)[n] = function(n, sum), rounded once. Those that there are.
+// place(m)[n] = function(n, sum), rounded once, in bounds.
 template <int Rows, int Columns, class Place, class Function>
 void store_accumulator(const warp& scope, Place&& place, const gemv_accumulator_fragment<Rows, Columns>& sums, int rows,
                        int columns, Function&& function, source here) {

@@ -1,13 +1,13 @@
-// Matrix products with few rows on the left, in the host world: what is on the right is used so few times that it does not pay to
-// pack it first, as host_gemm does. Rows are floats, and are read where they lie.
+// small-M matrix products in the host world: the right operand is reused so rarely that packing it, as host_gemm does,
+// does not pay. Rows are float and read in place.
 //
-//   scores    Vectors are along the rows that are multiplied. A block of rows and others has a vector of sums for each pair, and
-//             these are then added up together:
+//   scores    Q K^T. Vectors are along head_dim. A block of rows has one vector of sums per pair, and these are then
+//             reduced together:
 //
-//                 a0 a1 a2 a3     b0 b1 b2 b3     ->     a0+a2  b0+b2  a1+a3  b1+b3       as often as two vectors are left
+//                 a0 a1 a2 a3     b0 b1 b2 b3     ->     a0+a2  b0+b2  a1+a3  b1+b3       while two vectors are left
 //
-//   sums      Vectors are along the columns of values. All sums of two vectors of columns are held in registers, and each value that
-//             is read is multiplied with a weight of each row.
+//   sums      P V. Vectors are along the columns of the values. The sums of two vectors of columns are in registers,
+//             and each loaded value is multiplied by a weight of each row.
 #pragma once
 
 #include <imbrex/hw/host/host_gemm.hpp>
@@ -26,9 +26,9 @@ class small_m_product {
   public:
     using vector = typename Vectors::vector;
     static constexpr int lanes = sizeof(vector) / sizeof(float);
-    static constexpr int max_rows = 8;  // whose sums fit the registers
+    static constexpr int max_rows = 8;  // the sums fit in the registers
 
-    // products[row * products_stride + other] = a row of `left` times one of `right`; their depth is a multiple of `lanes`.
+    // products[row * products_stride + other] = left[row] . right[other]; k is a multiple of `lanes`.
     static void score(float* products, std::ptrdiff_t products_stride, const float* left, std::ptrdiff_t left_stride,
                       const float* right, std::ptrdiff_t right_stride, int rows, int others, int k) {
         for (int other = 0; other < others; other += others_at_once) {
@@ -52,8 +52,8 @@ class small_m_product {
         }
     }
 
-    // sums[row * sums_stride + column] += the sum of weights[row * weights_stride + i] * values[i * values_stride + column]; at most
-    // max_rows rows, and a multiple of `lanes` columns.
+    // sums[row * sums_stride + column] += the sum over i of weights[row * weights_stride + i] * values[i *
+    // values_stride + column]; at most max_rows rows, and a multiple of `lanes` columns.
     static void add_weighted(float* sums, std::ptrdiff_t sums_stride, const float* weights,
                              std::ptrdiff_t weights_stride, const float* values, std::ptrdiff_t values_stride, int rows,
                              int count, int columns) {
@@ -69,7 +69,7 @@ class small_m_product {
     static constexpr int others_at_once = lanes / rows_at_once;
     static constexpr int panel_vectors = 2;
 
-    // Calls body with the constants 0 ... Count - 1: what only constants index is kept in registers.
+    // Calls body with the constants 0 ... Count - 1, so that arrays stay in registers.
     template <int Count, class Body>
     [[gnu::always_inline]] static void unroll(Body body) {
         [&]<int... Index>(std::integer_sequence<int, Index...>) {

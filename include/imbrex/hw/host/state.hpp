@@ -1,5 +1,5 @@
-// What the machine knows of its simulated warps, barriers and blocks: plain state, kept by machine.hpp, barrier.hpp and the
-// operations, and read by the checker.
+// The state of simulated warps, barriers and blocks: plain data that machine.hpp, barrier.hpp and the operations update
+// and the checker reads.
 #pragma once
 
 #include <imbrex/core/grid_dim.hpp>
@@ -19,7 +19,7 @@ namespace imbrex::hw {
 
 struct block_state;
 
-// What is passed on at barriers (see simulated warp).
+// The clocks that barriers pass on (see simulated_warp).
 struct visible_clocks {
     vector_clock seen, async_seen, phases;
 
@@ -36,51 +36,51 @@ struct group_queue {
     std::uint32_t committed = 0;
     std::uint32_t waited = 0;
     std::uint32_t synced = 0;    // waited for, and known to all warps of the scope
-    std::uint32_t occupied = 0;  // the latest group that has an operation in it
+    std::uint32_t occupied = 0;  // the latest group with an operation
     int open = 0;                // operations since the last commit
-    double done_at = 0;          // in the trace's time
+    double done_at = 0;          // in trace time
     source last_issue{};
 
     std::uint32_t open_tick() const { return committed + 1; }
 };
 
-// A register tile that an asynchronous mma of this group uses: which of its counts to take back.
+// A register tile that an asynchronous mma of this group uses: the count to decrement when it completes.
 struct lent_register_tile {
     std::uint32_t tick;
     int* uses;
 };
 
 struct simulated_warp {
-    owned<fiber> context;  // none if it runs in place of whoever started it
-    bool ended = false;    // of such a one
+    owned<fiber> context;  // null if it runs on the stack of its parent
+    bool ended = false;    // used in that case
     block_state* block = nullptr;
     simulated_warp* parent = nullptr;
     std::string role;
     int index = 0;
     int warps = 1;
     int actor = -1;
-    int children = 0;    // still at work
-    int divergence = 0;  // paths deep that only some of its warps may have taken
+    int children = 0;    // still running
+    int divergence = 0;  // nesting of branches that only some of its warps may have taken
 
-    // What this scope comes after: for ordinary accesses, for what it asks of the async proxy, and which phases of
-    // barriers it knows to be over.
+    // What this scope is ordered after: for ordinary accesses, for operations that it issues to the async proxy, and the
+    // phases of barriers that it knows to be complete.
     vector_clock seen, async_seen, phases;
     std::uint32_t tick = 0;             // of its own clock
     std::uint32_t synced = 0;           // its accesses up to here are known to all its warps
     std::uint32_t fenced = 0;           // its writes up to here have passed a proxy fence in the warps that made them
     std::uint32_t fenced_copies = 0;    // and its groups of cp.async
     std::uint32_t async_synced = 0;     // fenced, and known to all its warps
-    visible_clocks clocks_of_children;  // those that have ended
+    visible_clocks clocks_of_children;  // of ended children
 
     group_queue copies, stores, mmas;
     std::vector<lent_register_tile> lent;
 
-    // What it waits for, if it does.
+    // The condition that it waits for, if any.
     bool (*may_go_on)(void*) = nullptr;
     void* may_go_on_data = nullptr;
     std::string waiting_for;
     source waiting_at{};
-    const void* waiting_on = nullptr;  // the state of the barrier, if it is one
+    const void* waiting_on = nullptr;  // the state of the barrier that it waits at, if any
 
     double time = 0;
 
@@ -131,7 +131,7 @@ struct block_state {
     bool finished = false;
 };
 
-// An asynchronous operation that was asked for. Those of one queue are done in order.
+// An asynchronous operation that was issued. Operations of one queue complete in order.
 struct operation {
     virtual ~operation() = default;
     virtual void perform() = 0;

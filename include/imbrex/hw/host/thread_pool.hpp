@@ -1,6 +1,6 @@
-// The threads that share out the blocks of a grid in plain mode. They are started once. Between launches they look out for the next one for
-// some microseconds, since launches come in rows and waking up takes longer than a small one; then they sleep.
-// POSIX threads, not <thread> and <mutex>: those would cost every file that includes this a second of nvcc's time.
+// The thread pool that runs the blocks of a grid in plain mode. Its threads start once. Between launches they spin for
+// some microseconds, since launches come in sequences and waking up takes longer than a small launch; then they sleep.
+// It uses POSIX threads: <thread> and <mutex> would cost nvcc a second per file.
 #pragma once
 
 #include <pthread.h>
@@ -13,7 +13,7 @@
 
 namespace imbrex::hw {
 
-// Cores that this program may use, which may be fewer than there are.
+// The cores that this process may use, possibly fewer than the machine has.
 inline int usable_cores() {
 #if defined(__linux__)
     cpu_set_t allowed;
@@ -31,8 +31,8 @@ class thread_pool {
 
     int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-    // Calls work(i) for 0 <= i < count on up to `threads` threads, this one among them (0: all cores). The first
-    // exception stops the handing out and is thrown here.
+    // Calls work(i) for 0 <= i < count on up to `threads` threads including this one (0: all cores). The first exception
+    // stops the distribution and is rethrown here.
     template <class Work>
     void for_each(int count, int threads, Work work) {
         int next = 0;
@@ -49,7 +49,7 @@ class thread_pool {
             }
         };
         const int wanted = threads > 0 && threads < this->threads() ? threads : this->threads();
-        // A launch from inside a block, or beside another launch, runs on its own thread alone.
+        // A launch from inside a block, or concurrent with another launch, runs on its own thread only.
         const bool have_turn = !__atomic_exchange_n(&taken_, true, __ATOMIC_ACQUIRE);
         const int helpers = have_turn ? (count < wanted ? count : wanted) - 1 : 0;
         if (helpers > 0)
@@ -65,7 +65,7 @@ class thread_pool {
     thread_pool& operator=(const thread_pool&) = delete;
 
   private:
-    // Holds the pool's lock while it lives.
+    // Holds the pool's lock.
     class turn {
       public:
         explicit turn(pthread_mutex_t& mutex) : mutex_(mutex) { pthread_mutex_lock(&mutex_); }
@@ -77,7 +77,7 @@ class thread_pool {
         pthread_mutex_t& mutex_;
     };
 
-    // A machine that gives no more threads is served by those it gave.
+    // If the system grants fewer threads, the pool uses those.
     explicit thread_pool(int threads) {
         for (int i = 1; i < threads; ++i) {
             pthread_t worker;
@@ -110,7 +110,7 @@ class thread_pool {
     void finish() {
         {
             const turn hold(mutex_);
-            // Helpers that have not begun are not needed any more.
+            // Helpers that have not started are no longer needed.
             put(at_work_, at_work_ - to_start_);
             put(to_start_, 0);
         }
@@ -119,10 +119,10 @@ class thread_pool {
         while (at_work_ > 0) pthread_cond_wait(&done_, &mutex_);
     }
 
-    // The counts are changed under the lock, and looked at without it.
+    // The counts are changed under the lock and read without it.
     static void put(int& count, int value) { __atomic_store_n(&count, value, __ATOMIC_RELAXED); }
 
-    // Until it is true, or has not been for a while.
+    // Spins until the condition is true or the spin time is over.
     template <class Condition>
     static void look_out(const Condition& condition) {
         constexpr long patience = 50000;
@@ -159,8 +159,8 @@ class thread_pool {
     }
 
     std::vector<pthread_t> workers_;
-    bool taken_ = false;  // by the launch that the helpers work for
-    // Held for some nanoseconds at a time: who finds it held looks again before it sleeps.
+    bool taken_ = false;  // a launch is using the helpers
+    // Held for some nanoseconds at a time, so a thread spins before it sleeps.
     pthread_mutex_t mutex_ = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
     pthread_cond_t wake_ = PTHREAD_COND_INITIALIZER;
     pthread_cond_t done_ = PTHREAD_COND_INITIALIZER;

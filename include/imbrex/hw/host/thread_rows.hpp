@@ -1,5 +1,5 @@
-// A register tile's rows in the order in which the device's lanes go through them: see hw/cuda/thread_rows.hpp. Here one simulated warp has
-// all of a row.
+// Host model of hw/cuda/thread_rows.hpp: rows in the order in which the device's lanes visit them. A simulated warp
+// holds the whole row.
 #pragma once
 
 #include <imbrex/core/source.hpp>
@@ -37,10 +37,10 @@ class thread_row {
 template <int Half, class Scope, class F, class Tile, class... Vectors>
 void visit_thread_rows(const Scope& scope, source here, F&& f, Tile& tile, Vectors&... vectors) {
     static_assert(Half >= 0 && Half < rows_per_thread, "imbrex: a lane holds two rows of each block");
-    const context c = enter_registers(scope, "operation on rows in turn", here);
+    const context c = enter_registers(scope, "row-by-row operation", here);
     if (!c) return;
-    (touch_fragment(c, vectors, use_of<Vectors>, "operation on rows in turn", here), ...);
-    touch_fragment(c, tile, use_of<Tile>, "operation on rows in turn", here);
+    (touch_fragment(c, vectors, use_of<Vectors>, "row-by-row operation", here), ...);
+    touch_fragment(c, tile, use_of<Tile>, "row-by-row operation", here);
     for (int row = 0; row < Tile::rows; ++row) {
         if (row / 8 % rows_per_thread == Half) f(thread_row<Tile>(tile, row), vectors.values[row]...);
     }

@@ -1,5 +1,5 @@
-// TMA in the host world. A copy is asked for by one warp, runs by itself, and is known to have landed
-// by whoever waits for the barrier it was given. The element outside the tensor reads as zero and is never written.
+// TMA in the host world. One warp issues a copy, which runs asynchronously; a wait for its barrier makes it visible.
+// Elements outside the tensor read as zero and are never written.
 #pragma once
 
 #include <imbrex/hw/host/atomic.hpp>
@@ -9,20 +9,20 @@
 
 namespace imbrex::hw {
 
-// The rectangle that a copy of one shared tile touches. `View` knows its tensor: see tile/tma_tensor.hpp.
+// The rectangle that a copy of one shared tile accesses. `View` knows its tensor: see tile/tma_tensor.hpp.
 template <class View>
 auto rectangle(const context& c, const View& view, const tma_coordinate& coordinate, const char* what, source here) {
     auto tile = view.rectangle(coordinate);
     if (c.checked() && !coordinate.out_of_bounds_fill && !view.inside(coordinate)) {
         c.on->report(
             hazard_kind::beyond_limits, *c.by->block,
-            str_cat("the tile at row ", coordinate.at[1], ", column ", coordinate.at[0], " lies outside the tensor"),
+            str_cat("the tile at row ", coordinate.at[1], ", column ", coordinate.at[0], " is wholly out of bounds"),
             {{c.by->name(), what, here.file, here.line}});
     }
     return tile;
 }
 
-// A shared tile as the part that is all of it; a part as it stands. Operations under way keep a copy of a part.
+// A shared tile as the subtile that covers it; a subtile unchanged. Operations in flight keep a copy of a subtile.
 template <class Shared>
 auto part_of(Shared& shared) {
     if constexpr (requires { shared.tile; }) {
@@ -39,7 +39,7 @@ inline void check_alignment(const context& c, const void* address, int alignment
                  {{c.by->name(), what, here.file, here.line}});
 }
 
-// The engine reads the swizzle off addresses: a tile must be aligned, and a part begin where the pattern does.
+// The swizzle uses address bits: a tile must be aligned, and a subtile must begin where the pattern does.
 template <class Part>
 void check_subtile_alignment(const context& c, const Part& part, const char* what, source here) {
     if (!c.checked()) return;
@@ -47,25 +47,25 @@ void check_subtile_alignment(const context& c, const Part& part, const char* wha
     check_alignment(c, part.tile->storage, layout::alignment, what, here);
     if (part.first_row % 8 != 0 || part.first_column % layout::panel_columns != 0) {
         c.on->report(hazard_kind::beyond_limits, *c.by->block,
-                     str_cat("the part begins at row ", part.first_row, ", column ", part.first_column,
+                     str_cat("the subtile begins at row ", part.first_row, ", column ", part.first_column,
                              "; TMA needs multiples of 8 and ", layout::panel_columns),
                      {{c.by->name(), what, here.file, here.line}});
     }
 }
 
-// A tensor made to copy a few rows does not fill a whole tile.
+// A tensor made to copy fewer rows does not fill a whole tile.
 template <class View>
 void check_rows(const context& c, const View& view, int rows, source here) {
     if constexpr (requires { view.copied_rows; }) {
         if (!c.checked() || view.copied_rows == rows) return;
         c.on->report(
             hazard_kind::beyond_limits, *c.by->block,
-            str_cat("the tensor was made to copy ", view.copied_rows, " rows at a time, and the tile has ", rows),
+            str_cat("the tensor was made to copy ", view.copied_rows, " rows at a time; the tile has ", rows),
             {{c.by->name(), "TMA load", here.file, here.line}});
     }
 }
 
-// Lands a copy: counts its bytes at the barrier it was bound to.
+// Completes a copy: counts its bytes at the barrier it was bound to.
 inline void land(machine& m, barrier_word& word, int bytes, std::uint32_t bound_generation, const access& made) {
     barrier_counters counters = barrier_counters::of(word);
     counters.bytes -= bytes;
@@ -76,7 +76,7 @@ inline void land(machine& m, barrier_word& word, int bytes, std::uint32_t bound_
     };
     if (m.checked) {
         if (m.barriers[&word].generation != bound_generation) report("the phase was complete before this copy landed");
-        if (counters.pending == 0 && counters.bytes < 0) report("more bytes landed than the barrier was armed with");
+        if (counters.pending == 0 && counters.bytes < 0) report("more bytes landed than the barrier expects");
     }
     const bool turned = counters.turn();
     counters.put(word);
@@ -112,8 +112,8 @@ void ask_load(const context& c, const Part& to, const View& view, const tma_coor
         ready = std::max(ready, end + nominal_rates::copy_latency);
     }
     machine& m = *c.on;
-    // Whoever sees the copy landed knows that the phases its asker had waited for are over: a cluster's blocks, each
-    // loading a part for all, keep in step by this.
+    // A wait for this copy also learns the phases that its issuer had waited for: the blocks of a cluster, each loading
+    // a share for all (TMA multicast), stay synchronised through this.
     m.ask(nullptr, 0, [&m, to, &word, from, generation, made, phases = c.by->phases] {
         using element = typename Part::element;
         copy_rows_in(to, static_cast<global_tile<const element>>(from), element{});
@@ -133,7 +133,7 @@ void tma_load(const warp& scope, Shared&& to, const View& view, const tma_coordi
     ask_load(c, part_of(to), view, coordinate, word, here);
 }
 
-// Some rows of the tile, from one on where the swizzle begins anew: as many as the view copies, eight at a time.
+// Rows of the tile from a row on where the swizzle pattern starts: as many as the view copies, eight at a time.
 template <class Tile, class View>
 void tma_load_rows(const warp& scope, Tile& to, int row, const View& view, tma_coordinate coordinate,
                    barrier_word& word, source here) {
@@ -143,18 +143,18 @@ void tma_load_rows(const warp& scope, Tile& to, int row, const View& view, tma_c
     if (c.on->trace.enabled()) c.by->time += nominal_rates::issue;
     if (c.checked() && (row < 0 || row + view.copied_rows > Tile::rows)) {
         c.on->report(hazard_kind::beyond_limits, *c.by->block,
-                     str_cat("rows ", row, " to ", row + view.copied_rows - 1, " are not all in a tile of ", Tile::rows,
+                     str_cat("rows ", row, " to ", row + view.copied_rows - 1, " are not inside a tile of ", Tile::rows,
                              " rows"),
                      {{c.by->name(), "TMA load", here.file, here.line}});
     }
     for (int eight = 0; eight < view.copied_rows; eight += 8) {
         ask_load(c, to.template subtile<8>(row + eight), view, coordinate, word, here);
         coordinate.at[1] += 8;
-        coordinate.out_of_bounds_fill = true;  // the later ones of a copy that hangs over the edge
+        coordinate.out_of_bounds_fill = true;  // later rows of a copy that extends past the edge
     }
 }
 
-// The same into every block of the cluster whose bit is set, each at its own tile and barrier.
+// TMA multicast: the same into every block of the cluster whose bit is set, each at its own tile and barrier.
 template <class Shared, class View>
 void tma_load_multicast(const warp& scope, Shared&& to, const View& view, const tma_coordinate& coordinate,
                         barrier_word& word, unsigned blocks, source here = source::current()) {
@@ -171,7 +171,7 @@ void tma_load_multicast(const warp& scope, Shared&& to, const View& view, const 
     }
 }
 
-// A shared tile out to the tensor. `combine(target, value)` stores or adds.
+// A shared tile to the tensor. `combine(target, value)` stores or adds.
 template <class Scope, class Part, class View, class Combine>
 void ask_store(const Scope& scope, const View& view, const tma_coordinate& coordinate, const Part& from,
                const char* what, source here, Combine combine) {
@@ -215,7 +215,7 @@ void tma_store(const Scope& scope, const View& view, const tma_coordinate& coord
               [](element& to, const element& value) { to = value; });
 }
 
-// Adds to what is there. Blocks on other threads may add to the same element, as they may on the device.
+// Adds to global memory. Blocks on other threads may add to the same element, as on the device.
 template <class Scope, class Tile, class View>
 void tma_reduce_add(const Scope& scope, const View& view, const tma_coordinate& coordinate, const Tile& from,
                     source here = source::current()) {
@@ -230,14 +230,14 @@ void bulk_commit(const Scope& scope, source here = source::current()) {
     if (c) commit_group(c, c.by->stores, synchronisation::store_commit, here);
 }
 
-// Until all but the newest Left groups of stores have read their shared tiles.
+// Waits until all but the newest Left groups of stores have read their shared tiles.
 template <int Left, class Scope>
 void bulk_wait_read(const Scope& scope, source here = source::current()) {
     const context c = enter(scope, "wait for stores", here);
     if (c) wait_group(c, c.by->stores, synchronisation::store_wait, Left, here);
 }
 
-// Until they have also written the tensor.
+// Waits until they have also written the tensor.
 template <int Left, class Scope>
 void bulk_wait(const Scope& scope, source here = source::current()) {
     bulk_wait_read<Left>(scope, here);

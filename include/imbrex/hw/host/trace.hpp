@@ -1,8 +1,8 @@
-// A picture of a kernel: who computed, copied and waited when, as a Chrome/Perfetto trace (open it in ui.perfetto.dev
-// or chrome://tracing). The host world runs one fiber at a time, so wall time would show no overlap. Instead each scope
-// has a clock of its own, in cycles of a nominal Hopper multiprocessor; TMA and the tensor cores are rows
-// of their own that serve one request at a time; a wait ends when what it waits for is done. The rates below are
-// nominal: the picture shows the shape of a schedule and where it stalls, not how fast it is.
+// A timeline of a kernel as a Chrome/Perfetto trace (open it in ui.perfetto.dev or chrome://tracing): when each scope
+// computed, copied and waited. The host world runs one fiber at a time, so wall time would show no overlap. Instead each
+// scope has a clock in cycles of a nominal Hopper SM. TMA and the tensor cores are separate rows that serve one request
+// at a time; a wait ends when its operation is done. The rates below are nominal: the timeline shows the shape of a
+// schedule and its stalls, not its speed.
 #pragma once
 
 #include <imbrex/core/error.hpp>
@@ -15,18 +15,18 @@
 namespace imbrex::hw {
 
 struct nominal_rates {
-    static constexpr double copy_bytes = 32;           // a cycle, through TMA or cp.async
+    static constexpr double copy_bytes = 32;           // per cycle, through TMA or cp.async
     static constexpr double copy_latency = 500;        // cycles until the first byte lands
-    static constexpr double tensor_operations = 4096;  // multiply-adds a cycle count two; 16-bit operands
-    static constexpr double lane_operations = 1;       // a cycle, for each lane
-    static constexpr double issue = 20;                // cycles to ask for something asynchronous
+    static constexpr double tensor_operations = 4096;  // per cycle, a multiply-add counts two; 16-bit operands
+    static constexpr double lane_operations = 1;       // per cycle and lane
+    static constexpr double issue = 20;                // cycles to issue an asynchronous operation
 };
 
-// A unit of a multiprocessor that serves one request at a time.
+// A unit of an SM that serves one request at a time.
 struct shared_unit {
     double free_at = 0;
 
-    // Serves a request made at `asked`; returns when it is done. `begin` is when it was begun.
+    // Serves a request issued at `asked`; returns its end, and sets `begin` to its start.
     double serve(double asked, double duration, double& begin) {
         begin = std::max(asked, free_at);
         free_at = begin + duration;
@@ -43,7 +43,7 @@ class trace_writer {
         if (enabled_ && end > begin) events_.push_back({block, row, what, begin, end});
     }
 
-    // Takes over what another has recorded.
+    // Appends the events of another writer.
     void add(const trace_writer& other) { events_.insert(events_.end(), other.events_.begin(), other.events_.end()); }
 
     void write(const std::string& file) const {
@@ -81,7 +81,7 @@ class trace_writer {
         double begin, end;
     };
 
-    // Roles are named by kernels, with any letters.
+    // Kernels name their roles, with any characters.
     static std::string escaped(const std::string& name) {
         std::string out;
         for (const char letter : name) {

@@ -1,4 +1,4 @@
-// 8-bit elements as 16-bit operands in the host world, where every order is the one in which they stand.
+// Upconversion of 8-bit operands to 16 bits in the host world. Nothing is permuted here.
 #pragma once
 
 #include <imbrex/core/register_layout.hpp>
@@ -18,7 +18,7 @@ void load_upconverted(const warp& scope, fragment<T, Rows, Columns, 1, Layout>& 
                       Shared::columns == Columns,
                   "imbrex: e4m3 and int8 are upconverted to bf16 and fp16, from a shared tile of the same shape");
     static_assert(Layout == register_layout::row_major || Rows == 16,
-                  "imbrex: sixteen rows are upconverted across at a time");
+                  "imbrex: a column-major upconverted operand has a multiple of 16 rows");
     const context c = enter(scope, what, here);
     if (!c) return;
     if (c.checked()) touch_ordinary(*c.on, *c.by, from, false, partition_way_of<Layout>, what, here);
@@ -40,7 +40,7 @@ void permute_columns(const warp& scope, fragment<T, Rows, Columns, 1>& tile, sou
 template <int Rows, int Columns>
 void unpermute_columns(const warp& scope, fragment<float, Rows, Columns, 1>& tile, source here) {
     static_assert(Columns % 16 == 0, "imbrex: sixteen columns have an order of their own");
-    touch_fragment(enter_registers(scope, "order of columns", here), tile, use::update, "order of columns", here);
+    touch_fragment(enter_registers(scope, "column permutation", here), tile, use::update, "column permutation", here);
 }
 
 template <int Rows, int Columns, class Factor>

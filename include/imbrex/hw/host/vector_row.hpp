@@ -1,4 +1,4 @@
-// Rows that a warp holds in chunks, in the host world: a plain matrix, and a plain array for each vector that goes with it.
+// Vectorised rows in the host world: a plain matrix, and a plain array for each vector.
 #pragma once
 
 #include <imbrex/core/element_types.hpp>
@@ -14,8 +14,8 @@ namespace imbrex::hw {
 template <class T, int Rows, int Columns>
 struct vector_row_fragment : fragment_storage<T, Rows * Columns> {
     static_assert(Columns % 8 == 0 && (Columns % 256 == 0 || 256 % Columns == 0),
-                  "imbrex: rows in chunks have 8, 16, 32, 64, 128 or a multiple of 256 columns");
-    static_assert(Rows * Columns % 256 == 0, "imbrex: a tile in chunks has chunks for all lanes");
+                  "imbrex: vectorised rows have 8, 16, 32, 64, 128 or a multiple of 256 columns");
+    static_assert(Rows * Columns % 256 == 0, "imbrex: a vectorised row tile must have chunks for all lanes");
     using element = T;
     static constexpr int rows = Rows;
     static constexpr int columns = Columns;
@@ -44,9 +44,9 @@ float vector_row_value(const vector_row_column_fragment<T, Columns>& from, int, 
 template <bool Whole, class T, int Rows, int Columns, class RowPointer>
 void load_vector_rows(const warp& scope, vector_row_fragment<T, Rows, Columns>& to, RowPointer&& row_pointer,
                       int columns, source here) {
-    const context c = enter(scope, "load of rows in chunks", here);
+    const context c = enter(scope, "load of vectorised rows", here);
     if (!c) return;
-    touch_fragment(c, to, use::write, "load of rows in chunks", here);
+    touch_fragment(c, to, use::write, "load of vectorised rows", here);
     const int there = std::clamp(columns, 0, Columns);
     for (int row = 0; row < Rows; ++row) {
         T* const target = to.values + row * Columns;
@@ -60,9 +60,9 @@ void load_vector_rows(const warp& scope, vector_row_fragment<T, Rows, Columns>& 
 template <bool Whole, class T, int Columns>
 void load_vector_row_columns(const warp& scope, vector_row_column_fragment<T, Columns>& to, const T* from, int columns,
                              source here) {
-    const context c = enter(scope, "load of a vector in chunks", here);
+    const context c = enter(scope, "load of a vector", here);
     if (!c) return;
-    touch_fragment(c, to, use::write, "load of a vector in chunks", here);
+    touch_fragment(c, to, use::write, "load of a vector", here);
     const int there = std::clamp(columns, 0, Columns);
     std::copy(from, from + there, to.values);
     std::fill(to.values + there, to.values + Columns, convert<T>(0.0f));
@@ -72,9 +72,9 @@ void load_vector_row_columns(const warp& scope, vector_row_column_fragment<T, Co
 template <bool Whole, class T, int Rows, int Columns, class RowPointer>
 void store_vector_rows(const warp& scope, RowPointer&& row_pointer, const vector_row_fragment<T, Rows, Columns>& from,
                        int columns, source here) {
-    const context c = enter(scope, "store of rows in chunks", here);
+    const context c = enter(scope, "store of vectorised rows", here);
     if (!c) return;
-    touch_fragment(c, from, use::read, "store of rows in chunks", here);
+    touch_fragment(c, from, use::read, "store of vectorised rows", here);
     const int there = std::clamp(columns, 0, Columns);
     for (int row = 0; row < Rows; ++row) {
         T* const to = row_pointer(row);
@@ -127,7 +127,7 @@ void fold_vector_rows(const warp& scope, vector_row_values_fragment<float, Rows,
     }
     spend_lanes(c, Rows * Columns, "elementwise");
 }
-// Here a fold has been over all elements.
+// In the host world the fold covers all elements.
 template <class Op, int Rows, int Columns>
 void combine_vector_row_values(const warp& scope, vector_row_values_fragment<float, Rows, Columns>& values, Op,
                                source here) {
@@ -137,9 +137,9 @@ void combine_vector_row_values(const warp& scope, vector_row_values_fragment<flo
 
 template <class T, int Columns>
 T only_row_value(const warp& scope, const vector_row_values_fragment<T, 1, Columns>& values, source here) {
-    const context c = enter_registers(scope, "look at a row's value", here);
+    const context c = enter_registers(scope, "read of a row value", here);
     if (!c) return T{};
-    touch_fragment(c, values, use::read, "look at a row's value", here);
+    touch_fragment(c, values, use::read, "read of a row value", here);
     return values.values[0];
 }
 

@@ -1,5 +1,5 @@
-// Values of the columns of rows that a warp holds in chunks, in the host world: one for each, and pairs of elements that are
-// changed together by those of their column.
+// Column values of vectorised rows in the host world: an array; and pairs of elements that are changed together by the
+// values of their column.
 #pragma once
 
 #include <imbrex/core/element_types.hpp>
@@ -12,7 +12,7 @@
 
 namespace imbrex::hw {
 
-// `Run` neighbours share what f(column of the first, ...) writes.
+// `Run` neighbours share the values that f(column of the first, ...) writes.
 template <int Run, class F, int Columns>
 void write_vector_row_columns(const warp& scope, source here, F&& f, vector_row_column_fragment<float, Columns>& first,
                               vector_row_column_fragment<float, Columns>& second) {
@@ -29,7 +29,7 @@ void write_vector_row_columns(const warp& scope, source here, F&& f, vector_row_
     spend_lanes(c, Columns, "elementwise");
 }
 
-// Both elements in float, and back.
+// Changes both elements in float.
 template <class F, class T>
 void change_pair(F& f, T& one, T& other, float first, float second) {
     float x = convert<float>(one), y = convert<float>(other);

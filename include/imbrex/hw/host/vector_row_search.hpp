@@ -1,6 +1,5 @@
-// Searches in a row that a warp holds in chunks, in the host world. The loops are such that compilers make vectors of them: a
-// float's order is that of an integer, since a largest float is not found in any order one likes, and what goes to bins is computed
-// before it is put there.
+// Searches in vectorised rows in the host world. The loops are written so that compilers vectorise them: floats are
+// compared as integers, since a float maximum must not be reordered, and bins are computed before they are updated.
 #pragma once
 
 #include <imbrex/core/source.hpp>
@@ -14,19 +13,19 @@
 
 namespace imbrex::hw {
 
-// Columns that are looked at together. Of most of a row, little more is done than to see that nothing is there.
+// Columns that are searched together. For most of a row the search only finds that nothing is there.
 inline constexpr int searched_at_once = 64;
 
 // to = f(column, element of from)
 template <class F, class T, class From, int Columns>
 void map_vector_row_columns(const warp& scope, vector_row_fragment<T, 1, Columns>& to, F f,
                             const vector_row_fragment<From, 1, Columns>& from, source here) {
-    static_assert(Columns % searched_at_once == 0, "imbrex: a row to be searched has a multiple of 64 columns");
+    static_assert(Columns % searched_at_once == 0, "imbrex: a searched row must have a multiple of 64 columns");
     const context c = enter_registers(scope, "elementwise operation", here);
     if (!c) return;
     touch_fragment(c, from, use::read, "elementwise operation", here);
     touch_fragment(c, to, use::write, "elementwise operation", here);
-    // In parts that nothing else points to: where both tiles are one, a compiler would not dare to.
+    // In parts of a local array: the tiles may alias, which would prevent vectorisation.
     for (int first = 0; first < Columns; first += searched_at_once) {
         float part[searched_at_once];
         for (int i = 0; i < searched_at_once; ++i) part[i] = f(first + i, convert<float>(from.values[first + i]));
@@ -35,7 +34,7 @@ void map_vector_row_columns(const warp& scope, vector_row_fragment<T, 1, Columns
     spend_lanes(c, Columns, "elementwise");
 }
 
-// element of this column = f(element); a column that the tile does not have is nobody's.
+// element of this column = f(element); no effect if the tile does not have the column.
 template <class F, int Columns>
 void update_vector_row_element(const warp& scope, vector_row_fragment<float, 1, Columns>& tile, int column, F f,
                                source here) {
@@ -45,16 +44,16 @@ void update_vector_row_element(const warp& scope, vector_row_fragment<float, 1, 
     if (column >= 0 && column < Columns) tile.values[column] = f(tile.values[column]);
 }
 
-// A float's bits such that they are in the order of floats, and back.
+// The bits of a float as an integer of the same order, and back.
 inline std::int32_t ordered_as_integer(std::int32_t bits) {
     return bits ^ ((bits >> 31) & 0x7fffffff);
 }
 
 template <int Columns>
 float vector_row_max(const warp& scope, const vector_row_fragment<float, 1, Columns>& tile, source here) {
-    const context c = enter(scope, "search for the largest", here);
+    const context c = enter(scope, "row maximum", here);
     if (!c) return 0;
-    touch_fragment(c, tile, use::read, "search for the largest", here);
+    touch_fragment(c, tile, use::read, "row maximum", here);
     std::int32_t most = std::numeric_limits<std::int32_t>::min();
     for (int column = 0; column < Columns; ++column) {
         most = std::max(most, ordered_as_integer(std::bit_cast<std::int32_t>(tile.values[column])));
@@ -86,7 +85,7 @@ std::uint64_t vector_row_sum(const warp& scope, const vector_row_fragment<float,
     return sum;
 }
 
-// Adds amount(column, element) to the bin that bin_of(column, element) says; to none if that is negative. The bins are the warp's own.
+// Adds amount(column, element) to bin bin_of(column, element), or to none if that is negative. The bins are this warp's.
 template <class BinOf, class Amount, int Columns, class Vector>
 void add_vector_row_to_bins(const warp& scope, Vector& bins, const vector_row_fragment<float, 1, Columns>& tile,
                             BinOf bin_of, Amount amount, source here) {
@@ -114,9 +113,9 @@ void add_vector_row_to_bins(const warp& scope, Vector& bins, const vector_row_fr
     }
 }
 
-// The bin in which the sum over bins, begun with `before`, reaches the target; the bins of all warps count together.
+// The bin at which the running sum over the bins of all warps, starting from `before`, reaches the target.
 struct bin_found {
-    int bin;                // how many there are, if the target is not reached
+    int bin;                // the number of bins if the target is not reached
     std::uint64_t before;   // the sum before this bin
     std::uint64_t content;  // of this bin
 };

@@ -1,4 +1,4 @@
-// Values of rows that a warp holds in chunks, in the host world: one for each.
+// Row values of vectorised rows in the host world: an array.
 #pragma once
 
 #include <imbrex/core/source.hpp>

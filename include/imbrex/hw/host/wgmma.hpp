@@ -1,6 +1,5 @@
-// The warpgroup's asynchronous matrix instruction (wgmma) in the host world: operands in shared memory, the first
-// perhaps in registers, the accumulator in registers and not to be touched until the group of instructions has been
-// waited for.
+// wgmma in the host world: operands in shared memory (A may be in registers), the accumulator in registers, which must
+// not be accessed until the group of instructions has been waited for.
 #pragma once
 
 #include <imbrex/hw/host/copy.hpp>
@@ -17,15 +16,15 @@ auto shared_operand(const Shared& shared) {
                          : operand_view<element>{shared.at(0, 0), stride, 1};
 }
 
-// Checks that a register tile is fit for an mma, and marks it as in use until the mma's group has been waited for.
+// Checks that a register tile may be used by an mma, and marks it as in use until the mma's group is waited for.
 template <class Fragment>
 void lend_to_mma(const context& c, const Fragment& one, bool accumulates, bool reads, source here) {
     fragment_state& state = one.state;
     const hazard_location now{c.by->name(), "mma", here.file, here.line};
     if (reads && !state.written) {
-        c.on->report(hazard_kind::uninitialised_read, *c.by->block, "the register tile holds nothing yet", {now});
+        c.on->report(hazard_kind::uninitialised_read, *c.by->block, "the register tile was never written", {now});
     }
-    // Mmas in flight may share an accumulator, since they add to it in order; nothing else may be shared with a write.
+    // mmas in flight may share an accumulator, since they add to it in order. No other sharing with a write is allowed.
     if (accumulates ? state.mma_reads > 0 : state.mma_writes > 0) {
         c.on->report(hazard_kind::accumulator_in_flight, *c.by->block,
                      "the accumulator of an asynchronous mma is an operand of another",
@@ -94,11 +93,11 @@ inline void wgmma_commit(const warpgroup& scope, source here = source::current()
     if (c) commit_group(c, c.by->mmas, synchronisation::mma_commit, here);
 }
 
-// On the device, keeps the compiler from touching these registers too early. The checker does not need it.
+// On the device, keeps the compiler from accessing these registers too early. The checker does not need it.
 template <class Fragment>
 void wgmma_guard(Fragment&) {}
 
-// Until all but the newest Left groups are done: their operands and accumulators are free again.
+// Waits until all but the newest Left groups are complete: their operands and accumulators are free again.
 template <int Left>
 void wgmma_wait(const warpgroup& scope, source here = source::current()) {
     const context c = enter(scope, "wait for mmas", here);

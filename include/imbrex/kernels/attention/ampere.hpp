@@ -1,18 +1,18 @@
-// O = softmax(mask(score(Q K^T))) V on every GPU from sm_80 on, with the logarithm of each row's sum of exponentials, for any
-// distance of rows and any alignment that the elements have. All warps of a block do the same, each for queries of its own:
+// Ampere-class attention forward for every GPU from sm_80 on, with any strides and any alignment of the elements. No
+// warp specialization: every warp has its own query rows and
 //
-//   fetch       their share of the next keys and values, by cp.async, while those before are multiplied
-//   multiply    by mma.sync, operands from shared memory; scores and weights never leave the registers
-//   write       their rows of O straight from registers
+//   loads       its share of the next K and V tiles with cp.async while the current ones are multiplied
+//   multiplies  with mma.sync from shared memory; scores and probabilities never leave the registers
+//   stores      its rows of O from registers
 //
-//     one stage      meet   V lands under Q K   meet   the next K lands under softmax and P V
-//     two stages     meet   the next K and V land under Q K, softmax and P V
+//     1 stage      sync   V in flight during Q K^T   sync   next K in flight during softmax and P V
+//     2 stages     sync   next K and V in flight during Q K^T, softmax and P V
 //
-// One stage takes half the memory, so that two blocks fit a multiprocessor and one multiplies while the other waits; two
-// stages leave the warps of a single block free to drift apart, one's softmax under another's products.
+// One stage takes half the shared memory, so that two blocks fit an SM and one multiplies while the other waits. Two
+// stages let the warps of a single block drift apart, so that the softmax of one overlaps the products of another.
 //
-// Keys are walked from the last to the first, since a causal mask cuts the last ones; what a mask hides from all queries of a
-// block is not loaded, and only tiles that it cuts are masked.
+// Key tiles are visited from last to first, since a causal mask cuts the last ones. Key tiles that are hidden from all
+// queries of a block are not loaded, and only partially masked tiles evaluate the mask.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -44,8 +44,8 @@
 
 namespace imbrex {
 
-// Shapes that need at most 99 KB of shared memory, which every such GPU has, and no more registers than there are: a score
-// that changes something wants some of its own.
+// Shapes that fit 99 KB of shared memory, which every such GPU has, and the registers: a score_mod needs some of its
+// own.
 constexpr attention_ampere_shape attention_ampere_shape_for(int head_dim_qk, int head_dim_v,
                                                             bool scores_unchanged = false) {
     const bool q_in_registers = head_dim_qk <= (scores_unchanged ? 128 : 96);
@@ -66,18 +66,18 @@ struct attention_ampere {
     static constexpr bool can_idle = false;
     static constexpr int block_n = Shape.block_n;
     static constexpr int stages = Shape.stages;
-    static constexpr int slice = 16;  // what one mma takes of depth or keys
+    static constexpr int slice = 16;  // the K extent of one mma: of head_dim or of keys
     static_assert(HeadDimQK % slice == 0 && HeadDimV % slice == 0 && block_n % slice == 0,
-                  "imbrex: depths and keys of an attention tile are multiples of 16");
+                  "imbrex: head_dim and block_n of attention must be multiples of 16");
     static_assert(std::is_same_v<Lengths, attention_seqlens> || page_size_step % (block_n / warps) == 0,
-                  "imbrex: a warp fetches its keys from one page");
-    static_assert(stages == 1 || stages == 2, "imbrex: keys are fetched half a tile ahead, or a whole one");
+                  "imbrex: the keys that a warp loads must lie in one page");
+    static_assert(stages == 1 || stages == 2, "imbrex: stages must be 1 or 2");
 
     using q_tile = shared_tile<In, block_m, HeadDimQK>;
     using k_tile = shared_tile<In, block_n, HeadDimQK>;
     using v_tile = shared_tile<In, block_n, HeadDimV>;
 
-    // Columns may be fewer than the depths; those that do not exist are taken as zero.
+    // The views may have fewer columns than the head dims; missing columns are zero.
     struct arguments {
         attention_view<const In> q;
         attention_view<const In> k;
@@ -88,10 +88,10 @@ struct attention_ampere {
         Score score;
         float scale;
         scale_log2_after_score<Score> scale_log2;
-        attention_tile_scheduler scheduler;  // of blocks of `rows` queries
+        attention_tile_scheduler scheduler;  // of blocks of block_m queries
         Lengths lengths;                     // attention_seqlens, or paged_seqlens
         int q_heads_per_kv_head;
-        const float* sinks;  // a logit for each head that takes up weight, or null
+        const float* sinks;  // attention sinks: a logit per head, or null
     };
     struct shared_memory {
         q_tile q;
@@ -133,13 +133,13 @@ struct attention_ampere {
     struct all_warps {};
     using barriers = named_barriers<all_warps>;
 
-    // All warps have read what they read before, and what they have fetched is there for all.
-    IMBREX_KERNEL static void meet(const warp& self, source here = source::current()) {
+    // All warps are done reading the previous stage, and their copies have arrived.
+    IMBREX_KERNEL static void wait_and_sync(const warp& self, source here = source::current()) {
         wait_copies(self, here);
         barriers::template of<all_warps>().sync(self, warps, here);
     }
 
-    // This warp's share of rows.
+    // Loads this warp's share of the rows.
     template <class Tile, class Rows>
     IMBREX_KERNEL static void fetch(const warp& self, Tile& to, const Rows& from) {
         using layout = typename Tile::layout;
@@ -165,8 +165,9 @@ struct attention_ampere {
         const int last = (now.keys.end - 1) / block_n;
         const int first = now.keys.first / block_n;
         const int first_query = now.queries.first + self.index() * warp_rows;
-        // Where all had read when they last met; the last queries' other keys may still be read. With one stage they met after they
-        // read queries, which each warp reads alone; with two its lanes do here.
+        // Safe to overwrite Q: with one stage all warps have synchronised since they read it. With two stages a warp
+        // reads only its own rows of Q, so syncing its lanes suffices. Other warps may still read K of the previous
+        // work.
         if constexpr (stages == 2) self.sync();
         fetch(self, shared.q, queries_of(now, args));
         fetch(self, shared.k[stage], keys.from(last * block_n, 0));
@@ -174,7 +175,7 @@ struct attention_ampere {
         commit_copies(self);
         queries q;
         for (int tile = last; tile >= first; --tile) {
-            meet(self);
+            wait_and_sync(self);
             if constexpr (Shape.q_in_registers) {
                 if (tile == last) keep(self, q, shared.q, key_slices);
             }
@@ -191,7 +192,7 @@ struct attention_ampere {
             fill(self, s, 0.0f);
             multiply_keys(self, s, q, shared.q, shared.k[stage], key_slices);
             if constexpr (stages == 1) {
-                meet(self);
+                wait_and_sync(self);
                 if (tile > first) {
                     fetch(self, shared.k[0], keys.from((tile - 1) * block_n, 0));
                     commit_copies(self);

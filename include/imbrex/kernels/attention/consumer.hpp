@@ -1,6 +1,7 @@
-// What a consumer of an attention's Hopper kernel does, a warpgroup with 64 queries: scores and values by turns with the others,
-// softmax meanwhile, one piece of work after another without a gap (hopper.hpp has the picture). Registers are what limits it, and
-// its loops are as quick as the compiler finds an order for them: docs/results/attention.md tells what was tried.
+// Consumer warpgroup of the Hopper attention kernel: 64 query rows, WGMMA for Q K^T and P V, online softmax in between
+// (hopper.hpp has the diagram). For ping-pong scheduling, a warpgroup order barrier hands the tensor cores from one
+// warpgroup to the next. The kernel is limited by registers, and the speed of the main loop depends on the instruction
+// order that the compiler finds; docs/lab/attention.md lists what was tried.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -52,7 +53,7 @@ struct attention_consumer {
     using accumulator = warpgroup_tile<float, warpgroup_rows, head_dim_v>;
 
     IMBREX_KERNEL static void run(warpgroup& self, const arguments& args, shared_memory& shared) {
-        // The first turn is the first group's. One arrival is left over at the end, which nobody needs.
+        // Ping-pong: warpgroup 0 goes first. One arrival is left over at the end, which is harmless.
         if (self.index() == consumer_warpgroups - 1) arrive_for_next(self);
         auto work_tiles = shared.ring.work.read(self);
         auto q = shared.ring.q.consumer(self, shared.queries);
@@ -74,8 +75,9 @@ struct attention_consumer {
             wait_mma(self, at.out);
             value.release();
         };
-        // The last tile of a piece, if this group sees nothing of it, passes by: its keys here, its values when those before are
-        // on their way. Without a branch, after which the compiler would not know any more that all lanes go in step.
+        // Skips the last key tile of a work tile if this warpgroup sees none of it: K here, V once the P V product
+        // before it has been issued. Branch-free: after a branch the compiler no longer treats the warpgroup as
+        // converged.
         const auto skip_keys = [&](const auto& one, int& tiles) {
             if constexpr (can_skip_last_tile) {
                 const bool skipping = work_tile::skips(one.get(&work_tile::skipped), self.index());
@@ -90,7 +92,8 @@ struct attention_consumer {
         const auto skip_values = [&](bool skipping) {
             if constexpr (can_skip_last_tile) v.skip_converged_if(skipping);
         };
-        // Left in its ring, and read again where it is needed, what is needed of it: registers are what limits the tiles' columns.
+        // The work tile stays in its pipeline stage, and fields are read from shared memory where they are needed:
+        // registers limit block_n.
         auto current = next_with_keys(self, args, work_tiles);
         if (!work_tile::has_keys_in(current)) return;
         int tiles = current.get(&work_tile::tiles);
@@ -148,8 +151,9 @@ struct attention_consumer {
             constexpr std::false_type unmasked_tile;
             int tile = tiles - 2;
             if constexpr (can_idle) {
-                // Asked again each time: kept in a register, it would be one too many. And the wait for values is last, though who has
-                // had its turn need not wait: most other forms make the loop that follows 2 to 5% slower.
+                // Read from shared memory in each iteration: one more live register is too many. The wait for V comes
+                // last although the order barrier does not depend on it: most other forms make the loop that follows 2
+                // to 5% slower.
                 for (; work_tile::is_idle(current.get(&work_tile::skipped), self.index()) && tile >= 0; --tile) {
                     k.skip_converged_if(true);
                     skip_order_if(self, true);
@@ -173,9 +177,9 @@ struct attention_consumer {
                 for (; tile >= 0; --tile) step(tile, unmasked_tile);
             }
             if constexpr (q_stages == 1) {
-                query.release();  // if the last tile has not
+                query.release();  // unless the last tile did
             } else {
-                query.release_if(true);  // which asks nothing
+                query.release_if(true);  // unconditional
             }
             auto next = next_with_keys(self, args, work_tiles);
             tiles = next.get(&work_tile::tiles);
@@ -220,37 +224,37 @@ struct attention_consumer {
     };
     static constexpr bool normalised = output_mode == attention_output_mode::normalised;
     static constexpr bool without_mask = std::is_same_v<mask_type, full_mask>;
-    // With three groups registers are short: a relaxed softmax under a mask must have little else to keep.
+    // With three warpgroups registers are scarce: lazy rescaling under a mask is possible only if little else is live.
     static constexpr bool may_rescale_lazily =
         consumer_warpgroups <= 2 || without_mask || (normalised && mask_has_ranges<mask_type>());
     static constexpr int rescale_threshold =
         may_rescale_lazily ? rescale_threshold_of<output_mode>(shape.rescaling) : 0;
-    // Scores that have a curve are left to the softmax, if it may be relaxed: the curve does without the largest of them.
+    // Lazy rescaling leaves a softcap to the softmax: its tanh polynomial needs no row maximum.
     static constexpr bool uses_softcap_polynomial = score_has_polynomial<score_type>() && rescale_threshold > 0;
     static constexpr bool modifies_all_tiles = !score_is_identity<score_type>() && !uses_softcap_polynomial;
-    // Tiles that a mask cuts have a loop apart from the others: who asks at every tile waits for the answer. Where masks or results
-    // take more instructions, twice of all would be so many that the compiler makes a function of them.
+    // Partially masked tiles have a loop of their own: a branch in every tile waits for its condition. Where masks or
+    // outputs take more instructions, duplicating the body makes the compiler outline it into a function.
     static constexpr bool separate_masked_loop =
         !modifies_all_tiles && !uses_softcap_polynomial && !without_mask && mask_has_ranges<mask_type>() && normalised;
     using softmax_state = std::conditional_t<uses_softcap_polynomial,
                                              online_softcap_softmax<warpgroup_rows, warpgroup, rescale_threshold>,
                                              online_softmax<warpgroup_rows, warpgroup, rescale_threshold,
                                                             (rescale_threshold > 0 && consumer_warpgroups > 2)>>;
-    // One of a thread's rows after the other: 2% faster with two groups and no mask, and 2% slower under one.
+    // Processes a thread's rows one after the other: 2% faster with two warpgroups and no mask, 2% slower with a mask.
     static constexpr bool row_by_row =
         consumer_warpgroups == 2 && without_mask && !modifies_all_tiles && !uses_softcap_polynomial && normalised;
-    // The largest scores in fewer instructions, where that is faster: by 3% with two groups and a mask, by 2% with three groups. It is
-    // not where all scores are changed (4% slower), and a relaxed softmax gains by it (3%) only without a mask.
+    // Row maximum by integer comparison, in fewer instructions: 3% faster with two warpgroups and a mask, 2% with three
+    // warpgroups. It is 4% slower with a score_mod on all tiles; lazy rescaling gains by it (3%) only without a mask.
     static constexpr bool uses_integer_row_max =
         normalised && !modifies_all_tiles && !uses_softcap_polynomial &&
         (rescale_threshold == 0 ? consumer_warpgroups > 2 || separate_masked_loop || row_by_row : without_mask);
-    // Multiplying always is quicker than asking first where values have few columns or a mask has a loop of its own, and 3% slower
-    // with 256 columns of values.
+    // Rescaling unconditionally is faster than a vote first where head_dim_v is small or the masked tiles have a loop
+    // of their own, and 3% slower for head_dim_v 256.
     static constexpr bool rescales_always =
         rescale_threshold == 0 &&
         (consumer_warpgroups > 2 ? head_dim_v <= 64 : separate_masked_loop && head_dim_v <= 128);
-    // When to wait for the values in the middle of a softmax: with three groups the others have more to do meanwhile. Who has no
-    // register left to wait with waits when it is over.
+    // Where in the softmax to wait for the P V product. With three warpgroups the others have more to overlap, so the
+    // wait comes earlier. Where no register is left for that, the wait comes after the softmax.
     static constexpr softmax_wait_point wait_point = consumer_warpgroups <= 2 ? softmax_wait_point::in_first_row
                                                      : rescale_threshold > 0 && !without_mask
                                                          ? softmax_wait_point::none
@@ -301,7 +305,7 @@ struct attention_consumer {
         }
     }
 
-    // What becomes of a product where its score has a curve: it does not matter where it stands.
+    // The softcap of a product, before the output scale. It does not depend on positions.
     IMBREX_KERNEL static auto softcap_of(const arguments& args) {
         return [&args](float product) { return args.score.unscaled({}, 0, 0, product, args.scale); };
     }
@@ -323,8 +327,8 @@ struct attention_consumer {
         return {self, args.scale_log2};
     }
 
-    // The next piece of work that has keys, in the ring; those that have none are answered on the way. If no piece is left, one
-    // without keys.
+    // The next work tile with keys, held in its pipeline stage. Work tiles without keys get their empty output on the
+    // way. After the last work tile, returns one without keys.
     template <class WorkTiles>
     IMBREX_KERNEL static auto next_with_keys(warpgroup& self, const arguments& args, WorkTiles& work_tiles) {
         while (true) {
@@ -345,7 +349,7 @@ struct attention_consumer {
         const attention_output_coord at = output_coord_of(self, held, args);
         if (at.valid_rows <= 0) return;
         if constexpr (by_tma) {
-            // Behind the last rows of a packed sequence there are another's, which TMA would overwrite.
+            // A TMA store of a partial tile would overwrite the next sequence of a varlen batch.
             if (!args.lengths.varlen() || at.valid_rows >= warpgroup_rows) {
                 finish_attention(self, out, softmax, args.sinks, at.head);
                 store_lse2(self, args.outputs, at, softmax);

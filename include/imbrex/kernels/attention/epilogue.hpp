@@ -1,5 +1,5 @@
-// The last steps of an attention, whatever made its sums: the division, with a sink if there is one, and results that leave
-// straight from registers.
+// Epilogue of the attention kernels: normalisation by the row sum, attention sinks, the LSE, and stores of O from
+// registers in the three output modes (normalised, LSE merge, split-KV partial).
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -19,7 +19,8 @@
 
 namespace imbrex {
 
-// Where a scope's rows go: which member of the tensors' batch, which head, from which row on, and how many of them exist.
+// Output coordinates of a scope's rows. `batch` and `row` are those of the tensors; rows from valid_rows on do not
+// exist.
 struct attention_output_coord {
     int batch;
     int head;
@@ -27,7 +28,7 @@ struct attention_output_coord {
     int valid_rows;
 };
 
-// `sinks`: a logit for each head that takes up weight, or null.
+// `sinks` are attention sinks: one logit per head that adds to the softmax denominator, or null.
 template <class Scope, class Accumulator, class Softmax>
 IMBREX_KERNEL void finish_attention(const Scope& scope, Accumulator& out, Softmax& softmax, const float* sinks,
                                     int head, source here = source::current()) {
@@ -46,7 +47,7 @@ IMBREX_KERNEL void store_lse2(const Scope& scope, const attention_aux_outputs& o
     store(scope, outputs.lse2.at(at.batch, at.head, at.row), at.valid_rows, softmax.lse2(scope, here), here);
 }
 
-// Sixteen columns of a result at a time, so that registers are left. `piece(n)` gives the n-th sixteen.
+// Sixteen columns at a time limit register pressure. function(integral_constant of the first column).
 template <int Columns, class Function>
 IMBREX_KERNEL void for_each_16_columns(Function function) {
     [&]<int... Pieces>(std::integer_sequence<int, Pieces...>) {
@@ -55,14 +56,14 @@ IMBREX_KERNEL void for_each_16_columns(Function function) {
     (std::make_integer_sequence<int, Columns / 16>{});
 }
 
-// Columns of a result; of one that has only sixteen, which stand for all the others, always these.
+// Sixteen columns of the accumulator. One with only sixteen columns stands for all of them (an output of zeros).
 template <int First, class Scope, class Accumulator>
 IMBREX_KERNEL auto columns_16_of(const Scope& scope, const Accumulator& out, source here) {
     return imbrex::columns_of < Accumulator::columns == 16 ? 0 : First, 16 > (scope, out, here);
 }
 
-// The result straight from registers: divided by its sums, partial, or merged into what other keys have given before. It has
-// as many columns as are asked for, or sixteen that are all alike.
+// Stores the output from registers: normalised, partial, or LSE-merged into what is there. `out` has `Columns` columns,
+// or 16 that are repeated.
 template <attention_output_mode Mode, int Columns, class In, class Scope, class Accumulator, class Softmax>
 IMBREX_KERNEL void store_output(const Scope& scope, const attention_aux_outputs& outputs,
                                 const attention_view<In>& normalised, const attention_output_coord& at,
@@ -99,7 +100,7 @@ IMBREX_KERNEL void store_output(const Scope& scope, const attention_aux_outputs&
         for_each_16_columns<Columns>([&](auto first) {
             register_tile<float, Accumulator::rows, 16, Scope> old;
             load(scope, old, place.from(0, first), 0.0f, here);
-            // What has no weight may be anything.
+            // A weight of zero hides uninitialised memory, even NaN.
             combine_with_rows(
                 scope, old, both.second, [](float x, float weight) { return weight == 0 ? 0.0f : x * weight; }, here);
             combine(scope, old, columns_16_of<first>(scope, out, here), functional::add{}, here);
@@ -109,13 +110,13 @@ IMBREX_KERNEL void store_output(const Scope& scope, const attention_aux_outputs&
     }
 }
 
-// What queries get that see no key: zeros, and no sum or the sink's alone. Only where something is there already it is merged as
-// any other result.
+// The output of queries that see no key: zeros, with an LSE of -infinity or that of the sink alone. The mode `merged`
+// merges it like any other.
 template <attention_output_mode Mode, int Columns, class In, class Scope, class Softmax>
 IMBREX_KERNEL void store_empty_output(const Scope& scope, const attention_aux_outputs& outputs,
                                       const attention_view<In>& normalised, const attention_output_coord& at,
                                       Softmax nothing, const float* sinks, source here = source::current()) {
-    // Those behind the scope's own are others'.
+    // Rows behind this scope's belong to others.
     const int own = at.valid_rows < Softmax::rows ? at.valid_rows : Softmax::rows;
     const auto fill_values = [&](const attention_row_view& rows, float value) {
         if (rows.pointer == nullptr) return;

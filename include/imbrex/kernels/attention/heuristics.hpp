@@ -1,19 +1,18 @@
-// Which kernel attends, in which shape and in which order: the tables of choices, in one place.
+// Kernel selection for attention: which kernel, head dims and tile shape (block_m x block_n) to use.
 //
-//   what                                                         kernel
-//   the device is not a Hopper, TMA cannot read the
-//   tensors (distances that are not multiples of 16 bytes), or
-//   there are no keys                                            ampere_class    any distances
+//   condition                                                    kernel
+//   the device is not Hopper; a stride is not a multiple of
+//   16 bytes, so that TMA cannot copy; or there are no keys      ampere_class
 //   otherwise                                                    hopper
 #pragma once
 
 #include <imbrex/kernels/attention/mask.hpp>
+#include <imbrex/kernels/attention/options.hpp>
 #include <imbrex/kernels/attention/output.hpp>
 #include <imbrex/kernels/attention/score_mod.hpp>
 #include <imbrex/kernels/attention/shape.hpp>
 
 #include <algorithm>
-#include <string>
 #include <type_traits>
 
 namespace imbrex {
@@ -21,7 +20,7 @@ namespace imbrex {
 enum class attention_kernel_kind { ampere_class, hopper };
 
 struct attention_dispatch {
-    bool hopper;        // the device, and the program has code for it
+    bool hopper;        // the device is Hopper, and the program has code for it
     bool tma_can_copy;  // Q, K, V, and O
     int seqlen_k;
 };
@@ -35,47 +34,8 @@ constexpr const char* name_of(attention_kernel_kind one) {
     return one == attention_kernel_kind::hopper ? "hopper" : "ampere_class";
 }
 
-// Depths of keys and of values that kernels are made for. Others are taken by the next larger ones, whose further columns are
-// zero.
-struct attention_head_dims {
-    int qk;
-    int v;
-
-    constexpr attention_head_dims(int both) : qk(both), v(both) {}
-    constexpr attention_head_dims(int qk, int v) : qk(qk), v(v) {}
-    constexpr bool operator==(const attention_head_dims&) const = default;
-    constexpr bool fits(const attention_head_dims& wanted) const { return wanted.qk <= qk && wanted.v <= v; }
-};
-
-// A list of such depths, each of which a program has kernels of. Who knows his depth names only that, and compiles only that:
-// attention_head_dim_list<128>, or attention_head_dim_list<attention_head_dims(192, 128)>.
-template <attention_head_dims... HeadDims>
-struct attention_head_dim_list {
-    static constexpr int count = sizeof...(HeadDims);
-
-    // The number of the first with room for these, or `count`.
-    static constexpr int index_for(const attention_head_dims& wanted) {
-        int index = 0;
-        static_cast<void>(((HeadDims.fits(wanted) || (++index, false)) || ...));
-        return index;
-    }
-    // visit(integral_constant-like tag with the depths) of that number.
-    template <class Visit>
-    static void visit(int index, const Visit& call) {
-        int here = 0;
-        ((here++ == index ? call.template operator()<HeadDims>() : void()), ...);
-    }
-    static std::string text() {
-        std::string all;
-        ((all += (all.empty() ? "" : ", ") + std::to_string(HeadDims.qk) + " x " + std::to_string(HeadDims.v)), ...);
-        return all;
-    }
-};
-
-using all_attention_head_dims = attention_head_dim_list<64, 96, 128, attention_head_dims(192, 128), 192, 256>;
-
-// How many registers a kernel wants besides those of its tiles. Results in fp32 want them for addresses, and so do, even more,
-// scores that read memory for each pair of query and key, for what is on its way.
+// How many registers a kernel needs besides its tiles. fp32 outputs need them for addresses; a score_mod that reads
+// memory for each element needs even more, for loads in flight.
 enum class attention_register_demand { lowest, low, medium, high, highest };
 
 template <class Mask, class Score, attention_output_mode Mode = attention_output_mode::normalised>
@@ -87,7 +47,7 @@ constexpr attention_register_demand attention_register_demand_of() {
     return std::is_same_v<Mask, causal_mask> ? attention_register_demand::low : attention_register_demand::medium;
 }
 
-// Groups of 64 queries and the widest tiles of keys for which shared memory and registers suffice.
+// The number of consumer warpgroups and the widest key tiles that fit shared memory and registers.
 constexpr attention_shape attention_shape_for(attention_head_dims head_dims, attention_register_demand demand,
                                               attention_rescaling rescaling = attention_rescaling::exact) {
     struct tiles {
@@ -112,7 +72,7 @@ constexpr attention_shape attention_shape_for(attention_head_dims head_dims, att
         const tiles chosen = one.by_demand[static_cast<int>(demand)];
         attention_shape shape{
             .consumer_warpgroups = chosen.consumer_warpgroups, .block_n = chosen.block_n, .rescaling = rescaling};
-        // The multiprocessor's registers, dealt out.
+        // The register file of an SM, divided between producer and consumers.
         if (chosen.consumer_warpgroups == 1) {
             shape.consumer_registers = 248;
             shape.pingpong = false;
@@ -121,8 +81,8 @@ constexpr attention_shape attention_shape_for(attention_head_dims head_dims, att
             shape.consumer_registers = 160;
         } else if (one.head_dims == 128 && demand <= attention_register_demand::medium &&
                    (rescaling == attention_rescaling::exact || demand == attention_register_demand::medium)) {
-            // Fewer than there are: the compiler then finds an order in which the exponentials follow one another more evenly, which
-            // is 1 to 3% faster. (Not with a relaxed softmax, if there is nothing but a causal mask or none.)
+            // Fewer registers than available: the compiler then finds an order in which the exponentials are spread
+            // more evenly, 1 to 3% faster. (Not with lazy rescaling and a causal mask or none.)
             shape.producer_registers = 40;
             shape.consumer_registers = 224;
         } else if (one.head_dims == 128 || demand > attention_register_demand::low) {

@@ -1,18 +1,19 @@
-// O = softmax(mask(score(Q K^T))) V on Hopper, with the logarithm of each row's sum of exponentials.
+// Hopper attention forward: a persistent kernel with warp specialization, TMA loads, WGMMA and ping-pong scheduling.
 //
-//   producer     three warps: one finds out pieces of work, one loads K, a tile of keys at a time, and each piece's Q, one loads V;
-//                all go ahead of the consumers as far as there is room in their rings
-//   consumers    64 queries each, in step: the tensor cores get the scores of the next keys together with the values of the
-//                last ones, and the softmax of these scores runs while the values are still being added
-//   turns        the consumers hand the tensor cores to one another, so that one's softmax hides under the other's products
+//   producer     three warps: one runs the tile scheduler, one loads Q and the K tiles, one loads the V tiles; all run
+//                ahead of the consumers as far as their pipelines have free stages
+//   consumers    warpgroups of 64 query rows: the WGMMA of the next scores (Q K^T) is issued together with P V of the
+//                current tile, and the softmax of the scores overlaps P V
+//   ping-pong    a warpgroup order barrier lets one consumer warpgroup at a time issue its WGMMAs, so that the softmax
+//                of one overlaps the matrix products of the other
 //
-//     group 0    [Q K1][P0 V0]  softmax 1      [Q K2][P1 V1]  softmax 2    ...
-//     group 1       softmax 0   [Q K1][P0 V0]   softmax 1     [Q K2][P1 V1]
+//     warpgroup 0    [Q K1][P0 V0]  softmax 1      [Q K2][P1 V1]  softmax 2    ...
+//     warpgroup 1       softmax 0   [Q K1][P0 V0]   softmax 1     [Q K2][P1 V1]
 //
-// From one piece of work to the next this goes on without a gap: the first scores of a piece come together with the last
-// values of the one before, whose result is written after that softmax. The weights P never leave the registers. Keys are
-// walked from the last to the first, since a causal mask cuts the last ones; what a mask hides from all queries of a piece
-// is not loaded, and only tiles that it cuts are masked.
+// Work tiles follow one another without a gap: the first Q K^T of a work tile is issued together with the last P V of
+// the one before, whose output is written after that softmax. The probabilities P never leave the registers. Key tiles
+// are visited from last to first, since a causal mask cuts the last ones. Key tiles that are hidden from all queries of
+// a work tile are not loaded, and only partially masked tiles evaluate the mask.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -55,17 +56,19 @@ struct attention_hopper {
     static constexpr int consumer_warpgroups = Shape.consumer_warpgroups;
     static constexpr int warpgroup_rows = 64;
     static constexpr int block_m = consumer_warpgroups * warpgroup_rows;
-    // By so many queries a block may have fewer than others. (With two groups it is not worth the producer's registers.)
+    // A block may have this many query rows fewer than others. (With two warpgroups it is not worth the producer's
+    // registers.)
     static constexpr int block_m_step = consumer_warpgroups > 2 ? warpgroup_rows : block_m;
     static constexpr int block_n = Shape.block_n;
     static constexpr int warps = 4 + 4 * consumer_warpgroups;
-    // A group by a tile that others see. With two groups there is hardly such a tile, and only simple masks are asked.
+    // A warpgroup may skip a key tile that only the others see. With two warpgroups such tiles are rare; only masks
+    // with visible_keys_of_query qualify.
     static constexpr bool can_skip_last_tile = consumer_warpgroups > 2 && block_n < block_m&& mask_has_ranges<Mask>() &&
                                                !std::is_same_v<Mask, full_mask>;
-    // A group that has no queries in a piece leaves all of its tiles but one to the others. Of two groups one is hardly ever without;
-    // and with a mask the loop, in which registers are short, becomes 3% slower by it.
+    // A warpgroup without query rows in a work tile skips all of its key tiles but one. With two warpgroups that is
+    // rare; with a mask it makes the register-bound main loop 3% slower.
     static constexpr bool can_idle = consumer_warpgroups > 2 && std::is_same_v<Mask, full_mask>;
-    static constexpr int room_for_rings = 2048;
+    static constexpr int barrier_bytes = 2048;
 
     using q_tile = shared_tile<In, warpgroup_rows, HeadDimQK>;
     using k_tile = shared_tile<In, block_n, HeadDimQK>;
@@ -87,15 +90,15 @@ struct attention_hopper {
         attention_tile_scheduler scheduler;
         Lengths lengths;  // attention_seqlens, or paged_seqlens
         int q_heads_per_kv_head;
-        const float* sinks;  // a logit for each head that takes up weight, or null
-        int* tile_counter;   // zero, from which blocks draw their work; or null, and they take it in turn
+        const float* sinks;  // attention sinks: a logit per head, or null
+        int* tile_counter;   // dynamic tile scheduling: a counter that is zero; null for a static schedule
     };
     struct q_tiles {
         q_tile group[consumer_warpgroups];
     };
-    // The next piece's queries are loaded beside those of this one, if there is room.
+    // Q is double-buffered if shared memory suffices: the next work tile's Q is loaded during this one.
     static constexpr int q_stages = Shape.stages * (sizeof(k_tile) + sizeof(v_tile)) + 2 * sizeof(q_tiles) +
-                                                consumer_warpgroups * sizeof(out_tile) + room_for_rings <=
+                                                consumer_warpgroups * sizeof(out_tile) + barrier_bytes <=
                                             shared_memory_limit
                                         ? 2
                                         : 1;
@@ -111,7 +114,8 @@ struct attention_hopper {
         v_tile values[Shape.stages];
         q_tiles queries[q_stages];
     };
-    // O leaves through memory of its own; if there is no room for it, straight from registers, as results in fp32 do.
+    // O is staged in shared memory of its own and stored by TMA. Without room for that, and in fp32 modes, it is stored
+    // from registers.
     static constexpr bool by_tma =
         Mode == attention_output_mode::normalised &&
         sizeof(inputs) + consumer_warpgroups * sizeof(out_tile) + sizeof(rings) <= shared_memory_limit;

@@ -1,6 +1,7 @@
-// In how many sections an attention's heads are taken (schedule.hpp), so that blocks dealt out in turn keep all multiprocessors
-// busy to the end: found by dealing them out on paper. Of an ordinary attention a multiprocessor has some fifteen or twenty pieces of
-// work, so whoever has one too many is 5% late. Which number of sections is best hangs on all lengths, and is worth 1 to 3%.
+// L2 swizzle of the attention tile scheduler: the number of sections of heads (tile_scheduler.hpp) that keeps K and V
+// in L2 and balances the load of a static persistent schedule, found by simulating the makespan. A typical attention
+// has 15 to 20 work tiles per SM, so an SM with one too many is 5% late. The best number of sections depends on all
+// lengths and is worth 1 to 3%.
 #pragma once
 
 #include <imbrex/kernels/attention/work.hpp>
@@ -12,21 +13,21 @@
 
 namespace imbrex {
 
-// How the blocks of a kernel are made.
+// The tile shape of a kernel.
 struct attention_block_shape {
-    int block_m;         // queries
-    int warpgroup_rows;  // queries of one of its groups
-    int block_n;         // keys in a tile
-    bool can_idle;       // whether a group without queries leaves the others more time
+    int block_m;         // query rows of a block
+    int warpgroup_rows;  // query rows of a consumer warpgroup
+    int block_n;         // keys of a tile
+    bool can_idle;       // a warpgroup without query rows skips its key tiles
 };
 
-// What each of a head's blocks costs, from the first queries to the last, in tiles of keys of a whole block.
+// The cost of each query block of a head, first to last, in key tiles of a full block.
 template <class Mask>
 std::vector<double> attention_block_costs(const attention_block_shape& blocks, int seqlen_q, int seqlen_k,
                                           const Mask& mask) {
     const attention_extents sequence{0, 0, seqlen_q, seqlen_k};
-    // Measured: from one piece of work to the next some instructions are hidden by nothing, and two groups of three take more than two
-    // thirds of the time, as less of their softmax hides under products.
+    // Measured: the transition between work tiles has some latency that nothing hides, and two of three warpgroups take
+    // more than two thirds of the time, since less of their softmax overlaps matrix products.
     constexpr double tile_overhead = 1.4, idle_warpgroup_gain = 0.2;
     std::vector<double> costs(static_cast<std::size_t>((seqlen_q + blocks.block_m - 1) / blocks.block_m));
     for (std::size_t block = 0; block < costs.size(); ++block) {
@@ -47,19 +48,19 @@ std::vector<double> attention_block_costs(const attention_block_shape& blocks, i
     return costs;
 }
 
-// When the last multiprocessor is done, if the blocks of so many heads are dealt out as attention_tile_scheduler has them.
+// The time at which the last SM finishes if attention_tile_scheduler distributes the blocks round-robin.
 inline double attention_makespan(const std::vector<double>& costs, int heads, int l2_sections, int num_sms) {
-    // By how much each has more than the one before it.
+    // Difference array: the load of each SM minus that of the SM before it.
     std::vector<double> more(static_cast<std::size_t>(num_sms) + 1, 0.0);
     double each = 0;
     int next = 0;
     for (int section = 0; section < l2_sections; ++section) {
-        const int together = static_cast<int>((std::int64_t{heads} * (section + 1)) / l2_sections -
-                                              (std::int64_t{heads} * section) / l2_sections);
+        const int section_heads = static_cast<int>((std::int64_t{heads} * (section + 1)) / l2_sections -
+                                                   (std::int64_t{heads} * section) / l2_sections);
         for (std::size_t step = 0; step < costs.size(); ++step) {
             const double cost = (l2_sections - section) % 2 == 1 ? costs[costs.size() - 1 - step] : costs[step];
-            each += cost * (together / num_sms);
-            const int end = next + together % num_sms;
+            each += cost * (section_heads / num_sms);
+            const int end = next + section_heads % num_sms;
             more[static_cast<std::size_t>(next)] += cost;
             if (end >= num_sms) more[0] += cost;
             next = end % num_sms;
@@ -74,25 +75,26 @@ inline double attention_makespan(const std::vector<double>& costs, int heads, in
     return each + longest;
 }
 
-// As many sections as take the keys and values of each, together, to about half of L2, or up to three times as many; an even number,
-// so that what comes shortest first in one comes longest first in the next. None, one head after the other, if all blocks cost the same.
+// Sections whose K and V fill about half of L2, or up to three times as many sections. The number is even, so that a
+// section in ascending order of cost is followed by one in descending order. 0 (one head after the other) if all blocks
+// cost the same.
 inline int attention_l2_sections(const std::vector<double>& costs, int heads, double kv_bytes, int num_sms) {
     if (costs.empty() || std::equal(costs.begin() + 1, costs.end(), costs.begin())) return 0;
     if (heads < 2) return heads;
     constexpr double half_of_cache = 24e6;
-    // Their product with the heads is counted in 32 bits.
-    const int most = std::max(std::min(heads / 2, 1000000000 / heads), 1);
-    const int pairs = std::clamp(static_cast<int>(kv_bytes / (2 * half_of_cache)) + 1, 1, most);
-    // With many pieces for each multiprocessor, one too many does not matter.
+    // The tile scheduler computes sections * heads in 32 bits.
+    const int max_pairs = std::max(std::min(heads / 2, 1000000000 / heads), 1);
+    const int pairs = std::clamp(static_cast<int>(kv_bytes / (2 * half_of_cache)) + 1, 1, max_pairs);
+    // With many work tiles per SM the imbalance is negligible.
     const double work_tiles = static_cast<double>(costs.size()) * heads;
     if (work_tiles <= num_sms || work_tiles > 64.0 * num_sms) return 2 * pairs;
     int best = pairs;
     double shortest = attention_makespan(costs, heads, 2 * pairs, num_sms);
-    for (int others = pairs + 1; others <= std::min(3 * pairs, most); ++others) {
-        const double duration = attention_makespan(costs, heads, 2 * others, num_sms);
+    for (int candidate = pairs + 1; candidate <= std::min(3 * pairs, max_pairs); ++candidate) {
+        const double duration = attention_makespan(costs, heads, 2 * candidate, num_sms);
         if (duration < 0.999 * shortest) {
             shortest = duration;
-            best = others;
+            best = candidate;
         }
     }
     return 2 * best;

@@ -1,40 +1,46 @@
-// Which keys a query may see. A mask is any type with
+// Attention masks: causal, sliding window, chunked, length, and any combination. A mask is any type with
 //
-//     IMBREX_FN key_range visible_keys(const attention_extents&, query_range) const;             all that any of these queries sees
-//     IMBREX_FN bool fully_unmasked(const attention_extents&, query_range, key_range) const;      each of them sees all of these
-//     IMBREX_FN bool keep(const attention_extents&, int query, int key) const;           this one sees this one
+//     // The keys that any of these queries sees. May be too large. Tiles outside are neither loaded nor computed.
+//     IMBREX_FN key_range visible_keys(const attention_extents&, query_range) const;
+//     // Whether each of these queries sees all of these keys. May be false. Such tiles skip the mask.
+//     IMBREX_FN bool fully_unmasked(const attention_extents&, query_range, key_range) const;
+//     // Whether this query sees this key.
+//     IMBREX_FN bool keep(const attention_extents&, int query, int key) const;
 //
-// The first lets a kernel skip what nobody sees, the second makes it spend nothing where all is seen; both may err on the safe
-// side (more keys; false). `keep` is also asked of places behind the lengths, where it may say anything but must not read. All
-// cost least if they ask all their questions, joined by & instead of &&. That keys end where their sequence ends, a kernel sees
-// to itself.
+// `keep` is also called with positions behind the sequence lengths; it may return anything there but must not read
+// memory. Join conditions with & instead of &&: branches cost more. Kernels mask keys behind the end of a sequence
+// themselves.
 //
-// A mask under which a query sees keys that follow one another may say which, and a tile that it cuts costs less:
+// A mask under which each query sees a contiguous range of keys may return it, which makes partially masked tiles
+// cheaper:
 //
-//     IMBREX_FN key_range visible_keys_of_query(const attention_extents&, int query) const;            exactly those that this one sees
+//     // Exactly the keys that this query sees.
+//     IMBREX_FN key_range visible_keys_of_query(const attention_extents&, int query) const;
 //
-// A mask of one's own needs only `keep` if it derives from `mask_base`. Masks are joined by
-// and_masks(causal_mask{}, window_mask{1024, 0}, ...). One under which later queries see more keys may say so
-// (`static constexpr bool causal_like = true;`), and work is dealt out accordingly: as a causal mask's, or, if it also says
-// that it reads no memory (`static constexpr bool reads_no_memory = true;`), by what its `visible_keys` say before the launch.
+// A custom mask that derives from `mask_base` needs only `keep`. and_masks(causal_mask{}, window_mask{1024, 0}, ...) is
+// the intersection of masks. `static constexpr bool causal_like = true;` says that later queries see more keys; the
+// tile scheduler then balances the load as for a causal mask. With `static constexpr bool reads_no_memory = true;` it
+// calls `visible_keys` on the host before launch instead.
 #pragma once
 
 #include <imbrex/core/config.hpp>
 
+#include <concepts>
+
 namespace imbrex {
 
-// What is attended to: one head of one member of the batch, and the lengths of its queries and keys.
+// One (batch, head) pair and its sequence lengths.
 struct attention_extents {
     int batch;
     int head;
     int seqlen_q;
     int seqlen_k;
 
-    // Where query 0 stands among the keys, if the last query belongs to the last key.
+    // The key position of query 0: the last query is aligned with the last key (bottom-right).
     IMBREX_FN int offset() const { return seqlen_k - seqlen_q; }
 };
 
-// From `first` up to, not including, `end`.
+// Half-open: from `first` up to, not including, `end`.
 struct key_range {
     int first;
     int end;
@@ -44,8 +50,16 @@ struct query_range {
     int end;
 };
 
-// How far a window reaches that does not end on a side.
+// A window side without a limit.
 inline constexpr int unbounded = 1 << 30;
+
+template <class Mask>
+concept attention_mask = requires(const Mask& mask, const attention_extents& extents, query_range queries,
+                                  key_range keys) {
+    { mask.visible_keys(extents, queries) } -> std::convertible_to<key_range>;
+    { mask.fully_unmasked(extents, queries, keys) } -> std::convertible_to<bool>;
+    { mask.keep(extents, 0, 0) } -> std::convertible_to<bool>;
+};
 
 struct full_mask {
     static constexpr bool reads_no_memory = true;
@@ -56,7 +70,7 @@ struct full_mask {
     IMBREX_FN key_range visible_keys_of_query(const attention_extents& s, int) const { return {0, s.seqlen_k}; }
 };
 
-// Keys up to the query's own, the last query's being the last key.
+// Keys up to the query's position; the last query is aligned with the last key.
 struct causal_mask {
     static constexpr bool causal_like = true;
     static constexpr bool reads_no_memory = true;
@@ -73,7 +87,7 @@ struct causal_mask {
     }
 };
 
-// At most `left` keys before the query's own and `right` after it, or `unbounded`. The first queries see less than `left` keys.
+// Sliding window: at most `left` keys before the query's position and `right` after it, or `unbounded`.
 struct window_mask {
     static constexpr bool causal_like = true;
     static constexpr bool reads_no_memory = true;
@@ -98,7 +112,7 @@ struct window_mask {
     }
 };
 
-// Causal inside chunks of so many keys; nothing is seen across.
+// Causal inside chunks of `chunk` keys; nothing is visible across chunks.
 struct chunked_mask {
     static constexpr bool causal_like = false;
     static constexpr bool reads_no_memory = true;
@@ -123,8 +137,9 @@ struct chunked_mask {
     }
 };
 
-// Keys up to a number for each member of the batch. Queries stand where they stood: of a padded batch whose last query belongs
-// to the last of these keys, the lengths are told to the kernel instead, which then also makes nothing of what lies behind.
+// Keys up to a length for each batch entry. Query positions do not move with the length. For a padded batch whose last
+// query is aligned with the last valid key, use attention_problem::seqused_k instead, which also ignores whatever lies
+// behind.
 struct length_mask {
     const int* lengths;
 
@@ -136,7 +151,7 @@ struct length_mask {
     IMBREX_FN key_range visible_keys_of_query(const attention_extents& s, int) const { return {0, lengths[s.batch]}; }
 };
 
-// For masks that only say `keep`.
+// Base of masks that define only `keep`.
 struct mask_base {
     IMBREX_FN key_range visible_keys(const attention_extents& s, query_range) const { return {0, s.seqlen_k}; }
     IMBREX_FN bool fully_unmasked(const attention_extents&, query_range, key_range) const { return false; }
@@ -167,15 +182,14 @@ constexpr bool mask_has_ranges() {
     };
 }
 
-// Keys in both.
 constexpr IMBREX_FN key_range intersect(key_range a, key_range b) {
     return {a.first > b.first ? a.first : b.first, a.end < b.end ? a.end : b.end};
 }
 
-// Where both allow it.
+// The intersection of two masks.
 template <class First, class Second>
 struct and_mask {
-    // If either's queries do, and the other does not say that its do not.
+    // True if one is causal_like and the other does not declare the contrary.
     static constexpr bool causal_like = imbrex::causal_like<First>(imbrex::causal_like<Second>()) &&
                                         imbrex::causal_like<Second>(imbrex::causal_like<First>());
     static constexpr bool reads_no_memory = imbrex::reads_no_memory<First>() && imbrex::reads_no_memory<Second>();
@@ -191,7 +205,7 @@ struct and_mask {
         return by_first & by_second;
     }
     IMBREX_FN bool keep(const attention_extents& s, int query, int key) const {
-        // Both are asked: a branch would cost more.
+        // Evaluate both: a branch would cost more.
         const bool by_first = first.keep(s, query, key), by_second = second.keep(s, query, key);
         return by_first & by_second;
     }

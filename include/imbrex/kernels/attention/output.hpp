@@ -1,10 +1,10 @@
-// What an attention leaves behind, and how the results of different keys are put together.
+// Output modes of attention, and the LSE merge of results over different keys.
 //
-//   normalised   O in the type of the inputs, and the base-2 logarithm of each row's sum of exponentials
-//   merged       O in fp32 and those logarithms, put together with what is there already: after the last part of the keys it is
-//                as if all had been attended to at once. A logarithm of -infinity means that nothing is there yet
-//   partial      O in fp32 before the division, each row's largest score (as a power of 2) and sum relative to it: for whoever
-//                puts parts together himself
+//   normalised   final: O in the type of the inputs, and optionally the base-2 LSE of each row
+//   merged       LSE merge into an existing result: O in fp32 and its LSE are combined with what is there. After the
+//                last part of the keys the result is that over all keys. An LSE of -infinity marks an empty result
+//   partial      split-KV partial: O in fp32 before normalisation, each row's maximum score (base 2) and the sum of
+//                exponentials relative to it, to be merged later (merge_lse.hpp)
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -18,15 +18,15 @@ namespace imbrex {
 
 enum class attention_output_mode { normalised, merged, partial };
 
-// Those that a result does not have are left empty.
+// Outputs that a mode does not use stay empty.
 struct attention_aux_outputs {
-    attention_row_view lse2;        // normalised (may be left out), merged
+    attention_row_view lse2;        // normalised (optional), merged
     attention_view<float> o_accum;  // merged, partial
     attention_row_view row_max;     // partial
     attention_row_view row_sum;     // partial
 };
 
-// The weights of two results in their sum, row by row, and the logarithm of that. What is NaN stays so.
+// The weights of two results in their LSE merge, row by row, and the merged LSE. NaN propagates.
 template <class Rows>
 struct lse_merge_weights {
     Rows first;
@@ -53,15 +53,16 @@ IMBREX_KERNEL lse_merge_weights<Rows> merge_lse_rows(const Scope& scope, const R
     return made;
 }
 
-// What weights are relative to when they are rounded to the type of the inputs.
+// When to rescale the output accumulator of the online softmax.
 //
-//   exact        each row's largest score so far, as everywhere: its own weight, 1, is not rounded at all
-//   relaxed      one of the largest: it stays as long as no weight reaches 2^8. 0 to 3% faster (depth 96 4 to 7%; a softcap 12 to 18%
-//                if most scores are within half of it, and as much slower if many are not), and rounding errors are 3% larger. Nothing
-//                else is lost. Partial results, which tell their largest scores, are exact in any case.
+//   exact        whenever the row maximum grows: probabilities are relative to the row maximum so far
+//   lazy         lazy rescaling (as in FlashAttention-4): only when the row maximum has grown so much that a
+//                probability would exceed 2^8. 0 to 3% faster (head_dim 96: 4 to 7%; softcap: 12 to 18% if most scores
+//                are within half of the cap, and as much slower if many are not). Rounding errors are 3% larger. The
+//                partial mode outputs the row maximum and is always exact
 enum class attention_rescaling { exact, lazy };
 
-// As online_softmax has it.
+// The threshold as a power of 2 for online_softmax; 0 is exact.
 template <attention_output_mode Mode>
 constexpr int rescale_threshold_of(attention_rescaling softmax) {
     return softmax == attention_rescaling::lazy && Mode != attention_output_mode::partial ? 8 : 0;

@@ -1,13 +1,13 @@
-// Where the keys of a sequence are, and how a tile of them is fetched: in rows one behind the other, or in pages that a table
-// names in their order, as caches of keys and values are kept. A page has a multiple of 16 rows; the pages of all sequences are
-// one tensor [page, key head, row in page, column].
+// Contiguous and paged KV: where the keys of a sequence are and how a K or V tile is loaded. Paged KV follows vLLM: a
+// block table lists the pages of each sequence in order; a page has a multiple of 16 rows; the pages of all sequences
+// are one tensor [page, kv_head, row in page, head_dim].
 //
-//     table   | 5 | 2 | 7 |          key     0 ..           16 ..          32 ..
-//                                    page    5              2              7            of 16 rows
+//     block table   | 5 | 2 | 7 |          key     0 ..           16 ..          32 ..
+//                                          page    5              2              7            of 16 rows
 //
-// A kernel takes one of the two as a template argument, its lengths: attention_seqlens for rows, paged_seqlens for pages. With
-// pages a tile is put together from parts, the largest number of rows that divides both the tile and a page. What no query of
-// a piece of work sees is neither looked up nor fetched: it becomes zero.
+// A kernel takes attention_seqlens (contiguous) or paged_seqlens (paged) as a template argument. A paged tile is loaded
+// in parts of as many rows as divide both the tile and a page. Parts that no query of a work tile sees are neither
+// looked up nor loaded: they become zero.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -24,13 +24,13 @@
 
 namespace imbrex {
 
-// The rows of a page are a multiple of this.
+// The page size is a multiple of this.
 inline constexpr int page_size_step = 16;
 
-// Queries as in attention_seqlens, packed or not. The number of keys of each sequence, packed or not, is in seqused_k; without
-// them, all have as many as their pages have room for.
+// Queries as in attention_seqlens, varlen or not. seqused_k has the number of keys of each sequence; without it, every
+// sequence fills its pages.
 struct paged_seqlens : attention_seqlens {
-    const int* block_table = nullptr;  // numbers of pages, max_blocks_per_seq for each sequence
+    const int* block_table = nullptr;  // [sequence, max_blocks_per_seq]
     int max_blocks_per_seq = 0;
     int page_size = page_size_step;
 
@@ -44,7 +44,7 @@ struct paged_seqlens : attention_seqlens {
         int page;
         int row;
     };
-    // Where some keys lie that are all in one page. If none of them is seen, that is behind the rows of a page.
+    // The location of keys that lie in one page. If none of them is visible, the row is page_size (out of bounds).
     IMBREX_FN page_location locate(const attention_work& work, int key, int count) const {
         if (key >= work.keys.end || key + count <= work.keys.first) return {0, page_size};
         const int number = key / page_size;
@@ -53,7 +53,7 @@ struct paged_seqlens : attention_seqlens {
     }
 };
 
-// A tile of keys of one head, or of their values, for TMA.
+// A K or V tile of one head, loaded by TMA.
 struct contiguous_kv_tile {
     const attention_seqlens& lengths;
     int batch;
@@ -68,7 +68,7 @@ struct contiguous_kv_tile {
 };
 template <int Rows>
 struct paged_kv_tile {
-    hw::lane_values<paged_seqlens::page_location, Rows / page_size_step> locations;  // of its parts
+    hw::lane_values<paged_seqlens::page_location, Rows / page_size_step> locations;  // one per part
     int head;
 
     template <class Tensor, class Slot>
@@ -83,8 +83,8 @@ struct paged_kv_tile {
     }
 };
 
-// The tile that begins at this row, which counts from the sequence's first key if it is in pages. `part_rows` are those that the
-// tensors copy at a time.
+// The tile that begins at this row; for paged KV the row counts from the sequence's first key. `rows_per_copy` is the
+// number of rows that one TMA copy loads.
 template <int Rows>
 IMBREX_KERNEL contiguous_kv_tile kv_tile(const warp&, const attention_seqlens& lengths, const attention_work& work,
                                          int head, int row, int) {
@@ -93,14 +93,14 @@ IMBREX_KERNEL contiguous_kv_tile kv_tile(const warp&, const attention_seqlens& l
 template <int Rows>
 IMBREX_KERNEL paged_kv_tile<Rows> kv_tile(const warp& scope, const paged_seqlens& lengths, const attention_work& work,
                                           int head, int row, int rows_per_copy, source here = source::current()) {
-    static_assert(Rows % page_size_step == 0, "imbrex: tiles of paged keys have a multiple of 16 of them");
+    static_assert(Rows % page_size_step == 0, "imbrex: the rows of a paged KV tile must be a multiple of 16");
     return {warp_gather<Rows / page_size_step>(
                 scope, [&](int part) { return lengths.locate(work, row + part * rows_per_copy, rows_per_copy); }, here),
             head};
 }
 
-// Keys of one head, or their values, for copies by threads: from the first key of the sequence on, up to the last one that is
-// seen. Behind it there may be anything, even NaN, which no weight of zero would silence: it does not exist, so it lands as zero.
+// K or V rows of one head for cp.async: from the first key of the sequence to the last visible one. Rows behind it may
+// hold anything, even NaN, and 0 * NaN is NaN: they are out of bounds and become zero.
 template <class T>
 IMBREX_KERNEL global_tile<const T> kv_rows(const attention_view<const T>& view, const attention_seqlens& lengths,
                                            const attention_work& work, int head) {
@@ -110,7 +110,7 @@ IMBREX_KERNEL global_tile<const T> kv_rows(const attention_view<const T>& view, 
     return found;
 }
 
-// The same in pages. As a rectangle it is what begins at its first row and goes on to the next multiple of 16 at least.
+// The same for paged KV. It converts to a tile that is valid up to the next multiple of 16 rows.
 template <class T>
 struct paged_kv_rows {
     const attention_view<const T>& view;

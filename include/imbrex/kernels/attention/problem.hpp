@@ -1,5 +1,9 @@
-// An attention as its user states it: where the matrices lie, which lengths their sequences have, and what is to be left
-// behind. All sizes follow from the views; what does not fit together is refused with a sentence.
+// attention_problem: the arguments of an attention call, and their checks. Q, K, V and O are strided views [batch,
+// head, row, head_dim]; all sizes follow from them. GQA and MQA: the heads of Q are a multiple of those of K and V.
+// Optional attention sinks add one logit per head to the softmax denominator. Sequence lengths come from the views,
+// from seqused_k (padded batch), from cu_seqlens (varlen) or, for paged KV, from seqused_k with a block table. Outputs
+// are O, the LSE (base 2: lse2), or a split-KV partial (row_max, row_sum and an unnormalised O). Arguments that do not
+// fit together throw imbrex::error with a message that names the argument, its value and what is allowed.
 #pragma once
 
 #include <imbrex/core/error.hpp>
@@ -16,21 +20,21 @@
 
 namespace imbrex {
 
-// Sequences of different lengths one behind the other, in tensors whose batch is 1. Sequence i has the rows from starts[i] up to,
-// not including, starts[i + 1]; the arrays are in the memory of the kernel's world.
+// Varlen batch: sequences of different lengths concatenated in tensors whose batch size is 1. Sequence i has the rows
+// from cu_seqlens[i] up to, not including, cu_seqlens[i + 1]. The arrays are in the memory of the kernel's world.
 struct varlen_sequences {
     int count = 0;
-    const int* cu_seqlens_q = nullptr;  // count + 1 of them
+    const int* cu_seqlens_q = nullptr;  // count + 1 numbers
     const int* cu_seqlens_k = nullptr;
 
     bool given() const { return count != 0 || cu_seqlens_q != nullptr || cu_seqlens_k != nullptr; }
 };
 
-// Where the keys and values of a sequence are: in rows of the tensors, one behind the other; or in pages.
+// How keys and values are stored: as consecutive rows of the tensors, or in pages of a KV cache.
 enum class kv_layout { contiguous, paged };
 
-// With keys in pages, the views of K and V are [page, key head, row in page, column], any distances. Key i of member b of the
-// batch, or of packed sequence b, is row i % rows of page table[b * max_blocks_per_seq + i / rows]. The table is in the memory of
+// Paged KV. The views of K and V are [page, kv_head, row in page, head_dim], with any strides. Key i of sequence b is
+// row i % page_size of page block_table[b * max_blocks_per_seq + i / page_size]. The block table is in the memory of
 // the kernel's world; entries behind a sequence's last key are not read.
 struct paged_kv {
     const int* block_table = nullptr;
@@ -39,48 +43,49 @@ struct paged_kv {
     bool given() const { return block_table != nullptr || max_blocks_per_seq != 0; }
 };
 
-// O is of the type of the inputs, or in fp32 if it is a part of a result.
+// O has the type of the inputs, or fp32 in the modes `merged` and `partial`.
 template <class In, attention_output_mode Result>
 using attention_out = std::conditional_t<Result == attention_output_mode::normalised, In, float>;
 
-// Keys is the type of K and V, where a kernel takes another than that of Q.
+// KV is the element type of K and V where it differs from that of Q (an 8-bit KV cache).
 template <class In, attention_output_mode Result = attention_output_mode::normalised, class KV = In>
 struct attention_problem {
-    attention_view<const In> q;                     // [batch, head, query, depth]
-    attention_view<const KV> k;                     // [batch, key head, key, depth]
-    attention_view<const KV> v;                     // [batch, key head, key, value depth]
-    attention_view<attention_out<In, Result>> out;  // [batch, head, query, value depth]
-    attention_row_view lse2 = {};                   // normalised: may be left out; merged
-    attention_row_view row_max = {};                // partial
-    attention_row_view row_sum = {};                // partial
-    std::optional<float> scale = {};                // of Q K^T; 1 / sqrt(depth) if left out
-    const float* sinks = nullptr;    // a logit for each head that takes up weight, in one of the parts that are merged
-    const int* seqused_k = nullptr;  // how many keys each member of a padded batch has, or each sequence with pages
+    attention_view<const In> q;                     // [batch, head, query, head_dim_qk]
+    attention_view<const KV> k;                     // [batch, kv_head, key, head_dim_qk]
+    attention_view<const KV> v;                     // [batch, kv_head, key, head_dim_v]
+    attention_view<attention_out<In, Result>> out;  // [batch, head, query, head_dim_v]
+    attention_row_view lse2 = {};                   // base-2 LSE. normalised: optional; merged: required
+    attention_row_view row_max = {};                // partial: required
+    attention_row_view row_sum = {};                // partial: required
+    std::optional<float> scale = {};                // of Q K^T; 1 / sqrt(head_dim_qk) by default
+    const float* sinks = nullptr;    // attention sinks: a logit per head, or null; when merging, give them to one part
+    const int* seqused_k = nullptr;  // the number of keys of each sequence of a padded batch or paged KV, or null
     varlen_sequences varlen = {};
     imbrex::paged_kv paged_kv = {};  // for kv_layout::paged
-    // Zero, and zero again after each launch; launches at the same time need one each. Through it multiprocessors that are ready
-    // earlier take more of the work, which pays where sequences differ in length. It may be left out.
+    // Optional counter for dynamic tile scheduling: SMs that finish early take more tiles, which pays where sequences
+    // differ in length. It must be zero before the first launch and is zero again after each; concurrent launches need
+    // one each.
     int* tile_counter = nullptr;
-    // Of keys and values of 8 bits.
+    // For 8-bit keys and values.
     kv_cache_scales k_scales = {};
     kv_cache_scales v_scales = {};
 
     int heads() const { return static_cast<int>(q.extents[1]); }
     int kv_heads() const { return static_cast<int>(k.extents[1]); }
     int seqlen_q() const { return q.rows(); }
-    // In rows as many as these, in pages as many as a sequence has room for.
+    // Contiguous: the rows of K. Paged: the capacity of a sequence's pages.
     int seqlen_k(kv_layout layout) const {
         return layout == kv_layout::contiguous ? k.rows() : paged_kv.max_blocks_per_seq * k.rows();
     }
     int head_dim_qk() const { return q.columns(); }
     int head_dim_v() const { return v.columns(); }
-    // Members of the batch: of the tensors', or the packed sequences.
+    // Batch size of the tensors, or the number of varlen sequences.
     int batches() const { return varlen.given() ? varlen.count : static_cast<int>(q.extents[0]); }
     bool empty() const { return batches() == 0 || heads() == 0 || seqlen_q() == 0; }
     float scale_used() const { return scale.value_or(1.0f / std::sqrt(static_cast<float>(head_dim_qk()))); }
 };
 
-// Of a problem with keys in pages, as kernels have them.
+// The sequence lengths of a paged problem as the kernels take them.
 template <class In, attention_output_mode Result, class KV>
 paged_seqlens paged_seqlens_of(const attention_problem<In, Result, KV>& p) {
     paged_seqlens made{};
@@ -114,20 +119,19 @@ inline void require_head_dim(std::int64_t head_dim, const char* name, int step =
             "; head_dim is a multiple of ", step, " from ", step, " to 256");
 }
 
-// The same extent in two views. `what` says of what.
 inline void require_same(std::int64_t found, const char* name, int dimension, std::int64_t wanted, const char* of,
                          const char* what) {
     require(found == wanted, name, ".extents[", dimension, "]: ", found, "; ", of, " has ", wanted, " ", what,
             ", and it must have as many");
 }
 
-// What is written must not be written twice.
+// No two elements of the output may share an address.
 template <class T>
 void require_apart(const attention_view<T>& out) {
-    const char* const names[] = {"members of the batch", "heads", "rows"};
+    const char* const names[] = {"batch entries", "heads", "rows"};
     for (int i = 0; i < 3; ++i) {
-        require(out.extents[i] <= 1 || out.strides[i] >= out.extents[3], "out.strides[", i, "]: ", out.strides[i], "; ",
-                names[i], " of results lie at least the ", out.extents[3], " elements of a row apart");
+        require(out.extents[i] <= 1 || out.strides[i] >= out.extents[3], "out.strides[", i, "]: ", out.strides[i],
+                "; must be at least ", out.extents[3], ": ", names[i], " must not overlap");
     }
 }
 
@@ -135,13 +139,13 @@ inline void require_rows(const attention_row_view& rows, const char* name, std::
                          std::int64_t seqlen_q) {
     require(rows.pointer != nullptr, name, ".pointer: null; ", batches, " x ", heads, " x ", seqlen_q,
             " numbers are needed");
-    require(heads <= 1 || rows.head_stride >= seqlen_q, name, ".head_stride: ", rows.head_stride, "; heads of ",
-            seqlen_q, " queries lie at least that far apart");
+    require(heads <= 1 || rows.head_stride >= seqlen_q, name, ".head_stride: ", rows.head_stride, "; must be at least ",
+            seqlen_q, ", the number of queries");
     require(batches <= 1 || rows.batch_stride >= seqlen_q, name, ".batch_stride: ", rows.batch_stride,
-            "; members of the batch with ", seqlen_q, " queries lie at least that far apart");
+            "; must be at least ", seqlen_q, ", the number of queries");
 }
 
-// Numbers that the host can read, since they are in its world.
+// Reads the array: only for arrays in host memory.
 inline void require_cu_seqlens(const int* starts, const char* name, int count, std::int64_t rows) {
     require(starts[0] >= 0, name, "[0]: ", starts[0], "; it must not be negative");
     for (int i = 0; i < count; ++i) {
@@ -152,10 +156,10 @@ inline void require_cu_seqlens(const int* starts, const char* name, int count, s
 }
 
 template <class In, attention_output_mode Result, class KV>
-void require_seqused_k(const attention_problem<In, Result, KV>& p, int most, const char* what) {
+void require_seqused_k(const attention_problem<In, Result, KV>& p, int max_keys, const char* what) {
     for (int i = 0; p.seqused_k != nullptr && i < p.batches(); ++i) {
-        require(p.seqused_k[i] >= 0 && p.seqused_k[i] <= most, "seqused_k[", i, "]: ", p.seqused_k[i], "; ", what, " ",
-                most, " keys, and none may be negative");
+        require(p.seqused_k[i] >= 0 && p.seqused_k[i] <= max_keys, "seqused_k[", i, "]: ", p.seqused_k[i], "; ", what,
+                " ", max_keys, " keys, and none may be negative");
     }
 }
 
@@ -165,11 +169,10 @@ void require_lengths(world where, const attention_problem<In, Result, KV>& p, bo
         require(p.varlen.count >= 0, "varlen.count: ", p.varlen.count,
                 "; the number of sequences must not be negative");
         require(paged || p.seqused_k == nullptr, "seqused_k: ", p.seqused_k,
-                "; packed sequences have their lengths in varlen.cu_seqlens_k, it must be null");
+                "; must be null for varlen: varlen.cu_seqlens_k has the lengths");
         require(!paged || p.varlen.cu_seqlens_k == nullptr, "varlen.cu_seqlens_k: ", p.varlen.cu_seqlens_k,
-                "; keys in pages have their lengths in seqused_k, it must be null");
-        require(p.q.extents[0] == 1, "q.extents[0]: ", p.q.extents[0],
-                "; packed sequences lie one behind the other in a batch of 1");
+                "; must be null for paged KV: seqused_k has the lengths");
+        require(p.q.extents[0] == 1, "q.extents[0]: ", p.q.extents[0], "; must be 1 for varlen");
         if (p.varlen.count == 0) return;
         require(p.varlen.cu_seqlens_q != nullptr, "varlen.cu_seqlens_q: null; ", p.varlen.count + 1,
                 " numbers are needed");
@@ -185,21 +188,21 @@ void require_lengths(world where, const attention_problem<In, Result, KV>& p, bo
 
 template <class In, attention_output_mode Result, class KV>
 void require_paged_kv(world where, const attention_problem<In, Result, KV>& p) {
-    const std::int64_t rows = p.k.extents[2], room = p.paged_kv.max_blocks_per_seq;
+    const std::int64_t rows = p.k.extents[2], max_blocks = p.paged_kv.max_blocks_per_seq;
     require(rows > 0 && rows % page_size_step == 0, "k.extents[2]: ", rows, "; the rows of a page are a multiple of ",
             page_size_step);
-    require(room >= 0, "paged_kv.max_blocks_per_seq: ", room, "; it must not be negative");
-    require(room * rows <= 2147483647, "paged_kv.max_blocks_per_seq: ", room, "; with pages of ", rows,
-            " rows a sequence has room for ", room * rows, " keys, and at most 2147483647 are allowed");
-    require(p.paged_kv.block_table != nullptr || room == 0 || p.batches() == 0, "paged_kv.block_table: null; ",
-            p.batches(), " x ", room, " numbers are needed");
+    require(max_blocks >= 0, "paged_kv.max_blocks_per_seq: ", max_blocks, "; it must not be negative");
+    require(max_blocks * rows <= 2147483647, "paged_kv.max_blocks_per_seq: ", max_blocks, "; with pages of ", rows,
+            " rows a sequence has room for ", max_blocks * rows, " keys, and at most 2147483647 are allowed");
+    require(p.paged_kv.block_table != nullptr || max_blocks == 0 || p.batches() == 0, "paged_kv.block_table: null; ",
+            p.batches(), " x ", max_blocks, " numbers are needed");
     if (where == world::device) return;
     require_seqused_k(p, p.seqlen_k(kv_layout::paged), "the pages of a sequence have room for");
     for (int i = 0; i < p.batches(); ++i) {
-        const std::int64_t seqlen_k = p.seqused_k == nullptr ? room * rows : p.seqused_k[i];
-        for (std::int64_t place = i * room; place < i * room + (seqlen_k + rows - 1) / rows; ++place) {
-            require(p.paged_kv.block_table[place] >= 0 && p.paged_kv.block_table[place] < p.k.extents[0],
-                    "paged_kv.block_table[", place, "]: ", p.paged_kv.block_table[place], "; there are ",
+        const std::int64_t seqlen_k = p.seqused_k == nullptr ? max_blocks * rows : p.seqused_k[i];
+        for (std::int64_t entry = i * max_blocks; entry < i * max_blocks + (seqlen_k + rows - 1) / rows; ++entry) {
+            require(p.paged_kv.block_table[entry] >= 0 && p.paged_kv.block_table[entry] < p.k.extents[0],
+                    "paged_kv.block_table[", entry, "]: ", p.paged_kv.block_table[entry], "; there are ",
                     p.k.extents[0], " pages");
         }
     }
@@ -214,8 +217,7 @@ void require_attention(world where, const attention_problem<In, Result, KV>& p,
     const bool paged = layout == kv_layout::paged;
     if constexpr (sizeof(KV) > 1) {
         const float* const scales = p.k_scales.given() ? p.k_scales.pointer : p.v_scales.pointer;
-        require(scales == nullptr, "k_scales, v_scales: ", scales,
-                "; keys and values of 8 bits have scales, for others they must be left out");
+        require(scales == nullptr, "k_scales, v_scales: ", scales, "; only 8-bit keys and values have scales");
     }
     require_view(p.q, "q");
     require_view(p.k, "k");
@@ -229,17 +231,18 @@ void require_attention(world where, const attention_problem<In, Result, KV>& p,
         require_same(p.v.extents[0], "v", 0, p.k.extents[0], "k", "pages");
     } else {
         require(!p.paged_kv.given(), "paged_kv.max_blocks_per_seq: ", p.paged_kv.max_blocks_per_seq,
-                "; this attention has its keys in rows, and pages are for kv_layout::paged");
-        require_same(p.k.extents[0], "k", 0, p.q.extents[0], "q", "members of the batch");
-        require_same(p.v.extents[0], "v", 0, p.q.extents[0], "q", "members of the batch");
+                "; must be 0 unless the layout is kv_layout::paged");
+        require_same(p.k.extents[0], "k", 0, p.q.extents[0], "q", "batch entries");
+        require_same(p.v.extents[0], "v", 0, p.q.extents[0], "q", "batch entries");
     }
-    require_same(p.out.extents[0], "out", 0, p.q.extents[0], "q", "members of the batch");
+    require_same(p.out.extents[0], "out", 0, p.q.extents[0], "q", "batch entries");
     require_same(p.v.extents[1], "v", 1, p.k.extents[1], "k", "heads");
     require_same(p.v.extents[2], "v", 2, p.k.extents[2], "k", "rows");
     require_same(p.out.extents[1], "out", 1, p.q.extents[1], "q", "heads");
     require_same(p.out.extents[2], "out", 2, p.q.extents[2], "q", "rows");
     require(p.q.extents[1] == 0 || (p.k.extents[1] > 0 && p.q.extents[1] % p.k.extents[1] == 0),
-            "k.extents[1]: ", p.k.extents[1], " heads of keys; the ", p.q.extents[1], " heads of q must be a multiple");
+            "k.extents[1]: ", p.k.extents[1], " KV heads; the ", p.q.extents[1],
+            " heads of q must be a multiple of that");
     require(!p.scale || (std::isfinite(*p.scale) && *p.scale > 0), "scale: ", p.scale.value_or(0),
             "; a positive number is needed");
     require_lengths(where, p, paged);
@@ -250,8 +253,7 @@ void require_attention(world where, const attention_problem<In, Result, KV>& p,
     if constexpr (Result == attention_output_mode::partial) {
         require_rows(p.row_max, "row_max", batches, p.heads(), p.seqlen_q());
         require_rows(p.row_sum, "row_sum", batches, p.heads(), p.seqlen_q());
-        require(p.sinks == nullptr, "sinks: ", p.sinks,
-                "; they belong to a whole result, for a partial one it must be null");
+        require(p.sinks == nullptr, "sinks: ", p.sinks, "; must be null for attention_output_mode::partial");
     } else if (Result == attention_output_mode::merged || p.lse2.pointer != nullptr) {
         require_rows(p.lse2, "lse2", batches, p.heads(), p.seqlen_q());
     }

@@ -1,6 +1,6 @@
-// What the producer of an attention's Hopper kernel does, in three warps that go ahead of the consumers as far as there is room
-// in their rings: one finds out which pieces of work there are and what is seen of them, one loads keys and each piece's queries,
-// one loads values.
+// Producer of the Hopper attention kernel: three warps that run ahead of the consumers as far as their pipelines have
+// free stages. Warp 0 draws work tiles from the tile scheduler and finds out which key tiles they see, warp 1 loads K
+// and the Q of each work tile, warp 2 loads V. All loads are TMA.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -45,7 +45,7 @@ struct attention_producer {
                     number, args.scheduler, args.lengths, args.mask);
             if (one.exists()) drawing.publish(one);
         }
-        drawing.publish({});  // no piece at all: it is over
+        drawing.publish({});  // an empty work tile ends the loop
     }
 
     IMBREX_KERNEL static void feed_keys(warp& self, const arguments& args, shared_memory& shared) {
@@ -56,7 +56,7 @@ struct attention_producer {
         for_each_tile(self, args, shared, [&](const work_tile& now, int tile, const auto& page_location) {
             page_location.load(self, args.k, k.acquire());
             if (tile != now.tiles - 1) return;
-            // The queries after the first keys: their memory is given back later.
+            // Q after the first K: its stage is released later.
             auto slot = q.acquire();
             for (int i = 0; i < consumer_warpgroups; ++i) {
                 const auto from = args.q.at(args.lengths.member(now.sequence.batch), now.sequence.head,
@@ -76,7 +76,7 @@ struct attention_producer {
                 page_location.load(self, args.v, v.acquire());
                 return;
             }
-            // Behind the last key there may be anything, even NaN, which no weight of zero would silence: those values become zero.
+            // Rows behind the last key may hold anything, even NaN, and 0 * NaN is NaN: they become zero.
             auto slot = v.acquire_for_transform(shared.ring.landed);
             page_location.load(self, args.v, slot);
             shared.ring.landed.wait_converged(self, cleaned++);
@@ -86,7 +86,7 @@ struct attention_producer {
         });
     }
 
-    // The tiles of keys of all pieces, from each one's last to its first: visit(piece, number of the tile, where it is).
+    // The key tiles of all work tiles, each from last to first: visit(work tile, tile index, where the tile is).
     template <class Visit>
     IMBREX_KERNEL static void for_each_tile(warp& self, const arguments& args, shared_memory& shared, Visit visit) {
         auto work_tiles = shared.ring.work.read(self);

@@ -1,20 +1,24 @@
-// What becomes of a score (query times key, scaled) before the softmax. A score is any type with
+// score_mod: functors that change a score (scale * q . k) before the softmax, as in FlexAttention: softcap, ALiBi,
+// additive bias. A score_mod is any type with
 //
 //     IMBREX_KERNEL float operator()(const attention_extents&, int query, int key, float score) const;
 //
-// and is joined with others by compose(softcap{30}, alibi{slopes}, ...), the first being applied first. One that changes nothing
-// says so, and costs nothing; one that reads memory for each pair of query and key says so, and gets narrower tiles, which leave
-// it registers. Places that do not exist are scored too, before they are masked: behind the lengths a score must not read.
+// compose(softcap{30}, alibi{slopes}, ...) applies several, the first one first. A score_mod that changes nothing
+// declares `is_identity` and costs nothing. One that reads memory for each element declares `reads_memory` and gets
+// narrower tiles, which leave it registers. Positions behind the sequence lengths are evaluated too, before the mask: a
+// score_mod must not read memory there.
 //
-// A score that begins and ends with a factor may leave both to those who multiply anyway: the one before it comes with the scale,
-// the one behind it the softmax takes up. It is asked only after products have been masked, so that it runs beside the search for
-// the largest of them, and must leave those that are -infinity as they are.
+// A score_mod that begins and ends with a multiplication may fold both factors into existing ones: the first into the
+// scale of Q K^T, the last into the scale of the softmax. It is then applied after the mask, so that it overlaps the
+// row maximum, and must keep -infinity.
 //
-//     IMBREX_FN float output_scale() const;                                                                     the one behind it
+//     // The last factor.
+//     IMBREX_FN float output_scale() const;
+//     // The score divided by output_scale(), from the unscaled product q . k.
 //     IMBREX_KERNEL float unscaled(const attention_extents&, int query, int key, float product, float scale) const;
 //
-// If it is the same wherever query and key stand and never more than the product, it may also say how small products become
-// exponents without it:
+// If in addition it ignores positions and never increases the product, it may give a polynomial of small products (see
+// softcap_softmax.hpp):
 //
 //     IMBREX_FN softcap_polynomial polynomial(float scale) const;
 #pragma once
@@ -24,11 +28,17 @@
 #include <imbrex/kernels/attention/mask.hpp>
 #include <imbrex/ops/register/softcap_softmax.hpp>
 
+#include <concepts>
 #include <cstdint>
 #include <limits>
 #include <utility>
 
 namespace imbrex {
+
+template <class Score>
+concept attention_score_mod = requires(const Score& score, const attention_extents& extents) {
+    { score(extents, 0, 0, 1.0f) } -> std::convertible_to<float>;
+};
 
 namespace score_mod {
 
@@ -37,7 +47,7 @@ struct identity {
     IMBREX_KERNEL float operator()(const attention_extents&, int, int, float score) const { return score; }
 };
 
-// Bent smoothly so as to stay between -cap and cap, unless it is infinite. The hardware's tanh is good to 11 bits.
+// softcap: cap * tanh(score / cap), except that infinity stays infinite. The hardware's tanh is accurate to 11 bits.
 struct softcap {
     float cap;
     IMBREX_KERNEL float operator()(const attention_extents& s, int query, int key, float score) const {
@@ -45,10 +55,10 @@ struct softcap {
     }
     IMBREX_FN float output_scale() const { return cap; }
     IMBREX_KERNEL float unscaled(const attention_extents&, int, int, float product, float scale) const {
-        // The least of numbers times a product is nothing, but for one that is infinite.
+        // Adding the smallest normal number times the product changes nothing unless the product is infinite.
         return hw::fma(product, std::numeric_limits<float>::min(), hw::tanh(product * (scale * hw::reciprocal(cap))));
     }
-    // tanh up to 1/2 in three terms, 5e-6 from it at most.
+    // tanh up to 1/2 in three terms, with an error of at most 5e-6.
     IMBREX_FN softcap_polynomial polynomial(float scale) const {
         const float inside = scale / cap;
         const float factor = scale * log2_of_e;
@@ -60,7 +70,7 @@ struct softcap {
     }
 };
 
-// A penalty for distance, with a slope for each head.
+// ALiBi: a penalty proportional to the distance, with a slope per head.
 struct alibi {
     const float* slopes;
     IMBREX_KERNEL float operator()(const attention_extents& s, int query, int key, float score) const {
@@ -69,7 +79,7 @@ struct alibi {
     }
 };
 
-// A number added to each score, from an array; a stride of 0 repeats it.
+// An additive bias [batch, head, query, key]; a stride of 0 broadcasts.
 struct additive_bias {
     static constexpr bool reads_memory = true;
 
@@ -78,7 +88,8 @@ struct additive_bias {
     std::int64_t head_stride;
     std::int64_t query_stride;
     IMBREX_KERNEL float operator()(const attention_extents& s, int query, int key, float score) const {
-        // Behind the ends the first of a row, or the first row: a way around each element's read would cost many registers.
+        // Out-of-range positions read the first element of the row, or the first row: a branch around each load would
+        // cost many registers.
         const std::int64_t row =
             s.batch * batch_stride + s.head * head_stride + (query < s.seqlen_q ? query : 0) * query_stride;
         return score + (values + row)[key < s.seqlen_k ? key : 0];
@@ -112,7 +123,7 @@ constexpr bool score_has_output_scale() {
     };
 }
 
-// What the softmax multiplies scores with: they are products, in units of their own, or as they are.
+// The factor that the softmax multiplies scores with: the scale of Q K^T, the score_mod's output_scale, or 1.
 template <class Score>
 IMBREX_FN float scale_after(const Score& score, float scale) {
     if constexpr (score_is_identity<Score>()) {
@@ -131,7 +142,7 @@ constexpr bool score_has_polynomial() {
     };
 }
 
-// The same, times what makes exponents of 2 of them: an softmax_scale_log2, or an softcap_polynomial.
+// The same for base-2 exponentials: a softmax_scale_log2, or a softcap_polynomial.
 template <class Score>
 IMBREX_FN auto scale_log2_after(const Score& score, float scale) {
     if constexpr (score_has_polynomial<Score>()) {
@@ -168,7 +179,7 @@ constexpr auto compose(const First& first, const Others&... others) {
 
 }  // namespace score_mod
 
-// Whether a score is the same wherever query and key stand, in whichever sequence.
+// Whether a score_mod gives the same result at all positions of all sequences.
 template <class Score>
 inline constexpr bool score_ignores_positions = score_is_identity<Score>();
 template <>

@@ -1,4 +1,5 @@
-// Which part of an attention a block works on next, and how long its sequences are.
+// The tile scheduler of the attention kernels maps a tile index to a query block of a head (L2 swizzle, LPT). Also
+// here: the sequence lengths of each batch entry.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -6,9 +7,8 @@
 
 namespace imbrex {
 
-// How many queries and keys there are: the same for the whole batch; of a padded batch, where each member has a number of keys
-// of its own; or of sequences packed one behind the other, where each begins at its number in `starts`, and the next begins
-// where it ends.
+// Sequence lengths: the same for the whole batch; a padded batch with seqused_k keys for each entry; or varlen, where
+// sequence i begins at row cu_seqlens[i] and ends at cu_seqlens[i + 1].
 struct attention_seqlens {
     int seqlen_q;
     int seqlen_k;
@@ -17,7 +17,7 @@ struct attention_seqlens {
     const int* cu_seqlens_k = nullptr;
 
     IMBREX_FN bool varlen() const { return cu_seqlens_q != nullptr; }
-    // Whether there may be something behind a sequence's last key.
+    // Whether there may be other data behind a sequence's last key.
     IMBREX_FN bool keys_end_early() const { return varlen() || seqused_k != nullptr; }
     IMBREX_FN attention_extents of(int batch, int head) const {
         if (varlen()) {
@@ -26,29 +26,30 @@ struct attention_seqlens {
         }
         return {batch, head, seqlen_q, seqused_k == nullptr ? seqlen_k : seqused_k[batch]};
     }
-    // Row of the tensors where a sequence begins.
+    // The row of the tensors at which a sequence begins.
     IMBREX_FN int first_query(int batch) const { return varlen() ? cu_seqlens_q[batch] : 0; }
     IMBREX_FN int first_key(int batch) const { return varlen() ? cu_seqlens_k[batch] : 0; }
-    // And which member of the tensors' batch it is in.
+    // The batch index of the tensors.
     IMBREX_FN int member(int batch) const { return varlen() ? 0 : batch; }
 };
 
-// Blocks of queries of all heads of a batch, in the order in which they are worked on.
+// The order of query blocks.
 //
-// Where all take the same time, those of one head follow one another, and find its keys in L2. Where later queries see more
-// keys, heads are taken in sections whose keys fit L2 together, and in a section those blocks of all its heads follow one
-// another that take the same time: in the last section the longest first, so that no multiprocessor is left alone with a
-// long one at the end, in the one before the shortest first, and so on. Then blocks dealt out in turn come out even, too.
+// Where all blocks cost the same, those of one head follow one another and find its K and V in L2. Where later queries
+// see more keys (causal), heads are grouped into sections whose K and V fit L2 together (L2 swizzle). Inside a section,
+// blocks of equal cost of all its heads follow one another. The last section runs the longest blocks first (LPT), so
+// that no SM is left alone with a long one at the end; the section before it runs the shortest first, and so on.
+// Round-robin assignment is then balanced, too.
 //
 //     2 sections of 2 heads, 3 blocks each:     head 0   0  2  4      head 2  10  8  6
 //                                               head 1   1  3  5      head 3  11  9  7
 //
-// Of packed sequences each has the blocks that it needs, longest first, and all heads follow one another.
+// Varlen: each sequence has the blocks that it needs, longest first, and all heads of a block follow one another.
 struct attention_tile_scheduler {
     int batches;
     int heads;
-    int blocks;       // of queries: in a head, or in all sequences if they are packed
-    int l2_sections;  // of heads; 0: one head after the other
+    int blocks;       // query blocks of a head; of all sequences for varlen
+    int l2_sections;  // sections of heads; 0: one head after the other
 
     struct tile_coord {
         int batch;
@@ -56,7 +57,7 @@ struct attention_tile_scheduler {
         int block;
     };
 
-    // Sequences that begin anywhere among `rows` packed ones have at most so many blocks together.
+    // An upper bound on the number of blocks of varlen sequences with `rows` rows in total.
     static constexpr IMBREX_FN int varlen_blocks(int rows, int sequences, int block_m) {
         return rows / block_m + sequences;
     }
@@ -74,16 +75,16 @@ struct attention_tile_scheduler {
         const int all = batches * heads;
         const int section = ((number / blocks + 1) * l2_sections - 1) / all;
         const int first = all * section / l2_sections;
-        const int together = all * (section + 1) / l2_sections - first;
+        const int section_heads = all * (section + 1) / l2_sections - first;
         const int inside = number - first * blocks;
-        const int head = first + inside % together;
-        const int step = inside / together;
+        const int head = first + inside % section_heads;
+        const int step = inside / section_heads;
         return {head / heads, head % heads, (l2_sections - section) % 2 == 1 ? blocks - 1 - step : step};
     }
 
   private:
-    // A sequence's blocks are numbered from where it begins, in blocks, plus one for each sequence before it: that is room
-    // enough for all, and needs no sum over their lengths. Numbers without a block give one behind the last.
+    // Sequence i has the block indices from cu_seqlens_q[i] / block_m + i on. That leaves enough indices for every
+    // sequence and needs no prefix sum. An unused index gives a block behind the last.
     IMBREX_FN tile_coord varlen_at(int number, int head, const attention_seqlens& lengths, int block_m) const {
         int batch = 0;
         for (int end = batches; end - batch > 1;) {

@@ -1,8 +1,11 @@
-// Where the matrices of an attention lie, and views of the usual layouts.
+// Views of Q, K, V and O: [batch, head, row, head_dim] with any strides, and the usual storage layouts (BSHD, BHSD,
+// fused QKV).
 //
-//     bf16* qkv                                                         [batch, row, head, column], heads of Q, of K and of V
+//     bf16* qkv                            [batch, row, head, head_dim] with the heads of Q, of K and of V
 //     const auto all = batch_sequence_head(qkv, batches, length, heads + 2 * kv_heads, head_dim);
-//     const auto q = heads_of(all, 0, heads), k = heads_of(all, heads, kv_heads), v = heads_of(all, heads + kv_heads, kv_heads);
+//     const auto q = heads_of(all, 0, heads);
+//     const auto k = heads_of(all, heads, kv_heads);
+//     const auto v = heads_of(all, heads + kv_heads, kv_heads);
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -13,19 +16,19 @@
 
 namespace imbrex {
 
-// [batch, head, row, column]: any distances, columns one element apart.
+// [batch, head, row, column]: any strides, columns contiguous.
 template <class T>
 using attention_view =
     global_view<T, dimensions<dynamic, dynamic, dynamic, dynamic>, dimensions<dynamic, dynamic, dynamic, 1>>;
 
-// Stored as [batch, row, head, column] without gaps.
+// Contiguous [batch, row, head, column] (BSHD).
 template <class T>
 attention_view<T> batch_sequence_head(T* pointer, std::int64_t batches, std::int64_t rows, std::int64_t heads,
                                       std::int64_t head_dim) {
     return {pointer, {batches, heads, rows, head_dim}, {rows * heads * head_dim, head_dim, heads * head_dim}};
 }
 
-// Stored as [batch, head, row, column] without gaps.
+// Contiguous [batch, head, row, column] (BHSD).
 template <class T>
 attention_view<T> batch_head_sequence(T* pointer, std::int64_t batches, std::int64_t heads, std::int64_t rows,
                                       std::int64_t head_dim) {
@@ -48,7 +51,7 @@ attention_view<T> part_of(const attention_view<T>& view, int dimension, const ch
 
 }  // namespace detail
 
-// Some of a view's heads, or of its rows.
+// A range of a view's heads, or of its rows.
 template <class T>
 attention_view<T> heads_of(const attention_view<T>& view, std::int64_t first, std::int64_t count) {
     return detail::part_of(view, 1, "heads", first, count);
@@ -58,7 +61,7 @@ attention_view<T> rows_of(const attention_view<T>& view, std::int64_t first, std
     return detail::part_of(view, 2, "rows", first, count);
 }
 
-// One number for each query of each head.
+// One number per query of each head (LSE, row_max, row_sum).
 struct attention_row_view {
     float* pointer = nullptr;
     std::int64_t batch_stride = 0;
@@ -69,12 +72,12 @@ struct attention_row_view {
     }
 };
 
-// Stored as [batch, head, query] without gaps.
+// Contiguous [batch, head, query].
 inline attention_row_view batch_head_rows(float* pointer, std::int64_t heads, std::int64_t queries) {
     return {pointer, heads * queries, queries};
 }
 
-// Whether TMA can read it, or write: rows, heads and members of the batch lie multiples of 16 bytes apart.
+// Whether TMA can load or store it: the pointer and all strides are multiples of 16 bytes.
 template <class T>
 bool tma_can_copy(const attention_view<T>& view) {
     const auto whole_chunks = [](std::int64_t elements) {
@@ -85,7 +88,7 @@ bool tma_can_copy(const attention_view<T>& view) {
     for (int i = 0; i < 3; ++i) can = can && (view.extents[i] <= 1 || whole_chunks(view.strides[i]));
     return can;
 }
-// The same view with distances that it takes: where there is only one of something, that to the next may be anything.
+// TMA checks the stride of a dimension of extent 1, too: replaces it by a valid one.
 template <class T>
 attention_view<T> for_tma(attention_view<T> view) {
     for (int i = 0; i < 3; ++i) {

@@ -1,5 +1,5 @@
-// What a block does at a time: some queries of one head, and the keys that any of them sees; and what becomes of a tile of
-// their scores before the softmax. Whatever a kernel multiplies with, these are the same.
+// Work of a block: a range of queries of one head and the keys that any of them sees; and score_mod and mask of a tile
+// of scores. Shared by all attention kernels.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -17,12 +17,12 @@ namespace imbrex {
 struct attention_work {
     attention_extents sequence;
     query_range queries;
-    key_range keys;  // none if it ends where it begins
+    key_range keys;  // empty if none is visible
 
-    // Blocks are counted so that there are enough: some have no queries.
+    // The tile scheduler may count more blocks than a sequence has: some have no queries.
     IMBREX_FN bool exists() const { return queries.first < sequence.seqlen_q; }
     IMBREX_FN bool has_keys() const { return keys.end > keys.first; }
-    // Whether each of these queries sees all of these keys, and there are so many.
+    // Whether each of these queries sees all of these keys, and all of them exist.
     template <class Mask>
     IMBREX_FN bool fully_visible(query_range some, key_range tile, const Mask& mask) const {
         const bool unmasked = mask.fully_unmasked(sequence, some, tile);
@@ -30,12 +30,13 @@ struct attention_work {
     }
 };
 
-// Queries of a sequence's block: groups of so many, as many as make `rows`. Where they do not come out even, the first blocks lack
-// groups. If later queries see more keys the very first lacks them all, since it has the fewest keys to go through; otherwise the
-// first ones lack one each, since one group at rest leaves more to two others than two leave to one.
+// The queries of a block: up to block_m / warpgroup_rows warpgroups. If seqlen_q is not a multiple of block_m, the
+// first blocks have fewer warpgroups. For a causal-like mask the first block alone is smaller, since it has the fewest
+// keys. Otherwise several blocks lack one warpgroup each, since two remaining warpgroups gain more from one idle than
+// one from two.
 //
-//     1024 queries, 3 groups of 64     later ones see more     64, 192, 192, 192, 192, 192
-//                                      all see the same       128, 128, 192, 192, 192, 192
+//     1024 queries, 3 warpgroups of 64     causal-like       64, 192, 192, 192, 192, 192
+//                                          otherwise        128, 128, 192, 192, 192, 192
 template <class Mask>
 IMBREX_FN constexpr query_range attention_query_range(int block, int block_m, int warpgroup_rows, int seqlen_q) {
     if (warpgroup_rows == block_m)
@@ -49,7 +50,7 @@ IMBREX_FN constexpr query_range attention_query_range(int block, int block_m, in
     return {first, end < seqlen_q ? end : seqlen_q};
 }
 
-// Piece `number` of the order, in which a block has `rows` queries, so many of them in a group.
+// The work of a tile index of the scheduler.
 template <class Lengths, class Mask>
 IMBREX_KERNEL attention_work attention_work_at(int number, int block_m, int warpgroup_rows,
                                                const attention_tile_scheduler& scheduler, const Lengths& lengths,
@@ -63,7 +64,7 @@ IMBREX_KERNEL attention_work attention_work_at(int number, int block_m, int warp
     return {sequence, queries, {begin, end > begin ? end : begin}};
 }
 
-// Products of query and key that are not seen become -infinity. Tiles that are seen whole cost nothing.
+// Hidden scores become -infinity. Fully unmasked tiles cost nothing.
 template <class Scope, int Rows, int Columns, int Warps, class Mask>
 IMBREX_KERNEL void mask_scores(const Scope& scope, hw::fragment<float, Rows, Columns, Warps>& scores,
                                const attention_work& work, int first_query, int first_key, const Mask& mask,
@@ -81,7 +82,7 @@ IMBREX_KERNEL void mask_scores(const Scope& scope, hw::fragment<float, Rows, Col
             scope, scores,
             [&](int row, int column, float x) {
                 const int key = first_key + column;
-                // Both in any case: with a way around the second for each element, a compiler keeps many more registers.
+                // Evaluate both: a branch per element makes the compiler keep many more registers.
                 const bool seen = (key < work.keys.end) & mask.keep(work.sequence, first_query + row, key);
                 return seen ? x : minus_infinity;
             },
@@ -89,8 +90,7 @@ IMBREX_KERNEL void mask_scores(const Scope& scope, hw::fragment<float, Rows, Col
     }
 }
 
-// Score and mask, where they change anything, of products of query and key. What is left to be multiplied with, scale_after, is
-// the softmax's.
+// Applies score_mod and mask to unscaled products q . k. The remaining factor, scale_after, is left to the softmax.
 template <class Scope, int Rows, int Columns, int Warps, class Mask, class Score>
 IMBREX_KERNEL void apply_score_mod_and_mask(const Scope& scope, hw::fragment<float, Rows, Columns, Warps>& scores,
                                             const attention_work& work, int first_query, int first_key,

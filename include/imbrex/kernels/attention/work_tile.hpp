@@ -1,10 +1,11 @@
-// A piece of work as a block is told of it by the warp that plans: the tiles of keys that any of its queries sees, and those
-// among them that all see whole, so that nobody else asks the mask about a whole tile. They are counted from the first. And which
-// groups of its queries see nothing of the last tile, and may pass it by; and which have no queries in it at all, and rest.
+// A work tile as the scheduler warp publishes it to the block: the key tiles that any of its queries sees, the fully
+// unmasked ones among them (so that consumers do not evaluate the mask for whole tiles), which warpgroups skip the last
+// tile because they see none of it, and which are idle because they have no queries. Tiles are counted from the first
+// visible one.
 //
-//                0 .. whole.first .. whole.end .. tiles
-//     causal     [        seen whole        ][cut]
-//     window     [cut][        seen whole        ][cut]
+//                0 .. unmasked.first .. unmasked.end .. tiles
+//     causal     [         unmasked        ][partial]
+//     window     [partial][         unmasked        ][partial]
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -13,7 +14,7 @@
 
 namespace imbrex {
 
-// From `first` up to, not including, `end`.
+// Half-open: from `first` up to, not including, `end`.
 struct tile_range {
     int first;
     int end;
@@ -22,18 +23,18 @@ struct tile_range {
 };
 
 struct attention_work_tile : attention_work {
-    int first_tile;  // of the sequence's
+    int first_tile;  // of the sequence
     int tiles;
     tile_range unmasked;
-    int first_row;     // of the tensors, where its queries are
-    unsigned skipped;  // the last tile, by which groups: a bit each; all tiles, by which: a bit each from `resting` on
+    int first_row;     // the row of the tensors at which its queries begin
+    unsigned skipped;  // bit w: warpgroup w skips the last tile; bit idle_shift + w: warpgroup w is idle
 
     static constexpr int idle_shift = 16;
     IMBREX_FN static bool skips(unsigned warpgroups, int group) { return (warpgroups >> group & 1) != 0; }
     IMBREX_FN static bool is_idle(unsigned warpgroups, int group) { return skips(warpgroups, idle_shift + group); }
     IMBREX_FN bool skipped_by(int group) const { return skips(skipped, group); }
 
-    // has_keys of one that is held in a ring, of which only what is asked for is read.
+    // has_keys() of a work tile in a pipeline stage; reads only the fields needed.
     template <class Held>
     IMBREX_KERNEL static bool has_keys_in(const Held& held) {
         const key_range keys = held.get(&attention_work_tile::keys);
@@ -41,7 +42,7 @@ struct attention_work_tile : attention_work {
     }
 };
 
-// Piece `number` of the order, in blocks of so many queries (rows) and tiles of so many keys (columns).
+// The work tile of a tile index of the scheduler.
 template <int BlockM, int BlockN, int WarpgroupRows, bool CanSkip, class Lengths, class Mask>
 IMBREX_KERNEL attention_work_tile attention_work_tile_at(int number, const attention_tile_scheduler& scheduler,
                                                          const Lengths& lengths, const Mask& mask) {
@@ -63,7 +64,7 @@ IMBREX_KERNEL attention_work_tile attention_work_tile_at(int number, const atten
         }
     }
     if constexpr (CanSkip) {
-        // A tile behind whose last key there is something else is looked at by all.
+        // All warpgroups mask a tile that extends behind the last key into other data.
         const bool ends_early = lengths.keys_end_early() && end_tile * BlockN > one.sequence.seqlen_k;
         const bool may = end_tile - first_tile > 1 && !ends_early;
         for (int first = one.queries.first, bit = 1; first < one.queries.end; first += WarpgroupRows, bit *= 2) {

@@ -1,6 +1,6 @@
-// How long a growing sequence is, counted in the memory of the kernel's world. Kernels that append and attend read it there, and a
-// kernel of one warp counts on between them: nothing comes from the host, so that a graph with these kernels goes on where the
-// sequence ends each time it is replayed.
+// The length of a decode session's sequence, counted in the memory of the kernel's world. Append and decode kernels
+// read it there, and a kernel of one warp updates it between them. No value comes from the host, so a replayed CUDA
+// graph continues at the end of the sequence.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -11,12 +11,13 @@
 namespace imbrex {
 
 struct session_length {
-    int seqused_k;  // keys that the sequence has
-    int appended;  // where the new tokens end that are being appended. Those that have no room end behind all pages, which leaves
-                   // them out
+    int seqused_k;
+    // End of the tokens that are being appended. If they do not fit, it lies past all pages, and paged_append skips
+    // them.
+    int appended;
 };
 
-// Forgets all but the first `keep` tokens, and makes room for some new ones, if there is any for all of them.
+// Discards all but the first `keep` tokens, then reserves `tokens` new ones if all of them fit.
 struct update_session_length {
     static constexpr int warps = 1;
     static constexpr bool uses_pdl = true;

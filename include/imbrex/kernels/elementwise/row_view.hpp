@@ -1,8 +1,8 @@
-// Rows as kernels that go by rows and elements take them: those of a matrix, or heads of tokens, each of which is a row; and how
-// warps share them out.
+// Row views for the memory-bound elementwise kernels (RMSNorm, SwiGLU, embedding, RoPE, sampling): the rows of a
+// matrix, or one row per (token, head). Also how warps tile them.
 //
-//     row_view<const bf16> x = as_rows(pointer, tokens, columns);                        // of a matrix
-//     row_view<const bf16> q = as_rows_of_heads(qkv, tokens, 32, 128, 48 * 128);         // 32 of 48 heads of each token
+//     row_view<const bf16> x = as_rows(pointer, tokens, columns);                      // a matrix
+//     row_view<const bf16> q = as_rows_of_heads(qkv, tokens, 32, 128, 48 * 128);       // 32 of 48 heads of each token
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -19,19 +19,19 @@ namespace imbrex {
 template <class T>
 using row_view = global_view<T, dimensions<dynamic, dynamic, dynamic>, dimensions<dynamic, dynamic, 1>>;
 
-// Packed if no stride is given.
+// Packed if the stride is 0.
 template <class T>
 row_view<T> as_rows(T* pointer, std::int64_t rows, std::int64_t columns, std::int64_t row_stride = 0) {
     return {pointer, {rows, 1, columns}, {row_stride == 0 ? columns : row_stride, columns}};
 }
-// Heads of a token lie side by side.
+// The heads of a token are contiguous.
 template <class T>
 row_view<T> as_rows_of_heads(T* pointer, std::int64_t tokens, std::int64_t heads, std::int64_t columns,
                              std::int64_t token_stride = 0) {
     return {pointer, {tokens, heads, columns}, {token_stride == 0 ? heads * columns : token_stride, columns}};
 }
 
-// The same as a kernel has them: counted through.
+// Kernel argument form: rows indexed by one number, token * heads + head.
 template <class T>
 struct row_accessor {
     T* pointer = nullptr;
@@ -45,12 +45,13 @@ struct row_accessor {
     }
 };
 
-// Columns of some rows that follow each other: `place(row)` as load_rows_from and store_rows_to want it.
+// Row pointers of consecutive rows from a column on, as load_rows_from and store_rows_to take them; null past the last
+// row.
 template <class T>
 struct row_pointers {
     const row_accessor<T>& rows;
     int first;
-    int count;  // of all rows there are
+    int count;  // total number of rows
     int column;
 
     IMBREX_FN T* operator()(int row) const { return first + row < count ? rows.at(first + row, column) : nullptr; }
@@ -58,20 +59,20 @@ struct row_pointers {
 
 template <class T>
 row_accessor<T> row_accessor_of(const row_view<T>& view) {
-    // Heads that lie as far apart as tokens are rows of a matrix: none is divided by their number.
+    // Uniformly strided heads collapse to the rows of a matrix, which saves the division by the number of heads.
     const bool even = view.extents[0] <= 1 || view.strides[0] == view.extents[1] * view.strides[1];
     if (view.extents[1] > 1 && even) return {view.pointer, view.strides[1], 0, 1};
     return {view.pointer, view.strides[0], view.strides[1], static_cast<int>(view.extents[1])};
 }
 
-// Tiles of so many rows and columns that warps take in turn, along the columns first.
+// Row-major grid of Rows x Columns tiles, one tile per warp.
 template <int Rows, int Columns>
 struct row_tiles {
     int rows, columns;
 
     IMBREX_FN int column_tiles() const { return (columns - 1) / Columns + 1; }
     IMBREX_FN std::int64_t count() const {
-        return static_cast<std::int64_t>(column_tiles()) * ((rows - 1) / Rows + 1);  // of some rows and columns
+        return static_cast<std::int64_t>(column_tiles()) * ((rows - 1) / Rows + 1);  // needs rows > 0 and columns > 0
     }
     IMBREX_FN int row(int number) const { return number / column_tiles() * Rows; }
     IMBREX_FN int column(int number) const { return number % column_tiles() * Columns; }
@@ -79,10 +80,10 @@ struct row_tiles {
 
 namespace detail {
 
-// Numbers of rows, and of tiles, are counted in int, a few beyond the last.
+// Row and tile indices are int, and kernels count slightly past the last one.
 inline constexpr std::int64_t max_rows = 2147483647 - 65535;
 
-// Rows and columns that can be counted, and memory for them.
+// Extents within range, and a pointer if there are elements.
 template <class T>
 void require_rows(const row_view<T>& view, const char* name) {
     const char* const names[] = {"tokens", "heads", "columns"};
@@ -106,7 +107,7 @@ void require_same_rows(const row_view<T>& view, const char* name, const row_view
     }
 }
 
-// Rows that are written must not share elements.
+// Output rows must not overlap.
 template <class T>
 void require_disjoint_rows(const row_view<T>& view, const char* name) {
     const char* const names[] = {"tokens", "heads"};
@@ -117,7 +118,7 @@ void require_disjoint_rows(const row_view<T>& view, const char* name) {
     }
 }
 
-// Whether rows can be moved 16 bytes at a time.
+// Whether rows can be moved in 16-byte vectors.
 template <class T>
 bool can_vectorise(const row_view<T>& view) {
     constexpr std::int64_t chunk = 16 / static_cast<std::int64_t>(sizeof(T));

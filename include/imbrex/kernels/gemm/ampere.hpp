@@ -1,23 +1,23 @@
-// D = epilogue(A B) on every GPU from sm_80 on, for any size, any distance of rows and any alignment that the elements
-// have: what TMA cannot do is done here. There is a block for each tile, and all warps of a block do the same:
+// GEMM for every GPU from sm_80 on, D = epilogue(A B), with cp.async and mma.sync. It accepts any size, stride and
+// element alignment, so it is also the fallback for operands that TMA cannot read. One block per output tile. There is
+// no warp specialization; every warp does
 //
-//   fetch       their share of A and B some steps of K ahead, by cp.async, into a ring of stages
-//   multiply    96 x 64 (or 64 x 64) of the tile by mma.sync, in strips of 16 rows by half of the columns
-//   write       their part of D straight from registers, through the epilogue
+//   fetch       its share of A and B, some K steps ahead, by cp.async into a ring of stages
+//   multiply    a warp tile of 96 x 64 (or 64 x 64) by mma.sync, in atoms of 16 rows by half of the columns
+//   write       its warp tile of D from registers, through the epilogue
 //
-// The sums take most of the registers, so there is one set of operands: each is loaded for the next slice of K as soon as the
-// present slice has no more use for it.
+// The accumulators take most of the registers, so the operand fragments are single-buffered: each is reloaded for the
+// next K slice as soon as the current slice no longer needs it.
 //
 //     slice     0                                     ...   last
 //     half      left             right                      left                          right
-//     strips    0 1 2 3 4 5      0 1 2 3 4 5                0 1 2 3 4 5                   0 1 2 3 4 5
-//     loads     B left at its    A, each strip              (stage landed, all met)       A
+//     atoms     0 1 2 3 4 5      0 1 2 3 4 5                0 1 2 3 4 5                   0 1 2 3 4 5
+//     loads     B left at its    A, each atom               (next stage landed, sync)     A
 //               end              after its products         B left of the next stage      B right
-//     copies    A, a later step  B                          into the stage that was used up in the step before
+//     copies    A, a later step  B                          into the stage that the previous step has consumed
 //
-// With a gated epilogue half of a block's columns are the gate's and half are the other matrix's, so that each warp has
-// both of an element of D. Tiles are walked in bands of rows (rasterisation_groups), so that blocks at work together find their
-// operands in L2.
+// With a GLU epilogue half of a block's columns are the gate and half the up matrix, so each warp holds both inputs of
+// an element of D. Tiles are visited in rasterisation groups (GROUP_M, ops/grid/scheduler.hpp) for L2 reuse.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -51,48 +51,49 @@ struct gemm_ampere {
     static constexpr bool is_integer = std::is_same_v<In, std::int8_t>;
     static constexpr bool is_glu = epilogue::is_glu<Epilogue>;
     static_assert(!std::is_same_v<Out, std::int32_t> || (is_integer && std::is_same_v<Epilogue, epilogue::identity>),
-                  "imbrex: int32 results are the sums of an int8 product as they are, without an epilogue");
+                  "imbrex: int32 output requires int8 inputs and epilogue::identity");
 
-    // Of a warp, which has its columns in two halves: neighbours, or one of each matrix that a gate joins.
+    // A warp tile consists of two column halves: adjacent, or with a GLU one of the gate and one of the up matrix.
     static constexpr int warp_rows = Shape.block_m % 96 == 0 ? 96 : 64;
     static constexpr int half_columns = 32;
     static constexpr int atom_m = 16;
     static constexpr int m_atoms = warp_rows / atom_m;
 
     static constexpr int block_m = Shape.block_m;
-    static constexpr int block_n = is_glu ? Shape.block_n / 2 : Shape.block_n;  // of D
+    static constexpr int block_n = is_glu ? Shape.block_n / 2 : Shape.block_n;  // columns of D
     static constexpr int block_k = Shape.block_k_bytes / static_cast<int>(sizeof(In));
     static constexpr int stages = Shape.stages;
     static constexpr int warps_down = block_m / warp_rows;
     static constexpr int warps = warps_down * (Shape.block_n / (2 * half_columns));
-    static constexpr int mma_k = 32 / static_cast<int>(sizeof(In));  // what one mma takes of K
+    static constexpr int mma_k = 32 / static_cast<int>(sizeof(In));  // K of one mma.sync
     static constexpr int mma_k_steps = block_k / mma_k;
     static_assert(block_m % warp_rows == 0 && Shape.block_n % (2 * half_columns) == 0,
-                  "imbrex: a GEMM tile is made of the 96 x 64 or 64 x 64 of its warps");
-    static_assert(block_k % mma_k == 0 && mma_k_steps >= 2, "imbrex: a step of K has at least two slices of 32 bytes");
-    static_assert(stages >= 3, "imbrex: of three stages one is read, one has landed and one is filled");
+                  "imbrex: a GEMM tile is a multiple of the 96 x 64 or 64 x 64 warp tile");
+    static_assert(block_k % mma_k == 0 && mma_k_steps >= 2, "imbrex: block_k has at least two slices of 32 bytes");
+    static_assert(stages >= 3, "imbrex: at least 3 stages: one is read, one has landed and one is being filled");
 
     static constexpr bool a_is_m_major = A == matrix_layout::column_major;
     static constexpr bool b_is_k_major = B == matrix_layout::column_major;
-    // An operand's stage is made of tiles: what a warp reads of one that lies along K, and 64 bytes by the depth of one that lies
-    // across. So all are swizzled alike, and what is known of a lane's place in one of them is known for all, in the same registers.
+    // A stage of an operand is split into tiles: the rows of one warp if the operand is K-major, and panels of 64 bytes
+    // x block_k if it is MN-major. All tiles share one swizzle, so the swizzled offset of a lane is computed once and
+    // stays in the same registers for all of them.
     static constexpr int panel_width = 64 / static_cast<int>(sizeof(In));
     static constexpr int matrices = is_glu ? 2 : 1;
     static constexpr int a_tiles = a_is_m_major ? block_m / panel_width : warps_down;
-    static constexpr int b_tiles = block_n / (b_is_k_major ? half_columns : panel_width);  // of each matrix
+    static constexpr int b_tiles = block_n / (b_is_k_major ? half_columns : panel_width);  // per matrix
     using a_tile =
         std::conditional_t<a_is_m_major, shared_tile<In, block_k, panel_width>, shared_tile<In, warp_rows, block_k>>;
     using b_tile =
         std::conditional_t<b_is_k_major, shared_tile<In, half_columns, block_k>, shared_tile<In, block_k, panel_width>>;
 
     struct arguments {
-        gemm_view<const In> a;  // [batch, m, k], or [batch, k, m] if transposed; one batch: all products share it
-        gemm_view<const In> b;  // [batch, k, n], or [batch, n, k] if transposed
+        gemm_view<const In> a;  // [batch, m, k], or [batch, k, m] if column-major; batch extent 1: shared by all
+        gemm_view<const In> b;  // [batch, k, n], or [batch, n, k] if column-major
         gemm_view<Out> out;
         Epilogue epilogue;
-        int tile_rows;     // tiles of `rows` rows in D
-        int tile_columns;  // and of `columns` columns
-        int steps;         // of K
+        int tile_rows;     // tiles of block_m rows in D
+        int tile_columns;  // tiles of block_n columns
+        int steps;         // K steps
         int batches;
     };
     struct stage {
@@ -135,7 +136,7 @@ struct gemm_ampere {
     struct everybody {};
     using barriers = named_barriers<everybody>;
 
-    // The first element of a block's tile.
+    // The coordinate of the first element of a block's tile.
     IMBREX_KERNEL static gemm_coord tile_of(int number, const arguments& args) {
         const rasterisation_groups order{args.tile_rows, args.tile_columns, Shape.group_m};
         const int batch = number / order.tiles();
@@ -148,15 +149,15 @@ struct gemm_ampere {
         return view.at(view.extents[0] == 1 ? 0 : batch, row, column);
     }
 
-    // The share of an operand's tiles that a warp fetches: some rows, eight or a multiple of them, of some or all tiles. The tiles
-    // are beside each other, or below each other if the operand lies along K.
+    // The share of an operand's tiles that one warp copies: a multiple of 8 rows of some or all of the tiles. The tiles
+    // of a K-major operand are stacked vertically, those of an MN-major one horizontally.
     template <class Tile, int Tiles, bool Along>
     struct share_of {
         static constexpr bool along = Along;
         static constexpr int down = std::gcd(warps, Tile::rows / 8);
         static constexpr int beside = warps / down;
         static constexpr int rows = Tile::rows / down;
-        static_assert(Tiles % beside == 0, "imbrex: each warp fetches as much of a stage as the others");
+        static_assert(Tiles % beside == 0, "imbrex: every warp must copy an equal share of a stage");
 
         IMBREX_KERNEL static int row(const warp& self) { return self.index() % down * rows; }
         IMBREX_KERNEL static int tile(const warp& self) { return self.index() / down; }
@@ -170,20 +171,20 @@ struct gemm_ampere {
     using a_share = share_of<a_tile, a_tiles, !a_is_m_major>;
     using b_share = share_of<b_tile, b_tiles, b_is_k_major>;
 
-    // The state of a warp at work.
+    // The per-warp state of the mainloop.
     struct progress {
-        global_tile<const In> a;  // what it has fetched last
+        global_tile<const In> a;  // the newest copied step
         global_tile<const In> b;
         pipeline_state<stages> filling;
         pipeline_state<stages> reading;
         operands held;
     };
 
-    // What a step fetches while it multiplies: chunks of 16 bytes all of whose K exists, or nothing. With `ended` it does not load the
-    // first operands of the next one either.
+    // What a mainloop step copies while it multiplies: 16-byte chunks fully inside K, or nothing. `ended` also
+    // skips loading the first fragments of the next step.
     enum class fetching { chunks, nothing, ended };
 
-    // Strips of a step, in both halves and all slices, numbered as they follow each other.
+    // Atoms of a step, over all slices and both halves, in execution order.
     static constexpr int atom_count = mma_k_steps * 2 * m_atoms;
 
     IMBREX_KERNEL static void multiply_tile(warp& self, const arguments& args, shared_memory& shared, progress& now,
@@ -197,7 +198,7 @@ struct gemm_ampere {
             const int whole = (a_is_m_major ? args.a.rows() : args.a.columns()) / block_k - (stages - 1);
             for (; k < whole; ++k) multiply_step<fetching::chunks>(self, args, shared, now, sum);
         }
-        // Anything else takes registers that only operands can spare.
+        // Unaligned or partial steps. The general copy needs registers, which are free only when no fragment is live.
         for (; k < fetches; ++k) {
             multiply_step<fetching::ended>(self, args, shared, now, sum);
             advance_a(now), advance_b(now);
@@ -213,7 +214,7 @@ struct gemm_ampere {
         multiply_step<fetching::ended>(self, args, shared, now, sum);
     }
 
-    // The first steps, as many as there are stages but one.
+    // Prologue: copies the first stages - 1 steps.
     IMBREX_KERNEL static void start_tile(const warp& self, gemm_coord at, const arguments& args, shared_memory& shared,
                                          progress& now) {
         now.a = a_share::of(
@@ -231,7 +232,7 @@ struct gemm_ampere {
         }
     }
 
-    // What is fetched of one of the matrices that are B: the second one's columns are after all of the gate's.
+    // The copy source for matrix 0 or 1 of B. With a GLU the up matrix starts n columns after the gate.
     IMBREX_KERNEL static global_tile<const In> b_at(const arguments& args, const progress& now, int matrix) {
         const int beside = matrix * args.out.columns();
         return b_is_k_major ? now.b.from(beside, 0) : now.b.from(0, beside);
@@ -244,7 +245,7 @@ struct gemm_ampere {
         now.b = b_is_k_major ? now.b.from(0, block_k) : now.b.from(block_k, 0);
     }
 
-    // A step of K into the next stage, first of A and then of B.
+    // Copies one K step into the next stage, A first, then B.
     template <bool Chunks>
     IMBREX_KERNEL static void fetch_a(const warp& self, shared_memory& shared, const progress& now) {
         fetch<Chunks, a_share>(self, shared.ring[now.filling.stage()].a, now.a);
@@ -257,7 +258,7 @@ struct gemm_ampere {
     }
     template <bool Chunks, class Share, class Tile, int Tiles>
     IMBREX_KERNEL static void fetch(const warp& self, Tile (&to)[Tiles], global_tile<const In> from) {
-        if constexpr (Chunks) (Share::along ? from.columns : from.rows) = block_k;  // or more, which need not be asked
+        if constexpr (Chunks) (Share::along ? from.columns : from.rows) = block_k;  // skips the bounds checks along K
         for (int i = 0; i < Tiles; i += Share::beside) {
             const auto part =
                 to[Share::tile(self) + i].template subtile<Share::rows, Tile::columns>(Share::row(self), 0);
@@ -269,7 +270,7 @@ struct gemm_ampere {
         }
     }
 
-    // All warps have read the stage of this step, and their shares of the next one have landed.
+    // Waits until this warp's copies for the next stage have landed and until all warps have read the current one.
     template <int StepsUnderWay>
     IMBREX_KERNEL static void wait_for_stage(const warp& self) {
         wait_copies<StepsUnderWay>(self);
@@ -285,7 +286,7 @@ struct gemm_ampere {
         (std::make_integer_sequence<int, atom_count>{});
     }
 
-    // One strip's products in one half, and what is due after them.
+    // The products of one atom, and the copies and fragment loads that are due after it.
     template <fetching What, int Place>
     IMBREX_KERNEL static void multiply_atom(warp& self, const arguments& args, shared_memory& shared, progress& now,
                                             sums& sum) {
@@ -293,8 +294,8 @@ struct gemm_ampere {
         constexpr bool ends_half = strip + 1 == m_atoms, ends_step = at_k_step + 1 == mma_k_steps;
         constexpr bool fetches = What == fetching::chunks;
         constexpr bool goes_on = What != fetching::ended;
-        // Into the stage of the step before, which all warps had read when they met. The place in memory is moved on before the
-        // copies and not after them, for that would wait until they have read it.
+        // Copies into the stage of the previous step, which all warps had read at the barrier. The source advances
+        // before the copies: advancing it after them would wait until they have read their addresses.
         if constexpr (Place == 0 && fetches) {
             advance_a(now);
             fetch_a<true>(self, shared, now);
@@ -304,7 +305,7 @@ struct gemm_ampere {
             fetch_b<true>(self, args, shared, now);
             now.filling.advance();
         }
-        if constexpr (Place == m_atoms && goes_on) commit_copies(self);  // if empty too, for the count
+        if constexpr (Place == m_atoms && goes_on) commit_copies(self);  // also if empty, to keep the group count
         multiply(self, sum.of[half][strip], now.held.a[strip], now.held.b[half]);
         if constexpr (ends_step && half == 0 && ends_half && goes_on) {
             wait_for_stage<stages - 2>(self);
@@ -330,7 +331,7 @@ struct gemm_ampere {
         }
     }
 
-    // A warp's first row in a tile of A, and the first column of one of its halves in a tile of B.
+    // The first row of the warp tile, and the first column of one of its halves.
     IMBREX_KERNEL static int row_of(const warp& self) { return self.index() % warps_down * warp_rows; }
     IMBREX_KERNEL static int column_of(const warp& self, int half) {
         return self.index() / warps_down * (is_glu ? half_columns : 2 * half_columns) +

@@ -1,16 +1,16 @@
-// Which kernel does a product: the table of choices, in one place.
+// Kernel selection heuristic of gemm: the whole decision table in one place.
 //
-//   what                                                         kernel
-//   the device is not a Hopper, TMA cannot read the
-//   operands (rows not a multiple of 16 bytes apart), or K = 0   ampere_class    192 or 128 x 256 by warps, any stride
-//   at most 8 rows, and B are constant weights [n, k]            gemv   in shapes of their own (gemv_16bit.hpp)
-//   at most 16 or 64 rows                                        few_rows_*      weights once through, K shared out
-//   at most 128 rows                                             cluster_split_k    the same in tiles of 128 x 128
-//   otherwise, by the estimate below                             hopper_wide_tile  128 x 256
-//                                                                hopper_narrow_tile  128 x 128
+//   condition                                                     kernel
+//   not Hopper, TMA cannot read an operand (row stride not a
+//   multiple of 16 bytes), or K = 0                               ampere_class        192 or 128 x 256, any stride
+//   at most 8 rows, B [n, k] with pdl_prefetch::weights           gemv                skinny GEMM (gemv_16bit.hpp)
+//   at most 16 or 64 rows                                         small_m_16, _64     swap-AB, cluster split-K
+//   at most 128 rows                                              cluster_split_k     128 x 128
+//   otherwise, by the estimate below                              hopper_wide_tile    128 x 256
+//                                                                 hopper_narrow_tile  128 x 128
 //
-// Wide tiles read less and are the faster ones; narrow ones leave fewer multiprocessors without work at the end. The estimate
-// counts the rounds that the whole machine goes through, and what a round of each kind costs.
+// Wide tiles move fewer bytes per FLOP and are faster. Narrow tiles lose less to wave quantization in the last wave.
+// The estimate multiplies the number of waves by the measured cost of a wave.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -31,15 +31,15 @@ enum class gemm_kernel_kind {
 
 struct gemm_heuristic_inputs {
     int m;
-    int n;  // columns of B
+    int n;  // columns of B, 2 n with a GLU epilogue
     int k;
     int batches;
     int num_sms;
-    bool hopper;                  // the device, and the program has code for it
+    bool hopper;                  // the device is one, and the program contains sm_90a code
     bool tma_can_read;            // A and B
-    bool small_m_supported;       // 16-bit operands, A by rows
-    bool narrow_tile_supported;   // no gate
-    bool gemv_supported = false;  // B, up to 8 rows
+    bool small_m_supported;       // 16-bit operands, A row-major
+    bool narrow_tile_supported;   // no GLU epilogue
+    bool gemv_supported = false;  // at most 8 rows, aligned K-major B, pdl_prefetch::weights
 };
 
 constexpr std::int64_t gemm_waves(const gemm_heuristic_inputs& s, int tile_columns, int tile_rows = 128) {
@@ -47,7 +47,7 @@ constexpr std::int64_t gemm_waves(const gemm_heuristic_inputs& s, int tile_colum
     return up(up(s.m, tile_rows) * up(s.n, tile_columns) * s.batches, s.num_sms);
 }
 
-// In the sm_80 class a tile of 192 rows takes 1.4 times as long as one of 128.
+// In the sm_80 kernel a tile of 192 rows takes 1.4 times as long as one of 128.
 constexpr bool gemm_prefers_short_tiles(const gemm_heuristic_inputs& s) {
     return gemm_waves(s, 256, 192) * 14 > gemm_waves(s, 256, 128) * 10;
 }

@@ -1,17 +1,20 @@
-// D = epilogue(A B) for up to 128 rows, where there are too few tiles of columns for all multiprocessors: two blocks share a tile of
-// 128 x 128, each with a half of K, and each finishes a half of its columns. As with fewer rows (small_m.hpp) the time goes into reading
-// B once, but here A has rows enough for the tensor cores to take them as they are. Made for Hopper.
+// GEMM for Hopper with up to 128 rows, by cluster split-K: if there are too few output tiles for all SMs, the two
+// blocks of a cluster share a tile of 128 x 128. Each block accumulates half of K and finishes half of the columns.
+// Like the small-M GEMM (small_m.hpp) it is bound by reading B once, but A has enough rows to be the M operand of
+// wgmma, so there is no swap-AB.
 //
-//   producer     A and B of the next steps of the block's K into a ring of stages
-//   consumers    two warpgroups, 64 rows of D each
-//   exchange     each group sends the sums of the columns that the other block finishes out of its registers into that block's shared
-//                memory, and adds what it is sent to those that it has kept: the same bits every time, for a sum of two is the same
-//                either way round
-//   leave        through the epilogue and, where the sums came in, through shared memory into rows of D
+//   producer   loads A and B of the block's K steps into a ring of stages
+//   consumers  two warpgroups, 64 rows of D each
+//   exchange   each warpgroup sends the partial sums of the columns that the other block finishes from registers to
+//              that block's shared memory (DSMEM async store), and adds the partial sums it receives to its own. A sum
+//              of two is commutative, so the result is bitwise reproducible
+//   epilogue   through the epilogue functor and the exchange buffer, now free, into rows of D
 //
-// Where there are tiles enough a block has one to itself, and finishes one half of its columns after the other.
+// Split-K in a cluster needs no workspace and no atomics. stream-K, which splits tiles at arbitrary K steps across the
+// grid and reduces through global memory, is not implemented.
 //
-// With a gated epilogue the first 64 columns of a tile are of the gate and the others the same columns of up.
+// If there are enough tiles, a block has a tile to itself and finishes its two column halves in turn. With a GLU
+// epilogue the first 64 columns of a tile are the gate and the others the same columns of the up matrix.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -59,14 +62,14 @@ struct gemm_cluster_split_k {
     static constexpr int warps = 4 + 4 * consumer_warpgroups;
     static constexpr int cluster_size = Shape.cluster_size;
     static constexpr int cluster = cluster_size;
-    static constexpr int block_k = 64;    // of a step of K
-    static constexpr int block_n = 128;   // of B, in a tile
-    static constexpr int load_rows = 16;  // of A at a time; of those that it lacks others stand in (small_m.hpp)
-    static constexpr int b_load_n = 64;   // columns of B at a time
+    static constexpr int block_k = 64;    // K per mainloop step
+    static constexpr int block_n = 128;   // columns of B in a tile
+    static constexpr int load_rows = 16;  // rows of A per load; missing rows repeat the last ones (small_m.hpp)
+    static constexpr int b_load_n = 64;   // columns of B per load
     static constexpr bool is_glu = epilogue::is_glu<Epilogue>;
-    static constexpr int out_columns = is_glu ? block_n / 2 : block_n;  // of D, in a tile
-    static constexpr int finished = out_columns / 2;                    // and in what a block leaves at once
-    static_assert(cluster_size == 1 || cluster_size == 2, "imbrex: one block or two have a tile of this GEMM");
+    static constexpr int out_columns = is_glu ? block_n / 2 : block_n;  // columns of D in a tile
+    static constexpr int finished = out_columns / 2;                    // columns of D that a block finishes at once
+    static_assert(cluster_size == 1 || cluster_size == 2, "imbrex: cluster split-K has a cluster size of 1 or 2");
 
     static constexpr bool b_is_k_major = B == matrix_layout::column_major;
     using a_tile = shared_tile<In, warpgroup_m, block_k>;
@@ -77,7 +80,7 @@ struct gemm_cluster_split_k {
         std::conditional_t<b_is_k_major, shared_tile<In, b_load_n, block_k>, shared_tile<In, block_k, b_load_n>>;
     using out_tile = shared_tile<Out, warpgroup_m, finished>;
     using sums = warpgroup_tile<float, warpgroup_m, block_n>;
-    // What a block finishes comes in two parts: columns next to each other, or the same ones of gate and up.
+    // A block finishes two subtiles: adjacent columns, or with a GLU the same columns of gate and up.
     static constexpr int exchange_n = 32;
     using exchange_tile = warpgroup_tile<float, warpgroup_m, exchange_n>;
     struct dsmem_buffers {
@@ -93,7 +96,7 @@ struct gemm_cluster_split_k {
         gemm_view<Out> out;
         Epilogue epilogue;
         int tiles;
-        int steps;  // of K
+        int steps;  // K steps
     };
     struct stage {
         a_tile a[consumer_warpgroups];
@@ -106,8 +109,8 @@ struct gemm_cluster_split_k {
     struct shared_memory {
         pipeline<stage, stages> ring;
         epilogue_buffer epilogue_buffers[consumer_warpgroups];
-        transaction_barrier landed[consumer_warpgroups];  // DSMEM buffers of the other block
-        transaction_barrier free[consumer_warpgroups];    // the other block's place for them
+        transaction_barrier landed[consumer_warpgroups];  // the other block's partial sums have landed here
+        transaction_barrier free[consumer_warpgroups];    // the other block's buffer is free
     };
 
     static constexpr IMBREX_FN int tiles_of(int n) { return (n + out_columns - 1) / out_columns; }
@@ -208,7 +211,7 @@ struct gemm_cluster_split_k {
         }
     }
 
-    // The columns that are the part of the block of this rank.
+    // Finishes the columns that belong to the block with this rank.
     template <int Rank>
     IMBREX_KERNEL static void finish(const warpgroup& self, const sums& sum, gemm_coord at, unsigned phase,
                                      const arguments& args, shared_memory& shared) {
@@ -220,7 +223,7 @@ struct gemm_cluster_split_k {
         store_epilogue(self, parts, at, args, shared.epilogue_buffers[self.index()].template as<out_tile>());
     }
 
-    // Sends what the other block finishes, and adds what that one has to these.
+    // Sends the partial sums that the other block finishes, and adds the ones it sends.
     template <int Other>
     IMBREX_KERNEL static void exchange(const warpgroup& self, exchange_tile (&parts)[2], const sums& sum,
                                        unsigned phase, shared_memory& shared) {
@@ -241,7 +244,7 @@ struct gemm_cluster_split_k {
         });
     }
 
-    // Through the epilogue, and through the place where the other block's sums were.
+    // Applies the epilogue and stores through the exchange buffer.
     IMBREX_KERNEL static void store_epilogue(const warpgroup& self, exchange_tile (&parts)[2], gemm_coord at,
                                              const arguments& args, out_tile& out) {
         self.sync();

@@ -1,5 +1,5 @@
-// What a block does of a GEMM whose tiles are shared by the blocks of a cluster: the cluster's tiles, one after the other, and of each of
-// them the block's own steps of K.
+// The work of one block in a cluster split-K GEMM: the output tiles of its cluster, one after the other, and its own
+// range of K steps in each of them.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -11,7 +11,7 @@ struct gemm_cluster_work {
     int rank;
     int first_tile;
     int tile_step;
-    int first;  // of the block's steps
+    int first;  // K step of this block
     int count;
 
     template <class Block>

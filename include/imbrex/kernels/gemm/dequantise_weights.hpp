@@ -1,11 +1,13 @@
-// Packed weights (gemm/pack_weights.hpp) to rows of bf16 or fp16, [rows, k], as they were before they were packed: for products of so
-// many rows that it is quicker to widen the weights once, and to read them so, than to widen them again for every few rows.
+// Dequantizes packed weights (gemm/pack_weights.hpp) to a bf16 or fp16 matrix [rows, k] (dequantize in American
+// spelling). For a large M it is faster to dequantise once into a workspace and run an unquantised GEMM than to
+// dequantise again for every 32 rows.
 //
 //     using weights = int4_weights<bf16, 128>;
 //     dequantise_weights<weights>::launch(world::device, rows, k, packed, out, stream);
 //
-// Weights in groups are multiplied by their scales and rounded; those with a scale for each row come without it, exact. Each warp has
-// a piece of 64 x 64: it asks for it while the kernel before still runs, and writes it when that has ended.
+// Grouped weights are multiplied by their scales and rounded. Weights with one scale per row are converted without it,
+// exactly. Each warp dequantises one subtile of 64 x 64: it copies the packed subtile before pdl_wait (PDL), while the
+// previous kernel still runs, and stores after it.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -59,7 +61,7 @@ struct dequantise_weights_kernel {
     }
 
   private:
-    // Each piece is the first and the last of its group, so that it has its scales with it.
+    // Every subtile is treated as both first and last of its group, so that its scales come with it.
     using alone = detail::subtile_index<0, 1>;
 
     struct dequantise_subtile {
@@ -100,7 +102,7 @@ class dequantise_weights {
   public:
     using element = typename Weights::element;
 
-    // out [rows, k], its rows next to each other.
+    // out is packed [rows, k].
     static void launch(world where, int rows, int k, const typename Weights::weight_tile* weights, element* out,
                        void* stream = nullptr) {
         const typename Weights::argument packed = Weights::describe(weights, rows, k);

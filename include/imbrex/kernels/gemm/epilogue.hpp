@@ -1,14 +1,18 @@
-// What is done to a product before it is stored: D = epilogue(A B). An epilogue is any type with
+// GEMM epilogues: functors applied to the fp32 accumulator before it is stored, D = epilogue(A B). Scaling, bias,
+// residual, activation, SwiGLU and quantisation are here. An epilogue is any type with
 //
 //     template <class Scope, class Tile>
 //     IMBREX_KERNEL void operator()(const Scope& self, Tile& values, gemm_coord at) const;
 //
-// It is called for every part of D, with that part's values in fp32 in a register tile (in row order) and where in D they
-// belong, and changes the values with the vocabulary's operations. Epilogues are joined by `epilogue::compose`, done from left to right:
+// It is called for every subtile of D with the fp32 values in a row-major register tile and the coordinate of the
+// subtile in D, and modifies the values with the register operations (ops/register). `compose` chains epilogues from
+// left to right:
 //
-//     auto epilogue = epilogue::compose(epilogue::scale{0.5f}, epilogue::bias<bf16>{{bias, n}}, epilogue::activation<activation::silu>{}, epilogue::residual<bf16>{residual_view});
+//     auto e = epilogue::compose(epilogue::scale{0.5f}, epilogue::bias<bf16>{{bias, n}},
+//                                epilogue::activation<activation::silu>{}, epilogue::residual<bf16>{residual_view});
 //
-// Parts may hang over the edge of D; what is beyond it is not stored, and the steps here do not read beyond either.
+// Subtiles may extend past the edge of D. Out-of-bounds values are not stored, and the epilogues here do not read out
+// of bounds.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -23,25 +27,25 @@
 
 namespace imbrex {
 
-// Where the first of the values lies: which product of a batch, which row and column of it.
+// The coordinate of the first value of a tile in D.
 struct gemm_coord {
     int batch;
     int row;
     int column;
 };
 
-// A vector in global memory that goes with D: one value for each of its rows, or for each of its columns.
+// A vector in global memory with one value per row or per column of D.
 template <class T>
 struct gemm_vector {
     const T* pointer = nullptr;
     int count = 0;
-    std::int64_t batch_stride = 0;  // 0: the same for every product of a batch
+    std::int64_t batch_stride = 0;  // 0: every batch uses this vector
 
     IMBREX_FN const T* from(int batch, int first) const { return pointer + batch * batch_stride + first; }
     IMBREX_FN int remaining(int first) const { return count - first; }
 };
 
-// A matrix like D, or one for each product of a batch.
+// A matrix with the extents of D, batched.
 template <class T>
 using gemm_view = global_view<T, dimensions<dynamic, dynamic, dynamic>, dimensions<dynamic, dynamic, 1>>;
 
@@ -53,13 +57,13 @@ IMBREX_FN gemm_view<T> gemm_matrix_view(T* pointer, std::int64_t rows, std::int6
 
 namespace epilogue {
 
-// The product as it is.
+// Stores the product unchanged.
 struct identity {
     template <class Scope, class Tile>
     IMBREX_KERNEL void operator()(const Scope&, Tile&, gemm_coord) const {}
 };
 
-// All values times a number that the host knows (alpha).
+// alpha: multiplies by a factor known on the host.
 struct scale {
     float factor = 1;
 
@@ -70,10 +74,10 @@ struct scale {
     }
 };
 
-// The same with numbers in global memory: the product of one or two of them, as e4m3 operands bring each their own.
+// alpha in global memory: one factor or the product of two, such as the per-tensor scales of two e4m3 operands.
 struct scale_by_pointer {
     const float* first = nullptr;
-    const float* second = nullptr;  // may be left out
+    const float* second = nullptr;  // optional
 
     template <class Scope, class Tile>
     IMBREX_KERNEL void operator()(const Scope& self, Tile& values, gemm_coord) const {
@@ -82,7 +86,7 @@ struct scale_by_pointer {
     }
 };
 
-// Each row, or each column, times its own number.
+// One factor per row, or one per column.
 struct scale_rows {
     gemm_vector<float> factors;
 
@@ -104,8 +108,7 @@ struct scale_columns {
     }
 };
 
-// Divided by a scale in global memory. With D of e4m3 or int8, into which values are rounded and saturated, this is
-// quantisation.
+// Divides by a scale in global memory. If D is e4m3 or int8, the conversion that follows rounds and saturates.
 struct quantise {
     const float* scale = nullptr;
 
@@ -116,7 +119,7 @@ struct quantise {
     }
 };
 
-// A number added to each column.
+// Adds one value per column.
 template <class T>
 struct bias {
     gemm_vector<T> vector;
@@ -129,7 +132,7 @@ struct bias {
     }
 };
 
-// Another matrix added, `factor` times: a residual, or beta C. It may be D itself.
+// Adds `factor` times another matrix: a residual connection, or beta C. It may be D itself.
 template <class T>
 struct residual {
     gemm_view<const T> other;
@@ -148,14 +151,14 @@ struct residual {
 
 namespace activation {
 
-// Activations, as functions of one number.
+// Elementwise activation functions.
 struct relu {
     IMBREX_KERNEL float operator()(float x) const { return hw::max(x, 0.0f); }
 };
 struct silu {
     IMBREX_KERNEL float operator()(float x) const { return x * hw::reciprocal(1 + hw::exp2(x * -1.4426950408889634f)); }
 };
-// By the error function, and the approximation by a hyperbolic tangent that some models were trained with.
+// The exact GELU (erf) and its tanh approximation.
 struct gelu {
     IMBREX_KERNEL float operator()(float x) const { return 0.5f * x * (1 + hw::erf(x * 0.7071067811865476f)); }
 };
@@ -181,8 +184,8 @@ struct activation {
     }
 };
 
-// D = activation(A G) * (A U), where B is G and U side by side: B has twice the columns of D. It can only be the first step:
-// the ones that follow see the one matrix that is left.
+// Gated linear unit: D = activation(A G) * (A U), with B = [G U], twice the columns of D. It must be the first step of
+// a composition; the steps after it see one matrix. SwiGLU is glu<silu>.
 template <class Activation>
 struct glu {
     Activation function;
@@ -196,7 +199,7 @@ struct glu {
 
 using swiglu = glu<imbrex::activation::silu>;
 
-// Steps one after the other.
+// A sequence of steps, applied from left to right.
 template <class... Steps>
 struct composition;
 
@@ -235,7 +238,7 @@ composition<First, Rest...> compose(First first, Rest... rest) {
     return {first, compose(rest...)};
 }
 
-// Whether an epilogue begins with a gate and so takes two tiles.
+// Whether an epilogue starts with a GLU and therefore takes two accumulator tiles.
 template <class Epilogue>
 inline constexpr bool is_glu = false;
 template <class Activation>
@@ -244,5 +247,15 @@ template <class First, class... Rest>
 inline constexpr bool is_glu<composition<First, Rest...>> = is_glu<First>;
 
 }  // namespace epilogue
+
+template <class Epilogue>
+concept gemm_epilogue = requires(const Epilogue& epilogue, const warp& self, warp_tile<float, 16, 16>& values,
+                                 gemm_coord at) {
+    epilogue(self, values, at);
+}
+|| requires(const Epilogue& epilogue, const warp& self, warp_tile<float, 16, 16>& gate,
+            const warp_tile<float, 16, 16>& up, gemm_coord at) {
+    epilogue(self, gate, up, at);
+};
 
 }  // namespace imbrex

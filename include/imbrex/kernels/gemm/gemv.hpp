@@ -1,25 +1,26 @@
-// D = epilogue(A W^T) for 1 to 16 rows of A and weights of any kind, the reading of which is all that should take time: a stream
-// of them that hardly stops, from one launch to the next. Made for Hopper.
+// GEMV (skinny GEMM) for Hopper: D = epilogue(A W^T) for 1 to 16 rows of A, with weights of any format. It is bound by
+// memory bandwidth, so it is built to keep weight loads in flight without a gap, within a launch and, by PDL, from one
+// launch to the next.
 //
-// Nothing in it waits for another warp before the end. Each warp has steps of K of its own, and in shared memory a small ring
-// of its own: it asks for its pieces of weights, 64 columns of D by 64 of K, and for the activations that go with them; takes a
-// piece into registers as it is, asks for a later one into the same place, and then makes floats of it and multiplies. A warp
-// has all 64 columns of a piece, so that activations, once loaded into registers, are multiplied with many weights.
+// No warp waits for another before the final reduction. Each warp has its own K steps and its own small ring in shared
+// memory. It issues cp.async for its weight subtiles, 64 columns of D by 64 of K, and for the matching activations;
+// loads a subtile into registers as stored; issues the copy of a later subtile into the freed buffer; and then
+// dequantizes and multiplies by mma.sync. A warp owns all 64 columns of a subtile, so activation fragments are reused
+// across many weights.
 //
-//   block     64 columns of D (gated: of the gate and of up); all of K, or a part of it where the blocks of a cluster share
-//             the columns
-//   warp      every 8th step of K, of two pieces that follow each other
-//   finish    the sums of all warps, and of all blocks that share the columns, are added in one order: the result has the same
-//             bits every time. A warp finishes 8 columns.
+//   block     64 columns of D (with a GLU: of gate and up), and all of K, or a range of K with cluster split-K
+//   warp      every 8th K step, of two consecutive subtiles
+//   finish    adds the partial sums of all warps, and of all blocks of the cluster, in a fixed order: the result is
+//             bitwise reproducible. A warp finishes 8 columns
 //
-// With `rms_norm_input`, rows of A are divided by the root mean square of their elements: each warp adds up the squares of those that
-// it multiplies, and the products are divided at the end.
+// With `rms_norm_input` each warp also sums the squares of the activations it multiplies, and the products are divided
+// by the root mean square of their row at the end (fused RMSNorm).
 //
-// A block takes half of a multiprocessor, unless its shape says otherwise, so that the blocks of the next launch have room beside
-// those of this one. They begin early, ask for as many weights as they have room for, and wait: when the kernel before is done,
-// these are there. A launch with few weights lets the next one begin before it waits itself: then those after it have begun as
-// well, and memory has something to do while small kernels wait for one another. (None ends before it has waited, so that whoever
-// waits for it has waited for all before.)
+// A block takes half of an SM, unless its shape says otherwise, so that blocks of the next launch fit beside it. Those
+// start early, fill their rings with weights and wait in pdl_wait; when the previous kernel ends, their first weights
+// are there. A launch with small weights triggers its dependents before its own pdl_wait: then several launches are
+// resident, and memory stays busy while short kernels wait for each other. (No kernel ends before its pdl_wait returns,
+// so waiting for one kernel implies waiting for all before it.)
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -52,7 +53,7 @@
 namespace imbrex {
 
 namespace detail {
-// Rows of weights in a piece.
+// Rows of a weight subtile.
 template <class Weights>
 constexpr int subtile_rows_of() {
     if constexpr (requires { Weights::subtile_rows; }) {
@@ -61,7 +62,7 @@ constexpr int subtile_rows_of() {
         return packed_rows;
     }
 }
-// Bytes of scales for each row of a piece that are held until its products are there.
+// Bytes of scales per row of a subtile that stay in registers until its products are done.
 template <class Weights>
 constexpr int scale_bytes_of() {
     if constexpr (Weights::subtile_groups > 0) {
@@ -73,17 +74,17 @@ constexpr int scale_bytes_of() {
 }  // namespace detail
 
 struct gemv_shape {
-    int cluster_size = 1;  // blocks that share a tile: 1, 2, 4 or 8
+    int cluster_size = 1;  // blocks that share a tile (cluster split-K): 1, 2, 4 or 8
     int warps = 8;
-    int stages = 0;                   // pieces that a warp asks for before it needs them; 0: as many as fit
-    int min_blocks_per_sm = 2;        // blocks among which the memory of a multiprocessor is divided
-    bool pdl_launch_at_once = false;  // the next launch begins when this one has asked for its first weights
+    int stages = 0;                   // weight subtiles in flight per warp; 0: as many as fit
+    int min_blocks_per_sm = 2;        // resident blocks that share the shared memory of an SM
+    bool pdl_launch_at_once = false;  // pdl_launch_dependents right after the first weight copies
 };
 
-// How rows of A are taken.
+// How rows of A are read.
 struct unnormalised_input {};
 struct rms_norm_input {
-    float epsilon = 0;  // that is added to the mean of the squares
+    float epsilon = 0;  // added to the mean of the squares
 };
 
 template <class Weights, class Out, class Epilogue, int Rows, gemv_shape Shape = gemv_shape{},
@@ -97,25 +98,26 @@ struct gemv_kernel {
     static constexpr int cluster_size = Shape.cluster_size;
     static constexpr int cluster = cluster_size;
     static constexpr bool is_glu = epilogue::is_glu<Epilogue>;
-    static constexpr int tiles = is_glu ? 2 : 1;                        // of rows of weights
-    static constexpr int block_n = detail::subtile_rows_of<Weights>();  // of D, in a block
-    static constexpr int n_atoms = block_n / 16;                        // of a piece, multiplied one after the other
-    static constexpr int block_k = packed_columns;                      // of a piece
-    // Eighths of its steps after which a warp lets the next launch begin. Sooner, and the weights of that one would take memory from
-    // this one's; later, and memory would have nothing to do at this one's end. (Measured.)
+    static constexpr int tiles = is_glu ? 2 : 1;                        // weight matrices: gate and up
+    static constexpr int block_n = detail::subtile_rows_of<Weights>();  // columns of D in a block
+    static constexpr int n_atoms = block_n / 16;                        // of 16 columns of D
+    static constexpr int block_k = packed_columns;                      // of a subtile
+    // Eighths of its steps after which a warp triggers the dependent launch. Earlier, the next launch's weight loads
+    // compete with this one's; later, memory idles at the end of this one. (Measured.)
     static constexpr int pdl_launch_after_eighths = Rows == 8 ? 5 : 6;
-    // Whether blocks go through their steps in different orders, lest all of them ask for the same activations at once. (Measured: of
-    // fewer rows there is too little to ask for.)
+    // Whether blocks visit their K steps in different orders, so that they do not all read the same activations at
+    // once. (Measured: with 8 rows there is too little activation traffic for it to matter.)
     static constexpr bool staggers_k = Rows == 16;
-    static constexpr int epilogue_n = 8;  // columns that a warp finishes
-    // Two blocks have 128 registers a thread: too few for twice the sums of 16 rows, or for several scales of each row or wide ones.
+    static constexpr int epilogue_n = 8;  // columns that a warp finishes at a time
+    // Two blocks per SM leave 128 registers per thread: too few for 16 rows with a GLU, or with more than 2 bytes of
+    // scales per row.
     static constexpr int scale_bytes = detail::scale_bytes_of<Weights>();
     static constexpr int min_blocks_per_sm = Rows == 16 && (is_glu || scale_bytes > 2) ? 1 : Shape.min_blocks_per_sm;
-    // Pieces of K that follow each other and are multiplied by one warp. (Gated, there are no registers for two.)
+    // Consecutive weight subtiles per step. (With a GLU there are registers for one only.)
     static constexpr int subtiles = !is_glu && Weights::block_k % (2 * block_k) == 0 ? 2 : 1;
     static_assert(
         warps * subtiles * block_k % Weights::block_k == 0,
-        "imbrex: in a GEMV, packed weights have a block_k that divides 128 times the warps (gated: 64 times)");
+        "imbrex: in a GEMV the block_k of packed weights must divide 128 times the warps (with a GLU 64 times)");
 
     using weight_subtile = typename Weights::weight_subtile;
     using activations = shared_tile<element, Rows, block_k>;
@@ -123,12 +125,12 @@ struct gemv_kernel {
     using transposed_tile = shared_tile<float, 16, block_n>;
     using result = warp_tile<float, 16, epilogue_n>;
 
-    // What a warp has of the shared memory: its share of the multiprocessor's, less what the system takes of it.
+    // Shared memory per warp: its share of the SM, less the 1 KiB that the system reserves per block.
     static constexpr int bytes_per_warp = (228 * 1024 / Shape.min_blocks_per_sm - 1024) / warps / 1024 * 1024;
     static constexpr int stages_that_fit =
         bytes_per_warp / (activations::bytes + tiles * static_cast<int>(sizeof(weight_subtile)));
     static constexpr int stages = Shape.stages > 0 ? Shape.stages : stages_that_fit;
-    static_assert(stages > 0, "imbrex: so many warps have no room for a weight subtile each");
+    static_assert(stages > 0, "imbrex: shared memory does not hold a weight subtile for each warp");
     struct warp_ring {
         activations a[stages];
         weight_subtile weights[stages][tiles];
@@ -142,27 +144,27 @@ struct gemv_kernel {
         gemm_view<Out> out;
         Epilogue epilogue;
         int tiles;
-        int steps;  // of K
+        int steps;  // K steps
         Input input;
     };
     static constexpr bool fuses_rms_norm = std::is_same_v<Input, rms_norm_input>;
-    static_assert(!fuses_rms_norm || cluster_size == 1, "imbrex: a block that norms rows has all of their columns");
+    static_assert(!fuses_rms_norm || cluster_size == 1, "imbrex: rms_norm_input requires a cluster size of 1");
     struct shared_memory {
-        overlay<warp_ring, transposed_sums> warp_buffers[warps];       // one for each warp
-        shared_vector<float, 16> squares[fuses_rms_norm ? warps : 1];  // of rows of A, as far as a warp has added them
+        overlay<warp_ring, transposed_sums> warp_buffers[warps];       // one per warp
+        shared_vector<float, 16> squares[fuses_rms_norm ? warps : 1];  // per warp: sums of squares of rows of A
     };
 
     static constexpr IMBREX_FN int tiles_of(int n) { return (n + block_n - 1) / block_n; }
     static constexpr IMBREX_FN int steps_of(int k) { return (k + subtiles * block_k - 1) / (subtiles * block_k); }
 
-    // How many blocks to launch. Where they are fewer than the multiprocessors there are some more that repeat others' work and
-    // store nothing: if a multiprocessor stayed empty two blocks of the next launch would meet there, and end late.
+    // The number of blocks to launch. If there are fewer tiles than SMs, extra blocks repeat the work of others and
+    // store nothing: two blocks of the next launch would otherwise share an empty SM and finish late.
     static constexpr IMBREX_FN int blocks_of(int n, int num_sms) {
         const int needed = tiles_of(n) * cluster_size, all = num_sms / cluster_size * cluster_size;
         return needed < all ? all : needed;
     }
 
-    // Whether the rows of A begin and end at multiples of 16 bytes.
+    // Whether every row of A starts and ends at a multiple of 16 bytes.
     static bool can_implement(const gemm_operand<const element>& a, int k) {
         return detail::view_of(a, 1, k, 1).at(0, 0, 0).is_16_byte_aligned();
     }
@@ -206,7 +208,7 @@ struct gemv_kernel {
     }
 
   private:
-    // The steps of K of a warp: each `warps`th of its block's.
+    // The K steps of a warp: every `warps`-th step of its block.
     struct warp_work {
         int tile;
         int first;
@@ -220,15 +222,15 @@ struct gemv_kernel {
             const int power_of_two = count & -count;
             stagger = staggers_k ? tile & (power_of_two - 1) : 0;
         }
-        // Which of its steps a warp does at some time: in each of so many blocks it is another.
+        // The step that a warp processes at position `time`; the permutation differs between blocks.
         IMBREX_KERNEL int at_time(int time) const { return time ^ stagger; }
-        // Of K, where a step begins, counted from the warp's first.
+        // The offset of a step from the warp's first step, in columns of K and in packed tiles.
         static IMBREX_KERNEL int column_of(int step) { return step * warps * subtiles * block_k; }
         static IMBREX_KERNEL int part_of(int step) { return step * (warps * subtiles * block_k / Weights::block_k); }
         IMBREX_KERNEL int first_column() const { return first * subtiles * block_k; }
     };
 
-    // Where a warp's weights come from, of each tile.
+    // The sources of a warp's weights, one per weight matrix.
     struct source_list {
         typename Weights::source of[tiles];
     };
@@ -244,7 +246,7 @@ struct gemv_kernel {
                                        const arguments& args, shared_memory& shared) {
         warp_ring& own = shared.warp_buffers[self.index()].template as<warp_ring>();
         const source_list weights = sources(self, work, args, std::make_integer_sequence<int, tiles>{});
-        // A piece is named by when its step is done and by its number there, a constant.
+        // A subtile is identified by the position of its step and its compile-time index in that step.
         const auto copy_weights = [&](int time, auto number, int tile, int place) {
             Weights::copy_subtile(self, own.weights[place][tile], weights.of[tile], work.part_of(work.at_time(time)),
                                   detail::subtile_index<number, subtiles>{});
@@ -255,7 +257,7 @@ struct gemv_kernel {
             }
         });
         if (Shape.pdl_launch_at_once || work.count == 0) pdl_launch_dependents(self);
-        // Where rows come from is found out while weights are on their way.
+        // Row addresses are computed while weight copies are in flight.
         const cp_async_row_iterator<element, Rows, block_k, !is_glu> rows(self, args.a.at(0, 0, work.first_column()));
         const auto copy_rows = [&](int time, int number, int place) {
             copy_async(self, own.a[place], rows, work.column_of(work.at_time(time)) + number * block_k);
@@ -285,11 +287,11 @@ struct gemv_kernel {
                     if constexpr (tile == 0) load_rows(self, a, rows, own.a[place]);
                     typename Weights::weight_fragment held;
                     Weights::load_fragment(self, held, own.weights[place][tile], at);
-                    // What is in registers makes room for what comes later.
+                    // The subtile is in registers, so its buffer is free.
                     self.sync();
                     constexpr int later = number + stages;
                     if (step + later / subtiles < work.count) {
-                        // Weights first, which are far away. (The other way round it took 3% longer.)
+                        // Weights first: they come from DRAM. (The other order takes 3% longer.)
                         copy_weights(step + later / subtiles, std::integral_constant<int, later % subtiles>{}, tile,
                                      place);
                         if constexpr (tile == 0) copy_rows(step + later / subtiles, later % subtiles, place);
@@ -297,7 +299,7 @@ struct gemv_kernel {
                     commit_copies(self);
                     if constexpr (fuses_rms_norm && tile == 0)
                         fold_rows(self, squares, convert_to<float>(self, a), functional::add_square{});
-                    // From the last to the first, which the compiler makes a loop of that takes 1% less time.
+                    // Last to first: the compiler generates a loop that takes 1% less time.
                     detail::static_for<n_atoms>([&](auto number_from_last) {
                         constexpr int block = n_atoms - 1 - number_from_last;
                         Weights::template multiply_rows<16 * block>(self, sums[tile][block], products[block], held, a,
@@ -316,7 +318,7 @@ struct gemv_kernel {
         }
     }
 
-    // One over the root of each row's mean square.
+    // 1 / sqrt(mean square + epsilon) of each row.
     IMBREX_KERNEL static row_values<float, 16, warp> inverse_rms(const warp& self, const arguments& args,
                                                                  const shared_memory& shared) {
         row_values<float, 16, warp> total;
@@ -331,7 +333,7 @@ struct gemv_kernel {
         return total;
     }
 
-    // The sums into rows of D, in the place where the warp's ring was.
+    // Stores the transposed sums over the warp's ring, which is no longer used.
     IMBREX_KERNEL static void store_transposed(const warp& self, const sum (&sums)[tiles][n_atoms],
                                                transposed_sums& to) {
         sum zeros;
@@ -340,7 +342,7 @@ struct gemv_kernel {
         detail::static_for<tiles>([&](auto tile) {
             detail::static_for<n_atoms>([&](auto block) {
                 store(self, to.of[tile].template subtile<Rows, 16>(0, 16 * block), transpose_of(sums[tile][block]));
-                // Rows that are not there are read all the same.
+                // Rows beyond `Rows` are read too.
                 if constexpr (Rows < 16) store(self, to.of[tile].template subtile<Rows, 16>(Rows, 16 * block), nothing);
             });
         });
@@ -349,7 +351,7 @@ struct gemv_kernel {
     IMBREX_KERNEL static void finish(const warp& self, int first_column, int column, const arguments& args,
                                      shared_memory& shared) {
         const gemm_coord at{0, 0, first_column + column};
-        // Found out before the sums are there: the next launch waits for this.
+        // Computed before the sums arrive: this is the critical path of the next launch.
         const auto place = args.out.at(at.batch, at.row, at.column);
         result values = gather(self, args, shared, 0, column);
         if constexpr (is_glu) {
@@ -360,12 +362,12 @@ struct gemv_kernel {
         store(self, place, convert_to<Out>(self, values));
     }
 
-    // Some columns of a tile's sums, over all warps of all blocks that share it.
+    // Some columns of a tile's sums, reduced over all warps and all blocks of the cluster.
     IMBREX_KERNEL static result gather(const warp& self, const arguments& args, shared_memory& shared, int tile,
                                        int column) {
         result values;
         fill(self, values, 0.0f);
-        // Those of the own block are all asked for before one is added.
+        // All loads of the own block are issued before the first addition.
         constexpr int at_a_time = cluster_size == 1 ? warps : 1;
         for (int rank = 0; rank < cluster_size; ++rank) {
             for (int first = 0; first < warps; first += at_a_time) {

@@ -1,14 +1,15 @@
-// Products of 1 to 8 rows with 16-bit weights as a stream (gemv.hpp): which shape of it a matrix gets.
+// GEMV (skinny GEMM) with 1 to 8 rows and unquantised 16-bit weights: picks the gemv.hpp shape for a matrix.
 //
-//   weights                                        columns of D in a block, warps, blocks on a multiprocessor
-//   24 MB or more                                  32, 4, 2 (gated: 64, 2, 2)
-//   less, gated                                    32, 4, 2
-//   less                                           16, 8, 2      the next kernel is allowed at once
-//   less, all multiprocessors have one block at    16, 8, 1      there is room for more of K on its way
-//   most, and its weights do not fit half of one
+//   weights                                    block_n, warps, blocks per SM
+//   24 MB or more                              32, 4, 2 (GLU: 64, 2, 2)
+//   less, GLU                                  32, 4, 2
+//   less                                       16, 8, 2    triggers dependents (PDL) at once
+//   less, at most one block per SM, and K      16, 8, 1    more K in flight per block
+//   exceeds the rings of one block
 //
-// Rows are normed on their way where weights are few. Otherwise a kernel of its own for the norm is quicker: weights are read
-// meanwhile, and the stream of them is not held up. (Measured in decodes of Llama-3.1-8B and Qwen2.5-0.5B, docs/results/engine.md.)
+// RMSNorm is fused for small weights only. With large weights a separate norm kernel is faster: weights are prefetched
+// meanwhile, and the loads of the GEMV do not stall. (Measured in decode of Llama-3.1-8B and Qwen2.5-0.5B,
+// docs/results/engine.md.)
 #pragma once
 
 #include <imbrex/hw/world.hpp>
@@ -32,7 +33,7 @@ class gemv_16bit {
     static constexpr bool is_glu = epilogue::is_glu<Epilogue>;
     static constexpr bool fuses_rms_norm = std::is_same_v<Input, rms_norm_input>;
 
-    // Weights B as [n, k].
+    // B is stored as [n, k].
     static bool can_implement(const problem& p) {
         const auto in_chunks = [&](const gemm_operand<const In>& one) {
             return detail::view_of(one, 1, p.k, 1).at(0, 0, 0).is_16_byte_aligned();
@@ -73,7 +74,7 @@ class gemv_16bit {
     static void launch_kernel(world where, const problem& p, const Epilogue& epilogue, const Input& input,
                               void* stream) {
         using weights = unquantised_weights<In, Kernel::block_n>;
-        // Blocks that only fill the device up are worth their while where weights are many and most of it works.
+        // Extra blocks that fill the idle SMs pay off only with large weights that use more than half of the SMs.
         const int sms = imbrex::num_sms(where), needed = Kernel::tiles_of(p.n);
         const bool fills = std::is_same_v<Kernel, large_weights> && 2 * needed > sms;
         const int blocks = fills ? Kernel::blocks_of(p.n, sms) : needed;

@@ -1,16 +1,16 @@
-// D = epilogue(A B) on Hopper. A producer warp keeps TMA busy, two consumer warpgroups keep the tensor cores
-// busy, and each block works through tile after tile until none is left:
+// GEMM for Hopper, D = epilogue(A B): a persistent kernel with warp specialization, one TMA producer warp and two
+// consumer warpgroups that issue wgmma.
 //
-//   producer     A and B of the next steps of K into a ring of stages; blocks of a cluster share B: each loads a part of it
-//                and sends it to all
-//   consumer     64 rows of the tile each: waits for a stage, asks for its product, and releases the stage before it when
-//                that one's product is done, so that the tensor cores always have the next one waiting (mainloop.hpp)
-//   epilogue     the sums through the epilogue functor and into the type of D; they leave while the products of the next tile
-//                are under way, a strip of columns at a time through shared memory and TMA. Where D lies so that
-//                the engine cannot store it, they leave straight from registers, and at once
+//   producer  loads A and B of the next K steps into a ring of stages. With a cluster, each block loads a slice of B
+//             and sends it to all blocks of the cluster by TMA multicast
+//   consumer  64 rows of the tile each. It waits for a stage, issues its wgmma and releases the stage before it once
+//             that one's wgmma has completed, so one wgmma is always queued (mainloop.hpp)
+//   epilogue  applies the epilogue functor to the accumulators and converts to the type of D. The store overlaps the
+//             mainloop of the next tile: one subtile of columns at a time through shared memory and TMA. If TMA
+//             cannot store D, the registers are stored directly, without overlap
 //
-// Tiles are walked in bands of rows (rasterisation_groups), so that blocks at work together find their operands in L2. One launch can
-// do a list of problems of any sizes, and of each a batch.
+// Tiles are visited in rasterisation groups (GROUP_M, ops/grid/scheduler.hpp) for L2 reuse. One launch covers a grouped
+// GEMM of up to `Problems` problems of any sizes, each of them batched.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -51,16 +51,15 @@ struct gemm_hopper {
     static constexpr int block_k = Shape.block_k;
     static constexpr int cluster = Shape.cluster;
     static constexpr int warps = 4 + 4 * consumer_warpgroups;
-    static constexpr int epilogue_n = sizeof(Out) == 4 ? 32 : 64;  // columns that leave together
+    static constexpr int epilogue_n = sizeof(Out) == 4 ? 32 : 64;  // columns of an epilogue subtile
     static constexpr bool is_glu = epilogue::is_glu<Epilogue>;
-    static constexpr int out_columns = is_glu ? block_n / 2 : block_n;  // of D, in a tile
+    static constexpr int out_columns = is_glu ? block_n / 2 : block_n;  // columns of D in a tile
     static constexpr int multicast_n = block_n / cluster;
-    // B comes in pieces: with a gate, the tile's columns are of two places.
+    // B is loaded in slices. With a GLU epilogue the columns of a tile come from two places in B.
     static constexpr int b_load_n = multicast_n < out_columns ? multicast_n : out_columns;
-    static_assert(
-        out_columns % (2 * epilogue_n) == 0 && block_n <= 256,
-        "imbrex: a GEMM tile has 128 or 256 columns, 256 if gated: an even number of strips, which leave through "
-        "two buffers");
+    static_assert(out_columns % (2 * epilogue_n) == 0 && block_n <= 256,
+                  "imbrex: a GEMM tile has 128 or 256 columns, 256 with a GLU epilogue: an even number of epilogue "
+                  "subtiles, stored through two buffers");
 
     static constexpr bool a_is_m_major = A == matrix_layout::column_major;
     static constexpr bool b_is_k_major = B == matrix_layout::column_major;
@@ -80,13 +79,13 @@ struct gemm_hopper {
         gemm_view<Out> out_view;
         Epilogue epilogue;
         Mainloop mainloop;
-        int tile_rows;     // tiles of `rows` rows in D
-        int tile_columns;  // and of `out_columns` columns
-        int steps;         // of K
+        int tile_rows;     // tiles of block_m rows in D
+        int tile_columns;  // tiles of out_columns columns
+        int steps;         // K steps
         int batches;
         bool tma_stores;
 
-        // The blocks of a cluster take neighbouring rows of tiles, of the same columns, together.
+        // The blocks of a cluster take vertically adjacent tiles of the same columns.
         IMBREX_FN rasterisation_groups order() const {
             return {(tile_rows + cluster - 1) / cluster, tile_columns, Shape.group_m};
         }
@@ -105,7 +104,7 @@ struct gemm_hopper {
         out_tile out[consumer_warpgroups][2];
     };
 
-    // TMA's view of a problem. It throws where the engine cannot read A or B.
+    // Encodes the TMA descriptors. Throws imbrex::error if TMA cannot read A or B.
     static problem describe(const gemm_problem<In, Out>& p, const Epilogue& epilogue, const Mainloop& mainloop = {}) {
         const gemm_views<In, Out, A, B, is_glu> views(p);
         problem made{};
@@ -142,12 +141,12 @@ struct gemm_hopper {
                is_16_byte_multiple(out.strides[0]) && reinterpret_cast<std::uintptr_t>(out.pointer) % 16 == 0;
     }
 
-    // Where there is one problem alone its place is a constant, which saves registers.
+    // With a single problem the index is a compile-time constant, which saves registers.
     IMBREX_KERNEL static const problem& problem_of(const arguments& args, int which) {
         return args.problems[Problems == 1 ? 0 : which];
     }
 
-    // The tiles that this block's cluster works on, one after the other, through all problems and batches.
+    // Static persistent tile scheduler: the tiles of this block's cluster, through all problems and batches.
     class work_list {
       public:
         template <class Block>
@@ -167,7 +166,7 @@ struct gemm_hopper {
         IMBREX_KERNEL const problem& now() const { return problem_of(*args_, which_); }
 
       private:
-        // Moves on to the problem that the number falls into.
+        // Advances to the problem that contains the linear tile index.
         IMBREX_KERNEL void settle() {
             while (which_ < args_->count && number_ >= now().cluster_tiles()) {
                 number_ -= now().cluster_tiles();
@@ -200,7 +199,7 @@ struct gemm_hopper {
         auto filling = shared.ring.producer(self);
         for (work_list work(block, args); work.more(); work.advance()) {
             const problem& one = work.now();
-            // A block beyond the last row has nothing of its own to do, but must load its share of B for the others.
+            // A block beyond the last row has no tile, but still loads its slice of B for the multicast.
             const int row = work.row < one.tile_rows ? work.row : 0;
             const int a_batch = one.a.extents[0] > 1 ? work.batch : 0;
             const int b_batch = one.b.extents[0] > 1 ? work.batch : 0;
@@ -222,7 +221,8 @@ struct gemm_hopper {
         }
     }
 
-    // Where column `first` of a tile is found in B. The second half of a gated tile is as far behind the gate as D is wide.
+    // The column of B for column `first` of a tile. In a GLU tile the second half is the up matrix, n columns after the
+    // gate.
     IMBREX_KERNEL static int column_in_b(const problem& one, int tile_column, int first) {
         const int up = is_glu && first >= out_columns ? one.out_view.columns() - out_columns : 0;
         return tile_column * out_columns + first + up;
@@ -244,13 +244,13 @@ struct gemm_hopper {
         }
     }
 
-    // A tile whose sums are done, in the type of D, until it has left. Where the registers suffice it leaves while the products
-    // of the next one are under way.
+    // A converted tile that waits to be stored. If D has at most 2 bytes per element it fits in registers beside the
+    // accumulators of the next tile, and its store overlaps that tile's mainloop.
     static constexpr int epilogue_subtiles = out_columns / epilogue_n;
     static constexpr bool overlaps_store = sizeof(Out) <= 2;
     struct finished_tile {
         warpgroup_tile<Out, warpgroup_m, epilogue_n> subtiles[epilogue_subtiles];
-        int of = none;  // the problem's number
+        int of = none;  // problem index
         gemm_coord at{};
         static constexpr int none = -1;
     };
@@ -268,8 +268,8 @@ struct gemm_hopper {
             if (done.of != finished_tile::none)
                 store_epilogue_subtile<which>(self, args, shared.out[self.index()], done);
         };
-        // What there is to do while products are under way: when the last tile has left, which place this one is for, and, a
-        // matter of divisions, where the next one is.
+        // Work overlapped with the wgmma in flight: the stores of the previous tile, and then the index arithmetic of
+        // the next tile, whose divisions are slow.
         constexpr int overlapped_subtiles = overlaps_store ? epilogue_subtiles : 0;
         const auto overlapped_work = [&](auto part) {
             if constexpr (part < overlapped_subtiles) {
@@ -292,7 +292,7 @@ struct gemm_hopper {
         wait_stores_read(self);
     }
 
-    // The sums through the epilogue, and, where the engine cannot store D, to it.
+    // Applies the epilogue and converts. Stores directly if TMA cannot store D.
     IMBREX_KERNEL static void finish(warpgroup& self, const arguments& args, const sums& sum, finished_tile& done) {
         const problem& one = problem_of(args, done.of);
         detail::each_part<epilogue_subtiles>([&](auto which) {
@@ -313,7 +313,8 @@ struct gemm_hopper {
         done.of = finished_tile::none;
     }
 
-    // A strip to D by the engine; they go through two buffers in turn. Some groups' rows are all beyond the last.
+    // Stores one epilogue subtile by TMA through two alternating buffers. A warpgroup whose rows are all out of bounds
+    // stores nothing.
     template <int Subtile>
     IMBREX_KERNEL static void store_epilogue_subtile(warpgroup& self, const arguments& args, out_tile (&buffers)[2],
                                                      const finished_tile& done) {

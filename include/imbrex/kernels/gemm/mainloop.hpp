@@ -1,22 +1,23 @@
-// How a consumer of the Hopper GEMM sums the products of its stages. Three ways, one of which the kernel takes as a template
-// argument and carries among a problem's arguments:
+// The mainloop of a Hopper GEMM consumer: how the products of the pipeline stages are accumulated. The kernel takes one
+// of three policies as a template argument and carries its value in the problem:
 //
-//   accumulate_in_place           the tensor cores add every product to the sum themselves. For 16-bit operands that is as
-//                                 good as fp32; of a sum of 8-bit ones they keep about 14 bits, and small products are lost
-//                                 beside a long one ("fast accumulation")
-//   promoted                      a fresh sum for every 128 of k, which ordinary fp32 additions then add to the total: a
-//                                 long K loses nothing. The tensor cores meanwhile work on the next one
-//   promoted_with_block_scales    the same, each fresh sum first multiplied by scales: A has one for each row, B one for
-//                                 each 128 columns, both for each 128 of k
+//   accumulate_in_place         wgmma accumulates into one accumulator. As good as fp32 for 16-bit operands. For e4m3
+//                               the tensor cores keep about 14 bits of the sum, so a long K loses small products
+//                               ("fast accumulation")
+//   promoted                    FP8 accumulation promotion: a fresh accumulator per 128 of K, added to the total in
+//                               fp32 on the CUDA cores while wgmma works on the next one; the error does not grow
+//                               with K
+//   promoted_with_block_scales  the same, with each fresh accumulator multiplied by block scales: one per row of A and
+//                               one per 128 columns of B, both per 128 of K
 //
-// All have one function:
+// The interface of a policy:
 //
-//     run<A, B, Parts>(group, full, sum, steps, at, overlapped_work)
+//     run<A, B, Parts>(self, full, sum, steps, at, overlapped_work)
 //
-// It takes `steps` stages, of operands `a[group]` and `b`, off the ring and leaves the sum of their products in `sum`, no mma
-// under way and every stage released. `at` is where in D the sum begins. `overlapped_work` is something else to do, in parts:
-// `overlapped_work(std::integral_constant<int, I>{})` is called for I = 0, 1, ... Parts - 1 in turn, each once, while mmas are under
-// way; the tensor cores have no pause if no part takes longer than two steps of K.
+// It consumes `steps` stages with operands `a[warpgroup]` and `b` and leaves the sum of their products in `sum`, with
+// no wgmma in flight and every stage released. `at` is the coordinate of the sum in D.
+// `overlapped_work(std::integral_constant<int, I>{})` is called once for each I = 0, 1, ... Parts - 1, in order, while
+// wgmma is in flight. The tensor cores do not stall if no call takes longer than two K steps.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -77,18 +78,18 @@ struct accumulate_in_place {
 
 namespace detail {
 
-// The loop of both promoted ways. Two fresh sums take turns: the tensor cores work on one while the other is added.
-// `Scales` says how: `add(group, sum, products, k)` for k = 0, 1, ... in turn.
+// The loop of both promoted policies, with two alternating fresh accumulators: wgmma fills one while the other is
+// added. `Scales::add(self, sum, products, k)` adds the products of step k and is called for k = 0, 1, ... in order.
 template <operand_transpose A, operand_transpose B, class Sum, class Cursor, class Scales>
 class promoting_loop {
     static_assert(Sum::rows * Sum::columns <= 64 * 128,
-                  "imbrex: a consumer's promoted sum has at most 64 x 128 elements: it is in registers three times");
+                  "imbrex: a promoted accumulator has at most 64 x 128 elements: it is in registers three times");
 
   public:
     IMBREX_KERNEL promoting_loop(const warpgroup& self, Cursor& full, Sum& sum, Scales& scales)
         : self_(self), full_(full), sum_(sum), scales_(scales) {}
 
-    // All of `overlapped_work` is done at once, before there is a sum: registers are short afterwards.
+    // All of `overlapped_work` runs before `sum` is live: there are no spare registers afterwards.
     template <int Parts, class OverlappedWork>
     IMBREX_KERNEL void run(int steps, const OverlappedWork& overlapped_work) {
         fresh one(full_), other(full_);
@@ -131,12 +132,12 @@ class promoting_loop {
     IMBREX_KERNEL void begin(fresh& now) {
         using operand_tile = std::remove_cvref_t<decltype(now.held->b)>;
         static_assert(B == operand_transpose::transposed && operand_tile::columns == 128,
-                      "imbrex: sums are promoted every 128 of k, of which a stage must have just so many");
+                      "imbrex: promotion happens every 128 of K, so block_k must be 128");
         now.held = full_.wait();
         mma_async<A, B>(self_, now.products, now.held->a[self_.index()], now.held->b, accumulation::replace);
     }
 
-    // When all mmas but the newest Left are done.
+    // Waits until at most `Left` newer wgmma groups are in flight.
     template <int Left>
     IMBREX_KERNEL void add(fresh& done, int k) {
         wait_mma<Left>(self_, done.products);
@@ -150,7 +151,7 @@ class promoting_loop {
     Scales& scales_;
 };
 
-// Fresh sums as they are.
+// Adds fresh accumulators without scales.
 struct unscaled {
     template <class Sum>
     IMBREX_KERNEL void add(const warpgroup& self, Sum& sum, const Sum& products, int) const {
@@ -171,8 +172,8 @@ struct promoted {
 };
 
 struct promoted_with_block_scales {
-    gemm_view<const float> a_scales;  // m x k / 128, rounded up, for each product of a batch
-    gemm_view<const float> b_scales;  // n / 128 x k / 128, likewise
+    gemm_view<const float> a_scales;  // [batches, m, ceil(k / 128)]
+    gemm_view<const float> b_scales;  // [batches, ceil(n / 128), ceil(k / 128)]
 
     template <operand_transpose A, operand_transpose B, int Parts, class Cursor, class Sum, class OverlappedWork>
     IMBREX_KERNEL void run(const warpgroup& self, Cursor& full, Sum& sum, int steps, gemm_coord at,
@@ -184,8 +185,8 @@ struct promoted_with_block_scales {
     }
 
   private:
-    // The scales of eight steps as a register tile, a column for each step, and those of the next eight on their way: what is
-    // asked for that early has come when it is needed, wherever it was.
+    // The scales of eight K steps as a register tile, one column per step. The next eight are prefetched a whole eight
+    // steps ahead, which hides the latency of global memory.
     template <class Sum>
     class scales_of {
       public:
@@ -218,6 +219,18 @@ struct promoted_with_block_scales {
         warpgroup_tile<float, Sum::rows, eight> now_, of_rows_;
         column_values<float, eight> of_block_;
     };
+};
+
+namespace detail {
+struct any_cursor {};
+struct any_sum {};
+struct any_work {};
+}  // namespace detail
+
+template <class Mainloop>
+concept gemm_mainloop = requires(const Mainloop& loop, const warpgroup& self, detail::any_cursor& full,
+                                 detail::any_sum& sum, gemm_coord at, const detail::any_work& overlapped_work) {
+    loop.template run<operand_transpose{}, operand_transpose{}, 1>(self, full, sum, 1, at, overlapped_work);
 };
 
 }  // namespace imbrex

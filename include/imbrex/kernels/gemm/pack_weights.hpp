@@ -1,9 +1,9 @@
-// Packs quantised weights, on the host and once, into what the kernels read (quantised_weights.hpp). Weights come row after
-// row, [rows x k], two to a byte where they have 4 bits (the first in the lower ones); scales row after row too, one for each
-// group of K. What is missing of the last 64 rows and of the last step of K is packed as zeros.
+// Prepacks quantised weights (int8, e4m3, int4, MXFP4) on the host, once, into the interleaved layout that the kernels
+// read (quantised_weights.hpp). Input weights are row-major [rows, k]; 4-bit weights are two per byte, the first in the
+// low bits. Scales are row-major too, one per group of K. Rows are padded to 64 and K to block_k with zeros.
 //
 //     using weights = int4_weights<bf16, 128>;
-//     const auto packed = pack_weights<weights>(values, scales, rows, k);    // on the host: to be copied to the device
+//     const auto packed = pack_weights<weights>(values, scales, rows, k);    // on the host; copy it to the device
 //     const auto argument = weights::describe(on_the_device, rows, k);
 #pragma once
 
@@ -19,7 +19,7 @@
 
 namespace imbrex {
 
-// How many parts the weights have, for a loader that keeps them in memory of its own.
+// The number of packed tiles, for a loader that allocates the memory itself.
 template <class Weights>
 std::size_t packed_tile_count(int rows, int k) {
     return static_cast<std::size_t>((rows + packed_rows - 1) / packed_rows) *
@@ -41,7 +41,7 @@ std::uint32_t weight_bits(const Pair* row, int column) {
     return static_cast<std::uint32_t>(row[column / 2].bits) >> (column % 2 * 4) & 0xfU;
 }
 
-// Puts a weight in its place in a tile of words that begin as zeros.
+// Inserts a weight into a tile of words that starts as zeros.
 template <class Float, class Tile>
 void put_weight(Tile& tile, int row, int column, std::uint32_t bits) {
     using format = typename Tile::format;
@@ -50,7 +50,7 @@ void put_weight(Tile& tile, int row, int column, std::uint32_t bits) {
     tile.unit_at(column)[place.word] ^= pack_fields<format, Float>(field, place.pair);
 }
 
-// The scale of a row and of one group of its weights.
+// Inserts the scale of a row for one group.
 template <class Weights, class WeightTile, class Scale>
 void put_scale(WeightTile& tile, int row, int group, Scale scale) {
     tile.scales[group].storage[packed_row_offset(row)] = scale;
@@ -65,7 +65,7 @@ void put_scale(WeightTile& tile, int row, int group, ue8m0 scale) {
     tile.scales.words_at(column)[place.word] |= pack_scale<element>(packed_scale_of<element>(scale), place.pair);
 }
 
-// One part, of rows and columns from (first_row, first_column) on.
+// Packs one tile whose first element is (first_row, first_column).
 template <class Weights>
 void pack_tile(typename Weights::weight_tile& tile, const typename Weights::format* values,
                const typename Weights::scale* scales, int rows, int k, int first_row, int first_column) {
@@ -93,8 +93,8 @@ void pack_tile(typename Weights::weight_tile& tile, const typename Weights::form
 
 }  // namespace detail
 
-// Into memory of packed_tile_count parts. Weights without groups (int8_weights, e4m3_weights) are packed without scales. The parts of
-// 64 rows follow each other, so large weights may be packed some multiple of 64 rows at a time, each to its place.
+// Packs into memory for packed_tile_count tiles. int8_weights and e4m3_weights have no groups and are packed without
+// scales. The tiles of 64 rows are consecutive, so a large matrix can be packed in parts of a multiple of 64 rows.
 template <class Weights>
 void pack_weights(typename Weights::weight_tile* to, const typename Weights::format* values,
                   const typename Weights::scale* scales, int rows, int k) {

@@ -1,9 +1,10 @@
-// A product as its user states it: sizes, and where the matrices lie.
+// The GEMM problem as the caller states it: sizes, pointers and strides.
 //
 //     D[m x n] = epilogue(A[m x k] B[k x n]), for each of `batches` independent products
 //
-// Each matrix is a pointer and the distance of its rows as they are stored: of A stored transposed these are the rows of its
-// transpose. The other dimension is contiguous. With a gated epilogue B has 2 n columns.
+// A matrix is a pointer and the stride between its rows in memory; the other dimension is contiguous. A column-major
+// matrix is described by the rows of its transpose. With a GLU epilogue (SwiGLU) B has 2 n columns, gate and up side by
+// side.
 #pragma once
 
 #include <imbrex/core/error.hpp>
@@ -17,8 +18,8 @@ namespace imbrex {
 template <class T>
 struct gemm_operand {
     T* pointer = nullptr;
-    std::int64_t stride = 0;        // elements from one stored row to the next; 0: packed
-    std::int64_t batch_stride = 0;  // from one product's matrix to the next's; 0: all share this one
+    std::int64_t stride = 0;        // elements between rows in memory; 0: packed
+    std::int64_t batch_stride = 0;  // elements between batches; 0: every batch uses this matrix
 };
 
 template <class In, class Out>
@@ -34,7 +35,7 @@ struct gemm_problem {
 
 namespace detail {
 
-// The matrix as a view of rows as stored. One that all products share has one batch.
+// A view of the rows in memory. A matrix that all batches share has a batch extent of 1.
 template <class T>
 gemm_view<T> view_of(const gemm_operand<T>& operand, std::int64_t rows, std::int64_t columns, int batches) {
     const std::int64_t stride = operand.stride == 0 ? columns : operand.stride;
@@ -48,12 +49,12 @@ template <class T>
 void require_operand(const gemm_operand<T>& operand, const char* name, std::int64_t rows, std::int64_t columns) {
     if (rows == 0 || columns == 0) return;
     require(operand.pointer != nullptr, name, ".pointer: null; a matrix of ", rows, " x ", columns, " is needed");
-    require(operand.stride == 0 || operand.stride >= columns, name, ".stride: ", operand.stride, "; rows of ", columns,
-            " elements lie at least that far apart (0: exactly)");
+    require(operand.stride == 0 || operand.stride >= columns, name, ".stride: ", operand.stride,
+            "; must be 0 (packed) or at least ", columns);
     require(operand.batch_stride >= 0, name, ".batch_stride: ", operand.batch_stride, "; it must not be negative");
 }
 
-// What a kernel for one product of at most so many rows asks for, whatever its weights are.
+// Checks common to the kernels for a single problem with at most `most` rows.
 template <class In, class Out>
 void require_small_m(const gemm_problem<In, Out>& p, int most) {
     require(p.m >= 1 && p.m <= most, "m: ", p.m, "; this kernel takes 1 to ", most, " rows");
@@ -65,7 +66,7 @@ void require_small_m(const gemm_problem<In, Out>& p, int most) {
 
 }  // namespace detail
 
-// The views that the kernels read and write, for a product stored in this way.
+// The validated global views that the kernels read and write.
 template <class In, class Out, matrix_layout A, matrix_layout B, bool IsGlu>
 struct gemm_views {
     gemm_view<const In> a;
@@ -85,8 +86,8 @@ struct gemm_views {
         detail::require_operand(p.a, "a", a_rows, a_columns);
         detail::require_operand(p.b, "b", b_rows, b_width);
         detail::require_operand(p.out, "out", p.m, p.n);
-        require(p.batches <= 1 || p.out.batch_stride > 0, "out.batch_stride: 0; ", p.batches,
-                " products cannot share one result");
+        require(p.batches <= 1 || p.out.batch_stride > 0, "out.batch_stride: 0; must be positive: ", p.batches,
+                " batches cannot share one output");
         a = detail::view_of(p.a, a_rows, a_columns, p.batches);
         b = detail::view_of(p.b, b_rows, b_width, p.batches);
         out = detail::view_of(p.out, p.m, p.n, p.batches);

@@ -1,15 +1,17 @@
-// Weights of 8 or 4 bits for GEMMs of few rows, whose time is the reading of them: packed once on the host (pack_weights.hpp),
-// brought to shared memory as they lie, and made into bf16 or fp16 in registers on the way to the tensor cores.
+// Quantised weight formats, 8 or 4 bits, for the GEMV and the small-M GEMM: int8, e4m3, int4 and MXFP4. Weights are
+// prepacked once on the host (pack_weights.hpp), copied to shared memory as stored, and dequantised to bf16 or fp16 in
+// registers right before the tensor cores (dequantize in American spelling; weight-only quantisation).
 //
-//   grouped_weights   int8 or int4, a scale for each row and `Group` of K. The tensor cores multiply the integers, exact in
-//                     bf16 and in fp16, and each group's sum is scaled in fp32 as it is added: nothing is rounded but sums.
-//   int8_weights      int8, a scale for each row, to be applied to D: an epilogue that begins with epilogue::scale_columns, or a
-//                     gated one with epilogue::scaled_glu (gemm_quantised.hpp)
-//   e4m3_weights      e4m3, the same; exact in bf16 and in fp16 too
-//   mxfp4_weights     e2m1 with a ue8m0 scale for each 32 of K: scaled in registers, by a power of two, so exact too
+//   grouped_weights   int8 or int4 with a scale per row and `Group` of K. The tensor cores multiply the integers, which
+//                     are exact in bf16 and fp16, and each group's sum is scaled in fp32 as it is added: only sums are
+//                     rounded
+//   int8_weights      int8 with a scale per row, applied to D by an epilogue: epilogue::scale_columns first, or
+//                     epilogue::scaled_glu (gemm_quantised.hpp)
+//   e4m3_weights      e4m3, the same; exact in bf16 and fp16 too
+//   mxfp4_weights     MXFP4: e2m1 with a ue8m0 scale per 32 of K. Scaled in registers by a power of two, exact in bf16
 //
-// A warpgroup takes parts of 64 rows and a step of K (small_m.hpp): up to 16 rows of A are multiplied by mma.sync, which the
-// compiler weaves into the dequantisation, more by wgmma. A warp takes pieces of 64 x 64 (gemv.hpp), by mma.sync.
+// A warpgroup processes weight tiles of 64 rows x block_k (small_m.hpp) by wgmma. A warp processes subtiles of 64 x 64
+// (gemv.hpp) by mma.sync.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -37,15 +39,15 @@
 
 namespace imbrex {
 
-// How deep a step should be with so many rows of A: a deep one has less to begin and to wait for, but the rows of A that go
-// with it take shared memory from the stages.
+// The best block_k for a number of rows of A. A larger one amortises the start and the wait of a step, but its
+// activations take shared memory from the pipeline stages.
 constexpr int quantised_block_k(int rows) {
     return rows <= 16 ? 512 : rows <= 32 ? 256 : 128;
 }
 
 namespace detail {
 
-// What all of them do alike.
+// Common base of the weight formats.
 template <class WeightTile, class In, int BlockK>
 struct quantised_weights {
     static_assert(BlockK > 0 && BlockK % packed_columns == 0,
@@ -66,7 +68,7 @@ struct quantised_weights {
     }
 };
 
-// Calls f(constant) for the constants from 0 to Count - 1.
+// Calls f(constant) for the constants 0 to Count - 1.
 template <int Count, class F>
 IMBREX_KERNEL void static_for(const F& f) {
     [&]<int... I>(std::integer_sequence<int, I...>) {
@@ -75,11 +77,11 @@ IMBREX_KERNEL void static_for(const F& f) {
     (std::make_integer_sequence<int, Count>{});
 }
 
-// Weights whose numbers can be summed as they are. `Weights` has dequantise_block<First>(self, tile, part), and
-// dequantise_fragment<FirstRow>(self, tile, held) for what a warp holds.
+// Base for weights whose products need no scaling before accumulation. `Weights` has dequantise_block<First>(self,
+// tile, weight_tile) for a warpgroup, and dequantise_fragment<FirstRow>(self, tile, fragment) for a warp.
 template <class Weights, class WeightTile, class In, int BlockK>
 struct directly_accumulated_weights : quantised_weights<WeightTile, In, BlockK> {
-    // By a warp, piece by piece (gemv.hpp): sums are not scaled.
+    // Warp-level product of a subtile (gemv.hpp); sums are not scaled.
     static constexpr int subtile_groups = 0;
     template <int FirstRow, class Sum, class Held, class Activations, class At>
     IMBREX_KERNEL static void multiply_rows(const warp& self, Sum& sum, Sum&, const Held& weights, const Activations& a,
@@ -90,7 +92,7 @@ struct directly_accumulated_weights : quantised_weights<WeightTile, In, BlockK> 
     }
     template <class Sum>
     IMBREX_KERNEL static void finish(const warp&, Sum&) {}
-    // For who wants the weights themselves (dequantise_weights.hpp): put(first column, tile) of sixteen rows.
+    // Yields the dequantised weights (dequantise_weights.hpp): put(first column, tile) for 16 rows.
     template <int FirstRow, class Held, class Put>
     IMBREX_KERNEL static void dequantise_rows_into(const warp& self, const Held& weights, const Put& put) {
         warp_tile<In, 16, packed_columns> numbers;
@@ -115,7 +117,7 @@ struct directly_accumulated_weights : quantised_weights<WeightTile, In, BlockK> 
 
 }  // namespace detail
 
-// 8 bits each, and no scales among them: those of the rows are applied to D.
+// 8-bit weights with one scale per output channel, which an epilogue applies to D.
 template <class In, class Format, int BlockK>
 struct channelwise_weights : detail::directly_accumulated_weights<channelwise_weights<In, Format, BlockK>,
                                                                   detail::unscaled_tile<Format, BlockK>, In, BlockK> {
@@ -123,7 +125,7 @@ struct channelwise_weights : detail::directly_accumulated_weights<channelwise_we
                   "imbrex: weights of 8 bits can have a scale for each row alone; others are scaled by groups");
     using weight_tile = detail::unscaled_tile<Format, BlockK>;
     using format = Format;
-    using scale = float;  // of a row: not the weights' business
+    using scale = float;  // per row; applied by the epilogue
     static constexpr int group = 0;
 
     template <int First, class Block>
@@ -235,7 +237,7 @@ struct grouped_weights : detail::quantised_weights<detail::grouped_tile<Format, 
             dequantise_group<number>(self, numbers, weights);
             const auto rows = activations.template subtile<Sum::columns, Group>(0, number * Group);
             mma_abt_async(self, products[number], numbers[number], rows, accumulation::replace);
-            // A group's sum is waited for when the next one's products are under way.
+            // Waits for a group's sum only after the next group's wgmma has been issued.
             if constexpr (number > 0) {
                 wait_mma<1>(self, products[number - 1]);
                 add_scaled(std::integral_constant<int, number - 1>{});
@@ -245,8 +247,8 @@ struct grouped_weights : detail::quantised_weights<detail::grouped_tile<Format, 
         add_scaled(std::integral_constant<int, groups - 1>{});
     }
 
-    // A piece has a scale for each row, or two in groups of 32. Of the pieces of a larger group the last one brings the scales,
-    // and their products are summed before they are scaled.
+    // A subtile has one scale per row, or two with groups of 32. If a group spans several subtiles, their products are
+    // summed before scaling, and the last subtile brings the scales.
     static constexpr int subtile_groups = Group < packed_columns ? packed_columns / Group : 1;
     static constexpr int subtile_group_k = packed_columns / subtile_groups;
     struct subtile_scales {
@@ -303,13 +305,13 @@ struct grouped_weights : detail::quantised_weights<detail::grouped_tile<Format, 
             }
         });
     }
-    // Once, of a sum that is complete.
+    // Called once per completed sum.
     template <class Sum>
     IMBREX_KERNEL static void finish(const warp& self, Sum& sum) {
         if constexpr (comes_smaller) map(self, sum, [](float value) { return value * packed_int4_divisor<In>; });
     }
 
-    // Of a piece that has its scales with it: multiplied by them, and rounded.
+    // Dequantises a subtile that has its scales with it: multiplies by the scales and rounds.
     template <int FirstRow, class Put>
     IMBREX_KERNEL static void dequantise_rows_into(const warp& self, const weight_fragment& weights, const Put& put) {
         warp_tile<In, 16, packed_columns> numbers;
@@ -324,11 +326,11 @@ struct grouped_weights : detail::quantised_weights<detail::grouped_tile<Format, 
 
   private:
     static constexpr bool comes_smaller = std::is_same_v<Format, int4x2>;
-    // What a group's sums are multiplied by.
+    // The factor for a group's sums.
     IMBREX_KERNEL static float factor_of(Scale scale) {
         return convert<float>(scale) * (comes_smaller ? packed_int4_divisor<In> : 1.0f);
     }
-    // Groups of 32 are dequantised by twos.
+    // Groups of 32 are dequantised in pairs.
     template <int Number>
     IMBREX_KERNEL static void dequantise_group(const warpgroup& self,
                                                warpgroup_tile<In, packed_rows, Group> (&numbers)[groups],

@@ -1,35 +1,44 @@
-// How a GEMM's operands lie, and the shapes in which its kernels work: what a block makes at a time, in which steps.
+// Operand layouts (K-major, MN-major) and tile shapes of the GEMM kernels: block_m x block_n x block_k, pipeline
+// stages, cluster size and rasterisation group (GROUP_M).
 #pragma once
 
 namespace imbrex {
 
-// How an operand lies: rows of A (or of B) one after the other, or its transpose.
+// The layout of an operand in memory. A row-major A and a column-major B, stored as [n, k], are K-major; the other two
+// are MN-major.
 enum class matrix_layout { row_major, column_major };
 
-// What B is: anything, or weights that no kernel of the stream writes, so that they may be read while the kernel before is still
-// at work.
+// Whether B may be prefetched before the previous kernel in the stream has finished (PDL). `weights`: no kernel in the
+// stream writes B.
 enum class pdl_prefetch { none, weights };
 
-// The Hopper kernel. A block makes 128 rows at a time.
-struct gemm_shape {
-    int block_n = 256;  // 128 or 256
-    int block_k = 64;   // of a step of K
-    int stages = 4;     // steps under way
-    int cluster = 2;    // blocks that share B
-    int group_m = 8;    // rows of clusters' tiles that are walked together
+// Compile-time options of `gemm`.
+struct gemm_options {
+    matrix_layout a = matrix_layout::row_major;
+    matrix_layout b = matrix_layout::row_major;
+    pdl_prefetch prefetch = pdl_prefetch::none;
 };
 
-// The kernel for every GPU from sm_80 on. Its warps make 96 x 64 each if its rows are a multiple of 96, and otherwise 64 x 64.
+// The Hopper kernel. block_m is 128.
+struct gemm_shape {
+    int block_n = 256;  // 128 or 256
+    int block_k = 64;   // K per mainloop step
+    int stages = 4;     // pipeline stages
+    int cluster = 2;    // blocks that share B by TMA multicast
+    int group_m = 8;    // rasterisation group (GROUP_M), in rows of cluster tiles
+};
+
+// The sm_80 kernel. Its warp tile is 96 x 64 if block_m is a multiple of 96, and otherwise 64 x 64.
 struct gemm_ampere_shape {
     int block_m = 192;
     int block_n = 256;
-    int block_k_bytes = 64;  // of a step of K: 32 elements of 16 bits, 64 of 8
-    int stages = 3;          // steps under way
-    int group_m = 8;         // rows of tiles that are walked together
+    int block_k_bytes = 64;  // K per mainloop step: 32 16-bit or 64 8-bit elements
+    int stages = 3;          // pipeline stages
+    int group_m = 8;         // rasterisation group (GROUP_M), in rows of tiles
 };
 
-// Lower tiles, for what has few rows or leaves multiprocessors without work at the end. And for all that takes more registers than a
-// plain product of 16-bit operands by rows, the one for which these suffice with warps of 96 rows.
+// Shorter tiles for small M and for grids whose last wave would leave SMs idle. Also for everything that needs more
+// registers than an unfused 16-bit row-major product, the only case whose 96-row warp tile fits in registers.
 inline constexpr gemm_ampere_shape short_tile_ampere_shape{.block_m = 128, .stages = 4};
 constexpr gemm_ampere_shape default_ampere_shape(int element_bytes, matrix_layout a, matrix_layout b, bool is_plain) {
     const bool suffice =

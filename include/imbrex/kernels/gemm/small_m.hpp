@@ -1,32 +1,30 @@
-// D = epilogue(A B) for few rows: A has 1 to 64 of them, so that the time goes into reading B once. Made for Hopper.
-// (With more rows: cluster_split_k.hpp.)
+// small-M GEMM for Hopper: 1 to 64 rows of A, bound by reading B once. (Up to 128 rows: cluster_split_k.hpp. Up to 16
+// rows with packed or constant weights: gemv.hpp.)
 //
-// The product is computed the other way round, D^T = B^T A^T: columns of B (the rows of a weight matrix as it is stored) are
-// the 64 rows that wgmma wants on the left, the rows of A its columns, `Rows` of them. So the tensor cores waste nothing and
-// every byte of B is read by one block.
+// It uses swap-AB: D^T = B^T A^T, so the columns of B (rows of a weight matrix [n, k]) fill the 64 rows of wgmma's M
+// and the `Rows` rows of A become its N. The tensor cores multiply no padding, and each byte of B is read by one block.
 //
-//   producer     the weights and the activations (A) of the next steps of K into a deep ring of stages
+//   producer     loads the weights and the activations (A) of the next K steps into a deep ring of stages
 //   consumers    two warpgroups, 64 columns of D each
-//   finish       the sums are turned through shared memory into rows of D, go through the epilogue, and are stored
+//   finish       transposes the accumulators through shared memory into rows of D, applies the epilogue and stores
 //
-// Where there are too few tiles of columns to keep all multiprocessors busy, the blocks of a cluster share a tile: each takes
-// a part of K, and reads the others' sums out of their shared memory for the columns that it finishes. They are added in the
-// order of K: the result has the same bits every time, and the launch needs no memory of its own.
+// If there are too few output tiles for all SMs, the blocks of a cluster share a tile (cluster split-K). Each block
+// takes a range of K and reads the partial sums of the others through DSMEM for the columns that it finishes. They are
+// added in the order of K, so the result is bitwise reproducible, and no workspace is needed.
 //
-// With a gated epilogue the first group has columns of the gate and the second the same columns of up.
+// With a GLU epilogue the first warpgroup has columns of the gate and the second the same columns of the up matrix.
 //
-// What lies in a stage and how it is multiplied is said by `Weights`:
+// The policy `Weights` defines the weights of a stage and their product:
 //
-//   using element = ...;                         what the tensor cores multiply; the type of the activations
-//   static constexpr int block_k = ...;          of a step of K
-//   static constexpr bool overlaps = ...;        whether `multiply` returns while its products are under way, so that they go
-//                                                on while the next ones are begun
-//   struct argument;                             kernel argument: a tensor, or a pointer and sizes
-//   struct weight_tile;                                 64 columns of B and `block_k` of K, in a stage; of `bytes` bytes, or its size
+//   using element = ...;                     type that the tensor cores multiply, and type of the activations
+//   static constexpr int block_k = ...;      K per mainloop step
+//   static constexpr bool overlaps = ...;    whether `multiply` returns while its wgmma is in flight
+//   struct argument;                         kernel argument: a TMA tensor, or a pointer and sizes
+//   struct weight_tile;                      64 columns of B x block_k, in a stage; has `bytes`, or sizeof is taken
 //   static void load(const warp&, weight_tile& to, const argument& from, int first_column, int step, const Slot& slot);
-//   static void multiply(const warpgroup&, Sum&, const weight_tile&, const Activations&, accumulation);    starts the product
+//   static void multiply(const warpgroup&, Sum&, const weight_tile&, const Activations&, accumulation);
 //
-// `load` may be asked for columns beyond the end, and must bring all of a part's bytes then too.
+// `load` may be called for columns beyond the last and must then also complete the full transaction bytes of the tile.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -59,8 +57,7 @@ namespace imbrex {
 
 inline namespace IMBREX_WORLDS {
 
-// Weights in the type that is multiplied, as B is stored. Steps of 256 bytes of K are read from memory a little faster than smaller
-// ones.
+// Unquantised weights, loaded by TMA from B. 256 bytes of K per step read slightly faster than less.
 template <class In, matrix_layout B, int BlockK = 128>
 struct unquantised_tma_weights {
     using element = In;
@@ -70,7 +67,7 @@ struct unquantised_tma_weights {
     using weight_tile = std::conditional_t<b_is_k_major, shared_tile<In, 64, block_k>, shared_tile<In, block_k, 64>>;
     using argument = tma_tensor<weight_tile, 2>;
 
-    // `columns` of B: twice those of D, if gated.
+    // `columns` of B: 2 n with a GLU epilogue.
     static argument describe(const gemm_operand<const In>& b, int columns, int k) {
         return make_tma_tensor<weight_tile>(
             b_is_k_major ? matrix(b.pointer, columns, k, b.stride) : matrix(b.pointer, k, columns, b.stride),
@@ -94,15 +91,16 @@ struct unquantised_tma_weights {
 }  // namespace IMBREX_WORLDS
 
 struct small_m_shape {
-    int cluster_size = 1;  // blocks that share a tile: 1, 2, 4 or 8
+    int cluster_size = 1;  // blocks that share a tile (cluster split-K): 1, 2, 4 or 8
     int stages = 0;        // 0: as many as fit
-    // The weights are read while the kernel before in the stream still runs: it must not be what writes them. Without it, only what
-    // reads nothing is done before that one's end.
+    // PDL: loads weights before pdl_wait, while the previous kernel in the stream still runs; that kernel must not
+    // write them. If false, only work that reads no global memory precedes pdl_wait.
     bool pdl_prefetch_weights = false;
 };
 
-// How many blocks had best share each of so many tiles of so many steps of K, 1, 2 or 4: as few as keep memory busy, and, with
-// more rows, the tensor cores; and no more than have room. (Clusters of four leave some multiprocessors of a device idle.)
+// The cluster size, 1, 2 or 4, for `tiles` output tiles of `steps` K steps: the smallest that saturates memory
+// bandwidth or, with more rows, the tensor cores, and that fits on the SMs. (Clusters of four leave some SMs of a
+// device idle.)
 constexpr IMBREX_FN int small_m_cluster_size(int rows, int tiles, int steps, int num_sms) {
     const int enough = rows <= 16 ? num_sms * 9 / 20 : num_sms * 3 / 4;
     int cluster_size = 1;
@@ -113,8 +111,8 @@ constexpr IMBREX_FN int small_m_cluster_size(int rows, int tiles, int steps, int
     return cluster_size;
 }
 
-// How many blocks are worth launching for so many tiles on so many multiprocessors: as many as have the same number of tiles. Two
-// thirds of a device read its memory as fast as all of it.
+// The number of blocks to launch: as many as give each cluster the same number of tiles. Two thirds of the SMs reach
+// full memory bandwidth.
 constexpr IMBREX_FN int small_m_grid_blocks(int tiles, int cluster_size, int num_sms) {
     const int most = num_sms / cluster_size, rounds = (tiles + most - 1) / most;
     return (tiles + rounds - 1) / rounds * cluster_size;
@@ -135,22 +133,23 @@ struct gemm_small_m {
     static constexpr int warpgroup_n = 64;
     static constexpr int block_k = Weights::block_k;
     static constexpr bool is_glu = epilogue::is_glu<Epilogue>;
-    static constexpr int block_n = is_glu ? warpgroup_n : consumer_warpgroups * warpgroup_n;  // of D, in a tile
-    // Who finishes the 64 columns that a group's sums are of, and how many at a time.
+    static constexpr int block_n = is_glu ? warpgroup_n : consumer_warpgroups * warpgroup_n;  // columns of D in a tile
+    // How many warpgroups share the epilogue of the 64 columns of one accumulator, and how many columns each takes at a
+    // time.
     static constexpr int finishers = cluster_size * (is_glu ? consumer_warpgroups : 1);
     static constexpr int finished_columns = warpgroup_n / finishers;
     static constexpr int epilogue_n = finished_columns < 32 ? finished_columns : 32;
     static_assert(Rows % 8 == 0 && Rows <= 64, "imbrex: the small-M GEMM has a multiple of 8 rows up to 64");
-    static_assert(finished_columns % 8 == 0, "imbrex: at most 8 blocks share a tile, 4 of a gated GEMM");
+    static_assert(finished_columns % 8 == 0, "imbrex: the cluster size is at most 8, 4 with a GLU epilogue");
 
-    // A is loaded some rows at a time. Rows that it lacks are slow to load, and what takes their place is of no consequence: so
-    // the last of its rows are loaded again instead.
+    // A is loaded a few rows at a time. Out-of-bounds rows are slow to load and their values do not matter, so the last
+    // rows are loaded again instead.
     static constexpr int load_rows = Rows < 64 ? 8 : 16;
     using activations = shared_tile<element, Rows, block_k>;
     using activations_rows = shared_tile<element, load_rows, block_k>;
     using weight_tile = typename Weights::weight_tile;
     using sums = warpgroup_tile<float, warpgroup_n, Rows>;
-    using transposed_tile = shared_tile<float, 64, warpgroup_n>;  // its rows are D's
+    using transposed_tile = shared_tile<float, 64, warpgroup_n>;  // its rows are rows of D
     using result = warpgroup_tile<float, 64, epilogue_n>;
 
     struct arguments {
@@ -159,7 +158,7 @@ struct gemm_small_m {
         gemm_view<Out> out;
         Epilogue epilogue;
         int tiles;
-        int steps;  // of K
+        int steps;  // K steps
     };
     struct stage {
         static constexpr int bytes = consumer_warpgroups * bytes_of_item<weight_tile>() + activations::bytes;
@@ -222,7 +221,7 @@ struct gemm_small_m {
     IMBREX_KERNEL static void feed(const warp& self, const work_list& work, const arguments& args,
                                    shared_memory& shared) {
         auto filling = shared.ring.producer(self);
-        // Weights that come before the activations may be asked for.
+        // The weights of the first `ahead` steps are loaded before the activations become readable (PDL).
         int ahead = !prefetches_weights ? 0 : stages < work.count ? stages : work.count;
         for (int tile = work.first_tile; tile < args.tiles; tile += work.tile_step) {
             for (int i = 0; i < work.count; ++i) {
@@ -257,7 +256,7 @@ struct gemm_small_m {
     IMBREX_KERNEL static void consume(const warpgroup& self, const work_list& work, const arguments& args,
                                       shared_memory& shared) {
         if constexpr (prefetches_weights) pdl_wait(self);
-        // Rows that are not turned are read all the same.
+        // Rows beyond `Rows` are read too.
         if constexpr (Rows < 64) fill(self, shared.transposed_sums[self.index()], 0.0f);
         auto full = shared.ring.consumer(self);
         unsigned phase = 0;
@@ -282,11 +281,11 @@ struct gemm_small_m {
         if constexpr (Weights::overlaps) wait_mma(self, sum);
     }
 
-    // From the sums to D.
+    // Transposes the accumulators and stores D.
     IMBREX_KERNEL static void finish(const warpgroup& self, int rank, int tile, const arguments& args,
                                      shared_memory& shared, const sums& sum, unsigned phase) {
         const int group = self.index();
-        const auto each_transposed = [&](auto&& act) {  // of those that this group reads
+        const auto each_transposed = [&](auto&& act) {  // for each tile that this warpgroup reads
             for (int which = is_glu ? 0 : group; which < (is_glu ? consumer_warpgroups : group + 1); ++which)
                 act(which);
         };
@@ -305,7 +304,7 @@ struct gemm_small_m {
             each_transposed([&](int which) { arrive_in_cluster(self, shared.transposed_empty[which]); });
     }
 
-    // This block's columns of a tile.
+    // The columns of a tile that this block finishes.
     IMBREX_KERNEL static void write(const warpgroup& self, int rank, int tile_column, const arguments& args,
                                     shared_memory& shared) {
         const int group = self.index();
@@ -322,7 +321,7 @@ struct gemm_small_m {
         }
     }
 
-    // Arrives at this barrier in all blocks that share the tile.
+    // Arrives at this barrier in every block that shares the tile.
     IMBREX_KERNEL static void arrive_in_cluster(const warpgroup& self, transaction_barrier& barrier,
                                                 source here = source::current()) {
         if constexpr (cluster_size == 1) {
@@ -332,7 +331,7 @@ struct gemm_small_m {
         }
     }
 
-    // Some columns of a group's turned sums, over all blocks that share the tile.
+    // Some columns of the transposed sums, reduced over the cluster.
     IMBREX_KERNEL static result gather(const warpgroup& self, const transposed_tile& transposed_sums, int column) {
         const auto from = transposed_sums.template subtile<64, epilogue_n>(0, column);
         result values;

@@ -1,5 +1,5 @@
-// Weights of 16 bits for the stream of weights (gemv.hpp), as they lie in a matrix [n, k]: nothing is packed. A piece, 64
-// rows or fewer and 64 of K, goes to shared memory and from there into the registers from which it is multiplied.
+// Unquantised 16-bit weights for the GEMV (gemv.hpp), read from a row-major matrix [n, k] without packing. A subtile of
+// up to 64 rows x 64 of K is copied to shared memory by cp.async and loaded into registers as an mma.sync operand.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -14,7 +14,7 @@
 
 namespace imbrex {
 
-// A piece has 64, 32 or 16 rows; a warp takes Depth of K at a time: one piece or two.
+// A subtile has 64, 32 or 16 rows. A warp takes BlockK of K at a time: one subtile or two.
 template <class In, int Rows = 64, int BlockK = 64>
 struct unquantised_weights {
     using element = In;
@@ -22,7 +22,7 @@ struct unquantised_weights {
     static constexpr int block_k = BlockK;
     static constexpr int subtile_groups = 0;
 
-    // Rows from some row on, and Depth of K from some column on.
+    // The coordinate of a tile of Rows x BlockK.
     struct weight_tile {
         const gemm_view<const In>& all;
         int row, column;

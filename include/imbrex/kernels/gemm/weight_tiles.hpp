@@ -1,5 +1,6 @@
-// What packed weights are divided into on their way to the tensor cores: parts, as they lie in global memory; pieces, as a warp
-// brings them to shared memory (gemv.hpp), and what it holds of one in registers; and where a warp's pieces come from.
+// Levels of packed weights in a GEMV or small-M GEMM: a weight tile (64 rows x block_k) in global memory, a weight
+// subtile (64 x 64) in shared memory, and the fragment of a subtile in the registers of a warp; and the cp.async
+// sources of a warp's subtiles.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -13,14 +14,14 @@
 
 namespace imbrex {
 
-// Packed weights in global memory: parts of 64 rows and a step of K, the steps of 64 rows one after the other.
+// Packed weights in global memory: tiles of 64 rows x block_k; the tiles of the same 64 rows are consecutive.
 template <class WeightTile>
 struct packed_weight_tiles {
     const WeightTile* tiles = nullptr;
     int blocks = 0;  // of 64 rows
     int steps = 0;
 
-    // Beyond the last block there is none; the last stands in for it, with products that nobody stores.
+    // Beyond the last block the last tile is read again; its products are not stored.
     IMBREX_FN const WeightTile& at(int block, int step) const {
         const int existing = block < blocks ? block : blocks - 1;
         return tiles[static_cast<std::int64_t>(existing) * steps + step];
@@ -39,15 +40,15 @@ packed_weight_tiles<WeightTile> describe_weight_tiles(const WeightTile* tiles, i
     return {tiles, (rows + packed_rows - 1) / packed_rows, (k + block_k - 1) / block_k};
 }
 
-// Which of the pieces of a step one is, and so whether a group of so many columns may begin or must end with it.
+// The index of a subtile in its step. Determines whether a quantisation group may begin or must end with it.
 template <int Number, int Count>
 struct subtile_index {
-    static constexpr int columns = Number * packed_columns;  // from the first piece's
+    static constexpr int columns = Number * packed_columns;  // from the first subtile
     static constexpr bool begins(int group) { return group <= packed_columns || Number == 0; }
     static constexpr bool ends(int group) { return group <= packed_columns || Number == Count - 1; }
 };
 
-// A piece of weights, 64 rows and 64 of K, and what a warp holds of it in registers.
+// A weight subtile of 64 x 64, and its register fragment.
 template <class Format, class Scales>
 struct scaled_subtile {
     packed_tile<Format, packed_rows, packed_columns> values;
@@ -67,7 +68,7 @@ struct unscaled_fragment {
     packed_values<Format, packed_columns> values;
 };
 
-// Where a warp's pieces come from: those of its first step, and the others so many parts later.
+// The source of a warp's subtiles: the address of its first step; later steps are a number of tiles further.
 template <class WeightTile, class WeightSubtile>
 struct unscaled_source {
     cp_async_object_iterator<decltype(WeightSubtile::values)> values;

@@ -1,11 +1,10 @@
-// The kernel of a product by rows of weights. A block is one warp. It has some rows of x and a range of rows of weights, which it
-// goes through some at a time:
+// The kernel of `linear`: SIMT / CPU GEMV. A block is one warp. It owns some rows of x and a range of weight rows:
 //
-//     stage      rows of x in shared memory, in pieces along k where they are too long to be there whole
-//     multiply   each with some rows of weights, which are read from memory once
-//     store      sums, scaled and with the bias, rounded once
+//     stage      rows of x into shared memory, in steps of BlockK along k
+//     multiply   staged rows with a few weight rows at a time; each weight is read from memory once
+//     store      sums, scaled, with bias, rounded once
 //
-// Nothing is shared between warps, so none waits for another.
+// Warps share nothing, so no warp waits for another.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -23,7 +22,7 @@ namespace imbrex {
 
 namespace detail {
 
-// What a sum becomes before it is stored.
+// Epilogue of a sum: row scale and bias.
 template <class Weights>
 struct linear_epilogue {
     const Weights& weights;
@@ -40,7 +39,7 @@ struct linear_epilogue {
 
 inline namespace IMBREX_WORLDS {
 
-// Rows of x and rows of weights (columns of the result) at a time, and how much of k is staged at once.
+// Rows x Columns: rows of x by weight rows (columns of the result) at a time. BlockK: columns of x staged at once.
 template <class In, class Weights, class Out, int Rows, int Columns, int BlockK>
 struct linear_kernel {
     static constexpr int warps = 1;
@@ -52,11 +51,11 @@ struct linear_kernel {
     struct arguments {
         row_accessor<const In> x;
         Weights weights;
-        const float* bias;  // none if null
+        const float* bias;  // null: no bias
         row_accessor<Out> out;
         int rows, columns, k;  // m, n, k
         int columns_per_block;
-        bool in_chunks;  // whether rows of weights can be read 16 bytes at a time
+        bool in_chunks;  // weight rows can be read 16 bytes at a time
 
         IMBREX_FN int tiles() const { return (rows - 1) / Rows + 1; }
     };
@@ -69,7 +68,7 @@ struct linear_kernel {
     IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& shared) {
         pdl_wait(block);
         pdl_launch_dependents(block);
-        // Blocks that follow each other have the same weights.
+        // Consecutive blocks share the same weights.
         const int number = block.index().x;
         block.each_warp(
             multiply_rows{args, shared, number % args.tiles() * Rows, number / args.tiles() * args.columns_per_block});
@@ -89,7 +88,7 @@ struct linear_kernel {
                 gemv_accumulator<Rows, Columns> sums;
                 fill(self, sums, 0.0f);
                 for (int first_k = 0; first_k < args.k; first_k += BlockK) {
-                    // One piece that is all there is stays.
+                    // If all of k is staged at once, it stays staged.
                     if (args.k > BlockK || column == first_column) stage(self, rows, first_k);
                     accumulate_products(
                         self, sums, shared, rows,

@@ -1,16 +1,16 @@
-// Rows of floats as weights of few bits (core/weight_rows.hpp), on the host, once: what `linear` reads.
+// Quantises rows of floats to int8, int4 or e4m3 weights (core/weight_rows.hpp) for `linear`, on the host, once.
 //
 //     std::vector<std::int8_t> values(int8_bytes(n, k));
 //     std::vector<bf16> scales(group_scale_count(n, k));
 //     quantise_rows(int8_rows_output{values.data(), scales.data()}, w, n, k);
 //
-// Each is symmetric: zero is zero. A scale is rounded to its type first and values to multiples of the rounded scale, so the
-// scale's own error is none of theirs. int8 and e4m3 take the scale that makes the largest of a group, or row, the largest there
-// is, rounded up where it has to be so that none is cut off: an int8 is then at most half a scale from its number. For int4, where
-// eight steps to a side are few, it is worth to cut off a little: of scales around that one, with either sign, since -8 has no +8,
-// it takes the one with the least sum of squared errors.
+// Quantisation is symmetric: zero stays zero. The scale is rounded to its type first and values to multiples of the
+// rounded scale, so the rounding of the scale adds no error. int8 and e4m3 map the largest magnitude of a group, or
+// row, to the largest value, with the scale rounded up if needed so that nothing saturates; an int8 is then at most
+// half a scale from its number. int4 has only eight steps to a side, and clipping a little pays off: among scales
+// around that one, of either sign since -8 has no +8, it takes the one with the least squared error.
 //
-// What is no finite number is refused, with its row and column.
+// A weight that is not finite throws imbrex::error with its row and column.
 #pragma once
 
 #include <imbrex/core/element_types.hpp>
@@ -25,7 +25,7 @@
 
 namespace imbrex {
 
-// How many elements are needed for n rows of k.
+// The number of elements needed for n rows of k.
 inline std::size_t int8_bytes(std::int64_t n, std::int64_t k) {
     return static_cast<std::size_t>(n * k);
 }
@@ -67,10 +67,10 @@ inline void require_finite_row(const float* row, std::int64_t number, std::int64
 }
 
 inline void require_rows_to_quantise(const float* from, std::int64_t n, std::int64_t k, bool places, bool groups) {
-    require(n >= 0, "n: ", n, "; the number of rows is not negative");
-    require(k >= 0, "k: ", k, "; the number of columns is not negative");
-    require(!groups || k % weight_group_size == 0, "k: ", k, "; weights in groups have a multiple of ",
-            weight_group_size, " columns");
+    require(n >= 0, "n: ", n, "; must not be negative");
+    require(k >= 0, "k: ", k, "; must not be negative");
+    require(!groups || k % weight_group_size == 0, "k: ", k, "; must be a multiple of the group size, ",
+            weight_group_size);
     require(from != nullptr || n * k == 0, "weights: null; ", n, " x ", k, " numbers are needed");
     require(places || n * k == 0, "values, scales: null; there must be memory for ", n, " x ", k, " numbers");
 }
@@ -81,8 +81,8 @@ inline float abs_max_of(const float* from, std::int64_t count) {
     return abs_max;
 }
 
-// The scale of its type that is nearest to the one wanted, or the next larger one where `steps` of it do not reach far enough. A type
-// that ends before has its largest.
+// The scale nearest to the wanted one, or the next larger one if `steps` of it do not reach far enough; saturates at
+// the largest value of its type.
 template <class Scale>
 float scale_that_reaches(float wanted, float reach, float steps) {
     const float highest = convert<float>(highest_of<Scale>());
@@ -91,7 +91,7 @@ float scale_that_reaches(float wanted, float reach, float steps) {
     if constexpr (std::is_same_v<Scale, float>) {
         return std::nextafter(nearest, highest);
     } else {
-        // Bits of positive numbers order as the numbers do.
+        // Bits of positive floats order like the values.
         const Scale one = convert<Scale>(nearest);
         return convert<float>(Scale::from_bits(static_cast<decltype(one.bits)>(one.bits + 1)));
     }
@@ -103,9 +103,9 @@ inline std::int32_t nearest_multiple(float value, float scale, std::int32_t lowe
     return static_cast<std::int32_t>(std::clamp(steps, static_cast<double>(lowest), static_cast<double>(highest)));
 }
 
-// In float, without divisions and by halves, so that compilers make vectors of it: it chooses a scale, and rounds nothing.
+// In float, without divisions and vectorisable: it only ranks scales and rounds nothing.
 inline float squared_error(const float* group, float scale) {
-    // A float of this size has no room for fractions: adding it rounds to a whole number, and the sum's bits are that number's.
+    // A float of this size has no fraction bits: adding it rounds to an integer, which is in the bits of the sum.
     constexpr float anchor = 12582912.0f;
     const float inverse = scale == 0 ? 0.0f : 1.0f / scale;
     float errors[weight_group_size];
@@ -122,8 +122,8 @@ inline float squared_error(const float* group, float scale) {
     return sum;
 }
 
-// Scales for which the number of the largest magnitude becomes 6.5 to 9 steps: to the side of -8, with the sign that takes it there,
-// and to the other one.
+// Scales for which the largest magnitude becomes 6.5 to 9 steps: towards -8, with the sign that takes it there, and
+// towards +7.
 template <class Scale>
 float best_int4_scale(const float* group) {
     float extreme = 0;
@@ -131,7 +131,7 @@ float best_int4_scale(const float* group) {
         if (std::fabs(group[i]) > std::fabs(extreme)) extreme = group[i];
     }
     if (extreme == 0) return 0;
-    // By a power of two, so that squares neither overflow nor vanish.
+    // By a power of two, so that squares neither overflow nor underflow.
     int exponent = 0;
     std::frexp(extreme, &exponent);
     float about_one[weight_group_size];
@@ -151,7 +151,7 @@ float best_int4_scale(const float* group) {
 
 }  // namespace detail
 
-// Rows lie `row_stride` floats apart, packed if none is given.
+// Rows are `row_stride` floats apart; packed if none is given.
 template <class Scale>
 void quantise_rows(const int8_rows_output<Scale>& to, const float* from, std::int64_t n, std::int64_t k,
                    std::int64_t row_stride = 0) {
@@ -198,7 +198,7 @@ inline void quantise_rows(const e4m3_rows_output& to, const float* from, std::in
         const float* const own = from + row * (row_stride == 0 ? k : row_stride);
         detail::require_finite_row(own, row, k);
         const float abs_max = detail::abs_max_of(own, k);
-        // A row that is too small for a scale of its own is zeros.
+        // A row too small for a normal scale becomes zeros.
         const float scale = abs_max / 448 >= 0x1p-126f ? abs_max / 448 : 0.0f;
         to.scales[row] = scale;
         for (std::int64_t i = 0; i < k; ++i) to.values[row * k + i] = convert<e4m3>(scale == 0 ? 0.0f : own[i] / scale);

@@ -1,7 +1,7 @@
-// The kernel of what is done to results row by row, and its steps: clearing, merging, rounding. A warp has some rows to itself, columns and
-// numbers, and reads each before it writes it: so what is written may be what was read.
+// The row-wise kernel behind merge_lse, clear_attention_outputs and downconvert_output, and its steps. A warp owns
+// whole rows, columns and row values, and reads each element before it writes it: the output may be an input.
 //
-// Rows are counted through as they mostly lie: the heads of a token one behind the other, and token after token.
+// Rows are numbered in the usual memory order: the heads of a token, token after token.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -32,7 +32,7 @@ struct output_rows {
     }
 };
 
-// Those of a warp, in pieces of so many columns: how they are loaded and stored.
+// The rows of a warp, loaded and stored in vectors of `Columns` columns.
 template <int Rows, int Columns, row_alignment Known>
 struct output_rows_of_warp {
     template <class T>
@@ -40,7 +40,7 @@ struct output_rows_of_warp {
     using values = hw::vector_row_values_fragment<float, Rows, Columns>;
 
     const warp& self;
-    const output_rows all;  // a copy: what is computed of it once need not be computed again
+    const output_rows all;  // a copy, so that the compiler reuses what it computes from it
     const int first;
 
     IMBREX_KERNEL int head(int row) const { return all.at(first + row).head; }
@@ -56,18 +56,19 @@ struct output_rows_of_warp {
         store_rows_to<Known>(self, place_in(to, column), from, all.columns - column, here);
     }
 
-    // Of numbers that are not given, each is `otherwise`.
+    // Absent row values read as `otherwise`.
     IMBREX_KERNEL void load(values& to, const attention_row_view& from, float otherwise,
                             source here = source::current()) const {
         load_values_from(self, to, place_in(from), otherwise, here);
     }
-    // Numbers that nobody wants are not stored.
+    // Absent row values are not stored.
     IMBREX_KERNEL void store(const attention_row_view& to, const values& from, source here = source::current()) const {
         if (to.pointer != nullptr) store_values_to(self, place_in(to), from, here);
     }
 
   private:
-    // A row that does not exist is looked for where the last one is, and not there: so that nothing but the pointer depends on it.
+    // A row that does not exist uses the address computation of the last row, and a null pointer: only the pointer
+    // depends on the check.
     template <class T>
     IMBREX_KERNEL auto place_in(const attention_view<T>& view, int column) const {
         return [&all = all, &view, first = first, column](int row) -> T* {
@@ -87,12 +88,12 @@ struct output_rows_of_warp {
     }
 };
 
-// A step says what it holds of a piece of the columns, and what it knows of the rows:
+// A step defines what it keeps of a column vector (`pieces`) and of the rows (`numbers`):
 //
-//     load(rows, held, column)             a piece
-//     begin(rows, numbers)                 the numbers, which arrive beside the first piece
-//     store(rows, numbers, held, column)   what has become of a piece
-//     end(rows, numbers)                   and of the numbers
+//     load(rows, held, column)             loads a column vector
+//     begin(rows, numbers)                 loads the row values, in flight together with the first column vector
+//     store(rows, numbers, held, column)   stores the result of a column vector
+//     end(rows, numbers)                   stores the row values
 template <class Step, int Rows, int Columns, row_alignment Known>
 struct output_rows_kernel {
     static constexpr int warps = 4;
@@ -127,10 +128,10 @@ struct output_rows_kernel {
     }
 };
 
-// Nothing has been seen yet.
+// Writes an empty result.
 struct clear_outputs_step {
     attention_view<float> o_accum;
-    attention_row_view tops;  // logarithms, or largest scores
+    attention_row_view tops;  // LSE or row maximum
     attention_row_view row_sum;
 
     template <class Rows>
@@ -188,22 +189,22 @@ struct downconvert_step {
     IMBREX_KERNEL void end(const Rows&, const numbers<Rows>&) const {}
 };
 
-// A result to be merged. One that is divided by its sums already counts as if its largest scores were their logarithms.
+// An operand. A normalised one counts as a partial whose row maximum is its LSE and whose row sum is 1.
 struct merge_lse_operand {
-    attention_view<const float> o_accum;  // null: there is none
-    attention_row_view tops;              // largest scores, or logarithms
+    attention_view<const float> o_accum;  // null: absent
+    attention_row_view tops;              // row maximum or LSE
     attention_row_view row_sum;           // null: 1
 };
 
-// All that is rounded is rounded by one operation of its own: the same operands give the same bits whichever kernel merges them, and a
-// result has the same bits whether it is finished as it is merged or afterwards.
+// Each rounding is one explicit operation: the same operands give the same bits in every kernel, and whether the result
+// is finished while merging or later.
 template <class Out>
 struct merge_lse_step {
     merge_lse_operand first, second;
     attention_view<Out> out;
-    attention_row_view tops;  // largest scores, or of a finished result logarithms
+    attention_row_view tops;  // row maximum, or LSE of a finished result
     attention_row_view row_sum;
-    const float* sinks;  // of a finished result: a logit for each head, or null
+    const float* sinks;  // finished: attention sinks, a logit per head, or null
     bool finished;
 
     template <class Rows>
@@ -226,7 +227,7 @@ struct merge_lse_step {
         rows.load(all.second, second.tops, minus_infinity);
         rows.load(all.total, first.row_sum, 1.0f);
         rows.load(all.top, second.row_sum, 1.0f);
-        // From the tops and sums of both: their weights, the sum of all, and the largest top.
+        // From the tops and sums of both operands: their weights, the total sum and the larger top.
         hw::visit_vector_row_values(
             rows.self, hw::use::update, source::current(),
             [](int, float& a, float& b, float& sum, float& other) {
@@ -244,7 +245,7 @@ struct merge_lse_step {
     IMBREX_KERNEL void store(const Rows& rows, const numbers<Rows>& all, const pieces<Rows>& held, int column) const {
         typename Rows::template tile<float> both;
         typename Rows::template tile<Out> merged;
-        // What has no weight may be anything.
+        // A weight of zero hides uninitialised memory, even NaN.
         const auto scale = [](float x, float weight) { return (weight == 0 ? 0.0f : x) * weight; };
         const auto scale_and_add = [](float sum, float x, float weight) {
             return hw::fma(weight == 0 ? 0.0f : x, weight, sum);
@@ -264,7 +265,7 @@ struct merge_lse_step {
     }
 
   private:
-    // The top becomes the logarithm of the sum, to which the sink has been added.
+    // The top becomes the LSE, including the sink.
     template <class Rows>
     IMBREX_KERNEL void finish(const Rows& rows, numbers<Rows>& all) const {
         hw::visit_vector_row_values(

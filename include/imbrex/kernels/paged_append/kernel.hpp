@@ -1,18 +1,19 @@
-// New keys and values of one token, and its queries: a part of them by each warp. Heads are the rows of register tiles: so all rows
-// of a tile are at one position and are turned by the same angles, one or two a thread. A part is two tiles of 16 heads. No warp
-// meets another.
+// The kernel of paged_append: one block per token and group of tiles. Heads are the rows of register tiles, so that all
+// rows of a tile have the same position and the same RoPE angles, one or two per thread. Each warp has two tiles of 16
+// heads and does not synchronise with other warps.
 //
-//     half split      | a |   | b |   |         the columns of a pair are in the same place of the two
+//     half_split      | a |   | b |   |         the columns of a pair are at the same place in a and b
 //     otherwise       | a | b |       |
 //
-//   each warp    asks for its tiles, which it need not know the token's place for
-//                finds that place, and its angles
-//                rotates its tiles, divides by their scales, rounds once and stores
+//   each warp    issues the loads of its tiles, which do not depend on the token's slot
+//                computes the slot, and cos and sin of its columns
+//                rotates, divides by the scale, rounds once and stores
 //
-// Told to be early, it finds place and angles while the kernels before still run, of which none writes what they follow from: that is
-// promised. It asks for its tiles when they have ended, and all stores come after that as well, so that nobody before reads a page,
-// or a query that is rotated where it is, when it changes. To wait for the kernel before is to wait for all before that, since none
-// ends before it has waited itself; nor does this one, though it may have nothing to store.
+// With pdl_prefetch the warp computes slot and angles before pdl_wait, since the caller promises that no running kernel
+// writes their inputs. Loads of q, k and v, and all stores, come after pdl_wait: no earlier kernel can still read a
+// page, or a query that is rotated in place, while it changes. pdl_wait on the preceding kernel is transitive, because
+// no kernel finishes before its own pdl_wait. This kernel keeps to that as well: it waits even if it has nothing to
+// store.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -37,11 +38,11 @@
 
 namespace imbrex {
 
-// How rows are divided into tiles, and what is known of them.
+// Tile width and alignment of the rows.
 enum class append_tiling {
-    wide,       // into wide tiles, none of which is there in part, of rows that begin at multiples of two elements
-    narrow,     // the same, into tiles half as wide: for few tokens, more warps with less to do each
-    unaligned,  // as wide as those
+    wide,       // full tiles of 32 columns, rows aligned to two elements
+    narrow,     // the same with 16 columns: for few tokens, more warps with less work each
+    unaligned,  // 16 columns, any width and alignment
 };
 
 template <class In, class Cache, append_tiling Rows = append_tiling::wide>
@@ -50,11 +51,11 @@ struct paged_append_kernel {
     static constexpr bool uses_pdl = true;
     static constexpr int heads_at_once = 16;
     static constexpr int columns_at_once = Rows == append_tiling::wide ? 32 : 16;
-    // Among many tokens the loads of one are hidden by those of others, and the code for both orders would take more registers: a
-    // multiprocessor would have room for a block less.
+    // With many tokens the loads of one hide behind those of others, and code for both orders would take more
+    // registers: one block per SM less.
     static constexpr bool can_prefetch = Rows != append_tiling::wide;
 
-    // Views have rows and heads exchanged: [batch or page, row, head, column].
+    // Rows and heads of the views are exchanged: [batch or page, row, head, column].
     struct arguments {
         attention_view<const In> q;
         attention_view<In> q_out;
@@ -66,14 +67,14 @@ struct paged_append_kernel {
         kv_cache_scales v_scales;
         appended_tokens tokens;
         rope_embedding rope;
-        bool pdl_prefetch;  // all but q, k, v and scales is read while the kernel before still runs
+        bool pdl_prefetch;  // PDL: read everything except q, k, v and scales before the preceding kernel has finished
     };
     struct shared_memory {
-        // Of the columns of each warp's tiles, if they begin a pair.
+        // For each column that is the first of a RoPE pair.
         shared_vector<cos_sin, 2 * columns_at_once> column_cos_sin[warps];
     };
 
-    // A block for each token and so many parts of its rows.
+    // x: token, y: groups of `warps` tile pairs.
     static grid_dim grid_of(const arguments& args, int tokens) {
         return {tokens, (tile_pairs(args).count() + warps - 1) / warps};
     }
@@ -95,11 +96,11 @@ struct paged_append_kernel {
         kind of;
         int head;
         bool rotated;
-        int first[2];  // column of each
-        int end[2];    // and where the columns end that it is a part of
+        int first[2];  // first column of each tile
+        int end[2];    // end of the column range that the tile belongs to
     };
 
-    // How the rows of a token are divided into parts.
+    // Division of a token's rows into tile pairs.
     struct tile_pairs {
         int query_tiles, key_tiles;  // of heads
         int rotated, columns, value_columns;
@@ -146,7 +147,7 @@ struct paged_append_kernel {
         }
     };
 
-    // What numbers are multiplied with before they are rounded.
+    // Factors that are applied before rounding.
     struct unscaled {
         IMBREX_KERNEL void apply(const warp&, tile&) const {}
     };
@@ -158,7 +159,7 @@ struct paged_append_kernel {
         }
     };
 
-    // What each warp does. It is no lambda, since one as long would be left a function of its own, with a third more registers.
+    // The work of one warp. Not a lambda: one of this size is not inlined and takes a third more registers.
     struct append_token {
         const arguments& args;
         shared_memory& shared;
@@ -176,7 +177,8 @@ struct paged_append_kernel {
             tile_in first, second;
             const bool pdl_prefetch = can_prefetch && args.pdl_prefetch;
             if (!pdl_prefetch) pdl_wait(self);
-            // The next one, a decode, may read the older keys meanwhile: early, while even those before this one still run.
+            // The next kernel, a decode, may prefetch older keys from here on, even while kernels before this one still
+            // run.
             pdl_launch_dependents(self);
             if (!pdl_prefetch) fetch_both(self, sources, first, second);
             const appended_token token = args.tokens.at(self, number);
@@ -216,7 +218,7 @@ struct paged_append_kernel {
             }
         }
 
-        // Of pairs that are halves apart, only the first tile's columns begin one. What a token without a place gets does not matter.
+        // With half_split only the first tile has first columns of pairs. A skipped token may get any angle.
         IMBREX_KERNEL void compute_cos_sin(const warp& self, const tile_pair& one, int position) const {
             const rope_embedding& rope = args.rope;
             const int end = rope.pair_first_columns();
@@ -256,7 +258,7 @@ struct paged_append_kernel {
             }
         }
 
-        // One over the scale of each head.
+        // 1 / scale of each head.
         IMBREX_KERNEL static scaled scales_of(const warp& self, const kv_cache_scales& scales, int page, int head,
                                               int heads) {
             scaled found;

@@ -1,5 +1,5 @@
-// An append to a paged cache as its user states it: the new keys and values, where the pages are, and what is done on the way. What
-// does not fit together is refused with a sentence.
+// The arguments of paged_append, and their checks: new keys and values, the paged KV cache with its block table, scales
+// and RoPE.
 #pragma once
 
 #include <imbrex/core/element_types.hpp>
@@ -25,24 +25,24 @@ struct paged_append_problem {
                       std::is_same_v<Cache, e4m3> || std::is_same_v<Cache, std::int8_t>,
                   "imbrex: a cache has the type of the new keys and values, or it is bf16, fp16, e4m3 or int8");
 
-    attention_view<const In> k;     // [batch, key head, new token, depth]; of packed sequences the batch is 1
-    attention_view<const In> v;     // [batch, key head, new token, value depth]
-    attention_view<Cache> k_cache;  // [page, key head, row in page, depth]
-    attention_view<Cache> v_cache;  // [page, key head, row in page, value depth]
-    kv_cache_scales k_scales = {};  // for caches of 8 bits
+    attention_view<const In> k;     // [batch, KV head, new token, head_dim_qk]; varlen: batch is 1
+    attention_view<const In> v;     // [batch, KV head, new token, head_dim_v]
+    attention_view<Cache> k_cache;  // [page, KV head, row in page, head_dim_qk]
+    attention_view<Cache> v_cache;  // [page, KV head, row in page, head_dim_v]
+    kv_cache_scales k_scales = {};  // for 8-bit caches
     kv_cache_scales v_scales = {};
-    imbrex::paged_kv paged_kv = {};   // as attention has them
-    const int* seqused_k = nullptr;   // of each sequence, its new tokens included
-    varlen_sequences varlen = {};     // count and cu_seqlens_q, if new tokens of sequences lie one behind the other
-    rope_embedding rope = {};         // of K and Q; nothing if it is left out
-    attention_view<const In> q = {};  // [batch, head, new token, depth], to be rotated too; may be left out
-    attention_view<In> q_out = {};    // the same as q, or apart from it
-    // Lengths, starts, table and turns are not written by kernels of the stream that may still run: they are read while those end.
-    // These may still run when the next kernel begins, too.
+    imbrex::paged_kv paged_kv = {};   // block table, as in attention_problem
+    const int* seqused_k = nullptr;   // length of each sequence, new tokens included
+    varlen_sequences varlen = {};     // count and cu_seqlens_q, for varlen inputs
+    rope_embedding rope = {};         // applied to K and Q; default: none
+    attention_view<const In> q = {};  // [batch, head, new token, head_dim_qk]: queries to rotate; optional
+    attention_view<In> q_out = {};    // q itself, or memory that does not overlap it
+    // PDL: the caller promises that no kernel still running in the stream writes seqused_k, cu_seqlens_q, the block
+    // table or inv_freq. Those kernels may then still run when the next kernel starts, too.
     bool pdl_prefetch = false;
 
     int sequences() const { return varlen.given() ? varlen.count : static_cast<int>(k.extents[0]); }
-    // Of all sequences, and of those packed some rows may belong to none.
+    // Of all sequences; with varlen some rows may belong to none.
     std::int64_t tokens() const { return k.extents[0] * k.extents[2]; }
     bool empty() const { return tokens() == 0 || sequences() == 0; }
 };
@@ -54,14 +54,14 @@ void require_cache(const attention_view<T>& cache, const char* name) {
     const char* const names[] = {"pages", "heads", "rows"};
     for (int i = 0; i < 3; ++i) {
         require(cache.extents[i] <= 1 || cache.strides[i] >= cache.extents[3], name, ".strides[", i,
-                "]: ", cache.strides[i], "; ", names[i], " of a cache lie at least the ", cache.extents[3],
-                " elements of a row apart");
+                "]: ", cache.strides[i], "; ", names[i], " of a cache must be at least ", cache.extents[3],
+                " elements apart, one row");
     }
 }
 
 inline void require_scales(const kv_cache_scales& scales, const char* name, bool scaled, const char* type) {
     require(scaled || !scales.given(), name, ".pointer: ", scales.pointer, "; a cache of ", type,
-            " has no scales, it must be null");
+            " has no scales, must be null");
     require(scales.page_stride >= 0, name, ".page_stride: ", scales.page_stride, "; it must not be negative");
     require(scales.head_stride >= 0, name, ".head_stride: ", scales.head_stride, "; it must not be negative");
 }
@@ -81,7 +81,7 @@ void require_appended_queries(const paged_append_problem<In, Cache>& p) {
     }
 }
 
-// Numbers that the host can read, since they are in its world.
+// Checks of arrays in the host world, which the host can read.
 template <class In, class Cache>
 void require_slots(const paged_append_problem<In, Cache>& p) {
     const std::int64_t rows = p.k_cache.extents[2], room = p.paged_kv.max_blocks_per_seq;
@@ -130,8 +130,8 @@ void require_paged_append(world where, const paged_append_problem<In, Cache>& p)
     require_appended_queries(p);
     const rope_embedding& rope = p.rope;
     require(rope.rotary_dim >= 0 && rope.rotary_dim % 2 == 0 && rope.rotary_dim <= p.k.extents[3],
-            "rope.rotary_dim: ", rope.rotary_dim, "; pairs are rotated, an even number of columns of the ",
-            p.k.extents[3], " that a key has");
+            "rope.rotary_dim: ", rope.rotary_dim, "; must be even and at most the ", p.k.extents[3],
+            " columns of a key");
     require(!rope.given() || rope.inv_freq != nullptr, "rope.inv_freq: null; ", rope.rotary_dim / 2,
             " numbers are needed");
 
@@ -143,9 +143,8 @@ void require_paged_append(world where, const paged_append_problem<In, Cache>& p)
             " rows a sequence has room for ", room * rows, " keys, and at most 2147483647 are allowed");
     require(p.varlen.count >= 0, "varlen.count: ", p.varlen.count, "; the number of sequences must not be negative");
     require(p.varlen.cu_seqlens_k == nullptr, "varlen.cu_seqlens_k: ", p.varlen.cu_seqlens_k,
-            "; keys in pages have their lengths in seqused_k, it must be null");
-    require(!p.varlen.given() || p.k.extents[0] == 1, "k.extents[0]: ", p.k.extents[0],
-            "; packed sequences lie one behind the other in a batch of 1");
+            "; must be null for paged KV: seqused_k has the lengths");
+    require(!p.varlen.given() || p.k.extents[0] == 1, "k.extents[0]: ", p.k.extents[0], "; must be 1 for varlen");
     require(p.tokens() <= 2147483647, "k.extents[0], k.extents[2]: ", p.k.extents[0], ", ", p.k.extents[2],
             "; at most 2147483647 tokens are allowed");
     if (p.empty()) return;

@@ -1,10 +1,10 @@
-// Which sequence a new token belongs to, its position, and its place in the pages. All of it is read when the kernel runs, so that
-// a launch in a CUDA graph can be replayed with other lengths and tables.
+// Maps a new token to its sequence, its position and its slot in the paged KV cache. Everything is read when the kernel
+// runs, so that a captured CUDA graph can be replayed with other lengths and block tables.
 //
-//     seqused_k[i] = 21, 3 new tokens, pages of 16 rows, table of sequence i | 5 | 2 | 7 |
+//     seqused_k[i] = 21, 3 new tokens, pages of 16 rows, block table of sequence i: | 5 | 2 | 7 |
 //
 //     new token     0        1        2
-//     position      18       19       20          as many as there are, less the new ones, and on
+//     position      18       19       20          seqused_k - new tokens + index
 //     page, row     2, 2     2, 3     2, 4
 #pragma once
 
@@ -17,14 +17,14 @@
 
 namespace imbrex {
 
-// Where a new token goes.
+// Position and slot of a new token.
 struct appended_token {
     bool exists;
     int position;
     int page;
     int page_row;
 
-    // Where it comes from: member of the batch and row of the new keys.
+    // Batch index and row in the new keys.
     struct origin {
         int batch;
         int row;
@@ -32,24 +32,24 @@ struct appended_token {
 };
 
 struct appended_tokens {
-    const int* cu_seqlens_q;  // of sequences that are packed, or null
+    const int* cu_seqlens_q;  // varlen, or null
     const int* seqused_k;
     const int* block_table;
     int sequences;
-    fast_divmod tokens;  // of each sequence, if they are not packed
+    fast_divmod tokens;  // per sequence, if not varlen
     int max_blocks_per_seq;
     fast_divmod page_size;
     int pages;
 
     IMBREX_FN bool is_varlen() const { return cu_seqlens_q != nullptr; }
 
-    // Token `number`: a row of packed ones, or counted through sequence after sequence.
+    // Token `number`: a varlen row, or counted over all sequences.
     IMBREX_FN appended_token::origin origin_of(int number) const {
         if (is_varlen()) return appended_token::origin{0, number};
         const int sequence = tokens.quotient(number);
         return appended_token::origin{sequence, number - sequence * tokens.value};
     }
-    // One without a sequence, a position or a page does not exist.
+    // A token without a sequence, a position or a page does not exist.
     IMBREX_KERNEL appended_token at(const warp& self, int number, source here = source::current()) const {
         const int sequence = is_varlen() ? sequence_of(self, number, here) : tokens.quotient(number);
         const int first = is_varlen() ? cu_seqlens_q[sequence] : sequence * tokens.value;
@@ -62,7 +62,7 @@ struct appended_tokens {
     }
 
   private:
-    // The last sequence that begins at this row or before it, or the first. The lanes look at 32 of those that are left at once.
+    // The last sequence that begins at or before this row: a 32-way search, one candidate per lane.
     IMBREX_KERNEL int sequence_of(const warp& self, int row, source here) const {
         constexpr int at_once = warp::threads, never = 2147483647;
         int first = 0;

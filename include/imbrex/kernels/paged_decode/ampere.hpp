@@ -1,12 +1,12 @@
-// Attention of a few new tokens of each sequence to keys and values in pages, on every GPU from sm_80 on. A grid of some small
-// blocks for each multiprocessor, whose warps all do the same (paged_decode/consumers.hpp), and copy their keys by themselves:
+// Split-KV decode kernel for every GPU from sm_80 on, and for strides that TMA cannot read. Several small blocks per
+// SM, without a producer warp: each warp copies its own keys and values by cp.async.
 //
-//   plan      each warp finds out the block's pieces of work by itself (paged_decode/plan.hpp)
-//   fetch     A warp has a stage of its own. While others multiply theirs, its next keys and values come by cp.async. With more than
-//             16 rows of queries the warps share a ring of stages, and each copies a part of every one.
-//   combine   where the stages were: the memory is enough for one of the two. Another block of the multiprocessor reads meanwhile.
+//   schedule  each warp runs the scheduler itself (paged_decode/scheduler.hpp)
+//   copy      A warp has its own stages. While other warps multiply, its next tile is in flight. With more than 16
+//             query rows the warps share a ring of stages, and each copies a part of every stage.
+//   merge     in the memory of the stages, since there is no room for both. Another block of the SM reads meanwhile.
 //
-// What no row sees is not read; it lands as zero, and so does what is behind the last key.
+// Masked tiles are not read. Keys that are not read, and rows past the last key, become zero.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -39,15 +39,14 @@ struct paged_decode_ampere {
     static constexpr int block_n = Shape.block_n;
     static constexpr int warps_m = consumers::warps_m;
     static constexpr int warps_n = consumers::warps_n;
-    static constexpr int stages = Shape.stages / warps_n;  // of those who share them
-    static_assert(Shape.uses_cp_async, "imbrex: keys are copied by threads here");
-    static_assert(warps_m == 1 || stages > 1,
-                  "imbrex: of stages that warps share, one is read while others are filled");
-    static_assert(warps_m <= 4, "imbrex: a stage is copied by four warps at most");
+    static constexpr int stages = Shape.stages / warps_n;  // of each group of warps that share stages
+    static_assert(Shape.uses_cp_async, "imbrex: paged_decode_ampere needs Shape.uses_cp_async");
+    static_assert(warps_m == 1 || stages > 1, "imbrex: warps that share stages need at least two of them");
+    static_assert(warps_m <= 4, "imbrex: at most four warps share a stage");
     using key_tile = typename consumers::key_tile;
     using stage = typename consumers::stage;
 
-    // Columns may be fewer than the depth; those that do not exist are taken as zero. Any distances of keys and values will do.
+    // The views may have fewer columns than HeadDim; the rest is zero. Any strides of K and V.
     struct arguments : decode_arguments<In, Mask, Score> {
         attention_view<const Cache> k;
         attention_view<const Cache> v;
@@ -59,9 +58,10 @@ struct paged_decode_ampere {
     struct shared_memory {
         overlay<rings, warp_partials> both;
         typename consumers::query_buffer q;
-        shared_vector<decode_cursor, 1> cursors[warps];  // between pieces
+        shared_vector<decode_cursor, 1> cursors[warps];  // kept here between splits, to save registers
     };
-    static_assert(sizeof(shared_memory) <= 99 * 1024, "imbrex: some GPUs have 99 KB of shared memory a block");
+    static_assert(sizeof(shared_memory) <= 99 * 1024,
+                  "imbrex: shared memory exceeds the 99 KB per block that every supported GPU has");
 
     template <class Block>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& shared) {
@@ -77,8 +77,7 @@ struct paged_decode_ampere {
     }
 
   private:
-    // A warp's pieces of work and its stages of keys, which come in the order of its steps. Copies are on their way for a piece
-    // only while it is attended to.
+    // A warp's splits and stages, in the order of its tiles. Copies are in flight only for the current split.
     class cp_async_producer {
       public:
         template <class Block>
@@ -105,15 +104,15 @@ struct paged_decode_ampere {
             return split_;
         }
 
-        // The first keys of the piece.
+        // Issues the first copies of the split.
         IMBREX_KERNEL void begin(source here = source::current()) {
             for (int i = 0; i < ahead; ++i) fetch(here);
         }
 
-        // Stages go to their warps by the numbers of their steps.
+        // Stages are indexed by tile: there is nothing to skip.
         IMBREX_KERNEL void skip(int) {}
 
-        // A stage of this warp alone is filled again at its end; a shared one when all have come to the next.
+        // A private stage is refilled at the end of this scope, a shared one when all warps have reached the next.
         class held {
           public:
             IMBREX_KERNEL held(cp_async_producer& from, stage& item, source here)
@@ -144,11 +143,11 @@ struct paged_decode_ampere {
 
       private:
         static constexpr int ahead = warps_m == 1 ? stages : stages - 1;
-        static constexpr int copies_per_stage = block_n / page_size_step;  // of a stage, each in one page
+        static constexpr int copies_per_stage = block_n / page_size_step;  // each within one page
         static constexpr int stages_per_gather = warp::threads / copies_per_stage;
 
-        // The next step's keys and values, if there is one; a group of copies in any case, for the count. The lanes look up the pages of
-        // many steps at once.
+        // Copies the next tile, if there is one. Commits a cp.async group in any case, to keep the count. The lanes
+        // look up the block table for several tiles at once.
         IMBREX_KERNEL void fetch(source here) {
             const int tile_idx = first_ + issued_ * warps_n;
             if (tile_idx < split_.num_tiles) {
@@ -182,7 +181,7 @@ struct paged_decode_ampere {
         }
         IMBREX_KERNEL int key_of(int tile_idx) const { return (split_.first_tile + tile_idx) * block_n; }
 
-        // Some keys and values that lie in one page: all of them, the ones or the others, or some rows of either.
+        // Copies rows of one page: K and V, or this warp's share of them if the stage is shared.
         IMBREX_KERNEL void copy(stage& to, int row, const paged_seqlens::page_location& at, int exist, source here) {
             constexpr int share = warps_m == 4 ? page_size_step / 2 : page_size_step;
             const int group = self_->index() % warps_m;
@@ -216,8 +215,8 @@ struct paged_decode_ampere {
         shared_vector<decode_cursor, 1>* cursor_;
         decode_split split_ = {};
         hw::lane_values<paged_seqlens::page_location, warp::threads> page_coords_ = {};
-        int first_;       // step of the piece that is this warp's
-        int issued_ = 0;  // for how many of its steps keys have been asked
+        int first_;       // first tile of the split that is this warp's
+        int issued_ = 0;  // tiles whose copies have been issued
     };
 };
 

@@ -1,9 +1,8 @@
-// What a warp does with some keys and values in shared memory: multiplies its 16 rows of queries with the keys, weighs, and adds the
-// weighted values to its sums. No other warp is asked.
+// One warp's attention to one K/V tile in shared memory: S = Q K^T with 16 packed GQA rows, online softmax, O += P V.
+// The warp does not synchronise with other warps.
 //
-// Keys and values of 8 bits become 16-bit floats between shared memory and registers, where their values are exact. What they are to be
-// multiplied with is kept out of it as long as it is the same for all of them; scales that differ from page to page go to
-// scores and weights.
+// 8-bit keys and values are upconverted to 16-bit floats between shared memory and registers, which is exact. Scales
+// that are the same for all pages are applied to the result; scales per page are applied to scores and probabilities.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -27,7 +26,7 @@
 
 namespace imbrex {
 
-// function(constant) for 0 up to Count.
+// Calls function(integral_constant) for 0 up to Count.
 template <int Count, class Function>
 IMBREX_KERNEL void static_for(const Function& function) {
     [&]<int... Numbers>(std::integer_sequence<int, Numbers...>) {
@@ -36,7 +35,7 @@ IMBREX_KERNEL void static_for(const Function& function) {
     (std::make_integer_sequence<int, Count>{});
 }
 
-// What a warp has found out of its rows: sums, some columns at a time, with each row's largest score and the sum of its weights.
+// Partial result of a warp: unnormalised O in tiles of some columns, row_max and row_sum.
 template <int AccTiles, int Width>
 struct decode_result {
     warp_tile<float, decode_slice_rows, Width> acc_o[AccTiles];
@@ -44,7 +43,7 @@ struct decode_result {
     row_values<float, decode_slice_rows, warp> row_sum;
 };
 
-// Queries in shared memory, as decode_attention takes them, sixteen columns at a time by whoever brings them.
+// Queries in shared memory in the order that decode_attention reads, stored 16 columns at a time.
 template <class In, int Rows, int HeadDim, class Cache>
 struct shared_queries {
     shared_tile<In, Rows, HeadDim> tile;
@@ -60,21 +59,22 @@ template <class In, int HeadDim, int BlockN, class Cache = In>
 class decode_attention {
   public:
     static constexpr int block_m = decode_slice_rows;
-    // Columns of a part of the sums: few where these take up most of the registers.
+    // Columns of an accumulator tile: fewer where the accumulators take most of the registers.
     static constexpr int acc_tile_width = HeadDim % 64 == 0 && HeadDim < 256 ? 64 : 32;
     static constexpr int acc_tiles = HeadDim / acc_tile_width;
     using key_tile = shared_tile<Cache, BlockN, HeadDim>;
-    using query_operand = operand_tile_for<In, Cache, block_m, block_m>;  // as queries lie in shared memory
-    // Of weights, which are at most 1, and of the values that they are multiplied with, where these have to be converted anyway:
-    // that takes the fewest instructions, and has more digits than bf16.
+    using query_operand = operand_tile_for<In, Cache, block_m, block_m>;  // as queries are permuted in shared memory
+    // Type of P, and of V where it is upconverted anyway: fp16 takes the fewest instructions and has more mantissa bits
+    // than bf16; P is at most 1.
     using probability = std::conditional_t<sizeof(Cache) == 1, fp16, In>;
-    static_assert(upconversion_postscale<Cache, probability> == 1.0f, "imbrex: nobody takes up a unit of the values");
+    static_assert(upconversion_postscale<Cache, probability> == 1.0f,
+                  "imbrex: the upconverted values need a postscale, which is not applied");
 
     IMBREX_KERNEL decode_attention(const warp& self, float scale) : softmax_(self, scale) {
         for (auto& acc_tile : acc_o_) fill(self, underlying_tile(acc_tile), 0.0f);
     }
 
-    // Keys from this one of the sequence on, up to the last that there is. The values behind that are numbers.
+    // `first_key` is the sequence index of the tile's first key. Values past end_key must be finite.
     template <int QueryRows, class Mask, class Score>
     IMBREX_KERNEL void attend(const warp& self, const shared_tile<In, QueryRows, HeadDim>& queries, int first_row,
                               const key_tile& k, const key_tile& v, const gqa_rows& own, int first_key, int end_key,
@@ -112,7 +112,7 @@ class decode_attention {
         });
     }
 
-    // When all keys have been seen: the sums, times what all values are to be multiplied with.
+    // After the last tile: O times `factor`, the scale of all values.
     using result = decode_result<acc_tiles, acc_tile_width>;
     IMBREX_KERNEL void finish(const warp& self, result& to, float factor = 1.0f) {
         softmax_.finish_row_sum(self);

@@ -1,14 +1,13 @@
-// What a warp does with some keys and values in shared memory, where few rows of queries share them: what paged_decode/attend.hpp
-// does, with the products turned round. A matrix instruction has sixteen rows and eight columns; keys and then the columns of
-// values are its rows here, and the rows of queries, of which there are often four or eight, its columns, so that half of it is not
-// empty:
+// swap-AB form of one warp's attention to one K/V tile, for 8 or 16 packed GQA rows: the transpose of
+// paged_decode/attend.hpp. mma.sync has 16 rows and 8 columns. Keys, and then the columns of V, are its rows, and the
+// query rows are its columns. With 4 query rows half of the instruction is padding instead of three quarters:
 //
-//     scores    keys x queries     =    K Q^T
-//     sums      columns x queries  +=   V^T P^T          P^T is the scores' registers, turned round
+//     S^T   keys x queries        =    K Q^T
+//     O^T   columns x queries    +=    V^T P^T          P^T: the registers of S^T, transposed
 //
-// Keys and values go to registers as they are stored, and their place in shared memory is given back before they are multiplied
-// with: copies of the next ones are on their way meanwhile. Those of 8 bits become fp16 there. Queries that are bf16 become so too,
-// by a power of two for each row which its scores are multiplied with again: nothing is lost by that that a float would keep.
+// K and V go to registers as they are stored, and the stage is released before the products, so that the next copies
+// are in flight meanwhile. 8-bit elements are upconverted to fp16 in registers. bf16 queries become fp16 as well: each
+// row is scaled by a power of two, and its scores are scaled back, so that no bits are lost that a float would keep.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -34,7 +33,7 @@
 
 namespace imbrex {
 
-// The largest magnitude of each row.
+// Absolute maximum of each row.
 template <class In, int Columns>
 IMBREX_KERNEL row_values<float, decode_slice_rows, warp> row_abs_max(
     const warp& self, const warp_tile<In, decode_slice_rows, Columns>& tile) {
@@ -45,12 +44,11 @@ IMBREX_KERNEL row_values<float, decode_slice_rows, warp> row_abs_max(
     return result;
 }
 
-// Queries in shared memory, sixteen columns at a time by whoever brings them: in the order of the keys that they are multiplied
-// with, and with each row's largest magnitude there.
+// Queries in shared memory, permuted as K is and stored 16 columns at a time, with the absolute maximum of each row.
 template <class In, int HeadDim, class Cache>
 struct swap_ab_queries {
     static constexpr int query_tiles = HeadDim / 16;
-    static constexpr bool fitted = !std::is_same_v<In, mma_type_of<Cache>>;  // to what they are multiplied as
+    static constexpr bool fitted = !std::is_same_v<In, mma_type_of<Cache>>;  // queries are rescaled to fp16
     shared_tile<In, decode_slice_rows, HeadDim> tile;
     shared_vector<float, decode_slice_rows> abs_max[fitted ? query_tiles : 1];
 
@@ -59,7 +57,7 @@ struct swap_ab_queries {
                       permute_pairs_for<Cache>(self, columns16));
         if constexpr (fitted) imbrex::store(self, abs_max[column / 16], row_abs_max(self, columns16));
     }
-    // Of all columns.
+    // Over all columns.
     IMBREX_KERNEL row_values<float, decode_slice_rows, warp> abs_max_of_rows(const warp& self) const {
         row_values<float, decode_slice_rows, warp> result;
         fill(self, result, 0.0f);
@@ -77,13 +75,13 @@ struct swap_ab_queries {
 template <class In, int HeadDim, int BlockN, class Cache, int Queries>
 class decode_attention_swap_ab {
   public:
-    static_assert(Queries == 8 || Queries == 16, "imbrex: eight or sixteen rows of queries are attended to");
+    static_assert(Queries == 8 || Queries == 16, "imbrex: Queries must be 8 or 16");
     using key_tile = shared_tile<Cache, BlockN, HeadDim>;
     using query_tile = shared_tile<In, decode_slice_rows, HeadDim>;
     using multiplied = mma_type_of<Cache>;
     using probabilities = warp_tile<multiplied, decode_slice_rows, BlockN>;
 
-    // Queries as swap_ab_queries has them, and each row's largest magnitude.
+    // `queries` and `abs_max` as in swap_ab_queries.
     IMBREX_KERNEL decode_attention_swap_ab(const warp& self, const query_tile& queries,
                                            const row_values<float, decode_slice_rows, warp>& abs_max, float scale)
         : queries_(&queries), softmax_(self, scale) {
@@ -99,15 +97,15 @@ class decode_attention_swap_ab {
         }
     }
 
-    // Keys from this one of the sequence on, up to the last that there is. The values behind that are numbers. `held` is what keys and
-    // values are in, and is given back.
+    // `first_key` is the sequence index of the tile's first key. Values past end_key must be finite. `held` is the
+    // stage; it is released as soon as K and V are in registers.
     template <class Held, class Mask, class Score>
     IMBREX_KERNEL void attend(const warp& self, Held& held, const gqa_rows& own, int first_key, int end_key,
                               const Mask& mask, const Score& score, float scale,
                               const stage_kv_scales<BlockN>& scales) {
         warp_tile<float, BlockN, Queries> s;
         fill(self, s, 0.0f);
-        // All at once, if they are given back, or some columns at a time, for which there are registers.
+        // All columns at once if the stage is released early; otherwise 32 at a time, to save registers.
         constexpr int width = stay ? HeadDim : 32;
         static_for<HeadDim / width>([&](auto tile_idx) {
             register_operand_rows<Cache, BlockN, width> k;
@@ -147,11 +145,10 @@ class decode_attention_swap_ab {
         });
     }
 
-    // When all keys have been seen: the sums by rows, times what all values are to be multiplied with; some columns of them, and what
-    // they are relative to.
+    // After the last tile: O by rows, times `factor`, the scale of all values; row_max and row_sum.
     template <int AccTiles, int Width>
     IMBREX_KERNEL void finish(const warp& self, decode_result<AccTiles, Width>& to, float factor) const {
-        static_assert(AccTiles * Width == HeadDim, "imbrex: a result has as many columns as values have");
+        static_assert(AccTiles * Width == HeadDim, "imbrex: the result must have HeadDim columns");
         const warp_tile<float, decode_slice_rows, HeadDim> all = transpose_unpermuted<Cache>(self, acc_o_);
         static_for<AccTiles>([&](auto tile_idx) {
             to.acc_o[tile_idx] = columns_of<tile_idx * Width, Width>(self, all);
@@ -164,11 +161,12 @@ class decode_attention_swap_ab {
   private:
     static constexpr int query_tiles = HeadDim / 16;
     static constexpr bool fitted = swap_ab_queries<In, HeadDim, Cache>::fitted;
-    // In registers, if there are enough of them: the queries of a piece, and the keys and values of a stage.
+    // Kept in registers if they fit: the queries of a split, and K and V of a stage.
     static constexpr bool queries_stay = HeadDim * Queries <= 128 * 8;
     static constexpr bool stay = Queries == 8;
 
-    // A power of two with which the largest of fp16's numbers, but for a factor of two, becomes a row's largest.
+    // The power of two that scales a row's absolute maximum to the top of the fp16 range, with a factor of two to
+    // spare.
     IMBREX_KERNEL static float unit_for(float abs_max) {
         const float power = __builtin_bit_cast(float, __builtin_bit_cast(unsigned, abs_max) & 0x7f800000U);
         return hw::min(hw::max(power, 0x1p-100f), 0x1p+127f) * 0x1p-14f;
@@ -192,8 +190,8 @@ class decode_attention_swap_ab {
     warp_tile<multiplied, decode_slice_rows, 16> asked_[queries_stay ? query_tiles : 1];
     warp_tile<float, HeadDim, Queries> acc_o_;
     online_column_softmax<Queries> softmax_;
-    column_values<float, Queries> units_;                 // of what scores are in
-    row_values<float, decode_slice_rows, warp> fitting_;  // what queries are multiplied with
+    column_values<float, Queries> units_;                 // scores are multiplied by these
+    row_values<float, decode_slice_rows, warp> fitting_;  // queries are multiplied by these
 };
 
 }  // namespace imbrex

@@ -1,16 +1,17 @@
-// Attention of a few new tokens of few sequences to few keys in pages, where neither memory nor arithmetic take time but what waits for
-// what. Made for Hopper: each unit of work, the rows of one key head of one sequence, has a cluster of eight blocks.
+// Decode kernel for few and short sequences, where latency dominates and not memory bandwidth. For Hopper: each work
+// item (the packed GQA rows of one KV head of one sequence) has a thread block cluster of eight blocks, and splits are
+// merged through DSMEM.
 //
-//   attend      Every 32nd stage of keys is one warp's, which copies it by itself: while the kernel before still runs, if that is said to write
-//               the new tokens' keys alone. It brings its queries by itself, too.
-//   combine     The warps of a block put their results together through shared memory, and the blocks through that of the cluster.
-//               Nothing goes through global memory but the result, and nobody counts.
+//   attend      Each warp has every 32nd stage and copies it by cp.async; with PDL before the preceding kernel has
+//               finished, if that kernel writes only the new tokens' keys. Each warp loads its queries itself.
+//   merge       The warps of a block merge (LSE merge) through shared memory, the blocks of the cluster through DSMEM.
+//               There are no partial results in global memory and no arrival counters.
 //
-//     stages     0   1   2   ..   7   8   9   ..
+//     stage      0   1   2   ..   7   8   9   ..
 //     block      0   1   2   ..   7   0   1   ..
 //     warp       0   0   0   ..   0   1   1   ..
 //
-// What no row sees is not read; it lands as zero, and so does what is behind the last key.
+// Masked tiles are not read. Keys that are not read, and rows past the last key, become zero.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -44,20 +45,19 @@ struct paged_decode_cluster {
     static constexpr bool needs_hopper = true;
     static constexpr bool uses_pdl = true;
     static constexpr int cluster = 8;
-    static constexpr int warps = 4;  // so few registers in all that a block has room beside others'
+    static constexpr int warps = 4;  // few registers per block: blocks of other kernels fit beside it
     static constexpr int block_m = decode_slice_rows;
     static constexpr int block_n = HeadDim > 128 ? 16 : 32;  // keys of a stage
-    static constexpr int ahead = HeadDim > 64 ? 1 : 2;       // stages of a warp
+    static constexpr int ahead = HeadDim > 64 ? 1 : 2;       // stages in flight per warp
     static constexpr int slices = HeadDim / decode_slice_columns;
     using attention = decode_attention<In, HeadDim, block_n>;
     using key_tile = typename attention::key_tile;
 
-    // Columns may be fewer than the depth; those that do not exist are taken as zero. Rows of keys and values begin at multiples of
-    // 16 bytes.
+    // The views may have fewer columns than HeadDim; the rest is zero. Rows of K and V are aligned to 16 bytes.
     struct arguments : decode_arguments<In, Mask, Score> {
         attention_view<const In> k;
         attention_view<const In> v;
-        bool pdl_prefetch;  // the cache is read while the kernel before still runs, but for the new tokens' keys
+        bool pdl_prefetch;  // PDL: read all but the new tokens' keys before the preceding kernel ends
     };
     using query_tile = shared_tile<In, block_m, HeadDim>;
     using stage = decode_stage<key_tile>;
@@ -65,13 +65,14 @@ struct paged_decode_cluster {
         stage keys[ahead];
         query_tile q;
     };
-    // In the same place.
+    // Overlaid on the stages.
     struct warp_partial {
         shared_tile<float, block_m, HeadDim> acc_o;
         shared_vector<float, block_m> row_max;
         shared_vector<float, block_m> row_sum;
     };
-    // Of a block, for the others of its cluster. Each row's largest and total are in all columns of their parts.
+    // Partial result of a block, for the rest of its cluster. row_max and row_sum are repeated in all columns of their
+    // tiles.
     struct block_partial {
         shared_tile<float, block_m, HeadDim> acc_o;
         shared_tile<float, block_m, 2 * decode_slice_columns> row_max_and_sum;
@@ -81,7 +82,7 @@ struct paged_decode_cluster {
         block_partial partial;
     };
 
-    // A block for each part of each unit.
+    // One cluster per work item.
     static constexpr int blocks_of(int batches, int kv_heads) { return batches * kv_heads * cluster; }
 
     template <class Block>
@@ -96,13 +97,13 @@ struct paged_decode_cluster {
             block.each_warp([&](warp& self) { merge_warps(self, now, rank, shared); });
             block.cluster_sync();
             block.each_warp([&](warp& self) { merge_blocks(self, now, rank, args, shared); });
-            block.cluster_sync();  // nobody's memory goes while another reads it
+            block.cluster_sync();  // no block exits while another reads its shared memory
             now.first_row += block_m;
         } while (now.first_row < now.all_rows);
     }
 
   private:
-    // Sixteen rows at a time of one key head of a sequence; mostly there are no more.
+    // One KV head of a sequence, 16 packed rows at a time; mostly there are no more.
     struct work_item : attention_work {
         int kv_head;
         int first_row = 0;
@@ -121,7 +122,7 @@ struct paged_decode_cluster {
             stages = all_rows == 0 ? 0 : (keys.end + block_n - 1) / block_n - first_stage;
         }
 
-        // Of this block's warps, so many have keys.
+        // Warps of this block that have keys.
         IMBREX_KERNEL int active_warps(int rank) const {
             const int own = (stages - rank + cluster - 1) / cluster;
             return own < warps ? own : warps;
@@ -131,7 +132,7 @@ struct paged_decode_cluster {
     IMBREX_KERNEL static void attend(warp& self, const work_item& now, int rank, const arguments& args,
                                      overlay<warp_inputs, warp_partial>& memory) {
         warp_inputs& held = memory.template as<warp_inputs>();
-        // The warp's own stages are counted from 0 on.
+        // This warp's stages are numbered from 0.
         const int first = rank + cluster * self.index();
         const auto exists = [&](int i) { return first + i * cluster * warps < now.stages; };
         const auto key_of = [&](int i) { return (now.first_stage + first + i * cluster * warps) * block_n; };
@@ -168,7 +169,7 @@ struct paged_decode_cluster {
         store(self, left.row_sum, made.row_sum);
     }
 
-    // A stage's keys and values, each sixteen of which are in one page.
+    // Copies the keys and values of a stage; 16 consecutive keys are always in one page.
     IMBREX_KERNEL static void fetch(warp& self, const work_item& now, int first_key, const arguments& args, stage& to) {
         static_for<block_n / page_size_step>([&](auto tile_idx) {
             const int row = tile_idx * page_size_step;
@@ -194,7 +195,7 @@ struct paged_decode_cluster {
         });
     }
 
-    // Of the block's warps. Each puts some columns together, and leaves them for the cluster.
+    // Merges the warps of the block, each some columns, and stores the result for the cluster.
     IMBREX_KERNEL static void merge_warps(warp& self, const work_item& now, int rank, shared_memory& shared) {
         for (int i = self.index(); i < slices; i += warps) {
             decode_partial_slice all;
@@ -212,7 +213,7 @@ struct paged_decode_cluster {
             }
         }
     }
-    // Of the cluster's blocks: some columns by each.
+    // Merges the blocks of the cluster, each some columns.
     IMBREX_KERNEL static void merge_blocks(warp& self, const work_item& now, int rank, const arguments& args,
                                            shared_memory& shared) {
         const block_partial& there = shared.partial;

@@ -1,13 +1,13 @@
-// The warps that attend: of all kernels that decode, however keys and values come to shared memory.
+// The consumer warps of the single-KV-head decode kernels (hopper.hpp with TMA, ampere.hpp with cp.async).
 //
-//   attend     Each stage of keys and values is one warp's alone, which multiplies it with 16 rows of queries (those of several heads and
-//              tokens) by mma.sync; with more rows the stage is shared by a warp for each 16 of them.
-//   combine    At the end of a piece the warps put their results together through shared memory, each warp a slice of columns.
-//              Where a unit has other parts, slices go to global memory, and whoever comes last puts them together: of the blocks
-//              that have parts, or with the last part if one block has all.
+//   attend     Each K/V stage belongs to one warp, which multiplies it with 16 packed GQA rows by mma.sync. With more
+//              rows, warps_m warps share the stage, 16 rows each.
+//   merge      At the end of a split the warps merge their partial results (LSE merge) through shared memory, each warp
+//              some columns. If the work item has other splits, the slices go to the workspace, and the last block to
+//              arrive merges them; a block that has all splits merges them after its last one.
 //
-//     stages     0   1   2   3   4   5   6   7   8   9   10  ..
-//     warp       0   1   2   3   4   5   6   7   0   1   2   ..        no two meet before the end of a piece
+//     stage      0   1   2   3   4   5   6   7   8   9   10  ..
+//     warp       0   1   2   3   4   5   6   7   0   1   2   ..     no two synchronise before the end of a split
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -46,31 +46,31 @@ template <class In, int HeadDim, decode_shape Shape, attention_output_mode Resul
 struct decode_consumer : decode_workspace<Shape.warps_m * HeadDim / decode_slice_columns> {
     static_assert(sizeof(In) == 2, "imbrex: decode multiplies bf16 or fp16");
     static_assert(std::is_same_v<Cache, In> || upconverts_to<Cache, In>,
-                  "imbrex: a cache is of the type of the queries, or e4m3 or int8");
+                  "imbrex: the cache has the type of the queries, or is e4m3 or int8");
     static constexpr int count = Shape.warps;
     static constexpr int warps_m = Shape.warps_m;
     static constexpr int slice = decode_slice_rows;
     static constexpr int block_m = warps_m * slice;
     static constexpr int block_n = Shape.block_n;
-    static constexpr int warps_n = count / warps_m;  // among which stages go in turn
+    static constexpr int warps_n = count / warps_m;  // stages go round robin to these
     static constexpr int rounds = HeadDim / Shape.merge_columns;
     static constexpr int slices = decode_workspace<warps_m * HeadDim / decode_slice_columns>::slices;
-    static constexpr int query_tiles = warps_m * HeadDim / slice;  // of 16 columns, brought by all warps
-    // Few rows, and 8-bit keys that TMA brings: products are turned round (paged_decode/attend_swap_ab.hpp).
+    static constexpr int query_tiles = warps_m * HeadDim / slice;  // of 16 columns, loaded cooperatively
+    // swap-AB for few rows and 8-bit keys that TMA copies (paged_decode/attend_swap_ab.hpp).
     static constexpr bool swap_ab = sizeof(Cache) == 1 && warps_m == 1 && !Shape.uses_cp_async;
     using attention = decode_attention<In, HeadDim, block_n, Cache>;
     using scaling = decode_kv_scaling<std::conditional_t<swap_ab, mma_type_of<Cache>, In>, Cache, block_n, warps_n>;
-    // Parts of a result that are asked for together: as many as there are registers for.
+    // Partial results that are loaded together: as many as fit the registers.
     static constexpr int at_once = Shape.uses_cp_async && HeadDim > 192 ? 1
                                    : rounds > 1                         ? 2
                                    : warps_m > 1 || HeadDim > 128       ? 4
                                    : Shape.uses_cp_async || swap_ab     ? 6
                                                                         : 8;
     static_assert(count % warps_m == 0 && Shape.stages % warps_n == 0,
-                  "imbrex: a stage is shared by 1, 2, 4 or 8 warps, always the same");
+                  "imbrex: stages must be a multiple of warps_n, and warps of warps_m (1, 2, 4 or 8)");
     static_assert(block_n % page_size_step == 0 && HeadDim % Shape.merge_columns == 0 &&
                       Shape.merge_columns % attention::acc_tile_width == 0,
-                  "imbrex: a stage has a multiple of 16 keys, and results are put together in whole parts");
+                  "imbrex: block_n must be a multiple of 16, and merge_columns of the accumulator tile width");
 
     static constexpr decode_access access = Shape.uses_cp_async ? decode_access::scalar : decode_access::vec2;
     using query_buffer =
@@ -78,7 +78,7 @@ struct decode_consumer : decode_workspace<Shape.warps_m * HeadDim / decode_slice
     using key_tile = typename attention::key_tile;
     using merge_tile = shared_tile<float, slice, Shape.merge_columns>;
     using stage = decode_stage<key_tile>;
-    // What the warps put together, of each.
+    // Partial result of each warp.
     struct warp_partials {
         merge_tile acc_o[count];
         shared_vector<float, slice> row_max[count];
@@ -86,28 +86,28 @@ struct decode_consumer : decode_workspace<Shape.warps_m * HeadDim / decode_slice
     };
     struct shared_memory {
         warp_partials partials;
-        query_buffer q;  // of the piece at work
+        query_buffer q;  // of the current split
     };
 
-    // Of a part, if no sequence has more rows than so many: as rows_kept packs them.
+    // Output slices of a split, if no sequence has more rows than this; rows are packed as rows_kept says.
     static constexpr int slices_for(std::int64_t most_rows) {
         return warps_m > 1 || most_rows > 8 ? slices : most_rows > 4 ? slices / 2 : slices / 4;
     }
 
-    // Pieces come in their order, up to one that does not exist; stages too: stages.wait() brings the next, which is released at its
-    // end, and skip(n) passes by those of other warps.
+    // splits.next() returns splits in order, and at the end one that does not exist. stages.wait() returns the next
+    // stage, which is released at the end of its scope; skip(n) passes over the stages of other warps.
     template <class Arguments, class Memory, class Splits, class Stages>
     IMBREX_KERNEL static void run(warp& self, const Arguments& args, Memory& shared, Splits& splits, Stages& stages) {
         const int warp_n = warp_n_of(self);
         stages.skip(warp_n);
-        int passed = 0;     // steps of the pieces before
-        int next = warp_n;  // the next step of this warp, counted over all pieces
+        int passed = 0;     // tiles of earlier splits
+        int next = warp_n;  // next tile of this warp, counted over all splits
         decode_split now = splits.next();
         queries asked;
         if constexpr (!Shape.uses_cp_async) issue_query_loads(self, asked, now, args, self.index());
         while (now.exists()) {
             if constexpr (Shape.uses_cp_async) {
-                // When all have read what was in the stages' place, keys and queries are asked for at once.
+                // The stages' memory held partial results: wait until all warps have read them.
                 sync_warps<partials_read>(self);
                 stages.begin();
                 for (int tile_idx = self.index(); tile_idx < query_tiles; tile_idx += count * queries::at_once) {
@@ -118,7 +118,7 @@ struct decode_consumer : decode_workspace<Shape.warps_m * HeadDim / decode_slice
             } else {
                 store_queries(self, asked, shared.q, self.index());
             }
-            // Where all warps share their stages, they meet at the first.
+            // Warps that share all stages synchronise at the first stage anyway.
             if constexpr (!Shape.uses_cp_async || warps_n > 1) sync_warps<queries_ready>(self);
             const int kept = rows_kept(now, args.schedule);
             const bool has_tiles = next < passed + now.num_tiles;
@@ -135,12 +135,12 @@ struct decode_consumer : decode_workspace<Shape.warps_m * HeadDim / decode_slice
                 for_own_tiles(self, args, now, passed, next, stages, scales, with);
                 work.finish(self, made, scales.pv_scale());
             }
-            // The next piece's queries come while this one's results are put together.
+            // Load the queries of the next split during the merge.
             const decode_split next_split = splits.next();
             if constexpr (!Shape.uses_cp_async) issue_query_loads(self, asked, next_split, args, self.index());
             const int contributing = now.num_tiles < warps_n ? now.num_tiles : warps_n;
             static_for<rounds>([&](auto round) {
-                // The first time that is so since the queries came, but for stages in the same place.
+                // In the first round queries_ready has already ordered this, unless stages and partials share memory.
                 if constexpr (round > 0 || Shape.uses_cp_async) sync_warps<partials_read>(self);
                 if (has_tiles) store_partial<round>(self, shared.partials, made, kept);
                 sync_warps<partials_ready>(self);
@@ -151,7 +151,7 @@ struct decode_consumer : decode_workspace<Shape.warps_m * HeadDim / decode_slice
         }
     }
 
-    // The warps that share a stage.
+    // Barrier of the warps that share a stage.
     IMBREX_KERNEL static void sync_stage_warps(const warp& self, source here = source::current()) {
         if constexpr (warps_m == 1) {
             self.sync(here);
@@ -159,7 +159,7 @@ struct decode_consumer : decode_workspace<Shape.warps_m * HeadDim / decode_slice
             barriers::template of<stage_warps_barrier>(warp_n_of(self)).sync(self, warps_m, here);
         }
     }
-    // Which of those among whom stages go in turn.
+    // Index among the warps_n groups that receive stages in turn.
     IMBREX_KERNEL static int warp_n_of(const warp& self) { return warps_n == 1 ? 0 : self.index() / warps_m; }
 
   private:
@@ -167,7 +167,7 @@ struct decode_consumer : decode_workspace<Shape.warps_m * HeadDim / decode_slice
     struct partials_ready {};
     struct partials_read {};
     struct stage_warps_barrier {
-        static constexpr int count = warps_m == 1 ? 1 : warps_n;  // for each that share a stage
+        static constexpr int count = warps_m == 1 ? 1 : warps_n;  // one barrier per group that shares a stage
     };
     using barriers = named_barriers<queries_ready, partials_ready, partials_read, stage_warps_barrier>;
     template <class Name>
@@ -199,7 +199,7 @@ struct decode_consumer : decode_workspace<Shape.warps_m * HeadDim / decode_slice
         work.finish(self, made, scales.pv_scale());
     }
 
-    // The warp's own steps of a piece, of which `next` is the first, and then the first behind it: with(stage, rows, first key, scales).
+    // Calls with(stage, rows, first key, scales) for this warp's tiles of a split; advances `next` past them.
     template <class Arguments, class Stages, class With>
     IMBREX_KERNEL static void for_own_tiles(warp& self, const Arguments& args, const decode_split& now, int passed,
                                             int& next, Stages& stages, scaling& scales, const With& with) {
@@ -217,19 +217,21 @@ struct decode_consumer : decode_workspace<Shape.warps_m * HeadDim / decode_slice
         }
     }
 
-    // Each warp brings some of a piece's queries for all: into registers, and, when those before have been read (all have met since),
-    // into shared memory. Where that is done at once, it is some parts at a time, for which there are registers.
+    // Each warp loads some of a split's query tiles for all warps: to registers, then to shared memory once the
+    // previous queries have been read. With cp.async kernels both steps follow directly, at most 4 tiles at a time to
+    // limit registers.
     struct queries {
         static constexpr int of_warp = (query_tiles + count - 1) / count;
         static constexpr int at_once = Shape.uses_cp_async && of_warp > 4 ? 4 : of_warp;
         warp_tile<In, slice, slice> tiles[at_once];
     };
-    // From this part on, which is one of the warp's.
+    // From tile `first` on, which is this warp's.
     template <class Function>
     IMBREX_KERNEL static void for_each_query_tile(int first, const Function& function) {
         static_for<queries::at_once>([&](auto number) {
             const int i = first + number * count;
-            // Not asked where all have as many, but for those who bring some at a time, where it takes fewer registers to ask.
+            // The bounds check costs instructions and is skipped if all warps have equally many; with cp.async it saves
+            // registers.
             constexpr bool evenly = !Shape.uses_cp_async && query_tiles % count == 0;
             if (evenly || i < query_tiles) function(number, i % warps_m * slice, i / warps_m * slice);
         });
@@ -248,7 +250,7 @@ struct decode_consumer : decode_workspace<Shape.warps_m * HeadDim / decode_slice
                             [&](auto number, int row, int column) { to.store(self, from.tiles[number], row, column); });
     }
 
-    // Behind the last key there may be anything, even NaN, which no weight of zero would silence: those values become zero.
+    // Rows past the last key may hold anything, even NaN, and 0 * NaN is NaN: zero their values.
     IMBREX_KERNEL static void clean(warp& self, key_tile& values, int exist) {
         if (self.index() % warps_m == 0) {
             fill_rows(self, values, exist, convert<Cache>(0.0f));
@@ -257,13 +259,13 @@ struct decode_consumer : decode_workspace<Shape.warps_m * HeadDim / decode_slice
         sync_stage_warps(self);
     }
 
-    // Of a group's 16 rows those from which on there are none: 4, 8 or 16.
+    // Rows of a 16-row tile that are kept: 4, 8 or 16. Fewer rows are packed into fewer columns (stack_columns).
     IMBREX_KERNEL static int rows_kept(const decode_split& now, const decode_schedule& schedule) {
         const int exist = now.sequence.seqlen_q * schedule.q_heads_per_kv_head.value - now.first_row;
         return warps_m > 1 || exist > 8 ? 16 : exist > 4 ? 8 : 4;
     }
 
-    // A warp's result, some columns of it, for all to see.
+    // Stores some columns of a warp's partial result to shared memory.
     template <int Round>
     IMBREX_KERNEL static void store_partial(warp& self, warp_partials& to, const typename attention::result& made,
                                             int kept) {
@@ -289,16 +291,16 @@ struct decode_consumer : decode_workspace<Shape.warps_m * HeadDim / decode_slice
         store(self, to.row_sum[own], stack_columns<Kept>(self, made.row_sum));
     }
 
-    // The warp's share of slices: put together from the warps that took part, from `first` on in turn, and written; or left for
-    // whoever comes last of the blocks that have parts of the unit. A warp has the same slices in all of them, which are counted
-    // together.
+    // This warp's output slices: merges the contributing warps, from `first` on, and writes the result; or stores it in
+    // the workspace for the last block to arrive. A warp has the same slices in every block, so one counter serves all
+    // of them.
     template <int Round, class Arguments>
     IMBREX_KERNEL static void finish(warp& self, const decode_split& now, int first, int contributing, int kept,
                                      const Arguments& args, const warp_partials& partials) {
         constexpr int width = decode_slice_columns;
         const int packed_width = attention::acc_tile_width * kept / slice;
         const int in_round = Shape.merge_columns * kept / (slice * width);
-        // Several groups are never packed, so that nothing is divided by what is not known.
+        // Rows are never packed with warps_m > 1, so that the divisors are compile-time constants.
         constexpr int of_group = Shape.merge_columns / width;
         const auto group_of = [](int i) { return warps_m == 1 ? 0 : i / of_group; };
         const auto column_of = [](int i) { return (warps_m == 1 ? i : i % of_group) * width; };
@@ -329,7 +331,7 @@ struct decode_consumer : decode_workspace<Shape.warps_m * HeadDim / decode_slice
         for (int i = self.index(); i < there; i += count) {
             decode_partial_slice all;
             if (now.num_splits > 1) {
-                // In the order of the keys.
+                // In the order of the keys: deterministic.
                 clear(self, all);
                 merge_slices<at_once>(self, all, now.num_splits, [&](int split, decode_partial_slice& one) {
                     slot_of(now, split, first_slice + i, args)->load_to(self, one);
@@ -338,7 +340,7 @@ struct decode_consumer : decode_workspace<Shape.warps_m * HeadDim / decode_slice
                 merge_warps(i, all);
             }
             const gqa_rows own{now.sequence, args.schedule.q_heads_per_kv_head, now.first_row + group_of(i) * slice};
-            // A part's columns lie together, those of which rows are packed too.
+            // Columns of an accumulator tile are contiguous, also with packed rows.
             const int in_acc_tile = column_of(i) & (packed_width - 1);
             const int acc_tile_begin = (column_of(i) - in_acc_tile) << (kept == 4 ? 2 : kept == 8 ? 1 : 0);
             const int first_column = Round * Shape.merge_columns + acc_tile_begin + in_acc_tile;
@@ -347,13 +349,13 @@ struct decode_consumer : decode_workspace<Shape.warps_m * HeadDim / decode_slice
         }
     }
 
-    // Of the groups those that have any rows.
+    // 16-row groups that have any rows.
     IMBREX_KERNEL static int row_groups_present(const decode_split& now, const decode_schedule& schedule) {
         const int exist = now.sequence.seqlen_q * schedule.q_heads_per_kv_head.value - now.first_row;
         return warps_m == 1 || exist <= slice ? 1 : exist < block_m ? (exist + slice - 1) / slice : warps_m;
     }
 
-    // A slice that a part of a unit leaves.
+    // Workspace slice of a split.
     template <class Arguments>
     IMBREX_KERNEL static decode_workspace_slice* slot_of(const decode_split& now, int split, int number,
                                                          const Arguments& args) {

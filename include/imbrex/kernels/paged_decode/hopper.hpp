@@ -1,12 +1,10 @@
-// Attention of a few new tokens of each sequence to keys and values in pages, where the time goes into reading these once. Made
-// for Hopper: a persistent grid of one block a multiprocessor.
+// Split-KV decode kernel for Hopper: bound by memory bandwidth, it reads the KV cache once. A persistent kernel with
+// one warp-specialised block per SM.
 //
-//   producer     finds out the block's pieces of work (paged_decode/plan.hpp) and has their keys and values copied, some keys at a
-//                time, into a ring of stages
-//   consumers    eight warps, which attend and put results together (paged_decode/consumers.hpp); meanwhile the copies of the next
-//                piece go on
+//   producer     one warp that runs the scheduler (paged_decode/scheduler.hpp) and copies K/V tiles by TMA into a ring
+//   consumers    eight warps that attend and merge (paged_decode/consumer.hpp); the next copies go on meanwhile
 //
-// What no row sees is not read. Behind the last key there may be anything, even NaN.
+// Masked tiles are not read. Rows past the last key may hold anything, even NaN.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -37,7 +35,7 @@ struct paged_decode_hopper {
 
     using arguments = decode_tma_arguments<In, Mask, Score, key_tile>;
     using shared_memory = decode_tma_shared_memory<stage, Shape.stages, typename consumers::shared_memory>;
-    static_assert(sizeof(shared_memory) <= shared_memory_limit, "imbrex: a decode's ring is too deep");
+    static_assert(sizeof(shared_memory) <= shared_memory_limit, "imbrex: the ring of stages exceeds shared memory");
 
     template <class Block>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& shared) {

@@ -1,6 +1,6 @@
-// By what the elements of a cache of 8 bits are multiplied, as whoever attends needs it: one number for the scores of a piece of work and
-// one for its sums, where keys and values have the same scale on all pages; and otherwise numbers for each sixteen keys of
-// a stage, which are always in one page.
+// Scales of an 8-bit KV cache as the consumers apply them. Scales that are the same for all pages become one factor of
+// the scores and one of O per split. Scales per page become factors of each 16 keys of a stage, which are always in one
+// page.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -17,8 +17,8 @@
 
 namespace imbrex {
 
-// Of a stage, if they differ from page to page. Those of values are relative to a power of two, so that a weight times such a scale is
-// a number that 16 bits have; the sums before are relative to another one if it changes, and to be multiplied with `before`.
+// Per-page scales of one stage. Scales of V are relative to a power of two, so that p * scale is in the range of 16-bit
+// floats. If that power changes, the accumulators must be multiplied by `before` first.
 template <int BlockN>
 struct stage_kv_scales {
     bool given = false;
@@ -27,14 +27,14 @@ struct stage_kv_scales {
     float v[BlockN / page_size_step] = {};
 };
 
-// Of a piece, whose stages a warp has in turn with others.
+// Scales of a split, whose stages go round robin to WarpsN warps.
 template <class Multiplied, class Cache, int BlockN, int WarpsN>
 class decode_kv_scaling {
   public:
     template <class Arguments>
     IMBREX_KERNEL decode_kv_scaling(const Arguments& args, const decode_split& of) : scores_(args.scale) {
         if constexpr (scaled) {
-            // A head that has nothing but zeros may have a scale of zero, with which no infinite score may be multiplied.
+            // The scale of an all-zero head may be 0; 0 * infinity would be NaN.
             scores_ *= hw::max(args.k_scales.of_head(of.kv_head), 1e-30f) * upconversion_postscale<Cache, Multiplied>;
             sums_ = args.v_scales.of_head(of.kv_head);
             if (args.v_scales.vary_by_page()) unit_of_values_ = least_unit;
@@ -44,7 +44,7 @@ class decode_kv_scaling {
     IMBREX_KERNEL float qk_scale() const { return scores_; }
     IMBREX_KERNEL float pv_scale() const { return sums_ * unit_of_values_; }
 
-    // The stages are asked for in their order. The lanes look up what the next ones need, many at once.
+    // Call once per stage of this warp, in order. The lanes read the scales of several stages at once.
     template <class Arguments>
     IMBREX_KERNEL stage_kv_scales<BlockN> of_pages(const warp& self, const Arguments& args, const decode_split& of,
                                                    int first_key, source here = source::current()) {
@@ -58,7 +58,7 @@ class decode_kv_scaling {
                         const int stage = number / parts * WarpsN, part = number % parts;
                         const auto at =
                             args.lengths.locate(of, first_key + stage * BlockN + part * page_size_step, page_size_step);
-                        if (at.row >= args.lengths.page_size) return both{1.0f, 0.0f};  // nobody sees it
+                        if (at.row >= args.lengths.page_size) return both{1.0f, 0.0f};  // masked
                         return both{args.k_scales.of_page(at.page, of.kv_head),
                                     args.v_scales.of_page(at.page, of.kv_head)};
                     },
@@ -87,8 +87,8 @@ class decode_kv_scaling {
 
   private:
     static constexpr bool scaled = sizeof(Cache) == 1;
-    static constexpr int parts = BlockN / page_size_step;            // of a stage
-    static constexpr int stages_per_gather = warp::threads / parts;  // stages
+    static constexpr int parts = BlockN / page_size_step;  // of 16 keys, in a stage
+    static constexpr int stages_per_gather = warp::threads / parts;
     static constexpr float least_unit = 0x1p-100f;
     struct both {
         float k, v;

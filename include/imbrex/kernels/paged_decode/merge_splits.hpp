@@ -1,8 +1,7 @@
-// Results of different keys put together: of the warps of a block, through its shared memory, and of the blocks that have parts of
-// a unit, through global memory. What is put together is a slice: 16 rows by 8 columns of sums that are not divided yet, with each
-// row's largest score and the sum of its weights. Where there are 4 rows or 8, as with a token of 4 heads that share keys, a slice has
-// 32 or 16 columns of these, packed (ops/warp/stack_columns.hpp). Slices are put together in a fixed order, so that results have the same
-// bits every time.
+// LSE merge of split-KV partial results: of the warps of a block through shared memory, and of the splits of a work
+// item through the workspace in global memory. The unit is a slice: 16 rows by 8 columns of unnormalised O, with
+// row_max and row_sum. With only 4 or 8 rows, as for one token of 4 query heads per KV head, a slice packs 32 or 16
+// columns (ops/warp/stack_columns.hpp). Slices are merged in a fixed order: results are bitwise reproducible.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -24,20 +23,20 @@
 
 namespace imbrex {
 
-inline constexpr int decode_slice_rows = 16;    // rows
-inline constexpr int decode_slice_columns = 8;  // columns
+inline constexpr int decode_slice_rows = 16;
+inline constexpr int decode_slice_columns = 8;
 
 template <int Width>
 struct decode_partial_slice_of {
     using values = row_values<float, decode_slice_rows, warp>;
 
     warp_tile<float, decode_slice_rows, Width> acc_o;
-    values row_max;  // as powers of 2
+    values row_max;  // of scores in base 2
     values row_sum;
 };
 using decode_partial_slice = decode_partial_slice_of<decode_slice_columns>;
 
-// Such sums in global memory, as a warp holds them.
+// A slice in global memory, in the register layout of a warp.
 template <int Width>
 struct alignas(16) decode_workspace_slice_of {
     float acc_o[decode_slice_rows * Width];
@@ -66,8 +65,8 @@ IMBREX_KERNEL void clear(const warp& scope, decode_partial_slice_of<Width>& all,
     fill(scope, all.row_sum, 0.0f, here);
 }
 
-// Adds `count` slices to what is there. load(number, slice) brings one; AtOnce of them are asked for before the first is waited
-// for, since what is in global memory takes its time.
+// Merges `count` slices into `all`. load(number, slice) loads one; AtOnce loads are in flight together to hide their
+// latency.
 template <int AtOnce, int Width, class Load>
 IMBREX_KERNEL void merge_slices(const warp& scope, decode_partial_slice_of<Width>& all, int count, const Load& load,
                                 source here = source::current()) {
@@ -104,7 +103,7 @@ IMBREX_KERNEL void merge_slices(const warp& scope, decode_partial_slice_of<Width
     }
 }
 
-// Where rows of queries and results may begin: at multiples of two elements' bytes, so that a lane moves two at once; or anywhere.
+// Alignment of query and output rows: two elements, so that a lane moves two at once; or one element.
 enum class decode_access { vec2, scalar };
 
 template <decode_access Access, class T, int Columns, class Place>
@@ -139,12 +138,12 @@ IMBREX_KERNEL void store_decode_rows(const warp& scope, const Place& place,
     }
 }
 
-// What the rows and columns of a slice are.
+// Which rows and columns a slice has.
 struct decode_slice_coord {
     gqa_rows rows;
-    int kept;     // rows that are packed: 4, 8, or 16, which is not at all
-    int column;   // the first
-    int columns;  // of the part that was packed: those further right are in rows further below
+    int kept;  // rows that are packed: 4 or 8; 16: not packed
+    int column;
+    int columns;  // width of the tile that was packed: its right part is in lower rows
 
     IMBREX_FN bool exists(int row) const { return rows.exists(stacked_row(kept, row)); }
     IMBREX_FN int head(int row) const { return rows.head(stacked_row(kept, row)); }
@@ -152,7 +151,7 @@ struct decode_slice_coord {
     IMBREX_FN int first_column(int row) const { return column + first_stacked_column(kept, columns, row); }
 };
 
-// One number for each row that exists; of the others, what they are does not matter.
+// One value per existing row; 0 for padding.
 template <class Place>
 IMBREX_KERNEL void load_row_values(const warp& scope, decode_partial_slice::values& to, const decode_slice_coord& rows,
                                    const attention_row_view& from, const Place& place, source here) {
@@ -161,23 +160,21 @@ IMBREX_KERNEL void load_row_values(const warp& scope, decode_partial_slice::valu
         [&](int row, float& value) { value = rows.exists(row) ? *place(from, row) : 0.0f; }, to);
 }
 
-// Where results go, and what other keys have given before, which is put together with them: the partial result of another
-// launch, or nothing.
+// Outputs, and the partial result of another launch over other keys that is merged into them.
 template <class In>
 struct decode_results {
-    attention_view<In> out;            // normalised
-    attention_aux_outputs outputs;     // and all others
-    attention_aux_outputs merge_with;  // if there is one: wide, largest, sums
-    const float* sinks;                // a logit for each head that takes up weight, or null
+    attention_view<In> out;            // of attention_output_mode::normalised
+    attention_aux_outputs outputs;     // lse2; or o_accum, row_max, row_sum
+    attention_aux_outputs merge_with;  // o_accum, row_max, row_sum; or null
+    const float* sinks;                // attention sinks: one logit per query head in the softmax denominator; or null
 };
 
-// A slice of which all keys have been seen: divided by its sums, or partial.
+// Writes a slice that is merged over all keys: normalised, or partial.
 template <attention_output_mode Result, decode_access Access, class In>
 IMBREX_KERNEL void store_output_slice(const warp& scope, const decode_results<In>& to, const paged_seqlens& lengths,
                                       const decode_slice_coord& at, decode_partial_slice& slice,
                                       source here = source::current()) {
-    static_assert(Result != attention_output_mode::merged,
-                  "imbrex: what was there before is given to a decode by itself");
+    static_assert(Result != attention_output_mode::merged, "imbrex: a decode merges through options.merge_with");
     const int member = lengths.member(at.rows.sequence.batch);
     const int first_query = lengths.first_query(at.rows.sequence.batch);
     const auto row_of = [&](const auto& view) {

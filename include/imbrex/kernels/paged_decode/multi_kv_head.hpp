@@ -1,16 +1,16 @@
-// Attention of a few new tokens of many sequences to keys and values in pages, where each multiprocessor has some heads of a
-// sequence or more to read. Made for Hopper, as paged_decode/hopper.hpp is, of which it differs in who has what: a unit of work is
-// one sequence for several heads of keys, and each of eight consumer warps has a head of its own, or shares one with others.
+// Decode kernel for many sequences: a work item is one sequence for several KV heads (8, 4 or 2). For Hopper. It
+// differs from paged_decode/hopper.hpp in the assignment of stages: each of the eight consumer warps has its own KV
+// head, or shares one with others.
 //
-//     a unit has       stages, in their order: some keys of a head each
-//     8 heads          | head 0 | head 1 | head 2 | .. | head 7 |            the same keys of all heads
-//     2 heads          | head 0 | head 1 | head 0 | head 1 | ..              four warps share a head, with a quarter of its keys each
-//     of warp            0        1        2        3
+//     KV heads         stages of a tile, in order
+//     8                | head 0 | head 1 | head 2 | .. | head 7 |            the same keys of all heads
+//     2                | head 0 | head 1 | head 0 | head 1 | ..       four warps per head, each a quarter of the keys
+//     consumer warp      0        1        2        3
 //
-// So a sequence is one piece of work and not eight, or four and not eight, and the memory in which many warps put results together
-// is the ring's. Those that share a head do so in the place of their queries. Products are turned round
-// (paged_decode/attend_swap_ab.hpp). Where other blocks have parts of the same sequence, each warp leaves its own columns in global
-// memory, and whoever comes last puts those of its head together.
+// A sequence is then one work item instead of eight, and the warps need no merge buffers, whose memory goes to the
+// ring. Warps that share a head merge in the memory of their queries. Products use swap-AB
+// (paged_decode/attend_swap_ab.hpp). If other blocks have splits of the same sequence, each warp stores its partial
+// result in the workspace, and the last block to arrive does the LSE merge.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -44,10 +44,10 @@
 namespace imbrex {
 
 struct multi_kv_head_shape {
-    int keys_per_stage;  // of a stage
-    int stages;          // of each warp
+    int keys_per_stage;
+    int stages;  // of each warp
     int kv_heads = 8;
-    int warps_per_kv_head = 1;  // warps that have a head together
+    int warps_per_kv_head = 1;
 };
 
 template <class In, int HeadDim, class Mask, class Score, multi_kv_head_shape Shape,
@@ -57,16 +57,16 @@ struct paged_decode_multi_kv_head {
     static constexpr bool uses_pdl = true;
     static constexpr int kv_heads_per_item = Shape.kv_heads;
     static constexpr int warps_per_kv_head = Shape.warps_per_kv_head;
-    static constexpr int count = kv_heads_per_item * warps_per_kv_head;  // of warps that attend
+    static constexpr int count = kv_heads_per_item * warps_per_kv_head;  // consumer warps
     static constexpr int warps = 4 + (count + 3) / 4 * 4;
-    static constexpr int block_m = 8;  // of queries, as many as the products turned round have columns
+    static constexpr int block_m = 8;  // query rows: the columns of swap-AB products
     static constexpr int keys_per_stage = Shape.keys_per_stage;
-    static constexpr int block_n = keys_per_stage * warps_per_kv_head;  // of a step
-    static_assert(keys_per_stage % page_size_step == 0, "imbrex: a stage has a multiple of 16 keys");
+    static constexpr int block_n = keys_per_stage * warps_per_kv_head;  // keys of a tile
+    static_assert(keys_per_stage % page_size_step == 0, "imbrex: keys_per_stage must be a multiple of 16");
     using key_tile = shared_tile<Cache, keys_per_stage, HeadDim>;
     using query_tile = shared_tile<In, decode_slice_rows, HeadDim>;
     using stage = decode_stage<key_tile>;
-    // For each warp. Queries are in registers by the time that there are sums for those who share a head with it.
+    // Per warp. The queries are in registers by the time the warps of a head merge.
     using acc_tile = shared_tile<float, decode_slice_rows, HeadDim * block_m / decode_slice_rows>;
     struct warp_buffers {
         overlay<query_tile, acc_tile> queries_or_acc[count];
@@ -79,13 +79,14 @@ struct paged_decode_multi_kv_head {
 
     using arguments = decode_tma_arguments<In, Mask, Score, key_tile>;
     using shared_memory = decode_tma_shared_memory<stage, count * Shape.stages, warp_buffers>;
-    static_assert(sizeof(shared_memory) <= shared_memory_limit, "imbrex: a decode's ring is too deep");
+    static_assert(sizeof(shared_memory) <= shared_memory_limit, "imbrex: the ring of stages exceeds shared memory");
 
-    // What blocks leave for one another is a result of each warp, as large as so many slices.
+    // The partial result of a split: one per warp, stored in this many workspace slices.
     template <int Kept>
     static constexpr int width_of = HeadDim* Kept / (decode_slice_rows * warps_per_kv_head);
     static constexpr int least_kept = width_of<4> % decode_slice_columns == 0 ? 4 : 8;
-    static_assert(width_of<8> % decode_slice_columns == 0, "imbrex: so many warps cannot share columns of a head");
+    static_assert(width_of<8> % decode_slice_columns == 0,
+                  "imbrex: HeadDim cannot be divided among warps_per_kv_head warps");
     static constexpr int partial_slices =
         static_cast<int>((count * sizeof(decode_workspace_slice_of<width_of<8>>) + sizeof(decode_workspace_slice) - 1) /
                          sizeof(decode_workspace_slice));
@@ -135,7 +136,7 @@ struct paged_decode_multi_kv_head {
         while (now.exists()) {
             result made;
             attend(self, args, now, asked, q, stages, made);
-            // The next piece's queries come while this one's results are written.
+            // Load the queries of the next split while this result is written.
             const decode_split next_split = for_own_kv_head(self, splits.next(), args);
             issue_query_loads(self, asked, next_split, args);
             if (now.sequence.seqlen_q * args.schedule.q_heads_per_kv_head.value - now.first_row <= 4) {
@@ -187,8 +188,8 @@ struct paged_decode_multi_kv_head {
             const stage_kv_scales<keys_per_stage> of_pages = scales.of_pages(self, args, now, first_key);
             auto held = stages.wait();
             stages.skip(count - 1);
-            if (warps_per_kv_head > 1 && first_key >= now.keys.end) continue;  // none is left for this warp
-            // Behind the last key there may be anything, even NaN, which no weight of zero would silence.
+            if (warps_per_kv_head > 1 && first_key >= now.keys.end) continue;  // no keys for this warp
+            // Rows past the last key may hold anything, even NaN, and 0 * NaN is NaN: zero their values.
             if (now.keys.end - first_key < keys_per_stage) {
                 fill_rows(self, held->v, now.keys.end - first_key, convert<Cache>(0.0f));
                 fence_async(self);
@@ -198,18 +199,18 @@ struct paged_decode_multi_kv_head {
                         scales.qk_scale(), of_pages);
         }
         work.finish(self, made, scales.pv_scale());
-        self.sync();  // queries have been read
+        self.sync();  // the queries have been read
     }
 
     struct stage_warps_barrier {
-        static constexpr int count = kv_heads_per_item;  // for each head
+        static constexpr int count = kv_heads_per_item;  // one barrier per KV head
     };
     IMBREX_KERNEL static void sync_stage_warps(const warp& self, source here = source::current()) {
         named_barriers<stage_warps_barrier>::template of<stage_warps_barrier>(head_of(self))
             .sync(self, warps_per_kv_head, here);
     }
 
-    // What the warps that share a head have found out, of which each has some columns of all.
+    // Merges the warps of a KV head; each gets some columns.
     template <int Kept>
     IMBREX_KERNEL static void merge_kv_head_warps(warp& self, decode_partial_slice_of<width_of<Kept>>& all,
                                                   const result& made, warp_buffers& shared) {
@@ -234,12 +235,12 @@ struct paged_decode_multi_kv_head {
                                                 load(self, one.row_max, shared.row_max[from]);
                                                 load(self, one.row_sum, shared.row_sum[from]);
                                             });
-            sync_stage_warps(self);  // all has been read
+            sync_stage_warps(self);  // all partials have been read
         }
     }
 
-    // The warp's columns of its head's rows, of which so many are kept: written; or left for whoever comes last of the blocks that
-    // have parts of the unit, who puts them together in the order of the keys.
+    // This warp's columns: writes them, or stores them in the workspace; the last block to arrive merges the splits in
+    // the order of the keys.
     template <int Kept>
     IMBREX_KERNEL static void finish(warp& self, const decode_split& now, const arguments& args, const result& made,
                                      warp_buffers& shared) {

@@ -1,11 +1,12 @@
-// The rows that are attended together: the heads of queries that share keys, of all new tokens of a sequence, so that every key is
-// read once for all of them.
+// GQA packing (PackGQA in FlashAttention): the query heads that share a KV head, of all new tokens of a sequence, are
+// packed into the rows of one tile. A key is read once for all of them. MQA and speculative decoding (several query
+// tokens per sequence) are the same with more heads or tokens.
 //
-//     row    0        1        2        3        4        5     ..
-//     token  0        0        0        1        1        1
-//     head   first    +1       +2       first    +1       +2          three heads that share keys
+//     row        0        1        2        3        4        5     ..
+//     token      0        0        0        1        1        1
+//     q head     first    +1       +2       first    +1       +2          q_heads_per_kv_head = 3
 //
-// Masks and scores are asked about a row's own head and token.
+// Mask and score_mod see the query head and token of each row.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -23,9 +24,9 @@
 namespace imbrex {
 
 struct gqa_rows {
-    attention_extents sequence;  // its head is the first of those that share keys
-    fast_divmod heads;           // so many share them
-    int first;                   // row of the sequence with which these begin
+    attention_extents sequence;  // its head is the first query head of the KV head
+    fast_divmod heads;           // q_heads_per_kv_head
+    int first;                   // first packed row of this tile
 
     IMBREX_FN int query(int row) const { return heads.quotient(first + row); }
     IMBREX_FN int head(int row) const { return sequence.head + first + row - query(row) * heads.value; }
@@ -35,7 +36,7 @@ struct gqa_rows {
     }
 };
 
-// Whether a mask is known to treat all heads alike: then it is asked once, and not for each of them.
+// Whether a mask is the same for all heads. It is then evaluated once instead of per head.
 template <class Mask>
 inline constexpr bool mask_ignores_heads = false;
 template <>
@@ -52,7 +53,7 @@ template <class First, class Second>
 inline constexpr bool mask_ignores_heads<and_mask<First, Second>> =
     mask_ignores_heads<First>&& mask_ignores_heads<Second>;
 
-// The keys that any of so many heads, from the sequence's own on, sees for any of these tokens; inside the sequence.
+// Union of the visible key ranges of `heads` query heads, from sequence.head on, clamped to the sequence.
 template <class Mask>
 IMBREX_KERNEL key_range visible_keys_of_heads(const attention_extents& sequence, int heads, query_range queries,
                                               const Mask& mask) {
@@ -70,27 +71,26 @@ IMBREX_KERNEL key_range visible_keys_of_heads(const attention_extents& sequence,
     return {first, end > first ? end : first};
 }
 
-// Whether each of the rows sees all of these keys.
+// Whether every row sees all of these keys.
 template <int Rows, class Mask>
 IMBREX_KERNEL bool rows_fully_unmasked(const gqa_rows& rows, key_range keys, const Mask& mask) {
     const int end = rows.query(Rows - 1) + 1;
     const query_range queries{rows.query(0), end < rows.sequence.seqlen_q ? end : rows.sequence.seqlen_q};
-    bool whole = mask.fully_unmasked(rows.sequence, queries, keys);
+    bool unmasked = mask.fully_unmasked(rows.sequence, queries, keys);
     if constexpr (!mask_ignores_heads<Mask>) {
         attention_extents one = rows.sequence;
         for (int i = 1; i < rows.heads.value; ++i) {
             ++one.head;
-            whole &= mask.fully_unmasked(one, queries, keys);
+            unmasked &= mask.fully_unmasked(one, queries, keys);
         }
     }
-    return whole;
+    return unmasked;
 }
 
-// How the products of queries and keys lie in a tile: rows of queries below one another, or, where products are turned round, side by
-// side, with keys below one another.
+// Layout of a score tile: S = Q K^T, or S^T = K Q^T for swap-AB.
 enum class score_tile_layout { queries_by_keys, keys_by_queries };
 
-// Elements of each row of queries outside the keys that it sees become -infinity. seen(row): counted from the tile's first key.
+// Sets scores outside each query row's visible range to -infinity. seen(row) is relative to the tile's first key.
 template <score_tile_layout Layout, class Scope, int Rows, int Columns, int Warps, class Seen>
 IMBREX_KERNEL void mask_unseen(const Scope& scope, hw::fragment<float, Rows, Columns, Warps>& scores, const Seen& seen,
                                source here) {
@@ -111,8 +111,8 @@ IMBREX_KERNEL void mask_unseen(const Scope& scope, hw::fragment<float, Rows, Col
     }
 }
 
-// Score and mask, where they change anything: products that are not seen, or behind the last key that there is, become -infinity.
-// What is left to be multiplied with, scale_after, is the softmax's.
+// Applies score_mod and mask where they have an effect: masked scores, and scores past the last key, become -infinity.
+// The softmax applies the remaining scale, scale_after.
 template <score_tile_layout Layout = score_tile_layout::queries_by_keys, class Scope, int Rows, int Columns, int Warps,
           class Mask, class Score>
 IMBREX_KERNEL void apply_score_mod_and_mask_gqa(const Scope& scope, hw::fragment<float, Rows, Columns, Warps>& scores,
@@ -120,7 +120,7 @@ IMBREX_KERNEL void apply_score_mod_and_mask_gqa(const Scope& scope, hw::fragment
                                                 const Score& score, float scale, source here = source::current()) {
     constexpr bool down = Layout == score_tile_layout::queries_by_keys;
     constexpr int keys = down ? Columns : Rows, queries = down ? Rows : Columns;
-    // f(row of queries, key, product)
+    // f(query row, key, score)
     const auto map_each = [&](const auto& f) {
         map_indexed(
             scope, scores,

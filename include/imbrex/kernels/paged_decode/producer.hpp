@@ -1,5 +1,6 @@
-// The warp that has a block's keys and values copied from their pages into a ring, by TMA: piece by piece as they are
-// planned, and stage by stage. The consumers are told of each piece before its first copy is asked for.
+// The producer warp of the Hopper decode kernels: it walks the splits of its block, looks up their pages in the block
+// table and issues TMA copies into the ring of stages. It publishes each split to the consumers before it issues the
+// split's first copy.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -18,15 +19,15 @@
 
 namespace imbrex {
 
-// Columns may be fewer than the depth; those that do not exist are taken as zero.
+// The tensors may have fewer columns than head_dim; TMA fills the rest with zeros.
 template <class In, class Mask, class Score, class Tile>
 struct decode_tma_arguments : decode_arguments<In, Mask, Score> {
     tma_tensor<Tile, 4> k;
     tma_tensor<Tile, 4> v;
-    bool pdl_prefetch;  // the cache is read while the kernel before still runs, but for the new tokens' keys
+    bool pdl_prefetch;  // PDL: read all but the new tokens' keys before the preceding kernel ends
 };
 
-// Stages of keys and values, room for what consumers need besides, and the pieces that they are told of.
+// The ring of K/V stages, the buffers of the consumers, and the queue of splits.
 template <class Stage, int Stages, class ConsumerMemory>
 struct decode_tma_shared_memory {
     pipeline_items<Stage, Stages> items;
@@ -35,8 +36,8 @@ struct decode_tma_shared_memory {
     dynamic_tile_scheduler<4, decode_split> splits;
 };
 
-// A block of one warp that feeds, feed(warp, pieces, stages), and so many that consume(warp, pieces, stages), of which `holders` have
-// to give back each stage.
+// One producer warp, produce(warp, splits, stages), and consumer warps, consume(warp, splits, stages).
+// `releasing_warps` consumers release each stage.
 template <int Consumers, class Block, class Arguments, class Memory, class Produce, class Consume>
 IMBREX_KERNEL void run_warp_specialised(Block& block, const Arguments& args, Memory& shared, int releasing_warps,
                                         const Produce& produce, const Consume& consume) {
@@ -61,8 +62,8 @@ IMBREX_KERNEL void run_warp_specialised(Block& block, const Arguments& args, Mem
                 }));
 }
 
-// A stage is put together from as many rows of a page at a time as the tensors copy. The lanes look up the pages of many of these
-// parts at once, from that of a step on.
+// A tile takes several TMA copies, none of which crosses a page: copied_rows rows each. The lanes of the warp look up
+// the block table for 32 copies at once, from the first copy of `tile` on.
 using page_copy_coords = hw::lane_values<paged_seqlens::page_location, warp::threads>;
 template <int BlockN, class Arguments>
 IMBREX_KERNEL page_copy_coords gather_page_coords(warp& self, const decode_split& split, int tile,
@@ -79,19 +80,19 @@ IMBREX_KERNEL page_copy_coords gather_page_coords(warp& self, const decode_split
     });
 }
 
-// Those of a step, in their order.
+// The copies of one tile.
 struct tile_page_coords {
     const warp& scope;
     const page_copy_coords& coords;
     int first;
-    int rows;  // of each
+    int rows;  // of each copy
 
     IMBREX_KERNEL paged_seqlens::page_location operator[](int number) const {
         return warp_broadcast(scope, coords, first + number);
     }
 };
 
-// The keys of a piece. The first places have been looked up.
+// Copies the tiles of a split. `coords` are those of the first 32 copies.
 template <int BlockN, class Arguments, class Fill>
 IMBREX_KERNEL void produce_split(warp& self, const decode_split& split, page_copy_coords coords, const Arguments& args,
                                  bool& must_wait, const Fill& fill) {
@@ -109,23 +110,24 @@ IMBREX_KERNEL void produce_split(warp& self, const decode_split& split, page_cop
     }
 }
 
-// All pieces of a block. fill(parts, key head) has a step's keys and values copied.
+// Copies all splits of a block. fill(copies, kv_head) copies the keys and values of a tile.
 template <int BlockN, class Block, class Arguments, class Scheduler, class Queue, class Fill>
 IMBREX_KERNEL void produce_splits(warp& self, const Block& block, const Arguments& args, const Scheduler& scheduler,
                                   Queue& queue, const Fill& fill) {
-    bool must_wait = args.pdl_prefetch;  // for the kernel before, which may write the keys of the new tokens
+    bool must_wait = args.pdl_prefetch;  // the preceding kernel may write the keys of the new tokens
     scheduler.for_each_split(self, block.index().x, [&](decode_split& split, const auto& complete) {
-        // Which pages are the first is asked for before all else.
+        // Read the block table for the first tiles before anything else.
         const page_copy_coords coords = gather_page_coords<BlockN>(self, split, 0, args);
         complete(split);
         queue.publish(split);
         produce_split<BlockN>(self, split, coords, args, must_wait, fill);
     });
-    queue.publish({});  // no piece at all: it is over
+    queue.publish({});  // end of work
 }
 
-// A stage's keys and values of one head, from this part on; says which is the first behind them. What lies in no page is not seen.
-// (Parts are looked at again for each head: copies that follow each other less closely were measured to be faster.)
+// Copies keys and values of one KV head into a stage, from copy `copy_idx` on; returns the next copy. Keys outside the
+// visible range become zero. (Each KV head broadcasts the coordinates again: copies that are issued further apart were
+// measured to be faster.)
 template <class Tile, class Slot, class Arguments>
 IMBREX_KERNEL int load_from_pages(warp& self, decode_stage<Tile>& to, const Arguments& args,
                                   const tile_page_coords& tile_coords, int copy_idx, int kv_head, const Slot& slot) {

@@ -1,23 +1,40 @@
-// Who reads which keys. A unit of work is the rows of one key head of one sequence, or of some heads that are read together
-// (KvHeadsPerItem), or a block of such rows; it takes as many steps as there are tiles among the keys that it sees, one at least. The
-// steps of all units stand in one line, which is cut into equal ranges for the blocks of the grid: whatever the lengths are, all
-// have the same to read.
+// The split-KV scheduler of paged decode: which block reads which keys. It distributes tiles as a stream-K GEMM does,
+// on the device, from the lengths that it reads when the kernel runs. The units, from large to small:
 //
-//     units     | 0                     | 1 | 2 | 3         |
-//     blocks    | a       | b       | c       | d       |          b has a part of unit 0, c the end of it, 1, 2, ...
+//     work item    the packed GQA rows of one KV head of one sequence, block_m of them at most; or the rows of several
+//        |         KV heads that are read together (KvHeadsPerItem)
+//        v
+//     split        a contiguous range of the item's keys that one block attends to. The splits of an item are merged by
+//        |         their LSE (merge_splits.hpp); a single split is final
+//        v
+//     tile         block_n keys and their values: one iteration of a consumer
+//        |
+//        v
+//     stage        the shared-memory buffer of a tile, filled by TMA or cp.async (producer.hpp, ampere.hpp). In
+//                  the multi-KV-head kernels a tile fills one stage per consumer warp
 //
-// Where there are many units, each counts as some steps more than it has: putting results together takes its time, and a block with
-// many short units gets fewer. Where there can be so little only that a block's range is the least that is worth while, units count
-// as multiples of it: then no block has parts of two of them, which it would do one after the other.
+//     work item  | A: seq 0, KV head 0 | B: seq 0, KV head 1 | C: 1,0| D: 1,1|
+//     tile       | 0 1 2 3 4 5 6 7 8 9 | 0 1 2 3 4 5 6 7 8 9 | 0 1 2 | 0 1 2 |
+//     block      | a            | b             | c             | d          |   7 tiles each, 5 for the last
+//     split      | A0           | A1   | B0     | B1         |C0|C1  | D     |   A0 and A1 are the splits of A
 //
-// So where a unit is cut depends on all of them, and with it the last bits of its result. Who wants these to be the unit's own has
-// it cut every so many keys, from the sequence's first on. A block then has the parts that begin in its range, all of them whole:
+// All tiles of all work items, in this order, form the tile space. It is cut into equal ranges, one per block of the
+// grid. All blocks read the same number of keys, whatever the lengths. A work item has at least one tile.
 //
-//     parts     | 0    | 1    | 2    | 3  | 0 | 0 | 0    | 1  |
-//     blocks    | a       | b       | c       | d       |          a has parts 0 and 1 of unit 0, b part 2, ...
+// Two corrections apply. If there are many work items, each counts `overhead_tiles` more than it has: writing a result
+// takes time, and a block with many short items gets fewer of them. If all tiles fit blocks of the minimum size, items
+// are padded to a multiple of that size (`tile_multiple`): then no block has splits of two items, which it would
+// process one after the other.
 //
-// The lengths are read by the kernel itself, from where the caller keeps them: what is planned is what they are when it runs. All
-// lanes of a warp read a share of them each, and their sums tell where in the line a sequence begins.
+// With these dynamic splits the position of a cut depends on the whole batch, and so do the last bits of a result. With
+// a fixed split size (`tiles_per_split`) each sequence is cut at multiples of it, counted from its first key, and
+// results are batch invariant. A block then owns the splits that begin in its range, each of them entirely:
+//
+//     split             | 0    | 1    | 2    | 3  | 0 | 0 | 0    | 1  |
+//     block             | a       | b       | c       | d       |     a owns splits 0 and 1 of item 0, b split 2, ...
+//
+// Every lane of a warp sums the tiles of some sequences; a warp-wide prefix sum gives the offset of each sequence in
+// the tile space.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -33,73 +50,73 @@
 
 namespace imbrex {
 
-// What a block does of a unit: all of it, if there is one part only. Otherwise blocks that follow one another have the parts, one each, or
-// some each if it is cut every so many keys.
-struct decode_split : attention_work {  // its keys are those that any row of the sequence sees
-    int kv_head;                        // or the first, if a unit has several
+// The share of one block in one work item. With dynamic splits consecutive blocks have one split each; with fixed
+// splits a block may have several.
+struct decode_split : attention_work {  // `keys`: visible to any row of the sequence
+    int kv_head;                        // the first of KvHeadsPerItem
     int first_row;
-    int first_tile;  // the first, counted from the sequence's first key
+    int first_tile;  // counted from key 0 of the sequence
     int num_tiles;
     int split_idx;
     int num_splits;
-    int first_block;  // has part 0
-    int blocks;       // that have parts
-    int first_slot;   // for the results of part 0, those of the others behind it; or -1
+    int first_block;  // owns split 0
+    int blocks;       // number of blocks that own splits of this item
+    int first_slot;   // workspace slot of split 0, followed by the others (fixed splits); or -1
 
-    // Where a part's results are left. A unit without places of its own has those of the blocks: each may have parts of two, the end of
-    // one, or its middle, and the beginning of another.
+    // Workspace slot of a split. With dynamic splits a block has two slots: one for the item that it ends or continues,
+    // and one for the item that it begins.
     IMBREX_FN int slot(int split) const {
         return first_slot >= 0 ? first_slot + split : 2 * (first_block + split) + (split == 0 ? 1 : 0);
     }
 };
 
-// How many of what there are, the same for the whole launch.
+// Sizes that are the same for the whole launch.
 struct decode_schedule {
     int batches;
     int kv_heads;
     fast_divmod q_heads_per_kv_head;
-    int min_tiles_per_block;  // of a block: less is not worth another one
-    int overhead_tiles;       // that a unit counts as, before those it has
-    int tile_multiple;        // and as a multiple of so many, a power of two
-    int tiles_per_split;      // units are cut every so many; 0: where a block's range ends
-    int max_splits;           // of a unit that is cut so: as many places it has
-    int slices_per_split;     // of results, for which a place has room
+    int min_tiles_per_block;  // fewer are not worth another block
+    int overhead_tiles;       // added to each work item
+    int tile_multiple;        // items are padded to this, a power of two
+    int tiles_per_split;      // fixed split size; 0: dynamic splits
+    int max_splits;           // of an item with fixed splits: its workspace slots
+    int slices_per_split;     // output slices that a workspace slot holds
 };
 
-// A sequence's part of the line. All of its units have the same length.
+// The range of one sequence in the tile space. All of its work items have the same number of tiles.
 struct decode_sequence_span {
     key_range keys;
     int first_tile;
-    int item_tiles;  // steps that are counted: those it has, and others before them
+    int item_tiles;  // with overhead and padding
     int m_blocks;
     int work_items;
-    int padding;  // those others
+    int padding;  // tiles that are counted and not read; they come first
 
     IMBREX_FN int length() const { return item_tiles * work_items; }
 };
 
-// Where in the line a block is: plain numbers, which may be kept anywhere between two pieces.
+// Position of a block in the tile space: plain integers, which can be kept in shared memory between two splits.
 struct decode_cursor {
     int block;
-    int tiles_per_block;  // of every block
+    int tiles_per_block;
     int at;
     int end;
-    int batch;   // the sequence there
-    int before;  // where it begins
+    int batch;   // sequence at `at`
+    int before;  // its offset in the tile space
     decode_sequence_span now;
-    int item_begin;  // of the steps that the last piece's unit has
+    int item_begin;  // range of the current item, without its padding
     int item_end;
 };
 
-// The line itself, from any place in it on.
+// The linearised tile space.
 template <int BlockM, int BlockN, class Mask, int KvHeadsPerItem = 1>
 class decode_tile_space {
   public:
     IMBREX_KERNEL decode_tile_space(const decode_schedule& schedule, const paged_seqlens& lengths, const Mask& mask)
         : schedule_(&schedule), lengths_(&lengths), mask_(&mask) {}
 
-    // The next piece of a block, if there is one. Which part of its unit it is, `complete` says, for who has something more urgent
-    // to do first.
+    // Advances to the next split of the block; false at the end of its range. `complete` fills in split_idx, num_splits
+    // and slots: separate, so that the producer can issue its first copies before it.
     IMBREX_KERNEL bool next(decode_cursor& cursor, decode_split& split) const {
         while (cursor.at < cursor.end) {
             while (cursor.at - cursor.before >= cursor.now.length()) {
@@ -115,7 +132,7 @@ class decode_tile_space {
             if (schedule_->tiles_per_split > 0 && begin > cursor.item_begin) begin += tiles_to_split(cursor, begin);
             if (cursor.at <= begin) continue;
             if (schedule_->tiles_per_split > 0) cursor.at = end_of_split(cursor, begin);
-            const int before = now.m_blocks == 1 ? item : item / now.m_blocks;  // units of all rows
+            const int before = now.m_blocks == 1 ? item : item / now.m_blocks;  // items of all row blocks
             split.kv_head = before * KvHeadsPerItem;
             split.first_row = (item - before * now.m_blocks) * BlockM;
             split.sequence = lengths_->of(cursor.batch, split.kv_head * schedule_->q_heads_per_kv_head.value);
@@ -139,8 +156,8 @@ class decode_tile_space {
     }
 
   protected:
-    // Of a unit that is cut every so many steps of its sequence: from somewhere in the line to where the next part begins, and where one
-    // ends.
+    // Fixed splits: tiles from `from` to the beginning of the next split, and the end of the split that begins at
+    // `begin`.
     IMBREX_KERNEL int tiles_to_split(const decode_cursor& cursor, int from) const {
         const int into = (cursor.now.first_tile + from - cursor.item_begin) % schedule_->tiles_per_split;
         return into == 0 ? 0 : schedule_->tiles_per_split - into;
@@ -156,7 +173,7 @@ class decode_tile_space {
         split.num_splits = last / every - first / every + 1;
         const int last_begins = cursor.item_begin + (split.num_splits == 1 ? 0 : last / every * every - first);
         split.blocks = last_begins / cursor.tiles_per_block - split.first_block + 1;
-        // Packed sequences have any number of blocks of rows each: all before this one no more than so many.
+        // Varlen: an upper bound on the row blocks before this sequence, without a sum over all of them.
         const std::int64_t rows_before =
             std::int64_t{lengths_->first_query(cursor.batch)} * schedule_->q_heads_per_kv_head.value;
         const int m_blocks_before = lengths_->varlen() ? static_cast<int>(rows_before / BlockM) + cursor.batch
@@ -199,7 +216,7 @@ class decode_scheduler : public decode_tile_space<BlockM, BlockN, Mask, KvHeadsP
         if (tiles_per_block_ < schedule.min_tiles_per_block) tiles_per_block_ = schedule.min_tiles_per_block;
     }
 
-    // To where a block begins.
+    // A cursor at the beginning of a block's range.
     IMBREX_KERNEL decode_cursor begin(const warp& scope, int block, source here = source::current()) const {
         const std::int64_t first = std::int64_t{block} * tiles_per_block_;
         decode_cursor made{};
@@ -211,7 +228,7 @@ class decode_scheduler : public decode_tile_space<BlockM, BlockN, Mask, KvHeadsP
         return made;
     }
 
-    // Visits the pieces of a block, in their order: visit(piece, complete).
+    // Calls visit(split, complete) for each split of a block, in order.
     template <class Visit>
     IMBREX_KERNEL void for_each_split(const warp& scope, int block, Visit visit) const {
         decode_cursor cursor = begin(scope, block);
@@ -225,7 +242,7 @@ class decode_scheduler : public decode_tile_space<BlockM, BlockN, Mask, KvHeadsP
 
     static IMBREX_FN int each_of(int count) { return (count + warp::threads - 1) / warp::threads; }
 
-    // So many sequences dealt to the lanes: the steps of each lane's, and of those before it.
+    // Inclusive prefix sums, by lane, of the tiles of `count` sequences. Each lane has consecutive sequences.
     IMBREX_KERNEL lane_sums tile_prefix_sums(const warp& scope, int first, int count, source here) const {
         const int each = each_of(count);
         const auto num_tiles = warp_gather<warp::threads>(
@@ -241,7 +258,7 @@ class decode_scheduler : public decode_tile_space<BlockM, BlockN, Mask, KvHeadsP
         return warp_inclusive_sum(scope, num_tiles, here);
     }
 
-    // The sequence that the walk's step belongs to: first the lane that has it, then the same among the lane's sequences.
+    // Finds the sequence at cursor.at: first the lane that has it, then among that lane's sequences.
     IMBREX_KERNEL void seek(const warp& scope, decode_cursor& cursor, source here) const {
         lane_sums sums = tile_prefix_sums_;
         for (int count = this->schedule_->batches;;) {
@@ -258,8 +275,8 @@ class decode_scheduler : public decode_tile_space<BlockM, BlockN, Mask, KvHeadsP
     }
 
     lane_sums tile_prefix_sums_;  // of all sequences
-    int total_tiles_;             // steps
-    int tiles_per_block_;         // of a block
+    int total_tiles_;
+    int tiles_per_block_;
 };
 
 }  // namespace imbrex

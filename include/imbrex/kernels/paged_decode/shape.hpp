@@ -1,5 +1,5 @@
-// What a kernel that decodes is made of, what its consumers are told, where they find their queries, and how much they leave for one
-// another.
+// What the split-KV decode kernels have in common: the tile shape, the arguments of the consumers, the layout of the
+// workspace and the addresses of the packed GQA query rows.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -16,26 +16,26 @@
 namespace imbrex {
 
 struct decode_shape {
-    int warps_m = 1;   // of 16 rows, 1, 2, 4 or 8: warps that share a stage
-    int block_n = 32;  // of a stage
-    // A multiple of the warps among which they go in turn, so that who waits for a stage has seen all of its rounds.
+    int warps_m = 1;   // warps that share a stage, 16 query rows each: 1, 2, 4 or 8
+    int block_n = 32;  // keys of a stage
+    // A multiple of warps_n, so that each stage always goes to the same warps and a waiting warp never misses a phase.
     int stages = 8;
-    int merge_columns = 128;  // for which there is room where warps put their results together
+    int merge_columns = 128;  // columns of O that the warps merge in one round, through shared memory
     int warps = 8;
-    int min_blocks_per_sm = 1;  // blocks that share the registers of a multiprocessor
-    // Threads copy keys and values: behind the last key there are zeros, and results are put together in the stages' memory, which
-    // are empty meanwhile. Otherwise TMA does, and they have memory of their own.
+    int min_blocks_per_sm = 1;
+    // Keys and values are copied by cp.async: rows past the last key are zero, and the warps merge their results in the
+    // memory of the empty stages. Otherwise TMA copies, and the merge has its own buffers.
     bool uses_cp_async = false;
 };
 
-// Keys and values of one head.
+// Keys and values of one KV head.
 template <class Tile>
 struct decode_stage {
     Tile k;
     Tile v;
 };
 
-// What consumers are told.
+// Arguments of the consumers.
 template <class In, class Mask, class Score>
 struct decode_arguments {
     attention_view<const In> q;
@@ -45,23 +45,23 @@ struct decode_arguments {
     float scale;
     paged_seqlens lengths;
     decode_schedule schedule;
-    // See workspace_bytes. The counters are zero before the first launch, and after each.
+    // In the workspace, see decode_workspace. Counters are zero before the first launch and after each launch.
     int* counters;
     decode_workspace_slice* partials;
-    // Of a cache of 8-bit elements.
+    // For 8-bit caches.
     kv_cache_scales k_scales;
     kv_cache_scales v_scales;
 };
 
-// What a grid of so many blocks leaves for one another in global memory: for each of them a counter for each slice, and the slices
-// of the two units that it may have parts of, or those of all parts that there can be of units that are cut every so many keys.
-// Counters are where they are for every kernel: one may leave its slices where another's counters are not.
+// Layout of the workspace of a grid: per block one arrival counter per output slice, then the partial results. With
+// dynamic splits a block has slots for two work items; with a fixed split size every possible split has its own. All
+// kernels have the counters at the same offset, so that no kernel writes partial results over another's counters.
 template <int Slices>
 struct decode_workspace {
-    static constexpr int slices = Slices;  // of a unit, at most
+    static constexpr int slices = Slices;  // of a work item, at most
     static constexpr std::size_t counters_bytes(int blocks) {
         constexpr int most_slices = 4 * 256 / decode_slice_columns;
-        static_assert(slices <= most_slices, "imbrex: a unit has more slices than there are counters for");
+        static_assert(slices <= most_slices, "imbrex: a work item has more slices than counters");
         return static_cast<std::size_t>(blocks) * most_slices * sizeof(int);
     }
     static constexpr std::size_t workspace_bytes(int blocks) {
@@ -72,7 +72,7 @@ struct decode_workspace {
     }
 };
 
-// Where the queries of a sequence begin, for whoever brings them: of(rows, column)(row), or null where there are none.
+// Addresses of the packed query rows of a sequence: of(rows, column)(row), null for padding.
 template <class In>
 class query_pointers {
   public:

@@ -1,10 +1,11 @@
-// Where a rank of a ring has the chunks that it works on: its own in the tensors of its user, those of others in the workspace.
+// Buffers of ring attention on one rank: its own chunks are in the caller's tensors, those of other ranks in the
+// workspace.
 //
-//     keys and values    of two others: one chunk is attended to and sent on, the next one arrives
-//     queries, results   in a mesh, of the a - 1 others of its group: they stay
-//     arrivals           in a mesh, the results of the own queries that come home from those a - 1
+//     keys and values    two buffers: one KV chunk is in use and being sent on while the next one arrives
+//     queries, results   in a mesh, those of the a - 1 other ranks of the group: they stay
+//     arrivals           in a mesh, the partial results of the own queries from those a - 1 ranks
 //
-// Results are O in fp32 [row, head, column] and behind it the base-2 logarithm of each row's sum [head, row]: one message.
+// A partial result is O in fp32 [row, head, head_dim_v] followed by the base-2 LSE [head, row]: one message.
 #pragma once
 
 #include <imbrex/comm/ring_plan.hpp>
@@ -29,11 +30,11 @@ struct ring_tensors {
     void* workspace = nullptr;
 };
 
-// The rows of one chunk that belong to one schedule, of all members of its batch.
+// The rows of a chunk that belong to one schedule, over its whole batch.
 struct ring_rows {
-    std::int64_t before;  // in the chunk
+    std::int64_t before;  // the offset in the chunk
     std::int64_t batches;
-    std::int64_t count;  // of each member
+    std::int64_t count;  // of each batch entry
     std::int64_t all;    // of the chunk
 };
 
@@ -66,7 +67,7 @@ class ring_chunks {
                 plan_.rows_of(chunk)};
     }
 
-    // After so many hops.
+    // The chunk that this rank holds after `hop` hops.
     const In* queries(int hop) const { return hop == 0 ? own_.q : at<In>(queries_[hop - 1]); }
     const In* keys(int hop) const { return hop == 0 ? own_.k : at<In>(keys_[(hop - 1) % 2]); }
     const In* values(int hop) const { return hop == 0 ? own_.v : at<In>(values_[(hop - 1) % 2]); }
@@ -74,10 +75,10 @@ class ring_chunks {
         if (hop == 0) return {own_.out, own_.lse2};
         return result_at(results_[hop - 1], plan_.rows_of(plan_.q_chunk_at(hop)));
     }
-    // Of the own queries, from the rank that had them after so many hops.
+    // The partial result of the own queries from the rank that held them after `hop` hops.
     ring_output arrival(int hop) const { return result_at(arrivals_[hop - 1], plan_.rows_of(plan_.rank())); }
 
-    // What starts with a step and has to be there with another.
+    // The messages that start in `step` and are needed in step `need`.
     send_recv_group send_recv_group_of(const ring_step& now, int step, int need) const {
         send_recv_group made{step, {}, {}};
         for (const ring_message& one : now.sends) {

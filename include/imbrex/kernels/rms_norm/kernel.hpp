@@ -1,11 +1,11 @@
-// The kernels of a root mean square norm. A row is read once and kept in registers, 512 columns in a warp: a warp has several short
-// rows, and several warps, a block of them, share a long one. Rows that are longer still, or lie such that 16 bytes cannot be read at a
-// time, are read twice, piece after piece.
+// The RMSNorm kernels. A row is read once and kept in registers, 512 columns per warp: a warp holds several short rows,
+// and the warps of a block share a long one. Rows that are longer than that, or not aligned to 16 bytes, use the
+// two-pass kernel.
 //
-//   each warp    loads its columns of x, of the weights and, if there is one, of the residual
-//                adds and rounds the residual, and stores it
+//   each warp    loads its columns of x, of the weight and, if given, of the residual
+//                adds the residual, rounds and stores it
 //                sums squares
-//   all meet     that share a row, and each adds the sums of all in the same order
+//   barrier      between the warps that share a row; each adds the partial sums in the same order
 //   each warp    scales and stores
 #pragma once
 
@@ -28,7 +28,7 @@ namespace imbrex {
 template <class T, class Weight>
 struct rms_norm_arguments {
     row_accessor<const T> x;
-    row_accessor<T> residual;  // not given: none
+    row_accessor<T> residual;  // null: none
     row_accessor<T> out;
     row_accessor<const Weight> weight;  // one row
     int rows;
@@ -46,7 +46,7 @@ struct scale_by_weight {
     IMBREX_FN float operator()(float x, float rstd, float weight) const { return x * rstd * weight; }
 };
 
-// Sums of the warps that share a row. Each adds them in the same order, and so gets the same.
+// Cross-warp reduction. Each warp adds the partial sums in the same order, so all get the same bits.
 template <int WarpsPerRow>
 struct cross_warp_sum {
     struct all_warps {};
@@ -63,14 +63,14 @@ struct cross_warp_sum {
 
 }  // namespace detail
 
-// Rows of up to Columns * WarpsPerRow columns. With one sharer, a warp has as many rows as make 512 elements.
+// Rows of up to Columns * WarpsPerRow columns. With one warp per row, a warp holds 512 / Columns rows.
 template <class T, class Weight, int Columns, int WarpsPerRow>
 struct rms_norm_kernel {
-    static_assert(Columns == 512 || (Columns < 512 && WarpsPerRow == 1), "imbrex: a warp has 512 elements");
+    static_assert(Columns == 512 || (Columns < 512 && WarpsPerRow == 1), "imbrex: a warp holds 512 elements");
     static constexpr int rows_per_warp = 512 / Columns;
     static constexpr int warps = WarpsPerRow == 1 ? 4 : WarpsPerRow;
-    // As many as can have 48 registers a thread, which 16-bit elements get by with: while some wait at the meeting of their warps,
-    // others have memory to wait for.
+    // Occupancy for 48 registers per thread, enough for 16-bit elements: while some blocks wait at their barrier,
+    // others keep memory requests in flight.
     static constexpr int min_blocks_per_sm =
         WarpsPerRow == 1 || sizeof(T) + sizeof(Weight) > 4 || warps > 21 ? 1 : 42 / warps;
     static constexpr bool uses_pdl = true;
@@ -126,7 +126,7 @@ struct rms_norm_kernel {
     };
 };
 
-// Any rows: a block to each.
+// Rows of any length and alignment: one block per row.
 template <class T, class Weight, row_alignment Known>
 struct rms_norm_two_pass_kernel {
     static constexpr int warps = 8;
@@ -168,7 +168,7 @@ struct rms_norm_two_pass_kernel {
             }
             finish_rows(self, rstd, functional::add{});
             fill(self, rstd, args.rstd_of(shared.total(self, row_value(self, rstd))));
-            // A lane reads again what it has read, or written, itself.
+            // A lane rereads only elements that it read or wrote itself: no barrier is needed.
             for (int column = first(self); column < args.columns; column += step) {
                 tile x;
                 if (args.residual.given()) {

@@ -1,12 +1,12 @@
-// The kernel that rotates heads of tokens. A warp has some heads of one token, and of each the columns of two tiles: it finds the
-// rotations of these once, and turns all its heads by them. No warp meets another.
+// The kernel of apply_rope. A warp has some heads of one token and two column tiles of each. It computes cos and sin of
+// the columns once and applies them to all its heads. Warps do not synchronise.
 //
-//     half split      | a |   | b |   |         the columns of a pair are in the same place of the two
-//     otherwise       | a | b |       |         next to each other; and behind the rotated ones, columns that are copied
+//     half_split      | a |   | b |   |         the columns of a pair are at the same place in a and b
+//     otherwise       | a | b |       |         adjacent tiles; columns past rotary_dim are copied
 //
-//   each warp    asks for its tiles
-//                finds its rotations meanwhile
-//                turns and stores
+//   each warp    issues the loads of its tiles
+//                computes cos and sin meanwhile
+//                rotates and stores
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -24,7 +24,7 @@
 
 namespace imbrex {
 
-// How the columns of a head are divided into two tiles at a time: those that are rotated, then those that are copied.
+// Division of a head's columns into pairs of tiles: rotated columns first, then copied ones.
 template <int Columns>
 struct rope_columns {
     int rotary_dim, end;
@@ -32,8 +32,8 @@ struct rope_columns {
 
     struct tile_pair {
         bool rotated;
-        int first[2];  // column of each tile
-        int end[2];    // and where the columns end that it has some of
+        int first[2];  // first column of each tile
+        int end[2];    // end of the column range that the tile belongs to
     };
 
     IMBREX_FN static int pairs_in(int count) { return (count + 2 * Columns - 1) / (2 * Columns); }
@@ -54,8 +54,8 @@ struct rope_columns {
     }
 };
 
-// Tiles of so many columns, and of as many heads as make two chunks of each in a lane: so 40 warps, or 32 of floats, fit into a
-// multiprocessor, and together they ask for 80 KiB and more at a time.
+// The number of heads gives each lane two vectors per tile: 40 warps fit an SM (32 with floats), with at least 80 KiB
+// of loads in flight together.
 template <class T, int Columns, row_alignment Known>
 struct apply_rope_kernel {
     static constexpr int warps = 4;
@@ -67,7 +67,7 @@ struct apply_rope_kernel {
     struct arguments {
         row_view<const T> x;
         row_view<T> out;
-        const int* positions;  // null: counted
+        const int* positions;  // null: numbered from first_position
         int first_position;
         rope_embedding rope;
         columns all;
@@ -89,7 +89,7 @@ struct apply_rope_kernel {
     using tile = vector_row_tile<T, heads_at_once, Columns>;
     using tile_pair = typename columns::tile_pair;
 
-    // A column of some heads of a token: `place(row)` as load_rows_from and store_rows_to want it.
+    // One column of some heads of a token: the row pointers that load_rows_from and store_rows_to take.
     template <class Element>
     struct column_of_heads {
         global_tile<Element> heads;
@@ -138,7 +138,7 @@ struct apply_rope_kernel {
             compute_cos_sin_interleaved(self, by, [&](int column) { return at((first + column) / 2, position); });
             apply_rope_interleaved(self, neighbours, by);
         }
-        // Behind the last pair, where nothing is turned, that of the last one.
+        // Columns past the last pair, which are not rotated, read the last pair.
         IMBREX_KERNEL cos_sin at(int pair, int position) const {
             const int last = args.rope.rotary_dim / 2 - 1;
             return args.rope.at(pair < last ? pair : last, position);

@@ -1,6 +1,7 @@
-// What the blocks that share a row tell one another. Each has a board, all zeros at first, and writes at places that are its own; then the
-// boards of all blocks are added up, which puts what they wrote side by side. So a block needs to know nothing of what the others had to
-// tell, and one pass through their shared memory brings all of it.
+// All-reduce of a small buffer over a thread block cluster through distributed shared memory (DSMEM). Each block has a
+// zero-filled exchange buffer and writes to slots of its own. Summing the buffers of all blocks then gathers every
+// slot. A block needs no knowledge of how much the others wrote, and one pass over their shared memory fetches
+// everything.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -25,7 +26,7 @@
 
 namespace imbrex::detail {
 
-// A score as it stands on a board, and back: -infinity, which is none, is 0.
+// XOR code of a score in the exchange buffer, its own inverse: -infinity (no score) is 0.
 IMBREX_FN float encoded_score(float score) {
     const std::int32_t none = __builtin_bit_cast(std::int32_t, minus_infinity);
     return __builtin_bit_cast(float, __builtin_bit_cast(std::int32_t, score) ^ none);
@@ -37,7 +38,7 @@ struct exchange_slots {
     shared_vector<int, count> tokens;
     shared_vector<int, count> words;
 };
-// The same bytes as they are added up.
+// The same bytes as tiles for the reduction.
 struct exchange_tiles {
     static constexpr int count = 6;
     shared_tile<std::int32_t, 16, 8> tiles[count];
@@ -45,7 +46,7 @@ struct exchange_tiles {
 using exchange_buffer = overlay<exchange_slots, exchange_tiles>;
 static_assert(sizeof(exchange_slots) == sizeof(exchange_tiles), "imbrex: the exchange buffer is reduced as a whole");
 
-// Elements of a shared vector, one to each of a warp's threads.
+// Gathers elements of a shared vector, one per lane.
 template <int Count, class Vector, class Function>
 IMBREX_KERNEL auto warp_gather_from(const warp& self, const Vector& vector, Function function,
                                     source here = source::current()) {
@@ -54,7 +55,7 @@ IMBREX_KERNEL auto warp_gather_from(const warp& self, const Vector& vector, Func
     return warp_gather<Count>(self, function, here);
 }
 
-// Two are told in a launch: the first to all blocks, the second to the first block alone.
+// Two reductions per launch: the first to all blocks, the second to block 0 only.
 template <int Warps, int ClusterSize>
 struct cluster_exchange {
     static_assert(Warps >= exchange_tiles::count, "imbrex: each tile of the exchange buffer has a warp to reduce it");
@@ -85,7 +86,7 @@ struct cluster_exchange {
         }
         reduce(self, 0, here);
     }
-    // Only the first block may look at the sum.
+    // Only block 0 may read the sum.
     IMBREX_KERNEL void reduce_to_first(const warp& self, int rank, source here = source::current()) {
         sample_block_barrier<Warps>::sync(self, here);
         if (self.index() == 0) {
@@ -101,7 +102,7 @@ struct cluster_exchange {
             arrived[which].wait(self, 0, here);
             fence_cluster(self, here);
             const auto& from = own[which].template as<exchange_tiles>().tiles[self.index()];
-            // All are asked for before any is waited for.
+            // Issue all loads before the first use.
             warp_tile<std::int32_t, 16, 8> parts[ClusterSize];
             for (int rank = 0; rank < ClusterSize; ++rank) dsmem_load(self, parts[rank], from, rank, here);
             for (int rank = 1; rank < ClusterSize; ++rank)
@@ -112,7 +113,7 @@ struct cluster_exchange {
     }
 };
 
-// The scores on a board as a row.
+// The scores of an exchange buffer as a row tile.
 using exchange_row = vector_row_tile<float, 1, exchange_slots::count>;
 IMBREX_KERNEL void load_scores(const warp& self, exchange_row& row, const exchange_slots& slots,
                                source here = source::current()) {

@@ -1,14 +1,14 @@
-// Sampling of a row by several blocks, for few rows: one multiprocessor would read a row slower than all of them do the rest of a
-// step. Each warp keeps its part of the row in registers, and blocks tell one another little, at most twice
-// (kernels/sample/cluster_exchange.hpp).
+// Cooperative sampling: a cluster of blocks samples one row, for few rows, where one SM would take longer to read the
+// row than the GPU takes for the rest of a decode step. Each warp keeps its tiles of the row in registers, so memory is
+// read once. Blocks exchange data at most twice (kernels/sample/cluster_exchange.hpp).
 //
-//   1. the largest score of each piece of 1024 tokens, told to all: the largest of all is the token at temperature 0
-//   2. without top_k and top_p: the draw, each warp among its tokens
-//      with them: the largest scores of pieces say below which score nothing is among the k best, since there are k pieces with a better
-//      one. The few tokens above it are told to the first block, which sorts them and finds cuts and token.
+//   1. All-reduce the maximum score of each tile of 1024 tokens; the maximum of those is the token at temperature 0.
+//   2. Without top-k and top-p: each warp draws among its tokens by Gumbel-max, and the winners are reduced.
+//      With them: the k-th largest tile maximum is a lower bound for the k best tokens. The few tokens above it are
+//      sent to block 0, which sorts them, finds the thresholds and draws.
 //
-// That is enough unless top_k is large, or top_p asks for more than about as many tokens as are looked at: then nothing is settled, and the
-// first block samples the row alone.
+// This settles the row unless top-k is large or top-p needs more tokens than the candidates. Otherwise block 0 samples
+// the row alone.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -29,7 +29,7 @@
 namespace imbrex::detail {
 
 struct sample_result {
-    int settled;  // whether there is one
+    int settled;  // nonzero: token and threshold are valid
     int token;
     sample_threshold threshold;
 };
@@ -54,22 +54,22 @@ struct shared_cooperative {
 template <class Row, int Warps, int ClusterSize>
 class cooperative_sampling {
     static constexpr int tiles_per_warp = 2;
-    static constexpr int warps_per_row = Warps * ClusterSize;  // of a row, each of a warp
+    static constexpr int warps_per_row = Warps * ClusterSize;  // over the cluster
     static constexpr int slot_count = exchange_slots::count;
-    static constexpr int slots_per_block = slot_count / ClusterSize;  // for its tokens among the best
-    static constexpr int max_candidates = 64;                         // pieces whose largest scores are looked for
+    static constexpr int slots_per_block = slot_count / ClusterSize;  // for candidates of one block
+    static constexpr int max_candidates = 64;                         // tile maxima that bound the candidates
     static_assert(warps_per_row * tiles_per_warp <= slot_count && 2 * warps_per_row <= slot_count &&
                       Warps % (slot_count / 32) == 0,
                   "imbrex: every warp that shares a row has a slot in the exchange buffer");
 
   public:
-    // Longer rows are not for this.
+    // Maximum row length.
     static constexpr int max_columns = warps_per_row * tiles_per_warp * Row::tile_columns;
 
     IMBREX_KERNEL cooperative_sampling(const Row& row, shared_cooperative<Warps, ClusterSize>& shared, int rank)
         : row_(row), shared_(shared), rank_(rank) {}
 
-    // Every warp of every block takes part. It is the outcome in the first block; others know as much as they have to.
+    // Called by every warp of every block. The result is complete in block 0 only.
     IMBREX_KERNEL sample_result find(const warp& self) {
         const sample_options& options = row_.options();
         warp_tiles mine(row_, self, rank_);
@@ -79,7 +79,7 @@ class cooperative_sampling {
         const float max_score = row_max(self, best);
         const int tile_index = first_column_of(self, best, max_score);
         const int token = max_score > minus_infinity ? get(self, shared_.exchange.sum().tokens, tile_index) : 0;
-        // Not so if nothing may be drawn, or if the temperature is no number.
+        // Greedy if every score is -infinity or the temperature is NaN.
         if (!(options.temperature > 0 && max_score > minus_infinity)) {
             return sample_result{1, token, sample_threshold{max_score, token}};
         }
@@ -89,7 +89,7 @@ class cooperative_sampling {
         const bool full_row = !has_top_k && !(options.top_p < 1);
         sample_result found = full_row ? draw_from_full_row(self, mine, scored_token{max_score, token})
                                        : draw_from_candidates(self, mine, best, max_score, candidates, has_top_k);
-        // None is kept by options without a meaning.
+        // Invalid options may keep no token.
         if (found.token < 0) found.token = token;
         return found;
     }
@@ -97,7 +97,7 @@ class cooperative_sampling {
   private:
     using tile = typename Row::tile;
 
-    // A warp's part of a row: pieces dealt to blocks and then to warps in turn, since neighbours are often likely together.
+    // The tiles of one warp, dealt round-robin over blocks, then warps, since likely tokens are often neighbours.
     struct warp_tiles {
         tile scores[tiles_per_warp];
         int first, end;
@@ -105,7 +105,7 @@ class cooperative_sampling {
         IMBREX_KERNEL warp_tiles(const Row& row, const warp& self, int rank)
             : first(self.index() * ClusterSize + rank), end((row.vocab_size() - 1) / Row::tile_columns + 1) {
             const int tokens[] = {first * Row::tile_columns, (first + warps_per_row) * Row::tile_columns};
-            // All is asked for before any of it is waited for.
+            // Issue all loads before the first use.
             typename Row::logits_tile logits[tiles_per_warp];
             row.load_logits(self, logits[0], tokens[0]);
             row.load_logits(self, logits[1], tokens[1]);
@@ -114,7 +114,7 @@ class cooperative_sampling {
             row.adjust_scores(self, scores[0], tokens[0]);
             row.adjust_scores(self, scores[1], tokens[1]);
         }
-        // function(scores, number of the piece) of those that there are
+        // Calls function(scores, tile index) for each tile inside the row.
         template <class Function>
         IMBREX_KERNEL void each(Function&& function) {
             if (first < end) function(scores[0], first);
@@ -136,7 +136,7 @@ class cooperative_sampling {
     IMBREX_KERNEL sample_result draw_from_full_row(const warp& self, warp_tiles& mine, const scored_token& greedy) {
         const sample_threshold threshold = with_min_p(sample_threshold{}, row_.options(), greedy.score);
         const gumbel_max gumbel = gumbel_max::of(row_.options(), greedy.score, threshold);
-        // Who is later than the likeliest one need not be known.
+        // The race value of the most likely token is a lower bound for the winner.
         scored_token winner{gumbel(greedy.token, greedy.score), all_tokens};
         mine.each([&](tile& bounds, int tile_index) {
             const int first = tile_index * Row::tile_columns;
@@ -200,7 +200,8 @@ class cooperative_sampling {
         return get(self, shared_.result, 0);
     }
 
-    // The tokens up to a bin, those of all warps of the block side by side, and the warp's sum; below 0 where tokens are too many.
+    // Writes the tokens up to `last_bin`, compacted over the block's warps, and the warp's sum; a negative word marks
+    // an overflow.
     IMBREX_KERNEL void send_candidates(const warp& self, warp_tiles& mine, const uniform_bin& widths, int last_bin,
                                        std::uint64_t sum) {
         auto found = warp_gather<32>(self, [](int) { return scored_token::none(); });
@@ -240,7 +241,7 @@ class cooperative_sampling {
         return scored_token{encoded_score(*all.scores.at(slot)), *all.tokens.at(slot)};
     }
 
-    // Each to the place that follows from how many come before it: by scores, then by tokens.
+    // Rank sort: the index of a token is the number of tokens before it, by score, then by token id.
     IMBREX_KERNEL void sort_candidates(const warp& self) {
         constexpr int lists = slot_count / 32;
         const exchange_slots& all = shared_.exchange.sum();
@@ -268,7 +269,7 @@ class cooperative_sampling {
         sample_block_barrier<Warps>::sync(self, source::current());
     }
 
-    // One warp of the first block: cuts and the draw.
+    // Called by one warp of block 0: thresholds and the draw.
     IMBREX_KERNEL sample_result draw_from_sorted(const warp& self, float max_score, bool has_top_k) {
         const sample_options& options = row_.options();
         const auto& words = shared_.exchange.sum().words;
@@ -309,7 +310,7 @@ class cooperative_sampling {
         return sample_result{1, winner.token, threshold};
     }
 
-    // The cut behind the sorted token of this number, among `count` of them that are within a cut.
+    // The threshold after sorted token `number`, among `count` tokens that `within` keeps.
     IMBREX_KERNEL sample_threshold threshold_at(const warp& self, const sample_threshold& within, int number,
                                                 int count) const {
         const scored_token last = get(self, shared_.sorted, number);
@@ -333,7 +334,7 @@ class cooperative_sampling {
             sum += warp_broadcast(self, prefix_sums_of(self, weight, first), 31);
         return sum;
     }
-    // The number with which the weights of sorted tokens are enough together; `count`, if they never are.
+    // Index of the sorted token at which the prefix sum reaches the target; `count` if it never does.
     IMBREX_KERNEL int reached_at(const warp& self, const fixed_point_probability& weight, int count,
                                  std::uint64_t target) const {
         std::uint64_t before = 0;
@@ -359,13 +360,13 @@ class cooperative_sampling {
         return warp_broadcast(self, warp_inclusive_sum(self, sums), 31);
     }
 
-    // The one with the highest rate; of equals, that of the lowest token.
+    // The largest race value; the lowest token of equals.
     static IMBREX_KERNEL scored_token argmax_of(const warp& self, const scored_token& one,
                                                 const hw::lane_values<scored_token, 32>& others) {
         const float rate =
             warp_max(self, others, [](const scored_token& other) { return other.score > 0 ? other.score : 0.0f; });
         if (rate == 0 || rate < one.score) return one;
-        // Tokens are small enough that floats can say them.
+        // Token ids below 2^20 are exact in float.
         const float distance = warp_max(self, others, [=](const scored_token& other) {
             return other.score == rate ? static_cast<float>(max_vocab_size - other.token) : 0.0f;
         });

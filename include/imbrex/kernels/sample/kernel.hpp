@@ -1,13 +1,14 @@
-// The kernel that samples: a block to each row, its warps share the columns and go over them several times, from a cache that has
-// them after the first. Where rows are few, a cluster of `ClusterSize` blocks to each row does the same sooner
-// (kernels/sample/cooperative.hpp), and the first of them goes on as if it was alone where that was not enough.
+// The sampling kernel. One block per row: its warps split the columns and make several passes over the row, which is in
+// L2 after the first. With few rows, a cluster of `ClusterSize` blocks per row is faster
+// (kernels/sample/cooperative.hpp); its first block falls back to the single-block path when the cooperative path does
+// not settle the row.
 //
-//   1. the largest score, with bias and penalties; at temperature 0 that is the token
-//   2. the cut of top_k; the sum of what is left and the cut of top_p (kernels/sample/threshold.hpp); the cut of min_p
-//   3. the draw (kernels/sample/gumbel_max.hpp)
-//   4. log-probabilities, where they are asked for (kernels/sample/top_logprobs.hpp)
+//   1. argmax of the scores, after bias and penalties; at temperature 0 that is the token
+//   2. thresholds: top-k; then the probability sum and top-p (kernels/sample/threshold.hpp); then min-p
+//   3. the Gumbel-max draw (kernels/sample/gumbel_max.hpp)
+//   4. logprobs, if requested (kernels/sample/top_logprobs.hpp)
 //
-// After each step the warps meet and all of them know the same: they take the same way.
+// After each step the warps synchronise and hold the same values, so control flow is uniform across the block.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -56,7 +57,7 @@ struct sample_kernel {
 
     static grid_dim grid_of(const arguments& args) { return {args.rows * ClusterSize}; }
 
-    // Several blocks have no log-probabilities, and room for so many tokens.
+    // The cluster path has no logprobs and a limited row length.
     static bool can_do(const arguments& args) {
         return ClusterSize == 1 || (!args.wants_logprobs() && args.vocab_size <= cooperative::max_columns);
     }
@@ -75,7 +76,7 @@ struct sample_kernel {
             pdl_launch_dependents(block);
             const int rank = block.cluster_rank();
             block.each_warp(cluster_sampling{args, shared, block.index().x / ClusterSize, rank});
-            // No block ends while another may look into its memory.
+            // A block must not exit while others may read its shared memory (DSMEM).
             block.cluster_sync();
         }
     }
@@ -94,7 +95,7 @@ struct sample_kernel {
             const scored_token greedy = block_argmax(self, shared.warp_argmax, argmax_of(self, row));
             sample_threshold threshold{greedy.score, greedy.token};
             int token = greedy.token;
-            // Not so if nothing may be drawn, or if the temperature is no number.
+            // Greedy if every score is -infinity or the temperature is NaN.
             if (row.options().temperature > 0 && greedy.score > detail::minus_infinity) {
                 threshold = threshold_of(self, row, greedy.score);
                 token = draw(self, row, greedy.score, threshold);
@@ -113,7 +114,7 @@ struct sample_kernel {
         }
 
       private:
-        // Of the warp's tokens; of equals, the lowest.
+        // Over the tokens of one warp; the lowest token of equals.
         IMBREX_KERNEL static scored_token argmax_of(const warp& self, const row_type& row) {
             scored_token best = scored_token::none();
             row.for_each_tile(self, [&](const auto& scores, int first) {
@@ -128,7 +129,7 @@ struct sample_kernel {
                 best = scored_token{max_score, first + first_column_of(self, values, max_score)};
             return max_score;
         }
-        // And of all warps; token 0 if there is none.
+        // Over all warps; token 0 if every score is -infinity.
         IMBREX_KERNEL static scored_token block_argmax(const warp& self, shared_vector<scored_token, warps>& of_warps,
                                                        const scored_token& mine, source here = source::current()) {
             put(self, of_warps, self.index(), mine, here);
@@ -146,7 +147,7 @@ struct sample_kernel {
             const sample_options& options = row.options();
             threshold_search<row_type, warps> search(row, shared.histograms, max_score);
             sample_threshold threshold;
-            // Bins that reach 16 below the largest score, and where probabilities count 16 temperatures.
+            // The first bins cover 16 below the maximum score for top-k, 16 temperatures for top-p.
             constexpr float scale = static_cast<float>(histogram_bins) / 16;
             if (options.top_k > 0 && options.top_k < args.vocab_size) {
                 threshold = search.find(self, threshold, count_one{}, static_cast<std::uint64_t>(options.top_k), scale);

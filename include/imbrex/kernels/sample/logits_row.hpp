@@ -1,6 +1,6 @@
-// A row of logits as one warp of a block goes over it: a part of the columns, piece after piece, as scores. Tokens with a bias or a
-// penalty are changed on the way, each time the row is read: they are few, and nothing has to be kept of them in between. The
-// largest score of each piece is kept: most pieces of a row have nothing that could be drawn, and are not read again.
+// A row of logits as one warp traverses it: a contiguous share of the columns, tile by tile, converted to scores. Bias
+// and penalties are applied on every pass: adjusted tokens are few, and no state is kept between passes. The maximum
+// score of each tile is kept in shared memory: most tiles hold no token that could be drawn and are not read again.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -23,10 +23,10 @@ struct sample_arguments {
     const logit_adjustment* adjustments;  // null: none
     const int* adjustment_offsets;
     int* tokens;
-    float* logprobs;           // null: not asked for
+    float* logprobs;           // null: not requested
     int* top_logprobs_tokens;  // [rows, num_top_logprobs]
     float* top_logprobs;
-    sample_threshold* thresholds;  // null: not asked for
+    sample_threshold* thresholds;  // null: not requested
     int rows, vocab_size, num_top_logprobs;
 
     IMBREX_FN bool wants_logprobs() const { return logprobs != nullptr || num_top_logprobs > 0; }
@@ -34,7 +34,7 @@ struct sample_arguments {
 
 namespace detail {
 
-inline constexpr int max_vocab_size = 1 << 20;  // so that 2^40 times as many are still a number of 64 bits
+inline constexpr int max_vocab_size = 1 << 20;  // times 2^40 still fits 64 bits
 
 template <class T, row_alignment Known, int Warps>
 class logits_row {
@@ -43,7 +43,7 @@ class logits_row {
     using tile = vector_row_tile<float, 1, tile_columns>;
     using tile_maxima = shared_vector<float, max_vocab_size / tile_columns>;
 
-    // No warp has a part of it.
+    // Without a share of the columns: for access by tile index.
     IMBREX_KERNEL logits_row(const sample_arguments<T>& args, int row, tile_maxima& maxima)
         : args_(args), row_(row), options_(args.options[row]), maxima_(maxima) {}
     IMBREX_KERNEL logits_row(const sample_arguments<T>& args, int row, int warp_number, tile_maxima& maxima)
@@ -60,8 +60,8 @@ class logits_row {
     IMBREX_KERNEL const sample_options& options() const { return options_; }
     IMBREX_KERNEL int vocab_size() const { return args_.vocab_size; }
 
-    // The piece that begins with a token, in parts, for who has several under way: its logits, and scores of them with bias and penalties.
-    // Behind the row's end there are none.
+    // The stages of reading the tile that starts at token `first`, for callers that keep several tiles in flight.
+    // Columns past the end of the row get -infinity.
     using logits_tile = vector_row_tile<T, 1, tile_columns>;
     IMBREX_KERNEL void load_logits(const warp& self, logits_tile& logits, int first) const {
         load_rows_from<Known>(self, logits, row_pointers<const T>{args_.logits, row_, args_.rows, first},
@@ -76,30 +76,30 @@ class logits_row {
         apply_adjustments(self, scores, first, adjustment_at(args_.adjustment_offsets[row_], end, first), end);
     }
 
-    // Of one token alone.
+    // Score of a single token.
     IMBREX_KERNEL float score_of(int token) const {
         const float score = score_of_logit(convert<float>(*args_.logits.at(row_, token)));
         if (args_.adjustments == nullptr) return score;
         const int end = args_.adjustment_offsets[row_ + 1],
                   at = adjustment_at(args_.adjustment_offsets[row_], end, token);
         if (at == end || args_.adjustments[at].token != token) return score;
-        // Read again: few tokens come here, and what is kept for them takes registers from all the others.
+        // Options are reloaded: few tokens take this path, and keeping them would cost registers on every path.
         return adjusted_score{args_.options[row_], args_.adjustments[at]}(score);
     }
 
-    // function(scores, first token of them) of every piece, with bias and penalties.
+    // Calls function(scores, first token) for every tile, with bias and penalties applied.
     template <class Function>
     IMBREX_KERNEL void for_each_tile(const warp& self, Function&& function) const {
         visit_tiles<true>(
             self, [](int) { return true; }, function);
     }
-    // And of those that a largest score makes worth reading; the scores as they were found before.
+    // Only tiles whose stored maximum satisfies `needed`.
     template <class Needed, class Function>
     IMBREX_KERNEL void for_each_tile_if(const warp& self, Needed&& needed, Function&& function) const {
         visit_tiles<true>(
             self, [&](int first) { return needed(tile_max_at(self, first)); }, function);
     }
-    // The same of logits as they are.
+    // The same without bias and penalties.
     template <class Function>
     IMBREX_KERNEL void for_each_unadjusted_tile(const warp& self, Function&& function) const {
         visit_tiles<false>(
@@ -111,7 +111,7 @@ class logits_row {
             self, [&](int first) { return needed(tile_max_at(self, first)); }, function);
     }
 
-    // Remembers, for this warp, the largest score of the piece that begins with a token.
+    // Stores the maximum score of the tile that starts at token `first`.
     IMBREX_KERNEL void store_tile_max(const warp& self, int first, float score, source here = source::current()) const {
         put(self, maxima_, first / tile_columns, score, here);
     }
@@ -130,7 +130,7 @@ class logits_row {
             function(scores, first);
         }
     }
-    // Those from `next` on that are in a piece; returns the first behind it.
+    // Applies the adjustments from `next` on that fall into a tile; returns the first one past it.
     IMBREX_KERNEL int apply_adjustments(const warp& self, tile& scores, int first, int next, int end) const {
         for (; next < end; ++next) {
             const logit_adjustment one = args_.adjustments[next];
@@ -142,7 +142,7 @@ class logits_row {
     IMBREX_KERNEL float tile_max_at(const warp& self, int first, source here = source::current()) const {
         return get(self, maxima_, first / tile_columns, here);
     }
-    // The first change from `first` on, before `end`, of this token or a later one.
+    // Binary search: the first adjustment in [first, end) whose token is not below `token`.
     IMBREX_KERNEL int adjustment_at(int first, int end, int token) const {
         while (first < end) {
             const int middle = first + (end - first) / 2;

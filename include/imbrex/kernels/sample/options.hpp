@@ -1,4 +1,5 @@
-// What a row of logits is sampled by, as it lies in the memory of the kernel's world, and the functions of a score that follow from it.
+// Sampling options of one row (temperature, top-k, top-p, min-p, penalties, seed), in the memory of the kernel's world,
+// and the scalar functions of a score that follow from them.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -10,7 +11,6 @@
 
 namespace imbrex {
 
-// Of one row.
 struct sample_options {
     float temperature = 1;         // 0: greedy
     int top_k = 0;                 // 0: all
@@ -19,19 +19,19 @@ struct sample_options {
     float repetition_penalty = 1;  // 1: none
     float presence_penalty = 0;
     float frequency_penalty = 0;
-    int position = 0;  // with the seed, all that chance depends on
+    int position = 0;  // the random numbers depend on the seed and the position only
     std::uint64_t seed = 0;
 };
 
-// A token whose logit is not taken as it is.
+// Bias and penalty counts of one token.
 struct logit_adjustment {
     int token = 0;
-    int generated = 0;  // how often it was, for the presence and frequency penalties
-    int in_prompt = 0;  // not 0: it was there from the beginning; the repetition penalty asks for either
+    int generated = 0;  // number of times, for the presence and frequency penalties
+    int in_prompt = 0;  // nonzero: in the prompt; the repetition penalty applies to both
     float bias = 0;
 };
 
-// The tokens that may be drawn: those of a higher score, and of those with the same score the ones up to a number.
+// The tokens that may be drawn: scores above min_score, and at min_score the token ids up to last_token.
 struct sample_threshold {
     float min_score = -std::numeric_limits<float>::infinity();
     int last_token = -1;
@@ -46,14 +46,15 @@ namespace detail {
 
 inline constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
 
-// Logits as scores, which can all be compared and subtracted: NaN is -infinity, +infinity the largest float, and -0 is 0.
+// Maps a logit to a score that is safe to compare and subtract: NaN to -infinity, +infinity to the largest float, -0 to
+// 0.
 IMBREX_FN float score_of_logit(float logit) {
     const float number = logit == logit ? logit : minus_infinity;
     const float finite = number < std::numeric_limits<float>::max() ? number : std::numeric_limits<float>::max();
     return finite + 0.0f;
 }
 
-// Integers in the order of scores, and back.
+// Order-preserving map from scores to integers, and back.
 IMBREX_FN std::int32_t sort_key_of_score(float score) {
     const std::int32_t bits = __builtin_bit_cast(std::int32_t, score);
     return bits ^ ((bits >> 31) & 0x7fffffff);
@@ -62,7 +63,7 @@ IMBREX_FN float score_of_sort_key(std::int32_t order) {
     return __builtin_bit_cast(float, order ^ ((order >> 31) & 0x7fffffff));
 }
 
-// A function of tokens and scores, for the piece of a row that begins with this token.
+// Rebases a function of (token, score) to the columns of a tile that starts at token `first`.
 template <class Function>
 struct from_token {
     Function function;
@@ -70,7 +71,7 @@ struct from_token {
     IMBREX_FN auto operator()(int column, float score) const { return function(first + column, score); }
 };
 
-// The logits of one piece of a row: columns behind the row's end have the score of what is never drawn.
+// Scores of one tile of a row. Columns past the end of the row get -infinity, which is never drawn.
 struct score_in_row {
     int columns;
     IMBREX_FN float operator()(int column, float logit) const {
@@ -78,7 +79,7 @@ struct score_in_row {
     }
 };
 
-// Bias, then penalties.
+// Applies bias, then the repetition, frequency and presence penalties.
 struct adjusted_score {
     const sample_options& options;
     const logit_adjustment& adjustment;
@@ -89,7 +90,7 @@ struct adjusted_score {
             adjusted = adjusted > 0 ? adjusted / options.repetition_penalty : adjusted * options.repetition_penalty;
         }
         if (adjustment.generated > 0) {
-            // Rounded once in every program, whatever its compiler thinks of multiplying and adding.
+            // An explicit fma, so that contraction by the compiler cannot change the rounding.
             adjusted = hw::fma(-options.frequency_penalty, static_cast<float>(adjustment.generated), adjusted);
             adjusted -= options.presence_penalty;
         }
@@ -97,10 +98,10 @@ struct adjusted_score {
     }
 };
 
-// How likely a token is, relative to the likeliest: 1 at most.
+// Probability of a token relative to the most likely one, at most 1.
 struct relative_probability {
-    float max_score;  // the largest score
-    float inverse;    // log2(e) / temperature
+    float max_score;
+    float inverse;  // log2(e) / temperature
 
     static IMBREX_FN relative_probability of(float max_score, float temperature) {
         const float inverse = 1.44269504f / temperature;
@@ -109,7 +110,7 @@ struct relative_probability {
     IMBREX_FN float operator()(float score) const { return fast_exp2((score - max_score) * inverse); }
 };
 
-// The same as a whole number, so that sums are exact: no order of adding, and no sharing out of the work, makes a difference.
+// The same in fixed point, so that sums are exact and independent of the order of addition and of the work split.
 struct fixed_point_probability {
     static constexpr float one = 0x1p40f;
     relative_probability weight;
@@ -119,7 +120,7 @@ struct fixed_point_probability {
         const float kept = within.keeps(score, token) ? weight(score) * one : 0.0f;
         return static_cast<std::uint64_t>(static_cast<std::int64_t>(kept));
     }
-    // Whether any score up to this one counts.
+    // Whether a tile with this maximum can contribute to the sum.
     IMBREX_FN bool may_count(float tile_max) const {
         return tile_max >= within.min_score && weight(tile_max) * one >= 1;
     }

@@ -1,12 +1,13 @@
-// The cut through a row's order, by scores and then by lower tokens, at which so much has been counted: the k-th token, or the one
-// with which a probability is reached. Nothing is sorted. An interval that has the cut in it is divided into bins, each warp adds
-// its tokens' amounts to its own, all meet, and the bin in which the target is reached is the next interval; until it has one
-// score. If not all tokens of that score are needed, their numbers are divided in the same way.
+// Sort-free top-k and top-p: finds the score threshold at which a count (top-k) or a probability sum (top-p) reaches
+// its target, by a histogram radix search. The interval that contains the threshold is divided into 256 bins. Each warp
+// accumulates its tokens into its own histogram in shared memory, the block synchronises, and the bin in which the
+// target is reached becomes the next interval, until it holds a single score. If only some tokens of that score are
+// needed, token ids are searched the same way.
 //
-//   first    bins of the same width below the largest score, where the cut mostly is
-//   then     bins of as many floats each, until there is one float: two or three times
+//   first pass     bins of equal width below the maximum score, where the threshold usually is
+//   next passes    bins of equal numbers of floats, until one float remains: two or three passes
 //
-// What is added are whole numbers: the cut is the same in any order of adding.
+// All amounts are integers, so the threshold does not depend on the order of addition.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -24,7 +25,7 @@ namespace imbrex::detail {
 
 inline constexpr int histogram_bins = 256;
 
-// All warps of a block meet, whatever for.
+// A named barrier over all warps of the block.
 template <int Warps>
 struct sample_block_barrier {
     struct all_warps {};
@@ -33,14 +34,14 @@ struct sample_block_barrier {
     }
 };
 
-// Two sets in turn: when one is cleared, all have been at the meeting after they last looked at it.
+// Double-buffered: when a set is cleared, a barrier already separates it from its last reads.
 template <int Warps>
 struct shared_histograms {
     using vector = shared_vector<std::uint64_t, histogram_bins>;
     vector sets[2][Warps];
 };
 
-// Which bin a score has: of the same width each, beginning at the largest score. Scores in order have bins in order, rounded or not.
+// Bins of equal width, starting at the maximum score. Rounding keeps the order: lower scores never get an earlier bin.
 struct uniform_bin {
     float max_score, scale;
     IMBREX_FN int bin(float score) const {
@@ -51,11 +52,11 @@ struct uniform_bin {
         const int found = bin(score);
         return found < histogram_bins ? found : -1;
     }
-    // Whether a bin may have scores up to this one.
+    // Whether a tile with this maximum can have scores in a bin.
     IMBREX_FN bool may_contain(float tile_max) const { return bin(tile_max) < histogram_bins; }
 };
 
-// Numbers from `first` to `first + span`, in bins of 2^shift of them.
+// Integers from `first` to `first + span`, in bins of 2^shift.
 struct radix_bins {
     std::uint32_t first, span;
     int shift;
@@ -69,14 +70,14 @@ struct radix_bins {
         const std::uint32_t distance = number - first;
         return distance <= span ? static_cast<int>(distance >> shift) : -1;
     }
-    // What lies in one of them.
+    // The interval of one bin, divided again.
     IMBREX_FN radix_bins inside(int bin) const {
         const std::uint32_t begin = static_cast<std::uint32_t>(bin) << shift;
         const std::uint32_t width = (std::uint32_t{1} << shift) - 1, left = span - begin;
         return of(first + begin, width < left ? width : left);
     }
 };
-// By how many floats a score lies below the largest one.
+// Bins over the distance of a score from the maximum, counted in floats.
 struct sort_key_bin {
     std::int32_t max_key;
     radix_bins numbers;
@@ -89,7 +90,7 @@ struct sort_key_bin {
     IMBREX_FN int operator()(int, float score) const { return numbers.bin(number(score)); }
     IMBREX_FN bool may_contain(float tile_max) const { return number(tile_max) <= numbers.first + numbers.span; }
 };
-// Tokens of one score.
+// Bins over the token ids of one score.
 struct token_bin {
     float score;
     radix_bins numbers;
@@ -98,7 +99,7 @@ struct token_bin {
     }
     IMBREX_FN bool may_contain(float tile_max) const { return tile_max >= score; }
 };
-// Of another kind of bin, for tokens within a cut.
+// Restricts a bin function to the tokens that a threshold keeps.
 template <class Bin>
 struct bin_within_threshold {
     Bin bin;
@@ -117,8 +118,8 @@ class threshold_search {
     IMBREX_KERNEL threshold_search(const Row& row, shared_histograms<Warps>& shared, float max_score)
         : row_(row), shared_(shared), max_score_(max_score) {}
 
-    // Of the tokens within a cut, the first whose amounts are the target together; all of them, if they never are. The first bins have
-    // 1 / scale of scores each.
+    // Threshold of the shortest prefix, in descending order, of the tokens kept by `within` whose amounts sum to
+    // `target`; `within` itself if the target is never reached. The first pass uses bins of width 1 / scale.
     template <class Amount>
     IMBREX_KERNEL sample_threshold find(const warp& self, const sample_threshold& within, Amount amount,
                                         std::uint64_t target, float scale, source here = source::current()) {
@@ -131,7 +132,7 @@ class threshold_search {
             keys.numbers = keys.numbers.inside(at.bin);
         }
         const float score = keys.score(keys.numbers.first);
-        // All tokens of this score count the same.
+        // All tokens of this score have the same amount.
         const std::uint64_t each = amount(-1, score) > 0 ? amount(-1, score) : 1;
         const std::uint64_t wanted = (target - at.before + each - 1) / each;
         if (wanted * each >= at.content)
@@ -147,7 +148,7 @@ class threshold_search {
     }
 
   private:
-    // One step: bins of all warps, and the one in which the target is reached.
+    // One pass: fills the histograms of all warps and finds the bin in which the target is reached.
     template <class BinOf, class Amount>
     IMBREX_KERNEL hw::bin_found refine(const warp& self, const BinOf& bin_of, const Amount& amount,
                                        std::uint64_t before, std::uint64_t target, source here) {
@@ -164,7 +165,7 @@ class threshold_search {
         return find_bin(self, bins, before, target, here);
     }
 
-    // The scores of one bin as orders, those of all behind the last bin if it is none of them; -infinity is never counted.
+    // The sort keys of one bin, or of everything past the last bin if none was found; -infinity is never counted.
     IMBREX_KERNEL sort_key_bin sort_keys_of_bin(const uniform_bin& widths, int bin) const {
         sort_key_bin keys{sort_key_of_score(max_score_), {}};
         const std::uint32_t end = keys.number(minus_infinity);
@@ -173,7 +174,7 @@ class threshold_search {
         keys.numbers = radix_bins::of(begin, last > begin ? last - begin - 1 : 0);
         return keys;
     }
-    // The first number before `end` whose score is in this bin or a later one.
+    // Binary search: the first key in [0, end) whose score is in this bin or a later one.
     static IMBREX_KERNEL std::uint32_t first_number(const sort_key_bin& keys, const uniform_bin& widths, int bin,
                                                     std::uint32_t end) {
         std::uint32_t first = 0;

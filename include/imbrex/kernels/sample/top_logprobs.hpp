@@ -1,5 +1,6 @@
-// The likeliest tokens of a row and the logarithms of their probabilities, of the logits as they came. Each warp keeps a list of
-// the best of its tokens, which few of them get into; then one warp makes one list of all. Sums of probabilities are exact.
+// logprobs: the most likely tokens of a row (top_logprobs) and their log-probabilities, from the input logits before
+// bias, penalties and temperature. Each warp keeps a register list of its best tokens, which few tokens enter; one warp
+// then merges the lists. The softmax denominator is summed exactly in fixed point.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -25,7 +26,7 @@ struct scored_token {
     static IMBREX_FN scored_token none() { return scored_token{minus_infinity, -1}; }
 };
 
-// A list in the lanes of a warp, the best first; of equals, those that came first.
+// A sorted list in the lanes of a warp, best first; stable for equal scores.
 class top_k_list {
   public:
     IMBREX_KERNEL explicit top_k_list(const warp& self)
@@ -49,7 +50,7 @@ struct shared_top_logprobs {
     shared_vector<std::uint64_t, Warps> sums;
 };
 
-// What all warps know of a row in the end.
+// Maximum and log-sum of a row, the same in all warps.
 struct log_softmax {
     float max_score = minus_infinity;
     float log_sum = 0;
@@ -65,7 +66,7 @@ class top_logprobs_search {
     IMBREX_KERNEL top_logprobs_search(const Row& row, shared_top_logprobs<Warps>& shared, int count)
         : row_(row), shared_(shared), count_(count < 1 ? 1 : count) {}
 
-    // Every warp takes part, and gets what makes log-probabilities of scores.
+    // Called by every warp; returns the log-softmax to all of them.
     IMBREX_KERNEL log_softmax find(const warp& self, source here = source::current()) {
         top_k_list own(self);
         float worst = minus_infinity;
@@ -99,7 +100,7 @@ class top_logprobs_search {
         return found;
     }
 
-    // One warp, after that: the best of all warps. Lower tokens are in the lists of earlier warps.
+    // Called by one warp after find(): merges the lists. Earlier warps hold lower tokens, so ties stay in token order.
     IMBREX_KERNEL top_k_list all(const warp& self, source here = source::current()) const {
         top_k_list best(self);
         for (int i = 0; i < Warps; ++i) {
@@ -112,7 +113,7 @@ class top_logprobs_search {
         return best;
     }
 
-    // The sum over all warps.
+    // Sum over all warps of the block.
     static IMBREX_KERNEL std::uint64_t total(const warp& self, shared_vector<std::uint64_t, Warps>& of_warps,
                                              std::uint64_t mine, source here) {
         put(self, of_warps, self.index(), mine, here);

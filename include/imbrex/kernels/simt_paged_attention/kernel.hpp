@@ -1,11 +1,10 @@
-// Attention of the tokens of sequences, any number of them each, to keys and values in pages, without matrix instructions: in
-// float arithmetic, whatever the types in memory are. A warp takes 16 rows of queries that share keys at a time and goes over all
-// keys that any of them sees; no warp waits for another, and nothing is kept but in registers.
+// The kernel of simt_paged_attention: float FMAs, whatever the types in memory. A warp takes 16 packed GQA rows of one
+// KV head and loops over all keys that any of them sees. Warps do not synchronise, and all state is in registers.
 //
-//   for some keys       scores = rows of queries * keys           (ops/warp/weighted_rows.hpp)
-//                       mask and score them
-//                       weights = softmax, online; sums follow
-//                       sums += weights * values
+//   for each tile of keys      S = Q K^T                          (ops/warp/simt_attention.hpp)
+//                              score_mod and mask
+//                              online softmax, rescale O
+//                              O += P V
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -30,27 +29,27 @@
 
 namespace imbrex {
 
-// Values have at most Depth columns.
+// head_dim_v is at most HeadDim.
 template <class In, int HeadDim, class Mask = causal_mask, class Score = score_mod::identity, class Cache = In>
 struct simt_paged_attention_kernel {
-    static_assert(HeadDim % 16 == 0, "imbrex: sums have a multiple of 16 columns, of which some may be left unused");
+    static_assert(HeadDim % 16 == 0, "imbrex: HeadDim must be a multiple of 16");
     static constexpr int warps = 1;
     static constexpr int rows = 16;
-    static constexpr int keys_at_once = HeadDim > 128 ? 32 : 64;  // fewer where sums take up most of the registers
+    static constexpr int keys_at_once = HeadDim > 128 ? 32 : 64;  // limited by registers
 
     struct arguments {
         attention_view<const In> q;
         attention_view<const Cache> k;
         attention_view<const Cache> v;
         attention_view<In> out;
-        attention_row_view lse2;  // may be left out, and so may sinks
+        attention_row_view lse2;  // optional, as are sinks
         const float* sinks;
         Mask mask;
         Score score;
         float scale;
         paged_seqlens lengths;
         simt_paged_attention_schedule schedule;
-        fast_divmod q_heads_per_kv_head;  // heads that share keys
+        fast_divmod q_heads_per_kv_head;
         int work_items;
     };
     struct shared_memory {};
@@ -71,7 +70,7 @@ struct simt_paged_attention_kernel {
     struct work_item {
         const arguments& args;
         gqa_rows own;
-        int exist;  // rows
+        int exist;  // rows that exist
         int member, first_query, kv_head;
 
         IMBREX_KERNEL work_item(const arguments& all, const simt_paged_attention_work_item& item)
@@ -92,7 +91,7 @@ struct simt_paged_attention_kernel {
             const query_range queries{own.query(0), own.query(exist - 1) + 1};
             const key_range seen =
                 visible_keys_of_heads(own.sequence, args.schedule.q_heads_per_kv_head, queries, args.mask);
-            // Steps lie the same whatever rows there are, and so a row's sums are made in the same order.
+            // Tiles begin at multiples of keys_at_once, whatever the other rows are: each row sums in a fixed order.
             for (int first = seen.first / keys_at_once * keys_at_once; first < seen.end; first += keys_at_once) {
                 warp_tile<float, rows, keys_at_once> scores;
                 simt_qk(
@@ -114,7 +113,7 @@ struct simt_paged_attention_kernel {
             return view.at(member, own.head(row), first_query + own.query(row), 0).pointer;
         }
 
-        // Those keys, or their values, from this one on that some row sees.
+        // Rows of K or V from `first` on, limited to the visible ones.
         IMBREX_KERNEL auto blocks_of(const attention_view<const Cache>& view, int first, const key_range& seen) const {
             const auto place = [this, &view, first](int number) -> const Cache* {
                 const int key = first + number * page_size_step, entry = key / args.lengths.page_size;
@@ -129,12 +128,12 @@ struct simt_paged_attention_kernel {
                 return view.at(page, kv_head, key - entry * args.lengths.page_size, 0).pointer;
             };
             static_assert(paged_row_blocks<decltype(place)>::rows_in_block == page_size_step,
-                          "imbrex: a block of rows must not reach from one page into another");
+                          "imbrex: a block of rows must not cross a page");
             return paged_row_blocks<decltype(place)>{place, view.strides[2], hw::max(seen.first - first, 0),
                                                      hw::min(seen.end - first, keys_at_once)};
         }
 
-        // A sink is one more score, which has no value.
+        // An attention sink adds one logit to the denominator.
         IMBREX_KERNEL void finish(const warp& self, warp_tile<float, rows, HeadDim>& out, row_numbers& row_max,
                                   row_numbers& row_sum) const {
             const float to_log2 = factor();

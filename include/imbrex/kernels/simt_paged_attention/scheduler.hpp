@@ -1,8 +1,8 @@
-// How an attention is divided into units of work: so many rows of one head of keys of one sequence, a row being a head of queries of a
-// token, and those that share keys lying next to each other (paged_decode/rows.hpp). So a key that is read serves all rows of a unit.
+// Work items of simt_paged_attention: up to `rows` packed GQA rows (query heads x tokens) of one KV head of one
+// sequence (paged_decode/pack_gqa.hpp). A key that is read serves all rows of an item.
 //
-//     sequence of 3 tokens, 7 heads share keys, 16 rows a unit:       unit 0   token 0: 7 heads, token 1: 7 heads, token 2: 2 heads
-//                                                                     unit 1   token 2: 5 heads
+//     3 tokens, q_heads_per_kv_head = 7, rows = 16:       item 0   token 0: 7 heads, token 1: 7 heads, token 2: 2 heads
+//                                                         item 1   token 2: 5 heads
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -15,22 +15,22 @@ namespace imbrex {
 struct simt_paged_attention_work_item {
     int sequence;
     int kv_head;
-    int first;  // row of the sequence; behind the last one if there is no such unit
+    int first;  // packed row of the sequence; past the last one if the item does not exist
 };
 
 struct simt_paged_attention_schedule {
     int sequences;
     int kv_heads;
-    int q_heads_per_kv_head;  // that share keys
-    int rows;                 // of a unit
+    int q_heads_per_kv_head;
+    int rows;  // of a work item
 
-    // Units of all sequences, some of which may not exist if they are packed.
+    // Upper bound on the work items of all sequences; with varlen some of them do not exist.
     IMBREX_FN std::int64_t total(int queries, bool packed) const {
         const std::int64_t all = static_cast<std::int64_t>(queries) * q_heads_per_kv_head;
         return (packed ? all / rows + sequences : (all + rows - 1) / rows * sequences) * kv_heads;
     }
 
-    // The heads of keys follow one another, and the last rows of a sequence, which see the most keys, come first.
+    // KV heads vary fastest. The last rows of a sequence, which see the most keys, come first.
     IMBREX_FN simt_paged_attention_work_item at(int number, const attention_seqlens& lengths) const {
         const int kv_head = number % kv_heads, run = number / kv_heads;
         const int sequence = lengths.varlen() ? packed_at(run, lengths) : run / runs_of(lengths.seqlen_q);
@@ -44,8 +44,8 @@ struct simt_paged_attention_schedule {
 
   private:
     IMBREX_FN int runs_of(int queries) const { return (queries * q_heads_per_kv_head + rows - 1) / rows; }
-    // Units are numbered from where their sequence begins, in units, plus one for each sequence before it: that is room enough for
-    // all, and needs no sum over their lengths.
+    // Varlen: an upper bound on the items before a sequence, cu_seqlens_q in items plus one per sequence; it needs no
+    // sum over the lengths.
     IMBREX_FN int begin_of(int sequence, const attention_seqlens& lengths) const {
         return lengths.cu_seqlens_q[sequence] * q_heads_per_kv_head / rows + sequence;
     }

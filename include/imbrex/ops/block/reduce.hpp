@@ -1,4 +1,4 @@
-// Reductions of a whole block: all elements of a shared tile to one value.
+// Reductions over a block: all elements of a shared tile to one value.
 #pragma once
 
 #include <imbrex/core/functional.hpp>
@@ -8,8 +8,8 @@
 
 namespace imbrex {
 
-// Every thread gets op over all elements of the tile. The warps exchange their parts through `scratch`, and meet twice:
-// the tile and the scratch may be written again afterwards.
+// Every thread gets op over all elements of the tile. The warps exchange partial results through `scratch` and sync
+// twice, so the tile and the scratch may be overwritten afterwards.
 template <int Warps, int Cluster, class T, int Rows, int Columns, class Op>
 IMBREX_KERNEL T reduce(const block_scope<Warps, Cluster>& block, const shared_tile<T, Rows, Columns>& tile, Op op,
                        T identity, shared_vector<T, Warps>& scratch, source here = source::current()) {

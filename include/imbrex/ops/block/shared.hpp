@@ -1,6 +1,5 @@
-// Operations on shared tiles themselves, their elements dealt over the threads of any scope. Each thread meets the same
-// elements of same-shaped tiles every time, so such operations may follow one another with no sync between, unless they say
-// otherwise.
+// Elementwise operations on shared tiles, distributed over the threads of any scope. Every operation assigns the same
+// elements of equally shaped tiles to a thread, so operations may follow each other without a sync unless noted.
 #pragma once
 
 #include <imbrex/core/source.hpp>
@@ -17,7 +16,8 @@ IMBREX_KERNEL void fill(const Scope& scope, shared_tile<T, Rows, Columns>& tile,
         scope, hw::use::write, here, [&](int, int, T& element) { element = value; }, tile);
 }
 
-// The same for rows from `first` on. Sixteen bytes at a time: threads do not meet the elements that they have in other operations.
+// The same for rows from `first` on, 16 bytes at a time. The assignment of elements to threads differs from that of the
+// other operations.
 template <class Scope, class T, int Rows, int Columns>
 IMBREX_KERNEL void fill_rows(const Scope& scope, shared_tile<T, Rows, Columns>& tile, int first, T value,
                              source here = source::current()) {
@@ -59,7 +59,7 @@ IMBREX_KERNEL void fill_indexed(const Scope& scope, shared_vector<T, Length>& ve
         scope, hw::use::write, here, [&](int index, T& element) { element = function(index); }, vector);
 }
 
-// One element of a shared vector: written by one thread, read by all. A sync belongs between.
+// One element of a shared vector: one thread writes it, all read it. A sync is needed in between.
 template <class Scope, class T, int Length>
 IMBREX_KERNEL void put(const Scope& scope, shared_vector<T, Length>& vector, int index, T value,
                        source here = source::current()) {

@@ -1,5 +1,6 @@
-// Kernels of one stream that overlap. One with `uses_pdl` may be started before the kernel before it has ended, and does what
-// depends on nothing of that one; then it waits. A kernel allows the next one to begin when that would not be in its way.
+// PDL (programmatic dependent launch): kernels of one stream that overlap. A kernel with `uses_pdl` may start before its
+// predecessor in the stream has ended. It does the work that does not depend on the predecessor, then calls pdl_wait.
+// A kernel calls pdl_launch_dependents when its successor may start.
 #pragma once
 
 #include <imbrex/core/source.hpp>
@@ -7,13 +8,14 @@
 
 namespace imbrex {
 
-// Until the kernels before this one are done and what they wrote is seen.
+// griddepcontrol.wait: waits until the preceding kernels have ended and their writes are visible.
 template <class Scope>
 IMBREX_KERNEL void pdl_wait(const Scope& scope, source here = source::current()) {
     hw::pdl_wait(scope, here);
 }
 
-// The next kernel may begin. It still waits for the end of this one before it reads what this one writes.
+// griddepcontrol.launch_dependents: the next kernel may start. It still needs pdl_wait before it reads what this one
+// writes.
 template <class Scope>
 IMBREX_KERNEL void pdl_launch_dependents(const Scope& scope, source here = source::current()) {
     hw::pdl_launch_dependents(scope, here);

@@ -1,6 +1,5 @@
-// A reduction over the whole grid in one launch. Each block brings a value; the last block to come reduces them all, in
-// the order of the blocks, so that the result has the same bits every time. Nothing waits: the other blocks go on or
-// leave.
+// A reduction over the whole grid in one launch. Each block contributes a value; the last block to arrive reduces them
+// in the order of the blocks, so the result is deterministic. No block waits.
 #pragma once
 
 #include <imbrex/core/grid_dim.hpp>
@@ -10,8 +9,8 @@
 
 namespace imbrex {
 
-// Memory the caller provides: a place for each block's value, and a counter that is zero before the first launch (it is
-// zero again after each, so a captured graph can be replayed).
+// Memory that the caller provides: one value per block, and a counter that is zero before the first launch. It is zero
+// again after each launch, so a CUDA graph can be replayed.
 template <class T>
 struct grid_scratch {
     T* values;

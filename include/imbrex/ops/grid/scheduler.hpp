@@ -1,15 +1,17 @@
-// Who works on which tile of a problem that has more tiles than the machine has blocks. A persistent grid has about as
-// many blocks as multiprocessors, and each takes tiles until none is left.
+// Tile schedulers for persistent kernels. A persistent kernel launches about one block per SM; each block processes
+// output tiles until none is left. The tile scheduler assigns tiles to blocks and orders them:
 //
-//   static_tile_scheduler    every block takes each grid-th tile: no memory, no waiting
-//   dynamic_tile_scheduler      blocks draw the next tile from a counter: the quick ones take more
-//   rasterisation_groups     in which order: tiles are walked in bands of rows, so that those at work together share operands in
-//   L2
+//   static_tile_scheduler     block b processes tiles b, b + grid, b + 2 grid, ...: no memory, no waiting
+//   dynamic_tile_scheduler    blocks take the next tile from a counter in global memory, which balances uneven tiles
+//   rasterisation_groups      the order of the tiles: groups of group_m rows, so that concurrent tiles share L2 data
 //
-//     rasterisation_groups of 2 rows, 4 x 3 tiles:     0  2  4
-//                                             1  3  5
-//                                             6  8 10
-//                                             7  9 11
+//     rasterisation_groups with group_m = 2, 4 x 3 tiles:     0  2  4
+//                                                             1  3  5
+//                                                             6  8 10
+//                                                             7  9 11
+//
+// Work is divided by whole output tiles. stream-K, which divides the K loop of a GEMM across tile boundaries, is not
+// implemented.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -27,24 +29,24 @@ struct tile_coord {
     int column;
 };
 
-// Tile numbers to rows and columns of tiles.
+// Converts tile numbers to rows and columns of tiles.
 struct rasterisation_groups {
     int rows;
     int columns;
-    int group_m;  // rows of tiles in a supergroup
+    int group_m;  // rows of tiles in a group
 
     constexpr IMBREX_FN int tiles() const { return rows * columns; }
     constexpr IMBREX_FN tile_coord at(int number) const {
         const int full = group_m * columns;
         const int group = number / full;
         const int first_row = group * group_m;
-        const int height = rows - first_row < group_m ? rows - first_row : group_m;  // the last band may be lower
+        const int height = rows - first_row < group_m ? rows - first_row : group_m;  // the last group may be smaller
         const int inside = number - group * full;
         return {first_row + inside % height, inside / height};
     }
 };
 
-// for (int tile : static_tile_scheduler(block, total)): each role of a block walks the same numbers.
+// for (int tile : static_tile_scheduler(block, total)): every role of a block iterates over the same tiles.
 class static_tile_scheduler {
   public:
     template <class Block>
@@ -73,22 +75,22 @@ class static_tile_scheduler {
     int total_;
 };
 
-// Tiles drawn from a counter in global memory, which must be zero before each launch; the last block to draw sets it back to
-// zero, so that launches may follow one another. Without a counter blocks take their tiles in turn, as static_tile_scheduler. One warp of
-// the block draws, and passes on to the other roles through a small ring which tile it is, or whatever else it has found out
-// about it. A number at or past the total means that no tile is left.
+// Tiles drawn from a counter in global memory. The counter must be zero before each launch; the last block to draw
+// resets it, so launches may follow each other. Without a counter, blocks take tiles as static_tile_scheduler does. One
+// warp of the block draws and publishes the tile number, or any other item, to the other roles through a small ring. A
+// number at or past the total means that no tile is left.
 //
-// What waits in a ring no other block can take, however idle: of tiles from a counter at most `Ahead` are drawn before the first
-// of them is released. No reader may hold more than that.
+// No other block can take a tile that waits in a ring, so at most `Ahead` tiles are drawn before the first of them is
+// released. No reader may hold more than that.
 template <int Stages = 2, class Item = int, int Ahead = Stages>
 struct dynamic_tile_scheduler {
     static_assert(Ahead >= 1 && Ahead <= Stages,
-                  "imbrex: a queue draws at least one tile, and no more than it has room for");
+                  "imbrex: a dynamic tile scheduler draws at least one tile ahead and at most its number of stages");
     shared_vector<Item, 1> items[Stages];
     transaction_barrier full[Stages];
     transaction_barrier empty[Stages];
 
-    // `reader_warps`: those of all roles that read.
+    // `reader_warps`: the warps of all reading roles.
     template <class Scope>
     IMBREX_KERNEL void init(const Scope& scope, int reader_warps, source here = source::current()) {
         for (int i = 0; i < Stages; ++i) {
@@ -109,7 +111,7 @@ struct dynamic_tile_scheduler {
               blocks_(block.count().x),
               total_(total) {}
 
-        // The next tile. Not to be asked again when none is left.
+        // The next tile. Must not be called again after it has returned a number at or past the total.
         IMBREX_KERNEL int draw(source here = source::current()) {
             if (counter_ == nullptr) {
                 const int number = turn_;
@@ -119,7 +121,7 @@ struct dynamic_tile_scheduler {
             const int stage = at_.stage() + Stages - Ahead;
             queue_->empty[stage % Stages].wait(*scope_, at_.round() - (stage < Stages ? 1 : 0), here);
             const int number = hw::fetch_increment(*scope_, counter_, here);
-            // Every block draws in vain once: this is the last of them all.
+            // Every block draws one number past the end: this is the last of them.
             if (number == total_ + blocks_ - 1) hw::put_global(*scope_, counter_, 0, here);
             return number;
         }
@@ -132,7 +134,7 @@ struct dynamic_tile_scheduler {
             at_.advance();
         }
 
-        // Draws the next tile, passes its number on and returns it.
+        // Draws the next tile, publishes its number and returns it.
         IMBREX_KERNEL int next(source here = source::current()) {
             const int number = draw(here);
             publish(number, here);
@@ -149,7 +151,7 @@ struct dynamic_tile_scheduler {
         pipeline_state<Stages> at_;
     };
 
-    // An item in the ring. It is released when the handle ends, or gets another.
+    // An item in the ring. It is released when the handle ends or is assigned another item.
     template <class Scope>
     class held_item {
       public:
@@ -168,13 +170,13 @@ struct dynamic_tile_scheduler {
         }
         held_item(const held_item&) = delete;
         held_item& operator=(const held_item&) = delete;
-        // Throws in the host world if the release itself is a hazard.
+        // Throws in the host world if the release is a hazard.
         IMBREX_KERNEL ~held_item() noexcept(false) { release(from_); }
 
         IMBREX_KERNEL Item get(source here = source::current()) const {
             return hw::get(*scope_, queue_->items[slot_], 0, here);
         }
-        // One member of it, which costs less.
+        // One member of the item, which costs fewer registers.
         template <class Of, class Member>
         IMBREX_KERNEL Member get(Member Of::*member, source here = source::current()) const {
             return hw::get(*scope_, queue_->items[slot_], 0, member, here);
@@ -198,7 +200,7 @@ struct dynamic_tile_scheduler {
         IMBREX_KERNEL reading_cursor(dynamic_tile_scheduler& queue, const Scope& scope)
             : queue_(&queue), scope_(&scope) {}
 
-        // What the drawing warp has passed on next.
+        // The next item that the drawing warp has published.
         IMBREX_KERNEL Item next(source here = source::current()) {
             const int slot = at_.stage();
             queue_->full[slot].wait(*scope_, at_.round(), here);
@@ -208,8 +210,7 @@ struct dynamic_tile_scheduler {
             return item;
         }
 
-        // The same, left in the ring until it is released: for who asks for it again much later, and has no registers to
-        // keep it in.
+        // The same, but the item stays in the ring until it is released: for a late second use without registers.
         IMBREX_KERNEL held_item<Scope> hold(source here = source::current()) {
             const int slot = at_.stage();
             queue_->full[slot].wait(*scope_, at_.round(), here);
@@ -223,7 +224,7 @@ struct dynamic_tile_scheduler {
         pipeline_state<Stages> at_;
     };
 
-    // Of a grid along x; `counter` may be null.
+    // For a one-dimensional grid; `counter` may be null.
     template <class Block>
     IMBREX_KERNEL drawing_cursor draw(const warp& scope, const Block& block, int total, int* counter) {
         return {*this, scope, block, total, counter};

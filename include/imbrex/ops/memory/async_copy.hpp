@@ -1,7 +1,6 @@
-// Copies into shared memory that a scope starts and later waits for (cp.async), in groups: `copy_async` as often as
-// wanted, `commit_copies` to close a group, `wait_copies<N>` until all but the newest N groups have landed. Each thread
-// waits for its own part, so the scope must sync before it reads another's. This is the way of the sm_80 class; see
-// tma.hpp for Hopper's.
+// Asynchronous copies from global to shared memory by cp.async, in groups: any number of `copy_async`, `commit_copies`
+// to close a group, and `wait_copies<N>` until all but the newest N groups have landed. Each thread waits for its own
+// copies, so the scope must sync before it reads those of others. For sm_80 and later; tma.hpp is Hopper's alternative.
 #pragma once
 
 #include <imbrex/core/global_tile.hpp>
@@ -13,7 +12,7 @@
 
 namespace imbrex {
 
-// What does not exist of the rectangle lands as zero.
+// The out-of-bounds part of the rectangle is filled with zeros.
 template <class Scope, class T, int Rows, int Columns, class Element>
 IMBREX_KERNEL void copy_async(const Scope& scope, shared_tile<T, Rows, Columns>& to, global_tile<Element> from,
                               source here = source::current()) {
@@ -25,15 +24,15 @@ IMBREX_KERNEL void copy_async(const Scope& scope, shared_subtile<Tile, Rows, Col
     hw::copy_in_async(scope, to, static_cast<global_tile<const typename Tile::element>>(from), here);
 }
 
-// The same for a rectangle whose rows begin and end at multiples of 16 bytes, which the caller has asked it (`is_16_byte_aligned`).
-// No branch is taken for it, so that the copies can be mixed with the instructions of a product.
+// The same for a rectangle whose rows begin and end at multiples of 16 bytes (the caller checks `is_16_byte_aligned`).
+// It has no branches, so the compiler can interleave the copies with matrix instructions.
 template <class Scope, class Tile, int Rows, int Columns, class Element>
 IMBREX_KERNEL void copy_aligned_async(const Scope& scope, shared_subtile<Tile, Rows, Columns> to,
                                       global_tile<Element> from, source here = source::current()) {
     hw::copy_aligned_async(scope, to, static_cast<global_tile<const typename Tile::element>>(from), here);
 }
 
-// A contiguous object (a packed tile, a vector, a struct of such).
+// A contiguous object: a packed tile, a vector, or a struct of these.
 template <class Scope, class T>
 IMBREX_KERNEL void copy_object_async(const Scope& scope, T& to, const T& from, source here = source::current()) {
     static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % 16 == 0 && alignof(T) >= 16,

@@ -1,6 +1,6 @@
-// A contiguous object (a packed tile, a vector, a struct of such) from global memory by TMA: quicker to ask for
-// than a tile of a tensor, since there is no descriptor, and moved as it stands. It is asked for by one warp and lands on
-// a barrier; whoever waits for the barrier may read.
+// Bulk copies (cp.async.bulk) of a contiguous object, such as a packed tile, a vector or a struct of these, from global
+// memory by TMA. They need no descriptor, so they are cheaper to issue than a tensor copy. One warp issues the copy; it
+// completes on an mbarrier, and a wait for the barrier makes the data readable.
 #pragma once
 
 #include <imbrex/core/source.hpp>
@@ -20,7 +20,7 @@ IMBREX_KERNEL void load_object_async(const warp& scope, T& to, const T& from, tr
     hw::bulk_load(scope, to, from, landing.word, here);
 }
 
-// Into a stage that a pipeline's producer has acquired.
+// Into a stage that the producer of a pipeline has acquired.
 template <class T, class Slot>
 requires requires(const Slot& slot) {
     slot.barrier();

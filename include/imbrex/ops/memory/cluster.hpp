@@ -1,9 +1,12 @@
-// The shared memory of the other blocks of a cluster. What a block writes for another to read goes: write, `fence_cluster`, arrive
-// at a barrier of the other; and there: wait, `fence_cluster`, `dsmem_load`. The other block must not end before it is read.
+// DSMEM (distributed shared memory): the shared memory of the other blocks of a thread block cluster.
 //
-// What is sent out of registers is there sooner: `dsmem_store_async`; and there: `expect` of its bytes, before they come or after, wait,
-// `fence_cluster`, `load_dsmem_buffer`. Into the same DSMEM buffer more can be sent when the sender has been told that it was taken, by arrivals at a
-// barrier of its own; where the place was written to otherwise, `fence_async` comes before them.
+// Reading another block's memory: the writer writes, calls `fence_cluster` and arrives at a barrier of the reader. The
+// reader waits, calls `fence_cluster` and `dsmem_load`. The writer must not exit before the read has finished.
+//
+// Pushing registers has a lower latency: the sender calls `dsmem_store_async`. The receiver calls `expect` for the
+// bytes, before or after they arrive, then waits, and calls `fence_cluster` and `load_dsmem_buffer`. Before the sender
+// reuses the DSMEM buffer, the receiver must arrive at a barrier of the sender. If the buffer's memory was written
+// otherwise, `fence_async` precedes that arrival.
 #pragma once
 
 #include <imbrex/core/source.hpp>
@@ -15,7 +18,7 @@
 
 namespace imbrex {
 
-// The tile, or part of one, at the same place in block `cluster_rank`.
+// Loads the tile, or subtile, at the same address in block `cluster_rank`.
 template <class Scope, class T, int Rows, int Columns, int Warps, class Shared>
 IMBREX_KERNEL void dsmem_load(const Scope& scope, hw::fragment<T, Rows, Columns, Warps>& to, const Shared& from,
                               int cluster_rank, source here = source::current()) {
@@ -23,7 +26,7 @@ IMBREX_KERNEL void dsmem_load(const Scope& scope, hw::fragment<T, Rows, Columns,
     hw::load_dsmem(scope, to, from, cluster_rank, here);
 }
 
-// The tile into the DSMEM buffer at this place in block `cluster_rank`, where it lands on the barrier.
+// Stores the tile into the DSMEM buffer at this address in block `cluster_rank`. It completes on the barrier there.
 template <class Scope, class T, int Rows, int Columns, int Warps>
 IMBREX_KERNEL void dsmem_store_async(const Scope& scope, dsmem_buffer<T, Rows, Columns>& to,
                                      const hw::fragment<T, Rows, Columns, Warps>& from, transaction_barrier& landing,
@@ -31,7 +34,7 @@ IMBREX_KERNEL void dsmem_store_async(const Scope& scope, dsmem_buffer<T, Rows, C
     require_scope<Scope, hw::fragment<T, Rows, Columns, Warps>>();
     hw::dsmem_store(scope, to, from, landing.word, cluster_rank, here);
 }
-// What has landed in this block's own.
+// Reads the data that has landed in this block's buffer.
 template <class Scope, class T, int Rows, int Columns, int Warps>
 IMBREX_KERNEL void load_dsmem_buffer(const Scope& scope, hw::fragment<T, Rows, Columns, Warps>& to,
                                      const dsmem_buffer<T, Rows, Columns>& from, source here = source::current()) {

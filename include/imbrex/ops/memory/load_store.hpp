@@ -1,6 +1,5 @@
-// Loads and stores that are done when the call returns: between registers, shared memory and global memory, at any
-// scope. A rectangle of global memory may hang over the edge of its matrix: what does not exist loads as `fill_value` and
-// is not stored.
+// Synchronous loads and stores between registers, shared memory and global memory, at any scope. A rectangle of global
+// memory may extend past the edge of its matrix: the out-of-bounds part loads as `fill_value` and is not stored.
 #pragma once
 
 #include <imbrex/core/global_tile.hpp>
@@ -9,9 +8,23 @@
 #include <imbrex/tile/register_tile.hpp>
 #include <imbrex/tile/shared_tile.hpp>
 
+#include <type_traits>
+
 namespace imbrex {
 
-// Shared tile (or part of one) to registers, and back.
+namespace detail {
+
+template <class T, class Element>
+constexpr bool same_elements() {
+    static_assert(std::is_same_v<T, std::remove_const_t<Element>>,
+                  "imbrex: load and store do not convert: both sides must have the same element type; convert the "
+                  "register tile with convert(self, to, from)");
+    return std::is_same_v<T, std::remove_const_t<Element>>;
+}
+
+}  // namespace detail
+
+// Shared tile or subtile to registers, and back.
 template <class Scope, class T, int Rows, int Columns, int Warps, register_layout Layout, class Shared>
 requires requires {
     Shared::rows;
@@ -21,7 +34,7 @@ IMBREX_KERNEL void load(const Scope& scope, hw::fragment<T, Rows, Columns, Warps
     require_scope<Scope, hw::fragment<T, Rows, Columns, Warps, Layout>>();
     static_assert(Shared::rows == Rows && Shared::columns == Columns,
                   "imbrex: a register tile is loaded from a shared tile (or part) of its own shape");
-    hw::load_shared(scope, to, from, here);
+    if constexpr (detail::same_elements<T, typename Shared::element>()) hw::load_shared(scope, to, from, here);
 }
 template <class Scope, class Shared, class T, int Rows, int Columns, int Warps, register_layout Layout>
 requires requires {
@@ -33,7 +46,7 @@ IMBREX_KERNEL void store(const Scope& scope, Shared&& to, const hw::fragment<T, 
     using shared = std::remove_reference_t<Shared>;
     static_assert(shared::rows == Rows && shared::columns == Columns,
                   "imbrex: a register tile is stored to a shared tile (or part) of its own shape");
-    hw::store_shared(scope, to, from, here);
+    if constexpr (detail::same_elements<T, typename shared::element>()) hw::store_shared(scope, to, from, here);
 }
 
 // Global memory to registers, and back.
@@ -41,17 +54,19 @@ template <class Scope, class T, int Rows, int Columns, int Warps, register_layou
 IMBREX_KERNEL void load(const Scope& scope, hw::fragment<T, Rows, Columns, Warps, Layout>& to,
                         global_tile<Element> from, T fill_value = T{}, source here = source::current()) {
     require_scope<Scope, hw::fragment<T, Rows, Columns, Warps, Layout>>();
-    hw::load_global(scope, to, static_cast<global_tile<const T>>(from), fill_value, here);
+    if constexpr (detail::same_elements<T, Element>()) {
+        hw::load_global(scope, to, static_cast<global_tile<const T>>(from), fill_value, here);
+    }
 }
-template <class Scope, class T, int Rows, int Columns, int Warps, register_layout Layout>
-IMBREX_KERNEL void store(const Scope& scope, global_tile<T> to,
+template <class Scope, class T, int Rows, int Columns, int Warps, register_layout Layout, class Element>
+IMBREX_KERNEL void store(const Scope& scope, global_tile<Element> to,
                          const hw::fragment<T, Rows, Columns, Warps, Layout>& from, source here = source::current()) {
     require_scope<Scope, hw::fragment<T, Rows, Columns, Warps, Layout>>();
-    hw::store_global(scope, to, from, here);
+    if constexpr (detail::same_elements<T, Element>()) hw::store_global(scope, to, from, here);
 }
 
-// Rows that lie anywhere in global memory: each begins where row_pointer(row) says, a pointer that is a multiple of two elements' bytes,
-// four of 8-bit ones. Where it is null, nothing is: it loads as `fill_value` and is not stored.
+// Rows anywhere in global memory: row_pointer(row) returns the address of a row, a multiple of the size of two elements
+// (four for 8-bit elements). If it is null, the row loads as `fill_value` and is not stored.
 template <class Scope, class T, int Rows, int Columns, int Warps, class RowPointer>
 IMBREX_KERNEL void load_rows_from(const Scope& scope, hw::fragment<T, Rows, Columns, Warps>& to,
                                   const RowPointer& row_pointer, T fill_value = T{}, source here = source::current()) {
@@ -65,8 +80,8 @@ IMBREX_KERNEL void store_rows_to(const Scope& scope, const RowPointer& row_point
     hw::scatter_rows(scope, row_pointer, from, here);
 }
 
-// What a warp holds, to global memory and back, in whatever order is quickest: for who gives it to another warp. A tile needs room
-// for its elements, row values for four times as many; both at a multiple of 16 bytes.
+// The registers of a warp to global memory and back, in the fastest order: to hand them to another warp. A tile takes
+// the space of its elements, row values that of four times as many; both must be aligned to 16 bytes.
 template <class T, int Rows, int Columns>
 IMBREX_KERNEL void save(const warp& scope, T* place, const hw::fragment<T, Rows, Columns, 1>& from,
                         source here = source::current()) {
@@ -88,7 +103,7 @@ IMBREX_KERNEL void restore(const warp& scope, hw::row_fragment<T, Rows, 1>& to, 
     hw::restore_lanes(scope, to, place, here);
 }
 
-// One value to all of a rectangle of global memory.
+// Fills a rectangle of global memory with one value.
 template <class Scope, class T>
 IMBREX_KERNEL void fill(const Scope& scope, const global_tile<T>& to, T value, source here = source::current()) {
     hw::fill_global(scope, to, value, here);
@@ -98,15 +113,17 @@ IMBREX_KERNEL void fill(const Scope& scope, const global_tile<T>& to, T value, s
 template <class Scope, class T, int Rows, int Columns, class Element>
 IMBREX_KERNEL void load(const Scope& scope, shared_tile<T, Rows, Columns>& to, global_tile<Element> from,
                         T fill_value = T{}, source here = source::current()) {
-    hw::copy_in(scope, to, static_cast<global_tile<const T>>(from), fill_value, here);
+    if constexpr (detail::same_elements<T, Element>()) {
+        hw::copy_in(scope, to, static_cast<global_tile<const T>>(from), fill_value, here);
+    }
 }
-template <class Scope, class T, int Rows, int Columns>
-IMBREX_KERNEL void store(const Scope& scope, global_tile<T> to, const shared_tile<T, Rows, Columns>& from,
+template <class Scope, class T, int Rows, int Columns, class Element>
+IMBREX_KERNEL void store(const Scope& scope, global_tile<Element> to, const shared_tile<T, Rows, Columns>& from,
                          source here = source::current()) {
-    hw::copy_out(scope, to, from, here);
+    if constexpr (detail::same_elements<T, Element>()) hw::copy_out(scope, to, from, here);
 }
 
-// Row and column values from and to global memory, of which `exist` elements exist.
+// Row and column values from and to global memory, of which the first `exist` elements are in bounds.
 template <class Scope, class T, int Rows, int Warps>
 IMBREX_KERNEL void load(const Scope& scope, hw::row_fragment<T, Rows, Warps>& to, const T* from, int exist,
                         T fill_value = T{}, source here = source::current()) {

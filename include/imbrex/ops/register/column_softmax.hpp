@@ -1,5 +1,5 @@
-// Softmax down the columns of a register tile, when they come in pieces: what online_softmax (ops/register/softmax.hpp) does along
-// rows, for who multiplies with the matrix turned round. At warp scope.
+// Online softmax down the columns of a register tile: online_softmax (ops/register/softmax.hpp) for kernels that
+// compute the transposed product K Q^T (swap-AB). Warp scope.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -25,14 +25,14 @@ class online_column_softmax {
         fill(scope, column_sum_, 0.0f, here);
     }
 
-    // A tile of scores becomes weights. `rescale` is told what the columns of the sums so far are to be multiplied with.
+    // Turns a tile of scores into probabilities. `rescale` receives the factors of the columns accumulated so far.
     template <int Rows, class Rescale>
     IMBREX_KERNEL void exp_and_sum(const warp& scope, warp_tile<float, Rows, Columns>& scores, const Rescale& rescale,
                                    source here = source::current()) {
         values column_max = column_max_;
         hw::fold_columns(scope, column_max, scores, functional::maximum{}, here);
         hw::combine_columns(scope, column_max, functional::maximum{}, here);
-        // The difference before the factor: where the largest stays what it was, nothing is rescaled, and exactly so.
+        // Subtract before scaling: where the maximum is unchanged, the factor is exactly 1.
         values factors = column_max_;
         combine(
             scope, factors, column_max, [&](float before, float now) { return hw::exp2((before - now) * scale_log2_); },
@@ -48,7 +48,7 @@ class online_column_softmax {
         hw::fold_columns(scope, column_sum_, scores, functional::add{}, here);
     }
 
-    // For partial results: each column's sum, relative to its largest score, and that as a power of 2.
+    // For split-KV partial results: each column's sum relative to its maximum, and the maximum in base 2.
     IMBREX_KERNEL values finished_column_sum(const warp& scope, source here = source::current()) const {
         values result = column_sum_;
         hw::combine_columns(scope, result, functional::add{}, here);

@@ -1,4 +1,4 @@
-// A register tile in another element type: rounded to nearest even and saturated as the hardware does.
+// Converts a register tile to another element type: rounds to nearest even and saturates as the hardware does.
 #pragma once
 
 #include <imbrex/core/source.hpp>
@@ -15,7 +15,7 @@ IMBREX_KERNEL void convert(const Scope& scope, hw::fragment<To, Rows, Columns, W
     hw::convert_fragment(scope, to, from, here);
 }
 
-// The same as a value: convert_to<bf16>(group, scores).
+// The same as a return value: convert_to<bf16>(group, scores).
 template <class To, class Scope, class From, int Rows, int Columns, int Warps, register_layout Layout>
 IMBREX_KERNEL hw::fragment<To, Rows, Columns, Warps, Layout> convert_to(
     const Scope& scope, const hw::fragment<From, Rows, Columns, Warps, Layout>& from, source here = source::current()) {

@@ -1,7 +1,7 @@
-// Packed weights to registers: integers of 8 or 4 bits, 8-bit floats, or 4-bit floats with their scales, as the bf16 or fp16
-// that the tensor cores multiply. The integers and the 8-bit floats are exact, those of 4 bits divided by packed_int4_divisor, and their
-// scales left to the caller; a 4-bit float is multiplied by its scale, a power of two, which is exact too unless the result is too
-// small for a normal fp16 (or bf16).
+// Dequantises packed weights into registers (dequantize in American spelling): int8, int4, e4m3 or MXFP4 (4-bit floats
+// with scales) to the bf16 or fp16 that the tensor cores multiply. int8 and e4m3 are exact; int4 is exact divided by
+// packed_int4_divisor. Their scales are left to the caller. A 4-bit float is multiplied by its scale, a power of two,
+// which is exact unless the result is subnormal in fp16 (or bf16).
 #pragma once
 
 #include <imbrex/core/source.hpp>
@@ -13,7 +13,7 @@
 
 namespace imbrex {
 
-// Columns First and on of the packed tile, as many as the register tile has.
+// Columns of the packed tile from First on, as many as the register tile has.
 template <int First = 0, class Float, int Rows, int Columns, class Format, int PackedColumns>
 IMBREX_KERNEL void dequantise(const warpgroup& scope, warpgroup_tile<Float, Rows, Columns>& to,
                               const packed_tile<Format, Rows, PackedColumns>& from, source here = source::current()) {
@@ -32,15 +32,14 @@ IMBREX_KERNEL void dequantise(const warpgroup& scope, warpgroup_tile<Float, Rows
     hw::dequantise_scaled(scope, to, from, scales, First, here);
 }
 
-// The scales of integers, for the products of their group.
+// Loads the scales of integers, for the products of their group.
 template <class Scope, class Scale, int Rows, int Warps>
 IMBREX_KERNEL void load(const Scope& scope, hw::row_fragment<Scale, Rows, Warps>& to,
                         const packed_row_scales<Scale>& from, source here = source::current()) {
     hw::load_row_scales(scope, to, from, here);
 }
 
-// A warp holds 64 rows packed, so that their place in shared memory is free at once, and makes sixteen of them into floats at
-// a time.
+// A warp loads 64 packed rows, which frees their shared memory, and dequantises 16 of them at a time.
 template <class Format, int Rows, int Columns>
 IMBREX_KERNEL void load(const warp& scope, packed_values<Format, Columns>& to,
                         const packed_tile<Format, Rows, Columns>& from, source here = source::current()) {

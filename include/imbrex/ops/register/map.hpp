@@ -1,5 +1,5 @@
-// Elementwise operations on register tiles and their vectors, at any scope. A function object says what happens to an
-// element; these say to which. Where a function also wants to know the place, the `_indexed` forms pass row and column.
+// Elementwise operations on register tiles and their vectors, at any scope. A function object computes the element. The
+// `_indexed` forms also pass its row and column.
 #pragma once
 
 #include <imbrex/core/functional.hpp>
@@ -100,14 +100,14 @@ template <class Scope, class T, class U, int Rows, int Columns, int Warps, regis
 IMBREX_KERNEL void combine_with_rows(const Scope& scope, hw::fragment<T, Rows, Columns, Warps, Layout>& tile,
                                      const hw::row_fragment<U, Rows, Warps>& values, Function function,
                                      source here = source::current()) {
-    static_assert(Layout == register_layout::row_major, "imbrex: row values go with register tiles in row order");
+    static_assert(Layout == register_layout::row_major, "imbrex: row values need a row-major register tile");
     require_scope<Scope, hw::fragment<T, Rows, Columns, Warps, Layout>>();
     hw::visit(
         scope, hw::use::update, here, [&](int, int, T& element, const U& value) { element = function(element, value); },
         tile, values);
 }
 
-// Rows times factors most of which are one: where all of a warp's are, nothing is done.
+// Multiplies rows by factors most of which are one: a warp skips the multiplication if all of its factors are one.
 template <class Scope, int Rows, int Columns, int Warps>
 IMBREX_KERNEL void rescale_rows(const Scope& scope, hw::fragment<float, Rows, Columns, Warps>& tile,
                                 const hw::row_fragment<float, Rows, Warps>& factors, source here = source::current()) {
@@ -123,7 +123,7 @@ IMBREX_KERNEL void combine_with_rows(const Scope& scope, hw::fragment<T, Rows, C
                                      const hw::fragment<U, Rows, Columns, Warps, Layout>& other,
                                      const hw::row_fragment<V, Rows, Warps>& values, Function function,
                                      source here = source::current()) {
-    static_assert(Layout == register_layout::row_major, "imbrex: row values go with register tiles in row order");
+    static_assert(Layout == register_layout::row_major, "imbrex: row values need a row-major register tile");
     require_scope<Scope, hw::fragment<T, Rows, Columns, Warps, Layout>>();
     hw::visit(
         scope, hw::use::update, here,
@@ -136,40 +136,40 @@ template <class Scope, class T, class U, int Rows, int Columns, int Warps, regis
 IMBREX_KERNEL void combine_with_columns(const Scope& scope, hw::fragment<T, Rows, Columns, Warps, Layout>& tile,
                                         const hw::column_fragment<U, Columns>& values, Function function,
                                         source here = source::current()) {
-    static_assert(Layout == register_layout::row_major, "imbrex: column values go with register tiles in row order");
+    static_assert(Layout == register_layout::row_major, "imbrex: column values need a row-major register tile");
     require_scope<Scope, hw::fragment<T, Rows, Columns, Warps, Layout>>();
     hw::visit(
         scope, hw::use::update, here, [&](int, int, T& element, const U& value) { element = function(element, value); },
         tile, values);
 }
 
-// The transpose, in the other order: the same registers.
+// The transpose in the other layout: the same registers, nothing moves.
 template <class T, int Rows, int Columns, int Warps, register_layout Layout>
 IMBREX_KERNEL auto transpose_of(const hw::fragment<T, Rows, Columns, Warps, Layout>& tile) {
     return hw::transposed(tile);
 }
 
-// Columns First to First + Count - 1 of a tile, as a tile of their own.
+// Columns First to First + Count - 1 of a tile, as a tile.
 template <int First, int Count, class Scope, class T, int Rows, int Columns, int Warps>
 IMBREX_KERNEL hw::fragment<T, Rows, Count, Warps> columns_of(const Scope& scope,
                                                              const hw::fragment<T, Rows, Columns, Warps>& tile,
                                                              source here = source::current()) {
     static_assert(First >= 0 && Count > 0 && First + Count <= Columns && First % 16 == 0,
-                  "imbrex: columns are taken from inside a register tile, beginning at a multiple of 16");
+                  "imbrex: columns are taken from inside a register tile, starting at a multiple of 16");
     require_scope<Scope, hw::fragment<T, Rows, Columns, Warps>>();
     return hw::columns_of<First, Count>(scope, tile, here);
 }
 
-// Row values First to First + Count - 1, as a vector of their own: a warp's.
+// Row values First to First + Count - 1 as a vector, at warp scope.
 template <int First, int Count, class Scope, class T, int Rows>
 IMBREX_KERNEL hw::row_fragment<T, Count, 1> rows_of(const Scope& scope, const hw::row_fragment<T, Rows, 1>& values,
                                                     source here = source::current()) {
     static_assert(First >= 0 && Count > 0 && First + Count <= Rows && First % 16 == 0 && Count % 16 == 0,
-                  "imbrex: row values are taken sixteen at a time");
+                  "imbrex: row values are taken in multiples of 16");
     return hw::rows_of<First, Count>(scope, values, here);
 }
 
-// One column of a tile of eight, as row values. Which one may be known only at run time.
+// One column of an eight-column tile as row values. The index may be known only at run time.
 template <class Scope, class T, int Rows, int Warps>
 IMBREX_KERNEL hw::row_fragment<T, Rows, Warps> column_of(const Scope& scope,
                                                          const hw::fragment<T, Rows, 8, Warps>& tile, int column,

@@ -1,7 +1,7 @@
-// Masks on register tiles: elements whose place fails a test are replaced. A mask is a function of the element's row
-// and column in the whole matrix, so a tile is masked together with the place of its first element; the common tests
-// are below and any other is a function object of one's own. Where a row keeps columns that follow one another, it costs less to
-// say which (mask_outside).
+// Masks on register tiles: elements whose position fails a predicate are replaced. A mask is a function of the
+// element's row and column in the whole matrix, so the caller passes the position of the tile's first element. Common
+// predicates are below; any function object works. Where each row keeps a contiguous range of columns, mask_outside is
+// cheaper.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -13,8 +13,8 @@ namespace imbrex {
 
 namespace element_mask {
 
-// Column at most row + offset: what a query may see of the keys before it. With fewer queries than keys, an offset of
-// (keys - queries) aligns the last ones.
+// Causal: column <= row + offset. With fewer queries than keys, an offset of seqlen_k - seqlen_q aligns the last ones
+// (bottom-right).
 struct causal {
     int offset = 0;
     constexpr IMBREX_FN bool operator()(int row, int column) const { return column <= row + offset; }
@@ -40,14 +40,14 @@ struct window {
     }
 };
 
-// Inside a matrix of this size.
+// Inside a matrix of this size (out-of-bounds rows and columns are masked).
 struct bound {
     int rows;
     int columns;
     constexpr IMBREX_FN bool operator()(int row, int column) const { return row < rows && column < columns; }
 };
 
-// Where both tests hold.
+// Both predicates hold.
 template <class First, class Second>
 struct both {
     First first;
@@ -70,8 +70,8 @@ IMBREX_KERNEL void mask(const Scope& scope, hw::fragment<T, Rows, Columns, Warps
         tile);
 }
 
-// Elements outside the columns that their row keeps become `masked`. range(row) says which: `first` up to, not including, `end`,
-// counted from the tile's first row and column; they may lie outside the tile.
+// Elements outside the column range of their row become `masked`. range(row) returns {first, end}, half-open and
+// relative to the tile's first row and column; it may exceed the tile.
 template <class Scope, class T, int Rows, int Columns, int Warps, class Range>
 IMBREX_KERNEL void mask_outside(const Scope& scope, hw::fragment<T, Rows, Columns, Warps>& tile, const Range& range,
                                 T masked, source here = source::current()) {

@@ -1,8 +1,8 @@
-// Reductions of a register tile to one value a row or one value a column, by any function that is associative and
-// commutative: the device takes the elements as they lie in its lanes, not from left to right.
+// Reductions of a register tile to one value per row or per column, by an associative and commutative function: the
+// device takes the elements in the order of its lanes, not from left to right.
 //
-// Along a row, a value lies in four lanes of one warp. A reduction folds what each lane has and then combines the four.
-// The two halves can be asked for apart, so that a loop may fold many tiles and combine once, at its end.
+// A row lies in four lanes of one warp. A reduction folds the elements of each lane, then combines the four lanes. The
+// two halves are available separately, so a loop may fold many tiles and combine once at its end.
 #pragma once
 
 #include <imbrex/core/functional.hpp>
@@ -15,8 +15,8 @@
 
 namespace imbrex {
 
-// values = op(values, each element of the row), over what each lane holds. Before the first fold the values must be the
-// identity of op: each of a row's four lanes begins with them.
+// values = op(values, each element of the row), over the elements of each lane. Before the first fold the values must be
+// the identity of op: each of the four lanes of a row starts with them.
 template <class Scope, class T, int Rows, int Columns, int Warps, class Op>
 IMBREX_KERNEL void fold_rows(const Scope& scope, hw::row_fragment<T, Rows, Warps>& values,
                              const hw::fragment<T, Rows, Columns, Warps>& tile, Op op,
@@ -32,7 +32,7 @@ IMBREX_KERNEL void finish_rows(const Scope& scope, hw::row_fragment<T, Rows, War
     hw::combine_rows(scope, values, op, here);
 }
 
-// values = op over all elements of each row, beginning with `identity`.
+// values = op over all elements of each row, starting with `identity`.
 template <class Scope, class T, int Rows, int Columns, int Warps, class Op>
 IMBREX_KERNEL void reduce_rows(const Scope& scope, hw::row_fragment<T, Rows, Warps>& values,
                                const hw::fragment<T, Rows, Columns, Warps>& tile, Op op, T identity,
@@ -42,7 +42,7 @@ IMBREX_KERNEL void reduce_rows(const Scope& scope, hw::row_fragment<T, Rows, War
     finish_rows(scope, values, op, here);
 }
 
-// values = op over all elements of each column, at warp scope, where one warp has them all.
+// values = op over all elements of each column, at warp scope: one warp holds them all.
 template <class T, int Rows, int Columns, class Op>
 IMBREX_KERNEL void reduce_columns(const warp& scope, hw::column_fragment<T, Columns>& values,
                                   const hw::fragment<T, Rows, Columns, 1>& tile, Op op, T identity,
@@ -52,7 +52,7 @@ IMBREX_KERNEL void reduce_columns(const warp& scope, hw::column_fragment<T, Colu
     hw::combine_columns(scope, values, op, here);
 }
 
-// The same at warpgroup scope. The four warps exchange their parts through `scratch`, one shared vector for each.
+// The same at warpgroup scope. The four warps exchange partial results through `scratch`, one shared vector for each.
 template <class T, int Rows, int Columns, class Op>
 IMBREX_KERNEL void reduce_columns(const warpgroup& scope, hw::column_fragment<T, Columns>& values,
                                   const hw::fragment<T, Rows, Columns, 4>& tile, Op op, T identity,

@@ -1,5 +1,5 @@
-// Pairs of numbers turned in their plane, as rotary position embeddings do: (x, y) becomes (x cos - y sin, y cos + x sin). The two
-// of a pair lie in the same place of two tiles, or next to each other in one.
+// Applies RoPE to register tiles: (x, y) becomes (x cos - y sin, y cos + x sin). The two columns of a pair are at the
+// same place in two tiles (half_split), or adjacent in one (interleaved).
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -20,7 +20,7 @@ struct cos_sin {
     }
 };
 
-// Each element of one tile with that of the other, by the rotation of their column.
+// Rotates each element of x with that of y, by cos and sin of their column.
 template <class Scope, int Rows, int Columns, int Warps>
 IMBREX_KERNEL void apply_rope_half_split(const Scope& scope, hw::fragment<float, Rows, Columns, Warps>& x,
                                          hw::fragment<float, Rows, Columns, Warps>& y,
@@ -31,7 +31,7 @@ IMBREX_KERNEL void apply_rope_half_split(const Scope& scope, hw::fragment<float,
         [](int, int, float& one, float& other, const cos_sin& r) { r.rotate(one, other); }, x, y, by);
 }
 
-// Each element of an even column with the next one of its row, by the rotation of the even column.
+// Rotates each element of an even column with its right neighbour, by cos and sin of the even column.
 template <class Scope, int Rows, int Columns, int Warps>
 IMBREX_KERNEL void apply_rope_interleaved(const Scope& scope, hw::fragment<float, Rows, Columns, Warps>& tile,
                                           const column_values<cos_sin, Columns>& by, source here = source::current()) {

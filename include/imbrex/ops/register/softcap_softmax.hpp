@@ -1,5 +1,5 @@
-// Online softmax of scores that are bent to stay within bounds (a softcap): exponents by a polynomial where that is close enough,
-// which costs less than what bends them, a second instruction of the unit that makes the exponentials.
+// Online softmax with softcap (cap * tanh(score / cap)): a tanh polynomial where it is accurate enough. tanh would be a
+// second instruction per score on the special function unit (MUFU) that already computes the exponentials.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -12,40 +12,40 @@
 
 namespace imbrex {
 
-// How products become exponents of 2: those up to a limit, on both sides of zero, by a polynomial; those beyond are bent, and then
-// multiplied with the factor.
+// Turns products q . k into base-2 exponents: up to `limit` in magnitude by an odd polynomial; beyond it by the softcap
+// and then `value`.
 struct softcap_polynomial : softmax_scale_log2 {
     float limit;
-    float first;  // what a product is multiplied with, with its cube, with its fifth power
+    float first;  // coefficients of x, x^3 and x^5
     float third;
     float fifth;
 
-    // A product's exponent, less something.
+    // The exponent of a product minus `reference`.
     IMBREX_KERNEL float relative_to(float reference, float product) const {
         const float square = product * product;
         return product * (first + square * (third + square * fifth)) - reference;
     }
 };
 
-// An online softmax whose scores come as products that are yet to be bent. The factor is that of scores.
+// An online softmax over products that the softcap has not been applied to yet. The scale is that of capped scores.
 template <int Rows, class Scope, int RescaleThreshold>
 class online_softcap_softmax : public online_softmax<Rows, Scope, RescaleThreshold> {
-    static_assert(RescaleThreshold > 0, "imbrex: bent products are weighed with a slack");
+    static_assert(RescaleThreshold > 0, "imbrex: online_softcap_softmax needs lazy rescaling (RescaleThreshold > 0)");
     using base = online_softmax<Rows, Scope, RescaleThreshold>;
     using base::row_max_;
     using base::scale_log2_;
 
   public:
     using base::warps;
-    // Below all bent scores, and below what they are relative to at least. Their squares are finite.
+    // Below all capped scores and their references. Their squares are finite.
     static constexpr float softcap_floor = -1e10f;
     static constexpr float masked_score = -1e15f;
 
     using base::base;
 
-    // Products become weights, as scores do. Where all of a warp's are within the curve's limit, and none exceeds what its row is
-    // relative to by more than the slack, the curve makes exponents of them. Otherwise `bend` makes scores of them, and they are
-    // relative to the largest.
+    // Products become probabilities. If all products of a warp are within the polynomial's limit, and none exceeds its
+    // row's reference by more than the threshold, the polynomial gives the exponents. Otherwise `apply_softcap` turns
+    // them into scores, relative to the row maximum.
     template <softmax_wait_point WaitPoint = softmax_wait_point::none, int Columns, class ApplySoftcap, class Rescale>
     IMBREX_KERNEL void exp_and_sum_softcap(const Scope& scope, hw::fragment<float, Rows, Columns, warps>& products,
                                            const softcap_polynomial& polynomial, ApplySoftcap apply_softcap,
@@ -75,7 +75,7 @@ class online_softcap_softmax : public online_softmax<Rows, Scope, RescaleThresho
     }
 
   private:
-    // From here on scores go the same way as products: by a curve that is straight. What is infinite must not be squared.
+    // From here on scores take the same path as products, with a linear polynomial. Infinity must not be squared.
     template <int Columns>
     IMBREX_KERNEL void make_linear(const Scope& scope, hw::fragment<float, Rows, Columns, warps>& scores,
                                    softcap_polynomial& used, source here) const {
@@ -96,7 +96,7 @@ class online_softcap_softmax : public online_softmax<Rows, Scope, RescaleThresho
         this->template sum_up<WaitPoint>(scope, products, here);
     }
 
-    // Takes note of the largest scores, without any slack.
+    // Updates the row maximum without a threshold.
     template <int Columns, class Rescale>
     IMBREX_KERNEL void update_row_max(const Scope& scope, const hw::fragment<float, Rows, Columns, warps>& scores,
                                       Rescale rescale, source here) {

@@ -1,7 +1,8 @@
-// Softmax along the rows of a register tile: at once, when a tile has whole rows, and online, when rows come in pieces.
+// Softmax along the rows of a register tile: in one go (`softmax`), and the online softmax of FlashAttention over rows
+// that arrive tile by tile (`online_softmax`), with optional lazy rescaling.
 //
-// The exponentials are powers of two: e^x = 2^(x log2 e), with the factor folded into the scale, since the hardware has
-// 2^x and not e^x. A row all of whose elements are masked (-infinity) gives zeros, not NaN.
+// Exponentials are base 2: e^x = 2^(x log2 e), with the factor folded into the scale, since the hardware has ex2 and
+// not exp. A row whose elements are all masked (-infinity) gives zeros, not NaN.
 #pragma once
 
 #include <imbrex/core/functional.hpp>
@@ -20,13 +21,11 @@ namespace imbrex {
 inline constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
 inline constexpr float log2_of_e = 1.44269504088896340736f;
 
-// What scores are multiplied with to be exponents of 2: their scale times log2 e. Said by whoever knows it before the kernel
-// runs, it needs no register.
+// The factor that turns scores into base-2 exponents: scale * log2 e. Computed on the host it needs no register.
 struct softmax_scale_log2 {
     float value;
 };
 
-// tile = softmax(scale * tile), row by row.
 template <class Scope, int Rows, int Columns, int Warps>
 IMBREX_KERNEL void softmax(const Scope& scope, hw::fragment<float, Rows, Columns, Warps>& tile, float scale = 1.0f,
                            source here = source::current()) {
@@ -46,23 +45,24 @@ IMBREX_KERNEL void softmax(const Scope& scope, hw::fragment<float, Rows, Columns
     combine_with_rows(scope, tile, sum, functional::multiply{}, here);
 }
 
-// When who waits for something else in the middle of a softmax begins to wait. What is computed before hides under what is waited
-// for, and what is computed afterwards hides what follows: other instructions find room between exponentials. The compiler
-// by itself would begin at once.
+// Where in the softmax to wait for another asynchronous operation (in attention: the P V product). Instructions before
+// that point overlap the operation; instructions after it are interleaved with what follows the wait. Without a forced
+// point the compiler waits at once.
 enum class softmax_wait_point { none, after_row_max, in_first_row };
 
-// Softmax over rows that come tile by tile, weighing an output that is accumulated meanwhile (the heart of attention).
-// `step` turns a tile of scores into weights and rescales the output for a larger maximum; `finish` divides by the
-// sums. The base-2 logarithm of each row's sum of exponentials is left for whoever merges partial results.
+// Online softmax over rows that arrive tile by tile, with an accumulated output (the core of FlashAttention). `step`
+// turns a tile of scores into probabilities and rescales the output when the row maximum grows; `finish` divides by the
+// row sums. The base-2 LSE is available for merging partial results.
 //
-// Before any score a row's largest is one far below all, and not -infinity: then nothing has to be asked about rows that have
-// seen nothing but -infinity. Their weights are zero all the same, and so is a sum that is rescaled for the first score. Scores
-// below it have no weight.
+// The row maximum starts at a very small finite number instead of -infinity: rows that have seen only -infinity need no
+// special case, since their probabilities are zero, and so is a sum that is rescaled for the first score. Scores below
+// it count as masked.
 //
-// Weights are relative to the largest score of their row so far. With some slack, they are so to one of the largest: a score that
-// exceeds it by less than makes a weight of 2^RescaleThreshold is not taken note of. Nothing is lost by that, and what was accumulated
-// before hardly ever has to be rescaled. With VoteFirst each thread sees for itself whether any of the scores that it holds does, and
-// only if so a row's are brought together, which pays where many warps share a multiprocessor.
+// RescaleThreshold 0: probabilities are relative to the row maximum so far. RescaleThreshold t > 0: lazy rescaling. The
+// reference moves only when a score exceeds it by so much that its probability would be larger than 2^t, so that the
+// output is hardly ever rescaled; the result is exact up to rounding. VoteFirst: each thread first checks its own
+// scores, and only if one exceeds the threshold the row maximum is reduced across threads, which pays where many warps
+// share an SM.
 template <int Rows, class Scope, int RescaleThreshold = 0, bool VoteFirst = false>
 class online_softmax {
   public:
@@ -86,15 +86,15 @@ class online_softmax {
             [&](const auto& factors) { combine_with_rows(scope, out, factors, functional::multiply{}, here); }, here);
     }
 
-    // The same for an output that cannot be touched yet: `rescale` is told what its rows are to be multiplied with, if anything. The
-    // warps of a group need not agree on that: it must not do what they can only do together. Who waits next says when.
+    // The same for an output that is not available yet: `rescale` receives the factors of its rows, if any row needs
+    // rescaling. Warps of a warpgroup may decide differently, so `rescale` must not contain warpgroup-wide operations.
     template <softmax_wait_point WaitPoint = softmax_wait_point::none, int Columns, class Rescale>
     IMBREX_KERNEL void exp_and_sum(const Scope& scope, hw::fragment<float, Rows, Columns, warps>& scores,
                                    Rescale rescale, source here = source::current()) {
         exp_and_sum_with<WaitPoint>(
             scope, scores,
             [&](auto& new_max) {
-                // Half of a row's and the other half are looked through beside one another if somebody waits for the result.
+                // Two independent halves shorten the dependency chain when a wait follows.
                 constexpr int half = Columns / 32 * 16;
                 if constexpr (WaitPoint == softmax_wait_point::after_row_max && half > 0) {
                     hw::row_fragment<float, Rows, warps> other = row_max_;
@@ -110,8 +110,8 @@ class online_softmax {
             rescale, here);
     }
 
-    // What can be known of rows before their next scores are there. Who finds it out meanwhile, and says it to `exp_and_sum`, has the
-    // largest of them in half the instructions, of rows that have seen a score that is not negative.
+    // The sign of the row maxima, checked before the next scores are available. Passed to `exp_and_sum`, it halves the
+    // instructions of the row maximum for rows with a nonnegative maximum.
     struct row_max_sign {
         bool negative;  // any row of the warp
     };
@@ -126,13 +126,13 @@ class online_softmax {
             rescale, here);
     }
 
-    // The same, one row after the other of those that a thread holds: `meanwhile` is done when half of the first one's weights are
-    // made, and `rescale` at the end.
+    // The same, one of a thread's rows after the other. `meanwhile` runs when half of the first row's probabilities are
+    // computed, `rescale` at the end.
     template <int Columns, class Meanwhile, class Rescale>
     IMBREX_KERNEL void exp_and_sum_row_by_row(const Scope& scope, hw::fragment<float, Rows, Columns, warps>& scores,
                                               row_max_sign sign, Meanwhile meanwhile, Rescale rescale,
                                               source here = source::current()) {
-        static_assert(Columns >= 16, "imbrex: rows that are weighed in turn have two halves of 8 columns at least");
+        static_assert(Columns >= 16, "imbrex: a row-by-row softmax needs at least 16 columns");
         constexpr int half = Columns / 16 * 8;
         hw::row_fragment<float, Rows, warps> factors = row_max_;
         const auto begin = [&](const auto& row, float& row_max, float& sum, float& factor) {
@@ -169,14 +169,14 @@ class online_softmax {
         combine_with_rows(scope, out, inverse, functional::multiply{}, here);
     }
 
-    // The same with one more score in every row, which has no value: a sink that takes up weight. It is given as a power of 2,
+    // The same with an attention sink: one more logit in the softmax denominator of every row. It is given in base 2,
     // already scaled.
     template <int OutColumns>
     IMBREX_KERNEL void finish_with_sink(const Scope& scope, hw::fragment<float, Rows, OutColumns, warps>& out,
                                         float sink_log2, source here = source::current()) {
         finish_rows(scope, row_sum_, functional::add{}, here);
         hw::row_fragment<float, Rows, warps> keep = row_max_;
-        // What was summed relative to the largest score is taken relative to the larger of that and the sink.
+        // Rebases the row sum to the larger of the row maximum and the sink.
         hw::visit_rows(
             scope, hw::use::update, here,
             [&](int, float& factor, float& sum, float& new_max) {
@@ -184,7 +184,8 @@ class online_softmax {
                 const float top = hw::max(own, sink_log2);
                 const float share = hw::exp2(own - top);
                 sum = sum * share + hw::exp2(sink_log2 - top);
-                // Not a division: its rare cases are a function, and in a kernel that calls one every loop yields at its head.
+                // No division: its slow path is a function call, and in a kernel with calls every loop yields at its
+                // head.
                 new_max = top * hw::reciprocal(scale_log2_);
                 factor = share * hw::reciprocal(sum);
             },
@@ -192,7 +193,7 @@ class online_softmax {
         combine_with_rows(scope, out, keep, functional::multiply{}, here);
     }
 
-    // After finish: log2 of the sum of 2^(scaled score) over each row; -infinity for a row with nothing in it.
+    // After finish: the base-2 LSE of each row, log2 of the sum of 2^(scaled score); -infinity for an empty row.
     IMBREX_KERNEL hw::row_fragment<float, Rows, warps> lse2(const Scope& scope, source here = source::current()) const {
         hw::row_fragment<float, Rows, warps> result = row_sum_;
         hw::visit_rows(
@@ -204,7 +205,8 @@ class online_softmax {
         return result;
     }
 
-    // For partial results, instead of finish: each row's sum, relative to its largest score, and that as a power of 2.
+    // For split-KV partial results, instead of finish: the row sum relative to the row maximum, and the row maximum in
+    // base 2.
     IMBREX_KERNEL void finish_row_sum(const Scope& scope, source here = source::current()) {
         finish_rows(scope, row_sum_, functional::add{}, here);
     }
@@ -219,7 +221,7 @@ class online_softmax {
     }
 
   protected:
-    // `look` finds out the largest of a row's scores so far and of those that are given.
+    // `fold_max` folds the given scores into the row maximum so far.
     template <softmax_wait_point WaitPoint, int Columns, class FoldMax, class Rescale>
     IMBREX_KERNEL void exp_and_sum_with(const Scope& scope, hw::fragment<float, Rows, Columns, warps>& scores,
                                         FoldMax fold_max, Rescale rescale, source here) {
@@ -233,7 +235,7 @@ class online_softmax {
         sum_up<WaitPoint>(scope, scores, here);
     }
 
-    // Scores of a row become weights, which are added to its sum.
+    // Turns scores of a row into probabilities and adds them to its sum.
     template <int First, int Count, class Row>
     IMBREX_KERNEL void exp_and_sum_thread_row(const Row& row, float row_max, float& sum) const {
         const float shift = row_max * scale_log2_;
@@ -260,7 +262,7 @@ class online_softmax {
         }
     }
 
-    // The largest scores of all rows that a thread holds exist here, and not only where they are used.
+    // Forces the compiler to have computed the maxima of all of a thread's rows at this point.
     IMBREX_KERNEL void settle_row_max(const Scope& scope, source here) const {
         float all = 0.0f;
         hw::visit_rows(
@@ -269,7 +271,7 @@ class online_softmax {
         hw::settle_sum(all);
     }
 
-    // The same of what has been summed of the first.
+    // The same for the partial sum of the first row.
     IMBREX_KERNEL void settle_first_sum(const Scope& scope, source here) const {
         bool first = true;
         hw::visit_rows(
@@ -285,7 +287,7 @@ class online_softmax {
         return (now - before) * scale_log2_ > static_cast<float>(RescaleThreshold);
     }
 
-    // Takes note of scores that are larger than those before, by more than the slack.
+    // Updates the row maximum where it grows by more than the threshold.
     template <class FoldMax, class Rescale>
     IMBREX_KERNEL void update_row_max_with(const Scope& scope, FoldMax fold_max, Rescale rescale, source here) {
         hw::row_fragment<float, Rows, warps> new_max = row_max_;
@@ -314,7 +316,7 @@ class online_softmax {
     template <class Rescale>
     IMBREX_KERNEL void rescale_to(const Scope& scope, const hw::row_fragment<float, Rows, warps>& new_max,
                                   Rescale rescale, source here) {
-        // The difference before the factor: where the largest stays what it was, nothing is rescaled, and exactly so.
+        // Subtract before scaling: where the maximum is unchanged, the factor is exactly 1.
         hw::row_fragment<float, Rows, warps> factors = row_max_;
         combine(
             scope, factors, new_max, [&](float before, float now) { return hw::exp2((before - now) * scale_log2_); },

@@ -1,14 +1,14 @@
-// Operations on rows that a warp holds in chunks (tile/vector_row_tile.hpp): rows from and to anywhere, functions of elements
-// in float, and row reductions.
+// Operations on vectorised rows (tile/vector_row_tile.hpp): loads and stores of rows at arbitrary addresses, elementwise
+// functions in float, and row reductions.
 //
 //     vector_row_tile<bf16, 4, 256> x, y;
 //     vector_row_values<decltype(x)> sums;
-//     load_rows_from(self, x, place, columns);                         // row_pointer(row): a pointer, or null where there is no row
+//     load_rows_from(self, x, row_pointer, columns);                   // row_pointer(row): an address, or null
 //     fill(self, sums, 0.0f);
 //     fold_rows(self, sums, x, [](float sum, float a) { return sum + a; });
 //     finish_rows(self, sums, functional::add{});
 //     transform(self, y, [](float a, float sum) { return a / sum; }, x, sums);
-//     store_rows_to(self, place_of_result, y, columns);
+//     store_rows_to(self, result_pointer, y, columns);
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -21,13 +21,13 @@
 
 namespace imbrex {
 
-// What is known of rows in memory.
+// The alignment of rows in memory.
 enum class row_alignment {
-    aligned,    // they begin at multiples of 16 bytes and have a multiple of 8 columns: 16 bytes are moved at a time
-    unaligned,  // nothing
+    aligned,    // rows begin at multiples of 16 bytes and have a multiple of 8 columns: 16-byte accesses
+    unaligned,  // no guarantee
 };
 
-// So many columns of each row; behind them, and where there is no row, are zeros.
+// The first `columns` columns of each row; the rest, and rows without a pointer, are zero.
 template <row_alignment Known, class T, int Rows, int Columns, class RowPointer>
 IMBREX_KERNEL void load_rows_from(const warp& scope, hw::vector_row_fragment<T, Rows, Columns>& to,
                                   RowPointer&& row_pointer, int columns, source here = source::current()) {
@@ -47,8 +47,8 @@ IMBREX_KERNEL void load(const warp& scope, hw::vector_row_column_fragment<T, Col
     hw::load_vector_row_columns<Known == row_alignment::aligned>(scope, to, from, columns, here);
 }
 
-// to = function(first, ...), in float and rounded once to the type of `to`, which may be among them. What it is made from are tiles
-// of the same shape, of any type, and values of its rows or columns.
+// to = function(first, ...), in float, rounded once to the element type of `to`, which may be among the arguments. The
+// arguments are tiles of the same shape, of any element type, and values of its rows or columns.
 template <class T, int Rows, int Columns, class Function, class First>
 IMBREX_KERNEL void transform(const warp& scope, hw::vector_row_fragment<T, Rows, Columns>& to, Function&& function,
                              const First& first, source here = source::current()) {
@@ -78,21 +78,22 @@ IMBREX_KERNEL void map(const warp& scope, hw::vector_row_values_fragment<float, 
     hw::transform_vector_row_values(scope, values, std::forward<Function>(function), here);
 }
 
-// value of a row = function(value, element), over what each lane has of it. All lanes begin with the value: it must change nothing.
+// value of a row = function(value, element), over the elements of each lane. Every lane starts with the value, so it
+// must be the identity.
 template <class T, int Rows, int Columns, class Function>
 IMBREX_KERNEL void fold_rows(const warp& scope, hw::vector_row_values_fragment<float, Rows, Columns>& values,
                              const hw::vector_row_fragment<T, Rows, Columns>& tile, Function&& function,
                              source here = source::current()) {
     hw::fold_vector_rows(scope, values, tile, std::forward<Function>(function), here);
 }
-// Afterwards all lanes of a row have op over what each of them had.
+// Combines the lanes of a row: afterwards each has op over the values of all of them.
 template <int Rows, int Columns, class Op>
 IMBREX_KERNEL void finish_rows(const warp& scope, hw::vector_row_values_fragment<float, Rows, Columns>& values, Op op,
                                source here = source::current()) {
     hw::combine_vector_row_values(scope, values, op, here);
 }
 
-// The value of a tile's only row, the same to all lanes.
+// The value of a tile's only row, uniform over the lanes.
 template <class T, int Columns>
 IMBREX_KERNEL T row_value(const warp& scope, const hw::vector_row_values_fragment<T, 1, Columns>& values,
                           source here = source::current()) {

@@ -1,12 +1,12 @@
-// Pairs of numbers turned in their plane (ops/register/rotate.hpp), of rows that a warp holds in chunks (tile/vector_row_tile.hpp). A
-// rotation belongs to a column: it is found once, and turns all rows.
+// Applies RoPE (ops/register/rope.hpp) to vectorised row tiles (tile/vector_row_tile.hpp). cos and sin belong to a
+// column: they are computed once and applied to all rows.
 //
 //     vector_row_cos_sin<64> by;
-//     compute_cos_sin(self, by, [&](int column) { return rotary.of_column(column, position); });
-//     apply_rope_half_split(self, x, y, by);                      // the two of a pair in the same place of two tiles
+//     compute_cos_sin(self, by, [&](int column) { return rope.of_column(column, position); });
+//     apply_rope_half_split(self, x, y, by);            // a pair is at the same place in two tiles
 //
-//     compute_cos_sin_interleaved(self, by, [&](int column) { return rotary.of_column(column, position); });
-//     apply_rope_interleaved(self, x, by);              // or next to each other in one
+//     compute_cos_sin_interleaved(self, by, [&](int column) { return rope.of_column(column, position); });
+//     apply_rope_interleaved(self, x, by);              // a pair is adjacent in one tile
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -18,7 +18,7 @@
 
 namespace imbrex {
 
-// One for each column.
+// One of each per column.
 template <int Columns>
 struct vector_row_cos_sin {
     hw::vector_row_column_fragment<float, Columns> cosines, sines;
@@ -41,20 +41,21 @@ IMBREX_KERNEL void compute_vector_row_cos_sin(const warp& scope, vector_row_cos_
 
 }  // namespace detail
 
-// function(column): a rotation. It is asked for all columns of a tile, also for those that a row does not have.
+// function(column) returns cos and sin. It is called for all columns of a tile, also for those past the end of the
+// rows.
 template <int Columns, class Function>
 IMBREX_KERNEL void compute_cos_sin(const warp& scope, vector_row_cos_sin<Columns>& to, Function&& function,
                                    source here = source::current()) {
     detail::compute_vector_row_cos_sin<1>(scope, to, function, here);
 }
-// The same for neighbours: it is asked for even columns.
+// Calls function for even columns only.
 template <int Columns, class Function>
 IMBREX_KERNEL void compute_cos_sin_interleaved(const warp& scope, vector_row_cos_sin<Columns>& to, Function&& function,
                                                source here = source::current()) {
     detail::compute_vector_row_cos_sin<2>(scope, to, function, here);
 }
 
-// Each element of one tile with that of the other, by the rotation of their column; in float and rounded once.
+// Rotates each element of x with that of y, by cos and sin of their column; in float, rounded once.
 template <class T, int Rows, int Columns>
 IMBREX_KERNEL void apply_rope_half_split(const warp& scope, hw::vector_row_fragment<T, Rows, Columns>& x,
                                          hw::vector_row_fragment<T, Rows, Columns>& y,
@@ -67,7 +68,7 @@ IMBREX_KERNEL void apply_rope_half_split(const warp& scope, hw::vector_row_fragm
         x, y, by.cosines, by.sines);
 }
 
-// Each element of an even column with the next one of its row, by the rotation of the even column.
+// Rotates each element of an even column with its right neighbour, by cos and sin of the even column.
 template <class T, int Rows, int Columns>
 IMBREX_KERNEL void apply_rope_interleaved(const warp& scope, hw::vector_row_fragment<T, Rows, Columns>& tile,
                                           const vector_row_cos_sin<Columns>& by, source here = source::current()) {

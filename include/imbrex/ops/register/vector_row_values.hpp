@@ -1,9 +1,9 @@
-// Values of rows that a warp holds in chunks (tile/vector_row_tile.hpp), from and to anywhere in memory.
+// Row values of vectorised rows (tile/vector_row_tile.hpp), loaded from and stored to arbitrary addresses.
 //
 //     vector_row_values<tile> sums;
-//     load_values_from(self, sums, place, 0.0f);        // row_pointer(row): a pointer, or null where there is no row
+//     load_values_from(self, sums, row_pointer, 0.0f);  // row_pointer(row): an address, or null if there is no row
 //     transform(self, x, [](float a, float sum) { return a / sum; }, x, sums);
-//     store_values_to(self, place, sums);
+//     store_values_to(self, row_pointer, sums);
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -15,7 +15,7 @@
 
 namespace imbrex {
 
-// One value for each row; `fill_value` where there is none.
+// One value per row; `fill_value` if the pointer is null.
 template <int Rows, int Columns, class RowPointer>
 IMBREX_KERNEL void load_values_from(const warp& scope, hw::vector_row_values_fragment<float, Rows, Columns>& to,
                                     RowPointer&& row_pointer, float fill_value, source here = source::current()) {
@@ -27,7 +27,7 @@ IMBREX_KERNEL void load_values_from(const warp& scope, hw::vector_row_values_fra
         },
         to);
 }
-// To the places they were loaded from, or to others.
+// To the addresses that they were loaded from, or to others.
 template <int Rows, int Columns, class RowPointer>
 IMBREX_KERNEL void store_values_to(const warp& scope, RowPointer&& row_pointer,
                                    const hw::vector_row_values_fragment<float, Rows, Columns>& values,

@@ -1,17 +1,17 @@
-// Matrix products of one warp (mma.sync), the accumulator and the operands in registers. The letters say what is
-// multiplied: `ab` A B, `abt` A times B transposed, `atb`, `atbt`. The instruction wants A by rows and B by columns, so
-// the order that a register tile must have follows from the letters: an operand that stands as the instruction reads it
-// is in row order, one that it must read across is in column order (load it so: the load transposes on its way).
+// Matrix products of one warp (mma.sync) with accumulator and operands in registers. The letters name the product: `ab`
+// is A B, `abt` is A times B transposed, then `atb` and `atbt`. The instruction takes A row-major and B column-major, so
+// the letters determine the layout of the register tiles: an operand that the instruction reads as it is has the
+// row-major layout, a transposed one the column-major layout (its load transposes, by ldmatrix.trans).
 //
 //              A                       B
-//   mma_ab     M x K by rows           K x N by columns
-//   mma_abt    M x K by rows           N x K by rows
-//   mma_atb    K x M by columns        K x N by columns
-//   mma_atbt   K x M by columns        N x K by rows
+//   mma_ab     M x K row-major         K x N column-major
+//   mma_abt    M x K row-major         N x K row-major
+//   mma_atb    K x M column-major      K x N column-major
+//   mma_atbt   K x M column-major      N x K row-major
 //
-// With operands in shared memory the same names load what they need, a step of K at a time. `load_operand` does what
-// `load` does, into the registers in which a product takes a left or a right operand: no move is needed between. A B of
-// eight rows is loaded into a tile of sixteen, half of it empty, and multiplied into an accumulator of eight columns.
+// With operands in shared memory the same functions load one step of K at a time. `load_operand` is `load` into the
+// register order of an A or a B operand, which saves moves. A B operand of eight rows is loaded into a tile of sixteen,
+// half of it empty, for an accumulator of eight columns.
 #pragma once
 
 #include <imbrex/core/source.hpp>
@@ -63,8 +63,7 @@ IMBREX_KERNEL void mma_atbt(const warp& scope, warp_tile<C, M, N>& accumulator,
 
 namespace detail {
 
-// Loads the operands from shared memory a step of K at a time, and multiplies. The loads are the instruction's own
-// size.
+// Loads the operands from shared memory, one instruction's step of K at a time, and multiplies.
 template <bool TransposeA, bool TransposeB, class C, int M, int N, class A, class B>
 IMBREX_KERNEL void mma_from_shared(const warp& scope, warp_tile<C, M, N>& accumulator, const A& a, const B& b,
                                    source here) {

@@ -1,13 +1,13 @@
-// Matrix products of one warp with a right operand of 8-bit elements, e4m3 or int8, which become 16-bit floats on their way from shared
-// memory to registers (core/upconversion.hpp: some of them times a power of two, which others take up).
+// Matrix products of one warp with a B operand of 8-bit elements, e4m3 or int8, which is upconverted to 16 bits between
+// shared memory and registers (core/upconversion.hpp: some values are scaled by a power of two, which others absorb).
 //
-// On the device sixteen columns of such an operand come in an order of their own (hw/cuda/upconvert.hpp). A tile that has its columns in that
-// order is another type, so that it cannot be taken for a tile as others are:
+// On the device each sixteen columns of such an operand are permuted (hw/cuda/upconvert.hpp). A tile with permuted
+// columns has its own type, so it cannot be mixed up with an ordinary one:
 //
-//   mma_abt    both operands are upconverted tiles, and what they give is a tile as others are
-//   mma_ab     the right operand and the accumulator are upconverted ones
+//   mma_abt    both operands are permuted, the result is ordinary
+//   mma_ab     the B operand and the accumulator are permuted
 //
-// `permute_for` and `unpermute` make the one of the other. What goes by rows may be done with the tile inside a widened one.
+// `permute_for` and `unpermute` convert between the two. Row-wise operations may use the tile inside a permuted tile.
 #pragma once
 
 #include <imbrex/core/source.hpp>
@@ -25,17 +25,17 @@ struct permuted_tile {
     warp_tile<T, Rows, Columns, Layout> tile;
 };
 
-// What stands beside operands that are stored as they are multiplied, or as 8-bit elements.
+// The tile type for an operand next to operands that are stored as T, or as 8-bit elements.
 template <class T, class Stored, int Rows, int Columns, register_layout Layout = register_layout::row_major>
 using operand_tile_for = std::conditional_t<sizeof(Stored) == 1, permuted_tile<T, Rows, Columns, Layout>,
                                             warp_tile<T, Rows, Columns, Layout>>;
 
-// From a shared tile of 8-bit elements, or from one to which a widened tile was stored.
+// From a shared tile of 8-bit elements, or from one that a permuted tile was stored to.
 template <mma_operand Operand, class T, int Rows, int Columns, register_layout Layout, class Shared>
 IMBREX_KERNEL void load_operand(const warp& scope, permuted_tile<T, Rows, Columns, Layout>& to, const Shared& from,
                                 source here = source::current()) {
     if constexpr (sizeof(typename Shared::element) == 1) {
-        static_assert(Operand == mma_operand::b, "imbrex: 8-bit elements are upconverted as right operands");
+        static_assert(Operand == mma_operand::b, "imbrex: 8-bit elements are upconverted as B operands only");
         hw::load_upconverted(scope, to.tile, from, here);
     } else {
         hw::load_operand<Operand>(scope, to.tile, from, here);
@@ -59,7 +59,7 @@ IMBREX_KERNEL void mma_ab(const warp& scope, permuted_tile<C, M, N>& accumulator
     mma_ab(scope, accumulator.tile, a, b.tile, here);
 }
 
-// A tile as a left operand beside such as are stored as Stored.
+// A tile as the A operand of a product whose B operand is stored as Stored.
 template <class Stored, class T, int Rows, int Columns>
 IMBREX_KERNEL operand_tile_for<T, Stored, Rows, Columns> permute_for(const warp& scope,
                                                                      const warp_tile<T, Rows, Columns>& from,
@@ -73,7 +73,7 @@ IMBREX_KERNEL operand_tile_for<T, Stored, Rows, Columns> permute_for(const warp&
     }
 }
 
-// A result with its columns in their places.
+// The result with its columns in natural order.
 template <int Rows, int Columns>
 IMBREX_KERNEL warp_tile<float, Rows, Columns> unpermute(const warp& scope,
                                                         const permuted_tile<float, Rows, Columns>& from,
@@ -88,7 +88,7 @@ IMBREX_KERNEL const warp_tile<float, Rows, Columns>& unpermute(const warp&,
     return from;
 }
 
-// What goes by rows is done with the tile inside.
+// Row-wise operations use the inner tile.
 template <class T, int Rows, int Columns, register_layout Layout>
 IMBREX_KERNEL warp_tile<T, Rows, Columns, Layout>& underlying_tile(permuted_tile<T, Rows, Columns, Layout>& tile) {
     return tile.tile;
@@ -98,7 +98,7 @@ IMBREX_KERNEL warp_tile<T, Rows, Columns, Layout>& underlying_tile(warp_tile<T, 
     return tile;
 }
 
-// Each sixteen columns times factor(number).
+// Multiplies each sixteen columns by factor(number).
 template <int Rows, int Columns, class Factor>
 IMBREX_KERNEL void scale_16_columns(const warp& scope, warp_tile<float, Rows, Columns>& tile, const Factor& factor,
                                     source here = source::current()) {

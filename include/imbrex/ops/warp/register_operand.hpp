@@ -1,14 +1,13 @@
-// Left operands of a warp's matrix products that are held in registers as they are stored, and become what is multiplied sixteen
-// columns, or rows, at a time: those of 8 bits, e4m3 or int8, as fp16, where all of their values are exact. Held so they take half
-// the registers, and the shared memory that they come from can be given back before they are multiplied. Those of 16 bits are held
-// as they are multiplied.
+// A operands of warp-level mma.sync kept in registers in their storage type. 8-bit elements (e4m3, int8) are
+// upconverted to fp16, exactly, 16 columns or rows at a time, when multiplied. Until then they take half the registers,
+// and the shared memory they came from can be released early. 16-bit elements are kept as they are multiplied.
 //
-//   register_operand_rows      Rows x Columns by rows: sixteen columns at a time are the left operand of mma_abt
-//   register_operand_columns    Rows x Columns by columns: sixteen rows at a time are that of mma_atbt
+//   register_operand_rows       Rows x Columns by rows: 16 columns at a time are the A operand of mma_abt
+//   register_operand_columns    Rows x Columns by columns: 16 rows at a time are the A operand of mma_atbt
 //
-// On the device sixteen columns of 8-bit elements come in orders of their own (hw/cuda/register_operand.hpp). What they are multiplied with
-// over their columns is put in the same order, by `permute_pairs_for`; and where columns are the rows of a result, `transpose_unpermuted`
-// gives them back their places.
+// On the device 8-bit columns are permuted within every 16 (hw/cuda/register_operand.hpp). `permute_pairs_for` permutes
+// the other operand alike along the reduction dimension. If the columns are rows of a result, `transpose_unpermuted`
+// restores their order.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -27,7 +26,7 @@
 
 namespace imbrex {
 
-// What elements that are stored as these are multiplied as.
+// The type in which stored elements are multiplied.
 template <class Stored>
 using mma_type_of = std::conditional_t<sizeof(Stored) == 1, fp16, Stored>;
 
@@ -55,7 +54,7 @@ class register_operand {
             (std::make_integer_sequence<int, parts>{});
         }
     }
-    // Columns, or rows, 16 * number and on. The number is known when it is compiled.
+    // Columns, or rows, from 16 * number on. `number` must be a compile-time constant after unrolling.
     IMBREX_KERNEL operand part(const warp& scope, int number, source here = source::current()) const {
         if constexpr (is_8bit) {
             operand made;
@@ -81,7 +80,7 @@ using register_operand_rows = register_operand<Stored, Rows, Columns, register_l
 template <class Stored, int Rows, int Columns>
 using register_operand_columns = register_operand<Stored, Rows, Columns, register_layout::column_major>;
 
-// Sixteen columns of what is multiplied with register_operand_rows of Stored, as it is to be in shared memory.
+// Permutes sixteen columns of the other operand of register_operand_rows<Stored>, for shared memory.
 template <class Stored, class T, int Rows>
 IMBREX_KERNEL warp_tile<T, Rows, 16> permute_pairs_for(const warp& scope, const warp_tile<T, Rows, 16>& from,
                                                        source here = source::current()) {
@@ -90,7 +89,7 @@ IMBREX_KERNEL warp_tile<T, Rows, 16> permute_pairs_for(const warp& scope, const 
     return result;
 }
 
-// A product with register_operand_columns of Stored on its left, turned round, all in its place.
+// Transposes a product with register_operand_columns<Stored> as A, and unpermutes it.
 template <class Stored, int Rows, int Columns>
 IMBREX_KERNEL warp_tile<float, 16, Rows> transpose_unpermuted(const warp& scope,
                                                               const warp_tile<float, Rows, Columns>& from,
@@ -100,7 +99,7 @@ IMBREX_KERNEL warp_tile<float, 16, Rows> transpose_unpermuted(const warp& scope,
     return result;
 }
 
-// Each sixteen rows times factor(number).
+// Multiplies each block of 16 rows by factor(index).
 template <int Rows, int Columns, class Factor>
 IMBREX_KERNEL void scale_16_rows(const warp& scope, warp_tile<float, Rows, Columns>& tile, const Factor& factor,
                                  source here = source::current()) {

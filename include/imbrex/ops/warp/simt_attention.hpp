@@ -1,13 +1,13 @@
-// Attention's two products, and the weights between them, in float arithmetic and without matrix instructions: register tiles are
-// multiplied with rows that lie in global memory, of floats or of 16 bits.
+// The steps of SIMT paged attention, in float arithmetic without tensor cores: Q K^T, online softmax and P V, between
+// register tiles and rows of float, bf16 or fp16 in global memory.
 //
-//     warp_tile<float, 16, 64> scores;                                    // of 16 rows and 64 others
-//     simt_qk(self, scores, rows, place_of_query, keys, depth);
-//     simt_online_softmax(self, scores, rows, factor, largest, sums, corrections);
+//     warp_tile<float, 16, 64> scores;                                    // 16 query rows, 64 keys
+//     simt_qk(self, scores, rows, query_pointer, keys, head_dim);
+//     simt_online_softmax(self, scores, rows, factor, row_max, row_sum, corrections);
 //     combine_with_rows(self, out, corrections, functional::multiply{});
 //     simt_pv(self, out, scores, rows, values, columns);
 //
-// Of the tiles' rows only the first are of use, and of columns those that exist; what does not exist is never read.
+// Only the first `rows` rows of a tile are computed. Memory outside the existing rows and columns is never read.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -19,32 +19,32 @@
 
 namespace imbrex {
 
-// products[row][other] = the product of a row, which begins where row_place(row) says, and one of the others, of so many elements
-// each, at most 256. It is zero for others that do not exist. `rows` is at least 1.
+// products[row][key] = dot product of a query row, at row_place(row), with a key; head_dim elements, at most 256. Zero
+// for keys that do not exist. `rows` is at least 1.
 template <int Rows, int Columns, class RowPlace, class Place>
 IMBREX_KERNEL void simt_qk(const warp& scope, hw::fragment<float, Rows, Columns, 1>& products, int rows,
                            const RowPlace& row_place, const paged_row_blocks<Place>& others, int head_dim,
                            source here = source::current()) {
     static_assert(Columns % paged_row_blocks<Place>::rows_in_block == 0,
-                  "imbrex: a tile of products has a column for each row of whole blocks");
+                  "imbrex: Columns must be a multiple of the rows of a block");
     hw::simt_qk(scope, products, rows, row_place, others, head_dim, here);
 }
 
-// sums[row] += weights[row][i] * values[i], over all i that exist. Values have so many columns, a multiple of 8; behind them, up to
-// the next multiple of 16, sums may become anything.
+// sums[row] += sum over existing keys i of weights[row][i] * values[i]. `columns` is a multiple of 8; sums past it, up
+// to the next multiple of 16, are undefined.
 template <int Rows, int Columns, int Keys, class Place>
 IMBREX_KERNEL void simt_pv(const warp& scope, hw::fragment<float, Rows, Columns, 1>& sums,
                            const hw::fragment<float, Rows, Keys, 1>& weights, int rows,
                            const paged_row_blocks<Place>& values, int columns, source here = source::current()) {
-    static_assert(Columns % 16 == 0, "imbrex: sums of weighted rows have a multiple of 16 columns");
+    static_assert(Columns % 16 == 0, "imbrex: Columns must be a multiple of 16");
     static_assert(Keys % paged_row_blocks<Place>::rows_in_block == 0,
-                  "imbrex: a tile of weights has a column for each row of whole blocks");
+                  "imbrex: Keys must be a multiple of the rows of a block");
     hw::simt_pv(scope, sums, weights, rows, values, columns, here);
 }
 
-// A step of a softmax whose scores come tile by tile: scores become 2^(factor * (score - the largest of its row so far)), `largest` and
-// `sums` follow, and what was summed before is to be multiplied with `corrections`. The factor is positive. A row of nothing but
-// -infinity has weights of zero.
+// One step of an online softmax: scores become 2^(factor * (score - row_max)), row_max and sums are updated, and
+// earlier accumulators must be multiplied by `corrections`. The factor is positive. A row that is -infinity throughout
+// gives zeros.
 template <int Rows, int Columns>
 IMBREX_KERNEL void simt_online_softmax(const warp& scope, hw::fragment<float, Rows, Columns, 1>& scores, int rows,
                                        float factor, hw::row_fragment<float, Rows, 1>& row_max,
@@ -53,7 +53,8 @@ IMBREX_KERNEL void simt_online_softmax(const warp& scope, hw::fragment<float, Ro
     hw::simt_online_softmax(scope, scores, rows, factor, row_max, sums, corrections, here);
 }
 
-// The first columns of the first rows, rounded to the type of the places, which may begin anywhere.
+// Stores the first `columns` columns of the first `rows` rows, converted to the element type of place(row), at any
+// alignment.
 template <int Rows, int Columns, class Place>
 IMBREX_KERNEL void simt_store_rows(const warp& scope, const Place& place,
                                    const hw::fragment<float, Rows, Columns, 1>& from, int rows, int columns,

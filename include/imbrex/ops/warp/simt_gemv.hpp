@@ -1,8 +1,8 @@
-// Products of rows by a warp, without matrix instructions: some rows of x staged in shared memory (tile/staged_rows.hpp), and any
-// number of rows of weights read from global memory, each once.
+// SIMT GEMV by a warp, without tensor cores: a few rows of x are staged in shared memory (tile/staged_rows.hpp) and any
+// number of weight rows are read from global memory, each once. In the host world this is the CPU GEMV / GEMM.
 //
-//     gemv_accumulator<4, 8> sums;                                             // 4 rows of x, 8 of weights
-//     stage_rows(self, staged, place, rows, columns);                      // place(m): where row m of x begins
+//     gemv_accumulator<4, 8> sums;                                         // 4 rows of x, 8 weight rows
+//     stage_rows(self, staged, place, rows, columns);                      // place(m): pointer to row m of x
 //     self.sync();
 //     fill(self, sums, 0.0f);
 //     accumulate_products(self, sums, staged, rows, weight_block_at(weights, n, k, 8, columns), true);
@@ -25,15 +25,15 @@ inline namespace IMBREX_WORLDS {
 template <int Rows, int Columns>
 using gemv_accumulator = hw::gemv_accumulator_fragment<Rows, Columns>;
 
-// Rows of weights from `row` on and columns from `column` on, so many of each.
+// A block of `rows` x `columns` weights whose first element is (row, column).
 template <class Weights>
 IMBREX_KERNEL hw::weight_block<Weights> weight_block_at(const Weights& all, int row, int column, int rows,
                                                         int columns) {
     return hw::weight_block<Weights>{all, row, column, rows, columns};
 }
 
-// So many columns of each row, as the rows are staged: as floats, or rounded. Zeros behind them, up to a whole group of 32. All lanes
-// have to meet before the rows are used, and before they are staged anew.
+// Stages `columns` columns of each row, as floats or quantised to int8, padded with zeros to a whole group of 32.
+// Synchronise the warp before the rows are used and before they are staged again.
 template <class Staged, class Place>
 IMBREX_KERNEL void stage_rows(const warp& scope, Staged& to, Place&& place, int rows, int columns,
                               source here = source::current()) {
@@ -46,22 +46,22 @@ IMBREX_KERNEL void fill(const warp& scope, hw::gemv_accumulator_fragment<Rows, C
     hw::fill_accumulator(scope, sums, value, here);
 }
 
-// sums[m][n] += x[m] . weights[n], over what each lane reads. `is_16_byte_aligned`: rows of weights that have no groups begin and end at
-// multiples of 16 bytes; otherwise they are read one by one.
+// sums[m][n] += x[m] . weights[n] over the part that each lane reads. `is_16_byte_aligned`: rows of weights without
+// groups start and end at multiples of 16 bytes; otherwise they are read element by element.
 template <int Rows, int Columns, class Staged, class Weights>
 IMBREX_KERNEL void accumulate_products(const warp& scope, hw::gemv_accumulator_fragment<Rows, Columns>& sums,
                                        const Staged& x, int rows, const hw::weight_block<Weights>& weights,
                                        bool in_chunks, source here = source::current()) {
     hw::accumulate_products(scope, sums, x, rows, weights, in_chunks, here);
 }
-// Afterwards sums are those of all lanes.
+// Reduces the sums over the lanes.
 template <int Rows, int Columns>
 IMBREX_KERNEL void reduce_lanes(const warp& scope, hw::gemv_accumulator_fragment<Rows, Columns>& sums,
                                 source here = source::current()) {
     hw::reduce_accumulator(scope, sums, here);
 }
 
-// place(m)[n] = function(n, sum), rounded once, for so many rows and columns of the sums.
+// place(m)[n] = function(n, sum), rounded once, for `rows` x `columns` of the sums.
 template <int Rows, int Columns, class Place, class Function>
 IMBREX_KERNEL void store_accumulator(const warp& scope, Place&& place,
                                      const hw::gemv_accumulator_fragment<Rows, Columns>& sums, int rows, int columns,

@@ -1,10 +1,10 @@
 // Matrix products of a warpgroup (wgmma): B in shared memory, A in shared memory or in registers, the accumulator in
-// registers. The letters say what is multiplied: `ab` A B, `abt` A times B transposed, and so on; a transposed operand
-// is read across where it lies. 8-bit operands must be abt, the only way the hardware has.
+// registers. The letters name the product: `ab` is A B, `abt` is A times B transposed, and so on. A transposed operand
+// is read in place (MN-major). 8-bit operands must be abt: the hardware reads them K-major only.
 //
-// The `_async` forms return while the tensor cores work: each is one group; `wait_mma<N>` waits until all but the
-// newest N groups are done. Until then the accumulator and the operands must not be touched. The others wait before
-// they return.
+// The `_async` forms return while the tensor cores work. Each is one group (wgmma.commit_group); `wait_mma<N>` waits
+// until all but the newest N groups have completed. Until then the accumulator and the operands must not be accessed.
+// The other forms wait before they return.
 #pragma once
 
 #include <imbrex/core/source.hpp>
@@ -13,7 +13,7 @@
 
 namespace imbrex {
 
-// Whether a product is added to what the accumulator holds or takes its place.
+// Whether a product is added to the accumulator or replaces it.
 enum class accumulation { add, replace };
 
 namespace detail {
@@ -34,7 +34,7 @@ IMBREX_KERNEL void mma_group(const warpgroup& scope, warpgroup_tile<C, M, N>& ac
 
 }  // namespace detail
 
-// The same for kernels that take the transpositions as template arguments: `across` reads an operand across where it lies.
+// For kernels that take the transpositions as template arguments: `transposed` reads an operand transposed in place.
 enum class operand_transpose { none, transposed };
 
 template <operand_transpose A, operand_transpose B, class C, int M, int N, class Left, class Right>
@@ -44,14 +44,14 @@ IMBREX_KERNEL void mma_async(const warpgroup& scope, warpgroup_tile<C, M, N>& ac
                                                                                               how, here);
 }
 
-// Until all but the newest Left groups of products are done.
+// Waits until all but the newest Left groups of products have completed.
 template <int Left = 0>
 IMBREX_KERNEL void wait_mma(const warpgroup& scope, source here = source::current()) {
     hw::wgmma_wait<Left>(scope, here);
 }
 
-// The same, naming an accumulator that is touched next: the compiler, which does not know that the tensor cores write it
-// behind its back, is kept from reading it before the wait.
+// The same, with the accumulator that is accessed next: keeps the compiler, which does not know that the tensor cores
+// write it asynchronously, from reading it before the wait.
 template <int Left = 0, class C, int M, int N>
 IMBREX_KERNEL void wait_mma(const warpgroup& scope, warpgroup_tile<C, M, N>& accumulator,
                             source here = source::current()) {

@@ -1,0 +1,15 @@
+// GEMMs with e4m3 weights: logits, bias, SwiGLU, residual.
+#include "engine/model/cuda_matmul.hpp"
+
+namespace imbrex::engine {
+
+template void cuda_e4m3_matrix::matmul(world, const gemm_problem<bf16, float>&, const epilogue::identity&,
+                                       const gemm_workspace&, void*) const;
+template void cuda_e4m3_matrix::matmul(world, const gemm_problem<bf16, bf16>&, const epilogue::bias<float>&,
+                                       const gemm_workspace&, void*) const;
+template void cuda_e4m3_matrix::matmul(world, const gemm_problem<bf16, bf16>&, const epilogue::swiglu&,
+                                       const gemm_workspace&, void*) const;
+template void cuda_e4m3_matrix::matmul(world, const gemm_problem<bf16, bf16>&, const epilogue::residual<bf16>&,
+                                       const gemm_workspace&, void*) const;
+
+}  // namespace imbrex::engine

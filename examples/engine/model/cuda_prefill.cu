@@ -1,0 +1,7 @@
+#include "engine/model/cuda_attention_kernels.hpp"
+
+namespace imbrex::engine {
+
+template struct cuda_prefill<64, 128>;
+
+}  // namespace imbrex::engine

@@ -1,0 +1,25 @@
+"""check_names.py finds retired names as whole words, and terms in opening comments and names alone."""
+
+import unittest
+
+import check_names
+
+
+class Names(unittest.TestCase):
+    def test_whole_words(self):
+        found = list(check_names.retired_in("int key_heads;\nint all_key_heads, key_heads_of;\n", ["key_heads"]))
+        self.assertEqual(found, [(1, "key_heads")])
+
+    def test_comments_of_the_list(self):
+        self.assertEqual(check_names.retired_names("# why\nkey_heads\n\n"), ["key_heads"])
+
+    def test_terms(self):
+        text = "// Decode with GQA.\n#pragma once\nint seqlen;  // split-KV\n"
+        searched = check_names.opening_comment_and_names(text)
+        self.assertIn("GQA", searched)
+        self.assertIn("seqlen", searched)
+        self.assertNotIn("split-KV", searched)
+
+
+if __name__ == "__main__":
+    unittest.main()
