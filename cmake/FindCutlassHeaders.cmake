@@ -1,9 +1,9 @@
-# Finds the headers of CUTLASS and CuTe: the target CutlassHeaders::CutlassHeaders. It is installed along with Imbrex,
-# so that a project that uses Imbrex looks in the same places:
-#   - the directory given as -DIMBREX_CUTLASS_DIR (a checkout, an unpacked wheel), and then nowhere else;
-#   - the environment variable CUTLASS_PATH, and where packages are installed (CMAKE_PREFIX_PATH, the system);
+# Finds the headers of CUTLASS and CuTe: the target CutlassHeaders::CutlassHeaders. It is installed with Imbrex, so that
+# projects that use Imbrex search the same places:
+#   - the directory given by -DIMBREX_CUTLASS_DIR (a checkout, an unpacked wheel), exclusively;
+#   - the environment variable CUTLASS_PATH, and installed packages (CMAKE_PREFIX_PATH, the system);
 #   - the nvidia-cutlass package of the Python on the PATH;
-#   - the copy that Imbrex's own build keeps (IMBREX_DEPENDENCY_DIR).
+#   - the copy of Imbrex's own build (IMBREX_DEPENDENCY_DIR).
 set(places)
 if(IMBREX_CUTLASS_DIR)
     set(places "${IMBREX_CUTLASS_DIR}" NO_DEFAULT_PATH)
@@ -34,7 +34,7 @@ find_package_handle_standard_args(CutlassHeaders REQUIRED_VARS CutlassHeaders_IN
                                   VERSION_VAR CutlassHeaders_VERSION)
 
 if(CutlassHeaders_FOUND AND NOT TARGET CutlassHeaders::CutlassHeaders)
-    # An imported target's headers count as system headers: their warnings are not ours.
+    # Headers of an imported target are system headers, so their warnings are suppressed.
     add_library(CutlassHeaders::CutlassHeaders INTERFACE IMPORTED)
     set_target_properties(CutlassHeaders::CutlassHeaders PROPERTIES
                           INTERFACE_INCLUDE_DIRECTORIES "${CutlassHeaders_INCLUDE_DIR}")

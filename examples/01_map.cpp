@@ -1,7 +1,7 @@
-// A tile map: every element of a matrix through a function of one's own.
+// An elementwise map: a user-defined function on every element of a matrix.
 //
-// Each warp of a block takes one 16 x 64 tile: it loads the tile into registers, maps it, and stores it. The matrix may
-// have any size: what a tile has beyond the edge is not loaded and not stored.
+// Each warp of a block loads one 16 x 64 tile into registers, maps it, and stores it. The matrix may have any size: the
+// out-of-bounds part of a tile is neither loaded nor stored.
 #include <imbrex/imbrex.hpp>
 
 #include <cmath>
@@ -9,7 +9,7 @@
 
 using namespace imbrex;
 
-// What happens to an element. IMBREX_FN makes it callable in both worlds.
+// The function of an element. IMBREX_FN makes it callable in both worlds.
 struct silu {
     IMBREX_FN float operator()(float x) const { return x / (1.0f + std::exp(-x)); }
 };

@@ -1,7 +1,7 @@
-// A softmax: every row of a matrix, as one warp's register tile sees it.
+// A row softmax in the register tiles of warps.
 //
-// A row of up to 128 columns fits a 16 x 128 tile. Columns that do not exist load as minus infinity, whose exponential
-// is zero, so that ragged rows need no further care.
+// A row of up to 128 columns fits a 16 x 128 tile. Out-of-bounds columns load as minus infinity, whose exponential is
+// zero, so short rows need no special case.
 #include <imbrex/imbrex.hpp>
 
 #include <algorithm>

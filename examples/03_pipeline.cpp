@@ -1,8 +1,8 @@
-// A pipeline: one warp fetches, a warpgroup multiplies, and the two overlap.
+// A warp-specialized TMA pipeline: one producer warp loads, warpgroups multiply, and the two overlap.
 //
-// C = A B in bf16, each block a 128 x 128 tile of C. The producer warp asks TMA for a 128 x 64 tile of A
-// and a 64 x 128 tile of B at a time, up to three steps ahead; the consumers wait for a stage, multiply, and release
-// it. Run with a file name, the host world writes a trace to look at: the copies lie under the products.
+// C = A B in bf16, with a 128 x 128 tile of C per block. The producer warp issues TMA loads of a 128 x 64 tile of A and
+// a 64 x 128 tile of B, up to three steps ahead. The consumers wait for a stage, multiply, and release it. With a file
+// name as argument, the host world writes a trace, in which the copies overlap the products.
 #include <imbrex/imbrex.hpp>
 
 #include <cmath>

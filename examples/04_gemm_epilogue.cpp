@@ -1,6 +1,6 @@
-// A matrix product with an epilogue of one's own. The logits of a language model are capped: D = cap * tanh((A B) / cap). The
-// functor gets a part of the product in fp32 and changes it before it is stored; it runs in both worlds, inside whichever
-// kernel suits the sizes, and joins with the library's own steps by `then`.
+// A GEMM with a user-defined epilogue: D = cap * tanh((A B) / cap), the softcap of logits. The functor gets a subtile
+// of the product in fp32 and changes it before the store. It runs in both worlds, inside the kernel that the launcher
+// selects, and composes with the library's own epilogue steps.
 #include <imbrex/imbrex.hpp>
 #include <imbrex/kernels/gemm.hpp>
 
@@ -29,7 +29,8 @@ int main() {
     for (int i = 0; i < n * k; ++i) b.values[i] = bf16(std::cos(0.17f * i));
 
     const auto epilogue = epilogue::compose(epilogue::scale{alpha}, capped{cap});
-    using product = gemm<bf16, bf16, gemm_options{.b = matrix_layout::column_major}, decltype(epilogue::compose(epilogue::scale{}, capped{}))>;
+    using product = gemm<bf16, bf16, gemm_options{.b = matrix_layout::column_major},
+                         decltype(epilogue::compose(epilogue::scale{}, capped{}))>;
     const gemm_problem<bf16, bf16> problem{m, n, k, {a.send()}, {b.send()}, {d.send()}};
     product::launch(where, problem, epilogue);
     d.fetch();

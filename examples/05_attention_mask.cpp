@@ -1,7 +1,7 @@
-// Attention with a mask and a score of one's own. A model reads a prompt as a whole and then writes on: every query sees the
-// prompt, and of what follows only what is not behind itself. Scores lose a little with the distance, after the library's cap on
-// them. The same functors run in both worlds, inside whichever kernel suits the tensors; tiles of keys that the mask hides are
-// skipped, and those that it leaves whole cost nothing.
+// Attention with a user-defined mask and score_mod. The mask is a prefix-LM mask: every query sees the whole prompt,
+// and of the tokens after it only those up to itself. The scores get a distance penalty after the library's softcap.
+// The same functors run in both worlds, inside the kernel that the launcher selects. Fully masked key tiles are
+// skipped, and fully unmasked ones cost nothing.
 #include <imbrex/imbrex.hpp>
 #include <imbrex/kernels/attention_forward.hpp>
 
@@ -14,7 +14,7 @@ using namespace imbrex;
 struct prompt_mask {
     int prompt;
 
-    // Of queries and keys that are counted from 0, the last query belongs to the last key.
+    // Queries and keys are counted from 0, and the last query corresponds to the last key.
     IMBREX_FN int seen(const attention_extents& s, int query) const {
         const int own = query + s.offset() + 1;
         return own > prompt ? own : prompt;
@@ -42,11 +42,12 @@ int main() {
     const float cap = 10, rate = 0.25f, scale = 0.2f;
     const prompt_mask mask{prompt};
     const auto score = score_mod::compose(score_mod::softcap{cap}, fading{rate});
-    using attention = attention_forward<bf16, attention_options{.head_dims = {head_dim}}, prompt_mask, decltype(score_mod::compose(score_mod::softcap{}, fading{}))>;
+    using attention = attention_forward<bf16, attention_options{.head_dims = {head_dim}}, prompt_mask,
+                                        decltype(score_mod::compose(score_mod::softcap{}, fading{}))>;
 
     const world where = device_available() ? world::device : world::host;
 
-    // Q, K and V of a row follow one another, as a projection leaves them.
+    // Q, K and V of a row are contiguous, as a fused QKV projection writes them.
     const int together = heads + 2 * kv_heads;
     world_array<bf16> qkv(where, batches * length * together * head_dim),
         out(where, batches * length * heads * head_dim);

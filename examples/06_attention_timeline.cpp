@@ -1,6 +1,6 @@
-// The attention kernel itself, without its launcher, and a picture of its schedule. Two pieces of work of a causal attention, four
-// tiles of keys each, on one block of the host world. Run with a file name, the host world writes a trace there: who computed,
-// copied and waited when, in cycles of a nominal Hopper. bench/timeline.py draws it.
+// The attention kernel without its launcher, and a timeline of its schedule: two work tiles of a causal attention, four
+// key tiles each, on one block of the host world. With a file name as argument, the host world writes a trace: when
+// each scope computed, copied and waited, in cycles of a nominal Hopper SM. bench/timeline.py draws it.
 #include <imbrex/imbrex.hpp>
 #include <imbrex/kernels/attention/hopper.hpp>
 

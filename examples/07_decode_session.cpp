@@ -1,5 +1,5 @@
-// One growing sequence: a prompt is appended as a whole, then token after token is appended and attends to all before it. The session
-// keeps keys and values where the kernels run, rotates keys and queries by their positions, and counts these by itself.
+// Decoding one sequence: a prompt is appended as a whole, then one token at a time is appended and attends to all
+// before it. The session keeps the KV cache in the world of the kernels, applies RoPE, and tracks the positions.
 #include <imbrex/imbrex.hpp>
 #include <imbrex/kernels/decode_session.hpp>
 
@@ -20,7 +20,7 @@ int main() {
                 .capacity = 64,
                 .rope = rope_frequencies{.theta = 10000, .rotary_dim = head_dim}});
 
-    // What a model would compute: queries, keys and values of each token, one token behind the other.
+    // Stands for a model's output: queries, keys and values of each token, token after token.
     world_array<bf16> q(where, (prompt + tokens) * heads * head_dim), k(where, (prompt + tokens) * kv_heads * head_dim),
         v(where, k.values.size()), out(where, q.values.size());
     for (std::size_t i = 0; i < q.values.size(); ++i) q.values[i] = bf16(std::sin(0.37f * float(i % 10007)));
@@ -36,7 +36,7 @@ int main() {
     }
     out.fetch();
 
-    // The same by plain loops. Rotated queries and keys have the product of their pairs, turned by the distance between them.
+    // The reference by plain loops. The product of rotated queries and keys depends on their distance.
     double worst = 0;
     for (int token = prompt; token < prompt + tokens; ++token) {
         for (int head = 0; head < heads; ++head) {
@@ -66,6 +66,6 @@ int main() {
     std::printf("%d tokens after a prompt of %d in the %s world: largest error %.2g\n", tokens, prompt,
                 name_of(where).c_str(), worst);
 
-    session.reset();  // for the next sequence, in the same memory
+    session.reset();  // reuses the memory for the next sequence
     return worst < 0.02 && session.length() == 0 ? 0 : 1;
 }

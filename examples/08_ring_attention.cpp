@@ -1,6 +1,6 @@
-// Attention by four ranks that each have a quarter of a sequence, dealt out so that all have the same to do. Keys and values go round while the ranks
-// work on those that they have. Here ranks are threads, on a GPU with a stream each; with comm/nccl_transport.hpp they are processes of a
-// cluster, and nothing else changes.
+// Ring attention on four ranks: each holds a quarter of a sequence, distributed for equal causal work. K and V rotate
+// while the ranks compute. Here ranks are threads, with a stream each on a GPU; with comm/nccl_transport.hpp they are
+// processes of a cluster, and nothing else changes.
 #include <imbrex/comm/loopback.hpp>
 #include <imbrex/hw/world_memory.hpp>
 #include <imbrex/hw/world_stream.hpp>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int tokens = 1000, ranks = 4, heads = 2, head_dim = 64;
 
-// Any numbers will do: element i of head h of a token.
+// Arbitrary test data: element i of head h of a token.
 float number(int what, int token, int head, int i) {
     return std::sin(1.3f * float(what + 1) * float(token + 1) + 0.7f * float(head) +
                     0.37f * float((i + 1) * (what + 2)));
@@ -31,7 +31,7 @@ int main() {
         .ranks = ranks,
         .placement = token_placement::zigzag,
         .sizes = {.heads = heads, .kv_heads = heads, .head_dim = head_dim, .head_dim_v = head_dim}};
-    std::vector<float> first_of_each(tokens);  // element 0 of head 0 of each result
+    std::vector<float> first_of_each(tokens);  // element 0 of head 0 of each output
 
     loopback_group group(where, ranks);
     run_ranks(group, [&](loopback& comm) {
@@ -57,14 +57,14 @@ int main() {
                            .lse2 = lse2.send(),
                            .workspace = workspace.at()},
                           stream.get());
-        comm.synchronise(stream.get());  // or throws, and names the rank that has died and the step
+        comm.synchronise(stream.get());  // throws if a rank has died, and names the rank and the step
         out.fetch();
         for (int row = 0; row < mine.count(); ++row) {
             first_of_each[mine.position(row)] = out.values[row * heads * head_dim];
         }
     });
 
-    // Each token sees those before it and itself, whichever ranks they are on.
+    // Each token sees itself and those before it, on whichever rank they are.
     double worst = 0;
     for (int token = 0; token < tokens; token += 37) {
         double sum = 0, expected = 0;

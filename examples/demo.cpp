@@ -1,9 +1,9 @@
-// The demo: a tiled GEMM and a softmax in the host world, on a machine that may have no GPU, and what the checker says of a
-// copy of the GEMM that has a mistake in it.
+// The demo: a fused GEMM and softmax in the host world, without a GPU, and the checker's report for a variant of it
+// with a synchronisation error.
 //
-// The two are one kernel: rows of softmax(A B), a block for each 64 rows. The producer warp asks for tiles of A and B, the
-// consumer warpgroup multiplies them and turns its rows into probabilities. The broken copy releases each stage before its
-// product is done, a mistake that on a GPU gives a wrong number once in a while.
+// The kernel computes softmax(A B), 64 rows per block. The producer warp loads tiles of A and B by TMA; the consumer
+// warpgroup multiplies them and applies the softmax to its rows. The broken variant releases each stage before its
+// product is done, an error that occasionally gives a wrong number on a GPU.
 #include <imbrex/imbrex.hpp>
 
 #include <chrono>

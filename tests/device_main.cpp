@@ -1,4 +1,4 @@
-// The main function of the device tests. Where there is no GPU it says so and returns what CTest takes as "skipped".
+// The main function of the device tests. Without a GPU it returns the code that CTest treats as "skipped".
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>

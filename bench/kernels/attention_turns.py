@@ -111,8 +111,8 @@ def repeats_for(flop):
 
 
 def take_turns(torch, contestants, repeats, stream, notes, most_rounds, seconds, pause=0.0):
-    """Median milliseconds of each contestant (a function), and the number of rounds. `repeats` is the number of launches per
-    measurement, `pause` the sleep before it, in seconds."""
+    """Median milliseconds of each contestant (a function), and the number of rounds. `repeats` is the number of launches
+    per measurement, `pause` the sleep before it, in seconds."""
     replays, kept = {}, []
     for name, run in contestants.items():
 

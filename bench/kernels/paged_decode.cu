@@ -4,8 +4,8 @@
 //
 //   decode     batches of equal lengths, and one long sequence with many short ones
 //   8bit       the same over e4m3 and int8 caches, against bf16
-//   cascade    64 sequences with a shared prefix of 16,384 keys and 256 keys of their own: the prefix read once for all,
-//              or per sequence
+//   cascade    64 sequences with a shared prefix of 16,384 keys and 256 of their own: the prefix read once for all, or
+//              per sequence
 //   session    a step of one growing sequence
 //
 //     bench_kernels_paged_decode_device [decode] [8bit] [cascade] [session] [--json FILE]      all, or those named
@@ -269,7 +269,7 @@ void measure_decode(std::vector<report>& all) {
     }
     std::vector<int> ragged(64, 200);
     ragged[20] = 131072;
-    measure("131072 beside 63 x 200", ragged);
+    measure("131072 and 63 x 200", ragged);
     measure("64 x 2245", std::vector<int>(64, (131072 + 63 * 200) / 64));
     times.note("clocks: " + clocks());
     all.push_back(times);

@@ -1,5 +1,5 @@
-// Tale accuracy of a model as the engine runs it, with its weights in each of the forms that are asked for: the engine continues the first
-// paragraphs of tales that the model was not trained on (openings.txt), and the checker says which of its statements are right.
+// Tale accuracy of a model in the engine, for each of the given weight formats: the engine continues first paragraphs
+// of held-out tales (openings.txt), and the checker counts correct statements.
 //
 //     tale_accuracy examples/tales/model examples/tales 200 0.8 bf16 e4m3 int8 int4 int4@cuda
 #include <imbrex/core/error.hpp>
@@ -39,7 +39,7 @@ std::vector<std::string> first_lines(const std::string& text, std::size_t count)
     return lines;
 }
 
-// "int4" is a CPU's, "int4@cuda" a GPU's.
+// "int4" runs on a CPU, "int4@cuda" on a GPU.
 engine_options options_named(const std::string& name) {
     const std::string on_gpu = "@cuda";
     const bool is_gpus = name.ends_with(on_gpu);

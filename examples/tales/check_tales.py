@@ -1,11 +1,11 @@
-"""Checks tales: parses each sentence by the grammar, tracks the world, and says which sentences are right.
+"""Checks tales: parses each sentence, tracks the state of the tale, and reports which sentences are right.
 
-    python3 tales.py --count 100 | python3 check_tales.py                      # the figures
-    python3 check_tales.py --verdicts < tales.txt                              # and every sentence's verdict
+    python3 tales.py --count 100 | python3 check_tales.py                      # summary
+    python3 check_tales.py --verdicts < tales.txt                              # with the verdict of each sentence
 
 Tales are separated by a line of "---". A verdict is one letter: r right, w wrong, . nothing to check, ? not a sentence of
-the grammar. A sentence that does not parse is not counted as right or wrong; the share that parses is a figure of its own.
-A tale is wholly right if each sentence parses, none is wrong, and the last one, and no other, is "The end."
+the grammar. A sentence that does not parse counts neither as right nor as wrong; the share that parses is reported separately.
+A tale is wholly right if each sentence parses, none is wrong, and only the last one is "The end."
 """
 
 import argparse
@@ -20,7 +20,7 @@ SEPARATOR = "---"
 
 
 def sentences_of(text):
-    """(beginning, sentence, whether a new paragraph begins with it). What is left at the end is a sentence too."""
+    """(offset, sentence, whether it begins a paragraph). Text after the last full stop is a sentence too."""
     begin, new_paragraph = 0, False
     while begin < len(text):
         if text[begin] in " \n":
@@ -35,15 +35,15 @@ def sentences_of(text):
 
 @dataclass
 class Verdict:
-    """Of one tale, from a place in it on: what comes before is told, and not counted."""
+    """One tale, counted from an offset on; the text before is context."""
 
-    letters: str = ""  # one for each sentence
+    letters: str = ""  # one per sentence
     wholly_right: bool = False
 
 
 @dataclass
 class Figures:
-    """Of many tales."""
+    """Many tales."""
 
     tales: int = 0
     wholly_right: int = 0

@@ -1,5 +1,4 @@
-"""Tale accuracy of a saved model: it continues the first paragraphs of tales that it was not trained on, and the checker
-says which of its statements are right.
+"""Tale accuracy of a saved model: it continues first paragraphs of held-out tales, and the checker counts correct statements.
 
     python3 evaluate.py model --tales 200                           # greedy, and at temperature 0.8
     python3 evaluate.py model --tales 200 --weights int4 --group 32
@@ -16,17 +15,17 @@ from llama import generate, load
 from tales import tales
 from tokenizer import Tokenizer
 
-FIRST_HELD_OUT_SEED = 2_000_000_000  # the training's seeds stay far below
+FIRST_HELD_OUT_SEED = 2_000_000_000  # training seeds are far below
 
 
 def beginnings(tokenizer, count):
-    """The first paragraphs of held-out tales: texts, and ids."""
+    """First paragraphs of held-out tales: texts and ids."""
     texts = [tale[: tale.index("\n") + 1] for tale in tales(FIRST_HELD_OUT_SEED, count)]
     return texts, [[tokenizer.begin] + tokenizer.encode(text) for text in texts]
 
 
 def tale_accuracy(model, tokenizer, count, temperature, seed=0):
-    """The figures of the continuations, and one of the tales."""
+    """The figures of the continuations, and one tale."""
     grammar, figures = Grammar(), Figures()
     texts, prompts = beginnings(tokenizer, count)
     tale = ""
@@ -37,7 +36,7 @@ def tale_accuracy(model, tokenizer, count, temperature, seed=0):
 
 
 def rounded(weight, form, group):
-    """Weights as they come back from a quantised form: one scale for each row, or for each group of a row."""
+    """Weights quantised and dequantised, with a scale per row or per group of a row."""
     parts = weight.unflatten(-1, (-1, group)) if group else weight.unsqueeze(-2)
     largest = parts.abs().amax(-1, keepdim=True).clamp(min=1e-12)
     highest = {"int4": 7.0, "int8": 127.0, "e4m3": 448.0}[form]
@@ -47,7 +46,7 @@ def rounded(weight, form, group):
 
 
 def matrices(model):
-    """The weights that are quantised: all products within the layers. The embedding, which is the head too, is not."""
+    """The quantised weights: all matrices of the layers. The tied embedding is not quantised."""
     return [parameter for name, parameter in model.named_parameters() if name.endswith("proj.weight")]
 
 

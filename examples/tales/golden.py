@@ -1,7 +1,6 @@
-"""Writes golden.json beside a model: prompts, their ids, the ids of the greedy continuation, and the highest logits of the
-prompt's first and last position, computed in fp32 from the bf16 weights as they are saved. An engine that reads the same
-files must come to the same; `least_margin` is how far the best logit was above the next one where that was closest, so
-an engine whose logits err by more may choose another token.
+"""Writes golden.json beside a model: prompts, their ids, the ids of the greedy continuation, and the highest logits at the
+first and last prompt position, computed in fp32 from the saved bf16 weights. An engine must reproduce them. `least_margin`
+is the smallest difference of best and second-best logit: an engine with a larger error may choose another token.
 
     python3 golden.py model
 """

@@ -1,6 +1,6 @@
-"""Reads grammar.txt: makes a sentence of a meaning and its arguments, and finds both in a sentence.
+"""Reads grammar.txt: generates a sentence from a meaning and its arguments, and parses sentences.
 
-An argument is what a slot stands for: a name, a place ("the mill"), a thing ("kite"), a colour, a kind of goods in the
+An argument is the value of a slot: a name, a place ("the mill"), a thing ("kite"), a colour, a kind of goods in the
 plural ("figs"), a number. A sentence keeps its arguments under the slots' names, except that {at} gives `place`, {new}
 gives `thing` and `colour`, and {count}, {more} and {food} give `number` and `kind`.
 """
@@ -23,7 +23,7 @@ def raised(text):
 
 @dataclass
 class Sentence:
-    """What a sentence says. `subject` is a name, "he" or "she"; what is `spoken` is said by the subject."""
+    """The meaning of a sentence. `subject` is a name, "he" or "she", and the speaker if `spoken`."""
 
     meaning: str
     arguments: dict = field(default_factory=dict)
@@ -78,13 +78,13 @@ class Grammar:
         self.kinds = self.food + [line.split()[1] for line in lists["goods"]]
         self.plural = dict(line.split() for line in lists["food"] + lists["goods"])
         self.singular = {many: one for one, many in self.plural.items()}
-        self.patterns = {}  # meaning -> its wordings
+        self.patterns = {}  # meaning -> patterns
         for line in lists["sentences"]:
             meaning, text = line.split(": ", 1)
             self.patterns.setdefault(meaning, []).append(Pattern(self, meaning, text))
 
     def slot_expression(self, slot, capital):
-        """What a slot matches, as a regular expression."""
+        """The regular expression of a slot."""
 
         def of_number(numbers, more, kinds):
             one, many = any_of(self.singular[kind] for kind in kinds), any_of(kinds)
@@ -109,7 +109,7 @@ class Grammar:
         }[slot]
 
     def words_of(self, slot, arguments):
-        """What stands in the place of a slot."""
+        """The text of a slot."""
         if slot in ("subject", "person", "other", "place", "colour", "kind"):
             return arguments[slot]
         if slot == "at":
@@ -123,7 +123,7 @@ class Grammar:
         return f"1 {more}{self.singular[kind]}" if number == 1 else f"{number or 'no'} {more}{kind}"
 
     def parse(self, text):
-        """The Sentence that a text is, or None: the grammar has no such sentence."""
+        """Parses a sentence; None if it is not in the grammar."""
         opener = next((opener for opener in self.openers if text.startswith(opener)), "")
         rest = text[len(opener) :]
         for wordings in self.patterns.values():

@@ -1,6 +1,6 @@
-"""The model of the tales: a small Llama in PyTorch, with the names and the files of Hugging Face's LlamaForCausalLM.
+"""The tales model: a small Llama in PyTorch, with the names of Hugging Face's LlamaForCausalLM.
 
-Also its files (config.json, model.safetensors in bf16) and generation with a cache of keys and values.
+Also its files (config.json, model.safetensors in bf16) and generation with a KV cache.
 """
 
 import json
@@ -71,7 +71,7 @@ class Config:
 
 
 def rotary_table(config, device):
-    """Cosine and sine of each position and pair of a head's elements; element i is paired with i + depth / 2."""
+    """RoPE cosine and sine per position and pair; element i is paired with i + head_dim / 2."""
     frequencies = config.rotary_base ** (-torch.arange(0, config.head_dim, 2, device=device) / config.head_dim)
     angles = torch.arange(config.context, device=device)[:, None] * frequencies
     angles = torch.cat([angles, angles], dim=-1)
@@ -104,7 +104,7 @@ class Attention(nn.Module):
         self.o_proj = nn.Linear(heads * depth, config.hidden, bias=False)
 
     def forward(self, x, rotary, cache):
-        """`cache` is (keys, values, position) for one token of each row, or None for whole rows."""
+        """`cache` is (keys, values, position) to decode one token per row, or None for complete rows."""
 
         def heads_of(y):
             return y.unflatten(-1, (-1, self.config.head_dim)).transpose(1, 2)
@@ -146,7 +146,7 @@ class Layer(nn.Module):
 
 
 class Inner(nn.Module):
-    """What Hugging Face calls `model`, so that the weights have its names."""
+    """Named `model` in Hugging Face, so that the weights have its names."""
 
     def __init__(self, config):
         super().__init__()
@@ -168,7 +168,7 @@ class Llama(nn.Module):
         self.rotary = rotary_table(config, device)
 
     def forward(self, ids, caches=None, position=0):
-        """The logits of each position; with caches, of one token for each row, at a position."""
+        """Logits of each position; with caches, of one token per row at a position."""
         rotary = [table[position : position + ids.shape[1]] for table in self.rotary]
         x = self.model.embed_tokens(ids)
         for i, layer in enumerate(self.model.layers):
@@ -183,8 +183,8 @@ class Llama(nn.Module):
 
 @torch.no_grad()
 def generate(model, prompts, end, temperature, seed=0):
-    """Continues lists of ids until `end` or the end of the context; gives back the whole lists, without `end`. Every row
-    is at the same position: in its prompt a row takes the prompt's token, after it the token that was chosen."""
+    """Continues lists of ids until `end` or the end of the context; returns the complete lists without `end`. All rows are at
+    the same position: a row takes the prompt's token within its prompt, and the sampled token after it."""
     device = model.model.norm.weight.device
     random = torch.Generator(device=device).manual_seed(seed)
     lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
@@ -211,7 +211,7 @@ def generate(model, prompts, end, temperature, seed=0):
 
 
 def save_safetensors(path, tensors):
-    """A header's length in 8 bytes, the header as JSON, the tensors' bytes one after the other, here all bf16."""
+    """safetensors: header length in 8 bytes, JSON header, tensor data, here all bf16."""
     header, data = {"__metadata__": {"format": "pt"}}, b""
     for name, tensor in tensors.items():
         values = tensor.detach().to("cpu", torch.bfloat16).contiguous().view(torch.int16).numpy().tobytes()
@@ -242,7 +242,7 @@ def save(folder, model, begin, end):
 
 
 def load(folder, device="cpu"):
-    """A saved model, with its bf16 weights as fp32."""
+    """Loads a saved model; the bf16 weights become fp32."""
     config = Config.from_json(json.loads((Path(folder) / "config.json").read_text()))
     model = Llama(config, device)
     model.load_state_dict(load_safetensors(Path(folder) / "model.safetensors"))

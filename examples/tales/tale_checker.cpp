@@ -12,8 +12,8 @@ bool is_space(char c) {
     return c == ' ' || c == '\n';
 }
 
-// Where the sentence that begins here ends: after a full stop, question or exclamation mark, with or without a quotation
-// mark, before a space; or where the text does.
+// The end of the sentence that begins here: after . ? or !, with an optional quotation mark, before a space; or the end
+// of the text.
 std::size_t end_of_sentence(std::string_view text, std::size_t begin) {
     for (std::size_t i = begin; i < text.size(); ++i) {
         if (text[i] != '.' && text[i] != '?' && text[i] != '!') continue;

@@ -14,7 +14,7 @@ bool take(std::string_view& text, std::string_view beginning) {
     return true;
 }
 
-// The word of a list with which the text begins, the longest one, and nothing where there is none.
+// The longest word of a list that is a prefix of the text, or nothing.
 std::string_view take_word(std::string_view& text, const std::vector<std::string>& words) {
     std::string_view longest;
     for (const std::string& word : words)
@@ -23,7 +23,7 @@ std::string_view take_word(std::string_view& text, const std::vector<std::string
     return longest;
 }
 
-// A number as a tale has it, of one digit or two; 0 where there is none.
+// A number of one or two digits; 0 if there is none.
 int take_number(std::string_view& text) {
     const auto is_digit = [&](std::size_t i) { return i < text.size() && text[i] >= '0' && text[i] <= '9'; };
     if (!is_digit(0) || text[0] == '0') return 0;

@@ -1,6 +1,6 @@
-// The grammar of tales (examples/tales/grammar.txt, which says what its slots are): its words and the wordings of its
-// sentences, and what a sentence says by it. A slot stands for one of a list's words, and no word of a list begins another
-// one's, so that a wording either matches or not, with nothing to try twice.
+// The grammar of tales (examples/tales/grammar.txt documents the slots): word lists, sentence patterns, and a parser. A
+// slot matches a word of a list, and no word of a list is a prefix of another, so a pattern matches without
+// backtracking.
 #pragma once
 
 #include <map>
@@ -24,13 +24,13 @@ class tale_grammar {
     enum class slot_kind { subject, person, other, place, at, thing, new_thing, colour, count, food, more, kind };
     struct slot {
         slot_kind kind;
-        bool capital;         // it begins a sentence, or what is spoken
-        std::string literal;  // what comes after it
+        bool capital;         // begins a sentence or a quotation
+        std::string literal;  // text after the slot
     };
     struct wording {
         tale_meaning meaning;
         bool spoken;
-        bool takes_opener;  // it begins with a person
+        bool takes_opener;  // begins with a person
         std::string literal;
         std::vector<slot> slots;
     };
@@ -47,7 +47,7 @@ class tale_grammar {
 
     std::map<std::string, words, std::less<>> lists_;
     words places_, people_;  // "the mill" of "at the mill"; girls and boys
-    counted food_, goods_;   // goods: food and all others
+    counted food_, goods_;   // goods: food and others
     tale_world::names pronouns_;
     std::vector<wording> wordings_;
 };

@@ -49,7 +49,7 @@ constexpr std::pair<std::string_view, tale_meaning> meanings[] = {
     {"end", end},
 };
 
-// Most sentences are about their subject; a spoken one may be about another person.
+// A sentence is about its subject; a quotation may be about another person.
 const std::string& who(const tale_sentence& said) {
     return said.person.empty() ? said.subject : said.person;
 }
@@ -138,7 +138,7 @@ tale_truth tale_world::ask(const tale_sentence& said) {
     return said.subject.empty() ? tale_truth::not_counted : truth_of(together(said.subject, said.other));
 }
 
-// Whether the sentence brings something new into the tale; if so, it is there from now on.
+// Introduces a new person or thing, if the sentence does; returns whether.
 bool tale_world::introduces(const tale_sentence& said) {
     const bool new_thing = !colour_.contains(said.thing);
     switch (said.meaning) {
@@ -229,7 +229,7 @@ bool tale_world::is_true(const tale_sentence& said) const {
             return number_of(said.person, said.kind) > number_of(said.other, said.kind);
         case thanks:
             return last_gift_ == std::pair(said.other, said.subject);
-        default:  // a new thing that is not new, or comes too late
+        default:  // an introduction of a known thing, or after the first paragraph
             return false;
     }
 }
@@ -253,7 +253,7 @@ int tale_world::number_of(const std::string& name, const std::string& kind) cons
     return found == counts_.end() ? 0 : found->second;
 }
 
-// Whether a person can come to have so many more, or fewer; if so, it is done.
+// Changes a count if it stays in range; returns whether.
 bool tale_world::change(const std::string& name, const std::string& kind, int by) {
     const int number = number_of(name, kind) + by;
     if (by == 0 || number < 0 || number > highest_number) return false;

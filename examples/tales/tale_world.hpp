@@ -1,11 +1,11 @@
-// What is true in a tale: who is where, who holds what, how many of each kind everybody has. `tell` takes a sentence, says
-// whether it is right, and lets happen what it says.
+// The state of a tale: places, possession, counts. `tell` takes a sentence, returns whether it is right, and applies
+// its effect.
 //
-// A sentence is right if it is true, or can happen: Mia cannot give away a kite that she does not hold, nor to somebody who
-// is elsewhere. Otherwise it is wrong, and nothing happens. Some sentences cannot be wrong and are not counted: asides, finding
-// or buying, and what brings people and things into the tale, which only the first paragraph may do. A pronoun stands for the
-// subject of the sentence before. A question must be answered by the next sentence, and a spoken one by the person who was
-// asked. examples/tales/world.py is the same in Python, for the generator of tales.
+// A sentence is right if it is true or possible: Mia cannot give away a kite that she does not hold, nor to a person at
+// another place. A wrong sentence has no effect. Some sentences are not counted: asides, finding or buying, and
+// introductions of people and things, which only the first paragraph may have. A pronoun refers to the subject of the
+// previous sentence. A question must be answered by the next sentence, a spoken one by the person asked.
+// examples/tales/world.py is the Python counterpart for the generator.
 #pragma once
 
 #include <map>
@@ -16,7 +16,7 @@
 
 namespace imbrex::engine {
 
-// In the order of the grammar's file: first what may bring something new, last what may not be checked.
+// In the order of the grammar file: introductions first, unchecked sentences last.
 enum class tale_meaning {
     person_at,
     pair_at,
@@ -57,8 +57,8 @@ enum class tale_meaning {
 
 std::optional<tale_meaning> tale_meaning_of(std::string_view name);
 
-// What a sentence says; what it does not speak of is empty. A subject is a name, "he" or "she"; what is spoken is said by the
-// subject. A kind of goods is in the plural ("figs").
+// The meaning of a sentence; unused fields are empty. A subject is a name, "he" or "she", and the speaker of a
+// quotation. Kinds of goods are in the plural ("figs").
 struct tale_sentence {
     tale_meaning meaning = tale_meaning::aside;
     bool spoken = false;
@@ -72,12 +72,12 @@ class tale_world {
   public:
     using names = std::map<std::string, std::string, std::less<>>;
 
-    // Takes each name's pronoun; the names must outlive the world.
+    // Maps names to pronouns; the names must outlive the world.
     explicit tale_world(const names& pronouns) : pronouns_(pronouns) {}
 
     tale_truth tell(const tale_sentence& sentence);
-    void end_opening() { opening_ = false; }  // the first paragraph is over
-    void misunderstand();  // a sentence was not understood: no pronoun and no answer goes back beyond it
+    void end_opening() { opening_ = false; }  // ends the first paragraph
+    void misunderstand();                     // an unparsed sentence: pronouns and answers do not refer across it
 
   private:
     bool known(const tale_sentence& said) const;
@@ -98,13 +98,13 @@ class tale_world {
 
     const names& pronouns_;
     names place_of_;                                             // name -> place
-    names lies_at_;                                              // thing -> place, while nobody holds it
+    names lies_at_;                                              // thing -> place, if not held
     names holder_;                                               // thing -> name
     names colour_;                                               // thing -> colour
     std::map<std::pair<std::string, std::string>, int> counts_;  // name and kind -> number
     std::pair<std::string, std::string> last_gift_;              // giver, receiver
-    std::string subject_;                                        // of the sentence before; empty: none
-    std::optional<tale_sentence> question_;                      // the sentence before, if it was one
+    std::string subject_;                                        // of the previous sentence; empty: none
+    std::optional<tale_sentence> question_;                      // the previous sentence, if a question
     bool opening_ = true;
 };
 

@@ -1,10 +1,10 @@
-"""Makes small tales, each from its seed: some people, places and things, what happens to them, and questions at the end.
+"""Generates short tales from seeds: people, places and things, events, and questions at the end.
 
     python3 tales.py --seed 7                     # one tale
-    python3 tales.py --seed 1 --count 100         # a hundred, of seeds 1 to 100, with lines of "---" between them
+    python3 tales.py --seed 1 --count 100         # seeds 1 to 100, separated by lines of "---"
 
-Whatever a tale says is true in its world (world.py): the generator looks at the world to choose what can happen and what
-is true, and tells the world each sentence as it goes.
+Every statement of a tale is true in its world (world.py): the generator chooses possible events and true statements, and applies
+each sentence to the world.
 """
 
 import argparse
@@ -23,7 +23,7 @@ ARGUMENTS_OF_SLOT = {
 }
 MOST_OF_A_KIND = 30
 
-# How often each is tried; what cannot happen at that moment is left out.
+# Weights of events; impossible ones are skipped.
 EVENTS = {
     "travel": 6,
     "take": 5,
@@ -39,7 +39,7 @@ EVENTS = {
 
 
 class Wordings:
-    """Finds the wordings that take just the arguments given."""
+    """Finds the patterns that take exactly the given arguments."""
 
     def __init__(self, grammar):
         self.grammar = grammar
@@ -61,7 +61,7 @@ class Wordings:
 
 
 class Teller:
-    """Tells one tale."""
+    """Generates one tale."""
 
     def __init__(self, grammar, wordings, seed):
         self.grammar, self.wordings = grammar, wordings
@@ -96,7 +96,7 @@ class Teller:
         return choices[int(self.random.random() * len(choices))]
 
     def say(self, meaning, spoken=None, opener=None, **arguments):
-        """Adds a sentence; a subject that the sentence before had becomes, at times, a pronoun."""
+        """Adds a sentence; a repeated subject sometimes becomes a pronoun."""
         world, grammar = self.world, self.grammar
         pattern = self.pick(self.wordings.of(meaning, arguments, spoken))
         subject = arguments.get("subject")
@@ -138,10 +138,10 @@ class Teller:
         if thing not in self.world.colour and self.chance(probability):
             self.say("new_thing_of", subject=person, thing=thing, colour=self.pick(self.grammar.colours), opener="")
 
-    # What happens.
+    # Events.
 
     def happen(self):
-        """Tries events until one can happen. A subject often acts again."""
+        """Tries events until one is possible. A subject often acts again."""
         names, weights = list(EVENTS), list(EVENTS.values())
         person = self.world.subject if self.world.subject and self.chance(0.4) else self.pick(self.people)
         while not getattr(self, self.random.choices(names, weights)[0])(person):
@@ -246,7 +246,7 @@ class Teller:
             self.say("count_is", spoken=False, opener="Now ", subject=person, number=number, kind=kind)
 
     def remark(self, person):
-        """Something that is true, and for which one must have followed the tale."""
+        """A true statement that requires tracking the tale."""
         world = self.world
         other = self.pick([other for other in self.people if other != person])
         kind, thing = self.pick(self.kinds), self.pick(self.things)
@@ -285,7 +285,7 @@ class Teller:
     # Questions and answers.
 
     def talk(self, person):
-        """One asks another who is there, who knows."""
+        """A person asks another person at the same place who knows the answer."""
         others = self.here(person)
         if not others:
             return False
@@ -320,7 +320,7 @@ class Teller:
         self.say("holds" if holder else "nobody_holds", spoken=bool(speaker), opener="", thing=thing, **who)
 
     def close(self):
-        """Asks about the end of the tale, each time something else."""
+        """Questions about the final state, each a different one."""
         world = self.world
         questions = [("person_at", person) for person in self.people]
         questions += [(meaning, thing) for thing in self.things for meaning in ("thing_at", "holds", "colour_is")]

@@ -2,9 +2,9 @@
 
     python3 tokenizer.py --tokens 768 --out model/tokenizer.json
 
-Text is cut into words by GPT-2's pattern, a word into bytes, and the bytes are joined in the order of the merges. The
-training counts words once and joins, again and again, the pair that is most frequent (of equals the first in the order of
-their text), so the same corpus always makes the same tokenizer.
+Text is split into words by GPT-2's pattern, words into bytes, and bytes are merged in the order of the merges. Training counts
+words once and repeatedly merges the most frequent pair (on ties the first in text order), so the same corpus always gives the
+same tokenizer.
 """
 
 import argparse
@@ -21,7 +21,7 @@ WORD = re.compile(r"'s|'t|'re|'ve|'m|'ll|'d| ?[^\W\d_]+| ?\d+| ?(?:[^\s\w]|_)+|\
 
 
 def byte_characters():
-    """GPT-2's table: a printable character for each byte, the byte's own where it has one."""
+    """GPT-2's table: a printable character per byte, its own character if printable."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return {byte: chr(byte) for byte in printable} | {byte: chr(256 + i) for i, byte in enumerate(others)}
@@ -48,7 +48,7 @@ def join(parts, pair):
 
 
 def train(texts, tokens):
-    """The vocabulary and the merges, for a number of tokens in all."""
+    """Vocabulary and merges for a total number of tokens."""
     words = Counter(word for text in texts for word in WORD.findall(text))
     parts_of = {word: list(written(word)) for word in words}
     vocabulary = [CHARACTER_OF[byte] for byte in range(256)]
@@ -81,7 +81,7 @@ def as_json(vocabulary, merges):
         ],
         "normalizer": None,
         "pre_tokenizer": byte_level,
-        "post_processor": {  # puts the beginning before each text, as Llama 3's does
+        "post_processor": {  # adds BOS before each text, as Llama 3 does
             "type": "TemplateProcessing",
             "single": [{"SpecialToken": {"id": BEGIN, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
             "pair": [{"SpecialToken": {"id": BEGIN, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
@@ -123,7 +123,7 @@ class Tokenizer:
         return [self.ids[part] for part in parts]
 
     def encode(self, text):
-        """The ids of a text, without beginning and end."""
+        """The ids of a text, without BOS and EOS."""
         ids = []
         for word in WORD.findall(text):
             if word not in self.known:
@@ -132,7 +132,7 @@ class Tokenizer:
         return ids
 
     def decode(self, ids):
-        """The text of ids; beginning and end are left out."""
+        """The text of ids, without BOS and EOS."""
         characters = "".join(self.tokens[i] for i in ids if i not in (self.begin, self.end))
         return bytes(BYTE_OF[character] for character in characters).decode("utf-8", errors="replace")
 

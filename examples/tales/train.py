@@ -1,13 +1,13 @@
-"""Trains the model of the tales and saves it.
+"""Trains and saves the tales model.
 
-    python3 train.py --out model --steps 20000 --compile              # on a GPU, with 16 cores that make the tales
-    python3 train.py --out /tmp/tiny --steps 20 --tiny --device cpu   # whether it runs
+    python3 train.py --out model --steps 20000 --compile              # on a GPU, with 16 cores that generate tales
+    python3 train.py --out /tmp/tiny --steps 20 --tiny --device cpu   # smoke test
 
-The corpus is made while the training goes on: other processes make tales from their seeds, and step s draws from the first
-`--first-chunks` + s * `--chunks-a-step` chunks of them. So a run of all its steps depends on its arguments alone, not on
-which process was quick (`--seconds` ends it early, with the learning rate brought down in time). Each row is one tale,
-filled up, so that a step has one shape and needs no mask. In the last part every other step computes with weights rounded
-to int4, and changes the unrounded ones: the model then keeps its accuracy when an engine quantises it.
+The corpus is generated during training: other processes generate tales from seeds, and step s samples from the first
+`--first-chunks` + s * `--chunks-a-step` chunks. A run of all steps depends only on its arguments, not on process timing
+(`--seconds` ends it early, with a matching learning-rate schedule). Each row is one padded tale, so all steps have one shape and
+need no mask. In the last part every other step uses weights rounded to int4 and updates the unrounded ones (quantization-aware
+training), so that the model keeps its accuracy when it is quantised.
 """
 
 import argparse
@@ -29,8 +29,8 @@ from tokenizer import Tokenizer
 
 TALES_OF_A_CHUNK = 1000
 FIRST_SEED = 1_000_000
-LENGTH = 256  # of a row; the few tales that are longer are left out
-tokenizer = grammar = None  # of a process that makes tales
+LENGTH = 256  # of a row; longer tales are dropped
+tokenizer = grammar = None  # of a generator process
 
 
 def start_maker(path):
@@ -39,7 +39,7 @@ def start_maker(path):
 
 
 def make_chunk(index):
-    """Rows of ids, one more than the length: a tale with its beginning and its end, filled up with ends."""
+    """Rows of length + 1 ids: BOS, a tale, EOS, padded with EOS."""
     rows = []
     for tale in tales(FIRST_SEED + index * TALES_OF_A_CHUNK, TALES_OF_A_CHUNK, grammar):
         ids = [tokenizer.begin, *tokenizer.encode(tale), tokenizer.end]
@@ -49,7 +49,7 @@ def make_chunk(index):
 
 
 class Corpus:
-    """The tales that have come so far, on the device."""
+    """The tales received so far, on the device."""
 
     def __init__(self, pool, chunks, device, seed):
         self.chunks = pool.imap(make_chunk, range(chunks))
@@ -60,7 +60,7 @@ class Corpus:
         self.random = torch.Generator(device=device).manual_seed(seed)
 
     def hold(self, chunks):
-        """Waits until so many chunks are there."""
+        """Waits for this number of chunks."""
         begun, new = time.monotonic(), []
         while self.arrived < chunks:
             new.append(next(self.chunks))
@@ -74,16 +74,16 @@ class Corpus:
 
 
 def loss_of(model, rows, end):
-    """The mean cross-entropy of the next token. What follows an end only fills the row, and is not counted."""
+    """Mean cross-entropy of the next token, without padding."""
     ids, targets = rows[:, :-1], rows[:, 1:]
     targets = torch.where(ids == end, -100, targets)
     return functional.cross_entropy(model(ids).flatten(0, 1).float(), targets.flatten(), ignore_index=-100)
 
 
 class Rounding:
-    """Lets a step compute with weights rounded to int4, and puts back the exact ones before they are changed."""
+    """Runs a step with weights rounded to int4 and restores the exact ones before the update."""
 
-    GROUP = 64  # divides every row, so groups do not care where a matrix ends
+    GROUP = 64  # divides every row, so groups do not cross matrices
 
     def __init__(self, model):
         self.weights = [weight.data for weight in matrices(model)]
@@ -100,8 +100,8 @@ class Rounding:
 
 
 class Muon(torch.optim.Optimizer):
-    """For matrices: a step goes along the momentum with all its singular values brought to about one, by Newton and
-    Schulz's iteration, so that what is rare in the gradient is learnt as well. Matrices of a shape are done together."""
+    """Muon, for matrices: the update is the momentum with all singular values near 1, by Newton-Schulz iteration. Matrices of
+    equal shape are batched."""
 
     def __init__(self, matrices, lr=0.0, momentum=0.95, weight_decay=0.1):
         super().__init__([{"params": matrices, "lr": lr}], {})
@@ -135,7 +135,7 @@ def orthogonal(stack):
 
 
 def schedule(progress, step, arguments):
-    """The share of the highest learning rate: a linear warm-up, then a cosine down to a hundredth."""
+    """Learning-rate factor: linear warm-up, then a cosine down to 0.01."""
     warm_up = min(1.0, (step + 1) / arguments.warm_up)
     return warm_up * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * min(progress, 1.0))))
 
@@ -185,7 +185,7 @@ def train(arguments, words, config, pool):
     print(f"{sum(parameter.numel() for parameter in model.parameters())} parameters", flush=True)
     losses, ready = [], begun
     for step in range(arguments.steps):
-        if step % 50 == 0:  # seldom, since the copies wait for the device
+        if step % 50 == 0:  # rarely: the copy synchronizes with the device
             corpus.hold(int(arguments.first_chunks + step * arguments.chunks_a_step))
         progress = max(step / arguments.steps, (time.monotonic() - ready) / (arguments.seconds - (ready - begun)))
         if progress >= 1:
@@ -205,7 +205,7 @@ def train(arguments, words, config, pool):
             optimizer.step()
         model.zero_grad(set_to_none=True)
         losses.append(loss.detach())
-        if step < 10:  # compiling is over then, and the clock of the learning rate begins
+        if step < 10:  # compilation is done then; the learning-rate clock starts
             ready = time.monotonic()
         if (step + 1) % arguments.report == 0:
             mean = torch.stack(losses[-arguments.report // 2 :]).mean().item()

@@ -1,17 +1,16 @@
-"""What is true in a tale: who is where, who holds what, how many of each kind everybody has. `World.tell` takes a
-sentence, says whether it is right, and lets happen what it says.
+"""The state of a tale: places, possession, counts. `World.tell` takes a sentence, returns whether it is right, and applies its
+effect.
 
-A sentence is right if it is true, or can happen: Mia cannot give away a kite that she does not hold, nor to somebody who
-is elsewhere. Otherwise it is wrong, and nothing happens. Some sentences cannot be wrong and are not counted: asides,
-finding or buying, and what brings people and things into the tale, which only the first paragraph may do. A pronoun
-stands for the subject of the sentence before. A question must be answered by the next sentence, and a spoken one by the
-person who was asked.
+A sentence is right if it is true or possible: Mia cannot give away a kite that she does not hold, nor to a person at another
+place. A wrong sentence has no effect. Some sentences are not counted: asides, finding or buying, and introductions of people
+and things, which only the first paragraph may have. A pronoun refers to the subject of the previous sentence. A question must be
+answered by the next sentence, a spoken one by the person asked.
 """
 
 NOT_COUNTED = None
 HIGHEST_NUMBER = 99
 
-# What answers a question, and the arguments in which question and answer agree.
+# The answer of each question, and the arguments that must agree.
 ANSWERS = {
     "ask_person_at": (("person_at",), ("who",)),
     "ask_thing_at": (("thing_at",), ("thing",)),
@@ -26,13 +25,13 @@ class World:
     def __init__(self, pronoun):
         self.pronoun = pronoun  # name -> he, she
         self.place_of = {}  # name -> place
-        self.lies_at = {}  # thing -> place, while nobody holds it
+        self.lies_at = {}  # thing -> place, if not held
         self.holder = {}  # thing -> name
         self.colour = {}  # thing -> colour
         self.counts = {}  # (name, kind) -> number
-        self.opening = True  # until the first paragraph ends
-        self.subject = None  # of the sentence before
-        self.question = None  # what was asked by the sentence before: a meaning and arguments
+        self.opening = True  # during the first paragraph
+        self.subject = None  # of the previous sentence
+        self.question = None  # question of the previous sentence: meaning and arguments
         self.last_gift = None  # (giver, receiver)
 
     def tell(self, sentence):
@@ -43,7 +42,7 @@ class World:
             pronoun_fits = self.subject is not None and self.pronoun[self.subject] == said["subject"]
             said["subject"] = self.subject
         self.subject = said.get("subject") if pronoun_fits else None
-        said["who"] = said.get("person", said.get("subject"))  # a spoken sentence may be about another than its subject
+        said["who"] = said.get("person", said.get("subject"))  # a quotation may be about another person
 
         question, self.question = self.question, None
         if question and not self.is_answer(question, sentence, said):
@@ -76,7 +75,7 @@ class World:
         return self.are_together(said["subject"], said["other"])
 
     def introduce(self, meaning, said):
-        """Whether the sentence brings something new into the tale; if so, it is there from now on."""
+        """Introduces a new person or thing, if the sentence does; returns whether."""
         if meaning == "person_at" and said["who"] not in self.place_of:
             self.place_of[said["who"]] = said["place"]
         elif meaning == "pair_at" and said["person"] not in self.place_of and said["other"] not in self.place_of:
@@ -100,14 +99,14 @@ class World:
         return self.counts.get((name, kind), 0)
 
     def change(self, name, kind, by):
-        """Whether a person can come to have so many more, or so many fewer; if so, it is done."""
+        """Changes a count if it stays in range; returns whether."""
         number = self.number_of(name, kind) + by
         if by == 0 or not 0 <= number <= HIGHEST_NUMBER:
             return False
         self.counts[name, kind] = number
         return True
 
-    # What happens.
+    # Events.
 
     def go(self, said):
         return self.move((said["subject"],), said["place"])
@@ -174,7 +173,7 @@ class World:
         self.last_gift = (giver, receiver)
         return True
 
-    # What is true.
+    # Statements.
 
     def person_at(self, said):
         return self.place_of[said["who"]] == said["place"]
@@ -183,7 +182,7 @@ class World:
         return self.place_of[said["person"]] == self.place_of[said["other"]] == said["place"]
 
     def new_thing_at(self, said):
-        return False  # it is not new, or comes too late
+        return False  # already known, or after the first paragraph
 
     new_thing_of = new_thing_at
 

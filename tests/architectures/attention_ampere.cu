@@ -1,5 +1,6 @@
 // architectures: 80 89 100a 120a
-// The attention that every GPU from sm_80 on can run: all depths, a mask, scores, results of each kind, and pages.
+// The sm_80 attention kernel, for every GPU from sm_80 on: all head dims, a mask, score_mods, each output mode, paged
+// KV.
 #include <imbrex/imbrex.hpp>
 #include <imbrex/kernels/attention/ampere.hpp>
 

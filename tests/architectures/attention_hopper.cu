@@ -1,5 +1,5 @@
 // architectures: 90a
-// Attention on Hopper as its launcher makes it: without a mask and causal, with a score and from pages, and a partial result.
+// Attention on Hopper through its launcher: unmasked and causal, with a score_mod, with paged KV, and a partial output.
 #include <imbrex/imbrex.hpp>
 #include <imbrex/kernels/attention_forward.hpp>
 
@@ -13,6 +13,8 @@ void launch_attention() {
 void launch_attentions() {
     launch_attention<attention_forward<bf16, attention_options{.head_dims = {64}}, full_mask>>();
     launch_attention<attention_forward<bf16, attention_options{.head_dims = {128}}, causal_mask>>();
-    launch_attention<attention_forward<bf16, attention_options{.head_dims = {128}, .kv = kv_layout::paged}, causal_mask>>();
-    launch_attention<attention_forward<bf16, attention_options{.head_dims = {128}, .output = attention_output_mode::partial}, full_mask>>();
+    launch_attention<
+        attention_forward<bf16, attention_options{.head_dims = {128}, .kv = kv_layout::paged}, causal_mask>>();
+    launch_attention<attention_forward<
+        bf16, attention_options{.head_dims = {128}, .output = attention_output_mode::partial}, full_mask>>();
 }

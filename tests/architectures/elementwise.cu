@@ -1,5 +1,5 @@
 // architectures: 80 89 100a 120a
-// Norms, gates, embeddings and rotations, on every GPU from sm_80 on.
+// RMSNorm, SwiGLU, embeddings and RoPE on every GPU from sm_80 on.
 #include <imbrex/imbrex.hpp>
 #include <imbrex/kernels/embedding.hpp>
 #include <imbrex/kernels/rms_norm.hpp>

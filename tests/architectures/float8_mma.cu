@@ -1,5 +1,5 @@
 // architectures: 89 90a 100a 120a
-// 8-bit float products through mma.sync, which sm_89 was the first to have.
+// FP8 products by mma.sync, from sm_89 on.
 #include <imbrex/imbrex.hpp>
 
 using namespace imbrex;

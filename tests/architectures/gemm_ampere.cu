@@ -1,5 +1,5 @@
 // architectures: 80 89 100a 120a
-// The sm_80 GEMM: bf16 and int8, with an epilogue and with a GLU.
+// The sm_80 GEMM kernel, for every GPU from sm_80 on: 16-bit floats and int8, with an epilogue and with a gate.
 #include <imbrex/imbrex.hpp>
 #include <imbrex/kernels/gemm/ampere.hpp>
 

@@ -1,5 +1,5 @@
 // architectures: 90a
-// Hopper GEMMs through their launchers: bf16 with an epilogue, e4m3, and int4 weights.
+// GEMM on Hopper through its launchers: bf16 with an epilogue, e4m3, and 4-bit weights.
 #include <imbrex/imbrex.hpp>
 #include <imbrex/kernels/gemm.hpp>
 #include <imbrex/kernels/gemm_quantised.hpp>

@@ -1,5 +1,5 @@
 // architectures: 80 89 90a 100a 120a
-// 8-bit integer products through mma.sync, and a block-wide and grid-wide reduction of what they give.
+// int8 products by mma.sync, and a block-wide and grid-wide reduction of the result.
 #include <imbrex/imbrex.hpp>
 
 using namespace imbrex;

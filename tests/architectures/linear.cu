@@ -1,5 +1,5 @@
 // architectures: 80 89 100a 120a
-// `linear` on every GPU from sm_80 on.
+// linear (GEMV) on every GPU from sm_80 on.
 #include <imbrex/imbrex.hpp>
 #include <imbrex/kernels/linear.hpp>
 

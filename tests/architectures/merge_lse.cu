@@ -1,5 +1,5 @@
 // architectures: 80 89 100a 120a
-// Results of some of the keys, cleared, merged and rounded, on every GPU from sm_80 on.
+// merge_lse: partial outputs cleared, merged and rounded, on every GPU from sm_80 on.
 #include <imbrex/imbrex.hpp>
 #include <imbrex/kernels/merge_lse.hpp>
 

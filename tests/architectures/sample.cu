@@ -1,6 +1,6 @@
 // architectures: 80 89 120a
-// Sampling, on every GPU from sm_80 on; by several blocks a row on Hopper, where a program for others has an empty kernel.
-// For Hopper itself, the tests of sampling have the same kernels.
+// Sampling on every GPU from sm_80 on. The cooperative kernel (several blocks per row) is for Hopper and empty
+// elsewhere; the tests of sampling compile it for Hopper.
 #include <imbrex/imbrex.hpp>
 #include <imbrex/kernels/sample.hpp>
 

@@ -1,6 +1,6 @@
 // architectures: 80 89 90a 100a 120a
-// What every GPU from sm_80 on can do: cp.async into a ring of stages, ldmatrix, mma.sync, an online softmax, masks,
-// conversions, reductions. Each warp takes 16 rows of softmax(mask(Q K^T)) V, tile by tile.
+// The features of every GPU from sm_80 on: cp.async into a ring of stages, ldmatrix, mma.sync, online softmax, masks,
+// conversions, reductions. Each warp computes 16 rows of softmax(mask(Q K^T)) V, tile by tile.
 #include <imbrex/imbrex.hpp>
 
 using namespace imbrex;

@@ -1,5 +1,5 @@
 // architectures: 90a 100a 120a
-// TMA and transaction barriers: a pipeline from global memory through shared memory and back.
+// TMA and mbarriers: a pipeline from global memory through shared memory and back.
 #include <imbrex/imbrex.hpp>
 
 using namespace imbrex;

@@ -1,4 +1,4 @@
-// A host compiler makes host code only: its one pass is never the device world.
+// A host compiler has only a host pass, which is never the device world.
 // expect: the host compiler has no device pass
 #include <imbrex/core/config.hpp>
 

@@ -1,4 +1,4 @@
-// The hardware multiplies 8-bit operands in one way only.
+// wgmma reads 8-bit operands K-major only.
 // expect: wgmma multiplies 8-bit operands only as A times B transposed (mma_abt)
 #include <imbrex/imbrex.hpp>
 

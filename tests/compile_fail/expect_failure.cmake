@@ -1,8 +1,8 @@
-# Passes where the compiler refuses SOURCE and its output has every sentence that SOURCE expects:
+# Passes if SOURCE does not compile and the compiler's output contains every message that SOURCE expects:
 #   cmake -DCOMPILER=<command;with;arguments> -DSOURCE=<file> -P expect_failure.cmake
 file(STRINGS "${SOURCE}" expectations REGEX "^// (expect|first): ")
 if(NOT expectations)
-    message(FATAL_ERROR "No line \"// expect: <part of a sentence>\" in ${SOURCE}")
+    message(FATAL_ERROR "No line \"// expect: <part of a message>\" in ${SOURCE}")
 endif()
 
 execute_process(COMMAND ${COMPILER} "${SOURCE}" RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
@@ -10,7 +10,7 @@ if(status EQUAL 0)
     message(FATAL_ERROR "It compiles, and it must not: ${SOURCE}")
 endif()
 
-# A compiler may quote the source; the expectation itself is not what was looked for.
+# A compiler may quote the source, so the expectation itself is removed from its output.
 string(REGEX REPLACE "// (expect|first): [^\n]*" "" said "${output}")
 foreach(expectation IN LISTS expectations)
     string(REGEX REPLACE "^// (expect|first): " "" expectation "${expectation}")
@@ -20,7 +20,7 @@ foreach(expectation IN LISTS expectations)
     endif()
 endforeach()
 
-# "// first: <part of a message>": the first error of the compiler is this one.
+# "// first: <part of a message>": the first error must contain this message.
 file(STRINGS "${SOURCE}" firsts REGEX "^// first: ")
 foreach(first IN LISTS firsts)
     string(REPLACE "// first: " "" first "${first}")

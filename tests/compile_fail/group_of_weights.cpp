@@ -1,4 +1,4 @@
-// Scales are kept for groups that divide the blocks in which weights are packed.
+// The group size of scales must divide the blocks of packed weights.
 // expect: imbrex: a group of weights is 32, 64 or 128 of K
 #include <imbrex/kernels/gemm/quantised_weights.hpp>
 

@@ -5,7 +5,7 @@
 struct wrong_mainloop {};
 
 int main() {
-    using product = imbrex::gemm<imbrex::bf16, imbrex::bf16, imbrex::gemm_options{}, imbrex::epilogue::identity,
-                                 wrong_mainloop>;
+    using product =
+        imbrex::gemm<imbrex::bf16, imbrex::bf16, imbrex::gemm_options{}, imbrex::epilogue::identity, wrong_mainloop>;
     product::launch(imbrex::world::host, {});
 }

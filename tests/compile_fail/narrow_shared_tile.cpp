@@ -1,4 +1,4 @@
-// A row of a shared tile must be a multiple of 16 bytes, or the copies cannot move it.
+// A row of a shared tile must be a multiple of 16 bytes for the copies.
 // expect: a shared tile's row must be a multiple of 16 bytes
 #include <imbrex/imbrex.hpp>
 

@@ -1,4 +1,4 @@
-// A warp must not be handed a warpgroup's tile.
+// An operation of a warp with the tile of a warpgroup.
 // expect: this register tile belongs to another scope than the one passed first
 #include <imbrex/imbrex.hpp>
 

@@ -1,4 +1,4 @@
-// Warps that no role takes would run on past the kernel's end, or wait for ever.
+// Roles that do not take all warps of the block.
 // expect: the roles of a kernel must take all of its warps
 #include <imbrex/imbrex.hpp>
 

@@ -1,4 +1,4 @@
-// The sentences are the same in the device pass.
+// The messages are the same in the device pass.
 // expect: this register tile belongs to another scope than the one passed first
 #include <imbrex/imbrex.hpp>
 

@@ -1,4 +1,4 @@
-// A call with an accumulator in flight makes ptxas serialise wgmma (C7510): checked_nvcc.sh must refuse it.
+// A call with an accumulator in flight makes ptxas serialise wgmma (C7510): checked_nvcc.sh must fail.
 //
 // expect: ptxas makes the kernel slower
 #include <cute/arch/mma_sm90_gmma.hpp>

@@ -1,4 +1,4 @@
-// 64 x 32 times 64 x 128 is no product.
+// 64 x 32 times 64 x 128 has mismatched inner dimensions.
 // expect: the shapes of the operands do not multiply to the accumulator's
 #include <imbrex/imbrex.hpp>
 

@@ -1,4 +1,4 @@
-// A 4-bit float without its scale is not the number that was meant.
+// 4-bit floats must be dequantised with their scales.
 // expect: imbrex: 4-bit floats are dequantised with their scales
 #include <imbrex/ops/register/dequantise.hpp>
 

@@ -1,4 +1,4 @@
-// A kernel that needs more registers than it may have: checked_nvcc.sh must refuse it.
+// A kernel that needs more registers than its launch bounds allow: checked_nvcc.sh must fail.
 // expect: a kernel spills registers
 __global__ void __launch_bounds__(1024, 2) spills(float* data) {
     float values[64];

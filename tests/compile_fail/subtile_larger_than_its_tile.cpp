@@ -1,4 +1,4 @@
-// A part lies inside its tile.
+// A subtile must lie inside its tile.
 // expect: a subtile must not be larger than its shared tile
 #include <imbrex/imbrex.hpp>
 

@@ -1,4 +1,4 @@
-// TMA moves bits; it does not convert.
+// TMA does not convert element types.
 // expect: a tensor's elements and its tile's must be of one type
 #include <imbrex/imbrex.hpp>
 

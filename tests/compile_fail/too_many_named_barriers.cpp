@@ -1,4 +1,4 @@
-// The hardware has sixteen; the scopes' own syncs take nine.
+// The hardware has sixteen named barriers; the scopes use nine.
 // expect: a kernel may name at most 7 barriers
 #include <imbrex/imbrex.hpp>
 

@@ -1,4 +1,4 @@
-// A block cannot have more than 227 KB.
+// A block has at most 227 KB of shared memory.
 // expect: a kernel's shared_memory must not exceed 227 KB
 #include <imbrex/imbrex.hpp>
 

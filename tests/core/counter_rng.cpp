@@ -1,4 +1,4 @@
-// Counted random numbers: the same from the same, evenly spread, and exponential times that are right where they are short.
+// counter_rng: reproducible, uniform, independent between streams, and exponential values accurate near zero.
 #include <imbrex/core/counter_rng.hpp>
 
 #include <doctest/doctest.h>
@@ -10,7 +10,7 @@
 
 using namespace imbrex;
 
-TEST_CASE("random bits follow from seed, position and number") {
+TEST_CASE("random bits depend only on seed, position and counter") {
     const counter_rng one = counter_rng::of(5, 6);
     CHECK(one.bits(7) == counter_rng::of(5, 6).bits(7));
     std::set<std::uint32_t> all;
@@ -24,10 +24,10 @@ TEST_CASE("random bits follow from seed, position and number") {
     CHECK(all.size() >= 999);
 }
 
-TEST_CASE("every bit is set half of the time, and no bit follows another stream's") {
+TEST_CASE("every bit is set half of the time and is independent of other streams") {
     constexpr int count = 20000;
     const counter_rng one = counter_rng::of(1, 1), next = counter_rng::of(1, 2), other = counter_rng::of(2, 1);
-    // Five standard deviations, for 32 * 32 counts of half of them.
+    // Five standard deviations for 32 * 32 counts with probability one half.
     const double bound = 5 * std::sqrt(count) / 2;
     bool even = true, apart = true;
     for (int bit = 0; bit < 32; ++bit) {
@@ -49,7 +49,7 @@ TEST_CASE("every bit is set half of the time, and no bit follows another stream'
     CHECK(apart);
 }
 
-TEST_CASE("exponential times") {
+TEST_CASE("exponential values have the right distribution and precision") {
     double worst = 0;
     for (std::uint64_t bits = 1; bits < 0xffff0000u; bits = bits * 33 / 32 + 1) {
         const auto own = static_cast<std::uint32_t>(bits);

@@ -1,5 +1,5 @@
-// The element types against a reference that shares nothing with them: values by formula in double precision, rounding
-// by search among all values of the format.
+// The element types against an independent reference: values by formula in double precision, rounding by search among
+// all values of the format.
 #include "imbrex/core/element_types.hpp"
 
 #include <doctest/doctest.h>
@@ -23,7 +23,7 @@ namespace {
 constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr float quiet_nan = std::numeric_limits<float>::quiet_NaN();
 
-// Counts what disagrees and keeps words for the first, because a doctest assertion for each of millions is slow.
+// Counts mismatches and keeps a message for the first: a doctest assertion for each of millions of values is slow.
 class tally {
   public:
     template <class... Words>
@@ -59,7 +59,7 @@ float bits_float(std::uint32_t bits) {
     return value;
 }
 
-// The constants of each format once more, from its definition: what overflow becomes is a value here, not bits.
+// The constants of each format, restated from its definition: the result of overflow is a value here, not bits.
 template <class T>
 struct known;
 template <>
@@ -91,7 +91,7 @@ struct known<e2m1> {
 template <class T>
 constexpr std::uint32_t sign_of = 1U << (known<T>::exponent + known<T>::mantissa);
 
-// The value of a magnitude by the textbook's formula; past `top` the format is imagined to go on.
+// The value of a magnitude by formula; past `top` the format is extrapolated.
 template <class T>
 double formula(std::uint32_t magnitude) {
     const std::uint32_t exponent = magnitude >> known<T>::mantissa;
@@ -142,7 +142,7 @@ static_assert(kernel_storage<e2m1> && kernel_storage<e2m1x2> && kernel_storage<u
 static_assert(!std::is_convertible_v<float, bf16> && !std::is_convertible_v<bf16, float>);
 static_assert(std::is_constructible_v<bf16, float> && std::is_constructible_v<float, bf16>);
 
-// All of it at compile time too, NaN and infinity included.
+// The same at compile time, including NaN and infinity.
 static_assert(bf16(1.0F).bits == 0x3f80 && fp16(1.0F).bits == 0x3c00 && e4m3(1.0F).bits == 0x38);
 static_assert(e5m2(1.0F).bits == 0x3c && e2m1(1.0F).bits == 0x2 && ue8m0(1.0F).bits == 127);
 static_assert(bf16(quiet_nan).bits == 0x7fff && fp16(quiet_nan).bits == 0x7fff && e4m3(quiet_nan).bits == 0x7f);
@@ -160,7 +160,7 @@ TYPE_TO_STRING(imbrex::e4m3);
 TYPE_TO_STRING(imbrex::e5m2);
 TYPE_TO_STRING(imbrex::e2m1);
 
-TEST_CASE_TEMPLATE("every bit pattern decodes to its formula, and encodes back", T, bf16, fp16, e4m3, e5m2, e2m1) {
+TEST_CASE_TEMPLATE("every bit pattern decodes by its formula and encodes back", T, bf16, fp16, e4m3, e5m2, e2m1) {
     tally decoded, encoded, negated;
     for (std::uint32_t bits = 0; bits < 2 * sign_of<T>; ++bits) {
         const T value = T::from_bits(static_cast<decltype(T::bits)>(bits));
@@ -173,7 +173,7 @@ TEST_CASE_TEMPLATE("every bit pattern decodes to its formula, and encodes back",
         const bool right = found == expected && std::signbit(found) == std::signbit(expected);
         decoded.expect(is_nan ? std::isnan(found) : right, bits, "decodes to", found, "not", expected);
         decoded.expect(value.is_nan() == is_nan, bits, "is NaN?");
-        // Only bf16, whose decode is a shift, keeps what the NaN carried.
+        // Only bf16, whose decode is a shift, keeps the payload of a NaN.
         if (is_nan && !std::is_same_v<T, bf16>) decoded.expect(float_bits(found) == 0x7fffffff, bits, "NaN");
 
         std::uint32_t back = is_nan ? known<T>::nan : bits;
@@ -187,10 +187,9 @@ TEST_CASE_TEMPLATE("every bit pattern decodes to its formula, and encodes back",
     }
 }
 
-TEST_CASE_TEMPLATE("between neighbours the nearer wins, and the even one in the middle", T, bf16, fp16, e4m3, e5m2,
-                   e2m1) {
+TEST_CASE_TEMPLATE("rounds to the nearest value, ties to even", T, bf16, fp16, e4m3, e5m2, e2m1) {
     tally middles;
-    // Past the top stands the value that would follow it: beyond the middle before that one lies overflow.
+    // Past the top is the value that would follow it: beyond the midpoint below that value lies overflow.
     for (std::uint32_t low = 0; low <= known<T>::top; ++low) {
         const std::uint32_t high = low == known<T>::top ? known<T>::overflow : low + 1;
         const float middle = static_cast<float>((formula<T>(low) + formula<T>(low + 1)) / 2);
@@ -209,7 +208,7 @@ TEST_CASE_TEMPLATE("between neighbours the nearer wins, and the even one in the 
     }
 }
 
-TEST_CASE("overflow, underflow and what is not a number") {
+TEST_CASE("overflow, underflow and NaN") {
     CHECK(bf16(bits_float(0x7f7f7fff)).bits == 0x7f7f);
     CHECK(bf16(bits_float(0x7f7f8000)).bits == 0x7f80);
     CHECK(fp16(65519.996F).bits == 0x7bff);
@@ -229,7 +228,7 @@ TEST_CASE("overflow, underflow and what is not a number") {
     CHECK(fp16(0x1.000002p-25F).bits == 1);
     CHECK(e4m3(-1e-30F).bits == 0x80);
     CHECK(bf16(bits_float(1)).bits == 0);
-    // Signalling, quiet, negative, with and without payload: one NaN each.
+    // Signalling, quiet, negative, with and without payload: each becomes the one NaN.
     for (const std::uint32_t bits : {0x7f800001U, 0x7fc00000U, 0xff800001U, 0xffffffffU, 0x7fa5a5a5U}) {
         const float nan = bits_float(bits);
         CHECK(bf16(nan).bits == 0x7fff);
@@ -250,7 +249,7 @@ TEST_CASE_TEMPLATE("random floats round as a search does", T, bf16, fp16, e4m3, 
         encoded.expect(T(value).bits == nearest<T>(value), value, "to", +T(value).bits, "not", nearest<T>(value));
     };
     for (const float value : random_floats(300000, 1)) expect(value);
-    // Bit patterns at random seldom fall in the narrow formats' range, so also uniform exponents within it.
+    // Random bit patterns are seldom in the range of the narrow formats, so also uniform exponents within it.
     std::mt19937 generator(2);
     std::uniform_real_distribution<double> exponent(-known<T>::bias - known<T>::mantissa - 2, known<T>::bias + 3);
     for (int i = 0; i < 300000; ++i) {
@@ -258,7 +257,7 @@ TEST_CASE_TEMPLATE("random floats round as a search does", T, bf16, fp16, e4m3, 
     }
 }
 
-TEST_CASE("pairs and quads are their values in order") {
+TEST_CASE("pairs and quads pack their values in order") {
     tally packed;
     const std::vector<float> values = random_floats(40000, 3);
     for (std::size_t i = 0; i + 4 <= values.size(); i += 4) {
@@ -434,7 +433,7 @@ TEST_CASE("convert rounds once between any two types") {
         check_conversions(results, value, value);
         const std::int32_t integer = static_cast<std::int32_t>(generator()) >> (generator() % 31);
         check_conversions(results, integer, integer);
-        // Just beside a tie of bf16, of fp16 and of fp8, by less than a float can tell.
+        // Next to a tie of bf16, fp16 and fp8, closer than float resolution.
         const double lengths[] = {0x1p-8, 0x1p-11, 0x1p-4, 0x1p-3};
         const double tie = 1 + lengths[generator() % 4] * (1 + 2 * static_cast<double>(generator() % 4));
         const double scaled = std::ldexp(tie, static_cast<int>(generator() % 40) - 24);
@@ -452,7 +451,7 @@ TEST_CASE("convert rounds once between any two types") {
     }
     check_conversions(results, static_cast<double>(quiet_nan), quiet_nan);
 
-    // By way of float these would be ties, and go down.
+    // Through float these would be ties and round down.
     CHECK(convert<bf16>(1 + 0x1p-8 + 0x1p-40).bits == 0x3f81);
     CHECK(convert<bf16>(0x01010001).bits == 0x4b81);
     CHECK(convert<ue8m0>(1 + 0x1p-40).bits == 128);
@@ -474,7 +473,7 @@ TEST_CASE("convert to and from packed types") {
     CHECK(convert<bf16>(int4x2::from_bits(0x5a).low()) == bf16(-6.0F));
 }
 
-TEST_CASE("what is known of each type") {
+TEST_CASE("traits of each type") {
     static_assert(element<float> && element<double> && element<bf16> && element<e2m1x2> && element<std::int8_t>);
     static_assert(!element<bool> && !element<char> && !element<float*> && !element<const bf16>);
     static_assert(scalar_element<ue8m0> && packed_element<int4x2> && !packed_element<e2m1> && !scalar_element<e2m1x2>);

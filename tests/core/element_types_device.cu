@@ -1,7 +1,7 @@
-// The element types on the device, where the hardware converts, against the host, where software does: the same bits
-// for every pattern of every type, for every value between neighbours, and for millions of floats at random.
+// The element types on the device, with hardware conversions, against the host, with software conversions: equal bits
+// for every pattern of every type, for every value between neighbours, and for millions of random floats.
 //
-// The CUDA headers convert on the host too, in software of their own; that comparison needs no device.
+// The CUDA headers also convert on the host, in their own software; that comparison needs no device.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
@@ -27,7 +27,7 @@ void require_success(cudaError_t status) {
     REQUIRE_MESSAGE(status == cudaSuccess, cudaGetErrorString(status));
 }
 
-// An operation turns two words of input into four of output, so that one kernel serves them all.
+// An operation maps two words of input to four of output, so one kernel serves all of them.
 struct words {
     std::uint32_t word[4];
 };
@@ -39,7 +39,7 @@ IMBREX_FN float float_of(std::uint32_t word) {
     return bits_as<float>(word);
 }
 
-// A double close to the float in `word`, by less than a float can tell: where rounding twice would go wrong.
+// A double next to the float in `word`, closer than float resolution: rounding twice would be wrong here.
 IMBREX_FN double double_near(std::uint32_t word, std::uint32_t other) {
     const double value = static_cast<double>(float_of(word));
     if ((word & ~float_sign) > float_infinity) return value;
@@ -115,7 +115,7 @@ struct integer_operation {
     }
 };
 
-// What constants become must be what the same conversion makes at run time.
+// Constant evaluation must equal the same conversion at run time.
 struct constant_operation {
     IMBREX_FN static words apply(std::uint32_t, std::uint32_t) {
         constexpr bf16 brain(0.1F);
@@ -153,7 +153,7 @@ void add_neighbourhoods(std::vector<std::uint32_t>& inputs) {
     }
 }
 
-// Every low half word (so every pattern of every type), the neighbourhoods, the special values, and random words.
+// Every low half word (so every pattern of every type), the neighbourhoods, special values, and random words.
 const std::vector<std::uint32_t>& all_inputs() {
     static const std::vector<std::uint32_t> inputs = [] {
         std::vector<std::uint32_t> words;
@@ -175,7 +175,7 @@ const std::vector<std::uint32_t>& all_inputs() {
         }
         std::mt19937 generator(1);
         for (int i = 0; i < 3000000; ++i) words.push_back(static_cast<std::uint32_t>(generator()));
-        // And with exponents where the narrow types have theirs.
+        // And with exponents in the range of the narrow types.
         for (int i = 0; i < 1000000; ++i) {
             const std::uint32_t word = static_cast<std::uint32_t>(generator());
             words.push_back((word & 0x807fffffU) | (95U + (word >> 23) % 50U) << 23);
@@ -267,7 +267,7 @@ TEST_CASE("the device rounds to integers as the host does") {
     compare_with_device<integer_operation>();
 }
 
-TEST_CASE("constants of device code are the host's") {
+TEST_CASE("constants in device code equal the host's") {
     compare_with_device<constant_operation>();
 }
 

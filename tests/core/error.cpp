@@ -1,4 +1,4 @@
-// Sentences of errors: strings, numbers and pointers put together, and refusals that carry them.
+// Error messages: strings, numbers and pointers, and the exceptions that carry them.
 #include <imbrex/core/error.hpp>
 
 #include <doctest/doctest.h>
@@ -8,7 +8,7 @@
 
 using namespace imbrex;
 
-TEST_CASE("a sentence puts words and numbers together") {
+TEST_CASE("str_cat joins strings and numbers") {
     const std::string name = "rows";
     const char* const said = "; a multiple of ";
     CHECK(str_cat(name, ": ", -3, said, 16U) == "rows: -3; a multiple of 16");
@@ -22,7 +22,7 @@ TEST_CASE("a sentence puts words and numbers together") {
     CHECK(str_cat(true, " ", false, " ", static_cast<short>(-7)) == "1 0 -7");
 }
 
-TEST_CASE("a sentence tells where a pointer points") {
+TEST_CASE("str_cat formats pointers") {
     const int one = 1;
     const void* const where = &one;
     char text[32];
@@ -31,7 +31,7 @@ TEST_CASE("a sentence tells where a pointer points") {
     CHECK(str_cat(static_cast<const float*>(nullptr)) == str_cat(static_cast<const int*>(nullptr)));
 }
 
-TEST_CASE("what is allowed is let through, what is not is refused with its sentence") {
+TEST_CASE("require throws invalid_argument with the message if the condition is false") {
     CHECK_NOTHROW(require(true, "never said"));
     CHECK_THROWS_WITH_AS(require(false, "columns: ", 7, "; 8 is allowed"), "columns: 7; 8 is allowed",
                          invalid_argument);

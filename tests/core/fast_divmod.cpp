@@ -1,4 +1,4 @@
-// Division by a product and a shift, against the compiler's, at the numbers where they would part: multiples, and what is beside them.
+// fast_divmod against the compiler's division at critical numbers: multiples of the divisor and their neighbours.
 #include <imbrex/core/fast_divmod.hpp>
 
 #include <doctest/doctest.h>

@@ -1,4 +1,4 @@
-// How a tile lies in shared memory: every byte has one place, and a column of chunks has every bank.
+// The layout of a shared tile: a bijection, and columns of chunks without bank conflicts.
 #include <imbrex/core/element_types.hpp>
 #include <imbrex/core/swizzled_layout.hpp>
 
@@ -17,7 +17,7 @@ constexpr int swizzle_for(int row_bytes) {
     return row_bytes % 128 == 0 ? 128 : row_bytes % 64 == 0 ? 64 : row_bytes % 32 == 0 ? 32 : 0;
 }
 
-// A layout as numbers, so that one function looks at all of them.
+// A layout as numbers, so that one function checks all of them.
 struct description {
     std::string name;
     int rows, columns, size;
@@ -52,12 +52,12 @@ void test_layout(const description& layout) {
     CHECK(layout.swizzle_bytes == swizzle_for(layout.columns * size));
     CHECK(layout.panel_columns * size == width);
     CHECK(layout.panels * layout.panel_columns == layout.columns);
-    // Eight rows of a panel are one pattern, and the pattern is read off the address.
+    // Eight rows of a panel are one pattern, which depends on address bits.
     CHECK(layout.alignment >= 128);
     CHECK(layout.alignment % (layout.swizzle_bytes == 0 ? 128 : 8 * layout.swizzle_bytes) == 0);
     CHECK(layout.panel_bytes % (8 * width) == 0);
 
-    // A bijection: every element has a place of its own within the tile, a whole number of elements from its start.
+    // A bijection: every element has its own offset within the tile, a multiple of the element size.
     std::vector<bool> taken(layout.bytes, false);
     bool once = true, within = true, aligned = true, chunks_whole = true, in_its_panel = true, own_inverse = true;
     for (int row = 0; row < layout.rows; ++row) {
@@ -73,7 +73,7 @@ void test_layout(const description& layout) {
             const int in_chunk = column * size % 16;
             chunks_whole = chunks_whole && byte - in_chunk == layout.byte_offset(row, column - in_chunk / size);
             in_its_panel = in_its_panel && byte / layout.panel_bytes == column / layout.panel_columns;
-            // The row is not exchanged, only the chunks within it.
+            // The row is unchanged, only the chunks within it are permuted.
             in_its_panel = in_its_panel && byte % layout.panel_bytes / width == row;
         }
     }
@@ -87,8 +87,8 @@ void test_layout(const description& layout) {
     CHECK(in_its_panel);
     CHECK(own_inverse);
 
-    // Eight rows of one column of chunks, as ldmatrix reads them: all banks together hold eight chunks, and each of
-    // these has banks of its own. A row of an odd number of chunks needs no exchange for that.
+    // Eight rows of one column of chunks, as ldmatrix reads them: together they cover all banks, each with its own. A
+    // row with an odd number of chunks needs no permutation for that.
     for (int row = 0; row < layout.rows; row += 8) {
         for (int column = 0; column < layout.columns; column += 16 / size) {
             std::set<int> banks;
@@ -114,7 +114,7 @@ void test_widths() {
     test_layout(describe<T, 64, 32 * chunk>());
 }
 
-TEST_CASE("a shared tile's layout") {
+TEST_CASE("a shared tile's layout is a bijection without bank conflicts") {
     test_widths<float>();
     test_widths<std::int32_t>();
     test_widths<bf16>();
@@ -123,7 +123,7 @@ TEST_CASE("a shared tile's layout") {
     test_widths<std::int8_t>();
 }
 
-// The pattern as it is drawn in the header, and as TMA writes it.
+// The pattern of the header's diagram, as TMA writes it.
 TEST_CASE("the 128-byte swizzle is that of the hardware") {
     using layout = swizzled_tile_layout<bf16, 16, 64>;
     for (int row = 0; row < 16; ++row) {

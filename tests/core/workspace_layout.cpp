@@ -1,4 +1,4 @@
-// Rooms of a piece of memory.
+// Buffers of a workspace.
 #include <imbrex/core/workspace_layout.hpp>
 
 #include <doctest/doctest.h>
@@ -17,7 +17,7 @@ TEST_CASE("buffers follow each other at multiples of 256 bytes") {
     CHECK(buffers.bytes() == 1024);
 }
 
-TEST_CASE("memory for buffers is asked for, at a multiple of 256 bytes, where there are some") {
+TEST_CASE("requires an aligned workspace if the layout is not empty") {
     alignas(256) char memory[512];
     const auto refusal = [](const workspace_layout& buffers, const void* given) -> std::string {
         try {
@@ -25,12 +25,12 @@ TEST_CASE("memory for buffers is asked for, at a multiple of 256 bytes, where th
         } catch (const invalid_argument& refused) {
             return refused.what();
         }
-        return "nothing was refused";
+        return "no error";
     };
     workspace_layout buffers;
-    CHECK(refusal(buffers, nullptr) == "nothing was refused");
+    CHECK(refusal(buffers, nullptr) == "no error");
     buffers.add(300);
-    CHECK(refusal(buffers, memory) == "nothing was refused");
+    CHECK(refusal(buffers, memory) == "no error");
     CHECK(refusal(buffers, nullptr).find("; 512 bytes at a multiple of 256 are needed") != std::string::npos);
     CHECK(refusal(buffers, memory + 16).find("workspace: ") == 0);
 }

@@ -59,9 +59,9 @@ std::string error_message_of(const Action& action) {
 template <class Action>
 void check_error_message(const std::string& part, const Action& action,
                          const std::source_location& where = std::source_location::current()) {
-    const std::string sentence = error_message_of(action);
-    const bool is_reported = sentence.find(part) != std::string::npos;
-    if (!is_reported) ADD_FAIL_CHECK_AT(where.file_name(), static_cast<int>(where.line()), "error: " << sentence);
+    const std::string message = error_message_of(action);
+    const bool is_reported = message.find(part) != std::string::npos;
+    if (!is_reported) ADD_FAIL_CHECK_AT(where.file_name(), static_cast<int>(where.line()), "error: " << message);
     CHECK(is_reported);
 }
 

@@ -28,7 +28,7 @@ from transformers.models.qwen2 import modeling_qwen2
 from transformers.models.qwen3 import modeling_qwen3
 
 LINEAR = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}
-# With so short an original context one of eight frequencies is kept, two are on the ramp, the rest are divided.
+# With this short original context one of eight frequencies is kept, two are on the ramp, the rest are divided.
 LLAMA3 = {
     "rope_type": "llama3",
     "rope_theta": 500.0,
@@ -41,7 +41,7 @@ WINDOW = {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 
 FOUR_HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
 LLAMA, QWEN2, QWEN3 = (LlamaConfig, LlamaForCausalLM), (Qwen2Config, Qwen2ForCausalLM), (Qwen3Config, Qwen3ForCausalLM)
 
-# Name, family, type of the weights, what differs from SIZES.
+# Name, family, weight type, differences from SIZES.
 MODELS = [
     ("llama", LLAMA, torch.float32, {"num_hidden_layers": 1}),
     ("llama_linear", LLAMA, torch.float16, {"rope_parameters": LINEAR, "tie_word_embeddings": True}),
@@ -72,7 +72,7 @@ TOKENIZER = {
 
 @torch.no_grad()
 def fill(model, random):
-    """Weights for which everything counts: transformers begins with norms of one, biases of nought and little attention."""
+    """Weights for which every part matters: transformers initialises norms to 1, biases to 0 and weak attention."""
     for name, parameter in model.named_parameters():
         values = torch.empty_like(parameter, dtype=torch.float64).normal_(generator=random)
         if "norm" in name:
@@ -85,8 +85,7 @@ def fill(model, random):
 
 
 class TorchInFloat64:
-    """torch, but that float32 is float64: for the modules of transformers, which compute norms and angles in float32
-    whatever the type of the model."""
+    """torch with float32 replaced by float64: transformers computes norms and angles in float32 for every model type."""
 
     float32 = float = torch.float64
 
@@ -114,7 +113,7 @@ def logits_in(model_class, folder, dtype, ids, device):
 
 
 def distance(logits, expected):
-    """As in reference_model.hpp, the largest of all positions."""
+    """As in reference_model.hpp; the maximum over positions."""
     return ((logits - expected).abs().amax(-1) / expected.square().mean(-1).sqrt()).max().item()
 
 

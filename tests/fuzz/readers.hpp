@@ -1,5 +1,5 @@
-// Fuzz targets of the readers. imbrex_engine_tests runs the same functions over the corpus. A reader may throw imbrex::error and nothing else;
-// results that it returns must be usable.
+// Fuzz targets of the readers. imbrex_engine_tests runs the same functions over the corpus. A reader may throw
+// imbrex::error and nothing else; results that it returns must be usable.
 #pragma once
 
 #include <cstddef>

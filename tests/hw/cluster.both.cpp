@@ -1,6 +1,6 @@
-// Shared memory of the other blocks of a cluster: each block reads what all of them wrote; too early a read, or a write before
-// all have read, is told, and so is every mutant.
-#include <imbrex/hw/cluster.hpp>
+// DSMEM reads: each block of a cluster reads the shared memory of all. The checker detects an early read, a write
+// before all have read, and every mutation.
+#include <imbrex/hw/memory.hpp>
 
 #include "synchronisation.hpp"
 #include "worlds.hpp"
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int rows = 64, columns = 32;
 
-// In each of two turns a block writes a tile of its own and stores the sum of the tiles of its cluster, each times its rank
+// In each of two rounds a block writes its tile and stores the sum of the tiles of its cluster, each times its rank
 // plus one.
 template <int Cluster, bool Waits = true>
 struct sum_of_cluster {
@@ -93,7 +93,7 @@ TEST_CASE("a block reads the shared memory of the others of its cluster") {
 }
 
 #if !defined(__CUDACC__)
-TEST_CASE("reads of another block's shared memory are checked") {
+TEST_CASE("the checker covers reads of another block's shared memory") {
     std::vector<float> in(2 * 2 * rows * columns, 1.0f), out(in.size());
     const auto arguments = [&] {
         return typename sum_of_cluster<2>::arguments{matrix<const float>(in.data(), 4 * rows, columns),

@@ -1,4 +1,4 @@
-// A kernel that needs more shared memory than kernels have without asking, for several translation units to launch.
+// A kernel with more shared memory than the default limit, launched from several translation units.
 #pragma once
 
 #include <imbrex/imbrex.hpp>
@@ -9,7 +9,7 @@
 
 namespace imbrex_test {
 
-// Each warp passes its tile through shared memory, doubled.
+// Each warp passes its tile through shared memory and doubles it.
 struct large_kernel {
     static constexpr int warps = 4;
     static constexpr int rows = 64, columns = 64;
@@ -37,7 +37,7 @@ struct large_kernel {
     }
 };
 
-// `Unit` is different in each translation unit, so that each has a function of its own.
+// `Unit` differs between translation units, so each has its own function.
 template <class Unit>
 void test_large_kernel() {
     constexpr int rows = large_kernel::warps * large_kernel::rows, columns = large_kernel::columns;

@@ -1,4 +1,4 @@
-// One of two translation units that launch the same kernel: what one has prepared for it, the other cannot rely on.
+// One of two translation units that launch the same kernel: neither may rely on the attributes that the other has set.
 #include <hw/large_kernel.hpp>
 
 namespace {

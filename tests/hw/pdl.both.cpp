@@ -1,5 +1,5 @@
-// A kernel that begins while the one before it still runs sees all that the other has written, once it has waited.
-#include <imbrex/hw/pdl.hpp>
+// PDL: a kernel that starts while its predecessor still runs sees the predecessor's writes after pdl_wait.
+#include <imbrex/hw/sync.hpp>
 
 #include "worlds.hpp"
 
@@ -10,7 +10,7 @@ namespace {
 
 constexpr int rows = 16, columns = 64;
 
-// Adds one to its tile, many times over; the next kernel may begin at once.
+// Adds one to its tile many times; the next kernel may start at once.
 struct count_up {
     static constexpr int warps = 1;
     static constexpr bool uses_pdl = true;
@@ -36,7 +36,7 @@ struct count_up {
 
 }  // namespace
 
-TEST_CASE("kernels that begin early still work one after the other") {
+TEST_CASE("kernels launched with PDL see their predecessors' results") {
     const int blocks = 200;
     for (const world where : worlds()) {
         buffer<float> values(where, blocks * rows * columns, 0.0f);

@@ -1,4 +1,4 @@
-// Memory of a world with a mirror on the host: what is filled in is sent, and what is there is fetched.
+// pinned_staging: the host buffer is sent to the world and fetched back.
 #include <imbrex/hw/pinned_staging.hpp>
 #include <imbrex/hw/world_stream.hpp>
 
@@ -10,7 +10,7 @@
 using namespace imbrex;
 using namespace imbrex_test;
 
-TEST_CASE("a mirror is sent and fetched, and moves") {
+TEST_CASE("a staging buffer is sent, fetched and moved") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         const world_stream stream(where);
@@ -22,7 +22,7 @@ TEST_CASE("a mirror is sent and fetched, and moves") {
         other = std::move(one);
         stream.wait();
         for (int i = 0; i < 3; ++i) other.host_pointer<int>()[i] = -1;
-        if (where != world::device) continue;  // there it is the same memory
+        if (where != world::device) continue;  // the same memory
         other.fetch(8, stream.get());
         stream.wait();
         CHECK(std::vector<int>(other.host_pointer<int>(), other.host_pointer<int>() + 3) == std::vector<int>{5, 6, -1});
@@ -31,7 +31,7 @@ TEST_CASE("a mirror is sent and fetched, and moves") {
 }
 
 #if !defined(__CUDACC__)
-TEST_CASE("a mirror of the device's memory is refused by a program that has the host world alone") {
+TEST_CASE("rejects a staging buffer of the device in a program with only the host world") {
     CHECK(error_message_of([] { pinned_staging(world::device, 4); }) == imbrex::detail::host_world_only);
 }
 #endif

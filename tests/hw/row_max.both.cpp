@@ -1,5 +1,5 @@
 // Row maximum by float and by integer comparison: zeros of both signs, infinities, and numbers of all magnitudes.
-#include <imbrex/hw/row_max.hpp>
+#include <imbrex/hw/registers.hpp>
 
 #include <ops/tools.hpp>
 

@@ -1,5 +1,5 @@
 // visit_thread_rows: which rows belong to which half, which columns are visited, and the reduction over a row.
-#include <imbrex/hw/thread_rows.hpp>
+#include <imbrex/hw/registers.hpp>
 
 #include <ops/tools.hpp>
 

@@ -1,4 +1,4 @@
-// Memory of a world: zero at first, written and read from the host, and moved.
+// world_memory: initialised to zero, written and read from the host, and moved.
 #include <imbrex/hw/world_memory.hpp>
 
 #include "worlds.hpp"
@@ -10,7 +10,7 @@
 using namespace imbrex;
 using namespace imbrex_test;
 
-TEST_CASE("memory of a world is zero at first, is written and read, and moves") {
+TEST_CASE("world memory starts as zero, is written, read and moved") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         const std::vector<int> some{1, 2, 3}, zeros(100, 0);
@@ -31,7 +31,7 @@ TEST_CASE("memory of a world is zero at first, is written and read, and moves") 
     }
 }
 
-TEST_CASE("memory of a world is copied from one place of it to another") {
+TEST_CASE("copies within world memory") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         const std::vector<int> some{1, 2, 3, 4, 5, 6};
@@ -46,7 +46,7 @@ TEST_CASE("memory of a world is copied from one place of it to another") {
 }
 
 #if !defined(__CUDACC__)
-TEST_CASE("memory of the device is refused by a program that has the host world alone") {
+TEST_CASE("rejects device memory in a program with only the host world") {
     CHECK(error_message_of([] { world_memory(world::device, 4); }) == imbrex::detail::host_world_only);
 }
 #endif

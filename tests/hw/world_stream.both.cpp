@@ -1,4 +1,4 @@
-// Streams of a world, and launches that are recorded and replayed.
+// Streams of a world, and launches captured in a CUDA graph and replayed.
 #include <imbrex/hw/world_memory.hpp>
 #include <imbrex/hw/world_stream.hpp>
 #include <imbrex/kernels/embedding.hpp>
@@ -14,7 +14,7 @@ using namespace imbrex_test;
 
 namespace {
 
-// Rows of a table: what is read may change between replays.
+// Rows of a table, which may change between replays.
 struct table_of_rows {
     static constexpr int rows = 4, columns = 64, ids = 2;
 
@@ -47,7 +47,7 @@ struct table_of_rows {
 
 }  // namespace
 
-TEST_CASE("launches are recorded once, and replays read what is there by then") {
+TEST_CASE("launches are captured once, and replays read the current data") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         const world_stream stream(where);
@@ -70,7 +70,7 @@ TEST_CASE("launches are recorded once, and replays read what is there by then") 
     }
 }
 
-TEST_CASE("launches that are refused leave nothing recorded and the stream as it was") {
+TEST_CASE("a launch that throws leaves nothing captured and the stream usable") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         const world_stream stream(where);
@@ -79,7 +79,7 @@ TEST_CASE("launches that are refused leave nothing recorded and the stream as it
         CHECK_THROWS_AS(graph.replay(stream,
                                      [&] {
                                          rows.look_up(stream.get());
-                                         require(false, "second: it is refused");
+                                         require(false, "second: invalid");
                                      }),
                         error);
         rows.write(5, {2, 3}, stream.get());
@@ -89,7 +89,7 @@ TEST_CASE("launches that are refused leave nothing recorded and the stream as it
 }
 
 #if !defined(__CUDACC__)
-TEST_CASE("a stream of the device is refused by a program that has the host world alone") {
+TEST_CASE("rejects a device stream in a program with only the host world") {
     CHECK(error_message_of([] { world_stream stream(world::device); }) == imbrex::detail::host_world_only);
 }
 #endif

@@ -142,12 +142,12 @@ TEST_CASE("embedding lookup of nothing does nothing; invalid problems are reject
         };
         CHECK(refused([](auto& p) { p.table.pointer = nullptr; }) ==
               "table.pointer: null; 4 x 1 x 64 elements are needed");
-        CHECK(refused([](auto& p) { p.ids = nullptr; }) == "ids: null; 2 numbers are needed");
+        CHECK(refused([](auto& p) { p.ids = nullptr; }) == "ids: null; 2 elements are needed");
         CHECK(refused([](auto& p) { --p.out.extents.given[2]; }) ==
               "out.extents[2]: 63; table has 64 columns, and it must have as many");
         CHECK(refused([](auto& p) { p.out.strides.given[0] = 8; }) ==
               "out.strides[0]: 8; tokens of results lie at least the 64 elements of a row apart");
-        CHECK(refused([](auto& p) { p.factor = INFINITY; }) == "factor: inf; it is finite");
+        CHECK(refused([](auto& p) { p.factor = INFINITY; }) == "factor: inf; must be finite");
     }
 }
 

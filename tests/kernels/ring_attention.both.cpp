@@ -407,7 +407,7 @@ TEST_CASE("ranks with different sequences all get an error that names the rank a
                            [](schedules& all) {
                                all.push_back(all[0]);
                                all[1].mask.left = 5;
-                           })[0] == str_cat("sequences, mask.left: 5 beside ", unbounded,
+                           })[0] == str_cat("sequences, mask.left: 5 and ", unbounded,
                                             "; schedules of one plan may differ in tokens and sizes.batches only"));
     }
 }

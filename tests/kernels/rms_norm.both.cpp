@@ -191,9 +191,9 @@ TEST_CASE("RMSNorm rejects invalid problems") {
               "out.strides[0]: 63; tokens of results lie at least the 64 elements of a row apart");
         CHECK(refused([](auto& p) { p.residual.strides.given[1] = 0; }) ==
               "residual.strides[1]: 0; heads of results lie at least the 64 elements of a row apart");
-        CHECK(refused([](auto& p) { p.weight = nullptr; }) == "weight: null; 64 numbers are needed");
-        CHECK(refused([](auto& p) { p.epsilon = -1; }) == "epsilon: -1; it is finite and not negative");
-        CHECK(refused([](auto& p) { p.epsilon = NAN; }) == "epsilon: nan; it is finite and not negative");
+        CHECK(refused([](auto& p) { p.weight = nullptr; }) == "weight: null; 64 elements are needed");
+        CHECK(refused([](auto& p) { p.epsilon = -1; }) == "epsilon: -1; must be finite and not negative");
+        CHECK(refused([](auto& p) { p.epsilon = NAN; }) == "epsilon: nan; must be finite and not negative");
         CHECK(refused([](auto& p) {
                   p.out = p.residual;
               }).ends_with("; must differ from residual.pointer, which is written too"));

@@ -237,16 +237,16 @@ TEST_CASE("sampling rejects invalid problems") {
         CHECK(refused([](auto& p) { p.logits.pointer = nullptr; }) ==
               "logits.pointer: null; 2 x 1 x 64 elements are needed");
         CHECK(refused([](auto& p) { p.logits.extents.given[2] = 0; }) ==
-              "logits.extents[2]: 0; the vocabulary has 1 to 1048576 tokens");
+              "logits.extents[2]: 0; the vocabulary size must be from 1 to 1048576");
         CHECK(refused([](auto& p) { p.logits.extents.given[2] = 1048577; }) ==
-              "logits.extents[2]: 1048577; the vocabulary has 1 to 1048576 tokens");
-        CHECK(refused([](auto& p) { p.options = nullptr; }) == "options: null; 2 of them are needed");
-        CHECK(refused([](auto& p) { p.tokens = nullptr; }) == "tokens: null; there is a token for each of 2 rows");
-        CHECK(refused([](auto& p) { p.num_top_logprobs = 21; }) == "num_top_logprobs: 21; it is from 0 to 20");
+              "logits.extents[2]: 1048577; the vocabulary size must be from 1 to 1048576");
+        CHECK(refused([](auto& p) { p.options = nullptr; }) == "options: null; 2 sample_options are needed");
+        CHECK(refused([](auto& p) { p.tokens = nullptr; }) == "tokens: null; 2 elements are needed, one per row");
+        CHECK(refused([](auto& p) { p.num_top_logprobs = 21; }) == "num_top_logprobs: 21; must be from 0 to 20");
         CHECK(refused([](auto& p) { p.top_logprobs = nullptr; }) ==
               "top_logprobs_tokens, top_logprobs: null; 2 x 2 of each are needed");
         CHECK(refused([](auto& p) { p.adjustments = nullptr; }) ==
-              "adjustments, adjustment_offsets: one of them is null; both are given, or none");
+              "adjustments, adjustment_offsets: one of them is null; both or neither must be given");
     }
 }
 
@@ -256,15 +256,15 @@ TEST_CASE("sampling rejects invalid options and adjustments in the host world") 
         sample_trial<float> there(world::host, 64, {{}, one});
         return error_message_of([&] { sample_tokens<float>::launch(world::host, there.send()); });
     };
-    CHECK(refused({.temperature = -1}) == "options[1].temperature: -1; it is 0 (greedy) or a positive number");
+    CHECK(refused({.temperature = -1}) == "options[1].temperature: -1; must be 0 (greedy) or a positive number");
     CHECK(refused({.temperature = not_a_number}).starts_with("options[1].temperature: "));
-    CHECK(refused({.top_k = -2}) == "options[1].top_k: -2; it is 0 (all tokens) or more");
-    CHECK(refused({.top_p = 0}) == "options[1].top_p: 0; it is more than 0 and at most 1");
-    CHECK(refused({.min_p = 2}) == "options[1].min_p: 2; it is from 0 to 1");
-    CHECK(refused({.repetition_penalty = 0}) == "options[1].repetition_penalty: 0; it is more than 0 (1: none)");
-    CHECK(refused({.presence_penalty = infinity}) == "options[1].presence_penalty: inf; it is finite");
+    CHECK(refused({.top_k = -2}) == "options[1].top_k: -2; must be 0 (all tokens) or more");
+    CHECK(refused({.top_p = 0}) == "options[1].top_p: 0; must be greater than 0 and at most 1");
+    CHECK(refused({.min_p = 2}) == "options[1].min_p: 2; must be from 0 to 1");
+    CHECK(refused({.repetition_penalty = 0}) == "options[1].repetition_penalty: 0; must be greater than 0 (1: none)");
+    CHECK(refused({.presence_penalty = infinity}) == "options[1].presence_penalty: inf; must be finite");
     CHECK(refused({.frequency_penalty = not_a_number}).starts_with("options[1].frequency_penalty: "));
-    CHECK(refused({.position = -1}) == "options[1].position: -1; it is 0 or more");
+    CHECK(refused({.position = -1}) == "options[1].position: -1; must be 0 or more");
 
     const auto refused_adjustment = [](std::vector<logit_adjustment> adjustments, std::vector<int> starts) {
         sample_trial<float> there(world::host, 64, {{}, {}});
@@ -280,9 +280,9 @@ TEST_CASE("sampling rejects invalid options and adjustments in the host world") 
     CHECK(refused_adjustment({{.token = 5}, {.token = 5}}, {0, 2, 2}) ==
           "adjustments[1].token: 5; must be greater than the token before it, 5");
     CHECK(refused_adjustment({{.token = 5, .generated = -1}}, {0, 1, 1}) ==
-          "adjustments[0].generated: -1; it is 0 or more");
+          "adjustments[0].generated: -1; must be 0 or more");
     CHECK(refused_adjustment({{.token = 5, .bias = infinity}}, {0, 1, 1}) ==
-          "adjustments[0].bias: inf; it is a number or -infinity");
+          "adjustments[0].bias: inf; must be finite or -infinity");
     CHECK(refused_adjustment({{.token = 5}, {.token = 5}}, {0, 1, 2}) == "nothing was refused");
 }
 

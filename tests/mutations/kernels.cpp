@@ -1,6 +1,6 @@
-// Each kernel of kernels.hpp is right: plain and under a thousand seeded schedules it computes what plain loops compute
-// and the checker is silent. And each of its synchronisations is needed: without it, or with it altered, the checker
-// reports the kernel. A mutant that survives means a synchronisation too many in the kernel or a hole in the checker.
+// Each kernel of kernels.hpp is correct: plain and in many schedules it computes the results of plain loops without a
+// hazard. And each of its synchronisations is necessary: the checker detects every mutation. A surviving mutation means
+// an unnecessary synchronisation in the kernel or a gap in the checker.
 #include "kernels.hpp"
 
 #include <doctest/doctest.h>
@@ -25,7 +25,7 @@ std::vector<float> numbers(int count) {
     return values;
 }
 
-// Runs the kernel plain and under every schedule; `prepare` poisons what it writes, `right` compares it.
+// Runs the kernel plain and in every schedule; `prepare` poisons its output, `right` compares it.
 template <class Kernel>
 void check_right(grid_dim grid, const typename Kernel::arguments& arguments, const std::function<void()>& prepare,
                  const std::function<bool()>& right) {
@@ -47,7 +47,7 @@ template <class Kernel>
 void check_every_mutant_reported(const std::string& name, grid_dim grid, const typename Kernel::arguments& arguments,
                                  const std::function<void()>& prepare) {
     const host::mutation_score score = host::mutate<Kernel>(grid, arguments, 20, prepare);
-    MESSAGE(name, ": ", score.killed(), " of ", score.total(), " mutants reported");
+    MESSAGE(name, ": ", score.killed(), " of ", score.total(), " mutations detected");
     INFO(score.text());
     CHECK(score.total() > 0);
     CHECK(score.killed() == score.total());
@@ -57,7 +57,7 @@ bool near(float a, float b) {
     return std::fabs(a - b) <= 1e-4f * (1.0f + std::fabs(b));
 }
 
-// What most kernels work on: `tiles` tiles below one another, some rows of the last one missing.
+// The data of most kernels: `tiles` tiles below one another, some rows of the last one missing.
 struct strip {
     explicit strip(int tiles, int missing = 0) : rows(64 * tiles - missing), in(numbers(rows * 32)), out(rows * 32) {}
     int rows;
@@ -186,7 +186,7 @@ TEST_CASE("cluster multicast copy") {
     check_every_mutant_reported<multicast_kernel>("cluster multicast copy", {2}, arguments, prepare);
 }
 
-TEST_CASE("persistent kernel with a tile queue") {
+TEST_CASE("persistent kernel with a dynamic tile scheduler") {
     strip data(6);
     int counter = 0;
     const queue_kernel::arguments arguments{make_tma_tensor<float_tile>(matrix(data.in.data(), data.rows, 32)),
@@ -196,10 +196,10 @@ TEST_CASE("persistent kernel with a tile queue") {
         counter = 0;
     };
     check_right<queue_kernel>({2}, arguments, prepare, data.each([](float x) { return -x; }));
-    check_every_mutant_reported<queue_kernel>("tile queue", {2}, arguments, prepare);
+    check_every_mutant_reported<queue_kernel>("dynamic tile scheduler", {2}, arguments, prepare);
 }
 
-// The mechanism itself: a synchronisation that nothing needs survives its removal, so the score tells it.
+// Tests the method: a redundant synchronisation survives its removal, and the score shows it.
 struct redundant_kernel {
     static constexpr int warps = 4;
     using arguments = matrices;
@@ -217,13 +217,13 @@ struct redundant_kernel {
     }
 };
 
-TEST_CASE("a redundant synchronisation has a mutant that survives") {
+TEST_CASE("a mutation of a redundant synchronisation survives") {
     strip data(1);
     const host::mutation_score score = host::mutate<redundant_kernel>({1}, data.views());
     CHECK(score.total() == 3);
     CHECK(score.killed() == 1);
     CHECK(score.text().find("SURVIVED: scope sync by block at ") != std::string::npos);
-    CHECK(score.text().find("1 / 3 mutants reported") == 0);
+    CHECK(score.text().find("1 / 3 mutations detected") == 0);
 }
 
 struct wrong_kernel {
@@ -237,7 +237,7 @@ struct wrong_kernel {
     }
 };
 
-TEST_CASE("a kernel that is not right is not mutated") {
+TEST_CASE("does not mutate a kernel with a hazard") {
     strip data(1);
     CHECK_THROWS_AS(host::mutate<wrong_kernel>({1}, data.views()), hazard_error);
 }

@@ -1,5 +1,5 @@
-// One small right kernel of each kind. The tests run each under a thousand schedules, compare what it computes with
-// plain loops, and break each of its synchronisations in turn.
+// One small correct kernel of each kind. The tests run each in many schedules, compare its results with plain loops,
+// and mutate each of its synchronisations.
 #pragma once
 
 #include <imbrex/imbrex.hpp>
@@ -63,7 +63,7 @@ struct tensors {
     int tiles;
 };
 
-// out = in + 1 through a ring of three stages and two tiles to store from.
+// out = in + 1 through a ring of three stages, with two staging tiles for stores.
 struct copy_kernel {
     static constexpr int warps = 8;
     using arguments = tensors;
@@ -105,7 +105,7 @@ struct copy_kernel {
     }
 };
 
-// A tile of A B for each block, over a ring of two stages.
+// A tile of A B per block, with a ring of two stages.
 struct gemm_kernel {
     static constexpr int warps = 8;
     using a_tile = shared_tile<bf16, 64, 32>;
@@ -174,7 +174,7 @@ struct multistage_kernel {
             }
             for (int i = 0; i < args.tiles; ++i) {
                 wait_copies<stages - 2>(self);
-                self.sync();  // all have their copies, and all are done with the stage that is filled next
+                self.sync();  // all copies have landed, and the stage that is filled next is free
                 const int ahead = i + stages - 1;
                 if (ahead < args.tiles) {
                     copy_async(self, smem.ring[ahead % stages], args.in.tile<float_tile>(ahead, 0));
@@ -188,7 +188,7 @@ struct multistage_kernel {
     }
 };
 
-// Two groups take turns at one shared tile, by named barriers: each doubles it and adds its own number.
+// Two warpgroups alternate on one shared tile by named barriers: each doubles it and adds its own number.
 struct ping_pong_kernel {
     static constexpr int warps = 8;
     struct arguments {
@@ -222,7 +222,7 @@ struct ping_pong_kernel {
     }
 };
 
-// Two blocks of a cluster load one half of each stage for both, and each writes out all of it.
+// Two blocks of a cluster each load one half of every stage for both (TMA multicast), and each stores all of it.
 struct multicast_kernel {
     static constexpr int warps = 8;
     static constexpr int cluster = 2;
@@ -261,7 +261,7 @@ struct multicast_kernel {
                             }
                         }
                     }));
-        block.cluster_sync();  // the other block's releases come here until it is done
+        block.cluster_sync();  // the other block arrives at barriers here until it is done
     }
 };
 

@@ -11,8 +11,8 @@
 
 namespace imbrex_test {
 
-// Among the rows are some that are masked altogether, in part, at their beginning or at their end, and some with very large, very small
-// and equal elements.
+// Among the rows are some that are masked altogether, in part, at their beginning or at their end, and some with very
+// large, very small and equal elements.
 inline void fill_scores(std::vector<float>& values, int rows, int columns, std::uint32_t seed) {
     fill_random(values, seed, -5.0f, 5.0f);
     for (int row = 0; row < rows; ++row) {

@@ -1,4 +1,4 @@
-// What the tests of operations share: running a body on a scope, poison, and a count of what disagrees.
+// Shared by the tests of operations: running a body on a scope, poison, and a count of mismatches.
 #pragma once
 
 #include <worlds.hpp>
@@ -12,7 +12,7 @@
 
 namespace imbrex_test {
 
-// As a scope in the list of a test's shapes: the block itself, of this many warps.
+// Stands for the block itself, of this many warps, in a test's list of scopes.
 template <int Warps>
 struct whole_block {
     static constexpr int warps = Warps;
@@ -30,7 +30,7 @@ IMBREX_KERNEL void each(Block& block, const Body& body) {
     }
 }
 
-// Which of the block's scopes this is; the block itself is the first.
+// The index of this scope in the block; 0 for the block itself.
 template <class Scope>
 IMBREX_KERNEL int index_of(const Scope& scope) {
     if constexpr (requires { scope.number; }) {
@@ -53,13 +53,13 @@ bool same_bits(const T& one, const T& other) {
     return std::memcmp(&one, &other, sizeof(T)) == 0;
 }
 
-// Within a part of the larger value, or so small that both are nothing.
+// Within a relative error of the larger value, or within an absolute error.
 inline bool near(double value, double wanted, double relative, double absolute = 0) {
     if (std::isinf(wanted) || std::isinf(value)) return value == wanted;
     return std::fabs(value - wanted) <= absolute + relative * std::fabs(wanted);
 }
 
-// Counts what disagrees and keeps words for the first: an assertion for each of many thousand elements is slow.
+// Counts mismatches and keeps a message for the first: an assertion for each of many thousand elements is slow.
 class tally {
   public:
     explicit tally(std::string of) : of_(std::move(of)) {}
@@ -76,7 +76,7 @@ class tally {
         ((text << words << ' '), ...);
         first_ = text.str();
     }
-    // Element (row, column) has the bits that are wanted.
+    // Element (row, column) has the expected bits.
     template <class T>
     void expect_same(int row, int column, const T& value, const T& wanted) {
         expect(same_bits(value, wanted), "row", row, "column", column, "is", imbrex::convert<float>(value), "not",
@@ -94,7 +94,7 @@ class tally {
     std::string first_;
 };
 
-// What a test's messages call a shape.
+// The name of a shape in a test's messages.
 template <class T>
 std::string name_of_shape(world where, int rows, int columns, int warps) {
     return imbrex::str_cat(name_of(where), ", ", imbrex::name_of<T>(), " ", rows, " x ", columns, " of ", warps,

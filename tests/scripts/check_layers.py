@@ -1,16 +1,16 @@
-"""Checks the rules of the library's layers, file by file, and prints each breach as file:line: sentence.
+"""Checks the rules of the library's layers, file by file, and prints each violation as file:line: message.
 
     check_layers.py <repository>
 
-The rules are those of docs/ and CONTRIBUTING.md: who may include whom, where instructions and thread indices may be
-named, how many macros there are, how long a header is. Comments and strings are free to mention anything.
+The rules are those of docs/architecture.md and CONTRIBUTING.md: the direction of includes, where PTX and thread indices
+may appear, the number of macros, the length of a header. Comments and strings are exempt.
 """
 
 import re
 import sys
 from pathlib import Path
 
-# A layer includes its own rank and lower ones. imbrex.hpp is the vocabulary: everything below kernels/.
+# A layer includes its own rank and lower ones. imbrex.hpp includes everything below kernels/.
 RANK = {"core": 0, "hw": 1, "tile": 2, "ops": 3, "imbrex.hpp": 4, "kernels": 5, "comm": 5}
 MOST_LINES = 450
 MOST_MACROS = 6
@@ -24,7 +24,7 @@ THREADS = re.compile(
 )
 CONDITION = re.compile(r"^\s*#\s*(?:if|ifdef|ifndef|elif|else)\b")
 MACRO = re.compile(r"^\s*#\s*define\s+(\w+)")
-FOREIGN_MACROS = ("CUTE_", "CUTLASS_")  # switches of the libraries below
+FOREIGN_MACROS = ("CUTE_", "CUTLASS_")  # switches of the dependencies
 COMMENTS_AND_LITERALS = re.compile(
     r'//[^\n]*|/\*.*?\*/|R"(?P<tag>[^(\s]*)\(.*?\)(?P=tag)"|"(?:\\.|[^"\\\n])*"|(?<![0-9a-fA-F])\'(?:\\.[^\']*|[^\'\\])\'',
     re.DOTALL,
@@ -32,7 +32,7 @@ COMMENTS_AND_LITERALS = re.compile(
 
 
 def without_comments(text):
-    """The code alone, with its lines where they were. The names in #include lines stay."""
+    """The code without comments and literals, with the same line numbers. The names in #include lines stay."""
 
     def blank(match):
         start = text.rfind("\n", 0, match.start()) + 1
@@ -51,8 +51,8 @@ class Checker:
         self.macros = set()
         self.breaches = []
 
-    def breach(self, path, line, sentence):
-        self.breaches.append(f"{path.relative_to(self.repository)}:{line}: {sentence}")
+    def breach(self, path, line, message):
+        self.breaches.append(f"{path.relative_to(self.repository)}:{line}: {message}")
 
     def run(self):
         for path in sorted(self.library.rglob("*.hpp")):
@@ -116,7 +116,7 @@ class Checker:
 
     def check_macro(self, path, number, name):
         if name.startswith("IMBREX_"):
-            # One that its own header takes back reaches nobody.
+            # A macro that its own header undefines is not visible to users.
             local = re.search(rf"^#undef {name}$", path.read_text(), re.MULTILINE)
             if not name.startswith("IMBREX_VERSION_") and not local:
                 self.macros.add(name)
@@ -126,5 +126,5 @@ class Checker:
 
 if __name__ == "__main__":
     breaches = Checker(sys.argv[1]).run()
-    print("\n".join(breaches) or "The layer rules are kept.")
+    print("\n".join(breaches) or "No violations of the layer rules.")
     sys.exit(1 if breaches else 0)

@@ -1,9 +1,9 @@
-"""Says whether object files of two compilers may be linked into one program: check_worlds.py DIRECTORY
+"""Checks that object files of two compilers may be linked into one program: check_worlds.py DIRECTORY
 
-A function of Imbrex whose definition depends on the compiler is in the inline namespace of core/config.hpp (worlds_host, worlds_both,
-worlds_device), which its symbol then names. So a function that is outside of it must not refer to one inside, nor to the CUDA runtime: its
-definition would differ between object files that have it, and the linker keeps any one of them. Every inline function is in a section of
-its own, whose relocations are what it refers to.
+Functions whose definition depends on the compiler are in the inline namespace IMBREX_WORLDS of core/config.hpp (worlds_host,
+worlds_both, worlds_device), which is part of their symbols. A function outside of it must refer neither to one inside nor to
+the CUDA runtime: its definition would differ between object files, and the linker keeps an arbitrary one. Every inline
+function has its own section, whose relocations list the symbols that it refers to.
 """
 import pathlib
 import re
@@ -13,13 +13,13 @@ import sys
 
 WORLDS = re.compile(r"\d+worlds_(host|both|device)")
 RUNTIME = re.compile(r"^cuda[A-Z]")
-# What only nvcc's files have: hw/cuda, and what reports an error of the runtime.
+# Only in files compiled by nvcc: hw/cuda, and the function that reports runtime errors.
 CUDA_ALONE = re.compile(r"^_ZZ?NK?6imbrex(6device|2hw6encode|2hw25driver_tensor_map_encoder|6detail15require_success)")
 SECTION = re.compile(r"^Relocation section '\.rela?\.text\.(?:unlikely\.|startup\.|hot\.)?(_Z\w+)'")
 
 
 def faults(listing):
-    """Pairs of a function outside of the namespace and a symbol that it must not refer to, of what readelf says."""
+    """Pairs of a function outside of the namespace and a forbidden symbol that it refers to, from readelf's output."""
     function = None
     for line in listing.splitlines():
         section = SECTION.match(line)
@@ -46,7 +46,7 @@ def readable(symbols):
 
 def main(directory):
     if shutil.which("readelf") is None:
-        print("skipped: there is no readelf")
+        print("skipped: readelf not found")
         return 0
     found = set()
     objects = sorted(pathlib.Path(directory).rglob("*.o"))

@@ -1,8 +1,8 @@
-# Takes a page of documentation apart: its blocks of ```cpp, one after the other, are a program; its blocks of ```text are
-# what the program prints.
+# Extracts the program of a documentation page: its ```cpp blocks form the program, its ```text blocks are the expected
+# output.
 #   cmake -DPAGE=docs/tutorial.md -DPROGRAM=<file to write> -P extract_tutorial.cmake
-# With -DRUN=<the compiled program> it is run instead: it must succeed, and print what the page shows. With -DUPDATE=ON
-# the page's blocks of text are replaced by what it prints.
+# With -DRUN=<the compiled program>, runs it instead: it must succeed and print the output of the page. With -DUPDATE=ON
+# the output replaces the page's ```text blocks.
 cmake_minimum_required(VERSION 3.25)
 
 # The blocks of one kind, in order, without their fences.
@@ -20,14 +20,14 @@ function(imbrex_blocks_of result page kind)
         string(SUBSTRING "${rest}" ${begin} -1 rest)
         string(FIND "${rest}" "\n```" length)
         if(length LESS 0)
-            message(FATAL_ERROR "${PAGE}: a block of ${kind} has no end.")
+            message(FATAL_ERROR "${PAGE}: a ${kind} block has no end.")
         endif()
         string(SUBSTRING "${rest}" 0 ${length} block)
         string(APPEND blocks "${block}\n")
         string(SUBSTRING "${rest}" ${length} -1 rest)
     endwhile()
     if(blocks STREQUAL "")
-        message(FATAL_ERROR "${PAGE} has no block of ${kind}.")
+        message(FATAL_ERROR "${PAGE} has no ${kind} block.")
     endif()
     set(${result} "${blocks}" PARENT_SCOPE)
 endfunction()
@@ -37,7 +37,7 @@ imbrex_blocks_of(shown "${page}" text)
 
 if(NOT DEFINED RUN)
     imbrex_blocks_of(program "${page}" cpp)
-    # Reports name lines of the program, the same wherever it was written to.
+    # Reports name lines of the program, independent of where it is written.
     cmake_path(GET PROGRAM FILENAME name)
     file(WRITE "${PROGRAM}" "#line 2 \"${name}\"\n${program}")
     return()
@@ -52,12 +52,12 @@ if(printed STREQUAL shown)
     return()
 endif()
 if(NOT UPDATE)
-    message(FATAL_ERROR "${PAGE} does not show what its program prints (above). To let it show that:\n"
+    message(FATAL_ERROR "${PAGE} does not show the output of its program (above). To update it:\n"
                         "  cmake -DPAGE=${PAGE} -DRUN=${RUN} -DUPDATE=ON -P ${CMAKE_CURRENT_LIST_FILE}")
 endif()
 
-# A block of text begins with a line that is known by its words up to the first colon, and goes on to where the next
-# block begins.
+# A text block starts at a line that is identified by its words up to the first colon, and ends where the next block
+# starts.
 set(updated "")
 set(rest "${page}")
 set(left "${printed}")

@@ -1,4 +1,4 @@
-"""Plants one breach of each layer rule in a small library, and checks that check_layers.py names it, and nothing else."""
+"""Plants one violation of each layer rule in a small library, and checks that check_layers.py reports only that one."""
 
 import tempfile
 import unittest
@@ -21,7 +21,7 @@ CLEAN = {
     "examples/01_map.cpp": "#include <iostream>\n#include <imbrex/imbrex.hpp>\n",
 }
 
-# What is appended to which file, and the sentence that must come of it.
+# The file, the text appended to it, and the expected message.
 BREACHES = [
     ("include/imbrex/core/config.hpp", "#include <imbrex/hw/cuda/copy.hpp>", "core includes imbrex/hw/cuda/copy.hpp"),
     ("include/imbrex/core/config.hpp", '#include "../tile/tile.hpp"', "core includes ../tile/tile.hpp"),
@@ -58,18 +58,18 @@ class CheckLayers(unittest.TestCase):
                 path.write_text(text)
             return Checker(directory).run()
 
-    def expect_one(self, files, sentence):
+    def expect_one(self, files, message):
         found = self.breaches(files)
         self.assertEqual(len(found), 1, found)
-        self.assertIn(sentence, found[0])
+        self.assertIn(message, found[0])
 
     def test_a_clean_library_has_no_breach(self):
         self.assertEqual(self.breaches(CLEAN), [])
 
     def test_each_breach_is_named(self):
-        for name, addition, sentence in BREACHES:
+        for name, addition, message in BREACHES:
             with self.subTest(name=name, addition=addition.strip()):
-                self.expect_one(CLEAN | {name: CLEAN[name] + addition + "\n"}, sentence)
+                self.expect_one(CLEAN | {name: CLEAN[name] + addition + "\n"}, message)
 
     def test_a_breach_tells_its_file_and_line(self):
         name = "include/imbrex/imbrex.hpp"

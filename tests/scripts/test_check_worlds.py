@@ -1,4 +1,4 @@
-"""check_worlds.py finds what it is for, and nothing else."""
+"""check_worlds.py reports violations, and nothing else."""
 import unittest
 
 import check_worlds

@@ -1,4 +1,4 @@
-"""render_tables.py renders what its markers name, and every page is up to date."""
+"""render_tables.py renders the tables that its markers name, and every page is up to date."""
 import json
 import pathlib
 import sys

@@ -1,4 +1,4 @@
-// Named barriers get their numbers at compile time: none twice, none of those that the block and its warpgroups have.
+// Named barriers get distinct numbers at compile time, none of them used by the block or its warpgroups.
 #include <imbrex/tile/barrier.hpp>
 
 #include <doctest/doctest.h>
@@ -30,7 +30,7 @@ static_assert(barriers::of<many>(3).id == 15);  // the hardware's last
 static_assert(named_barriers<alone>::of<alone>().id == 9);
 static_assert(named_barriers<done, alone>::of<alone>().id == 10);  // the order of the list is that of the numbers
 
-TEST_CASE("no two named barriers have one number, and none is the block's or a warpgroup's") {
+TEST_CASE("named barriers have distinct numbers, none of them the block's or a warpgroup's") {
     std::multiset<int> ids;
     for (int i = 0; i < turn::count; ++i) ids.insert(barriers::of<turn>(i).id);
     ids.insert(barriers::of<done>().id);
@@ -43,7 +43,7 @@ TEST_CASE("no two named barriers have one number, and none is the block's or a w
     }
 }
 
-TEST_CASE("a transaction barrier is the hardware's 64 bits") {
+TEST_CASE("a transaction barrier has the 64 bits of the hardware's mbarrier") {
     CHECK(sizeof(transaction_barrier) == 8);
     CHECK(alignof(transaction_barrier) == 8);
 }

@@ -1,5 +1,4 @@
-// Views of global memory: extents and strides of compile time and of run time, and what is left of a rectangle at the
-// edge.
+// Views of global memory: extents and strides known at compile time and at run time, and rectangles at the edge.
 #include <imbrex/core/element_types.hpp>
 #include <imbrex/tile/global_view.hpp>
 #include <imbrex/tile/shared_tile.hpp>
@@ -23,7 +22,7 @@ TEST_CASE("dimensions, some of them constants") {
     static_assert(mixed.rank == 4 && mixed.unknown == 2);
     static_assert(mixed[0] == 4 && mixed[1] == 7 && mixed[2] == 16 && mixed[3] == 9);
 
-    // All of them may be given; the constants stay what they are.
+    // All of them may be given; the constants do not change.
     constexpr dimensions<4, dynamic, 16, dynamic> all(4, 7, 16, 9);
     static_assert(all[0] == 4 && all[1] == 7 && all[2] == 16 && all[3] == 9);
 
@@ -35,12 +34,12 @@ TEST_CASE("dimensions, some of them constants") {
     constexpr dimensions<dynamic, dynamic> unknown(5, 6);
     static_assert(unknown[0] == 5 && unknown[1] == 6);
 
-    // Kernel arguments: what is known takes no room.
+    // Kernel arguments: constants take no space.
     static_assert(sizeof(dimensions<4, dynamic, 16>) == 8);
     static_assert(!std::is_constructible_v<dimensions<4, dynamic, 16>, int, int>);
 }
 
-TEST_CASE("a matrix, packed and with a stride") {
+TEST_CASE("a matrix, contiguous and with a stride") {
     std::vector<int> memory(1000);
     const auto packed = matrix(memory.data(), 10, 20);
     CHECK(packed.rows() == 10);
@@ -59,7 +58,7 @@ TEST_CASE("a matrix, packed and with a stride") {
     CHECK(part.at(2, 1) == memory.data() + 5 * 32 + 5);
 }
 
-TEST_CASE("rectangles know how much of them exists") {
+TEST_CASE("rectangles know their in-bounds size") {
     std::vector<float> memory(50 * 40);
     const auto view = matrix(memory.data(), 50, 40);
     const auto inside = view.tile<shape_8_16>(1, 1);
@@ -98,7 +97,7 @@ TEST_CASE("rectangles know how much of them exists") {
 
 TEST_CASE("batches come first") {
     std::vector<bf16> memory(4 * 3 * 64 * 32);
-    // [batch, head, row, column], where the heads of a row lie side by side.
+    // [batch, head, row, column], with the heads of a row side by side.
     using view_type = global_view<bf16, dimensions<dynamic, 3, dynamic, 32>, dimensions<dynamic, 32, 96, 1>>;
     const view_type view{memory.data(), {4, 64}, {64 * 96}};
     static_assert(view_type::rank == 4);
@@ -116,7 +115,7 @@ TEST_CASE("batches come first") {
     CHECK(tile.columns == 16);
 }
 
-TEST_CASE("a view whose rows are shared, and offsets beyond 32 bits") {
+TEST_CASE("a view with a zero row stride, and offsets beyond 32 bits") {
     int one = 0;
     const global_view<int, dimensions<dynamic, 4>, dimensions<0, 1>> repeated{&one, {100}, {}};
     CHECK(repeated.at(50, 0).pointer == &one);
@@ -126,7 +125,7 @@ TEST_CASE("a view whose rows are shared, and offsets beyond 32 bits") {
     CHECK(reinterpret_cast<std::uintptr_t>(far.at(99999, 7).pointer) == std::uintptr_t{99999} * 100000 + 7);
 }
 
-TEST_CASE("what may be written may be read") {
+TEST_CASE("a writable view converts to a read-only one") {
     float memory[4] = {};
     const global_tile<float> tile{memory, 2, 2, 2};
     const global_tile<const float> read = tile;

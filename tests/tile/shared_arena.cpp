@@ -1,4 +1,4 @@
-// Arenas and overlays: offsets and sizes of compile time, alignment kept, nothing lapping over anything else.
+// Arenas and overlays: compile-time offsets and sizes, alignment, no overlap.
 #include <imbrex/core/element_types.hpp>
 #include <imbrex/tile/barrier.hpp>
 #include <imbrex/tile/shared_arena.hpp>
@@ -40,7 +40,7 @@ static_assert(choice::bytes == 4096);
 static_assert(alignof(choice) == 1024);
 static_assert(sizeof(choice) == 4096);
 
-TEST_CASE("an arena's parts are where its offsets say, aligned and apart") {
+TEST_CASE("the parts of an arena are at their offsets, aligned and disjoint") {
     const auto memory = std::make_unique<arena>();
     auto* base = reinterpret_cast<unsigned char*>(memory.get());
     CHECK(reinterpret_cast<unsigned char*>(&memory->get<0>()) == base + arena::offset<0>);
@@ -49,7 +49,7 @@ TEST_CASE("an arena's parts are where its offsets say, aligned and apart") {
     CHECK(reinterpret_cast<std::uintptr_t>(&memory->get<1>()) % alignof(wide) == 0);
     CHECK(reinterpret_cast<std::uintptr_t>(&memory->get<3>()) % alignof(vector) == 0);
 
-    // Each part is filled with its number; none disturbs another.
+    // Each part is filled with its number; no part overwrites another.
     std::memset(static_cast<void*>(&memory->get<0>()), 1, sizeof(arena::part<0>));
     std::memset(static_cast<void*>(&memory->get<1>()), 2, sizeof(arena::part<1>));
     std::memset(static_cast<void*>(&memory->get<2>()), 3, sizeof(arena::part<2>));
@@ -68,7 +68,7 @@ TEST_CASE("an arena's parts are where its offsets say, aligned and apart") {
     CHECK(holds(arena::offset<4>, sizeof(arena::part<4>), 5));
 }
 
-TEST_CASE("an overlay's choices have one address") {
+TEST_CASE("the choices of an overlay share one address") {
     const auto memory = std::make_unique<choice>();
     CHECK(static_cast<void*>(&memory->as<wide>()) == static_cast<void*>(memory.get()));
     CHECK(static_cast<void*>(&memory->as<vector>()) == static_cast<void*>(memory.get()));

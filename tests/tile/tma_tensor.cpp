@@ -1,5 +1,5 @@
-// Tensors for TMA: what it cannot take is refused with a sentence that names the argument, its value and
-// what is allowed; what it takes is addressed in tiles and in elements.
+// Tensors for TMA: make_tma_tensor rejects views that the hardware cannot copy, with a message that names the argument,
+// its value and the allowed range; others are addressed in tiles and in elements.
 #include <imbrex/tile/global_view.hpp>
 #include <imbrex/tile/shared_tile.hpp>
 #include <imbrex/tile/tma_tensor.hpp>
@@ -21,7 +21,7 @@ struct aligned_memory {
 };
 
 template <class Tile, class View>
-std::string refusal(const View& view) {
+std::string error_text(const View& view) {
     try {
         make_tma_tensor<Tile>(view);
     } catch (const invalid_argument& reported) {
@@ -30,8 +30,8 @@ std::string refusal(const View& view) {
     return "";
 }
 
-// Every word must be in the sentence.
-void check_sentence(const std::string& reported, std::initializer_list<std::string> words) {
+// Every word must be in the message.
+void check_message(const std::string& reported, std::initializer_list<std::string> words) {
     CAPTURE(reported);
     CHECK(!reported.empty());
     for (const std::string& word : words) {
@@ -44,58 +44,58 @@ using tile = shared_tile<bf16, 16, 32>;
 using free_view = global_view<bf16, dimensions<dynamic, dynamic>, dimensions<dynamic, dynamic>>;
 using free_batches = global_view<bf16, dimensions<dynamic, dynamic, dynamic>, dimensions<dynamic, dynamic, dynamic>>;
 
-TEST_CASE("pointers that TMA cannot take") {
+TEST_CASE("rejects pointers that TMA cannot take") {
     static aligned_memory<bf16> memory;
-    check_sentence(refusal<tile>(matrix(static_cast<bf16*>(nullptr), 16, 32)), {"view.pointer", "null", "memory"});
+    check_message(error_text<tile>(matrix(static_cast<bf16*>(nullptr), 16, 32)), {"view.pointer", "null", "memory"});
     for (const int shift : {1, 2, 4, 7}) {
         const bf16* pointer = memory.values + shift;
-        check_sentence(refusal<tile>(matrix(pointer, 16, 32)),
-                       {"view.pointer", str_cat(static_cast<const void*>(pointer)), "16 bytes"});
+        check_message(error_text<tile>(matrix(pointer, 16, 32)),
+                      {"view.pointer", str_cat(static_cast<const void*>(pointer)), "16 bytes"});
     }
-    CHECK(refusal<tile>(matrix(memory.values + 8, 16, 32)) == "");
+    CHECK(error_text<tile>(matrix(memory.values + 8, 16, 32)) == "");
 }
 
-TEST_CASE("strides that TMA cannot take") {
+TEST_CASE("rejects strides that TMA cannot take") {
     static aligned_memory<bf16> memory;
-    check_sentence(refusal<tile>(free_view{memory.values, {16, 32}, {64, 2}}), {"view.strides[1]", "2", "(1)"});
-    check_sentence(refusal<tile>(free_view{memory.values, {16, 32}, {64, 0}}), {"view.strides[1]", "0", "(1)"});
+    check_message(error_text<tile>(free_view{memory.values, {16, 32}, {64, 2}}), {"view.strides[1]", "2", "(1)"});
+    check_message(error_text<tile>(free_view{memory.values, {16, 32}, {64, 0}}), {"view.strides[1]", "0", "(1)"});
     for (const int stride : {33, 36, 47}) {
-        check_sentence(refusal<tile>(matrix(memory.values, 16, 32, stride)),
-                       {"view.strides[0]", std::to_string(stride), std::to_string(2 * stride), "multiple of 16"});
+        check_message(error_text<tile>(matrix(memory.values, 16, 32, stride)),
+                      {"view.strides[0]", std::to_string(stride), std::to_string(2 * stride), "multiple of 16"});
     }
-    check_sentence(refusal<tile>(free_view{memory.values, {16, 32}, {-64, 1}}),
-                   {"view.strides[0]", "-64", "multiple of 16"});
-    check_sentence(refusal<tile>(free_view{memory.values, {16, 32}, {std::int64_t{1} << 39, 1}}),
-                   {"view.strides[0]", std::to_string(std::int64_t{1} << 39), "2^40"});
-    check_sentence(refusal<tile>(free_batches{memory.values, {2, 16, 32}, {1001, 32, 1}}),
-                   {"view.strides[0]", "1001", "2002", "multiple of 16"});
-    check_sentence(refusal<tile>(free_batches{memory.values, {2, 16, 32}, {1024, 33, 1}}),
-                   {"view.strides[1]", "33", "66", "multiple of 16"});
-    CHECK(refusal<tile>(matrix(memory.values, 16, 32, 40)) == "");
-    CHECK(refusal<tile>(free_view{memory.values, {16, 32}, {(std::int64_t{1} << 39) - 8, 1}}) == "");
-    // Batches that all are the same one.
-    CHECK(refusal<tile>(free_batches{memory.values, {2, 16, 32}, {0, 32, 1}}) == "");
+    check_message(error_text<tile>(free_view{memory.values, {16, 32}, {-64, 1}}),
+                  {"view.strides[0]", "-64", "multiple of 16"});
+    check_message(error_text<tile>(free_view{memory.values, {16, 32}, {std::int64_t{1} << 39, 1}}),
+                  {"view.strides[0]", std::to_string(std::int64_t{1} << 39), "2^40"});
+    check_message(error_text<tile>(free_batches{memory.values, {2, 16, 32}, {1001, 32, 1}}),
+                  {"view.strides[0]", "1001", "2002", "multiple of 16"});
+    check_message(error_text<tile>(free_batches{memory.values, {2, 16, 32}, {1024, 33, 1}}),
+                  {"view.strides[1]", "33", "66", "multiple of 16"});
+    CHECK(error_text<tile>(matrix(memory.values, 16, 32, 40)) == "");
+    CHECK(error_text<tile>(free_view{memory.values, {16, 32}, {(std::int64_t{1} << 39) - 8, 1}}) == "");
+    // A batch stride of zero.
+    CHECK(error_text<tile>(free_batches{memory.values, {2, 16, 32}, {0, 32, 1}}) == "");
 }
 
-TEST_CASE("extents that TMA cannot take") {
+TEST_CASE("rejects extents that TMA cannot take") {
     static aligned_memory<bf16> memory;
     const std::int64_t most = (std::int64_t{1} << 31) - 1;
-    check_sentence(refusal<tile>(matrix(memory.values, 0, 32)), {"view.extents[0]", "0", "1 to 2147483647"});
-    check_sentence(refusal<tile>(matrix(memory.values, 16, 0, 32)), {"view.extents[1]", "0", "1 to 2147483647"});
-    check_sentence(refusal<tile>(matrix(memory.values, -3, 32)), {"view.extents[0]", "-3", "1 to 2147483647"});
-    check_sentence(refusal<tile>(matrix(memory.values, most + 1, 32)),
-                   {"view.extents[0]", std::to_string(most + 1), "1 to 2147483647"});
-    check_sentence(refusal<tile>(free_batches{memory.values, {0, 16, 32}, {512, 32, 1}}), {"view.extents[0]", "0"});
-    CHECK(refusal<tile>(matrix(memory.values, most, 32)) == "");
-    CHECK(refusal<tile>(matrix(memory.values, 1, 1, 32)) == "");
+    check_message(error_text<tile>(matrix(memory.values, 0, 32)), {"view.extents[0]", "0", "1 to 2147483647"});
+    check_message(error_text<tile>(matrix(memory.values, 16, 0, 32)), {"view.extents[1]", "0", "1 to 2147483647"});
+    check_message(error_text<tile>(matrix(memory.values, -3, 32)), {"view.extents[0]", "-3", "1 to 2147483647"});
+    check_message(error_text<tile>(matrix(memory.values, most + 1, 32)),
+                  {"view.extents[0]", std::to_string(most + 1), "1 to 2147483647"});
+    check_message(error_text<tile>(free_batches{memory.values, {0, 16, 32}, {512, 32, 1}}), {"view.extents[0]", "0"});
+    CHECK(error_text<tile>(matrix(memory.values, most, 32)) == "");
+    CHECK(error_text<tile>(matrix(memory.values, 1, 1, 32)) == "");
 }
 
-TEST_CASE("what the refusals throw is an error of the library") {
+TEST_CASE("throws imbrex::error") {
     CHECK_THROWS_AS(make_tma_tensor<tile>(matrix(static_cast<bf16*>(nullptr), 16, 32)), invalid_argument);
     CHECK_THROWS_AS(make_tma_tensor<tile>(matrix(static_cast<bf16*>(nullptr), 16, 32)), error);
 }
 
-TEST_CASE("tiles of a tensor are addressed innermost first") {
+TEST_CASE("the coordinates of a tile are innermost first") {
     static aligned_memory<bf16> memory;
     const auto made = make_tma_tensor<tile>(free_batches{memory.values, {4, 30, 70}, {30 * 72, 72, 1}});
     static_assert(decltype(made)::rank == 3);
@@ -121,7 +121,7 @@ TEST_CASE("tiles of a tensor are addressed innermost first") {
     CHECK(by_element.where.at[2] == 2);
 }
 
-TEST_CASE("what the host world copies for a coordinate") {
+TEST_CASE("the rectangle that the host world copies for a coordinate") {
     static aligned_memory<bf16> memory;
     const auto made = make_tma_tensor<tile>(free_batches{memory.values, {1, 30, 70}, {30 * 72, 72, 1}});
     const auto corner = made.rectangle(made.tile(0, 1, 2).where);
@@ -148,7 +148,7 @@ TEST_CASE("a tensor may copy fewer rows than a tile has") {
     }
 }
 
-TEST_CASE("a tensor of constants is one of its elements") {
+TEST_CASE("a tensor of const elements is a tensor of the elements") {
     static aligned_memory<float> memory;
     const float* constant = memory.values;
     const auto made = make_tma_tensor<shared_tile<float, 8, 32>>(matrix(constant, 8, 32));

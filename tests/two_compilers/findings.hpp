@@ -1,4 +1,4 @@
-// Included by each of the two files, which make different functions of it.
+// Included by both files: the same source, compiled by each compiler, must give different functions.
 #pragma once
 
 #include "shared.hpp"

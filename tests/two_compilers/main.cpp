@@ -1,5 +1,5 @@
-// One program of two compilers: the file of each has launches, memory and descriptors of its own, whichever object the linker sees first
-// (tests/CMakeLists.txt makes a program of both orders); problems and errors pass from one to the other.
+// One program of two compilers: each file uses its own compiler's launches, memory and descriptors, for both link
+// orders (tests/CMakeLists.txt builds both). Problems and errors pass from one file to the other.
 #define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 
@@ -7,14 +7,14 @@
 
 namespace two_compilers {
 
-TEST_CASE("each file has functions of its own compiler") {
+TEST_CASE("each file uses the functions of its own compiler") {
     const findings cuda = cuda_findings(), host = host_findings();
     CHECK(cuda.tensor_function != host.tensor_function);
     CHECK(cuda.gate_function != host.gate_function);
     CHECK(cuda.host_launch);
     CHECK(host.host_launch);
 
-    const std::string host_alone = "world: device; this program was not compiled by nvcc and has the host world alone";
+    const std::string host_alone = "world: device; this program was not compiled by nvcc and has only the host world";
     CHECK(host.array_on_device == host_alone);
     CHECK(host.launch_on_device == host_alone);
     CHECK(host.gate_on_device == host_alone);

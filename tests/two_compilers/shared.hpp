@@ -1,5 +1,5 @@
-// What the two files of the test say to each other: cuda_file.cu is compiled by nvcc, host_file.cpp by the host compiler, and both include
-// Imbrex. Problems, views, element types and errors are the same types in both.
+// The interface of the two files: nvcc compiles cuda_file.cu, the host compiler host_file.cpp, and both include Imbrex.
+// Problems, views, element types and errors are the same types in both.
 #pragma once
 
 #include <imbrex/imbrex.hpp>
@@ -32,13 +32,13 @@ struct doubled {
     }
 };
 
-// Each file's own: what it found, as text, and where its functions are.
+// The observations of each file, and the addresses of its functions.
 struct findings {
     std::string array_on_device;   // the error of world_array(world::device, ...), or "made"
     std::string launch_on_device;  // the error of a launch there, or "launched"
     std::string gate_on_device;    // the same of a kernel of the library
     bool descriptor = false;       // make_tma_tensor encoded it
-    bool host_launch = false;      // a launch in the host world computed what it should
+    bool host_launch = false;      // a launch in the host world gave the right result
     const void* tensor_function = nullptr;
     const void* gate_function = nullptr;
 };
@@ -46,7 +46,7 @@ struct findings {
 findings cuda_findings();
 findings host_findings();
 
-// Throws imbrex::invalid_argument for a problem that is not one.
+// Throws imbrex::invalid_argument for an invalid problem.
 void cuda_require(const problem& p);
 void host_require(const problem& p);
 

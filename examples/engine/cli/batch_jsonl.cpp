@@ -79,7 +79,8 @@ void read_sampling(const json& value, const std::string& name, generation_args& 
 }
 
 std::string dumped(const ordered& value) {
-    return value.dump(-1, ' ', false, ordered::error_handler_t::replace);  // the bytes of a token need not be valid UTF-8
+    return value.dump(-1, ' ', false,
+                      ordered::error_handler_t::replace);  // the bytes of a token need not be valid UTF-8
 }
 
 }  // namespace
@@ -141,8 +142,8 @@ std::string result_line(const std::string& id, const written_text& written, int 
     return dumped(line);
 }
 
-std::string error_line(const std::string& id, int number, const std::string& sentence) {
-    const ordered line{{"id", ordered::parse(id)}, {"line", number}, {"error", sentence}};
+std::string error_line(const std::string& id, int number, const std::string& message) {
+    const ordered line{{"id", ordered::parse(id)}, {"line", number}, {"error", message}};
     return dumped(line);
 }
 

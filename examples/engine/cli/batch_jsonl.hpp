@@ -33,6 +33,6 @@ std::string batch_request_id(std::string_view line, int number);
 // Lines without a trailing line break.
 std::string result_line(const std::string& id, const written_text& written, int prompt_tokens, const tokenizer& tokens,
                         bool with_logprobs);
-std::string error_line(const std::string& id, int number, const std::string& sentence);
+std::string error_line(const std::string& id, int number, const std::string& message);
 
 }  // namespace imbrex::engine

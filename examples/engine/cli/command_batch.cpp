@@ -1,5 +1,5 @@
-// batch: many requests from a file, results in the same order. All requests are submitted at once and served with continuous batching. An
-// invalid line gets an error message as its result.
+// batch: many requests from a file, results in the same order. All requests are submitted at once and served with
+// continuous batching. An invalid line gets an error message as its result.
 #include <fstream>
 #include <imbrex/core/error.hpp>
 #include <istream>
@@ -119,7 +119,8 @@ int run_batch(const batch_command& command, const command_streams& streams) {
         bar.update(done, static_cast<std::int64_t>(jobs.size()));
     }
     bar.clear();
-    if (refused > 0) streams.err << refused << " of " << jobs.size() << " requests failed; their lines have the errors\n";
+    if (refused > 0)
+        streams.err << refused << " of " << jobs.size() << " requests failed; their lines have the errors\n";
     if (command.model.shows_statistics) streams.err << model->summary().text();
     return refused > 0 ? exit_error : exit_success;
 }

@@ -1,5 +1,5 @@
-// bench: throughput of a model on this machine, with requests of random tokens. All requests of a row arrive at once. A step that computes more
-// tokens than it returns counts as prefill, any other as decode. Both are timed separately.
+// bench: throughput of a model on this machine, with requests of random tokens. All requests of a row arrive at once. A
+// step that computes more tokens than it returns counts as prefill, any other as decode. Both are timed separately.
 #include <algorithm>
 #include <cstdio>
 #include <imbrex/core/error.hpp>

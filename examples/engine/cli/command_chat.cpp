@@ -1,5 +1,5 @@
-// chat: a conversation, line by line. With a chat template the model answers; without one it continues the input, and the next line continues from
-// there.
+// chat: a conversation, line by line. With a chat template the model answers; without one it continues the input, and
+// the next line continues from there.
 #include <imbrex/core/error.hpp>
 #include <istream>
 #include <ostream>

@@ -98,12 +98,10 @@ int run_info(const info_command& command, const command_streams& streams) {
     }
     line("model", files.name);
     line("architecture", str_cat(name_of(config.family), config.tie_word_embeddings ? ", tied embedding" : "",
-                                 config.qkv_bias ? ", QKV bias" : "",
-                                 config.qk_norm ? ", QK norm" : ""));
+                                 config.qkv_bias ? ", QKV bias" : "", config.qk_norm ? ", QK norm" : ""));
     line("layers", std::to_string(config.layers));
     line("hidden size", str_cat(config.hidden_size, ", feed-forward ", config.intermediate_size));
-    line("heads",
-         str_cat(config.heads, " of head_dim ", config.head_dim, ", ", config.kv_heads, " KV heads"));
+    line("heads", str_cat(config.heads, " of head_dim ", config.head_dim, ", ", config.kv_heads, " KV heads"));
     line("RoPE", rope_text(config));
     line("context", str_cat(config.context, " tokens"));
     if (config.sliding_window > 0)
@@ -120,7 +118,7 @@ int run_info(const info_command& command, const command_streams& streams) {
         const runner_options options{.where = where};
         const std::int64_t token = kv_block_bytes(config, options) / options.block_size;
         line("KV cache", str_cat(bytes_text(token), " a token, ", bytes_text(token * config.context),
-                              " for a full context, ", where == world::host ? "on a CPU" : "on a GPU"));
+                                 " for a full context, ", where == world::host ? "on a CPU" : "on a GPU"));
     }
     if (!command.lists_tensors) return exit_success;
     for (const weight& each : files.weights.all()) {

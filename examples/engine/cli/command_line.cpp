@@ -102,8 +102,7 @@ void add_model_options(CLI::App& app, model_args& model) {
         ->transform(CLI::AsSizeValue(false).description(""))
         ->type_name("SIZE")
         ->group(group);
-    app.add_option("--context", model.context,
-                   "maximum tokens of a sequence, prompt included (the model's context)")
+    app.add_option("--context", model.context, "maximum tokens of a sequence, prompt included (the model's context)")
         ->check(between(2, 1 << 26))
         ->group(group);
     app.add_option("--batch-tokens", model.max_num_batched_tokens, "maximum tokens of a step (token budget)")
@@ -125,13 +124,15 @@ void add_text_options(CLI::App& app, generation_args& text) {
     add("-n,--max-tokens", text.max_tokens, "maximum new tokens")->check(between(1, 1 << 26));
     add("-t,--temperature", sampling.temperature, "0: greedy")->capture_default_str();
     add("--top-k", sampling.top_k, "keep the k most likely tokens; 0: all")->capture_default_str();
-    add("--top-p", sampling.top_p, "keep the most likely tokens up to this cumulative probability")->capture_default_str();
+    add("--top-p", sampling.top_p, "keep the most likely tokens up to this cumulative probability")
+        ->capture_default_str();
     add("--min-p", sampling.min_p, "keep tokens with at least this fraction of the highest probability")
         ->capture_default_str();
     add("--repetition-penalty", sampling.repetition_penalty, "for prompt and generated tokens; 1: none")
         ->capture_default_str();
     add("--presence-penalty", sampling.presence_penalty, "for generated tokens")->capture_default_str();
-    add("--frequency-penalty", sampling.frequency_penalty, "for generated tokens, per occurrence")->capture_default_str();
+    add("--frequency-penalty", sampling.frequency_penalty, "for generated tokens, per occurrence")
+        ->capture_default_str();
     add("--seed", text.seed, "the same seed gives the same text");
     app.add_option_function<std::vector<std::string>>(
            "--stop",
@@ -194,8 +195,7 @@ class command_line {
         chat_app_ = app_.add_subcommand("chat", "Talk with a model")->footer(chat_help);
         add_path(*chat_app_, chat_.model.path)->required();
         chat_app_->add_option("--system", chat_.system, "system message");
-        chat_app_
-            ->add_option("--template", chat_.style, "chat template; auto: by the special tokens of the vocabulary")
+        chat_app_->add_option("--template", chat_.style, "chat template; auto: by the special tokens of the vocabulary")
             ->check(CLI::IsMember({"auto", "none", "llama2", "llama3", "chatml"}))
             ->capture_default_str();
         add_model_options(*chat_app_, chat_.model);

@@ -1,4 +1,5 @@
-// Shared by the commands: opens the model of the command line, loads it in the background with a progress bar, and streams generated text.
+// Shared by the commands: opens the model of the command line, loads it in the background with a progress bar, and
+// streams generated text.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// The commands of the program as functions of their options, independent of the command-line parser (command_line.cpp), so that tests can call
-// them with any streams. They return the exit code and throw imbrex::error.
+// The commands of the program as functions of their options, independent of the command-line parser (command_line.cpp),
+// so that tests can call them with any streams. They return the exit code and throw imbrex::error.
 #pragma once
 
 #include <cstdint>

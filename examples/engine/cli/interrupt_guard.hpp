@@ -1,5 +1,5 @@
-// Lets Ctrl-C end a text instead of the program. While an interrupt_guard exists, SIGINT sets a flag; a second SIGINT before the flag is read ends
-// the program. The default handler is restored afterwards.
+// Lets Ctrl-C end a text instead of the program. While an interrupt_guard exists, SIGINT sets a flag; a second SIGINT
+// before the flag is read ends the program. The default handler is restored afterwards.
 #pragma once
 
 #include <csignal>

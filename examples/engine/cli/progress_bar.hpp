@@ -1,4 +1,5 @@
-// A progress bar: redrawn in place on a terminal, occasional plain lines elsewhere (a log, a file). Short operations show nothing.
+// A progress bar: redrawn in place on a terminal, occasional plain lines elsewhere (a log, a file). Short operations
+// show nothing.
 //
 //   loading [############............]  51 %   512 of 988 MB   3 s left
 #pragma once

@@ -1,6 +1,6 @@
-// Reads GGUF, the model files of ggml and llama.cpp (versions 2 and 3): typed key-value metadata, tensor descriptions, then tensor data at
-// multiples of the alignment. Counts of untrusted GGUF files have led to memory-safety bugs in other readers, so each count is checked
-// against the remaining bytes before use.
+// Reads GGUF, the model files of ggml and llama.cpp (versions 2 and 3): typed key-value metadata, tensor descriptions,
+// then tensor data at multiples of the alignment. Counts of untrusted GGUF files have led to memory-safety bugs in
+// other readers, so each count is checked against the remaining bytes before use.
 #pragma once
 
 #include <cstdint>

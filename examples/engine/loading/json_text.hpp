@@ -1,5 +1,5 @@
-// JSON for the model readers. The parser is JSON for Modern C++; this wrapper also rejects duplicate keys, text after the end and deep
-// nesting, and names the file in errors. Only the readers include this header.
+// JSON for the model readers. The parser is JSON for Modern C++; this wrapper also rejects duplicate keys, text after
+// the end and deep nesting, and names the file in errors. Only the readers include this header.
 #pragma once
 
 #include <cstdint>

@@ -12,8 +12,7 @@ constexpr std::size_t numbers = 7;
 constexpr std::int32_t largest_legacy_vocabulary = 1 << 24;
 constexpr std::size_t legacy_header = numbers * 4;
 constexpr std::size_t version_1_header = 256;
-constexpr std::size_t version_1_shared =
-    8 + numbers * 4;  // offset of the tied-embeddings flag
+constexpr std::size_t version_1_shared = 8 + numbers * 4;  // offset of the tied-embeddings flag
 
 template <class Number>
 Number number_at(std::span<const std::byte> bytes, std::size_t place) {

@@ -1,6 +1,6 @@
-// Reads llama2.c checkpoints: a header of integers, then all weights in f32, tensor by tensor, each for all layers. Legacy files have no
-// magic number, so their size must match exactly; version 1 begins with "ak42" and stores the norms first. RoPE is interleaved; the RoPE
-// tables of legacy files are skipped.
+// Reads llama2.c checkpoints: a header of integers, then all weights in f32, tensor by tensor, each for all layers.
+// Legacy files have no magic number, so their size must match exactly; version 1 begins with "ak42" and stores the
+// norms first. RoPE is interleaved; the RoPE tables of legacy files are skipped.
 #pragma once
 
 #include <span>

@@ -1,5 +1,5 @@
-// A read-only memory-mapped file. A model of many gigabytes opens at once, pages load on first use, and processes that open the same model
-// share them.
+// A read-only memory-mapped file. A model of many gigabytes opens at once, pages load on first use, and processes that
+// open the same model share them.
 #pragma once
 
 #include <cstddef>

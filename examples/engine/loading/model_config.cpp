@@ -64,8 +64,7 @@ void check_sizes(const model_config& config, const std::string& name) {
     check_size(config.head_dim, largest_size, "the head size", name);
     require(config.heads % config.kv_heads == 0, name, ": ", config.heads, " heads share ", config.kv_heads,
             " KV heads; the number of heads must be a multiple of it");
-    require(config.head_dim % 2 == 0, name, ": the head size is ", config.head_dim,
-            "; it must be even, for RoPE");
+    require(config.head_dim % 2 == 0, name, ": the head size is ", config.head_dim, "; it must be even, for RoPE");
     require(std::int64_t(config.heads) * config.head_dim <= largest_size, name, ": ", config.heads, " heads of ",
             config.head_dim, " elements; heads * head_dim must be at most ", largest_size);
     require(std::isfinite(config.rms_norm_eps) && config.rms_norm_eps > 0 && config.rms_norm_eps < 1, name,

@@ -1,5 +1,6 @@
-// The model configuration: sizes, GQA, RoPE, special tokens; read from Hugging Face's config.json or from GGUF metadata. One struct covers
-// Llama (1 to 3.x), Qwen2, Qwen2.5 and Qwen3. Unknown architectures, and unsupported settings that would change the result, throw.
+// The model configuration: sizes, GQA, RoPE, special tokens; read from Hugging Face's config.json or from GGUF
+// metadata. One struct covers Llama (1 to 3.x), Qwen2, Qwen2.5 and Qwen3. Unknown architectures, and unsupported
+// settings that would change the result, throw.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +18,8 @@ enum class model_family { llama, qwen2, qwen3 };
 
 const char* name_of(model_family family);
 
-// The RoPE pairs: i and i + head_dim / 2 (half split, Hugging Face), or 2 i and 2 i + 1 (interleaved: llama2.c, and GGUF files of the Llama
-// family, which permute the rows of Q and K). Weights are not permuted on load.
+// The RoPE pairs: i and i + head_dim / 2 (half split, Hugging Face), or 2 i and 2 i + 1 (interleaved: llama2.c, and
+// GGUF files of the Llama family, which permute the rows of Q and K). Weights are not permuted on load.
 enum class rope_style { half_split, interleaved };
 
 enum class rope_scaling {

@@ -54,7 +54,8 @@ void read_rope(const gguf_metadata& metadata, const weight_set& weights, const s
     } else {
         require(scaling == "none", metadata.file(), ": RoPE scaling ", printable(scaling), " is not known; linear is");
     }
-    if (const weight* divisors = weights.find("rope_freqs.weight")) {  // Llama 3.1's scaling, precomputed by the converter
+    if (const weight* divisors =
+            weights.find("rope_freqs.weight")) {  // Llama 3.1's scaling, precomputed by the converter
         require(rope.scaling == rope_scaling::none, metadata.file(), ": has RoPE scaling twice");
         rope.scaling = rope_scaling::freq_factors;
         rope.freq_factors = to_floats(*divisors);

@@ -1,5 +1,5 @@
-// Opens a model from disk: a Hugging Face folder, a GGUF file or a llama2.c checkpoint. Weights have Hugging Face names and the shapes of the
-// configuration in all cases.
+// Opens a model from disk: a Hugging Face folder, a GGUF file or a llama2.c checkpoint. Weights have Hugging Face names
+// and the shapes of the configuration in all cases.
 #pragma once
 
 #include <filesystem>

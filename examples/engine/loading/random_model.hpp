@@ -1,5 +1,6 @@
-// Models with random bf16 weights in the shapes of known models, for benchmarks and tests without a download. The scale of the weights keeps
-// activations near 1. The tokenizer has a token per byte and invented words for the remaining ids. The generated text is noise.
+// Models with random bf16 weights in the shapes of known models, for benchmarks and tests without a download. The scale
+// of the weights keeps activations near 1. The tokenizer has a token per byte and invented words for the remaining ids.
+// The generated text is noise.
 #pragma once
 
 #include <cstdint>

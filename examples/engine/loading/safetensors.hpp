@@ -1,5 +1,6 @@
-// Reads safetensors files: an 8-byte header length, a JSON header with dtype, shape and offsets of each tensor, then contiguous data. A model
-// may be split into shards with an index file. Files are untrusted: every number is checked before use.
+// Reads safetensors files: an 8-byte header length, a JSON header with dtype, shape and offsets of each tensor, then
+// contiguous data. A model may be split into shards with an index file. Files are untrusted: every number is checked
+// before use.
 #pragma once
 
 #include <filesystem>

@@ -1,5 +1,6 @@
-// Rows of one or several weights of a file, stacked, as floats: the source of a model's matrix. Projections of the same input (QKV, gate and
-// up) are stacked, so that one GEMM serves them; the weights of a preceding RMSNorm can be folded in.
+// Rows of one or several weights of a file, stacked, as floats: the source of a model's matrix. Projections of the same
+// input (QKV, gate and up) are stacked, so that one GEMM serves them; the weights of a preceding RMSNorm can be folded
+// in.
 #pragma once
 
 #include <imbrex/core/error.hpp>

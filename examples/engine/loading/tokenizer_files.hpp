@@ -1,5 +1,5 @@
-// Readers of tokenizer files. Each checks its file (ids unique and in range, both halves of each merge in the vocabulary, known patterns) and
-// throws with the name of the file otherwise.
+// Readers of tokenizer files. Each checks its file (ids unique and in range, both halves of each merge in the
+// vocabulary, known patterns) and throws with the name of the file otherwise.
 #pragma once
 
 #include <map>
@@ -33,14 +33,15 @@ tokenizer read_llama2c_tokenizer(std::span<const std::byte> bytes, int vocabular
 // Shared by the readers.
 namespace vocabulary_files {
 
-// Byte-level vocabularies map each byte to a printable character: printable bytes to themselves, others to U+0100 and up. Returns nothing
-// if the text has another character.
+// Byte-level vocabularies map each byte to a printable character: printable bytes to themselves, others to U+0100 and
+// up. Returns nothing if the text has another character.
 std::optional<std::string> bytes_of_byte_level(std::string_view text);
 
 // The byte of a token such as "<0x0A>".
 std::optional<char> byte_token(std::string_view text);
 
-// Adds merges to a vocabulary that has its tokens. It looks tokens up by their names in the file, which must outlive the builder.
+// Adds merges to a vocabulary that has its tokens. It looks tokens up by their names in the file, which must outlive
+// the builder.
 class merge_builder {
   public:
     explicit merge_builder(vocabulary& words) : words_(words) {}

@@ -1,5 +1,6 @@
-// Hugging Face's tokenizer.json: a pipeline of normalizer, pre-tokenizer, model and post-processor. The types that BPE vocabularies use are
-// supported; any other type throws, since a tokenizer that is almost right gives text that is almost right.
+// Hugging Face's tokenizer.json: a pipeline of normalizer, pre-tokenizer, model and post-processor. The types that BPE
+// vocabularies use are supported; any other type throws, since a tokenizer that is almost right gives text that is
+// almost right.
 #include <imbrex/core/error.hpp>
 #include <set>
 

@@ -1,7 +1,8 @@
-// Weights of a file: name, type, shape and a view of the bytes, without a copy. All readers return the same weight_set, so the loading code is
-// independent of the file format.
+// Weights of a file: name, type, shape and a view of the bytes, without a copy. All readers return the same weight_set,
+// so the loading code is independent of the file format.
 //
-// The last dimension is contiguous. q8_0 and q4_0 are ggml's: a row is divided into blocks of 32 elements, each with an fp16 scale d:
+// The last dimension is contiguous. q8_0 and q4_0 are ggml's: a row is divided into blocks of 32 elements, each with an
+// fp16 scale d:
 //   q8_0, 34 bytes:  d, then 32 signed bytes q             element i = d * q[i]
 //   q4_0, 18 bytes:  d, then 16 bytes of two nibbles each  element i = d * (low nibble of byte i - 8)
 //                                                          element i + 16 = d * (high nibble of byte i - 8)
@@ -43,7 +44,8 @@ struct weight {
     std::int64_t rows() const;
 };
 
-// Bytes of a tensor; nothing if they exceed 63 bits, if a dimension is negative, or if a row is not a multiple of the block.
+// Bytes of a tensor; nothing if they exceed 63 bits, if a dimension is negative, or if a row is not a multiple of the
+// block.
 std::optional<std::int64_t> byte_size(weight_type type, std::span<const std::int64_t> shape);
 
 std::string to_string(std::span<const std::int64_t> shape);

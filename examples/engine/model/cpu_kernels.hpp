@@ -1,6 +1,6 @@
-// The kernels of the model on a CPU: GEMV and GEMM over rows of weights (kernels/linear.hpp), SIMT paged attention, RMSNorm and SwiGLU,
-// in float. Weights stay in the format of the file or the requested one, and are read once per GEMM. cuda_kernels.hpp is the GPU
-// counterpart.
+// The kernels of the model on a CPU: GEMV and GEMM over rows of weights (kernels/linear.hpp), SIMT paged attention,
+// RMSNorm and SwiGLU, in float. Weights stay in the format of the file or the requested one, and are read once per
+// GEMM. cuda_kernels.hpp is the GPU counterpart.
 #pragma once
 
 #include <imbrex/core/element_types.hpp>
@@ -117,7 +117,8 @@ class cpu_kernels {
         if (window == 0) {
             simt_paged_attention<float, all_simt_head_dims, causal_mask>::launch(where_, p, {}, {}, stream_);
         } else {
-            simt_paged_attention<float, all_simt_head_dims, window_mask>::launch(where_, p, {window - 1, 0}, {}, stream_);
+            simt_paged_attention<float, all_simt_head_dims, window_mask>::launch(where_, p, {window - 1, 0}, {},
+                                                                                 stream_);
         }
     }
 

@@ -1,5 +1,5 @@
-// A weight matrix on a CPU, in one of the formats of imbrex/core/weight_rows.hpp. ggml's q8_0 and q4_0 are kept exactly. GEMMs with int8 and
-// int4 weights quantise the activations to int8, as llama.cpp does.
+// A weight matrix on a CPU, in one of the formats of imbrex/core/weight_rows.hpp. ggml's q8_0 and q4_0 are kept
+// exactly. GEMMs with int8 and int4 weights quantise the activations to int8, as llama.cpp does.
 #pragma once
 
 #include <imbrex/core/element_types.hpp>
@@ -25,7 +25,8 @@ class cpu_matrix {
                      e4m3_weight_rows, int8_view<bf16>, int4_view<bf16>, int8_view<fp16>, int4_view<fp16>>;
 
     cpu_matrix() = default;
-    // If the format has groups of 32 and the row length is not a multiple of 32, the matrix keeps the format of the file.
+    // If the format has groups of 32 and the row length is not a multiple of 32, the matrix keeps the format of the
+    // file.
     cpu_matrix(const stacked_weights& from, const runner_options& options);
 
     const any_view& view() const { return view_; }

@@ -1,6 +1,6 @@
-// Attention of the model on a GPU: prefill and decode with tensor cores for the listed head_dims, SIMT attention for other head_dims and for
-// layers with a sliding window. cuda_attention_kernels.hpp has the definitions; cuda_prefill.cu, cuda_decode.cu and
-// cuda_simt_attention.cu instantiate them, so that they compile in parallel.
+// Attention of the model on a GPU: prefill and decode with tensor cores for the listed head_dims, SIMT attention for
+// other head_dims and for layers with a sliding window. cuda_attention_kernels.hpp has the definitions;
+// cuda_prefill.cu, cuda_decode.cu and cuda_simt_attention.cu instantiate them, so that they compile in parallel.
 #pragma once
 
 #include <imbrex/hw/world.hpp>
@@ -9,6 +9,7 @@
 #include <cstddef>
 
 namespace imbrex::engine {
+inline namespace IMBREX_WORLDS {
 
 template <int... HeadDims>
 struct cuda_prefill {
@@ -27,4 +28,5 @@ struct cuda_decode {
     static void launch(world where, const attention_problem<bf16>& p, void* workspace, int split_size, void* stream);
 };
 
+}  // namespace IMBREX_WORLDS
 }  // namespace imbrex::engine

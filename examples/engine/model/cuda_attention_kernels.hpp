@@ -8,10 +8,12 @@
 #include "engine/model/cuda_attention.hpp"
 
 namespace imbrex::engine {
+inline namespace IMBREX_WORLDS {
 
 template <int... HeadDims>
 void cuda_prefill<HeadDims...>::launch(world where, const attention_problem<bf16>& p, void* stream) {
-    using prefill = attention_forward<bf16, attention_options{.head_dims = {HeadDims...}, .kv = kv_layout::paged}, causal_mask>;
+    using prefill =
+        attention_forward<bf16, attention_options{.head_dims = {HeadDims...}, .kv = kv_layout::paged}, causal_mask>;
     prefill::launch(where, p, {}, {}, stream);
 }
 
@@ -31,7 +33,8 @@ template <int... HeadDims>
 std::size_t cuda_decode<HeadDims...>::workspace_bytes(world where, const attention_problem<bf16>& p, int split_size) {
     return cuda_decode_kernels<HeadDims...>::workspace_bytes(where, p, 0, split_size);
 }
-// The preceding kernel writes only the keys and values of new tokens: older keys, lengths and block tables may be prefetched (PDL).
+// The preceding kernel writes only the keys and values of new tokens: older keys, lengths and block tables may be
+// prefetched (PDL).
 template <int... HeadDims>
 void cuda_decode<HeadDims...>::launch(world where, const attention_problem<bf16>& p, void* workspace, int split_size,
                                       void* stream) {
@@ -39,4 +42,5 @@ void cuda_decode<HeadDims...>::launch(world where, const attention_problem<bf16>
         where, p, {.workspace = workspace, .pdl_prefetch = true, .split_size = split_size}, {}, {}, stream);
 }
 
+}  // namespace IMBREX_WORLDS
 }  // namespace imbrex::engine

@@ -1,6 +1,7 @@
-// The kernels of the model on a GPU: GEMM and attention on tensor cores in bf16. If every sequence of a step has one token, attention is
-// paged decode (split-KV, GQA), otherwise attention forward over the paged KV cache. Other head_dims than the listed ones, and layers with a
-// sliding window, use SIMT paged attention. cpu_kernels.hpp is the CPU counterpart.
+// The kernels of the model on a GPU: GEMM and attention on tensor cores in bf16. If every sequence of a step has one
+// token, attention is paged decode (split-KV, GQA), otherwise attention forward over the paged KV cache. Other
+// head_dims than the listed ones, and layers with a sliding window, use SIMT paged attention. cpu_kernels.hpp is the
+// CPU counterpart.
 //
 // The fastest kernel depends on the number of rows, and kernels differ in accumulation order. For batch invariance
 // (runner_options::batch_invariant) the choice depends on the kind of a token instead:
@@ -34,6 +35,7 @@
 #include "engine/model/world_buffer.hpp"
 
 namespace imbrex::engine {
+inline namespace IMBREX_WORLDS {
 
 // Tensor-core attention is instantiated for these head_dims.
 template <int... HeadDims>
@@ -43,8 +45,8 @@ class cuda_kernels {
     using matrix = cuda_matrix;
     using table = cuda_embedding_table;
 
-    // The RMSNorm weights are folded into bf16 matrices, so that GEMV can fuse the norm; for more rows the norm then has weights of 1.
-    // Quantised matrices are left as they are, and the norm keeps its weights.
+    // The RMSNorm weights are folded into bf16 matrices, so that GEMV can fuse the norm; for more rows the norm then
+    // has weights of 1. Quantised matrices are left as they are, and the norm keeps its weights.
     struct normed_matrix {
         normed_matrix() = default;
         normed_matrix(stacked_weights from, std::vector<float> norm_weights, const runner_options& options) {
@@ -165,8 +167,8 @@ class cuda_kernels {
         });
     }
 
-    // The workspace for weights dequantised for many rows. Dequantisation rounds to bf16, GEMV does not: with batch invariance there is no
-    // workspace.
+    // The workspace for weights dequantised for many rows. Dequantisation rounds to bf16, GEMV does not: with batch
+    // invariance there is no workspace.
     gemm_workspace dequantised_workspace(const matrix& with, int rows) {
         if (batch_invariant_ || !with.is_packed() || rows < matrix::min_dequantised_m) return {};
         if (dequantised_.bytes() == 0) dequantised_ = world_memory(where_, max_weight_bytes_);
@@ -201,7 +203,8 @@ class cuda_kernels {
 
     using decode = cuda_decode<HeadDims...>;
 
-    // With a fixed split size it grows with number and length of sequences. Workspaces captured in CUDA graphs are kept.
+    // With a fixed split size it grows with number and length of sequences. Workspaces captured in CUDA graphs are
+    // kept.
     void* workspace_for(const attention_problem<bf16>& p, int split_size) {
         if (split_size > 0 || workspaces_.empty()) {
             const std::size_t bytes = decode::workspace_bytes(where_, p, split_size);
@@ -222,4 +225,5 @@ class cuda_kernels {
     world_memory dequantised_;              // weights of one matrix at a time
 };
 
+}  // namespace IMBREX_WORLDS
 }  // namespace imbrex::engine

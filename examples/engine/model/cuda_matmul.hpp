@@ -1,5 +1,5 @@
-// The GEMMs of cuda_matrix_formats.hpp. Their kernels take most of the compile time, so cuda_matmul_*.cu instantiate one format each and
-// compile in parallel. Files that only call `matmul` include cuda_matrix.hpp.
+// The GEMMs of cuda_matrix_formats.hpp. Their kernels take most of the compile time, so cuda_matmul_*.cu instantiate
+// one format each and compile in parallel. Files that only call `matmul` include cuda_matrix.hpp.
 #pragma once
 
 #include <imbrex/kernels/gemm.hpp>
@@ -10,12 +10,14 @@
 #include "engine/model/cuda_matrix_formats.hpp"
 
 namespace imbrex::engine {
+inline namespace IMBREX_WORLDS {
 
 template <class Out, class Epilogue>
 void cuda_bf16_matrix::matmul(world where, const gemm_problem<bf16, Out>& p, const Epilogue& epilogue,
                               const gemm_workspace&, void* stream) const {
     const auto used = as_matrix_epilogue(epilogue);
-    using product = gemm<bf16, Out, gemm_options{.b = matrix_layout::column_major, .prefetch = pdl_prefetch::weights}, std::remove_const_t<decltype(used)>>;
+    using product = gemm<bf16, Out, gemm_options{.b = matrix_layout::column_major, .prefetch = pdl_prefetch::weights},
+                         std::remove_const_t<decltype(used)>>;
     gemm_problem<bf16, Out> with_values = p;
     with_values.b = {values()};
     product::launch(where, with_values, used, stream);
@@ -47,4 +49,5 @@ void cuda_e4m3_matrix::matmul(world where, const gemm_problem<bf16, Out>& p, con
                            stream);
 }
 
+}  // namespace IMBREX_WORLDS
 }  // namespace imbrex::engine

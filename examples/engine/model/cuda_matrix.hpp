@@ -1,5 +1,5 @@
-// A weight matrix on a GPU: bf16, or e4m3, int8 or int4 that the GEMM kernels dequantise to bf16 in registers. cpu_matrix.hpp is the CPU
-// counterpart.
+// A weight matrix on a GPU: bf16, or e4m3, int8 or int4 that the GEMM kernels dequantise to bf16 in registers.
+// cpu_matrix.hpp is the CPU counterpart.
 #pragma once
 
 #include <imbrex/core/element_types.hpp>
@@ -19,12 +19,14 @@
 #include "engine/model/runner.hpp"
 
 namespace imbrex::engine {
+inline namespace IMBREX_WORLDS {
 
 // [rows, columns]
 class cuda_matrix {
   public:
     cuda_matrix() = default;
-    // The matrix is bf16 if the row length is not a multiple of 32, or if gate and up do not have a multiple of 64 rows each.
+    // The matrix is bf16 if the row length is not a multiple of 32, or if gate and up do not have a multiple of 64 rows
+    // each.
     cuda_matrix(const stacked_weights& from, const runner_options& options) : form_(load(from, options)) {}
 
     int rows() const {
@@ -36,7 +38,8 @@ class cuda_matrix {
 
     // Up to this many rows of x use GEMV, whose accumulation order does not depend on the number of rows.
     static constexpr int max_gemv_rows = 8;
-    // From this many rows on, the large-M kernels are used, for which the same holds. In between, the kernel depends on the number of rows.
+    // From this many rows on, the large-M kernels are used, for which the same holds. In between, the kernel depends on
+    // the number of rows.
     int min_large_m() const {
         return std::visit([](const auto& form) { return form.min_large_m; }, form_);
     }
@@ -48,7 +51,8 @@ class cuda_matrix {
     // For bf16 matrices.
     const bf16* values() const { return std::get<cuda_bf16_matrix>(form_).values(); }
 
-    // out = epilogue(x W^T), x being [count, columns]. For many rows, packed weights are dequantised into `workspace` if they fit.
+    // out = epilogue(x W^T), x being [count, columns]. For many rows, packed weights are dequantised into `workspace`
+    // if they fit.
     template <class Out, class Epilogue>
     void matmul(world where, const bf16* x, int count, Out* out, const Epilogue& epilogue, void* stream,
                 const gemm_workspace& workspace = {}) const {
@@ -96,4 +100,5 @@ class cuda_embedding_table : public cuda_bf16_matrix {
         : cuda_bf16_matrix(from, options.where) {}
 };
 
+}  // namespace IMBREX_WORLDS
 }  // namespace imbrex::engine

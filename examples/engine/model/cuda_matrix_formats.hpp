@@ -1,11 +1,11 @@
 // The formats of weight matrices for the tensor cores, and the GEMM of each:
 //
 //     cuda_bf16_matrix              row-major, bf16
-//     cuda_grouped_matrix<Format>   int8 or int4 with a bf16 scale per row and group of 32 along K; prepacked, dequantised in registers
+//     cuda_grouped_matrix<Format>   int8 or int4, a bf16 scale per row and 32 of K; prepacked, dequantised in registers
 //     cuda_e4m3_matrix              e4m3 with a scale per row; prepacked
 //
-// Quantization rounds as cpu_matrix.hpp does, so that a model has the same weights on GPU and CPU. Matrices are built in blocks of 64 rows,
-// the unit of prepacked weights, on all cores, and uploaded many blocks at a time.
+// Quantization rounds as cpu_matrix.hpp does, so that a model has the same weights on GPU and CPU. Matrices are built
+// in blocks of 64 rows, the unit of prepacked weights, on all cores, and uploaded many blocks at a time.
 #pragma once
 
 #include <imbrex/core/element_types.hpp>
@@ -27,8 +27,10 @@
 #include "engine/model/world_buffer.hpp"
 
 namespace imbrex::engine {
+inline namespace IMBREX_WORLDS {
 
-// Optional bias and residual, tested inside the kernel: one instantiation serves all combinations, which saves compile time.
+// Optional bias and residual, tested inside the kernel: one instantiation serves all combinations, which saves compile
+// time.
 struct bias_and_residual {
     epilogue::bias<float> bias = {};
     epilogue::residual<bf16> residual_in = {};
@@ -55,7 +57,8 @@ epilogue::glu<Activation> as_matrix_epilogue(const epilogue::glu<Activation>& ga
     return gate;
 }
 
-// An array with `in_block` values per block of 64 rows (the last block may have fewer): make(block, to) writes one block.
+// An array with `in_block` values per block of 64 rows (the last block may have fewer): make(block, to) writes one
+// block.
 template <class T, class Make>
 world_buffer<T> build_in_row_blocks(world where, std::int64_t all, std::int64_t in_block, const Make& make) {
     constexpr std::int64_t at_once = 256;
@@ -136,8 +139,8 @@ class cuda_bf16_matrix {
     world_buffer<bf16> values_;
 };
 
-// block_k of prepacked weights. A larger one leaves too few pipeline stages for more than 16 rows, and makes the int4 GEMV exceed its
-// registers.
+// block_k of prepacked weights. A larger one leaves too few pipeline stages for more than 16 rows, and makes the int4
+// GEMV exceed its registers.
 template <class Format>
 inline constexpr int prepacked_block_k = std::is_same_v<Format, int4x2> ? 128 : 256;
 
@@ -276,4 +279,5 @@ class cuda_e4m3_matrix {
     world_buffer<float> scales_;
 };
 
+}  // namespace IMBREX_WORLDS
 }  // namespace imbrex::engine

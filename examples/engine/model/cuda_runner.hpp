@@ -1,6 +1,5 @@
-// The runner on a GPU: a shared library of its own that exports only these two functions (cuda_runner.cu). Its symbols stay apart from those
-// of the program, in which a host compiler compiles the same sources. Without CUDA, no_cuda_runner.cpp defines both: has_cuda is false and
-// make_cuda_runner throws.
+// The runner of a GPU, compiled by nvcc (model/cuda_*.cu). Files of the host compiler call these two functions and link the library; both
+// compilers include the library's headers, which core/config.hpp keeps apart. Without CUDA, no_cuda_runner.cpp throws.
 #pragma once
 
 #include <memory>
@@ -9,10 +8,9 @@
 
 namespace imbrex::engine {
 
-[[gnu::visibility("default")]] bool has_cuda();  // this program can use CUDA and finds a GPU
+bool has_cuda();  // this program can use CUDA and finds a GPU
 
-[[gnu::visibility("default")]] std::unique_ptr<runner> make_cuda_runner(const model_files& files,
-                                                                        const runner_options& options,
-                                                                        const loading_progress& progress);
+std::unique_ptr<runner> make_cuda_runner(const model_files& files, const runner_options& options,
+                                         const loading_progress& progress);
 
 }  // namespace imbrex::engine

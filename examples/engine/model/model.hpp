@@ -1,5 +1,5 @@
-// A decoder of the Llama, Qwen2 and Qwen3 families, written once for CPU and GPU. The kernels for GEMM and attention are a template
-// argument (cpu_kernels.hpp, cuda_kernels.hpp); all other kernels of the library run in both worlds.
+// A decoder of the Llama, Qwen2 and Qwen3 families, written once for CPU and GPU. The kernels for GEMM and attention
+// are a template argument (cpu_kernels.hpp, cuda_kernels.hpp); all other kernels of the library run in both worlds.
 //
 //   ids --- embedding --> hidden
 //   for each layer
@@ -31,6 +31,7 @@
 #include "engine/model/world_buffer.hpp"
 
 namespace imbrex::engine {
+inline namespace IMBREX_WORLDS {
 
 template <class Kernels>
 class model {
@@ -174,19 +175,20 @@ class model {
         };
         const paged_kv pages{now.block_tables, now.max_blocks_per_seq};
         const varlen_sequences packed{.count = now.sequences, .cu_seqlens_q = now.cu_seqlens_q};
-        paged_append<element>::launch(where(),
-                                      {.k = constant(heads_of(all, heads, kv_heads)),
-                                       .v = constant(heads_of(all, heads + kv_heads, kv_heads)),
-                                       .k_cache = cache(own.k_cache),
-                                       .v_cache = cache(own.v_cache),
-                                       .paged_kv = pages,
-                                       .seqused_k = now.seqused_k,
-                                       .varlen = packed,
-                                       .rope = rope(),
-                                       .q = constant(q),
-                                       .q_out = q,
-                                       .pdl_prefetch = true},  // the preceding kernels of the stream write only q, k and v
-                                      stream_);
+        paged_append<element>::launch(
+            where(),
+            {.k = constant(heads_of(all, heads, kv_heads)),
+             .v = constant(heads_of(all, heads + kv_heads, kv_heads)),
+             .k_cache = cache(own.k_cache),
+             .v_cache = cache(own.v_cache),
+             .paged_kv = pages,
+             .seqused_k = now.seqused_k,
+             .varlen = packed,
+             .rope = rope(),
+             .q = constant(q),
+             .q_out = q,
+             .pdl_prefetch = true},  // the preceding kernels of the stream write only q, k and v
+            stream_);
         const bool has_window = config_.sliding_window > 0 && number >= config_.first_sliding_window_layer;
         kernels_.paged_attention({.q = constant(q),
                                   .k = constant(cache(own.k_cache)),
@@ -229,4 +231,5 @@ class model {
     world_buffer<float> logits_;
 };
 
+}  // namespace IMBREX_WORLDS
 }  // namespace imbrex::engine

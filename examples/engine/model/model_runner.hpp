@@ -1,5 +1,5 @@
-// Runs batches: stages the inputs, launches the model and samples. A decode step launches the same kernels each time; from the second time
-// on they are replayed as a CUDA graph (imbrex/hw/world_stream.hpp).
+// Runs batches: stages the inputs, launches the model and samples. A decode step launches the same kernels each time;
+// from the second time on they are replayed as a CUDA graph (imbrex/hw/world_stream.hpp).
 #pragma once
 
 #include <imbrex/core/error.hpp>
@@ -17,6 +17,7 @@
 #include "engine/model/step_inputs.hpp"
 
 namespace imbrex::engine {
+inline namespace IMBREX_WORLDS {
 
 template <class Kernels>
 class model_runner final : public runner {
@@ -36,7 +37,8 @@ class model_runner final : public runner {
                 entries, " entries have tokens that were generated; in an invariant runner's all have, or none");
         step_inputs now = staging_.stage(pack_batch(work, options_.block_size));
         now.is_decode = generated == entries;
-        // Penalties, bias and logprobs change the sampling arguments between steps; sampling then stays outside the CUDA graph.
+        // Penalties, bias and logprobs change the sampling arguments between steps; sampling then stays outside the
+        // CUDA graph.
         const bool graph_samples = sampler_.graph_key() != nullptr;
         const auto launches = [&] {
             staging_.copy_to_device(stream_.get());
@@ -84,9 +86,10 @@ class model_runner final : public runner {
     step_staging staging_;
     sampler sampler_;
     const world_buffer<float>* logits_ = nullptr;  // of the last step
-    std::set<graph_key> warmed_up_;  // ran once without capture: lazy allocations must not be captured
+    std::set<graph_key> warmed_up_;                // ran once without capture: lazy allocations must not be captured
     std::map<graph_key, cuda_graph> graphs_;
     std::vector<sampled_token> sampled_;
 };
 
+}  // namespace IMBREX_WORLDS
 }  // namespace imbrex::engine

@@ -1,5 +1,5 @@
-// The runner interface: computes batches with a model, its weights and its KV cache in the memory of one world. Programs see only this
-// interface; kernels and element types are chosen at construction.
+// The runner interface: computes batches with a model, its weights and its KV cache in the memory of one world.
+// Programs see only this interface; kernels and element types are chosen at construction.
 #pragma once
 
 #include <imbrex/hw/world.hpp>
@@ -23,8 +23,8 @@ struct runner_options {
     int num_kv_blocks = 0;             // blocks of the KV cache
     int max_num_batched_tokens = 512;  // maximum tokens of a batch
     int max_num_seqs = 64;
-    // On a GPU: the logits of a sequence have the same bits in every batch. A batch then has either prompt tokens or generated tokens. (On
-    // a CPU logits never depend on the batch.)
+    // On a GPU: the logits of a sequence have the same bits in every batch. A batch then has either prompt tokens or
+    // generated tokens. (On a CPU logits never depend on the batch.)
     bool batch_invariant = false;
 };
 

@@ -1,6 +1,6 @@
-// Samples the next token of each sequence of a batch with kernels/sample.hpp, in the memory of a world. Parameters and seen tokens go there
-// in one copy from pinned staging, results come back in one copy. A draw depends only on the sequence's seed and its number of tokens:
-// the text does not depend on the batch or on preemptions.
+// Samples the next token of each sequence of a batch with kernels/sample.hpp, in the memory of a world. Parameters and
+// seen tokens go there in one copy from pinned staging, results come back in one copy. A draw depends only on the
+// sequence's seed and its number of tokens: the text does not depend on the batch or on preemptions.
 //
 //     sampler next(world::host, vocabulary, max_num_seqs);
 //     const std::vector<sampled_token> tokens = next.sample(work, logits);      // [work.samples(), vocabulary]
@@ -22,6 +22,7 @@
 #include "engine/serving/sampled_token.hpp"
 
 namespace imbrex::engine {
+inline namespace IMBREX_WORLDS {
 
 static_assert(max_logprobs == detail::max_top_logprobs);
 
@@ -43,8 +44,8 @@ class sampler {
         return results(work);
     }
 
-    // The same in steps, so that the launches can be captured in a CUDA graph: stage, copy to the device, launch, read the results after
-    // synchronizing the stream. Only then may the next batch be staged.
+    // The same in steps, so that the launches can be captured in a CUDA graph: stage, copy to the device, launch, read
+    // the results after synchronizing the stream. Only then may the next batch be staged.
     void stage(const batch& work) {
         rows_ = work.samples();
         require(rows_ <= max_rows_, "batch: ", rows_, " of its entries sample; this sampler was made for ", max_rows_);
@@ -73,8 +74,8 @@ class sampler {
         sample_tokens<float>::launch(where_, problem_, stream);
         out_.fetch(static_cast<std::size_t>(rows_) * 4 * words_of_row(problem_.num_top_logprobs), stream);
     }
-    // Equal for batches that can replay the same CUDA graph: the address of the staged parameters. Null with penalties, biases or
-    // log-probabilities.
+    // Equal for batches that can replay the same CUDA graph: the address of the staged parameters. Null with penalties,
+    // biases or log-probabilities.
     const void* graph_key() const {
         return problem_.adjustments == nullptr && problem_.num_top_logprobs == 0 ? in_.at() : nullptr;
     }
@@ -129,4 +130,5 @@ class sampler {
     sample_problem<float> problem_;
 };
 
+}  // namespace IMBREX_WORLDS
 }  // namespace imbrex::engine

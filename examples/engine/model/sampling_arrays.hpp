@@ -13,9 +13,8 @@ namespace imbrex::engine {
 struct sampling_arrays {
     std::vector<sample_options> options;
     std::vector<int> adjustment_offsets{0};
-    std::vector<logit_adjustment>
-        adjustments;           // tokens with a bias; with penalties also the tokens of the sequence
-    int num_top_logprobs = 0;  // maximum over the entries
+    std::vector<logit_adjustment> adjustments;  // tokens with a bias; with penalties also the tokens of the sequence
+    int num_top_logprobs = 0;                   // maximum over the entries
 };
 
 sampling_arrays sampling_arrays_of(const batch& work, int vocabulary);

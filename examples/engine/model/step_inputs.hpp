@@ -1,5 +1,5 @@
-// The inputs of one step in the memory of a world: ids, cu_seqlens, lengths, block tables. The arrays are packed into one buffer of pinned
-// staging and copied at once. The stream must have passed a step before the next one is staged.
+// The inputs of one step in the memory of a world: ids, cu_seqlens, lengths, block tables. The arrays are packed into
+// one buffer of pinned staging and copied at once. The stream must have passed a step before the next one is staged.
 #pragma once
 
 #include <imbrex/core/error.hpp>
@@ -14,6 +14,7 @@
 #include "engine/serving/batch.hpp"
 
 namespace imbrex::engine {
+inline namespace IMBREX_WORLDS {
 
 // packed_batch, with pointers into the memory of the world.
 struct step_inputs {
@@ -70,4 +71,5 @@ class step_staging {
     std::size_t staged_bytes_ = 0;  // staged bytes
 };
 
+}  // namespace IMBREX_WORLDS
 }  // namespace imbrex::engine

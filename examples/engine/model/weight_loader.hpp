@@ -1,6 +1,8 @@
 // Loads the weights of a model from its files, in the order of the calls, and reports progress.
 #pragma once
 
+#include <imbrex/core/config.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -10,6 +12,7 @@
 #include "engine/model/runner.hpp"
 
 namespace imbrex::engine {
+inline namespace IMBREX_WORLDS {
 
 class weight_loader {
   public:
@@ -62,4 +65,5 @@ class weight_loader {
     std::int64_t all_ = 0, done_ = 0;
 };
 
+}  // namespace IMBREX_WORLDS
 }  // namespace imbrex::engine

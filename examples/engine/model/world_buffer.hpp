@@ -9,6 +9,7 @@
 #include <vector>
 
 namespace imbrex::engine {
+inline namespace IMBREX_WORLDS {
 
 template <class T>
 class world_buffer {
@@ -37,4 +38,5 @@ class world_buffer {
     world_memory memory_;
 };
 
+}  // namespace IMBREX_WORLDS
 }  // namespace imbrex::engine

@@ -1,5 +1,5 @@
-// The input of a runner for one step: the tokens to compute for each sequence, and the block copies (copy-on-write) to make before
-// anything is written. The runner returns one token per entry that samples, in order.
+// The input of a runner for one step: the tokens to compute for each sequence, and the block copies (copy-on-write) to
+// make before anything is written. The runner returns one token per entry that samples, in order.
 #pragma once
 
 #include "engine/serving/block_manager.hpp"
@@ -16,7 +16,8 @@ struct batch_entry {
     std::shared_ptr<const imbrex::engine::sequence> sequence;  // its tokens, block table and sampling parameters
     int first = 0;                                             // the position of the first token to compute
     int count = 0;
-    bool samples = false;  // sample from the last token's logits; false for all but the last chunk of a prompt (chunked prefill)
+    bool samples =
+        false;  // sample from the last token's logits; false for all but the last chunk of a prompt (chunked prefill)
 };
 
 struct batch {

@@ -1,13 +1,13 @@
-// The block manager of the paged KV cache: reference counts, prefix caching and copy-on-write. A block whose reference count drops to 0
-// keeps its content. A sequence that starts with the same tokens finds it again, until the block is reallocated; the least recently
-// used block is reallocated first.
+// The block manager of the paged KV cache: reference counts, prefix caching and copy-on-write. A block whose reference
+// count drops to 0 keeps its content. A sequence that starts with the same tokens finds it again, until the block is
+// reallocated; the least recently used block is reallocated first.
 //
 //   tokens    | a b c d | e f g h | i j
 //   content   |    7    |    9    |           unique ids: 9 means "e f g h after content 7"
-//   hash      | h(0,..) | h(h7,..)|           finds candidates; parent and tokens are compared before a block counts as a hit
+//   hash      | h(0,..) | h(h7,..)|           finds candidates; a hit needs equal parent and tokens
 //
-// A block gets a content id when it is full and computed, so allocated but uncomputed blocks are never hits. Blocks with a content id,
-// and blocks with several holders, are never written; copy_on_write replaces them by a copy.
+// A block gets a content id when it is full and computed, so allocated but uncomputed blocks are never hits. Blocks
+// with a content id, and blocks with several holders, are never written; copy_on_write replaces them by a copy.
 #pragma once
 
 #include <cstdint>
@@ -39,13 +39,16 @@ class block_manager {
 
     int count() const { return static_cast<int>(blocks_.size()); }
     int block_size() const { return block_size_; }
-    int num_free_blocks() const { return static_cast<int>(free_.size()); }  // reference count 0, with or without a content
+    int num_free_blocks() const {
+        return static_cast<int>(free_.size());
+    }  // reference count 0, with or without a content
     int num_used_blocks() const { return count() - num_free_blocks(); }
     int blocks_for(int tokens) const { return (tokens + block_size_ - 1) / block_size_; }
     int ref_count(int block) const { return at(block).ref_count; }
     bool is_cached(int block) const { return at(block).content != 0; }
 
-    // The cached blocks of the longest prefix of these tokens. The last token is never included: it must be computed to get logits.
+    // The cached blocks of the longest prefix of these tokens. The last token is never included: it must be computed to
+    // get logits.
     std::vector<int> find_cached_prefix(std::span<const int> tokens) const;
 
     int allocate();  // a block with reference count 1; its old content is dropped
@@ -53,12 +56,12 @@ class block_manager {
     void free(int block);
     void free(std::vector<int>& table);  // releases all blocks and clears the table
 
-    // Replaces a block that must not be written by a new one. The copy holds the reference to the old block: release it after the
-    // copy is made.
+    // Replaces a block that must not be written by a new one. The copy holds the reference to the old block: release it
+    // after the copy is made.
     std::optional<block_copy> copy_on_write(int& block);
 
-    // Tokens [first, last) of a sequence are computed. Full blocks enter the prefix cache; a duplicate of a cached block is replaced by
-    // that block.
+    // Tokens [first, last) of a sequence are computed. Full blocks enter the prefix cache; a duplicate of a cached
+    // block is replaced by that block.
     void cache_full_blocks(std::vector<int>& table, std::span<const int> tokens, int first, int last);
 
   private:

@@ -1,5 +1,6 @@
-// The serving loop: requests in, events out. step() schedules a batch, runs it, appends the sampled tokens and detokenizes them. The
-// runner is a template argument and the detokenizer a function, so the loop does not depend on a model.
+// The serving loop: requests in, events out. step() schedules a batch, runs it, appends the sampled tokens and
+// detokenizes them. The runner is a template argument and the detokenizer a function, so the loop does not depend on a
+// model.
 #pragma once
 
 #include "engine/serving/batch.hpp"
@@ -23,7 +24,8 @@ concept batch_runner = requires(Runner& runner, const batch& work) {
     { runner.run(work) } -> std::same_as<std::vector<int>>;
 };
 
-// Detokenizes one sequence, token by token; called without a token at the end, to flush held-back bytes of a partial character.
+// Detokenizes one sequence, token by token; called without a token at the end, to flush held-back bytes of a partial
+// character.
 using detokenize_function = std::function<std::string(std::optional<int>)>;
 
 struct event {

@@ -1,5 +1,5 @@
-// The sampling parameters of a request: temperature, top-k, top-p, min-p, penalties, bias, stop strings. The scheduler only carries
-// them; the sampler reads them.
+// The sampling parameters of a request: temperature, top-k, top-p, min-p, penalties, bias, stop strings. The scheduler
+// only carries them; the sampler reads them.
 #pragma once
 
 #include <imbrex/core/error.hpp>
@@ -24,9 +24,9 @@ struct sampling_params {
     float presence_penalty = 0;    // subtracted from the logits of generated tokens
     float frequency_penalty = 0;   // the same, times the number of occurrences
     std::vector<std::pair<int, float>> bias;  // added to logits; -infinity forbids a token
-    std::uint64_t seed = 0;         // a draw depends on the seed and the position only, not on the batch
-    std::vector<std::string> stop;  // the text ends before the first of these strings
-    int logprobs = 0;               // number of top log-probabilities reported per token
+    std::uint64_t seed = 0;                   // a draw depends on the seed and the position only, not on the batch
+    std::vector<std::string> stop;            // the text ends before the first of these strings
+    int logprobs = 0;                         // number of top log-probabilities reported per token
 };
 
 // Throws invalid_argument for values out of range. Comparisons are written so that NaN fails.

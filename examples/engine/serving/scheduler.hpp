@@ -1,13 +1,14 @@
-// The scheduler: continuous batching with chunked prefill, prefix caching and preemption. Each step computes one token of every
-// decoding sequence and fills the rest of the token budget with chunks of prompts, so that a long prompt does not stall decodes. The
-// order is priority, then arrival:
+// The scheduler: continuous batching with chunked prefill, prefix caching and preemption. Each step computes one token
+// of every decoding sequence and fills the rest of the token budget with chunks of prompts, so that a long prompt does
+// not stall decodes. The order is priority, then arrival:
 //
-//   append_blocks  allocates the block that the next token of a running sequence needs; if none is free, preempts the last in order
-//   admit          starts waiting sequences in order, only with blocks for all their tokens; may preempt lower priorities
+//   append_blocks  allocates blocks for the next tokens of running sequences, preempting the last in order if needed
+//   admit          starts waiting sequences in order, with blocks for all their tokens; may preempt lower priorities
 //   fill           fills the batch
 //
-// The first in order always gets a block, since all others can be preempted, so every step makes progress. Preemption is by recompute:
-// the sequence frees its blocks and waits; later it reuses blocks that are still cached and recomputes the rest. Not thread-safe.
+// The first in order always gets a block, since all others can be preempted, so every step makes progress. Preemption
+// is by recompute: the sequence frees its blocks and waits; later it reuses blocks that are still cached and recomputes
+// the rest. Not thread-safe.
 #pragma once
 
 #include "engine/serving/batch.hpp"
@@ -28,8 +29,8 @@ struct scheduler_options {
     int max_num_batched_tokens =
         2048;                // token budget of a step; at least max_num_seqs, so that all sequences can decode
     int max_num_seqs = 256;  // maximum running sequences
-    // Never mixes prompt and generated tokens in one batch, and caches prompt blocks only. For a batch-invariant runner, whose kernel for a
-    // token depends on whether the token is of the prompt or generated.
+    // Never mixes prompt and generated tokens in one batch, and caches prompt blocks only. For a batch-invariant
+    // runner, whose kernel for a token depends on whether the token is of the prompt or generated.
     bool separate_prefill = false;
 };
 

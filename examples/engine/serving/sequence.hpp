@@ -1,5 +1,5 @@
-// A request and its sequence: prompt and generated tokens, and the block table of the KV cache that holds the computed ones. Only the
-// scheduler modifies a sequence; runners read it.
+// A request and its sequence: prompt and generated tokens, and the block table of the KV cache that holds the computed
+// ones. Only the scheduler modifies a sequence; runners read it.
 #pragma once
 
 #include "engine/serving/sampling_params.hpp"

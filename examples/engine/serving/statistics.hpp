@@ -1,5 +1,5 @@
-// Serving statistics: time to first token (TTFT), throughput, batch sizes, KV cache usage, prefix cache hit rate, preemptions. The clock
-// is an argument, so that tests can control it.
+// Serving statistics: time to first token (TTFT), throughput, batch sizes, KV cache usage, prefix cache hit rate,
+// preemptions. The clock is an argument, so that tests can control it.
 #pragma once
 
 #include "engine/serving/sequence.hpp"
@@ -24,7 +24,7 @@ struct statistics_summary {
     double batch_mean = 0;                                     // sequences per step
     int batch_max = 0;
     double kv_cache_usage_mean = 0, kv_cache_usage_max = 0;  // fraction of blocks held, 0 to 1
-    double prefix_cache_hit_rate = 0;  // fraction of initial tokens found in the cache
+    double prefix_cache_hit_rate = 0;                        // fraction of initial tokens found in the cache
     std::int64_t preemptions = 0;
 
     std::string text() const;  // several lines

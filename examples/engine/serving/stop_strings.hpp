@@ -1,11 +1,11 @@
-// Streams text up to the first stop string. Text that may be the start of a stop string is held back until it is decided; a stop string
-// is never emitted, however tokens split it.
+// Streams text up to the first stop string. Text that may be the start of a stop string is held back until it is
+// decided; a stop string is never emitted, however tokens split it.
 //
 //   stop "\n\nQ:"     input   "42.\n"  "\n"  "Q"  ": why"
 //                     output  "42."    ""    ""   "", stopped
 //
-// The stop string that is complete first wins; of several that end at the same position, the longest. The result does not depend on how
-// the text is split.
+// The stop string that is complete first wins; of several that end at the same position, the longest. The result does
+// not depend on how the text is split.
 #pragma once
 
 #include <imbrex/core/error.hpp>

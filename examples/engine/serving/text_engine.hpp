@@ -1,5 +1,5 @@
-// A model with text in and out: model files, runner, serving loop and tokenizer. Programs submit prompts and call step() until no work
-// is left; each step returns the new text of each sequence as events. Not thread-safe.
+// A model with text in and out: model files, runner, serving loop and tokenizer. Programs submit prompts and call
+// step() until no work is left; each step returns the new text of each sequence as events. Not thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -19,13 +19,11 @@ namespace imbrex::engine {
 struct engine_options {
     world where = world::host;
     weight_format weights = weight_format::as_in_file;
-    std::int64_t kv_cache_bytes =
-        0;            // upper limit of the KV cache; 0: enough for max_num_seqs full contexts
-    int context = 0;  // maximum tokens of a sequence; 0: the model's context
+    std::int64_t kv_cache_bytes = 0;   // upper limit of the KV cache; 0: enough for max_num_seqs full contexts
+    int context = 0;                   // maximum tokens of a sequence; 0: the model's context
     int max_num_batched_tokens = 512;  // token budget of a step
     int max_num_seqs = 64;             // maximum running sequences; at most max_num_batched_tokens
-    bool batch_invariant =
-        false;  // on a GPU: texts do not depend on the batch (cost: docs/engine.md)
+    bool batch_invariant = false;      // on a GPU: texts do not depend on the batch (cost: docs/engine.md)
 };
 
 struct text_options {
@@ -54,7 +52,8 @@ class text_engine {
     text_engine(const text_engine&) = delete;
     text_engine& operator=(const text_engine&) = delete;
 
-    // The token ids of a prompt, with the special tokens that the vocabulary puts before a text. Not empty if the model has a BOS token.
+    // The token ids of a prompt, with the special tokens that the vocabulary puts before a text. Not empty if the model
+    // has a BOS token.
     std::vector<int> encode_prompt(std::string_view text) const;
 
     // Throws if the request can never be served.

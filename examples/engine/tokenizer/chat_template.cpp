@@ -15,8 +15,8 @@ std::string_view trimmed(std::string_view text) {
     return text.substr(first, text.find_last_not_of(spaces) - first + 1);
 }
 
-// Alternating special tokens and text. Adjacent text is encoded at once, so that the border between template and message does not affect
-// BPE merges.
+// Alternating special tokens and text. Adjacent text is encoded at once, so that the border between template and
+// message does not affect BPE merges.
 class chat_writer {
   public:
     explicit chat_writer(const tokenizer& tokens) : tokens_(tokens) {}

@@ -1,5 +1,6 @@
-// Chat templates of Llama 2, Llama 3 and ChatML, written out as code; the special tokens of a vocabulary select one. Special tokens of the
-// template are inserted as ids and messages are encoded as plain text, so a message cannot end its turn or begin another.
+// Chat templates of Llama 2, Llama 3 and ChatML, written out as code; the special tokens of a vocabulary select one.
+// Special tokens of the template are inserted as ids and messages are encoded as plain text, so a message cannot end
+// its turn or begin another.
 #pragma once
 
 #include <optional>

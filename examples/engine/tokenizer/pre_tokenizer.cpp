@@ -123,8 +123,8 @@ std::size_t llama3_word(const characters& text, std::size_t i, std::size_t most_
     return number_symbol_or_space(text, i, most_digits, false);
 }
 
-// [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+ from i on; i if it does not match. The first part is greedy and
-// backtracks until the second matches.
+// [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+ from i on; i if it does not match. The first part is
+// greedy and backtracks until the second matches.
 std::size_t mixed_case_word(const characters& text, std::size_t i) {
     const std::size_t turn = text.skip(i, [&](std::size_t k) { return text.upper_part(k); });
     if (text.lower_part(turn)) return text.skip(turn, [&](std::size_t k) { return text.lower_part(k); });

@@ -1,5 +1,5 @@
-// Pre-tokenizers: BPE vocabularies split text into words before merging, each family by its own regular expression. The known expressions are
-// written out as code, so no regex engine is needed; unknown ones throw.
+// Pre-tokenizers: BPE vocabularies split text into words before merging, each family by its own regular expression. The
+// known expressions are written out as code, so no regex engine is needed; unknown ones throw.
 #pragma once
 
 #include <optional>

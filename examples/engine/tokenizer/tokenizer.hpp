@@ -1,6 +1,6 @@
-// BPE tokenizer: text to token ids and back. Text is split into words, words into symbols (bytes or code points), and adjacent symbols are
-// merged, best pair first. Vocabularies differ in the symbols and in the merge order (merge list, tiktoken ranks, SentencePiece scores);
-// loading/tokenizer_files.hpp reads them.
+// BPE tokenizer: text to token ids and back. Text is split into words, words into symbols (bytes or code points), and
+// adjacent symbols are merged, best pair first. Vocabularies differ in the symbols and in the merge order (merge list,
+// tiktoken ranks, SentencePiece scores); loading/tokenizer_files.hpp reads them.
 //
 // User text is plain text: special tokens are parsed only on request.
 #pragma once
@@ -71,7 +71,7 @@ struct vocabulary {
 
 struct encode_options {
     bool add_special_tokens = true;  // BOS and EOS as the vocabulary defines
-    bool parse_special = false;  // "<|eot|>" in the text becomes that token: for templates, not for user text
+    bool parse_special = false;      // "<|eot|>" in the text becomes that token: for templates, not for user text
 };
 
 class tokenizer {

@@ -1,4 +1,5 @@
-// Unicode for tokenizers: character classes (for pre-tokenizers) and normalization form C (NFC), which some vocabularies require.
+// Unicode for tokenizers: character classes (for pre-tokenizers) and normalization form C (NFC), which some
+// vocabularies require.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// UTF-8 decoding, one code point at a time. Input may hold any bytes: a byte that does not begin a complete code point is returned alone, and
-// no function fails.
+// UTF-8 decoding, one code point at a time. Input may hold any bytes: a byte that does not begin a complete code point
+// is returned alone, and no function fails.
 #pragma once
 
 #include <cstddef>

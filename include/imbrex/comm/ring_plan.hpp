@@ -104,7 +104,7 @@ class ring_plan {
     void require_alike(const ring_schedule& one) const {
         const auto expected = detail::ring_invariants(first()), found = detail::ring_invariants(one);
         for (std::size_t i = 0; i < found.size(); ++i) {
-            require(found[i].value == expected[i].value, "sequences, ", found[i].name, ": ", found[i].value, " beside ",
+            require(found[i].value == expected[i].value, "sequences, ", found[i].name, ": ", found[i].value, " and ",
                     expected[i].value, "; schedules of one plan may differ in tokens and sizes.batches only");
         }
     }

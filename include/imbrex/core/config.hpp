@@ -40,8 +40,9 @@
 // IMBREX_WORLDS: an inline namespace for the entities whose definition depends on the compiler. A program may link a
 // .cpp (host compiler) and a .cu (nvcc); the linker then keeps one definition of each inline function, that of the
 // first object file. Launches, device memory, TMA descriptors and everything that uses them differ between the two, so
-// their names include the worlds that the file can use: worlds_host, worlds_device (IMBREX_DEVICE_ALONE) or worlds_both.
-// Problems, views, element types and errors are outside this namespace: they are the same types in all files.
+// their names include the worlds that the file can use: worlds_host, worlds_device (IMBREX_DEVICE_ALONE) or
+// worlds_both. Problems, views, element types and errors are outside this namespace: they are the same types in all
+// files.
 #if !defined(__CUDACC__)
 #define IMBREX_WORLDS worlds_host
 #elif defined(IMBREX_DEVICE_ALONE)

@@ -30,8 +30,8 @@ class cuda_error : public error {
 
 namespace detail {
 
-// A part of a message: a string, a number or a pointer. The formatting is not a template: the library has many messages,
-// and each instantiation would cost compile time.
+// A part of a message: a string, a number or a pointer. The formatting is not a template: the library has many
+// messages, and each instantiation would cost compile time.
 class message_part {
   public:
     message_part(const char* text) : kind_(kind::text), text_(text) {}

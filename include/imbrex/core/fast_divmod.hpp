@@ -1,7 +1,9 @@
 // Division by a divisor that is known on the host before the launch (as CUTLASS's FastDivmod): a multiplication and a
 // shift. The hardware has no integer division; the compiler emits about twenty dependent instructions for one.
 //
-//     n / d = n * ceil(2^(31 + b) / d) / 2^(31 + b), rounded down, with 2^b >= d: exact for 0 <= n < 2^31, the factor below 2^32
+//     n / d = n * ceil(2^(31 + b) / d) / 2^(31 + b), rounded down, with 2^b >= d
+//
+// This is exact for 0 <= n < 2^31, and the factor is below 2^32.
 #pragma once
 
 #include <imbrex/core/config.hpp>

@@ -1,5 +1,5 @@
-// A rectangle of global memory: pointer, row stride and the number of rows and columns in bounds. A tile may extend past
-// the edge of its matrix: loads fill the out-of-bounds part, stores skip it.
+// A rectangle of global memory: pointer, row stride and the number of rows and columns in bounds. A tile may extend
+// past the edge of its matrix: loads fill the out-of-bounds part, stores skip it.
 #pragma once
 
 #include <imbrex/core/config.hpp>

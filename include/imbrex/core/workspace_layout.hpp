@@ -5,6 +5,7 @@
 //     buffers.bytes()                                                                   // of the whole workspace
 #pragma once
 
+#include <imbrex/core/ceil_div.hpp>
 #include <imbrex/core/error.hpp>
 
 #include <cstddef>
@@ -18,7 +19,7 @@ class workspace_layout {
 
     std::size_t add(std::size_t bytes) {
         const std::size_t begin = end_;
-        end_ += (bytes + alignment - 1) / alignment * alignment;
+        end_ += ceil_div(bytes, alignment) * alignment;
         return begin;
     }
     std::size_t bytes() const { return end_; }

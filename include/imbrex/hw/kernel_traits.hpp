@@ -1,6 +1,8 @@
 // The traits of a kernel type that the launchers read.
 #pragma once
 
+#include <imbrex/core/architecture.hpp>
+
 #include <string>
 #include <string_view>
 
@@ -48,18 +50,18 @@ constexpr int kernel_min_blocks_per_sm() {
 template <class Kernel>
 inline constexpr int min_blocks_per_sm_of = kernel_min_blocks_per_sm<Kernel>();
 
-// Whether the kernel needs sm_90a. In a program compiled for several architectures, such a kernel is empty for the
-// others, and the caller must launch another one there.
+// The architecture that the kernel requires. In a program compiled for several architectures, a kernel is empty for those that do not meet
+// it, and the caller must launch another one there.
 template <class Kernel>
-constexpr bool kernel_needs_hopper() {
-    if constexpr (requires { Kernel::needs_hopper; }) {
-        return Kernel::needs_hopper;
+constexpr gpu_architecture kernel_architecture() {
+    if constexpr (requires { Kernel::architecture; }) {
+        return Kernel::architecture;
     } else {
-        return false;
+        return gpu_architecture::sm_80;
     }
 }
 template <class Kernel>
-inline constexpr bool needs_hopper = kernel_needs_hopper<Kernel>();
+inline constexpr gpu_architecture architecture_of = kernel_architecture<Kernel>();
 
 // Whether the kernel is launched with PDL (programmatic dependent launch): it may start while its predecessor in the
 // stream still runs, because it calls pdl_wait (ops/grid/pdl.hpp) before it accesses the predecessor's data.

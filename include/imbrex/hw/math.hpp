@@ -1,11 +1,15 @@
-// Fast approximations of exp2, log2, reciprocal and tanh. Selects the implementation of this pass:
-// hw/cuda/math.hpp or hw/host/math.hpp, which declare the same names.
+// Scalar math (exp2, tanh, fma, conversions) and lane exchange inside a warp.
+// Selects the implementation of this pass: hw/cuda or hw/host, which declare the same names.
 #pragma once
 
 #include <imbrex/core/config.hpp>
 
 #if IMBREX_DEVICE_WORLD
+#include <imbrex/hw/cuda/lanes.hpp>
 #include <imbrex/hw/cuda/math.hpp>
+#include <imbrex/hw/cuda/scalar.hpp>
 #else
+#include <imbrex/hw/host/lanes.hpp>
 #include <imbrex/hw/host/math.hpp>
+#include <imbrex/hw/host/scalar.hpp>
 #endif

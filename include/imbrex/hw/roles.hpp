@@ -11,7 +11,7 @@ namespace imbrex {
 
 template <class Scope, int Count, int Registers, class Body>
 struct role {
-    static_assert(Count > 0, "imbrex: a role must be played by at least one scope");
+    static_assert(Count > 0, "imbrex: a role needs at least one scope");
     static_assert(Registers == 0 || (Registers >= 24 && Registers <= 256 && Registers % 8 == 0),
                   "imbrex: a role's registers must be 0 (leave as launched) or a multiple of 8 from 24 to 256");
     using scope = Scope;

@@ -1,5 +1,5 @@
-// The TMA descriptor of a tensor (CUtensorMap): opaque bytes that the driver encodes (hw/cuda/encode.hpp) and TMA reads.
-// The host world carries it unused, so that kernel arguments have the same bytes in both worlds.
+// The TMA descriptor of a tensor (CUtensorMap): opaque bytes that the driver encodes (hw/cuda/encode.hpp) and TMA
+// reads. The host world carries it unused, so that kernel arguments have the same bytes in both worlds.
 #pragma once
 
 namespace imbrex::hw {

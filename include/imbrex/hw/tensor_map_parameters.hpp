@@ -1,4 +1,5 @@
-// The parameters of a tensor_map (cuTensorMapEncodeTiled): address, shape and strides of the tensor, and the box of a copy.
+// The parameters of a tensor_map (cuTensorMapEncodeTiled): address, shape and strides of the tensor, and the box of a
+// copy.
 #pragma once
 
 #include <cstdint>

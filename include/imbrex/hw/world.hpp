@@ -1,6 +1,6 @@
-// Worlds: where a kernel runs. `world::device` is the GPU, `world::host` the CPU, and `world::host_checked` the CPU with
-// the checker. This header has an array in the memory of a world and one launch for all of them. Programs compiled by
-// nvcc have the device; other compilers have the host worlds only.
+// Worlds: where a kernel runs. `world::device` is the GPU, `world::host` the CPU, and `world::host_checked` the CPU
+// with the checker. This header has an array in the memory of a world and one launch for all of them. Programs compiled
+// by nvcc have the device; other compilers have the host worlds only.
 #pragma once
 
 #include <imbrex/core/error.hpp>
@@ -156,7 +156,8 @@ void launch_on_host(world where, [[maybe_unused]] grid_dim grid,
 #endif
 }
 
-// Launches the kernel. On the device the launch is enqueued in the stream (a cudaStream_t) and the call returns at once.
+// Launches the kernel. On the device the launch is enqueued in the stream (a cudaStream_t) and the call returns at
+// once.
 template <class Kernel>
 void launch(world where, grid_dim grid, const typename Kernel::arguments& arguments, void* stream = nullptr) {
     if (where == world::device) {

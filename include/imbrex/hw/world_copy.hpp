@@ -1,5 +1,5 @@
-// Copies within the memory of one world: contiguous bytes, and pitched rows. On the device they are enqueued in the stream
-// without waiting, and the two sides may be on different devices.
+// Copies within the memory of one world: contiguous bytes, and pitched rows. On the device they are enqueued in the
+// stream without waiting, and the two sides may be on different devices.
 #pragma once
 
 #include <imbrex/core/error.hpp>

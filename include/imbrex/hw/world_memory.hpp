@@ -1,5 +1,5 @@
-// Memory of one world without a host copy, unlike world_array: for large data that stays there, such as a KV cache. It is
-// initialised to zero and aligned to 256 bytes.
+// Memory of one world without a host copy, unlike world_array: for large data that stays there, such as a KV cache. It
+// is initialised to zero and aligned to 256 bytes.
 #pragma once
 
 #include <imbrex/core/error.hpp>

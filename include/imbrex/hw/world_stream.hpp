@@ -1,5 +1,5 @@
-// A stream of one world, and a CUDA graph: launches that are captured once and replayed, so that many small kernels cost
-// one host call. In the host worlds launches are synchronous, and a replay makes them again.
+// A stream of one world, and a CUDA graph: launches that are captured once and replayed, so that many small kernels
+// cost one host call. In the host worlds launches are synchronous, and a replay makes them again.
 //
 //     const world_stream stream(where);
 //     cuda_graph step;
@@ -73,8 +73,8 @@ class cuda_graph {
     }
 
     // On the first call, captures the launches that `launches()` makes in the stream; then launches the graph. On the
-    // device `launches` is not called again. It must neither allocate nor wait. If it throws, nothing is captured and the
-    // exception propagates.
+    // device `launches` is not called again. It must neither allocate nor wait. If it throws, nothing is captured and
+    // the exception propagates.
     template <class Launches>
     void replay(const world_stream& stream, const Launches& launches) {
         if (stream.get() == nullptr) {

@@ -24,6 +24,7 @@
 // of zero where a mask hides them, so they must be finite.
 #pragma once
 
+#include <imbrex/core/ceil_div.hpp>
 #include <imbrex/hw/world.hpp>
 #include <imbrex/kernels/attention/ampere.hpp>
 #include <imbrex/kernels/attention/extension_points.hpp>
@@ -70,8 +71,11 @@ class attention_forward {
             if (p.empty()) return;
             if (choose_attention_kernel(dispatch<HeadDims>(where, p)) == attention_kernel_kind::hopper) {
                 launch_hopper<HeadDims>(where, p, mask, score, stream);
-            } else {
+            } else if constexpr (Options.targets == kernel_targets::all) {
                 launch_ampere<HeadDims>(where, p, mask, score, stream);
+            } else {
+                require(false, "q, k, v, out, world: ", name_of(where),
+                        "; kernel_targets::hopper needs sm_90a, keys, and strides that are multiples of 16 bytes");
             }
         });
     }
@@ -134,7 +138,7 @@ class attention_forward {
         }
         const int blocks = p.varlen.given()
                                ? attention_tile_scheduler::varlen_blocks(p.seqlen_q(), p.varlen.count, Kernel::block_m)
-                               : (p.seqlen_q() + Kernel::block_m - 1) / Kernel::block_m;
+                               : ceil_div(p.seqlen_q(), Kernel::block_m);
         const std::int64_t all = std::int64_t{blocks} * p.heads() * (p.varlen.given() ? 1 : p.batches());
         require(all <= 2147483647, "q: ", p.batches(), " x ", p.heads(), " x ", p.seqlen_q(), " queries make ", all,
                 " blocks; at most 2147483647 are allowed");

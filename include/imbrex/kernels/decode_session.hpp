@@ -25,6 +25,7 @@
 // `rewind` discards the last tokens, such as rejected drafts in speculative decoding.
 #pragma once
 
+#include <imbrex/core/ceil_div.hpp>
 #include <imbrex/core/error.hpp>
 #include <imbrex/core/workspace_layout.hpp>
 #include <imbrex/hw/world.hpp>
@@ -157,7 +158,7 @@ class decode_session {
         return c;
     }
 
-    int pages() const { return (given_.capacity + given_.page_size - 1) / given_.page_size; }
+    int pages() const { return ceil_div(given_.capacity, given_.page_size); }
 
     // Lays out the session's memory and returns its size.
     std::size_t lay_out() {

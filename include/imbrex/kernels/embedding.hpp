@@ -101,9 +101,9 @@ void require_embedding(world where, const embedding_problem<T, Out>& p) {
     require(p.out.extents[2] == p.table.extents[2], "out.extents[2]: ", p.out.extents[2], "; table has ",
             p.table.extents[2], " columns, and it must have as many");
     require_disjoint_rows(p.out, "out");
-    require(std::isfinite(p.factor), "factor: ", p.factor, "; it is finite");
+    require(std::isfinite(p.factor), "factor: ", p.factor, "; must be finite");
     if (p.empty()) return;
-    require(p.ids != nullptr, "ids: null; ", p.rows(), " numbers are needed");
+    require(p.ids != nullptr, "ids: null; ", p.rows(), " elements are needed");
     const std::int64_t entries = p.table.extents[0] * p.table.extents[1];
     for (std::int64_t i = 0; where != world::device && i < p.rows(); ++i) {
         require(p.ids[i] >= 0 && p.ids[i] < entries, "ids[", i, "]: ", p.ids[i], "; the table has ", entries, " rows");

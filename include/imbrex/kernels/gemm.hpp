@@ -16,6 +16,7 @@
 // the stream have finished, so they must not write anything it reads before its own pdl_wait either.
 #pragma once
 
+#include <imbrex/core/ceil_div.hpp>
 #include <imbrex/hw/world.hpp>
 #include <imbrex/kernels/gemm/ampere.hpp>
 #include <imbrex/kernels/gemm/choice.hpp>
@@ -195,7 +196,11 @@ class gemm {
     }
 
     static void launch_ampere(world where, const problem& p, const views& all, const Epilogue& epilogue, void* stream) {
-        if constexpr (std::is_same_v<In, e4m3>) {
+        if constexpr (Options.targets == kernel_targets::hopper) {
+            require(
+                false, "m, n, k: ", p.m, ", ", p.n, ", ", p.k,
+                "; kernel_targets::hopper needs sm_90a, k of at least 1 and rows that are multiples of 16 bytes apart");
+        } else if constexpr (std::is_same_v<In, e4m3>) {
             require(false, "m, n, k: ", p.m, ", ", p.n, ", ", p.k, " with rows of A ", all.a.strides[1], " and of B ",
                     all.b.strides[1],
                     " elements apart; e4m3 requires Hopper, k of at least 1 and row strides that are multiples of 16");
@@ -210,9 +215,9 @@ class gemm {
     template <class Kernel>
     static void launch_ampere_as(world where, const problem& p, const views& all, const Epilogue& epilogue,
                                  void* stream) {
-        const int tile_rows = (p.m + Kernel::block_m - 1) / Kernel::block_m;
-        const int tile_columns = (p.n + Kernel::block_n - 1) / Kernel::block_n;
-        const int steps = (p.k + Kernel::block_k - 1) / Kernel::block_k;
+        const int tile_rows = ceil_div(p.m, Kernel::block_m);
+        const int tile_columns = ceil_div(p.n, Kernel::block_n);
+        const int steps = ceil_div(p.k, Kernel::block_k);
         const std::int64_t tiles = std::int64_t{tile_rows} * tile_columns * p.batches;
         require(tiles <= 2147483647, "m, n, batches: ", p.m, ", ", p.n, ", ", p.batches, " make ", tiles,
                 " tiles; a grid has at most 2147483647 blocks");

@@ -29,6 +29,7 @@
 // prefix and merges its partial result into the launch over the suffixes (`merge_with`).
 #pragma once
 
+#include <imbrex/core/ceil_div.hpp>
 #include <imbrex/core/error.hpp>
 #include <imbrex/core/fast_divmod.hpp>
 #include <imbrex/hw/world.hpp>
@@ -113,7 +114,7 @@ class paged_decode {
         std::size_t bytes = 0;
         for_head_dim(p, [&]<int HeadDim>() {
             // Enough for any of the kernels.
-            for_kernel<HeadDim>(p, split_size, decode_kernel_kind::ampere_class,
+            for_kernel<HeadDim>(p, split_size, largest_workspace_kind,
                                 [&]<class Kernel>() { bytes = bytes_of<Kernel>(where, p, blocks, split_size); });
             for (const int kv_heads : {8, 4, 2}) {
                 if (split_size > 0) continue;
@@ -160,6 +161,8 @@ class paged_decode {
     }
 
   private:
+    static constexpr decode_kernel_kind largest_workspace_kind =
+        Config.targets == kernel_targets::all ? decode_kernel_kind::ampere_class : decode_kernel_kind::hopper;
     template <int HeadDim, int WarpsM>
     using hopper = paged_decode_hopper<In, HeadDim, Mask, Score, decode_shape_for(HeadDim, WarpsM, sizeof(Cache)),
                                        Config.output, Cache>;
@@ -202,10 +205,15 @@ class paged_decode {
             call.template operator()<hopper<HeadDim, 1>>();
         } else if (chosen == decode_kernel_kind::hopper) {
             call.template operator()<hopper<HeadDim, 4>>();
-        } else if (one_warp_m) {
-            call.template operator()<ampere<HeadDim, 1>>();
+        } else if constexpr (Config.targets == kernel_targets::all) {
+            if (one_warp_m) {
+                call.template operator()<ampere<HeadDim, 1>>();
+            } else {
+                call.template operator()<ampere<HeadDim, 4>>();
+            }
         } else {
-            call.template operator()<ampere<HeadDim, 4>>();
+            require(false, "q, k, v: ", p.q.pointer,
+                    "; kernel_targets::hopper needs sm_90a and strides that are multiples of 16 bytes");
         }
     }
 
@@ -261,12 +269,12 @@ class paged_decode {
     static std::int64_t m_blocks_of(const problem& p) {
         const std::int64_t rows = std::int64_t{p.seqlen_q()} * (p.heads() / p.kv_heads());
         return p.varlen.given() ? rows / Kernel::block_m + p.varlen.count
-                                : (rows + Kernel::block_m - 1) / Kernel::block_m * p.batches();
+                                : ceil_div(rows, Kernel::block_m) * p.batches();
     }
     // Splits of a work item with a fixed split size, if its sequence fills its block table.
     static std::int64_t max_splits_of(const problem& p, int split_size) {
         const std::int64_t keys = p.seqlen_k(kv_layout::paged);
-        return std::max<std::int64_t>((keys + split_size - 1) / split_size, 1);
+        return std::max<std::int64_t>(ceil_div(keys, split_size), 1);
     }
     template <class Kernel>
     static int slices_per_split_of(const problem& p) {

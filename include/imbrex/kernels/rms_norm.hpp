@@ -61,9 +61,9 @@ void require_rms_norm(const rms_norm_problem<T, Weight>& p) {
         require_same_rows(p.residual, "residual", p.x, "x");
         require_disjoint_rows(p.residual, "residual");
     }
-    require(std::isfinite(p.epsilon) && p.epsilon >= 0, "epsilon: ", p.epsilon, "; it is finite and not negative");
+    require(std::isfinite(p.epsilon) && p.epsilon >= 0, "epsilon: ", p.epsilon, "; must be finite and not negative");
     if (p.empty()) return;
-    require(p.weight != nullptr, "weight: null; ", p.x.columns(), " numbers are needed");
+    require(p.weight != nullptr, "weight: null; ", p.x.columns(), " elements are needed");
     require(!p.has_residual() || p.out.pointer != p.residual.pointer, "out.pointer: ", p.out.pointer,
             "; must differ from residual.pointer, which is written too");
 }

@@ -38,7 +38,7 @@ class rms_norm_gemm {
     using problem = gemm_problem<In, Out>;
 
     static bool can_implement(world where, const problem& p) {
-        [[maybe_unused]] const views refused_here_if_wrong(p);
+        [[maybe_unused]] const views validated(p);
         return gemv::can_implement(p) && gemv::can_run(where);
     }
 

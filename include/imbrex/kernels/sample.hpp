@@ -74,18 +74,18 @@ namespace detail {
 inline void require_sample_options(const sample_options& one, std::int64_t row) {
     constexpr float huge = std::numeric_limits<float>::max();
     require(one.temperature >= 0 && one.temperature <= huge, "options[", row, "].temperature: ", one.temperature,
-            "; it is 0 (greedy) or a positive number");
-    require(one.top_k >= 0, "options[", row, "].top_k: ", one.top_k, "; it is 0 (all tokens) or more");
+            "; must be 0 (greedy) or a positive number");
+    require(one.top_k >= 0, "options[", row, "].top_k: ", one.top_k, "; must be 0 (all tokens) or more");
     require(one.top_p > 0 && one.top_p <= 1, "options[", row, "].top_p: ", one.top_p,
-            "; it is more than 0 and at most 1");
-    require(one.min_p >= 0 && one.min_p <= 1, "options[", row, "].min_p: ", one.min_p, "; it is from 0 to 1");
+            "; must be greater than 0 and at most 1");
+    require(one.min_p >= 0 && one.min_p <= 1, "options[", row, "].min_p: ", one.min_p, "; must be from 0 to 1");
     require(one.repetition_penalty > 0 && one.repetition_penalty <= huge, "options[", row,
-            "].repetition_penalty: ", one.repetition_penalty, "; it is more than 0 (1: none)");
+            "].repetition_penalty: ", one.repetition_penalty, "; must be greater than 0 (1: none)");
     require(std::isfinite(one.presence_penalty), "options[", row, "].presence_penalty: ", one.presence_penalty,
-            "; it is finite");
+            "; must be finite");
     require(std::isfinite(one.frequency_penalty), "options[", row, "].frequency_penalty: ", one.frequency_penalty,
-            "; it is finite");
-    require(one.position >= 0, "options[", row, "].position: ", one.position, "; it is 0 or more");
+            "; must be finite");
+    require(one.position >= 0, "options[", row, "].position: ", one.position, "; must be 0 or more");
 }
 
 template <class T>
@@ -100,9 +100,9 @@ void require_adjustments(const sample_problem<T>& p) {
                     "; the vocabulary has ", p.logits.extents[2], " tokens");
             require(i == first || p.adjustments[i - 1].token < one.token, "adjustments[", i, "].token: ", one.token,
                     "; must be greater than the token before it, ", i == first ? -1 : p.adjustments[i - 1].token);
-            require(one.generated >= 0, "adjustments[", i, "].generated: ", one.generated, "; it is 0 or more");
+            require(one.generated >= 0, "adjustments[", i, "].generated: ", one.generated, "; must be 0 or more");
             require(one.bias <= std::numeric_limits<float>::max(), "adjustments[", i, "].bias: ", one.bias,
-                    "; it is a number or -infinity");
+                    "; must be finite or -infinity");
         }
     }
 }
@@ -115,15 +115,15 @@ void require_sample(world where, const sample_problem<T>& p) {
     require_rows(p.logits, "logits");
     if (p.rows() == 0) return;
     require(p.logits.extents[2] >= 1 && p.logits.extents[2] <= max_vocab_size,
-            "logits.extents[2]: ", p.logits.extents[2], "; the vocabulary has 1 to ", max_vocab_size, " tokens");
-    require(p.options != nullptr, "options: null; ", p.rows(), " of them are needed");
-    require(p.tokens != nullptr, "tokens: null; there is a token for each of ", p.rows(), " rows");
+            "logits.extents[2]: ", p.logits.extents[2], "; the vocabulary size must be from 1 to ", max_vocab_size);
+    require(p.options != nullptr, "options: null; ", p.rows(), " sample_options are needed");
+    require(p.tokens != nullptr, "tokens: null; ", p.rows(), " elements are needed, one per row");
     require(p.num_top_logprobs >= 0 && p.num_top_logprobs <= max_top_logprobs, "num_top_logprobs: ", p.num_top_logprobs,
-            "; it is from 0 to ", max_top_logprobs);
+            "; must be from 0 to ", max_top_logprobs);
     require(p.num_top_logprobs == 0 || (p.top_logprobs_tokens != nullptr && p.top_logprobs != nullptr),
             "top_logprobs_tokens, top_logprobs: null; ", p.rows(), " x ", p.num_top_logprobs, " of each are needed");
     require((p.adjustments == nullptr) == (p.adjustment_offsets == nullptr),
-            "adjustments, adjustment_offsets: one of them is null; both are given, or none");
+            "adjustments, adjustment_offsets: one of them is null; both or neither must be given");
     if (where == world::device) return;
     for (std::int64_t row = 0; row < p.rows(); ++row) require_sample_options(p.options[row], row);
     if (p.adjustments != nullptr) require_adjustments(p);

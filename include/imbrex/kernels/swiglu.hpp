@@ -1,7 +1,8 @@
 // SwiGLU activation (silu_and_mul, act_and_mul in vLLM and FlashInfer): out = activation(gate) * up, elementwise.
 //
-//     swiglu_activation<bf16>::launch(world::device, {.gate = gate_of<const bf16>(gate_up, rows, n),  // columns 0 to n - 1
-//                                                     .up = up_of<const bf16>(gate_up, rows, n),      // columns n to 2 n - 1
+//     // gate_up is [rows, 2 n]: gate in columns 0 to n - 1, up in columns n to 2 n - 1
+//     swiglu_activation<bf16>::launch(world::device, {.gate = gate_of<const bf16>(gate_up, rows, n),
+//                                                     .up = up_of<const bf16>(gate_up, rows, n),
 //                                                     .out = as_rows(out, rows, n)}, stream);
 //     swiglu_activation<bf16, activation::gelu_tanh>::launch(...)
 //

@@ -7,16 +7,16 @@
 // The hardware has sixteen named barriers (bar.sync, bar.arrive) per block. Block and warpgroup syncs use the first
 // nine. A kernel declares names for the others, which get their numbers at compile time:
 //
-//   struct turn { static constexpr int count = 2; };     two barriers, one for each consumer
+//   struct order { static constexpr int count = 2; };    two barriers, one for each consumer
 //   struct done {};                                      one
-//   using barriers = named_barriers<turn, done>;
-//   barriers::of<turn>(group.index()).sync(group, 8);
+//   using barriers = named_barriers<order, done>;
+//   barriers::of<order>(group.index()).sync(group, 8);
 #pragma once
 
 #include <imbrex/core/barrier_word.hpp>
 #include <imbrex/core/source.hpp>
-#include <imbrex/hw/barrier.hpp>
 #include <imbrex/hw/scope.hpp>
+#include <imbrex/hw/sync.hpp>
 
 #include <type_traits>
 
@@ -30,7 +30,8 @@ struct transaction_barrier {
     IMBREX_KERNEL void init(const Scope& scope, int warps, source here = source::current()) {
         hw::barrier_init(scope, word, warps, here);
     }
-    // Every warp of the scope arrives with release semantics: its earlier writes are visible after a wait for the phase.
+    // Every warp of the scope arrives with release semantics: its earlier writes are visible after a wait for the
+    // phase.
     template <class Scope>
     IMBREX_KERNEL void arrive(const Scope& scope, source here = source::current()) {
         hw::barrier_arrive(scope, word, here);

@@ -4,7 +4,7 @@
 
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/packed_weights.hpp>
-#include <imbrex/hw/dequantise.hpp>
+#include <imbrex/hw/registers.hpp>
 
 #include <cstdint>
 

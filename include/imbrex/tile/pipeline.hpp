@@ -13,14 +13,14 @@
 // Each side keeps its own cursor in registers; shared memory holds only the stages and the barriers.
 //
 // With TMA multicast in a thread block cluster (Cluster > 1), the rings of all blocks advance together: a stage is full
-// when all shares have landed in it, and empty when the consumers of all blocks have released it. Each block must load a
-// share of every stage for all blocks (load_multicast): the releases of the others could overtake a block that only
+// when all shares have landed in it, and empty when the consumers of all blocks have released it. Each block must load
+// a share of every stage for all blocks (load_multicast): the releases of the others could overtake a block that only
 // receives.
 #pragma once
 
 #include <imbrex/core/source.hpp>
-#include <imbrex/hw/barrier.hpp>
 #include <imbrex/hw/scope.hpp>
+#include <imbrex/hw/sync.hpp>
 #include <imbrex/tile/barrier.hpp>
 
 namespace imbrex {
@@ -82,8 +82,8 @@ struct pipeline_barriers {
     transaction_barrier full[Stages];
     transaction_barrier empty[Stages];
 
-    // Initialises the barriers for this many consumer warps per block. A fence_barriers and a block sync (a cluster sync
-    // with multicast) must follow, once for all pipelines of the kernel.
+    // Initialises the barriers for this many consumer warps per block. A fence_barriers and a block sync (a cluster
+    // sync with multicast) must follow, once for all pipelines of the kernel.
     template <class Scope>
     IMBREX_KERNEL void init(const Scope& scope, storage& items, int consumer_warps, source here = source::current()) {
         for (int stage = 0; stage < Stages; ++stage) {
@@ -207,8 +207,8 @@ struct pipeline_barriers {
             return hold(hw::uniform(at_.stage()), here);
         }
 
-        // The same for converged warps: the compiler keeps the stage number in a uniform register, because the wait does
-        // not make it assume divergence.
+        // The same for converged warps: the compiler keeps the stage number in a uniform register, because the wait
+        // does not make it assume divergence.
         IMBREX_KERNEL held_stage<Scope> wait_converged(source here = source::current()) {
             ring_->full[at_.stage()].wait_converged(*scope_, at_.round(), here);
             return hold(at_.stage(), here);

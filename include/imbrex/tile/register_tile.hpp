@@ -5,7 +5,7 @@
 #pragma once
 
 #include <imbrex/core/register_layout.hpp>
-#include <imbrex/hw/fragment.hpp>
+#include <imbrex/hw/registers.hpp>
 #include <imbrex/hw/scope.hpp>
 
 namespace imbrex {

@@ -39,7 +39,7 @@ struct shared_arena {
     template <std::size_t I>
     static constexpr int offset = offset_of(I);
     static constexpr int bytes = offset_of(sizeof...(Parts));
-    static_assert(bytes <= shared_memory_limit, "imbrex: a shared arena must not exceed 227 KB, what a block can have");
+    static_assert(bytes <= shared_memory_limit, "imbrex: a shared arena must not exceed 227 KB, the limit of a block");
 
     alignas(alignment) unsigned char storage[bytes];
 

@@ -1,10 +1,10 @@
 // Vectorised rows: rows in the registers of a warp, eight neighbouring elements per lane, for 16-byte global loads and
 // stores. This layout is for elementwise operations and row reductions, which are bound by memory bandwidth; matrix
-// instructions need a register tile instead. Rows have 8, 16, 32, 64, 128 columns or a multiple of 256, and a tile has a
-// multiple of 256 elements.
+// instructions need a register tile instead. Rows have 8, 16, 32, 64, 128 columns or a multiple of 256, and a tile has
+// a multiple of 256 elements.
 #pragma once
 
-#include <imbrex/hw/vector_row.hpp>
+#include <imbrex/hw/vector_rows.hpp>
 
 namespace imbrex {
 

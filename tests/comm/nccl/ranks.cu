@@ -149,7 +149,7 @@ void test_order_of_messages(ring& all) {
 }
 
 // As in ring attention: two buffers, one sent on while the other is filled, without host synchronisation.
-void test_going_round(ring& all) {
+void test_ring_rotation(ring& all) {
     constexpr std::size_t bytes = 300007;
     const int steps = 5 * all.ranks();
     message_buffer buffers[2] = {message_buffer(bytes), message_buffer(bytes)};
@@ -191,7 +191,7 @@ std::string error_message_of(const Call& call) {
     return "nothing was refused";
 }
 
-void test_refusals(ring& all) {
+void test_invalid_arguments(ring& all) {
     const int rank = all.rank(), ranks = all.ranks();
     for (const int other : {rank, ranks, -1}) {
         check(error_message_of([&] {
@@ -338,8 +338,10 @@ void run_rank(const std::string& what, int rank_at_fault, int timeout) {
         } else if (what != "exchanges") {
             return run_ring_with_fault(what, who.rank == rank_at_fault, all);
         } else if (comm.ranks() > 1) {
-            tests = {test_gather,      test_sizes,    test_many_in_flight, test_order_of_messages,
-                     test_going_round, test_refusals, test_given_id,       print_times};
+            tests = {test_gather,         test_sizes,
+                     test_many_in_flight, test_order_of_messages,
+                     test_ring_rotation,  test_invalid_arguments,
+                     test_given_id,       print_times};
         }
         for (const auto test : tests) test(all);
     } catch (const communication_error& caught) {

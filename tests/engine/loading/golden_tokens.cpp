@@ -1,5 +1,5 @@
-// Reference pairs of text and ids from other tokenizers. Those of llama-bpe, llama-spm and qwen2 need the GGUF file of the vocabulary beside
-// them; they are skipped with a message if it is missing.
+// Reference pairs of text and ids from other tokenizers. Those of llama-bpe, llama-spm and qwen2 need the GGUF file of
+// the vocabulary beside them; they are skipped with a message if it is missing.
 #include <algorithm>
 #include <sstream>
 
@@ -54,8 +54,8 @@ TEST_CASE("Encodes and decodes the golden pairs") {
     }
 }
 
-// Checks that need no vocabulary: each word is at least one token, and a word of digits is exactly one, since both vocabularies have all that
-// their patterns allow.
+// Checks that need no vocabulary: each word is at least one token, and a word of digits is exactly one, since both
+// vocabularies have all that their patterns allow.
 TEST_CASE("Pre-tokenizers agree with the golden pairs") {
     for (const auto& [name, pattern] : {std::pair<std::string, split_pattern>("llama-bpe", split_pattern::llama3),
                                         std::pair<std::string, split_pattern>("qwen2", split_pattern::qwen2)}) {

@@ -291,7 +291,8 @@ TEST_CASE("Gives the known ids of other tokenizers") {
         const mapped_file file(*path);
         const tokenizer tokens = read_tokenizer_json(file.bytes(), file.name());
         CHECK(tokens.encode("Hello, world!") == std::vector<int>{12092, 13, 1533, 2});
-        CHECK(tokens.encode("\tx        y") == std::vector<int>{186, 89, 50270, 90});  // consecutive spaces are one token
+        CHECK(tokens.encode("\tx        y") ==
+              std::vector<int>{186, 89, 50270, 90});  // consecutive spaces are one token
         CHECK(tokens.encode("e\u0301") == tokens.encode("\u00e9"));
         CHECK(tokens.encode("<|endoftext|>", {.parse_special = true}) == std::vector<int>{0});
         CHECK(tokens.encode("<|endoftext|>").size() > 1);

@@ -1,5 +1,5 @@
-// On a CPU what stands beside a sequence changes nothing of it: neither the batch, nor how its prompt is cut, nor what was found in the cache or
-// computed again after a preemption, with any weights.
+// Batch invariance on a CPU: the logits of a sequence do not depend on the batch, on the chunks of its prompt, on
+// prefix cache hits or on recomputation after preemption, for all weight formats.
 #include "engine/model/batch_invariance.hpp"
 
 #include <string>
@@ -17,7 +17,7 @@ namespace {
 constexpr weight_format all_formats[] = {weight_format::f32, weight_format::bf16, weight_format::e4m3,
                                          weight_format::int8, weight_format::int4};
 
-// Whole groups of 32, and rows that are longer than what is added up at once.
+// Multiples of the group size 32, and rows longer than one accumulation block.
 model_config wide_config(model_family family) {
     model_config config = small_config(family);
     config.layers = 2;
@@ -29,7 +29,7 @@ model_config wide_config(model_family family) {
 
 }  // namespace
 
-TEST_CASE("A sequence has the same logits, bit for bit, alone and in any batch, however its prompt is cut") {
+TEST_CASE("Logits are bitwise independent of the batch and of the prompt's chunks") {
     for (const weight_format format : all_formats) {
         CAPTURE(std::string(name_of(format)));
         for (const auto family : {model_family::llama, model_family::qwen2, model_family::qwen3}) {
@@ -44,7 +44,7 @@ TEST_CASE("A sequence has the same logits, bit for bit, alone and in any batch, 
     }
 }
 
-TEST_CASE("Models of every family have the same logits alone and in any batch") {
+TEST_CASE("Logits of every model family are independent of the batch") {
     for (const variant& which : variants()) {
         CAPTURE(std::string(which.name));
         const model_config config = config_of(which);
@@ -55,8 +55,7 @@ TEST_CASE("Models of every family have the same logits alone and in any batch") 
     }
 }
 
-TEST_CASE(
-    "A text at temperature 1 is the same alone and among many, preempted or not, found in the cache or computed") {
+TEST_CASE("Texts at temperature 1 do not depend on the batch, preemption or prefix caching") {
     served_figures figures;
     for (const weight_format format : all_formats) {
         CAPTURE(std::string(name_of(format)));

@@ -1,5 +1,5 @@
-// Whether what stands beside a sequence changes what comes of it, bit for bit: its logits in random batches against those it has alone, and
-// whole texts at temperature 1 that a small cache serves together, with shared beginnings and preemptions, against the texts of an
+// Batch invariance tests, bit by bit: logits of a sequence in random batches against those of the sequence alone, and
+// complete texts at temperature 1 served from a small KV cache with shared prefixes and preemptions against texts of an
 // engine that serves one at a time.
 #pragma once
 
@@ -20,7 +20,7 @@
 
 namespace imbrex::engine::test {
 
-// What entries that sample get, a row each.
+// Logits of the entries that sample, one row each.
 inline std::vector<std::vector<float>> exact_logits(runner& with, const batch& work, int vocabulary) {
     with.run(work);
     const std::vector<float> all = with.last_logits();
@@ -30,7 +30,8 @@ inline std::vector<std::vector<float>> exact_logits(runner& with, const batch& w
     return result;
 }
 
-// Sequences of random tokens, of which the first `prompt` are computed in pieces and the others one by one, as they would be generated.
+// Sequences of random tokens. The first `prompt` tokens are computed in chunks, the others one by one like generated
+// tokens.
 struct batch_sequences {
     static constexpr int count = 6, prompt = 37, length = 70, blocks_each = 5;
 
@@ -50,12 +51,13 @@ inline constexpr runner_options runner_of_bystanders{
     .max_num_batched_tokens = 256,
     .max_num_seqs = batch_sequences::count};
 
-// Whether a batch may have tokens of prompts and generated ones.
+// Whether a batch may mix prompt and generated tokens.
 enum class batches { mixed, of_one_kind };
 
 inline void check_logits_batch_invariant(runner& with, int vocabulary, batches allowed = batches::mixed) {
     const batch_sequences all(vocabulary);
-    // Alone: the prompt whole, and then token by token. Rows of what is sampled at each position from the prompt's last on.
+    // Reference: the prompt in one step, then token by token. One row of logits per position from the last prompt token
+    // on.
     std::vector<std::vector<std::vector<float>>> alone;
     for (const auto& one : all.sequences) {
         auto& rows = alone.emplace_back(batch_sequences::length);
@@ -80,7 +82,7 @@ inline void check_logits_batch_invariant(runner& with, int vocabulary, batches a
                 if (done[i] == batch_sequences::length || below(3) == 0) continue;
                 const int left = batch_sequences::prompt - done[i];
                 if (allowed == batches::of_one_kind && (turn % 2 == 0) != (left > 0)) continue;
-                // Generated tokens are computed together where they are computed again.
+                // Recomputed generated tokens share a step.
                 const int more = std::max(std::min(below(20) - 15, batch_sequences::length - done[i] - 1), 0);
                 const int count = left <= 0 ? 1 + more : 1 + below(left);
                 const bool samples = count >= left;
@@ -105,7 +107,7 @@ struct served_figures {
     double prefix_cache_hit_rate = 0;
 };
 
-// The texts of so many requests of a seed.
+// The texts of `count` random requests.
 inline std::map<int, std::vector<int>> served_texts(runner& with, const runner_options& made_for, int vocabulary,
                                                     int requests, unsigned seed, scheduler_options options,
                                                     served_figures* figures = nullptr) {
@@ -124,7 +126,7 @@ inline std::map<int, std::vector<int>> served_texts(runner& with, const runner_o
         wanted.sampling.seed = random();
         numbers[serving.add(wanted).front()] = number;
     };
-    // Those that come later may have to be preferred to those that are there.
+    // Later requests may have a higher priority than running ones.
     for (int step = 0, added = 0; added < requests || !serving.idle(); ++step) {
         if (added < requests && step % 3 == 0) add(added++);
         for (const event& one : serving.step()) texts[numbers.at(one.id)].push_back(one.token);

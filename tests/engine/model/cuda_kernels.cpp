@@ -1,5 +1,5 @@
-// The model as it is on a GPU, in bf16 and with the kernels of tensor cores, run in the host world: it needs no GPU to be seen that these
-// kernels are given the right things.
+// The GPU model (bf16, tensor-core kernels) in the host world: tests without a GPU that the kernels get the right
+// arguments.
 #include <algorithm>
 #include <vector>
 
@@ -15,11 +15,11 @@ namespace imbrex::engine::test {
 
 namespace {
 
-constexpr double bf16_rounding = 0.05;  // of logits, as distance() has it
+constexpr double bf16_rounding = 0.05;  // of logits, by distance()
 
 }  // namespace
 
-TEST_CASE("The model of a GPU, in the host world, is within the rounding of bf16") {
+TEST_CASE("GPU model in the host world: logits within bf16 rounding") {
     for (const auto family : {model_family::llama, model_family::qwen2, model_family::qwen3}) {
         CAPTURE(std::string(name_of(family)));
         model_config config = small_config(family);
@@ -38,14 +38,14 @@ TEST_CASE("The model of a GPU, in the host world, is within the rounding of bf16
     }
 }
 
-TEST_CASE("The model of a GPU, in the host world, has weights of few bits") {
-    // Gate and up of whole blocks of 64 rows, and such as cannot be packed, nor the rows of what is multiplied with them.
+TEST_CASE("GPU model in the host world: quantised weights") {
+    // Gate and up with a multiple of 64 rows, and sizes that cannot be prepacked.
     for (const int intermediate : {192, 172}) {
         model_config config = small_config(model_family::qwen2);
         config.layers = 2;
         config.hidden_size = 96;
         config.intermediate_size = intermediate;
-        config.tie_word_embeddings = false;  // a table is not rounded as a matrix is
+        config.tie_word_embeddings = false;  // the embedding table is not quantised
         config.head_dim = 64;
         config.vocab_size = 64;
         const model_files files = random_model(config, weight_type::bf16);
@@ -70,7 +70,7 @@ TEST_CASE("The model of a GPU, in the host world, has weights of few bits") {
     }
 }
 
-TEST_CASE("The model of a GPU, in the host world, has several sequences in a batch") {
+TEST_CASE("GPU model in the host world: several sequences in a batch") {
     model_config config = small_config(model_family::llama);
     config.layers = 2;
     config.head_dim = 64;
@@ -88,7 +88,7 @@ TEST_CASE("The model of a GPU, in the host world, has several sequences in a bat
             sequence_in(random_tokens(length + 4, config.vocab_size, static_cast<unsigned>(length)), blocks));
         expected.push_back(reference_logits(config, files.weights, sequences.back()->tokens));
     }
-    // A prompt after the other, then all of them together, then two, then all again.
+    // One prompt at a time, then all together, then two, then all again.
     const std::vector<std::vector<int>> steps{{1, 0, 0},   {2, 17, 0},  {2, 17, 36},
                                               {3, 18, 37}, {4, 19, 37}, {5, 20, 38}};
     std::vector<int> done(3);
@@ -105,11 +105,11 @@ TEST_CASE("The model of a GPU, in the host world, has several sequences in a bat
     }
 }
 
-TEST_CASE("The model of a GPU, in the host world, is as near to transformers as transformers is in bf16") {
+TEST_CASE("GPU model in the host world: as close to transformers as transformers in bf16") {
     for (const auto& folder : transformers_folders()) {
         CAPTURE(folder.string());
         const transformers_model model(folder);
-        if (model.files.config.sliding_window > 0) continue;  // refused on a GPU
+        if (model.files.config.sliding_window > 0) continue;  // not supported with these kernels
         const int vocabulary = model.files.config.vocab_size, count = static_cast<int>(model.tokens.size());
         const auto sequence = sequence_in(model.tokens, blocks_from(0, (count + 15) / 16));
         const auto with = make_cuda_kernels_runner_on_host(

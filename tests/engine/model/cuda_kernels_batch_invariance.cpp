@@ -1,5 +1,4 @@
-// The model of a GPU, made invariant, in the host world: what stands beside a sequence changes nothing of it, bit for bit. (On a GPU itself:
-// device_neighbours.cpp.)
+// Batch invariance of the GPU model in the host world, bit by bit. cuda_runner_batch_invariance.cpp tests it on a GPU.
 #include <string>
 #include <vector>
 
@@ -30,7 +29,7 @@ runner_options invariant(runner_options options, weight_format format) {
 
 }  // namespace
 
-TEST_CASE("An invariant model of a GPU, in the host world, has the same logits alone and in any batch") {
+TEST_CASE("Invariant GPU model in the host world: logits independent of the batch") {
     for (const weight_format format :
          {weight_format::bf16, weight_format::e4m3, weight_format::int8, weight_format::int4}) {
         CAPTURE(std::string(name_of(format)));
@@ -43,7 +42,7 @@ TEST_CASE("An invariant model of a GPU, in the host world, has the same logits a
     }
 }
 
-TEST_CASE("An invariant model of a GPU, in the host world, has the same logits if heads are attended to by rows") {
+TEST_CASE("Invariant GPU model in the host world: logits independent of the batch with SIMT attention") {
     model_config config = tile_config(model_family::qwen2);
     config.head_dim = 24;
     config.sliding_window = 19;
@@ -53,7 +52,7 @@ TEST_CASE("An invariant model of a GPU, in the host world, has the same logits i
     check_logits_batch_invariant(*with, config.vocab_size, batches::of_one_kind);
 }
 
-TEST_CASE("An invariant model of a GPU, in the host world, writes the same texts alone and among many") {
+TEST_CASE("Invariant GPU model in the host world: texts independent of the batch") {
     served_figures figures;
     for (unsigned seed = 0; seed < 2; ++seed) {
         CAPTURE(seed);
@@ -66,7 +65,7 @@ TEST_CASE("An invariant model of a GPU, in the host world, writes the same texts
     CHECK(figures.prefix_cache_hit_rate > 0.1);
 }
 
-TEST_CASE("An invariant model refuses a batch of both kinds") {
+TEST_CASE("An invariant model rejects a batch with prompt and generated tokens") {
     const model_config config = tile_config(model_family::llama);
     const model_files files = random_model(config, weight_type::bf16);
     const auto with = make_cuda_kernels_runner_on_host(files, invariant(runner_of_bystanders, weight_format::bf16));

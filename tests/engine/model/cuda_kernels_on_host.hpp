@@ -1,4 +1,4 @@
-// The model with a GPU's kernels as the host world runs it, with heads of 64: compiled once (cuda_matrix.cpp), for all tests that use it.
+// The GPU model in the host world, with head_dim 64; compiled once (cuda_matrix.cpp) for all tests that use it.
 #pragma once
 
 #include <memory>

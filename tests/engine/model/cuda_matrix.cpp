@@ -1,7 +1,8 @@
-// Matrices in every form that a GPU multiplies them in, run in the host world, against float64 with weights rounded to the same: plain, with
-// a bias, added to what was there, and gated. A form that were not the one asked for would be told by its rounding.
+// GPU matrices of every weight format in the host world, against float64 with weights rounded in the same way: without
+// an epilogue, with bias, residual and SwiGLU. A wrong format shows in the rounding error.
 //
-// The model of tile_runner.hpp is made here too: it multiplies in all these forms, and they are what takes long to compile.
+// The model of cuda_kernels_on_host.hpp is instantiated here too: it uses all these formats, which take long to
+// compile.
 #include "engine/model/cuda_matrix.hpp"
 
 #include <algorithm>
@@ -27,7 +28,7 @@ namespace imbrex::engine::test {
 
 namespace {
 
-// One weight, or a gate and up of the same shape.
+// One weight, or gate and up of the same shape.
 struct random_matrix {
     std::vector<std::string> names;
     weight_set weights;
@@ -53,7 +54,7 @@ struct random_matrix {
         round_matrix(format, rows, columns, values);
         expected.assign(values.begin(), values.end());
     }
-    // Blocks of ggml's, their scales as bf16.
+    // ggml blocks with bf16 scales.
     void expect_rounded_scales() {
         expected.clear();
         for (const std::string& name : names) {
@@ -68,7 +69,7 @@ struct random_matrix {
             }
         }
     }
-    // A product's element, and the sum of the magnitudes that it is made of.
+    // An element of the product and the sum of the absolute values of its terms.
     std::pair<double, double> at(std::span<const bf16> x, std::int64_t row) const {
         double sum = 0, magnitude = 0;
         for (std::int64_t i = 0; i < columns; ++i) {
@@ -88,7 +89,7 @@ std::vector<bf16> random_inputs(std::size_t count) {
     return x;
 }
 
-// The largest error of any element beyond what rounding the result costs, in units of its magnitudes. wanted(inputs, column) gives value
+// The largest error beyond the rounding of the result, relative to the magnitude. wanted(inputs, column) returns value
 // and magnitude.
 template <class Out, class Wanted>
 double worst_error(const std::vector<Out>& out, const std::vector<bf16>& x, std::size_t rows, std::size_t columns,
@@ -131,7 +132,7 @@ void check_products(const random_matrix& one, const cuda_matrix& with) {
         CHECK(worst_error(out, x, inputs, rows, [&](std::span<const bf16> of, std::int64_t row) {
                   return sum_of(one.at(of, row), bias[static_cast<std::size_t>(row)]);
               }) < fp32_sums);
-        // To what was there before.
+        // With a residual.
         for (std::size_t i = 0; i < out.size(); ++i) out[i] = bf16(bias[i % rows]);
         const epilogue::residual<bf16> before{gemm_matrix_view<const bf16>(out.data(), count, with.rows())};
         with.matmul(world::host, x.data(), count, out.data(), before, nullptr);
@@ -163,7 +164,7 @@ constexpr weight_format formats[] = {weight_format::bf16, weight_format::e4m3, w
 
 }  // namespace
 
-TEST_CASE("Products with weights of every format of a GPU are those of the rounded weights") {
+TEST_CASE("GEMMs of every GPU weight format match the rounded weights") {
     for (const weight_format format : formats) {
         CAPTURE(std::string(name_of(format)));
         for (const auto& [rows, columns] : {std::pair{300, 288}, {40, 32}}) {
@@ -177,7 +178,7 @@ TEST_CASE("Products with weights of every format of a GPU are those of the round
     }
 }
 
-TEST_CASE("Packed weights are widened for many rows where there is room for them, and not where there is too little") {
+TEST_CASE("Dequantises packed weights for many rows if the workspace is large enough") {
     constexpr int count = cuda_matrix::min_dequantised_m + 2;
     const std::vector<bf16> x = random_inputs(count * 288);
     for (const weight_format format : {weight_format::e4m3, weight_format::int8, weight_format::int4}) {
@@ -197,7 +198,7 @@ TEST_CASE("Packed weights are widened for many rows where there is room for them
         };
         const std::vector<float> widened = product(room.size() * sizeof(bf16)), packed = product(0);
         CHECK(error(packed) < fp32_sums);
-        // int8 and int4 are rounded to bf16 with their scales; e4m3 are bf16 without theirs.
+        // int8 and int4 are rounded to bf16 with their scales; e4m3 is exact in bf16, and its scales stay separate.
         const bool rounded = format != weight_format::e4m3;
         CHECK(error(widened) < (rounded ? 0.002 : fp32_sums));
         if (rounded) CHECK(widened != packed);
@@ -205,7 +206,7 @@ TEST_CASE("Packed weights are widened for many rows where there is room for them
     }
 }
 
-TEST_CASE("Weights of a file are bf16 on a GPU, and its quantised blocks are kept with scales of bf16") {
+TEST_CASE("Loads weights as bf16 and ggml blocks with bf16 scales") {
     for (const weight_type type : {weight_type::f32, weight_type::bf16, weight_type::q8_0, weight_type::q4_0}) {
         CAPTURE(std::string(name_of(type)));
         random_matrix one(1, 100, 96, type), two(2, 64, 96, type);
@@ -221,7 +222,7 @@ TEST_CASE("Weights of a file are bf16 on a GPU, and its quantised blocks are kep
     }
 }
 
-TEST_CASE("A matrix that cannot be packed is kept as bf16") {
+TEST_CASE("Keeps a matrix that cannot be prepacked as bf16") {
     for (const weight_format format : formats) {
         CAPTURE(std::string(name_of(format)));
         random_matrix no_groups(1, 100, 72), no_blocks(2, 40, 96);
@@ -232,7 +233,7 @@ TEST_CASE("A matrix that cannot be packed is kept as bf16") {
     }
 }
 
-TEST_CASE("A matrix of more rows than are sent at once is whole") {
+TEST_CASE("Uploads a matrix in several parts") {
     for (const weight_format format : formats) {
         CAPTURE(std::string(name_of(format)));
         random_matrix one(1, 16500, 32);
@@ -245,7 +246,7 @@ TEST_CASE("A matrix of more rows than are sent at once is whole") {
     }
 }
 
-TEST_CASE("A table is bf16, whatever is asked of matrices") {
+TEST_CASE("The embedding table is always bf16") {
     random_matrix one(1, 100, 96);
     one.expect_rounded_to(weight_format::bf16);
     const cuda_embedding_table table(one.stacked(), {.weights = weight_format::int4});
@@ -256,7 +257,7 @@ TEST_CASE("A table is bf16, whatever is asked of matrices") {
     }
 }
 
-TEST_CASE("Weights that a GPU does not take are refused") {
+TEST_CASE("Rejects weight formats that a GPU does not support") {
     const random_matrix one(1, 64, 64);
     check_error_message("weights: f32; on a GPU they are bf16, e4m3, int8 or int4",
                         [&] { one.loaded(weight_format::f32); });

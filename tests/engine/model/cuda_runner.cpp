@@ -1,6 +1,6 @@
-// The engine's model on a GPU against the float64 model: every family and rotation, heads that the tensor cores attend to and heads that are
-// attended to by rows. A decode of a shape that was there before is a replay of recorded launches, so lengths, blocks and the
-// sequences beside it change in between.
+// The model on a GPU against the float64 reference: every family and RoPE variant, head_dims with tensor-core and with
+// SIMT attention. Repeated decode shapes replay a CUDA graph, so lengths, blocks and the other sequences change in
+// between.
 #include "engine/model/cuda_runner.hpp"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ model_files model_of(const variant& which, int head_dim) {
     return random_model(config, weight_type::bf16);
 }
 
-// Sequences that are computed side by side, each with what the float64 model says of it.
+// Sequences of a batch with their float64 reference logits.
 class side_by_side {
   public:
     side_by_side(const model_files& files, runner& with) : files_(files), with_(with) {}
@@ -41,7 +41,7 @@ class side_by_side {
     }
     void move(std::size_t number, std::vector<int> blocks) { sequences_[number]->block_table = std::move(blocks); }
 
-    // The next tokens of some of them, so many of each, and how far their logits are from what they should be.
+    // Computes the next tokens of some sequences and returns the error of their logits.
     double distance_of(const std::map<std::size_t, int>& counts, std::vector<block_copy> copies = {}) {
         batch work;
         work.copies = std::move(copies);
@@ -64,7 +64,7 @@ class side_by_side {
 
 }  // namespace
 
-TEST_CASE("On a GPU every family has the reference's logits, whole, in chunks and token by token") {
+TEST_CASE("On a GPU: logits of every family match the reference, in one step, in chunks and token by token") {
     if (!cuda_is_available()) return;
     for (const variant& which : variants()) {
         for (const int head_dim : {16, 24, 64, 128}) {
@@ -73,7 +73,7 @@ TEST_CASE("On a GPU every family has the reference's logits, whole, in chunks an
             const model_files files = model_of(which, head_dim);
             const int vocabulary = files.config.vocab_size;
             const auto with = runner_on_cuda(files);
-            // Blocks in no order, and in each cut other ones, with what another text has left in them.
+            // Shuffled blocks with stale content of other texts, different for each chunking.
             std::vector<int> blocks{9, 3, 17, 0};
             unsigned seed = 7;
             for (const std::vector<int>& chunks :
@@ -89,7 +89,7 @@ TEST_CASE("On a GPU every family has the reference's logits, whole, in chunks an
     }
 }
 
-TEST_CASE("On a GPU a long prompt is computed in pieces, and decodes follow") {
+TEST_CASE("On a GPU: chunked prefill of a long prompt, then decode") {
     if (!cuda_is_available()) return;
     for (const int head_dim : {24, 64, 128}) {
         for (const int kv_heads : {1, 8}) {
@@ -108,14 +108,14 @@ TEST_CASE("On a GPU a long prompt is computed in pieces, and decodes follow") {
                 runner_on_cuda(files, {.num_kv_blocks = 40, .max_num_batched_tokens = 256, .max_num_seqs = 2});
             std::vector<int> blocks = blocks_from(3, 34), chunks{256, 1, 200, 51};
             std::ranges::reverse(blocks);
-            chunks.resize(chunks.size() + 22, 1);  // past the 512th, with which the table has another width
+            chunks.resize(chunks.size() + 22, 1);  // past token 512: max_blocks_per_seq changes
             const rows logits = logits_of_chunks(*with, sequence_in(tokens, blocks), chunks, config.vocab_size);
             CHECK(largest_distance(logits, at_ends(expected, chunks)) < cuda_rounding);
         }
     }
 }
 
-TEST_CASE("On a GPU sequences decode side by side, leave and come back") {
+TEST_CASE("On a GPU: sequences join and leave the decode batch") {
     if (!cuda_is_available()) return;
     for (const variant& which : variants()) {
         for (const int head_dim : {16, 64, 128}) {
@@ -128,9 +128,9 @@ TEST_CASE("On a GPU sequences decode side by side, leave and come back") {
             all.add(48, {4, 20, 7});
             all.add(48, {2, 21, 9});
             CHECK(all.distance_of({{0, 29}, {1, 15}, {2, 1}}) < cuda_rounding);
-            // The first goes from two blocks to three, the second from one to two.
+            // The first grows from two blocks to three, the second from one to two.
             for (int i = 0; i < 5; ++i) CHECK(all.distance_of({{0, 1}, {1, 1}, {2, 1}}) < cuda_rounding);
-            // The same launches with other sequences: they read the blocks of now, and not those of the time when they were recorded.
+            // Replays of the same CUDA graph with other sequences must read the current block tables.
             for (int i = 0; i < 3; ++i) CHECK(all.distance_of({{0, 1}, {2, 1}}) < cuda_rounding);
             for (int i = 0; i < 2; ++i) CHECK(all.distance_of({{0, 1}, {1, 1}}) < cuda_rounding);
             for (int i = 0; i < 2; ++i) CHECK(all.distance_of({{1, 1}, {2, 1}}) < cuda_rounding);
@@ -141,7 +141,7 @@ TEST_CASE("On a GPU sequences decode side by side, leave and come back") {
     }
 }
 
-TEST_CASE("On a GPU many sequences decode together, more and fewer than are recorded") {
+TEST_CASE("On a GPU: batches above and below the CUDA graph limit") {
     if (!cuda_is_available()) return;
     for (const int head_dim : {24, 64}) {
         CAPTURE(head_dim);
@@ -165,7 +165,7 @@ TEST_CASE("On a GPU many sequences decode together, more and fewer than are reco
     }
 }
 
-TEST_CASE("On a GPU blocks are copied before a batch writes, and a batch need not sample") {
+TEST_CASE("On a GPU: block copies precede writes, and a batch need not sample") {
     if (!cuda_is_available()) return;
     for (const int head_dim : {16, 64}) {
         CAPTURE(head_dim);
@@ -192,7 +192,7 @@ TEST_CASE("On a GPU blocks are copied before a batch writes, and a batch need no
     }
 }
 
-TEST_CASE("On a GPU the model is as near to transformers as transformers is in bf16") {
+TEST_CASE("On a GPU: as close to transformers as transformers in bf16") {
     if (!cuda_is_available()) return;
     for (const auto& folder : transformers_folders()) {
         CAPTURE(folder.string());
@@ -207,7 +207,7 @@ TEST_CASE("On a GPU the model is as near to transformers as transformers is in b
     }
 }
 
-TEST_CASE("On a GPU tokens are sampled as on a CPU from the same logits") {
+TEST_CASE("On a GPU: samples the same tokens as on a CPU from equal logits") {
     if (!cuda_is_available()) return;
     const model_files files = model_of(variants().front(), 64);
     const int vocabulary = files.config.vocab_size;
@@ -230,7 +230,7 @@ TEST_CASE("On a GPU tokens are sampled as on a CPU from the same logits") {
         sequences.back()->sampling = options;
         work.entries.push_back({sequences.back(), 0, 3 + number, true});
     }
-    int different = 0;  // from the likeliest: by chance, or by a penalty
+    int different = 0;  // from greedy: by sampling or by a penalty
     for (int step = 0; step < 20; ++step) {
         CAPTURE(step);
         with->run(work);

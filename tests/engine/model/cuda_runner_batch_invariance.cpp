@@ -1,5 +1,4 @@
-// An invariant runner on a GPU: what stands beside a sequence changes nothing of it, bit for bit, however its prompt is cut, whatever else
-// decodes, after preemptions, and with weights of any kind.
+// Batch invariance of the runner on a GPU, bit by bit: prompt chunks, other decodes, preemptions, all weight formats.
 #include <algorithm>
 #include <cstddef>
 #include <memory>
@@ -32,7 +31,7 @@ model_config device_config(model_family family, int head_dim) {
     return config;
 }
 
-// Long prompts and many that decode: all kernels that the number of rows could choose.
+// Long prompts and many decodes: covers all kernels that depend on the number of rows.
 struct crowd {
     static constexpr int count = 40, prompt = 1300, decoded = 12, length = prompt + decoded;
     static constexpr int blocks_each = (length + 15) / 16;
@@ -51,7 +50,7 @@ struct crowd {
         }
     }
 
-    // What one has alone: of the prompt's last token, computed at once, and of each that follows.
+    // Reference: the last prompt token after a single prefill step, then each generated token.
     std::vector<std::vector<float>> alone(runner& with, std::size_t number) const {
         const auto& one = sequences[number];
         std::vector<std::vector<float>> rows;
@@ -65,7 +64,7 @@ struct crowd {
         return rows;
     }
 
-    // The same of all together: prompts in pieces that fill a budget, then decodes of a random part of them at a time.
+    // Batched: prompt chunks that fill the token budget, then decodes of random subsets.
     std::vector<std::vector<std::vector<float>>> together(runner& with, unsigned seed) const {
         std::mt19937 random(seed);
         const auto below = [&](int bound) { return static_cast<int>(random() % static_cast<unsigned>(bound)); };
@@ -114,7 +113,7 @@ struct crowd {
 
 }  // namespace
 
-TEST_CASE("On a GPU an invariant runner has the same logits alone and in any batch") {
+TEST_CASE("On a GPU: an invariant runner's logits are independent of the batch") {
     if (!cuda_is_available()) return;
     for (const weight_format format :
          {weight_format::bf16, weight_format::e4m3, weight_format::int8, weight_format::int4}) {
@@ -130,7 +129,7 @@ TEST_CASE("On a GPU an invariant runner has the same logits alone and in any bat
     }
 }
 
-TEST_CASE("On a GPU an invariant runner has the same logits with long prompts and many that decode") {
+TEST_CASE("On a GPU: an invariant runner's logits are independent of long prompts and many decodes") {
     if (!cuda_is_available()) return;
     model_config config = device_config(model_family::qwen2, 64);
     config.hidden_size = 1024;
@@ -159,7 +158,7 @@ TEST_CASE("On a GPU an invariant runner has the same logits with long prompts an
     }
 }
 
-TEST_CASE("On a GPU an invariant engine writes the same texts alone and among many, preempted or not") {
+TEST_CASE("On a GPU: an invariant engine's texts are independent of batch and preemption") {
     if (!cuda_is_available()) return;
     served_figures figures;
     for (unsigned seed = 0; seed < 6; ++seed) {

@@ -1,5 +1,5 @@
-// Texts that the engine writes on a GPU. Where two tokens are nearly as good, rounding to bf16 decides: so a text is held against what the float64
-// model says of it, and against a golden text where that model is sure.
+// Generated texts on a GPU. If two tokens have almost equal logits, bf16 rounding decides; texts are therefore compared
+// with the float64 reference, and with golden texts where the reference has a clear best token.
 #include "engine/serving/text_engine.hpp"
 
 #include <algorithm>
@@ -26,11 +26,11 @@ text_options greedy(int tokens, incremental_detokenizer::text_position position 
     return {.max_tokens = tokens, .sampling = {.temperature = 0, .bias = {}, .stop = {}}, .position = position};
 }
 
-// Of the tales' model, whose best logits are above 10: what two of them may come nearer to each other by. Where they lie closer, it is not sure
-// which is the best. In the host world it is 0.025 at most.
+// The margin below which the best token of the tales model is uncertain in bf16 (best logits are above 10). In the host
+// world the error of a difference is at most 0.025.
 constexpr double tale_margin = 0.1;
 
-// Whether no other token could take the place of the best.
+// Whether the best token is certain.
 bool is_sure(const row& expected, double margin) {
     int candidates = 0;
     for (int token = 0; token < static_cast<int>(expected.size()); ++token) {
@@ -41,8 +41,8 @@ bool is_sure(const row& expected, double margin) {
 
 }  // namespace
 
-// Of the first 50 tokens the best is ahead by at least 0.13, and in the host world rounding makes 0.06 of difference.
-TEST_CASE("On a GPU stories260K tells the beginning of its golden story") {
+// The margin of the first 50 tokens is at least 0.13; rounding in the host world is 0.06.
+TEST_CASE("On a GPU: stories260K generates the start of its golden story") {
     if (!cuda_is_available()) return;
     for (const char* name : {"stories260K.bin", "stories260K.gguf"}) {
         CAPTURE(std::string(name));
@@ -75,7 +75,7 @@ TEST_CASE("On a GPU stories260K tells the beginning of its golden story") {
     }
 }
 
-TEST_CASE("On a GPU the golden tales' next tokens are the same, wherever the model is sure") {
+TEST_CASE("On a GPU: next tokens of the golden tales match where the margin is clear") {
     if (!cuda_is_available()) return;
     const std::vector<golden_tale> tales = golden_tales();
     if (tales.empty()) return;
@@ -101,7 +101,7 @@ TEST_CASE("On a GPU the golden tales' next tokens are the same, wherever the mod
     CHECK(sure > all / 4 * 3);
 }
 
-TEST_CASE("On a GPU tales are told, all at once, with tokens that could be the best") {
+TEST_CASE("On a GPU: batched tales choose tokens within the rounding of the best") {
     if (!cuda_is_available()) return;
     const std::vector<golden_tale> tales = golden_tales();
     if (tales.empty()) return;
@@ -129,7 +129,7 @@ TEST_CASE("On a GPU tales are told, all at once, with tokens that could be the b
     }
 }
 
-TEST_CASE("On a GPU a small cache serves many: preempted, cancelled, with shared beginnings, all get their own text") {
+TEST_CASE("On a GPU: a small KV cache serves many requests with preemption, cancellation and shared prefixes") {
     if (!cuda_is_available()) return;
     std::int64_t preemptions = 0, cancelled = 0;
     double prefix_cache_hit_rate = 0;

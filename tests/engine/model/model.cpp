@@ -1,5 +1,5 @@
-// The engine's model on a CPU against the float64 model: every family, every rotation, however the tokens are cut into batches and wherever
-// their blocks lie.
+// The model on a CPU against the float64 reference: every family and RoPE variant, any chunking of prompts and any
+// block tables.
 #include "engine/loading/model_files.hpp"
 
 #include <algorithm>
@@ -26,7 +26,7 @@ model_files model_of(const variant& which) {
 
 }  // namespace
 
-TEST_CASE("Every family has the reference's logits, whole, in chunks and token by token") {
+TEST_CASE("Logits of every family match the reference, in one step, in chunks and token by token") {
     for (const variant& which : variants()) {
         CAPTURE(std::string(which.name));
         const model_files files = model_of(which);
@@ -36,7 +36,7 @@ TEST_CASE("Every family has the reference's logits, whole, in chunks and token b
         const auto with = runner_of(files);
         const std::vector<std::vector<int>> cuts{
             {50}, {16, 16, 18}, {1, 15, 17, 2, 15}, {7, 7, 7, 7, 7, 7, 8}, std::vector<int>(50, 1)};
-        // Blocks in no order, and with what the cut before has left in them.
+        // Shuffled blocks with stale content of the previous chunking.
         const auto sequence = sequence_in(tokens, {9, 3, 17, 0});
         for (const std::vector<int>& chunks : cuts) {
             CAPTURE(chunks.size());
@@ -48,7 +48,7 @@ TEST_CASE("Every family has the reference's logits, whole, in chunks and token b
     }
 }
 
-TEST_CASE("Sequences of all kinds in one batch do not see each other") {
+TEST_CASE("Sequences of a mixed batch are independent") {
     for (const variant& which : variants()) {
         CAPTURE(std::string(which.name));
         const model_files files = model_of(which);
@@ -63,8 +63,8 @@ TEST_CASE("Sequences of all kinds in one batch do not see each other") {
             sequences.push_back(sequence_in(random_tokens(length, vocabulary, static_cast<unsigned>(length)), blocks));
             expected.push_back(reference_logits(files.config, files.weights, sequences.back()->tokens));
         }
-        // What is computed by the end of each batch, of each sequence: prompts, pieces of prompts and single tokens side by side. The fourth is
-        // not sampled before its end.
+        // Tokens computed after each batch, per sequence: prompts, chunks and single tokens mixed. The fourth is
+        // sampled only at its end.
         const std::vector<std::vector<int>> steps{
             {1, 5, 16, 20, 1}, {1, 15, 17, 20, 2}, {1, 16, 17, 32, 3}, {1, 16, 17, 33, 40}};
         std::vector<int> done(sequences.size());
@@ -83,7 +83,7 @@ TEST_CASE("Sequences of all kinds in one batch do not see each other") {
     }
 }
 
-TEST_CASE("Models of random sizes") {
+TEST_CASE("Models of random sizes match the reference") {
     for (unsigned seed = 0; seed < 20; ++seed) {
         CAPTURE(seed);
         std::mt19937 random(seed);
@@ -116,7 +116,7 @@ TEST_CASE("Models of random sizes") {
     }
 }
 
-TEST_CASE("A batch without an entry that samples has no logits, and fills the cache") {
+TEST_CASE("A batch without sampling fills the KV cache and returns no logits") {
     const model_files files = model_of(variants().front());
     const auto with = runner_of(files);
     const auto sequence = sequence_in(random_tokens(20, files.config.vocab_size, 5), {2, 1});
@@ -128,7 +128,7 @@ TEST_CASE("A batch without an entry that samples has no logits, and fills the ca
     CHECK(largest_distance(run_logits(*with, work, files.config.vocab_size), {expected.back()}) < fp32_rounding);
 }
 
-TEST_CASE("Blocks are shared, and copied before a batch writes") {
+TEST_CASE("Shares blocks and copies them before writes") {
     for (const variant& which : variants()) {
         CAPTURE(std::string(which.name));
         const model_files files = model_of(which);
@@ -138,7 +138,8 @@ TEST_CASE("Blocks are shared, and copied before a batch writes") {
         const auto first = sequence_in(beginning, {5, 2});
         logits_of_chunks(*with, first, std::vector{24}, vocabulary);
 
-        // Two continue it: both read block 5, one writes on into block 2, the other into a copy of it. A third has the first block alone.
+        // Two continuations read block 5; one writes to block 2, the other to a copy of it. A third shares only the
+        // first block.
         const auto continued = [&](std::size_t kept, unsigned seed, std::vector<int> blocks) {
             std::vector<int> tokens(beginning.begin(), beginning.begin() + static_cast<std::ptrdiff_t>(kept));
             for (const int token : random_tokens(12, vocabulary, seed)) tokens.push_back(token);
@@ -162,7 +163,7 @@ TEST_CASE("Blocks are shared, and copied before a batch writes") {
     }
 }
 
-TEST_CASE("stories260K: the golden story, as the engine tells it") {
+TEST_CASE("stories260K: generates the golden story") {
     for (const char* name : {"stories260K.bin", "stories260K.gguf"}) {
         CAPTURE(std::string(name));
         const auto path = shared_file(std::string("stories260K/") + name);
@@ -188,13 +189,13 @@ TEST_CASE("stories260K: the golden story, as the engine tells it") {
     }
 }
 
-TEST_CASE("The golden tales, all at once") {
+TEST_CASE("Generates the golden tales in one batch") {
     const std::vector<golden_tale> tales = golden_tales();
     if (tales.empty()) return;
     const model_files files = open_model(tales_folder());
     const auto with = make_runner(files, {.num_kv_blocks = 64, .max_num_batched_tokens = 40, .max_num_seqs = 8});
     engine<runner> serving(*with, block_manager(64), {.context = 512, .max_num_batched_tokens = 40, .max_num_seqs = 8});
-    std::map<sequence_id, std::vector<int>> told;
+    std::map<sequence_id, std::vector<int>> generated;
     std::map<sequence_id, const golden_tale*> expected;
     for (const golden_tale& tale : tales) {
         request wanted;
@@ -205,15 +206,15 @@ TEST_CASE("The golden tales, all at once") {
         expected[serving.add(wanted).front()] = &tale;
     }
     while (!serving.idle()) {
-        for (const event& one : serving.step()) told[one.id].push_back(one.token);
+        for (const event& one : serving.step()) generated[one.id].push_back(one.token);
     }
     for (const auto& [id, tale] : expected) {
         CAPTURE(tale->prompt);
-        if (tale->least_margin > 1e-3) CHECK(told[id] == tale->greedy_ids);
+        if (tale->least_margin > 1e-3) CHECK(generated[id] == tale->greedy_ids);
     }
 }
 
-TEST_CASE("The engine has the logits of transformers") {
+TEST_CASE("Logits match transformers") {
     for (const auto& folder : transformers_folders()) {
         CAPTURE(folder.string());
         const transformers_model model(folder);

@@ -1,4 +1,4 @@
-// Small random models of every family with every rotation, for tests that compare a runner with the float64 model.
+// Small random models of every family and RoPE variant, for comparisons of a runner with the float64 reference.
 #pragma once
 
 #include <functional>
@@ -55,7 +55,7 @@ inline const std::vector<variant>& variants() {
     return all;
 }
 
-// With heads of this depth; 0: of the one that small_config gives them.
+// With this head_dim; 0: that of small_config.
 inline model_config config_of(const variant& which, int head_dim = 0) {
     model_config config = small_config(which.family);
     if (head_dim > 0) config.head_dim = head_dim;

@@ -1,4 +1,4 @@
-// What tests of the engine on a GPU share. Where there is none, each of them says so and tests nothing.
+// Shared by the engine tests on a GPU. Without a GPU they print a message and pass.
 #pragma once
 
 #include <cmath>
@@ -10,8 +10,8 @@
 
 namespace imbrex::engine::test {
 
-// Of logits, as distance() has it, where weights, cache and all that is between two kernels are bf16. With the same kernels in the host world,
-// the largest of all positions and tokens of the models here is 0.06.
+// Tolerance of logits by distance(), with weights, KV cache and activations in bf16. With the same kernels in the host
+// world the largest error of these models is 0.06.
 inline constexpr double cuda_rounding = 0.08;
 
 inline bool cuda_is_available() {
@@ -27,7 +27,7 @@ inline std::unique_ptr<runner> runner_on_cuda(const model_files& files, runner_o
     return make_runner(files, options);
 }
 
-// How far below the best logit a token's may be, and yet be chosen on the device: both may be rounded.
+// How far the logit of a chosen token may be below the best one: both are rounded.
 inline double margin_of_rounding(const row& expected) {
     double squares = 0;
     for (const double value : expected) squares += value * value;

@@ -1,5 +1,5 @@
-// Small models of each family with random weights, for tests: sizes that are multiples of nothing, weights that make attention and
-// norms matter. A model lies in memory, or is written as a Hugging Face folder.
+// Small random models of each family for tests: odd sizes, and weights for which attention and norms matter. In memory,
+// or written as a Hugging Face folder.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@
 
 namespace imbrex::engine::test {
 
-// 32 numbers as ggml packs them. The scale is such that the largest fits.
+// 32 values in a ggml block. The scale fits the largest value.
 inline void append_block(std::vector<std::byte>& bytes, weight_type type, std::span<const float> values) {
     float highest = 0;
     for (const float value : values) highest = std::max(highest, std::abs(value));
@@ -40,8 +40,8 @@ inline void append_block(std::vector<std::byte>& bytes, weight_type type, std::s
     }
 }
 
-// Adds a weight in memory of its own, rounded to the type. What cannot be cut into blocks, and all that is no matrix, stays f32 where
-// blocks are asked for, as in GGUF files.
+// Adds a weight that owns its memory, rounded to the type. For block types, vectors and rows that are not a multiple of
+// the block stay f32, as in GGUF files.
 inline void add_weight(weight_set& weights, const expected_weight& described, weight_type type,
                        std::span<const float> values) {
     const auto block = static_cast<std::size_t>(format_of(type).elements);
@@ -68,7 +68,7 @@ inline void add_weight(weight_set& weights, const expected_weight& described, we
     weights.keep(memory);
 }
 
-// The letters, and nothing more.
+// A vocabulary of the letters.
 inline tokenizer letters() {
     vocabulary words;
     words.name = "letters";
@@ -87,7 +87,7 @@ inline model_config small_config(model_family family) {
     config.head_dim = family == model_family::llama ? 16 : 24;
     config.vocab_size = 331;
     config.context = 256;
-    config.rms_norm_eps = 0.01;  // large enough to be missed
+    config.rms_norm_eps = 0.01;  // large enough to matter
     config.tie_word_embeddings = family == model_family::qwen2;
     config.qkv_bias = family == model_family::qwen2;
     config.qk_norm = family == model_family::qwen3;
@@ -104,7 +104,7 @@ inline model_files random_model(const model_config& config, weight_type type = w
         for (const std::int64_t size : expected.shape) count *= size;
         const bool is_matrix = expected.shape.size() == 2;
         const bool is_norm = expected.name.find("norm.weight") != std::string::npos;
-        // What goes in has a mean square of one, and so has what comes out of a matrix.
+        // Inputs and outputs of matrices have a mean square of 1.
         const double spread = expected.name == "model.embed_tokens.weight" ? 1
                               : is_matrix ? std::sqrt(3.0 / static_cast<double>(expected.shape[1]))
                                           : 0.5;
@@ -115,7 +115,7 @@ inline model_files random_model(const model_config& config, weight_type type = w
     return model;
 }
 
-// The same model with weights that a function has changed; they are f32 then, or of the type that it gives.
+// The same model with weights transformed by a function; f32, or of the type it returns.
 template <class Change>
 model_files changed(const model_files& model, const Change& change) {
     model_files result{model.name, model.config, {}, letters()};
@@ -184,7 +184,7 @@ inline std::string safetensors_bytes(const weight_set& weights) {
     return length + text + data;
 }
 
-// config.json, model.safetensors and a tokenizer.json that open_model is content with.
+// Writes config.json, model.safetensors and a minimal tokenizer.json.
 inline void write_folder(const model_files& model, const std::filesystem::path& folder) {
     std::string tokens;
     for (int id = 0; id < model.tokens.size(); ++id) {

@@ -1,5 +1,5 @@
-// The float64 model against what others computed: the text that llama2.c's model tells, and the golden file of the tales. Hugging Face's
-// logits are in transformers.cpp.
+// The float64 reference against other implementations: llama2.c's story and the golden file of the tales.
+// transformers.cpp compares with Hugging Face.
 #include "engine/model/reference_model.hpp"
 
 #include "engine/golden_tales.hpp"
@@ -11,7 +11,7 @@ namespace imbrex::engine::test {
 
 namespace {
 
-// Each token must be the best after those before it. As no position sees a later one, a single pass over all of them tells.
+// Each token must be the best after its prefix. Attention is causal, so one pass over all tokens checks it.
 void check_greedy(const rows& logits, std::span<const int> tokens, std::size_t first_chosen) {
     for (std::size_t i = first_chosen; i < tokens.size(); ++i) {
         CAPTURE(i);
@@ -21,14 +21,13 @@ void check_greedy(const rows& logits, std::span<const int> tokens, std::size_t f
 
 void check_best(const row& logits, const golden_logits& best) {
     for (std::size_t i = 0; i < best.ids.size(); ++i) {
-        CHECK(std::abs(logits.at(best.ids[i]) - best.values[i]) <
-              1e-4);  // those are of fp32, and written with 5 digits
+        CHECK(std::abs(logits.at(best.ids[i]) - best.values[i]) < 1e-4);  // the golden logits are fp32 with 5 digits
     }
 }
 
 }  // namespace
 
-TEST_CASE("stories260K tells its story, from each of its files") {
+TEST_CASE("stories260K: every file format gives the golden story") {
     for (const char* name : {"stories260K.bin", "stories260K.v1.bin", "stories260K.gguf"}) {
         CAPTURE(std::string(name));
         const auto path = shared_file(std::string("stories260K/") + name);
@@ -37,7 +36,7 @@ TEST_CASE("stories260K tells its story, from each of its files") {
         const model_files model = open_model(*path);
         std::string story = content(*story_path);
         REQUIRE(story.ends_with('\n'));
-        story.pop_back();  // of the program that printed it
+        story.pop_back();  // line break of the program that printed it
         const std::vector<int> tokens = model.tokens.encode(story);
         REQUIRE(model.config.bos_token.has_value());
         REQUIRE(tokens.front() == *model.config.bos_token);
@@ -47,7 +46,7 @@ TEST_CASE("stories260K tells its story, from each of its files") {
     }
 }
 
-TEST_CASE("The tales' golden file: logits and greedy tales") {
+TEST_CASE("Matches the golden file of the tales: logits and greedy texts") {
     const std::vector<golden_tale> tales = golden_tales();
     if (tales.empty()) return;
     const model_files model = open_model(tales_folder());
@@ -58,13 +57,13 @@ TEST_CASE("The tales' golden file: logits and greedy tales") {
         const rows logits = reference_logits(model.config, model.weights, tokens);
         check_best(logits.front(), tale.first);
         check_best(logits[tale.prompt_ids.size() - 1], tale.last);
-        // Where two logits are closer than fp32 can tell, either is right.
+        // Logits closer than fp32 resolution: either token is correct.
         if (tale.least_margin > 1e-3) check_greedy(logits, tokens, tale.prompt_ids.size());
         CHECK(model.tokens.decode(tale.greedy_ids) == tale.text);
     }
 }
 
-TEST_CASE("Rotary frequencies: the engine's are the reference's") {
+TEST_CASE("RoPE frequencies of engine and reference agree") {
     model_config config = small_config(model_family::llama);
     config.head_dim = 64;
     config.rope.factor = 8;
@@ -82,8 +81,8 @@ TEST_CASE("Rotary frequencies: the engine's are the reference's") {
     }
 }
 
-// A model's rows of queries and keys may be permuted so that neighbours turn instead of halves, as GGUF's writers do.
-TEST_CASE("Both styles of rotation are the same model with rows permuted") {
+// GGUF converters permute the rows of Q and K from half-split to interleaved RoPE.
+TEST_CASE("Half-split and interleaved RoPE agree after permuting rows") {
     const model_config config = small_config(model_family::llama);
     const model_files split = random_model(config);
     model_files interleaved = changed(split, [&](const weight& one, std::vector<float>& values) {
@@ -107,7 +106,7 @@ TEST_CASE("Both styles of rotation are the same model with rows permuted") {
     CHECK(distance(unrotated.back(), expected.back()) > 0.01);
 }
 
-TEST_CASE("A window hides what lies before it, in the layers that have one") {
+TEST_CASE("A sliding window hides older tokens in its layers") {
     model_config config = small_config(model_family::qwen2);
     config.layers = 1;
     config.sliding_window = 4;
@@ -122,7 +121,7 @@ TEST_CASE("A window hides what lies before it, in the layers that have one") {
     CHECK(distance(reference_logits(config, model.weights, tokens)[8], after[8]) > 1e-3);
 }
 
-TEST_CASE("Random weights of each type are near those that they are rounded from") {
+TEST_CASE("Random weights of each type are close to their unrounded values") {
     model_config config = small_config(model_family::llama);
     config.hidden_size = 96;
     const model_files exact = random_model(config);
@@ -146,7 +145,7 @@ TEST_CASE("Random weights of each type are near those that they are rounded from
     }
 }
 
-TEST_CASE("A random model that is written as a folder is read back as it was") {
+TEST_CASE("A random model survives writing and reading a folder") {
     for (const auto family : {model_family::llama, model_family::qwen2, model_family::qwen3}) {
         for (const auto type : {weight_type::f32, weight_type::f16, weight_type::bf16}) {
             CAPTURE(std::string(name_of(family)));

@@ -1,7 +1,7 @@
-// The model once more, in float64, for tests to compare with: every family of model_config.hpp as its papers and Hugging Face's code have
-// it, in plain loops, with no cache, no batch and nothing of the library. It takes the weights exactly as they are in the file,
-// and it works out the RoPE frequencies by itself, so that it shares no mistake with the engine. Where asked, it rounds what some matrices
-// are multiplied with to int8, as the engine does before products of whole numbers.
+// A float64 reference of the model for tests: every family of model_config.hpp, as in the papers and Hugging Face's
+// code, in plain loops, without KV cache, batches or the library. It reads the weights as stored in the file and
+// computes RoPE frequencies by itself, so it shares no code with the engine. Optionally it quantises the inputs of some
+// matrices to int8, as the engine does for int8 dot products.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 namespace imbrex::engine::test {
 
 using row = std::vector<double>;
-using rows = std::vector<row>;  // one for each position
+using rows = std::vector<row>;  // one per position
 
 class reference_model {
   public:
@@ -31,7 +31,7 @@ class reference_model {
         for (std::size_t pair = 0; pair < size(config.head_dim / 2); ++pair) frequencies_.push_back(frequency(pair));
     }
 
-    // Row i has the logits of the token that follows tokens[0 .. i].
+    // Row i: logits after tokens[0 .. i].
     rows logits(std::span<const int> tokens) const {
         rows x = embedded(tokens);
         for (int layer = 0; layer < config_.layers; ++layer) {
@@ -64,7 +64,7 @@ class reference_model {
         return result;
     }
 
-    // Scaled to a mean square of one, then by the weight.
+    // RMSNorm.
     void norm(std::span<double> x, std::span<const float> scale) const {
         double squares = 0;
         for (const double value : x) squares += value * value;
@@ -78,7 +78,7 @@ class reference_model {
         return x;
     }
 
-    // To 127 steps of the largest, for each group of 32.
+    // int8 with a scale per group of 32: the largest magnitude is 127.
     static row to_int8(row x) {
         for (std::size_t first = 0; first < x.size(); first += 32) {
             const std::span<double> group = std::span(x).subspan(first, 32);
@@ -125,7 +125,7 @@ class reference_model {
         if (rope.scaling == rope_scaling::none) return plain;
         if (rope.scaling == rope_scaling::linear) return plain / rope.factor;
         if (rope.scaling == rope_scaling::freq_factors) return plain / static_cast<double>(rope.freq_factors[pair]);
-        // Llama 3: short waves stay, long ones are stretched, between the two it is a mixture of both.
+        // Llama 3: high frequencies are kept, low ones divided, and interpolated in between.
         const double wave = 2 * std::numbers::pi / plain;
         const double shortest_long = rope.original_max_position_embeddings / rope.low_freq_factor;
         const double longest_short = rope.original_max_position_embeddings / rope.high_freq_factor;
@@ -149,7 +149,7 @@ class reference_model {
         }
     }
 
-    // Queries or keys as they meet: each head normed where the family does that, then rotated.
+    // Q or K per head: QK norm if the family has it, then RoPE.
     rows turned(rows x, const std::string& norm_name) const {
         const std::size_t head_dim = size(config_.head_dim);
         const std::vector<float> scale =
@@ -222,7 +222,7 @@ inline int best_token(const row& logits) {
     return static_cast<int>(std::ranges::max_element(logits) - logits.begin());
 }
 
-// How far apart logits are: the largest difference of any two, as part of the size that logits have (their root mean square).
+// Distance of logits: the largest difference divided by the root mean square.
 inline double distance(std::span<const double> logits, std::span<const double> expected) {
     double squares = 0, largest = 0;
     for (std::size_t i = 0; i < expected.size(); ++i) {

@@ -1,4 +1,4 @@
-// Weights as a format of the engine has them, by the library's own rounding: what tests compare products with.
+// Weights rounded to a format of the engine with the library's own quantisation, as reference for GEMM tests.
 #pragma once
 
 #include <imbrex/core/element_types.hpp>
@@ -14,7 +14,7 @@
 
 namespace imbrex::engine::test {
 
-// Of a matrix. Where groups are asked for, and rows are not made of them, it stays as it is.
+// Rounds a matrix. For grouped formats, rows that are not a multiple of the group stay unrounded.
 inline void round_matrix(weight_format format, std::int64_t rows, std::int64_t columns, std::vector<float>& values) {
     if (format == weight_format::bf16) {
         for (float& value : values) value = bf16::decode(bf16::encode(value));

@@ -1,4 +1,4 @@
-// Batches by hand, and the logits that a runner has for them: for tests that compare a runner with the float64 model.
+// Handwritten batches and their logits, for comparisons of a runner with the float64 reference.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,8 @@
 
 namespace imbrex::engine::test {
 
-// Of logits, as distance() has it. Where products are of whole numbers, an input that lies between two of them may be rounded to the other one, and
-// what is computed from there on may differ by as much as the rounding of inputs costs.
+// Tolerances of logits by distance(). With int8 dot products, an input on a rounding boundary may round the other way;
+// later values then differ by up to the cost of quantising inputs.
 inline constexpr double fp32_rounding = 1e-5, input_rounding = 0.1;
 
 inline std::unique_ptr<runner> runner_of(const model_files& files, weight_format weights = weight_format::f32) {
@@ -25,7 +25,7 @@ inline std::unique_ptr<runner> runner_of(const model_files& files, weight_format
                        {.weights = weights, .num_kv_blocks = 24, .max_num_batched_tokens = 128, .max_num_seqs = 8});
 }
 
-// Tokens with the blocks that they are kept in; greedy.
+// A greedy sequence with these tokens and blocks.
 inline std::shared_ptr<sequence> sequence_in(std::vector<int> tokens, std::vector<int> blocks) {
     auto made = std::make_shared<sequence>();
     made->num_prompt_tokens = static_cast<int>(tokens.size());
@@ -41,7 +41,7 @@ inline std::vector<int> blocks_from(int first, int count) {
     return blocks;
 }
 
-// Logits of the entries that sample. The tokens that the runner chose must be the best of them.
+// Logits of the entries that sample; checks that the sampled tokens are the best.
 inline rows run_logits(runner& with, const batch& work, int vocabulary) {
     const std::vector<int> chosen = with.run(work);
     const std::vector<float> all = with.last_logits();
@@ -56,7 +56,7 @@ inline rows run_logits(runner& with, const batch& work, int vocabulary) {
     return result;
 }
 
-// The last position's logits of each chunk, when a sequence is computed in these.
+// Logits at the last position of each chunk.
 inline rows logits_of_chunks(runner& with, const std::shared_ptr<sequence>& of, std::span<const int> chunks,
                              int vocabulary) {
     rows result;
@@ -70,7 +70,7 @@ inline rows logits_of_chunks(runner& with, const std::shared_ptr<sequence>& of, 
     return result;
 }
 
-// Of the positions at which chunks end.
+// Reference logits at the ends of chunks.
 inline rows at_ends(const rows& all, std::span<const int> chunks) {
     rows result;
     std::size_t last = 0;

@@ -1,4 +1,4 @@
-// The sampler of batches: what it makes of sequences for the kernel, and that a token does not depend on the batch.
+// The sampler: kernel arguments of a batch, and independence of tokens from the batch.
 #include "engine/model/sampler.hpp"
 
 #include <doctest/doctest.h>
@@ -41,7 +41,7 @@ std::vector<float> random_logits(int rows, std::uint32_t seed) {
     return logits;
 }
 
-// What there is of a token in the changes of a sequence, as text.
+// The logit adjustments of a token, as text.
 std::string change_of(const sampling_arrays& arrays, int row, int token) {
     for (int i = arrays.adjustment_offsets.at(row); i < arrays.adjustment_offsets.at(row + 1); ++i) {
         const logit_adjustment& one = arrays.adjustments.at(i);
@@ -52,7 +52,7 @@ std::string change_of(const sampling_arrays& arrays, int row, int token) {
 
 }  // namespace
 
-TEST_CASE("tokens of the prompt and generated ones are counted apart") {
+TEST_CASE("Counts prompt and generated tokens separately") {
     batch work;
     work.entries.push_back(entry_of({5, 9, 5, 5, 7, 7, 9}, 3, options_of([](auto& it) {
                                         it.presence_penalty = 1;
@@ -73,7 +73,7 @@ TEST_CASE("tokens of the prompt and generated ones are counted apart") {
     CHECK(arrays.options[1].position == 2);
 }
 
-TEST_CASE("options go to the kernel as they are") {
+TEST_CASE("Passes parameters to the kernel unchanged") {
     batch work;
     work.entries.push_back(entry_of({1, 2, 3}, 3, options_of([](auto& it) {
                                         it.temperature = 0.5f;
@@ -100,7 +100,7 @@ TEST_CASE("options go to the kernel as they are") {
     CHECK(arrays.num_top_logprobs == 4);
 }
 
-TEST_CASE("the likeliest token, with bias and penalties") {
+TEST_CASE("Greedy sampling with bias and penalties") {
     std::vector<float> logits(5 * vocabulary, 0.0f);
     for (int row = 0; row < 5; ++row) {
         logits[row * vocabulary + 10] = 4;
@@ -115,9 +115,9 @@ TEST_CASE("the likeliest token, with bias and penalties") {
     };
     batch work;
     work.entries.push_back(entry_of({10, 10}, 2, greedy([](auto&) {})));
-    // Only what was generated counts as present.
+    // The presence penalty counts generated tokens only.
     work.entries.push_back(entry_of({10, 11}, 1, greedy([](auto& it) { it.presence_penalty = 2; })));
-    // 4 / 1.5 is still more than 3 / 1.5 and 2; when 10 alone is there, it is less than 3.
+    // 4 / 1.5 exceeds 3 / 1.5 and 2; if only token 10 is present, 4 / 1.5 is below 3.
     work.entries.push_back(entry_of({10, 11}, 2, greedy([](auto& it) { it.repetition_penalty = 1.5f; })));
     work.entries.push_back(entry_of({10, 11, 10, 10}, 1, greedy([](auto& it) { it.frequency_penalty = 0.75f; })));
     work.entries.push_back(entry_of({1}, 1, greedy([](auto& it) {
@@ -141,7 +141,7 @@ TEST_CASE("the likeliest token, with bias and penalties") {
     CHECK(others[3].token == 11);
 }
 
-TEST_CASE("log-probabilities are the model's, as many as each sequence asks for") {
+TEST_CASE("Returns raw log-probabilities, as many as each sequence requests") {
     const std::vector<float> logits = random_logits(3, 7);
     batch work;
     work.entries.push_back(entry_of({1}, 1, options_of([](auto& it) {
@@ -172,7 +172,7 @@ TEST_CASE("log-probabilities are the model's, as many as each sequence asks for"
     }
 }
 
-TEST_CASE("a vocabulary with fewer tokens than are asked for") {
+TEST_CASE("Handles a vocabulary smaller than the requested log-probabilities") {
     const std::vector<float> logits{1, 3, 2};
     batch work;
     work.entries.push_back(entry_of({0}, 1, options_of([](auto& it) { it.logprobs = 5; })));
@@ -183,7 +183,7 @@ TEST_CASE("a vocabulary with fewer tokens than are asked for") {
     CHECK(tokens[0].top_logprobs[2].token == 0);
 }
 
-TEST_CASE("a sequence gets the same token alone and in any batch") {
+TEST_CASE("Tokens are independent of the batch") {
     constexpr int rows = 9;
     const std::vector<float> logits = random_logits(rows, 3);
     batch together;
@@ -208,7 +208,7 @@ TEST_CASE("a sequence gets the same token alone and in any batch") {
     }
 }
 
-TEST_CASE("seeds and positions change the draw") {
+TEST_CASE("Seed and position determine the draw") {
     const std::vector<float> logits(vocabulary, 0.0f);
     sampler next(world::host, vocabulary, 1);
     const auto drawn = [&](std::uint64_t seed, int length) {
@@ -224,7 +224,7 @@ TEST_CASE("seeds and positions change the draw") {
     CHECK(others >= 14);
 }
 
-TEST_CASE("batches that the sampler was not made for are refused") {
+TEST_CASE("Rejects batches above the sampler's limits") {
     const std::vector<float> logits = random_logits(2, 1);
     sampler next(world::host, vocabulary, 1);
     const auto error_message_of = [&](const batch& work) -> std::string {

@@ -1,4 +1,4 @@
-// A batch goes to the memory of a world as it is, and what does not fit is refused.
+// Step inputs: copies of a batch in the memory of a world, and limits.
 #include "engine/model/step_inputs.hpp"
 
 #include <doctest/doctest.h>
@@ -23,7 +23,7 @@ packed_batch some_batch() {
 
 }  // namespace
 
-TEST_CASE("a step has what the batch has") {
+TEST_CASE("Copies all arrays of the batch") {
     step_staging memory(world::host, 3, 2, 2);
     for (int again = 0; again < 2; ++again) {
         const packed_batch packed = some_batch();
@@ -40,7 +40,7 @@ TEST_CASE("a step has what the batch has") {
     }
 }
 
-TEST_CASE("a batch that is too large for the runner is refused") {
+TEST_CASE("Rejects a batch above the runner's limits") {
     step_staging few_tokens(world::host, 2, 2, 2), few_sequences(world::host, 3, 1, 2);
     CHECK(test::error_message_of([&] { few_tokens.stage(some_batch()); }) ==
           "batch: it has 3 tokens; this runner was made for 2");

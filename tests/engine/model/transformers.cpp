@@ -1,5 +1,5 @@
-// What Hugging Face's transformers computed with small random models of each family, against the float64 model. transformers_models.py
-// made the folders in data/transformers; others are read where IMBREX_TRANSFORMERS_MODELS says.
+// The float64 reference against Hugging Face's transformers with small random models of each family.
+// transformers_models.py wrote the folders in data/transformers; IMBREX_TRANSFORMERS_MODELS names further ones.
 #include <set>
 
 #include "engine/model/reference_model.hpp"
@@ -8,7 +8,7 @@
 
 namespace imbrex::engine::test {
 
-TEST_CASE("The float64 model gives the logits of transformers") {
+TEST_CASE("The float64 reference matches transformers") {
     std::set<model_family> families;
     std::set<rope_scaling> scalings;
     for (const auto& folder : transformers_folders()) {
@@ -17,13 +17,13 @@ TEST_CASE("The float64 model gives the logits of transformers") {
         const rows logits = reference_logits(model.files.config, model.files.weights, model.tokens);
         for (std::size_t i = 0; i < logits.size(); ++i) {
             CAPTURE(i);
-            CHECK(distance(logits[i], model.logits[i]) < 1e-6);  // the logits are kept as floats
+            CHECK(distance(logits[i], model.logits[i]) < 1e-6);  // stored as float32
         }
         families.insert(model.files.config.family);
         scalings.insert(model.files.config.rope.scaling);
     }
     CHECK(families.size() == 3);
-    CHECK(scalings.size() == 3);  // all that config.json knows
+    CHECK(scalings.size() == 3);  // all of config.json
 }
 
 }  // namespace imbrex::engine::test

@@ -1,5 +1,5 @@
-// The forms in which the engine keeps weights, against the float64 model with weights rounded to the same: what comes out must be what those
-// weights, and the rounding of inputs where products are of whole numbers, lead to.
+// Weight formats of the engine against the float64 reference with weights rounded in the same way, and inputs quantised
+// for int8 dot products.
 #include <imbrex/core/weight_rows.hpp>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ bool has_groups(const weight& one) {
     return one.row_elements() % weight_group_size == 0;
 }
 
-// With all matrices of the layers and the last one rounded. The embedding is a table, and stays.
+// Rounds all matrices of the layers and the LM head; the embedding table stays.
 model_files rounded(const model_files& files, weight_format format) {
     return changed(files, [&](const weight& one, std::vector<float>& values) {
         if (one.shape.size() == 2 && one.name != "model.embed_tokens.weight")
@@ -32,7 +32,7 @@ model_files rounded(const model_files& files, weight_format format) {
     });
 }
 
-// Of matrices that are stacked all parts.
+// All parts of a stacked matrix.
 std::vector<std::string> stacked_with(const std::string& name) {
     for (const auto& parts : {std::vector<std::string>{"q_proj", "k_proj", "v_proj"}, {"gate_proj", "up_proj"}}) {
         for (const std::string& part : parts) {
@@ -46,14 +46,14 @@ std::vector<std::string> stacked_with(const std::string& name) {
     return {name};
 }
 
-// Products of quantised weights of a file are of whole numbers, if all that is stacked is of one type.
+// Quantised weights of a file use int8 dot products if all stacked parts have one type.
 bool is_kept_quantised(const weight_set& weights, const weight& one) {
     if (one.type != weight_type::q8_0 && one.type != weight_type::q4_0) return false;
     return std::ranges::all_of(stacked_with(one.name),
                                [&](const std::string& part) { return weights.at(part).type == one.type; });
 }
 
-// The root mean square of all differences, as part of that of the logits.
+// Root mean square of the differences, relative to that of the logits.
 double mean_distance(const rows& logits, const rows& expected) {
     double differences = 0, squares = 0;
     for (std::size_t i = 0; i < expected.size(); ++i) {
@@ -67,13 +67,13 @@ double mean_distance(const rows& logits, const rows& expected) {
 
 }  // namespace
 
-TEST_CASE("Weights as they are in the file, of every type, are used exactly") {
+TEST_CASE("Uses weights of every file type exactly") {
     using enum weight_type;
-    // One type for all, and a mixture, in which even the parts of a stacked matrix differ.
+    // One type for all, and a mixture in which parts of a stacked matrix differ.
     const std::vector<std::vector<weight_type>> mixtures{
         {f32}, {bf16}, {f16}, {q8_0}, {q4_0}, {q8_0, bf16, f32, q4_0, f16}, {q4_0, q8_0}};
     model_config config = small_config(model_family::llama);
-    config.hidden_size = 96;  // whole blocks of 32; other matrices stay f32
+    config.hidden_size = 96;  // a multiple of 32; other matrices stay f32
     const model_files files = random_model(config);
     const std::vector<int> tokens = random_tokens(20, config.vocab_size, 22);
     for (const std::vector<weight_type>& types : mixtures) {
@@ -95,9 +95,9 @@ TEST_CASE("Weights as they are in the file, of every type, are used exactly") {
     }
 }
 
-TEST_CASE("Weights that are quantised on load are those of the library, and cost what few bits cost") {
+TEST_CASE("Quantises on load like the library, with the expected error") {
     model_config config = small_config(model_family::llama);
-    config.hidden_size = 96;  // whole groups of 32; the intermediate size has none, so those rows stay as they are
+    config.hidden_size = 96;  // a multiple of 32; the intermediate size is not, so those rows stay unquantised
     const model_files files = random_model(config);
     const std::vector<int> tokens = random_tokens(40, config.vocab_size, 21);
     const rows exact = reference_logits(config, files.weights, tokens);

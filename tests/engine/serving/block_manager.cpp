@@ -1,4 +1,4 @@
-// Blocks: references, copies on write, and what is found again.
+// The block manager: reference counts, copy-on-write, prefix caching.
 #include "engine/serving/block_manager.hpp"
 
 #include <doctest/doctest.h>
@@ -17,7 +17,7 @@ std::vector<int> counting(int count, int from = 0) {
     return tokens;
 }
 
-// A table for these tokens, all computed; what is found is shared.
+// A block table of computed tokens; cached blocks are shared.
 std::vector<int> compute(block_manager& blocks, const std::vector<int>& tokens) {
     std::vector<int> table = blocks.find_cached_prefix(tokens);
     for (const int block : table) blocks.add_reference(block);
@@ -34,7 +34,7 @@ std::uint64_t same_hash(std::uint64_t, std::span<const int>) {
 
 }  // namespace
 
-TEST_CASE("blocks are taken until there are none, and released") {
+TEST_CASE("Allocates until no block is free, and frees") {
     block_manager blocks(3, 4);
     std::vector<int> table{blocks.allocate(), blocks.allocate(), blocks.allocate()};
     CHECK(blocks.num_free_blocks() == 0);
@@ -49,7 +49,7 @@ TEST_CASE("blocks are taken until there are none, and released") {
     CHECK(blocks.num_free_blocks() == 3);
 }
 
-TEST_CASE("a block released twice is refused, and stays free once") {
+TEST_CASE("Rejects a double free") {
     block_manager blocks(2);
     const int block = blocks.allocate();
     blocks.free(block);
@@ -60,18 +60,18 @@ TEST_CASE("a block released twice is refused, and stays free once") {
     CHECK_THROWS_WITH_AS(blocks.free(-1), "block: -1; there are 2", imbrex::invalid_argument);
 }
 
-TEST_CASE("sizes that have no meaning are refused") {
+TEST_CASE("Rejects invalid sizes") {
     CHECK_THROWS_WITH_AS(block_manager(0), "blocks: 0; there must be at least one", imbrex::invalid_argument);
     CHECK_THROWS_WITH_AS(block_manager(1, 0), "block_size: 0; a block must hold at least one token",
                          imbrex::invalid_argument);
 }
 
-TEST_CASE("the same tokens from the beginning are found, in whole blocks, and never the last token") {
+TEST_CASE("Finds cached prefixes in full blocks, never the last token") {
     block_manager blocks(8, 4);
     const std::vector<int> table = compute(blocks, counting(12));
     CHECK(blocks.find_cached_prefix(counting(14)) == table);
     CHECK(blocks.find_cached_prefix(counting(13)) == table);
-    // All twelve are there; but without the last one computed again there would be nothing to sample from.
+    // All twelve tokens are cached, but the last one must be recomputed to get logits.
     CHECK(blocks.find_cached_prefix(counting(12)) == std::vector(table.begin(), table.begin() + 2));
     CHECK(blocks.find_cached_prefix(counting(4)).empty());
     CHECK(blocks.find_cached_prefix(counting(5)) == std::vector{table[0]});
@@ -80,10 +80,10 @@ TEST_CASE("the same tokens from the beginning are found, in whole blocks, and ne
     std::vector<int> other = counting(14);
     other[5] = 99;
     CHECK(blocks.find_cached_prefix(other) == std::vector{table[0]});
-    CHECK(blocks.find_cached_prefix(counting(14, 4)).empty());  // the second block's tokens, but at the beginning
+    CHECK(blocks.find_cached_prefix(counting(14, 4)).empty());  // tokens of the second block, but at the start
 }
 
-TEST_CASE("what is allocated but not computed is not found") {
+TEST_CASE("Allocated but uncomputed blocks are no hits") {
     block_manager blocks(4, 4);
     std::vector<int> table{blocks.allocate(), blocks.allocate()};
     CHECK(blocks.find_cached_prefix(counting(9)).empty());
@@ -95,7 +95,7 @@ TEST_CASE("what is allocated but not computed is not found") {
     CHECK(blocks.find_cached_prefix(counting(9)) == table);
 }
 
-TEST_CASE("free blocks keep their content until they are taken, the longest unused first, ends before beginnings") {
+TEST_CASE("Reallocates the least recently used block first, tails before heads") {
     block_manager blocks(4, 2);
     std::vector<int> old = compute(blocks, {1, 2, 3, 4});
     std::vector<int> young = compute(blocks, {5, 6, 7, 8});
@@ -108,13 +108,13 @@ TEST_CASE("free blocks keep their content until they are taken, the longest unus
     CHECK(blocks.find_cached_prefix(std::vector{1, 2, 3, 4, 0}) == std::vector{old_blocks[0]});
     CHECK(blocks.allocate() == old_blocks[0]);
     CHECK(blocks.find_cached_prefix(std::vector{5, 6, 7, 8, 0}) == young_blocks);
-    blocks.add_reference(young_blocks[0]);  // in use again: so the other is taken
+    blocks.add_reference(young_blocks[0]);  // in use again: the other is reallocated
     CHECK(blocks.allocate() == young_blocks[1]);
     CHECK(blocks.num_free_blocks() == 0);
     CHECK(blocks.find_cached_prefix(std::vector{5, 6, 7, 8, 0}) == std::vector{young_blocks[0]});
 }
 
-TEST_CASE("blocks without a content are taken before those that may be found") {
+TEST_CASE("Reallocates blocks without content first") {
     block_manager blocks(3, 2);
     std::vector<int> known = compute(blocks, {1, 2});
     const int plain = blocks.allocate();
@@ -125,7 +125,7 @@ TEST_CASE("blocks without a content are taken before those that may be found") {
     CHECK(blocks.find_cached_prefix(std::vector{1, 2, 3}) == std::vector{found});
 }
 
-TEST_CASE("two that computed the same share one block afterwards") {
+TEST_CASE("Shares one block after two sequences computed the same tokens") {
     block_manager blocks(4, 2);
     std::vector<int> first{blocks.allocate(), blocks.allocate()}, second{blocks.allocate(), blocks.allocate()};
     const std::vector<int> tokens{1, 2, 3, 4};
@@ -140,22 +140,22 @@ TEST_CASE("two that computed the same share one block afterwards") {
     CHECK(blocks.num_free_blocks() == 4);
 }
 
-TEST_CASE("a hash alone is not trusted: neither other tokens nor another beginning is a hit") {
+TEST_CASE("Compares tokens and prefix, not only the hash") {
     block_manager blocks(8, 2, prefix_caching::on, same_hash);
     const std::vector<int> table = compute(blocks, {1, 2, 3, 4});
     CHECK(blocks.find_cached_prefix(std::vector{5, 6, 0}).empty());
     CHECK(blocks.find_cached_prefix(std::vector{1, 2, 5, 6, 0}) == std::vector{table[0]});
     const std::vector<int> other = compute(blocks, {7, 8});
-    CHECK(blocks.find_cached_prefix(std::vector{7, 8, 3, 4, 0}) == other);  // 3 4 is there, but after 1 2
+    CHECK(blocks.find_cached_prefix(std::vector{7, 8, 3, 4, 0}) == other);  // 3 4 is cached, but after 1 2
     CHECK(blocks.find_cached_prefix(std::vector{1, 2, 3, 4, 0}) == table);
     CHECK(blocks.find_cached_prefix(std::vector{3, 4, 0}).empty());
 }
 
-TEST_CASE("a content whose beginning was replaced in the same block is not found") {
+TEST_CASE("A block whose prefix was replaced is no hit") {
     block_manager blocks(3, 2, prefix_caching::on, same_hash);
     std::vector<int> table = compute(blocks, {1, 2, 3, 4});
     const int beginning = table[0], end = table[1];
-    blocks.free(beginning);  // in the wrong order, so that the beginning goes first
+    blocks.free(beginning);  // in the wrong order, so that the first block is reallocated first
     blocks.free(end);
     std::vector<int> filler{blocks.allocate(), blocks.allocate()};
     CHECK(filler[1] == beginning);
@@ -164,7 +164,7 @@ TEST_CASE("a content whose beginning was replaced in the same block is not found
     CHECK(blocks.find_cached_prefix(std::vector{5, 6, 3, 4, 0}) == std::vector{beginning});
 }
 
-TEST_CASE("a block alone is written in place; one that others hold or may find is copied") {
+TEST_CASE("Writes an exclusive block in place; copies a shared or cached one") {
     block_manager blocks(4, 2);
     int mine = blocks.allocate();
     const int before = mine;
@@ -178,7 +178,7 @@ TEST_CASE("a block alone is written in place; one that others hold or may find i
     CHECK(copy->from == before);
     CHECK(copy->to == forked);
     CHECK(forked != before);
-    CHECK(blocks.ref_count(before) == 2);  // the copy holds it until it is made
+    CHECK(blocks.ref_count(before) == 2);  // referenced until the copy is made
     CHECK(blocks.ref_count(forked) == 1);
     blocks.free(copy->from);
     CHECK_FALSE(blocks.copy_on_write(mine));
@@ -191,13 +191,13 @@ TEST_CASE("a block alone is written in place; one that others hold or may find i
     CHECK(blocks.find_cached_prefix(std::vector{1, 2, 0}) == std::vector{found});
 }
 
-TEST_CASE("a block that can be found must not get another content") {
+TEST_CASE("Rejects new content for a cached block") {
     block_manager blocks(2, 2);
     std::vector<int> table = compute(blocks, {1, 2});
     CHECK_THROWS_AS(blocks.cache_full_blocks(table, std::vector{3, 4}, 0, 2), imbrex::invalid_argument);
 }
 
-TEST_CASE("without prefix caching nothing is found or shared") {
+TEST_CASE("Without prefix caching no block is found or shared") {
     block_manager blocks(4, 2, prefix_caching::off);
     std::vector<int> first = compute(blocks, {1, 2, 3}), second = compute(blocks, {1, 2, 3});
     CHECK(first[0] != second[0]);
@@ -205,7 +205,7 @@ TEST_CASE("without prefix caching nothing is found or shared") {
     CHECK(blocks.find_cached_prefix(std::vector{1, 2, 3}).empty());
 }
 
-TEST_CASE("the hash depends on order, tokens and what was before") {
+TEST_CASE("The hash depends on tokens, their order and the prefix") {
     const std::vector<int> ab{1, 2}, ba{2, 1};
     CHECK(chain_hash(0, ab) != chain_hash(0, ba));
     CHECK(chain_hash(0, ab) != chain_hash(1, ab));

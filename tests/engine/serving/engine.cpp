@@ -1,4 +1,4 @@
-// The serving loop: events, text, stop strings and figures.
+// The serving loop: events, text, stop strings, statistics.
 #include "engine/serving/engine.hpp"
 
 #include "engine/serving/fake_runner.hpp"
@@ -14,8 +14,8 @@ using namespace imbrex::engine;
 
 namespace {
 
-// Says the same text again and again, a token for each letter: token 'a' is 97. A capital is half a character: it is held back
-// until the next one comes.
+// A runner that repeats a text, one token per letter ('a' is 97). A capital letter is half a character: the detokenizer
+// holds it back until the next one.
 struct speaker {
     std::string text;
     bool fails = false;
@@ -60,7 +60,7 @@ std::map<sequence_id, outcome> run_to_end(Engine& all) {
     while (!all.idle()) {
         for (const event& each : all.step()) {
             outcome& it = outcomes[each.id];
-            CHECK(it.reason == finish_reason::none);  // nothing comes after the end
+            CHECK(it.reason == finish_reason::none);  // no event after the end
             it.text += each.text;
             it.reason = each.reason;
             ++it.tokens;
@@ -72,7 +72,7 @@ std::map<sequence_id, outcome> run_to_end(Engine& all) {
 
 }  // namespace
 
-TEST_CASE("text comes out until the most tokens, an end token or a stop string") {
+TEST_CASE("Emits text up to the token limit, an EOS token or a stop string") {
     speaker model{"once upon a time."};
     engine all(model, block_manager(32, 4), {}, letters);
     all.add(asking(9));
@@ -88,14 +88,14 @@ TEST_CASE("text comes out until the most tokens, an end token or a stop string")
     CHECK(outcomes[2].text == "once upon ");
     CHECK(outcomes[2].reason == finish_reason::stop_string);
     CHECK(outcomes[2].tokens == 16);
-    CHECK(outcomes[3].text == "once upo");  // held back to the end, and then no stop string
+    CHECK(outcomes[3].text == "once upo");  // held back to the end, not a stop string
     CHECK(outcomes[3].reason == finish_reason::length);
-    CHECK(outcomes[4].text == "once u");  // with its last token
+    CHECK(outcomes[4].text == "once u");  // completed by its last token
     CHECK(outcomes[4].reason == finish_reason::stop_string);
     CHECK(all.step().empty());
 }
 
-TEST_CASE("what a decoder held back comes with the last event, and may complete a stop string") {
+TEST_CASE("Flushes the detokenizer with the last event, which may complete a stop string") {
     speaker model{"abC"};
     engine all(model, block_manager(32, 4), {}, letters);
     all.add(asking(3));
@@ -106,7 +106,7 @@ TEST_CASE("what a decoder held back comes with the last event, and may complete 
     CHECK(outcomes[1].reason == finish_reason::stop_string);
 }
 
-TEST_CASE("without a decoder there are tokens alone") {
+TEST_CASE("Emits tokens only without a detokenizer") {
     speaker model{"ab"};
     engine all(model, block_manager(32, 4), {});
     all.add(asking(4, {"b"}));
@@ -115,7 +115,7 @@ TEST_CASE("without a decoder there are tokens alone") {
     CHECK(outcomes[0].tokens == 4);
 }
 
-TEST_CASE("after cancel there are no more events") {
+TEST_CASE("Emits no events after cancel") {
     speaker model{"ab"};
     engine all(model, block_manager(32, 4), {}, letters);
     const auto ids = all.add(asking(4));
@@ -130,7 +130,7 @@ TEST_CASE("after cancel there are no more events") {
     CHECK(all.summary().finished == 1);
 }
 
-TEST_CASE("a runner that throws loses no sequence") {
+TEST_CASE("Recovers all sequences if the runner throws") {
     speaker model{"abcdef"};
     engine all(model, block_manager(32, 4), {}, letters);
     all.add(asking(6));
@@ -142,7 +142,7 @@ TEST_CASE("a runner that throws loses no sequence") {
     CHECK(run_to_end(all)[0].text == "bcdef");
 }
 
-TEST_CASE("a request that is refused leaves nothing behind") {
+TEST_CASE("A rejected request leaves no state") {
     speaker model{"ab"};
     engine all(model, block_manager(2, 4), {}, letters);
     CHECK_THROWS_AS(all.add(asking(99)), imbrex::invalid_argument);
@@ -150,7 +150,7 @@ TEST_CASE("a request that is refused leaves nothing behind") {
     CHECK(all.summary().arrived == 0);
 }
 
-TEST_CASE("figures of a small load") {
+TEST_CASE("Statistics of a small load") {
     double now = 10;
     speaker model{"ab", false, &now};
     engine all(model, block_manager(8, 4), {}, letters, statistics([&] { return now; }));
@@ -161,7 +161,7 @@ TEST_CASE("figures of a small load") {
     const statistics_summary summary = all.summary();
     CHECK(summary.arrived == 2);
     CHECK(summary.finished == 2);
-    CHECK(summary.steps == 3);  // the prompt; a token of each; the last token of the second
+    CHECK(summary.steps == 3);  // prefill; one token of each; the last token of the second
     CHECK(summary.generated_tokens == 4);
     CHECK(summary.computed_tokens == 3 + 2 + 1);
     CHECK(summary.busy_seconds == doctest::Approx(1.5));

@@ -1,6 +1,7 @@
-// A runner without a model, for tests of what schedules: its cache has a number for each token, made from the token and the number
-// before it, and the next token is made from all numbers, read through the block table. A wrong block, a copy not made or a block found too
-// soon gives another text than the sequence has alone. If kinds differ, batches of prompts make other numbers than those of generated tokens.
+// A runner without a model, for scheduler tests. Its KV cache holds a number per token, made from the token and the
+// previous number; the next token is made from all numbers, read through the block table. A wrong block, a missing copy
+// or a premature cache hit changes the text. With separate kinds, batches of prompts make other numbers than batches of
+// generated tokens.
 #pragma once
 
 #include "engine/serving/batch.hpp"
@@ -26,7 +27,7 @@ inline int token_from(std::uint64_t all, std::uint64_t seed, int vocabulary) {
     return static_cast<int>(mixed(all, seed) % static_cast<std::uint64_t>(vocabulary));
 }
 
-// An entry after the other: "id: first+count", and * where a token is sampled.
+// The entries as "id: first+count", with * if a token is sampled.
 inline std::string text_of(const batch& work) {
     std::string text;
     for (const batch_entry& entry : work.entries) {
@@ -36,12 +37,12 @@ inline std::string text_of(const batch& work) {
     return text;
 }
 
-// What the number of a token is made from.
+// The number of a token.
 inline std::uint64_t seed_of(int token, bool other_kind) {
     return static_cast<std::uint64_t>(token) + (other_kind ? std::uint64_t{1} << 40 : 0);
 }
 
-// The tokens that follow these, when nothing else is there; from some place on tokens are of the other kind.
+// The continuation of these tokens alone; from a given position on, tokens count as generated.
 inline std::vector<int> text_alone(std::vector<int> tokens, std::uint64_t seed, int vocabulary, int max_total_tokens,
                                    std::span<const int> eos_tokens, int other_kind_from = INT_MAX) {
     std::uint64_t number = 0, all = 0;
@@ -69,7 +70,7 @@ class fake_runner {
         const packed_batch packed = pack_batch(work, block_size_);
         const bool generated = kinds_differ_ && work.generated() > 0;
         if (generated && work.generated() != static_cast<int>(work.entries.size())) FAIL("a batch has both kinds");
-        std::vector<std::pair<std::size_t, std::uint64_t>> written;  // and not there before the end of the batch
+        std::vector<std::pair<std::size_t, std::uint64_t>> written;  // visible only after the batch
         for (const block_copy& copy : work.copies) {
             for (int row = 0; row < block_size_; ++row)
                 written.emplace_back(place(copy.to, row), cache_[place(copy.from, row)]);
@@ -81,7 +82,7 @@ class fake_runner {
             const int start = packed.cu_seqlens_q[i];
             const int count = packed.cu_seqlens_q[i + 1] - start;
             const int first = packed.seqused_k[i] - count;
-            std::vector<std::uint64_t> numbers;  // of the whole sequence
+            std::vector<std::uint64_t> numbers;  // of the complete sequence
             for (int position = 0; position < packed.seqused_k[i]; ++position) {
                 const std::size_t block = i * static_cast<std::size_t>(packed.max_blocks_per_seq) +
                                           static_cast<std::size_t>(position / block_size_);

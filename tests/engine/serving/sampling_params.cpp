@@ -1,4 +1,4 @@
-// Sampling options that have no meaning are refused in a sentence.
+// Validation of sampling parameters.
 #include "engine/serving/sampling_params.hpp"
 
 #include <doctest/doctest.h>
@@ -27,7 +27,7 @@ constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 
 }  // namespace
 
-TEST_CASE("sampling options within their bounds are taken") {
+TEST_CASE("Accepts sampling parameters in range") {
     CHECK(error_message_of([](auto&) {}) == "");
     CHECK(error_message_of([](auto& it) {
               it = {.temperature = 0,
@@ -44,7 +44,7 @@ TEST_CASE("sampling options within their bounds are taken") {
           }) == "");
 }
 
-TEST_CASE("sampling options outside of them are refused by name") {
+TEST_CASE("Rejects sampling parameters out of range and names them") {
     CHECK(error_message_of([](auto& it) { it.temperature = -1; }) ==
           "temperature: -1; it must be 0 (greedy) or a positive number");
     CHECK(error_message_of([](auto& it) { it.temperature = infinity; }) ==

@@ -1,4 +1,4 @@
-// What is computed when: one history at a time. tests/engine/serving/scheduler_random.cpp has thousands.
+// The scheduler, one scenario at a time. scheduler_random.cpp has thousands of random histories.
 #include "engine/serving/scheduler.hpp"
 
 #include "engine/serving/fake_runner.hpp"
@@ -25,7 +25,7 @@ std::vector<int> counting(int count, int from = 0) {
     return tokens;
 }
 
-// A scheduler and a runner on the same blocks, and all tokens given out.
+// A scheduler and a fake runner, and all returned tokens.
 struct server {
     explicit server(int blocks, int block_size = 4, scheduler_options options = {},
                     prefix_caching caching = prefix_caching::on)
@@ -39,7 +39,7 @@ struct server {
                          .priority = priority})[0];
     }
 
-    // What it did, as text_of writes it.
+    // The batch, as text_of writes it.
     std::string step() {
         const batch work = plan.schedule();
         if (!work.entries.empty()) finish(work);
@@ -61,7 +61,7 @@ struct server {
         CHECK(plan.blocks().num_used_blocks() == 0);
     }
 
-    // What this prompt gives alone.
+    // The continuation of this prompt alone.
     static std::vector<int> alone(const std::vector<int>& prompt, int max_new_tokens, std::uint64_t seed = 0) {
         const std::vector<int> all =
             test::text_alone(prompt, seed, vocabulary, static_cast<int>(prompt.size()) + max_new_tokens, {});
@@ -76,7 +76,7 @@ struct server {
 
 }  // namespace
 
-TEST_CASE("a prompt is computed, then a token a step") {
+TEST_CASE("Computes a prompt, then one token per step") {
     server all(8);
     const sequence_id id = all.add(counting(6), 3);
     CHECK(all.plan.waiting() == 1);
@@ -94,7 +94,7 @@ TEST_CASE("a prompt is computed, then a token a step") {
     CHECK(all.plan.blocks().num_used_blocks() == 0);
 }
 
-TEST_CASE("an end token ends the text, and is given out") {
+TEST_CASE("An EOS token ends the text and is returned") {
     server all(8);
     const int end = server::alone(counting(5), 3)[2];
     all.plan.add({.prompt = counting(5), .max_new_tokens = 10, .eos_tokens = {-1, end}, .sampling = {}});
@@ -103,7 +103,7 @@ TEST_CASE("an end token ends the text, and is given out") {
     CHECK(all.reasons[0] == finish_reason::eos_token);
 }
 
-TEST_CASE("prompts fill what decoding leaves of the budget, so that decoding never waits") {
+TEST_CASE("Chunked prefill fills the budget left by decode") {
     server all(40, 4, {.max_num_batched_tokens = 8, .max_num_seqs = 3});
     all.add(counting(4), 8);
     CHECK(all.step() == "0: 0+4*");
@@ -119,7 +119,7 @@ TEST_CASE("prompts fill what decoding leaves of the budget, so that decoding nev
     CHECK(all.given[2] == server::alone(counting(5, 200), 2));
 }
 
-TEST_CASE("the higher priority goes first, then who came first") {
+TEST_CASE("Orders by priority, then arrival") {
     server all(40, 4, {.max_num_batched_tokens = 8, .max_num_seqs = 8});
     all.add(counting(6), 1);
     all.add(counting(6, 100), 1);
@@ -128,7 +128,7 @@ TEST_CASE("the higher priority goes first, then who came first") {
     CHECK(all.step() == "0: 2+4*, 1: 0+4");
 }
 
-TEST_CASE("what can never fit is refused at once, in a sentence") {
+TEST_CASE("Rejects requests that can never fit") {
     server all(4, 4, {.context = 30});
     const auto error_message_of = [&](const request& wanted) {
         try {
@@ -156,14 +156,14 @@ TEST_CASE("what can never fit is refused at once, in a sentence") {
           "stop: a stop string is empty; it must have a character");
     CHECK(all.plan.idle());
 
-    all.add(counting(10), 7);  // 16 tokens in the cache, and one that is not computed
+    all.add(counting(10), 7);  // 16 tokens in the KV cache, and one that is not computed
     all.add(counting(10, 50), 0);
     all.run_to_end();
     CHECK(all.given[0] == server::alone(counting(10), 7));
     CHECK(all.given[1] == server::alone(counting(10, 50), 7));
 }
 
-TEST_CASE("options that have no meaning are refused") {
+TEST_CASE("Rejects invalid options") {
     const auto error_message_of = [](scheduler_options options) {
         CHECK_THROWS_AS(scheduler(block_manager(4), options), imbrex::invalid_argument);
     };
@@ -172,12 +172,12 @@ TEST_CASE("options that have no meaning are refused") {
     error_message_of({.max_num_batched_tokens = 7, .max_num_seqs = 8});
 }
 
-TEST_CASE("a prompt that is wholly in the cache still has its last token computed") {
+TEST_CASE("Recomputes the last token of a fully cached prompt") {
     server all(16);
     all.add(counting(8), 1);
     CHECK(all.step() == "0: 0+8*");
     all.add(counting(8), 2);
-    CHECK(all.step() == "1: 4+4*");  // both blocks are there, but only the first is taken
+    CHECK(all.step() == "1: 4+4*");  // both blocks are cached, only the first is used
     all.run_to_end();
     CHECK(all.given[1] == server::alone(counting(8), 2));
     all.add(counting(9), 1);
@@ -186,12 +186,12 @@ TEST_CASE("a prompt that is wholly in the cache still has its last token compute
     CHECK(all.plan.counts().prompt_tokens == 25);
 }
 
-TEST_CASE("blocks that another has allocated but not computed are no hit") {
+TEST_CASE("Uncomputed blocks of another sequence are no hits") {
     server all(32, 4, {.max_num_batched_tokens = 6, .max_num_seqs = 3});
     all.add(counting(13), 2);
-    all.add(counting(13), 2);  // in the same batch nothing is there yet
+    all.add(counting(13), 2);  // in the same batch no block is computed yet
     CHECK(all.step() == "0: 0+6");
-    all.add(counting(13), 2);  // one block is computed, the second half, the third not
+    all.add(counting(13), 2);  // first block computed, second half computed, third not
     CHECK(all.step() == "0: 6+6");
     CHECK(all.plan.find(1)->num_computed_tokens == 0);
     CHECK(all.plan.find(2)->num_computed_tokens == 4);
@@ -199,7 +199,7 @@ TEST_CASE("blocks that another has allocated but not computed are no hit") {
     for (int i = 0; i < 3; ++i) CHECK(all.given[i] == server::alone(counting(13), 2));
 }
 
-TEST_CASE("when blocks run out the last in order is preempted, and its text does not change") {
+TEST_CASE("Preempts the last in order if blocks run out; its text does not change") {
     for (const prefix_caching caching : {prefix_caching::on, prefix_caching::off}) {
         server all(6, 4, {}, caching);
         all.add(counting(7), 14);
@@ -217,19 +217,19 @@ TEST_CASE("when blocks run out the last in order is preempted, and its text does
     }
 }
 
-TEST_CASE("a preempted sequence finds what is left of it in the cache") {
+TEST_CASE("A preempted sequence reuses its cached blocks") {
     server all(12, 4);
     all.add(counting(9), 20);
     CHECK(all.step() == "0: 0+9*");
-    all.add(counting(36, 100), 1, 1);  // 9 blocks, of 12: the other goes
+    all.add(counting(36, 100), 1, 1);  // 9 of 12 blocks: preempts the other
     CHECK(all.step() == "1: 0+36*");
     CHECK(all.plan.counts().preemptions == 1);
-    CHECK(all.step() == "0: 8+2*");  // its two full blocks were not needed
+    CHECK(all.step() == "0: 8+2*");  // its two full blocks are still cached
     all.run_to_end();
     CHECK(all.given[0] == server::alone(counting(9), 20));
 }
 
-TEST_CASE("a waiting sequence preempts only those of lower priority, for blocks and for places") {
+TEST_CASE("A waiting sequence preempts lower priorities only, for blocks and for slots") {
     server all(16, 4, {.max_num_seqs = 2});
     all.add(counting(4), 6, 1);
     all.add(counting(4, 100), 6, 0);
@@ -244,7 +244,7 @@ TEST_CASE("a waiting sequence preempts only those of lower priority, for blocks 
     CHECK(all.plan.counts().preemptions == 1);
 }
 
-TEST_CASE("nobody overtakes a long prompt that waits for blocks") {
+TEST_CASE("No sequence overtakes a long prompt that waits for blocks") {
     server all(8, 4);
     all.add(counting(12), 6);
     CHECK(all.step() == "0: 0+12*");
@@ -255,7 +255,7 @@ TEST_CASE("nobody overtakes a long prompt that waits for blocks") {
     all.run_to_end();
 }
 
-TEST_CASE("the last in order waits with its blocks when there is no other; it goes on when there are") {
+TEST_CASE("The last in order waits with its blocks until others are freed") {
     server all(5, 4);
     all.add(counting(10), 5);
     CHECK(all.step() == "0: 0+10*");
@@ -272,7 +272,7 @@ TEST_CASE("the last in order waits with its blocks when there is no other; it go
     CHECK(all.given[1] == server::alone(counting(2, 100), 6));
 }
 
-TEST_CASE("a sequence is cancelled at any time, and nothing of it stays") {
+TEST_CASE("Cancels a sequence at any time and frees its blocks") {
     server all(8, 4, {.max_num_batched_tokens = 4, .max_num_seqs = 2});
     all.add(counting(10), 4);
     all.add(counting(4, 100), 4);
@@ -285,7 +285,7 @@ TEST_CASE("a sequence is cancelled at any time, and nothing of it stays") {
     CHECK(all.plan.cancel(0));  // in the batch, half of its prompt computed
     CHECK(work.entries[0].sequence->state == sequence_state::cancelled);
     CHECK(work.entries[0].sequence->reason == finish_reason::cancelled);
-    CHECK(work.entries[0].sequence->block_table.size() == 3);  // as long as they may be written
+    CHECK(work.entries[0].sequence->block_table.size() == 3);  // kept while the batch may write them
     all.finish(work);
     CHECK(all.given.count(0) == 0);
     CHECK(all.step() == "1: 0+4*");
@@ -294,7 +294,7 @@ TEST_CASE("a sequence is cancelled at any time, and nothing of it stays") {
     CHECK(all.plan.blocks().num_used_blocks() == 0);
 }
 
-TEST_CASE("a token for a sequence that was cancelled while it was computed is dropped") {
+TEST_CASE("Drops a token of a sequence cancelled during the step") {
     server all(8);
     all.add(counting(5), 4);
     all.add(counting(5, 100), 4);
@@ -307,7 +307,7 @@ TEST_CASE("a token for a sequence that was cancelled while it was computed is dr
     CHECK(all.given[1] == server::alone(counting(5, 100), 4));
 }
 
-TEST_CASE("samples share their prompt: computed once, its last block copied for each") {
+TEST_CASE("Samples share the prompt: computed once, last block copied for each") {
     server all(32);
     const auto ids = all.plan.add({.prompt = counting(10),
                                    .max_new_tokens = 9,
@@ -336,7 +336,7 @@ TEST_CASE("samples share their prompt: computed once, its last block copied for 
     CHECK(all.given[0] != all.given[1]);
 }
 
-TEST_CASE("a sample whose prompt ends with a block computes its last token in a copy of that block") {
+TEST_CASE("A sample whose prompt fills its last block recomputes the last token in a copy") {
     server all(32);
     all.plan.add({.prompt = counting(8), .max_new_tokens = 5, .eos_tokens = {}, .sampling = {}, .samples = 2});
     CHECK(all.step() == "0: 0+8*");
@@ -346,7 +346,7 @@ TEST_CASE("a sample whose prompt ends with a block computes its last token in a 
     CHECK(all.given[1] == server::alone(counting(8), 5, 1));
 }
 
-TEST_CASE("samples go on when the first of them is cancelled, before or after they share") {
+TEST_CASE("Samples continue if the first is cancelled, before or after sharing") {
     for (const int steps : {0, 1, 2}) {
         server all(32);
         all.plan.add({.prompt = counting(10), .max_new_tokens = 5, .eos_tokens = {}, .sampling = {}, .samples = 2});
@@ -357,7 +357,7 @@ TEST_CASE("samples go on when the first of them is cancelled, before or after th
     }
 }
 
-TEST_CASE("cancelled between schedule and finish, neither the one copied nor the copy stays") {
+TEST_CASE("Frees source and copy if cancelled between schedule and finish") {
     for (const sequence_id cancelled : {0, 1}) {
         server all(32);
         all.plan.add({.prompt = counting(10), .max_new_tokens = 5, .eos_tokens = {}, .sampling = {}, .samples = 2});
@@ -372,7 +372,7 @@ TEST_CASE("cancelled between schedule and finish, neither the one copied nor the
     }
 }
 
-TEST_CASE("a fork goes on from where the sequence is") {
+TEST_CASE("A fork continues from the current tokens") {
     server all(32);
     all.add(counting(5), 12);
     for (int i = 0; i < 6; ++i) all.step();
@@ -387,7 +387,8 @@ TEST_CASE("a fork goes on from where the sequence is") {
 }
 
 TEST_CASE(
-    "a fork of a fork that waits shares with the first, since a block copied in a batch cannot be copied on in it") {
+    "A fork of a waiting fork shares the first parent's blocks: a copied block cannot be copied again in the same "
+    "batch") {
     server all(32);
     all.add(counting(5), 12);
     all.step();
@@ -402,13 +403,13 @@ TEST_CASE(
     CHECK(all.given[2] == server::alone(so_far, 11, 78));
 }
 
-TEST_CASE("a fork outlives preemption of the sequence that it comes from") {
+TEST_CASE("A fork survives the preemption of its parent") {
     server all(16, 4);
     all.add(counting(5), 12);
     for (int i = 0; i < 3; ++i) all.step();
     const std::vector<int> so_far = all.plan.find(0)->tokens;
     all.plan.fork(0, 77);
-    all.add(counting(58, 100), 2, 9);  // takes all
+    all.add(counting(58, 100), 2, 9);  // uses all blocks
     CHECK(all.step() == "2: 0+58*");
     CHECK(all.plan.waiting() == 2);
     all.run_to_end();
@@ -416,7 +417,7 @@ TEST_CASE("a fork outlives preemption of the sequence that it comes from") {
     CHECK(all.given[1] == server::alone(so_far, 9, 77));
 }
 
-TEST_CASE("after a batch that could not be run everything starts again") {
+TEST_CASE("Recomputes all sequences after an abandoned batch") {
     server all(32);
     all.plan.add({.prompt = counting(10), .max_new_tokens = 5, .eos_tokens = {}, .sampling = {}, .samples = 3});
     all.step();
@@ -429,12 +430,11 @@ TEST_CASE("after a batch that could not be run everything starts again") {
     for (int i = 0; i < 3; ++i) CHECK(all.given[i] == server::alone(counting(10), 5, static_cast<std::uint64_t>(i)));
 }
 
-TEST_CASE("batches come back once, with as many tokens as were sampled") {
+TEST_CASE("A batch finishes once, with one token per sampling entry") {
     server all(8);
     all.add(counting(5), 4);
     const batch work = all.plan.schedule();
-    CHECK_THROWS_WITH_AS(all.plan.schedule(),
-                         "schedule: the previous batch is in flight; call finish or abandon first",
+    CHECK_THROWS_WITH_AS(all.plan.schedule(), "schedule: the previous batch is in flight; call finish or abandon first",
                          imbrex::invalid_argument);
     CHECK_THROWS_WITH_AS(all.plan.finish(work, std::vector{1, 2}),
                          "sampled: 2 tokens; the batch has 1 entries that sample", imbrex::invalid_argument);
@@ -443,7 +443,7 @@ TEST_CASE("batches come back once, with as many tokens as were sampled") {
                          imbrex::invalid_argument);
 }
 
-TEST_CASE("a batch as packed") {
+TEST_CASE("Packs a batch into arrays") {
     const auto long_one = std::make_shared<sequence>(sequence{.tokens = counting(9), .block_table = {5, 3, 8, 1}});
     const auto short_one = std::make_shared<sequence>(sequence{.tokens = {20, 21}, .block_table = {7}});
     const batch work{.copies = {},
@@ -461,7 +461,7 @@ TEST_CASE("a batch as packed") {
     CHECK(work.samples() == 2);
 }
 
-TEST_CASE("tables of few different widths") {
+TEST_CASE("Rounds max_blocks_per_seq to few values") {
     CHECK(padded_blocks_per_seq(1) == 1);
     CHECK(padded_blocks_per_seq(2) == 2);
     CHECK(padded_blocks_per_seq(5) == 8);

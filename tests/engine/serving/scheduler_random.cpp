@@ -1,5 +1,6 @@
-// Thousands of random histories: small pools, shared beginnings, forks, cancels, priorities, preemptions, batches that fail. Whatever happens,
-// every sequence gets the tokens that it would get alone, what must hold after each step holds, and at the end every block is free.
+// Thousands of random histories: small block pools, shared prefixes, forks, cancellation, priorities, preemption,
+// failing batches. Every sequence gets the tokens that it gets alone, invariants hold after each step, and all blocks
+// are free at the end.
 #include "engine/serving/scheduler.hpp"
 
 #include "engine/serving/fake_runner.hpp"
@@ -29,15 +30,15 @@ std::uint64_t weak_hash(std::uint64_t parent, std::span<const int> tokens) {
     return chain_hash(parent, tokens) % 5;
 }
 
-// What all histories together have met; a test of nothing would leave some at zero.
+// Events over all histories; each must occur, or the test covers nothing.
 struct events_met {
     std::int64_t steps = 0, tokens = 0, preemptions = 0, copies = 0, cached = 0, shared = 0, forks = 0, cancels = 0,
                  in_flight = 0, refusals = 0, failures = 0, stalls = 0, ends = 0;
 };
 
 struct expected_text {
-    std::vector<int> tokens;  // all that the sequence will have
-    std::size_t next;         // those before were given
+    std::vector<int> tokens;  // all tokens of the finished sequence
+    std::size_t next;         // tokens returned so far
 };
 
 class history {
@@ -64,13 +65,13 @@ class history {
             step();
         }
         disturbed_ = false;
-        // Undisturbed, the first of those that run gets on with every step, and is preempted only when one before it starts, of which
-        // there are ever fewer.
+        // Without new requests, the first running sequence advances in every step. It is preempted only if an earlier
+        // one in order starts, and there are fewer and fewer of them.
         std::int64_t most = 0;
         for (const auto& [id, text] : expected_) most += static_cast<std::int64_t>(text.tokens.size());
         most *= static_cast<std::int64_t>(expected_.size()) * (kinds_apart_ ? 2 : 1);
         for (; !plan_.idle(); --most) {
-            expect(most > 0, "it comes to an end");
+            expect(most > 0, "all requests end");
             step();
         }
         expect(expected_.empty(), "all have ended");
@@ -117,7 +118,8 @@ class history {
             fork();
         } else if (!expected_.empty()) {
             const sequence_id id = random_id();
-            expect(plan_.end(id, kind == 9 ? finish_reason::stop_string : finish_reason::cancelled), "it was there");
+            expect(plan_.end(id, kind == 9 ? finish_reason::stop_string : finish_reason::cancelled),
+                   "the sequence exists");
             expected_.erase(id);
             ++met_.cancels;
         }
@@ -164,7 +166,7 @@ class history {
 
     void step() {
         const batch work = plan_.schedule();
-        expect(work.entries.empty() == plan_.idle(), "there is something to do unless it is idle");
+        expect(work.entries.empty() == plan_.idle(), "a batch is empty only if idle");
         if (work.entries.empty()) return;
         check_batch(work);
         check_references(work.copies);
@@ -197,11 +199,11 @@ class history {
 
     void check_progress(const progress& each) {
         const auto found = expected_.find(each.id);
-        expect(found != expected_.end(), "only those that have not ended get tokens");
+        expect(found != expected_.end(), "only unfinished sequences get tokens");
         auto& [expected, next] = found->second;
         expect(next < expected.size() && expected[next++] == each.token,
                "the token is the one that the sequence has alone");
-        expect((each.reason != finish_reason::none) == (next == expected.size()), "it ends where it would alone");
+        expect((each.reason != finish_reason::none) == (next == expected.size()), "it ends as it does alone");
         expect((each.reason != finish_reason::none) == (plan_.find(each.id) == nullptr),
                "it is gone when it has ended");
         if (each.reason == finish_reason::none) return;
@@ -209,7 +211,7 @@ class history {
         expected_.erase(found);
     }
 
-    // All that run, in order.
+    // All running sequences, in order.
     std::vector<const sequence*> in_order() const {
         std::vector<const sequence*> all;
         for (const auto& [id, text] : expected_) {
@@ -222,12 +224,12 @@ class history {
     }
 
     void check_batch(const batch& work) {
-        expect(work.tokens() <= options_.max_num_batched_tokens, "the budget is kept");
-        expect(plan_.running() <= options_.max_num_seqs, "there are not too many");
+        expect(work.tokens() <= options_.max_num_batched_tokens, "within the token budget");
+        expect(plan_.running() <= options_.max_num_seqs, "within max_num_seqs");
         std::map<const sequence*, const batch_entry*> entries;
         for (const batch_entry& entry : work.entries) {
             const sequence& it = *entry.sequence;
-            expect(entries.emplace(&it, &entry).second, "no sequence is twice in a batch");
+            expect(entries.emplace(&it, &entry).second, "a sequence occurs once in a batch");
             expect(it.state == sequence_state::running && entry.first == it.num_computed_tokens && entry.count >= 1,
                    "an entry goes on where its sequence is");
             expect(entry.samples == (entry.first + entry.count == it.length()),
@@ -237,17 +239,18 @@ class history {
                 const auto copied = std::ranges::count(work.copies, block, &block_copy::from);
                 expect(plan_.blocks().ref_count(block) == 1 + copied,
                        "a block that is written has one holder, besides copies of it");
-                expect(!plan_.blocks().is_cached(block), "a block that is written cannot be found");
+                expect(!plan_.blocks().is_cached(block), "a written block is not in the prefix cache");
             }
         }
         for (const block_copy& copy : work.copies) {
-            expect(std::ranges::count(work.copies, copy.to, &block_copy::to) == 1, "a block is copied to once");
+            expect(std::ranges::count(work.copies, copy.to, &block_copy::to) == 1,
+                   "a block is the destination of one copy");
             expect(std::ranges::count(work.copies, copy.to, &block_copy::from) == 0,
                    "a block copied to is copied from nowhere");
         }
-        if (kinds_apart_) return;  // who gets on depends on whose turn it is
+        if (kinds_apart_) return;  // prefill and decode batches alternate
         const std::vector<const sequence*> all = in_order();
-        expect(entries.contains(all.front()), "the first in order gets on");
+        expect(entries.contains(all.front()), "the first in order advances");
         for (const sequence* it : all) {
             const auto entry = entries.find(it);
             if (entry != entries.end() && it->num_uncomputed_tokens() == entry->second->count) continue;
@@ -256,7 +259,7 @@ class history {
                        "decoding waits only for blocks, and only the last in order");
                 ++met_.stalls;
             } else {
-                expect(work.tokens() == options_.max_num_batched_tokens, "a prompt waits only for the budget");
+                expect(work.tokens() == options_.max_num_batched_tokens, "a prompt waits for the token budget only");
             }
         }
     }
@@ -280,24 +283,24 @@ class history {
                    "references are those of the tables");
             free += plan_.blocks().ref_count(i) == 0;
         }
-        expect(plan_.blocks().num_free_blocks() == free, "what nobody holds is free");
+        expect(plan_.blocks().num_free_blocks() == free, "blocks without references are free");
     }
 
     std::mt19937 random_;
     events_met& met_;
     int block_size_, count_, vocabulary_;
-    bool kinds_apart_;  // and the runner tells them apart
+    bool kinds_apart_;  // separate_prefill; the runner distinguishes the kinds
     scheduler_options options_;
     scheduler plan_;
     fake_runner runner_;
     std::vector<int> stems_[2];
-    std::map<sequence_id, expected_text> expected_;  // of those that have not ended
+    std::map<sequence_id, expected_text> expected_;  // of unfinished sequences
     bool disturbed_ = true;
 };
 
 }  // namespace
 
-TEST_CASE("whatever happens, every sequence gets the text that it has alone, and at the end all blocks are free") {
+TEST_CASE("Every sequence gets the text that it has alone, and all blocks are free at the end") {
     events_met met;
     for (unsigned seed = 0; seed < 4000; ++seed) {
         INFO("history ", seed);

@@ -1,5 +1,5 @@
-// Prompts and generated tokens in batches of their own, for runners that compute the two differently: whose turn it is, and what is found in
-// the cache again.
+// separate_prefill: prompt and generated tokens in batches of their own, for batch-invariant runners; their order, and
+// prefix caching of prompt blocks only.
 #include "engine/serving/scheduler.hpp"
 
 #include "engine/serving/fake_runner.hpp"
@@ -32,7 +32,7 @@ struct apart {
         return id;
     }
 
-    // What it did, as text_of writes it.
+    // The batch, as text_of writes it.
     std::string step() {
         const batch work = plan.schedule();
         if (!work.entries.empty()) {
@@ -49,7 +49,7 @@ std::vector<int> alone(const std::vector<int>& prompt, int more) {
 
 }  // namespace
 
-TEST_CASE("prompts and generated tokens take turns") {
+TEST_CASE("Prefill and decode batches alternate") {
     apart all;
     all.add({1, 2, 3}, 6);
     CHECK(all.step() == "0: 0+3*");
@@ -64,18 +64,19 @@ TEST_CASE("prompts and generated tokens take turns") {
     CHECK(all.texts[1] == alone({4, 5, 6, 7, 8, 9, 10, 11, 12, 13}, 3));
 }
 
-TEST_CASE("what has to be computed again is cut where the prompt ends, and is not taken from another's prompt") {
+TEST_CASE(
+    "Splits recomputation at the end of the prompt and does not reuse another prompt's blocks for generated tokens") {
     apart all;
     const std::vector<int> prompt{1, 2, 3, 4, 5, 6};
     all.add(prompt, 20);
     for (int i = 0; i < 12; ++i) all.step();
-    // The same tokens as a prompt: its first block is the other's, and no more of them.
+    // The same tokens as a prompt share only the first block.
     const std::vector<int> longer(all.texts[0].begin(), all.texts[0].begin() + 17);
     all.add(longer, 4);
     CHECK(all.step() == "1: 4+8");
     CHECK(all.step() == "0: 17+1*");
     CHECK(all.step() == "1: 12+5*");
-    all.plan.abandon(all.plan.schedule());  // both begin again
+    all.plan.abandon(all.plan.schedule());  // recomputes both
     CHECK(all.step() == "0: 4+2, 1: 16+1");
     CHECK(all.step() == "0: 6+7, 1: 17+1*");
     while (!all.plan.idle()) all.step();

@@ -1,4 +1,4 @@
-// Counts and times, with a clock that the test turns.
+// Counts and times, with a controlled clock.
 #include "engine/serving/statistics.hpp"
 
 #include <doctest/doctest.h>
@@ -7,7 +7,7 @@
 
 using namespace imbrex::engine;
 
-TEST_CASE("nothing has happened yet") {
+TEST_CASE("Statistics are zero at the start") {
     const statistics_summary summary = statistics().summary();
     CHECK(summary.arrived == 0);
     CHECK(summary.generated_per_second == 0);
@@ -16,7 +16,7 @@ TEST_CASE("nothing has happened yet") {
     CHECK(summary.batch_mean == 0);
 }
 
-TEST_CASE("times, rates and means of two steps") {
+TEST_CASE("Computes times, rates and means of two steps") {
     double now = 100;
     statistics all([&] { return now; });
     all.arrived(1);
@@ -25,7 +25,7 @@ TEST_CASE("times, rates and means of two steps") {
     all.arrived(3);
     all.step_begins();
     now = 103;
-    all.token(1);  // 3 s after its arrival
+    all.token(1);  // TTFT 3 s
     all.token(2);  // 2 s
     all.step_ends({.sequences = 2,
                    .tokens = 30,
@@ -34,10 +34,10 @@ TEST_CASE("times, rates and means of two steps") {
                    .prompt_tokens = 28,
                    .cached_tokens = 0,
                    .preemptions = 0});
-    now = 110;  // idle: no part of the rates
+    now = 110;  // idle time does not count
     all.step_begins();
     now = 112;
-    all.token(1);  // not its first
+    all.token(1);  // not the first token
     all.token(3);  // 11 s
     all.ended(1, finish_reason::length);
     all.ended(3, finish_reason::stop_string);
@@ -80,7 +80,7 @@ TEST_CASE("times, rates and means of two steps") {
           "preemptions     1\n");
 }
 
-TEST_CASE("one cancelled before its first token has no time to it") {
+TEST_CASE("A sequence cancelled before its first token has no TTFT") {
     double now = 0;
     statistics all([&] { return now; });
     all.arrived(1);

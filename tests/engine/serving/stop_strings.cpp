@@ -1,4 +1,4 @@
-// Stop strings in text that comes in pieces.
+// Stop strings in streamed text.
 #include "engine/serving/stop_strings.hpp"
 
 #include <doctest/doctest.h>
@@ -17,7 +17,7 @@ struct outcome {
     bool operator==(const outcome&) const = default;
 };
 
-// Character by character over the whole text: where a stop string ends first, the longest that ends there.
+// Reference over the complete text: the first end of a stop string, and the longest that ends there.
 outcome expected(const std::string& text, const std::vector<std::string>& stops) {
     for (std::size_t end = 1; end <= text.size(); ++end) {
         std::size_t longest = 0;
@@ -31,7 +31,7 @@ outcome expected(const std::string& text, const std::vector<std::string>& stops)
 
 }  // namespace
 
-TEST_CASE("text without stop strings goes through at once") {
+TEST_CASE("Emits text without stop strings at once") {
     stop_string_filter stream;
     CHECK(stream.push("one ") == "one ");
     CHECK(stream.push("") == "");
@@ -40,7 +40,7 @@ TEST_CASE("text without stop strings goes through at once") {
     CHECK_FALSE(stream.stopped());
 }
 
-TEST_CASE("a stop string across the borders of tokens is never given out") {
+TEST_CASE("Never emits a stop string split across tokens") {
     stop_string_filter stream({"\n\nQ:"});
     CHECK(stream.push("42.\n") == "42.");
     CHECK(stream.push("\n") == "");
@@ -52,28 +52,28 @@ TEST_CASE("a stop string across the borders of tokens is never given out") {
     CHECK(stream.finish() == "");
 }
 
-TEST_CASE("what only began like a stop string is given out as soon as that is clear") {
+TEST_CASE("Emits held-back text once it cannot be a stop string") {
     stop_string_filter stream({"aab"});
     CHECK(stream.push("xa") == "x");
     CHECK(stream.push("a") == "");
     CHECK(stream.push("a") == "a");  // "aa" may still become "aab"
     CHECK(stream.push("c") == "aac");
     CHECK(stream.push("a") == "");
-    CHECK(stream.finish() == "a");  // no more text: it was none
+    CHECK(stream.finish() == "a");  // no more text: not a stop string
 }
 
-TEST_CASE("of several stop strings the one complete first counts, and the longest there") {
+TEST_CASE("Uses the stop string that is complete first, the longest on ties") {
     CHECK(stop_string_filter({"abcd", "bc"}).push("xabcd") == "xa");
     CHECK(stop_string_filter({"bc", "abc"}).push("xabcd") == "x");
     CHECK(stop_string_filter({"stop", "halt"}).push("halt stop") == "");
 }
 
-TEST_CASE("an empty stop string is refused") {
+TEST_CASE("Rejects an empty stop string") {
     CHECK_THROWS_WITH_AS(stop_string_filter({"a", ""}), "stop: a stop string is empty; it must have a character",
                          imbrex::invalid_argument);
 }
 
-TEST_CASE("the result does not depend on the pieces, and nothing is held back that cannot become a stop string") {
+TEST_CASE("The result does not depend on the split, and only possible stop strings are held back") {
     std::mt19937 random(1);
     const auto below = [&](int bound) { return static_cast<int>(random() % static_cast<unsigned>(bound)); };
     const auto word = [&](int length) {

@@ -1,4 +1,4 @@
-// Text in, text out: a small random model behind the interface that programs use.
+// Text in, text out: the program interface with a small random model.
 #include "engine/serving/text_engine.hpp"
 
 #include <map>
@@ -38,7 +38,7 @@ text_options asking(int tokens, std::uint64_t seed) {
 
 }  // namespace
 
-TEST_CASE("A text depends on its prompt and its seed, and on nothing beside it") {
+TEST_CASE("A text depends on prompt and seed only") {
     text_engine alone(tiny(), {.max_num_seqs = 1});
     const sequence_id only = alone.submit("Hello", asking(20, 3));
     const outcome expected = run_to_end(alone)[only];
@@ -60,7 +60,7 @@ TEST_CASE("A text depends on its prompt and its seed, and on nothing beside it")
     CHECK(busy.summary().prefix_cache_hit_rate > 0);
 }
 
-TEST_CASE("Room, and what does not fit into it") {
+TEST_CASE("Limits of context and KV cache") {
     text_engine model(tiny(), {.context = 40, .max_num_seqs = 1});
     CHECK(model.max_sequence_length() == 40);
     CHECK(tokens_that_fit(model, 30, 100) == 10);
@@ -80,14 +80,14 @@ TEST_CASE("Room, and what does not fit into it") {
     check_error_message("context: 1025; the model was made for 1024", [] { text_engine(tiny(), {.context = 1025}); });
 }
 
-TEST_CASE("Without text the model begins with its own token") {
+TEST_CASE("An empty prompt starts with BOS") {
     text_engine model(tiny(), {.context = 64, .max_num_seqs = 1});
     CHECK(model.encode_prompt("") == std::vector<int>{256});
     CHECK(model.encode_prompt("A") == std::vector<int>{'A'});
     CHECK(run_to_end(model).empty());
 }
 
-TEST_CASE("End tokens, the model's and the request's, and cancelling") {
+TEST_CASE("EOS tokens of model and request, and cancellation") {
     text_engine model(tiny(), {.context = 64, .max_num_seqs = 4});
     text_options options = asking(20, 9);
     const sequence_id first = model.submit("abc", options);

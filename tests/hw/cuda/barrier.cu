@@ -1,9 +1,9 @@
 // Scopes and barriers on the device: roles and their registers, elected lanes, rings of transaction barriers, named
-// barriers, clusters; and what a launch refuses.
-#include <imbrex/hw/atomic.hpp>
-#include <imbrex/hw/barrier.hpp>
+// barriers, clusters, and invalid launches.
 #include <imbrex/hw/math.hpp>
+#include <imbrex/hw/memory.hpp>
 #include <imbrex/hw/scope.hpp>
+#include <imbrex/hw/sync.hpp>
 
 #include <cmath>
 #include <hw/cuda/support.hpp>
@@ -12,7 +12,7 @@ using namespace hw_test;
 
 namespace {
 
-// Every scope tells who it is: one word for each warp that comes by.
+// Every scope records its identity: one word per warp.
 struct who_is_who {
     static constexpr int warps = 16;
     struct arguments {
@@ -37,7 +37,7 @@ struct who_is_who {
                                             if (hw::elected(warp)) hw::atomic_add(mine + 16 + warp.index(), 1);
                                         }),
                     consumers<1, 240>([&](auto& group) {
-                        // Each of the four warps comes by; one of its lanes counts.
+                        // Each of the four warps counts once, by one of its lanes.
                         hw::atomic_add(mine + 32 + group.index(), 1);
                         if (hw::elected(group)) hw::atomic_add(mine + 40, 1);
                         group.sync();
@@ -45,7 +45,7 @@ struct who_is_who {
     }
 };
 
-// A producer warp hands numbers to two consumer groups through a ring of stages, by ordinary stores.
+// A producer warp passes numbers to two consumer warpgroups through a ring of stages, by ordinary stores.
 struct ring {
     static constexpr int warps = 12;
     static constexpr int count = 3;
@@ -96,14 +96,14 @@ struct ring {
         for (const int& place : stage) sum += place;
         return sum;
     }
-    // Every thread adds: the host expects 128 times the sum in the group's first word.
+    // Every thread adds: the host expects 128 times the sum in the first word of the group.
     template <class Scope>
     IMBREX_KERNEL static void add_to(const Scope&, int* place, int sum) {
         hw::atomic_add(place, sum);
     }
 };
 
-// Two groups take turns at a counter by named barriers: each hands the turn to the other.
+// Two warpgroups alternate on a counter by named barriers.
 struct turns {
     static constexpr int warps = 8;
     struct arguments {
@@ -200,7 +200,7 @@ struct greedy {
 
 }  // namespace
 
-TEST_CASE("each scope knows who it is, and one lane of it is elected") {
+TEST_CASE("each scope has its index, and one lane of it is elected") {
     if (skipped()) return;
     const grid_dim grid{2, 3, 2};
     const device_buffer<int> seen(std::vector<int>(12 * 64, 0));
@@ -218,7 +218,7 @@ TEST_CASE("each scope knows who it is, and one lane of it is elected") {
     CHECK(differing(seen.read(), expected) == 0);
 }
 
-TEST_CASE("a ring of barriers hands every stage over, once") {
+TEST_CASE("a ring of barriers passes every stage once") {
     if (skipped()) return;
     for (const int rounds : {0, 1, 2, 3, 1000}) {
         const device_buffer<int> sums(std::vector<int>(2 * 128, 0));
@@ -229,7 +229,7 @@ TEST_CASE("a ring of barriers hands every stage over, once") {
     }
 }
 
-TEST_CASE("named barriers hand a turn from group to group") {
+TEST_CASE("named barriers alternate between two warpgroups") {
     if (skipped()) return;
     constexpr int rounds = 200;
     const device_buffer<int> order(2 * rounds);
@@ -264,7 +264,7 @@ TEST_CASE("approximations and atomics") {
     CHECK(differing(integers.read(), {6, 7, 32}) == 0);
 }
 
-TEST_CASE("a launch refuses what the device cannot do, in a sentence") {
+TEST_CASE("rejects launches that the device cannot make") {
     if (skipped()) return;
     const device_buffer<int> ranks(6);
     CHECK_THROWS_WITH_AS(device::launch<neighbours>({3, 1, 1}, {ranks.data(), 1}),

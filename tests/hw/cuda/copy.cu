@@ -1,6 +1,6 @@
-// Copies between global and shared memory by the threads of a scope: at once and asynchronous, whole and ragged, aligned
-// to 16 bytes, to 4, and to nothing.
-#include <imbrex/hw/copy.hpp>
+// Copies between global and shared memory by the threads of a scope: synchronous and asynchronous, in bounds and past
+// the edge, aligned to 16 bytes, to 4, and unaligned.
+#include <imbrex/hw/memory.hpp>
 #include <imbrex/tile/shared_tile.hpp>
 
 #include <hw/cuda/support.hpp>
@@ -26,7 +26,7 @@ struct copies {
 
     template <class Block>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& smem) {
-        // Something that a copy which does nothing would leave.
+        // A pattern that a copy without effect would leave.
         hw::visit_shared(
             block, hw::use::write, source{},
             [&](int, int, T& a, T& b) {
@@ -106,7 +106,7 @@ void check_copies() {
     }
 }
 
-// Several groups in flight, each into its own stage, waited for one after the other.
+// Several groups in flight, each into its own stage, waited for in order.
 struct stages {
     static constexpr int warps = 4;
     static constexpr int count = 3;

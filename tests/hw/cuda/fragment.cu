@@ -1,7 +1,7 @@
-// Register tiles on the device: where each element lies, in both orders and every element size; loads and stores through
-// shared and global memory; conversions, also those that cross lanes; reductions along rows and columns.
-#include <imbrex/hw/copy.hpp>
-#include <imbrex/hw/fragment.hpp>
+// Register tiles on the device: the position of each element, in both layouts and every element size; loads and stores
+// through shared and global memory; conversions, also across lanes; reductions along rows and columns.
+#include <imbrex/hw/memory.hpp>
+#include <imbrex/hw/registers.hpp>
 #include <imbrex/tile/shared_tile.hpp>
 
 #include <hw/cuda/support.hpp>
@@ -11,7 +11,7 @@ using namespace hw_test;
 namespace {
 
 // input -> shared tile -> registers -> `seen`, by visit, and -> another shared tile -> `stored`. The register tile is a
-// part of the shared tiles.
+// subtile of the shared tiles.
 template <class T, int Rows, int Columns, int Warps, register_layout Layout, int TileRows = Rows,
           int TileColumns = Columns>
 struct through_shared {
@@ -43,7 +43,7 @@ struct through_shared {
             block, hw::use::update, source{},
             [&](int row, int column, T& value) {
                 args.seen[row * Columns + column] = value;
-                // Something else than what is there already, so that a missing store shows.
+                // Other values than the current ones, so that a missing store shows.
                 unsigned char* bytes = reinterpret_cast<unsigned char*>(&value);
                 bytes[0] = static_cast<unsigned char>(bytes[0] ^ 0x55);
             },
@@ -80,8 +80,8 @@ void check_through_shared(int first_row = 0, int first_column = 0) {
     CHECK(differing(stored.read(), expected_stored) == 0);
 }
 
-// A rectangle of global memory that may hang over any edge, to registers, to `seen`; and registers filled from `input` to
-// another rectangle.
+// A rectangle of global memory that may extend past any edge, to registers, to `seen`; and registers filled from
+// `input` to another rectangle.
 template <class T, int Rows, int Columns, int Warps, register_layout Layout>
 struct through_global {
     static constexpr int warps = Warps;
@@ -191,7 +191,7 @@ void check_conversion(float range = 300.0F) {
     CHECK(differing(to.read(), expected) == 0);
 }
 
-// Whole numbers, so that sums are exact in any order.
+// Integers, so that sums are exact in any order.
 template <int Rows, int Columns, int Warps>
 struct reductions {
     static constexpr int warps = Warps;
@@ -297,7 +297,7 @@ void check_reductions(int valid_rows, int valid_columns) {
 
 }  // namespace
 
-TEST_CASE("register tiles in row order go through shared memory") {
+TEST_CASE("row-major register tiles through shared memory") {
     if (skipped()) return;
     check_through_shared<float, 32, 32, 1, register_layout::row_major>();
     check_through_shared<std::int32_t, 64, 8, 4, register_layout::row_major>();
@@ -310,7 +310,7 @@ TEST_CASE("register tiles in row order go through shared memory") {
     check_through_shared<e5m2, 32, 256, 1, register_layout::row_major>();
 }
 
-TEST_CASE("register tiles in column order go through shared memory") {
+TEST_CASE("column-major register tiles through shared memory") {
     if (skipped()) return;
     check_through_shared<bf16, 8, 16, 1, register_layout::column_major>();
     check_through_shared<bf16, 40, 32, 1, register_layout::column_major>();
@@ -319,7 +319,7 @@ TEST_CASE("register tiles in column order go through shared memory") {
     check_through_shared<e4m3, 32, 64, 4, register_layout::column_major>();
 }
 
-TEST_CASE("register tiles are parts of shared tiles") {
+TEST_CASE("register tiles as subtiles of shared tiles") {
     if (skipped()) return;
     check_through_shared<bf16, 32, 32, 1, register_layout::row_major, 64, 128>(24, 48);
     check_through_shared<bf16, 32, 32, 1, register_layout::column_major, 64, 128>(8, 72);
@@ -328,7 +328,7 @@ TEST_CASE("register tiles are parts of shared tiles") {
     check_through_shared<float, 64, 16, 4, register_layout::row_major, 128, 64>(40, 36);
 }
 
-TEST_CASE("register tiles go through ragged and misaligned global memory") {
+TEST_CASE("register tiles from and to unaligned global memory past the edge") {
     if (skipped()) return;
     check_through_global<float, 32, 24, 1, register_layout::row_major>();
     check_through_global<bf16, 64, 40, 4, register_layout::row_major>();
@@ -361,7 +361,7 @@ TEST_CASE("register tiles convert to and from 8 bits, across lanes") {
     check_conversion<e5m2, e4m3>();
 }
 
-TEST_CASE("rows and columns of register tiles reduce, and combine with vectors") {
+TEST_CASE("rows and columns of register tiles reduce and combine with vectors") {
     if (skipped()) return;
     check_reductions<16, 8, 1>(16, 8);
     check_reductions<48, 40, 1>(37, 33);

@@ -1,6 +1,6 @@
 // mma.sync, for every pair of element types, against sums in double precision.
-#include <imbrex/hw/copy.hpp>
-#include <imbrex/hw/mma.hpp>
+#include <imbrex/hw/memory.hpp>
+#include <imbrex/hw/products.hpp>
 
 #include <algorithm>
 #include <cmath>

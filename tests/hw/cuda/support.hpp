@@ -1,5 +1,5 @@
-// What the tests of hw/cuda share: buffers on the device, random operands, and kernels that say nothing but the function
-// under test. They call hw:: directly; what the functions should have done is computed on the host with plain loops.
+// Shared by the tests of hw/cuda: device buffers, random operands, and kernels that only call the function under test.
+// They call hw:: directly; the host computes the expected results with plain loops.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -16,7 +16,7 @@ namespace hw_test {
 
 using namespace imbrex;
 
-// Ends a test case, visibly, where there is no device.
+// Ends a test case with a message if there is no device.
 inline bool skipped() {
     int devices = 0;
     if (cudaGetDeviceCount(&devices) == cudaSuccess && devices > 0) return false;
@@ -48,7 +48,7 @@ class device_buffer {
 
     T* data() const { return static_cast<T*>(pointer_); }
 
-    // Waits for the kernel first, and so tells of its failure.
+    // Waits for the kernel, and so reports its failure.
     std::vector<T> read() const {
         check_cuda(cudaDeviceSynchronize());
         std::vector<T> values(count_);
@@ -66,7 +66,7 @@ inline std::mt19937& generator() {
     return shared;
 }
 
-// Any bits at all: for what only moves.
+// Arbitrary bits, for operations that only move data.
 template <class T>
 std::vector<T> random_bits(std::size_t count) {
     std::vector<T> values(count);
@@ -97,7 +97,7 @@ bool same_bits(const T& a, const T& b) {
     return std::memcmp(static_cast<const void*>(&a), static_cast<const void*>(&b), sizeof(T)) == 0;
 }
 
-// How many elements differ in any bit; the first is told.
+// The number of elements that differ in any bit; reports the first.
 template <class T>
 long differing(const std::vector<T>& found, const std::vector<T>& expected) {
     REQUIRE(found.size() == expected.size());

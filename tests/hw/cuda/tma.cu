@@ -1,9 +1,8 @@
-// Bulk tensor copies: loads, stores and additions, of whole and ragged tiles, of one and of several panels, in every
-// width of the swizzle, in batches, and into all blocks of a cluster at once.
-#include <imbrex/hw/barrier.hpp>
-#include <imbrex/hw/copy.hpp>
+// Bulk tensor copies: loads, stores and reductions of tiles in bounds and past the edge, with one and several panels,
+// in every swizzle width, in batches, and with TMA multicast.
 #include <imbrex/hw/cuda/encode.hpp>
-#include <imbrex/hw/tma.hpp>
+#include <imbrex/hw/memory.hpp>
+#include <imbrex/hw/sync.hpp>
 #include <imbrex/tile/shared_tile.hpp>
 
 #include <hw/cuda/support.hpp>
@@ -19,7 +18,7 @@ struct tensor_view {
     hw::tensor_map map;
 
 #if !IMBREX_DEVICE_WORLD
-    // What the host world's copies ask of a view; these tests run on the device only.
+    // Required by the host world's copies; these tests run on the device only.
     global_tile<element> rectangle(const hw::tma_coordinate&) const {
         return {};
     }
@@ -65,7 +64,7 @@ tensor_view<Tile> view_of(typename Tile::element* pointer, const shape& s) {
     return view;
 }
 
-// One block loads one tile of each matrix, shows it by visit, and stores it elsewhere, plain or adding.
+// One block loads one tile of each matrix, exposes it by visit, and stores or adds it elsewhere.
 template <class Tile>
 struct tile_copy {
     static constexpr int warps = 4;
@@ -123,7 +122,7 @@ void check_tile_copy(const shape& s, bool add = false) {
     CAPTURE(s.rows);
     CAPTURE(s.columns);
     CAPTURE(tile::layout::swizzle_bytes);
-    // Small whole numbers add without rounding.
+    // Small integers add without rounding.
     std::vector<T> input(s.elements()), before(s.elements());
     std::uniform_int_distribution<int> numbers(-8, 8);
     for (T& value : input) value = convert<T>(static_cast<float>(numbers(generator())));
@@ -176,7 +175,7 @@ struct multicast {
         for (int round = 0; round < args.rounds; ++round) {
             block.each_warp([&](auto& warp) {
                 if (warp.index() != 0) return;
-                // Not before both blocks have read what is there.
+                // Not before both blocks have read the previous contents.
                 hw::barrier_wait(warp, smem.read, static_cast<unsigned>(round - 1));
                 hw::barrier_expect(warp, smem.landed, tile::bytes);
                 hw::tma_load_multicast(warp, smem.all.template subtile<32>(rank * 32), args.from,
@@ -208,8 +207,8 @@ TEST_CASE("TMA loads and stores tiles in every width of the swizzle") {
     check_tile_copy<std::int32_t, 16, 16>({1, 32, 48, 48});
 }
 
-// Stores go out in whole chunks of 16 bytes, so rows end with one here; tests/ops/memory/tma.both.cpp loads ragged ones.
-TEST_CASE("TMA fills what lies outside with zeros and does not write it") {
+// Stores write whole 16-byte chunks, so rows end at one here; tests/ops/memory/tma.both.cpp loads other widths.
+TEST_CASE("TMA fills out-of-bounds elements with zeros and does not write them") {
     if (skipped()) return;
     check_tile_copy<bf16, 64, 64>({1, 100, 136, 144});
     check_tile_copy<float, 32, 32>({1, 33, 28, 32});
@@ -229,14 +228,14 @@ TEST_CASE("tiles are copied from batches, each with its own edges") {
     check_tile_copy<e4m3, 32, 64>({3, 33, 64, 80});
 }
 
-TEST_CASE("TMA adds to what is there") {
+TEST_CASE("TMA adds to global memory") {
     if (skipped()) return;
     check_tile_copy<float, 64, 64>({2, 100, 92, 96}, true);
     check_tile_copy<bf16, 64, 128>({1, 64, 128, 128}, true);
     check_tile_copy<std::int32_t, 16, 32>({1, 20, 28, 32}, true);
 }
 
-TEST_CASE("a copy lands in all blocks of a cluster") {
+TEST_CASE("a multicast copy lands in all blocks of a cluster") {
     if (skipped()) return;
     constexpr int rounds = 5, blocks = 4;
     const shape s{rounds, 64, 128, 128};
@@ -250,7 +249,7 @@ TEST_CASE("a copy lands in all blocks of a cluster") {
     CHECK(differing(seen.read(), expected) == 0);
 }
 
-TEST_CASE("what the driver refuses is told with all its values") {
+TEST_CASE("an error of the driver is reported with all parameters") {
     if (skipped()) return;
     const device_buffer<bf16> memory(4096);
     hw::tensor_map map;

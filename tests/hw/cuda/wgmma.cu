@@ -1,11 +1,11 @@
-// wgmma: every way that operands may lie in shared memory, operands in registers, parts of tiles, every element type.
+// wgmma: operands in every layout in shared memory, A in registers, subtiles, every element type.
 #include <hw/cuda/wgmma_product.hpp>
 
 using namespace hw_test;
 
 namespace {
 
-// Products of parts: rows and columns of A, rows of B, as a kernel that splits its tiles has them.
+// Products of subtiles: rows and columns of A, rows of B, as in a kernel that splits its tiles.
 struct parts {
     static constexpr int warps = 4;
     struct arguments {
@@ -25,7 +25,7 @@ struct parts {
         block.sync();
         block.each_warpgroup([&](auto& group) {
             hw::fragment<float, 64, 64, 4> c;
-            // A: rows 64 and on, columns 32 and on. B: rows (k) 64 and on, columns 64 and on.
+            // A: from row 64, column 32. B: from row (k) 64, column 64.
             hw::wgmma<false, false>(group, c, smem.a.template subtile<64, 32>(64, 32),
                                     smem.b.template subtile<32, 64>(64, 64), false);
             hw::wgmma_commit(group);
@@ -37,7 +37,7 @@ struct parts {
 
 }  // namespace
 
-TEST_CASE("a warpgroup multiplies operands that lie either way") {
+TEST_CASE("a warpgroup multiplies K-major and MN-major operands") {
     if (skipped()) return;
     check_product<float, bf16, bf16, 64, 128, 64, false, false>(1.0F, exact_enough);
     check_product<float, bf16, bf16, 64, 96, 128, true, false>(1.0F, exact_enough);
@@ -48,7 +48,7 @@ TEST_CASE("a warpgroup multiplies operands that lie either way") {
     check_product<float, fp16, fp16, 192, 32, 16, true, false>(1.0F, exact_enough);
 }
 
-TEST_CASE("a warpgroup multiplies with the left operand in registers") {
+TEST_CASE("a warpgroup multiplies with A in registers") {
     if (skipped()) return;
     check_product<float, bf16, bf16, 64, 128, 128, false, false, true>(1.0F, exact_enough);
     check_product<float, fp16, fp16, 128, 64, 96, false, true, true>(1.0F, exact_enough);
@@ -66,7 +66,7 @@ TEST_CASE("a warpgroup multiplies 8-bit elements") {
     check_product<std::int32_t, std::int8_t, std::int8_t, 64, 24, 96, false, true>(127.0F, 1e-12);
 }
 
-TEST_CASE("a warpgroup multiplies parts of tiles") {
+TEST_CASE("a warpgroup multiplies subtiles") {
     if (skipped()) return;
     const std::vector<bf16> a = random_numbers<bf16>(128 * 128, 1.0F), b = random_numbers<bf16>(128 * 128, 1.0F);
     const device_buffer<bf16> device_a(a), device_b(b);

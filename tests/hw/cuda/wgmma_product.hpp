@@ -1,9 +1,9 @@
-// A product by wgmma and its check against sums in double precision, for the tests of wgmma.
+// A product by wgmma and its check against sums in double precision.
 #pragma once
 
-#include <imbrex/hw/barrier.hpp>
-#include <imbrex/hw/copy.hpp>
-#include <imbrex/hw/wgmma.hpp>
+#include <imbrex/hw/memory.hpp>
+#include <imbrex/hw/products.hpp>
+#include <imbrex/hw/sync.hpp>
 #include <imbrex/tile/shared_tile.hpp>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace hw_test {
 
-// A is M x K, or K x M as it lies where it is transposed; B is K x N, or N x K.
+// A is M x K, or stored as K x M if transposed; B is K x N, or N x K.
 template <class C, class A, class B, int M, int N, int K, bool TransposeA, bool TransposeB, bool InRegisters = false>
 struct product {
     static constexpr int warps = 4;
@@ -40,7 +40,7 @@ struct product {
         block.sync();
         block.each_warpgroup([&](auto& group) {
             hw::fragment<C, M, N, 4> c;
-            // Once instead of what is there (a number that would show), once added: twice the product.
+            // Once replacing the old contents, once adding: twice the product.
             hw::visit(
                 group, hw::use::write, source{}, [&](int, int, C& value) { value = C{1000000}; }, c);
             if constexpr (InRegisters) {

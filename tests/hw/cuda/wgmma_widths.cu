@@ -1,4 +1,4 @@
-// wgmma with every number of columns that it has.
+// wgmma with every legal number of columns.
 #include <hw/cuda/wgmma_product.hpp>
 #include <utility>
 
@@ -13,7 +13,7 @@ void check_every_width(std::integer_sequence<int, I...>) {
 
 }  // namespace
 
-TEST_CASE("a warpgroup multiplies for every number of columns") {
+TEST_CASE("a warpgroup multiplies with every legal number of columns") {
     if (skipped()) return;
     check_every_width(std::make_integer_sequence<int, 32>{});
 }

@@ -1,4 +1,4 @@
-// The parts the checker is made of: clocks, and the history of bytes; and that it is exact to the byte.
+// The parts of the checker: vector clocks and the history of bytes, exact to the byte.
 #include <doctest/doctest.h>
 
 #include <imbrex/imbrex.hpp>
@@ -10,7 +10,7 @@ namespace {
 
 using namespace imbrex;
 
-TEST_CASE("a clock knows nothing of actors it has not met, and joins take the later of each") {
+TEST_CASE("a clock knows only actors it has joined with, and a join takes the later tick of each") {
     hw::vector_clock one, other;
     CHECK(one[7] == 0);
     one.set(2, 5);
@@ -48,7 +48,7 @@ TEST_CASE("history is kept by intervals, exact to the byte") {
     CHECK(written(99, 100) == std::vector<std::uint32_t>{3});
 }
 
-TEST_CASE("a write forgets the reads before it, and each actor's latest read is kept") {
+TEST_CASE("a write clears earlier reads, and the latest read of each actor is kept") {
     hw::byte_history history;
     hw::access read;
     read.actor = 1;
@@ -64,7 +64,7 @@ TEST_CASE("a write forgets the reads before it, and each actor's latest read is 
     CHECK(history.reads.empty());
 }
 
-// Warps write neighbouring parts, and then each reads its own part and, if asked to, one row of its neighbour's.
+// Warps write neighbouring subtiles, then each reads its own and, if Reach says so, one row of its neighbour's.
 template <int Reach>
 struct neighbours_kernel {
     static constexpr int warps = 4;
@@ -83,7 +83,7 @@ struct neighbours_kernel {
     }
 };
 
-TEST_CASE("neighbouring parts are no race, and one row of overlap is") {
+TEST_CASE("neighbouring subtiles are no race, one row of overlap is") {
     CHECK(!host::check<neighbours_kernel<0>>({1}, {}, 20));
     int races = 0;
     for (int seed = 0; seed < 20; ++seed) {
@@ -95,8 +95,8 @@ TEST_CASE("neighbouring parts are no race, and one row of overlap is") {
     CHECK(races > 0);
 }
 
-// What another group's copies and fences make known, without a sync of its own scope: each warp has waited for its part,
-// fenced it and arrived, so whoever waits may multiply.
+// The copies and fences of another warpgroup, without a sync of its scope: each of its warps has waited for its part,
+// fenced it and arrived, so a scope that waits may multiply.
 struct handed_over_kernel {
     static constexpr int warps = 8;
     using operand = shared_tile<bf16, 64, 64>;
@@ -129,7 +129,7 @@ struct handed_over_kernel {
     }
 };
 
-TEST_CASE("copies that one group waits for and fences may be multiplied by another") {
+TEST_CASE("one warpgroup may multiply copies that another has waited for and fenced") {
     std::vector<bf16> in(64 * 64, bf16(1.0f));
     const auto found = host::check<handed_over_kernel>({1}, {matrix(in.data(), 64, 64)}, 200);
     INFO((found ? found->text() : std::string()));

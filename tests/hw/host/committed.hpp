@@ -1,6 +1,6 @@
-// What the tests of hazards share: kernels that commit one, a way to note the lines that do, and a way to ask for the
-// report. A kernel calls `note(caught)` on the line above the statement that should be caught, and `note(before)` above
-// the earlier one it collides with.
+// Shared by the tests of hazards: kernels with a hazard, notes of the offending lines, and the report. A kernel calls
+// `note(caught)` on the line above the statement that should be caught, and `note(before)` above the earlier one that
+// it conflicts with.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -16,7 +16,7 @@ namespace hazards {
 
 using namespace imbrex;
 
-// Which of a report's two places a line is.
+// The two locations of a report.
 enum place { caught = 0, before = 1 };
 
 inline int& noted_line(place which) {
@@ -27,7 +27,7 @@ inline void note(place which, int line = __builtin_LINE()) {
     noted_line(which) = line + 1;
 }
 
-// Small tensors for the kernels to move about: eight tiles below one another.
+// Small tensors for the kernels: eight tiles below one another.
 using tile = shared_tile<float, 64, 32>;
 using operand = shared_tile<bf16, 64, 64>;
 using accumulator = warpgroup_tile<float, 64, 64>;
@@ -54,7 +54,7 @@ struct memory {
     }
 };
 
-// The report that a checked run with this seed makes.
+// The report of a checked run with this seed.
 template <class Kernel>
 std::optional<hazard> report_of(std::uint64_t seed, grid_dim grid = {}) {
     memory mine;
@@ -70,15 +70,15 @@ std::optional<hazard> report_of(std::uint64_t seed, grid_dim grid = {}) {
     return std::nullopt;
 }
 
-// Finds the kernel's hazard and checks its kind and its replay. Where the order of two scopes decides how one mistake
-// shows, the other kinds it may show as are listed too.
+// Finds the kernel's hazard and checks its kind and its replay. If the order of two scopes decides the kind, the other
+// possible kinds are listed too.
 template <class Kernel>
 hazard expect(hazard_kind kind, grid_dim grid = {}, std::initializer_list<hazard_kind> also = {}, int schedules = 24) {
     std::optional<hazard> found;
     noted_line(caught) = noted_line(before) = -1;
     for (int seed = 0; seed < schedules; ++seed) {
         std::optional<hazard> one = report_of<Kernel>(seed, grid);
-        // A mistake that shows in one way only shows under every seed.
+        // A mistake with only one kind appears under every seed.
         if (also.size() == 0) REQUIRE(one);
         if (!one) continue;
         bool allowed = one->kind == kind;
@@ -97,7 +97,7 @@ hazard expect(hazard_kind kind, grid_dim grid = {}, std::initializer_list<hazard
     return *found;
 }
 
-// Checks one of a report's places against what the kernel noted.
+// Checks one location of a report against the kernel's notes.
 inline void check_location(const hazard& found, place which, const std::string& who, int stage = -1) {
     INFO(found.text());
     REQUIRE(found.locations.size() > static_cast<std::size_t>(which));

@@ -1,4 +1,4 @@
-// Fibers: functions that stop in the middle and go on later.
+// Fibers: functions that suspend and resume.
 #include <doctest/doctest.h>
 
 #include <imbrex/hw/host/fiber.hpp>
@@ -12,7 +12,7 @@ namespace {
 
 using imbrex::hw::fiber;
 
-TEST_CASE("fibers take turns and keep what is on their stacks") {
+TEST_CASE("fibers alternate and keep their stacks") {
     std::string log;
     std::vector<std::unique_ptr<fiber>> fibers;
     for (int i = 0; i < 3; ++i) {
@@ -38,7 +38,7 @@ TEST_CASE("fibers take turns and keep what is on their stacks") {
     for (auto& one : fibers) CHECK(!one->failure());
 }
 
-TEST_CASE("an exception ends a fiber and is kept for whoever asks") {
+TEST_CASE("an exception ends a fiber and is kept") {
     std::unique_ptr<fiber> one;
     one = std::make_unique<fiber>([&one] {
         const std::vector<int> owned(10);
@@ -82,7 +82,7 @@ int sum_by_recursion(int depth) {
     return depth == 0 ? 0 : block[depth % 256] - depth + 1 + sum_by_recursion(depth - 1);
 }
 
-TEST_CASE("a fiber's stack is deep, and stacks are used again") {
+TEST_CASE("a fiber's stack is large, and stacks are reused") {
     for (int i = 0; i < 200; ++i) {
         int result = 0;
         fiber one([&result] { result = sum_by_recursion(800); });
@@ -92,7 +92,7 @@ TEST_CASE("a fiber's stack is deep, and stacks are used again") {
     }
 }
 
-TEST_CASE("a stack whose function stopped in the middle serves the next one from its beginning") {
+TEST_CASE("a stack whose function was suspended runs the next function from its beginning") {
     for (int i = 0; i < 20; ++i) {
         std::string log;
         {
@@ -112,7 +112,7 @@ TEST_CASE("a stack whose function stopped in the middle serves the next one from
     }
 }
 
-TEST_CASE("numbers that are kept in registers survive a switch") {
+TEST_CASE("values in registers survive a switch") {
     std::unique_ptr<fiber> one;
     double inside = 0;
     one = std::make_unique<fiber>([&] {
@@ -137,7 +137,7 @@ TEST_CASE("numbers that are kept in registers survive a switch") {
     CHECK(c == 5 + 11 * 7 + 66);
 }
 
-TEST_CASE("a fiber may resume another, and stop while that one waits") {
+TEST_CASE("a fiber may resume another, and suspend while that one waits") {
     std::string log;
     std::unique_ptr<fiber> outer, inner;
     inner = std::make_unique<fiber>([&] {
@@ -160,7 +160,7 @@ TEST_CASE("a fiber may resume another, and stop while that one waits") {
     CHECK(outer->finished());
 }
 
-TEST_CASE("a fiber that was never resumed ends quietly") {
+TEST_CASE("a fiber that was never resumed ends without effect") {
     const auto kept = std::make_shared<int>(1);
     {
         fiber one([kept] {});

@@ -1,5 +1,5 @@
-// Hazards of barriers, collectives, scopes, limits and ends: each committed by a kernel as its author might by mistake,
-// and the report that the checker must make of it.
+// Hazards of barriers, collectives, scopes, limits and kernel exits: each in a kernel with a plausible mistake, and the
+// report that the checker must make.
 #include "committed.hpp"
 
 namespace hazards {
@@ -11,7 +11,7 @@ struct shared {
     transaction_barrier second;
 };
 
-// One warp, with a barrier of its own that is set up as it should be.
+// One warp with a correctly initialised barrier.
 struct alone {
     static constexpr int warps = 1;
     using arguments = hazards::arguments;
@@ -57,16 +57,16 @@ struct armed_with_other_bytes : ring_team {
     }
 };
 
-TEST_CASE("a barrier armed with more bytes than are copied") {
+TEST_CASE("a barrier that expects more bytes than are copied") {
     const hazard found = expect<armed_with_other_bytes<64>>(hazard_kind::wrong_byte_count);
     check_location(found, caught, "producer", 0);
     check_location(found, before, "producer", 0);
     CHECK(found.detail.find("64 bytes") != std::string::npos);
 }
 
-TEST_CASE("a barrier armed with fewer bytes than are copied") {
+TEST_CASE("a barrier that expects fewer bytes than are copied") {
     const hazard found = expect<armed_with_other_bytes<-64>>(hazard_kind::wrong_byte_count);
-    // What is caught is the copy that lands.
+    // The copy that lands is caught.
     std::swap(noted_line(caught), noted_line(before));
     check_location(found, caught, "producer", 0);
     check_location(found, before, "producer", 0);
@@ -138,7 +138,7 @@ TEST_CASE("a wait for the wrong phase") {
     check_location(found, caught, "consumer", 0);
 }
 
-// How a barrier's set-up falls short.
+// What is missing in a barrier's initialisation.
 enum class lacking { init, fence, sync, fence_before_sync };
 
 template <lacking What>
@@ -159,7 +159,7 @@ struct badly_set_up : alone {
     }
 };
 
-TEST_CASE("a barrier used without all of its set-up") {
+TEST_CASE("a barrier used without complete initialisation") {
     check_location(expect<badly_set_up<lacking::init>>(hazard_kind::barrier_not_initialised), caught, "warpgroup 0");
     for (const hazard& found :
          {expect<badly_set_up<lacking::fence>>(hazard_kind::barrier_not_initialised),
@@ -196,7 +196,7 @@ struct barrier_of_two_parties : alone {
     static void run(Block& block, const arguments&, shared_memory&) {
         struct pair {};
         block.each_warpgroup([&](warpgroup& self) {
-            // Two pairs of groups share one barrier where each should have its own.
+            // Two pairs of warpgroups share one barrier instead of one each.
             note(caught);
             named_barriers<pair>::template of<pair>().sync(self, 8);
         });
@@ -219,7 +219,7 @@ struct counts_that_differ : alone {
     }
 };
 
-TEST_CASE("a named barrier used by two parties at once") {
+TEST_CASE("a named barrier used by two groups at once") {
     const hazard found = expect<barrier_of_two_parties>(hazard_kind::named_barrier_conflict);
     CHECK(found.locations[0].line == noted_line(caught));
     CHECK(found.locations[1].line == noted_line(caught));
@@ -276,7 +276,7 @@ struct some_warps_never_arrive : alone {
         });
     }
 };
-// Each warp of the group asks for rows of its own: what they do then, they may not do together.
+// Each warp of the warpgroup tests its own rows: the body must not contain a collective of the warpgroup.
 struct some_rows_sync : alone {
     static constexpr int warps = 4;
     template <class Block>
@@ -397,14 +397,14 @@ struct misaligned : alone {
     template <class Block>
     static void run(Block& block, const arguments&, shared_memory& smem) {
         block.each_warp([&](warp& self) {
-            // The check alone: a misaligned tile cannot be named without undefined behaviour.
+            // Only the check: a misaligned tile cannot be named without undefined behaviour.
             const source here = source::current();
             noted_line(caught) = here.line;
             hw::check_alignment(hw::enter(self, "TMA load", here), smem.one.storage + 16, 1024, "TMA load", here);
         });
     }
 };
-// A part that begins in the middle of the swizzle's pattern of eight rows.
+// A subtile that begins in the middle of the swizzle's pattern of eight rows.
 struct part_off_the_pattern {
     static constexpr int warps = 1;
     using arguments = hazards::arguments;
@@ -460,7 +460,7 @@ TEST_CASE("beyond the hardware's limits") {
     check_location(expect<barrier_elsewhere>(hazard_kind::beyond_limits), caught, "block");
 }
 
-struct load_nobody_waits_for : alone {
+struct load_not_waited_for : alone {
     template <class Block>
     static void run(Block& block, const arguments& args, shared_memory& smem) {
         begin(block, smem);
@@ -472,7 +472,7 @@ struct load_nobody_waits_for : alone {
     }
 };
 template <bool Commit>
-struct store_nobody_waits_for : alone {
+struct store_not_waited_for : alone {
     template <class Block>
     static void run(Block& block, const arguments& args, shared_memory& smem) {
         fill(block, smem.one, 1.0f);
@@ -485,7 +485,7 @@ struct store_nobody_waits_for : alone {
         });
     }
 };
-struct copy_nobody_waits_for : alone {
+struct copy_not_waited_for : alone {
     template <class Block>
     static void run(Block& block, const arguments& args, shared_memory& smem) {
         note(caught);
@@ -493,7 +493,7 @@ struct copy_nobody_waits_for : alone {
         commit_copies(block);
     }
 };
-struct mma_nobody_waits_for {
+struct mma_not_waited_for {
     static constexpr int warps = 4;
     using arguments = hazards::arguments;
     struct shared_memory {
@@ -501,7 +501,7 @@ struct mma_nobody_waits_for {
     };
     template <class Block>
     static void run(Block& block, const arguments&, shared_memory& smem) {
-        accumulator sum;  // outlives the group, so that what is left in flight is the mma and not its register tile
+        accumulator sum;  // outlives the warpgroup, so that the mma is in flight at exit and not its register tile
         fill(block, smem.a, bf16(1.0f));
         fence_async(block);
         block.sync();
@@ -513,15 +513,15 @@ struct mma_nobody_waits_for {
     }
 };
 
-TEST_CASE("left with operations in flight") {
-    check_location(expect<load_nobody_waits_for>(hazard_kind::in_flight_at_exit), caught, "warp 0");
-    check_location(expect<store_nobody_waits_for<true>>(hazard_kind::in_flight_at_exit), caught, "warp 0");
-    check_location(expect<store_nobody_waits_for<false>>(hazard_kind::in_flight_at_exit), caught, "warp 0");
-    check_location(expect<copy_nobody_waits_for>(hazard_kind::in_flight_at_exit), caught, "block");
-    check_location(expect<mma_nobody_waits_for>(hazard_kind::in_flight_at_exit), caught, "warpgroup 0");
+TEST_CASE("operations in flight at exit") {
+    check_location(expect<load_not_waited_for>(hazard_kind::in_flight_at_exit), caught, "warp 0");
+    check_location(expect<store_not_waited_for<true>>(hazard_kind::in_flight_at_exit), caught, "warp 0");
+    check_location(expect<store_not_waited_for<false>>(hazard_kind::in_flight_at_exit), caught, "warp 0");
+    check_location(expect<copy_not_waited_for>(hazard_kind::in_flight_at_exit), caught, "block");
+    check_location(expect<mma_not_waited_for>(hazard_kind::in_flight_at_exit), caught, "warpgroup 0");
 }
 
-struct nobody_releases : ring_team {
+struct never_releases : ring_team {
     template <class Block>
     static void run(Block& block, const arguments& args, shared_memory& smem) {
         begin(block, smem);
@@ -542,8 +542,8 @@ struct nobody_releases : ring_team {
     }
 };
 
-TEST_CASE("a deadlock is told as who waits where for what") {
-    const hazard found = expect<nobody_releases>(hazard_kind::deadlock);
+TEST_CASE("a deadlock report names where each scope waits and for what") {
+    const hazard found = expect<never_releases>(hazard_kind::deadlock);
     check_location(found, caught, "producer");
     check_location(found, before, "consumer");
     CHECK(found.locations[0].what.find("waits for phase 0 of the barrier at byte ") == 0);
@@ -551,9 +551,9 @@ TEST_CASE("a deadlock is told as who waits where for what") {
     CHECK(found.locations[1].what.find("waits for phase 1 of the barrier at byte ") == 0);
 }
 
-TEST_CASE("a deadlock in plain mode is told too, not hung") {
+TEST_CASE("plain mode also reports a deadlock") {
     memory mine;
-    CHECK_THROWS_AS(host::launch<nobody_releases>({}, mine.arguments()), hazard_error);
+    CHECK_THROWS_AS(host::launch<never_releases>({}, mine.arguments()), hazard_error);
     CHECK_THROWS_AS(host::launch<one_group_leaves>({}, mine.arguments()), hazard_error);
 }
 

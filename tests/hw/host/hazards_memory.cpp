@@ -1,11 +1,11 @@
-// Hazards of shared memory and registers, each committed by a kernel as its author might by mistake, and the report the
-// checker must make of it: the kind, both lines, who, the stage, and the same again from the seed.
+// Hazards of shared memory and registers: each in a kernel with a plausible mistake, and the report that the checker
+// must make: the kind, both lines, the scope, the stage, and the same again from the seed.
 #include "committed.hpp"
 
 namespace hazards {
 namespace {
 
-// One warp that copies through a barrier of its own.
+// One warp that copies through its own barrier.
 struct alone {
     static constexpr int warps = 1;
     using arguments = hazards::arguments;
@@ -95,7 +95,7 @@ struct consumer_does_not_wait : team<1> {
                         group_rows values;
                         auto full = smem.ring.consumer(self);
                         auto stage = full.wait();
-                        // The second stage, when only the first was waited for.
+                        // The second stage, but only the first was waited for.
                         note(caught);
                         load(self, values, smem.ring.items[1]);
                     }));
@@ -221,7 +221,7 @@ struct result_over_operand : mma_pair {
     }
 };
 
-TEST_CASE("a result written over the operand of an mma in flight") {
+TEST_CASE("the operand of an mma in flight overwritten") {
     const hazard found = expect<result_over_operand>(hazard_kind::overwritten_in_flight);
     check_location(found, caught, "consumer");
     check_location(found, before, "consumer");
@@ -247,7 +247,7 @@ struct result_over_operand_of_another : mma_pair {
     }
 };
 
-TEST_CASE("a result written over the operand of another group's mma") {
+TEST_CASE("the operand of another warpgroup's mma overwritten") {
     const hazard found = expect<result_over_operand_of_another>(hazard_kind::overwritten_in_flight, {},
                                                                 {hazard_kind::race, hazard_kind::missing_proxy_fence});
     check_location(found, caught, "consumer 1");
@@ -271,7 +271,7 @@ struct result_over_operand_before_the_warps_met : mma_pair {
     }
 };
 
-TEST_CASE("a result written over an operand that the group's other warps may still multiply") {
+TEST_CASE("an operand overwritten that other warps of the warpgroup may still multiply") {
     const hazard found = expect<result_over_operand_before_the_warps_met>(hazard_kind::unsynchronised_scope);
     check_location(found, caught, "consumer");
     check_location(found, before, "consumer");
@@ -319,7 +319,7 @@ struct accumulator_touched : mma_pair {
     }
 };
 
-TEST_CASE("an accumulator touched while its mma is in flight") {
+TEST_CASE("an accumulator accessed while its mma is in flight") {
     const hazard found = expect<accumulator_touched>(hazard_kind::accumulator_in_flight);
     CHECK(found.locations[0].who.find("warpgroup") == 0);
     check_location(found, caught, found.locations[0].who);
@@ -375,7 +375,7 @@ struct accumulator_as_operand : mma_pair {
 TEST_CASE("an accumulator converted for the next mma before it was waited for") {
     const hazard found = expect<accumulator_as_operand>(hazard_kind::accumulator_in_flight);
     CHECK(found.locations[0].line == noted_line(caught));
-    CHECK(found.locations[1].line == noted_line(before) + 1);  // the latest of the mmas that use it
+    CHECK(found.locations[1].line == noted_line(before) + 1);  // the latest mma that uses it
 }
 
 struct accumulator_ends_in_flight : mma_pair {
@@ -422,7 +422,7 @@ TEST_CASE("an accumulator copied while its mma is in flight") {
     CHECK(found.locations[0].what == "copy of the tile");
 }
 
-// What stands between the ordinary writes of a tile and the TMA store that reads it.
+// The synchronisation between the ordinary writes of a tile and the TMA store that reads it.
 enum class standing_between { sync_only, fence_only, sync_then_fence, fence_then_sync };
 
 template <standing_between Between>
@@ -454,7 +454,7 @@ TEST_CASE("ordinary writes read by a TMA store without the proxy fence") {
         check_location(found, before, "warpgroup 0");
     };
     check(expect<written_then_stored<standing_between::sync_only>>(hazard_kind::missing_proxy_fence));
-    // A fence after the sync is in the wrong warps: each must fence its own writes before they meet.
+    // A fence after the sync is in the wrong warps: each must fence its own writes before the sync.
     check(expect<written_then_stored<standing_between::sync_then_fence>>(hazard_kind::missing_proxy_fence));
     check(expect<written_then_stored<standing_between::fence_only>>(hazard_kind::unsynchronised_scope));
     CHECK(!report_of<written_then_stored<standing_between::fence_then_sync>>(0));
@@ -513,7 +513,7 @@ struct unfenced_copies_multiplied : mma_pair {
     }
 };
 
-TEST_CASE("what cp.async wrote read by wgmma without the proxy fence") {
+TEST_CASE("data written by cp.async read by wgmma without the proxy fence") {
     const hazard found = expect<unfenced_copies_multiplied>(hazard_kind::missing_proxy_fence);
     check_location(found, caught, "warpgroup 0");
     check_location(found, before, "warpgroup 0");
@@ -531,7 +531,7 @@ struct two_groups_write : mma_pair {
     }
 };
 
-TEST_CASE("a race between two groups on the same bytes") {
+TEST_CASE("a race between two warpgroups on the same bytes") {
     const hazard found = expect<two_groups_write>(hazard_kind::race);
     CHECK(found.locations[0].line == noted_line(caught));
     CHECK(found.locations[1].line == noted_line(caught));
@@ -578,7 +578,7 @@ struct filled_then_stored_without_sync : mma_pair {
     }
 };
 
-TEST_CASE("the warps of a block read what others of it wrote, without a sync") {
+TEST_CASE("the warps of a block read each other's writes without a sync") {
     const hazard found = expect<filled_then_stored_without_sync>(hazard_kind::unsynchronised_scope);
     check_location(found, caught, "block");
     check_location(found, before, "block");
@@ -613,7 +613,7 @@ struct role_reads_copies_unsynced : mma_pair {
     }
 };
 
-TEST_CASE("a role reads what its block wrote, without a sync of the block") {
+TEST_CASE("a role reads the writes of its block without a block sync") {
     const auto check = [](const hazard& found) {
         check_location(found, caught, "warp 0");
         check_location(found, before, "block");
@@ -637,7 +637,7 @@ struct block_reads_unsynced : mma_pair {
     }
 };
 
-TEST_CASE("a block reads what its roles wrote, without a sync") {
+TEST_CASE("a block reads the writes of its roles without a sync") {
     const hazard found = expect<block_reads_unsynced>(hazard_kind::unsynchronised_scope);
     check_location(found, caught, "block");
     check_location(found, before, "warpgroup 0");
@@ -659,7 +659,7 @@ struct copies_waited_for_but_not_met : mma_pair {
     }
 };
 
-TEST_CASE("each warp has waited for its own part of a copy, and reads another's") {
+TEST_CASE("each warp has waited for its own part of a copy and reads another's") {
     const hazard found = expect<copies_waited_for_but_not_met>(hazard_kind::unsynchronised_scope);
     check_location(found, caught, "warpgroup 0");
     check_location(found, before, "warpgroup 0");
@@ -697,7 +697,7 @@ struct lanes_copy_over_what_others_read : alone {
         });
     }
 };
-// The same with a sync in each place, and the copies of a lane over its own.
+// The same with all syncs, and copies of a lane over its own data.
 struct lanes_that_meet : alone {
     template <class Block>
     static void run(Block& block, const arguments& args, shared_memory& smem) {
@@ -718,19 +718,19 @@ struct lanes_that_meet : alone {
     }
 };
 
-TEST_CASE("each lane has waited for its own part of a copy, and reads another's") {
+TEST_CASE("each lane has waited for its own part of a copy and reads another's") {
     const hazard found = expect<lanes_waited_but_not_met>(hazard_kind::unsynchronised_scope);
     check_location(found, caught, "warp 0");
     check_location(found, before, "warp 0");
 }
 
-TEST_CASE("a lane copies over what others of its warp may still read") {
+TEST_CASE("a lane copies over data that other lanes of its warp may still read") {
     const hazard found = expect<lanes_copy_over_what_others_read>(hazard_kind::unsynchronised_scope);
     check_location(found, caught, "warp 0");
     check_location(found, before, "warp 0");
 }
 
-TEST_CASE("a warp whose lanes meet is silent") {
+TEST_CASE("a warp that syncs its lanes has no hazard") {
     for (int seed = 0; seed < 50; ++seed) {
         const auto found = report_of<lanes_that_meet>(seed);
         INFO((found ? found->text() : std::string()));

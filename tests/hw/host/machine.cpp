@@ -1,5 +1,5 @@
-// The machine that runs kernels in the host world: schedules drawn from seeds, exceptions, launches inside launches, many
-// blocks, and what a launch refuses.
+// The simulator of the host world: schedules from seeds, exceptions, nested launches, many blocks, and invalid
+// launches.
 #include <doctest/doctest.h>
 
 #include <imbrex/imbrex.hpp>
@@ -21,7 +21,7 @@ host_options with_seed(std::uint64_t seed) {
     return options;
 }
 
-// Writes down who goes on after each pause.
+// Records which warp runs after each pause.
 struct order_kernel {
     static constexpr int warps = 4;
     struct arguments {
@@ -99,7 +99,7 @@ struct throwing_kernel {
     }
 };
 
-TEST_CASE("an exception of the kernel's own comes out of the launch") {
+TEST_CASE("an exception from the kernel propagates out of the launch") {
     std::vector<bf16> in(4 * 64 * 64, bf16(1.0f));
     const auto tensor = make_tma_tensor<operand>(matrix(in.data(), 4 * 64, 64));
     CHECK_THROWS_WITH_AS(host::launch<throwing_kernel>({3}, {tensor, true}), "the kernel's own", std::runtime_error);
@@ -107,27 +107,27 @@ TEST_CASE("an exception of the kernel's own comes out of the launch") {
         CHECK_THROWS_WITH_AS(host::launch<throwing_kernel>({1}, {tensor, true}, with_seed(seed)), "the kernel's own",
                              std::runtime_error);
     }
-    // And the next launch is none the worse for it.
+    // The next launch is unaffected.
     host::launch<throwing_kernel>({3}, {tensor, false});
     CHECK(!host::check<throwing_kernel>({1}, {tensor, false}, 20));
 }
 
-TEST_CASE("a hazard ends all simulated warps, and the next launch is none the worse for it") {
+TEST_CASE("a hazard ends all simulated warps, and the next launch is unaffected") {
     std::vector<bf16> in(4 * 64 * 64, bf16(1.0f));
-    const auto tensor = make_tma_tensor<operand>(matrix(in.data(), 2 * 64, 64));  // the third tile is outside
+    const auto tensor = make_tma_tensor<operand>(matrix(in.data(), 2 * 64, 64));  // the third tile is out of bounds
     const auto found = host::check<throwing_kernel>({1}, {tensor, false}, 5);
     REQUIRE(found);
     CHECK(found->kind == hazard_kind::beyond_limits);
     CHECK(order_of(3) == order_of(3));
 }
 
-TEST_CASE("operations outside of a kernel are refused") {
+TEST_CASE("rejects operations outside of a kernel") {
     warpgroup_tile<float, 64, 32> values;
-    hw::simulated_warp nobody;
-    const warpgroup group{&nobody, 0};
+    hw::simulated_warp unused;
+    const warpgroup group{&unused, 0};
     try {
         fill(group, values, 0.0f);
-        FAIL("it was not refused");
+        FAIL("no error was thrown");
     } catch (const error& refusal) {
         const std::string text = refusal.what();
         CHECK(text.find("was called outside of a launched kernel") != std::string::npos);
@@ -157,7 +157,7 @@ struct inner_kernel {
     }
 };
 
-// Launches the other in the middle of its own work.
+// Launches the other kernel in the middle of its work.
 struct outer_kernel {
     static constexpr int warps = 4;
     struct arguments {
@@ -197,7 +197,7 @@ TEST_CASE("a kernel may launch another") {
     }
 }
 
-// Each block writes its own place, and counts itself.
+// Each block writes its own element and counts itself.
 struct place_kernel {
     static constexpr int warps = 1;
     struct arguments {
@@ -214,7 +214,7 @@ struct place_kernel {
     }
 };
 
-TEST_CASE("many blocks on any number of threads") {
+TEST_CASE("runs many blocks on any number of threads") {
     const grid_dim grid{50, 4, 3};
     for (const int threads : {0, 1, 2, 3, 100}) {
         std::vector<int> places(600, -1);
@@ -234,7 +234,7 @@ TEST_CASE("many blocks on any number of threads") {
     CHECK(std::find(places.begin(), places.end(), -1) == places.end());
 }
 
-// A block of one warp, which has no simulated warp but itself: what may end it early, and another launch in its middle.
+// A block of one warp, which runs without a fiber: exceptions, deadlocks and a nested launch.
 struct lone_kernel {
     static constexpr int warps = 1;
     enum class what { nothing, throws, waits, uses_another_scope, launches };
@@ -261,7 +261,7 @@ struct lone_kernel {
     }
 };
 
-TEST_CASE("a block of one warp ends, waits and launches as larger ones do") {
+TEST_CASE("a block of one warp throws, waits and launches as larger blocks do") {
     using what = lone_kernel::what;
     const auto hazard_of = [](what does) {
         int counter = 0;
@@ -308,7 +308,7 @@ std::string error_message_of(grid_dim grid, bool pairs = false) {
     return "";
 }
 
-TEST_CASE("grids that cannot be launched are refused with a sentence") {
+TEST_CASE("rejects grids that cannot be launched") {
     CHECK(error_message_of({0, 1, 1}) == "grid: (0, 1, 1) has no blocks; each extent must be positive");
     CHECK(error_message_of({1, -2, 1}) == "grid: (1, -2, 1) has no blocks; each extent must be positive");
     CHECK(error_message_of({1, 65536, 1}) == "grid: (1, 65536, 1); the second and third extent must be at most 65535");
@@ -317,7 +317,7 @@ TEST_CASE("grids that cannot be launched are refused with a sentence") {
     CHECK(error_message_of({3, 1, 1}, true) == "grid: 3 blocks along x do not fill clusters of 2");
 }
 
-// Register tiles much larger than a device would hold, and copies of them.
+// Register tiles larger than a device could hold, and copies of them.
 struct large_kernel {
     static constexpr int warps = 4;
     struct arguments {

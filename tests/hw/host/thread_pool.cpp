@@ -1,4 +1,4 @@
-// The threads that share out the blocks of a grid.
+// The thread pool that runs the blocks of a grid.
 #include <doctest/doctest.h>
 
 #include <imbrex/hw/host/thread_pool.hpp>
@@ -13,7 +13,7 @@ namespace {
 
 using imbrex::hw::thread_pool;
 
-TEST_CASE("every number is worked on once") {
+TEST_CASE("calls the function once for every number") {
     for (const int count : {0, 1, 2, 7, 1000}) {
         for (const int threads : {0, 1, 2, 50, -3}) {
             std::vector<std::atomic<int>> times(count);
@@ -25,20 +25,20 @@ TEST_CASE("every number is worked on once") {
     }
 }
 
-TEST_CASE("one thread means this thread") {
+TEST_CASE("one thread means the calling thread") {
     std::set<std::thread::id> used;
     thread_pool::shared().for_each(100, 1, [&](int) { used.insert(std::this_thread::get_id()); });
     CHECK(used == std::set<std::thread::id>{std::this_thread::get_id()});
 }
 
-TEST_CASE("the first exception stops the work and is thrown to the caller") {
+TEST_CASE("the first exception stops the work and reaches the caller") {
     for (int i = 0; i < 20; ++i) {
         std::atomic<int> done{0};
         const auto work = [&](int number) {
             if (number == 10) throw std::runtime_error("at ten");
             ++done;
         };
-        // So many that other threads are not done with them while the exception is on its way.
+        // So many that other threads are still busy while the exception propagates.
         constexpr int count = 1'000'000'000;
         CHECK_THROWS_WITH_AS(thread_pool::shared().for_each(count, 0, work), "at ten", std::runtime_error);
         CHECK(done < count - 1);
@@ -48,13 +48,13 @@ TEST_CASE("the first exception stops the work and is thrown to the caller") {
     CHECK(done == 10);
 }
 
-TEST_CASE("work may share out work of its own") {
+TEST_CASE("work may start nested work") {
     std::atomic<int> done{0};
     thread_pool::shared().for_each(8, 0, [&](int) { thread_pool::shared().for_each(5, 0, [&](int) { ++done; }); });
     CHECK(done == 40);
 }
 
-TEST_CASE("several threads may share out work at once") {
+TEST_CASE("several threads may start work at once") {
     std::atomic<int> done{0};
     std::vector<std::thread> callers;
     for (int i = 0; i < 4; ++i) {

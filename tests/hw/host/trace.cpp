@@ -1,5 +1,5 @@
-// The trace: a file that a trace viewer can read, one row for each scope and unit of each block, and the overlap of a
-// pipeline to be seen in it.
+// The trace: a file that a trace viewer can read, one row for each scope and unit of each block, and the visible
+// overlap of a pipeline.
 #include <doctest/doctest.h>
 
 #include <imbrex/imbrex.hpp>
@@ -19,7 +19,7 @@ namespace {
 
 using namespace imbrex;
 
-// Just enough JSON to read a trace: every value as its text, objects as maps of those.
+// A minimal JSON reader for traces: every value as its text, objects as maps.
 class json_reader {
   public:
     using object = std::map<std::string, std::string>;
@@ -210,7 +210,7 @@ TEST_CASE("a trace has a row for each role and unit, and all blocks of the grid"
     CHECK(!row_named(made, "consumer").empty());
 }
 
-TEST_CASE("a trace shows what a pipeline of several stages overlaps, and one of a single stage does not") {
+TEST_CASE("a pipeline of several stages overlaps copies and products, one of a single stage does not") {
     const picture three = trace_of<product_kernel<3>>({1});
     CHECK(overlap(row_named(three, "TMA"), row_named(three, "tensor cores")));
     const picture one = trace_of<product_kernel<1>>({1});
@@ -228,7 +228,7 @@ TEST_CASE("any name of a role leaves the trace readable") {
     std::remove(file.c_str());
 }
 
-TEST_CASE("a trace that cannot be written is refused") {
+TEST_CASE("rejects a trace file that cannot be written") {
     hw::trace_writer writer;
     CHECK_THROWS_AS(writer.write("/no such folder/trace.json"), invalid_argument);
 }

@@ -1,4 +1,4 @@
-// A program without nvcc that asks for the device is told so; nothing is quietly left out.
+// A program compiled without nvcc that uses the device gets an error, never a silent fallback.
 #include <doctest/doctest.h>
 
 #include <imbrex/hw/world.hpp>
@@ -16,7 +16,7 @@ struct nothing {
 
 }  // namespace
 
-TEST_CASE("the device is refused by a program that has the host world alone") {
+TEST_CASE("rejects the device in a program with only the host world") {
     CHECK(!device_available());
     CHECK_THROWS_WITH_AS(launch<nothing>(world::device, {1}, {}), detail::host_world_only, error);
     CHECK_THROWS_WITH_AS(world_array<float>(world::device, 4), detail::host_world_only, error);

@@ -1,5 +1,5 @@
 // All elements of a shared tile reduced to one value that every thread of the block gets. The elements are powers of
-// two, so that sums and products are exact in any order.
+// two, so sums and products are exact in any order.
 #include <ops/tools.hpp>
 
 #include <cstdint>
@@ -9,8 +9,7 @@ using namespace imbrex_test;
 
 namespace {
 
-// The three reductions follow one another with nothing between but what they do themselves, and the tile is filled anew
-// before the last.
+// The three reductions follow each other without further synchronisation, and the tile is filled anew before the last.
 template <class T, int Rows, int Columns, int Warps>
 struct block_reduction {
     using tile = warp_tile<T, 16, 8>;
@@ -18,7 +17,7 @@ struct block_reduction {
     static constexpr int results = 4;
     struct arguments {
         matrix_view<const T> in;
-        matrix_view<T> out;  // a row of tiles for each warp: largest, sum, product, sum of ones
+        matrix_view<T> out;  // a row of tiles for each warp: maximum, sum, product, sum of ones
         T least;
     };
     struct shared_memory {
@@ -55,7 +54,7 @@ void test_block_reduction() {
     constexpr int rows = 16 * Warps, columns = 8 * kernel::results;
     for (const world where : worlds()) {
         buffer<T> in(where, Rows * Columns), out(where, rows * columns, poison<T>());
-        // Mostly ones, or the product would leave the range of the type.
+        // Mostly ones, or the product would overflow.
         std::mt19937 generator(22);
         for (T& value : in.values) {
             const unsigned drawn = generator() % 64;

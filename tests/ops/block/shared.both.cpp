@@ -1,4 +1,4 @@
-// Operations on shared tiles themselves, at every scope, and single elements of shared vectors.
+// Elementwise operations on shared tiles at every scope, and single elements of shared vectors.
 #include <ops/tools.hpp>
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct minus {
     }
 };
 
-// A block is one scope; of warps and warpgroups there are two.
+// A block is one scope; warps and warpgroups are tested two at a time.
 template <class Scope>
 constexpr int scopes = std::is_same_v<Scope, warp> || std::is_same_v<Scope, warpgroup> ? 2 : 1;
 
@@ -57,7 +57,7 @@ struct on_shared {
             load(self, one, args.in.template tile<tile>(mine, 0));
             load(self, smem.second[mine], args.other.template tile<tile>(mine, 0));
             self.sync();
-            // Each thread has the same elements every time: nobody needs to wait between these.
+            // Each thread has the same elements every time: no sync is needed between these.
             map(self, one, twice_plus_one{});
             map_indexed(self, one, plus_place{});
             combine(self, one, smem.second[mine], minus{});
@@ -110,7 +110,7 @@ TEST_CASE("elementwise operations on shared tiles") {
     test_on_shared<float, 16, 32, whole_block<2>, bf16>();
 }
 
-// One thread puts, every thread gets: each warp makes a register tile of what it got.
+// One thread puts, every thread gets: each warp fills a register tile with the result.
 template <class T, int Length, class Scope>
 struct put_and_get {
     using tile = warp_tile<T, 16, 16>;
@@ -211,7 +211,7 @@ void test_filling_rows() {
     }
 }
 
-TEST_CASE("rows of shared tiles are filled from one on") {
+TEST_CASE("fills rows of shared tiles from a first row on") {
     test_filling_rows<float, 16, 32, warp>();
     test_filling_rows<bf16, 48, 128, warpgroup>();
     test_filling_rows<e4m3, 32, 80, warpgroup>();

@@ -1,4 +1,4 @@
-// Parts that warps of many blocks leave in global memory, and the last to come adds up: nobody waits, and it can be done again.
+// The last of many warps to arrive adds up the partial results of all; repeated launches work.
 #include <imbrex/ops/grid/last_block.hpp>
 #include <imbrex/ops/memory/load_store.hpp>
 #include <imbrex/ops/register/map.hpp>
@@ -44,7 +44,7 @@ struct add_up {
 
 }  // namespace
 
-TEST_CASE("the last warp to come sees what all have left, and the counter is zero again") {
+TEST_CASE("the last warp to arrive sees all partial results, and the counter is zero again") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         constexpr int blocks = 20, all = blocks * add_up::warps;

@@ -1,4 +1,4 @@
-// A reduction over the whole grid: the same bits every time, in the order of the blocks, and ready to be launched again.
+// A reduction over the whole grid: deterministic, in the order of the blocks, and repeatable.
 #include <ops/tools.hpp>
 
 #include <cstdint>
@@ -33,8 +33,8 @@ struct grid_reduction {
     }
 };
 
-// Each block's tile has one element that is not the identity, so its own reduction is exact; across the blocks a float
-// sum rounds, and rounds differently in every other order.
+// Each block's tile has one element that is not the identity, so its own reduction is exact; across blocks a float sum
+// rounds, and rounds differently in every other order.
 template <class T, class Op>
 void test_grid_reduction(const std::string& of, grid_dim grid, T identity) {
     const int blocks = grid.x * grid.y * grid.z;

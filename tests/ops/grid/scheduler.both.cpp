@@ -1,5 +1,5 @@
-// Who works on which tile: every tile once, whatever the grid. Who works on a tile adds one to it, so that a tile left
-// out and one done twice are seen alike.
+// Tile schedulers: every tile once, for any grid. The block that processes a tile adds one to it, so a missed tile and
+// a repeated one both show.
 #include <ops/tools.hpp>
 
 #include <vector>
@@ -24,7 +24,7 @@ IMBREX_KERNEL void count_tile(const Scope& self, const matrix_view<int>& counts,
     store(self, counts.template tile<Tile>(number, 0), done);
 }
 
-// One schedule of the checked world at a time: each run changes what the next would find.
+// One schedule of the checked world at a time: each run changes the input of the next.
 template <class Kernel>
 void run_once(world where, grid_dim grid, const typename Kernel::arguments& arguments, int seed) {
     if (where == world::host_checked) {
@@ -43,7 +43,7 @@ struct static_kernel {
         int tiles;
     };
     struct shared_memory {};
-    // Both warps of a block walk the same numbers.
+    // Both warps of a block iterate over the same tiles.
     template <class Block>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory&) {
         block.each_warp([&](warp& self) {
@@ -54,7 +54,7 @@ struct static_kernel {
     }
 };
 
-TEST_CASE("static tiles: each once, for any grid") {
+TEST_CASE("static scheduler: each tile once, for any grid") {
     const grid_dim grids[] = {{1, 1, 1}, {3, 1, 1}, {7, 2, 1}, {2, 2, 2}, {1, 1, 5}, {40, 1, 1}};
     for (const world where : worlds()) {
         for (const grid_dim grid : grids) {
@@ -77,7 +77,7 @@ TEST_CASE("static tiles: each once, for any grid") {
     }
 }
 
-TEST_CASE("rasterisation_groups: a bijection that walks in bands") {
+TEST_CASE("rasterisation_groups: a bijection that proceeds by groups of rows") {
     for (int rows = 1; rows <= 9; ++rows) {
         for (int columns = 1; columns <= 7; ++columns) {
             for (int band = 1; band <= 10; ++band) {
@@ -102,7 +102,7 @@ TEST_CASE("rasterisation_groups: a bijection that walks in bands") {
     }
 }
 
-// As it is drawn in the header.
+// The example of the header.
 constexpr rasterisation_groups drawn{4, 3, 2};
 static_assert(drawn.at(0).row == 0 && drawn.at(0).column == 0);
 static_assert(drawn.at(1).row == 1 && drawn.at(1).column == 0);
@@ -143,7 +143,7 @@ struct queue_kernel {
                                             count_tile<counted>(self, args.by_warp, place(tile));
                                         }
                                     }),
-                    // Holds each until it has the next, if the ring has room for two.
+                    // Holds each item until it has the next, if the ring has two stages.
                     consumers<1>([&](warpgroup& self) {
                         auto reading = smem.queue.read(self);
                         auto held = reading.hold();
@@ -198,7 +198,7 @@ void test_queue() {
     }
 }
 
-TEST_CASE("a queue of tiles, from a counter or in turn: each once, read by two roles") {
+TEST_CASE("dynamic scheduler, with and without a counter: each tile once, read by two roles") {
     test_queue<1>();
     test_queue<2>();
     test_queue<3>();
@@ -206,14 +206,14 @@ TEST_CASE("a queue of tiles, from a counter or in turn: each once, read by two r
     test_queue<3, 1>();
 }
 
-// Whoever reads tells of each tile before it is released; whoever draws looks how many were told of.
+// Readers count each tile before they release it; the drawing warp compares the count.
 template <int Stages, int Ahead>
 struct patient_kernel {
     static constexpr int warps = 8;
     struct arguments {
         int* counter;
         int* reported;
-        int* most;  // that were drawn and not told of
+        int* most;  // drawn and not yet counted
         int tiles;
     };
     struct shared_memory {
@@ -229,7 +229,7 @@ struct patient_kernel {
                         int most = 0;
                         for (int drawn = 0, number = 0; number < args.tiles; ++drawn) {
                             number = drawing.draw();
-                            // To look is to add one.
+                            // Reading the counter adds one.
                             const int reported = hw::fetch_increment(self, args.reported, source::current()) - drawn;
                             most = drawn + 1 - reported > most ? drawn + 1 - reported : most;
                             drawing.publish(number);
@@ -262,7 +262,7 @@ void test_patience() {
     }
 }
 
-TEST_CASE("tiles are not drawn further ahead than was said") {
+TEST_CASE("the dynamic scheduler draws at most Ahead tiles ahead") {
     test_patience<1, 1>();
     test_patience<4, 1>();
     test_patience<4, 2>();

@@ -1,4 +1,4 @@
-// cp.async: rectangles over the edge at every remainder, and copies in several groups that are waited for one by one.
+// cp.async: rectangles past the edge at every remainder, and several groups that are waited for one by one.
 #include <ops/memory/ragged.hpp>
 
 #include <cstdint>
@@ -46,7 +46,7 @@ TEST_CASE("asynchronous copies and the edge of a matrix") {
     test_ragged_async<fp16, 8, 24, warpgroup>();
 }
 
-// Whole chunks into parts of a tile, beside and below each other, over an edge that lies between chunks.
+// Whole chunks into subtiles, beside and below each other, past an edge between chunks.
 template <class T, int Rows, int Columns>
 struct chunks_into_parts {
     static constexpr int warps = 4;
@@ -98,15 +98,15 @@ void test_chunks_into_parts(int rows, int columns, int row_stride) {
     }
 }
 
-TEST_CASE("chunks into parts of a tile") {
+TEST_CASE("chunks into subtiles") {
     test_chunks_into_parts<bf16, 32, 64>(32, 64, 64);
     test_chunks_into_parts<bf16, 32, 64>(29, 40, 48);
     test_chunks_into_parts<bf16, 64, 256>(61, 136, 144);
     test_chunks_into_parts<std::int8_t, 32, 128>(5, 112, 128);
-    test_chunks_into_parts<fp16, 32, 128>(31, 61, 67);  // not in chunks: the other way
+    test_chunks_into_parts<fp16, 32, 128>(31, 61, 67);  // not whole chunks: the general path
 }
 
-// A ring of stages: while one tile is worked on, the next ones are on their way.
+// A ring of stages: while one tile is processed, the next ones are in flight.
 template <class T, int Rows, int Columns, int Stages, class Scope>
 struct staged {
     using tile = register_tile<T, Rows, Columns, Scope>;
@@ -126,7 +126,7 @@ struct staged {
                 if (number < args.tiles) {
                     copy_async(self, smem.stages[number % Stages], args.in.template tile<tile>(0, number));
                 }
-                commit_copies(self);  // an empty group at the end, so that counting stays simple
+                commit_copies(self);  // an empty group at the end keeps the count simple
             };
             for (int i = 0; i < Stages - 1; ++i) ask_for(i);
             for (int i = 0; i < args.tiles; ++i) {
@@ -172,7 +172,7 @@ void test_staged(int rows, int columns) {
 
 TEST_CASE("copies in several stages") {
     test_staged<bf16, 16, 32, 3, warp>(16, 32 * 7);
-    test_staged<bf16, 16, 32, 3, warp>(13, 32);  // fewer tiles than stages, and rows that do not exist
+    test_staged<bf16, 16, 32, 3, warp>(13, 32);  // fewer tiles than stages, and missing rows
     test_staged<float, 64, 16, 4, warpgroup>(61, 16 * 9 + 5);
     test_staged<e4m3, 64, 64, 2, warpgroup>(64, 64 * 5 + 16);
     test_staged<fp16, 16, 8, 1, warp>(16, 8 * 4);

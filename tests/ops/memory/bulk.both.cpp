@@ -1,5 +1,5 @@
-// Contiguous objects by TMA: what lands is what was there, a ring of them works through many, and whoever reads
-// before they landed, arms for other bytes or refills too early is told.
+// Bulk copies of contiguous objects: they land unchanged, also through a ring; the checker detects an early read, wrong
+// byte counts and an early refill.
 #include <imbrex/ops/memory/bulk.hpp>
 
 #include <ops/tools.hpp>
@@ -65,7 +65,7 @@ void fill_items(std::vector<item>& items) {
 
 }  // namespace
 
-TEST_CASE("objects land as they are, one after the other") {
+TEST_CASE("objects land unchanged, one after the other") {
     const int count = 9;
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
@@ -86,7 +86,7 @@ TEST_CASE("objects land as they are, one after the other") {
 #if !defined(__CUDACC__)
 namespace {
 
-// Reads the object without waiting for it; or lets it land where an object is not aligned.
+// Reads the object without waiting for it; or copies to an address that is not aligned.
 template <bool Unaligned>
 struct hasty {
     static constexpr int warps = 1;
@@ -117,7 +117,7 @@ struct hasty {
 
 }  // namespace
 
-TEST_CASE("an object read before it landed, or put where it cannot be, is told") {
+TEST_CASE("the checker reports an early read and a misaligned destination") {
     const hasty<false>::object early{};
     const auto read = host::check<hasty<false>>({1}, {&early}, 20);
     REQUIRE(read);
@@ -128,7 +128,7 @@ TEST_CASE("an object read before it landed, or put where it cannot be, is told")
     CHECK(place->kind == hazard_kind::beyond_limits);
 }
 
-TEST_CASE("a ring of objects is silent, and each of its mutants is told") {
+TEST_CASE("a ring of objects has no hazard, and the checker detects every mutation") {
     std::vector<item> in(5), out(5);
     fill_items(in);
     const doubling<2>::arguments arguments{in.data(), out.data(), 5};

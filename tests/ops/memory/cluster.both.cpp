@@ -1,5 +1,5 @@
-// Register tiles sent to another block of the cluster: they arrive whole, turn after turn, by a warp and by a group; too early a look, or
-// a DSMEM buffer sent again before it was taken, is told, and so is every mutant.
+// DSMEM stores of register tiles to another block of the cluster, round after round, by a warp and by a warpgroup. The
+// checker detects an early read, a buffer that is overwritten before it was read, and every mutation.
 #include <imbrex/ops/memory/cluster.hpp>
 
 #include "synchronisation.hpp"
@@ -21,7 +21,7 @@ constexpr int columns = 24, turns = 3;
 
 enum class fault { none, takes_early, sends_early };
 
-// In each turn a block sends a tile to the other of its cluster and stores the sum of its own and twice the other's.
+// In each round a block stores its tile to the other block and writes the sum of its own and twice the other's.
 template <int Warps, fault Fault = fault::none>
 struct sum_with_other {
     static constexpr int warps = Warps;
@@ -91,7 +91,7 @@ void check_sums(int blocks) {
 
 }  // namespace
 
-TEST_CASE("register tiles go to the other block of a cluster and come from it") {
+TEST_CASE("register tiles are exchanged between the blocks of a cluster") {
     check_sums<1>(2);
     check_sums<4>(2);
     check_sums<4>(6);
@@ -111,14 +111,14 @@ bool is_told() {
 
 }  // namespace
 
-TEST_CASE("a DSMEM buffer that has not landed is not taken, and one that was not taken not sent again") {
+TEST_CASE("the checker reports an early read and an early overwrite of a DSMEM buffer") {
     CHECK(!is_told<sum_with_other<4>>());
     CHECK(!is_told<sum_with_other<1>>());
     CHECK(is_told<sum_with_other<4, fault::takes_early>>());
     CHECK(is_told<sum_with_other<4, fault::sends_early>>());
 }
 
-TEST_CASE("each mutant of sent register tiles is told") {
+TEST_CASE("the checker detects every mutation of a DSMEM exchange") {
     using kernel = sum_with_other<4>;
     const int rows = turns * 2 * kernel::rows;
     std::vector<float> in(rows * columns, 1.0f), out(rows * columns);

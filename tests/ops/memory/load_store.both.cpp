@@ -1,5 +1,5 @@
-// Loads and stores that are done when they return: registers, shared memory and global memory, in all pairs, of all
-// types and both orders, whole, in part and over the edge.
+// Synchronous loads and stores between registers, shared memory and global memory, in all pairs, all element types and
+// both layouts, whole, in subtiles and past the edge.
 #include <ops/memory/ragged.hpp>
 
 #include <cstdint>
@@ -51,7 +51,7 @@ void test_round_trip() {
         from_registers.fetch();
         from_shared.fetch();
         const std::string name = name_of_shape<T>(where, Rows, Columns, Scope::warps) +
-                                 (Layout == register_layout::column_major ? ", column order" : "");
+                                 (Layout == register_layout::column_major ? ", column-major" : "");
         tally loaded(name + ", shared to registers"), stored(name + ", registers to shared");
         for (std::size_t i = 0; i < count; ++i) {
             const int row = static_cast<int>(i) / Columns, column = static_cast<int>(i) % Columns;
@@ -74,7 +74,7 @@ TEST_CASE("between global memory, shared memory and registers") {
     test_round_trip<e4m3, 64, 128, warpgroup>();
 }
 
-TEST_CASE("between shared memory and registers in column order") {
+TEST_CASE("between shared memory and column-major registers") {
     test_round_trip<float, 8, 16, warp, register_layout::column_major>();
     test_round_trip<bf16, 8, 16, warp, register_layout::column_major>();
     test_round_trip<fp16, 24, 64, warp, register_layout::column_major>();
@@ -82,7 +82,7 @@ TEST_CASE("between shared memory and registers in column order") {
     test_round_trip<bf16, 32, 128, warpgroup, register_layout::column_major>();
 }
 
-// A part of one shared tile, wherever it stands, to a part of another.
+// A subtile of one shared tile, at any position, to a subtile of another.
 template <class T, int Rows, int Columns, int SubtileRows, int SubtileColumns, register_layout Layout>
 struct parts {
     static constexpr int warps = 1;
@@ -131,7 +131,7 @@ void test_parts() {
                      matrix(out.send(), Rows * down_count, width), background},
                     1);
         out.fetch();
-        tally compared(name_of_shape<T>(where, SubtileRows, SubtileColumns, 1) + " as a part");
+        tally compared(name_of_shape<T>(where, SubtileRows, SubtileColumns, 1) + " as a subtile");
         for (int down = 0; down < down_count; ++down) {
             for (int across = 0; across < across_count; ++across) {
                 const int to_row = kernel::steps_down - down;
@@ -153,7 +153,7 @@ void test_parts() {
     }
 }
 
-TEST_CASE("parts of shared tiles, anywhere in them") {
+TEST_CASE("subtiles of shared tiles at any position") {
     test_parts<bf16, 32, 64, 16, 16>();
     test_parts<float, 24, 48, 16, 8>();
     test_parts<e4m3, 24, 64, 16, 32>();
@@ -312,7 +312,7 @@ TEST_CASE("row values, column values and shared vectors") {
     test_vectors<std::int32_t, 128, 40, warpgroup>();
 }
 
-// A rectangle inside a matrix, hanging over its edge.
+// A rectangle inside a matrix, past its edge.
 template <class T, class Scope>
 struct filling {
     static constexpr int warps = 4;

@@ -1,12 +1,12 @@
-// Rectangles with every remainder of rows and of columns, at aligned and at crooked places: the blocks of a grid each
-// have one, read it into a whole tile and write the tile back over as much as exists.
+// Rectangles with every remainder of rows and columns, at aligned and unaligned addresses: each block of a grid loads
+// one into a whole tile and stores the in-bounds part of the tile.
 #pragma once
 
 #include <ops/tools.hpp>
 
 namespace imbrex_test {
 
-// How a matrix lies in memory: where it begins and how far its rows are apart, in elements.
+// The placement of a matrix in memory: its start and its row stride, in elements.
 struct placement {
     int shift;
     int row_stride;
@@ -16,14 +16,13 @@ inline constexpr int placements = 4;
 template <class T>
 struct ragged_arguments {
     const T* in;
-    T* whole;   // for each block a packed tile: what was read
-    T* ragged;  // for each block an area: what was written back
+    T* whole;   // for each block a contiguous tile: the data loaded
+    T* ragged;  // for each block an area: the data stored
     int area;   // elements of an area
     placement places[placements];
     T outside;
 
-    // The rectangle of a block: x - 1 rows and y - 1 columns exist, so there are empty ones and some larger than the
-    // tile.
+    // The rectangle of a block: x - 1 rows and y - 1 columns are in bounds, so some are empty and some exceed the tile.
     template <class Element>
     IMBREX_FN imbrex::global_tile<Element> rectangle(Element* base, imbrex::grid_dim at) const {
         const placement place = places[at.z];
@@ -41,15 +40,15 @@ struct ragged_arguments {
     }
 };
 
-// Everything but the launch, which is `launch(grid, arguments)`.
+// The whole test but the launch, which is `launch(grid, arguments)`.
 template <class T, class Launch>
 void test_ragged(world where, const std::string& name, int rows, int columns, T outside, Launch launch) {
     const int size = sizeof(T);
     const int aligned = (columns + 2) * size / 16 * 16 / size + 32 / size;
     const placement places[placements] = {
-        {0, aligned},                              // whole chunks of 16 bytes
-        {1, aligned},                              // rows that begin beside them
-        {0, aligned + 1},                          // and each beside another place
+        {0, aligned},                              // whole 16-byte chunks
+        {1, aligned},                              // rows that start beside them
+        {0, aligned + 1},                          // and each at another offset
         {4 / size, aligned + 8 / size + 4 / size}  // multiples of 4 bytes
     };
     const imbrex::grid_dim grid{rows + 3, columns + 3, placements};

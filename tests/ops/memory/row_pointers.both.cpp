@@ -1,4 +1,4 @@
-// Rows that lie anywhere in global memory, to registers and back; and what a warp holds, saved and restored as it is.
+// Rows at arbitrary addresses of global memory, to registers and back; and the registers of a warp, saved and restored.
 #include <imbrex/ops/memory/load_store.hpp>
 #include <imbrex/ops/register/map.hpp>
 
@@ -77,7 +77,7 @@ void check_rearrange() {
 
 }  // namespace
 
-TEST_CASE("rows from anywhere and to anywhere") {
+TEST_CASE("rows from and to arbitrary addresses") {
     check_rearrange<float, 16, 16>();
     check_rearrange<bf16, 32, 48>();
 }

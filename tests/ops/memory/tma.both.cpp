@@ -1,4 +1,4 @@
-// TMA: tiles in, out and added, ragged edges, wide tiles of several panels, batches, and multicast in a cluster.
+// TMA: loads, stores and reductions of tiles, out-of-bounds edges, tiles of several panels, batches, and multicast.
 #include "worlds.hpp"
 
 #include <cmath>
@@ -11,7 +11,7 @@ namespace {
 
 enum class way { store, add };
 
-// Each block brings its tile in and takes it out again.
+// Each block loads its tile and stores it again.
 template <class T, int Rows, int Columns, way Way>
 struct through_shared {
     using tile = shared_tile<T, Rows, Columns>;
@@ -48,7 +48,7 @@ struct through_shared {
 template <class T, int Rows, int Columns, way Way>
 void check_through_shared(int batches, int rows, int columns) {
     using kernel = through_shared<T, Rows, Columns, Way>;
-    // Rows must lie a multiple of 16 bytes apart; the columns beyond the matrix must stay as they were.
+    // Rows must be a multiple of 16 bytes apart; the columns beyond the matrix must not change.
     const int stride = (columns * static_cast<int>(sizeof(T)) + 15) / 16 * 16 / static_cast<int>(sizeof(T)) + 16;
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
@@ -66,7 +66,7 @@ void check_through_shared(int batches, int rows, int columns) {
                 tma_use::store);
         };
         const typename kernel::arguments args{view_of(in), view_of(out)};
-        // Adding is not repeatable: one schedule only.
+        // A reduction is not repeatable: one schedule only.
         run<kernel>(where, {(columns + Columns - 1) / Columns, (rows + Rows - 1) / Rows, batches}, args,
                     Way == way::add ? 1 : 4);
         out.fetch();
@@ -86,7 +86,7 @@ void check_through_shared(int batches, int rows, int columns) {
 
 }  // namespace
 
-TEST_CASE("TMA brings tiles in and takes them out, over ragged edges") {
+TEST_CASE("TMA loads and stores tiles past the edge") {
     for (const int rows : {64, 100, 1}) {
         for (const int columns : {64, 200, 8}) check_through_shared<bf16, 64, 64, way::store>(1, rows, columns);
     }
@@ -100,7 +100,7 @@ TEST_CASE("TMA brings tiles in and takes them out, over ragged edges") {
 
 namespace {
 
-// A tile that hangs over every edge, brought in by TMA and looked at whole.
+// A tile that extends past every edge, loaded by TMA and checked whole.
 template <class T>
 struct ragged_load {
     using tile = shared_tile<T, 64, 64>;
@@ -129,7 +129,7 @@ struct ragged_load {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("TMA loads zeros for what lies outside, to the element", T, float, bf16, std::int8_t) {
+TEST_CASE_TEMPLATE("TMA loads zeros out of bounds, exact to the element", T, float, bf16, std::int8_t) {
     const int rows = 37, columns = 39, stride = 48;
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
@@ -154,7 +154,7 @@ TEST_CASE_TEMPLATE("TMA loads zeros for what lies outside, to the element", T, f
 
 namespace {
 
-// A tile brought in and taken out in four parts, each with a tensor of its own shape.
+// A tile loaded and stored in four subtiles, each with a tensor of its own shape.
 struct parts_of_a_tile {
     using tile = shared_tile<bf16, 64, 256>;
     using quarter = shared_tile<bf16, 32, 128>;
@@ -179,7 +179,7 @@ struct parts_of_a_tile {
                            shared.landed);
             }
             shared.landed.wait(self, 0);
-            // Turned round on the way out, so that each part must lie where it was put.
+            // Stored in reverse order, so that each subtile must be at its position.
             for (int i = 0; i < 4; ++i) {
                 store_async(self, args.out.tile(i / 2, i % 2),
                             shared.one.subtile<32, 128>((3 - i) / 2 * 32, (3 - i) % 2 * 128));
@@ -192,7 +192,7 @@ struct parts_of_a_tile {
 
 }  // namespace
 
-TEST_CASE("TMA copies parts of a tile") {
+TEST_CASE("TMA copies subtiles") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         buffer<bf16> in(where, 64 * 256), out(where, 64 * 256, bf16(NAN));
@@ -214,7 +214,7 @@ TEST_CASE("TMA copies parts of a tile") {
 
 namespace {
 
-// A tile put together from rows of several places: the parts of a matrix in reverse order, the first of them from outside.
+// A tile assembled from rows at several positions: parts of a matrix in reverse order, the first of them out of bounds.
 struct rows_of_a_tile {
     using tile = shared_tile<bf16, 64, 128>;
     static constexpr int warps = 8;
@@ -249,7 +249,7 @@ struct rows_of_a_tile {
 
 }  // namespace
 
-TEST_CASE("TMA puts a tile together from rows of several places") {
+TEST_CASE("TMA assembles a tile from rows at several positions") {
     using kernel = rows_of_a_tile;
     for (const world where : worlds()) {
         for (const int rows : {8, 16, 32, 64}) {
@@ -275,7 +275,7 @@ TEST_CASE("TMA puts a tile together from rows of several places") {
 }
 
 #if !defined(__CUDACC__)
-TEST_CASE("a copy of some rows beyond its tile is told, and a tensor of some rows that is to fill a tile") {
+TEST_CASE("the checker reports rows beyond a tile, and a tensor of fewer rows that should fill a tile") {
     std::vector<bf16> in(64 * 128), out(64 * 128);
     using rows = rows_of_a_tile;
     const auto beyond = host::check<rows>({1},
@@ -298,7 +298,7 @@ TEST_CASE("a copy of some rows beyond its tile is told, and a tensor of some row
 }
 #endif
 
-TEST_CASE("TMA adds tiles to what is there") {
+TEST_CASE("TMA adds tiles to global memory") {
     check_through_shared<float, 64, 64, way::add>(2, 70, 100);
     check_through_shared<bf16, 64, 128, way::add>(1, 64, 128);
     check_through_shared<std::int32_t, 16, 32, way::add>(1, 30, 40);
@@ -306,7 +306,7 @@ TEST_CASE("TMA adds tiles to what is there") {
 
 namespace {
 
-// Each block of a cluster brings one half of the tile to both, and takes out its own copy.
+// Each block of a cluster loads one half of the tile into both, and stores its own copy.
 struct multicast_copy {
     using half = shared_tile<bf16, 32, 64>;
     struct stage {
@@ -359,7 +359,7 @@ struct multicast_copy {
 
 }  // namespace
 
-TEST_CASE("A cluster shares its loads by multicast") {
+TEST_CASE("a cluster shares its loads by multicast") {
     const int tiles = 7;
     for (const world where : worlds()) {
         CAPTURE(name_of(where));

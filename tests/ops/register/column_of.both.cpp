@@ -1,5 +1,5 @@
-// One column of a register tile, chosen at run time, as row values; and row values that join two tiles. Two scopes of a block
-// each have tiles of their own.
+// One column of a register tile, selected at run time, as row values; and row values combined with two tiles. Two
+// scopes of a block each have their own tiles.
 #include <ops/tools.hpp>
 
 using namespace imbrex;
@@ -7,7 +7,7 @@ using namespace imbrex_test;
 
 namespace {
 
-// into = into + other * the column of `columns` that is asked for, for each of its eight in turn.
+// into = into + other * the selected column of `columns`, for each of its eight in turn.
 template <int Rows, int Columns, class Scope>
 struct scaled_by_columns {
     using tile = register_tile<float, Rows, Columns, Scope>;
@@ -52,7 +52,7 @@ void test_columns() {
         CAPTURE(name_of(where));
         buffer<float> columns(where, rows * 8), other(where, rows * Columns);
         buffer<float> taken(where, rows * Columns * 8, NAN), joined(where, rows * Columns, NAN);
-        // Small whole numbers: exact in whatever way a sum is rounded.
+        // Small integers: exact for any rounding.
         for (std::size_t i = 0; i < columns.values.size(); ++i) columns.values[i] = static_cast<float>(i % 23) - 11;
         for (std::size_t i = 0; i < other.values.size(); ++i) other.values[i] = static_cast<float>(i % 17) - 8;
         run<kernel>(where, {1},
@@ -78,7 +78,7 @@ void test_columns() {
 
 }  // namespace
 
-TEST_CASE("a column of a register tile, and row values that join two tiles") {
+TEST_CASE("a column of a register tile, and row values combined with two tiles") {
     test_columns<16, 8, warp>();
     test_columns<32, 24, warp>();
     test_columns<64, 16, warpgroup>();

@@ -1,5 +1,5 @@
-// Register tiles in another element type. Where one of the two types has 8 bits, elements change lanes on the device;
-// so each pair of widths is tried in both directions and in both orders.
+// Conversions of register tiles. If one of the two types has 8 bits, elements change lanes on the device; so each pair
+// of widths is tested in both directions and both layouts.
 #include <ops/tools.hpp>
 
 #include <cstdint>
@@ -33,8 +33,8 @@ struct conversion {
     }
 };
 
-// Ordinary numbers, and among them whatever a conversion treats apart: ties, numbers too large and too small for the
-// narrower types, infinities and NaN.
+// Ordinary numbers and special cases of conversions: ties, overflow and underflow of the narrower types, infinities and
+// NaN.
 template <class T>
 void fill_with_edges(std::vector<T>& values, std::uint32_t seed) {
     const float infinity = std::numeric_limits<float>::infinity();
@@ -61,7 +61,7 @@ void test_conversion() {
         by_reference.fetch();
         by_value.fetch();
         tally compared(str_cat(name_of_shape<To>(where, Rows, Columns, Scope::warps), " from ", imbrex::name_of<From>(),
-                               Layout == register_layout::column_major ? ", column order" : ""));
+                               Layout == register_layout::column_major ? ", column-major" : ""));
         for (int row = 0; row < 2 * Rows; ++row) {
             for (int column = 0; column < Columns; ++column) {
                 const int i = row * Columns + column;
@@ -73,7 +73,7 @@ void test_conversion() {
     }
 }
 
-TEST_CASE("conversions that leave every element in its lane") {
+TEST_CASE("conversions within lanes") {
     test_conversion<float, bf16, 64, 8, warpgroup>();
     test_conversion<float, fp16, 16, 24, warp>();
     test_conversion<bf16, float, 16, 8, warp>();

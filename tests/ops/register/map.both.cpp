@@ -1,5 +1,5 @@
-// Elementwise operations on register tiles and their vectors. Two scopes of a block each have a tile of their own, so
-// that a scope's place in its block is put to use.
+// Elementwise operations on register tiles and their vectors. Two scopes of a block each have their own tile, so that
+// the index of a scope matters.
 #include <ops/tools.hpp>
 
 #include <cstdint>
@@ -9,7 +9,7 @@ using namespace imbrex_test;
 
 namespace {
 
-// Each rounds once, whatever the compiler does with a multiplication and an addition.
+// Each rounds once, even if the compiler fuses a multiplication and an addition.
 struct twice_plus_one {
     template <class T>
     IMBREX_FN T operator()(T x) const {
@@ -85,7 +85,7 @@ void test_elementwise() {
         combined.fetch();
         filled.fetch();
         const std::string name = name_of_shape<T>(where, Rows, Columns, Scope::warps) +
-                                 (Layout == register_layout::column_major ? ", column order" : "");
+                                 (Layout == register_layout::column_major ? ", column-major" : "");
         tally map_tally(name + ", map"), placed_tally(name + ", map_indexed"), combined_tally(name + ", combine"),
             filled_tally(name + ", fill");
         for (int row = 0; row < 2 * Rows; ++row) {
@@ -209,7 +209,7 @@ void test_with_vectors() {
     }
 }
 
-// One tile that takes half of all registers, so there is no room for a second.
+// One tile that takes half of all registers, so a second one does not fit.
 template <class T, int Rows, int Columns, class Scope>
 struct large {
     using tile = register_tile<T, Rows, Columns, Scope>;
@@ -260,7 +260,7 @@ TEST_CASE("elementwise operations on tiles") {
     test_elementwise<std::int8_t, 64, 48, warpgroup>();
 }
 
-TEST_CASE("elementwise operations on tiles in column order") {
+TEST_CASE("elementwise operations on column-major tiles") {
     test_elementwise<float, 8, 16, warp, register_layout::column_major>();
     test_elementwise<bf16, 24, 32, warp, register_layout::column_major>();
     test_elementwise<e4m3, 16, 64, warpgroup, register_layout::column_major>();
@@ -280,7 +280,7 @@ TEST_CASE("tiles with row and column values") {
     test_with_vectors<std::int8_t, 64, 32, warpgroup, float>();
 }
 
-// Factors of which one warp's are all one, another's not.
+// Factors that are all one in one warp and not in another.
 template <class Scope>
 struct rescaling {
     using tile = register_tile<float, 16 * Scope::warps, 24, Scope>;
@@ -311,7 +311,7 @@ void test_rescaling() {
         for (const int different : {-1, 0, rows - 1}) {
             buffer<float> values(where, rows * 24, 3.0f), factors(where, rows, 1.0f);
             if (different >= 0) factors.values[different] = 0.5f;
-            // Not checked over schedules: every run would change what the next one finds.
+            // One schedule only: every run changes the input of the next.
             run<rescaling<Scope>>(where, {1, 1, 1}, {matrix(values.send(), rows, 24), factors.send()}, 1);
             values.fetch();
             tally compared(str_cat(name_of(where), ", rescaled rows of ", Scope::warps, " warps"));

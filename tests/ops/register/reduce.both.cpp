@@ -1,6 +1,5 @@
-// Reductions of register tiles along rows and along columns. The elements are small multiples of a half, and products
-// only of powers of two: the results are exact, so the order of the operations cannot be seen and every bit can be
-// compared.
+// Reductions of register tiles along rows and columns. The elements are small multiples of a half, products only of
+// powers of two: the results are exact in any order, so every bit can be compared.
 #include <ops/tools.hpp>
 
 #include <cstdint>
@@ -17,7 +16,7 @@ void fill_with_factors(std::vector<T>& values, std::uint32_t seed) {
     for (T& value : values) value = convert<T>(factors[generator() % 4]);
 }
 
-// A function of one's own, for types that have no arithmetic.
+// A user-defined function, for types without arithmetic.
 struct larger {
     template <class T>
     IMBREX_FN T operator()(T a, T b) const {
@@ -34,7 +33,7 @@ struct reductions {
     static constexpr int warps = 2 * Scope::warps;
     struct arguments {
         matrix_view<const T> in;
-        T* rows;     // largest, sum, product, for each scope
+        T* rows;     // maximum, sum, product, for each scope
         T* columns;  // the same
     };
     struct shared_memory {
@@ -111,7 +110,7 @@ void test_reductions() {
     }
 }
 
-// The two halves of a reduction apart: several tiles folded, then the lanes combined once.
+// The two halves of a reduction: several tiles folded, then the lanes combined once.
 template <int Rows, int Columns, class Scope>
 struct folding {
     using tile = register_tile<float, Rows, Columns, Scope>;
@@ -168,7 +167,7 @@ void test_folding(int tiles) {
     }
 }
 
-// Elements without arithmetic, which travel between lanes as bits.
+// Elements without arithmetic, exchanged between lanes as bits.
 template <class T, int Rows, int Columns, class Scope>
 struct narrow_reductions {
     using tile = register_tile<T, Rows, Columns, Scope>;
@@ -210,7 +209,7 @@ void test_narrow_reductions() {
             2);
         rows.fetch();
         columns.fetch();
-        tally compared(name_of_shape<T>(where, Rows, Columns, Scope::warps) + ", a function of one's own");
+        tally compared(name_of_shape<T>(where, Rows, Columns, Scope::warps) + ", user-defined function");
         for (int row = 0; row < Rows; ++row) {
             float most = -120.0f;
             for (int column = 0; column < Columns; ++column) {

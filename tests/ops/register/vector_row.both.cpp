@@ -1,5 +1,5 @@
-// Rows that a warp holds in chunks: from and to places anywhere, whole and ragged, functions of elements, rows and columns, and row
-// reductions, at every width, against loops.
+// Vectorised rows: loads from and stores to arbitrary addresses, aligned and unaligned, functions of elements, rows and
+// columns, and row reductions, at every width, against plain loops.
 #include <imbrex/ops/register/vector_row.hpp>
 
 #include "worlds.hpp"
@@ -12,10 +12,10 @@ using namespace imbrex_test;
 
 namespace {
 
-// out = largest of the row - x * factor of the column, rows taken from the last to the first; every third row does not exist.
+// out = row maximum - x * column factor, rows taken from the last to the first; every third row does not exist.
 template <class T, int Rows, int Columns, row_alignment Known>
 struct turn_over {
-    static constexpr int warps = 2;  // each has rows of its own
+    static constexpr int warps = 2;  // each has its own rows
     using tile = vector_row_tile<T, Rows, Columns>;
     struct arguments {
         const T* in;
@@ -84,7 +84,7 @@ void check_turned(int columns, int stride) {
     }
 }
 
-// The only row's value is had by all.
+// All lanes get the value of the only row.
 struct sum_of_row {
     static constexpr int warps = 1;
     using tile = vector_row_tile<float, 1, 512>;
@@ -113,7 +113,7 @@ struct sum_of_row {
 
 }  // namespace
 
-TEST_CASE("whole chunks, at every width and in part") {
+TEST_CASE("aligned rows, at every width, whole and in part") {
     check_turned<bf16, 32, 8, row_alignment::aligned>(8, 8);
     check_turned<bf16, 16, 64, row_alignment::aligned>(64, 64);
     check_turned<fp16, 4, 64, row_alignment::aligned>(40, 48);
@@ -123,7 +123,7 @@ TEST_CASE("whole chunks, at every width and in part") {
     check_turned<fp16, 3, 512, row_alignment::aligned>(264, 264);
 }
 
-TEST_CASE("ragged rows that begin anywhere") {
+TEST_CASE("unaligned rows") {
     check_turned<bf16, 16, 64, row_alignment::unaligned>(61, 63);
     check_turned<fp16, 3, 256, row_alignment::unaligned>(255, 257);
     check_turned<float, 1, 512, row_alignment::unaligned>(301, 301);

@@ -1,5 +1,5 @@
-// Searches in rows that warps hold in pieces: functions of columns, changes of one element, the largest and where it is, exact sums, and
-// bins of several warps, against loops.
+// Searches in segments of rows: functions of columns, changes of one element, the maximum and its column, exact sums,
+// and bins of several warps, against plain loops.
 #include <imbrex/ops/register/vector_row_search.hpp>
 
 #include <imbrex/ops/block/shared.hpp>
@@ -23,11 +23,11 @@ namespace {
 struct found_in_row {
     float largest;
     int column;
-    int none;  // the column of a value that is not there
+    int none;  // the result for a value that does not occur
     std::uint64_t sum;
 };
 
-// In each warp's piece one element is changed, and every element gets its column added.
+// In each warp's segment one element is changed, and its column is added to every element.
 template <class T, int Columns>
 struct search_rows {
     static constexpr int warps = 2;
@@ -100,7 +100,7 @@ struct bin_result {
     std::uint64_t before, content;
 };
 
-// Elements from 0 to 63 of two warps in bins, and where their sum reaches targets. Sums need more than 32 bits.
+// Elements from 0 to 63 of two warps in bins, and the bins where their sum reaches targets. Sums exceed 32 bits.
 struct divide_rows {
     static constexpr int warps = 2;
     static constexpr int columns = 512;
@@ -140,7 +140,7 @@ struct divide_rows {
 
 }  // namespace
 
-TEST_CASE("the largest element of a row, where it is, and sums") {
+TEST_CASE("the maximum of a row, its column, and sums") {
     check_search<float, 256>(0);
     check_search<bf16, 512>(300);
     check_search<float, 1024>(1023);
@@ -148,7 +148,7 @@ TEST_CASE("the largest element of a row, where it is, and sums") {
     check_search<float, 256>(256);
 }
 
-TEST_CASE("bins of several warps, and the one in which a sum is reached") {
+TEST_CASE("bins of several warps, and the bin at which a sum reaches a target") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         constexpr int all = 2 * divide_rows::columns;
@@ -184,7 +184,7 @@ TEST_CASE("bins of several warps, and the one in which a sum is reached") {
 }
 
 #if !defined(__CUDACC__)
-TEST_CASE("bins that are looked at before all have added are told") {
+TEST_CASE("the checker reports bins that are read before all warps have added") {
     buffer<float> in(world::host, 2 * divide_rows::columns);
     buffer<bin_result> results(world::host, 1);
     buffer<std::uint64_t> targets(world::host, 1);

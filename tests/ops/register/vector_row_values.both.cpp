@@ -1,4 +1,4 @@
-// Values of rows that a warp holds in chunks: from and to anywhere, in place, at every width, against loops.
+// Row values of vectorised rows: from and to arbitrary addresses, in place, at every width, against plain loops.
 #include <imbrex/ops/register/vector_row.hpp>
 #include <imbrex/ops/register/vector_row_values.hpp>
 
@@ -11,11 +11,11 @@ using namespace imbrex_test;
 
 namespace {
 
-// Values of rows that lie `stride` apart become 2 value + row, in place; of every third row there is none, which counts as 7. Each row's
-// columns are what its value is then.
+// The values of rows `stride` apart become 2 value + row, in place; every third row has no value, which counts as 7.
+// The columns of each row are set to its value.
 template <int Rows, int Columns>
 struct double_values {
-    static constexpr int warps = 2;  // each has rows of its own
+    static constexpr int warps = 2;  // each has its own rows
     struct arguments {
         float* values;
         float* out;
@@ -54,7 +54,7 @@ void check_values(int stride) {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         CAPTURE(Columns);
-        const int schedules = where == world::host_checked ? 1 : 0;  // each would double again
+        const int schedules = where == world::host_checked ? 1 : 0;  // each run would double again
         buffer<float> values(where, 2 * Rows * stride), out(where, 2 * Rows * Columns);
         fill_random(values.values, 1);
         const std::vector<float> before = values.values;
@@ -79,7 +79,7 @@ void check_values(int stride) {
 
 }  // namespace
 
-TEST_CASE("values of rows come from anywhere, and go back in place") {
+TEST_CASE("row values load from arbitrary addresses and store in place") {
     check_values<32, 8>(1);
     check_values<64, 8>(3);
     check_values<4, 64>(5);

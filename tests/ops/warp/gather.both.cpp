@@ -1,4 +1,4 @@
-// Values that the lanes of a warp look up at once, told to all of them one after the other.
+// warp_gather and the operations on its values: broadcast, count, maximum, prefix sum and insertion.
 #include <imbrex/ops/warp/gather.hpp>
 
 #include "worlds.hpp"
@@ -17,7 +17,7 @@ struct place {
     float weight;
 };
 
-// Each warp follows a table of its own.
+// Each warp follows its own table.
 template <int Count>
 struct follow {
     static constexpr int warps = 2;
@@ -25,7 +25,7 @@ struct follow {
         const int* table;
         int* numbers;
         float* weights;
-        int first;  // from which on they are told
+        int first;  // of the broadcast values
     };
     template <class Block, class Shared>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, Shared&) {
@@ -63,7 +63,7 @@ void check_follow() {
 
 namespace {
 
-// How many entries of each warp's table are below a limit.
+// The number of entries of each warp's table below a limit.
 template <int Count>
 struct count_below {
     static constexpr int warps = 2;
@@ -103,7 +103,7 @@ void check_count() {
 
 }  // namespace
 
-TEST_CASE("a warp counts the values that it looked up") {
+TEST_CASE("warp_count_if counts the gathered values") {
     check_count<1>();
     check_count<10>();
     check_count<32>();
@@ -146,7 +146,7 @@ void check_sums() {
     }
 }
 
-// Twice the largest of each warp's values.
+// Twice the maximum of each warp's values.
 template <int Count>
 struct find_largest {
     static constexpr int warps = 2;
@@ -182,26 +182,26 @@ void check_largest() {
 
 }  // namespace
 
-TEST_CASE("a warp finds the largest of its values") {
+TEST_CASE("warp_max finds the maximum of the gathered values") {
     check_largest<1>();
     check_largest<10>();
     check_largest<32>();
 }
 
-TEST_CASE("a warp adds each value to those before it") {
+TEST_CASE("warp_inclusive_sum adds each value to those before it") {
     check_sums<1>();
     check_sums<10>();
     check_sums<32>();
 }
 
-TEST_CASE("a warp looks up values at once") {
+TEST_CASE("warp_gather and warp_broadcast follow a table") {
     check_follow<1>();
     check_follow<10>();
     check_follow<32>();
 }
 
 #if !defined(__CUDACC__)
-TEST_CASE("a value that no lane has is told") {
+TEST_CASE("the checker reports a broadcast of a value that no lane has") {
     std::vector<int> table(20, 1), numbers(20);
     std::vector<float> weights(20);
     const auto found = host::check<follow<10>>({1}, {table.data(), numbers.data(), weights.data(), -1}, 1);
@@ -212,7 +212,7 @@ TEST_CASE("a value that no lane has is told") {
 
 namespace {
 
-// A list of the largest values of a table, the largest first.
+// A list of the largest values of a table, in descending order.
 template <int Count>
 struct insert_sorted {
     static constexpr int warps = 2;
@@ -259,7 +259,7 @@ void check_inserted(int length) {
 
 }  // namespace
 
-TEST_CASE("a warp inserts values among others, and loses the last") {
+TEST_CASE("warp_insert inserts a value and drops the last") {
     check_inserted<1>(5);
     check_inserted<20>(3);
     check_inserted<20>(60);

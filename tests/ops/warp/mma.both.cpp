@@ -70,7 +70,7 @@ void check_product() {
         const float range = std::is_integral_v<T> ? 100.0f : 1.0f;
         fill_random(a.values, 1, -range, range);
         fill_random(b.values, 2, -range, range);
-        // The accumulator goes in with values of its own. The checked world runs several schedules: each time anew.
+        // The accumulator starts with nonzero values. The checked world runs several schedules, each with fresh values.
         const int times = where == world::host_checked ? 3 : 1;
         for (int i = 0; i < times; ++i) {
             buffer<C> c(where, M * N);
@@ -107,7 +107,7 @@ void check_all_transpositions() {
     check_product<T, C, M, N, K, true, true, FromShared>();
 }
 
-// B has eight rows, the accumulator eight columns; row values are taken from longer ones.
+// B has eight rows, the accumulator eight columns; row values are a range of longer ones.
 template <class T>
 struct product_of_eight {
     static constexpr int warps = 1;
@@ -158,7 +158,7 @@ TEST_CASE_TEMPLATE("a warp multiplies 8-bit floats", T, e4m3, e5m2) {
     check_product<T, float, 16, 32, 64, false, true, true>();
 }
 
-TEST_CASE_TEMPLATE("a warp multiplies with eight rows, and scales by some of many row values", T, bf16, fp16) {
+TEST_CASE_TEMPLATE("a warp multiplies with eight rows and scales by a range of row values", T, bf16, fp16) {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         buffer<T> a(where, 16 * 64), b(where, 8 * 64);

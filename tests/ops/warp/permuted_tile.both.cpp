@@ -1,5 +1,4 @@
-// Products with upconverted 8-bit operands: each of the 256 bit patterns keeps its value in both operand positions, and
-// random matrices.
+// Products with 8-bit operands: each of the 256 bit patterns, as either operand, and random matrices.
 #include "worlds.hpp"
 
 #include <imbrex/ops/warp/permuted_tile.hpp>
@@ -14,7 +13,7 @@ namespace {
 
 constexpr int rows = 16, keys = 64, depth = 96;
 
-// Scores of queries and keys, and probabilities times values in fp16.
+// Q K^T, and P V with fp16 probabilities.
 template <class In, class Stored>
 struct products {
     static constexpr int warps = 1;
@@ -102,8 +101,8 @@ struct products_trial {
     }
 };
 
-// Queries and probabilities that select one column, or one key: the result is the stored value. A NaN spoils its key's
-// scores, unless it counts as a number, and its column's sums, so NaN patterns have keys and columns of their own.
+// Queries and probabilities that select one column or one key each: the result is the stored value. A NaN spoils its
+// key's scores and its column's sums, unless the format has no NaN, so NaN patterns are in separate keys and columns.
 template <class In, class Stored>
 void check_patterns() {
     for (const world where : worlds()) {
@@ -196,14 +195,14 @@ void check_random() {
 
 }  // namespace
 
-TEST_CASE("each 8-bit pattern keeps its value at every position") {
+TEST_CASE("every 8-bit pattern has its value in either operand") {
     check_patterns<bf16, e4m3>();
     check_patterns<fp16, e4m3>();
     check_patterns<bf16, std::int8_t>();
     check_patterns<fp16, std::int8_t>();
 }
 
-TEST_CASE("products with 8-bit operands") {
+TEST_CASE("multiplies with 8-bit operands") {
     check_random<bf16, e4m3>();
     check_random<fp16, e4m3>();
     check_random<bf16, std::int8_t>();

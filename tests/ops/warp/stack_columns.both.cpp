@@ -1,4 +1,4 @@
-// stack_columns: the first rows of a tile with their column halves stacked.
+// stack_columns: the columns of the first rows of a tile, stacked.
 #include <imbrex/ops/memory/load_store.hpp>
 #include <imbrex/ops/register/map.hpp>
 #include <imbrex/ops/warp/stack_columns.hpp>
@@ -66,7 +66,7 @@ void check_pack() {
 
 }  // namespace
 
-TEST_CASE("stack_columns stacks 4 or 8 rows and leaves 16 unchanged") {
+TEST_CASE("stacks 4 or 8 rows, and leaves 16 unchanged") {
     CHECK(first_stacked_column(4, 64, 0) == 0);
     CHECK(first_stacked_column(4, 64, 15) == 48);
     CHECK(first_stacked_column(8, 64, 7) == 0);

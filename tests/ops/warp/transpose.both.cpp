@@ -1,4 +1,4 @@
-// Tiles turned round, and the values that go with their rows and columns.
+// Transposed tiles, and their row and column values.
 #include <imbrex/ops/memory/load_store.hpp>
 #include <imbrex/ops/register/convert.hpp>
 #include <imbrex/ops/register/map.hpp>
@@ -20,7 +20,7 @@ struct turn {
     struct arguments {
         const float* tile;
         float* turned;   // 16 x Rows
-        float* of_rows;  // 16 x Rows: 10 + which column of the tile a row was, there and back
+        float* of_rows;  // 16 x Rows: 10 + the source column of each row, transposed back and forth
     };
     template <class Block, class Shared>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, Shared&) {
@@ -48,7 +48,7 @@ void check_turn() {
         CAPTURE(Rows);
         CAPTURE(Columns);
         buffer<float> tile(where, Rows * Columns);
-        // Floats have digits in both halves of their bits.
+        // Floats with digits in both halves of their bits.
         const float more = std::is_same_v<T, float> ? 1.0f / 8192 : 0.0f;
         for (std::size_t i = 0; i < tile.values.size(); ++i) tile.values[i] = static_cast<float>(i) + more;
         buffer<float> found(where, 16 * Rows, -1.0f), rows(where, found.values.size(), -1.0f);
@@ -69,7 +69,7 @@ void check_turn() {
 
 }  // namespace
 
-TEST_CASE("tiles of 8 and 16 columns are turned round, with the values of their columns") {
+TEST_CASE("transposes tiles of 8 and 16 columns and their column values") {
     check_turn<fp16, 16, 8>();
     check_turn<fp16, 64, 8>();
     check_turn<fp16, 32, 16>();

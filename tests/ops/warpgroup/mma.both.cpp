@@ -32,7 +32,7 @@ struct product {
             fence_async(self);
             self.sync();
             warpgroup_tile<C, M, N> sum;
-            // Twice, so that replacing and adding are both seen: the result is 2 A B.
+            // Twice, so that replacing and adding are both tested: the result is 2 A B.
             if constexpr (ARegisters) {
                 warpgroup_tile<T, M, K> a;
                 load(self, a, shared.a);
@@ -101,7 +101,7 @@ void check_product() {
                 worst = error <= worst ? worst : error;
             }
         }
-        // The 8-bit tensor cores of Hopper keep fewer bits between their additions.
+        // Hopper's tensor cores keep fewer bits between additions of 8-bit products.
         CHECK(worst <= (std::is_integral_v<T> ? 0.0 : sizeof(T) == 1 ? 2e-2 : 1e-4));
     }
 }
@@ -128,14 +128,14 @@ TEST_CASE_TEMPLATE("a warpgroup multiplies in all transpositions", T, bf16, fp16
     check_all_transpositions<T, 128, 128, 32, true>();
 }
 
-TEST_CASE("tiles of every swizzle are operands") {
+TEST_CASE("operands of every swizzle width") {
     check_product<bf16, float, 64, 16, 16, false, false, false, false>();
     check_product<bf16, float, 64, 32, 32, true, false, false, false>();
     check_product<bf16, float, 64, 96, 48, false, true, false, false>();
     check_product<bf16, float, 64, 256, 128, false, false, false, true>();
 }
 
-TEST_CASE("a warpgroup's product may have every width from 8 to 256") {
+TEST_CASE("a warpgroup's product has every width from 8 to 256") {
     check_every_width(std::make_integer_sequence<int, 32>{});
 }
 

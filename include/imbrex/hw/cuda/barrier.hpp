@@ -12,8 +12,8 @@
 
 namespace imbrex::hw {
 
-// Called by one scope before any use of the barrier. barrier_init_fence and a block sync (a cluster sync if other blocks
-// use the barrier) must follow.
+// Called by one scope before any use of the barrier. barrier_init_fence and a block sync (a cluster sync if other
+// blocks use the barrier) must follow.
 template <class Scope>
 IMBREX_KERNEL void barrier_init(const Scope& scope, barrier_word& barrier, int warps, source = source::current()) {
     // Not an elected lane: the compiler merges the initialisations of all barriers of a kernel under one condition.
@@ -43,9 +43,9 @@ IMBREX_KERNEL void barrier_arrive_if(const Scope&, barrier_word& barrier, bool w
     if ((lane() == 0) & wanted) cuda::ptx::mbarrier_arrive(&barrier.word);
 }
 
-// The same at this barrier's counterpart in another block of the cluster (or in this one). It signals that this warp has
-// read its shared memory. A release at cluster scope would also wait for this warp's writes to global memory, in the
-// middle of a loop.
+// The same at this barrier's counterpart in another block of the cluster (or in this one). It signals that this warp
+// has read its shared memory. A release at cluster scope would also wait for this warp's writes to global memory, in
+// the middle of a loop.
 template <class Scope>
 IMBREX_KERNEL void barrier_arrive_at(const Scope&, barrier_word& barrier, int cluster_rank,
                                      source = source::current()) {

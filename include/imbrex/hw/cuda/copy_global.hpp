@@ -1,6 +1,6 @@
 // Copies between registers and global memory, without shared memory: each lane moves its neighbouring elements as one
-// word if the matrix is aligned. 16-bit elements are exchanged between the lanes of a row and stored 16 bytes at a time.
-// Out-of-bounds rows and columns are filled or skipped, never accessed.
+// word if the matrix is aligned. 16-bit elements are exchanged between the lanes of a row and stored 16 bytes at a
+// time. Out-of-bounds rows and columns are filled or skipped, never accessed.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -20,8 +20,8 @@ IMBREX_KERNEL bool rows_aligned(const global_tile<T>& tile) {
     return (start | stride) % Bytes == 0;
 }
 
-// Moves rows by move_row(exists, first element of this lane, block, half) if all columns exist and are aligned, otherwise
-// elements by move_element(exists, address, value). The choice is uniform over the scope.
+// Moves rows by move_row(exists, first element of this lane, block, half) if all columns exist and are aligned,
+// otherwise elements by move_element(exists, address, value). The choice is uniform over the scope.
 template <class Scope, class Fragment, class T, class MoveRow, class MoveElement>
 IMBREX_KERNEL void move_global(const Scope& scope, Fragment& held, const global_tile<T>& tile, MoveRow&& move_row,
                                MoveElement&& move_element) {
@@ -141,8 +141,8 @@ IMBREX_KERNEL void store_global(const Scope& scope, const global_tile<T>& to,
     });
 }
 
-// Rows at arbitrary addresses row_pointer(row), or `fill` if that is null. They are aligned to the bytes that a lane moves
-// at once.
+// Rows at arbitrary addresses row_pointer(row), or `fill` if that is null. They are aligned to the bytes that a lane
+// moves at once.
 template <class Scope, class T, int Rows, int Columns, int Warps, class RowPointer>
 IMBREX_KERNEL void gather_rows(const Scope& scope, fragment<T, Rows, Columns, Warps>& to, RowPointer&& row_pointer,
                                T fill, source = source::current()) {
@@ -193,8 +193,8 @@ IMBREX_KERNEL void scatter_rows(const Scope& scope, RowPointer&& row_pointer,
     }
 }
 
-// The registers of each lane in lane order, so that accesses are coalesced. The memory has as many elements as the lanes
-// hold together.
+// The registers of each lane in lane order, so that accesses are coalesced. The memory has as many elements as the
+// lanes hold together.
 template <int Bytes, class T>
 IMBREX_KERNEL word<Bytes>* lane_chunk(T* place, int number) {
     return reinterpret_cast<word<Bytes>*>(place) + number * 32 + lane();

@@ -113,9 +113,8 @@ IMBREX_KERNEL void load_operand(const Scope& scope, fragment<T, Rows, Columns, W
 template <class Scope, class T, int Columns, class Shared>
 IMBREX_KERNEL void load_eight_rows(const Scope& scope, fragment<T, 16, Columns, 1>& to, const Shared& from, source) {
     using fragment_type = fragment<T, 16, Columns, 1>;
-    static_assert(
-        sizeof(T) == 2 && Columns % 32 == 0 && Shared::rows == 8 && Shared::columns == Columns,
-        "imbrex: eight rows are loaded from a shared tile of their own shape, 32 columns of 16 bits at a time");
+    static_assert(sizeof(T) == 2 && Columns % 32 == 0 && Shared::rows == 8 && Shared::columns == Columns,
+                  "imbrex: load_eight_rows takes a shared tile of 8 rows and a multiple of 32 16-bit columns");
     check_scope<fragment_type>(scope);
 #pragma unroll
     for (int strip = 0; strip < fragment_type::strips; strip += 4) {

@@ -132,10 +132,10 @@ IMBREX_KERNEL void copy_bytes_async(void* to, const void* from, int valid) {
     }
 }
 
-// A rectangle whose rows begin and end at multiples of 16 bytes: a chunk exists or not, without a branch. The chunks of a
-// thread lie below each other, so one address leads to the next with few different swizzles. There is no __syncwarp,
-// across which the compiler would move nothing: the overwritten data was read by ldmatrix, which waits for all lanes, or
-// released through a barrier.
+// A rectangle whose rows begin and end at multiples of 16 bytes: a chunk exists or not, without a branch. The chunks of
+// a thread lie below each other, so one address leads to the next with few different swizzles. There is no __syncwarp,
+// across which the compiler would move nothing: the overwritten data was read by ldmatrix, which waits for all lanes,
+// or released through a barrier.
 template <class Scope, class Shared, class T = typename std::remove_cvref_t<Shared>::element>
 IMBREX_KERNEL void copy_aligned_async(const Scope& scope, Shared&& to,
                                       const std::type_identity_t<global_tile<const T>>& from,
@@ -233,15 +233,15 @@ IMBREX_KERNEL void fill_rows(const Scope& scope, Shared& to, int first, typename
     });
 }
 
-// Calls f(row, column, value of first, value of each other) for every element. Threads take four neighbours at a time for
-// all element types, so equally shaped tiles are always distributed alike.
+// Calls f(row, column, value of first, value of each other) for every element. Threads take four neighbours at a time
+// for all element types, so equally shaped tiles are always distributed alike.
 template <class Scope, class F, class First, class... Others>
 IMBREX_KERNEL void visit_shared(const Scope& scope, use, source, F&& f, First&& first, Others&&... others) {
     using tile = std::remove_cvref_t<First>;
     static_assert(
         ((std::remove_cvref_t<Others>::rows == tile::rows && std::remove_cvref_t<Others>::columns == tile::columns) &&
          ...),
-        "imbrex: shared tiles visited together must have one shape");
+        "imbrex: shared tiles visited together must have the same shape");
     constexpr int neighbours = tile::columns % 4 == 0 ? 4 : 1;
     constexpr int in_row = tile::columns / neighbours;
     __syncwarp();

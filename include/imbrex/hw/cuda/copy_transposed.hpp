@@ -35,8 +35,8 @@ IMBREX_KERNEL two_columns columns_of_pairs(std::uint32_t x, std::uint32_t y) {
 
 template <class Scope, class Fragment, class Shared>
 IMBREX_KERNEL void load_bytes_transposed(const Scope& scope, Fragment& to, const Shared& from, int block) {
-    // Lane t needs rows 4t to 4t + 3 of a strip, two from each of two matrices. The matrices alternate between the first
-    // and the last pair, so that the eight rows of each lie in different banks.
+    // Lane t needs rows 4t to 4t + 3 of a strip, two from each of two matrices. The matrices alternate between the
+    // first and the last pair, so that the eight rows of each lie in different banks.
     const int matrix = lane() / 8, line = lane() % 8, quad = line / 2;
     const int row = 4 * quad + 2 * (matrix % 2 == quad / 2 ? 0 : 1) + line % 2;
     constexpr int row_bytes = layout_of<Shared>::panel_bytes_wide;

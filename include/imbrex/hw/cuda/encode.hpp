@@ -89,9 +89,9 @@ inline int bytes_of(tensor_map_element element) {
 }
 
 // L2 promotion: the bytes that are fetched into L2 at a time. If rows are far apart, or copied in steps, it is no more
-// than one copy takes of each row: the neighbouring bytes may be evicted before their use. For rows of 256 bytes that are
-// copied in two halves, memory delivers 4,390 GB/s by halves and 4,240 as a whole. (Measured with decode from KV caches
-// of 8-bit and 16-bit elements; for weights with small M, 3.92 instead of 3.79 TB/s.)
+// than one copy takes of each row: the neighbouring bytes may be evicted before their use. For rows of 256 bytes that
+// are copied in two halves, memory delivers 4,390 GB/s by halves and 4,240 as a whole. (Measured with decode from KV
+// caches of 8-bit and 16-bit elements; for weights with small M, 3.92 instead of 3.79 TB/s.)
 inline CUtensorMapL2promotion driver_promotion(const tensor_map_parameters& tensor) {
     const auto bytes = static_cast<std::uint64_t>(bytes_of(tensor.element));
     const bool narrowly =

@@ -36,10 +36,10 @@ struct fragment {
     static constexpr int strip_columns = sizeof(T) == 1 ? 16 : 8;
     static_assert(
         stored_rows > 0 && stored_rows % (16 * Warps) == 0,
-        "imbrex: a register tile's rows (its columns, in column order) must be a multiple of 16 for each warp "
+        "imbrex: a register tile's rows (its columns, if column-major) must be a multiple of 16 for each warp "
         "of its scope");
     static_assert(stored_columns > 0 && stored_columns % strip_columns == 0,
-                  "imbrex: a register tile's columns (its rows, in column order) must be a multiple of 8, of 16 for "
+                  "imbrex: a register tile's columns (its rows, if column-major) must be a multiple of 8, of 16 for "
                   "8-bit elements");
 
     static constexpr int blocks = stored_rows / 16 / Warps;
@@ -132,7 +132,7 @@ IMBREX_KERNEL T& value_for(fragment<T, Rows, Columns, Warps, Layout>& from, int 
     using other = fragment<T, Rows, Columns, Warps, Layout>;
     static_assert(other::rows == First::rows && other::columns == First::columns && other::warps == First::warps &&
                       other::held == First::held,
-                  "imbrex: register tiles visited together must have one shape, one order and one scope");
+                  "imbrex: register tiles visited together must have the same shape, layout and scope");
     static_assert(other::strip_columns == First::strip_columns,
                   "imbrex: an 8-bit register tile can only be visited with other 8-bit ones; convert it first");
     return from.values[block][strip][item];
@@ -144,7 +144,8 @@ IMBREX_KERNEL const T& value_for(const fragment<T, Rows, Columns, Warps, Layout>
 }
 template <class First, class T, int Rows, int Warps>
 IMBREX_KERNEL T& value_for(row_fragment<T, Rows, Warps>& from, int block, int, int item) {
-    static_assert(First::held == register_layout::row_major, "imbrex: vectors go with register tiles in row order");
+    static_assert(First::held == register_layout::row_major,
+                  "imbrex: row and column vectors need a row-major register tile");
     static_assert(Rows == First::rows && Warps == First::warps,
                   "imbrex: a row vector must have a value for each row of the register tile, in the same scope");
     return from.values[block][item / First::run];
@@ -155,7 +156,8 @@ IMBREX_KERNEL const T& value_for(const row_fragment<T, Rows, Warps>& from, int b
 }
 template <class First, class T, int Columns>
 IMBREX_KERNEL T& value_for(column_fragment<T, Columns>& from, int, int strip, int item) {
-    static_assert(First::held == register_layout::row_major, "imbrex: vectors go with register tiles in row order");
+    static_assert(First::held == register_layout::row_major,
+                  "imbrex: row and column vectors need a row-major register tile");
     static_assert(Columns == First::columns,
                   "imbrex: a column vector must have a value for each column of the register tile");
     static_assert(First::run == 2, "imbrex: 8-bit register tiles do not go with column vectors; convert them first");
@@ -214,7 +216,7 @@ template <class Scope, class F, class First, class... Others>
 IMBREX_KERNEL void visit_rows(const Scope& scope, use, source, F&& f, First& first, Others&... others) {
     check_scope<std::remove_const_t<First>>(scope);
     static_assert(((Others::rows == First::rows && Others::warps == First::warps) && ...),
-                  "imbrex: row vectors visited together must have one length and one scope");
+                  "imbrex: row vectors visited together must have the same length and scope");
 #pragma unroll
     for (int block = 0; block < First::blocks; ++block) {
 #pragma unroll
@@ -279,7 +281,7 @@ IMBREX_KERNEL void if_any_row(const Scope& scope, const row_fragment<T, Rows, Wa
 template <class Scope, class F, class First, class... Others>
 IMBREX_KERNEL void visit_columns(const Scope&, use, source, F&& f, First& first, Others&... others) {
     static_assert(((Others::columns == First::columns) && ...),
-                  "imbrex: column vectors visited together must have one length");
+                  "imbrex: column vectors visited together must have the same length");
 #pragma unroll
     for (int strip = 0; strip < First::strips; ++strip) {
 #pragma unroll
@@ -404,4 +406,4 @@ IMBREX_KERNEL void combine_columns(const Scope&, column_fragment<T, Columns>& co
 
 }  // namespace imbrex::hw
 
-#include <imbrex/hw/cuda/convert.hpp>  // completes the interface of <imbrex/hw/fragment.hpp>
+#include <imbrex/hw/cuda/convert.hpp>  // completes the interface of <imbrex/hw/cuda/fragment.hpp>

@@ -1,5 +1,5 @@
-// The table of CuTe's wgmma instructions (cute/arch/mma_sm90_gmma.hpp) for 64 x k by k x N, by element types and N. CuTe
-// has a struct for each instruction.
+// The table of CuTe's wgmma instructions (cute/arch/mma_sm90_gmma.hpp) for 64 x k by k x N, by element types and N.
+// CuTe has a struct for each instruction.
 //
 // 16-bit operands in shared memory may be K-major or MN-major; 8-bit operands only K-major.
 #pragma once

@@ -28,7 +28,7 @@ IMBREX_KERNEL auto gather_values(const warp&, F&& f, source) {
 template <class T, int Count>
 IMBREX_KERNEL T value_at(const warp&, const lane_values<T, Count>& values, int number, source) {
     static_assert(sizeof(T) % 4 == 0 && std::is_trivially_copyable_v<T>,
-                  "imbrex: values exchanged between lanes must be trivially copyable with a size of a multiple of 4 bytes");
+                  "imbrex: values exchanged between lanes must be trivially copyable, of a multiple of 4 bytes");
     T result = values.mine;
     auto* const words = reinterpret_cast<char*>(&result);
 #pragma unroll
@@ -55,7 +55,7 @@ IMBREX_KERNEL float max_value(const warp&, const lane_values<T, Count>& values, 
 template <class T, int Count>
 IMBREX_KERNEL void insert_value(const warp&, lane_values<T, Count>& values, int number, const T& value, source) {
     static_assert(sizeof(T) % 4 == 0 && std::is_trivially_copyable_v<T>,
-                  "imbrex: values exchanged between lanes must be trivially copyable with a size of a multiple of 4 bytes");
+                  "imbrex: values exchanged between lanes must be trivially copyable, of a multiple of 4 bytes");
     T before = values.mine;
     auto* const words = reinterpret_cast<char*>(&before);
 #pragma unroll

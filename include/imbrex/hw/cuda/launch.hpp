@@ -1,5 +1,5 @@
-// Launches a kernel on the device. Compiled by nvcc only, in both passes: the host pass generates the launch, the device
-// pass the kernel's code.
+// Launches a kernel on the device. Compiled by nvcc only, in both passes: the host pass generates the launch, the
+// device pass the kernel's code.
 //
 // A kernel is a type with `warps`, `arguments`, optionally `shared_memory`, `cluster` (blocks per thread block cluster,
 // along x) and `min_blocks_per_sm`, and run(block, arguments, shared memory), which the host world runs too.
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(Kernel::warps * 32, hw::min_blocks_per_sm_of<K
     // The swizzle uses address bits. The base is a multiple of 1024 as long as a kernel has no static shared memory.
     if (hw::shared_address(imbrex_shared_memory) % 1024 != 0) __trap();
 #endif
-    if constexpr (hw::has_wgmma || !hw::needs_hopper<Kernel>) {
+    if constexpr (hw::compiled_for(hw::architecture_of<Kernel>)) {
         block_scope<Kernel::warps, hw::cluster_of<Kernel>> block;
         Kernel::run(block, arguments, *reinterpret_cast<hw::shared_memory_of<Kernel>*>(imbrex_shared_memory));
     } else {
@@ -76,7 +76,7 @@ bool can_run() {
         cudaGetLastError();
         return false;
     }
-    return !hw::needs_hopper<Kernel> || (found.binaryVersion == 90 && found.ptxVersion == 90);
+    return code_meets(hw::architecture_of<Kernel>, found.binaryVersion, found.ptxVersion);
 }
 
 // Raises a kernel's shared memory limit on its first launch on a device. nvcc gives each translation unit its own

@@ -1,8 +1,8 @@
 // mma.sync: a warp multiplies 16 x k by k x 8 from registers, accumulating in registers (sm_80 and later; fp8 from
 // sm_89 on). k is 16 for 16-bit elements and 32 for 8-bit ones.
 //
-// The B operand is stored by columns: as the row-major fragment of its N x K transpose. A block of 16 of its rows serves
-// two instructions, the upper eight rows the first and the lower eight the second.
+// The B operand is stored by columns: as the row-major fragment of its N x K transpose. A block of 16 of its rows
+// serves two instructions, the upper eight rows the first and the lower eight the second.
 #pragma once
 
 #include <imbrex/core/config.hpp>

@@ -1,8 +1,8 @@
 // The scopes of a kernel on the device: warp, warpgroup and block. A scope is a few integers; its operations are the
 // hardware's.
 //
-// Named barrier 0 is the block's, 1 to 8 belong to its warpgroups, so that all of them may sync at once. 9 to 15 are free
-// for named_sync (hw/cuda/barrier.hpp).
+// Named barrier 0 is the block's, 1 to 8 belong to its warpgroups, so that all of them may sync at once. 9 to 15 are
+// free for named_sync (hw/cuda/barrier.hpp).
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -136,7 +136,8 @@ struct block_scope {
             return static_cast<int>(cuda::ptx::get_sreg_cluster_ctarank());
         }
     }
-    // Syncs all threads of the thread block cluster; earlier writes to shared memory are visible to all of them after it.
+    // Syncs all threads of the thread block cluster; earlier writes to shared memory are visible to all of them after
+    // it.
     IMBREX_KERNEL void cluster_sync(source = source::current()) const {
         if constexpr (Cluster == 1) {
             __syncthreads();

@@ -2,6 +2,7 @@
 // Blocks are one-dimensional: warps are counted by threadIdx.x.
 #pragma once
 
+#include <imbrex/core/architecture.hpp>
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/source.hpp>
 
@@ -10,8 +11,8 @@
 
 namespace imbrex::hw {
 
-// The architecture of this pass, 900 for sm_90. Code that an architecture lacks is excluded by `if constexpr` or rejected
-// by a static_assert where it is used, so every header compiles for all architectures.
+// The architecture of this pass, 900 for sm_90. Code that an architecture lacks is excluded by `if constexpr` or
+// rejected by a static_assert where it is used, so every header compiles for all architectures.
 inline constexpr int architecture = __CUDA_ARCH__;
 inline constexpr bool has_fp8_mma = architecture >= 890;
 // TMA, transaction barriers (mbarrier), stmatrix and elect.
@@ -22,6 +23,29 @@ inline constexpr bool has_wgmma = true;
 #else
 inline constexpr bool has_wgmma = false;
 #endif
+
+// Whether this device pass has the instructions of the architecture.
+constexpr bool compiled_for(gpu_architecture one) {
+    switch (one) {
+        case gpu_architecture::sm_80:
+            return true;
+        case gpu_architecture::sm_90a:
+            return has_wgmma;
+        case gpu_architecture::sm_100a:
+#if defined(__CUDA_ARCH_FEAT_SM100_ALL)
+            return true;
+#else
+            return false;
+#endif
+        case gpu_architecture::sm_120a:
+#if defined(__CUDA_ARCH_FEAT_SM120_ALL)
+            return true;
+#else
+            return false;
+#endif
+    }
+    return false;
+}
 
 // setmaxnreg needs an "a" or "f" target from sm_90 on.
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL) || defined(__CUDA_ARCH_SPECIFIC__) || defined(__CUDA_ARCH_FAMILY_SPECIFIC__)
@@ -54,8 +78,8 @@ IMBREX_KERNEL int uniform_warp_number() {
     return __shfl_sync(all_lanes, static_cast<int>(threadIdx.x / 32), 0);
 }
 
-// Makes a non-negative, warp-uniform number uniform for the compiler: values derived from it, such as descriptors, go to
-// uniform registers.
+// Makes a non-negative, warp-uniform number uniform for the compiler: values derived from it, such as descriptors, go
+// to uniform registers.
 IMBREX_KERNEL int uniform(int number) {
     const int same = __shfl_sync(all_lanes, number, 0);
     __builtin_assume(same >= 0);

@@ -1,5 +1,5 @@
-// TMA: bulk tensor copies (cp.async.bulk.tensor) between a tensor in global memory and a shared tile, TMA multicast, and
-// reductions. One lane issues them, always the same. A tile of several panels takes one copy per panel. The
+// TMA: bulk tensor copies (cp.async.bulk.tensor) between a tensor in global memory and a shared tile, TMA multicast,
+// and reductions. One lane issues them, always the same. A tile of several panels takes one copy per panel. The
 // out-of-bounds part of a tensor is read as zero, counted as read, and not written.
 //
 // A view is any type with a member `map`, the encoded tensor_map, and a constant `rank`. Its box must be one panel of
@@ -85,7 +85,8 @@ IMBREX_KERNEL void tma_load_rows(const Warp& scope, Tile& to, int row, const Vie
     tma_load(scope, to.template subtile<8>(row), view, coordinate, barrier, here);
 }
 
-// TMA multicast: into the same address of every block of the cluster whose bit is set; the barrier of each counts bytes.
+// TMA multicast: into the same address of every block of the cluster whose bit is set; the barrier of each counts
+// bytes.
 template <class Warp, class Shared, class View>
 IMBREX_KERNEL void tma_load_multicast(const Warp& scope, Shared&& to, const View& view,
                                       const tma_coordinate& coordinate, barrier_word& barrier, unsigned short mask,
@@ -97,8 +98,8 @@ IMBREX_KERNEL void tma_load_multicast(const Warp& scope, Shared&& to, const View
     });
 }
 
-// One thread of a scope of any size issues a store. The writers of the tile must have called async_fence and synced with
-// this scope.
+// One thread of a scope of any size issues a store. The writers of the tile must have called async_fence and synced
+// with this scope.
 template <class Scope, class View, class Shared>
 IMBREX_KERNEL void tma_store(const Scope& scope, const View& view, const tma_coordinate& coordinate, const Shared& from,
                              source = source::current()) {

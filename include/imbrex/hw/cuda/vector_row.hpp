@@ -1,7 +1,7 @@
 // Vectorised rows on the device: eight neighbours per lane, for coalesced 16-byte accesses.
 //
 //     columns   0 .. 7   8 .. 15   ...   248 .. 255   256 .. 263                  64 columns: four rows at a step
-//     row 0     lane 0   lane 1          lane 31      lane 0, its second chunk    row 0: lanes 0 to 7, row 1: 8 to 15 ...
+//     row 0     lane 0   lane 1          lane 31      lane 0, its second chunk    row 0: lanes 0 to 7, row 1: 8 to 15
 //
 // Matrix instructions need another layout (hw/cuda/fragment.hpp); this one is for elementwise and row-wise operations.
 #pragma once

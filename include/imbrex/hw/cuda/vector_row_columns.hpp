@@ -1,5 +1,5 @@
-// Column values of vectorised rows, computed in registers, and pairs of elements that are changed together by the values
-// of their column. A lane holds the values of its own columns, as do the lanes of other rows.
+// Column values of vectorised rows, computed in registers, and pairs of elements that are changed together by the
+// values of their column. A lane holds the values of its own columns, as do the lanes of other rows.
 #pragma once
 
 #include <imbrex/core/config.hpp>

@@ -105,7 +105,8 @@ IMBREX_KERNEL void add_to_shared(std::uint64_t* to, std::uint64_t amount) {
     if (high != 0) atomicAdd(halves + 1, high);
 }
 
-// Adds amount(column, element) to bin bin_of(column, element), or to none if that is negative. The bins are this warp's.
+// Adds amount(column, element) to bin bin_of(column, element), or to none if that is negative. The bins are this
+// warp's.
 template <class Warp, class BinOf, class Amount, int Columns, class Vector>
 IMBREX_KERNEL void add_vector_row_to_bins(const Warp&, Vector& bins, const vector_row_fragment<float, 1, Columns>& tile,
                                           BinOf bin_of, Amount amount, source) {

@@ -20,7 +20,8 @@ IMBREX_KERNEL void visit_vector_row_values(const Warp&, use, source, F&& f,
     }
 }
 
-// Stores each value to row_pointer(row), unless that is null. The first lane of a row writes, after all lanes have read.
+// Stores each value to row_pointer(row), unless that is null. The first lane of a row writes, after all lanes have
+// read.
 template <class Warp, class T, int Rows, int Columns, class RowPointer>
 IMBREX_KERNEL void store_vector_row_values(const Warp&, RowPointer&& row_pointer,
                                            const vector_row_values_fragment<T, Rows, Columns>& values, source) {

@@ -5,12 +5,12 @@
 // The hardware addresses a tile in shared memory through a matrix descriptor: start address, swizzle, and two strides
 // between the 8-row patterns of the swizzle.
 //
-//     bits  0-13 start / 16   16-29 leading stride / 16   32-45 stride / 16   62-63 swizzle: 1 = 128, 2 = 64, 3 = 32 bytes
+//     bits  0-13 start / 16   16-29 leading stride / 16   32-45 stride / 16   62-63 swizzle: 1 128, 2 64, 3 32 bytes
 //
-//   K-major (k along the rows in memory): 8 rows of a panel are a pattern. The stride is the distance to the next 8 rows;
-//   the leading stride is unused. The next k is 32 bytes further on, or in the next panel.
-//   MN-major (k down the columns): 8 k's are a pattern. The stride is the distance to the next 8 k's, the leading stride
-//   that to the next panel of m or n. Without a swizzle, where a row is exactly 16 bytes, the two are exchanged.
+//   K-major (k along the rows in memory): 8 rows of a panel are a pattern. The stride is the distance to the next 8
+//   rows; the leading stride is unused. The next k is 32 bytes further on, or in the next panel.
+//   MN-major (k down the columns): 8 k's are a pattern. The stride is the distance to the next 8 k's, the leading
+//   stride that to the next panel of m or n. Without a swizzle, where a row is exactly 16 bytes, the two are exchanged.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -159,7 +159,7 @@ IMBREX_KERNEL void wgmma(const Group&, fragment<C, M, N, 4>& c, const A& a, cons
     static_assert(!has_wgmma || table_entry::exists,
                   "imbrex: no wgmma for these element types and columns: both bf16, both fp16, or any of e4m3 and e5m2 "
                   "with columns a multiple of 8 up to 256; both int8 with columns 8, 16, 24 or a multiple of 16");
-    static_assert(right::mn == N, "imbrex: the right operand of wgmma must have the accumulator's columns");
+    static_assert(right::mn == N, "imbrex: the B operand of wgmma must have the accumulator's columns");
     if constexpr (has_wgmma && table_entry::exists) {
         static_assert(std::is_same_v<C, typename table_entry::accumulator>,
                       "imbrex: wgmma accumulates in float, or in int32 for int8");
@@ -168,9 +168,9 @@ IMBREX_KERNEL void wgmma(const Group&, fragment<C, M, N, 4>& c, const A& a, cons
         constexpr int steps = right::k / right::k_step;
         if constexpr (is_fragment<A>) {
             static_assert(!TransposeA && A::held == register_layout::row_major && A::warps == 4,
-                          "imbrex: a left operand of wgmma in registers must be a warpgroup's, in row order");
+                          "imbrex: an A operand of wgmma in registers must be a row-major tile of a warpgroup");
             static_assert(A::rows == M && A::columns == right::k,
-                          "imbrex: the left operand of wgmma must have the accumulator's rows and the right one's "
+                          "imbrex: the A operand of wgmma must have the accumulator's rows and B's "
                           "inner dimension");
             using instruction = typename table_entry::template registers<false, !TransposeB>;
             forget_unless(accumulate, c);
@@ -190,7 +190,7 @@ IMBREX_KERNEL void wgmma(const Group&, fragment<C, M, N, 4>& c, const A& a, cons
         } else {
             using left = wgmma_operand<A, TransposeA>;
             static_assert(left::mn == M && left::k == right::k,
-                          "imbrex: the left operand of wgmma must have the accumulator's rows and the right one's "
+                          "imbrex: the A operand of wgmma must have the accumulator's rows and B's "
                           "inner dimension");
             using instruction = typename table_entry::template shared<TransposeA, !TransposeB>;
             const left a_operand(a);

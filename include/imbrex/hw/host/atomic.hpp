@@ -1,5 +1,5 @@
-// Atomic operations on global memory in the host world, where blocks run on several threads. They use compiler builtins:
-// <atomic> and <mutex> would cost nvcc half a second per file.
+// Atomic operations on global memory in the host world, where blocks run on several threads. They use compiler
+// builtins: <atomic> and <mutex> would cost nvcc half a second per file.
 #pragma once
 
 #include <imbrex/core/element_types.hpp>

@@ -1,6 +1,6 @@
 // Barriers of the host world: transaction barriers (mbarrier: arrivals and bytes, in phases), named barriers, the
-// cluster barrier, and the proxy fence. In plain mode they only count. In checked mode they also carry the vector clocks
-// by which one scope learns what another has done, and they report their own misuse.
+// cluster barrier, and the proxy fence. In plain mode they only count. In checked mode they also carry the vector
+// clocks by which one scope learns what another has done, and they report their own misuse.
 #pragma once
 
 #include <imbrex/core/barrier_word.hpp>
@@ -51,7 +51,8 @@ inline double& ready_time(machine& m, const barrier_word& word) {
     return m.barriers[&word].gathering_ready;
 }
 
-// The number of other barriers of this block initialised on this line: a pipeline initialises all of its barriers on one.
+// The number of other barriers of this block initialised on this line: a pipeline initialises all of its barriers on
+// one.
 inline int initialised_at(const context& c, const barrier_word& word, source here) {
     int count = 0;
     for (const auto& [other, state] : c.on->barriers) {
@@ -88,8 +89,7 @@ void barrier_init(const Scope& scope, barrier_word& word, int warps, source here
         const access made{c.by, c.by->actor, ++c.by->tick, false, false, -1, 0, "barrier init", here};
         if (warps < 1 || warps > 64) {
             c.on->report(hazard_kind::beyond_limits, *c.by->block,
-                         str_cat("warps of a barrier: ", warps, "; must be 1 to 64"),
-                         {c.on->location_of(made)});
+                         str_cat("warps of a barrier: ", warps, "; must be 1 to 64"), {c.on->location_of(made)});
         }
         check_not_in_use(c, word, made);
         barrier_state& state = c.on->barriers[&word];

@@ -1,6 +1,7 @@
 // The checker: the rules of shared memory. Each access is compared with the history of its bytes. An earlier write, and
-// for a write also the reads since, must be ordered before it by the kernel's synchronisation. What that requires depends
-// on both sides: `check_ordering` is the memory model in twenty lines; docs/memory_model.md explains it with pictures.
+// for a write also the reads since, must be ordered before it by the kernel's synchronisation. What that requires
+// depends on both sides: `check_ordering` is the memory model in twenty lines; docs/memory_model.md explains it with
+// pictures.
 #pragma once
 
 #include <imbrex/hw/host/machine.hpp>
@@ -31,9 +32,9 @@ inline bool by_the_same_block(const access& earlier, const simulated_warp& now) 
     return related && (earlier.actor == earlier.by->actor || waited_for(earlier));
 }
 
-// Is the earlier access ordered before `made`, which this scope makes or issues now? The lanes of one warp are converged
-// from one operation to the next, except for cp.async: each lane waits for its own copies, and may issue them before
-// other lanes have read the old contents.
+// Is the earlier access ordered before `made`, which this scope makes or issues now? The lanes of one warp are
+// converged from one operation to the next, except for cp.async: each lane waits for its own copies, and may issue them
+// before other lanes have read the old contents.
 inline verdict check_ordering(const access& earlier, bool earlier_writes, const simulated_warp& now,
                               const access& made) {
     const bool one_warp = now.warps == 1;

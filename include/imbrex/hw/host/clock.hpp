@@ -1,5 +1,6 @@
-// Vector clocks: which actions of other actors a scope is ordered after. Actors are the scopes of a cluster, the barriers
-// (a completed phase is one tick) and the groups of asynchronous operations of each scope (a group is one tick).
+// Vector clocks: which actions of other actors a scope is ordered after. Actors are the scopes of a cluster, the
+// barriers (a completed phase is one tick) and the groups of asynchronous operations of each scope (a group is one
+// tick).
 #pragma once
 
 #include <cstddef>

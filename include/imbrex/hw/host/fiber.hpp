@@ -3,8 +3,8 @@
 //
 // A stack is first entered through ucontext. swapcontext also sets the signal mask by a system call, which takes longer
 // than everything else. So later switches use GCC's __builtin_setjmp, and a stack whose function has ended waits there
-// for the next function. Clang, which lacks it for some processors, and AddressSanitizer, which does not support it, use
-// swapcontext each time.
+// for the next function. Clang, which lacks it for some processors, and AddressSanitizer, which does not support it,
+// use swapcontext each time.
 #pragma once
 
 #include <sys/mman.h>

@@ -1,5 +1,5 @@
-// Fragments in the host world: the whole matrix of a register tile, stored by the one simulated warp that stands for all
-// lanes. In checked mode a fragment also records whether it was written and whether an asynchronous mma uses it.
+// Fragments in the host world: the whole matrix of a register tile, stored by the one simulated warp that stands for
+// all lanes. In checked mode a fragment also records whether it was written and whether an asynchronous mma uses it.
 #pragma once
 
 #include <imbrex/core/element_types.hpp>
@@ -69,7 +69,7 @@ struct fragment : fragment_storage<T, Rows * Columns> {
     static constexpr int held_rows = Layout == register_layout::row_major ? Rows : Columns;
     static constexpr int held_columns = Layout == register_layout::row_major ? Columns : Rows;
     static_assert(held_rows % (16 * Warps) == 0,
-                  "imbrex: a register tile needs 16 rows for each warp of its scope (columns, in column order)");
+                  "imbrex: a register tile needs 16 rows for each warp of its scope (16 columns, if column-major)");
     static_assert(held_columns % (sizeof(T) == 1 ? 16 : 8) == 0,
                   "imbrex: a register tile's columns must be a multiple of 8, or 16 for 8-bit elements");
     using element = T;
@@ -296,8 +296,8 @@ row_fragment<T, Rows, Warps> column_of(const Scope& scope, const fragment<T, Row
     return result;
 }
 
-// Folds each row of a tile into one value. On the device `fold` covers the elements of a lane and `combine` the lanes of
-// a row; here the fold covers everything, and combine only checks.
+// Folds each row of a tile into one value. On the device `fold` covers the elements of a lane and `combine` the lanes
+// of a row; here the fold covers everything, and combine only checks.
 template <class Scope, class T, int Rows, int Warps, class Tile, class Op>
 void fold_rows(const Scope& scope, row_fragment<T, Rows, Warps>& into, const Tile& tile, Op op, source here) {
     const context c = enter_registers(scope, "row reduction", here);

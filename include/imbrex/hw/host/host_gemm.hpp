@@ -15,6 +15,7 @@
 // processors multiply floats faster than integers.
 #pragma once
 
+#include <imbrex/core/ceil_div.hpp>
 #include <imbrex/core/element_types.hpp>
 #include <imbrex/core/owned.hpp>
 
@@ -99,7 +100,7 @@ class host_gemm {
                 pack(packed.a, a_stride, a.data + i0 * a.outer + k0 * a.inner, a.outer, a.inner, rows, k_count);
                 for (int j0 = 0; j0 < n; j0 += panel_columns) {
                     const int columns = std::min(panel_columns, n - j0);
-                    const int width = (columns + lanes - 1) / lanes * lanes;
+                    const int width = ceil_div(columns, lanes) * lanes;
                     pack(packed.b, width, b.data + j0 * b.outer + k0 * b.inner, b.inner, b.outer, k_count, columns);
                     clear_columns(packed.b, width, columns, k_count);
                     multiply_panel(c + i0 * c_stride + j0, c_stride, packed, rows, columns, k_count,
@@ -139,8 +140,8 @@ class host_gemm {
 
     // Splits `total` into as few and as even parts of at most `most` as possible, and returns their size.
     static int even_split(int total, int most) {
-        const int parts = (total + most - 1) / most;
-        return (total + parts - 1) / parts;
+        const int parts = ceil_div(total, most);
+        return ceil_div(total, parts);
     }
 
     // Calls body with the constants 0 ... Count - 1. An array that only constants index stays in registers, provided
@@ -165,7 +166,7 @@ class host_gemm {
     template <class C>
     static void multiply_panel(C* c, std::ptrdiff_t c_stride, buffers& packed, int rows, int columns, int k_count,
                                bool accumulate) {
-        const int vectors = (columns + lanes - 1) / lanes;
+        const int vectors = ceil_div(columns, lanes);
         const int row_step = even_split(rows, panel_rows);
         for (int i0 = 0; i0 < rows; i0 += row_step) {
             const int count = std::min(row_step, rows - i0);

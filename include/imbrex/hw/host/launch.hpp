@@ -6,9 +6,9 @@
 //   struct shared_memory;                       the block's shared memory (optional)
 //   template <class Block> IMBREX_KERNEL static void run(Block&, const arguments&, shared_memory&);
 //
-// hw/cuda/launch.hpp launches the same type on a device. `host::launch` runs it, plain or checked. `host::check` runs it
-// checked under many seeds (schedules) and returns the first hazard. `host::mutate` mutates each of its synchronisations
-// in turn and counts the mutations that the checker detects.
+// hw/cuda/launch.hpp launches the same type on a device. `host::launch` runs it, plain or checked. `host::check` runs
+// it checked under many seeds (schedules) and returns the first hazard. `host::mutate` mutates each of its
+// synchronisations in turn and counts the mutations that the checker detects.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -106,8 +106,8 @@ inline void check_barriers_at_exit(hw::machine& m) {
         const hw::barrier_counters counters = hw::barrier_counters::of(*word);
         if (counters.pending == counters.expected) continue;
         m.report(hazard_kind::incomplete_collective, *state.block,
-                 str_cat("the kernel ends while a barrier that expects ", int{counters.expected},
-                         " warps still lacks ", int{counters.pending}),
+                 str_cat("the kernel ends while a barrier that expects ", int{counters.expected}, " warps still lacks ",
+                         int{counters.pending}),
                  {m.location_of(state.last_arrive), m.location_of(state.init)});
     }
 }
@@ -168,7 +168,7 @@ std::optional<hazard> run_grid(grid_dim grid, const typename Kernel::arguments& 
             ", ", grid.z, ") has more than 2147483647 blocks");
     require(grid.x % cluster == 0, "grid: ", grid.x, " blocks along x do not fill clusters of ", cluster);
     static_assert(sizeof(hw::shared_memory_of<Kernel>) <= shared_memory_limit,
-                  "imbrex: a kernel's shared_memory must not exceed 227 KB, what a Hopper block can have");
+                  "imbrex: a kernel's shared_memory must not exceed 227 KB, the limit of a block on Hopper");
     const int clusters = grid.x * grid.y * grid.z / cluster;
     if (options.mode == host_mode::plain && options.trace_file.empty()) {
         hw::thread_pool::shared().for_each(clusters, options.threads, [&](int number) {
@@ -224,8 +224,8 @@ std::optional<hazard> check([[maybe_unused]] grid_dim grid,
     return std::nullopt;
 }
 
-// Mutates each synchronisation of the kernel in turn, and runs each mutation checked until the checker detects it, under
-// at most `schedules` seeds.
+// Mutates each synchronisation of the kernel in turn, and runs each mutation checked until the checker detects it,
+// under at most `schedules` seeds.
 template <class Kernel, class Prepare = no_preparation>
 mutation_score mutate([[maybe_unused]] grid_dim grid, [[maybe_unused]] const typename Kernel::arguments& arguments,
                       [[maybe_unused]] int schedules = 20, [[maybe_unused]] const Prepare& prepare = {}) {

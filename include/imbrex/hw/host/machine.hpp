@@ -100,8 +100,8 @@ class machine {
     // True while an exception from the kernel unwinds a simulated warp. Destructors must then neither wait nor throw.
     bool unwinding() const { return std::uncaught_exceptions() > exceptions_outside_; }
 
-    // Suspends until `ready()`. A deadlock report names what it waits for. `waiting_on` is the state of the barrier, if it
-    // waits at one.
+    // Suspends until `ready()`. A deadlock report names what it waits for. `waiting_on` is the state of the barrier, if
+    // it waits at one.
     template <class Ready>
     void wait_until(simulated_warp& one, Ready ready, std::string waiting_for, source where,
                     const void* waiting_on = nullptr) {
@@ -120,8 +120,8 @@ class machine {
         if ((checked || trace.enabled()) && !stopping_) suspend(one);
     }
 
-    // Issues an asynchronous operation. Operations with the same `in_order_with` complete in the order of issue; `group`
-    // is the group of that queue that it belongs to.
+    // Issues an asynchronous operation. Operations with the same `in_order_with` complete in the order of issue;
+    // `group` is the group of that queue that it belongs to.
     template <class Perform>
     void ask(const void* in_order_with, std::uint32_t group, Perform perform) {
         if (!checked || policy_ == policy::eager) {
@@ -176,7 +176,7 @@ class machine {
 
     // The location of a past access, for a report.
     hazard_location location_of(const access& past) const {
-        hazard_location location{past.by != nullptr ? past.by->name() : "nobody", past.what, past.where.file,
+        hazard_location location{past.by != nullptr ? past.by->name() : "no scope", past.what, past.where.file,
                                  past.where.line};
         location.stage = past.stage;
         return location;

@@ -1,6 +1,6 @@
-// Named barriers and the cluster barrier in the host world. A named barrier has a number and an expected number of warps;
-// some warps may arrive without waiting. Two groups must not use one barrier at the same time: an arriving warp must know
-// that the previous phase is complete, or warps of the two groups could be counted together.
+// Named barriers and the cluster barrier in the host world. A named barrier has a number and an expected number of
+// warps; some warps may arrive without waiting. Two groups must not use one barrier at the same time: an arriving warp
+// must know that the previous phase is complete, or warps of the two groups could be counted together.
 #pragma once
 
 #include <imbrex/hw/host/scope.hpp>

@@ -3,6 +3,7 @@
 // word.
 #pragma once
 
+#include <imbrex/core/ceil_div.hpp>
 #include <imbrex/core/element_types.hpp>
 #include <imbrex/core/weight_rows.hpp>
 #include <imbrex/hw/host/interleaved_weights.hpp>
@@ -65,7 +66,7 @@ struct row_staging {
     static constexpr int at_once = by_groups ? lanes * weight_group_size : unit;
     static constexpr int columns_per_initial = by_groups ? weight_group_size : of::interleave;
 
-    static constexpr int padded(int columns) { return (columns + at_once - 1) / at_once * at_once; }
+    static constexpr int padded(int columns) { return ceil_div(columns, at_once) * at_once; }
 
     template <class Staged, class T>
     static void stage(Staged& to, int row, const T* from, int columns) {

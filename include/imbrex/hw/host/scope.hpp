@@ -1,6 +1,6 @@
-// The scopes of the host world: a warp, a warpgroup or a block is one simulated warp of the machine. Operations that fork
-// (roles, each_warp) start simulated warps and wait for their end. The join does not order their accesses with what the
-// block does next: on the device only a sync does, and the same holds here.
+// The scopes of the host world: a warp, a warpgroup or a block is one simulated warp of the machine. Operations that
+// fork (roles, each_warp) start simulated warps and wait for their end. The join does not order their accesses with
+// what the block does next: on the device only a sync does, and the same holds here.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -14,8 +14,8 @@
 
 namespace imbrex::hw {
 
-// The machine and the simulated warp of an operation. Empty while a run is being ended: operations called by destructors
-// then do nothing.
+// The machine and the simulated warp of an operation. Empty while a run is being ended: operations called by
+// destructors then do nothing.
 struct context {
     machine* on = nullptr;
     simulated_warp* by = nullptr;

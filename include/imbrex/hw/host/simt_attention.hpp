@@ -3,6 +3,7 @@
 // nothing, and the bits of a row's result do not depend on the number of rows.
 #pragma once
 
+#include <imbrex/core/ceil_div.hpp>
 #include <imbrex/core/element_types.hpp>
 #include <imbrex/core/fast_math.hpp>
 #include <imbrex/core/paged_row_blocks.hpp>
@@ -48,7 +49,7 @@ class rows_of_floats {
                 return;
             }
         }
-        const int width = (columns + Step - 1) / Step * Step;
+        const int width = ceil_div(columns, Step) * Step;
         first = converted_, this->stride = width;
         for (int row = 0; row < rows; ++row, from += stride) {
             float* const to = converted_ + row * width;
@@ -72,7 +73,7 @@ void simt_qk(const warp& scope, fragment<float, Rows, Columns, 1>& products, int
     touch_fragment(c, products, use::write, "simt_qk", here);
     using few = small_m_product<Vectors>;
     using floats = rows_of_floats<few::lanes>;
-    const int width = (head_dim + few::lanes - 1) / few::lanes * few::lanes;
+    const int width = ceil_div(head_dim, few::lanes) * few::lanes;
     alignas(64) float left[Rows * floats::most_columns];
     for (int row = 0; row < rows; ++row) {
         const auto* const from = row_place(row);
@@ -101,7 +102,7 @@ void simt_pv(const warp& scope, fragment<float, Rows, Columns, 1>& sums, const f
     touch_fragment(c, sums, use::update, "simt_pv", here);
     using few = small_m_product<Vectors>;
     using floats = rows_of_floats<few::lanes>;
-    const int width = (columns + few::lanes - 1) / few::lanes * few::lanes;
+    const int width = ceil_div(columns, few::lanes) * few::lanes;
     for_each_contiguous_run(values, [&](int first, int count, const auto* from) {
         using element = std::remove_cvref_t<decltype(*from)>;
         const bool in_place = std::is_same_v<element, float> && width == columns;

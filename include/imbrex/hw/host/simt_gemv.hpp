@@ -9,6 +9,7 @@
 // weights converted to float are scaled before the product, the others after it.)
 #pragma once
 
+#include <imbrex/core/ceil_div.hpp>
 #include <imbrex/core/element_types.hpp>
 #include <imbrex/core/source.hpp>
 #include <imbrex/core/weight_rows.hpp>
@@ -91,7 +92,7 @@ struct simd_gemv {
     [[gnu::flatten]] static void multiply(float* sums, int stride, const Staged& x, int first, int column,
                                           const weight_block<Weights>& piece) {
         floats all[std::max(Staged::block_k / part_columns, 1)][Rows * at_once];
-        const int parts = (piece.columns + part_columns - 1) / part_columns;
+        const int parts = ceil_div(piece.columns, part_columns);
         // Grouped weights: each row as a whole, so memory is read sequentially.
         if constexpr (staging::by_groups) {
             constexpr int together = grouped_int8_gemv<Vectors, Weights>::rows_at_once;

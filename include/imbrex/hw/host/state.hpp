@@ -62,8 +62,8 @@ struct simulated_warp {
     int children = 0;    // still running
     int divergence = 0;  // nesting of branches that only some of its warps may have taken
 
-    // What this scope is ordered after: for ordinary accesses, for operations that it issues to the async proxy, and the
-    // phases of barriers that it knows to be complete.
+    // What this scope is ordered after: for ordinary accesses, for operations that it issues to the async proxy, and
+    // the phases of barriers that it knows to be complete.
     vector_clock seen, async_seen, phases;
     std::uint32_t tick = 0;             // of its own clock
     std::uint32_t synced = 0;           // its accesses up to here are known to all its warps

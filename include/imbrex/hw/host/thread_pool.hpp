@@ -31,8 +31,8 @@ class thread_pool {
 
     int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-    // Calls work(i) for 0 <= i < count on up to `threads` threads including this one (0: all cores). The first exception
-    // stops the distribution and is rethrown here.
+    // Calls work(i) for 0 <= i < count on up to `threads` threads including this one (0: all cores). The first
+    // exception stops the distribution and is rethrown here.
     template <class Work>
     void for_each(int count, int threads, Work work) {
         int next = 0;

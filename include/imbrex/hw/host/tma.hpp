@@ -58,10 +58,9 @@ template <class View>
 void check_rows(const context& c, const View& view, int rows, source here) {
     if constexpr (requires { view.copied_rows; }) {
         if (!c.checked() || view.copied_rows == rows) return;
-        c.on->report(
-            hazard_kind::beyond_limits, *c.by->block,
-            str_cat("the tensor was made to copy ", view.copied_rows, " rows at a time; the tile has ", rows),
-            {{c.by->name(), "TMA load", here.file, here.line}});
+        c.on->report(hazard_kind::beyond_limits, *c.by->block,
+                     str_cat("the tensor was made to copy ", view.copied_rows, " rows at a time; the tile has ", rows),
+                     {{c.by->name(), "TMA load", here.file, here.line}});
     }
 }
 

@@ -1,8 +1,8 @@
 // A timeline of a kernel as a Chrome/Perfetto trace (open it in ui.perfetto.dev or chrome://tracing): when each scope
-// computed, copied and waited. The host world runs one fiber at a time, so wall time would show no overlap. Instead each
-// scope has a clock in cycles of a nominal Hopper SM. TMA and the tensor cores are separate rows that serve one request
-// at a time; a wait ends when its operation is done. The rates below are nominal: the timeline shows the shape of a
-// schedule and its stalls, not its speed.
+// computed, copied and waited. The host world runs one fiber at a time, so wall time would show no overlap. Instead
+// each scope has a clock in cycles of a nominal Hopper SM. TMA and the tensor cores are separate rows that serve one
+// request at a time; a wait ends when its operation is done. The rates below are nominal: the timeline shows the shape
+// of a schedule and its stalls, not its speed.
 #pragma once
 
 #include <imbrex/core/error.hpp>

@@ -85,7 +85,8 @@ std::uint64_t vector_row_sum(const warp& scope, const vector_row_fragment<float,
     return sum;
 }
 
-// Adds amount(column, element) to bin bin_of(column, element), or to none if that is negative. The bins are this warp's.
+// Adds amount(column, element) to bin bin_of(column, element), or to none if that is negative. The bins are this
+// warp's.
 template <class BinOf, class Amount, int Columns, class Vector>
 void add_vector_row_to_bins(const warp& scope, Vector& bins, const vector_row_fragment<float, 1, Columns>& tile,
                             BinOf bin_of, Amount amount, source here) {

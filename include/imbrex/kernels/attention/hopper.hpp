@@ -16,6 +16,7 @@
 // a work tile are not loaded, and only partially masked tiles evaluate the mask.
 #pragma once
 
+#include <imbrex/core/architecture.hpp>
 #include <imbrex/core/config.hpp>
 #include <imbrex/kernels/attention/consumer.hpp>
 #include <imbrex/kernels/attention/mask.hpp>
@@ -25,6 +26,7 @@
 #include <imbrex/kernels/attention/score_mod.hpp>
 #include <imbrex/kernels/attention/shape.hpp>
 #include <imbrex/kernels/attention/tile_scheduler.hpp>
+#include <imbrex/kernels/attention/tuning.hpp>
 #include <imbrex/kernels/attention/views.hpp>
 #include <imbrex/kernels/attention/work_tile.hpp>
 #include <imbrex/ops/block/shared.hpp>
@@ -48,26 +50,20 @@ struct attention_hopper {
     using element = In;
     using mask_type = Mask;
     using score_type = Score;
+    using tuning = attention_tuning<Mask, Score, Shape, Mode, HeadDimV>;
     static constexpr attention_shape shape = Shape;
     static constexpr attention_output_mode output_mode = Mode;
     static constexpr int head_dim_v = HeadDimV;
-    static constexpr bool needs_hopper = true;
+    static constexpr gpu_architecture architecture = gpu_architecture::sm_90a;
     static constexpr bool uses_pdl = true;
     static constexpr int consumer_warpgroups = Shape.consumer_warpgroups;
     static constexpr int warpgroup_rows = 64;
     static constexpr int block_m = consumer_warpgroups * warpgroup_rows;
-    // A block may have this many query rows fewer than others. (With two warpgroups it is not worth the producer's
-    // registers.)
-    static constexpr int block_m_step = consumer_warpgroups > 2 ? warpgroup_rows : block_m;
+    static constexpr int block_m_step = tuning::block_m_step;
     static constexpr int block_n = Shape.block_n;
     static constexpr int warps = 4 + 4 * consumer_warpgroups;
-    // A warpgroup may skip a key tile that only the others see. With two warpgroups such tiles are rare; only masks
-    // with visible_keys_of_query qualify.
-    static constexpr bool can_skip_last_tile = consumer_warpgroups > 2 && block_n < block_m&& mask_has_ranges<Mask>() &&
-                                               !std::is_same_v<Mask, full_mask>;
-    // A warpgroup without query rows in a work tile skips all of its key tiles but one. With two warpgroups that is
-    // rare; with a mask it makes the register-bound main loop 3% slower.
-    static constexpr bool can_idle = consumer_warpgroups > 2 && std::is_same_v<Mask, full_mask>;
+    static constexpr bool can_skip_last_tile = tuning::can_skip_last_tile;
+    static constexpr bool can_idle = tuning::can_idle;
     static constexpr int barrier_bytes = 2048;
 
     using q_tile = shared_tile<In, warpgroup_rows, HeadDimQK>;

@@ -7,6 +7,7 @@
 // one, padded with zeros.
 #pragma once
 
+#include <imbrex/core/kernel_targets.hpp>
 #include <imbrex/kernels/attention/output.hpp>
 #include <imbrex/kernels/attention/problem.hpp>
 
@@ -70,6 +71,7 @@ struct attention_options {
     kv_layout kv = kv_layout::contiguous;
     attention_output_mode output = attention_output_mode::normalised;
     attention_rescaling rescaling = attention_rescaling::exact;
+    kernel_targets targets = kernel_targets::all;
 };
 
 }  // namespace imbrex

@@ -9,8 +9,8 @@
 
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/source.hpp>
-#include <imbrex/hw/fragment.hpp>
 #include <imbrex/hw/math.hpp>
+#include <imbrex/hw/registers.hpp>
 #include <imbrex/kernels/attention/views.hpp>
 #include <imbrex/ops/register/softmax.hpp>
 

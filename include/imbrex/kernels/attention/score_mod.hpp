@@ -26,7 +26,7 @@
 #include <imbrex/core/config.hpp>
 #include <imbrex/hw/math.hpp>
 #include <imbrex/kernels/attention/mask.hpp>
-#include <imbrex/ops/register/softcap_softmax.hpp>
+#include <imbrex/ops/register/softmax.hpp>
 
 #include <concepts>
 #include <cstdint>
@@ -38,6 +38,21 @@ namespace imbrex {
 template <class Score>
 concept attention_score_mod = requires(const Score& score, const attention_extents& extents) {
     { score(extents, 0, 0, 1.0f) } -> std::convertible_to<float>;
+};
+
+// Turns products q . k into base-2 exponents: up to `limit` in magnitude by an odd polynomial; beyond it by the softcap
+// and then `value`.
+struct softcap_polynomial : softmax_scale_log2 {
+    float limit;
+    float first;  // coefficients of x, x^3 and x^5
+    float third;
+    float fifth;
+
+    // The exponent of a product minus `reference`.
+    IMBREX_KERNEL float relative_to(float reference, float product) const {
+        const float square = product * product;
+        return product * (first + square * (third + square * fifth)) - reference;
+    }
 };
 
 namespace score_mod {

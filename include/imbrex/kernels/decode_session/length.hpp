@@ -5,7 +5,7 @@
 
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/source.hpp>
-#include <imbrex/hw/scalar.hpp>
+#include <imbrex/hw/math.hpp>
 #include <imbrex/ops/grid/pdl.hpp>
 
 namespace imbrex {

@@ -13,6 +13,7 @@
 // The estimate multiplies the number of waves by the measured cost of a wave.
 #pragma once
 
+#include <imbrex/core/ceil_div.hpp>
 #include <imbrex/core/config.hpp>
 
 #include <cstdint>
@@ -43,7 +44,7 @@ struct gemm_heuristic_inputs {
 };
 
 constexpr std::int64_t gemm_waves(const gemm_heuristic_inputs& s, int tile_columns, int tile_rows = 128) {
-    const auto up = [](std::int64_t total, std::int64_t part) { return (total + part - 1) / part; };
+    const auto up = [](std::int64_t total, std::int64_t part) { return ceil_div(total, part); };
     return up(up(s.m, tile_rows) * up(s.n, tile_columns) * s.batches, s.num_sms);
 }
 

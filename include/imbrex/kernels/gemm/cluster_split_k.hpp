@@ -17,9 +17,12 @@
 // epilogue the first 64 columns of a tile are the gate and the others the same columns of the up matrix.
 #pragma once
 
+#include <imbrex/core/architecture.hpp>
+#include <imbrex/core/ceil_div.hpp>
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/error.hpp>
 #include <imbrex/core/functional.hpp>
+#include <imbrex/core/static_for.hpp>
 #include <imbrex/kernels/gemm/cluster_work.hpp>
 #include <imbrex/kernels/gemm/epilogue.hpp>
 #include <imbrex/kernels/gemm/mainloop.hpp>
@@ -54,7 +57,7 @@ inline namespace IMBREX_WORLDS {
 template <class In, class Out, class Epilogue, matrix_layout B, cluster_split_k_shape Shape = cluster_split_k_shape{}>
 struct gemm_cluster_split_k {
     using element = In;
-    static constexpr bool needs_hopper = true;
+    static constexpr gpu_architecture architecture = gpu_architecture::sm_90a;
     static constexpr bool uses_pdl = true;
     static constexpr int consumer_warpgroups = 2;
     static constexpr int warpgroup_m = 64;
@@ -113,8 +116,8 @@ struct gemm_cluster_split_k {
         transaction_barrier free[consumer_warpgroups];    // the other block's buffer is free
     };
 
-    static constexpr IMBREX_FN int tiles_of(int n) { return (n + out_columns - 1) / out_columns; }
-    static constexpr IMBREX_FN int steps_of(int k) { return (k + block_k - 1) / block_k; }
+    static constexpr IMBREX_FN int tiles_of(int n) { return ceil_div(n, out_columns); }
+    static constexpr IMBREX_FN int steps_of(int k) { return ceil_div(k, block_k); }
 
     static arguments describe(const gemm_problem<In, Out>& p, const Epilogue& epilogue) {
         detail::require_small_m(p, block_m);
@@ -216,7 +219,7 @@ struct gemm_cluster_split_k {
     IMBREX_KERNEL static void finish(const warpgroup& self, const sums& sum, gemm_coord at, unsigned phase,
                                      const arguments& args, shared_memory& shared) {
         exchange_tile parts[2];
-        detail::each_part<2>(
+        static_for<2>(
             [&](auto which) { parts[which] = columns_of<exchange_column(Rank, which), exchange_n>(self, sum); });
         if constexpr (cluster_size > 1) exchange<1 - Rank>(self, parts, sum, phase, shared);
         at.column += Rank * finished;
@@ -230,14 +233,14 @@ struct gemm_cluster_split_k {
         const int group = self.index();
         dsmem_buffers& place = shared.epilogue_buffers[group].template as<dsmem_buffers>();
         shared.free[group].wait(self, phase - 1);
-        detail::each_part<2>([&](auto which) {
+        static_for<2>([&](auto which) {
             dsmem_store_async(self, place.of[which], columns_of<exchange_column(Other, which), exchange_n>(self, sum),
                               shared.landed[group], Other);
         });
         shared.landed[group].expect(self, static_cast<int>(sizeof(dsmem_buffers)));
         shared.landed[group].wait(self, phase);
         fence_cluster(self);
-        detail::each_part<2>([&](auto which) {
+        static_for<2>([&](auto which) {
             exchange_tile more;
             load_dsmem_buffer(self, more, place.of[which]);
             combine(self, parts[which], more, functional::add{});
@@ -252,7 +255,7 @@ struct gemm_cluster_split_k {
             args.epilogue(self, parts[0], parts[1], at);
             store(self, out, convert_to<Out>(self, parts[0]));
         } else {
-            detail::each_part<2>([&](auto which) {
+            static_for<2>([&](auto which) {
                 args.epilogue(self, parts[which], gemm_coord{at.batch, at.row, at.column + which * exchange_n});
                 store(self, out.template subtile<warpgroup_m, exchange_n>(0, which * exchange_n),
                       convert_to<Out>(self, parts[which]));

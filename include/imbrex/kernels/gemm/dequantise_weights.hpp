@@ -10,11 +10,13 @@
 // previous kernel still runs, and stores after it.
 #pragma once
 
+#include <imbrex/core/ceil_div.hpp>
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/error.hpp>
 #include <imbrex/core/global_tile.hpp>
 #include <imbrex/core/grid_dim.hpp>
 #include <imbrex/core/packed_weights.hpp>
+#include <imbrex/core/static_for.hpp>
 #include <imbrex/hw/world.hpp>
 #include <imbrex/kernels/gemm/quantised_weights.hpp>
 #include <imbrex/ops/grid/pdl.hpp>
@@ -38,7 +40,7 @@ struct dequantise_weights_kernel {
         typename Weights::argument packed;
         global_tile<element> out;
 
-        IMBREX_FN int subtiles_per_row_block() const { return (out.columns + packed_columns - 1) / packed_columns; }
+        IMBREX_FN int subtiles_per_row_block() const { return ceil_div(out.columns, packed_columns); }
         IMBREX_FN std::int64_t subtiles() const {
             return static_cast<std::int64_t>(packed.blocks) * subtiles_per_row_block();
         }
@@ -84,7 +86,7 @@ struct dequantise_weights_kernel {
             Weights::load_fragment(self, held, own.piece, alone{});
             pdl_wait(self);
             const global_tile<element> to = args.out.from(block * packed_rows, column);
-            detail::static_for<packed_rows / 16>([&](auto part) {
+            static_for<packed_rows / 16>([&](auto part) {
                 Weights::template dequantise_rows_into<16 * part>(self, held, [&](auto first, const auto& tile) {
                     store(self, own.rows.template subtile<16, std::remove_cvref_t<decltype(tile)>::columns>(0, first),
                           tile);

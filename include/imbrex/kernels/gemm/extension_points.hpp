@@ -18,10 +18,11 @@ constexpr bool check_gemm_epilogue() {
 
 template <class Mainloop>
 constexpr bool check_gemm_mainloop() {
-    static_assert(gemm_mainloop<Mainloop>,
-                  "imbrex: Mainloop must have template <operand_transpose A, operand_transpose B, int Parts, class "
-                  "Cursor, class Sum, class OverlappedWork> IMBREX_KERNEL void run(const warpgroup& self, Cursor& full, "
-                  "Sum& sum, int steps, gemm_coord at, const OverlappedWork& overlapped_work) const");
+    static_assert(
+        gemm_mainloop<Mainloop>,
+        "imbrex: Mainloop must have template <operand_transpose A, operand_transpose B, int Parts, class "
+        "Cursor, class Sum, class OverlappedWork> IMBREX_KERNEL void run(const warpgroup& self, Cursor& full, "
+        "Sum& sum, int steps, gemm_coord at, const OverlappedWork& overlapped_work) const");
     return gemm_mainloop<Mainloop>;
 }
 

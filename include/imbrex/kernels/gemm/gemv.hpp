@@ -23,10 +23,13 @@
 // so waiting for one kernel implies waiting for all before it.)
 #pragma once
 
+#include <imbrex/core/architecture.hpp>
+#include <imbrex/core/ceil_div.hpp>
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/error.hpp>
 #include <imbrex/core/functional.hpp>
 #include <imbrex/core/packed_weights.hpp>
+#include <imbrex/core/static_for.hpp>
 #include <imbrex/kernels/gemm/epilogue.hpp>
 #include <imbrex/kernels/gemm/problem.hpp>
 #include <imbrex/kernels/gemm/quantised_weights.hpp>
@@ -92,7 +95,7 @@ template <class Weights, class Out, class Epilogue, int Rows, gemv_shape Shape =
 struct gemv_kernel {
     static_assert(Rows == 8 || Rows == 16, "imbrex: a GEMV has 8 or 16 rows");
     using element = typename Weights::element;
-    static constexpr bool needs_hopper = true;
+    static constexpr gpu_architecture architecture = gpu_architecture::sm_90a;
     static constexpr bool uses_pdl = true;
     static constexpr int warps = Shape.warps;
     static constexpr int cluster_size = Shape.cluster_size;
@@ -154,7 +157,7 @@ struct gemv_kernel {
         shared_vector<float, 16> squares[fuses_rms_norm ? warps : 1];  // per warp: sums of squares of rows of A
     };
 
-    static constexpr IMBREX_FN int tiles_of(int n) { return (n + block_n - 1) / block_n; }
+    static constexpr IMBREX_FN int tiles_of(int n) { return ceil_div(n, block_n); }
     static constexpr IMBREX_FN int steps_of(int k) { return (k + subtiles * block_k - 1) / (subtiles * block_k); }
 
     // The number of blocks to launch. If there are fewer tiles than SMs, extra blocks repeat the work of others and
@@ -197,7 +200,7 @@ struct gemv_kernel {
         block.each_warp([&](warp& self) {
             if (number >= args.tiles) return;
             constexpr int column_groups = block_n / epilogue_n, together = cluster_size * warps;
-            detail::static_for<(column_groups + together - 1) / together>([&](auto round) {
+            static_for<ceil_div(column_groups, together)>([&](auto round) {
                 const int part = round * together + rank + cluster_size * self.index();
                 if (column_groups % together == 0 || part < column_groups) {
                     finish(self, tile * block_n, part * epilogue_n, args, shared);
@@ -218,7 +221,7 @@ struct gemv_kernel {
         IMBREX_KERNEL warp_work(const warp& self, int rank, int tile, const arguments& args)
             : tile(tile), first(args.steps * rank / cluster_size + self.index()) {
             const int left = args.steps * (rank + 1) / cluster_size - first;
-            count = left > 0 ? (left + warps - 1) / warps : 0;
+            count = left > 0 ? ceil_div(left, warps) : 0;
             const int power_of_two = count & -count;
             stagger = staggers_k ? tile & (power_of_two - 1) : 0;
         }
@@ -251,7 +254,7 @@ struct gemv_kernel {
             Weights::copy_subtile(self, own.weights[place][tile], weights.of[tile], work.part_of(work.at_time(time)),
                                   detail::subtile_index<number, subtiles>{});
         };
-        detail::static_for<stages>([&](auto i) {
+        static_for<stages>([&](auto i) {
             for (int tile = 0; tile < tiles && i / subtiles < work.count; ++tile) {
                 copy_weights(i / subtiles, std::integral_constant<int, i % subtiles>{}, tile, i);
             }
@@ -278,10 +281,10 @@ struct gemv_kernel {
             if (!Shape.pdl_launch_at_once && step == work.count * pdl_launch_after_eighths / 8)
                 pdl_launch_dependents(self);
             sum products[n_atoms];
-            detail::static_for<subtiles>([&](auto number) {
+            static_for<subtiles>([&](auto number) {
                 constexpr detail::subtile_index<number, subtiles> at;
                 warp_tile<element, 16, block_k> a;
-                detail::static_for<tiles>([&](auto tile) {
+                static_for<tiles>([&](auto tile) {
                     wait_copies<stages * tiles - 1>(self);
                     self.sync();
                     if constexpr (tile == 0) load_rows(self, a, rows, own.a[place]);
@@ -300,7 +303,7 @@ struct gemv_kernel {
                     if constexpr (fuses_rms_norm && tile == 0)
                         fold_rows(self, squares, convert_to<float>(self, a), functional::add_square{});
                     // Last to first: the compiler generates a loop that takes 1% less time.
-                    detail::static_for<n_atoms>([&](auto number_from_last) {
+                    static_for<n_atoms>([&](auto number_from_last) {
                         constexpr int block = n_atoms - 1 - number_from_last;
                         Weights::template multiply_rows<16 * block>(self, sums[tile][block], products[block], held, a,
                                                                     at);
@@ -309,7 +312,7 @@ struct gemv_kernel {
                 place = place + 1 < stages ? place + 1 : 0;
             });
         }
-        detail::static_for<tiles>([&](auto tile) {
+        static_for<tiles>([&](auto tile) {
             for (sum& one : sums[tile]) Weights::finish(self, one);
         });
         if constexpr (fuses_rms_norm) {
@@ -339,8 +342,8 @@ struct gemv_kernel {
         sum zeros;
         fill(self, zeros, 0.0f);
         const auto nothing = transpose_of(zeros);
-        detail::static_for<tiles>([&](auto tile) {
-            detail::static_for<n_atoms>([&](auto block) {
+        static_for<tiles>([&](auto tile) {
+            static_for<n_atoms>([&](auto block) {
                 store(self, to.of[tile].template subtile<Rows, 16>(0, 16 * block), transpose_of(sums[tile][block]));
                 // Rows beyond `Rows` are read too.
                 if constexpr (Rows < 16) store(self, to.of[tile].template subtile<Rows, 16>(Rows, 16 * block), nothing);

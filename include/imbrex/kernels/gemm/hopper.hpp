@@ -13,8 +13,11 @@
 // GEMM of up to `Problems` problems of any sizes, each of them batched.
 #pragma once
 
+#include <imbrex/core/architecture.hpp>
+#include <imbrex/core/ceil_div.hpp>
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/element_types.hpp>
+#include <imbrex/core/static_for.hpp>
 #include <imbrex/kernels/gemm/epilogue.hpp>
 #include <imbrex/kernels/gemm/mainloop.hpp>
 #include <imbrex/kernels/gemm/problem.hpp>
@@ -43,7 +46,7 @@ template <class In, class Out, class Epilogue = epilogue::identity, matrix_layou
           matrix_layout B = matrix_layout::row_major, gemm_shape Shape = gemm_shape{},
           class Mainloop = accumulate_in_place, int Problems = 1>
 struct gemm_hopper {
-    static constexpr bool needs_hopper = true;
+    static constexpr gpu_architecture architecture = gpu_architecture::sm_90a;
     static constexpr int consumer_warpgroups = 2;
     static constexpr int warpgroup_m = 64;
     static constexpr int block_m = consumer_warpgroups * warpgroup_m;
@@ -87,7 +90,7 @@ struct gemm_hopper {
 
         // The blocks of a cluster take vertically adjacent tiles of the same columns.
         IMBREX_FN rasterisation_groups order() const {
-            return {(tile_rows + cluster - 1) / cluster, tile_columns, Shape.group_m};
+            return {ceil_div(tile_rows, cluster), tile_columns, Shape.group_m};
         }
         IMBREX_FN int cluster_tiles() const { return order().tiles() * batches; }
     };
@@ -115,9 +118,9 @@ struct gemm_hopper {
         if (made.tma_stores) made.out = make_tma_tensor<out_tile>(views.out, tma_use::store);
         made.epilogue = epilogue;
         made.mainloop = mainloop;
-        made.tile_rows = (p.m + block_m - 1) / block_m;
-        made.tile_columns = (p.n + out_columns - 1) / out_columns;
-        made.steps = (p.k + block_k - 1) / block_k;
+        made.tile_rows = ceil_div(p.m, block_m);
+        made.tile_columns = ceil_div(p.n, out_columns);
+        made.steps = ceil_div(p.k, block_k);
         made.batches = p.batches;
         return made;
     }
@@ -286,16 +289,16 @@ struct gemm_hopper {
             one.mainloop.template run<a_read, b_read, overlapped_subtiles + 1>(self, full, sum, one.steps, at,
                                                                                overlapped_work);
             finish(self, args, sum, done);
-            if constexpr (!overlaps_store) detail::each_part<epilogue_subtiles>(store_subtile);
+            if constexpr (!overlaps_store) static_for<epilogue_subtiles>(store_subtile);
         }
-        if constexpr (overlaps_store) detail::each_part<epilogue_subtiles>(store_subtile);
+        if constexpr (overlaps_store) static_for<epilogue_subtiles>(store_subtile);
         wait_stores_read(self);
     }
 
     // Applies the epilogue and converts. Stores directly if TMA cannot store D.
     IMBREX_KERNEL static void finish(warpgroup& self, const arguments& args, const sums& sum, finished_tile& done) {
         const problem& one = problem_of(args, done.of);
-        detail::each_part<epilogue_subtiles>([&](auto which) {
+        static_for<epilogue_subtiles>([&](auto which) {
             auto values = columns_of<which * epilogue_n, epilogue_n>(self, sum);
             const gemm_coord at{done.at.batch, done.at.row, done.at.column + which * epilogue_n};
             if constexpr (is_glu) {
@@ -306,7 +309,7 @@ struct gemm_hopper {
             convert(self, done.subtiles[which], values);
         });
         if (one.tma_stores) return;
-        detail::each_part<epilogue_subtiles>([&](auto which) {
+        static_for<epilogue_subtiles>([&](auto which) {
             store(self, one.out_view.at(done.at.batch, done.at.row, done.at.column + which * epilogue_n),
                   done.subtiles[which]);
         });

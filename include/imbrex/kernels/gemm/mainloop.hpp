@@ -22,6 +22,7 @@
 
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/functional.hpp>
+#include <imbrex/core/static_for.hpp>
 #include <imbrex/hw/math.hpp>
 #include <imbrex/kernels/gemm/epilogue.hpp>
 #include <imbrex/ops/memory/load_store.hpp>
@@ -33,18 +34,6 @@
 #include <utility>
 
 namespace imbrex {
-
-namespace detail {
-
-template <int Parts, class Act>
-IMBREX_KERNEL void each_part(const Act& act) {
-    [&]<int... Part>(std::integer_sequence<int, Part...>) {
-        (act(std::integral_constant<int, Part>{}), ...);
-    }
-    (std::make_integer_sequence<int, Parts>{});
-}
-
-}  // namespace detail
 
 struct accumulate_in_place {
     template <operand_transpose A, operand_transpose B, int Parts, class Cursor, class Sum, class OverlappedWork>
@@ -67,7 +56,7 @@ struct accumulate_in_place {
             }
             ++k;
         };
-        detail::each_part<Parts>([&](auto part) {
+        static_for<Parts>([&](auto part) {
             overlapped_work(part);
             if (k <= steps) go_on();
         });
@@ -95,13 +84,13 @@ class promoting_loop {
         fresh one(full_), other(full_);
         begin(one);
         if (steps == 1) {
-            each_part<Parts>(overlapped_work);
+            static_for<Parts>(overlapped_work);
             fill(self_, sum_, 0.0f);
             add<0>(one, 0);
             return;
         }
         begin(other);
-        each_part<Parts>(overlapped_work);
+        static_for<Parts>(overlapped_work);
         fill(self_, sum_, 0.0f);
         add<1>(one, 0);
         int k = 1;

@@ -7,6 +7,7 @@
 //     const auto argument = weights::describe(on_the_device, rows, k);
 #pragma once
 
+#include <imbrex/core/ceil_div.hpp>
 #include <imbrex/core/element_types.hpp>
 #include <imbrex/core/error.hpp>
 #include <imbrex/core/packed_weights.hpp>
@@ -22,8 +23,8 @@ namespace imbrex {
 // The number of packed tiles, for a loader that allocates the memory itself.
 template <class Weights>
 std::size_t packed_tile_count(int rows, int k) {
-    return static_cast<std::size_t>((rows + packed_rows - 1) / packed_rows) *
-           static_cast<std::size_t>((k + Weights::block_k - 1) / Weights::block_k);
+    return static_cast<std::size_t>(ceil_div(rows, packed_rows)) *
+           static_cast<std::size_t>(ceil_div(k, Weights::block_k));
 }
 
 namespace detail {

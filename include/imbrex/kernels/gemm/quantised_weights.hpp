@@ -18,6 +18,7 @@
 #include <imbrex/core/element_types.hpp>
 #include <imbrex/core/functional.hpp>
 #include <imbrex/core/packed_weights.hpp>
+#include <imbrex/core/static_for.hpp>
 #include <imbrex/hw/math.hpp>
 #include <imbrex/kernels/gemm/weight_tiles.hpp>
 #include <imbrex/ops/memory/async_copy.hpp>
@@ -67,15 +68,6 @@ struct quantised_weights {
         load_object_async(self, to, from.at(first_row / packed_rows, step), slot);
     }
 };
-
-// Calls f(constant) for the constants 0 to Count - 1.
-template <int Count, class F>
-IMBREX_KERNEL void static_for(const F& f) {
-    [&]<int... I>(std::integer_sequence<int, I...>) {
-        (f(std::integral_constant<int, I>{}), ...);
-    }
-    (std::make_integer_sequence<int, Count>{});
-}
 
 // Base for weights whose products need no scaling before accumulation. `Weights` has dequantise_block<First>(self,
 // tile, weight_tile) for a warpgroup, and dequantise_fragment<FirstRow>(self, tile, fragment) for a warp.
@@ -225,7 +217,7 @@ struct grouped_weights : detail::quantised_weights<detail::grouped_tile<Format, 
                                        const Activations& activations, accumulation how) {
         if (how == accumulation::replace) fill(self, sum, 0.0f);
         row_values<Scale, packed_rows, warpgroup> scales[groups];
-        detail::static_for<groups>([&](auto number) { imbrex::load(self, scales[number], weights.scales[number]); });
+        static_for<groups>([&](auto number) { imbrex::load(self, scales[number], weights.scales[number]); });
         warpgroup_tile<In, packed_rows, Group> numbers[groups];
         Sum products[groups];
         const auto add_scaled = [&](auto number) {
@@ -233,7 +225,7 @@ struct grouped_weights : detail::quantised_weights<detail::grouped_tile<Format, 
                 return hw::fma(product, factor_of(times), total);
             });
         };
-        detail::static_for<groups>([&](auto number) {
+        static_for<groups>([&](auto number) {
             dequantise_group<number>(self, numbers, weights);
             const auto rows = activations.template subtile<Sum::columns, Group>(0, number * Group);
             mma_abt_async(self, products[number], numbers[number], rows, accumulation::replace);
@@ -284,7 +276,7 @@ struct grouped_weights : detail::quantised_weights<detail::grouped_tile<Format, 
     IMBREX_KERNEL static void load_fragment(const warp& self, weight_fragment& to, const weight_subtile& from, At) {
         imbrex::load(self, to.values, from.values);
         if constexpr (At::ends(Group)) {
-            detail::static_for<subtile_groups>(
+            static_for<subtile_groups>(
                 [&](auto number) { imbrex::load(self, to.scales.of[number], from.scales.of[number]); });
         }
     }
@@ -293,7 +285,7 @@ struct grouped_weights : detail::quantised_weights<detail::grouped_tile<Format, 
                                             const Activations& a, At) {
         warp_tile<In, 16, packed_columns> numbers;
         dequantise_rows<FirstRow>(self, numbers, weights.values);
-        detail::static_for<subtile_groups>([&](auto number) {
+        static_for<subtile_groups>([&](auto number) {
             if constexpr (At::begins(Group)) fill(self, products, 0.0f);
             mma_abt(self, products, columns_of<number * subtile_group_k, subtile_group_k>(self, numbers),
                     columns_of<number * subtile_group_k, subtile_group_k>(self, a));
@@ -316,7 +308,7 @@ struct grouped_weights : detail::quantised_weights<detail::grouped_tile<Format, 
     IMBREX_KERNEL static void dequantise_rows_into(const warp& self, const weight_fragment& weights, const Put& put) {
         warp_tile<In, 16, packed_columns> numbers;
         dequantise_rows<FirstRow>(self, numbers, weights.values);
-        detail::static_for<subtile_groups>([&](auto number) {
+        static_for<subtile_groups>([&](auto number) {
             auto scaled = convert_to<float>(self, columns_of<number * subtile_group_k, subtile_group_k>(self, numbers));
             combine_with_rows(self, scaled, rows_of<FirstRow, 16>(self, weights.scales.of[number]),
                               [](float value, Scale times) { return value * factor_of(times); });

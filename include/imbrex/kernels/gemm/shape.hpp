@@ -2,6 +2,8 @@
 // stages, cluster size and rasterisation group (GROUP_M).
 #pragma once
 
+#include <imbrex/core/kernel_targets.hpp>
+
 namespace imbrex {
 
 // The layout of an operand in memory. A row-major A and a column-major B, stored as [n, k], are K-major; the other two
@@ -17,6 +19,7 @@ struct gemm_options {
     matrix_layout a = matrix_layout::row_major;
     matrix_layout b = matrix_layout::row_major;
     pdl_prefetch prefetch = pdl_prefetch::none;
+    kernel_targets targets = kernel_targets::all;
 };
 
 // The Hopper kernel. block_m is 128.

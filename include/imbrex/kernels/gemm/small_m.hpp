@@ -27,6 +27,8 @@
 // `load` may be called for columns beyond the last and must then also complete the full transaction bytes of the tile.
 #pragma once
 
+#include <imbrex/core/architecture.hpp>
+#include <imbrex/core/ceil_div.hpp>
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/error.hpp>
 #include <imbrex/core/functional.hpp>
@@ -114,8 +116,8 @@ constexpr IMBREX_FN int small_m_cluster_size(int rows, int tiles, int steps, int
 // The number of blocks to launch: as many as give each cluster the same number of tiles. Two thirds of the SMs reach
 // full memory bandwidth.
 constexpr IMBREX_FN int small_m_grid_blocks(int tiles, int cluster_size, int num_sms) {
-    const int most = num_sms / cluster_size, rounds = (tiles + most - 1) / most;
-    return (tiles + rounds - 1) / rounds * cluster_size;
+    const int most = num_sms / cluster_size, rounds = ceil_div(tiles, most);
+    return ceil_div(tiles, rounds) * cluster_size;
 }
 
 inline namespace IMBREX_WORLDS {
@@ -123,7 +125,7 @@ inline namespace IMBREX_WORLDS {
 template <class Weights, class Out, class Epilogue, int Rows, small_m_shape Shape = small_m_shape{}>
 struct gemm_small_m {
     using element = typename Weights::element;
-    static constexpr bool needs_hopper = true;
+    static constexpr gpu_architecture architecture = gpu_architecture::sm_90a;
     static constexpr int consumer_warpgroups = 2;
     static constexpr int warps = 4 + 4 * consumer_warpgroups;
     static constexpr int cluster_size = Shape.cluster_size;
@@ -175,8 +177,8 @@ struct gemm_small_m {
         transaction_barrier transposed_empty[consumer_warpgroups];
     };
 
-    static constexpr IMBREX_FN int tiles_of(int n) { return (n + block_n - 1) / block_n; }
-    static constexpr IMBREX_FN int steps_of(int k) { return (k + block_k - 1) / block_k; }
+    static constexpr IMBREX_FN int tiles_of(int n) { return ceil_div(n, block_n); }
+    static constexpr IMBREX_FN int steps_of(int k) { return ceil_div(k, block_k); }
 
     static constexpr IMBREX_FN int blocks_of(int n, int num_sms) {
         return small_m_grid_blocks(tiles_of(n), cluster_size, num_sms);

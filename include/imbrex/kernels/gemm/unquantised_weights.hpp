@@ -4,6 +4,7 @@
 
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/packed_weights.hpp>
+#include <imbrex/core/static_for.hpp>
 #include <imbrex/kernels/gemm/problem.hpp>
 #include <imbrex/kernels/gemm/quantised_weights.hpp>
 #include <imbrex/ops/memory/async_copy.hpp>
@@ -57,7 +58,7 @@ struct unquantised_weights {
     }
     template <class At>
     IMBREX_KERNEL static void load_fragment(const warp& self, weight_fragment& to, const weight_subtile& from, At) {
-        detail::static_for<Rows / 16>([&](auto number) {
+        static_for<Rows / 16>([&](auto number) {
             load_operand<mma_operand::a>(self, to.rows[number],
                                          from.values.template subtile<16, packed_columns>(16 * number));
         });

@@ -3,6 +3,7 @@
 // sources of a warp's subtiles.
 #pragma once
 
+#include <imbrex/core/ceil_div.hpp>
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/error.hpp>
 #include <imbrex/core/packed_weights.hpp>
@@ -37,7 +38,7 @@ packed_weight_tiles<WeightTile> describe_weight_tiles(const WeightTile* tiles, i
     require(tiles != nullptr, "tiles: null; packed weights of ", rows, " x ", k, " are needed");
     require(reinterpret_cast<std::uintptr_t>(tiles) % 16 == 0, "tiles: ", static_cast<const void*>(tiles),
             " is not a multiple of 16 bytes, which TMA needs");
-    return {tiles, (rows + packed_rows - 1) / packed_rows, (k + block_k - 1) / block_k};
+    return {tiles, ceil_div(rows, packed_rows), ceil_div(k, block_k)};
 }
 
 // The index of a subtile in its step. Determines whether a quantisation group may begin or must end with it.

@@ -8,7 +8,7 @@
 #include <imbrex/core/grid_dim.hpp>
 #include <imbrex/core/source.hpp>
 #include <imbrex/hw/math.hpp>
-#include <imbrex/hw/vector_row_values.hpp>
+#include <imbrex/hw/vector_rows.hpp>
 #include <imbrex/kernels/attention/views.hpp>
 #include <imbrex/ops/grid/pdl.hpp>
 #include <imbrex/ops/register/softmax.hpp>

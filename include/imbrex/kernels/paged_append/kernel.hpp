@@ -16,6 +16,7 @@
 // store.
 #pragma once
 
+#include <imbrex/core/ceil_div.hpp>
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/functional.hpp>
 #include <imbrex/core/global_tile.hpp>
@@ -107,8 +108,8 @@ struct paged_append_kernel {
         bool halves;
 
         IMBREX_FN explicit tile_pairs(const arguments& args)
-            : query_tiles((args.q.rows() + heads_at_once - 1) / heads_at_once),
-              key_tiles((args.k.rows() + heads_at_once - 1) / heads_at_once),
+            : query_tiles(ceil_div(args.q.rows(), heads_at_once)),
+              key_tiles(ceil_div(args.k.rows(), heads_at_once)),
               rotated(args.rope.rotary_dim),
               columns(args.k.columns()),
               value_columns(args.v.columns()),

@@ -2,6 +2,7 @@
 // and RoPE.
 #pragma once
 
+#include <imbrex/core/ceil_div.hpp>
 #include <imbrex/core/element_types.hpp>
 #include <imbrex/core/error.hpp>
 #include <imbrex/hw/world.hpp>
@@ -95,7 +96,7 @@ void require_slots(const paged_append_problem<In, Cache>& p) {
             p.varlen.given() ? p.varlen.cu_seqlens_q[i + 1] - p.varlen.cu_seqlens_q[i] : p.k.extents[2];
         const std::int64_t first = length > added ? length - added : 0;
         if (added == 0) continue;
-        for (std::int64_t place = i * room + first / rows; place < i * room + (length + rows - 1) / rows; ++place) {
+        for (std::int64_t place = i * room + first / rows; place < i * room + ceil_div(length, rows); ++place) {
             require(p.paged_kv.block_table[place] >= 0 && p.paged_kv.block_table[place] < p.k_cache.extents[0],
                     "paged_kv.block_table[", place, "]: ", p.paged_kv.block_table[place], "; there are ",
                     p.k_cache.extents[0], " pages");

@@ -8,6 +8,7 @@
 //     page, row     2, 2     2, 3     2, 4
 #pragma once
 
+#include <imbrex/core/ceil_div.hpp>
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/fast_divmod.hpp>
 #include <imbrex/core/source.hpp>
@@ -67,7 +68,7 @@ struct appended_tokens {
         constexpr int at_once = warp::threads, never = 2147483647;
         int first = 0;
         for (int left = sequences; left > 1;) {
-            const int step = (left + at_once - 1) / at_once;
+            const int step = ceil_div(left, at_once);
             const auto starts = warp_gather<at_once>(
                 self, [&](int i) { return i * step < left ? cu_seqlens_q[first + i * step] : never; }, here);
             const int begun = warp_count_if(

@@ -12,7 +12,8 @@
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/global_tile.hpp>
 #include <imbrex/core/source.hpp>
-#include <imbrex/hw/requirement.hpp>
+#include <imbrex/core/static_for.hpp>
+#include <imbrex/hw/scope.hpp>
 #include <imbrex/kernels/attention/mask.hpp>
 #include <imbrex/kernels/attention/output.hpp>
 #include <imbrex/kernels/attention/paged_kv.hpp>

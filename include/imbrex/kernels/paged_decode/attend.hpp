@@ -7,6 +7,7 @@
 
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/functional.hpp>
+#include <imbrex/core/static_for.hpp>
 #include <imbrex/kernels/attention/mask.hpp>
 #include <imbrex/kernels/attention/score_mod.hpp>
 #include <imbrex/kernels/paged_decode/kv_scaling.hpp>
@@ -25,15 +26,6 @@
 #include <utility>
 
 namespace imbrex {
-
-// Calls function(integral_constant) for 0 up to Count.
-template <int Count, class Function>
-IMBREX_KERNEL void static_for(const Function& function) {
-    [&]<int... Numbers>(std::integer_sequence<int, Numbers...>) {
-        (function(std::integral_constant<int, Numbers>{}), ...);
-    }
-    (std::make_integer_sequence<int, Count>{});
-}
 
 // Partial result of a warp: unnormalised O in tiles of some columns, row_max and row_sum.
 template <int AccTiles, int Width>

@@ -12,6 +12,7 @@
 
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/functional.hpp>
+#include <imbrex/core/static_for.hpp>
 #include <imbrex/hw/math.hpp>
 #include <imbrex/kernels/attention/mask.hpp>
 #include <imbrex/kernels/attention/score_mod.hpp>

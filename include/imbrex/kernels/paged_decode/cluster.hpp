@@ -14,9 +14,12 @@
 // Masked tiles are not read. Keys that are not read, and rows past the last key, become zero.
 #pragma once
 
+#include <imbrex/core/architecture.hpp>
+#include <imbrex/core/ceil_div.hpp>
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/global_tile.hpp>
 #include <imbrex/core/source.hpp>
+#include <imbrex/core/static_for.hpp>
 #include <imbrex/kernels/attention/mask.hpp>
 #include <imbrex/kernels/attention/output.hpp>
 #include <imbrex/kernels/attention/paged_kv.hpp>
@@ -42,7 +45,7 @@ namespace imbrex {
 template <class In, int HeadDim, class Mask = full_mask, class Score = score_mod::identity,
           attention_output_mode Result = attention_output_mode::normalised>
 struct paged_decode_cluster {
-    static constexpr bool needs_hopper = true;
+    static constexpr gpu_architecture architecture = gpu_architecture::sm_90a;
     static constexpr bool uses_pdl = true;
     static constexpr int cluster = 8;
     static constexpr int warps = 4;  // few registers per block: blocks of other kernels fit beside it
@@ -119,7 +122,7 @@ struct paged_decode_cluster {
             keys = visible_keys_of_heads(sequence, heads, queries, args.mask);
             all_rows = sequence.seqlen_q * heads;
             first_stage = keys.first / block_n;
-            stages = all_rows == 0 ? 0 : (keys.end + block_n - 1) / block_n - first_stage;
+            stages = all_rows == 0 ? 0 : ceil_div(keys.end, block_n) - first_stage;
         }
 
         // Warps of this block that have keys.

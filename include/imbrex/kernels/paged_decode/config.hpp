@@ -6,6 +6,7 @@
 // with zeros.
 #pragma once
 
+#include <imbrex/core/kernel_targets.hpp>
 #include <imbrex/kernels/attention/output.hpp>
 
 #include <cstddef>
@@ -48,6 +49,7 @@ bool visit_head_dim(int wanted, const Call& call) {
 struct decode_config {
     head_dim_set head_dims = all_decode_head_dims;
     attention_output_mode output = attention_output_mode::normalised;
+    kernel_targets targets = kernel_targets::all;
 };
 
 }  // namespace imbrex

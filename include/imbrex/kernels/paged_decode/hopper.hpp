@@ -7,6 +7,7 @@
 // Masked tiles are not read. Rows past the last key may hold anything, even NaN.
 #pragma once
 
+#include <imbrex/core/architecture.hpp>
 #include <imbrex/core/config.hpp>
 #include <imbrex/kernels/attention/mask.hpp>
 #include <imbrex/kernels/attention/output.hpp>
@@ -24,7 +25,7 @@ template <class In, int HeadDim, class Mask = full_mask, class Score = score_mod
           class Cache = In>
 struct paged_decode_hopper {
     using consumers = decode_consumer<In, HeadDim, Shape, Result, Cache>;
-    static constexpr bool needs_hopper = true;
+    static constexpr gpu_architecture architecture = gpu_architecture::sm_90a;
     static constexpr bool uses_pdl = true;
     static constexpr int warps = 4 + consumers::count;
     static constexpr int kv_heads_per_item = 1;

@@ -13,10 +13,12 @@
 // result in the workspace, and the last block to arrive does the LSE merge.
 #pragma once
 
+#include <imbrex/core/architecture.hpp>
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/element_types.hpp>
 #include <imbrex/core/functional.hpp>
 #include <imbrex/core/source.hpp>
+#include <imbrex/core/static_for.hpp>
 #include <imbrex/kernels/attention/mask.hpp>
 #include <imbrex/kernels/attention/output.hpp>
 #include <imbrex/kernels/attention/paged_kv.hpp>
@@ -53,7 +55,7 @@ struct multi_kv_head_shape {
 template <class In, int HeadDim, class Mask, class Score, multi_kv_head_shape Shape,
           attention_output_mode Result = attention_output_mode::normalised, class Cache = In>
 struct paged_decode_multi_kv_head {
-    static constexpr bool needs_hopper = true;
+    static constexpr gpu_architecture architecture = gpu_architecture::sm_90a;
     static constexpr bool uses_pdl = true;
     static constexpr int kv_heads_per_item = Shape.kv_heads;
     static constexpr int warps_per_kv_head = Shape.warps_per_kv_head;

@@ -5,7 +5,8 @@
 
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/functional.hpp>
-#include <imbrex/hw/requirement.hpp>
+#include <imbrex/core/static_for.hpp>
+#include <imbrex/hw/scope.hpp>
 #include <imbrex/kernels/attention/paged_kv.hpp>
 #include <imbrex/kernels/paged_decode/scheduler.hpp>
 #include <imbrex/kernels/paged_decode/shape.hpp>

@@ -11,11 +11,12 @@
 // After each step the warps synchronise and hold the same values, so control flow is uniform across the block.
 #pragma once
 
+#include <imbrex/core/architecture.hpp>
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/element_types.hpp>
 #include <imbrex/core/grid_dim.hpp>
 #include <imbrex/core/source.hpp>
-#include <imbrex/hw/scalar.hpp>
+#include <imbrex/hw/math.hpp>
 #include <imbrex/kernels/sample/cooperative.hpp>
 #include <imbrex/kernels/sample/gumbel_max.hpp>
 #include <imbrex/kernels/sample/logits_row.hpp>
@@ -35,7 +36,8 @@ template <class T, row_alignment Known, int ClusterSize = 1>
 struct sample_kernel {
     static constexpr int cluster_size = ClusterSize;
     static constexpr int cluster = ClusterSize;
-    static constexpr bool needs_hopper = ClusterSize > 1;
+    static constexpr gpu_architecture architecture =
+        ClusterSize > 1 ? gpu_architecture::sm_90a : gpu_architecture::sm_80;
     static constexpr int warps = ClusterSize > 1 ? 16 : 8;
     static constexpr bool uses_pdl = true;
     using arguments = sample_arguments<T>;

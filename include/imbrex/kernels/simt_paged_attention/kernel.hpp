@@ -12,7 +12,7 @@
 #include <imbrex/core/functional.hpp>
 #include <imbrex/core/paged_row_blocks.hpp>
 #include <imbrex/hw/math.hpp>
-#include <imbrex/hw/requirement.hpp>
+#include <imbrex/hw/scope.hpp>
 #include <imbrex/kernels/attention/mask.hpp>
 #include <imbrex/kernels/attention/paged_kv.hpp>
 #include <imbrex/kernels/attention/score_mod.hpp>

@@ -5,6 +5,7 @@
 //                                                         item 1   token 2: 5 heads
 #pragma once
 
+#include <imbrex/core/ceil_div.hpp>
 #include <imbrex/core/config.hpp>
 #include <imbrex/kernels/attention/tile_scheduler.hpp>
 
@@ -27,7 +28,7 @@ struct simt_paged_attention_schedule {
     // Upper bound on the work items of all sequences; with varlen some of them do not exist.
     IMBREX_FN std::int64_t total(int queries, bool packed) const {
         const std::int64_t all = static_cast<std::int64_t>(queries) * q_heads_per_kv_head;
-        return (packed ? all / rows + sequences : (all + rows - 1) / rows * sequences) * kv_heads;
+        return (packed ? all / rows + sequences : ceil_div(all, rows) * sequences) * kv_heads;
     }
 
     // KV heads vary fastest. The last rows of a sequence, which see the most keys, come first.

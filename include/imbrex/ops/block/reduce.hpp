@@ -3,7 +3,7 @@
 
 #include <imbrex/core/functional.hpp>
 #include <imbrex/core/source.hpp>
-#include <imbrex/hw/scalar.hpp>
+#include <imbrex/hw/math.hpp>
 #include <imbrex/tile/shared_tile.hpp>
 
 namespace imbrex {

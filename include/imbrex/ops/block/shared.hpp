@@ -3,8 +3,8 @@
 #pragma once
 
 #include <imbrex/core/source.hpp>
-#include <imbrex/hw/copy.hpp>
-#include <imbrex/hw/scalar.hpp>
+#include <imbrex/hw/math.hpp>
+#include <imbrex/hw/memory.hpp>
 #include <imbrex/tile/shared_tile.hpp>
 
 namespace imbrex {

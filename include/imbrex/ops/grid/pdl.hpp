@@ -1,10 +1,10 @@
-// PDL (programmatic dependent launch): kernels of one stream that overlap. A kernel with `uses_pdl` may start before its
-// predecessor in the stream has ended. It does the work that does not depend on the predecessor, then calls pdl_wait.
-// A kernel calls pdl_launch_dependents when its successor may start.
+// PDL (programmatic dependent launch): kernels of one stream that overlap. A kernel with `uses_pdl` may start before
+// its predecessor in the stream has ended. It does the work that does not depend on the predecessor, then calls
+// pdl_wait. A kernel calls pdl_launch_dependents when its successor may start.
 #pragma once
 
 #include <imbrex/core/source.hpp>
-#include <imbrex/hw/pdl.hpp>
+#include <imbrex/hw/sync.hpp>
 
 namespace imbrex {
 

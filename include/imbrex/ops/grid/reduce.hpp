@@ -4,7 +4,7 @@
 
 #include <imbrex/core/grid_dim.hpp>
 #include <imbrex/core/source.hpp>
-#include <imbrex/hw/scalar.hpp>
+#include <imbrex/hw/math.hpp>
 #include <imbrex/tile/shared_tile.hpp>
 
 namespace imbrex {

@@ -17,7 +17,7 @@
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/grid_dim.hpp>
 #include <imbrex/core/source.hpp>
-#include <imbrex/hw/scalar.hpp>
+#include <imbrex/hw/math.hpp>
 #include <imbrex/tile/barrier.hpp>
 #include <imbrex/tile/pipeline.hpp>
 #include <imbrex/tile/shared_tile.hpp>

@@ -5,7 +5,7 @@
 
 #include <imbrex/core/global_tile.hpp>
 #include <imbrex/core/source.hpp>
-#include <imbrex/hw/copy.hpp>
+#include <imbrex/hw/memory.hpp>
 #include <imbrex/tile/shared_tile.hpp>
 
 #include <type_traits>

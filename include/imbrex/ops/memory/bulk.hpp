@@ -4,7 +4,7 @@
 #pragma once
 
 #include <imbrex/core/source.hpp>
-#include <imbrex/hw/bulk.hpp>
+#include <imbrex/hw/memory.hpp>
 #include <imbrex/hw/scope.hpp>
 #include <imbrex/tile/barrier.hpp>
 

@@ -10,8 +10,7 @@
 #pragma once
 
 #include <imbrex/core/source.hpp>
-#include <imbrex/hw/cluster.hpp>
-#include <imbrex/hw/dsmem.hpp>
+#include <imbrex/hw/memory.hpp>
 #include <imbrex/tile/barrier.hpp>
 #include <imbrex/tile/dsmem_buffer.hpp>
 #include <imbrex/tile/register_tile.hpp>

@@ -9,7 +9,7 @@
 #pragma once
 
 #include <imbrex/core/source.hpp>
-#include <imbrex/hw/cp_async_iterator.hpp>
+#include <imbrex/hw/memory.hpp>
 #include <imbrex/tile/register_tile.hpp>
 #include <imbrex/tile/shared_tile.hpp>
 

@@ -4,7 +4,7 @@
 
 #include <imbrex/core/global_tile.hpp>
 #include <imbrex/core/source.hpp>
-#include <imbrex/hw/copy.hpp>
+#include <imbrex/hw/memory.hpp>
 #include <imbrex/tile/register_tile.hpp>
 #include <imbrex/tile/shared_tile.hpp>
 
@@ -33,7 +33,7 @@ IMBREX_KERNEL void load(const Scope& scope, hw::fragment<T, Rows, Columns, Warps
                         source here = source::current()) {
     require_scope<Scope, hw::fragment<T, Rows, Columns, Warps, Layout>>();
     static_assert(Shared::rows == Rows && Shared::columns == Columns,
-                  "imbrex: a register tile is loaded from a shared tile (or part) of its own shape");
+                  "imbrex: load needs a shared tile or subtile of the same shape as the register tile");
     if constexpr (detail::same_elements<T, typename Shared::element>()) hw::load_shared(scope, to, from, here);
 }
 template <class Scope, class Shared, class T, int Rows, int Columns, int Warps, register_layout Layout>
@@ -45,7 +45,7 @@ IMBREX_KERNEL void store(const Scope& scope, Shared&& to, const hw::fragment<T, 
     require_scope<Scope, hw::fragment<T, Rows, Columns, Warps, Layout>>();
     using shared = std::remove_reference_t<Shared>;
     static_assert(shared::rows == Rows && shared::columns == Columns,
-                  "imbrex: a register tile is stored to a shared tile (or part) of its own shape");
+                  "imbrex: store needs a shared tile or subtile of the same shape as the register tile");
     if constexpr (detail::same_elements<T, typename shared::element>()) hw::store_shared(scope, to, from, here);
 }
 

@@ -6,7 +6,7 @@
 #pragma once
 
 #include <imbrex/core/source.hpp>
-#include <imbrex/hw/tma.hpp>
+#include <imbrex/hw/memory.hpp>
 #include <imbrex/tile/barrier.hpp>
 #include <imbrex/tile/tma_tensor.hpp>
 
@@ -32,7 +32,7 @@ template <class Shared, class Tile, int Rank>
 IMBREX_KERNEL void load_async(const warp& scope, Shared&& to, const tma_tensor_tile<tma_tensor<Tile, Rank>>& from,
                               transaction_barrier& landing, source here = source::current()) {
     static_assert(fits_tile<std::remove_cvref_t<Shared>, Tile>(),
-                  "imbrex: a tensor is copied by tiles of its own type");
+                  "imbrex: a TMA copy needs a shared tile of the tensor's tile type");
     hw::tma_load(scope, to, *from.of, from.where, landing.word, here);
 }
 
@@ -44,7 +44,7 @@ requires requires(const Slot& slot) {
 IMBREX_KERNEL void load_async(const warp& scope, Shared&& to, const tma_tensor_tile<tma_tensor<Tile, Rank>>& from,
                               const Slot& slot, source here = source::current()) {
     static_assert(fits_tile<std::remove_cvref_t<Shared>, Tile>(),
-                  "imbrex: a tensor is copied by tiles of its own type");
+                  "imbrex: a TMA copy needs a shared tile of the tensor's tile type");
     hw::tma_load(scope, to, *from.of, from.where, slot.barrier().word, here);
 }
 
@@ -67,14 +67,14 @@ requires requires(const Slot& slot) {
 IMBREX_KERNEL void load_multicast(const warp& scope, Shared&& to, const tma_tensor_tile<tma_tensor<Tile, Rank>>& from,
                                   const Slot& slot, unsigned blocks, source here = source::current()) {
     static_assert(fits_tile<std::remove_cvref_t<Shared>, Tile>(),
-                  "imbrex: a tensor is copied by tiles of its own type");
+                  "imbrex: a TMA copy needs a shared tile of the tensor's tile type");
     hw::tma_load_multicast(scope, to, *from.of, from.where, slot.barrier().word, blocks, here);
 }
 
 template <class Scope, class Tile, int Rank, class Shared>
 IMBREX_KERNEL void store_async(const Scope& scope, const tma_tensor_tile<tma_tensor<Tile, Rank>>& to,
                                const Shared& from, source here = source::current()) {
-    static_assert(fits_tile<Shared, Tile>(), "imbrex: a tensor is copied by tiles of its own type");
+    static_assert(fits_tile<Shared, Tile>(), "imbrex: a TMA copy needs a shared tile of the tensor's tile type");
     hw::tma_store(scope, *to.of, to.where, from, here);
 }
 
@@ -82,7 +82,7 @@ IMBREX_KERNEL void store_async(const Scope& scope, const tma_tensor_tile<tma_ten
 template <class Scope, class Tile, int Rank, class Shared>
 IMBREX_KERNEL void reduce_add_async(const Scope& scope, const tma_tensor_tile<tma_tensor<Tile, Rank>>& to,
                                     const Shared& from, source here = source::current()) {
-    static_assert(fits_tile<Shared, Tile>(), "imbrex: a tensor is copied by tiles of its own type");
+    static_assert(fits_tile<Shared, Tile>(), "imbrex: a TMA copy needs a shared tile of the tensor's tile type");
     hw::tma_reduce_add(scope, *to.of, to.where, from, here);
 }
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <imbrex/core/source.hpp>
-#include <imbrex/hw/fragment.hpp>
+#include <imbrex/hw/registers.hpp>
 #include <imbrex/tile/register_tile.hpp>
 
 namespace imbrex {

@@ -5,7 +5,7 @@
 #pragma once
 
 #include <imbrex/core/source.hpp>
-#include <imbrex/hw/dequantise.hpp>
+#include <imbrex/hw/registers.hpp>
 #include <imbrex/tile/packed_tile.hpp>
 #include <imbrex/tile/register_tile.hpp>
 

@@ -4,7 +4,7 @@
 
 #include <imbrex/core/functional.hpp>
 #include <imbrex/core/source.hpp>
-#include <imbrex/hw/fragment.hpp>
+#include <imbrex/hw/registers.hpp>
 #include <imbrex/tile/register_tile.hpp>
 
 namespace imbrex {

@@ -6,7 +6,7 @@
 
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/source.hpp>
-#include <imbrex/hw/fragment.hpp>
+#include <imbrex/hw/registers.hpp>
 #include <imbrex/tile/register_tile.hpp>
 
 namespace imbrex {

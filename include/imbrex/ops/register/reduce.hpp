@@ -7,7 +7,7 @@
 
 #include <imbrex/core/functional.hpp>
 #include <imbrex/core/source.hpp>
-#include <imbrex/hw/fragment.hpp>
+#include <imbrex/hw/registers.hpp>
 #include <imbrex/ops/memory/load_store.hpp>
 #include <imbrex/ops/register/map.hpp>
 #include <imbrex/tile/register_tile.hpp>
@@ -15,8 +15,8 @@
 
 namespace imbrex {
 
-// values = op(values, each element of the row), over the elements of each lane. Before the first fold the values must be
-// the identity of op: each of the four lanes of a row starts with them.
+// values = op(values, each element of the row), over the elements of each lane. Before the first fold the values must
+// be the identity of op: each of the four lanes of a row starts with them.
 template <class Scope, class T, int Rows, int Columns, int Warps, class Op>
 IMBREX_KERNEL void fold_rows(const Scope& scope, hw::row_fragment<T, Rows, Warps>& values,
                              const hw::fragment<T, Rows, Columns, Warps>& tile, Op op,

@@ -1,5 +1,5 @@
-// Operations on vectorised rows (tile/vector_row_tile.hpp): loads and stores of rows at arbitrary addresses, elementwise
-// functions in float, and row reductions.
+// Operations on vectorised rows (tile/vector_row_tile.hpp): loads and stores of rows at arbitrary addresses,
+// elementwise functions in float, and row reductions.
 //
 //     vector_row_tile<bf16, 4, 256> x, y;
 //     vector_row_values<decltype(x)> sums;
@@ -14,7 +14,7 @@
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/source.hpp>
 #include <imbrex/hw/scope.hpp>
-#include <imbrex/hw/vector_row.hpp>
+#include <imbrex/hw/vector_rows.hpp>
 #include <imbrex/tile/vector_row_tile.hpp>
 
 #include <utility>

@@ -12,7 +12,7 @@
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/source.hpp>
 #include <imbrex/hw/scope.hpp>
-#include <imbrex/hw/vector_row_columns.hpp>
+#include <imbrex/hw/vector_rows.hpp>
 #include <imbrex/ops/register/rope.hpp>
 #include <imbrex/tile/vector_row_tile.hpp>
 

@@ -1,5 +1,5 @@
-// Searches in a long row, of which a warp holds a segment as vectorised rows (tile/vector_row_tile.hpp): the maximum and
-// its column, exact sums, and histogram bins that select an element of a given rank without sorting (radix select).
+// Searches in a long row, of which a warp holds a segment as vectorised rows (tile/vector_row_tile.hpp): the maximum
+// and its column, exact sums, and histogram bins that select an element of a given rank without sorting (radix select).
 //
 //     vector_row_tile<float, 1, 1024> segment;
 //     map_columns(self, segment, [=](int column, float x) { return column < columns ? x : lowest; }, segment);
@@ -16,7 +16,7 @@
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/source.hpp>
 #include <imbrex/hw/scope.hpp>
-#include <imbrex/hw/vector_row_search.hpp>
+#include <imbrex/hw/vector_rows.hpp>
 #include <imbrex/tile/vector_row_tile.hpp>
 
 #include <cstdint>
@@ -30,7 +30,8 @@ IMBREX_KERNEL void map_columns(const warp& scope, hw::vector_row_fragment<T, 1, 
     hw::map_vector_row_columns(scope, to, function, from, here);
 }
 
-// The element of one column, uniform over the lanes, becomes function(element). A column outside the tile has no effect.
+// The element of one column, uniform over the lanes, becomes function(element). A column outside the tile has no
+// effect.
 template <int Columns, class Function>
 IMBREX_KERNEL void change(const warp& scope, hw::vector_row_fragment<float, 1, Columns>& tile, int column,
                           Function function, source here = source::current()) {

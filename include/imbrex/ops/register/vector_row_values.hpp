@@ -8,7 +8,7 @@
 
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/source.hpp>
-#include <imbrex/hw/vector_row_values.hpp>
+#include <imbrex/hw/vector_rows.hpp>
 #include <imbrex/tile/vector_row_tile.hpp>
 
 #include <utility>

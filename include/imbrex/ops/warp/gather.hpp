@@ -7,7 +7,7 @@
 
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/source.hpp>
-#include <imbrex/hw/lanes.hpp>
+#include <imbrex/hw/math.hpp>
 #include <imbrex/hw/scope.hpp>
 
 #include <utility>

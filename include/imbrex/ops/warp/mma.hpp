@@ -1,6 +1,6 @@
 // Matrix products of one warp (mma.sync) with accumulator and operands in registers. The letters name the product: `ab`
-// is A B, `abt` is A times B transposed, then `atb` and `atbt`. The instruction takes A row-major and B column-major, so
-// the letters determine the layout of the register tiles: an operand that the instruction reads as it is has the
+// is A B, `abt` is A times B transposed, then `atb` and `atbt`. The instruction takes A row-major and B column-major,
+// so the letters determine the layout of the register tiles: an operand that the instruction reads as it is has the
 // row-major layout, a transposed one the column-major layout (its load transposes, by ldmatrix.trans).
 //
 //              A                       B
@@ -15,7 +15,7 @@
 #pragma once
 
 #include <imbrex/core/source.hpp>
-#include <imbrex/hw/mma.hpp>
+#include <imbrex/hw/products.hpp>
 #include <imbrex/ops/memory/load_store.hpp>
 #include <imbrex/tile/register_tile.hpp>
 

@@ -11,7 +11,7 @@
 #pragma once
 
 #include <imbrex/core/source.hpp>
-#include <imbrex/hw/upconvert.hpp>
+#include <imbrex/hw/registers.hpp>
 #include <imbrex/ops/memory/load_store.hpp>
 #include <imbrex/ops/warp/mma.hpp>
 #include <imbrex/tile/register_tile.hpp>

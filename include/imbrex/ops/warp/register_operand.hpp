@@ -14,8 +14,7 @@
 #include <imbrex/core/element_types.hpp>
 #include <imbrex/core/register_layout.hpp>
 #include <imbrex/core/source.hpp>
-#include <imbrex/hw/register_operand.hpp>
-#include <imbrex/hw/upconvert.hpp>
+#include <imbrex/hw/registers.hpp>
 #include <imbrex/ops/memory/load_store.hpp>
 #include <imbrex/ops/warp/mma.hpp>
 #include <imbrex/ops/warp/transpose.hpp>

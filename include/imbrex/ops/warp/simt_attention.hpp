@@ -13,8 +13,8 @@
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/paged_row_blocks.hpp>
 #include <imbrex/core/source.hpp>
+#include <imbrex/hw/products.hpp>
 #include <imbrex/hw/scope.hpp>
-#include <imbrex/hw/simt_attention.hpp>
 #include <imbrex/tile/register_tile.hpp>
 
 namespace imbrex {

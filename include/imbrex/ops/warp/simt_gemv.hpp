@@ -12,8 +12,8 @@
 
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/source.hpp>
+#include <imbrex/hw/products.hpp>
 #include <imbrex/hw/scope.hpp>
-#include <imbrex/hw/simt_gemv.hpp>
 #include <imbrex/tile/staged_rows.hpp>
 
 #include <utility>

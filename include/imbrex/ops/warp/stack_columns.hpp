@@ -11,7 +11,7 @@
 
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/source.hpp>
-#include <imbrex/hw/stack_columns.hpp>
+#include <imbrex/hw/registers.hpp>
 #include <imbrex/tile/register_tile.hpp>
 
 namespace imbrex {

@@ -8,7 +8,7 @@
 #pragma once
 
 #include <imbrex/core/source.hpp>
-#include <imbrex/hw/wgmma.hpp>
+#include <imbrex/hw/products.hpp>
 #include <imbrex/tile/register_tile.hpp>
 
 namespace imbrex {

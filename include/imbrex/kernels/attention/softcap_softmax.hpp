@@ -6,32 +6,19 @@
 #include <imbrex/core/functional.hpp>
 #include <imbrex/core/source.hpp>
 #include <imbrex/hw/math.hpp>
+#include <imbrex/kernels/attention/hopper_softmax.hpp>
+#include <imbrex/kernels/attention/score_mod.hpp>
 #include <imbrex/ops/register/map.hpp>
 #include <imbrex/ops/register/reduce.hpp>
 #include <imbrex/ops/register/softmax.hpp>
 
 namespace imbrex {
 
-// Turns products q . k into base-2 exponents: up to `limit` in magnitude by an odd polynomial; beyond it by the softcap
-// and then `value`.
-struct softcap_polynomial : softmax_scale_log2 {
-    float limit;
-    float first;  // coefficients of x, x^3 and x^5
-    float third;
-    float fifth;
-
-    // The exponent of a product minus `reference`.
-    IMBREX_KERNEL float relative_to(float reference, float product) const {
-        const float square = product * product;
-        return product * (first + square * (third + square * fifth)) - reference;
-    }
-};
-
 // An online softmax over products that the softcap has not been applied to yet. The scale is that of capped scores.
 template <int Rows, class Scope, int RescaleThreshold>
-class online_softcap_softmax : public online_softmax<Rows, Scope, RescaleThreshold> {
+class online_softcap_softmax : public hopper_softmax<Rows, Scope, RescaleThreshold> {
     static_assert(RescaleThreshold > 0, "imbrex: online_softcap_softmax needs lazy rescaling (RescaleThreshold > 0)");
-    using base = online_softmax<Rows, Scope, RescaleThreshold>;
+    using base = hopper_softmax<Rows, Scope, RescaleThreshold>;
     using base::row_max_;
     using base::scale_log2_;
 

@@ -1,0 +1,13 @@
+// Division that rounds up: how many tiles of `b` cover `a`.
+#pragma once
+
+#include <imbrex/core/config.hpp>
+
+namespace imbrex {
+
+template <class A, class B>
+constexpr IMBREX_FN auto ceil_div(A a, B b) {
+    return (a + b - 1) / b;
+}
+
+}  // namespace imbrex

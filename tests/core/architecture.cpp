@@ -1,0 +1,17 @@
+// Which code meets which architecture requirement.
+#include <imbrex/core/architecture.hpp>
+
+#include <doctest/doctest.h>
+
+using namespace imbrex;
+
+TEST_CASE("sm_80 code runs on every newer GPU; architecture-specific code needs exactly its own") {
+    for (const int version : {80, 86, 89, 90, 100, 120}) CHECK(code_meets(gpu_architecture::sm_80, version, version));
+    CHECK_FALSE(code_meets(gpu_architecture::sm_80, 75, 75));
+    for (const auto required : {gpu_architecture::sm_90a, gpu_architecture::sm_100a, gpu_architecture::sm_120a}) {
+        for (const int version : {80, 89, 90, 100, 120}) {
+            CHECK(code_meets(required, version, version) == (version == compute_capability(required)));
+        }
+        CHECK_FALSE(code_meets(required, compute_capability(required), 80));  // compiled from PTX of an older one
+    }
+}
