@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <initializer_list>
+
 using namespace imbrex;
 
 TEST_CASE("sm_80 code runs on every newer GPU; architecture-specific code needs exactly its own") {

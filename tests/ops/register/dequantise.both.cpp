@@ -88,7 +88,7 @@ struct unpacking_by_warp {
             for (int column = 0; column < 128; column += 64) {
                 packed_values<typename Weights::format, 64> values;
                 load(self, values, shared.held.values.template columns_from<64>(column));
-                detail::static_for<4>([&](auto rows) {
+                static_for<4>([&](auto rows) {
                     tile made;
                     if constexpr (has_scales) {
                         packed_scale_values<64> scales;

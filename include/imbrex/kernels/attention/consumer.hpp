@@ -40,6 +40,7 @@ class attention_consumer {
     static constexpr int warpgroup_rows = Kernel::warpgroup_rows;
     static constexpr int head_dim_v = Kernel::head_dim_v;
     static constexpr int q_stages = Kernel::q_stages;
+    static constexpr bool without_mask = std::is_same_v<typename Kernel::mask_type, full_mask>;
 
     using scores = warpgroup_tile<float, warpgroup_rows, block_n>;
     using probabilities = warpgroup_tile<element, warpgroup_rows, block_n>;
@@ -60,108 +61,120 @@ class attention_consumer {
     IMBREX_KERNEL static void run(warpgroup& self, const arguments& args, shared_memory& shared) {
         // Ping-pong: warpgroup 0 goes first. One arrival is left over at the end, which is harmless.
         if (self.index() == consumer_warpgroups - 1) arrive_for_next(self);
-        attention_consumer(self, args, shared).run();
-    }
+        auto work_tiles = shared.ring.work.read(self);
+        auto q = shared.ring.q.consumer(self, shared.queries);
+        auto k = shared.ring.k.consumer(self, shared.keys);
+        auto v = shared.ring.v.consumer(self, shared.values);
+        scores s;
+        probabilities p;
+        accumulator out;
 
-  private:
-    IMBREX_KERNEL attention_consumer(warpgroup& scope, const arguments& arguments_, shared_memory& memory)
-        : self(scope),
-          args(arguments_),
-          shared(memory),
-          work_tiles(shared.ring.work.read(self)),
-          q(shared.ring.q.consumer(self, shared.queries)),
-          k(shared.ring.k.consumer(self, shared.keys)),
-          v(shared.ring.v.consumer(self, shared.values)) {}
-
-    // The work tile stays in its pipeline stage, and fields are read from shared memory where they are needed:
-    // registers limit block_n.
-    IMBREX_KERNEL void run() {
-        auto current = next_with_keys();
+        // The first scores of the first work tile. A work tile stays in its pipeline stage, and fields are read from
+        // shared memory where they are needed: registers limit block_n.
+        auto current = next_with_keys(self, args, work_tiles);
         if (!work_tile::has_keys_in(current)) return;
         int tiles = current.get(&work_tile::tiles);
-        skip_values_if(skip_last_keys(current, tiles));
-        softmax_state softmax = fresh_softmax();
+        skip_last_values_if(v, skip_last_keys(self, current, k, tiles));
+        softmax_state softmax = fresh_softmax(self, args);
         auto query = q.wait();
-        {
-            auto key = k.wait_converged();
-            begin_scores(query.uniform_stage().group[self.index()], key);
-            arrive_for_next(self);
-            wait_mma(self, s);
-        }
-        modify_and_mask(current, tiles - 1);
-        apply_softcap();
+        compute_first_scores(self, s, query, k);
+        modify_and_mask_first(self, current, args, s, tiles - 1);
         softmax.exp_and_sum(self, s, no_output_yet);
         convert(self, p, s);
         fill(self, out, 0.0f);
 
         while (true) {
+            // The other key tiles: the scores of each together with P V of the tile before, which its softmax overlaps.
             auto& q_tile = query.uniform_stage().group[self.index()];
-            const int tile = skip_tiles_if_idle(current, tiles - 2);
-            for_each_tile(current, tile,
-                          [&](int at, auto masked) { step(current, query, q_tile, softmax, at, masked); });
-            if constexpr (q_stages == 1) {
-                query.release();  // unless the last tile did
-            } else {
-                query.release_if(true);  // unconditional
-            }
+            const auto step = [&](int tile, auto masked) {
+                auto key = k.wait_converged();
+                begin_scores(self, s, q_tile, key);
+                auto value = begin_values(self, out, p, v);
+                arrive_for_next(self);
+                const auto sign = check_row_max_sign(self, softmax);
+                wait_mma<1>(self, s);
+                key.release();
+                if constexpr (q_stages == 1) query.release_if(tile == 0);
+                if constexpr (masked) modify_and_mask_if_partial(self, current, args, s, tile);
+                row_factors factors;
+                fill(self, factors, 1.0f);
+                const auto note = [&](const auto& reported) { factors = reported; };
+                exp_and_sum(self, args, s, softmax, sign, note, [&] { end_values(self, out, value); });
+                convert(self, p, s);
+                rescale(self, out, factors);
+            };
+            int tile = tiles - 2;
+            skip_tiles_if_idle(self, current, k, v, tile);
+            for_each_tile(current, tile, step);
+            release_query(query);
 
             // The first scores of the next work tile, together with the last P V of this one.
-            auto next = next_with_keys();
+            auto next = next_with_keys(self, args, work_tiles);
             tiles = next.get(&work_tile::tiles);
             if (tiles == 0) break;
-            softmax_state following = fresh_softmax();
-            const bool skipping = skip_last_keys(next, tiles);
+            softmax_state following = fresh_softmax(self, args);
+            const bool skipping = skip_last_keys(self, next, k, tiles);
             query = q.wait();
             auto key = k.wait_converged();
-            begin_scores(query.uniform_stage().group[self.index()], key);
-            auto value = begin_values();
+            begin_scores(self, s, query.uniform_stage().group[self.index()], key);
+            auto value = begin_values(self, out, p, v);
             arrive_for_next(self);
-            skip_values_if(skipping);
+            skip_last_values_if(v, skipping);
             wait_mma<1>(self, s);
             key.release();
-            modify_and_mask(next, tiles - 1);
-            apply_softcap();
+            modify_and_mask_first(self, next, args, s, tiles - 1);
             following.template exp_and_sum<tuning::wait_point>(self, s, no_output_yet);
-            end_values(value);
+            end_values(self, out, value);
             convert(self, p, s);
-            write(current, softmax);
+            write(self, current, args, shared, out, softmax);
             fill(self, out, 0.0f);
             softmax = following;
             current = std::move(next);
         }
-        auto value = begin_values();
-        end_values(value);
-        write(current, softmax);
+        auto value = begin_values(self, out, p, v);
+        end_values(self, out, value);
+        write(self, current, args, shared, out, softmax);
         wait_stores_read(self);
     }
 
-    // The tile body: issues the scores of a key tile and P V of the one before; the softmax of the scores overlaps P V.
-    template <class Held, class Query, class QTile, class Masked>
-    IMBREX_KERNEL void step(const Held& current, Query& query, QTile& q_tile, softmax_state& softmax, int tile,
-                            Masked masked) {
+  private:
+    // The very first scores: there is no P V before them.
+    template <class Query, class Keys>
+    IMBREX_KERNEL static void compute_first_scores(warpgroup& self, scores& s, const Query& query, Keys& k) {
         auto key = k.wait_converged();
-        begin_scores(q_tile, key);
-        auto value = begin_values();
+        begin_scores(self, s, query.uniform_stage().group[self.index()], key);
         arrive_for_next(self);
-        [[maybe_unused]] const auto sign = check_row_max_sign(softmax);
-        wait_mma<1>(self, s);
-        key.release();
-        if constexpr (q_stages == 1) query.release_if(tile == 0);
-        if constexpr (masked) {
-            if (tuning::modify_all_tiles || tuning::separate_masked_loop ||
-                !current.get(&work_tile::unmasked).has(tile))
-                modify_and_mask(current, tile);
+        wait_mma(self, s);
+    }
+    template <class QTile, class Key>
+    IMBREX_KERNEL static void begin_scores(warpgroup& self, scores& s, QTile& q_tile, Key& key) {
+        wait_for_order(self);
+        mma_abt_async(self, s, q_tile, *key, accumulation::replace);
+    }
+    template <class Values>
+    IMBREX_KERNEL static auto begin_values(warpgroup& self, accumulator& out, probabilities& p, Values& v) {
+        auto value = v.wait_converged();
+        mma_ab_async(self, out, p, *value);
+        return value;
+    }
+    template <class Value>
+    IMBREX_KERNEL static void end_values(warpgroup& self, accumulator& out, Value& value) {
+        wait_mma(self, out);
+        value.release();
+    }
+    template <class Query>
+    IMBREX_KERNEL static void release_query(Query& query) {
+        if constexpr (q_stages == 1) {
+            query.release();  // unless the last tile did
+        } else {
+            query.release_if(true);  // unconditional
         }
-        row_factors factors;
-        fill(self, factors, 1.0f);
-        exp_and_sum(softmax, sign, value, [&](const auto& reported) { factors = reported; });
-        convert(self, p, s);
-        rescale(factors);
     }
 
-    // step(tile, masked) for the key tiles from `tile` down to 0. `masked` is std::false_type where no tile needs a mask.
+    // step(tile, masked) for the key tiles from `tile` down to 0; `masked` is std::false_type where no tile needs
+    // modify_and_mask.
     template <class Held, class Step>
-    IMBREX_KERNEL void for_each_tile(const Held& current, int tile, const Step& step) const {
+    IMBREX_KERNEL static void for_each_tile(const Held& current, int& tile, const Step& step) {
         if constexpr (tuning::separate_masked_loop) {
             while (tile >= 0) {
                 int first_unmasked = 0;
@@ -174,61 +187,17 @@ class attention_consumer {
                 for (; tile >= first_unmasked; --tile) step(tile, std::false_type{});
             }
         } else {
-            using masked =
-                std::bool_constant<tuning::modify_all_tiles || !std::is_same_v<typename Kernel::mask_type, full_mask>>;
+            using masked = std::bool_constant<tuning::modify_all_tiles || !without_mask>;
             for (; tile >= 0; --tile) step(tile, masked{});
         }
     }
 
-    // The softmax variant, and the end of P V within or after it. `rescale` receives the factors of the output's rows.
-    template <class Sign, class Value, class Rescale>
-    IMBREX_KERNEL void exp_and_sum(softmax_state& softmax, [[maybe_unused]] Sign sign, Value& value,
-                                   const Rescale& rescale) {
-        if constexpr (tuning::row_by_row) {
-            softmax.exp_and_sum_row_by_row(
-                self, s, sign, [&] { end_values(value); }, rescale);
-        } else {
-            if constexpr (tuning::softcap_by_polynomial) {
-                softmax.template exp_and_sum_softcap<tuning::wait_point>(self, s, args.scale_log2, softcap(), rescale);
-            } else if constexpr (tuning::integer_row_max) {
-                softmax.template exp_and_sum<tuning::wait_point>(self, s, sign, rescale);
-            } else {
-                softmax.template exp_and_sum<tuning::wait_point>(self, s, rescale);
-            }
-            end_values(value);
-        }
-    }
-    IMBREX_KERNEL auto check_row_max_sign(const softmax_state& softmax) const {
-        if constexpr (tuning::integer_row_max) {
-            return softmax.check_row_max_sign(self);
-        } else {
-            return nothing{};
-        }
-    }
-    IMBREX_KERNEL softmax_state fresh_softmax() const { return {self, args.scale_log2}; }
-
-    template <class QTile, class Key>
-    IMBREX_KERNEL void begin_scores(QTile& q_tile, Key& key) {
-        wait_for_order(self);
-        mma_abt_async(self, s, q_tile, *key, accumulation::replace);
-    }
-    IMBREX_KERNEL auto begin_values() {
-        auto value = v.wait_converged();
-        mma_ab_async(self, out, p, *value);
-        return value;
-    }
-    template <class Value>
-    IMBREX_KERNEL void end_values(Value& value) {
-        wait_mma(self, out);
-        value.release();
-    }
-
     // Skips the last key tile of a work tile if this warpgroup sees none of it: K here, V once the P V product before it
     // has been issued. Branch-free: after a branch the compiler no longer treats the warpgroup as converged.
-    template <class Held>
-    IMBREX_KERNEL bool skip_last_keys(const Held& one, int& tiles) {
+    template <class Held, class Keys>
+    IMBREX_KERNEL static bool skip_last_keys(const warpgroup& self, const Held& held, Keys& k, int& tiles) {
         if constexpr (tuning::can_skip_last_tile) {
-            const bool skipping = work_tile::skips(one.get(&work_tile::skipped), self.index());
+            const bool skipping = work_tile::skips(held.get(&work_tile::skipped), self.index());
             skip_order_if(self, skipping);
             k.skip_converged_if(skipping);
             tiles -= skipping ? 1 : 0;
@@ -237,23 +206,61 @@ class attention_consumer {
             return false;
         }
     }
-    IMBREX_KERNEL void skip_values_if(bool skipping) {
+    template <class Values>
+    IMBREX_KERNEL static void skip_last_values_if(Values& v, bool skipping) {
         if constexpr (tuning::can_skip_last_tile) v.skip_converged_if(skipping);
     }
 
-    // If this warpgroup is idle, skips the key tiles from `tile` down to 0; returns the tile to go on with. Reads from
-    // shared memory in each iteration: one more live register is too many. The wait for V comes last although the order
-    // barrier does not depend on it: most other forms make the loop that follows 2 to 5% slower.
-    template <class Held>
-    IMBREX_KERNEL int skip_tiles_if_idle(const Held& current, int tile) {
+    // An idle warpgroup skips the key tiles from `tile` down to 0. Whether it is idle is read from shared memory in each
+    // iteration: one more live register is too many. The wait for V comes last although the order barrier does not
+    // depend on it: most other forms make the loop that follows 2 to 5% slower.
+    template <class Held, class Keys, class Values>
+    IMBREX_KERNEL static void skip_tiles_if_idle(const warpgroup& self, const Held& held, Keys& k, Values& v,
+                                                 int& tile) {
         if constexpr (tuning::can_idle) {
-            for (; work_tile::is_idle(current.get(&work_tile::skipped), self.index()) && tile >= 0; --tile) {
+            for (; work_tile::is_idle(held.get(&work_tile::skipped), self.index()) && tile >= 0; --tile) {
                 k.skip_converged_if(true);
                 skip_order_if(self, true);
                 v.skip_converged_if(true);
             }
         }
-        return tile;
+    }
+
+    IMBREX_KERNEL static softmax_state fresh_softmax(const warpgroup& self, const arguments& args) {
+        return {self, args.scale_log2};
+    }
+    IMBREX_KERNEL static auto check_row_max_sign(const warpgroup& self, const softmax_state& softmax) {
+        if constexpr (tuning::integer_row_max) {
+            return softmax.check_row_max_sign(self);
+        } else {
+            return nothing{};
+        }
+    }
+    // Scores become probabilities. `rescale` receives the factors of the output's rows, `end_values` ends P V.
+    template <class Sign, class Rescale, class EndValues>
+    IMBREX_KERNEL static void exp_and_sum(warpgroup& self, const arguments& args, scores& s, softmax_state& softmax,
+                                          [[maybe_unused]] const Sign& sign, const Rescale& rescale,
+                                          const EndValues& end_values) {
+        if constexpr (tuning::row_by_row) {
+            softmax.exp_and_sum_row_by_row(self, s, sign, end_values, rescale);
+        } else {
+            if constexpr (tuning::softcap_by_polynomial) {
+                softmax.template exp_and_sum_softcap<tuning::wait_point>(self, s, args.scale_log2, softcap_of(args),
+                                                                         rescale);
+            } else if constexpr (tuning::integer_row_max) {
+                softmax.template exp_and_sum<tuning::wait_point>(self, s, sign, rescale);
+            } else {
+                softmax.template exp_and_sum<tuning::wait_point>(self, s, rescale);
+            }
+            end_values();
+        }
+    }
+    IMBREX_KERNEL static void rescale(warpgroup& self, accumulator& out, const row_factors& factors) {
+        if constexpr (tuning::rescale_without_vote) {
+            combine_with_rows(self, out, factors, functional::multiply{});
+        } else {
+            rescale_rows(self, out, factors);
+        }
     }
 
     IMBREX_KERNEL static constexpr named_barrier order_barrier_of(int group) {
@@ -271,16 +278,9 @@ class attention_consumer {
                 .sync_and_arrive_if(self, order_barrier_of(self.index() + 1), 8, wanted, here);
     }
 
-    IMBREX_KERNEL void rescale(const row_factors& factors) {
-        if constexpr (tuning::rescale_without_vote) {
-            combine_with_rows(self, out, factors, functional::multiply{});
-        } else {
-            rescale_rows(self, out, factors);
-        }
-    }
-
     template <class Held>
-    IMBREX_KERNEL void modify_and_mask(const Held& held, int tile) {
+    IMBREX_KERNEL static void modify_and_mask(warpgroup& self, const Held& held, const arguments& args, scores& s,
+                                              int tile) {
         const work_tile now = held.get();
         const int first_query = now.queries.first + self.index() * warpgroup_rows;
         const int first_key = (now.first_tile + tile) * block_n;
@@ -290,17 +290,27 @@ class attention_consumer {
             apply_score_mod_and_mask(self, s, now, first_query, first_key, args.mask, args.score, args.scale);
         }
     }
-
-    // The softcap of a product, before the output scale. It does not depend on positions.
-    IMBREX_KERNEL auto softcap() const {
-        return [&args = args](float product) { return args.score.unscaled({}, 0, 0, product, args.scale); };
+    template <class Held>
+    IMBREX_KERNEL static void modify_and_mask_if_partial(warpgroup& self, const Held& held, const arguments& args,
+                                                         scores& s, int tile) {
+        if (tuning::modify_all_tiles || tuning::separate_masked_loop || !held.get(&work_tile::unmasked).has(tile))
+            modify_and_mask(self, held, args, s, tile);
     }
-    IMBREX_KERNEL void apply_softcap() {
-        if constexpr (tuning::softcap_by_polynomial) map(self, s, softcap());
+    // The first tile of a work tile has no row maximum yet: no polynomial.
+    template <class Held>
+    IMBREX_KERNEL static void modify_and_mask_first(warpgroup& self, const Held& held, const arguments& args, scores& s,
+                                                    int tile) {
+        modify_and_mask(self, held, args, s, tile);
+        if constexpr (tuning::softcap_by_polynomial) map(self, s, softcap_of(args));
+    }
+    // The softcap of a product, before the output scale. It does not depend on positions.
+    IMBREX_KERNEL static auto softcap_of(const arguments& args) {
+        return [&args](float product) { return args.score.unscaled({}, 0, 0, product, args.scale); };
     }
 
     template <class Held>
-    IMBREX_KERNEL attention_output_coord output_coord_of(const Held& held) const {
+    IMBREX_KERNEL static attention_output_coord output_coord_of(const warpgroup& self, const Held& held,
+                                                                const arguments& args) {
         const attention_extents sequence = held.get(&work_tile::sequence);
         const query_range queries = held.get(&work_tile::queries);
         const int first = self.index() * warpgroup_rows;
@@ -310,22 +320,24 @@ class attention_consumer {
 
     // The next work tile with keys, held in its pipeline stage. Work tiles without keys get their empty output on the
     // way. After the last work tile, returns one without keys.
-    IMBREX_KERNEL auto next_with_keys() {
+    template <class WorkTiles>
+    IMBREX_KERNEL static auto next_with_keys(warpgroup& self, const arguments& args, WorkTiles& work_tiles) {
         while (true) {
             auto held = work_tiles.hold();
             if (work_tile::has_keys_in(held) ||
                 held.get(&work_tile::queries).first >= held.get(&work_tile::sequence).seqlen_q)
                 return held;
-            const attention_output_coord at = output_coord_of(held);
+            const attention_output_coord at = output_coord_of(self, held, args);
             if (at.valid_rows <= 0) continue;
-            store_empty_output<Kernel::output_mode, head_dim_v>(self, args.outputs, args.out_view, at, fresh_softmax(),
-                                                                args.sinks);
+            store_empty_output<Kernel::output_mode, head_dim_v>(self, args.outputs, args.out_view, at,
+                                                                fresh_softmax(self, args), args.sinks);
         }
     }
 
     template <class Held>
-    IMBREX_KERNEL void write(const Held& held, softmax_state& softmax) {
-        const attention_output_coord at = output_coord_of(held);
+    IMBREX_KERNEL static void write(warpgroup& self, const Held& held, const arguments& args, shared_memory& shared,
+                                    accumulator& out, softmax_state& softmax) {
+        const attention_output_coord at = output_coord_of(self, held, args);
         if (at.valid_rows <= 0) return;
         if constexpr (Kernel::by_tma) {
             // A TMA store of a partial tile would overwrite the next sequence of a varlen batch.
@@ -344,22 +356,6 @@ class attention_consumer {
         }
         store_output<Kernel::output_mode, head_dim_v>(self, args.outputs, args.out_view, at, out, softmax, args.sinks);
     }
-
-    template <class Ring, class Items>
-    using consumer_of =
-        decltype(std::declval<Ring&>().consumer(std::declval<const warpgroup&>(), std::declval<Items&>()));
-    using rings = typename Kernel::rings;
-
-    warpgroup& self;
-    const arguments& args;
-    shared_memory& shared;
-    decltype(std::declval<rings&>().work.read(std::declval<const warpgroup&>())) work_tiles;
-    consumer_of<decltype(rings::q), decltype(shared_memory::queries)> q;
-    consumer_of<decltype(rings::k), decltype(shared_memory::keys)> k;
-    consumer_of<decltype(rings::v), decltype(shared_memory::values)> v;
-    scores s;
-    probabilities p;
-    accumulator out;
 };
 
 }  // namespace imbrex

@@ -29,27 +29,32 @@ struct attention_head_dims {
     constexpr bool fits(const attention_head_dims& wanted) const { return wanted.qk <= qk && wanted.v <= v; }
 };
 
-// The head_dims to compile kernels for, in the order in which they are tried. An aggregate, as nvcc needs of a template argument.
+// The head_dims to compile kernels for, in the order in which they are tried: attention_head_dim_set{64, 128}. Single members, because nvcc
+// cannot spell an array in a template argument.
 struct attention_head_dim_set {
     static constexpr int capacity = 8;
 
-    attention_head_dims items[capacity] = {};
+    attention_head_dims d0 = {}, d1 = {}, d2 = {}, d3 = {}, d4 = {}, d5 = {}, d6 = {}, d7 = {};
 
+    constexpr attention_head_dims at(int index) const {
+        const attention_head_dims all[capacity] = {d0, d1, d2, d3, d4, d5, d6, d7};
+        return all[index];
+    }
     constexpr int count() const {
         int used = 0;
-        while (used < capacity && items[used].qk != 0) ++used;
+        while (used < capacity && at(used).qk != 0) ++used;
         return used;
     }
     // The index of the first that fits, or count().
     constexpr int index_for(const attention_head_dims& wanted) const {
         int index = 0;
-        while (index < count() && !items[index].fits(wanted)) ++index;
+        while (index < count() && !at(index).fits(wanted)) ++index;
         return index;
     }
     std::string text() const {
         std::string all;
         for (int i = 0; i < count(); ++i) {
-            all += (i == 0 ? "" : ", ") + std::to_string(items[i].qk) + " x " + std::to_string(items[i].v);
+            all += (i == 0 ? "" : ", ") + std::to_string(at(i).qk) + " x " + std::to_string(at(i).v);
         }
         return all;
     }
@@ -57,11 +62,11 @@ struct attention_head_dim_set {
 
 inline constexpr attention_head_dim_set all_attention_head_dims{64, 96, 128, attention_head_dims(192, 128), 192, 256};
 
-// Calls call.template operator()<Set.items[index]>().
+// Calls call.template operator()<Set.at(index)>().
 template <attention_head_dim_set Set, class Call>
 void visit_head_dims(int index, const Call& call) {
     [&]<std::size_t... I>(std::index_sequence<I...>) {
-        ((static_cast<int>(I) == index ? call.template operator()<Set.items[I]>() : void()), ...);
+        ((static_cast<int>(I) == index ? call.template operator()<Set.at(static_cast<int>(I))>() : void()), ...);
     }
     (std::make_index_sequence<Set.count()>{});
 }

@@ -15,20 +15,24 @@
 
 namespace imbrex {
 
-// In ascending order. An aggregate, as nvcc needs of a template argument.
+// In ascending order, 0 after the last: head_dim_set{64, 128}. Single members, because nvcc cannot spell an array in a template argument.
 struct head_dim_set {
     static constexpr int capacity = 8;
 
-    int items[capacity] = {};
+    int d0 = 0, d1 = 0, d2 = 0, d3 = 0, d4 = 0, d5 = 0, d6 = 0, d7 = 0;
 
+    constexpr int at(int index) const {
+        const int all[capacity] = {d0, d1, d2, d3, d4, d5, d6, d7};
+        return all[index];
+    }
     constexpr int count() const {
         int used = 0;
-        while (used < capacity && items[used] != 0) ++used;
+        while (used < capacity && at(used) != 0) ++used;
         return used;
     }
     std::string text() const {
         std::string all;
-        for (int i = 0; i < count(); ++i) all += (i == 0 ? "" : ", ") + std::to_string(items[i]);
+        for (int i = 0; i < count(); ++i) all += (i == 0 ? "" : ", ") + std::to_string(at(i));
         return all;
     }
 };
@@ -40,7 +44,10 @@ template <head_dim_set Set, class Call>
 bool visit_head_dim(int wanted, const Call& call) {
     bool found = false;
     [&]<std::size_t... I>(std::index_sequence<I...>) {
-        ((!found && wanted <= Set.items[I] ? (found = true, call.template operator()<Set.items[I]>()) : void()), ...);
+        ((!found && wanted <= Set.at(static_cast<int>(I))
+              ? (found = true, call.template operator()<Set.at(static_cast<int>(I))>())
+              : void()),
+         ...);
     }
     (std::make_index_sequence<Set.count()>{});
     return found;

@@ -1,5 +1,5 @@
 // Online softmax with softcap, by polynomial and by tanh, against sums in double precision.
-#include <imbrex/ops/register/softcap_softmax.hpp>
+#include <imbrex/kernels/attention/softcap_softmax.hpp>
 
 #include <ops/softmax_rows.hpp>
 
