@@ -188,7 +188,7 @@ std::string error_message_of(const Call& call) {
     } catch (const error& refused) {
         return refused.what();
     }
-    return "nothing was refused";
+    return "no error";
 }
 
 void test_invalid_arguments(ring& all) {

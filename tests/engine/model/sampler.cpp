@@ -233,10 +233,10 @@ TEST_CASE("Rejects batches above the sampler's limits") {
         } catch (const imbrex::error& refused) {
             return refused.what();
         }
-        return "nothing was refused";
+        return "no error";
     };
     batch work;
-    CHECK(error_message_of(work) == "nothing was refused");
+    CHECK(error_message_of(work) == "no error");
     CHECK(next.sample(work, nullptr).empty());
     work.entries.push_back(entry_of({1}, 1, options_of([](auto& it) { it.bias = {{vocabulary, 1.0f}}; })));
     CHECK(error_message_of(work) == "sequence 0: it names token 300; the vocabulary has 300 tokens");
