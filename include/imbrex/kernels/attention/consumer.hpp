@@ -2,6 +2,9 @@
 // (hopper.hpp has the diagram). For ping-pong scheduling, a warpgroup order barrier hands the tensor cores from one
 // warpgroup to the next. The kernel is limited by registers, and the speed of the main loop depends on the instruction
 // order that the compiler finds: tuning.hpp lists the decisions, docs/lab/attention.md what else was tried.
+//
+// That order depends even on the form of the code: cursors and register tiles as members of an object instead of locals
+// of `run`, or the loop over key tiles in a function, gave other machine code. Compare cubins after a change.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -40,7 +43,11 @@ class attention_consumer {
     static constexpr int warpgroup_rows = Kernel::warpgroup_rows;
     static constexpr int head_dim_v = Kernel::head_dim_v;
     static constexpr int q_stages = Kernel::q_stages;
-    static constexpr bool without_mask = std::is_same_v<typename Kernel::mask_type, full_mask>;
+    // Whether a tile may need modify_and_mask.
+    using masked_tile = std::true_type;
+    using unmasked_tile = std::false_type;
+    using any_tile =
+        std::bool_constant<tuning::modify_all_tiles || !std::is_same_v<typename Kernel::mask_type, full_mask>>;
 
     using scores = warpgroup_tile<float, warpgroup_rows, block_n>;
     using probabilities = warpgroup_tile<element, warpgroup_rows, block_n>;
@@ -49,6 +56,12 @@ class attention_consumer {
     using softmax_state = std::conditional_t<
         tuning::softcap_by_polynomial, online_softcap_softmax<warpgroup_rows, warpgroup, tuning::rescale_threshold>,
         hopper_softmax<warpgroup_rows, warpgroup, tuning::rescale_threshold, tuning::vote_before_row_max>>;
+
+    struct register_tiles {
+        scores s;
+        probabilities p;
+        accumulator out;
+    };
 
     struct order_barriers {
         static constexpr int count = consumer_warpgroups;
@@ -65,9 +78,7 @@ class attention_consumer {
         auto q = shared.ring.q.consumer(self, shared.queries);
         auto k = shared.ring.k.consumer(self, shared.keys);
         auto v = shared.ring.v.consumer(self, shared.values);
-        scores s;
-        probabilities p;
-        accumulator out;
+        register_tiles at;
 
         // The first scores of the first work tile. A work tile stays in its pipeline stage, and fields are read from
         // shared memory where they are needed: registers limit block_n.
@@ -77,35 +88,34 @@ class attention_consumer {
         skip_last_values_if(v, skip_last_keys(self, current, k, tiles));
         softmax_state softmax = fresh_softmax(self, args);
         auto query = q.wait();
-        compute_first_scores(self, s, query, k);
-        modify_and_mask_first(self, current, args, s, tiles - 1);
-        softmax.exp_and_sum(self, s, no_output_yet);
-        convert(self, p, s);
-        fill(self, out, 0.0f);
+        compute_first_scores(self, at, query, k);
+        modify_and_mask_first(self, current, args, at.s, tiles - 1);
+        softmax.exp_and_sum(self, at.s, no_output_yet);
+        convert(self, at.p, at.s);
+        fill(self, at.out, 0.0f);
 
         while (true) {
-            // The other key tiles: the scores of each together with P V of the tile before, which its softmax overlaps.
+            // The other key tiles, from the last to the first. Partially masked ones may have a loop of their own.
             auto& q_tile = query.uniform_stage().group[self.index()];
-            const auto step = [&](int tile, auto masked) {
-                auto key = k.wait_converged();
-                begin_scores(self, s, q_tile, key);
-                auto value = begin_values(self, out, p, v);
-                arrive_for_next(self);
-                const auto sign = check_row_max_sign(self, softmax);
-                wait_mma<1>(self, s);
-                key.release();
-                if constexpr (q_stages == 1) query.release_if(tile == 0);
-                if constexpr (masked) modify_and_mask_if_partial(self, current, args, s, tile);
-                row_factors factors;
-                fill(self, factors, 1.0f);
-                const auto note = [&](const auto& reported) { factors = reported; };
-                exp_and_sum(self, args, s, softmax, sign, note, [&] { end_values(self, out, value); });
-                convert(self, p, s);
-                rescale(self, out, factors);
+            const auto step_at = [&](int tile, auto masked) {
+                step(self, args, at, q_tile, query, k, v, softmax, current, tile, masked);
             };
             int tile = tiles - 2;
             skip_tiles_if_idle(self, current, k, v, tile);
-            for_each_tile(current, tile, step);
+            if constexpr (tuning::separate_masked_loop) {
+                while (tile >= 0) {
+                    int first_unmasked = 0;
+                    for (; tile >= 0; --tile) {
+                        const tile_range unmasked = current.get(&work_tile::unmasked);
+                        first_unmasked = unmasked.first;
+                        if (unmasked.has(tile)) break;
+                        step_at(tile, masked_tile{});
+                    }
+                    for (; tile >= first_unmasked; --tile) step_at(tile, unmasked_tile{});
+                }
+            } else {
+                for (; tile >= 0; --tile) step_at(tile, any_tile{});
+            }
             release_query(query);
 
             // The first scores of the next work tile, together with the last P V of this one.
@@ -116,50 +126,73 @@ class attention_consumer {
             const bool skipping = skip_last_keys(self, next, k, tiles);
             query = q.wait();
             auto key = k.wait_converged();
-            begin_scores(self, s, query.uniform_stage().group[self.index()], key);
-            auto value = begin_values(self, out, p, v);
+            begin_scores(self, at, query.uniform_stage().group[self.index()], key);
+            auto value = begin_values(self, at, v);
             arrive_for_next(self);
             skip_last_values_if(v, skipping);
-            wait_mma<1>(self, s);
+            wait_mma<1>(self, at.s);
             key.release();
-            modify_and_mask_first(self, next, args, s, tiles - 1);
-            following.template exp_and_sum<tuning::wait_point>(self, s, no_output_yet);
-            end_values(self, out, value);
-            convert(self, p, s);
-            write(self, current, args, shared, out, softmax);
-            fill(self, out, 0.0f);
+            modify_and_mask_first(self, next, args, at.s, tiles - 1);
+            following.template exp_and_sum<tuning::wait_point>(self, at.s, no_output_yet);
+            end_values(self, at, value);
+            convert(self, at.p, at.s);
+            write(self, current, args, shared, at.out, softmax);
+            fill(self, at.out, 0.0f);
             softmax = following;
             current = std::move(next);
         }
-        auto value = begin_values(self, out, p, v);
-        end_values(self, out, value);
-        write(self, current, args, shared, out, softmax);
+        auto value = begin_values(self, at, v);
+        end_values(self, at, value);
+        write(self, current, args, shared, at.out, softmax);
         wait_stores_read(self);
     }
 
   private:
+    // The tile body: the scores of a key tile together with P V of the tile before, which the softmax of the scores
+    // overlaps. `masked`: the tile may need modify_and_mask.
+    template <class QTile, class Query, class Keys, class Values, class Held, class Masked>
+    IMBREX_KERNEL static void step(warpgroup& self, const arguments& args, register_tiles& at, QTile& q_tile,
+                                   Query& query, Keys& k, Values& v, softmax_state& softmax, const Held& current,
+                                   int tile, Masked masked) {
+        auto key = k.wait_converged();
+        begin_scores(self, at, q_tile, key);
+        auto value = begin_values(self, at, v);
+        arrive_for_next(self);
+        const auto sign = check_row_max_sign(self, softmax);
+        wait_mma<1>(self, at.s);
+        key.release();
+        if constexpr (q_stages == 1) query.release_if(tile == 0);
+        if constexpr (masked) modify_and_mask_if_partial(self, current, args, at.s, tile);
+        row_factors factors;
+        fill(self, factors, 1.0f);
+        const auto note = [&](const auto& reported) { factors = reported; };
+        exp_and_sum(self, args, at.s, softmax, sign, note, [&] { end_values(self, at, value); });
+        convert(self, at.p, at.s);
+        rescale(self, at.out, factors);
+    }
+
     // The very first scores: there is no P V before them.
     template <class Query, class Keys>
-    IMBREX_KERNEL static void compute_first_scores(warpgroup& self, scores& s, const Query& query, Keys& k) {
+    IMBREX_KERNEL static void compute_first_scores(warpgroup& self, register_tiles& at, const Query& query, Keys& k) {
         auto key = k.wait_converged();
-        begin_scores(self, s, query.uniform_stage().group[self.index()], key);
+        begin_scores(self, at, query.uniform_stage().group[self.index()], key);
         arrive_for_next(self);
-        wait_mma(self, s);
+        wait_mma(self, at.s);
     }
     template <class QTile, class Key>
-    IMBREX_KERNEL static void begin_scores(warpgroup& self, scores& s, QTile& q_tile, Key& key) {
+    IMBREX_KERNEL static void begin_scores(warpgroup& self, register_tiles& at, QTile& q_tile, Key& key) {
         wait_for_order(self);
-        mma_abt_async(self, s, q_tile, *key, accumulation::replace);
+        mma_abt_async(self, at.s, q_tile, *key, accumulation::replace);
     }
     template <class Values>
-    IMBREX_KERNEL static auto begin_values(warpgroup& self, accumulator& out, probabilities& p, Values& v) {
+    IMBREX_KERNEL static auto begin_values(warpgroup& self, register_tiles& at, Values& v) {
         auto value = v.wait_converged();
-        mma_ab_async(self, out, p, *value);
+        mma_ab_async(self, at.out, at.p, *value);
         return value;
     }
     template <class Value>
-    IMBREX_KERNEL static void end_values(warpgroup& self, accumulator& out, Value& value) {
-        wait_mma(self, out);
+    IMBREX_KERNEL static void end_values(warpgroup& self, register_tiles& at, Value& value) {
+        wait_mma(self, at.out);
         value.release();
     }
     template <class Query>
@@ -168,27 +201,6 @@ class attention_consumer {
             query.release();  // unless the last tile did
         } else {
             query.release_if(true);  // unconditional
-        }
-    }
-
-    // step(tile, masked) for the key tiles from `tile` down to 0; `masked` is std::false_type where no tile needs
-    // modify_and_mask.
-    template <class Held, class Step>
-    IMBREX_KERNEL static void for_each_tile(const Held& current, int& tile, const Step& step) {
-        if constexpr (tuning::separate_masked_loop) {
-            while (tile >= 0) {
-                int first_unmasked = 0;
-                for (; tile >= 0; --tile) {
-                    const tile_range unmasked = current.get(&work_tile::unmasked);
-                    first_unmasked = unmasked.first;
-                    if (unmasked.has(tile)) break;
-                    step(tile, std::true_type{});
-                }
-                for (; tile >= first_unmasked; --tile) step(tile, std::false_type{});
-            }
-        } else {
-            using masked = std::bool_constant<tuning::modify_all_tiles || !without_mask>;
-            for (; tile >= 0; --tile) step(tile, masked{});
         }
     }
 

@@ -1,6 +1,6 @@
 // Tuning of the Hopper attention kernel: the compile-time decisions that change its speed and not its result, each with
-// its measured effect. H200, bf16; docs/lab/attention.md has the measurements. Tile shapes and register budgets are in
-// heuristics.hpp.
+// its measured effect (H200, bf16; docs/lab/attention.md has the measurements). "Faster" compares with the kernel
+// without it. Tile shapes and register budgets are in heuristics.hpp.
 #pragma once
 
 #include <imbrex/kernels/attention/hopper_softmax.hpp>
@@ -22,11 +22,11 @@ struct attention_tuning {
     static constexpr bool three_warpgroups = Shape.consumer_warpgroups > 2;
     static constexpr int warpgroup_rows = 64;
     static constexpr int block_m = Shape.consumer_warpgroups * warpgroup_rows;
-    // With three warpgroups registers are scarce: lazy rescaling under a mask needs a mask and an output with few.
+    // With three warpgroups registers are scarce: lazy rescaling under a mask is possible only if little else is live.
     static constexpr bool may_rescale_lazily = !three_warpgroups || full || (normalised && ranges);
 
   public:
-    // Ping-pong order barrier between the warpgroups: without it 1 to 6% slower.
+    // Ping-pong order barrier between the warpgroups: 1 to 6% faster.
     static constexpr bool pingpong = Shape.pingpong;
 
     // A block may have this many query rows fewer than others: 96 instead of 101 key tiles per head at 2k (causal). With
@@ -52,12 +52,12 @@ struct attention_tuning {
     // slower if many are not. It needs no row maximum, but lazy rescaling.
     static constexpr bool softcap_by_polynomial = score_has_polynomial<Score>() && rescale_threshold > 0;
 
-    // The score_mod runs on all tiles: no choice, but most of what follows does not pay then.
+    // The score_mod runs on all tiles: not a choice, but most of the choices below are slower then.
     static constexpr bool modify_all_tiles = !score_is_identity<Score>() && !softcap_by_polynomial;
 
     // Partially masked tiles have a loop of their own: the other loop keeps no registers for the mask and waits for no
-    // condition. Not where masks or outputs take more instructions: the compiler outlines the doubled body into a
-    // function and serialises WGMMAs (C7510).
+    // condition (no figure was kept). Where masks or outputs take more instructions, the compiler outlines the doubled
+    // body into a function and serialises the WGMMAs (C7510).
     static constexpr bool separate_masked_loop =
         !modify_all_tiles && !softcap_by_polynomial && !full && ranges && normalised;
 
@@ -78,7 +78,7 @@ struct attention_tuning {
     static constexpr bool rescale_without_vote =
         rescale_threshold == 0 && (three_warpgroups ? HeadDimV <= 64 : separate_masked_loop && HeadDimV <= 128);
 
-    // Where in the softmax to wait for P V: the others take 1 to 8% more cycles. With three warpgroups there is more to
+    // Where in the softmax to wait for P V: other points take 1 to 8% more cycles. With three warpgroups there is more to
     // overlap, so the wait comes earlier; lazily under a mask no register is left, and it comes after the softmax.
     static constexpr softmax_wait_point wait_point = !three_warpgroups ? softmax_wait_point::in_first_row
                                                      : rescale_threshold > 0 && !full
