@@ -1,4 +1,5 @@
-// Division that rounds up: how many tiles of `b` cover `a`.
+// Division that rounds up: how many tiles of `b` cover `a`. For host code: in the hot loops of decode kernels nvcc makes other machine code of
+// the call than of the expression.
 #pragma once
 
 #include <imbrex/core/config.hpp>

@@ -15,7 +15,6 @@
 #pragma once
 
 #include <imbrex/core/architecture.hpp>
-#include <imbrex/core/ceil_div.hpp>
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/global_tile.hpp>
 #include <imbrex/core/source.hpp>
@@ -122,7 +121,7 @@ struct paged_decode_cluster {
             keys = visible_keys_of_heads(sequence, heads, queries, args.mask);
             all_rows = sequence.seqlen_q * heads;
             first_stage = keys.first / block_n;
-            stages = all_rows == 0 ? 0 : ceil_div(keys.end, block_n) - first_stage;
+            stages = all_rows == 0 ? 0 : (keys.end + block_n - 1) / block_n - first_stage;
         }
 
         // Warps of this block that have keys.

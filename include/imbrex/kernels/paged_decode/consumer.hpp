@@ -10,7 +10,6 @@
 //     warp       0   1   2   3   4   5   6   7   0   1   2   ..     no two synchronise before the end of a split
 #pragma once
 
-#include <imbrex/core/ceil_div.hpp>
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/element_types.hpp>
 #include <imbrex/core/source.hpp>
@@ -223,7 +222,7 @@ struct decode_consumer : decode_workspace<Shape.warps_m * HeadDim / decode_slice
     // previous queries have been read. With cp.async kernels both steps follow directly, at most 4 tiles at a time to
     // limit registers.
     struct queries {
-        static constexpr int of_warp = ceil_div(query_tiles, count);
+        static constexpr int of_warp = (query_tiles + count - 1) / count;
         static constexpr int at_once = Shape.uses_cp_async && of_warp > 4 ? 4 : of_warp;
         warp_tile<In, slice, slice> tiles[at_once];
     };
@@ -354,7 +353,7 @@ struct decode_consumer : decode_workspace<Shape.warps_m * HeadDim / decode_slice
     // 16-row groups that have any rows.
     IMBREX_KERNEL static int row_groups_present(const decode_split& now, const decode_schedule& schedule) {
         const int exist = now.sequence.seqlen_q * schedule.q_heads_per_kv_head.value - now.first_row;
-        return warps_m == 1 || exist <= slice ? 1 : exist < block_m ? ceil_div(exist, slice) : warps_m;
+        return warps_m == 1 || exist <= slice ? 1 : exist < block_m ? (exist + slice - 1) / slice : warps_m;
     }
 
     // Workspace slice of a split.

@@ -37,7 +37,6 @@
 // the tile space.
 #pragma once
 
-#include <imbrex/core/ceil_div.hpp>
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/fast_divmod.hpp>
 #include <imbrex/core/source.hpp>
@@ -189,7 +188,7 @@ class decode_tile_space {
         decode_sequence_span made{};
         made.keys = visible_keys_of_heads(sequence, schedule_->kv_heads * heads, {0, sequence.seqlen_q}, *mask_);
         made.first_tile = made.keys.first / BlockN;
-        const int tiles = ceil_div(made.keys.end, BlockN) - made.first_tile, num_tiles = tiles < 1 ? 1 : tiles;
+        const int tiles = (made.keys.end + BlockN - 1) / BlockN - made.first_tile, num_tiles = tiles < 1 ? 1 : tiles;
         made.item_tiles =
             (num_tiles + schedule_->overhead_tiles + schedule_->tile_multiple - 1) & -schedule_->tile_multiple;
         made.padding = made.item_tiles - num_tiles;
@@ -213,7 +212,7 @@ class decode_scheduler : public decode_tile_space<BlockM, BlockN, Mask, KvHeadsP
                                    const Mask& mask, int blocks, source here = source::current())
         : tile_space(schedule, lengths, mask), tile_prefix_sums_(tile_prefix_sums(scope, 0, schedule.batches, here)) {
         total_tiles_ = warp_broadcast(scope, tile_prefix_sums_, warp::threads - 1, here);
-        tiles_per_block_ = ceil_div(total_tiles_, blocks);
+        tiles_per_block_ = (total_tiles_ + blocks - 1) / blocks;
         if (tiles_per_block_ < schedule.min_tiles_per_block) tiles_per_block_ = schedule.min_tiles_per_block;
     }
 
@@ -241,7 +240,7 @@ class decode_scheduler : public decode_tile_space<BlockM, BlockN, Mask, KvHeadsP
   private:
     using lane_sums = hw::lane_values<int, warp::threads>;
 
-    static IMBREX_FN int each_of(int count) { return ceil_div(count, warp::threads); }
+    static IMBREX_FN int each_of(int count) { return (count + warp::threads - 1) / warp::threads; }
 
     // Inclusive prefix sums, by lane, of the tiles of `count` sequences. Each lane has consecutive sequences.
     IMBREX_KERNEL lane_sums tile_prefix_sums(const warp& scope, int first, int count, source here) const {
