@@ -1,8 +1,8 @@
 // GPU matrices of every weight format in the host world, against float64 with weights rounded in the same way: without
 // an epilogue, with bias, residual and SwiGLU. A wrong format shows in the rounding error.
 //
-// The model of cuda_kernels_on_host.hpp is instantiated here too: it uses all these formats, which take long to
-// compile.
+// The model of cuda_kernels_on_host.hpp is instantiated here too. The products and the attention are compiled in files of
+// their own (tests/CMakeLists.txt, cuda_attention.cpp).
 #include "engine/model/cuda_matrix.hpp"
 
 #include <algorithm>
@@ -15,10 +15,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/model/cuda_attention_kernels.hpp"
 #include "engine/model/cuda_kernels.hpp"
 #include "engine/model/cuda_kernels_on_host.hpp"
-#include "engine/model/cuda_matmul.hpp"
 #include "engine/model/model_runner.hpp"
 #include "engine/model/random_weights.hpp"
 #include "engine/model/rounded_weights.hpp"
