@@ -1,4 +1,6 @@
-"""Checks that object files of two compilers may be linked into one program: check_worlds.py DIRECTORY
+"""Checks that object files of two compilers may be linked into one program: check_worlds.py DIRECTORY [REGEX]
+
+REGEX: only object files whose path matches.
 
 Functions whose definition depends on the compiler are in the inline namespace IMBREX_WORLDS of core/config.hpp (worlds_host,
 worlds_both, worlds_device), which is part of their symbols. A function outside of it must refer neither to one inside nor to
@@ -15,6 +17,8 @@ WORLDS = re.compile(r"\d+worlds_(host|both|device)")
 RUNTIME = re.compile(r"^cuda[A-Z]")
 # Only in files compiled by nvcc: hw/cuda, and the function that reports runtime errors.
 CUDA_ALONE = re.compile(r"^_ZZ?NK?6imbrex(6device|2hw6encode|2hw25driver_tensor_map_encoder|6detail15require_success)")
+# Functions of the library itself: not those of tests, examples or the standard library that have its types as arguments.
+LIBRARY = re.compile(r"^_ZZ?N[KVRO]*6imbrex(?!6engine|5tales)")
 SECTION = re.compile(r"^Relocation section '\.rela?\.text\.(?:unlikely\.|startup\.|hot\.)?(_Z\w+)'")
 
 
@@ -25,7 +29,7 @@ def faults(listing):
         section = SECTION.match(line)
         if line.startswith("Relocation section"):
             function = section.group(1) if section else None
-            if function and (WORLDS.search(function) or CUDA_ALONE.match(function) or "6imbrex" not in function):
+            if function and (WORLDS.search(function) or CUDA_ALONE.match(function) or not LIBRARY.match(function)):
                 function = None
             continue
         fields = line.split()
@@ -44,12 +48,12 @@ def readable(symbols):
     return subprocess.run(["c++filt"], input="\n".join(symbols), capture_output=True, text=True).stdout.splitlines()
 
 
-def main(directory):
+def main(directory, pattern=""):
     if shutil.which("readelf") is None:
         print("skipped: readelf not found")
         return 0
     found = set()
-    objects = sorted(pathlib.Path(directory).rglob("*.o"))
+    objects = sorted(one for one in pathlib.Path(directory).rglob("*.o") if re.search(pattern, str(one)))
     for one in objects:
         listing = subprocess.run(["readelf", "-rW", str(one)], capture_output=True, text=True).stdout
         found.update(faults(listing))
@@ -61,4 +65,4 @@ def main(directory):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:3]))
