@@ -86,6 +86,16 @@ concept transport = requires(T& comm, const send_recv_group& one, send_recv_requ
 
 namespace detail {
 
+template <class Transport>
+constexpr bool check_transport() {
+    static_assert(
+        transport<Transport>,
+        "imbrex: Transport must have int rank(); int ranks(); world where(); "
+        "send_recv_request start(const send_recv_group&, void* stream); void wait(send_recv_request, void* stream); "
+        "void synchronise(void* stream); void all_gather(const void* mine, void* all, std::size_t bytes)");
+    return transport<Transport>;
+}
+
 inline void require_peers(const send_recv_group& one, int rank, int ranks) {
     const auto require_peer = [&](int peer, const char* name) {
         require(peer >= 0 && peer < ranks && peer != rank, name, ": ", peer, "; rank ", rank, " of ", ranks,

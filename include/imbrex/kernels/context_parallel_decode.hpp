@@ -117,9 +117,10 @@ class context_parallel_decode {
                                                  {"options.first_step", options.first_step}});
     }
 
-    template <transport Transport>
+    template <class Transport>
     static void launch(Transport& comm, const problem& p, const context_parallel_decode_options& options,
                        const Score& score = {}, void* stream = nullptr) {
+        static_assert(detail::check_transport<Transport>());
         const world where = comm.where();
         const layout at = layout_of(where, p, options.blocks);
         require_shard(where, comm.rank(), comm.ranks(), p, options, at);

@@ -57,9 +57,10 @@ class ring_attention {
 
     static std::size_t workspace_bytes(const ring_plan& plan) { return chunks(plan, {}).buffers().bytes(); }
 
-    template <transport Transport>
+    template <class Transport>
     static void launch(Transport& comm, const ring_plan& plan, const problem& p, const Score& score = {},
                        void* stream = nullptr) {
+        static_assert(detail::check_transport<Transport>());
         const chunks all(plan, {p.q, p.k, p.v, p.out, p.lse2, p.workspace});
         require_problem(comm.rank(), plan, p);
         all.buffers().require_given(p.workspace, "workspace");

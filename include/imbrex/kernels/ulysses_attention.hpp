@@ -75,9 +75,10 @@ class ulysses_attention {
         return layout(schedule, rank).buffers.bytes();
     }
 
-    template <transport Transport>
+    template <class Transport>
     static void launch(Transport& comm, const ulysses_schedule& schedule, const problem& p, const Score& score = {},
                        void* stream = nullptr) {
+        static_assert(detail::check_transport<Transport>());
         const layout at(schedule, comm.rank());
         require_problem(schedule, comm.rank(), p);
         at.buffers.require_given(p.workspace, "workspace");
