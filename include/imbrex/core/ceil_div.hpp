@@ -1,5 +1,5 @@
-// Division that rounds up: how many tiles of `b` cover `a`. For host code: in the hot loops of decode kernels nvcc makes other machine code of
-// the call than of the expression.
+// Division that rounds up: how many tiles of `b` cover `a`. The device code of paged_decode writes the expression out:
+// nvcc generates different machine code for the call there.
 #pragma once
 
 #include <imbrex/core/config.hpp>

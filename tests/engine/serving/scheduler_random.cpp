@@ -271,7 +271,7 @@ class history {
         for (const auto& [id, text] : expected_) {
             const sequence& it = *plan_.find(id);
             expect(it.state == sequence_state::running || (it.block_table.empty() && it.num_computed_tokens == 0),
-                   "who waits holds nothing");
+                   "a waiting sequence holds no blocks");
             expect(it.num_computed_tokens <= static_cast<int>(it.block_table.size()) * block_size_ &&
                        it.num_computed_tokens < it.length(),
                    "what is computed has blocks");
