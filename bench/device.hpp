@@ -53,7 +53,7 @@ class device_array {
 
     T* data() const { return pointer_; }
     std::size_t bytes() const { return count_ * sizeof(T); }
-    std::vector<T> fetch() const {
+    std::vector<T> download() const {
         std::vector<T> values(count_);
         check(cudaMemcpy(values.data(), pointer_, bytes(), cudaMemcpyDeviceToHost), "cudaMemcpy");
         return values;

@@ -48,8 +48,9 @@ int main() {
     for (int i = 0; i < rows * columns; ++i) in.values[i] = std::sin(0.1f * i) * 8;
 
     const grid_dim grid{(columns + 63) / 64, (rows + 63) / 64, 1};
-    launch<kernel>(where, grid, {matrix<const float>(in.send(), rows, columns), matrix(out.send(), rows, columns), {}});
-    out.fetch();
+    launch<kernel>(where, grid,
+                   {matrix<const float>(in.upload(), rows, columns), matrix(out.upload(), rows, columns), {}});
+    out.download();
 
     double worst = 0;
     for (int i = 0; i < rows * columns; ++i) {

@@ -41,9 +41,10 @@ int main() {
     world_array<float> out(where, rows * columns, NAN);
     for (int i = 0; i < rows * columns; ++i) in.values[i] = std::sin(0.37f * i) * 20;
 
-    launch<softmax_kernel>(where, {(rows + 63) / 64},
-                           {matrix<const float>(in.send(), rows, columns), matrix(out.send(), rows, columns), scale});
-    out.fetch();
+    launch<softmax_kernel>(
+        where, {(rows + 63) / 64},
+        {matrix<const float>(in.upload(), rows, columns), matrix(out.upload(), rows, columns), scale});
+    out.download();
 
     double worst = 0;
     for (int row = 0; row < rows; ++row) {

@@ -70,10 +70,11 @@ int main(int count, char** words) {
     for (int i = 0; i < k * n; ++i) b.values[i] = bf16(std::cos(0.7f * i));
 
     const grid_dim grid{(n + 127) / 128, (m + 127) / 128, 1};
-    const gemm::arguments args{make_tma_tensor<gemm::a_tile>(matrix(a.send(), m, k)),
-                               make_tma_tensor<gemm::b_tile>(matrix(b.send(), k, n)), matrix(c.send(), m, n), k / 64};
+    const gemm::arguments args{make_tma_tensor<gemm::a_tile>(matrix(a.upload(), m, k)),
+                               make_tma_tensor<gemm::b_tile>(matrix(b.upload(), k, n)), matrix(c.upload(), m, n),
+                               k / 64};
     launch<gemm>(where, grid, args);
-    c.fetch();
+    c.download();
     if (count > 1 && where == world::host) host::launch<gemm>(grid, args, {.trace_file = words[1]});
 
     double worst = 0;

@@ -31,9 +31,9 @@ int main() {
     const auto epilogue = epilogue::compose(epilogue::scale{alpha}, capped{cap});
     using product = gemm<bf16, bf16, gemm_options{.b = matrix_layout::column_major},
                          decltype(epilogue::compose(epilogue::scale{}, capped{}))>;
-    const gemm_problem<bf16, bf16> problem{m, n, k, {a.send()}, {b.send()}, {d.send()}};
+    const gemm_problem<bf16, bf16> problem{m, n, k, {a.upload()}, {b.upload()}, {d.upload()}};
     product::launch(where, problem, epilogue);
-    d.fetch();
+    d.download();
 
     double worst = 0;
     for (int row = 0; row < m; ++row) {

@@ -52,15 +52,15 @@ int main() {
     world_array<bf16> qkv(where, batches * length * together * head_dim),
         out(where, batches * length * heads * head_dim);
     for (std::size_t i = 0; i < qkv.values.size(); ++i) qkv.values[i] = bf16(std::sin(0.37f * float(i % 10007)));
-    const auto all = batch_sequence_head(qkv.send(), batches, length, together, head_dim);
+    const auto all = batch_sequence_head(qkv.upload(), batches, length, together, head_dim);
     attention::launch(where,
                       {.q = heads_of(all, 0, heads),
                        .k = heads_of(all, heads, kv_heads),
                        .v = heads_of(all, heads + kv_heads, kv_heads),
-                       .out = batch_sequence_head(out.send(), batches, length, heads, head_dim),
+                       .out = batch_sequence_head(out.upload(), batches, length, heads, head_dim),
                        .scale = scale},
                       mask, score);
-    out.fetch();
+    out.download();
 
     double worst = 0;
     const auto at = [&](int batch, int row, int head) {

@@ -26,15 +26,15 @@ int main() {
     for (std::size_t i = 0; i < q.values.size(); ++i) q.values[i] = bf16(std::sin(0.37f * float(i % 10007)));
     for (std::size_t i = 0; i < k.values.size(); ++i) k.values[i] = bf16(std::sin(0.23f * float(i % 10009)));
     for (std::size_t i = 0; i < v.values.size(); ++i) v.values[i] = bf16(std::cos(0.11f * float(i % 10037)));
-    const bf16 *const all_q = q.send(), *const all_k = k.send(), *const all_v = v.send();
-    bf16* const all_out = out.send();
+    const bf16 *const all_q = q.upload(), *const all_k = k.upload(), *const all_v = v.upload();
+    bf16* const all_out = out.upload();
 
     session.append(all_k, all_v, prompt);
     for (int token = prompt; token < prompt + tokens; ++token) {
         session.append(all_k + token * kv_heads * head_dim, all_v + token * kv_heads * head_dim, 1);
         session.decode(all_q + token * heads * head_dim, all_out + token * heads * head_dim, 1);
     }
-    out.fetch();
+    out.download();
 
     // The reference by plain loops. The product of rotated queries and keys depends on their distance.
     double worst = 0;

@@ -50,15 +50,15 @@ int main() {
         const world_memory workspace(where, attention::workspace_bytes(plan));
         const world_stream stream(where);
         attention::launch(comm, plan,
-                          {.q = q.send(),
-                           .k = k.send(),
-                           .v = v.send(),
-                           .out = out.send(),
-                           .lse2 = lse2.send(),
+                          {.q = q.upload(),
+                           .k = k.upload(),
+                           .v = v.upload(),
+                           .out = out.upload(),
+                           .lse2 = lse2.upload(),
                            .workspace = workspace.at()},
                           stream.get());
         comm.synchronise(stream.get());  // throws if a rank has died, and names the rank and the step
-        out.fetch();
+        out.download();
         for (int row = 0; row < mine.count(); ++row) {
             first_of_each[mine.position(row)] = out.values[row * heads * head_dim];
         }

@@ -37,7 +37,7 @@ int status_of(const Call& call) {
 // Zero before each launch; the kernel resets it.
 inline int* tile_counter() {
     static world_array<int> memory(world::device, 1);
-    static int* const one = memory.send();
+    static int* const one = memory.upload();
     return one;
 }
 

@@ -70,7 +70,7 @@ double relative_difference(const std::vector<bf16>& x, const std::vector<bf16>& 
 }
 
 void warn_unless_close(const std::string& what, const device_array<bf16>& ours, const device_array<bf16>& theirs) {
-    const double difference = relative_difference(ours.fetch(), theirs.fetch());
+    const double difference = relative_difference(ours.download(), theirs.download());
     if (!(difference < 0.004)) std::printf("WRONG: %s differs from the peer by %.2g\n", what.c_str(), difference);
 }
 
@@ -161,7 +161,7 @@ report ampere_class(blas& peer, pace how) {
                                                                        {a.data()}, {b.data()}, {ours.data()}};
                  launch_ampere<kernel, matrix_layout::column_major>(stream, problem);
              }});
-        if (ours.fetch() != theirs.fetch()) std::printf("WRONG: int8 differs from the peer\n");
+        if (ours.download() != theirs.download()) std::printf("WRONG: int8 differs from the peer\n");
     }
     return table;
 }
@@ -216,7 +216,7 @@ report accuracy(blas& peer) {
         const device_array<bf16> a(std::size_t(s.m) * s.k, 1), b(std::size_t(s.k) * s.n, 2);
         device_array<bf16> ours(std::size_t(s.m) * s.n), theirs(std::size_t(s.m) * s.n);
         const auto widened = [](const device_array<bf16>& from) {
-            const std::vector<bf16> values = from.fetch();
+            const std::vector<bf16> values = from.download();
             std::vector<double> wide(values.size());
             for (std::size_t i = 0; i < values.size(); ++i) wide[i] = static_cast<float>(values[i]);
             device_array<double> there(wide.size());
@@ -230,9 +230,9 @@ report accuracy(blas& peer) {
                       s);
         gemm<bf16, bf16>::launch(world::device, {s.m, s.n, s.k, {a.data()}, {b.data()}, {ours.data()}});
         check(cudaDeviceSynchronize(), "accuracy");
-        const std::vector<double> expected = right.fetch();
+        const std::vector<double> expected = right.download();
         const auto error = [&](const device_array<bf16>& result) {
-            const std::vector<bf16> values = result.fetch();
+            const std::vector<bf16> values = result.download();
             double difference = 0, size = 0;
             for (std::size_t i = 0; i < values.size(); ++i) {
                 difference += std::pow(static_cast<float>(values[i]) - expected[i], 2);

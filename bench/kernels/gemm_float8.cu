@@ -124,7 +124,7 @@ struct data {
     }
 
     void warn_unless_close(const char* what) const {
-        const std::vector<bf16> x = ours.fetch(), y = theirs.fetch();
+        const std::vector<bf16> x = ours.download(), y = theirs.download();
         double difference = 0, size = 0;
         for (std::size_t i = 0; i < x.size(); ++i) {
             difference += std::pow(static_cast<double>(static_cast<float>(x[i])) - static_cast<float>(y[i]), 2);

@@ -71,7 +71,7 @@ TEST_CASE("data rotated around a ring through two buffers returns unchanged") {
                 run_ranks(group, [&](loopback& comm) {
                     const world_stream stream(where);
                     rank_memory& mine = *memory[comm.rank()];
-                    int* const places[] = {mine.own.send(), mine.first.send(), mine.second.send()};
+                    int* const places[] = {mine.own.upload(), mine.first.upload(), mine.second.upload()};
                     const int next = (comm.rank() + 1) % ranks, before = (comm.rank() + ranks - 1) % ranks;
                     int have = 0;
                     for (int step = 0; step < ranks && ranks > 1; ++step) {
@@ -88,7 +88,7 @@ TEST_CASE("data rotated around a ring through two buffers returns unchanged") {
                 for (int rank = 0; rank < ranks && ranks > 1; ++rank) {
                     rank_memory& mine = *memory[rank];
                     buffer<int>& last = ranks % 2 == 1 ? mine.first : mine.second;
-                    last.fetch();
+                    last.download();
                     REQUIRE(last.values == mine.own.values);
                 }
             }
@@ -103,9 +103,9 @@ TEST_CASE("messages between two ranks arrive in start order, whatever the order 
         run_ranks(group, [&](loopback& comm) {
             const world_stream stream(where);
             rank_memory& mine = *memory[comm.rank()];
-            int* const own = mine.own.send();
-            int* const first = mine.first.send();
-            int* const second = mine.second.send();
+            int* const own = mine.own.upload();
+            int* const first = mine.first.upload();
+            int* const second = mine.second.upload();
             const int other = 1 - comm.rank();
             const auto one = comm.start(
                 {0, {{other, own, 4}, {other, own + 2, 4}}, {{other, first, 4}, {other, first + 1, 4}}}, stream.get());
@@ -117,8 +117,8 @@ TEST_CASE("messages between two ranks arrive in start order, whatever the order 
         });
         for (int rank = 0; rank < 2; ++rank) {
             rank_memory& mine = *memory[rank];
-            mine.first.fetch();
-            mine.second.fetch();
+            mine.first.download();
+            mine.second.download();
             const int theirs = 1000 * (1 - rank);
             CHECK(mine.first.values == std::vector{theirs, theirs + 2, -1});
             CHECK(mine.second.values == std::vector{theirs + 1, theirs + 2, -1});
@@ -149,8 +149,8 @@ TEST_CASE("a failed rank is named, with its step, to all waiting ranks") {
         const auto work = [&](loopback& comm) {
             const world_stream stream(where);
             rank_memory& mine = *memory[comm.rank()];
-            int* const own = mine.own.send();
-            int* const there = mine.first.send();
+            int* const own = mine.own.upload();
+            int* const there = mine.first.upload();
             for (int step = 0; step < 6; ++step) {
                 if (step == 4 && comm.rank() == 2) throw error("out of luck");
                 const auto request = comm.start(
@@ -177,8 +177,8 @@ TEST_CASE("a rank that ends early or hangs is named") {
             const auto outcomes = run_ranks_catching(group, [&](loopback& comm) {
                 const world_stream stream(where);
                 rank_memory& mine = *memory[comm.rank()];
-                int* const own = mine.own.send();
-                int* const there = mine.first.send();
+                int* const own = mine.own.upload();
+                int* const there = mine.first.upload();
                 for (int step = 0; step < 4; ++step) {
                     if (step == 2 && comm.rank() == 1) {
                         if (hangs) std::this_thread::sleep_for(500ms);
@@ -210,8 +210,8 @@ TEST_CASE("mismatched sizes and steps are detected") {
             const auto outcomes = run_ranks_catching(group, [&](loopback& comm) {
                 const world_stream stream(where);
                 rank_memory& mine = *memory[comm.rank()];
-                int* const own = mine.own.send();
-                int* const there = mine.first.send();
+                int* const own = mine.own.upload();
+                int* const there = mine.first.upload();
                 const bool first = comm.rank() == 0;
                 comm.wait(comm.start({other_step && first ? 7 : 3,
                                       {{1 - comm.rank(), own, first && !other_step ? 16u : 32u}},

@@ -69,9 +69,9 @@ void check_sums(int clusters) {
         buffer<float> in(where, size), out(where, size, -1.0f);
         fill_random(in.values, 3);
         run<sum_of_cluster<Cluster>>(where, {blocks},
-                                     {matrix<const float>(in.send(), 2 * blocks * rows, columns),
-                                      matrix(out.send(), 2 * blocks * rows, columns)});
-        out.fetch();
+                                     {matrix<const float>(in.upload(), 2 * blocks * rows, columns),
+                                      matrix(out.upload(), 2 * blocks * rows, columns)});
+        out.download();
         bool right = true;
         for (int i = 0; i < size; ++i) {
             const int block = i / (rows * columns), first = block / Cluster * Cluster;

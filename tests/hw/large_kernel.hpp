@@ -50,10 +50,10 @@ void test_large_kernel() {
             doubled[i] = 2 * in.values[i];
         }
         run<large_kernel>(where, {1, 1, 1},
-                          {imbrex::matrix(static_cast<const float*>(in.send()), rows, columns),
-                           imbrex::matrix(out.send(), rows, columns)},
+                          {imbrex::matrix(static_cast<const float*>(in.upload()), rows, columns),
+                           imbrex::matrix(out.upload(), rows, columns)},
                           2);
-        out.fetch();
+        out.download();
         CHECK(out.values == doubled);
     }
 }

@@ -40,10 +40,10 @@ TEST_CASE("kernels launched with PDL see their predecessors' results") {
     const int blocks = 200;
     for (const world where : worlds()) {
         buffer<float> values(where, blocks * rows * columns, 0.0f);
-        const count_up::arguments arguments{matrix(values.send(), blocks * rows, columns), 20};
+        const count_up::arguments arguments{matrix(values.upload(), blocks * rows, columns), 20};
         static_assert(hw::uses_pdl<count_up>);
         for (int i = 0; i < 10; ++i) launch<count_up>(where, {blocks}, arguments);
-        values.fetch();
+        values.download();
         bool right = true;
         for (const float one : values.values) right = right && one == 200.0f;
         CHECK(right);

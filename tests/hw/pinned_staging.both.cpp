@@ -18,12 +18,12 @@ TEST_CASE("a staging buffer is sent, fetched and moved") {
         CHECK(one.bytes() == 12);
         CHECK((one.at() == one.host_pointer()) == (where != world::device));
         for (int i = 0; i < 3; ++i) one.host_pointer<int>()[i] = i + 5;
-        one.send(12, stream.get());
+        one.upload(12, stream.get());
         other = std::move(one);
         stream.wait();
         for (int i = 0; i < 3; ++i) other.host_pointer<int>()[i] = -1;
         if (where != world::device) continue;  // the same memory
-        other.fetch(8, stream.get());
+        other.download(8, stream.get());
         stream.wait();
         CHECK(std::vector<int>(other.host_pointer<int>(), other.host_pointer<int>() + 3) == std::vector<int>{5, 6, -1});
         CHECK(other.host_pointer<int>(4)[0] == 6);

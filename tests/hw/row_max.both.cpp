@@ -63,10 +63,11 @@ void test_row_max(float usual, float other, bool negative) {
         }
         run<fold_row_max_kernel<Rows, Columns, Scope>>(
             where, {1, 1, 1},
-            {matrix(static_cast<const float*>(in.send()), 2 * Rows, Columns), begin.send(), out.send(), flags.send()},
+            {matrix(static_cast<const float*>(in.upload()), 2 * Rows, Columns), begin.upload(), out.upload(),
+             flags.upload()},
             2);
-        out.fetch();
-        flags.fetch();
+        out.download();
+        flags.download();
         tally compared(str_cat(name_of_shape<float>(where, Rows, Columns, Scope::warps), ", ", usual, ", ", other));
         // On the device each warp answers for its own 16 rows.
         const bool apart = where == world::device && Scope::warps > 1;

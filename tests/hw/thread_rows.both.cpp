@@ -57,11 +57,11 @@ void test_halves() {
         for (std::size_t i = 0; i < in.values.size(); ++i) in.values[i] = static_cast<float>(i % 1009) - 500;
         run<thread_rows_kernel<Rows, Columns, First, Count, Scope>>(
             where, {1, 1, 1},
-            {matrix(static_cast<const float*>(in.send()), 2 * Rows, Columns), matrix(out.send(), 2 * Rows, Columns),
-             sums.send()},
+            {matrix(static_cast<const float*>(in.upload()), 2 * Rows, Columns), matrix(out.upload(), 2 * Rows, Columns),
+             sums.upload()},
             2);
-        out.fetch();
-        sums.fetch();
+        out.download();
+        sums.download();
         tally compared(name_of_shape<float>(where, Rows, Columns, Scope::warps));
         for (int row = 0; row < 2 * Rows; ++row) {
             float sum = 0;  // of integers, so exact

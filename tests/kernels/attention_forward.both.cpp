@@ -27,7 +27,7 @@ void check(const attention_test_case& given, attention_kernel_kind expected = at
         CAPTURE(static_cast<int>(given.lie));
         CAPTURE(given.right);
         trial there(where, given, 1);
-        const auto problem = there.send();
+        const auto problem = there.upload();
         CHECK(attention::choice(where, problem) == expected);
         attention::launch(where, problem, there.mask());
         const auto worst = there.worst();
@@ -78,7 +78,7 @@ TEST_CASE("GQA: any number of heads shares a KV head, also with a batch stride o
                 std::copy_n(&there.inputs.values[one->at(0, 0, row)], 64, &there.inputs.values[one->at(1, 0, row)]);
             }
         }
-        auto problem = there.send();
+        auto problem = there.upload();
         problem.k.strides.given[0] = problem.v.strides.given[0] = 0;
         attention::launch(where, problem, there.mask());
         CHECK(attention::choice(where, problem) == attention_kernel_kind::hopper);
@@ -112,10 +112,10 @@ TEST_CASE("random attention cases of all head dims") {
                       [](world where, const attention_test_case& c, unsigned number) {
                           trial there(where, c, number);
                           const any_mask mask = there.mask();
-                          attention::launch(where, there.send(), mask);
-                          const auto bits = there.fetch();
-                          attention::launch(where, there.send(), mask);
-                          CHECK(bits == there.fetch());
+                          attention::launch(where, there.upload(), mask);
+                          const auto bits = there.download();
+                          attention::launch(where, there.upload(), mask);
+                          CHECK(bits == there.download());
                           return there.worst();
                       });
 }
@@ -127,7 +127,7 @@ TEST_CASE("does nothing without queries; without keys O is zero and the LSE is -
              {attention_test_case{.batches = 0}, attention_test_case{.seqlen_q = 0, .seqlen_k = 5},
               attention_test_case{.heads = 0, .kv_heads = 0}}) {
             trial there(where, given, 1);
-            auto problem = there.send();
+            auto problem = there.upload();
             problem.q.pointer = nullptr;
             problem.out.pointer = nullptr;
             problem.lse2.pointer = nullptr;
@@ -135,7 +135,7 @@ TEST_CASE("does nothing without queries; without keys O is zero and the LSE is -
             attention::launch(where, problem);
         }
         trial there(where, {.batches = 2, .heads = 2, .seqlen_q = 70, .seqlen_k = 0}, 1);
-        auto problem = there.send();
+        auto problem = there.upload();
         problem.k.pointer = problem.v.pointer = nullptr;
         CHECK(attention::choice(where, problem) == attention_kernel_kind::ampere_class);
         attention::launch(where, problem, there.mask());
@@ -144,10 +144,10 @@ TEST_CASE("does nothing without queries; without keys O is zero and the LSE is -
         // A varlen batch without sequences.
         attention_test_case none{.seqlen_q = 10, .seqlen_k = 10};
         trial packed(where, none, 1);
-        auto empty = packed.send();
-        empty.varlen = {0, packed.cu_seqlens_q.send(), packed.cu_seqlens_k.send()};
+        auto empty = packed.upload();
+        empty.varlen = {0, packed.cu_seqlens_q.upload(), packed.cu_seqlens_k.upload()};
         attention::launch(where, empty);
-        packed.fetch();
+        packed.download();
         for (const bf16 value : packed.out.values) REQUIRE(std::isnan(float(value)));
     }
 }
@@ -156,7 +156,7 @@ TEST_CASE("rejects invalid arguments, and writes nothing") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         trial there(where, {.batches = 2, .heads = 4, .kv_heads = 2, .seqlen_q = 30, .seqlen_k = 40}, 1);
-        const attention_problem<bf16> good = there.send();
+        const attention_problem<bf16> good = there.upload();
         const auto refused = [&](auto change) {
             attention_problem<bf16> bad = good;
             change(bad);
@@ -213,7 +213,7 @@ TEST_CASE("rejects invalid arguments, and writes nothing") {
               "varlen.cu_seqlens_q: null; 3 numbers are needed");
         buffer<int> starts(where, 3);
         starts.values = {0, 10, 30};
-        const int* const some = starts.send();
+        const int* const some = starts.upload();
         CHECK(refused([&](auto& p) {
                   alone(p), p.varlen = {2, some, nullptr};
               }) == "varlen.cu_seqlens_k: null; 3 numbers are needed");
@@ -224,7 +224,7 @@ TEST_CASE("rejects invalid arguments, and writes nothing") {
         const auto wide = [&](auto p) { with(p.q, 3, 80), with(p.k, 3, 80), narrow::choice(where, p); };
         CHECK(error_message_of([&] { wide(good); }) ==
               "q.extents[3], v.extents[3]: 80, 64; the compiled head dims are 64 x 64");
-        there.fetch();
+        there.download();
         for (const bf16 value : there.out.values) REQUIRE(std::isnan(float(value)));
     }
 }
@@ -239,7 +239,7 @@ TEST_CASE("selects the kernel by device, strides and number of keys") {
 
 TEST_CASE("rejects lengths beyond the tensors where the host can read them") {
     trial there(world::host, {.heads = 2, .seqlen_q = 30, .seqlen_k = 40}, 1);
-    const auto good = there.send();
+    const auto good = there.upload();
     const auto refused = [&](std::vector<int> cu_seqlens_q, std::vector<int> cu_seqlens_k) {
         auto bad = good;
         bad.varlen = {2, cu_seqlens_q.data(), cu_seqlens_k.data()};
@@ -267,21 +267,21 @@ TEST_CASE("rejects merged and partial outputs without their row values") {
                           full_mask>;
     const attention_test_case given{.heads = 2, .seqlen_q = 30, .seqlen_k = 40};
     attention_trial<bf16, attention_output_mode::merged> whole(world::host, given, 1);
-    auto wrong = whole.send();
+    auto wrong = whole.upload();
     wrong.lse2.pointer = nullptr;
     CHECK(error_message_of([&] { merged::choice(world::host, wrong); }) ==
           "lse2.pointer: null; 1 x 2 x 30 numbers are needed");
     attention_trial<bf16, attention_output_mode::partial> part(world::host, given, 1);
-    auto none = part.send();
+    auto none = part.upload();
     none.row_max.pointer = nullptr;
     CHECK(error_message_of([&] { partial::choice(world::host, none); }) ==
           "row_max.pointer: null; 1 x 2 x 30 numbers are needed");
-    none = part.send();
+    none = part.upload();
     none.row_sum.pointer = nullptr;
     CHECK(error_message_of([&] { partial::choice(world::host, none); }) ==
           "row_sum.pointer: null; 1 x 2 x 30 numbers are needed");
-    none = part.send();
-    none.sinks = part.sinks.send();
+    none = part.upload();
+    none.sinks = part.sinks.upload();
     CHECK(error_message_of([&] {
               partial::choice(world::host, none);
           }).ends_with("; must be null for attention_output_mode::partial"));
@@ -308,7 +308,7 @@ TEST_CASE("launches of both kernels are captured in a CUDA graph and replayed") 
     imbrex::detail::require_success(cudaStreamCreate(&stream), "stream");
     for (const layout lie : {layout::batch_sequence_head, layout::unaligned}) {
         trial there(world::device, {.heads = 3, .seqlen_q = 300, .seqlen_k = 300, .lie = lie, .right = 0}, 1);
-        const auto problem = there.send();
+        const auto problem = there.upload();
         const any_mask mask = there.mask();
         cudaGraph_t graph;
         cudaGraphExec_t replay;
@@ -317,7 +317,7 @@ TEST_CASE("launches of both kernels are captured in a CUDA graph and replayed") 
         REQUIRE(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
         REQUIRE(cudaGraphInstantiate(&replay, graph, 0) == cudaSuccess);
         for (int i = 0; i < 3; ++i) {
-            there.send();  // poison
+            there.upload();  // poison
             REQUIRE(cudaGraphLaunch(replay, stream) == cudaSuccess);
             REQUIRE(cudaStreamSynchronize(stream) == cudaSuccess);
             CHECK(there.worst().out <= 1);

@@ -44,11 +44,11 @@ void check_whole(unsigned seed, int cases) {
                           attention_trial<In> trial(where, c, number);
                           const Mask mask = mask_of(trial);
                           const Score score = score_of(trial);
-                          attention::launch(where, trial.send(), mask, score);
-                          const auto bits = trial.fetch();
-                          const auto again = trial.send();
+                          attention::launch(where, trial.upload(), mask, score);
+                          const auto bits = trial.download();
+                          const auto again = trial.upload();
                           attention::launch(where, again, mask, score);
-                          CHECK(bits == trial.fetch());
+                          CHECK(bits == trial.download());
                           ++used[name_of(attention::choice(where, again))];
                           return trial.worst();
                       });
@@ -58,7 +58,7 @@ void check_whole(unsigned seed, int cases) {
 // Causal attention in two parts of the keys.
 template <class Attention, class Trial, class Each>
 void in_parts(world where, Trial& trial, Each each) {
-    auto problem = trial.send();
+    auto problem = trial.upload();
     const int seqlen_k = trial.c.seqlen_k, middle = seqlen_k / 3;
     for (const auto& [first, end] : {std::pair{0, middle}, std::pair{middle, seqlen_k}}) {
         auto part = problem;
@@ -100,9 +100,9 @@ TEST_CASE("random attention: parts of the keys merged one after the other") {
                       [&](world where, const attention_test_case& c, unsigned number) {
                           attention_trial<fp16, merged> trial(where, c, number);
                           in_parts<attention>(where, trial, [] {});
-                          const auto bits = trial.fetch();
+                          const auto bits = trial.download();
                           in_parts<attention>(where, trial, [] {});
-                          CHECK(bits == trial.fetch());
+                          CHECK(bits == trial.download());
                           return trial.worst();
                       });
 }
@@ -117,7 +117,7 @@ TEST_CASE("random attention: partial outputs merged by row_max and row_sum") {
                           std::vector<double> out(trial.out.values.size()), row_sum(trial.row_sum.values.size()),
                               top(row_sum.size(), -INFINITY);
                           in_parts<attention>(where, trial, [&] {
-                              trial.fetch();
+                              trial.download();
                               trial.each_row([&](std::size_t place, std::size_t row) {
                                   const double most = std::max<double>(top[row], trial.row_max.values[row]);
                                   if (most == -INFINITY) return;

@@ -89,18 +89,18 @@ struct rank_memory {
         return std::size_t(table.values[sequence * width + key / c.page_size]) * c.page_size + key % c.page_size;
     }
 
-    decode::problem send(const context_parallel_case& c) {
+    decode::problem upload(const context_parallel_case& c) {
         const int batches = c.packed ? 1 : c.sequences(), tokens = c.packed ? c.all_tokens() : c.tokens[0];
         decode::problem p;
-        p.q = batch_sequence_head<const bf16>(q.send(), batches, tokens, c.heads, head_dim);
-        p.k = batch_sequence_head<const bf16>(k.send(), pages, c.page_size, c.kv_heads, head_dim);
-        p.v = batch_sequence_head<const bf16>(v.send(), pages, c.page_size, c.kv_heads, head_dim);
-        p.out = batch_sequence_head(out.send(), batches, tokens, c.heads, head_dim);
-        p.lse2 = batch_head_rows(lse2.send(), c.heads, tokens);
-        p.seqused_k = lengths.send();
-        p.paged_kv = {table.send(), width};
-        if (c.packed) p.varlen = {c.sequences(), starts.send(), nullptr};
-        if (c.sinks) p.sinks = sinks.send();
+        p.q = batch_sequence_head<const bf16>(q.upload(), batches, tokens, c.heads, head_dim);
+        p.k = batch_sequence_head<const bf16>(k.upload(), pages, c.page_size, c.kv_heads, head_dim);
+        p.v = batch_sequence_head<const bf16>(v.upload(), pages, c.page_size, c.kv_heads, head_dim);
+        p.out = batch_sequence_head(out.upload(), batches, tokens, c.heads, head_dim);
+        p.lse2 = batch_head_rows(lse2.upload(), c.heads, tokens);
+        p.seqused_k = lengths.upload();
+        p.paged_kv = {table.upload(), width};
+        if (c.packed) p.varlen = {c.sequences(), starts.upload(), nullptr};
+        if (c.sinks) p.sinks = sinks.upload();
         return p;
     }
     // The LSE is [batch, head, token].
@@ -116,17 +116,17 @@ class context_parallel_trial {
         for (int rank = 0; rank < c.ranks(); ++rank) {
             memory.push_back(std::make_unique<rank_memory>(where, c, rank));
             rank_memory& one = *memory.back();
-            problems.push_back(one.send(c));
+            problems.push_back(one.upload(c));
             const std::size_t bytes = decode::workspace_bytes(where, problems.back(), c.blocks);
             one.workspace = std::make_unique<buffer<int>>(where, bytes / sizeof(int), 0);
             context_parallel_decode_options use;
-            use.workspace = one.workspace->send();
+            use.workspace = one.workspace->upload();
             use.append_rank = c.append_rank;
-            if (!c.append_ranks.empty()) use.append_ranks = one.append_ranks.send();
+            if (!c.append_ranks.empty()) use.append_ranks = one.append_ranks.upload();
             use.blocks = c.blocks;
             options.push_back(use);
         }
-        memory.back()->out.fetch();  // after all that was sent
+        memory.back()->out.download();  // after all that was sent
     }
 
     void launch(std::uint64_t seed, bool early) {
@@ -146,9 +146,9 @@ class context_parallel_trial {
         const auto shift = [&](int by) {
             for (const auto& one : memory) {
                 for (int& start : one->starts.values) start += by;
-                one->starts.send();
+                one->starts.upload();
             }
-            memory.back()->out.fetch();
+            memory.back()->out.download();
         };
         shift(rows);
         launch(0, false);
@@ -161,13 +161,13 @@ class context_parallel_trial {
         for (const bool early : {false, true}) {
             for (const auto& one : memory) {
                 one->out.values.assign(one->out.values.size(), bf16(NAN));
-                one->out.send();
+                one->out.upload();
             }
-            memory.back()->out.fetch();
+            memory.back()->out.download();
             launch(seed, early);
             for (const auto& one : memory) {
-                one->out.fetch();
-                one->lse2.fetch();
+                one->out.download();
+                one->lse2.download();
             }
             compare();
             if (early) CHECK(same(bits, memory[0]->out.values));

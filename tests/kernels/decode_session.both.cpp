@@ -52,9 +52,9 @@ class conversation {
             values_.push_back(float(v.values[i]));
         }
     }
-    void send() {
-        for (auto* one : {&q, &k, &v, &out}) one->send();
-        lse2.send();
+    void upload() {
+        for (auto* one : {&q, &k, &v, &out}) one->upload();
+        lse2.upload();
     }
     void keep(int tokens) {
         keys_.resize(std::size_t(tokens) * kv_heads * head_dim);
@@ -64,8 +64,8 @@ class conversation {
 
     // Checks the output of the last tokens, and that nothing past them was written.
     void check(int tokens, bool with_sums = false) {
-        out.fetch();
-        lse2.fetch();
+        out.download();
+        lse2.download();
         double worst = 0, worst_sum = 0;
         for (int token = 0; token < tokens; ++token) {
             for (int head = 0; head < heads; ++head) {
@@ -135,19 +135,19 @@ class conversation {
 // Appends the drawn tokens and decodes some of them.
 void append(session& to, conversation& with, int tokens) {
     with.draw(tokens);
-    with.send();
-    to.append(with.k.send(), with.v.send(), tokens);
+    with.upload();
+    to.append(with.k.upload(), with.v.upload(), tokens);
     CHECK(to.length() == with.length());
 }
 void append_and_decode(session& to, conversation& with, int tokens) {
     append(to, with, tokens);
-    to.decode(with.q.send(), with.out.send(), tokens);
+    to.decode(with.q.upload(), with.out.upload(), tokens);
     with.check(tokens);
 }
 void step(session& to, conversation& with, int tokens) {
     with.draw(tokens);
-    with.send();
-    to.step(with.q.send(), with.k.send(), with.v.send(), with.out.send(), tokens);
+    with.upload();
+    to.step(with.q.upload(), with.k.upload(), with.v.upload(), with.out.upload(), tokens);
     CHECK(to.length() == with.length());
     with.check(tokens);
 }
@@ -227,15 +227,15 @@ TEST_CASE("takes a custom mask, contiguous q, k and v, and writes lse2") {
             put(with.k.values, kv_heads, heads);
             put(with.v.values, kv_heads, heads + kv_heads);
         }
-        const auto all = batch_sequence_head<const bf16>(qkv.send(), 1, tokens, together, head_dim);
+        const auto all = batch_sequence_head<const bf16>(qkv.upload(), 1, tokens, together, head_dim);
         const auto q = heads_of(all, 0, heads), k = heads_of(all, heads, kv_heads),
                    v = heads_of(all, heads + kv_heads, kv_heads);
-        const auto out = batch_sequence_head(with.out.send(), 1, tokens, heads, head_dim);
-        one.step(q, k, v, out, batch_head_rows(with.lse2.send(), heads, tokens));
+        const auto out = batch_sequence_head(with.out.upload(), 1, tokens, heads, head_dim);
+        one.step(q, k, v, out, batch_head_rows(with.lse2.upload(), heads, tokens));
         with.check(tokens, true);
         with.out.values.assign(with.out.values.size(), bf16(NAN));
-        with.out.send();
-        one.decode(q, out, batch_head_rows(with.lse2.send(), heads, tokens));
+        with.out.upload();
+        one.decode(q, out, batch_head_rows(with.lse2.upload(), heads, tokens));
         with.check(tokens, true);
     }
 }
@@ -269,7 +269,8 @@ TEST_CASE("rejects invalid arguments and changes nothing") {
         append(one, with, 70);
         append(one, with, 70);
         with.draw(0);
-        bf16 *const q = with.q.send(), *const k = with.k.send(), *const v = with.v.send(), *const out = with.out.send();
+        bf16 *const q = with.q.upload(), *const k = with.k.upload(), *const v = with.v.upload(),
+                    *const out = with.out.upload();
         CHECK(error_message_of([&] { one.append(k, v, 21); }) ==
               "k.extents[2]: 21; the session has room for 160 keys and already has 140");
         CHECK(error_message_of([&] { one.step(q, k, v, out, 21); }) ==
@@ -319,12 +320,12 @@ TEST_CASE("a replayed CUDA graph continues at the end of the sequence and append
     const int tokens = 2;
     const auto next = [&] {
         with.draw(tokens);
-        with.send();
+        with.upload();
         require_success(cudaDeviceSynchronize());
     };
     with.draw(0);
-    const bf16 *const q = with.q.send(), *const k = with.k.send(), *const v = with.v.send();
-    bf16* const out = with.out.send();
+    const bf16 *const q = with.q.upload(), *const k = with.k.upload(), *const v = with.v.upload();
+    bf16* const out = with.out.upload();
     require_success(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
     one.step(q, k, v, out, tokens, stream);
     require_success(cudaStreamEndCapture(stream, &graph));
@@ -340,7 +341,7 @@ TEST_CASE("a replayed CUDA graph continues at the end of the sequence and append
     CHECK(one.length() == 2);
     CHECK(one.fetch_length(stream) == one.capacity());
     with.draw(0);
-    with.send();
+    with.upload();
     require_success(cudaDeviceSynchronize());
     for (int i = 0; i < 3; ++i) require_success(cudaGraphLaunch(made, stream));
     CHECK(one.fetch_length(stream) == one.capacity());

@@ -36,11 +36,11 @@ void check_embed(int count, int columns, int gap = 0, int before = 0, float fact
         table.values = random_rows<T>(in, 1);
         out.values = poisoned<Out>(result.elements());
         ids.values = some_ids(count);
-        embedding<T, Out>::launch(where, {.table = in.view<const T>(table.send()),
-                                          .ids = ids.send(),
-                                          .out = result.view(out.send()),
+        embedding<T, Out>::launch(where, {.table = in.view<const T>(table.upload()),
+                                          .ids = ids.upload(),
+                                          .out = result.view(out.upload()),
                                           .factor = factor});
-        out.fetch();
+        out.download();
         bool right = true;
         for (int row = 0; row < count; ++row) {
             for (int i = 0; i < columns; ++i) {
@@ -84,10 +84,10 @@ TEST_CASE("embedding lookup copies NaN bit by bit") {
         buffer<bf16> table(where, 2 * 64), out(where, 64);
         buffer<int> ids(where, 1, 1);
         for (std::size_t i = 0; i < 128; ++i) table.values[i] = bf16::from_bits(static_cast<std::uint16_t>(0x7f80 + i));
-        embedding<bf16>::launch(
-            where,
-            {.table = as_rows<const bf16>(table.send(), 2, 64), .ids = ids.send(), .out = as_rows(out.send(), 1, 64)});
-        out.fetch();
+        embedding<bf16>::launch(where, {.table = as_rows<const bf16>(table.upload(), 2, 64),
+                                        .ids = ids.upload(),
+                                        .out = as_rows(out.upload(), 1, 64)});
+        out.download();
         CHECK(std::memcmp(out.values.data(), table.values.data() + 64, 128) == 0);
     }
 }
@@ -103,9 +103,9 @@ TEST_CASE("ids outside the table throw in the host world and give zeros on the d
             fill_random(table.values, 1);
             out.values = poisoned<bf16>(out.values.size());
             ids.values = {1, -1, entries - 1, entries};
-            const embedding_problem<bf16> p{.table = as_rows<const bf16>(table.send(), entries, columns),
-                                            .ids = ids.send(),
-                                            .out = as_rows(out.send(), 4, columns)};
+            const embedding_problem<bf16> p{.table = as_rows<const bf16>(table.upload(), entries, columns),
+                                            .ids = ids.upload(),
+                                            .out = as_rows(out.upload(), 4, columns)};
             if (where != world::device) {
                 CHECK(error_message_of([&] { embedding<bf16>::launch(where, p); }) ==
                       "ids[1]: -1; the table has 37 rows");
@@ -115,7 +115,7 @@ TEST_CASE("ids outside the table throw in the host world and give zeros on the d
                 continue;
             }
             embedding<bf16>::launch(where, p);
-            out.fetch();
+            out.download();
             bool right = true;
             for (int i = 0; i < columns; ++i) {
                 right = right && out.values[i].bits == table.values[columns + i].bits;
@@ -133,8 +133,9 @@ TEST_CASE("embedding lookup of nothing does nothing; invalid problems are reject
         embedding<bf16>::launch(where, {});
         buffer<bf16> table(where, 4 * 64), out(where, 2 * 64);
         buffer<int> ids(where, 2);
-        const embedding_problem<bf16> good{
-            .table = as_rows<const bf16>(table.send(), 4, 64), .ids = ids.send(), .out = as_rows(out.send(), 2, 64)};
+        const embedding_problem<bf16> good{.table = as_rows<const bf16>(table.upload(), 4, 64),
+                                           .ids = ids.upload(),
+                                           .out = as_rows(out.upload(), 2, 64)};
         const auto refused = [&](auto change) {
             embedding_problem<bf16> bad = good;
             change(bad);

@@ -44,7 +44,7 @@ TEST_CASE("rejects invalid arguments and writes nothing") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         matrices given(where, {40, 48, 64}, 1);
-        const gemm_problem<bf16, bf16> good = given.send();
+        const gemm_problem<bf16, bf16> good = given.upload();
         const auto refused = [&](auto change) {
             gemm_problem<bf16, bf16> bad = good;
             change(bad);
@@ -63,7 +63,7 @@ TEST_CASE("rejects invalid arguments and writes nothing") {
               "out.batch_stride: 0; must be positive: 2 batches cannot share one output");
         CHECK(error_message_of([&] { product::launch_grouped(where, {good}, {}); }) ==
               "epilogues: 0; there must be one for each of 1 problems");
-        given.out.fetch();
+        given.out.download();
         for (const bf16 value : given.out.values) REQUIRE(std::isnan(static_cast<float>(value)));
     }
 }
@@ -73,10 +73,10 @@ TEST_CASE("empty problems do nothing; K = 0 gives the epilogue of zero") {
         CAPTURE(name_of(where));
         for (const gemm_case& sizes : {gemm_case{0, 48, 64}, gemm_case{40, 0, 64}}) {
             matrices given(where, sizes, 1);
-            product::launch(where, given.send());
+            product::launch(where, given.upload());
         }
         gemm_matrices<bf16, float, row_major, row_major, false> nothing(where, {40, 33, 0}, 1);
-        gemm<bf16, float>::launch(where, nothing.send());
+        gemm<bf16, float>::launch(where, nothing.upload());
         CHECK(nothing.worst(as_product) == 0);
     }
 }
@@ -89,7 +89,7 @@ TEST_CASE("grouped GEMM: more problems than fit one launch, some of which TMA ca
         for (int i = 0; i < product::problems_per_launch + 5; ++i) {
             const int k = i % 7 == 3 ? 13 : 8 + 8 * (i % 4);
             all.push_back(std::make_unique<matrices>(where, gemm_case{i * 5 % 150, 8 + i, k}, i));
-            problems.push_back(all.back()->send());
+            problems.push_back(all.back()->upload());
         }
         product::launch_grouped(where, problems, std::vector<epilogue::identity>(problems.size()));
         for (auto& one : all) CHECK(one->worst(as_product) <= 0.005);
@@ -101,12 +101,12 @@ TEST_CASE("results are bitwise reproducible") {
         CAPTURE(name_of(where));
         for (const gemm_case& sizes : {gemm_case{3, 520, 2048}, gemm_case{40, 136, 1024}, gemm_case{200, 264, 136}}) {
             matrices given(where, sizes, 1);
-            const auto problem = given.send();
+            const auto problem = given.upload();
             product::launch(where, problem);
             CHECK(given.worst(as_product) <= 0.005);
             const std::vector<bf16> before = given.out.values;
             product::launch(where, problem);
-            given.out.fetch();
+            given.out.download();
             for (std::size_t i = 0; i < before.size(); ++i) REQUIRE(before[i].bits == given.out.values[i].bits);
         }
     }
@@ -119,7 +119,7 @@ TEST_CASE("launches of every kernel can be captured in a CUDA graph and replayed
     for (const gemm_case& sizes : {gemm_case{8, 520, 1024}, gemm_case{50, 520, 1024}, gemm_case{100, 520, 1024},
                                    gemm_case{300, 264, 64}, gemm_case{3000, 2048, 64}, gemm_case{33, 65, 13}}) {
         matrices given(world::device, sizes, 1);
-        const auto problem = given.send();
+        const auto problem = given.upload();
         CAPTURE(name_of(product::choice(world::device, problem)));
         cudaGraph_t graph;
         cudaGraphExec_t replay;
@@ -128,7 +128,7 @@ TEST_CASE("launches of every kernel can be captured in a CUDA graph and replayed
         REQUIRE(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
         REQUIRE(cudaGraphInstantiate(&replay, graph, 0) == cudaSuccess);
         for (int i = 0; i < 3; ++i) {
-            given.out.send();  // poison
+            given.out.upload();  // poison
             REQUIRE(cudaGraphLaunch(replay, stream) == cudaSuccess);
             REQUIRE(cudaStreamSynchronize(stream) == cudaSuccess);
             CHECK(given.worst(as_product) <= 0.005);

@@ -40,9 +40,9 @@ TEST_CASE("int4 weights: any number of rows, with row scales") {
             fill_random(a.values, 1);
             fill_random(row_scales.values, 2);
             using product = gemm_quantised<weights, float, epilogue::scale_rows>;
-            product::launch(where, {m, n, k, {a.send()}, {}, {out.send()}}, parts.send(),
-                            epilogue::scale_rows{{row_scales.send(), m}});
-            out.fetch();
+            product::launch(where, {m, n, k, {a.upload()}, {}, {out.upload()}}, parts.upload(),
+                            epilogue::scale_rows{{row_scales.upload(), m}});
+            out.download();
             double worst = 0;
             for (int row = 0; row < m; ++row) {
                 for (int column = 0; column < n; ++column) {
@@ -82,8 +82,9 @@ TEST_CASE("int4 weights: cluster split-K, rows not a multiple of 16 bytes, and G
             buffer<bf16> a(where, m * stride);
             buffer<float> out(where, m * n, NAN);
             fill_random(a.values, 1);
-            product_of(where, gemm_problem<bf16, float>{m, n, k, {a.send(), stride}, {}, {out.send()}}, parts.send());
-            out.fetch();
+            product_of(where, gemm_problem<bf16, float>{m, n, k, {a.upload(), stride}, {}, {out.upload()}},
+                       parts.upload());
+            out.download();
             double worst = 0;
             for (int row = 0; row < m; ++row) {
                 for (int column = 0; column < n; ++column) {
@@ -127,10 +128,10 @@ TEST_CASE_TEMPLATE("large M with a workspace, with and without GLU", Epilogue, e
         buffer<bf16> a(where, m * k), room(where, rows * k, convert<bf16>(NAN));
         buffer<float> out(where, m * n, NAN);
         fill_random(a.values, 1);
-        const gemm_problem<bf16, float> p{m, n, k, {a.send()}, {}, {out.send()}};
+        const gemm_problem<bf16, float> p{m, n, k, {a.upload()}, {}, {out.upload()}};
         REQUIRE(product::workspace_bytes(p) == room.values.size() * sizeof(bf16));
-        product::launch(where, p, parts.send(), gemm_workspace{room.send(), product::workspace_bytes(p)});
-        out.fetch();
+        product::launch(where, p, parts.upload(), gemm_workspace{room.upload(), product::workspace_bytes(p)});
+        out.download();
         double worst = 0;
         for (int row = 0; row < m; ++row) {
             for (int column = 0; column < n; ++column) {
@@ -159,17 +160,17 @@ TEST_CASE(
         buffer<narrow::weight_tile> parts(where, 1);
         buffer<bf16> a(where, 128 * 64);
         buffer<float> out(where, 128 * 64, NAN);
-        const narrow::weight_tile* packed = parts.send();
-        gemm_problem<bf16, float> p{128, 64, 64, {a.send()}, {}, {out.send()}};
+        const narrow::weight_tile* packed = parts.upload();
+        gemm_problem<bf16, float> p{128, 64, 64, {a.upload()}, {}, {out.upload()}};
         const auto refusal = [&](const gemm_workspace& workspace) {
             return error_message_of([&] { product::launch(where, p, packed, workspace); });
         };
         CHECK(refusal({}) == "workspace.pointer: null; 8192 bytes are needed");
-        CHECK(refusal({out.send(), 8191}) == "workspace.bytes: 8191; 8192 are needed");
+        CHECK(refusal({out.upload(), 8191}) == "workspace.bytes: 8191; 8192 are needed");
         p.m = 127;
         CHECK(product::workspace_bytes(p) == 0);
         product::launch(where, p, packed, gemm_workspace{});
-        out.fetch();
+        out.download();
         CHECK(out.values[127 * 64 - 1] == 0);
         CHECK(std::isnan(out.values[127 * 64]));
     }
@@ -189,8 +190,9 @@ TEST_CASE("int8 weights: rows not a multiple of 16 bytes") {
         buffer<bf16> a(where, m * stride);
         buffer<float> out(where, m * n, NAN);
         fill_random(a.values, 1);
-        gemm_quantised<bytes, float>::launch(where, {m, n, k, {a.send(), stride}, {}, {out.send()}}, parts.send());
-        out.fetch();
+        gemm_quantised<bytes, float>::launch(where, {m, n, k, {a.upload(), stride}, {}, {out.upload()}},
+                                             parts.upload());
+        out.download();
         double worst = 0;
         for (int row = 0; row < m; ++row) {
             for (int column = 0; column < n; ++column) {
@@ -212,7 +214,7 @@ TEST_CASE("gemm_quantised rejects invalid arguments") {
         CAPTURE(name_of(where));
         buffer<bf16> a(where, 64);
         buffer<float> out(where, 64);
-        const gemm_problem<bf16, float> p{1, 64, 64, {a.send()}, {}, {out.send()}};
+        const gemm_problem<bf16, float> p{1, 64, 64, {a.upload()}, {}, {out.upload()}};
         CHECK(error_message_of([&] { product::launch(where, p, nullptr); }) ==
               "tiles: null; packed weights of 64 x 64 are needed");
         auto bad = p;

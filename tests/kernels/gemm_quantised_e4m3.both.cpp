@@ -42,7 +42,7 @@ struct random_problem {
         fill_random(scales.values, 2, 0.001f, 0.01f);
         fill_random(bias.values, 4);
     }
-    gemm_problem<In, float> with(int n, buffer<float>& out) { return {m, n, k, {a.send()}, {}, {out.send()}}; }
+    gemm_problem<In, float> with(int n, buffer<float>& out) { return {m, n, k, {a.upload()}, {}, {out.upload()}}; }
 
     // An element of the product, and the sum of the magnitudes of its products.
     struct sum {
@@ -74,10 +74,10 @@ TEST_CASE_TEMPLATE("e4m3 weights: any number of rows, with scale and bias", In, 
             CAPTURE(m);
             random_problem<In> one(where, m, n, k);
             buffer<float> out(where, m * n, NAN);
-            product::launch(where, one.with(n, out), one.parts.send(),
-                            epilogue::compose(epilogue::scale_columns{{one.scales.send(), n}},
-                                              epilogue::bias<float>{{one.bias.send(), n}}));
-            out.fetch();
+            product::launch(where, one.with(n, out), one.parts.upload(),
+                            epilogue::compose(epilogue::scale_columns{{one.scales.upload(), n}},
+                                              epilogue::bias<float>{{one.bias.upload(), n}}));
+            out.download();
             double worst = 0;
             for (int row = 0; row < m; ++row) {
                 for (int column = 0; column < n; ++column) {
@@ -102,10 +102,10 @@ TEST_CASE("e4m3 weights: GLU is applied after the scales") {
             CAPTURE(m);
             random_problem<bf16> one(where, m, 2 * n, k);
             buffer<float> out(where, m * n, NAN);
-            const float* scales = one.scales.send();
-            product::launch(where, one.with(n, out), one.parts.send(),
+            const float* scales = one.scales.upload();
+            product::launch(where, one.with(n, out), one.parts.upload(),
                             epilogue::scaled_glu<activation::relu>{{{scales, n}}, {{scales + n, n}}});
-            out.fetch();
+            out.download();
             double worst = 0;
             for (int row = 0; row < m; ++row) {
                 for (int column = 0; column < n; ++column) {

@@ -30,7 +30,7 @@ TEST_CASE("random GEMMs: bf16, column-major B, scale, bias and activation") {
         [&](world where, const gemm_case& sizes) {
             alive.push_back(std::make_unique<buffer<bf16>>(where, bias.size()));
             alive.back()->values = bias;
-            return epilogue::compose(epilogue::scale{0.5f}, epilogue::bias<bf16>{{alive.back()->send(), sizes.n}},
+            return epilogue::compose(epilogue::scale{0.5f}, epilogue::bias<bf16>{{alive.back()->upload(), sizes.n}},
                                      epilogue::activation<activation::silu>{});
         },
         [&](double x, double, int, int, int column) { return silu_of(0.5 * x + number(bias[column])); });

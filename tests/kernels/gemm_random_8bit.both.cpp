@@ -25,7 +25,7 @@ TEST_CASE("random GEMMs: int8 to bf16 with row and column scales") {
         [&](world where, const gemm_case& sizes) {
             alive.push_back(std::make_unique<buffer<float>>(where, scales.size()));
             alive.back()->values = scales;
-            const float* there = alive.back()->send();
+            const float* there = alive.back()->upload();
             return epilogue::compose(epilogue::scale_rows{{there, sizes.m}}, epilogue::scale_columns{{there, sizes.n}});
         },
         [&](double x, double, int, int row, int column) { return x * scales[row] * scales[column]; });
@@ -39,14 +39,14 @@ TEST_CASE("promoted e4m3 GEMMs; rejects strides that TMA cannot read") {
              {gemm_case{1, 48, 16}, gemm_case{200, 264, 272}, gemm_case{.m = 33, .n = 130, .k = 128, .batches = 3}}) {
             CAPTURE(sizes.m);
             gemm_matrices<e4m3, bf16, row_major, column_major, false> matrices(where, sizes, 1);
-            product::launch(where, matrices.send(), epilogue::scale{0.5f});
+            product::launch(where, matrices.upload(), epilogue::scale{0.5f});
             // FP8 wgmma truncates products relative to the largest one of a K = 32 step, so the error is proportional
             // to the sum of magnitudes and not to the result (kernels/gemm/float8.both.cpp).
             const double accumulation_error = where == world::device ? 0x1p-11 : 0x1p-21;
             CHECK(matrices.worst_in_bounds(accumulation_error, [](int, int, int, int) { return 0.5; }) <= 1);
         }
         gemm_matrices<e4m3, bf16, row_major, column_major, false> ragged(where, {8, 16, 24}, 1);
-        CHECK(error_message_of([&] { product::launch(where, ragged.send(), epilogue::scale{1}); }) ==
+        CHECK(error_message_of([&] { product::launch(where, ragged.upload(), epilogue::scale{1}); }) ==
               "m, n, k: 8, 16, 24 with rows of A 24 and of B 24 elements apart; e4m3 requires Hopper, k of at least 1 "
               "and row strides that are multiples of 16");
     }

@@ -36,7 +36,7 @@ struct test_weights<unquantised_weight_rows<T>> {
         values.values = poisoned<T>(values.values.size());
         for (int i = 0; i < n * k; ++i) values.values[before + i / k * stride + i % k] = some[i];
     }
-    unquantised_weight_rows<T> send() { return make_weight_rows<T>(values.send() + before, n, k, stride); }
+    unquantised_weight_rows<T> upload() { return make_weight_rows<T>(values.upload() + before, n, k, stride); }
     double value(int row, int column) const {
         return convert<float>(values.values[before + static_cast<std::size_t>(row) * stride + column]);
     }
@@ -54,7 +54,7 @@ struct test_weights<int8_weight_rows<Activations, Scale>> {
         fill_random(some, 8);
         quantise_rows(int8_rows_output{values.values.data(), scales.values.data()}, some.data(), n, k);
     }
-    int8_weight_rows<Activations, Scale> send() { return {values.send(), scales.send(), n, k}; }
+    int8_weight_rows<Activations, Scale> upload() { return {values.upload(), scales.upload(), n, k}; }
     double value(int row, int column) const {
         const std::size_t i = static_cast<std::size_t>(row) * k + column;
         return static_cast<double>(convert<float>(scales.values[i / 32])) * values.values[i];
@@ -73,7 +73,7 @@ struct test_weights<int4_weight_rows<Activations, Scale>> {
         fill_random(some, 9);
         quantise_rows(int4_rows_output{values.values.data(), scales.values.data()}, some.data(), n, k);
     }
-    int4_weight_rows<Activations, Scale> send() { return {values.send(), scales.send(), n, k}; }
+    int4_weight_rows<Activations, Scale> upload() { return {values.upload(), scales.upload(), n, k}; }
     double value(int row, int column) const {
         const std::size_t i = static_cast<std::size_t>(row) * k + column;
         const std::uint8_t both = values.values[i / 32 * 16 + i % 16];
@@ -93,7 +93,7 @@ struct test_weights<e4m3_weight_rows> {
         fill_random(some, 10);
         quantise_rows(e4m3_rows_output{values.values.data(), scales.values.data()}, some.data(), n, k);
     }
-    e4m3_weight_rows send() { return {values.send(), scales.send(), n, k}; }
+    e4m3_weight_rows upload() { return {values.upload(), scales.upload(), n, k}; }
     double value(int row, int column) const {
         return static_cast<double>(scales.values[row]) *
                convert<float>(values.values[static_cast<std::size_t>(row) * k + column]);
@@ -115,11 +115,11 @@ void check_linear(int m, int n, int k, bool with_bias = true, int gap = 0, Layou
         out.values = poisoned<Out>(result.elements());
         fill_random(bias.values, 2);
         test_weights<Weights> weights(where, n, k, layout...);
-        linear<In, Weights, Out>::launch(where, {.x = in.view<const In>(x.send()),
-                                                 .weights = weights.send(),
-                                                 .bias = with_bias ? bias.send() : nullptr,
-                                                 .out = result.view(out.send())});
-        out.fetch();
+        linear<In, Weights, Out>::launch(where, {.x = in.view<const In>(x.upload()),
+                                                 .weights = weights.upload(),
+                                                 .bias = with_bias ? bias.upload() : nullptr,
+                                                 .out = result.view(out.upload())});
+        out.download();
         bool right = true;
         for (int row = 0; row < m; ++row) {
             for (int column = 0; column < n; ++column) {
@@ -213,13 +213,14 @@ TEST_CASE("linear: int8 activations are exact for integers up to 127") {
         test_weights<int4_weight_rows<activation_quantisation::int8>> rounded(where, n, k);
         test_weights<int4_weight_rows<>> weights(where, n, k);
         linear<float, int4_weight_rows<activation_quantisation::int8>, float>::launch(
-            where,
-            {.x = as_rows<const float>(x.send(), 1, k), .weights = rounded.send(), .out = as_rows(out.send(), 1, n)});
-        linear<float, int4_weight_rows<>, float>::launch(
-            where,
-            {.x = as_rows<const float>(x.send(), 1, k), .weights = weights.send(), .out = as_rows(exact.send(), 1, n)});
-        out.fetch();
-        exact.fetch();
+            where, {.x = as_rows<const float>(x.upload(), 1, k),
+                    .weights = rounded.upload(),
+                    .out = as_rows(out.upload(), 1, n)});
+        linear<float, int4_weight_rows<>, float>::launch(where, {.x = as_rows<const float>(x.upload(), 1, k),
+                                                                 .weights = weights.upload(),
+                                                                 .out = as_rows(exact.upload(), 1, n)});
+        out.download();
+        exact.download();
         for (int i = 0; i < n; ++i) CHECK(out.values[i] == doctest::Approx(exact.values[i]).epsilon(1e-5));
     }
 }
@@ -234,10 +235,10 @@ TEST_CASE("linear: non-finite values of x affect only their own row") {
             const auto check = [&](auto tag) {
                 using weights_of = decltype(tag);
                 test_weights<weights_of> weights(where, n, k);
-                linear<float, weights_of, float>::launch(where, {.x = as_rows<const float>(x.send(), 2, k),
-                                                                 .weights = weights.send(),
-                                                                 .out = as_rows(out.send(), 2, n)});
-                out.fetch();
+                linear<float, weights_of, float>::launch(where, {.x = as_rows<const float>(x.upload(), 2, k),
+                                                                 .weights = weights.upload(),
+                                                                 .out = as_rows(out.upload(), 2, n)});
+                out.download();
                 for (int i = 0; i < n; ++i) {
                     CHECK(!std::isfinite(out.values[i]));
                     CHECK(std::isfinite(out.values[n + i]));
@@ -261,10 +262,11 @@ TEST_CASE("linear: e4m3 weights with a scale per row") {
         for (const int i : {0, 1, 7, 8, 100, 126, 129, 137, 254}) {
             x.values.assign(256, 0.0f);
             x.values[i] = 1;
-            linear<float, e4m3_weight_rows, float>::launch(where, {.x = as_rows<const float>(x.send(), 1, 256),
-                                                                   .weights = {values.send(), scales.send(), 1, 256},
-                                                                   .out = as_rows(out.send(), 1, 1)});
-            out.fetch();
+            linear<float, e4m3_weight_rows, float>::launch(where,
+                                                           {.x = as_rows<const float>(x.upload(), 1, 256),
+                                                            .weights = {values.upload(), scales.upload(), 1, 256},
+                                                            .out = as_rows(out.upload(), 1, 1)});
+            out.download();
             CHECK(out.values[0] == convert<float>(values.values[i]));
         }
     }
@@ -280,9 +282,9 @@ TEST_CASE("linear: k = 0 gives the bias, and an empty output does nothing") {
         linear<float, unquantised_weight_rows<float>, float>::launch(where,
                                                                      {.x = as_rows<const float>(nullptr, 2, 0),
                                                                       .weights = make_weight_rows<float>(nullptr, 3, 0),
-                                                                      .bias = bias.send(),
-                                                                      .out = as_rows(out.send(), 2, 3)});
-        out.fetch();
+                                                                      .bias = bias.upload(),
+                                                                      .out = as_rows(out.upload(), 2, 3)});
+        out.download();
         CHECK(out.values == std::vector<float>{1, 2, 3, 1, 2, 3});
     }
 }
@@ -293,8 +295,9 @@ TEST_CASE("linear: rejects invalid arguments") {
         buffer<float> x(where, 2 * 64), out(where, 2 * 4);
         test_weights<int8_weight_rows<>> weights(where, 4, 64);
         using product = linear<float, int8_weight_rows<>, float>;
-        const product::problem good{
-            .x = as_rows<const float>(x.send(), 2, 64), .weights = weights.send(), .out = as_rows(out.send(), 2, 4)};
+        const product::problem good{.x = as_rows<const float>(x.upload(), 2, 64),
+                                    .weights = weights.upload(),
+                                    .out = as_rows(out.upload(), 2, 4)};
         const auto refused = [&](auto change) {
             product::problem bad = good;
             change(bad);
@@ -339,7 +342,8 @@ void check_schedules() {
     fill_random(x, 1);
     test_weights<Weights> weights(world::host, 11, 544);
     const auto args = product::template arguments_of<kernel>(
-        {.x = as_rows<const float>(x.data(), 3, 544), .weights = weights.send(), .out = as_rows(out.data(), 3, 11)}, 8);
+        {.x = as_rows<const float>(x.data(), 3, 544), .weights = weights.upload(), .out = as_rows(out.data(), 3, 11)},
+        8);
     check_without_synchronisation<kernel>(kernel::grid_of(args), args);
 }
 

@@ -90,17 +90,17 @@ struct result_memory {
             }
         }
     }
-    attention_aux_outputs send() {
+    attention_aux_outputs upload() {
         attention_aux_outputs made{};
-        made.o_accum = shape.view(o_accum.send());
-        (kept == form::divided ? made.lse2 : made.row_max) = shape.numbers_view(tops.send());
-        if (kept == form::with_sums) made.row_sum = shape.numbers_view(row_sum.send());
+        made.o_accum = shape.view(o_accum.upload());
+        (kept == form::divided ? made.lse2 : made.row_max) = shape.numbers_view(tops.upload());
+        if (kept == form::with_sums) made.row_sum = shape.numbers_view(row_sum.upload());
         return made;
     }
-    void fetch() {
-        o_accum.fetch();
-        tops.fetch();
-        row_sum.fetch();
+    void download() {
+        o_accum.download();
+        tops.download();
+        row_sum.download();
     }
 
     double top(int row) const { return tops.values[shape.number(row)]; }
@@ -173,15 +173,15 @@ void check_merged(const result_memory& a, const result_memory* b, const result_m
 }
 
 void merge_wide(world where, result_memory& a, result_memory* b, result_memory& to) {
-    merge_lse<float>::problem p{.first = a.send(), .out = {}};
-    if (b != nullptr) p.second = b->send();
-    const attention_aux_outputs written = to.send();
+    merge_lse<float>::problem p{.first = a.upload(), .out = {}};
+    if (b != nullptr) p.second = b->upload();
+    const attention_aux_outputs written = to.upload();
     p.out = written.o_accum;
     p.lse2 = written.lse2;
     p.row_max = written.row_max;
     p.row_sum = written.row_sum;
     merge_lse<float>::launch(where, p);
-    to.fetch();
+    to.download();
 }
 
 // Both forms of both operands, to both forms of output.
@@ -218,14 +218,14 @@ void check_rounded(const result_shape& in, const result_shape& result, int unsee
         out.values = poisoned<T>(result.elements());
         buffer<float> sinks(where, in.heads);
         fill_random(sinks.values, 5, -15, 15);
-        typename merge_lse<T>::problem p{.first = a.send(), .out = {}};
-        if (!alone) p.second = b.send();
-        p.out = result.view(out.send());
-        if (with_sums) p.lse2 = result.numbers_view(numbers.tops.send());
-        if (with_sinks) p.sinks = sinks.send();
+        typename merge_lse<T>::problem p{.first = a.upload(), .out = {}};
+        if (!alone) p.second = b.upload();
+        p.out = result.view(out.upload());
+        if (with_sums) p.lse2 = result.numbers_view(numbers.tops.upload());
+        if (with_sinks) p.sinks = sinks.upload();
         merge_lse<T>::launch(where, p);
-        out.fetch();
-        numbers.fetch();
+        out.download();
+        numbers.download();
         bool right = true;
         for (int row = 0; row < in.rows(); ++row) {
             const double sink = with_sinks ? sinks.values[row % in.heads] * 1.4426950408889634 : -INFINITY;
@@ -318,14 +318,14 @@ TEST_CASE("the same operands in the same order give the same bits: in any layout
                                 std::vector<float>& lse2) {
             buffer<bf16> rounded(where, packed.elements());
             buffer<float> numbers(where, packed.numbers());
-            merge_lse<bf16>::problem p{.first = first.send(), .out = {}};
-            if (second != nullptr) p.second = second->send();
-            p.out = packed.view(rounded.send());
-            p.lse2 = packed.numbers_view(numbers.send());
-            p.sinks = sinks.send();
+            merge_lse<bf16>::problem p{.first = first.upload(), .out = {}};
+            if (second != nullptr) p.second = second->upload();
+            p.out = packed.view(rounded.upload());
+            p.lse2 = packed.numbers_view(numbers.upload());
+            p.sinks = sinks.upload();
             merge_lse<bf16>::launch(where, p);
-            rounded.fetch();
-            numbers.fetch();
+            rounded.download();
+            numbers.download();
             out = rounded.values;
             lse2 = numbers.values;
         };
@@ -379,8 +379,8 @@ TEST_CASE("a cleared result has no weight: merging with it keeps the bits of the
             for (const form kept : {form::divided, form::with_sums}) {
                 result_memory cleared(where, shape, kept), a(where, shape, kept), found(where, shape, kept);
                 a.fill(1);
-                clear_attention_outputs::launch(where, cleared.send());
-                cleared.fetch();
+                clear_attention_outputs::launch(where, cleared.upload());
+                cleared.download();
                 bool empty = true;
                 for (int row = 0; row < shape.rows(); ++row) {
                     empty =
@@ -432,8 +432,8 @@ TEST_CASE("fp32 results are rounded once") {
             buffer<T> out(where, result.elements());
             out.values = poisoned<T>(result.elements());
             downconvert_output<T>::launch(
-                where, {.o_accum = in.view<const float>(a.o_accum.send()), .out = result.view(out.send())});
-            out.fetch();
+                where, {.o_accum = in.view<const float>(a.o_accum.upload()), .out = result.view(out.upload())});
+            out.download();
             std::vector<T> wanted;
             for (const float value : rows_of_shape(in, a.o_accum.values)) wanted.push_back(convert<T>(value));
             CHECK(same_bits(rows_of_shape(result, out.values), wanted));
@@ -455,9 +455,9 @@ TEST_CASE("empty results do nothing, and invalid arguments are rejected") {
         merge_lse<bf16>::launch(where, {});
         result_memory a(where, shape, form::with_sums), b(where, shape, form::divided), c(where, shape, form::divided);
         buffer<bf16> rounded(where, shape.elements());
-        merge_lse<float>::problem good{.first = a.send(), .second = b.send(), .out = {}};
-        good.out = c.send().o_accum;
-        good.lse2 = c.send().lse2;
+        merge_lse<float>::problem good{.first = a.upload(), .second = b.upload(), .out = {}};
+        good.out = c.upload().o_accum;
+        good.lse2 = c.upload().lse2;
         const auto refused = [&](auto change) {
             auto bad = good;
             change(bad);
@@ -491,7 +491,7 @@ TEST_CASE("empty results do nothing, and invalid arguments are rejected") {
                   p.sinks = p.row_sum.pointer;
               }).ends_with("; must be null for a partial result"));
         merge_lse<bf16>::problem narrow{.first = good.first, .second = good.second, .out = {}};
-        narrow.out = shape.view(rounded.send());
+        narrow.out = shape.view(rounded.upload());
         narrow.row_max = narrow.row_sum = good.first.row_sum;
         CHECK(error_message_of([&] { merge_lse<bf16>::launch(where, narrow); }) ==
               "row_max, row_sum: given; a partial result must be fp32");
@@ -510,7 +510,7 @@ TEST_CASE("merge_lse has no hazard in any schedule; it has no synchronisation to
     result_memory a(world::host, shape, form::with_sums), b(world::host, shape, form::with_sums);
     a.fill(1, 3);
     b.fill(2, 3);
-    merge_lse<float>::problem p{.first = a.send(), .second = b.send(), .out = {}};
+    merge_lse<float>::problem p{.first = a.upload(), .second = b.upload(), .out = {}};
     p.out = p.first.o_accum;
     p.row_max = p.first.row_max;
     p.row_sum = p.first.row_sum;

@@ -156,13 +156,13 @@ template <append_tiling Rows, class In, class Cache>
 void append_by(world where, append_trial<In, Cache>& there, bool early) {
     using append = paged_append<In, Cache>;
     using kernel = typename append::template kernel<Rows>;
-    auto problem = there.send();
+    auto problem = there.upload();
     problem.pdl_prefetch = early;
     const auto arguments = append::template arguments_of<Rows>(problem);
     run<kernel>(where, kernel::grid_of(arguments, static_cast<int>(problem.tokens())), arguments);
-    there.k_cache.fetch();
-    there.v_cache.fetch();
-    there.q_out.fetch();
+    there.k_cache.download();
+    there.v_cache.download();
+    there.q_out.download();
 }
 template <class T>
 bool same_bits(const buffer<T>& one, const buffer<T>& other) {
@@ -245,11 +245,11 @@ TEST_CASE("pdl_prefetch still waits for k, v and q") {
             for (auto* all : {&there.k.values, &there.v.values, &there.q.values}) {
                 for (bf16& one : *all) one = convert<bf16>(convert<float>(one) / 2);
             }
-            auto problem = there.send();
+            auto problem = there.upload();
             problem.pdl_prefetch = true;
             std::vector<matrix_view<bf16>> written;
             for (buffer<bf16>* one : {&there.q, &there.v, &there.k}) {
-                written.push_back(matrix(one->send(), static_cast<int>(one->values.size()) / 64, 64));
+                written.push_back(matrix(one->upload(), static_cast<int>(one->values.size()) / 64, 64));
             }
             for (const auto& one : written) launch<write_slowly>(where, {(one.rows() + 15) / 16}, {one, 400});
             there.k.values = keys, there.v.values = values, there.q.values = asked;
@@ -394,12 +394,12 @@ TEST_CASE("pages more than 2^31 elements apart") {
             return attention_view<bf16>{
                 cache.as<bf16>() + first, {pages, 1, rows, head_dim}, {apart, head_dim, head_dim}};
         };
-        paged_append<bf16>::launch(where, {.k = batch_sequence_head<const bf16>(k.send(), 1, 2, 1, head_dim),
-                                           .v = batch_sequence_head<const bf16>(v.send(), 1, 2, 1, head_dim),
+        paged_append<bf16>::launch(where, {.k = batch_sequence_head<const bf16>(k.upload(), 1, 2, 1, head_dim),
+                                           .v = batch_sequence_head<const bf16>(v.upload(), 1, 2, 1, head_dim),
                                            .k_cache = view(0),
                                            .v_cache = view(rows * head_dim),
-                                           .paged_kv = {table.send(), 2},
-                                           .seqused_k = lengths.send()});
+                                           .paged_kv = {table.upload(), 2},
+                                           .seqused_k = lengths.upload()});
         for (int i = 0; i < head_dim; ++i) {
             CHECK(cache.value_at<bf16>(apart + (rows - 1) * head_dim + i).bits == k.values[i].bits);
             CHECK(cache.value_at<bf16>(3 * apart + i).bits == k.values[head_dim + i].bits);
@@ -413,7 +413,7 @@ TEST_CASE("rejects invalid arguments and writes nothing") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         append_trial<bf16, bf16> there(where, {.sequences = {{20, 3}, {33, 1}}}, 1);
-        const paged_append_problem<bf16> good = there.send();
+        const paged_append_problem<bf16> good = there.upload();
         const auto refused = [&](auto change) {
             paged_append_problem<bf16> bad = good;
             change(bad);
@@ -496,10 +496,10 @@ TEST_CASE("rejects invalid arguments and writes nothing") {
             // On the device such a token is skipped, and the others are not.
             const int own = there.table.values[5];
             there.table.values[5] = 1000;
-            there.table.send();
+            there.table.upload();
             auto before = there.k_cache.values;
             paged_append<bf16>::launch(where, good);
-            there.k_cache.fetch();
+            there.k_cache.download();
             const std::size_t page = before.size() / static_cast<std::size_t>(good.k_cache.extents[0]);
             CHECK(std::memcmp(&before[own * page], &there.k_cache.values[own * page], page * sizeof(bf16)) == 0);
             CHECK(std::memcmp(before.data(), there.k_cache.values.data(), before.size() * sizeof(bf16)) != 0);
@@ -511,7 +511,7 @@ TEST_CASE("rejects invalid arguments and writes nothing") {
 TEST_CASE("a replayed CUDA graph appends to other pages at other lengths") {
     append_case given{.sequences = {{20, 1}, {33, 1}, {64, 1}, {1, 1}}, .packed = false, .heads = 8, .kv_heads = 2};
     append_trial<bf16, e4m3> there(world::device, given, 1);
-    const auto problem = there.send();
+    const auto problem = there.upload();
     cudaStream_t stream = nullptr;
     imbrex::detail::require_success(cudaStreamCreate(&stream), "stream");
     cudaGraph_t graph = nullptr;
@@ -526,14 +526,14 @@ TEST_CASE("a replayed CUDA graph appends to other pages at other lengths") {
         append_case next = given;
         for (std::size_t i = 0; i < lengths.size(); ++i) next.sequences[i].length = lengths[i];
         append_trial<bf16, e4m3> expected(world::device, next, 7);
-        paged_append<bf16, e4m3>::launch(world::device, expected.send());
-        expected.k_cache.fetch();
+        paged_append<bf16, e4m3>::launch(world::device, expected.upload());
+        expected.k_cache.download();
         append_trial<bf16, e4m3> other(world::device, next, 7);
-        other.send();
+        other.upload();
         there.k.values = other.k.values;
-        there.k.send();
+        there.k.upload();
         there.lengths.values = other.lengths.values;
-        there.lengths.send();
+        there.lengths.upload();
         REQUIRE(there.table.values.size() >= other.table.values.size());
         const int room = problem.paged_kv.max_blocks_per_seq;
         const int other_room = static_cast<int>(other.table.values.size()) / 4;
@@ -543,13 +543,13 @@ TEST_CASE("a replayed CUDA graph appends to other pages at other lengths") {
                 there.table.values[i * room + j] = other.table.values[i * other_room + j];
             }
         }
-        there.table.send();
+        there.table.upload();
         const std::size_t pages = std::min(there.k_cache.values.size(), other.k_cache.values.size());
         std::copy_n(other.k_cache.values.begin(), pages, there.k_cache.values.begin());
-        there.k_cache.send();
+        there.k_cache.upload();
         imbrex::detail::require_success(cudaGraphLaunch(made, stream), "graph");
         imbrex::detail::require_success(cudaStreamSynchronize(stream), "graph");
-        there.k_cache.fetch();
+        there.k_cache.download();
         CHECK(std::memcmp(there.k_cache.values.data(), expected.k_cache.values.data(), pages) == 0);
     }
     cudaGraphExecDestroy(made);
@@ -564,7 +564,7 @@ void check_schedules(const append_case& given) {
     using append = paged_append<bf16, e4m3>;
     using kernel = append::kernel<Rows>;
     append_trial<bf16, e4m3> there(world::host, given, 1);
-    auto problem = there.send();
+    auto problem = there.upload();
     for (const bool early : {false, true}) {
         problem.pdl_prefetch = early;
         const auto arguments = append::arguments_of<Rows>(problem);

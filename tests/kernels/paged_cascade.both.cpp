@@ -85,18 +85,18 @@ class cascade_trial {
         attention_problem<bf16> p;
         const bool packed = !c.packed.empty();
         const int batches = packed ? 1 : c.sequences(), tokens = packed ? c.all_tokens() : c.tokens;
-        p.q = batch_sequence_head<const bf16>(q.send() + c.shift, batches, tokens, c.heads, head_dim);
-        p.k = batch_sequence_head<const bf16>(k.send(), pages_, c.page_size, c.kv_heads, head_dim);
-        p.v = batch_sequence_head<const bf16>(v.send(), pages_, c.page_size, c.kv_heads, head_dim);
-        p.out = batch_sequence_head(out.send(), batches, tokens, c.heads, head_dim);
-        p.lse2 = batch_head_rows(lse2.send(), c.heads, tokens);
-        p.seqused_k = lengths.send();
-        p.paged_kv = {table.send(), width_};
-        if (packed) p.varlen = {c.sequences(), starts.send(), nullptr};
-        if (c.sinks) p.sinks = sinks.send();
+        p.q = batch_sequence_head<const bf16>(q.upload() + c.shift, batches, tokens, c.heads, head_dim);
+        p.k = batch_sequence_head<const bf16>(k.upload(), pages_, c.page_size, c.kv_heads, head_dim);
+        p.v = batch_sequence_head<const bf16>(v.upload(), pages_, c.page_size, c.kv_heads, head_dim);
+        p.out = batch_sequence_head(out.upload(), batches, tokens, c.heads, head_dim);
+        p.lse2 = batch_head_rows(lse2.upload(), c.heads, tokens);
+        p.seqused_k = lengths.upload();
+        p.paged_kv = {table.upload(), width_};
+        if (packed) p.varlen = {c.sequences(), starts.upload(), nullptr};
+        if (c.sinks) p.sinks = sinks.upload();
         return p;
     }
-    shared_prefix prefix() { return {{prefix_table.send(), prefix_width_}, prefix_length.send()}; }
+    shared_prefix prefix() { return {{prefix_table.upload(), prefix_width_}, prefix_length.upload()}; }
 
     // Twice in the same workspace.
     void check() {
@@ -104,11 +104,11 @@ class cascade_trial {
         const auto shared = prefix();
         buffer<int> workspace(where_, cascade::workspace_bytes(where_, problem, shared, c.blocks) / sizeof(int), 0);
         cascade_options options;
-        options.workspace = workspace.send();
+        options.workspace = workspace.upload();
         options.blocks = c.blocks;
         for (const bool early : {false, true}) {
             out.values.assign(out.values.size(), bf16(NAN));
-            out.send();
+            out.upload();
             options.pdl_prefetch = early;
             cascade::launch(where_, problem, shared, options);
             compare();
@@ -116,8 +116,8 @@ class cascade_trial {
     }
 
     void compare() {
-        out.fetch();
-        lse2.fetch();
+        out.download();
+        lse2.download();
         double worst = 0, worst_sum = 0;
         for (int sequence = 0; sequence < c.sequences(); ++sequence) {
             for (int token = 0; token < c.tokens_of(sequence); ++token) {
@@ -212,7 +212,7 @@ TEST_CASE("empty prefix, empty suffixes, or both") {
         const auto problem = there.own();
         buffer<int> workspace(where, cascade::workspace_bytes(where, problem, {}, 3) / sizeof(int), 0);
         cascade_options options;
-        options.workspace = workspace.send();
+        options.workspace = workspace.upload();
         options.blocks = 3;
         cascade::launch(where, problem, {}, options);
         there.compare();
@@ -247,7 +247,7 @@ TEST_CASE("rejects invalid arguments") {
             auto problem = good;
             auto shared = prefix;
             cascade_options options;
-            options.workspace = workspace.send();
+            options.workspace = workspace.upload();
             options.blocks = 2;
             change(problem, shared, options);
             return error_message_of([&] { cascade::launch(where, problem, shared, options); });
@@ -265,7 +265,7 @@ TEST_CASE("rejects invalid arguments") {
             CHECK(refused([&](auto&, auto& s, auto&) { s.seqused_k = &too_long; }) ==
                   "seqused_k[0]: 65; the pages of a sequence have room for 64 keys, and none may be negative");
         }
-        there.out.fetch();
+        there.out.download();
         for (const bf16 value : there.out.values) REQUIRE(std::isnan(float(value)));
     }
 }

@@ -67,7 +67,7 @@ TEST_CASE("merges with a partial result over other keys") {
         attention_test_case c{.batches = 2, .heads = 4, .kv_heads = 2, .seqlen_q = 2, .seqlen_k = 192, .page_size = 32};
         c.lie = lie;
         attention_trial<bf16> there(where, c, 1);
-        const auto problem = there.send();
+        const auto problem = there.upload();
         buffer<float> sums(where, there.out.values.size()), largest(where, there.lse2.values.size()),
             total(where, largest.values.size());
         buffer<int> first(where, 2, 64), others(where, 2, 128), table(where, 8);
@@ -75,17 +75,17 @@ TEST_CASE("merges with a partial result over other keys") {
         for (int i = 0; i < 8; ++i) table.values[i] = there.at.table.entries[i / 4 * 6 + 2 + i % 4];
         attention_problem<bf16, attention_output_mode::partial> before;
         before.q = problem.q, before.k = problem.k, before.v = problem.v;
-        before.out = there.at.out.view(sums.send());
-        before.row_max = batch_head_rows(largest.send(), c.heads, c.seqlen_q);
-        before.row_sum = batch_head_rows(total.send(), c.heads, c.seqlen_q);
-        before.seqused_k = first.send();
+        before.out = there.at.out.view(sums.upload());
+        before.row_max = batch_head_rows(largest.upload(), c.heads, c.seqlen_q);
+        before.row_sum = batch_head_rows(total.upload(), c.heads, c.seqlen_q);
+        before.seqused_k = first.upload();
         before.paged_kv = problem.paged_kv;
         auto after = problem;
-        after.seqused_k = others.send();
-        after.paged_kv = {table.send(), 4};
+        after.seqused_k = others.upload();
+        after.paged_kv = {table.upload(), 4};
         decode_options options;
         buffer<int> workspace(where, partial::workspace_bytes(where, before, 3) / sizeof(int), 0);
-        options.workspace = workspace.send();
+        options.workspace = workspace.upload();
         options.blocks = 3;
         options.kernel = kernel;
         partial::launch(where, before, options, there.mask());
@@ -145,17 +145,17 @@ TEST_CASE("different problems and kernels share one workspace") {
         attention_test_case more = few;
         more.seqlen_q = 9;
         attention_trial<bf16> of_few(where, few, 1), of_more(where, more, 2);
-        const auto one = of_few.send(), other = of_more.send();
+        const auto one = of_few.upload(), other = of_more.upload();
         buffer<int> workspace(where, decode::workspace_bytes(where, other) / sizeof(int), 0);
         decode_options options;
-        options.workspace = workspace.send();
+        options.workspace = workspace.upload();
         for (int i = 0; i < 2; ++i) {
             for (const auto kernel : {decode::choice(where, one), decode_kernel_kind::ampere_class}) {
                 options.kernel = kernel;
-                of_few.send();
+                of_few.upload();
                 decode::launch(where, one, options, of_few.mask());
                 CHECK(of_few.worst().out <= 1);
-                of_more.send();
+                of_more.upload();
                 decode::launch(where, other, options, of_more.mask());
                 CHECK(of_more.worst().out <= 1);
             }
@@ -170,17 +170,17 @@ TEST_CASE("falls back where TMA cannot read; an empty cache gives zero") {
         c.seqused_k = {100, 30};
         c.lie = layout::unaligned;
         attention_trial<bf16> there(where, c, 1);
-        const auto problem = there.send();
+        const auto problem = there.upload();
         CHECK(decode::choice(where, problem) == decode_kernel_kind::ampere_class);
         buffer<int> workspace(where, decode::workspace_bytes(where, problem) / sizeof(int), 0);
         decode_options options;
-        options.workspace = workspace.send();
+        options.workspace = workspace.upload();
         decode::launch(where, problem, options, there.mask());
         CHECK(there.worst().out <= 1);
         CHECK(there.worst().lse2 <= 1);
 
         attention_trial<bf16> none(where, {.batches = 2, .heads = 2, .seqlen_q = 3, .seqlen_k = 0, .page_size = 16}, 1);
-        auto empty = none.send();
+        auto empty = none.upload();
         empty.k.extents.given[0] = empty.v.extents.given[0] = 0;
         empty.k.pointer = empty.v.pointer = nullptr;
         empty.paged_kv = {};
@@ -196,10 +196,10 @@ TEST_CASE("rejects invalid arguments and writes nothing") {
         attention_test_case c{.batches = 2, .heads = 4, .kv_heads = 2, .seqlen_q = 1, .seqlen_k = 40, .page_size = 32};
         c.seqused_k = {40, 20};
         attention_trial<bf16> there(where, c, 1);
-        const attention_problem<bf16> good = there.send();
+        const attention_problem<bf16> good = there.upload();
         buffer<int> workspace(where, decode::workspace_bytes(where, good, 2) / sizeof(int) + 32, 0);
         decode_options options;
-        options.workspace = workspace.send();
+        options.workspace = workspace.upload();
         options.blocks = 2;
         const auto refused = [&](auto change) {
             attention_problem<bf16> bad = good;
@@ -228,7 +228,7 @@ TEST_CASE("rejects invalid arguments and writes nothing") {
         CHECK(refused([](auto& p, auto&) { p.paged_kv.block_table = nullptr; }) ==
               "paged_kv.block_table: null; 2 x 2 numbers are needed");
         CHECK(refused([&](auto& p, auto&) {
-                  p.k_scales = {there.sinks.send(), 0, 0};
+                  p.k_scales = {there.sinks.upload(), 0, 0};
               }).ends_with("; only 8-bit keys and values have scales"));
         CHECK(refused([](auto& p, auto&) { p.q.extents.given[3] = p.k.extents.given[3] = 80; }) ==
               "q.extents[3], v.extents[3]: 80, 64; instantiated head dims: 64");
@@ -241,7 +241,7 @@ TEST_CASE("rejects invalid arguments and writes nothing") {
             CHECK(refused([&](auto& p, auto&) { p.paged_kv.block_table = wrong.data(); }) ==
                   "paged_kv.block_table[2]: 6; there are 6 pages");
         }
-        there.fetch();
+        there.download();
         for (const bf16 value : there.out.values) REQUIRE(std::isnan(float(value)));
     }
 }

@@ -58,10 +58,10 @@ TEST_CASE("per-page scales that differ by orders of magnitude, fp16 output") {
             }
         }
         using kind = decode<fp16, std::int8_t, 64, any_score>;
-        const auto problem = trial.send();
+        const auto problem = trial.upload();
         buffer<int> workspace(where, kind::workspace_bytes(where, problem, 3) / sizeof(int), 0);
         decode_options options;
-        options.workspace = workspace.send();
+        options.workspace = workspace.upload();
         options.blocks = 3;
         kind::launch(where, problem, options, trial.there.mask(), trial.there.score());
         const auto worst = trial.there.worst();
@@ -90,7 +90,7 @@ TEST_CASE("falls back where TMA cannot read; rejects the cluster kernel") {
         CAPTURE(name_of(where));
         c.lie = {};
         eight_bit_trial<bf16, e4m3> narrow(where, c, 1, scales_of::heads, scales_of::heads);
-        const auto problem = narrow.send();
+        const auto problem = narrow.upload();
         CHECK(error_message_of([&] {
                   decode<bf16, e4m3, 64>::launch(where, problem, {.kernel = decode_kernel_kind::cluster},
                                                  narrow.there.mask());

@@ -40,7 +40,7 @@ TEST_CASE("the kernel reports a page that does not exist") {
     using kernel = decode_e4m3<32, decode_shape{1, 16, 8, 32}>::kernel;
     small_cache<kernel, 32> there(world::host, 1, 2);
     there.table.values[19] = 77;  // of sequence 1
-    const auto args = there.send();
+    const auto args = there.upload();
     CHECK(error_message_of([&] { run<kernel>(world::host, {2}, args); }) ==
           "paged_kv.block_table: page 77 of sequence 1; there are 25 pages");
 }

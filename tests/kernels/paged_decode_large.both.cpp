@@ -62,16 +62,16 @@ TEST_CASE("1024 sequences of all lengths, and sequences without keys") {
     for (const world where : worlds()) {
         for (const int blocks : {1, 7}) {
             attention_trial<bf16> there(where, c, 1);
-            auto problem = there.send();
+            auto problem = there.upload();
             buffer<int> none(where, c.batches, 0);
-            problem.seqused_k = none.send();
+            problem.seqused_k = none.upload();
             CHECK(decode::choice(where, problem) == decode_kernel_kind::hopper);
             buffer<int> workspace(where, decode::workspace_bytes(where, problem, blocks) / sizeof(int), 0);
             decode_options options;
-            options.workspace = workspace.send();
+            options.workspace = workspace.upload();
             options.blocks = blocks;
             decode::launch(where, problem, options, there.mask());
-            there.fetch();
+            there.download();
             int wrong = 0;
             there.each_row([&](std::size_t place, std::size_t row) {
                 for (int i = 0; i < c.head_dim_v; ++i) wrong += float(there.out.values[place + i]) == 0 ? 0 : 1;
@@ -124,22 +124,22 @@ class long_sequence {
 
     void check() {
         attention_problem<bf16> p;
-        p.q = batch_sequence_head<const bf16>(q_.send(), 1, 1, heads, head_dim);
+        p.q = batch_sequence_head<const bf16>(q_.upload(), 1, 1, heads, head_dim);
         p.k = batch_sequence_head<const bf16>(k_.at<bf16>(), pages_, page_rows_, 1, head_dim);
         p.v = batch_sequence_head<const bf16>(v_.at<bf16>(), pages_, page_rows_, 1, head_dim);
-        p.out = batch_sequence_head(out_.send(), 1, 1, heads, head_dim);
-        p.lse2 = batch_head_rows(log2_sums_.send(), heads, 1);
-        p.seqused_k = lengths_.send();
-        p.paged_kv = {table_.send(), width_};
+        p.out = batch_sequence_head(out_.upload(), 1, 1, heads, head_dim);
+        p.lse2 = batch_head_rows(log2_sums_.upload(), heads, 1);
+        p.seqused_k = lengths_.upload();
+        p.paged_kv = {table_.upload(), width_};
         CHECK(decode::choice(world::device, p) == decode_kernel_kind::hopper);
         world_memory workspace(world::device, decode::workspace_bytes(world::device, p));
         decode_options options;
         options.workspace = workspace.at();
         buffer<int> bounds(world::device, 1, keys_);
         decode::launch(world::device, p, options,
-                       and_masks(window_mask{unbounded, 0}, length_mask{bounds.send()}, two_of_three_mask{}));
-        out_.fetch();
-        log2_sums_.fetch();
+                       and_masks(window_mask{unbounded, 0}, length_mask{bounds.upload()}, two_of_three_mask{}));
+        out_.download();
+        log2_sums_.download();
         for (int head = 0; head < heads; ++head) check_head(head);
     }
 
@@ -244,7 +244,7 @@ TEST_CASE("a CUDA graph can be replayed with other lengths and block tables") {
     c.page_size = 16;
     c.right = 0;
     attention_trial<bf16> there(world::device, c, 1);
-    const auto problem = there.send();
+    const auto problem = there.upload();
     const auto mask = there.mask();
     world_memory workspace(world::device, decode::workspace_bytes(world::device, problem));
     decode_options options;
@@ -286,11 +286,11 @@ TEST_CASE("a CUDA graph can be replayed with other lengths and block tables") {
         }
         there.seqused_k.values = lengths;
         there.bounds.values = lengths;
-        there.send();
+        there.upload();
         there.mask();
         require_done(cudaGraphLaunch(made, stream));
         require_done(cudaStreamSynchronize(stream));
-        there.fetch();
+        there.download();
         const std::vector<float> values(there.out.values.begin(), there.out.values.end());
         const auto worst =
             other.compare({values.begin(), values.end()}, {there.lse2.values.begin(), there.lse2.values.end()});

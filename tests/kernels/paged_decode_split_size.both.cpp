@@ -93,15 +93,15 @@ std::vector<std::vector<bits_of_row>> decoded(world where, const batch& b, const
         }
     }
     typename decode::problem p;
-    p.q = batch_sequence_head<const bf16>(q.send(), batches, tokens, heads, head_dim);
-    p.k = batch_sequence_head<const Cache>(k.send(), pages, b.page_size, kv_heads, head_dim);
-    p.v = batch_sequence_head<const Cache>(v.send(), pages, b.page_size, kv_heads, head_dim);
-    p.out = batch_sequence_head(out.send(), batches, tokens, heads, head_dim);
-    p.lse2 = batch_head_rows(lse2.send(), heads, tokens);
-    p.seqused_k = lengths.send();
-    p.paged_kv = {table.send(), width};
-    if (b.packed) p.varlen = {count, starts.send()};
-    if (sizeof(Cache) == 1) p.k_scales = p.v_scales = kv_scales_per_head(scales.send());
+    p.q = batch_sequence_head<const bf16>(q.upload(), batches, tokens, heads, head_dim);
+    p.k = batch_sequence_head<const Cache>(k.upload(), pages, b.page_size, kv_heads, head_dim);
+    p.v = batch_sequence_head<const Cache>(v.upload(), pages, b.page_size, kv_heads, head_dim);
+    p.out = batch_sequence_head(out.upload(), batches, tokens, heads, head_dim);
+    p.lse2 = batch_head_rows(lse2.upload(), heads, tokens);
+    p.seqused_k = lengths.upload();
+    p.paged_kv = {table.upload(), width};
+    if (b.packed) p.varlen = {count, starts.upload()};
+    if (sizeof(Cache) == 1) p.k_scales = p.v_scales = kv_scales_per_head(scales.upload());
     decode_options options;
     options.blocks = b.blocks;
     options.split_size = b.split_size;
@@ -109,10 +109,10 @@ std::vector<std::vector<bits_of_row>> decoded(world where, const batch& b, const
     options.total_seqlen_k = std::int64_t{1} << 40;  // with dynamic splits another kernel would be chosen
     buffer<int> workspace(where, decode::workspace_bytes(where, p, options.blocks, options.split_size) / sizeof(int),
                           0);
-    options.workspace = workspace.send();
+    options.workspace = workspace.upload();
     decode::launch(where, p, options, mask);
-    out.fetch();
-    lse2.fetch();
+    out.download();
+    lse2.download();
     std::vector<std::vector<bits_of_row>> found(count);
     for (int i = 0; i < count; ++i) {
         for (int token = 0; token < b.members[i].tokens; ++token) {
@@ -228,7 +228,7 @@ TEST_CASE("the choice of kernel does not depend on the batch") {
         CAPTURE(name_of(where));
         attention_test_case c{.batches = 1, .heads = 4, .kv_heads = 2, .seqlen_q = 1, .seqlen_k = 64, .page_size = 16};
         attention_trial<bf16> there(where, c, 1);
-        const attention_problem<bf16> p = there.send();
+        const attention_problem<bf16> p = there.upload();
         decode_options options;
         options.split_size = 512;
         const decode_kernel_kind few = windowed::choice(where, p, options);
@@ -243,7 +243,7 @@ TEST_CASE("rejects an invalid split size") {
         CAPTURE(name_of(where));
         attention_test_case c{.batches = 2, .heads = 4, .kv_heads = 2, .seqlen_q = 1, .seqlen_k = 64, .page_size = 16};
         attention_trial<bf16> there(where, c, 1);
-        const attention_problem<bf16> p = there.send();
+        const attention_problem<bf16> p = there.upload();
         decode_options options;
         for (const int wrong : {-64, 1, 63, 96}) {
             options.split_size = wrong;

@@ -50,13 +50,13 @@ struct rank_tensors {
           workspace(where, attention<>::workspace_bytes(plan)) {}
 
     ring_problem<bf16> problem() {
-        return {.q = q.send(),
-                .k = k.send(),
-                .v = v.send(),
-                .out = out.send(),
-                .lse2 = lse2.send(),
+        return {.q = q.upload(),
+                .k = k.upload(),
+                .v = v.upload(),
+                .out = out.upload(),
+                .lse2 = lse2.upload(),
                 .workspace = workspace.at(),
-                .rounded = rounded.send()};
+                .rounded = rounded.upload()};
     }
     static std::size_t elements(const ring_plan& plan, int heads) {
         return std::size_t(plan.rows_of(plan.rank())) * heads * head_dim;
@@ -115,9 +115,9 @@ void compare(const ring_case& one, std::vector<std::unique_ptr<rank_tensors>>& t
     for (int rank = 0; rank < one.sequences.front().ranks; ++rank) {
         const ring_plan plan(one.sequences, rank);
         rank_tensors& mine = *tensors[rank];
-        mine.out.fetch();
-        mine.lse2.fetch();
-        mine.rounded.fetch();
+        mine.out.download();
+        mine.lse2.download();
+        mine.rounded.download();
         const int heads = plan.sizes().heads;
         const std::int64_t rows = plan.rows_of(rank);
         each_row(plan, rank, [&](std::int64_t row, int number, int token) {
@@ -243,7 +243,7 @@ TEST_CASE("attention sinks are added once, for any number of ranks") {
         auto tensors = one.tensors(where);
         buffer<float> sinks(where, 2);
         sinks.values = {1.5f, -0.5f};
-        const float* const there = sinks.send();
+        const float* const there = sinks.upload();
         loopback_group group(where, 4, {.timeout = 60s});
         run_ranks(group, [&](loopback& comm) {
             const ring_plan plan = make_ring_plan(comm, one.sequences);
@@ -271,8 +271,8 @@ TEST_CASE("a NaN query is not mistaken for one that sees nothing") {
             comm.synchronise(stream.get());
         });
         rank_tensors& mine = *tensors[rank];
-        mine.out.fetch();
-        mine.lse2.fetch();
+        mine.out.download();
+        mine.lse2.download();
         const int rows = one.sequences[0].tokens_of(rank).count();
         for (int i = 0; i < rows; ++i) {
             for (int h = 0; h < 2; ++h) {
@@ -431,7 +431,7 @@ TEST_CASE("a rank that dies is named to all others, and their inputs are unchang
         }
         for (int rank = 0; rank < 4; ++rank) {
             const auto same = [](buffer<bf16>& now, const buffer<bf16>& then) {
-                now.fetch();
+                now.download();
                 return std::equal(now.values.begin(), now.values.end(), then.values.begin(),
                                   [](bf16 a, bf16 b) { return float(a) == float(b); });
             };

@@ -39,19 +39,19 @@ class norm_trial {
         residual_before_ = residual.values;
     }
 
-    rms_norm_problem<T, Weight> send() {
-        rms_norm_problem<T, Weight> p{.x = given_.rows.view<const T>(x.send()),
-                                      .weight = weight.send(),
-                                      .out = given_.rows.view(given_.in_place ? x.send() : out.send()),
+    rms_norm_problem<T, Weight> upload() {
+        rms_norm_problem<T, Weight> p{.x = given_.rows.view<const T>(x.upload()),
+                                      .weight = weight.upload(),
+                                      .out = given_.rows.view(given_.in_place ? x.upload() : out.upload()),
                                       .epsilon = given_.epsilon};
-        if (given_.residual) p.residual = given_.rows.view(residual.send());
+        if (given_.residual) p.residual = given_.rows.view(residual.upload());
         return p;
     }
 
     void check() {
-        x.fetch();
-        residual.fetch();
-        out.fetch();
+        x.download();
+        residual.download();
+        out.download();
         const row_shape& rows = given_.rows;
         const std::vector<T>& results = given_.in_place ? x.values : out.values;
         bool sums_right = true, results_right = true;
@@ -100,7 +100,7 @@ void check_norm(const norm_case& given, std::uint32_t seed = 1) {
         CAPTURE(given.rows.gap);
         CAPTURE(given.residual);
         norm_trial<T, Weight> trial(where, given, seed);
-        rms_norm<T, Weight>::launch(where, trial.send());
+        rms_norm<T, Weight>::launch(where, trial.upload());
         trial.check();
     }
 }
@@ -170,7 +170,7 @@ TEST_CASE("RMSNorm rejects invalid problems") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         norm_trial<bf16> there(where, {.rows = {4, 2, 64}, .residual = true}, 1);
-        const rms_norm_problem<bf16> good = there.send();
+        const rms_norm_problem<bf16> good = there.upload();
         const auto refused = [&](auto change) {
             rms_norm_problem<bf16> bad = good;
             change(bad);
@@ -206,7 +206,7 @@ namespace {
 template <class Kernel>
 void check_schedules(int columns, bool synchronises) {
     norm_trial<bf16> there(world::host, {.rows = {2, 1, columns}, .residual = true}, 1);
-    const auto args = rms_norm<bf16>::arguments_of(there.send());
+    const auto args = rms_norm<bf16>::arguments_of(there.upload());
     const grid_dim grid = Kernel::grid_of(args);
     if (synchronises) {
         check_synchronisation<Kernel>("RMSNorm of " + std::to_string(columns) + " columns", grid, args);

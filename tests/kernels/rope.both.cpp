@@ -100,14 +100,14 @@ void check_rotated(const trial& t, const row_shape& in, const row_shape& result,
         inv_freq.values = rope_fixed_point_inv_freq(t.frequencies());
         positions.values = t.positions;
         const std::vector<T> before = x.values;
-        T* const from = x.send();
+        T* const from = x.upload();
         apply_rope<T>::launch(where, {.x = in.view<const T>(from),
-                                      .positions = t.positions.empty() ? nullptr : positions.send(),
+                                      .positions = t.positions.empty() ? nullptr : positions.upload(),
                                       .first_position = t.first_position,
-                                      .rope = {inv_freq.send(), t.rotated, t.style, t.factor},
-                                      .out = in_place ? in.view(from) : result.view(out.send())});
-        x.fetch();
-        out.fetch();
+                                      .rope = {inv_freq.upload(), t.rotated, t.style, t.factor},
+                                      .out = in_place ? in.view(from) : result.view(out.upload())});
+        x.download();
+        out.download();
         const row_shape& written = in_place ? in : result;
         const std::vector<T>& found = in_place ? x.values : out.values;
         CHECK(wrong_elements(t, in, written, before, found) == 0);
@@ -191,12 +191,12 @@ TEST_CASE("rotates queries and keys inside a packed QKV array") {
         positions.values = t.positions;
         const std::vector<bf16> before = qkv.values;
         // Queries and keys are adjacent heads.
-        const auto rotated = as_rows_of_heads(qkv.send(), tokens, heads + kv_heads, head_dim, all);
+        const auto rotated = as_rows_of_heads(qkv.upload(), tokens, heads + kv_heads, head_dim, all);
         apply_rope<bf16>::launch(where, {.x = rotated,
-                                         .positions = positions.send(),
-                                         .rope = {inv_freq.send(), head_dim, t.style},
+                                         .positions = positions.upload(),
+                                         .rope = {inv_freq.upload(), head_dim, t.style},
                                          .out = rotated});
-        qkv.fetch();
+        qkv.download();
         std::vector<bf16> turned = qkv.values;
         int changed = 0;
         for (int row = 0; row < whole.rows(); ++row) {
@@ -246,12 +246,12 @@ TEST_CASE("empty problems do nothing; rejects invalid arguments") {
         buffer<bf16> some(where, 6 * 64);
         buffer<std::uint64_t> inv_freq(where, 32);
         buffer<int> positions(where, 2);
-        bf16* const memory = some.send();
+        bf16* const memory = some.upload();
         // In place without RoPE there is nothing to do.
         rotating::launch(
             where, {.x = as_rows_of_heads<const bf16>(memory, 2, 3, 64), .out = as_rows_of_heads(memory, 2, 3, 64)});
         const apply_rope_problem<bf16> good{.x = as_rows_of_heads<const bf16>(memory, 2, 3, 64),
-                                            .rope = {inv_freq.send(), 64},
+                                            .rope = {inv_freq.upload(), 64},
                                             .out = as_rows_of_heads(memory, 2, 3, 64)};
         const auto refused = [&](auto change) {
             apply_rope_problem<bf16> bad = good;
@@ -273,7 +273,7 @@ TEST_CASE("empty problems do nothing; rejects invalid arguments") {
         CHECK(refused([](auto& p) { p.rope.rotary_dim = -2; }) == "rope.rotary_dim: -2" + even);
         CHECK(refused([](auto& p) { p.rope.inv_freq = nullptr; }) == "rope.inv_freq: null; 32 numbers are needed");
         CHECK(refused([&](auto& p) {
-                  p.positions = positions.send();
+                  p.positions = positions.upload();
                   p.first_position = 7;
               }) == "first_position: 7; positions are given, it must be 0");
         CHECK(refused([](auto& p) { p.first_position = 2147483647; }) ==

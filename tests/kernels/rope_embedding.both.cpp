@@ -50,10 +50,10 @@ double worst_rotation(world where, const rope_frequencies& frequencies, const st
     inv_freq.values = frequencies.fixed_point_inv_freq();
     positions.values = at;
     run<ask_for_rotations>(where, {1},
-                           {frequencies.embedding(inv_freq.send(), rope_style::half_split), positions.send(),
-                            matrix(cosines.send(), 16, 64), matrix(sines.send(), 16, 64)});
-    cosines.fetch();
-    sines.fetch();
+                           {frequencies.embedding(inv_freq.upload(), rope_style::half_split), positions.upload(),
+                            matrix(cosines.upload(), 16, 64), matrix(sines.upload(), 16, 64)});
+    cosines.download();
+    sines.download();
     const long double factor = frequencies.attention_factor();
     long double worst = 0;
     for (int row = 0; row < 16; ++row) {

@@ -209,15 +209,15 @@ TEST_CASE("an empty batch does nothing, and optional outputs are not written") {
     for (const world where : worlds()) {
         sample_tokens<float>::launch(where, {});
         sample_trial<float> trial(where, 100, {{}, {}}, 3, 0, 0, 2);
-        sample_problem<float> p = trial.send();
+        sample_problem<float> p = trial.upload();
         p.logprobs = nullptr;
         p.thresholds = nullptr;
         p.num_top_logprobs = 0;
         p.top_logprobs_tokens = nullptr;
         p.top_logprobs = nullptr;
         sample_tokens<float>::launch(where, p);
-        trial.tokens.fetch();
-        trial.logprobs.fetch();
+        trial.tokens.download();
+        trial.logprobs.download();
         CHECK(trial.tokens.values[1] >= 0);
         CHECK(std::isnan(trial.logprobs.values[0]));
     }
@@ -228,7 +228,7 @@ TEST_CASE("sampling rejects invalid problems") {
         CAPTURE(name_of(where));
         sample_trial<float> there(where, 64, {{}, {}}, 3, 0, 0, 2);
         there.adjust_tokens(where, 8);
-        const sample_problem<float> good = there.send();
+        const sample_problem<float> good = there.upload();
         const auto refused = [&](auto change) {
             sample_problem<float> bad = good;
             change(bad);
@@ -254,7 +254,7 @@ TEST_CASE("sampling rejects invalid problems") {
 TEST_CASE("sampling rejects invalid options and adjustments in the host world") {
     const auto refused = [](sample_options one) {
         sample_trial<float> there(world::host, 64, {{}, one});
-        return error_message_of([&] { sample_tokens<float>::launch(world::host, there.send()); });
+        return error_message_of([&] { sample_tokens<float>::launch(world::host, there.upload()); });
     };
     CHECK(refused({.temperature = -1}) == "options[1].temperature: -1; must be 0 (greedy) or a positive number");
     CHECK(refused({.temperature = not_a_number}).starts_with("options[1].temperature: "));
@@ -268,7 +268,7 @@ TEST_CASE("sampling rejects invalid options and adjustments in the host world") 
 
     const auto refused_adjustment = [](std::vector<logit_adjustment> adjustments, std::vector<int> starts) {
         sample_trial<float> there(world::host, 64, {{}, {}});
-        sample_problem<float> p = there.send();
+        sample_problem<float> p = there.upload();
         p.adjustments = adjustments.data();
         p.adjustment_offsets = starts.data();
         return error_message_of([&] { sample_tokens<float>::launch(world::host, p); });
@@ -292,7 +292,7 @@ TEST_CASE("sampling has no hazard in any schedule, and every mutation is detecte
     sample_trial<bf16> there(world::host, 1100, {{.temperature = 2, .top_k = 70, .top_p = 0.8f, .min_p = 0.01f}}, 0.02f,
                              0, 0, 2);
     there.adjust_tokens(world::host, 200);
-    const auto args = sample_tokens<bf16>::arguments_of(there.send());
+    const auto args = sample_tokens<bf16>::arguments_of(there.upload());
     const grid_dim grid = kernel::grid_of(args);
     check_synchronisation<kernel>("sampling", grid, args);
 }

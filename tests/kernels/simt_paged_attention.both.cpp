@@ -36,14 +36,14 @@ void check_rows(const attention_test_case& given, unsigned seed = 1) {
         CAPTURE(given.page_size);
         attention_trial<In> there(where, given, seed);
         const auto launch = [&] {
-            const auto problem = there.send();
+            const auto problem = there.upload();
             if constexpr (Scored) {
                 simt_paged_attention<In, tested_head_dims<In, Scored>, any_mask, any_score>::launch(
                     where, problem, there.mask(), there.score());
             } else {
                 simt_paged_attention<In, tested_head_dims<In, Scored>, any_mask>::launch(where, problem, there.mask());
             }
-            return there.fetch();
+            return there.download();
         };
         const auto bits = launch();
         const auto worst = there.worst();
@@ -125,7 +125,7 @@ TEST_CASE("built-in masks and score modifiers") {
         for (const world where : worlds()) {
             CAPTURE(name_of(where));
             attention_trial<float> there(where, c, 1);
-            const auto problem = there.send();
+            const auto problem = there.upload();
             simt_paged_attention<float, head_dim_set{64}, decltype(mask), decltype(score)>::launch(where, problem, mask,
                                                                                                    score);
             CHECK(there.worst().out <= 1);
@@ -156,11 +156,11 @@ TEST_CASE("16-bit cache with float queries") {
             cache.values[i] = bf16(values[i]);
             values[i] = float(cache.values[i]);
         }
-        const auto whole = there.send();
+        const auto whole = there.upload();
         attention_problem<float, attention_output_mode::normalised, bf16> p;
         p.q = whole.q, p.out = whole.out;
-        p.k = there.at.k.view<const bf16>(cache.send());
-        p.v = there.at.v.view<const bf16>(cache.send());
+        p.k = there.at.k.view<const bf16>(cache.upload());
+        p.v = there.at.v.view<const bf16>(cache.upload());
         p.lse2 = whole.lse2;
         p.seqused_k = whole.seqused_k;
         p.paged_kv = whole.paged_kv;
@@ -201,7 +201,7 @@ TEST_CASE("an empty problem does nothing, and an empty cache gives zero") {
         CAPTURE(name_of(where));
         attention_trial<float> none(where, {.batches = 2, .heads = 2, .seqlen_q = 3, .seqlen_k = 0, .page_size = 16},
                                     1);
-        auto empty = none.send();
+        auto empty = none.upload();
         empty.k.extents.given[0] = empty.v.extents.given[0] = 0;
         empty.k.pointer = empty.v.pointer = nullptr;
         empty.paged_kv = {};
@@ -220,7 +220,7 @@ TEST_CASE("rejects invalid arguments and writes nothing") {
         attention_test_case c{.batches = 2, .heads = 4, .kv_heads = 2, .seqlen_q = 1, .seqlen_k = 40, .page_size = 32};
         c.seqused_k = {40, 20};
         attention_trial<float> there(where, c, 1);
-        const attention_problem<float> good = there.send();
+        const attention_problem<float> good = there.upload();
         const auto refused = [&](auto change) {
             attention_problem<float> bad = good;
             change(bad);
@@ -251,7 +251,7 @@ TEST_CASE("rejects invalid arguments and writes nothing") {
             CHECK(refused([&](auto& p) { p.paged_kv.block_table = wrong.data(); }) ==
                   "paged_kv.block_table[2]: 6; there are 6 pages");
         }
-        there.fetch();
+        there.download();
         for (const float value : there.out.values) REQUIRE(std::isnan(value));
     }
 }
@@ -265,7 +265,7 @@ TEST_CASE("no hazard in any schedule; has no synchronisation to mutate") {
     c.seqused_k = {70, 3};
     c.right = 0;
     attention_trial<float> there(world::host, c, 1);
-    const auto arguments = attend::arguments_of<32>(there.send(), {}, {});
+    const auto arguments = attend::arguments_of<32>(there.upload(), {}, {});
     for (const int blocks : {1, 3}) {
         check_without_synchronisation<kernel>({blocks}, arguments);
         CHECK(there.worst().out <= 1);

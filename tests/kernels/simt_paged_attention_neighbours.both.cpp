@@ -66,15 +66,15 @@ class sequences_in_pages {
         lengths_there.values = lengths;
         table_there.values = table;
         attention_problem<In> p;
-        p.q = batch_sequence_head<const In>(q.send(), 1, all, of_.heads, of_.head_dim);
-        p.k = cache(k_.send());
-        p.v = cache(v_.send());
-        p.out = batch_sequence_head(out.send(), 1, all, of_.heads, of_.head_dim);
-        p.seqused_k = lengths_there.send();
-        p.varlen = {.count = sequences, .cu_seqlens_q = starts_there.send()};
-        p.paged_kv = {table_there.send(), width_};
+        p.q = batch_sequence_head<const In>(q.upload(), 1, all, of_.heads, of_.head_dim);
+        p.k = cache(k_.upload());
+        p.v = cache(v_.upload());
+        p.out = batch_sequence_head(out.upload(), 1, all, of_.heads, of_.head_dim);
+        p.seqused_k = lengths_there.upload();
+        p.varlen = {.count = sequences, .cu_seqlens_q = starts_there.upload()};
+        p.paged_kv = {table_there.upload(), width_};
         simt_paged_attention<In, head_dim_set{64, 256}, Mask>::launch(where_, p, mask);
-        out.fetch();
+        out.download();
         return out.values;
     }
 

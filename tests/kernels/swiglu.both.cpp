@@ -58,12 +58,12 @@ void check_two(const row_shape& in, const row_shape& result, bool in_place = fal
         up.values = random_rows<T>(in, 2);
         out.values = poisoned<T>(result.elements());
         const std::vector<T> before = gate.values;
-        T* const from = gate.send();
+        T* const from = gate.upload();
         swiglu_activation<T, Activation>::launch(where, {.gate = in.view<const T>(from),
-                                                         .up = in.view<const T>(up.send()),
-                                                         .out = in_place ? in.view(from) : result.view(out.send())});
-        gate.fetch();
-        out.fetch();
+                                                         .up = in.view<const T>(up.upload()),
+                                                         .out = in_place ? in.view(from) : result.view(out.upload())});
+        gate.download();
+        out.download();
         check_results<T, Activation>(in, in_place ? in : result, before, up.values,
                                      in_place ? gate.values : out.values);
     }
@@ -80,12 +80,12 @@ void check_one(int rows, int columns, int gap = 0) {
         buffer<T> both(where, in.elements()), out(where, result.elements());
         both.values = random_rows<T>(in, 1, 5);
         out.values = poisoned<T>(result.elements());
-        const T* const from = both.send();
+        const T* const from = both.upload();
         const std::int64_t stride = gap == 0 ? 0 : in.token_stride();
         swiglu_activation<T, Activation>::launch(where, {.gate = gate_of(from, rows, columns, stride),
                                                          .up = up_of(from, rows, columns, stride),
-                                                         .out = as_rows(out.send(), rows, columns)});
-        out.fetch();
+                                                         .out = as_rows(out.upload(), rows, columns)});
+        out.download();
         bool right = true;
         for (int row = 0; row < rows; ++row) {
             for (int i = 0; i < columns; ++i) {
@@ -136,7 +136,7 @@ TEST_CASE("SwiGLU of an empty problem does nothing; invalid problems are rejecte
                                       .up = up_of<const bf16>(nullptr, 0, 64),
                                       .out = as_rows<bf16>(nullptr, 0, 64)});
         buffer<bf16> some(where, 4 * 64);
-        bf16* const memory = some.send();
+        bf16* const memory = some.upload();
         const swiglu_problem<bf16> good{.gate = gate_of<const bf16>(memory, 2, 64),
                                         .up = up_of<const bf16>(memory, 2, 64),
                                         .out = gate_of(memory, 2, 64)};

@@ -39,7 +39,7 @@ struct rank_tensors {
           workspace(where, attention::workspace_bytes(schedule, rank)) {}
 
     ulysses_problem<bf16> problem() {
-        return {.q = q.send(), .k = k.send(), .v = v.send(), .out = out.send(), .workspace = workspace.at()};
+        return {.q = q.upload(), .k = k.upload(), .v = v.upload(), .out = out.upload(), .workspace = workspace.at()};
     }
     static std::size_t elements(const ulysses_schedule& schedule, int rank, int heads) {
         return std::size_t(schedule.sizes.batches) * schedule.tokens_of(rank).count() * heads * head_dim;
@@ -80,7 +80,7 @@ void run_case(world where, ulysses_schedule schedule, std::uint64_t seed) {
     });
     double worst = 0;
     for (int rank = 0; rank < schedule.ranks; ++rank) {
-        tensors[rank]->out.fetch();
+        tensors[rank]->out.download();
         each_row(rank, [&](int row, const whole_sequence& from, int token) {
             for (int head = 0; head < heads; ++head) {
                 const auto right = imbrex_test::expected(from, schedule.mask, token, head);

@@ -67,12 +67,12 @@ void test_online_softmax(float scale, int pieces, bool nonnegative_rows = false)
         fill_random(values.values, 14, 0.5f, 1.5f);
         run<online_softmax_kernel<Softmax, Columns, Scope, Advance>>(
             where, {1, 1, 1},
-            {matrix(static_cast<const float*>(scores.send()), 2 * rows, width),
-             matrix(static_cast<const float*>(values.send()), 2 * rows, width), matrix(out.send(), 2 * rows, Columns),
-             lse2.send(), scale, pieces},
+            {matrix(static_cast<const float*>(scores.upload()), 2 * rows, width),
+             matrix(static_cast<const float*>(values.upload()), 2 * rows, width),
+             matrix(out.upload(), 2 * rows, Columns), lse2.upload(), scale, pieces},
             2);
-        out.fetch();
-        lse2.fetch();
+        out.download();
+        lse2.download();
         tally compared(str_cat(name_of_shape<float>(where, rows, Columns, Scope::warps), ", ", pieces, " tiles"));
         for (int row = 0; row < 2 * rows; ++row) {
             const row_of_probabilities wanted = exp_and_sum(scores.values.data() + row * width, width, scale);
@@ -129,8 +129,9 @@ void test_rescale_factors(float scale, float more, double wanted) {
         fill_random(scores.values, 15, -9.0f, 9.0f);
         run<kernel>(
             where, {1, 1, 1},
-            {matrix(static_cast<const float*>(scores.send()), 64, 32), factors.send(), scale, {0, 0, -0.7f, more}}, 2);
-        factors.fetch();
+            {matrix(static_cast<const float*>(scores.upload()), 64, 32), factors.upload(), scale, {0, 0, -0.7f, more}},
+            2);
+        factors.download();
         tally compared(str_cat(name_of(where), ", scale ", scale, ", more ", more));
         for (int i = 64; i < kernel::times * 64; ++i) {
             const float value = factors.values[i];

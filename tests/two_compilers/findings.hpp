@@ -28,13 +28,13 @@ findings find() {
     found.launch_on_device = error_of(
         [] {
             world_array<float> values(world::device, 256);
-            launch<doubled>(world::device, {1}, {imbrex::matrix(values.send(), 16, 16)});
+            launch<doubled>(world::device, {1}, {imbrex::matrix(values.upload(), 16, 16)});
         },
         "launched");
     found.gate_on_device = error_of(
         [] {
             world_array<float> values(world::device, 192, 1.0f);
-            float* const x = values.send();
+            float* const x = values.upload();
             swiglu_activation<float>::launch(world::device, {.gate = as_rows<const float>(x, 1, 64),
                                                              .up = as_rows<const float>(x + 64, 1, 64),
                                                              .out = as_rows(x + 128, 1, 64)});

@@ -30,7 +30,7 @@ void for_rows(const stacked_weights& from, const Make& make) {
 }
 
 template <class T>
-const T* send(const std::vector<T>& values, world where, world_memory& memory) {
+const T* upload(const std::vector<T>& values, world where, world_memory& memory) {
     memory = world_memory(where, values.size() * sizeof(T));
     memory.write(0, values.data(), values.size() * sizeof(T));
     return memory.at<T>();
@@ -43,7 +43,7 @@ unquantised_weight_rows<T> load_plain(const stacked_weights& from, world where, 
         std::ranges::transform(values, all.begin() + first * from.columns(),
                                [](float value) { return convert<T>(value); });
     });
-    return make_weight_rows<T>(send(all, where, memory), from.rows(), from.columns());
+    return make_weight_rows<T>(upload(all, where, memory), from.rows(), from.columns());
 }
 
 // In the element type of the file; quantised types as floats.
@@ -72,7 +72,7 @@ struct grouped_rows {
     scale* scales_of(std::int64_t row) { return scales.data() + row * (columns / weight_group_size); }
 
     View sent(world where, world_memory& value_memory, world_memory& scale_memory) const {
-        return {send(values, where, value_memory), send(scales, where, scale_memory), rows, columns};
+        return {upload(values, where, value_memory), upload(scales, where, scale_memory), rows, columns};
     }
 };
 
@@ -94,7 +94,7 @@ e4m3_weight_rows load_e4m3(const stacked_weights& from, world where, world_memor
         quantise_rows(e4m3_rows_output{values.data() + first * from.columns(), scales.data() + first}, floats.data(),
                       static_cast<std::int64_t>(floats.size()) / from.columns(), from.columns());
     });
-    return {send(values, where, value_memory), send(scales, where, scale_memory), from.rows(), from.columns()};
+    return {upload(values, where, value_memory), upload(scales, where, scale_memory), from.rows(), from.columns()};
 }
 
 // A ggml block is a 2-byte scale followed by the bytes of a group in the layout used here.

@@ -66,13 +66,13 @@ class sampler {
         stage_results(arrays.num_top_logprobs);
     }
     void copy_to_device(void* stream) const {
-        if (rows_ > 0) in_.send(staged_bytes_, stream);
+        if (rows_ > 0) in_.upload(staged_bytes_, stream);
     }
     void launch(const float* logits, void* stream) {
         if (rows_ == 0) return;
         problem_.logits = as_rows(logits, rows_, vocabulary_);
         sample_tokens<float>::launch(where_, problem_, stream);
-        out_.fetch(static_cast<std::size_t>(rows_) * 4 * words_of_row(problem_.num_top_logprobs), stream);
+        out_.download(static_cast<std::size_t>(rows_) * 4 * words_of_row(problem_.num_top_logprobs), stream);
     }
     // Equal for batches that can replay the same CUDA graph: the address of the staged parameters. Null with penalties,
     // biases or log-probabilities.

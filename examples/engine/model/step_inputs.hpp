@@ -56,7 +56,7 @@ class step_staging {
                 .block_tables = stage_array(packed.block_tables),
                 .logits_indices = stage_array(packed.logits_indices)};
     }
-    void copy_to_device(void* stream) const { memory_.send(staged_bytes_, stream); }
+    void copy_to_device(void* stream) const { memory_.upload(staged_bytes_, stream); }
 
   private:
     const int* stage_array(const std::vector<int>& array) {

@@ -1,10 +1,10 @@
 // A buffer in the memory of a world with a pinned staging buffer on the host, for small data that is exchanged in every
-// step. `send` and `fetch` only enqueue an asynchronous copy, unlike those of world_memory; wait for the stream before
+// step. `upload` and `download` only enqueue an asynchronous copy, unlike those of world_memory; wait for the stream before
 // reading the host buffer or writing it again. In the host worlds both are the same memory and nothing is copied.
 //
 //     pinned_staging ids(where, 4 * count);
 //     std::copy(..., ids.host_pointer<int>());
-//     ids.send(4 * count, stream.get());
+//     ids.upload(4 * count, stream.get());
 //     some_kernel::launch(where, {.ids = ids.at<int>()}, stream.get());
 #pragma once
 
@@ -61,10 +61,10 @@ class pinned_staging {
     }
 
     // Copies the first `bytes`, in stream order.
-    void send(std::size_t bytes, void* stream = nullptr) const {
+    void upload(std::size_t bytes, void* stream = nullptr) const {
         copy(at(), host_pointer(), bytes, stream);
     }
-    void fetch(std::size_t bytes, void* stream = nullptr) const {
+    void download(std::size_t bytes, void* stream = nullptr) const {
         copy(host_pointer(), at(), bytes, stream);
     }
 

@@ -78,7 +78,7 @@ class world_array {
     std::vector<T> values;
 
     // Copies `values` to the world and returns their address there.
-    T* send() {
+    T* upload() {
 #if defined(__CUDACC__)
         if (where_ == world::device) {
             detail::require_success(cudaMemcpy(on_device_, values.data(), bytes(), cudaMemcpyHostToDevice),
@@ -89,7 +89,7 @@ class world_array {
         return values.data();
     }
     // Copies the array back into `values`, after earlier launches have finished.
-    void fetch() {
+    void download() {
 #if defined(__CUDACC__)
         if (where_ == world::device) {
             detail::require_success(cudaMemcpy(values.data(), on_device_, bytes(), cudaMemcpyDeviceToHost),

@@ -46,9 +46,9 @@ class message_buffer {
     // Both are enqueued in the stream.
     void fill(int sender, int message, void* stream) {
         for (std::size_t i = 0; i < count(); ++i) bytes_.host_pointer<unsigned char>()[i] = byte_of(sender, message, i);
-        bytes_.send(count(), stream);
+        bytes_.upload(count(), stream);
     }
-    void fetch(void* stream) const { bytes_.fetch(count(), stream); }
+    void download(void* stream) const { bytes_.download(count(), stream); }
     // Checks the host copy.
     void require_message(int sender, int message, const std::string& where) const {
         for (std::size_t i = 0; i < count(); ++i) {
@@ -97,7 +97,7 @@ void test_sizes(ring& all) {
         add_delay(all.stream());
         ours.fill(all.rank(), message, all.stream());
         all.comm.wait(all.pass(message, ours, theirs), all.stream());
-        theirs.fetch(all.stream());
+        theirs.download(all.stream());
         all.comm.synchronise(all.stream());
         theirs.require_message(all.before(), message++, "sizes");
     }
@@ -118,7 +118,7 @@ void test_many_in_flight(ring& all) {
     }
     for (int message = 63; message >= 0; --message) {
         all.comm.wait(requests[message], all.stream());
-        theirs[message].fetch(all.stream());
+        theirs[message].download(all.stream());
     }
     all.comm.synchronise(all.stream());
     for (int message = 0; message < 64; ++message) theirs[message].require_message(all.before(), message, "many");
@@ -139,7 +139,7 @@ void test_order_of_messages(ring& all) {
         }
     }
     all.comm.wait(all.comm.start(one, all.stream()), all.stream());
-    for (const message_buffer& buffer : theirs) buffer.fetch(all.stream());
+    for (const message_buffer& buffer : theirs) buffer.download(all.stream());
     all.comm.synchronise(all.stream());
     for (std::size_t i = 0; i < theirs.size(); ++i) {
         theirs[i].require_message(one.receives[i].from, 10 * all.rank() + static_cast<int>(i % 3), "order");
@@ -162,7 +162,7 @@ void test_ring_rotation(ring& all) {
         copy_bytes(world::device, seen[step].there(), here.there(), bytes, all.stream());
         all.comm.wait(request, all.stream());
     }
-    for (const message_buffer& one : seen) one.fetch(all.stream());
+    for (const message_buffer& one : seen) one.download(all.stream());
     all.comm.synchronise(all.stream());
     for (int step = 0; step < steps; ++step) {
         const int from = (all.rank() + steps - step) % all.ranks();
@@ -226,7 +226,7 @@ void test_long_work(ring& all) {
         for (int naps = 0; naps < 100; ++naps) add_delay(all.stream());
         ours.fill(all.rank(), step, all.stream());
         all.comm.wait(all.pass(step, ours, theirs), all.stream());
-        theirs.fetch(all.stream());
+        theirs.download(all.stream());
         for (int naps = 0; naps < 100; ++naps) add_delay(all.stream());
         all.comm.synchronise(all.stream());
         theirs.require_message(all.before(), step, "long work");
@@ -312,7 +312,7 @@ void run_ring_with_fault(const std::string& fault, bool at_fault, ring& all) {
     same(error_message_of([&] { all.comm.synchronise(); }));
     same(error_message_of([&] { all.comm.all_gather(nullptr, nullptr, 0); }));
     // The device is idle, and send buffers are unchanged.
-    for (const message_buffer& one : ours) one.fetch(all.stream());
+    for (const message_buffer& one : ours) one.download(all.stream());
     detail::require_success(cudaDeviceSynchronize(), "the device after an error");
     for (int i = 0; i < 2; ++i) ours[i].require_message(all.rank(), i, "sent");
     throw communication_error(0, 0, failure);

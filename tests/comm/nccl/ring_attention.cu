@@ -49,7 +49,7 @@ struct own_rows {
     std::size_t elements(int with) const { return std::size_t(tokens.count()) * with * head_dim; }
 
     double largest_error(const whole_sequence& all, const window_mask& mask) {
-        rounded.fetch();
+        rounded.download();
         double worst = 0;
         for (int row = 0; row < tokens.count(); ++row) {
             for (int head = 0; head < heads; ++head) {
@@ -80,13 +80,13 @@ double error_of_ring(nccl_transport& comm, const whole_sequence& all, token_plac
     const world_memory sums(world::device, std::size_t(mine.tokens.count()) * heads * sizeof(float));
     const world_memory workspace(world::device, attention::workspace_bytes(plan));
     attention::launch(comm, plan,
-                      {.q = mine.q.send(),
-                       .k = mine.k.send(),
-                       .v = mine.v.send(),
+                      {.q = mine.q.upload(),
+                       .k = mine.k.upload(),
+                       .v = mine.v.upload(),
                        .out = out.at<float>(),
                        .lse2 = sums.at<float>(),
                        .workspace = workspace.at(),
-                       .rounded = mine.rounded.send()},
+                       .rounded = mine.rounded.upload()},
                       stream.get());
     comm.synchronise(stream.get());
     return mine.largest_error(all, schedule.mask);
@@ -104,10 +104,10 @@ double error_of_ulysses(nccl_transport& comm, const whole_sequence& all, token_p
     const world_stream stream(world::device);
     const world_memory workspace(world::device, attention::workspace_bytes(schedule, comm.rank()));
     attention::launch(comm, schedule,
-                      {.q = mine.q.send(),
-                       .k = mine.k.send(),
-                       .v = mine.v.send(),
-                       .out = mine.rounded.send(),
+                      {.q = mine.q.upload(),
+                       .k = mine.k.upload(),
+                       .v = mine.v.upload(),
+                       .out = mine.rounded.upload(),
                        .workspace = workspace.at()},
                       {}, stream.get());
     comm.synchronise(stream.get());

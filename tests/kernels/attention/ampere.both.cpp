@@ -120,17 +120,17 @@ struct tensors {
     typename Kernel::arguments arguments(decltype(Kernel::arguments::mask) mask = {},
                                          decltype(Kernel::arguments::score) score = {}, int l2_sections = 0) {
         const auto rows_of = [&](buffer<float>& one) {
-            return attention_row_view{one.send(), std::int64_t(given.heads) * rows_together(), rows_together()};
+            return attention_row_view{one.upload(), std::int64_t(given.heads) * rows_together(), rows_together()};
         };
         const int members = int(given.members.size());
         const attention_seqlens lengths =
-            given.packed ? attention_seqlens{0, 0, nullptr, cu_seqlens_q.send(), cu_seqlens_k.send()}
-                         : attention_seqlens{rows_together(), given.key_rows / members, seqused_k.send()};
-        return {view_of<const In>(q.send(), given.query_rows, given.heads, head_dim_qk),
-                view_of<const In>(k.send(), given.key_rows, given.kv_heads, head_dim_qk),
-                view_of<const In>(v.send(), given.key_rows, given.kv_heads, head_dim_v),
-                view_of<In>(out.send(), given.query_rows, given.heads, head_dim_v),
-                {rows_of(lse2), view_of<float>(wide.send(), given.query_rows, given.heads, head_dim_v),
+            given.packed ? attention_seqlens{0, 0, nullptr, cu_seqlens_q.upload(), cu_seqlens_k.upload()}
+                         : attention_seqlens{rows_together(), given.key_rows / members, seqused_k.upload()};
+        return {view_of<const In>(q.upload(), given.query_rows, given.heads, head_dim_qk),
+                view_of<const In>(k.upload(), given.key_rows, given.kv_heads, head_dim_qk),
+                view_of<const In>(v.upload(), given.key_rows, given.kv_heads, head_dim_v),
+                view_of<In>(out.upload(), given.query_rows, given.heads, head_dim_v),
+                {rows_of(lse2), view_of<float>(wide.upload(), given.query_rows, given.heads, head_dim_v),
                  rows_of(largest), rows_of(sums)},
                 mask,
                 score,
@@ -232,10 +232,10 @@ void check_attention(int blocks, const sequences& given, int head_dim_qk, int he
         auto arguments = there.template arguments<Kernel>(mask, score, l2_sections);
         buffer<float> sink_values(where, sinks.size());
         sink_values.values = sinks;
-        if (!sinks.empty()) arguments.sinks = sink_values.send();
+        if (!sinks.empty()) arguments.sinks = sink_values.upload();
         run<Kernel>(where, {blocks}, arguments, 2);
-        there.out.fetch();
-        there.lse2.fetch();
+        there.out.download();
+        there.lse2.download();
         double worst = 0, worst_log2 = 0;
         const auto keep = [&](const attention_extents& s, int query, int key) { return mask.keep(s, query, key); };
         there.each_query(keep, expected_score, sinks, [&](const auto& right, int row, int head) {
@@ -344,8 +344,8 @@ TEST_CASE("merges parts of the keys to the full result; partial outputs have row
             arguments.lengths = {seqlen_q, end - first};
             launch<merging>(where, {2}, arguments);
         }
-        there.wide.fetch();
-        there.lse2.fetch();
+        there.wide.download();
+        there.lse2.download();
         double worst = 0, worst_log2 = 0;
         there.each_query(every_key, unchanged, {}, [&](const auto& right, int row, int head) {
             for (int i = 0; i < 64; ++i) note(worst, right.out[i], there.wide.values[there.row_at(row, head) + i]);
@@ -355,9 +355,9 @@ TEST_CASE("merges parts of the keys to the full result; partial outputs have row
         CHECK(worst_log2 <= 0.001);
 
         run<partial>(where, {2}, there.arguments<partial>(), 2);
-        there.wide.fetch();
-        there.largest.fetch();
-        there.sums.fetch();
+        there.wide.download();
+        there.largest.download();
+        there.sums.download();
         worst = worst_log2 = 0;
         there.each_query(every_key, unchanged, {}, [&](const auto& right, int row, int head) {
             const double sum = there.sums.values[there.number_at(row, head)];

@@ -22,10 +22,10 @@ using trial = attention_trial<bf16>;
 
 template <class Attention>
 std::vector<std::uint32_t> run_trial(world where, trial& there, attention_kernel_kind expected) {
-    const auto problem = there.send();
+    const auto problem = there.upload();
     CHECK(Attention::choice(where, problem) == expected);
     Attention::launch(where, problem, there.mask());
-    return there.fetch();
+    return there.download();
 }
 
 // The same random numbers, contiguous and paged. A layout that TMA cannot load goes to the Ampere-class kernel.
@@ -85,7 +85,7 @@ TEST_CASE("accepts a cache without pages") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         trial there(where, {.batches = 2, .heads = 2, .seqlen_q = 70, .seqlen_k = 0, .page_size = 16}, 1);
-        auto problem = there.send();
+        auto problem = there.upload();
         problem.k.extents.given[0] = problem.v.extents.given[0] = 0;
         problem.k.pointer = problem.v.pointer = nullptr;
         problem.paged_kv = {};
@@ -93,10 +93,10 @@ TEST_CASE("accepts a cache without pages") {
         CHECK(there.worst().out == 0);
         CHECK(there.lse2.values == std::vector<float>(there.lse2.values.size(), -INFINITY));
         // Capacity for some keys, but none used.
-        there.send();
+        there.upload();
         buffer<int> lengths(where, 2, 0), table(where, 6, 1 << 29);
-        problem.paged_kv = {table.send(), 3};
-        problem.seqused_k = lengths.send();
+        problem.paged_kv = {table.upload(), 3};
+        problem.seqused_k = lengths.upload();
         paged::launch(where, problem, there.mask());
         CHECK(there.worst().out == 0);
     }
@@ -109,7 +109,7 @@ TEST_CASE("rejects invalid block tables and page sizes, and writes nothing") {
             .batches = 2, .heads = 4, .kv_heads = 2, .seqlen_q = 30, .seqlen_k = 40, .page_size = 32};
         given.seqused_k = {40, 20};
         trial there(where, given, 1);
-        const attention_problem<bf16> good = there.send();
+        const attention_problem<bf16> good = there.upload();
         const auto refused = [&](auto change) {
             attention_problem<bf16> bad = good;
             change(bad);
@@ -130,7 +130,7 @@ TEST_CASE("rejects invalid block tables and page sizes, and writes nothing") {
               "v.extents[0]: 5; k has 6 pages, and it must have as many");
         CHECK(refused([&](auto& p) {
                   p.q.extents.given[0] = p.out.extents.given[0] = 1;
-                  p.varlen = {1, there.cu_seqlens_q.send(), there.cu_seqlens_k.send()};
+                  p.varlen = {1, there.cu_seqlens_q.upload(), there.cu_seqlens_k.upload()};
               }).ends_with("; must be null for paged KV: seqused_k has the lengths"));
         CHECK(error_message_of([&] { contiguous::launch(where, good); }) ==
               "paged_kv.max_blocks_per_seq: 2; must be 0 unless the layout is kv_layout::paged");
@@ -148,7 +148,7 @@ TEST_CASE("rejects invalid block tables and page sizes, and writes nothing") {
             CHECK(refused([&](auto& p) { p.paged_kv.block_table = wrong.data(); }) ==
                   "paged_kv.block_table[2]: -1; there are 6 pages");
         }
-        there.fetch();
+        there.download();
         for (const bf16 value : there.out.values) REQUIRE(std::isnan(float(value)));
     }
 }

@@ -47,17 +47,17 @@ struct attention_tensors {
                                     decltype(Kernel::arguments::score) score = {}, float scale = 0.25f,
                                     int l2_sections = 0) {
         using namespace imbrex;
-        const auto out_view = view_of(out.send(), sizes.batches, sizes.seqlen_q, sizes.heads, HeadDimV);
+        const auto out_view = view_of(out.upload(), sizes.batches, sizes.seqlen_q, sizes.heads, HeadDimV);
         typename Kernel::arguments made{
             make_tma_tensor<typename Kernel::q_tile>(
-                view_of(q.send(), sizes.batches, sizes.seqlen_q, sizes.heads, HeadDimQK)),
+                view_of(q.upload(), sizes.batches, sizes.seqlen_q, sizes.heads, HeadDimQK)),
             make_tma_tensor<typename Kernel::k_tile>(
-                view_of(k.send(), sizes.batches, sizes.seqlen_k, sizes.kv_heads, HeadDimQK)),
+                view_of(k.upload(), sizes.batches, sizes.seqlen_k, sizes.kv_heads, HeadDimQK)),
             make_tma_tensor<typename Kernel::v_tile>(
-                view_of(v.send(), sizes.batches, sizes.seqlen_k, sizes.kv_heads, HeadDimV)),
+                view_of(v.upload(), sizes.batches, sizes.seqlen_k, sizes.kv_heads, HeadDimV)),
             make_tma_tensor<typename Kernel::out_tile>(out_view, tma_use::store),
             out_view,
-            {{lse2.send(), std::int64_t(sizes.heads) * sizes.seqlen_q, sizes.seqlen_q}, {}, {}, {}},
+            {{lse2.upload(), std::int64_t(sizes.heads) * sizes.seqlen_q, sizes.seqlen_q}, {}, {}, {}},
             mask,
             score,
             scale,
@@ -77,8 +77,8 @@ struct attention_tensors {
     };
     template <class Keep, class Score>
     errors compare(float scale, Keep keep, Score score) {
-        out.fetch();
-        lse2.fetch();
+        out.download();
+        lse2.download();
         errors worst;
         const auto note = [](double& most, double error) {
             most = error <= most ? most : std::isnan(error) ? INFINITY : error;

@@ -75,12 +75,12 @@ void test_softcap(float shrunk, bool masked, double error, signs sign = signs::b
         }
         fill_random(values.values, 17, 0.5f, 1.5f);
         run<softcap_online<warpgroup>>(where, {1, 1, 1},
-                                       {matrix(static_cast<const float*>(products.send()), 64, width),
-                                        matrix(static_cast<const float*>(values.send()), 64, width),
-                                        matrix(out.send(), 64, 32), lse2.send(), polynomial, shrunk, pieces},
+                                       {matrix(static_cast<const float*>(products.upload()), 64, width),
+                                        matrix(static_cast<const float*>(values.upload()), 64, width),
+                                        matrix(out.upload(), 64, 32), lse2.upload(), polynomial, shrunk, pieces},
                                        2);
-        out.fetch();
-        lse2.fetch();
+        out.download();
+        lse2.download();
         tally compared(str_cat(name_of(where), ", shrunk ", shrunk, ", masked ", masked));
         for (int row = 0; row < 64; ++row) {
             std::vector<float> scores(products.values.begin() + row * width,

@@ -65,51 +65,52 @@ class attention_trial {
     }
 
     // The problem for the launcher. Everything is sent again, and outputs are poisoned.
-    attention_problem<In, Result> send() {
+    attention_problem<In, Result> upload() {
         const float before = Result == attention_output_mode::merged ? -INFINITY : nothing;
         out.values.assign(out.values.size(), out_type(nothing));
         for (auto* one : {&lse2, &row_max, &row_sum}) one->values.assign(one->values.size(), before);
         attention_problem<In, Result> p;
-        const In* const from = inputs.send();
+        const In* const from = inputs.upload();
         p.q = at.q.view(from);
         p.k = at.k.view(from);
         p.v = at.v.view(from);
-        p.out = at.out.view(out.send());
+        p.out = at.out.view(out.upload());
         const auto rows_of = [&](buffer<float>& one) {
-            return imbrex::batch_head_rows(one.send(), c.heads, c.seqlen_q);
+            return imbrex::batch_head_rows(one.upload(), c.heads, c.seqlen_q);
         };
         p.lse2 = rows_of(lse2);
         p.row_max = rows_of(row_max);
         p.row_sum = rows_of(row_sum);
         if (c.scale != 0) p.scale = c.scale;
-        if (c.sinks) p.sinks = sinks.send();
-        if (!c.seqused_k.empty()) p.seqused_k = seqused_k.send();
-        if (!c.packed.empty()) p.varlen = {c.members(), cu_seqlens_q.send(), cu_seqlens_k.send()};
+        if (c.sinks) p.sinks = sinks.upload();
+        if (!c.seqused_k.empty()) p.seqused_k = seqused_k.upload();
+        if (!c.packed.empty()) p.varlen = {c.members(), cu_seqlens_q.upload(), cu_seqlens_k.upload()};
         if (c.page_size > 0) {
             p.varlen.cu_seqlens_k = nullptr;
-            p.paged_kv = {table.send(), at.table.per_sequence};
-            if (c.seqlen_k != p.seqlen_k(imbrex::kv_layout::paged) || p.varlen.given()) p.seqused_k = seqused_k.send();
+            p.paged_kv = {table.upload(), at.table.per_sequence};
+            if (c.seqlen_k != p.seqlen_k(imbrex::kv_layout::paged) || p.varlen.given())
+                p.seqused_k = seqused_k.upload();
         }
         return p;
     }
     any_mask mask() {
-        return imbrex::and_masks(imbrex::window_mask{c.left, c.right}, imbrex::length_mask{bounds.send()},
+        return imbrex::and_masks(imbrex::window_mask{c.left, c.right}, imbrex::length_mask{bounds.upload()},
                                  two_of_three_mask{c.holes});
     }
     chunks_mask mask_of_chunks() {
-        return imbrex::and_masks(imbrex::chunked_mask{c.chunk}, imbrex::length_mask{bounds.send()});
+        return imbrex::and_masks(imbrex::chunked_mask{c.chunk}, imbrex::length_mask{bounds.upload()});
     }
     any_score score() {
         const std::int64_t head = std::int64_t(c.seqlen_q) * c.seqlen_k;
         return imbrex::score_mod::compose(
-            softcap_or_not{{cap}, c.capped}, imbrex::score_mod::alibi{slopes.send()},
-            imbrex::score_mod::additive_bias{bias.send(), c.heads * head, head, c.seqlen_k},
+            softcap_or_not{{cap}, c.capped}, imbrex::score_mod::alibi{slopes.upload()},
+            imbrex::score_mod::additive_bias{bias.upload(), c.heads * head, head, c.seqlen_k},
             imbrex_test::own_score{own_weight()});
     }
 
     // All bits of the outputs.
-    std::vector<std::uint32_t> fetch() {
-        out.fetch();
+    std::vector<std::uint32_t> download() {
+        out.download();
         std::vector<std::uint32_t> bits;
         for (const out_type& one : out.values) {
             if constexpr (sizeof(out_type) == 4) {
@@ -119,7 +120,7 @@ class attention_trial {
             }
         }
         for (auto* rows : {&lse2, &row_max, &row_sum}) {
-            rows->fetch();
+            rows->download();
             for (const float one : rows->values) bits.push_back(__builtin_bit_cast(std::uint32_t, one));
         }
         return bits;
@@ -132,7 +133,7 @@ class attention_trial {
         double lse2 = 0;
     };
     errors worst() {
-        fetch();
+        download();
         const std::vector<float> values(out.values.begin(), out.values.end());
         const std::vector<double> found(values.begin(), values.end());
         const std::vector<double> logarithms(lse2.values.begin(), lse2.values.end());

@@ -103,16 +103,16 @@ struct sent {
 
     template <class Kernel>
     typename Kernel::arguments arguments(attention_seqlens lengths, int members, int longest) {
-        const auto out_view = view_of(out.send(), batches, rows, heads);
+        const auto out_view = view_of(out.upload(), batches, rows, heads);
         const auto rows_of = [&](buffer<float>& one) {
-            return attention_row_view{one.send(), std::int64_t(heads) * rows, rows};
+            return attention_row_view{one.upload(), std::int64_t(heads) * rows, rows};
         };
-        return {make_tma_tensor<typename Kernel::q_tile>(view_of(q.send(), batches, rows, heads)),
-                make_tma_tensor<typename Kernel::k_tile>(view_of(k.send(), batches, key_rows, kv_heads)),
-                make_tma_tensor<typename Kernel::v_tile>(view_of(v.send(), batches, key_rows, kv_heads)),
+        return {make_tma_tensor<typename Kernel::q_tile>(view_of(q.upload(), batches, rows, heads)),
+                make_tma_tensor<typename Kernel::k_tile>(view_of(k.upload(), batches, key_rows, kv_heads)),
+                make_tma_tensor<typename Kernel::v_tile>(view_of(v.upload(), batches, key_rows, kv_heads)),
                 make_tma_tensor<typename Kernel::out_tile>(out_view, tma_use::store),
                 out_view,
-                {rows_of(lse2), view_of(o_accum.send(), batches, rows, heads), rows_of(row_max), rows_of(row_sum)},
+                {rows_of(lse2), view_of(o_accum.upload(), batches, rows, heads), rows_of(row_max), rows_of(row_sum)},
                 {},
                 {},
                 scale,
@@ -173,15 +173,15 @@ TEST_CASE("computes causal varlen attention of any lengths, and writes nothing b
         buffer<int> q_starts(where, 5), k_starts(where, 5);
         q_starts.values = cu_seqlens_q;
         k_starts.values = cu_seqlens_k;
-        auto arguments = there.arguments<kernel>({0, 0, nullptr, q_starts.send(), k_starts.send()}, 4, 200);
+        auto arguments = there.arguments<kernel>({0, 0, nullptr, q_starts.upload(), k_starts.upload()}, 4, 200);
         buffer<int> counter(where, 1, 0);
-        int* const zero = counter.send();
+        int* const zero = counter.upload();
         if (drawn) arguments.tile_counter = zero;
         run<kernel>(where, {3}, arguments, 4);
-        counter.fetch();
+        counter.download();
         CHECK(counter.values[0] == 0);
-        there.out.fetch();
-        there.lse2.fetch();
+        there.out.download();
+        there.lse2.download();
         double worst = 0, worst_log2 = 0;
         for (int member = 0; member < 4; ++member) {
             const int seqlen_q = cu_seqlens_q[member + 1] - cu_seqlens_q[member];
@@ -227,11 +227,11 @@ TEST_CASE("accepts a padded batch with NaN behind the last keys, and attention s
             buffer<float> sink_values(where, heads);
             seqused_k.values = lengths;
             sink_values.values = sinks;
-            auto arguments = there.arguments<kernel>({seqlen_q, seqlen_k, seqused_k.send()}, members, seqlen_q);
-            if (with_sinks) arguments.sinks = sink_values.send();
+            auto arguments = there.arguments<kernel>({seqlen_q, seqlen_k, seqused_k.upload()}, members, seqlen_q);
+            if (with_sinks) arguments.sinks = sink_values.upload();
             run<kernel>(where, {2}, arguments, 4);
-            there.out.fetch();
-            there.lse2.fetch();
+            there.out.download();
+            there.lse2.download();
             double worst = 0, worst_log2 = 0;
             for (int row = 0; row < members * seqlen_q; ++row) {
                 const int member = row / seqlen_q;
@@ -264,15 +264,15 @@ TEST_CASE("varlen: merges parts of the keys to the full result; partial outputs 
         // Two parts, each a range of the same keys.
         for (const auto& [first, end] : {std::pair{0, 72}, std::pair{72, 200}}) {
             arguments.k = make_tma_tensor<merging::k_tile>(
-                view_of(there.k.send() + std::size_t(first) * kv_heads * head_dim, 1, end - first, kv_heads));
+                view_of(there.k.upload() + std::size_t(first) * kv_heads * head_dim, 1, end - first, kv_heads));
             arguments.v = make_tma_tensor<merging::v_tile>(
-                view_of(there.v.send() + std::size_t(first) * kv_heads * head_dim, 1, end - first, kv_heads));
+                view_of(there.v.upload() + std::size_t(first) * kv_heads * head_dim, 1, end - first, kv_heads));
             arguments.lengths = {seqlen_q, end - first};
             // The checker runs a kernel many times: outputs that are merged in place run once.
             launch<merging>(where, {2}, arguments);
         }
-        there.o_accum.fetch();
-        there.lse2.fetch();
+        there.o_accum.download();
+        there.lse2.download();
         double worst = 0, worst_log2 = 0;
         for (int row = 0; row < seqlen_q; ++row) {
             for (int head = 0; head < heads; ++head) {
@@ -285,9 +285,9 @@ TEST_CASE("varlen: merges parts of the keys to the full result; partial outputs 
         CHECK(worst_log2 <= 0.001);
 
         run<partial>(where, {2}, there.arguments<partial>({seqlen_q, seqlen_k}, 1, seqlen_q), 4);
-        there.o_accum.fetch();
-        there.row_max.fetch();
-        there.row_sum.fetch();
+        there.o_accum.download();
+        there.row_max.download();
+        there.row_sum.download();
         worst = worst_log2 = 0;
         for (int row = 0; row < seqlen_q; ++row) {
             for (int head = 0; head < heads; ++head) {

@@ -79,17 +79,17 @@ void check_gemm(const size& p, const gap& a_gap, const gap& b_gap, const gap& ou
         const float range = std::is_integral_v<In> ? 100.0f : 1.0f;
         fill_random(a.values, 1, -range, range);
         fill_random(b.values, 2, -range, range);
-        const In *a_there = a.send(), *b_there = b.send();
+        const In *a_there = a.upload(), *b_there = b.upload();
         const typename Kernel::arguments arguments{a_at.view(a_there, p.batches),
                                                    b_at.view(b_there, p.batches),
-                                                   out_at.view(out.send(), p.batches),
+                                                   out_at.view(out.upload(), p.batches),
                                                    epilogue_in(where),
                                                    (p.m + Kernel::block_m - 1) / Kernel::block_m,
                                                    (p.n + Kernel::block_n - 1) / Kernel::block_n,
                                                    (p.k + Kernel::block_k - 1) / Kernel::block_k,
                                                    p.batches};
         run<Kernel>(where, {arguments.tile_rows * arguments.tile_columns * p.batches}, arguments, 2);
-        out.fetch();
+        out.download();
         double worst = 0;
         std::size_t written = 0;
         for (int batch = 0; batch < p.batches; ++batch) {
@@ -201,18 +201,18 @@ TEST_CASE("sm_80 GEMM: batches, and one operand shared by all batches") {
         buffer<bf16> a(where, m * k), b(where, batches * k * n), out(where, batches * m * n, poison<bf16>());
         fill_random(a.values, 1);
         fill_random(b.values, 2);
-        const bf16 *a_there = a.send(), *b_there = b.send();
+        const bf16 *a_there = a.upload(), *b_there = b.upload();
         run<kernel>(where, {2 * batches},
                     {{a_there, {1, m, k}, {m * k, k}},
                      {b_there, {batches, k, n}, {k * n, n}},
-                     {out.send(), {batches, m, n}, {m * n, n}},
+                     {out.upload(), {batches, m, n}, {m * n, n}},
                      {},
                      2,
                      1,
                      1,
                      batches},
                     2);
-        out.fetch();
+        out.download();
         double worst = 0;
         for (int batch = 0; batch < batches; ++batch) {
             for (int row = 0; row < m; ++row) {
@@ -238,7 +238,7 @@ TEST_CASE("sm_80 GEMM: epilogues") {
         buffer<bf16> bias(where, n), residual(where, m * n);
         fill_random(bias.values, 3);
         fill_random(residual.values, 4);
-        const bf16 *bias_there = bias.send(), *residual_there = residual.send();
+        const bf16 *bias_there = bias.upload(), *residual_there = residual.upload();
         const auto value = [](bf16 x) { return static_cast<double>(convert<float>(x)); };
         const auto chain = [&](world) {
             return epilogue::compose(epilogue::scale{0.5f}, epilogue::bias<bf16>{{bias_there, n}},

@@ -28,12 +28,12 @@ void check_cluster_split_k(int blocks, const gemm_case& sizes, double tolerance,
         CAPTURE(sizes.k);
         CAPTURE(blocks);
         gemm_matrices<In, Out, row_major, B, epilogue::is_glu<Epilogue>> matrices(where, sizes, 1);
-        const auto arguments = kernel::describe(matrices.send(), epilogue);
+        const auto arguments = kernel::describe(matrices.upload(), epilogue);
         run<kernel>(where, {blocks}, arguments, 4);
         CHECK(matrices.worst(expected) <= tolerance);
         const auto first = matrices.out.values;
         run<kernel>(where, {blocks}, arguments, 1);
-        matrices.out.fetch();
+        matrices.out.download();
         CHECK(std::memcmp(first.data(), matrices.out.values.data(), first.size() * sizeof(Out)) == 0);
     }
 }
@@ -76,10 +76,11 @@ TEST_CASE("cluster split-K: bias, activation and scale composed") {
         buffer<bf16> bias(where, sizes.n);
         fill_random(bias.values, 9);
         gemm_matrices<bf16, float, row_major, column_major, false> matrices(where, sizes, 1);
-        run<kernel>(where, {4},
-                    kernel::describe(matrices.send(), epilogue::compose(epilogue::bias<bf16>{{bias.send(), sizes.n}},
-                                                                        epilogue::activation<activation::relu>{},
-                                                                        epilogue::scale{0.5f})));
+        run<kernel>(
+            where, {4},
+            kernel::describe(matrices.upload(),
+                             epilogue::compose(epilogue::bias<bf16>{{bias.upload(), sizes.n}},
+                                               epilogue::activation<activation::relu>{}, epilogue::scale{0.5f})));
         CHECK(matrices.worst([&](double product, double, int, int, int column) {
             return 0.5 * std::max(0.0, product + number(bias.values[column]));
         }) <= 1e-5);
@@ -89,7 +90,7 @@ TEST_CASE("cluster split-K: bias, activation and scale composed") {
 TEST_CASE("cluster split-K: rejects too many rows and too small a K") {
     using kernel = gemm_cluster_split_k<bf16, bf16, epilogue::identity, column_major>;
     gemm_matrices<bf16, bf16, row_major, column_major, false> matrices(world::host, {128, 72, 72}, 1);
-    auto problem = matrices.send();
+    auto problem = matrices.upload();
     problem.m = 129;
     CHECK(error_message_of([&] { kernel::describe(problem, {}); }) == "m: 129; this kernel takes 1 to 128 rows");
     problem.m = 128;
@@ -104,7 +105,7 @@ template <cluster_split_k_shape Shape, class Epilogue>
 void check_silent_and_mutate(int blocks, const gemm_case& sizes) {
     using kernel = gemm_cluster_split_k<bf16, bf16, Epilogue, column_major, Shape>;
     gemm_matrices<bf16, bf16, row_major, column_major, epilogue::is_glu<Epilogue>> matrices(world::host, sizes, 1);
-    const auto arguments = kernel::describe(matrices.send(), {});
+    const auto arguments = kernel::describe(matrices.upload(), {});
     check_synchronisation<kernel>("cluster split-K GEMM", {blocks}, arguments);
 }
 

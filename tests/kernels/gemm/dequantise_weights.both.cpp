@@ -31,8 +31,8 @@ void check_unpacked(int rows, int k) {
         parts.values = pack_weights<Weights>(given.values.data(), given.scales.data(), rows, k);
         const std::size_t count = static_cast<std::size_t>(rows) * k, behind = 256;
         buffer<element> out(where, count + behind, convert<element>(NAN));
-        dequantise_weights<Weights>::launch(where, rows, k, parts.send(), out.send());
-        out.fetch();
+        dequantise_weights<Weights>::launch(where, rows, k, parts.upload(), out.upload());
+        out.download();
         int wrong = 0, written = 0;
         for (int row = 0; row < rows; ++row) {
             for (int column = 0; column < k; ++column) {
@@ -78,8 +78,8 @@ TEST_CASE("every finite e4m3 is dequantised exactly") {
         buffer<weights::weight_tile> parts(where, packed_tile_count<weights>(64, 64));
         parts.values = pack_weights<weights>(values.data(), nullptr, 64, 64);
         buffer<bf16> out(where, values.size(), convert<bf16>(NAN));
-        dequantise_weights<weights>::launch(where, 64, 64, parts.send(), out.send());
-        out.fetch();
+        dequantise_weights<weights>::launch(where, 64, 64, parts.upload(), out.upload());
+        out.download();
         for (std::size_t i = 0; i < values.size(); ++i) {
             CHECK(convert<float>(out.values[i]) == convert<float>(values[i]));
         }

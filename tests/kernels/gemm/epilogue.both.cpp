@@ -59,9 +59,9 @@ struct inputs {
         fill_random(row_scales.values, 5);
         fill_random(column_scales.values, 6);
         scales.values = {0.75f, 0.5f};
-        for (auto* one : {&values, &up, &row_scales, &column_scales, &scales}) one->send();
-        residual.send();
-        bias.send();
+        for (auto* one : {&values, &up, &row_scales, &column_scales, &scales}) one->upload();
+        residual.upload();
+        bias.upload();
     }
     buffer<float> values, up;
     buffer<bf16> residual, bias;
@@ -84,9 +84,9 @@ void check_epilogue(Make make, const formula& expected, double tolerance = 1e-6)
         const auto epilogue = make(given);
         using kernel = apply_epilogue<Out, std::remove_const_t<decltype(epilogue)>>;
         run<kernel>(where, {2, 2, batches},
-                    {batch_view<const float>(given.values.send()), batch_view<const float>(given.up.send()),
-                     batch_view(out.send()), epilogue});
-        out.fetch();
+                    {batch_view<const float>(given.values.upload()), batch_view<const float>(given.up.upload()),
+                     batch_view(out.upload()), epilogue});
+        out.download();
         double worst = 0;
         for (int i = 0; i < batches * rows * columns; ++i) {
             const int batch = i / (rows * columns), row = i / columns % rows, column = i % columns;
@@ -112,21 +112,21 @@ TEST_CASE("identity") {
 TEST_CASE("scale, scale_by_pointer, scale_rows and scale_columns") {
     check_epilogue([](inputs&) { return epilogue::scale{-2.5f}; },
                    [](const inputs&, double x, double, int, int, int) { return -2.5 * x; });
-    check_epilogue([](inputs& given) { return epilogue::scale_by_pointer{given.scales.send()}; },
+    check_epilogue([](inputs& given) { return epilogue::scale_by_pointer{given.scales.upload()}; },
                    [](const inputs&, double x, double, int, int, int) { return 0.75 * x; });
     check_epilogue(
         [](inputs& given) {
-            return epilogue::scale_by_pointer{given.scales.send(), given.scales.send() + 1};
+            return epilogue::scale_by_pointer{given.scales.upload(), given.scales.upload() + 1};
         },
         [](const inputs&, double x, double, int, int, int) { return 0.375 * x; });
     check_epilogue(
         [](inputs& given) {
-            return epilogue::scale_rows{{given.row_scales.send(), rows}};
+            return epilogue::scale_rows{{given.row_scales.upload(), rows}};
         },
         [](const inputs& given, double x, double, int, int row, int) { return x * given.row_scales.values[row]; });
     check_epilogue(
         [](inputs& given) {
-            return epilogue::scale_columns{{given.column_scales.send(), columns}};
+            return epilogue::scale_columns{{given.column_scales.upload(), columns}};
         },
         [](const inputs& given, double x, double, int, int, int column) {
             return x * given.column_scales.values[column];
@@ -136,14 +136,14 @@ TEST_CASE("scale, scale_by_pointer, scale_rows and scale_columns") {
 TEST_CASE("bias, shared by the batch or one per batch") {
     check_epilogue(
         [](inputs& given) {
-            return epilogue::bias<bf16>{{given.bias.send(), columns}};
+            return epilogue::bias<bf16>{{given.bias.upload(), columns}};
         },
         [](const inputs& given, double x, double, int, int, int column) {
             return x + static_cast<float>(given.bias.values[column]);
         });
     check_epilogue(
         [](inputs& given) {
-            return epilogue::bias<bf16>{{given.bias.send(), columns, columns}};
+            return epilogue::bias<bf16>{{given.bias.upload(), columns, columns}};
         },
         [](const inputs& given, double x, double, int batch, int, int column) {
             return x + static_cast<float>(given.bias.values[batch * columns + column]);
@@ -152,14 +152,14 @@ TEST_CASE("bias, shared by the batch or one per batch") {
 
 TEST_CASE("residual, and beta C") {
     check_epilogue(
-        [](inputs& given) { return epilogue::residual<bf16>{batch_view<const bf16>(given.residual.send())}; },
+        [](inputs& given) { return epilogue::residual<bf16>{batch_view<const bf16>(given.residual.upload())}; },
         [](const inputs& given, double x, double, int batch, int row, int column) {
             return x + static_cast<float>(given.residual.values[(batch * rows + row) * columns + column]);
         });
     check_epilogue(
         [](inputs& given) {
             return epilogue::compose(epilogue::scale{2},
-                                     epilogue::residual<bf16>{batch_view<const bf16>(given.residual.send()), -0.5f});
+                                     epilogue::residual<bf16>{batch_view<const bf16>(given.residual.upload()), -0.5f});
         },
         [](const inputs& given, double x, double, int batch, int row, int column) {
             return 2 * x - 0.5 * static_cast<float>(given.residual.values[(batch * rows + row) * columns + column]);
@@ -188,7 +188,7 @@ TEST_CASE("glu, and steps after it") {
     check_epilogue(
         [](inputs& given) {
             return epilogue::compose(epilogue::swiglu{}, epilogue::scale{3},
-                                     epilogue::bias<bf16>{{given.bias.send(), columns}});
+                                     epilogue::bias<bf16>{{given.bias.upload(), columns}});
         },
         [](const inputs& given, double x, double up, int, int, int column) {
             return 3 * silu_of(x) * up + static_cast<float>(given.bias.values[column]);
@@ -199,7 +199,7 @@ TEST_CASE("glu, and steps after it") {
 TEST_CASE("quantise to e4m3 and int8: divides by the scale, rounds and saturates") {
     check_epilogue<e4m3>(
         [](inputs& given) {
-            return epilogue::compose(epilogue::scale{300}, epilogue::quantise{given.scales.send() + 1});
+            return epilogue::compose(epilogue::scale{300}, epilogue::quantise{given.scales.upload() + 1});
         },
         [](const inputs&, double x, double, int, int, int) {
             return static_cast<double>(static_cast<float>(e4m3(static_cast<float>(x) * 300.0f * 2.0f)));
@@ -207,7 +207,7 @@ TEST_CASE("quantise to e4m3 and int8: divides by the scale, rounds and saturates
         0);
     check_epilogue<std::int8_t>(
         [](inputs& given) {
-            return epilogue::compose(epilogue::scale{50}, epilogue::quantise{given.scales.send() + 1});
+            return epilogue::compose(epilogue::scale{50}, epilogue::quantise{given.scales.upload() + 1});
         },
         [](const inputs&, double x, double, int, int, int) {
             return static_cast<double>(convert<std::int8_t>(static_cast<float>(x) * 50.0f * 2.0f));
@@ -218,9 +218,9 @@ TEST_CASE("quantise to e4m3 and int8: divides by the scale, rounds and saturates
 TEST_CASE("compose applies steps from left to right") {
     check_epilogue(
         [](inputs& given) {
-            return epilogue::compose(epilogue::scale{0.5f}, epilogue::bias<bf16>{{given.bias.send(), columns}},
+            return epilogue::compose(epilogue::scale{0.5f}, epilogue::bias<bf16>{{given.bias.upload(), columns}},
                                      epilogue::activation<activation::silu>{},
-                                     epilogue::residual<bf16>{batch_view<const bf16>(given.residual.send())});
+                                     epilogue::residual<bf16>{batch_view<const bf16>(given.residual.upload())});
         },
         [](const inputs& given, double x, double, int batch, int row, int column) {
             return silu_of(0.5 * x + static_cast<float>(given.bias.values[column])) +

@@ -47,8 +47,8 @@ void check_tensor_scales(int blocks, const gemm_case& sizes) {
         CAPTURE(sizes.k);
         float8_matrices<Out> matrices(where, sizes, 1);
         random_scales scales(where, 2, 7);
-        const float* of_a = scales.send();
-        run<kernel>(where, {blocks}, {{kernel::describe(matrices.send(), {of_a, of_a + 1})}, 1}, 4);
+        const float* of_a = scales.upload();
+        run<kernel>(where, {blocks}, {{kernel::describe(matrices.upload(), {of_a, of_a + 1})}, 1}, 4);
         const double both = static_cast<double>(scales.values[0]) * scales.values[1];
         CHECK(matrices.worst_in_bounds(accumulation_error(where), [&](int, int, int, int) { return both; }) <= 1);
     }
@@ -63,9 +63,9 @@ void check_row_scales(int blocks, const gemm_case& sizes) {
         CAPTURE(name_of(where));
         float8_matrices<bf16> matrices(where, sizes, 1);
         random_scales of_rows(where, sizes.m, 7), of_columns(where, sizes.n, 8);
-        const tested_epilogue scale = epilogue::compose(epilogue::scale_rows{{of_rows.send(), sizes.m}},
-                                                        epilogue::scale_columns{{of_columns.send(), sizes.n}});
-        run<kernel>(where, {blocks}, {{kernel::describe(matrices.send(), scale)}, 1}, 4);
+        const tested_epilogue scale = epilogue::compose(epilogue::scale_rows{{of_rows.upload(), sizes.m}},
+                                                        epilogue::scale_columns{{of_columns.upload(), sizes.n}});
+        run<kernel>(where, {blocks}, {{kernel::describe(matrices.upload(), scale)}, 1}, 4);
         const auto scale_at = [&](int, int row, int column, int) {
             return static_cast<double>(of_rows.values[row]) * of_columns.values[column];
         };
@@ -87,9 +87,9 @@ struct block_scales {
           of_a(where, static_cast<std::size_t>(sizes.batches) * sizes.m * stride, 7),
           of_b(where, static_cast<std::size_t>(sizes.batches) * n_blocks * stride, 8) {}
 
-    promoted_with_block_scales send() {
-        return {{of_a.send(), {sizes.batches, sizes.m, k_blocks}, {sizes.m * stride, stride}},
-                {of_b.send(), {sizes.batches, n_blocks, k_blocks}, {n_blocks * stride, stride}}};
+    promoted_with_block_scales upload() {
+        return {{of_a.upload(), {sizes.batches, sizes.m, k_blocks}, {sizes.m * stride, stride}},
+                {of_b.upload(), {sizes.batches, n_blocks, k_blocks}, {n_blocks * stride, stride}}};
     }
     double at(int batch, int row, int column, int i) const {
         const double a = of_a.values[(batch * sizes.m + row) * stride + i / 128];
@@ -105,7 +105,7 @@ void check_block_scales(int blocks, const gemm_case& sizes, int gap) {
         CAPTURE(sizes.k);
         float8_matrices<float> matrices(where, sizes, 1);
         block_scales scales(where, sizes, gap);
-        run<kernel>(where, {blocks}, {{kernel::describe(matrices.send(), {}, scales.send())}, 1}, 4);
+        run<kernel>(where, {blocks}, {{kernel::describe(matrices.upload(), {}, scales.upload())}, 1}, 4);
         const auto scale_at = [&](int batch, int row, int column, int i) { return scales.at(batch, row, column, i); };
         CHECK(matrices.worst_in_bounds(accumulation_error(where), scale_at) <= 1);
     }
@@ -144,7 +144,7 @@ double error_of_long_sum(int k) {
     float8_matrices<float> matrices(world::device, {128, 128, k}, 1);
     fill_random(matrices.a.values, 3, 0.5f, 1.5f);
     fill_random(matrices.b.values, 4, 0.5f, 1.5f);
-    run<kernel>(world::device, {2}, {{kernel::describe(matrices.send(), {})}, 1});
+    run<kernel>(world::device, {2}, {{kernel::describe(matrices.upload(), {})}, 1});
     return matrices.worst(as_product);
 }
 
@@ -167,13 +167,13 @@ TEST_CASE("the promoted mainloops have no hazard in any schedule, and every muta
     float8_matrices<bf16> matrices(world::host, sizes, 1);
     {
         using kernel = float8_gemm<bf16, epilogue::identity, small, promoted>;
-        const typename kernel::arguments arguments{{kernel::describe(matrices.send(), {})}, 1};
+        const typename kernel::arguments arguments{{kernel::describe(matrices.upload(), {})}, 1};
         check("promoted", kernel{}, arguments);
     }
     {
         using kernel = float8_gemm<bf16, epilogue::identity, small, promoted_with_block_scales>;
         block_scales scales(world::host, sizes, 0);
-        const typename kernel::arguments arguments{{kernel::describe(matrices.send(), {}, scales.send())}, 1};
+        const typename kernel::arguments arguments{{kernel::describe(matrices.upload(), {}, scales.upload())}, 1};
         check("promoted with block scales", kernel{}, arguments);
     }
 }

@@ -32,9 +32,9 @@ void check_product(int m, int n, int k, double tolerance) {
         buffer<float> row_scales(where, n);
         fill_random(row_scales.values, 3, 0.01f, 0.02f);
         tested_epilogue last{};
-        if constexpr (scale_rows) last.factors = {row_scales.send(), n};
+        if constexpr (scale_rows) last.factors = {row_scales.upload(), n};
         run<kernel>(where, {kernel::blocks_of(n, 4)}, one.arguments(last), 4);
-        one.out.fetch();
+        one.out.download();
         const double worst = worst_error(one.a.values, one.weights, one.out.values, m, [&](int column) {
             return scale_rows ? static_cast<double>(row_scales.values[column]) : 1.0;
         });
@@ -80,7 +80,7 @@ TEST_CASE("GEMV: GLU") {
         CAPTURE(name_of(where));
         launch_of<weights, kernel, float> one(where, m, n, k, 2);
         run<kernel>(where, {kernel::blocks_of(n, 4)}, one.arguments(epilogue::swiglu{}), 4);
-        one.out.fetch();
+        one.out.download();
         double worst = 0;
         for (int row = 0; row < m; ++row) {
             for (int column = 0; column < n; ++column) {

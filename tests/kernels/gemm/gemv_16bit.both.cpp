@@ -35,7 +35,7 @@ struct product_data {
         fill_random(a.values, 1);
         fill_random(b.values, 2);
     }
-    gemm_problem<In, Out> problem() { return {m, n, k, {a.send()}, {b.send()}, {out.send()}}; }
+    gemm_problem<In, Out> problem() { return {m, n, k, {a.upload()}, {b.upload()}, {out.upload()}}; }
 
     // 1 / root mean square of a row.
     double inverse(int row, double epsilon) const {
@@ -57,7 +57,7 @@ struct product_data {
     // The largest error, relative to the largest expected magnitude.
     template <class Expected>
     double worst(const Expected& value) {
-        out.fetch();
+        out.download();
         double error = 0, largest = 0;
         for (int row = 0; row < m; ++row) {
             for (int column = 0; column < n; ++column) {
@@ -173,7 +173,7 @@ TEST_CASE_TEMPLATE("fused RMSNorm + GEMM", In, bf16, fp16) {
             fill_random(bias.values, 4);
             const auto p = data.problem();
             REQUIRE(product::can_implement(where, p));
-            product::launch(where, p, {{bias.send(), 72}}, {.epsilon = epsilon});
+            product::launch(where, p, {{bias.upload(), 72}}, {.epsilon = epsilon});
             CHECK(data.worst([&](int row, int column) {
                 return data.expected(row, column) * data.inverse(row, epsilon) + bias.values[column];
             }) <= 1e-5);

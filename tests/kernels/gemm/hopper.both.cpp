@@ -24,7 +24,7 @@ void check_gemm(int blocks, const gemm_case& sizes, double tolerance, Epilogue e
         CAPTURE(sizes.n);
         CAPTURE(sizes.k);
         gemm_matrices<In, Out, A, B, epilogue::is_glu<Epilogue>> matrices(where, sizes, 1);
-        run<kernel>(where, {blocks}, {{kernel::describe(matrices.send(), epilogue)}, 1}, 4);
+        run<kernel>(where, {blocks}, {{kernel::describe(matrices.upload(), epilogue)}, 1}, 4);
         CHECK(matrices.worst(expected) <= tolerance);
     }
 }
@@ -78,8 +78,8 @@ TEST_CASE("Hopper GEMM: grouped problems of different sizes in one launch") {
         matrices first(where, {300, 136, 64}, 1), second(where, {.m = 1, .n = 520, .k = 136, .batches = 2}, 3),
             third(where, {130, 8, 8}, 5);
         const typename kernel::arguments arguments{
-            {kernel::describe(first.send(), {}), kernel::describe(second.send(), {}),
-             kernel::describe(third.send(), {})},
+            {kernel::describe(first.upload(), {}), kernel::describe(second.upload(), {}),
+             kernel::describe(third.upload(), {})},
             3};
         run<kernel>(where, {4}, arguments, 4);
         CHECK(first.worst(as_product) <= 1e-5);
@@ -93,7 +93,7 @@ TEST_CASE("Hopper GEMM: no hazard in any schedule, and every mutation is detecte
     const auto check = []<gemm_shape Shape>(std::integral_constant<gemm_shape, Shape>, const gemm_case& sizes) {
         using kernel = gemm_hopper<bf16, bf16, epilogue::identity, row_major, row_major, Shape>;
         gemm_matrices<bf16, bf16, row_major, row_major, false> matrices(world::host, sizes, 1);
-        const typename kernel::arguments arguments{{kernel::describe(matrices.send(), {})}, 1};
+        const typename kernel::arguments arguments{{kernel::describe(matrices.upload(), {})}, 1};
         check_synchronisation<kernel>("Hopper GEMM", {2}, arguments);
     };
     check(std::integral_constant<gemm_shape, gemm_shape{128, 64, 2, 2, 2}>{}, {264, 136, 200});

@@ -33,9 +33,9 @@ void check_product(int blocks, int m, int n, int k, double tolerance) {
         buffer<float> row_scales(where, n);
         fill_random(row_scales.values, 3, 0.01f, 0.02f);
         tested_epilogue last{};
-        if constexpr (scale_rows) last.factors = {row_scales.send(), n};
+        if constexpr (scale_rows) last.factors = {row_scales.upload(), n};
         run<kernel>(where, {blocks}, one.arguments(last), 4);
-        one.out.fetch();
+        one.out.download();
         const double worst = worst_error(one.a.values, one.weights, one.out.values, m, [&](int column) {
             return scale_rows ? static_cast<double>(row_scales.values[column]) : 1.0;
         });

@@ -61,7 +61,7 @@ void check_random_cases(unsigned seed, int cases, float spread, double tolerance
             CAPTURE(sizes.offset);
             gemm_matrices<In, Out, A, B, imbrex::epilogue::is_glu<Epilogue>> matrices(where, sizes, seed + 10 * i,
                                                                                       spread);
-            const auto problem = matrices.send();
+            const auto problem = matrices.upload();
             const Epilogue epilogue = epilogue_of(where, sizes);
             product::launch(where, problem, epilogue);
             const std::string kernel = imbrex::name_of(product::choice(where, problem));

@@ -89,8 +89,8 @@ struct launch_of {
     }
     template <class Epilogue>
     typename Kernel::arguments arguments(const Epilogue& epilogue) {
-        const gemm_problem<In, Out> p{m, n, k, {a.send()}, {}, {out.send()}};
-        return Kernel::describe(p, Weights::describe(parts.send(), weights.rows, k), epilogue);
+        const gemm_problem<In, Out> p{m, n, k, {a.upload()}, {}, {out.upload()}};
+        return Kernel::describe(p, Weights::describe(parts.upload(), weights.rows, k), epilogue);
     }
 };
 

@@ -67,16 +67,16 @@ struct gemm_matrices {
         }
     }
 
-    imbrex::gemm_problem<In, Out> send() {
+    imbrex::gemm_problem<In, Out> upload() {
         imbrex::gemm_problem<In, Out> p;
         p.m = sizes.m;
         p.n = sizes.n;
         p.k = sizes.k;
         p.batches = sizes.batches;
         const bool many = sizes.batches > 1;
-        p.a = {a.send() + sizes.offset, a_stride, many ? a_rows * a_stride : 0};
-        p.b = {b.send() + sizes.offset, b_stride, many && !sizes.share_b ? b_rows * b_stride : 0};
-        p.out = {out.send() + sizes.offset, out_stride, many ? sizes.m * out_stride : 0};
+        p.a = {a.upload() + sizes.offset, a_stride, many ? a_rows * a_stride : 0};
+        p.b = {b.upload() + sizes.offset, b_stride, many && !sizes.share_b ? b_rows * b_stride : 0};
+        p.out = {out.upload() + sizes.offset, out_stride, many ? sizes.m * out_stride : 0};
         return p;
     }
 
@@ -163,7 +163,7 @@ struct gemm_matrices {
     // gaps between rows of D are untouched.
     template <class Error>
     double largest_error(const Error& error_of) {
-        out.fetch();
+        out.download();
         double found = 0;
         const auto note = [&](double error) { found = error <= found ? found : std::isnan(error) ? INFINITY : error; };
         for (int batch = 0; batch < sizes.batches; ++batch) {

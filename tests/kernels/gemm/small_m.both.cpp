@@ -29,14 +29,14 @@ void check_small_m(int blocks, const gemm_case& sizes, double tolerance, Epilogu
         CAPTURE(sizes.k);
         CAPTURE(blocks);
         gemm_matrices<In, Out, row_major, B, gate> matrices(where, sizes, 1);
-        const auto problem = matrices.send();
+        const auto problem = matrices.upload();
         const auto arguments =
             kernel::describe(problem, weights::describe(problem.b, sizes.n * (gate ? 2 : 1), sizes.k), epilogue);
         run<kernel>(where, {blocks}, arguments, 4);
         CHECK(matrices.worst(expected) <= tolerance);
         const auto first = matrices.out.values;
         run<kernel>(where, {blocks}, arguments, 1);
-        matrices.out.fetch();
+        matrices.out.download();
         CHECK(std::memcmp(first.data(), matrices.out.values.data(), first.size() * sizeof(Out)) == 0);
     }
 }
@@ -99,11 +99,11 @@ TEST_CASE("small-M GEMM: bias, activation and scale composed") {
         buffer<bf16> bias(where, sizes.n);
         fill_random(bias.values, 9);
         gemm_matrices<bf16, float, row_major, column_major, false> matrices(where, sizes, 1);
-        const auto problem = matrices.send();
+        const auto problem = matrices.upload();
         run<kernel>(
             where, {2},
             kernel::describe(problem, weights::describe(problem.b, sizes.n, sizes.k),
-                             epilogue::compose(epilogue::bias<bf16>{{bias.send(), sizes.n}},
+                             epilogue::compose(epilogue::bias<bf16>{{bias.upload(), sizes.n}},
                                                epilogue::activation<activation::relu>{}, epilogue::scale{0.5f})));
         CHECK(matrices.worst([&](double product, double, int, int, int column) {
             return 0.5 * std::max(0.0, product + number(bias.values[column]));
@@ -134,7 +134,7 @@ void check_silent_and_mutate(int blocks, const gemm_case& sizes) {
     using kernel = gemm_small_m<weights, bf16, Epilogue, Rows, Shape>;
     constexpr bool gate = epilogue::is_glu<Epilogue>;
     gemm_matrices<bf16, bf16, row_major, column_major, gate> matrices(world::host, sizes, 1);
-    const auto problem = matrices.send();
+    const auto problem = matrices.upload();
     const auto arguments =
         kernel::describe(problem, weights::describe(problem.b, sizes.n * (gate ? 2 : 1), sizes.k), {});
     check_synchronisation<kernel>("small-M GEMM", {blocks}, arguments);

@@ -89,23 +89,23 @@ class append_trial {
         if (given.rotated > 0) inv_freq.values = frequencies().fixed_point_inv_freq();
     }
 
-    paged_append_problem<In, Cache> send() {
+    paged_append_problem<In, Cache> upload() {
         paged_append_problem<In, Cache> p{
             .k = heads_second(
-                spread<const In>(k.send(), members(), rows_, given_.kv_heads, given_.head_dim, given_.gap)),
+                spread<const In>(k.upload(), members(), rows_, given_.kv_heads, given_.head_dim, given_.gap)),
             .v = heads_second(
-                spread<const In>(v.send(), members(), rows_, given_.kv_heads, given_.head_dim_v, given_.gap)),
-            .k_cache = cache_view(k_cache.send(), given_.head_dim),
-            .v_cache = cache_view(v_cache.send(), given_.head_dim_v),
+                spread<const In>(v.upload(), members(), rows_, given_.kv_heads, given_.head_dim_v, given_.gap)),
+            .k_cache = cache_view(k_cache.upload(), given_.head_dim),
+            .v_cache = cache_view(v_cache.upload(), given_.head_dim_v),
             .k_scales = sent(k_scales),
             .v_scales = sent(v_scales),
-            .paged_kv = {table.send(), per_sequence_},
-            .seqused_k = lengths.send()};
-        if (given_.packed) p.varlen = {count_, starts.send(), nullptr};
-        if (given_.rotated > 0) p.rope = frequencies().embedding(inv_freq.send(), given_.style);
+            .paged_kv = {table.upload(), per_sequence_},
+            .seqused_k = lengths.upload()};
+        if (given_.packed) p.varlen = {count_, starts.upload(), nullptr};
+        if (given_.rotated > 0) p.rope = frequencies().embedding(inv_freq.upload(), given_.style);
         if (given_.with != queries::none) {
-            In* const from = q.send();
-            In* const to = given_.with == queries::in_place ? from : q_out.send();
+            In* const from = q.upload();
+            In* const to = given_.with == queries::in_place ? from : q_out.upload();
             p.q = heads_second(spread<const In>(from, members(), rows_, given_.heads, given_.head_dim, given_.gap));
             p.q_out = heads_second(spread(to, members(), rows_, given_.heads, given_.head_dim, given_.gap));
         }
@@ -119,9 +119,9 @@ class append_trial {
         auto wanted_q = range_of(out.values);
         expect(wanted_q, wanted_k, wanted_v);
         launch(where, p);
-        k_cache.fetch();
-        v_cache.fetch();
-        if (given_.with != queries::none) out.fetch();
+        k_cache.download();
+        v_cache.download();
+        if (given_.with != queries::none) out.download();
         CHECK(wrong_in(k_cache.values, wanted_k) == 0);
         CHECK(wrong_in(v_cache.values, wanted_v) == 0);
         CHECK(wrong_in(out.values, wanted_q) == 0);
@@ -207,7 +207,7 @@ class append_trial {
     }
     kv_cache_scales sent(buffer<float>& there) {
         if (given_.scaled == scales::none) return {};
-        const float* const pointer = there.send();
+        const float* const pointer = there.upload();
         if (given_.scaled == scales::of_all) return {pointer, 0, 0};
         return given_.scaled == scales::of_heads ? kv_scales_per_head(pointer)
                                                  : kv_scales_per_page(pointer, given_.kv_heads);
@@ -332,7 +332,7 @@ void check_append(const append_case& given, std::uint32_t seed = 1) {
         for (const bool early : {false, true}) {
             CAPTURE(early);
             append_trial<In, Cache> there(where, given, seed);
-            paged_append_problem<In, Cache> problem = there.send();
+            paged_append_problem<In, Cache> problem = there.upload();
             problem.pdl_prefetch = early;
             there.check(where, problem);
         }

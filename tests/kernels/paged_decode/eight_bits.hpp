@@ -44,11 +44,11 @@ class eight_bit_trial {
         }
     }
 
-    auto send() {
-        const auto whole = there.send();
+    auto upload() {
+        const auto whole = there.upload();
         imbrex::attention_problem<In, attention_output_mode::normalised, Cache> p;
         p.q = whole.q, p.out = whole.out;
-        const Cache* const from = cache.send();
+        const Cache* const from = cache.upload();
         p.k = there.at.k.view(from);
         p.v = there.at.v.view(from);
         p.lse2 = whole.lse2;
@@ -68,7 +68,7 @@ class eight_bit_trial {
 
   private:
     imbrex::kv_cache_scales view_of(buffer<float>& scales, scales_of kind) const {
-        const float* const from = scales.send();
+        const float* const from = scales.upload();
         return kind == scales_of::nothing ? imbrex::kv_cache_scales{}
                : kind == scales_of::all   ? imbrex::kv_cache_scales{from, 0, 0}
                : kind == scales_of::heads ? imbrex::kv_scales_per_head(from)
@@ -122,10 +122,10 @@ void check_eight_bits(const attention_test_case& given, const std::vector<int>& 
             CAPTURE(int(of_keys));
             CAPTURE(int(of_values));
             eight_bit_trial<In, Cache> trial(where, given, seed, of_keys, of_values);
-            auto problem = trial.send();
+            auto problem = trial.upload();
             buffer<int> workspace(where, Decode::workspace_bytes(where, problem, blocks) / sizeof(int), 0);
             imbrex::decode_options options;
-            options.workspace = workspace.send();
+            options.workspace = workspace.upload();
             options.blocks = blocks;
             options.kernel = kernel;
             const auto launch = [&] {
@@ -136,18 +136,18 @@ void check_eight_bits(const attention_test_case& given, const std::vector<int>& 
                 }
             };
             launch();
-            const auto bits = trial.there.fetch();
+            const auto bits = trial.there.download();
             const auto worst = trial.there.worst();
             CHECK(worst.out <= 1);
             CHECK(worst.lse2 <= 1);
-            problem = trial.send();
+            problem = trial.upload();
             options.pdl_prefetch = true;
             launch();
-            CHECK(trial.there.fetch() == bits);
+            CHECK(trial.there.download() == bits);
         };
         eight_bit_trial<In, Cache> trial(where, given, seed, of_keys, of_values);
         for (const int blocks : grids) check(blocks, {});
-        for_multi_kv_head_kernels<Decode>(where, trial.send(), 0, [&](imbrex::decode_kernel_kind kernel) {
+        for_multi_kv_head_kernels<Decode>(where, trial.upload(), 0, [&](imbrex::decode_kernel_kind kernel) {
             for (const int blocks : grids) check(blocks, kernel);
         });
     }

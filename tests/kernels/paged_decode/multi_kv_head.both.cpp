@@ -53,7 +53,7 @@ TEST_CASE("multi-KV-head decode: the kernel reports a page that does not exist")
     using small = decode<32, multi_kv_head_shape{16, 2, 2}>::kernel;
     small_cache<small, 32> there(world::host, 1, 2);
     there.table.values[19] = 77;  // of sequence 1
-    const auto args = there.send();
+    const auto args = there.upload();
     CHECK(error_message_of([&] { run<small>(world::host, {2}, args); }) ==
           "paged_kv.block_table: page 77 of sequence 1; there are 25 pages");
 }

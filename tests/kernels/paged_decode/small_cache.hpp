@@ -85,16 +85,17 @@ struct small_cache {
         return (std::size_t(page) * page_size + key % page_size) * kv_heads * HeadDim;
     }
 
-    typename Kernel::arguments send() {
+    typename Kernel::arguments upload() {
         typename Kernel::arguments args{};
         const int batches = int(lengths.size()), pages = per_sequence + 6;
-        set_cache(args.k, batch_sequence_head<const stored>(k.send(), pages, page_size, kv_heads, HeadDim));
-        set_cache(args.v, batch_sequence_head<const stored>(v.send(), pages, page_size, kv_heads, HeadDim));
-        args.q = batch_sequence_head<const bf16>(q.send(), batches, tokens, heads, HeadDim);
-        args.results.out = batch_sequence_head(out.send(), batches, tokens, heads, HeadDim);
-        args.results.outputs.lse2 = batch_head_rows(lse2.send(), heads, tokens);
+        set_cache(args.k, batch_sequence_head<const stored>(k.upload(), pages, page_size, kv_heads, HeadDim));
+        set_cache(args.v, batch_sequence_head<const stored>(v.upload(), pages, page_size, kv_heads, HeadDim));
+        args.q = batch_sequence_head<const bf16>(q.upload(), batches, tokens, heads, HeadDim);
+        args.results.out = batch_sequence_head(out.upload(), batches, tokens, heads, HeadDim);
+        args.results.outputs.lse2 = batch_head_rows(lse2.upload(), heads, tokens);
         args.scale = 0.25f;
-        args.lengths = {{tokens, per_sequence * page_size, seqused_k.send()}, table.send(), per_sequence, page_size};
+        args.lengths = {
+            {tokens, per_sequence * page_size, seqused_k.upload()}, table.upload(), per_sequence, page_size};
         args.schedule.batches = batches;
         args.schedule.kv_heads = kv_heads;
         args.schedule.q_heads_per_kv_head = imbrex::fast_divmod(heads / kv_heads);
@@ -103,7 +104,7 @@ struct small_cache {
         args.schedule.tile_multiple = blocks % 3 == 0 ? 4 : 1;
         if constexpr (has_workspace) {
             args.schedule.slices_per_split = Kernel::consumers::slices;
-            args.counters = workspace.send();
+            args.counters = workspace.upload();
             args.partials = reinterpret_cast<decode_workspace_slice*>(reinterpret_cast<char*>(args.counters) +
                                                                       Kernel::consumers::counters_bytes(blocks));
         }
@@ -125,8 +126,8 @@ struct small_cache {
     static void set_cache(attention_view<const stored>& to, const attention_view<const stored>& cache) { to = cache; }
 
     void check() {
-        out.fetch();
-        lse2.fetch();
+        out.download();
+        lse2.download();
         double worst = 0;
         for (int batch = 0; batch < int(lengths.size()); ++batch) {
             for (int head = 0; head < heads; ++head) {
@@ -168,7 +169,7 @@ void check_results(int tokens, const std::vector<int>& grids = {1, 3, 40}) {
             CAPTURE(name_of(where));
             CAPTURE(blocks);
             small_cache<Kernel, HeadDim> there(where, tokens, blocks);
-            run<Kernel>(where, {blocks}, there.send(), 2);
+            run<Kernel>(where, {blocks}, there.upload(), 2);
             there.check();
         }
     }
@@ -178,7 +179,7 @@ void check_results(int tokens, const std::vector<int>& grids = {1, 3, 40}) {
 template <class Kernel, int HeadDim>
 void check_synchronisation(int tokens, int blocks, int schedules, int longest = 300) {
     small_cache<Kernel, HeadDim> there(world::host, tokens, blocks, longest);
-    const auto args = there.send();
+    const auto args = there.upload();
     check_synchronisation<Kernel>("decode", {blocks}, args, schedules);
 }
 #endif

@@ -16,22 +16,22 @@ namespace imbrex_test {
 template <class Decode, class In, class Launch>
 void check_trial(world where, attention_trial<In>& there, int blocks, int split_size,
                  std::optional<imbrex::decode_kernel_kind> kernel, const Launch& launch) {
-    auto problem = there.send();
+    auto problem = there.upload();
     buffer<int> workspace(where, Decode::workspace_bytes(where, problem, blocks, split_size) / sizeof(int), 0);
     imbrex::decode_options options;
-    options.workspace = workspace.send();
+    options.workspace = workspace.upload();
     options.blocks = blocks;
     options.split_size = split_size;
     options.kernel = kernel;
     launch(problem, options);
-    const auto bits = there.fetch();
+    const auto bits = there.download();
     const auto worst = there.worst();
     CHECK(worst.out <= 1);
     CHECK(worst.lse2 <= 1);
-    problem = there.send();
+    problem = there.upload();
     options.pdl_prefetch = true;
     launch(problem, options);
-    CHECK(there.fetch() == bits);
+    CHECK(there.download() == bits);
 }
 
 // Calls call(kernel) for all multi-KV-head kernels that apply.
@@ -69,9 +69,9 @@ void check_decode(const attention_test_case& given, const std::vector<int>& grid
             check(blocks, decode_kernel_kind::ampere_class);
         }
         attention_trial<In> there(where, given, seed);
-        const bool on_hopper = Decode::choice(where, there.send()) != decode_kernel_kind::ampere_class;
+        const bool on_hopper = Decode::choice(where, there.upload()) != decode_kernel_kind::ampere_class;
         if (on_hopper && split_size == 0) check(1, decode_kernel_kind::cluster);
-        for_multi_kv_head_kernels<Decode>(where, there.send(), split_size, [&](decode_kernel_kind kernel) {
+        for_multi_kv_head_kernels<Decode>(where, there.upload(), split_size, [&](decode_kernel_kind kernel) {
             for (const int blocks : grids) check(blocks, kernel);
         });
     }

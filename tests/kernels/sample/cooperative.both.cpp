@@ -27,7 +27,7 @@ struct sampled {
 
 template <class T>
 sample_arguments<T> arguments_without_logprobs(sample_trial<T>& trial) {
-    sample_problem<T> p = trial.send();
+    sample_problem<T> p = trial.upload();
     p.logprobs = nullptr;
     p.num_top_logprobs = 0;
     return sample_tokens<T>::arguments_of(p);
@@ -37,8 +37,8 @@ template <class Kernel, class T>
 sampled sample_by(world where, sample_trial<T>& trial) {
     const auto args = arguments_without_logprobs(trial);
     run<Kernel>(where, Kernel::grid_of(args), args, 2);
-    trial.tokens.fetch();
-    trial.thresholds.fetch();
+    trial.tokens.download();
+    trial.thresholds.download();
     return {trial.tokens.values, trial.thresholds.values};
 }
 
@@ -193,7 +193,7 @@ TEST_CASE("the cluster settles common options without the fallback") {
 TEST_CASE("the cluster path rejects logprobs and long rows") {
     sample_trial<float> there(world::host, 64, {{}});
     using shared = sample_tokens<float>::kernel<row_alignment::aligned, 8>;
-    auto args = sample_tokens<float>::arguments_of(there.send());
+    auto args = sample_tokens<float>::arguments_of(there.upload());
     CHECK(!shared::can_do(args));
     args.logprobs = nullptr;
     CHECK(shared::can_do(args));

@@ -72,26 +72,26 @@ class sample_trial {
         adjustments_->values = all;
     }
 
-    sample_problem<T> send() {
-        sample_problem<T> p{.logits = shape.view<const T>(logits.send()),
-                            .options = options.send(),
-                            .tokens = tokens.send(),
-                            .logprobs = logprobs.send(),
+    sample_problem<T> upload() {
+        sample_problem<T> p{.logits = shape.view<const T>(logits.upload()),
+                            .options = options.upload(),
+                            .tokens = tokens.upload(),
+                            .logprobs = logprobs.upload(),
                             .num_top_logprobs = count,
-                            .top_logprobs_tokens = top_logprobs_tokens.send(),
-                            .top_logprobs = top_logprobs.send(),
-                            .thresholds = thresholds.send()};
+                            .top_logprobs_tokens = top_logprobs_tokens.upload(),
+                            .top_logprobs = top_logprobs.upload(),
+                            .thresholds = thresholds.upload()};
         if (adjustments_ != nullptr)
-            p.adjustments = adjustments_->send(), p.adjustment_offsets = adjustment_offsets.send();
+            p.adjustments = adjustments_->upload(), p.adjustment_offsets = adjustment_offsets.upload();
         return p;
     }
     void launch() {
-        sample_tokens<T>::launch(where_, send());
-        tokens.fetch();
-        logprobs.fetch();
-        top_logprobs_tokens.fetch();
-        top_logprobs.fetch();
-        thresholds.fetch();
+        sample_tokens<T>::launch(where_, upload());
+        tokens.download();
+        logprobs.download();
+        top_logprobs_tokens.download();
+        top_logprobs.download();
+        thresholds.download();
     }
 
     std::span<const logit_adjustment> adjustments_of(int row) const {

@@ -60,11 +60,11 @@ void test_block_reduction() {
             const unsigned drawn = generator() % 64;
             value = drawn == 0 ? T(2) : drawn == 1 ? T(-2) : drawn < 30 ? T(-1) : T(1);
         }
-        run<kernel>(
-            where, {1, 1, 1},
-            {matrix(static_cast<const T*>(in.send()), Rows, Columns), matrix(out.send(), rows, columns), T(-100000)},
-            8);
-        out.fetch();
+        run<kernel>(where, {1, 1, 1},
+                    {matrix(static_cast<const T*>(in.upload()), Rows, Columns), matrix(out.upload(), rows, columns),
+                     T(-100000)},
+                    8);
+        out.download();
         T wanted[] = {T(-100000), T(0), T(1), T(Rows * Columns)};
         for (const T value : in.values) {
             wanted[0] = std::max(wanted[0], value);

@@ -79,12 +79,12 @@ void test_on_shared() {
         const T value = convert<T>(9.0f);
         run<on_shared<T, U, Rows, Columns, Scope>>(
             where, {1, 1, 1},
-            {matrix(static_cast<const T*>(in.send()), rows, Columns),
-             matrix(static_cast<const U*>(other.send()), rows, Columns), matrix(filled.send(), rows, Columns),
-             matrix(out.send(), rows, Columns), value},
+            {matrix(static_cast<const T*>(in.upload()), rows, Columns),
+             matrix(static_cast<const U*>(other.upload()), rows, Columns), matrix(filled.upload(), rows, Columns),
+             matrix(out.upload(), rows, Columns), value},
             4);
-        filled.fetch();
-        out.fetch();
+        filled.download();
+        out.download();
         const std::string name = name_of_shape<T>(where, Rows, Columns, Scope::warps);
         tally filled_tally(name + ", fill"), mapped_tally(name + ", map, map_indexed and combine");
         for (int row = 0; row < rows; ++row) {
@@ -145,10 +145,10 @@ void test_put_and_get() {
     constexpr int rows = 16 * kernel::warps, columns = 16 * Length;
     for (const world where : worlds()) {
         buffer<T> out(where, rows * columns, poison<T>());
-        typename kernel::arguments arguments{matrix(out.send(), rows, columns), {}};
+        typename kernel::arguments arguments{matrix(out.upload(), rows, columns), {}};
         for (int i = 0; i < Length; ++i) arguments.values[i] = convert<T>(static_cast<float>(3 * i + 2));
         run<kernel>(where, {1, 1, 1}, arguments, 4);
-        out.fetch();
+        out.download();
         tally compared(name_of_shape<T>(where, 1, Length, Scope::warps) + ", put and get");
         for (int row = 0; row < rows; ++row) {
             for (int column = 0; column < columns; ++column) {
@@ -196,10 +196,10 @@ void test_filling_rows() {
             fill_random(in.values, 22, -4.0f, 4.0f);
             const T value = convert<T>(9.0f);
             run<filling_rows<T, Rows, Columns, Scope>>(where, {1, 1, 1},
-                                                       {matrix(static_cast<const T*>(in.send()), rows, Columns),
-                                                        matrix(out.send(), rows, Columns), first, value},
+                                                       {matrix(static_cast<const T*>(in.upload()), rows, Columns),
+                                                        matrix(out.upload(), rows, Columns), first, value},
                                                        2);
-            out.fetch();
+            out.download();
             tally compared(str_cat(name_of_shape<T>(where, Rows, Columns, Scope::warps), ", rows from ", first));
             for (int row = 0; row < rows; ++row) {
                 for (int column = 0; column < Columns; ++column) {

@@ -50,14 +50,14 @@ TEST_CASE("the last warp to arrive sees all partial results, and the counter is 
         constexpr int blocks = 20, all = blocks * add_up::warps;
         buffer<float> parts(where, all * 256), result(where, 256);
         buffer<int> counter(where, 1, 0);
-        const add_up::arguments args{parts.send(), result.send(), counter.send()};
+        const add_up::arguments args{parts.upload(), result.upload(), counter.upload()};
         for (int replay = 0; replay < 3; ++replay) {
             result.values.assign(256, -1.0f);
-            result.send();
+            result.upload();
             run<add_up>(where, {blocks}, args, 3);
-            result.fetch();
+            result.download();
             for (int i = 0; i < 256; ++i) REQUIRE(result.values[i] == float(all * i + all * (all - 1) / 2));
-            counter.fetch();
+            counter.download();
             CHECK(counter.values[0] == 0);
         }
     }

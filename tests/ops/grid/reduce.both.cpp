@@ -50,21 +50,21 @@ void test_grid_reduction(const std::string& of, grid_dim grid, T identity) {
             wanted = Op{}(wanted, drawn.values[i]);
         }
         const typename grid_reduction<T, Op>::arguments arguments{
-            matrix(static_cast<const T*>(in.send()), 8 * blocks, 8),
-            {values.send(), counter.send()},
-            result.send(),
+            matrix(static_cast<const T*>(in.upload()), 8 * blocks, 8),
+            {values.upload(), counter.upload()},
+            result.upload(),
             identity};
         for (int replay = 0; replay < 4; ++replay) {
             result.values[0] = poison<T>();
-            result.send();
+            result.upload();
             run<grid_reduction<T, Op>>(where, grid, arguments, 4);
-            result.fetch();
-            counter.fetch();
+            result.download();
+            counter.download();
             INFO(name_of(where), ", ", of, ", ", blocks, " blocks, launch ", replay);
             CHECK(same_bits(result.values[0], wanted));
             CHECK(counter.values[0] == 0);
         }
-        values.fetch();
+        values.download();
         tally kept(str_cat(name_of(where), ", ", of, ", the blocks' own values"));
         for (int i = 0; i < blocks; ++i) kept.expect_same(i, 0, values.values[i], drawn.values[i]);
     }

@@ -62,9 +62,10 @@ TEST_CASE("static scheduler: each tile once, for any grid") {
                 const std::size_t count = 16 * 8 * static_cast<std::size_t>(tiles) + 1;
                 buffer<int> first(where, count, 5), second(where, count, 7);
                 run_once<static_kernel>(
-                    where, grid, {matrix(first.send(), 16 * tiles, 8), matrix(second.send(), 16 * tiles, 8), tiles}, 3);
-                first.fetch();
-                second.fetch();
+                    where, grid, {matrix(first.upload(), 16 * tiles, 8), matrix(second.upload(), 16 * tiles, 8), tiles},
+                    3);
+                first.download();
+                second.download();
                 tally compared(str_cat(name_of(where), ", ", tiles, " tiles on ", grid.x, " x ", grid.y, " x ", grid.z,
                                        " blocks"));
                 for (std::size_t i = 0; i < count; ++i) {
@@ -173,16 +174,16 @@ void test_queue() {
                 const int tiles = one.rows * one.columns;
                 buffer<int> by_warp(where, tiles * 16 * 8, 100), by_group(where, tiles * 64 * 8, 200),
                     counter(where, 1, 0);
-                int* const from = counter.send();
+                int* const from = counter.upload();
                 run_once<queue_kernel<Stages, Ahead>>(where, {one.blocks, 1, 1},
-                                                      {matrix(by_warp.send(), tiles * 16, 8),
-                                                       matrix(by_group.send(), tiles * 64, 8),
+                                                      {matrix(by_warp.upload(), tiles * 16, 8),
+                                                       matrix(by_group.upload(), tiles * 64, 8),
                                                        {one.rows, one.columns, 2},
                                                        seed % 4 == 3 ? nullptr : from},
                                                       seed);
-                by_warp.fetch();
-                by_group.fetch();
-                counter.fetch();
+                by_warp.download();
+                by_group.download();
+                counter.download();
                 tally compared(str_cat(name_of(where), ", ", tiles, " tiles from a queue of depth ", Stages, ", ",
                                        one.blocks, " blocks"));
                 for (std::size_t i = 0; i < by_warp.values.size(); ++i) {
@@ -254,8 +255,8 @@ void test_patience() {
             CAPTURE(seed);
             buffer<int> counter(where, 1, 0), reported(where, 1, 0), most(where, 1, -1);
             run_once<patient_kernel<Stages, Ahead>>(where, {1, 1, 1},
-                                                    {counter.send(), reported.send(), most.send(), 30}, seed);
-            most.fetch();
+                                                    {counter.upload(), reported.upload(), most.upload(), 30}, seed);
+            most.download();
             CHECK(most.values[0] >= 1);
             CHECK(most.values[0] <= Ahead);
         }

@@ -82,11 +82,11 @@ void test_chunks_into_parts(int rows, int columns, int row_stride) {
     for (const world where : worlds()) {
         buffer<T> in(where, static_cast<std::size_t>(rows) * row_stride), out(where, Rows * Columns, poison<T>());
         fill_random(in.values, 23, -100.0f, 100.0f);
-        run<chunks_into_parts<T, Rows, Columns>>(
-            where, {1, 1, 1},
-            {matrix(static_cast<const T*>(in.send()), rows, columns, row_stride), matrix(out.send(), Rows, Columns)},
-            4);
-        out.fetch();
+        run<chunks_into_parts<T, Rows, Columns>>(where, {1, 1, 1},
+                                                 {matrix(static_cast<const T*>(in.upload()), rows, columns, row_stride),
+                                                  matrix(out.upload(), Rows, Columns)},
+                                                 4);
+        out.download();
         tally compared(str_cat(name_of_shape<T>(where, Rows, Columns, 4), ", ", rows, " x ", columns, " exist"));
         for (int row = 0; row < Rows; ++row) {
             for (int column = 0; column < Columns; ++column) {
@@ -153,11 +153,11 @@ void test_staged(int rows, int columns) {
         fill_random(in.values, 19, -100.0f, 100.0f);
         run<staged<T, Rows, Columns, Stages, Scope>>(
             where, {1, 1, 1},
-            {matrix(static_cast<const T*>(in.send()), rows, columns), matrix(from_registers.send(), rows, columns),
-             matrix(from_shared.send(), rows, columns), tiles},
+            {matrix(static_cast<const T*>(in.upload()), rows, columns), matrix(from_registers.upload(), rows, columns),
+             matrix(from_shared.upload(), rows, columns), tiles},
             20);
-        from_registers.fetch();
-        from_shared.fetch();
+        from_registers.download();
+        from_shared.download();
         tally compared(
             str_cat(name_of_shape<T>(where, Rows, Columns, Scope::warps), ", ", Stages, " stages, ", tiles, " tiles"));
         for (int row = 0; row < rows; ++row) {

@@ -71,8 +71,8 @@ TEST_CASE("objects land unchanged, one after the other") {
         CAPTURE(name_of(where));
         buffer<item> in(where, count), out(where, count);
         fill_items(in.values);
-        run<doubling<2>>(where, {1}, {in.send(), out.send(), count});
-        out.fetch();
+        run<doubling<2>>(where, {1}, {in.upload(), out.upload(), count});
+        out.download();
         bool right = true;
         for (int i = 0; i < count; ++i) {
             for (int j = 0; j < 96; ++j) {

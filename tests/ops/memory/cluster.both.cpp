@@ -76,9 +76,9 @@ void check_sums(int blocks) {
         CAPTURE(name_of(where));
         buffer<float> in(where, rows * columns), out(where, rows * columns, -1.0f);
         fill_random(in.values, 3);
-        run<kernel>(where, {blocks}, {matrix<const float>(in.send(), rows, columns), matrix(out.send(), rows, columns)},
-                    4);
-        out.fetch();
+        run<kernel>(where, {blocks},
+                    {matrix<const float>(in.upload(), rows, columns), matrix(out.upload(), rows, columns)}, 4);
+        out.download();
         for (int row = 0; row < rows; ++row) {
             const int block = row / kernel::rows, other = (block ^ 1) * kernel::rows + row % kernel::rows;
             for (int column = 0; column < columns; ++column) {

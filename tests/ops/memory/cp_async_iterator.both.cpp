@@ -61,11 +61,11 @@ void test_rows_again(int rows, int columns, int row_stride, int first_column) {
         fill_random(in.values, 29, -100.0f, 100.0f);
         run<rows_again<T, Rows>>(
             where, {1, 1, 1},
-            {matrix(static_cast<const T*>(in.send()), rows, columns, row_stride), first_column, tiles,
-             matrix(from_shared.send(), Rows, wide), matrix(from_registers.send(), 16, wide)},
+            {matrix(static_cast<const T*>(in.upload()), rows, columns, row_stride), first_column, tiles,
+             matrix(from_shared.upload(), Rows, wide), matrix(from_registers.upload(), 16, wide)},
             20);
-        from_shared.fetch();
-        from_registers.fetch();
+        from_shared.download();
+        from_registers.download();
         tally compared(str_cat(name_of_shape<T>(where, Rows, 64, 1), ", ", rows, " x ", columns, " from column ",
                                first_column, " on"));
         for (int row = 0; row < 16; ++row) {
@@ -144,8 +144,8 @@ void test_objects_again(int count) {
             std::copy(from + First, from + First + Second, in.values[i].second.storage);
         }
         buffer<float> out(where, numbers.size(), poison<float>());
-        run<objects_again<First, Second>>(where, {1, 1, 1}, {in.send(), out.send(), count}, 20);
-        out.fetch();
+        run<objects_again<First, Second>>(where, {1, 1, 1}, {in.upload(), out.upload(), count}, 20);
+        out.download();
         tally compared(str_cat(name_of(where), ", ", count, " objects of ", First, " and ", Second, " numbers"));
         for (int i = 0; i < static_cast<int>(numbers.size()); ++i) {
             compared.expect_same(i / (First + Second), i % (First + Second), out.values[i], numbers[i]);

@@ -45,11 +45,11 @@ void test_round_trip() {
         fill_random(in.values, 16, -100.0f, 100.0f);
         run<round_trip<T, Rows, Columns, Scope, Layout>>(
             where, {1, 1, 1},
-            {matrix(static_cast<const T*>(in.send()), 2 * Rows, Columns),
-             matrix(from_registers.send(), 2 * Rows, Columns), matrix(from_shared.send(), 2 * Rows, Columns)},
+            {matrix(static_cast<const T*>(in.upload()), 2 * Rows, Columns),
+             matrix(from_registers.upload(), 2 * Rows, Columns), matrix(from_shared.upload(), 2 * Rows, Columns)},
             4);
-        from_registers.fetch();
-        from_shared.fetch();
+        from_registers.download();
+        from_shared.download();
         const std::string name = name_of_shape<T>(where, Rows, Columns, Scope::warps) +
                                  (Layout == register_layout::column_major ? ", column-major" : "");
         tally loaded(name + ", shared to registers"), stored(name + ", registers to shared");
@@ -127,10 +127,10 @@ void test_parts() {
         fill_random(in.values, 17, 1.0f, 100.0f);
         const T background = convert<T>(-5.0f);
         run<kernel>(where, {down_count, across_count, 1},
-                    {matrix(static_cast<const T*>(in.send()), Rows, Columns),
-                     matrix(out.send(), Rows * down_count, width), background},
+                    {matrix(static_cast<const T*>(in.upload()), Rows, Columns),
+                     matrix(out.upload(), Rows * down_count, width), background},
                     1);
-        out.fetch();
+        out.download();
         tally compared(name_of_shape<T>(where, SubtileRows, SubtileColumns, 1) + " as a subtile");
         for (int down = 0; down < down_count; ++down) {
             for (int across = 0; across < across_count; ++across) {
@@ -282,9 +282,9 @@ void test_vectors() {
             columns(where, blocks * kernel::each_columns, poison<T>());
         fill_random(in.values, 18, -100.0f, 100.0f);
         const T outside = convert<T>(-7.0f);
-        run<kernel>(where, {blocks, 1, 1}, {in.send(), rows.send(), columns.send(), outside}, 1);
-        rows.fetch();
-        columns.fetch();
+        run<kernel>(where, {blocks, 1, 1}, {in.upload(), rows.upload(), columns.upload(), outside}, 1);
+        rows.download();
+        columns.download();
         tally compared(name_of_shape<T>(where, Rows, Columns, Scope::warps) + ", vectors");
         for (int block = 0; block < blocks; ++block) {
             const int exist = block - 1;
@@ -334,9 +334,9 @@ void test_filling() {
     for (const world where : worlds()) {
         for (const auto& [rows, columns] : {std::pair{3, 70}, {64, 5}, {0, 4}, {-2, 4}, {7, 0}}) {
             buffer<T> all(where, 80 * 80, T(1));
-            const global_tile<T> inside{all.send() + 4 * 80 + 3, 80, rows, columns};
+            const global_tile<T> inside{all.upload() + 4 * 80 + 3, 80, rows, columns};
             run<filling<T, Scope>>(where, {1, 1, 1}, {inside, T(7)}, 2);
-            all.fetch();
+            all.download();
             tally compared(str_cat(name_of(where), ", fill of ", rows, " x ", columns));
             for (int i = 0; i < 80 * 80; ++i) {
                 const int row = i / 80 - 4, column = i % 80 - 3;

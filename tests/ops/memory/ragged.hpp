@@ -57,11 +57,11 @@ void test_ragged(world where, const std::string& name, int rows, int columns, T 
     buffer<T> in(where, area), whole(where, blocks * rows * columns, poison<T>()),
         ragged(where, blocks * area, poison<T>());
     fill_random(in.values, 15, -100.0f, 100.0f);
-    ragged_arguments<T> arguments{in.send(), whole.send(), ragged.send(), area, {}, outside};
+    ragged_arguments<T> arguments{in.upload(), whole.upload(), ragged.upload(), area, {}, outside};
     std::copy(places, places + placements, arguments.places);
     launch(grid, arguments);
-    whole.fetch();
-    ragged.fetch();
+    whole.download();
+    ragged.download();
 
     tally read_tally(name + ", read"), written_tally(name + ", written");
     for (imbrex::grid_dim at{0, 0, 0}; at.z < grid.z; ++at.z) {

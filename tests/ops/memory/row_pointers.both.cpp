@@ -59,10 +59,11 @@ void check_rearrange() {
             from.values[i] = i % 5 == 2 ? -1 : (i * 7 + 3) % Rows;
             to.values[i] = i % 7 == 3 ? -1 : Rows - 1 - i;
         }
-        run<rearrange<T, Rows, Columns>>(
-            where, {1}, {in.send(), out.send(), from.send(), to.send(), saved.send(), saved_rows.send(), rows.send()});
-        out.fetch();
-        rows.fetch();
+        run<rearrange<T, Rows, Columns>>(where, {1},
+                                         {in.upload(), out.upload(), from.upload(), to.upload(), saved.upload(),
+                                          saved_rows.upload(), rows.upload()});
+        out.download();
+        rows.download();
         std::vector<float> expected(Rows * Columns, -1.0f);
         for (int i = 0; i < Rows; ++i) {
             CHECK(rows.values[i] == 1.0f + float(i));

@@ -62,14 +62,14 @@ void check_through_shared(int batches, int rows, int columns) {
         using view = global_view<T, dimensions<dynamic, dynamic, dynamic>, dimensions<dynamic, dynamic, 1>>;
         const auto view_of = [&](buffer<T>& one) {
             return make_tma_tensor<typename kernel::tile>(
-                view{one.send(), {batches, rows, columns}, {static_cast<std::int64_t>(rows) * stride, stride}},
+                view{one.upload(), {batches, rows, columns}, {static_cast<std::int64_t>(rows) * stride, stride}},
                 tma_use::store);
         };
         const typename kernel::arguments args{view_of(in), view_of(out)};
         // A reduction is not repeatable: one schedule only.
         run<kernel>(where, {(columns + Columns - 1) / Columns, (rows + Rows - 1) / Rows, batches}, args,
                     Way == way::add ? 1 : 4);
-        out.fetch();
+        out.download();
         int wrong = 0;
         for (std::size_t i = 0; i < before.size(); ++i) {
             const bool inside = static_cast<int>(i % stride) < columns;
@@ -137,9 +137,9 @@ TEST_CASE_TEMPLATE("TMA loads zeros out of bounds, exact to the element", T, flo
         fill_random(in.values, 4, 1.0f, 9.0f);
         fill_random(out.values, 5, 1.0f, 9.0f);
         run<ragged_load<T>>(where, {1},
-                            {make_tma_tensor<typename ragged_load<T>::tile>(matrix(in.send(), rows, columns, stride)),
-                             matrix(out.send(), 64, 64)});
-        out.fetch();
+                            {make_tma_tensor<typename ragged_load<T>::tile>(matrix(in.upload(), rows, columns, stride)),
+                             matrix(out.upload(), 64, 64)});
+        out.download();
         int wrong = 0;
         for (int row = 0; row < 64; ++row) {
             for (int column = 0; column < 64; ++column) {
@@ -197,10 +197,11 @@ TEST_CASE("TMA copies subtiles") {
         CAPTURE(name_of(where));
         buffer<bf16> in(where, 64 * 256), out(where, 64 * 256, bf16(NAN));
         fill_random(in.values, 6);
-        run<parts_of_a_tile>(where, {1},
-                             {make_tma_tensor<parts_of_a_tile::quarter>(matrix(in.send(), 64, 256)),
-                              make_tma_tensor<parts_of_a_tile::quarter>(matrix(out.send(), 64, 256), tma_use::store)});
-        out.fetch();
+        run<parts_of_a_tile>(
+            where, {1},
+            {make_tma_tensor<parts_of_a_tile::quarter>(matrix(in.upload(), 64, 256)),
+             make_tma_tensor<parts_of_a_tile::quarter>(matrix(out.upload(), 64, 256), tma_use::store)});
+        out.download();
         int wrong = 0;
         for (int row = 0; row < 64; ++row) {
             for (int column = 0; column < 256; ++column) {
@@ -258,9 +259,9 @@ TEST_CASE("TMA assembles a tile from rows at several positions") {
             buffer<bf16> in(where, 64 * 128), out(where, 64 * 128, bf16(NAN));
             fill_random(in.values, 8);
             run<kernel>(where, {1},
-                        {make_tma_tensor<kernel::tile>(matrix(in.send(), 64, 128), tma_use::load, rows),
-                         make_tma_tensor<kernel::tile>(matrix(out.send(), 64, 128), tma_use::store)});
-            out.fetch();
+                        {make_tma_tensor<kernel::tile>(matrix(in.upload(), 64, 128), tma_use::load, rows),
+                         make_tma_tensor<kernel::tile>(matrix(out.upload(), 64, 128), tma_use::store)});
+            out.download();
             int wrong = 0;
             for (int row = 0; row < 64; ++row) {
                 const int from = 64 - row / rows * rows + row % rows;
@@ -367,10 +368,10 @@ TEST_CASE("a cluster shares its loads by multicast") {
         buffer<bf16> out(where, 2 * in.values.size(), bf16(NAN));
         fill_random(in.values, 3);
         const multicast_copy::arguments args{
-            make_tma_tensor<multicast_copy::half>(matrix(in.send(), tiles * 64, 64)),
-            make_tma_tensor<multicast_copy::half>(matrix(out.send(), 2 * tiles * 64, 64), tma_use::store), tiles};
+            make_tma_tensor<multicast_copy::half>(matrix(in.upload(), tiles * 64, 64)),
+            make_tma_tensor<multicast_copy::half>(matrix(out.upload(), 2 * tiles * 64, 64), tma_use::store), tiles};
         run<multicast_copy>(where, {2, 1, 1}, args);
-        out.fetch();
+        out.download();
         int wrong = 0;
         for (std::size_t i = 0; i < out.values.size(); ++i) {
             const int row = static_cast<int>(i / 64), column = static_cast<int>(i % 64);

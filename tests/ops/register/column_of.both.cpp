@@ -56,10 +56,10 @@ void test_columns() {
         for (std::size_t i = 0; i < columns.values.size(); ++i) columns.values[i] = static_cast<float>(i % 23) - 11;
         for (std::size_t i = 0; i < other.values.size(); ++i) other.values[i] = static_cast<float>(i % 17) - 8;
         run<kernel>(where, {1},
-                    {matrix<const float>(columns.send(), rows, 8), matrix<const float>(other.send(), rows, Columns),
-                     matrix(taken.send(), rows, 8 * Columns), matrix(joined.send(), rows, Columns), 8});
-        taken.fetch();
-        joined.fetch();
+                    {matrix<const float>(columns.upload(), rows, 8), matrix<const float>(other.upload(), rows, Columns),
+                     matrix(taken.upload(), rows, 8 * Columns), matrix(joined.upload(), rows, Columns), 8});
+        taken.download();
+        joined.download();
         int wrong = 0;
         for (int row = 0; row < rows; ++row) {
             for (int at = 0; at < Columns; ++at) {

@@ -73,10 +73,11 @@ void check_down(float scale) {
         }
         buffer<float> column_sum(where, 16 * Columns, NAN), column_max(where, 16 * Columns, NAN),
             first(where, 16 * Columns, NAN);
-        run<down<Columns>>(where, {1}, {scores.send(), column_sum.send(), column_max.send(), first.send(), scale}, 2);
-        column_sum.fetch();
-        column_max.fetch();
-        first.fetch();
+        run<down<Columns>>(where, {1},
+                           {scores.upload(), column_sum.upload(), column_max.upload(), first.upload(), scale}, 2);
+        column_sum.download();
+        column_max.download();
+        first.download();
         for (int column = 0; column < Columns; ++column) {
             CAPTURE(column);
             double most = -INFINITY, sum = 0, of_first = 0;

@@ -55,11 +55,11 @@ void test_conversion() {
         fill_with_edges(in.values, 7);
         run<conversion<From, To, Rows, Columns, Scope, Layout>>(
             where, {1, 1, 1},
-            {matrix(static_cast<const From*>(in.send()), 2 * Rows, Columns),
-             matrix(by_reference.send(), 2 * Rows, Columns), matrix(by_value.send(), 2 * Rows, Columns)},
+            {matrix(static_cast<const From*>(in.upload()), 2 * Rows, Columns),
+             matrix(by_reference.upload(), 2 * Rows, Columns), matrix(by_value.upload(), 2 * Rows, Columns)},
             2);
-        by_reference.fetch();
-        by_value.fetch();
+        by_reference.download();
+        by_value.download();
         tally compared(str_cat(name_of_shape<To>(where, Rows, Columns, Scope::warps), " from ", imbrex::name_of<From>(),
                                Layout == register_layout::column_major ? ", column-major" : ""));
         for (int row = 0; row < 2 * Rows; ++row) {

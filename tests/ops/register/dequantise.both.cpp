@@ -139,8 +139,8 @@ void check_unpacking(int count, const std::vector<Scale>& scales, Wanted wanted)
             buffer<typename Weights::weight_tile> parts(where, packed.size());
             parts.values = packed;
             buffer<In> out(where, static_cast<std::size_t>(rows) * depth, poison<In>());
-            run<unpacking_kernel>(where, {count, 1, 1}, {parts.send(), matrix(out.send(), rows, depth)}, 2);
-            out.fetch();
+            run<unpacking_kernel>(where, {count, 1, 1}, {parts.upload(), matrix(out.upload(), rows, depth)}, 2);
+            out.download();
             tally compared(str_cat(name_of(where), ", ", imbrex::name_of<format>(), " to ", imbrex::name_of<In>()));
             for (int row = 0; row < rows; ++row) {
                 for (int column = 0; column < depth; ++column) {

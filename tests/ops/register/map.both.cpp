@@ -76,14 +76,15 @@ void test_elementwise() {
         fill_random(other.values, 2, -range_of<U>, range_of<U>);
         const auto view = [](auto* pointer) { return matrix(pointer, 2 * Rows, Columns); };
         const T value = convert<T>(3.0f);
-        run<kernel>(where, {1, 1, 1},
-                    {view(static_cast<const T*>(in.send())), view(static_cast<const U*>(other.send())),
-                     view(mapped.send()), view(placed.send()), view(combined.send()), view(filled.send()), value},
-                    2);
-        mapped.fetch();
-        placed.fetch();
-        combined.fetch();
-        filled.fetch();
+        run<kernel>(
+            where, {1, 1, 1},
+            {view(static_cast<const T*>(in.upload())), view(static_cast<const U*>(other.upload())),
+             view(mapped.upload()), view(placed.upload()), view(combined.upload()), view(filled.upload()), value},
+            2);
+        mapped.download();
+        placed.download();
+        combined.download();
+        filled.download();
         const std::string name = name_of_shape<T>(where, Rows, Columns, Scope::warps) +
                                  (Layout == register_layout::column_major ? ", column-major" : "");
         tally map_tally(name + ", map"), placed_tally(name + ", map_indexed"), combined_tally(name + ", combine"),
@@ -167,14 +168,14 @@ void test_with_vectors() {
         fill_random(columns.values, 5, -range_of<U>, range_of<U>);
         const U value = convert<U>(-2.0f);
         run<kernel>(where, {1, 1, 1},
-                    {matrix(static_cast<const T*>(in.send()), 2 * Rows, Columns), rows.send(), columns.send(),
-                     matrix(by_rows.send(), 2 * Rows, Columns), matrix(by_columns.send(), 2 * Rows, Columns),
-                     row_results.send(), column_results.send(), value},
+                    {matrix(static_cast<const T*>(in.upload()), 2 * Rows, Columns), rows.upload(), columns.upload(),
+                     matrix(by_rows.upload(), 2 * Rows, Columns), matrix(by_columns.upload(), 2 * Rows, Columns),
+                     row_results.upload(), column_results.upload(), value},
                     2);
-        by_rows.fetch();
-        by_columns.fetch();
-        row_results.fetch();
-        column_results.fetch();
+        by_rows.download();
+        by_columns.download();
+        row_results.download();
+        column_results.download();
         const std::string name = name_of_shape<T>(where, Rows, Columns, Scope::warps);
         tally row_tally(name + ", combine_with_rows"), values_tally(name + ", row and column values");
         tally column_tally(name + ", combine_with_columns");
@@ -238,8 +239,9 @@ void test_large() {
         fill_random(in.values, 6, -4.0f, 4.0f);
         run<large<T, Rows, Columns, Scope>>(
             where, {1, 1, 1},
-            {matrix(static_cast<const T*>(in.send()), 2 * Rows, Columns), matrix(out.send(), 2 * Rows, Columns)}, 2);
-        out.fetch();
+            {matrix(static_cast<const T*>(in.upload()), 2 * Rows, Columns), matrix(out.upload(), 2 * Rows, Columns)},
+            2);
+        out.download();
         tally compared(name_of_shape<T>(where, Rows, Columns, Scope::warps) + ", map_indexed");
         for (int row = 0; row < 2 * Rows; ++row) {
             for (int column = 0; column < Columns; ++column) {
@@ -312,8 +314,8 @@ void test_rescaling() {
             buffer<float> values(where, rows * 24, 3.0f), factors(where, rows, 1.0f);
             if (different >= 0) factors.values[different] = 0.5f;
             // One schedule only: every run changes the input of the next.
-            run<rescaling<Scope>>(where, {1, 1, 1}, {matrix(values.send(), rows, 24), factors.send()}, 1);
-            values.fetch();
+            run<rescaling<Scope>>(where, {1, 1, 1}, {matrix(values.upload(), rows, 24), factors.upload()}, 1);
+            values.download();
             tally compared(str_cat(name_of(where), ", rescaled rows of ", Scope::warps, " warps"));
             for (int row = 0; row < rows; ++row) {
                 for (int column = 0; column < 24; ++column) {

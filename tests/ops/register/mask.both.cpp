@@ -51,10 +51,10 @@ void test_mask(const std::string& of, Keep keep, Wanted wanted, std::vector<std:
             fill_random(in.values, 8, 1.0f, 100.0f);
             const T masked = convert<T>(-1000.0f);
             run<kernel>(where, {1, 1, 1},
-                        {matrix(static_cast<const T*>(in.send()), 2 * Rows, Columns),
-                         matrix(out.send(), 2 * Rows, Columns), keep, first_row, first_column, masked},
+                        {matrix(static_cast<const T*>(in.upload()), 2 * Rows, Columns),
+                         matrix(out.upload(), 2 * Rows, Columns), keep, first_row, first_column, masked},
                         2);
-            out.fetch();
+            out.download();
             for (int row = 0; row < 2 * Rows; ++row) {
                 for (int column = 0; column < Columns; ++column) {
                     const int i = row * Columns + column;
@@ -155,10 +155,10 @@ void test_outside() {
             fill_random(in.values, 8, 1.0f, 100.0f);
             const T masked = convert<T>(-1000.0f);
             run<kernel>(where, {1, 1, 1},
-                        {matrix(static_cast<const T*>(in.send()), 2 * Rows, Columns),
-                         matrix(out.send(), 2 * Rows, Columns), range, masked},
+                        {matrix(static_cast<const T*>(in.upload()), 2 * Rows, Columns),
+                         matrix(out.upload(), 2 * Rows, Columns), range, masked},
                         2);
-            out.fetch();
+            out.download();
             for (int row = 0; row < 2 * Rows; ++row) {
                 const between::range stays = range(row % Rows);
                 for (int column = 0; column < Columns; ++column) {

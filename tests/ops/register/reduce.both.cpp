@@ -82,9 +82,9 @@ void test_reductions() {
         fill_with_factors(in.values, 9);
         run<reductions<T, Rows, Columns, Scope>>(
             where, {1, 1, 1},
-            {matrix(static_cast<const T*>(in.send()), 2 * Rows, Columns), rows.send(), columns.send()}, 2);
-        rows.fetch();
-        columns.fetch();
+            {matrix(static_cast<const T*>(in.upload()), 2 * Rows, Columns), rows.upload(), columns.upload()}, 2);
+        rows.download();
+        columns.download();
         const std::string name = name_of_shape<T>(where, Rows, Columns, Scope::warps);
         tally row_tally(name + ", rows"), column_tally(name + ", columns");
         const auto compare = [&](tally& into, const T* results, int length, int depth, auto element) {
@@ -148,12 +148,12 @@ void test_folding(int tiles) {
         buffer<float> in(where, static_cast<std::size_t>(Rows) * Columns * tiles), sums(where, Rows, poison<float>()),
             largest(where, Rows, poison<float>());
         fill_with_factors(in.values, 10);
-        run<folding<Rows, Columns, Scope>>(
-            where, {1, 1, 1},
-            {matrix(static_cast<const float*>(in.send()), Rows, Columns * tiles), sums.send(), largest.send(), tiles},
-            2);
-        sums.fetch();
-        largest.fetch();
+        run<folding<Rows, Columns, Scope>>(where, {1, 1, 1},
+                                           {matrix(static_cast<const float*>(in.upload()), Rows, Columns * tiles),
+                                            sums.upload(), largest.upload(), tiles},
+                                           2);
+        sums.download();
+        largest.download();
         tally compared(name_of_shape<float>(where, Rows, Columns, Scope::warps) + ", folded");
         for (int row = 0; row < Rows; ++row) {
             float sum = 0, most = minus_infinity;
@@ -203,12 +203,12 @@ void test_narrow_reductions() {
     for (const world where : worlds()) {
         buffer<T> in(where, Rows * Columns), rows(where, Rows, poison<T>()), columns(where, Columns, poison<T>());
         fill_random(in.values, 11, -100.0f, 100.0f);
-        run<kernel>(
-            where, {1, 1, 1},
-            {matrix(static_cast<const T*>(in.send()), Rows, Columns), rows.send(), columns.send(), convert<T>(-120.0f)},
-            2);
-        rows.fetch();
-        columns.fetch();
+        run<kernel>(where, {1, 1, 1},
+                    {matrix(static_cast<const T*>(in.upload()), Rows, Columns), rows.upload(), columns.upload(),
+                     convert<T>(-120.0f)},
+                    2);
+        rows.download();
+        columns.download();
         tally compared(name_of_shape<T>(where, Rows, Columns, Scope::warps) + ", user-defined function");
         for (int row = 0; row < Rows; ++row) {
             float most = -120.0f;

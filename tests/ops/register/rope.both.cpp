@@ -64,13 +64,14 @@ void check_turns() {
         for (std::size_t i = 0; i < left.values.size(); ++i) left.values[i] = static_cast<float>(i % 23) - 11;
         for (std::size_t i = 0; i < right.values.size(); ++i) right.values[i] = static_cast<float>(i % 17) - 8;
         for (const int first : {0, 16, length - Columns}) {
-            run<kernel>(where, {1},
-                        {matrix<const float>(left.send(), rows, Columns),
-                         matrix<const float>(right.send(), rows, Columns), matrix(turned_left.send(), rows, Columns),
-                         matrix(turned_right.send(), rows, Columns), matrix(neighbours.send(), rows, Columns), first});
-            turned_left.fetch();
-            turned_right.fetch();
-            neighbours.fetch();
+            run<kernel>(
+                where, {1},
+                {matrix<const float>(left.upload(), rows, Columns), matrix<const float>(right.upload(), rows, Columns),
+                 matrix(turned_left.upload(), rows, Columns), matrix(turned_right.upload(), rows, Columns),
+                 matrix(neighbours.upload(), rows, Columns), first});
+            turned_left.download();
+            turned_right.download();
+            neighbours.download();
             int wrong = 0;
             for (int i = 0; i < rows * Columns; ++i) {
                 const int column = i % Columns;

@@ -36,10 +36,10 @@ void test_at_once(float scale) {
         buffer<float> in(where, 2 * Rows * Columns), out(where, 2 * Rows * Columns, poison<float>());
         fill_scores(in.values, 2 * Rows, Columns, 12);
         run<at_once<Rows, Columns, Scope>>(where, {1, 1, 1},
-                                           {matrix(static_cast<const float*>(in.send()), 2 * Rows, Columns),
-                                            matrix(out.send(), 2 * Rows, Columns), scale},
+                                           {matrix(static_cast<const float*>(in.upload()), 2 * Rows, Columns),
+                                            matrix(out.upload(), 2 * Rows, Columns), scale},
                                            2);
-        out.fetch();
+        out.download();
         tally compared(str_cat(name_of_shape<float>(where, Rows, Columns, Scope::warps), ", scale ", scale));
         for (int row = 0; row < 2 * Rows; ++row) {
             const row_of_probabilities wanted = exp_and_sum(in.values.data() + row * Columns, Columns, scale);

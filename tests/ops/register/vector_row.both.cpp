@@ -63,8 +63,8 @@ void check_turned(int columns, int stride) {
         buffer<float> factors(where, static_cast<std::size_t>(columns)), out(where, in.values.size(), -77.0f);
         fill_random(in.values, 1, 0, 9);
         fill_random(factors.values, 2);
-        run<kernel>(where, {1}, {in.send(), factors.send(), out.send(), columns, stride});
-        out.fetch();
+        run<kernel>(where, {1}, {in.upload(), factors.upload(), out.upload(), columns, stride});
+        out.download();
         bool right = true;
         for (int row = 0; row < 2 * Rows; ++row) {
             const int first = row / Rows * Rows, from = Rows - 1 - row % Rows + first;
@@ -136,8 +136,8 @@ TEST_CASE("the value of the only row") {
         for (int i = 0; i < 512; ++i) in.values[i] = static_cast<float>(i % 7);
         float total = 0;
         for (const float one : in.values) total += one;
-        run<sum_of_row>(where, {1}, {in.send(), out.send()});
-        out.fetch();
+        run<sum_of_row>(where, {1}, {in.upload(), out.upload()});
+        out.download();
         bool right = true;
         for (int i = 0; i < 512; ++i) right = right && out.values[i] == in.values[i] + total;
         CHECK(right);

@@ -61,12 +61,12 @@ void check_turns() {
             right.values[i] = convert<T>(static_cast<float>(i % 17) - 8);
         }
         run<kernel>(where, {1},
-                    {matrix<const T>(left.send(), rows, Columns), matrix<const T>(right.send(), rows, Columns),
-                     matrix(turned_left.send(), rows, Columns), matrix(turned_right.send(), rows, Columns),
-                     matrix(neighbours.send(), rows, Columns)});
-        turned_left.fetch();
-        turned_right.fetch();
-        neighbours.fetch();
+                    {matrix<const T>(left.upload(), rows, Columns), matrix<const T>(right.upload(), rows, Columns),
+                     matrix(turned_left.upload(), rows, Columns), matrix(turned_right.upload(), rows, Columns),
+                     matrix(neighbours.upload(), rows, Columns)});
+        turned_left.download();
+        turned_right.download();
+        neighbours.download();
         int wrong = 0;
         for (int i = 0; i < rows * Columns; ++i) {
             const int column = i % Columns;

@@ -73,9 +73,9 @@ void check_search(int changed) {
         buffer<float> out(where, 2 * Columns);
         buffer<found_in_row> found(where, 2);
         for (int i = 0; i < 2 * Columns; ++i) in.values[i] = convert<T>(static_cast<float>(i * 37 % 64 - 60));
-        run<search_rows<T, Columns>>(where, {1}, {in.send(), out.send(), found.send(), changed});
-        out.fetch();
-        found.fetch();
+        run<search_rows<T, Columns>>(where, {1}, {in.upload(), out.upload(), found.upload(), changed});
+        out.download();
+        found.download();
         for (int warp = 0; warp < 2; ++warp) {
             std::vector<float> wanted(Columns);
             std::uint64_t sum = 0;
@@ -169,8 +169,8 @@ TEST_CASE("bins of several warps, and the bin at which a sum reaches a target") 
         asked.values = targets;
         buffer<bin_result> results(where, targets.size());
         const int count = static_cast<int>(targets.size());
-        run<divide_rows>(where, {1}, {in.send(), results.send(), asked.send(), count});
-        results.fetch();
+        run<divide_rows>(where, {1}, {in.upload(), results.upload(), asked.upload(), count});
+        results.download();
         for (std::size_t i = 0; i < targets.size(); ++i) {
             CAPTURE(i);
             std::uint64_t before = 1000;
@@ -188,7 +188,7 @@ TEST_CASE("the checker reports bins that are read before all warps have added") 
     buffer<float> in(world::host, 2 * divide_rows::columns);
     buffer<bin_result> results(world::host, 1);
     buffer<std::uint64_t> targets(world::host, 1);
-    const divide_rows::arguments args{in.send(), results.send(), targets.send(), 1};
+    const divide_rows::arguments args{in.upload(), results.upload(), targets.upload(), 1};
     check_synchronisation<divide_rows>("bins", {1}, args);
 }
 #endif

@@ -58,9 +58,9 @@ void check_values(int stride) {
         buffer<float> values(where, 2 * Rows * stride), out(where, 2 * Rows * Columns);
         fill_random(values.values, 1);
         const std::vector<float> before = values.values;
-        run<kernel>(where, {1}, {values.send(), out.send(), stride}, schedules);
-        values.fetch();
-        out.fetch();
+        run<kernel>(where, {1}, {values.upload(), out.upload(), stride}, schedules);
+        values.download();
+        out.download();
         bool right = true;
         for (int row = 0; row < 2 * Rows; ++row) {
             const bool there = row % 3 != 2;

@@ -51,9 +51,9 @@ void check_follow() {
         buffer<int> table(where, 2 * Count), numbers(where, 2 * Count, -1);
         buffer<float> weights(where, 2 * Count, -1.0f);
         for (int i = 0; i < 2 * Count; ++i) table.values[i] = i * 37 % 101;
-        run<follow<Count>>(where, {1}, {table.send(), numbers.send(), weights.send(), 0});
-        numbers.fetch();
-        weights.fetch();
+        run<follow<Count>>(where, {1}, {table.upload(), numbers.upload(), weights.upload(), 0});
+        numbers.download();
+        weights.download();
         CHECK(numbers.values == table.values);
         for (int i = 0; i < 2 * Count; ++i) CHECK(weights.values[i] == 0.5f * static_cast<float>(table.values[i]));
     }
@@ -90,8 +90,8 @@ void check_count() {
         buffer<int> table(where, 2 * Count), counts(where, 2, -1);
         for (int i = 0; i < 2 * Count; ++i) table.values[i] = i * 37 % 101 - 20;
         for (const int limit : {-100, 0, 30, 100}) {
-            run<count_below<Count>>(where, {1}, {table.send(), counts.send(), limit});
-            counts.fetch();
+            run<count_below<Count>>(where, {1}, {table.upload(), counts.upload(), limit});
+            counts.download();
             for (int warp = 0; warp < 2; ++warp) {
                 int below = 0;
                 for (int i = 0; i < Count; ++i) below += table.values[warp * Count + i] < limit;
@@ -137,8 +137,8 @@ void check_sums() {
         CAPTURE(name_of(where));
         buffer<int> table(where, 2 * Count), sums(where, 2 * Count, -1);
         for (int i = 0; i < 2 * Count; ++i) table.values[i] = i * 37 % 101 - 20;
-        run<add_before<Count>>(where, {1}, {table.send(), sums.send()});
-        sums.fetch();
+        run<add_before<Count>>(where, {1}, {table.upload(), sums.upload()});
+        sums.download();
         for (int warp = 0; warp < 2; ++warp) {
             int sum = 0;
             for (int i = warp * Count; i < (warp + 1) * Count; ++i) CHECK(sums.values[i] == (sum += table.values[i]));
@@ -171,8 +171,8 @@ void check_largest() {
         CAPTURE(name_of(where));
         buffer<float> values(where, 2 * Count), largest(where, 2, -1.0f);
         for (int i = 0; i < 2 * Count; ++i) values.values[i] = static_cast<float>(i * 37 % 101) / 7;
-        run<find_largest<Count>>(where, {1}, {values.send(), largest.send()});
-        largest.fetch();
+        run<find_largest<Count>>(where, {1}, {values.upload(), largest.upload()});
+        largest.download();
         for (int warp = 0; warp < 2; ++warp) {
             const auto first = values.values.begin() + warp * Count;
             CHECK(largest.values[warp] == 2 * *std::max_element(first, first + Count));
@@ -246,8 +246,8 @@ void check_inserted(int length) {
         CAPTURE(length);
         buffer<int> table(where, 2 * static_cast<std::size_t>(length)), sorted(where, 2 * Count, -7);
         for (int i = 0; i < 2 * length; ++i) table.values[i] = i * 37 % 101;
-        run<insert_sorted<Count>>(where, {1}, {table.send(), sorted.send(), length});
-        sorted.fetch();
+        run<insert_sorted<Count>>(where, {1}, {table.upload(), sorted.upload(), length});
+        sorted.download();
         for (int warp = 0; warp < 2; ++warp) {
             std::vector<int> wanted(table.values.begin() + warp * length, table.values.begin() + (warp + 1) * length);
             std::sort(wanted.begin(), wanted.end(), std::greater<>());

@@ -77,10 +77,10 @@ void check_product() {
             fill_random(c.values, 3, -range, range);
             const std::vector<C> before = c.values;
             run<kernel>(where, {1},
-                        {matrix<const T>(a.send(), TransposeA ? K : M, TransposeA ? M : K),
-                         matrix<const T>(b.send(), TransposeB ? N : K, TransposeB ? K : N), matrix(c.send(), M, N)},
+                        {matrix<const T>(a.upload(), TransposeA ? K : M, TransposeA ? M : K),
+                         matrix<const T>(b.upload(), TransposeB ? N : K, TransposeB ? K : N), matrix(c.upload(), M, N)},
                         1);
-            c.fetch();
+            c.download();
             double worst = 0;
             for (int row = 0; row < M; ++row) {
                 for (int column = 0; column < N; ++column) {
@@ -167,10 +167,10 @@ TEST_CASE_TEMPLATE("a warp multiplies with eight rows and scales by a range of r
         fill_random(b.values, 2);
         fill_random(factors.values, 3);
         run<product_of_eight<T>>(where, {1},
-                                 {matrix<const T>(a.send(), 16, 64), matrix<const T>(b.send(), 8, 64), factors.send(),
-                                  matrix(c.send(), 16, 8)},
+                                 {matrix<const T>(a.upload(), 16, 64), matrix<const T>(b.upload(), 8, 64),
+                                  factors.upload(), matrix(c.upload(), 16, 8)},
                                  4);
-        c.fetch();
+        c.download();
         double worst = 0;
         for (int row = 0; row < 16; ++row) {
             for (int column = 0; column < 8; ++column) {

@@ -92,12 +92,12 @@ struct products_trial {
     void launch(world where) {
         run<products<In, Stored>>(
             where, {1},
-            {matrix<const In>(q.send(), rows, depth), matrix<const fp16>(p.send(), rows, keys),
-             matrix<const Stored>(k.send(), keys, depth), matrix<const Stored>(v.send(), keys, depth),
-             matrix(scores.send(), rows, keys), matrix(sums.send(), rows, depth)},
+            {matrix<const In>(q.upload(), rows, depth), matrix<const fp16>(p.upload(), rows, keys),
+             matrix<const Stored>(k.upload(), keys, depth), matrix<const Stored>(v.upload(), keys, depth),
+             matrix(scores.upload(), rows, keys), matrix(sums.upload(), rows, depth)},
             1);
-        scores.fetch();
-        sums.fetch();
+        scores.download();
+        sums.download();
     }
 };
 

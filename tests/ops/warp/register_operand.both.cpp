@@ -117,13 +117,14 @@ void check_patterns() {
                 }
             }
             if (has_nan) k.values[20 * depth + 7] = v.values[5 * depth + 9] = from_pattern<Stored>(0xff);
-            run<kernel>(where, {1},
-                        {matrix<const multiplied>(q.send(), 16, depth), matrix<const multiplied>(p.send(), 16, keys),
-                         matrix<const Stored>(k.send(), keys, depth), matrix<const Stored>(v.send(), keys, depth),
-                         matrix(scores.send(), 16, keys), matrix(sums.send(), 16, depth)},
-                        1);
-            scores.fetch();
-            sums.fetch();
+            run<kernel>(
+                where, {1},
+                {matrix<const multiplied>(q.upload(), 16, depth), matrix<const multiplied>(p.upload(), 16, keys),
+                 matrix<const Stored>(k.upload(), keys, depth), matrix<const Stored>(v.upload(), keys, depth),
+                 matrix(scores.upload(), 16, keys), matrix(sums.upload(), 16, depth)},
+                1);
+            scores.download();
+            sums.download();
             int wrong = 0;
             const auto compare = [&](float found, float expected, bool spoilt) {
                 wrong += (spoilt ? std::isnan(found) : found == expected) ? 0 : 1;

@@ -71,11 +71,11 @@ void check_products(int rows, int begin, int end, int depth, int columns) {
                 right.values[at(key, i)] = convert<T>(static_cast<float>((key * 5 + i) % 4) - 1);
             }
         }
-        run<products<T>>(
-            where, {1},
-            {left.send(), right.send(), blocks.send(), scores.send(), sums.send(), rows, begin, end, depth, columns});
-        scores.fetch();
-        sums.fetch();
+        run<products<T>>(where, {1},
+                         {left.upload(), right.upload(), blocks.upload(), scores.upload(), sums.upload(), rows, begin,
+                          end, depth, columns});
+        scores.download();
+        sums.download();
         const auto number = [&](int key, int i) { return convert<float>(right.values[at(key, i)]); };
         int wrong = 0;
         for (int row = 0; row < rows_at_most; ++row) {
@@ -161,9 +161,9 @@ TEST_CASE("the online softmax follows the row maximum, and fully masked rows are
                 std::fill_n(scores.values.begin() + 3 * keys, keys, none);  // the fourth in both
                 std::fill_n(scores.values.begin() + 19 * keys, keys, none);
             }
-            run<softmax_in_steps>(where, {1}, {scores.send(), weights.send(), numbers.send(), rows, factor});
-            weights.fetch();
-            numbers.fetch();
+            run<softmax_in_steps>(where, {1}, {scores.upload(), weights.upload(), numbers.upload(), rows, factor});
+            weights.download();
+            numbers.download();
             for (int row = 0; row < rows; ++row) {
                 CAPTURE(row);
                 float largest = none;

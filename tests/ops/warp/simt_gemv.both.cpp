@@ -73,7 +73,7 @@ TEST_CASE("simt_gemv: integers are exact, with float and int8 staging") {
             w.values[i] = bytes.values[i];
         }
         const auto check = [&] {
-            out.fetch();
+            out.download();
             bool right = out.values[18] == -7.0f;
             for (int row = 0; row < 3; ++row) {
                 for (int column = 0; column < 6; ++column) {
@@ -84,9 +84,10 @@ TEST_CASE("simt_gemv: integers are exact, with float and int8 staging") {
             }
             CHECK(right);
         };
-        run<float_kernel>(where, {1}, {x.send(), unquantised_weight_rows<float>{w.send(), n, k, k}, out.send(), k});
+        run<float_kernel>(where, {1},
+                          {x.upload(), unquantised_weight_rows<float>{w.upload(), n, k, k}, out.upload(), k});
         check();
-        run<int8_kernel>(where, {1}, {x.send(), {bytes.send(), scales.send(), n, k}, out.send(), k});
+        run<int8_kernel>(where, {1}, {x.upload(), {bytes.upload(), scales.upload(), n, k}, out.upload(), k});
         check();
     }
 }

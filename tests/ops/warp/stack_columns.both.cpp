@@ -49,9 +49,9 @@ void check_pack() {
         buffer<float> tile(where, 16 * Columns);
         for (std::size_t i = 0; i < tile.values.size(); ++i) tile.values[i] = static_cast<float>(i);
         buffer<float> packed(where, 16 * kernel::packed_columns, -1.0f), rows(where, packed.values.size(), -1.0f);
-        run<kernel>(where, {1}, {tile.send(), packed.send(), rows.send()});
-        packed.fetch();
-        rows.fetch();
+        run<kernel>(where, {1}, {tile.upload(), packed.upload(), rows.upload()});
+        packed.download();
+        rows.download();
         for (int row = 0; row < 16; ++row) {
             for (int column = 0; column < kernel::packed_columns; ++column) {
                 CAPTURE(row);

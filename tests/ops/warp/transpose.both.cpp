@@ -52,9 +52,9 @@ void check_turn() {
         const float more = std::is_same_v<T, float> ? 1.0f / 8192 : 0.0f;
         for (std::size_t i = 0; i < tile.values.size(); ++i) tile.values[i] = static_cast<float>(i) + more;
         buffer<float> found(where, 16 * Rows, -1.0f), rows(where, found.values.size(), -1.0f);
-        run<turn<T, Rows, Columns>>(where, {1}, {tile.send(), found.send(), rows.send()});
-        found.fetch();
-        rows.fetch();
+        run<turn<T, Rows, Columns>>(where, {1}, {tile.upload(), found.upload(), rows.upload()});
+        found.download();
+        rows.download();
         for (int row = 0; row < 16; ++row) {
             for (int column = 0; column < Rows; ++column) {
                 CAPTURE(row);

@@ -84,10 +84,10 @@ void check_product() {
         fill_random(a.values, 1, -range, range);
         fill_random(b.values, 2, -range, range);
         run<kernel>(where, {1},
-                    {matrix<const T>(a.send(), TransposeA ? K : M, TransposeA ? M : K),
-                     matrix<const T>(b.send(), TransposeB ? N : K, TransposeB ? K : N), matrix(c.send(), M, N)},
+                    {matrix<const T>(a.upload(), TransposeA ? K : M, TransposeA ? M : K),
+                     matrix<const T>(b.upload(), TransposeB ? N : K, TransposeB ? K : N), matrix(c.upload(), M, N)},
                     4);
-        c.fetch();
+        c.download();
         double worst = 0;
         for (int row = 0; row < M; ++row) {
             for (int column = 0; column < N; ++column) {
