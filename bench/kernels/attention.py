@@ -83,7 +83,7 @@ def all_points():
     return [Point(head_dim, causal, length) for head_dim in (64, 96, 128) for causal in (False, True) for length in LENGTHS]
 
 
-DRAWN = "_drawn"
+DYNAMIC = "_dynamic"
 
 
 def usual_variants(names):
@@ -91,7 +91,7 @@ def usual_variants(names):
     usual, head_dims = [], []
     for name in names:
         head_dim = name.split("_")[0]
-        if not name.endswith(DRAWN):
+        if not name.endswith(DYNAMIC):
             usual.append(name)
         elif head_dim not in head_dims:
             usual.append(name)
@@ -104,12 +104,14 @@ def variants_at(point, names):
     fitting = [name for name in names if name.startswith(f"d{point.head_dim}_")]
     if point.causal:
         return fitting
-    shapes = [name.removesuffix(DRAWN) for name in fitting]
+    shapes = [name.removesuffix(DYNAMIC) for name in fitting]
     return [name for i, name in enumerate(shapes) if name not in shapes[:i]]
 
 
 def title_of_variant(name):
-    return "Imbrex " + name.split("_", 1)[1].replace(DRAWN, ", dynamic scheduler")
+    shape = name.split("_", 1)[1]
+    titles = {"heuristic": "Imbrex", "lazy_rescaling": "Imbrex, lazy rescaling"}
+    return titles.get(shape, "Imbrex " + shape.replace(DYNAMIC, ", dynamic scheduler"))
 
 
 def speeds(point, milliseconds):

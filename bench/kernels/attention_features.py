@@ -51,10 +51,10 @@ class Case(NamedTuple):
     q_heads_per_kv_head: int = 1
     window: int = 0  # keys visible to a query, including its own; 0: no window
     capped: bool = False
-    relaxed: bool = False
+    lazy_rescaling: bool = False
     sinks: bool = False
     packed: bool = False
-    drawn: bool = False
+    dynamic_scheduler: bool = False
     length: int = 0  # sequence length, if it differs from the others
 
     @property
@@ -65,14 +65,14 @@ class Case(NamedTuple):
         """The name of the variant in the library."""
         head_dim = f"d{self.head_dim}" if self.head_dim == self.head_dim_v else f"d{self.head_dim}x{self.head_dim_v}"
         mask = "window" if self.window > 0 else "causal" if causal else "full"
-        return f"{head_dim}_{mask}" + ("_softcap" if self.capped else "") + ("_relaxed" if self.relaxed else "")
+        return f"{head_dim}_{mask}" + ("_softcap" if self.capped else "") + ("_lazy_rescaling" if self.lazy_rescaling else "")
 
 
 PLAIN = Case("plain")
 CASES = [
     PLAIN,
     Case("head_dim 96", 96, 96),
-    Case("head_dim 96, lazy rescaling", 96, 96, relaxed=True),
+    Case("head_dim 96, lazy rescaling", 96, 96, lazy_rescaling=True),
     Case("head_dim 192, head_dim_v 128", 192, 128),
     Case("head_dim 192", 192, 192),
     Case("head_dim 256", 256, 256),
@@ -81,10 +81,10 @@ CASES = [
     Case("window of 1024", window=1024),
     Case("window of 4096", window=4096),
     Case("softcap", capped=True),
-    Case("softcap, lazy rescaling", capped=True, relaxed=True),
+    Case("softcap, lazy rescaling", capped=True, lazy_rescaling=True),
     Case("sinks", sinks=True),
     Case("varlen", packed=True),
-    Case("varlen, dynamic scheduler", packed=True, drawn=True),
+    Case("varlen, dynamic scheduler", packed=True, dynamic_scheduler=True),
 ]
 
 
@@ -125,7 +125,7 @@ class Call(ctypes.Structure):
     _fields_ = (
         [(name, ctypes.c_void_p) for name in ("q", "k", "v", "out", "lse2", "sinks", "starts", "stream")]
         + [(name, ctypes.c_int) for name in ("sequences", "batch", "queries", "keys", "heads", "kv_heads")]
-        + [(name, ctypes.c_int) for name in ("drawn", "window_left")]
+        + [(name, ctypes.c_int) for name in ("dynamic_scheduler", "window_left")]
         + [(name, ctypes.c_float) for name in ("cap", "scale")]
     )
 
@@ -198,7 +198,7 @@ class Problem:
             keys=rows,
             heads=heads,
             kv_heads=self.k.shape[2],
-            drawn=self.case.drawn,
+            dynamic_scheduler=self.case.dynamic_scheduler,
             window_left=self.case.window - 1,
             cap=self.cap,
             scale=self.scale,
@@ -214,7 +214,7 @@ class Problem:
 
     def peers(self):
         """The peers that may support the case, by name."""
-        if self.case.capped or self.case.sinks or self.case.drawn:
+        if self.case.capped or self.case.sinks or self.case.dynamic_scheduler:
             return {}
         able = {FLASH_2: self._flash_2}
         if not self.case.packed and self.case.window == 0:
@@ -346,7 +346,7 @@ class Bench:
                     contestants[case, name] = run
                 except RuntimeError as fault:
                     report.notes.append(f"{case.name}: {name} is skipped: {str(fault).splitlines()[0]}")
-            if case.packed and not case.drawn:
+            if case.packed and not case.dynamic_scheduler:
                 report.notes.append(f"varlen lengths: {' '.join(map(str, lengths))}")
         repeats = {key: repeats_for(problems[key[0]].flop) for key in contestants}
         # The baseline is measured twice, apart: their difference is the noise of the run.

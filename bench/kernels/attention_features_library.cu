@@ -1,6 +1,6 @@
 // Attention forward features behind a C function, so that bench/kernels/attention_features.py can call them on PyTorch
 // tensors. All go through the launcher. A variant is named by its head_dim (head_dim_qk "x" head_dim_v if they differ),
-// its mask, its score modifier, and "relaxed" for lazy rescaling. Every variant takes GQA, varlen sequences, attention
+// its mask, its score modifier, and "lazy_rescaling" if it has that. Every variant takes GQA, varlen sequences, attention
 // sinks and a tile counter.
 #include <imbrex/kernels/attention_forward.hpp>
 
@@ -24,9 +24,9 @@ struct attention_call {
     void* stream;
     int sequences;  // varlen: number of sequences
     int batch, seqlen_q, seqlen_k, heads, kv_heads;
-    int drawn;        // dynamic scheduler: blocks take tiles from a counter
-    int window_left;  // sliding window
-    float cap;        // softcap
+    int dynamic_scheduler;  // blocks take tiles from a counter
+    int window_left;        // sliding window
+    float cap;              // softcap
     float scale;
 };
 
@@ -42,7 +42,7 @@ attention_problem<bf16> described(const attention_call& call) {
         .lse2 = batch_head_rows(call.lse2, call.heads, call.seqlen_q),
         .scale = call.scale,
         .sinks = call.sinks,
-        .tile_counter = call.drawn != 0 ? bench::tile_counter() : nullptr};
+        .tile_counter = call.dynamic_scheduler != 0 ? bench::tile_counter() : nullptr};
     if (call.starts != nullptr) p.varlen = {call.sequences, call.starts, call.starts};
     return p;
 }
@@ -92,12 +92,12 @@ constexpr variant variants[] = {
     variant_of<128, window_mask>("d128_window"),
     variant_of<128, full_mask, score_mod::softcap>("d128_full_softcap"),
     variant_of<128, causal_mask, score_mod::softcap>("d128_causal_softcap"),
-    variant_of<128, full_mask, score_mod::softcap, attention_rescaling::lazy>("d128_full_softcap_relaxed"),
-    variant_of<128, causal_mask, score_mod::softcap, attention_rescaling::lazy>("d128_causal_softcap_relaxed"),
+    variant_of<128, full_mask, score_mod::softcap, attention_rescaling::lazy>("d128_full_softcap_lazy_rescaling"),
+    variant_of<128, causal_mask, score_mod::softcap, attention_rescaling::lazy>("d128_causal_softcap_lazy_rescaling"),
     variant_of<96, full_mask>("d96_full"),
     variant_of<96, causal_mask>("d96_causal"),
-    variant_of<96, full_mask, score_mod::identity, attention_rescaling::lazy>("d96_full_relaxed"),
-    variant_of<96, causal_mask, score_mod::identity, attention_rescaling::lazy>("d96_causal_relaxed"),
+    variant_of<96, full_mask, score_mod::identity, attention_rescaling::lazy>("d96_full_lazy_rescaling"),
+    variant_of<96, causal_mask, score_mod::identity, attention_rescaling::lazy>("d96_causal_lazy_rescaling"),
     variant_of<unequal, full_mask>("d192x128_full"),
     variant_of<unequal, causal_mask>("d192x128_causal"),
     variant_of<192, full_mask>("d192_full"),

@@ -1,7 +1,7 @@
 // Attention forward kernels behind C functions, so that bench/kernels/attention.py can call them on PyTorch tensors,
-// next to the peers. "d128_chosen" is the launcher's choice for head_dim 128, "d128_relaxed" the same with
+// next to the peers. "d128_heuristic" is the launcher's choice for head_dim 128, "d128_lazy_rescaling" the same with
 // attention_rescaling::lazy. Every other variant is one tile shape for one head_dim, named by its consumer warpgroups
-// and block_n; the suffix "_drawn" selects the dynamic scheduler (tile counter).
+// and block_n; the suffix "_dynamic" selects the dynamic scheduler (tile counter).
 #include <imbrex/kernels/attention_forward.hpp>
 
 #include "attention_calls.hpp"
@@ -37,7 +37,7 @@ attention_problem<bf16> described(const problem& p, int head_dim) {
 }
 
 template <int HeadDim, class Mask, attention_rescaling Softmax>
-void launch_chosen(const problem& p, tile_order) {
+void launch_heuristic(const problem& p, tile_order) {
     using attention = attention_forward<bf16, attention_options{.head_dims = {HeadDim}, .rescaling = Softmax}, Mask>;
     attention::launch(world::device, described(p, HeadDim), {}, {}, p.stream);
 }
@@ -83,17 +83,18 @@ constexpr variant variant_of(std::string_view name) {
 }
 
 template <int HeadDim, attention_rescaling Softmax>
-constexpr variant chosen_of(std::string_view name) {
-    return {name, HeadDim, launch_chosen<HeadDim, full_mask, Softmax>, launch_chosen<HeadDim, causal_mask, Softmax>};
+constexpr variant heuristic_of(std::string_view name) {
+    return {name, HeadDim, launch_heuristic<HeadDim, full_mask, Softmax>,
+            launch_heuristic<HeadDim, causal_mask, Softmax>};
 }
 
 constexpr variant variants[] = {
-    chosen_of<128, attention_rescaling::exact>("d128_chosen"),
-    chosen_of<64, attention_rescaling::exact>("d64_chosen"),
-    chosen_of<96, attention_rescaling::exact>("d96_chosen"),
-    chosen_of<128, attention_rescaling::lazy>("d128_relaxed"),
-    chosen_of<64, attention_rescaling::lazy>("d64_relaxed"),
-    chosen_of<96, attention_rescaling::lazy>("d96_relaxed"),
+    heuristic_of<128, attention_rescaling::exact>("d128_heuristic"),
+    heuristic_of<64, attention_rescaling::exact>("d64_heuristic"),
+    heuristic_of<96, attention_rescaling::exact>("d96_heuristic"),
+    heuristic_of<128, attention_rescaling::lazy>("d128_lazy_rescaling"),
+    heuristic_of<64, attention_rescaling::lazy>("d64_lazy_rescaling"),
+    heuristic_of<96, attention_rescaling::lazy>("d96_lazy_rescaling"),
     variant_of<128, attention_shape{.consumer_warpgroups = 2, .block_n = 128}>("d128_2x128"),
     variant_of<128, attention_shape{.consumer_warpgroups = 2, .block_n = 160}>("d128_2x160"),
     variant_of<128, attention_shape{.consumer_warpgroups = 2, .block_n = 176}>("d128_2x176"),
@@ -101,15 +102,15 @@ constexpr variant variants[] = {
     variant_of<64, attention_shape{3, 112, 2, 32, 160}>("d64_3x112"),
     variant_of<64, attention_shape{3, 128, 2, 32, 160}>("d64_3x128"),
 };
-constexpr std::string_view drawn = "_drawn";
+constexpr std::string_view dynamic_suffix = "_dynamic";
 
 const std::string& names() {
     static const std::string lines = [] {
         std::string text;
         for (const variant& one : variants) {
             text += std::string(one.name) + '\n';
-            if (!one.name.ends_with("_chosen") && !one.name.ends_with("_relaxed"))
-                text += std::string(one.name) + std::string(drawn) + '\n';
+            if (!one.name.ends_with("_heuristic") && !one.name.ends_with("_lazy_rescaling"))
+                text += std::string(one.name) + std::string(dynamic_suffix) + '\n';
         }
         return text;
     }();
@@ -117,9 +118,9 @@ const std::string& names() {
 }
 
 void forward(std::string_view name, const problem& p, int head_dim, bool causal) {
-    const tile_order work = name.ends_with(drawn) ? tile_order::by_counter : tile_order::static_order;
+    const tile_order work = name.ends_with(dynamic_suffix) ? tile_order::by_counter : tile_order::static_order;
     std::string_view shape = name;
-    if (work == tile_order::by_counter) shape.remove_suffix(drawn.size());
+    if (work == tile_order::by_counter) shape.remove_suffix(dynamic_suffix.size());
     const auto found =
         std::find_if(std::begin(variants), std::end(variants), [=](const variant& one) { return one.name == shape; });
     require(found != std::end(variants), "variant: ", std::string(name), "; the variants are:\n", names());

@@ -63,8 +63,8 @@ def value(row, contestant):
 
 # --- attention.json --------------------------------------------------------------------------------------------------
 
-IMBREX = r"^Imbrex( chosen)?$"
-LAZY = r"^Imbrex.*(relaxed|lazy)$"
+IMBREX = r"^Imbrex$"
+LAZY = r"^Imbrex, lazy rescaling$"
 
 
 def attention_forward(reports):
