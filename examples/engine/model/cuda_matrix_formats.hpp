@@ -100,7 +100,7 @@ struct row_block {
 
 class cuda_bf16_matrix {
   public:
-    static constexpr int min_large_m = 129;  // more rows than the small-M kernels take (gemm/choice.hpp)
+    static constexpr int min_large_m = 129;  // more rows than the small-M kernels take (gemm/heuristics.hpp)
 
     cuda_bf16_matrix() = default;
     cuda_bf16_matrix(const stacked_weights& from, world where)

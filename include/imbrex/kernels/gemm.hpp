@@ -1,5 +1,5 @@
 // GEMM in one call: D = epilogue(A B); a single product, a batched GEMM, or a grouped GEMM over a host list of
-// problems. This launcher validates the problem, picks a kernel from its sizes (gemm/choice.hpp) and launches it.
+// problems. This launcher validates the problem, picks a kernel from its sizes (gemm/heuristics.hpp) and launches it.
 //
 //     using product = gemm<bf16, bf16, gemm_options{.b = matrix_layout::column_major}>;
 //     gemm_problem<bf16, bf16> p{m, n, k, {a}, {b}, {d}};
@@ -19,11 +19,11 @@
 #include <imbrex/core/ceil_div.hpp>
 #include <imbrex/hw/world.hpp>
 #include <imbrex/kernels/gemm/ampere.hpp>
-#include <imbrex/kernels/gemm/choice.hpp>
 #include <imbrex/kernels/gemm/cluster_split_k.hpp>
 #include <imbrex/kernels/gemm/epilogue.hpp>
 #include <imbrex/kernels/gemm/extension_points.hpp>
 #include <imbrex/kernels/gemm/gemv_16bit.hpp>
+#include <imbrex/kernels/gemm/heuristics.hpp>
 #include <imbrex/kernels/gemm/hopper.hpp>
 #include <imbrex/kernels/gemm/problem.hpp>
 #include <imbrex/kernels/gemm/shape.hpp>

@@ -1,7 +1,7 @@
 // The sm_80 GEMM compared with float64: ragged sizes, any stride and alignment, the four operand layouts, batches,
 // epilogues and GLU; int8 exactly. No hazard in any schedule, and every mutation of its synchronisation is detected.
 #include <imbrex/kernels/gemm/ampere.hpp>
-#include <imbrex/kernels/gemm/choice.hpp>
+#include <imbrex/kernels/gemm/heuristics.hpp>
 
 #include "synchronisation.hpp"
 #include "worlds.hpp"
