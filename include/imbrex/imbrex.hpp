@@ -6,6 +6,7 @@
 #include <imbrex/core/element_types.hpp>
 #include <imbrex/core/error.hpp>
 #include <imbrex/core/functional.hpp>
+#include <imbrex/core/memory_order.hpp>
 #include <imbrex/hw/host/launch.hpp>
 #include <imbrex/hw/math.hpp>
 #include <imbrex/hw/world.hpp>
@@ -16,6 +17,7 @@
 #include <imbrex/ops/grid/reduce.hpp>
 #include <imbrex/ops/grid/scheduler.hpp>
 #include <imbrex/ops/memory/async_copy.hpp>
+#include <imbrex/ops/memory/atomic.hpp>
 #include <imbrex/ops/memory/bulk.hpp>
 #include <imbrex/ops/memory/cluster.hpp>
 #include <imbrex/ops/memory/cp_async_iterator.hpp>

@@ -76,6 +76,19 @@ constexpr bool kernel_uses_pdl() {
 template <class Kernel>
 inline constexpr bool uses_pdl = kernel_uses_pdl<Kernel>();
 
+// Whether the kernel is launched cooperatively: all blocks of the grid are resident at once, so a block may wait for any
+// other. Without it, a block may wait only for blocks that have started, for example those that drew an earlier ticket.
+template <class Kernel>
+constexpr bool kernel_is_cooperative() {
+    if constexpr (requires { Kernel::cooperative; }) {
+        return Kernel::cooperative;
+    } else {
+        return false;
+    }
+}
+template <class Kernel>
+inline constexpr bool is_cooperative = kernel_is_cooperative<Kernel>();
+
 // The kernel's name as the compiler spells it, for reports, without the inline namespace of core/config.hpp.
 template <class Kernel>
 std::string name_of_kernel() {

@@ -6,6 +6,7 @@
 
 #if IMBREX_DEVICE_WORLD
 #include <imbrex/hw/cuda/atomic.hpp>
+#include <imbrex/hw/cuda/atomic_value.hpp>
 #include <imbrex/hw/cuda/bulk.hpp>
 #include <imbrex/hw/cuda/cluster.hpp>
 #include <imbrex/hw/cuda/copy.hpp>
@@ -14,6 +15,7 @@
 #include <imbrex/hw/cuda/tma.hpp>
 #else
 #include <imbrex/hw/host/atomic.hpp>
+#include <imbrex/hw/host/atomic_value.hpp>
 #include <imbrex/hw/host/bulk.hpp>
 #include <imbrex/hw/host/cluster.hpp>
 #include <imbrex/hw/host/copy.hpp>

@@ -2,7 +2,7 @@
 // device pass the kernel's code.
 //
 // A kernel is a type with `warps`, `arguments`, optionally `shared_memory`, `cluster` (blocks per thread block cluster,
-// along x) and `min_blocks_per_sm`, and run(block, arguments, shared memory), which the host world runs too.
+// along x), `min_blocks_per_sm` and `cooperative`, and run(block, arguments, shared memory), which the host world runs too.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -134,7 +134,7 @@ void launch(grid_dim grid, const typename Kernel::arguments& arguments, cudaStre
     configuration.blockDim = dim3(static_cast<unsigned>(Kernel::warps * 32));
     configuration.dynamicSmemBytes = shared_bytes<Kernel>;
     configuration.stream = stream;
-    cudaLaunchAttribute attributes[2] = {};
+    cudaLaunchAttribute attributes[3] = {};
     configuration.attrs = attributes;
     if constexpr (cluster > 1) {
         cudaLaunchAttribute& attribute = attributes[configuration.numAttrs++];
@@ -147,6 +147,11 @@ void launch(grid_dim grid, const typename Kernel::arguments& arguments, cudaStre
         cudaLaunchAttribute& attribute = attributes[configuration.numAttrs++];
         attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
         attribute.val.programmaticStreamSerializationAllowed = 1;
+    }
+    if constexpr (hw::is_cooperative<Kernel>) {
+        cudaLaunchAttribute& attribute = attributes[configuration.numAttrs++];
+        attribute.id = cudaLaunchAttributeCooperative;
+        attribute.val.cooperative = 1;
     }
     void* parameters[] = {const_cast<typename Kernel::arguments*>(&arguments)};
     check(cudaLaunchKernelExC(&configuration, kernel, parameters), "the kernel did not start");

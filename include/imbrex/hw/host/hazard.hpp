@@ -31,6 +31,11 @@ enum class hazard_kind {
     beyond_limits,            // coordinates, alignment, strides or shared memory beyond the hardware's limits
     in_flight_at_exit,        // the kernel ends with copies or mmas in flight
     deadlock,                 // no scope can proceed
+    used_after_release,       // a pipeline stage accessed through a handle that no longer holds it
+    outside_tile,             // a subtile or an element that is not inside its shared tile, vector or view
+    not_resident,             // a block waits for a block that need not be resident
+    relaxed_publication,      // a relaxed atomic operation, or one of too small a scope, publishes data
+    before_pdl_wait,          // an access before pdl_wait that conflicts with the previous kernel
 };
 
 inline const char* name_of(hazard_kind kind) {
@@ -71,6 +76,16 @@ inline const char* name_of(hazard_kind kind) {
             return "operations in flight at exit";
         case hazard_kind::deadlock:
             return "deadlock";
+        case hazard_kind::used_after_release:
+            return "stage used after its release";
+        case hazard_kind::outside_tile:
+            return "outside its tile";
+        case hazard_kind::not_resident:
+            return "waits for a block that need not be resident";
+        case hazard_kind::relaxed_publication:
+            return "data published by a relaxed atomic operation";
+        case hazard_kind::before_pdl_wait:
+            return "conflict with the previous kernel before pdl_wait";
     }
     return "unknown";
 }
