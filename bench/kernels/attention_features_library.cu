@@ -1,7 +1,7 @@
 // Attention forward features behind a C function, so that bench/kernels/attention_features.py can call them on PyTorch
 // tensors. All go through the launcher. A variant is named by its head_dim (head_dim_qk "x" head_dim_v if they differ),
-// its mask, its score modifier, and "lazy_rescaling" if it has that. Every variant takes GQA, varlen sequences, attention
-// sinks and a tile counter.
+// its mask, its score modifier, and "lazy_rescaling" if it has that. Every variant takes GQA, varlen sequences,
+// attention sinks and a tile counter.
 #include <imbrex/kernels/attention_forward.hpp>
 
 #include "attention_calls.hpp"

@@ -2,7 +2,7 @@
 // references in double.
 #pragma once
 
-#include <imbrex/kernels/elementwise/row_view.hpp>
+#include <imbrex/kernels/row_view.hpp>
 
 #include "worlds.hpp"
 

@@ -3,7 +3,7 @@
     check_layers.py <repository>
 
 The rules are those of docs/architecture.md and CONTRIBUTING.md: the direction of includes, where PTX and thread indices
-may appear, the number of macros, the length of a header. Comments and strings are exempt.
+may appear, the number of macros, the length of a header, folders of one header. Comments and strings are exempt.
 """
 
 import re
@@ -57,6 +57,10 @@ class Checker:
     def run(self):
         for path in sorted(self.library.rglob("*.hpp")):
             self.check_header(path)
+        for layer in ("kernels", "comm"):
+            for folder in sorted(self.library.glob(f"{layer}/*/")):
+                if len(list(folder.glob("*.hpp"))) == 1:
+                    self.breach(folder, 0, "a folder has at least two headers: merge this one with its public header")
         for path in sorted(self.repository.glob("examples/**/*")):
             if path.suffix in (".cpp", ".hpp", ".cu"):
                 self.check_lines(path, below="examples")

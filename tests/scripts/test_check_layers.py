@@ -84,6 +84,12 @@ class CheckLayers(unittest.TestCase):
     def test_a_folder_that_is_no_layer_is_named(self):
         self.expect_one(CLEAN | {"include/imbrex/utility/all.hpp": HEADER}, "utility is not a layer")
 
+    def test_a_folder_of_a_kernel_has_at_least_two_headers(self):
+        parts = {f"include/imbrex/kernels/gemm/{name}.hpp": HEADER for name in ("problem", "kernel")}
+        self.assertEqual(self.breaches(CLEAN | parts), [])
+        parts.popitem()
+        self.expect_one(CLEAN | parts, "a folder has at least two headers")
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -26,16 +26,19 @@
 #pragma once
 
 #include <imbrex/core/ceil_div.hpp>
+#include <imbrex/core/config.hpp>
 #include <imbrex/core/error.hpp>
+#include <imbrex/core/source.hpp>
 #include <imbrex/core/workspace_layout.hpp>
+#include <imbrex/hw/math.hpp>
 #include <imbrex/hw/world.hpp>
 #include <imbrex/hw/world_memory.hpp>
 #include <imbrex/kernels/attention/problem.hpp>
 #include <imbrex/kernels/attention/views.hpp>
-#include <imbrex/kernels/decode_session/length.hpp>
 #include <imbrex/kernels/paged_append.hpp>
 #include <imbrex/kernels/paged_decode.hpp>
 #include <imbrex/kernels/rope_embedding.hpp>
+#include <imbrex/ops/grid/pdl.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -56,6 +59,40 @@ struct decode_session_configuration {
     rope_style style = rope_style::half_split;
     std::optional<float> scale = {};  // of Q K^T; default 1 / sqrt(head_dim)
     const float* sinks = nullptr;     // attention sinks: one logit per head, in the memory of the kernel's world
+};
+
+// The length of a decode session's sequence, counted in the memory of the kernel's world. Append and decode kernels
+// read it there, and a kernel of one warp updates it between them. No value comes from the host, so a replayed CUDA
+// graph continues at the end of the sequence.
+struct session_length {
+    int seqused_k;
+    // End of the tokens that are being appended. If they do not fit, it lies past all pages, and paged_append skips
+    // them.
+    int appended;
+};
+
+// Discards all but the first `keep` tokens, then reserves `tokens` new ones if all of them fit.
+struct update_session_length {
+    static constexpr int warps = 1;
+    static constexpr bool uses_pdl = true;
+
+    struct arguments {
+        session_length* length;
+        int keep;
+        int tokens;
+        int capacity;
+    };
+
+    template <class Block, class SharedMemory>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, SharedMemory&) {
+        pdl_wait(block);
+        pdl_launch_dependents(block);
+        const int seqlen = args.length->seqused_k;
+        const int kept = seqlen < args.keep ? seqlen : args.keep;
+        const bool fits = args.tokens <= args.capacity - kept;
+        hw::put_global(block, &args.length->seqused_k, fits ? kept + args.tokens : kept, source::current());
+        hw::put_global(block, &args.length->appended, (fits ? kept : args.capacity) + args.tokens, source::current());
+    }
 };
 
 inline namespace IMBREX_WORLDS {

@@ -19,8 +19,8 @@
 #include <imbrex/core/error.hpp>
 #include <imbrex/core/weight_rows.hpp>
 #include <imbrex/hw/world.hpp>
-#include <imbrex/kernels/elementwise/row_view.hpp>
 #include <imbrex/kernels/linear/kernel.hpp>
+#include <imbrex/kernels/row_view.hpp>
 
 #include <algorithm>
 #include <cstdint>

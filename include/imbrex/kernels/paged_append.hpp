@@ -25,7 +25,7 @@
 //
 // The stored value is value * (1 / scale), computed in fp32 from the rotated key, rounded once to nearest even and
 // saturated: e4m3 at 448, int8 at -128 and 127. The kernel never chooses or changes a scale, so the content of a page
-// does not depend on the order of writes. Readers multiply by the same scale (kv_cache/scales.hpp). Values, and columns
+// does not depend on the order of writes. Readers multiply by the same scale (kv_cache_scales.hpp). Values, and columns
 // that are not rotated, are copied bit by bit into a cache of their own type. Inputs are bf16, fp16 or float. The cache
 // has their type, is e4m3 or int8, or, for float inputs, bf16 or fp16 without scales.
 //
@@ -40,7 +40,7 @@
 
 #include <imbrex/hw/world.hpp>
 #include <imbrex/kernels/attention/views.hpp>
-#include <imbrex/kernels/kv_cache/scales.hpp>
+#include <imbrex/kernels/kv_cache_scales.hpp>
 #include <imbrex/kernels/paged_append/kernel.hpp>
 #include <imbrex/kernels/paged_append/problem.hpp>
 #include <imbrex/kernels/rope_embedding.hpp>

@@ -19,7 +19,7 @@
 // lengths (paged_decode/scheduler.hpp). Results are bitwise reproducible. Invalid arguments throw imbrex::error before
 // launch.
 //
-// The cache has the element type of the queries, or is e4m3 or int8 with scales (kv_cache/scales.hpp), the same that
+// The cache has the element type of the queries, or is e4m3 or int8 with scales (kv_cache_scales.hpp), the same that
 // paged_append was given:
 //
 //     using decode = paged_decode<bf16, decode_config{}, causal_mask, score_mod::identity, e4m3>;

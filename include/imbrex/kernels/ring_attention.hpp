@@ -21,10 +21,12 @@
 #include <imbrex/comm/ring_plan.hpp>
 #include <imbrex/comm/transport.hpp>
 #include <imbrex/core/error.hpp>
+#include <imbrex/core/workspace_layout.hpp>
+#include <imbrex/kernels/attention/views.hpp>
 #include <imbrex/kernels/attention_forward.hpp>
 #include <imbrex/kernels/merge_lse.hpp>
-#include <imbrex/kernels/ring_attention/chunks.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -43,6 +45,134 @@ struct ring_problem {
     In* rounded = nullptr;            // optional: `out` in the type of the inputs, [row, head, head_dim_v]
     std::optional<float> scale = {};  // of Q K^T; 1 / sqrt(head_dim) by default
     const float* sinks = nullptr;     // attention sinks: a logit per head, or null
+};
+
+template <class In>
+struct ring_tensors {
+    const In* q = nullptr;
+    const In* k = nullptr;
+    const In* v = nullptr;
+    float* out = nullptr;
+    float* lse2 = nullptr;
+    void* workspace = nullptr;
+};
+
+// The rows of a chunk that belong to one schedule, over its whole batch.
+struct ring_rows {
+    std::int64_t before;  // the offset in the chunk
+    std::int64_t batches;
+    std::int64_t count;  // of each batch entry
+    std::int64_t all;    // of the chunk
+};
+
+struct ring_output {
+    float* out = nullptr;
+    float* lse2 = nullptr;
+};
+
+// Buffers of ring attention on one rank: its own chunks are in the caller's tensors, those of other ranks in the
+// workspace.
+//
+//     keys and values    two buffers: one KV chunk is in use and being sent on while the next one arrives
+//     queries, results   in a mesh, those of the a - 1 other ranks of the group: they stay
+//     arrivals           in a mesh, the partial results of the own queries from those a - 1 ranks
+//
+// A partial result is O in fp32 [row, head, head_dim_v] followed by the base-2 LSE [head, row]: one message.
+template <class In>
+class ring_chunks {
+  public:
+    ring_chunks(const ring_plan& plan, const ring_tensors<In>& own) : plan_(plan), sizes_(plan.sizes()), own_(own) {
+        const std::int64_t rows = plan.max_rows();
+        const int others = plan.q_chunks() - 1, kv_chunks = plan.ranks() / plan.q_chunks();
+        for (int i = 0; i < std::min(2, kv_chunks - 1); ++i) {
+            keys_.push_back(buffers_.add(rows * sizes_.kv_heads * sizes_.head_dim * element));
+            values_.push_back(buffers_.add(rows * sizes_.kv_heads * sizes_.head_dim_v * element));
+        }
+        for (int i = 0; i < others; ++i) {
+            queries_.push_back(buffers_.add(rows * sizes_.heads * sizes_.head_dim * element));
+            results_.push_back(buffers_.add(result_bytes(rows)));
+            arrivals_.push_back(buffers_.add(result_bytes(rows)));
+        }
+    }
+
+    const workspace_layout& buffers() const { return buffers_; }
+
+    ring_rows rows_of(std::size_t sequence, const token_ranges& tokens, int chunk) const {
+        return {plan_.rows_before(sequence, chunk), plan_.sequences()[sequence].sizes.batches, tokens.count(),
+                plan_.rows_of(chunk)};
+    }
+
+    // The chunk that this rank holds after `hop` hops.
+    const In* queries(int hop) const { return hop == 0 ? own_.q : at<In>(queries_[hop - 1]); }
+    const In* keys(int hop) const { return hop == 0 ? own_.k : at<In>(keys_[(hop - 1) % 2]); }
+    const In* values(int hop) const { return hop == 0 ? own_.v : at<In>(values_[(hop - 1) % 2]); }
+    ring_output results(int hop) const {
+        if (hop == 0) return {own_.out, own_.lse2};
+        return result_at(results_[hop - 1], plan_.rows_of(plan_.q_chunk_at(hop)));
+    }
+    // The partial result of the own queries from the rank that held them after `hop` hops.
+    ring_output arrival(int hop) const { return result_at(arrivals_[hop - 1], plan_.rows_of(plan_.rank())); }
+
+    // The messages that start in `step` and are needed in step `need`.
+    send_recv_group send_recv_group_of(const ring_step& now, int step, int need) const {
+        send_recv_group made{step, {}, {}};
+        for (const ring_message& one : now.sends) {
+            if (one.needed_step != need) continue;
+            for (const span& part : parts_of(one)) made.sends.push_back({one.peer, part.bytes, part.count});
+        }
+        for (const ring_message& one : now.receives) {
+            if (one.needed_step != need) continue;
+            const bool home = one.what == payload::partial_o;
+            for (const span& part : home ? home_of(one) : parts_of(one)) {
+                made.receives.push_back({one.peer, const_cast<void*>(part.bytes), part.count});
+            }
+        }
+        return made;
+    }
+
+  private:
+    static constexpr std::int64_t element = sizeof(In);
+    struct span {
+        const void* bytes;
+        std::size_t count;
+    };
+
+    template <class T>
+    T* at(std::size_t offset) const {
+        return reinterpret_cast<T*>(static_cast<char*>(own_.workspace) + offset);
+    }
+    std::int64_t out_elements(std::int64_t rows) const { return rows * sizes_.heads * sizes_.head_dim_v; }
+    std::int64_t result_bytes(std::int64_t rows) const {
+        return (out_elements(rows) + rows * sizes_.heads) * static_cast<std::int64_t>(sizeof(float));
+    }
+    ring_output result_at(std::size_t offset, std::int64_t rows) const {
+        return {at<float>(offset), at<float>(offset) + out_elements(rows)};
+    }
+
+    std::vector<span> parts_of(const ring_message& one) const {
+        const std::int64_t rows = plan_.rows_of(one.chunk);
+        const auto bytes = [&](int heads, int head_dim) {
+            return static_cast<std::size_t>(rows * heads * head_dim * element);
+        };
+        switch (one.what) {
+            case payload::q:
+                return {{queries(one.hop), bytes(sizes_.heads, sizes_.head_dim)}};
+            case payload::partial_o:
+                return {{results(one.hop).out, static_cast<std::size_t>(result_bytes(rows))}};
+            default:
+                return {{keys(one.hop), bytes(sizes_.kv_heads, sizes_.head_dim)},
+                        {values(one.hop), bytes(sizes_.kv_heads, sizes_.head_dim_v)}};
+        }
+    }
+    std::vector<span> home_of(const ring_message& one) const {
+        return {{arrival(one.hop).out, static_cast<std::size_t>(result_bytes(plan_.rows_of(plan_.rank())))}};
+    }
+
+    const ring_plan& plan_;
+    attention_sizes sizes_;
+    ring_tensors<In> own_;
+    std::vector<std::size_t> keys_, values_, queries_, results_, arrivals_;
+    workspace_layout buffers_;
 };
 
 inline namespace IMBREX_WORLDS {

@@ -20,9 +20,9 @@
 #include <imbrex/core/element_types.hpp>
 #include <imbrex/core/error.hpp>
 #include <imbrex/hw/world.hpp>
-#include <imbrex/kernels/elementwise/row_view.hpp>
 #include <imbrex/kernels/rope/kernel.hpp>
 #include <imbrex/kernels/rope_embedding.hpp>
+#include <imbrex/kernels/row_view.hpp>
 
 #include <cstdint>
 #include <type_traits>

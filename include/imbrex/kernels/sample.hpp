@@ -38,7 +38,7 @@
 #include <imbrex/core/element_types.hpp>
 #include <imbrex/core/error.hpp>
 #include <imbrex/hw/world.hpp>
-#include <imbrex/kernels/elementwise/row_view.hpp>
+#include <imbrex/kernels/row_view.hpp>
 #include <imbrex/kernels/sample/kernel.hpp>
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// The ranks of a loopback transport: their number, world and devices, and the mailboxes that they share. It outlives its
-// ranks. On the device it enables peer access between the GPUs of the ranks.
+// The ranks of a loopback transport: their number, world and devices, and the mailboxes that they share. The group
+// outlives its ranks. On the device it enables peer access between the GPUs of the ranks.
 #pragma once
 
 #include <imbrex/comm/loopback/message_queues.hpp>

@@ -11,7 +11,7 @@
 #include <imbrex/kernels/attention/output.hpp>
 #include <imbrex/kernels/attention/paged_kv.hpp>
 #include <imbrex/kernels/attention/views.hpp>
-#include <imbrex/kernels/kv_cache/scales.hpp>
+#include <imbrex/kernels/kv_cache_scales.hpp>
 
 #include <cmath>
 #include <cstdint>

@@ -10,7 +10,7 @@
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/grid_dim.hpp>
 #include <imbrex/core/weight_rows.hpp>
-#include <imbrex/kernels/elementwise/row_view.hpp>
+#include <imbrex/kernels/row_view.hpp>
 #include <imbrex/ops/grid/pdl.hpp>
 #include <imbrex/ops/warp/simt_gemv.hpp>
 #include <imbrex/tile/staged_rows.hpp>

@@ -1,7 +1,5 @@
 // The row-wise kernel behind merge_lse, clear_attention_outputs and downconvert_output, and its steps. A warp owns
 // whole rows, columns and row values, and reads each element before it writes it: the output may be an input.
-//
-// Rows are numbered in the usual memory order: the heads of a token, token after token.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -10,6 +8,7 @@
 #include <imbrex/hw/math.hpp>
 #include <imbrex/hw/vector_rows.hpp>
 #include <imbrex/kernels/attention/views.hpp>
+#include <imbrex/kernels/merge_lse/problem.hpp>
 #include <imbrex/ops/grid/pdl.hpp>
 #include <imbrex/ops/register/softmax.hpp>
 #include <imbrex/ops/register/vector_row.hpp>
@@ -17,20 +16,6 @@
 #include <imbrex/tile/vector_row_tile.hpp>
 
 namespace imbrex {
-
-struct output_row {
-    int batch, head, query;
-};
-
-struct output_rows {
-    int batches, seqlen_q, heads, columns;
-
-    IMBREX_FN int count() const { return batches * seqlen_q * heads; }
-    IMBREX_FN output_row at(int number) const {
-        const int token = number / heads, batch = token / seqlen_q;
-        return {batch, number - token * heads, token - batch * seqlen_q};
-    }
-};
 
 // The rows of a warp, loaded and stored in vectors of `Columns` columns.
 template <int Rows, int Columns, row_alignment Known>

@@ -23,7 +23,7 @@
 #include <imbrex/core/grid_dim.hpp>
 #include <imbrex/core/source.hpp>
 #include <imbrex/kernels/attention/views.hpp>
-#include <imbrex/kernels/kv_cache/scales.hpp>
+#include <imbrex/kernels/kv_cache_scales.hpp>
 #include <imbrex/kernels/paged_append/tokens.hpp>
 #include <imbrex/kernels/rope/embedding.hpp>
 #include <imbrex/ops/block/shared.hpp>

@@ -8,7 +8,7 @@
 #include <imbrex/hw/world.hpp>
 #include <imbrex/kernels/attention/problem.hpp>
 #include <imbrex/kernels/attention/views.hpp>
-#include <imbrex/kernels/kv_cache/scales.hpp>
+#include <imbrex/kernels/kv_cache_scales.hpp>
 #include <imbrex/kernels/rope/embedding.hpp>
 
 #include <cstdint>

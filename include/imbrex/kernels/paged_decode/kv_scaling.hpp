@@ -8,7 +8,7 @@
 #include <imbrex/core/upconversion.hpp>
 #include <imbrex/hw/math.hpp>
 #include <imbrex/kernels/attention/paged_kv.hpp>
-#include <imbrex/kernels/kv_cache/scales.hpp>
+#include <imbrex/kernels/kv_cache_scales.hpp>
 #include <imbrex/kernels/paged_decode/scheduler.hpp>
 #include <imbrex/ops/warp/gather.hpp>
 

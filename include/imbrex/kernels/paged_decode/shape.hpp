@@ -5,7 +5,7 @@
 #include <imbrex/core/config.hpp>
 #include <imbrex/kernels/attention/paged_kv.hpp>
 #include <imbrex/kernels/attention/views.hpp>
-#include <imbrex/kernels/kv_cache/scales.hpp>
+#include <imbrex/kernels/kv_cache_scales.hpp>
 #include <imbrex/kernels/paged_decode/merge_splits.hpp>
 #include <imbrex/kernels/paged_decode/pack_gqa.hpp>
 #include <imbrex/kernels/paged_decode/scheduler.hpp>

@@ -13,8 +13,8 @@
 #include <imbrex/core/fast_divmod.hpp>
 #include <imbrex/core/global_tile.hpp>
 #include <imbrex/core/grid_dim.hpp>
-#include <imbrex/kernels/elementwise/row_view.hpp>
 #include <imbrex/kernels/rope/embedding.hpp>
+#include <imbrex/kernels/row_view.hpp>
 #include <imbrex/ops/grid/pdl.hpp>
 #include <imbrex/ops/register/vector_row.hpp>
 #include <imbrex/ops/register/vector_row_rope.hpp>

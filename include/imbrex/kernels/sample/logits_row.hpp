@@ -6,7 +6,7 @@
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/element_types.hpp>
 #include <imbrex/core/source.hpp>
-#include <imbrex/kernels/elementwise/row_view.hpp>
+#include <imbrex/kernels/row_view.hpp>
 #include <imbrex/kernels/sample/options.hpp>
 #include <imbrex/ops/block/shared.hpp>
 #include <imbrex/ops/register/vector_row.hpp>
