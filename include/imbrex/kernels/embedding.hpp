@@ -16,10 +16,9 @@
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/element_types.hpp>
 #include <imbrex/core/error.hpp>
-#include <imbrex/core/grid_dim.hpp>
 #include <imbrex/hw/world.hpp>
-#include <imbrex/kernels/elementwise/row_view.hpp>
-#include <imbrex/ops/grid/pdl.hpp>
+#include <imbrex/kernels/row_tiles.hpp>
+#include <imbrex/kernels/row_view.hpp>
 #include <imbrex/ops/register/vector_row.hpp>
 #include <imbrex/tile/vector_row_tile.hpp>
 
@@ -29,51 +28,37 @@
 
 namespace imbrex {
 
-// One tile per warp.
 template <class T, class Out, int Rows, int Columns, row_alignment Known>
-struct embedding_kernel {
-    static constexpr int warps = 4;
-    static constexpr bool uses_pdl = true;
-    using tiles = row_tiles<Rows, Columns>;
-
+struct embedding_kernel : row_tiles_kernel<embedding_kernel<T, Out, Rows, Columns, Known>> {
     struct arguments {
         row_accessor<const T> table;
         const int* ids;
         row_accessor<Out> out;
-        tiles all;
+        row_tiles<Rows, Columns> all;
         int entries;  // of the table
         float factor;
     };
 
-    static grid_dim grid_of(const arguments& args) { return {static_cast<int>((args.all.count() - 1) / warps + 1)}; }
-
-    template <class Block, class SharedMemory>
-    IMBREX_KERNEL static void run(Block& block, const arguments& args, SharedMemory&) {
-        pdl_wait(block);
-        pdl_launch_dependents(block);
-        block.each_warp([&](const warp& self) {
-            const int number = block.index().x * warps + self.index();
-            const int first = args.all.row(number), column = args.all.column(number);
-            const int rows = args.all.rows, columns = args.all.columns - column;
-            vector_row_tile<T, Rows, Columns> values;
-            load_rows_from<Known>(
-                self, values,
-                [&](int row) -> const T* {
-                    const int id = first + row < rows ? args.ids[first + row] : -1;
-                    return id >= 0 && id < args.entries ? args.table.at(id, column) : nullptr;
-                },
-                columns);
-            const row_pointers<Out> place{args.out, first, rows, column};
-            const auto scaled = [factor = args.factor](float x) { return factor * x; };
-            if constexpr (std::is_same_v<T, Out>) {
-                if (args.factor != 1.0f) transform(self, values, scaled, values);
-                store_rows_to<Known>(self, place, values, columns);
-            } else {
-                vector_row_tile<Out, Rows, Columns> result;
-                transform(self, result, scaled, values);
-                store_rows_to<Known>(self, place, result, columns);
-            }
-        });
+    IMBREX_KERNEL static void apply(const warp& self, const arguments& args, int first, int column) {
+        const int rows = args.all.rows, columns = args.all.columns - column;
+        vector_row_tile<T, Rows, Columns> values;
+        load_rows_from<Known>(
+            self, values,
+            [&](int row) -> const T* {
+                const int id = first + row < rows ? args.ids[first + row] : -1;
+                return id >= 0 && id < args.entries ? args.table.at(id, column) : nullptr;
+            },
+            columns);
+        const row_pointers<Out> place{args.out, first, rows, column};
+        const auto scaled = [factor = args.factor](float x) { return factor * x; };
+        if constexpr (std::is_same_v<T, Out>) {
+            if (args.factor != 1.0f) transform(self, values, scaled, values);
+            store_rows_to<Known>(self, place, values, columns);
+        } else {
+            vector_row_tile<Out, Rows, Columns> result;
+            transform(self, result, scaled, values);
+            store_rows_to<Known>(self, place, result, columns);
+        }
     }
 };
 
@@ -144,10 +129,7 @@ class embedding {
   private:
     template <class Kernel>
     static void launch_kernel(world where, const problem& p, void* stream) {
-        const auto args = arguments_of<Kernel>(p);
-        require(args.all.count() <= detail::max_rows, "out.extents: ", args.all.rows, " rows of ", args.all.columns,
-                " columns; too many tiles for one launch");
-        imbrex::launch<Kernel>(where, Kernel::grid_of(args), args, stream);
+        launch_row_tiles<Kernel>(where, arguments_of<Kernel>(p), stream);
     }
 };
 

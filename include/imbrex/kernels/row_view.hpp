@@ -1,5 +1,5 @@
 // Row views for the memory-bound elementwise kernels (RMSNorm, SwiGLU, embedding, RoPE, sampling): the rows of a
-// matrix, or one row per (token, head). Also how warps tile them.
+// matrix, or one row per (token, head).
 //
 //     row_view<const bf16> x = as_rows(pointer, tokens, columns);                      // a matrix
 //     row_view<const bf16> q = as_rows_of_heads(qkv, tokens, 32, 128, 48 * 128);       // 32 of 48 heads of each token
@@ -64,19 +64,6 @@ row_accessor<T> row_accessor_of(const row_view<T>& view) {
     if (view.extents[1] > 1 && even) return {view.pointer, view.strides[1], 0, 1};
     return {view.pointer, view.strides[0], view.strides[1], static_cast<int>(view.extents[1])};
 }
-
-// Row-major grid of Rows x Columns tiles, one tile per warp.
-template <int Rows, int Columns>
-struct row_tiles {
-    int rows, columns;
-
-    IMBREX_FN int column_tiles() const { return (columns - 1) / Columns + 1; }
-    IMBREX_FN std::int64_t count() const {
-        return static_cast<std::int64_t>(column_tiles()) * ((rows - 1) / Rows + 1);  // needs rows > 0 and columns > 0
-    }
-    IMBREX_FN int row(int number) const { return number / column_tiles() * Rows; }
-    IMBREX_FN int column(int number) const { return number % column_tiles() * Columns; }
-};
 
 namespace detail {
 

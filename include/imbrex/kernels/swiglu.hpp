@@ -19,11 +19,10 @@
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/element_types.hpp>
 #include <imbrex/core/error.hpp>
-#include <imbrex/core/grid_dim.hpp>
 #include <imbrex/hw/world.hpp>
-#include <imbrex/kernels/elementwise/row_view.hpp>
 #include <imbrex/kernels/gemm/epilogue.hpp>
-#include <imbrex/ops/grid/pdl.hpp>
+#include <imbrex/kernels/row_tiles.hpp>
+#include <imbrex/kernels/row_view.hpp>
 #include <imbrex/ops/register/vector_row.hpp>
 #include <imbrex/tile/vector_row_tile.hpp>
 
@@ -43,38 +42,24 @@ row_view<T> up_of(T* gate_up, std::int64_t rows, std::int64_t columns, std::int6
                    row_stride == 0 ? 2 * columns : row_stride);
 }
 
-// One tile per warp.
 template <class T, class Activation, int Rows, int Columns, row_alignment Known>
-struct swiglu_kernel {
-    static constexpr int warps = 4;
-    static constexpr bool uses_pdl = true;
-    using tiles = row_tiles<Rows, Columns>;
-
+struct swiglu_kernel : row_tiles_kernel<swiglu_kernel<T, Activation, Rows, Columns, Known>> {
     struct arguments {
         row_accessor<const T> gate, up;
         row_accessor<T> out;
-        tiles all;
+        row_tiles<Rows, Columns> all;
         Activation activation;
     };
 
-    static grid_dim grid_of(const arguments& args) { return {static_cast<int>((args.all.count() - 1) / warps + 1)}; }
-
-    template <class Block, class SharedMemory>
-    IMBREX_KERNEL static void run(Block& block, const arguments& args, SharedMemory&) {
-        pdl_wait(block);
-        pdl_launch_dependents(block);
-        block.each_warp([&](const warp& self) {
-            const int number = block.index().x * warps + self.index();
-            const int row = args.all.row(number), column = args.all.column(number);
-            const int rows = args.all.rows, columns = args.all.columns - column;
-            vector_row_tile<T, Rows, Columns> gate, up;
-            load_rows_from<Known>(self, gate, row_pointers<const T>{args.gate, row, rows, column}, columns);
-            load_rows_from<Known>(self, up, row_pointers<const T>{args.up, row, rows, column}, columns);
-            const Activation f = args.activation;
-            transform(
-                self, gate, [=](float g, float u) { return f(g) * u; }, gate, up);
-            store_rows_to<Known>(self, row_pointers<T>{args.out, row, rows, column}, gate, columns);
-        });
+    IMBREX_KERNEL static void apply(const warp& self, const arguments& args, int row, int column) {
+        const int rows = args.all.rows, columns = args.all.columns - column;
+        vector_row_tile<T, Rows, Columns> gate, up;
+        load_rows_from<Known>(self, gate, row_pointers<const T>{args.gate, row, rows, column}, columns);
+        load_rows_from<Known>(self, up, row_pointers<const T>{args.up, row, rows, column}, columns);
+        const Activation f = args.activation;
+        transform(
+            self, gate, [=](float g, float u) { return f(g) * u; }, gate, up);
+        store_rows_to<Known>(self, row_pointers<T>{args.out, row, rows, column}, gate, columns);
     }
 };
 
@@ -136,10 +121,7 @@ class swiglu_activation {
   private:
     template <class Kernel>
     static void launch_kernel(world where, const problem& p, Activation activation, void* stream) {
-        const auto args = arguments_of<Kernel>(p, activation);
-        require(args.all.count() <= detail::max_rows, "out.extents: ", args.all.rows, " rows of ", args.all.columns,
-                " columns; too many tiles for one launch");
-        imbrex::launch<Kernel>(where, Kernel::grid_of(args), args, stream);
+        launch_row_tiles<Kernel>(where, arguments_of<Kernel>(p, activation), stream);
     }
 };
 
