@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <imbrex/kernels/rope/style.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -18,10 +19,6 @@ enum class model_family { llama, qwen2, qwen3 };
 
 const char* name_of(model_family family);
 
-// The RoPE pairs: i and i + head_dim / 2 (half split, Hugging Face), or 2 i and 2 i + 1 (interleaved: llama2.c, and
-// GGUF files of the Llama family, which permute the rows of Q and K). Weights are not permuted on load.
-enum class rope_style { half_split, interleaved };
-
 enum class rope_scaling {
     none,
     linear,        // all frequencies divided by the factor
@@ -31,6 +28,8 @@ enum class rope_scaling {
 
 struct rope_config {
     double theta = 10000;
+    // half_split in Hugging Face files; interleaved in llama2.c files and in GGUF files of the Llama family, which
+    // permute the rows of Q and K. Weights are not permuted on load.
     rope_style style = rope_style::half_split;
     rope_scaling scaling = rope_scaling::none;
     double factor = 1;

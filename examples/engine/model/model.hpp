@@ -212,11 +212,7 @@ class model {
             where(), {.x = constant(heads), .weight = weight.data(), .out = heads, .epsilon = epsilon()}, stream_);
     }
 
-    rope_embedding rope() const {
-        const bool halves = config_.rope.style == rope_style::half_split;
-        return {inv_freq_.data(), config_.head_dim,
-                halves ? imbrex::rope_style::half_split : imbrex::rope_style::interleaved};
-    }
+    rope_embedding rope() const { return {inv_freq_.data(), config_.head_dim, config_.rope.style}; }
 
     model_config config_;
     runner_options options_;

@@ -1,4 +1,4 @@
-// RoPE on the device: which columns form a pair, and cos and sin of a pair's angle at a position.
+// RoPE on the device: cos and sin of a pair's angle at a position.
 //
 // inv_freq is stored in fixed point, in units of 2^-64 turns per position. The angle is then one integer product modulo
 // a full turn, which is exact. With floats it would be off by up to 0.03 radians at position 1,000,000.
@@ -8,17 +8,12 @@
 #pragma once
 
 #include <imbrex/core/config.hpp>
+#include <imbrex/kernels/rope/style.hpp>
 #include <imbrex/ops/register/rope.hpp>
 
 #include <cstdint>
 
 namespace imbrex {
-
-// The two columns of pair i, with n = rotary_dim.
-enum class rope_style {
-    half_split,   // i and i + n / 2, as in Llama and GPT-NeoX
-    interleaved,  // 2 i and 2 i + 1, as in GPT-J
-};
 
 // cos and sin of an angle in 2^-64 turns. The error is at most 10^-7.
 constexpr IMBREX_FN cos_sin rope_cos_sin_of(std::uint64_t inv_freq) {
