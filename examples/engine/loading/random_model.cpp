@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <imbrex/core/error.hpp>
+#include <imbrex/core/splitmix64.hpp>
 #include <imbrex/hw/host/thread_pool.hpp>
 #include <memory>
 
@@ -87,16 +88,10 @@ model_config tiny() {
             .eos_tokens = {}};
 }
 
-std::uint64_t scrambled(std::uint64_t number) {  // finalizer of splitmix64
-    number = (number ^ number >> 30) * 0xbf58476d1ce4e5b9u;
-    number = (number ^ number >> 27) * 0x94d049bb133111ebu;
-    return number ^ number >> 31;
-}
-
 // Uniform in [-bound, bound], four values per draw.
 void fill_evenly(std::span<std::uint16_t> values, float bound, std::uint64_t seed) {
     for (std::size_t i = 0; i < values.size(); i += 4) {
-        std::uint64_t bits = scrambled(seed + i * 0x9e3779b97f4a7c15u);
+        std::uint64_t bits = splitmix64(seed + i * splitmix64_step);
         const std::size_t last = std::min(i + 4, values.size());
         for (std::size_t j = i; j < last; ++j, bits >>= 16) {
             const float value = static_cast<float>(static_cast<std::int16_t>(bits & 0xffffu)) * (bound / 32768);
@@ -121,7 +116,7 @@ void fill(const expected_weight& weight, std::span<std::uint16_t> values, std::u
     hw::thread_pool::shared().for_each(pieces, 0, [&](int number) {
         const std::size_t first = static_cast<std::size_t>(number) * piece;
         fill_evenly(values.subspan(first, std::min(piece, values.size() - first)), bound_of(weight),
-                    scrambled(seed + static_cast<std::uint64_t>(number)));
+                    splitmix64(seed + static_cast<std::uint64_t>(number)));
     });
 }
 
@@ -173,7 +168,7 @@ model_files random_model(const model_config& config, std::uint64_t seed, const s
         require(bytes.has_value(), expected.name, ": the shape ", to_string(expected.shape), " is too large");
         const auto count = static_cast<std::size_t>(*bytes) / sizeof(std::uint16_t);
         const std::shared_ptr<std::uint16_t[]> values = std::make_shared_for_overwrite<std::uint16_t[]>(count);
-        seed = scrambled(seed + 1);
+        seed = splitmix64(seed + 1);
         fill(expected, {values.get(), count}, seed);
         weights.add({.name = expected.name,
                      .type = weight_type::bf16,

@@ -9,6 +9,7 @@
 
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/fast_math.hpp>
+#include <imbrex/core/splitmix64.hpp>
 
 #include <cstdint>
 
@@ -18,7 +19,7 @@ struct counter_rng {
     std::uint32_t first, second;
 
     static IMBREX_FN counter_rng of(std::uint64_t seed, std::uint64_t position) {
-        const std::uint64_t both = mixed(mixed(seed + 0x9e3779b97f4a7c15U) + position);
+        const std::uint64_t both = splitmix64(splitmix64(seed + 2 * splitmix64_step) + position + splitmix64_step);
         return counter_rng{static_cast<std::uint32_t>(both), static_cast<std::uint32_t>(both >> 32)};
     }
 
@@ -31,14 +32,6 @@ struct counter_rng {
         x = (x ^ (x >> 16)) * 0x21f0aaadU;
         x = (x ^ (x >> 15)) * 0x735a2d97U;
         return x ^ (x >> 15);
-    }
-
-  private:
-    static IMBREX_FN std::uint64_t mixed(std::uint64_t x) {
-        x += 0x9e3779b97f4a7c15U;
-        x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
-        x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
-        return x ^ (x >> 31);
     }
 };
 
