@@ -3,6 +3,7 @@
 #include <imbrex/kernels/paged_decode.hpp>
 
 #include "kernels/paged_decode/trial.hpp"
+#include "random_below.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -139,7 +140,7 @@ void check_bits(unsigned seed, int batches, const Mask& mask, std::optional<deco
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         std::mt19937 random(seed);
-        const auto below = [&](int limit) { return int(random() % unsigned(limit)); };
+        const random_below below(random);
         const std::vector<int> lengths{1, 17, 63, 64, 65, 128, 200, 257, 515, 1100};
         for (const int split_size : {64, 192}) {
             const auto alone = [&](int sequence, int tokens) {

@@ -2,6 +2,7 @@
 // alone, in a chunk of a prompt, with other sequences, with causal and window masks.
 #include <imbrex/kernels/simt_paged_attention.hpp>
 
+#include "random_below.hpp"
 #include "worlds.hpp"
 
 #include <algorithm>
@@ -102,7 +103,7 @@ void check_neighbours(const shape& of, const Mask& mask) {
         CAPTURE(of.heads);
         CAPTURE(of.head_dim);
         std::mt19937 random(7);
-        const auto below = [&](int bound) { return static_cast<int>(random() % static_cast<unsigned>(bound)); };
+        const random_below below(random);
         const int count = 3;
         sequences_in_pages<In, Mask> all(where, of, count, random);
         std::vector<In> alone;  // each token by itself

@@ -17,6 +17,7 @@
 #include "engine/model/runner_logits.hpp"
 #include "engine/serving/batch.hpp"
 #include "engine/serving/engine.hpp"
+#include "random_below.hpp"
 
 namespace imbrex::engine::test {
 
@@ -72,7 +73,7 @@ inline void check_logits_batch_invariant(runner& with, int vocabulary, batches a
     for (unsigned seed = 0; seed < 3; ++seed) {
         CAPTURE(seed);
         std::mt19937 random(seed);
-        const auto below = [&](int bound) { return static_cast<int>(random() % static_cast<unsigned>(bound)); };
+        const imbrex_test::random_below below(random);
         std::vector<int> done(batch_sequences::count);
         int different = 0, compared = 0;
         for (int turn = 0; *std::ranges::min_element(done) < batch_sequences::length; ++turn) {
@@ -112,7 +113,7 @@ inline std::map<int, std::vector<int>> served_texts(runner& with, const runner_o
                                                     int requests, unsigned seed, scheduler_options options,
                                                     served_figures* figures = nullptr) {
     std::mt19937 random(seed);
-    const auto below = [&](int bound) { return static_cast<int>(random() % static_cast<unsigned>(bound)); };
+    const imbrex_test::random_below below(random);
     engine<runner> serving(with, block_manager(made_for.num_kv_blocks), options);
     const std::vector<int> stem = random_tokens(50, vocabulary, seed);
     std::map<sequence_id, int> numbers;

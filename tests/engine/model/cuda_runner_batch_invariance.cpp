@@ -10,6 +10,7 @@
 #include "engine/model/on_cuda.hpp"
 #include "engine/model/random_weights.hpp"
 #include "engine/support.hpp"
+#include "random_below.hpp"
 
 namespace imbrex::engine::test {
 
@@ -67,7 +68,7 @@ struct crowd {
     // Batched: prompt chunks that fill the token budget, then decodes of random subsets.
     std::vector<std::vector<std::vector<float>>> together(runner& with, unsigned seed) const {
         std::mt19937 random(seed);
-        const auto below = [&](int bound) { return static_cast<int>(random() % static_cast<unsigned>(bound)); };
+        const imbrex_test::random_below below(random);
         std::vector<std::vector<std::vector<float>>> rows(sequences.size());
         std::vector<int> done(sequences.size());
         const auto run = [&](const batch& work, const std::vector<std::size_t>& sampled) {

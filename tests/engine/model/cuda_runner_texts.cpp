@@ -16,6 +16,7 @@
 #include "engine/model/runner_logits.hpp"
 #include "engine/serving/engine.hpp"
 #include "engine/support.hpp"
+#include "random_below.hpp"
 
 namespace imbrex::engine::test {
 
@@ -136,7 +137,7 @@ TEST_CASE("On a GPU: a small KV cache serves many requests with preemption, canc
     for (unsigned seed = 0; seed < 4; ++seed) {
         CAPTURE(seed);
         std::mt19937 random(seed);
-        const auto below = [&](int bound) { return static_cast<int>(random() % static_cast<unsigned>(bound)); };
+        const imbrex_test::random_below below(random);
         model_config config = small_config(static_cast<model_family>(seed % 3));
         config.layers = 2;
         config.head_dim = seed == 3 ? 16 : seed == 2 ? 128 : 64;

@@ -15,6 +15,7 @@
 #include "engine/serving/engine.hpp"
 #include "engine/support.hpp"
 #include "engine/transformers.hpp"
+#include "random_below.hpp"
 
 namespace imbrex::engine::test {
 
@@ -87,7 +88,7 @@ TEST_CASE("Models of random sizes match the reference") {
     for (unsigned seed = 0; seed < 20; ++seed) {
         CAPTURE(seed);
         std::mt19937 random(seed);
-        const auto below = [&](int bound) { return static_cast<int>(random() % static_cast<unsigned>(bound)); };
+        const imbrex_test::random_below below(random);
         model_config config = small_config(static_cast<model_family>(below(3)));
         config.layers = 1 + below(2);
         config.hidden_size = 1 + below(90);

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "random_below.hpp"
+
 using imbrex::engine::stop_string_filter;
 
 namespace {
@@ -75,7 +77,7 @@ TEST_CASE("Rejects an empty stop string") {
 
 TEST_CASE("The result does not depend on the split, and only possible stop strings are held back") {
     std::mt19937 random(1);
-    const auto below = [&](int bound) { return static_cast<int>(random() % static_cast<unsigned>(bound)); };
+    const imbrex_test::random_below below(random);
     const auto word = [&](int length) {
         std::string made;
         for (int i = 0; i < length; ++i) made += static_cast<char>('a' + below(3));

@@ -5,6 +5,7 @@
 #include <imbrex/kernels/attention/heuristics.hpp>
 
 #include "kernels/attention/trial.hpp"
+#include "random_below.hpp"
 
 #include <algorithm>
 #include <random>
@@ -23,7 +24,7 @@ struct allowed {
 };
 
 inline attention_test_case random_case(std::mt19937& random, const allowed& may, bool large) {
-    const auto below = [&](int limit) { return static_cast<int>(random() % static_cast<unsigned>(limit)); };
+    const random_below below(random);
     const auto length = [&] {
         const int kind = below(6);
         return kind == 0 ? below(3) : 1 + below(kind <= 2 ? 40 : large ? 400 : 160);

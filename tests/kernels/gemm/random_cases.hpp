@@ -5,6 +5,7 @@
 #include <imbrex/kernels/gemm.hpp>
 
 #include "kernels/gemm/reference.hpp"
+#include "random_below.hpp"
 
 #include <map>
 #include <memory>
@@ -15,7 +16,7 @@ namespace imbrex_test {
 
 // A random problem: sizes that are multiples of 16 bytes or not, small M, batches, gaps and misaligned pointers.
 inline gemm_case random_case(std::mt19937& random, int chunk, int largest) {
-    const auto below = [&](int limit) { return static_cast<int>(random() % static_cast<unsigned>(limit)); };
+    const random_below below(random);
     const auto size = [&](bool whole) {
         const int kind = below(4), limit = kind == 0 ? 9 : kind == 1 ? 70 : largest;
         const int value = 1 + below(limit);

@@ -4,6 +4,7 @@
 #include <imbrex/kernels/paged_decode.hpp>
 
 #include "kernels/attention/trial.hpp"
+#include "random_below.hpp"
 
 #include <algorithm>
 #include <optional>
@@ -78,7 +79,7 @@ void check_decode(const attention_test_case& given, const std::vector<int>& grid
 }
 
 inline attention_test_case random_decode(std::mt19937& random, int head_dim, bool scores, bool large) {
-    const auto below = [&](int limit) { return static_cast<int>(random() % static_cast<unsigned>(limit)); };
+    const random_below below(random);
     attention_test_case c;
     // Few long sequences, or many short ones.
     const bool many = below(4) == 0;
