@@ -1,0 +1,383 @@
+// Initialisation of transaction barriers, and named barriers.
+#include "corpus.hpp"
+
+using namespace imbrex_hazards;
+
+namespace {
+
+using warp_rows = warp_tile<float, 16, 32>;
+using group_rows = warpgroup_tile<float, 64, 32>;
+
+struct one_exchange {
+    tile values;
+    transaction_barrier written;
+};
+
+// Each of four warps fills its 16 rows, arrives, waits, and writes the rows of the next warp.
+IMBREX_KERNEL void exchange_rows(const warp& self, const corpus_arguments& args, tile& values,
+                                 transaction_barrier& written) {
+    warp_rows own, next;
+    load(self, own, args.in.at(16 * self.index(), 0));
+    store(self, values.subtile<16>(16 * self.index()), own);
+    written.arrive(self);
+    written.wait(self, 0);
+    load(self, next, values.subtile<16>(16 * ((self.index() + 1) % 4)));
+    store(self, args.out.at(16 * self.index(), 0), next);
+}
+
+// The fence after the initialisation of the barrier is missing.
+template <bool Fixed>
+struct init_without_its_fence : hazard_kernel<4> {
+    using shared_memory = one_exchange;
+
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const corpus_arguments& args, shared_memory& shared) {
+        shared.written.init(block, 4);
+        if constexpr (Fixed) fence_barriers(block);
+        block.sync();
+        block.each_warp([&](warp& self) { exchange_rows(self, args, shared.values, shared.written); });
+    }
+};
+HAZARD(barriers, init_without_its_fence, 1, barrier_not_initialised)
+
+// The fence of the initialisation follows the sync.
+template <bool Fixed>
+struct init_fence_after_the_sync : hazard_kernel<4> {
+    using shared_memory = one_exchange;
+
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const corpus_arguments& args, shared_memory& shared) {
+        shared.written.init(block, 4);
+        if constexpr (Fixed) fence_barriers(block);
+        block.sync();
+        if constexpr (!Fixed) fence_barriers(block);
+        block.each_warp([&](warp& self) { exchange_rows(self, args, shared.values, shared.written); });
+    }
+};
+HAZARD(barriers, init_fence_after_the_sync, 1, barrier_not_initialised)
+
+// No sync separates the initialisation of the barrier from its use.
+template <bool Fixed>
+struct init_without_a_sync : hazard_kernel<4> {
+    using shared_memory = one_exchange;
+
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const corpus_arguments& args, shared_memory& shared) {
+        shared.written.init(block, 4);
+        fence_barriers(block);
+        if constexpr (Fixed) block.sync();
+        block.each_warp([&](warp& self) { exchange_rows(self, args, shared.values, shared.written); });
+    }
+};
+HAZARD_THAT_HANGS(barriers, init_without_a_sync, 1, barrier_not_initialised)
+
+// The loop initialises one of the two barriers.
+template <bool Fixed>
+struct init_of_the_last_barrier_forgotten : hazard_kernel<4> {
+    struct shared_memory {
+        tile values[2];
+        transaction_barrier landing[2];
+    };
+
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const corpus_arguments& args, shared_memory& shared) {
+        for (int i = 0; i < (Fixed ? 2 : 1); ++i) shared.landing[i].init(block, 1);
+        fence_barriers(block);
+        block.sync();
+        block.each_warp([&](warp& self) {
+            for (int i = 0; i < 2; ++i) {
+                if (self.index() == 0) {
+                    shared.landing[i].expect(self, tile::bytes);
+                    load_async(self, shared.values[i], args.in_tensor.tile(i, 0), shared.landing[i]);
+                }
+                shared.landing[i].wait(self, 0);
+                warp_rows values;
+                load(self, values, shared.values[i].template subtile<16>(16 * self.index()));
+                store(self, args.out.at(tile::rows * i + 16 * self.index(), 0), values);
+            }
+        });
+    }
+};
+HAZARD_THAT_HANGS(barriers, init_of_the_last_barrier_forgotten, 1, barrier_not_initialised)
+
+// Every warp initialises the barrier; the last one resets the arrivals of the first.
+template <bool Fixed>
+struct every_warp_initialises_the_barrier : hazard_kernel<4> {
+    using shared_memory = one_exchange;
+
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const corpus_arguments& args, shared_memory& shared) {
+        if constexpr (Fixed) {
+            shared.written.init(block, 4);
+            fence_barriers(block);
+            block.sync();
+        }
+        block.each_warp([&](warp& self) {
+            if constexpr (!Fixed) {
+                shared.written.init(self, 4);
+                fence_barriers(self);
+            }
+            exchange_rows(self, args, shared.values, shared.written);
+        });
+    }
+};
+HAZARD_THAT_HANGS(barriers, every_warp_initialises_the_barrier, 1, barrier_not_initialised, race)
+
+// The barrier is initialised for its second use before all warps have waited in the first.
+template <bool Fixed>
+struct initialised_again_before_all_have_waited : hazard_kernel<4> {
+    struct shared_memory {
+        tile values;
+        transaction_barrier written;
+        transaction_barrier left;
+    };
+
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const corpus_arguments& args, shared_memory& shared) {
+        shared.written.init(block, 4);
+        shared.left.init(block, 4);
+        fence_barriers(block);
+        block.sync();
+        block.each_warp([&](warp& self) {
+            exchange_rows(self, args, shared.values, shared.written);
+            shared.left.arrive(self);
+            if (self.index() == 3) {
+                if constexpr (Fixed) shared.left.wait(self, 0);
+                shared.written.init(self, 4);
+                fence_barriers(self);
+            }
+        });
+        block.sync();
+        block.each_warp([&](warp& self) { exchange_rows(self, args, shared.values, shared.written); });
+    }
+};
+HAZARD_THAT_HANGS(barriers, initialised_again_before_all_have_waited, 1, barrier_not_initialised, race)
+
+// A tile in the bytes of the barrier is written while the barrier is still used.
+template <bool Fixed>
+struct barrier_overwritten_by_data : hazard_kernel<4> {
+    struct shared_memory {
+        overlay<tile, transaction_barrier> both;
+        tile values;
+        tile spare;
+    };
+
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const corpus_arguments& args, shared_memory& shared) {
+        auto& written = shared.both.template as<transaction_barrier>();
+        written.init(block, 4);
+        fence_barriers(block);
+        block.sync();
+        fill(block, Fixed ? shared.spare : shared.both.template as<tile>(), 1.0f);
+        block.sync();
+        block.each_warp([&](warp& self) { exchange_rows(self, args, shared.values, written); });
+    }
+};
+HAZARD_THAT_HANGS(barriers, barrier_overwritten_by_data, 1, barrier_not_initialised, race)
+
+// A barrier is initialised in bytes that a copy is still writing.
+template <bool Fixed>
+struct barrier_in_the_bytes_of_a_copy : hazard_kernel<4> {
+    struct shared_memory {
+        overlay<tile, transaction_barrier> both;
+        tile values;
+        transaction_barrier landing;
+    };
+
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const corpus_arguments& args, shared_memory& shared) {
+        auto& written = shared.both.template as<transaction_barrier>();
+        shared.landing.init(block, 1);
+        fence_barriers(block);
+        block.sync();
+        block.each_warp([&](warp& self) {
+            if (self.index() != 0) return;
+            shared.landing.expect(self, tile::bytes);
+            load_async(self, shared.both.template as<tile>(), args.in_tensor.tile(1, 0), shared.landing);
+            if constexpr (Fixed) shared.landing.wait(self, 0);
+            written.init(self, 4);
+            fence_barriers(self);
+            if constexpr (!Fixed) shared.landing.wait(self, 0);
+        });
+        block.sync();
+        block.each_warp([&](warp& self) { exchange_rows(self, args, shared.values, written); });
+    }
+};
+HAZARD_THAT_HANGS(barriers, barrier_in_the_bytes_of_a_copy, 1, overwritten_in_flight, barrier_not_initialised, race)
+
+struct full {
+    static constexpr int count = 2;
+};
+struct empty {};
+using names = named_barriers<full, empty>;
+
+// A warpgroup fills a tile from tile number `number` of the input, or writes it to the output.
+IMBREX_KERNEL void fill_tile(const warpgroup& self, const corpus_arguments& args, tile& to, int number) {
+    group_rows values;
+    load(self, values, args.in.at(tile::rows * number, 0));
+    store(self, to, values);
+}
+IMBREX_KERNEL void write_tile(const warpgroup& self, const corpus_arguments& args, const tile& from, int number) {
+    group_rows values;
+    load(self, values, from);
+    store(self, args.out.at(tile::rows * number, 0), values);
+}
+
+// Two pairs of warpgroups use one named barrier.
+template <bool Fixed>
+struct named_barrier_of_two_pairs : hazard_kernel<16> {
+    struct shared_memory {
+        tile values[4];
+    };
+
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const corpus_arguments& args, shared_memory& shared) {
+        block.each_warpgroup([&](warpgroup& self) {
+            fill_tile(self, args, shared.values[self.index()], self.index());
+            names::of<full>(Fixed ? self.index() / 2 : 0).sync(self, 8);
+            write_tile(self, args, shared.values[self.index() ^ 1], self.index());
+        });
+    }
+};
+HAZARD(barriers, named_barrier_of_two_pairs, 1, named_barrier_conflict, race, uninitialised_read)
+
+// One group counts 8 warps at the named barrier, the other 12.
+template <bool Fixed>
+struct named_counts_differ : hazard_kernel<8> {
+    struct shared_memory {
+        tile values[2];
+    };
+
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const corpus_arguments& args, shared_memory& shared) {
+        block.each_warpgroup([&](warpgroup& self) {
+            fill_tile(self, args, shared.values[self.index()], self.index());
+            names::of<full>().sync(self, Fixed || self.index() == 0 ? 8 : 12);
+            write_tile(self, args, shared.values[1 - self.index()], self.index());
+        });
+    }
+};
+HAZARD_THAT_HANGS(barriers, named_counts_differ, 1, named_barrier_conflict)
+
+// The reader arrives at the named barrier where it must sync.
+template <bool Fixed>
+struct reader_arrives_and_does_not_sync : hazard_kernel<8> {
+    struct shared_memory {
+        tile values;
+    };
+
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const corpus_arguments& args, shared_memory& shared) {
+        block.each_warpgroup([&](warpgroup& self) {
+            if (self.index() == 0) {
+                fill_tile(self, args, shared.values, 0);
+                names::of<full>().arrive(self, 8);
+            } else {
+                if constexpr (Fixed) {
+                    names::of<full>().sync(self, 8);
+                } else {
+                    names::of<full>().arrive(self, 8);
+                }
+                write_tile(self, args, shared.values, 0);
+            }
+        });
+    }
+};
+HAZARD(barriers, reader_arrives_and_does_not_sync, 1, race, uninitialised_read)
+
+// Two groups sync at two named barriers in opposite order.
+template <bool Fixed>
+struct named_barriers_in_opposite_order : hazard_kernel<8> {
+    struct shared_memory {
+        tile values[2];
+    };
+
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const corpus_arguments& args, shared_memory& shared) {
+        block.each_warpgroup([&](warpgroup& self) {
+            const int first = Fixed ? 0 : self.index();
+            fill_tile(self, args, shared.values[self.index()], self.index());
+            names::of<full>(first).sync(self, 8);
+            write_tile(self, args, shared.values[1 - self.index()], self.index());
+            names::of<full>(1 - first).sync(self, 8);
+            fill_tile(self, args, shared.values[self.index()], 2);
+        });
+    }
+};
+HAZARD_THAT_HANGS(barriers, named_barriers_in_opposite_order, 1, deadlock, incomplete_collective)
+
+// The writer arrives for its second tile without knowing that the reader has synced for the first.
+template <bool Fixed>
+struct named_arrival_counted_in_the_previous_use : hazard_kernel<8> {
+    struct shared_memory {
+        tile values[2];
+    };
+
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const corpus_arguments& args, shared_memory& shared) {
+        block.each_warpgroup([&](warpgroup& self) {
+            for (int i = 0; i < 2; ++i) {
+                const auto written = names::of<full>(Fixed ? i : 0);
+                if (self.index() == 0) {
+                    fill_tile(self, args, shared.values[i], i);
+                    written.arrive(self, 8);
+                } else {
+                    written.sync(self, 8);
+                    write_tile(self, args, shared.values[i], i);
+                }
+            }
+        });
+    }
+};
+HAZARD_THAT_HANGS(barriers, named_arrival_counted_in_the_previous_use, 1, named_barrier_conflict, race,
+                  uninitialised_read)
+
+// One of the three groups that the named barrier counts leaves before it.
+template <bool Fixed>
+struct group_leaves_before_the_named_sync : hazard_kernel<12> {
+    struct shared_memory {
+        tile values[3];
+    };
+
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const corpus_arguments& args, shared_memory& shared) {
+        block.each_warpgroup([&](warpgroup& self) {
+            fill_tile(self, args, shared.values[self.index()], self.index());
+            if (self.index() == 2) {
+                if constexpr (Fixed) names::of<full>().arrive(self, 12);
+                return;
+            }
+            names::of<full>().sync(self, 12);
+            write_tile(self, args, shared.values[self.index() + 1], self.index());
+        });
+    }
+};
+HAZARD_THAT_HANGS(barriers, group_leaves_before_the_named_sync, 1, incomplete_collective, deadlock)
+
+// The named barrier says when the tile is full, but nothing says when it may be overwritten.
+template <bool Fixed>
+struct named_hand_over_in_one_direction : hazard_kernel<8> {
+    struct shared_memory {
+        tile values;
+    };
+
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const corpus_arguments& args, shared_memory& shared) {
+        block.each_warpgroup([&](warpgroup& self) {
+            for (int i = 0; i < 2; ++i) {
+                if (self.index() == 0) {
+                    if (Fixed && i > 0) names::of<empty>().sync(self, 8);
+                    fill_tile(self, args, shared.values, i);
+                    names::of<full>(i).arrive(self, 8);
+                } else {
+                    names::of<full>(i).sync(self, 8);
+                    write_tile(self, args, shared.values, i);
+                    if (Fixed && i == 0) names::of<empty>().arrive(self, 8);
+                }
+            }
+        });
+    }
+};
+HAZARD(barriers, named_hand_over_in_one_direction, 1, race, refilled_before_release)
+
+}  // namespace
