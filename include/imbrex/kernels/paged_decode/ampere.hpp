@@ -20,6 +20,7 @@
 #include <imbrex/kernels/attention/score_mod.hpp>
 #include <imbrex/kernels/attention/views.hpp>
 #include <imbrex/kernels/paged_decode/consumer.hpp>
+#include <imbrex/kernels/paged_decode/consumer_interface.hpp>
 #include <imbrex/kernels/paged_decode/scheduler.hpp>
 #include <imbrex/ops/memory/async_copy.hpp>
 #include <imbrex/ops/warp/gather.hpp>
@@ -33,6 +34,7 @@ template <class In, int HeadDim, class Mask = full_mask, class Score = score_mod
           class Cache = In>
 struct paged_decode_ampere {
     using consumers = decode_consumer<In, HeadDim, Shape, Result, Cache>;
+    static_assert(decode_split_consumer<consumers>, "imbrex: see paged_decode/consumer_interface.hpp");
     static constexpr int warps = consumers::count;
     static constexpr int min_blocks_per_sm = Shape.min_blocks_per_sm;
     static constexpr int kv_heads_per_item = 1;

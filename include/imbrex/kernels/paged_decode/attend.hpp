@@ -1,5 +1,5 @@
 // One warp's attention to one K/V tile in shared memory: S = Q K^T with 16 packed GQA rows, online softmax, O += P V.
-// The warp does not synchronise with other warps.
+// The warp does not synchronise with other warps. The interface is that of consumer_interface.hpp.
 //
 // 8-bit keys and values are upconverted to 16-bit floats between shared memory and registers, which is exact. Scales
 // that are the same for all pages are applied to the result; scales per page are applied to scores and probabilities.
@@ -38,6 +38,12 @@ struct decode_result {
 // Queries in shared memory in the order that decode_attention reads, stored 16 columns at a time.
 template <class In, int Rows, int HeadDim, class Cache>
 struct shared_queries {
+    // The 16 packed rows of a warp.
+    struct query_rows {
+        const shared_tile<In, Rows, HeadDim>& tile;
+        int first_row = 0;
+    };
+
     shared_tile<In, Rows, HeadDim> tile;
 
     IMBREX_KERNEL void store(const warp& self, const warp_tile<In, decode_slice_rows, 16>& columns16, int row,
@@ -45,9 +51,10 @@ struct shared_queries {
         imbrex::store(self, tile.template subtile<decode_slice_rows, 16>(row, column),
                       permute_for<Cache>(self, columns16));
     }
+    IMBREX_KERNEL query_rows rows_from(const warp&, int first_row) const { return {tile, first_row}; }
 };
 
-template <class In, int HeadDim, int BlockN, class Cache = In>
+template <class In, int HeadDim, int BlockN, class Cache = In, int QueryRows = decode_slice_rows>
 class decode_attention {
   public:
     static constexpr int block_m = decode_slice_rows;
@@ -55,6 +62,7 @@ class decode_attention {
     static constexpr int acc_tile_width = HeadDim % 64 == 0 && HeadDim < 256 ? 64 : 32;
     static constexpr int acc_tiles = HeadDim / acc_tile_width;
     using key_tile = shared_tile<Cache, BlockN, HeadDim>;
+    using query_rows = typename shared_queries<In, QueryRows, HeadDim, Cache>::query_rows;
     using query_operand = operand_tile_for<In, Cache, block_m, block_m>;  // as queries are permuted in shared memory
     // Type of P, and of V where it is upconverted anyway: fp16 takes the fewest instructions and has more mantissa bits
     // than bf16; P is at most 1.
@@ -62,23 +70,24 @@ class decode_attention {
     static_assert(upconversion_postscale<Cache, probability> == 1.0f,
                   "imbrex: the upconverted values need a postscale, which is not applied");
 
-    IMBREX_KERNEL decode_attention(const warp& self, float scale) : softmax_(self, scale) {
+    IMBREX_KERNEL decode_attention(const warp& self, const query_rows& queries, float scale)
+        : queries_(queries), softmax_(self, scale) {
         for (auto& acc_tile : acc_o_) fill(self, underlying_tile(acc_tile), 0.0f);
     }
 
-    // `first_key` is the sequence index of the tile's first key. Values past end_key must be finite.
-    template <int QueryRows, class Mask, class Score>
-    IMBREX_KERNEL void attend(const warp& self, const shared_tile<In, QueryRows, HeadDim>& queries, int first_row,
-                              const key_tile& k, const key_tile& v, const gqa_rows& own, int first_key, int end_key,
+    template <class Held, class Mask, class Score>
+    IMBREX_KERNEL void attend(const warp& self, Held& held, const gqa_rows& own, int first_key, int end_key,
                               const Mask& mask, const Score& score, float scale,
-                              const stage_kv_scales<BlockN>& scales = {}) {
+                              const stage_kv_scales<BlockN>& scales) {
+        const key_tile& k = held->k;
+        const key_tile& v = held->v;
         warp_tile<float, block_m, BlockN> s;
         fill(self, s, 0.0f);
         static_for<HeadDim / block_m>([&](auto number) {
             query_operand q;
             operand_tile_for<In, Cache, BlockN, block_m> keys;
-            load_operand<mma_operand::a>(self, q,
-                                         queries.template subtile<block_m, block_m>(first_row, number * block_m));
+            load_operand<mma_operand::a>(
+                self, q, queries_.tile.template subtile<block_m, block_m>(queries_.first_row, number * block_m));
             load_operand<mma_operand::b>(self, keys, k.template subtile<BlockN, block_m>(0, number * block_m));
             mma_abt(self, s, q, keys);
         });
@@ -104,9 +113,8 @@ class decode_attention {
         });
     }
 
-    // After the last tile: O times `factor`, the scale of all values.
     using result = decode_result<acc_tiles, acc_tile_width>;
-    IMBREX_KERNEL void finish(const warp& self, result& to, float factor = 1.0f) {
+    IMBREX_KERNEL void finish(const warp& self, result& to, float factor) {
         softmax_.finish_row_sum(self);
         static_for<acc_tiles>([&](auto acc_tile) {
             to.acc_o[acc_tile] = unpermute(self, acc_o_[acc_tile]);
@@ -121,6 +129,7 @@ class decode_attention {
         for (auto& acc_tile : acc_o_) map(self, underlying_tile(acc_tile), [&](float x) { return x * factor; });
     }
 
+    query_rows queries_;
     online_softmax<block_m, warp> softmax_;
     operand_tile_for<float, Cache, block_m, acc_tile_width> acc_o_[acc_tiles];
 };

@@ -8,6 +8,7 @@
 // K and V go to registers as they are stored, and the stage is released before the products, so that the next copies
 // are in flight meanwhile. 8-bit elements are upconverted to fp16 in registers. bf16 queries become fp16 as well: each
 // row is scaled by a power of two, and its scores are scaled back, so that no bits are lost that a float would keep.
+// The interface is that of consumer_interface.hpp.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -50,6 +51,11 @@ template <class In, int HeadDim, class Cache>
 struct swap_ab_queries {
     static constexpr int query_tiles = HeadDim / 16;
     static constexpr bool fitted = !std::is_same_v<In, mma_type_of<Cache>>;  // queries are rescaled to fp16
+    struct query_rows {
+        const shared_tile<In, decode_slice_rows, HeadDim>& tile;
+        row_values<float, decode_slice_rows, warp> abs_max;  // of each row; not read unless `fitted`
+    };
+
     shared_tile<In, decode_slice_rows, HeadDim> tile;
     shared_vector<float, decode_slice_rows> abs_max[fitted ? query_tiles : 1];
 
@@ -58,6 +64,9 @@ struct swap_ab_queries {
                       permute_pairs_for<Cache>(self, columns16));
         if constexpr (fitted) imbrex::store(self, abs_max[column / 16], row_abs_max(self, columns16));
     }
+    IMBREX_KERNEL query_rows rows_from(const warp& self, int) const { return {tile, abs_max_of_rows(self)}; }
+
+  private:
     // Over all columns.
     IMBREX_KERNEL row_values<float, decode_slice_rows, warp> abs_max_of_rows(const warp& self) const {
         row_values<float, decode_slice_rows, warp> result;
@@ -79,16 +88,15 @@ class decode_attention_swap_ab {
     static_assert(Queries == 8 || Queries == 16, "imbrex: Queries must be 8 or 16");
     using key_tile = shared_tile<Cache, BlockN, HeadDim>;
     using query_tile = shared_tile<In, decode_slice_rows, HeadDim>;
+    using query_rows = typename swap_ab_queries<In, HeadDim, Cache>::query_rows;
     using multiplied = mma_type_of<Cache>;
     using probabilities = warp_tile<multiplied, decode_slice_rows, BlockN>;
 
-    // `queries` and `abs_max` as in swap_ab_queries.
-    IMBREX_KERNEL decode_attention_swap_ab(const warp& self, const query_tile& queries,
-                                           const row_values<float, decode_slice_rows, warp>& abs_max, float scale)
-        : queries_(&queries), softmax_(self, scale) {
+    IMBREX_KERNEL decode_attention_swap_ab(const warp& self, const query_rows& queries, float scale)
+        : queries_(&queries.tile), softmax_(self, scale) {
         fill(self, acc_o_, 0.0f);
         if constexpr (fitted) {
-            fitting_ = abs_max;
+            fitting_ = queries.abs_max;
             map(self, fitting_, [](float x) { return unit_for(x); });
             units_ = transpose_rows<Queries>(self, fitting_);
             map(self, fitting_, [](float unit) { return one_over(unit); });
@@ -98,8 +106,7 @@ class decode_attention_swap_ab {
         }
     }
 
-    // `first_key` is the sequence index of the tile's first key. Values past end_key must be finite. `held` is the
-    // stage; it is released as soon as K and V are in registers.
+    // With up to 8 queries the stage is released as soon as K and V are in registers.
     template <class Held, class Mask, class Score>
     IMBREX_KERNEL void attend(const warp& self, Held& held, const gqa_rows& own, int first_key, int end_key,
                               const Mask& mask, const Score& score, float scale,
@@ -146,7 +153,6 @@ class decode_attention_swap_ab {
         });
     }
 
-    // After the last tile: O by rows, times `factor`, the scale of all values; row_max and row_sum.
     template <int AccTiles, int Width>
     IMBREX_KERNEL void finish(const warp& self, decode_result<AccTiles, Width>& to, float factor) const {
         static_assert(AccTiles * Width == HeadDim, "imbrex: the result must have HeadDim columns");

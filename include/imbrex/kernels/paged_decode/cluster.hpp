@@ -26,9 +26,10 @@
 #include <imbrex/kernels/attention/views.hpp>
 #include <imbrex/kernels/attention/work.hpp>
 #include <imbrex/kernels/paged_decode/attend.hpp>
-#include <imbrex/kernels/paged_decode/consumer.hpp>
+#include <imbrex/kernels/paged_decode/consumer_interface.hpp>
 #include <imbrex/kernels/paged_decode/merge_splits.hpp>
 #include <imbrex/kernels/paged_decode/pack_gqa.hpp>
+#include <imbrex/kernels/paged_decode/shape.hpp>
 #include <imbrex/ops/block/shared.hpp>
 #include <imbrex/ops/grid/pdl.hpp>
 #include <imbrex/ops/memory/async_copy.hpp>
@@ -53,6 +54,8 @@ struct paged_decode_cluster {
     static constexpr int ahead = HeadDim > 64 ? 1 : 2;       // stages in flight per warp
     static constexpr int slices = HeadDim / decode_slice_columns;
     using attention = decode_attention<In, HeadDim, block_n>;
+    static_assert(decode_tile_attention<attention, typename attention::result>,
+                  "imbrex: see paged_decode/consumer_interface.hpp");
     using key_tile = typename attention::key_tile;
 
     // The views may have fewer columns than HeadDim; the rest is zero. Rows of K and V are aligned to 16 bytes.
@@ -94,11 +97,11 @@ struct paged_decode_cluster {
         const int number = block.index().x / cluster, rank = block.cluster_rank();
         work_item now(number, args);
         do {
-            block.each_warp([&](warp& self) { attend(self, now, rank, args, shared.warp_memory[self.index()]); });
+            block.each_warp([&](warp& self) { attend(self, args, now, shared.warp_memory[self.index()], rank); });
             block.sync();
-            block.each_warp([&](warp& self) { merge_warps(self, now, rank, shared); });
+            block.each_warp([&](warp& self) { merge_warps(self, now, shared, rank); });
             block.cluster_sync();
-            block.each_warp([&](warp& self) { merge_blocks(self, now, rank, args, shared); });
+            block.each_warp([&](warp& self) { merge_blocks(self, args, now, shared, rank); });
             block.cluster_sync();  // no block exits while another reads its shared memory
             now.first_row += block_m;
         } while (now.first_row < now.all_rows);
@@ -131,8 +134,8 @@ struct paged_decode_cluster {
         }
     };
 
-    IMBREX_KERNEL static void attend(warp& self, const work_item& now, int rank, const arguments& args,
-                                     overlay<warp_inputs, warp_partial>& memory) {
+    IMBREX_KERNEL static void attend(warp& self, const arguments& args, const work_item& now,
+                                     overlay<warp_inputs, warp_partial>& memory, int rank) {
         warp_inputs& held = memory.template as<warp_inputs>();
         // This warp's stages are numbered from 0.
         const int first = rank + cluster * self.index();
@@ -140,7 +143,7 @@ struct paged_decode_cluster {
         const auto key_of = [&](int i) { return (now.first_stage + first + i * cluster * warps) * block_n; };
         int asked = 0;
         const auto ask = [&] {
-            if (exists(asked)) fetch(self, now, key_of(asked), args, held.keys[asked % ahead]);
+            if (exists(asked)) fetch(self, args, now, held.keys[asked % ahead], key_of(asked));
             commit_copies(self);
             ++asked;
         };
@@ -149,19 +152,18 @@ struct paged_decode_cluster {
         if (!exists(0)) return;
         while (asked < ahead) ask();
         const gqa_rows own{now.sequence, args.schedule.q_heads_per_kv_head, now.first_row};
-        fetch_queries(self, own, args, held.q);
-        attention work(self, scale_after(args.score, args.scale));
+        fetch_queries(self, args, own, held.q);
+        attention work(self, {held.q}, scale_after(args.score, args.scale));
         for (int i = 0; exists(i); ++i) {
             wait_copies<ahead - 1>(self);
             self.sync();
-            const stage& keys = held.keys[i % ahead];
-            work.attend(self, held.q, 0, keys.k, keys.v, own, key_of(i), now.keys.end, args.mask, args.score,
-                        args.scale);
+            const stage* const keys = &held.keys[i % ahead];
+            work.attend(self, keys, own, key_of(i), now.keys.end, args.mask, args.score, args.scale, {});
             self.sync();
             ask();
         }
         typename attention::result made;
-        work.finish(self, made);
+        work.finish(self, made, 1.0f);
         warp_partial& left = memory.template as<warp_partial>();
         static_for<attention::acc_tiles>([&](auto tile_idx) {
             constexpr int width = attention::acc_tile_width;
@@ -172,7 +174,7 @@ struct paged_decode_cluster {
     }
 
     // Copies the keys and values of a stage; 16 consecutive keys are always in one page.
-    IMBREX_KERNEL static void fetch(warp& self, const work_item& now, int first_key, const arguments& args, stage& to) {
+    IMBREX_KERNEL static void fetch(warp& self, const arguments& args, const work_item& now, stage& to, int first_key) {
         static_for<block_n / page_size_step>([&](auto tile_idx) {
             const int row = tile_idx * page_size_step;
             copy_rows(self, to.k, row, kv_rows(args.k, args.lengths, now, now.kv_head).from(first_key + row, 0));
@@ -186,7 +188,7 @@ struct paged_decode_cluster {
                                from.from(0, number * panel));
         });
     }
-    IMBREX_KERNEL static void fetch_queries(warp& self, const gqa_rows& own, const arguments& args, query_tile& to) {
+    IMBREX_KERNEL static void fetch_queries(warp& self, const arguments& args, const gqa_rows& own, query_tile& to) {
         const query_pointers places(args.q, args.lengths, own.sequence.batch);
         warp_tile<In, block_m, block_m> query_tiles[HeadDim / block_m];
         static_for<HeadDim / block_m>([&](auto number) {
@@ -198,7 +200,7 @@ struct paged_decode_cluster {
     }
 
     // Merges the warps of the block, each some columns, and stores the result for the cluster.
-    IMBREX_KERNEL static void merge_warps(warp& self, const work_item& now, int rank, shared_memory& shared) {
+    IMBREX_KERNEL static void merge_warps(warp& self, const work_item& now, shared_memory& shared, int rank) {
         for (int i = self.index(); i < slices; i += warps) {
             decode_partial_slice all;
             clear(self, all);
@@ -216,8 +218,8 @@ struct paged_decode_cluster {
         }
     }
     // Merges the blocks of the cluster, each some columns.
-    IMBREX_KERNEL static void merge_blocks(warp& self, const work_item& now, int rank, const arguments& args,
-                                           shared_memory& shared) {
+    IMBREX_KERNEL static void merge_blocks(warp& self, const arguments& args, const work_item& now,
+                                           shared_memory& shared, int rank) {
         const block_partial& there = shared.partial;
         for (int i = rank + cluster * self.index(); i < slices; i += cluster * warps) {
             decode_partial_slice all;

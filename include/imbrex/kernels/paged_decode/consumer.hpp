@@ -1,4 +1,5 @@
-// The consumer warps of the single-KV-head decode kernels (hopper.hpp with TMA, ampere.hpp with cp.async).
+// The consumer warps of the single-KV-head decode kernels (hopper.hpp with TMA, ampere.hpp with cp.async). Their
+// interface is that of consumer_interface.hpp.
 //
 //   attend     Each K/V stage belongs to one warp, which multiplies it with 16 packed GQA rows by mma.sync. With more
 //              rows, warps_m warps share the stage, 16 rows each.
@@ -22,6 +23,7 @@
 #include <imbrex/kernels/attention/views.hpp>
 #include <imbrex/kernels/paged_decode/attend.hpp>
 #include <imbrex/kernels/paged_decode/attend_swap_ab.hpp>
+#include <imbrex/kernels/paged_decode/consumer_interface.hpp>
 #include <imbrex/kernels/paged_decode/kv_scaling.hpp>
 #include <imbrex/kernels/paged_decode/merge_splits.hpp>
 #include <imbrex/kernels/paged_decode/pack_gqa.hpp>
@@ -59,7 +61,9 @@ struct decode_consumer : decode_workspace<Shape.warps_m * HeadDim / decode_slice
     static constexpr int query_tiles = warps_m * HeadDim / slice;  // of 16 columns, loaded cooperatively
     // swap-AB for few rows and 8-bit keys that TMA copies (paged_decode/attend_swap_ab.hpp).
     static constexpr bool swap_ab = sizeof(Cache) == 1 && warps_m == 1 && !Shape.uses_cp_async;
-    using attention = decode_attention<In, HeadDim, block_n, Cache>;
+    using attention = decode_attention<In, HeadDim, block_n, Cache, block_m>;
+    using result = typename attention::result;
+    static_assert(decode_tile_attention<attention, result>, "imbrex: see paged_decode/consumer_interface.hpp");
     using scaling = decode_kv_scaling<std::conditional_t<swap_ab, mma_type_of<Cache>, In>, Cache, block_n, warps_n>;
     // Partial results that are loaded together: as many as fit the registers.
     static constexpr int at_once = Shape.uses_cp_async && HeadDim > 192 ? 1
@@ -90,13 +94,11 @@ struct decode_consumer : decode_workspace<Shape.warps_m * HeadDim / decode_slice
         query_buffer q;  // of the current split
     };
 
-    // Output slices of a split, if no sequence has more rows than this; rows are packed as rows_kept says.
+    // Rows are packed as rows_kept says.
     static constexpr int slices_for(std::int64_t most_rows) {
         return warps_m > 1 || most_rows > 8 ? slices : most_rows > 4 ? slices / 2 : slices / 4;
     }
 
-    // splits.next() returns splits in order, and at the end one that does not exist. stages.wait() returns the next
-    // stage, which is released at the end of its scope; skip(n) passes over the stages of other warps.
     template <class Arguments, class Memory, class Splits, class Stages>
     IMBREX_KERNEL static void run(warp& self, const Arguments& args, Memory& shared, Splits& splits, Stages& stages) {
         const int warp_n = warp_n_of(self);
@@ -105,7 +107,7 @@ struct decode_consumer : decode_workspace<Shape.warps_m * HeadDim / decode_slice
         int next = warp_n;  // next tile of this warp, counted over all splits
         decode_split now = splits.next();
         queries asked;
-        if constexpr (!Shape.uses_cp_async) issue_query_loads(self, asked, now, args, self.index());
+        if constexpr (!Shape.uses_cp_async) issue_query_loads(self, args, now, asked, self.index());
         while (now.exists()) {
             if constexpr (Shape.uses_cp_async) {
                 // The stages' memory held partial results: wait until all warps have read them.
@@ -113,39 +115,40 @@ struct decode_consumer : decode_workspace<Shape.warps_m * HeadDim / decode_slice
                 stages.begin();
                 for (int tile_idx = self.index(); tile_idx < query_tiles; tile_idx += count * queries::at_once) {
                     queries some;
-                    issue_query_loads(self, some, now, args, tile_idx);
-                    store_queries(self, some, shared.q, tile_idx);
+                    issue_query_loads(self, args, now, some, tile_idx);
+                    store_queries(self, shared.q, some, tile_idx);
                 }
             } else {
-                store_queries(self, asked, shared.q, self.index());
+                store_queries(self, shared.q, asked, self.index());
             }
             // Warps that share all stages synchronise at the first stage anyway.
             if constexpr (!Shape.uses_cp_async || warps_n > 1) sync_warps<queries_ready>(self);
-            const int kept = rows_kept(now, args.schedule);
+            const int kept = rows_kept(args, now);
             const bool has_tiles = next < passed + now.num_tiles;
-            typename attention::result made;
+            result made;
             if constexpr (swap_ab) {
-                attend_swap_ab(self, args, now, passed, next, shared.q, stages, kept, made);
+                attend_swap_ab(self, args, now, made, shared.q, stages, passed, next, kept);
             } else {
                 scaling scales(args, now);
-                attention work(self, scale_after(args.score, scales.qk_scale()));
+                attention work(self, shared.q.rows_from(self, self.index() % warps_m * slice),
+                               scale_after(args.score, scales.qk_scale()));
                 const auto with = [&](auto& held, const gqa_rows& own, int first_key, const auto& of_pages) {
-                    work.attend(self, shared.q.tile, self.index() % warps_m * slice, held->k, held->v, own, first_key,
-                                now.keys.end, args.mask, args.score, scales.qk_scale(), of_pages);
+                    work.attend(self, held, own, first_key, now.keys.end, args.mask, args.score, scales.qk_scale(),
+                                of_pages);
                 };
-                for_own_tiles(self, args, now, passed, next, stages, scales, with);
+                for_own_tiles(self, args, now, stages, scales, passed, next, with);
                 work.finish(self, made, scales.pv_scale());
             }
             // Load the queries of the next split during the merge.
             const decode_split next_split = splits.next();
-            if constexpr (!Shape.uses_cp_async) issue_query_loads(self, asked, next_split, args, self.index());
+            if constexpr (!Shape.uses_cp_async) issue_query_loads(self, args, next_split, asked, self.index());
             const int contributing = now.num_tiles < warps_n ? now.num_tiles : warps_n;
             static_for<rounds>([&](auto round) {
                 // In the first round queries_ready has already ordered this, unless stages and partials share memory.
                 if constexpr (round > 0 || Shape.uses_cp_async) sync_warps<partials_read>(self);
                 if (has_tiles) store_partial<round>(self, shared.partials, made, kept);
                 sync_warps<partials_ready>(self);
-                finish<round>(self, now, passed % warps_n, contributing, kept, args, shared.partials);
+                finish<round>(self, args, now, shared.partials, passed % warps_n, contributing, kept);
             });
             passed += now.num_tiles;
             now = next_split;
@@ -177,33 +180,33 @@ struct decode_consumer : decode_workspace<Shape.warps_m * HeadDim / decode_slice
     }
 
     template <class Arguments, class Stages>
-    IMBREX_KERNEL static void attend_swap_ab(warp& self, const Arguments& args, const decode_split& now, int passed,
-                                             int& next, const query_buffer& q, Stages& stages, int kept,
-                                             typename attention::result& made) {
+    IMBREX_KERNEL static void attend_swap_ab(warp& self, const Arguments& args, const decode_split& now, result& made,
+                                             const query_buffer& q, Stages& stages, int passed, int& next, int kept) {
         if (kept <= 8) {
-            attend_swap_ab<8>(self, args, now, passed, next, q, stages, made);
+            attend_swap_ab<8>(self, args, now, made, q, stages, passed, next);
         } else {
-            attend_swap_ab<16>(self, args, now, passed, next, q, stages, made);
+            attend_swap_ab<16>(self, args, now, made, q, stages, passed, next);
         }
     }
     template <int Queries, class Arguments, class Stages>
-    IMBREX_KERNEL static void attend_swap_ab(warp& self, const Arguments& args, const decode_split& now, int passed,
-                                             int& next, const query_buffer& q, Stages& stages,
-                                             typename attention::result& made) {
+    IMBREX_KERNEL static void attend_swap_ab(warp& self, const Arguments& args, const decode_split& now, result& made,
+                                             const query_buffer& q, Stages& stages, int passed, int& next) {
+        using attention_swap_ab = decode_attention_swap_ab<In, HeadDim, block_n, Cache, Queries>;
+        static_assert(decode_tile_attention<attention_swap_ab, result>,
+                      "imbrex: see paged_decode/consumer_interface.hpp");
         scaling scales(args, now);
-        decode_attention_swap_ab<In, HeadDim, block_n, Cache, Queries> work(self, q.tile, q.abs_max_of_rows(self),
-                                                                            scale_after(args.score, scales.qk_scale()));
+        attention_swap_ab work(self, q.rows_from(self, 0), scale_after(args.score, scales.qk_scale()));
         const auto with = [&](auto& held, const gqa_rows& own, int first_key, const auto& of_pages) {
             work.attend(self, held, own, first_key, now.keys.end, args.mask, args.score, scales.qk_scale(), of_pages);
         };
-        for_own_tiles(self, args, now, passed, next, stages, scales, with);
+        for_own_tiles(self, args, now, stages, scales, passed, next, with);
         work.finish(self, made, scales.pv_scale());
     }
 
-    // Calls with(stage, rows, first key, scales) for this warp's tiles of a split; advances `next` past them.
+    // Calls with(held, rows, first_key, page_scales) for this warp's tiles of a split; advances `next` past them.
     template <class Arguments, class Stages, class With>
-    IMBREX_KERNEL static void for_own_tiles(warp& self, const Arguments& args, const decode_split& now, int passed,
-                                            int& next, Stages& stages, scaling& scales, const With& with) {
+    IMBREX_KERNEL static void for_own_tiles(warp& self, const Arguments& args, const decode_split& now, Stages& stages,
+                                            scaling& scales, int passed, int& next, const With& with) {
         const gqa_rows own{now.sequence, args.schedule.q_heads_per_kv_head,
                            now.first_row + self.index() % warps_m * slice};
         for (; next < passed + now.num_tiles; next += warps_n) {
@@ -238,7 +241,7 @@ struct decode_consumer : decode_workspace<Shape.warps_m * HeadDim / decode_slice
         });
     }
     template <class Arguments>
-    IMBREX_KERNEL static void issue_query_loads(warp& self, queries& to, const decode_split& of, const Arguments& args,
+    IMBREX_KERNEL static void issue_query_loads(warp& self, const Arguments& args, const decode_split& of, queries& to,
                                                 int first) {
         const query_pointers places(args.q, args.lengths, of.sequence.batch, of.exists());
         for_each_query_tile(first, [&](auto number, int row, int column) {
@@ -246,7 +249,7 @@ struct decode_consumer : decode_workspace<Shape.warps_m * HeadDim / decode_slice
             load_decode_rows<access>(self, to.tiles[number], places.of(some, column));
         });
     }
-    IMBREX_KERNEL static void store_queries(warp& self, const queries& from, query_buffer& to, int first) {
+    IMBREX_KERNEL static void store_queries(warp& self, query_buffer& to, const queries& from, int first) {
         for_each_query_tile(first,
                             [&](auto number, int row, int column) { to.store(self, from.tiles[number], row, column); });
     }
@@ -261,15 +264,15 @@ struct decode_consumer : decode_workspace<Shape.warps_m * HeadDim / decode_slice
     }
 
     // Rows of a 16-row tile that are kept: 4, 8 or 16. Fewer rows are packed into fewer columns (stack_columns).
-    IMBREX_KERNEL static int rows_kept(const decode_split& now, const decode_schedule& schedule) {
-        const int exist = now.sequence.seqlen_q * schedule.q_heads_per_kv_head.value - now.first_row;
+    template <class Arguments>
+    IMBREX_KERNEL static int rows_kept(const Arguments& args, const decode_split& now) {
+        const int exist = now.sequence.seqlen_q * args.schedule.q_heads_per_kv_head.value - now.first_row;
         return warps_m > 1 || exist > 8 ? 16 : exist > 4 ? 8 : 4;
     }
 
     // Stores some columns of a warp's partial result to shared memory.
     template <int Round>
-    IMBREX_KERNEL static void store_partial(warp& self, warp_partials& to, const typename attention::result& made,
-                                            int kept) {
+    IMBREX_KERNEL static void store_partial(warp& self, warp_partials& to, const result& made, int kept) {
         if (kept == 4) {
             store_partial_packed<Round, 4>(self, to, made);
         } else if (kept == 8) {
@@ -279,8 +282,7 @@ struct decode_consumer : decode_workspace<Shape.warps_m * HeadDim / decode_slice
         }
     }
     template <int Round, int Kept>
-    IMBREX_KERNEL static void store_partial_packed(warp& self, warp_partials& to,
-                                                   const typename attention::result& made) {
+    IMBREX_KERNEL static void store_partial_packed(warp& self, warp_partials& to, const result& made) {
         const int own = self.index();
         constexpr int acc_tiles = Shape.merge_columns / attention::acc_tile_width;
         constexpr int width = attention::acc_tile_width * Kept / slice;
@@ -296,8 +298,8 @@ struct decode_consumer : decode_workspace<Shape.warps_m * HeadDim / decode_slice
     // the workspace for the last block to arrive. A warp has the same slices in every block, so one counter serves all
     // of them.
     template <int Round, class Arguments>
-    IMBREX_KERNEL static void finish(warp& self, const decode_split& now, int first, int contributing, int kept,
-                                     const Arguments& args, const warp_partials& partials) {
+    IMBREX_KERNEL static void finish(warp& self, const Arguments& args, const decode_split& now,
+                                     const warp_partials& partials, int first, int contributing, int kept) {
         constexpr int width = decode_slice_columns;
         const int packed_width = attention::acc_tile_width * kept / slice;
         const int in_round = Shape.merge_columns * kept / (slice * width);
@@ -306,7 +308,7 @@ struct decode_consumer : decode_workspace<Shape.warps_m * HeadDim / decode_slice
         const auto group_of = [](int i) { return warps_m == 1 ? 0 : i / of_group; };
         const auto column_of = [](int i) { return (warps_m == 1 ? i : i % of_group) * width; };
         const int first_slice = Round * warps_m * in_round;
-        const int there = row_groups_present(now, args.schedule) * in_round;
+        const int there = row_groups_present(args, now) * in_round;
         const auto merge_warps = [&](int i, decode_partial_slice& all) {
             clear(self, all);
             merge_slices<at_once>(self, all, contributing, [&](int number, decode_partial_slice& one) {
@@ -321,7 +323,7 @@ struct decode_consumer : decode_workspace<Shape.warps_m * HeadDim / decode_slice
             for (int i = self.index(); i < there; i += count) {
                 decode_partial_slice all;
                 merge_warps(i, all);
-                slot_of(now, now.split_idx, first_slice + i, args)->store_from(self, all);
+                slot_of(args, now, now.split_idx, first_slice + i)->store_from(self, all);
             }
             if (now.blocks == 1 && now.split_idx < now.num_splits - 1) return;
         }
@@ -335,7 +337,7 @@ struct decode_consumer : decode_workspace<Shape.warps_m * HeadDim / decode_slice
                 // In the order of the keys: deterministic.
                 clear(self, all);
                 merge_slices<at_once>(self, all, now.num_splits, [&](int split, decode_partial_slice& one) {
-                    slot_of(now, split, first_slice + i, args)->load_to(self, one);
+                    slot_of(args, now, split, first_slice + i)->load_to(self, one);
                 });
             } else {
                 merge_warps(i, all);
@@ -351,15 +353,16 @@ struct decode_consumer : decode_workspace<Shape.warps_m * HeadDim / decode_slice
     }
 
     // 16-row groups that have any rows.
-    IMBREX_KERNEL static int row_groups_present(const decode_split& now, const decode_schedule& schedule) {
-        const int exist = now.sequence.seqlen_q * schedule.q_heads_per_kv_head.value - now.first_row;
+    template <class Arguments>
+    IMBREX_KERNEL static int row_groups_present(const Arguments& args, const decode_split& now) {
+        const int exist = now.sequence.seqlen_q * args.schedule.q_heads_per_kv_head.value - now.first_row;
         return warps_m == 1 || exist <= slice ? 1 : exist < block_m ? (exist + slice - 1) / slice : warps_m;
     }
 
     // Workspace slice of a split.
     template <class Arguments>
-    IMBREX_KERNEL static decode_workspace_slice* slot_of(const decode_split& now, int split, int number,
-                                                         const Arguments& args) {
+    IMBREX_KERNEL static decode_workspace_slice* slot_of(const Arguments& args, const decode_split& now, int split,
+                                                         int number) {
         return args.partials + std::int64_t{now.slot(split)} * args.schedule.slices_per_split + number;
     }
 };

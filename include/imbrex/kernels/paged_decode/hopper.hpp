@@ -14,6 +14,7 @@
 #include <imbrex/kernels/attention/paged_kv.hpp>
 #include <imbrex/kernels/attention/score_mod.hpp>
 #include <imbrex/kernels/paged_decode/consumer.hpp>
+#include <imbrex/kernels/paged_decode/consumer_interface.hpp>
 #include <imbrex/kernels/paged_decode/producer.hpp>
 #include <imbrex/kernels/paged_decode/scheduler.hpp>
 #include <imbrex/tile/shared_arena.hpp>
@@ -25,6 +26,7 @@ template <class In, int HeadDim, class Mask = full_mask, class Score = score_mod
           class Cache = In>
 struct paged_decode_hopper {
     using consumers = decode_consumer<In, HeadDim, Shape, Result, Cache>;
+    static_assert(decode_split_consumer<consumers>, "imbrex: see paged_decode/consumer_interface.hpp");
     static constexpr gpu_architecture architecture = gpu_architecture::sm_90a;
     static constexpr bool uses_pdl = true;
     static constexpr int warps = 4 + consumers::count;
