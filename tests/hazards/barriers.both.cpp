@@ -134,7 +134,8 @@ struct stale_phase_in_a_loop : hazard_kernel<4> {
         });
     }
 };
-HAZARD_THAT_HANGS(barriers, stale_phase_in_a_loop, 1, wrong_phase, read_before_landed, deadlock)
+HAZARD_THAT_HANGS(barriers, stale_phase_in_a_loop, 1, wrong_phase, read_before_landed, refilled_before_release,
+                  deadlock)
 
 // The producer completes two phases before the consumer tests the first one, whose parity has come back by then.
 template <bool Fixed>
