@@ -1,17 +1,21 @@
 // Flags between blocks: data that one block publishes and another reads.
 #include "corpus.hpp"
 
+namespace imbrex_hazards {
+
+template <int Warps, bool Cooperative = true>
+struct cooperative_kernel : hazard_kernel<Warps> {
+    static constexpr bool cooperative = Cooperative;
+};
+
+}  // namespace imbrex_hazards
+
 using namespace imbrex_hazards;
 
 namespace {
 
 using warp_rows = warp_tile<float, 16, 32>;
 using warp_values = warp_tile<float, 64, 32>;
-
-template <int Warps>
-struct cooperative_kernel : hazard_kernel<Warps> {
-    static constexpr bool cooperative = true;
-};
 
 struct staging {
     tile values;

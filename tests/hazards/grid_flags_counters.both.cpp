@@ -2,16 +2,20 @@
 // run.
 #include "corpus.hpp"
 
+namespace imbrex_hazards {
+
+template <int Warps, bool Cooperative = true>
+struct cooperative_kernel : hazard_kernel<Warps> {
+    static constexpr bool cooperative = Cooperative;
+};
+
+}  // namespace imbrex_hazards
+
 using namespace imbrex_hazards;
 
 namespace {
 
 using warp_rows = warp_tile<float, 16, 32>;
-
-template <int Warps>
-struct cooperative_kernel : hazard_kernel<Warps> {
-    static constexpr bool cooperative = true;
-};
 
 struct at_least {
     int count;
@@ -82,9 +86,7 @@ HAZARD(grid_flags, look_back_without_a_ticket, 4, not_resident)
 
 // A block waits for the next one, which starts after it; the grid is not cooperative.
 template <bool Fixed>
-struct waits_for_a_higher_block : hazard_kernel<1> {
-    static constexpr bool cooperative = Fixed;
-
+struct waits_for_a_higher_block : cooperative_kernel<1, Fixed> {
     template <class Block, class Shared>
     IMBREX_KERNEL static void run(Block& block, const corpus_arguments& args, Shared&) {
         block.each_warp([&](warp& self) {
@@ -120,9 +122,7 @@ HAZARD(grid_flags, waits_for_a_later_ticket, 3, not_resident)
 
 // All blocks of a grid meet, but the launch is not cooperative.
 template <bool Fixed>
-struct grid_barrier_without_cooperative_launch : hazard_kernel<1> {
-    static constexpr bool cooperative = Fixed;
-
+struct grid_barrier_without_cooperative_launch : cooperative_kernel<1, Fixed> {
     template <class Block, class Shared>
     IMBREX_KERNEL static void run(Block& block, const corpus_arguments& args, Shared&) {
         block.each_warp([&](warp& self) {

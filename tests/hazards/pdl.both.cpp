@@ -1,17 +1,21 @@
 // Programmatic dependent launch: two kernels that overlap.
 #include "corpus.hpp"
 
+namespace imbrex_hazards {
+
+template <int Warps>
+struct pdl_kernel : hazard_kernel<Warps> {
+    static constexpr bool uses_pdl = true;
+};
+
+}  // namespace imbrex_hazards
+
 using namespace imbrex_hazards;
 
 namespace {
 
 using warp_rows = warp_tile<float, 16, 32>;
 using warp_values = warp_tile<float, 64, 32>;
-
-template <int Warps>
-struct pdl_kernel : hazard_kernel<Warps> {
-    static constexpr bool uses_pdl = true;
-};
 
 struct staging {
     tile values;
