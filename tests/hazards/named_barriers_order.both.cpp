@@ -250,9 +250,9 @@ struct operand_handed_over_in_flight : hazard_kernel<8> {
                 fill(self, sum, 0.0f);
                 shared.landing.wait(self, 0);
                 mma_ab_async(self, sum, shared.a, shared.a);
-                if constexpr (Fixed) wait_mma(self);
+                if constexpr (Fixed) wait_mma(self, sum);
                 names::of<empty>().arrive(self, 8);
-                wait_mma(self);
+                wait_mma(self, sum);
                 store(self, args.out.at(0, 0), sum);
             } else {
                 names::of<empty>().sync(self, 8);

@@ -39,27 +39,37 @@ IMBREX_KERNEL const row_of_input& row_of(const corpus_arguments& args, int row) 
     return *reinterpret_cast<const row_of_input*>(args.in.at(row, 0).pointer);
 }
 
-// Only the warp that issues the copy waits for it; the others read without a wait or a sync.
+struct copy_with_signal {
+    tile values;
+    transaction_barrier landing;
+    transaction_barrier signal;
+};
+
+// The issuer signals the other warps when it has issued the copy, not when the copy has landed.
 template <bool Fixed>
-struct only_the_issuer_waits : hazard_kernel<4> {
-    using shared_memory = one_copy;
+struct signalled_when_issued : hazard_kernel<4> {
+    using shared_memory = copy_with_signal;
 
     template <class Block>
     IMBREX_KERNEL static void run(Block& block, const corpus_arguments& args, shared_memory& shared) {
+        shared.signal.init(block, 1);
         begin(block, shared.landing);
         block.each_warp([&](warp& self) {
             if (self.index() == 0) {
                 shared.landing.expect(self, tile::bytes);
                 load_async(self, shared.values, args.in_tensor.tile(0, 0), shared.landing);
+                if constexpr (Fixed) shared.landing.wait(self, 0);
+                shared.signal.arrive(self);
+                if constexpr (!Fixed) shared.landing.wait(self, 0);
             }
-            if (Fixed || self.index() == 0) shared.landing.wait(self, 0);
+            shared.signal.wait(self, 0);
             warp_tile<float, 16, 32> values;
             load(self, values, shared.values.subtile<16>(16 * self.index()));
             store(self, args.out.at(16 * self.index(), 0), values);
         });
     }
 };
-HAZARD(tma, only_the_issuer_waits, 1, read_before_landed, uninitialised_read)
+HAZARD(tma, signalled_when_issued, 1, read_before_landed)
 
 // Two tiles land on the barrier, which expects the bytes of one.
 template <bool Fixed>
@@ -432,15 +442,10 @@ struct row_reloaded_while_read : hazard_kernel<4> {
 };
 HAZARD(tma, row_reloaded_while_read, 1, refilled_before_release, read_before_landed, wrong_phase)
 
-struct one_warp_of_rows {
-    tile values;
-    transaction_barrier landing;
-};
-
 // TMA loads global memory that this warp has just written by ordinary stores: the other proxy, without a fence.
 template <bool Fixed>
 struct tma_load_of_ordinary_global_writes : hazard_kernel<1> {
-    using shared_memory = one_warp_of_rows;
+    using shared_memory = one_copy;
 
     template <class Block>
     IMBREX_KERNEL static void run(Block& block, const corpus_arguments& args, shared_memory& shared) {
