@@ -70,14 +70,13 @@ class decode_attention {
     static_assert(upconversion_postscale<Cache, probability> == 1.0f,
                   "imbrex: the upconverted values need a postscale, which is not applied");
 
-    IMBREX_KERNEL decode_attention(const warp& self, const query_rows& queries, float scale)
-        : queries_(queries), softmax_(self, scale) {
+    IMBREX_KERNEL decode_attention(const warp& self, const query_rows&, float scale) : softmax_(self, scale) {
         for (auto& acc_tile : acc_o_) fill(self, underlying_tile(acc_tile), 0.0f);
     }
 
     template <class Held, class Mask, class Score>
-    IMBREX_KERNEL void attend(const warp& self, Held& held, const gqa_rows& own, int first_key, int end_key,
-                              const Mask& mask, const Score& score, float scale,
+    IMBREX_KERNEL void attend(const warp& self, const query_rows& queries, Held& held, const gqa_rows& own,
+                              int first_key, int end_key, const Mask& mask, const Score& score, float scale,
                               const stage_kv_scales<BlockN>& scales) {
         const key_tile& k = held->k;
         const key_tile& v = held->v;
@@ -87,7 +86,7 @@ class decode_attention {
             query_operand q;
             operand_tile_for<In, Cache, BlockN, block_m> keys;
             load_operand<mma_operand::a>(
-                self, q, queries_.tile.template subtile<block_m, block_m>(queries_.first_row, number * block_m));
+                self, q, queries.tile.template subtile<block_m, block_m>(queries.first_row, number * block_m));
             load_operand<mma_operand::b>(self, keys, k.template subtile<BlockN, block_m>(0, number * block_m));
             mma_abt(self, s, q, keys);
         });
@@ -129,7 +128,6 @@ class decode_attention {
         for (auto& acc_tile : acc_o_) map(self, underlying_tile(acc_tile), [&](float x) { return x * factor; });
     }
 
-    query_rows queries_;
     online_softmax<block_m, warp> softmax_;
     operand_tile_for<float, Cache, block_m, acc_tile_width> acc_o_[acc_tiles];
 };

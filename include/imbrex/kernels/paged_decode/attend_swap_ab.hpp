@@ -108,8 +108,8 @@ class decode_attention_swap_ab {
 
     // With up to 8 queries the stage is released as soon as K and V are in registers.
     template <class Held, class Mask, class Score>
-    IMBREX_KERNEL void attend(const warp& self, Held& held, const gqa_rows& own, int first_key, int end_key,
-                              const Mask& mask, const Score& score, float scale,
+    IMBREX_KERNEL void attend(const warp& self, const query_rows&, Held& held, const gqa_rows& own, int first_key,
+                              int end_key, const Mask& mask, const Score& score, float scale,
                               const stage_kv_scales<BlockN>& scales) {
         warp_tile<float, BlockN, Queries> s;
         fill(self, s, 0.0f);

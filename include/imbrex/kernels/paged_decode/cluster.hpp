@@ -153,12 +153,13 @@ struct paged_decode_cluster {
         while (asked < ahead) ask();
         const gqa_rows own{now.sequence, args.schedule.q_heads_per_kv_head, now.first_row};
         fetch_queries(self, args, own, held.q);
-        attention work(self, {held.q}, scale_after(args.score, args.scale));
+        const typename attention::query_rows queries{held.q};
+        attention work(self, queries, scale_after(args.score, args.scale));
         for (int i = 0; exists(i); ++i) {
             wait_copies<ahead - 1>(self);
             self.sync();
             const stage* const keys = &held.keys[i % ahead];
-            work.attend(self, keys, own, key_of(i), now.keys.end, args.mask, args.score, args.scale, {});
+            work.attend(self, queries, keys, own, key_of(i), now.keys.end, args.mask, args.score, args.scale, {});
             self.sync();
             ask();
         }

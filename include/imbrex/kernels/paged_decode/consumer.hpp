@@ -130,11 +130,11 @@ struct decode_consumer : decode_workspace<Shape.warps_m * HeadDim / decode_slice
                 attend_swap_ab(self, args, now, made, shared.q, stages, passed, next, kept);
             } else {
                 scaling scales(args, now);
-                attention work(self, shared.q.rows_from(self, self.index() % warps_m * slice),
-                               scale_after(args.score, scales.qk_scale()));
+                const auto queries = [&] { return shared.q.rows_from(self, self.index() % warps_m * slice); };
+                attention work(self, queries(), scale_after(args.score, scales.qk_scale()));
                 const auto with = [&](auto& held, const gqa_rows& own, int first_key, const auto& of_pages) {
-                    work.attend(self, held, own, first_key, now.keys.end, args.mask, args.score, scales.qk_scale(),
-                                of_pages);
+                    work.attend(self, queries(), held, own, first_key, now.keys.end, args.mask, args.score,
+                                scales.qk_scale(), of_pages);
                 };
                 for_own_tiles(self, args, now, stages, scales, passed, next, with);
                 work.finish(self, made, scales.pv_scale());
@@ -195,9 +195,11 @@ struct decode_consumer : decode_workspace<Shape.warps_m * HeadDim / decode_slice
         static_assert(decode_tile_attention<attention_swap_ab, result>,
                       "imbrex: see paged_decode/consumer_interface.hpp");
         scaling scales(args, now);
-        attention_swap_ab work(self, q.rows_from(self, 0), scale_after(args.score, scales.qk_scale()));
+        const auto queries = q.rows_from(self, 0);
+        attention_swap_ab work(self, queries, scale_after(args.score, scales.qk_scale()));
         const auto with = [&](auto& held, const gqa_rows& own, int first_key, const auto& of_pages) {
-            work.attend(self, held, own, first_key, now.keys.end, args.mask, args.score, scales.qk_scale(), of_pages);
+            work.attend(self, queries, held, own, first_key, now.keys.end, args.mask, args.score, scales.qk_scale(),
+                        of_pages);
         };
         for_own_tiles(self, args, now, stages, scales, passed, next, with);
         work.finish(self, made, scales.pv_scale());

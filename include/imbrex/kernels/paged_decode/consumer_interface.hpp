@@ -22,8 +22,9 @@
 //
 // A tile attention is one warp's attention to the tiles of one split:
 //
-//     attention(self, queries, scale)          `queries`, of type query_rows: the packed GQA rows of the warp
-//     attend(self, held, rows, first_key, end_key, mask, score, scale, page_scales)
+//     attention(self, queries, scale)          `queries`, of type query_rows: the packed GQA rows of the warp,
+//                                              the same in every call
+//     attend(self, queries, held, rows, first_key, end_key, mask, score, scale, page_scales)
 //                                              One tile. `first_key` is the sequence index of its first key. Values
 //                                              past end_key must be finite.
 //     finish(self, result, factor)             After the last tile: O times `factor`, the scale of all values, row_max
@@ -61,7 +62,7 @@ concept decode_tile_attention = requires(Attention work, const warp& self,
                                          const stage_kv_scales<Attention::key_tile::rows>& page_scales,
                                          Result& result) {
     Attention(self, queries, 1.0f);
-    work.attend(self, held, rows, 0, 1, mask, score, 1.0f, page_scales);
+    work.attend(self, queries, held, rows, 0, 1, mask, score, 1.0f, page_scales);
     work.finish(self, result, 1.0f);
 };
 

@@ -166,7 +166,8 @@ struct multi_kv_head_consumer : decode_workspace<multi_kv_head_partials<HeadDim,
         });
         self.sync();
         decode_kv_scaling<mma_type_of<Cache>, Cache, keys_per_stage, warps_per_kv_head> scales(args, now);
-        attention work(self, {q, query_abs_max}, scale_after(args.score, scales.qk_scale()));
+        const typename attention::query_rows queries{q, query_abs_max};
+        attention work(self, queries, scale_after(args.score, scales.qk_scale()));
         for (int tile_idx = 0; tile_idx < now.num_tiles; ++tile_idx) {
             const int first_key = (now.first_tile + tile_idx) * block_n + warp_of_kv_head(self) * keys_per_stage;
             const stage_kv_scales<keys_per_stage> of_pages = scales.of_pages(self, args, now, first_key);
@@ -179,7 +180,7 @@ struct multi_kv_head_consumer : decode_workspace<multi_kv_head_partials<HeadDim,
                 fence_async(self);
                 self.sync();
             }
-            work.attend(self, held, rows_of(args, now), first_key, now.keys.end, args.mask, args.score,
+            work.attend(self, queries, held, rows_of(args, now), first_key, now.keys.end, args.mask, args.score,
                         scales.qk_scale(), of_pages);
         }
         work.finish(self, made, scales.pv_scale());
