@@ -1,5 +1,4 @@
-// Transaction barriers: arrivals, phases and bytes. barriers_setup.both.cpp has their initialisation, and named
-// barriers.
+// Transaction barriers: arrivals, phases and bytes. barriers_setup.both.cpp has their initialisation.
 #include "corpus.hpp"
 
 using namespace imbrex_hazards;
@@ -427,7 +426,7 @@ HAZARD(barriers, second_copy_into_the_same_tile, 1, overwritten_in_flight, race)
 
 // Only the warp that issued the copy waits for it; the others read without.
 template <bool Fixed>
-struct only_the_issuer_waits : hazard_kernel<4> {
+struct only_the_issuing_warp_waits : hazard_kernel<4> {
     using shared_memory = one_copy;
 
     template <class Block>
@@ -441,7 +440,7 @@ struct only_the_issuer_waits : hazard_kernel<4> {
         });
     }
 };
-HAZARD(barriers, only_the_issuer_waits, 1, read_before_landed, uninitialised_read, race, refilled_before_release)
+HAZARD(barriers, only_the_issuing_warp_waits, 1, read_before_landed, uninitialised_read, race, refilled_before_release)
 
 // The tile is refilled when its first copy has landed, not when all warps have read it.
 template <bool Fixed>

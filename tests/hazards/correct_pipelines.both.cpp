@@ -176,7 +176,7 @@ struct waits_without_need : hazard_kernel<4> {
         all_ready(block);
         block.each_warp([&](warp& self) {
             if (self.index() == 0) {
-                shared.landing.wait(self, -1);
+                shared.landing.wait(self, self.index() - 1);
                 begin_load(self, args, shared.values, 0, shared.landing);
             }
             shared.landing.wait(self, 0);
