@@ -356,10 +356,13 @@ struct ring_of_doubled_operands {
         landed.init(block, 1);
         rings_ready(block);
     }
-    IMBREX_KERNEL static void double_all(const warp& self, operand& values) {
+    // Templates: only a kernel for sm_90a instantiates them.
+    template <class Warp>
+    IMBREX_KERNEL static void double_all(const Warp& self, operand& values) {
         map(self, values, [](bf16 x) { return convert<bf16>(2 * convert<float>(x)); });
     }
-    IMBREX_KERNEL void consume(const warpgroup& self, const corpus_arguments& args) {
+    template <class Group>
+    IMBREX_KERNEL void consume(const Group& self, const corpus_arguments& args) {
         auto full = ring.consumer(self);
         group_sum sum;
         fill(self, sum, 0.0f);
