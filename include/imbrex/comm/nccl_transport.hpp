@@ -203,12 +203,12 @@ class nccl_transport {
         for (std::size_t i = 0; i < count; ++i) mine->payload[i] = from[i];
         pending_group& now = begin(
             detail::collective_operation_info(detail::operation_kind::all_gather, step_, rank_, ranks_), stream_.get());
-        packets_.send(sizeof(gather_packet), stream_.get());
+        packets_.upload(sizeof(gather_packet), stream_.get());
         issue_group([&] {
             return ncclAllGather(packets_.at(), packets_.at(sizeof(gather_packet)), sizeof(gather_packet), ncclUint8,
                                  communicator_, stream());
         });
-        packets_.fetch(packets_.bytes(), stream_.get());
+        packets_.download(packets_.bytes(), stream_.get());
         end(now);
         poll_until_idle();
         return packets_.host_pointer<gather_packet>(sizeof(gather_packet));
