@@ -114,6 +114,7 @@ struct every_warp_initialises_the_barrier : hazard_kernel<4> {
         }
         block.each_warp([&](warp& self) {
             if constexpr (!Fixed) {
+                shared.written.invalidate(self);
                 shared.written.init(self, 4);
                 fence_barriers(self);
             }

@@ -70,7 +70,8 @@ TEST_CASE("the checker is silent about fixed and correct kernels") {
     for (const corpus_case& one : corpus()) {
         CAPTURE(one.family);
         CAPTURE(one.name);
-        const auto found = one.check(true, imbrex_test::schedules_to_run(1000), 0);
+        const int schedules = imbrex_test::schedules_to_run(1000);
+        const auto found = one.check(true, one.expected.empty() ? schedules : (schedules + 4) / 5, 0);
         INFO((found ? found->text() : std::string()));
         CHECK(!found);
     }

@@ -50,6 +50,7 @@ template <int Warps, int Cluster = 1>
 struct hazard_kernel {
     static constexpr int warps = Warps;
     static constexpr int cluster = Cluster;
+    static constexpr gpu_architecture architecture = gpu_architecture::sm_90a;
     using arguments = corpus_arguments;
 };
 
@@ -89,6 +90,8 @@ class corpus_memory {
                 make_tma_tensor<operand>(a),
                 flags_.upload()};
     }
+    // `work` has no contents before the first kernel.
+    memory_range uninitialised() const { return {work_.values.data(), work_.values.size() * sizeof(float)}; }
     const std::vector<float>& result() {
         out_.download();
         return out_.values;
@@ -123,7 +126,9 @@ std::optional<hazard> check_one([[maybe_unused]] int blocks, [[maybe_unused]] in
 #if !defined(__CUDACC__)
     corpus_memory memory(world::host_checked);
     corpus_arguments arguments = memory.upload();
-    return host::check<Kernel>({blocks}, arguments, schedules, first_seed, [&] { arguments = memory.upload(); });
+    const host::check_options options{
+        .schedules = schedules, .first_seed = first_seed, .uninitialised = {memory.uninitialised()}};
+    return host::check<Kernel>({blocks}, arguments, options, [&] { arguments = memory.upload(); });
 #else
     return std::nullopt;
 #endif
@@ -141,13 +146,16 @@ std::optional<hazard> check_pair([[maybe_unused]] int blocks, [[maybe_unused]] i
                                  [[maybe_unused]] std::uint64_t first_seed) {
 #if !defined(__CUDACC__)
     corpus_memory memory(world::host_checked);
-    for (int i = 0; i < schedules; ++i) {
+    const auto launch_both = [&] {
         const corpus_arguments arguments = memory.upload();
-        if (auto found = host::check<typename Pair::first>({blocks}, arguments, 1, first_seed + i)) return found;
-        if (auto found = host::check<typename Pair::second>({blocks}, arguments, 1, first_seed + i)) return found;
-    }
-#endif
+        launch<typename Pair::first>(world::host_checked, {blocks}, arguments);
+        launch<typename Pair::second>(world::host_checked, {blocks}, arguments);
+    };
+    return host::check_launches(
+        launch_both, {.schedules = schedules, .first_seed = first_seed, .uninitialised = {memory.uninitialised()}});
+#else
     return std::nullopt;
+#endif
 }
 template <class Pair>
 void launch_pair([[maybe_unused]] int blocks, [[maybe_unused]] corpus_memory& memory) {

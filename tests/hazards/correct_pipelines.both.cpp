@@ -123,6 +123,7 @@ struct barrier_initialised_for_another_count : hazard_kernel<4> {
             write_rows(self, args, shared.values[0], 0);
         });
         block.sync();
+        shared.barrier.invalidate(block);
         shared.barrier.init(block, 2);
         all_ready(block);
         block.each_warp([&](warp& self) {

@@ -7,7 +7,7 @@ using namespace imbrex_hazards;
 
 namespace {
 
-using group_tile = warpgroup_tile<float, 64, 32>;
+using warpgroup_values = warpgroup_tile<float, 64, 32>;
 using row_tile = warp_tile<float, 16, 32>;
 using accumulator = warpgroup_tile<float, 64, 64>;
 using weights = warpgroup_tile<bf16, 64, 64>;
@@ -47,7 +47,7 @@ struct fenced_writes_passed_on : hazard_kernel<12> {
                                     }),
                     consumers<1>("writer",
                                  [&](warpgroup& self) {
-                                     group_tile values;
+                                     warpgroup_values values;
                                      load(self, values, args.in.at(0, 0));
                                      store(self, shared.values, values);
                                      fence_async(self);
@@ -163,7 +163,7 @@ struct staging_tile_in_turns : hazard_kernel<8> {
         block.roles(consumers<2>([&](warpgroup& self) {
             for (int i = 0; i < 3; ++i) {
                 if (self.index() == 0) {
-                    group_tile values;
+                    warpgroup_values values;
                     load(self, values, args.in.at(64 * i, 0));
                     store(self, shared.values, values);
                     fence_async(self);
@@ -366,7 +366,7 @@ struct output_staged_over_operands : hazard_kernel<4> {
             mma_ab(self, sum, shared.memory.as<operand>(), shared.memory.as<operand>(), accumulation::replace);
             for (int i = 0; i < 2; ++i) {
                 self.sync();
-                const group_tile half = i == 0 ? columns_of<0, 32>(self, sum) : columns_of<32, 32>(self, sum);
+                const warpgroup_values half = i == 0 ? columns_of<0, 32>(self, sum) : columns_of<32, 32>(self, sum);
                 store(self, shared.memory.as<tile>(), half);
                 fence_async(self);
                 self.sync();
@@ -392,7 +392,7 @@ struct copies_over_own_copies : hazard_kernel<4> {
                 wait_copies(self);
             }
             self.sync();
-            group_tile values;
+            warpgroup_values values;
             load(self, values, shared.values);
             store(self, args.out.at(0, 0), values);
         });
@@ -419,7 +419,7 @@ struct newest_copy_read_first : hazard_kernel<4> {
             wait_copies<1>(self);
             self.sync();
             for (int i = 2; i >= 0; --i) {
-                group_tile values;
+                warpgroup_values values;
                 load(self, values, shared.tiles[i]);
                 store(self, args.out.at(64 * i, 0), values);
             }
@@ -474,7 +474,7 @@ struct same_distribution_without_sync : hazard_kernel<4> {
         combine(block, shared.values, shared.others, functional::multiply{});
         block.sync();
         block.each_warpgroup([&](warpgroup& self) {
-            group_tile values;
+            warpgroup_values values;
             for (int i = 0; i < 3; ++i) {
                 load(self, values, shared.values);
                 map(self, values, [](float x) { return x + 1; });

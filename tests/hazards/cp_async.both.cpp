@@ -5,7 +5,7 @@ using namespace imbrex_hazards;
 
 namespace {
 
-using group_tile = warpgroup_tile<float, 64, 32>;
+using warpgroup_values = warpgroup_tile<float, 64, 32>;
 using row_tile = warp_tile<float, 16, 32>;
 
 struct three_tiles {
@@ -13,7 +13,7 @@ struct three_tiles {
 };
 
 IMBREX_KERNEL void show(warpgroup& self, const corpus_arguments& args, const tile& from, int number) {
-    group_tile values;
+    warpgroup_values values;
     load(self, values, from);
     store(self, args.out.at(64 * number, 0), values);
 }

@@ -5,7 +5,7 @@ using namespace imbrex_hazards;
 
 namespace {
 
-using group_tile = warpgroup_tile<float, 64, 32>;
+using warpgroup_values = warpgroup_tile<float, 64, 32>;
 using row_tile = warp_tile<float, 16, 32>;
 using accumulator = warpgroup_tile<float, 64, 64>;
 
@@ -270,7 +270,7 @@ struct arrives_with_copies_in_flight : hazard_kernel<8> {
                     consumers<1>("reader", [&](warpgroup& self) {
                         shared.handed.wait(self, 0);
                         wait_copies(self);
-                        group_tile values;
+                        warpgroup_values values;
                         load(self, values, shared.values);
                         store(self, args.out.at(0, 0), values);
                     }));
@@ -286,7 +286,7 @@ struct copy_over_ordinary_writes : hazard_kernel<4> {
     template <class Block>
     IMBREX_KERNEL static void run(Block& block, const corpus_arguments& args, shared_memory& shared) {
         block.each_warpgroup([&](warpgroup& self) {
-            group_tile values;
+            warpgroup_values values;
             load(self, values, args.in.at(64, 0));
             store(self, shared.values, values);
             if constexpr (Fixed) self.sync();
@@ -309,7 +309,7 @@ struct ordinary_writes_over_a_copy : hazard_kernel<4> {
     template <class Block>
     IMBREX_KERNEL static void run(Block& block, const corpus_arguments& args, shared_memory& shared) {
         block.each_warpgroup([&](warpgroup& self) {
-            group_tile values;
+            warpgroup_values values;
             load(self, values, args.in.at(64, 0));
             copy_async(self, shared.values, args.in.at(0, 0));
             commit_copies(self);

@@ -269,7 +269,7 @@ struct tma_load_of_ordinary_stores_without_fence : hazard_kernel<1> {
             warp_values values;
             load(self, values, args.in.at(0, 0));
             store(self, args.work.at(0, 0), values);
-            if constexpr (Fixed) fence_async(self);
+            if constexpr (Fixed) fence_async_global(self);
             self.sync();
             shared.landing.expect(self, tile::bytes);
             load_async(self, shared.values, args.work_tensor.tile(0, 0), shared.landing);
@@ -294,7 +294,7 @@ struct tma_load_of_what_another_role_writes : hazard_kernel<8> {
                                      group_rows values;
                                      load(self, values, args.in.at(0, 0));
                                      store(self, args.work.at(0, 0), values);
-                                     fence_async(self);
+                                     fence_async_global(self);
                                      if constexpr (Fixed) barriers::of<handover>().arrive(self, 5);
                                  }),
                     single_warps<1>("loader", [&](warp& self) {
@@ -377,7 +377,7 @@ struct source_of_tma_load_overwritten : hazard_kernel<1> {
             warp_values values;
             load(self, values, args.in.at(0, 0));
             store(self, args.work.at(0, 0), values);
-            fence_async(self);
+            fence_async_global(self);
             self.sync();
             shared.landing.expect(self, tile::bytes);
             load_async(self, shared.values, args.work_tensor.tile(0, 0), shared.landing);
@@ -448,7 +448,7 @@ struct tma_reduction_onto_ordinary_stores_without_fence : hazard_kernel<1> {
             warp_values values;
             fill(self, values, 1.0f);
             store(self, args.work.at(0, 0), values);
-            if constexpr (Fixed) fence_async(self);
+            if constexpr (Fixed) fence_async_global(self);
             self.sync();
             reduce_add_async(self, args.work_tensor.tile(0, 0), shared.values);
             commit_stores(self);

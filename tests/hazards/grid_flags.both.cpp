@@ -319,11 +319,11 @@ struct published_rows_loaded_by_tma_without_fence : cooperative_kernel<1> {
             if (block.index().x == 0) {
                 load(self, values, args.in.at(0, 0));
                 store(self, args.work.at(0, 0), values);
-                if constexpr (Fixed) fence_async(self);
+                if constexpr (Fixed) fence_async_global(self);
                 atomic_store<memory_order::release>(self, args.flags, 1);
             } else {
                 wait_for_value<memory_order::acquire>(self, args.flags, at_least{1});
-                if constexpr (Fixed) fence_async(self);
+                if constexpr (Fixed) fence_async_global(self);
                 shared.landing.expect(self, tile::bytes);
                 load_async(self, shared.values, args.work_tensor.tile(0, 0), shared.landing);
                 shared.landing.wait(self, 0);

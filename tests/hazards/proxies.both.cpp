@@ -6,7 +6,7 @@ using namespace imbrex_hazards;
 
 namespace {
 
-using group_tile = warpgroup_tile<float, 64, 32>;
+using warpgroup_values = warpgroup_tile<float, 64, 32>;
 using row_tile = warp_tile<float, 16, 32>;
 
 struct staging {
@@ -27,7 +27,7 @@ IMBREX_KERNEL void init_barriers(Block& block, staging& shared, int warps) {
 // A tile of the input through registers to shared memory.
 template <class Shared>
 IMBREX_KERNEL void stage_tile(warpgroup& self, const corpus_arguments& args, Shared& to, int number) {
-    group_tile values;
+    warpgroup_values values;
     load(self, values, args.in.at(64 * number, 0));
     store(self, to, values);
 }
@@ -209,7 +209,7 @@ struct scratch_in_a_stage : hazard_kernel<8> {
                         auto full = shared.ring.consumer(self);
                         for (int i = 0; i < 3; ++i) {
                             auto stage = full.wait();
-                            group_tile values;
+                            warpgroup_values values;
                             load(self, values, *stage);
                             map(self, values, [](float x) { return x + 1; });
                             store(self, *stage, values);

@@ -5,7 +5,7 @@ using namespace imbrex_hazards;
 
 namespace {
 
-using group_tile = warpgroup_tile<float, 64, 32>;
+using warpgroup_values = warpgroup_tile<float, 64, 32>;
 using row_tile = warp_tile<float, 16, 32>;
 
 struct staging {
@@ -15,7 +15,7 @@ struct staging {
 
 // A tile of the input through registers to shared memory, fenced and synced.
 IMBREX_KERNEL void stage_tile(warpgroup& self, const corpus_arguments& args, tile& to, int number) {
-    group_tile values;
+    warpgroup_values values;
     load(self, values, args.in.at(64 * number, 0));
     store(self, to, values);
     fence_async(self);
@@ -194,7 +194,7 @@ struct read_back_before_the_store_wrote : hazard_kernel<4> {
                 wait_stores_read(self);
             }
             self.sync();
-            group_tile values;
+            warpgroup_values values;
             load(self, values, args.work.at(0, 0));
             store(self, args.out.at(0, 0), values);
         });
@@ -243,7 +243,7 @@ struct overwritten_before_the_store_wrote : hazard_kernel<4> {
     template <class Block>
     IMBREX_KERNEL static void run(Block& block, const corpus_arguments& args, shared_memory& shared) {
         block.each_warpgroup([&](warpgroup& self) {
-            group_tile zeros;
+            warpgroup_values zeros;
             fill(self, zeros, 0.0f);
             stage_tile(self, args, shared.values, 0);
             store_async(self, args.out_tensor.tile(0, 0), shared.values);
@@ -270,10 +270,10 @@ struct global_writes_loaded_without_fence : hazard_kernel<4> {
         shared.landing.init(block, 1);
         fence_barriers(block);
         block.each_warpgroup([&](warpgroup& self) {
-            group_tile values;
+            warpgroup_values values;
             load(self, values, args.in.at(0, 0));
             store(self, args.work.at(0, 0), values);
-            if constexpr (Fixed) fence_async(self);
+            if constexpr (Fixed) fence_async_global(self);
         });
         block.sync();
         block.each_warp([&](warp& self) {
@@ -306,10 +306,10 @@ struct added_to_unfenced_global_writes : hazard_kernel<4> {
             load_async(self, shared.values, args.in_tensor.tile(0, 0), shared.landing);
         });
         block.each_warpgroup([&](warpgroup& self) {
-            group_tile first;
+            warpgroup_values first;
             load(self, first, args.in.at(64, 0));
             store(self, args.out.at(0, 0), first);
-            if constexpr (Fixed) fence_async(self);
+            if constexpr (Fixed) fence_async_global(self);
             shared.landing.wait(self, 0);
             self.sync();
             reduce_add_async(self, args.out_tensor.tile(0, 0), shared.values);

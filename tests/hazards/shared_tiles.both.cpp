@@ -6,7 +6,7 @@ using namespace imbrex_hazards;
 
 namespace {
 
-using group_tile = warpgroup_tile<float, 64, 32>;
+using warpgroup_values = warpgroup_tile<float, 64, 32>;
 using row_tile = warp_tile<float, 16, 32>;
 
 struct scratch {
@@ -43,7 +43,7 @@ struct chunks_read_as_rows : hazard_kernel<4> {
         block.each_warpgroup([&](warpgroup& self) {
             load(self, shared.values, args.in.at(0, 0));
             if constexpr (Fixed) self.sync();
-            group_tile values;
+            warpgroup_values values;
             load(self, values, shared.values);
             store(self, args.out.at(0, 0), values);
         });
@@ -125,7 +125,7 @@ struct exchange_with_one_sync : hazard_kernel<4> {
                 total += get(self, shared.sums, 0);
                 if constexpr (Fixed) self.sync();
             }
-            group_tile totals;
+            warpgroup_values totals;
             fill(self, totals, total);
             store(self, args.out.at(0, 0), totals);
         });
@@ -260,7 +260,7 @@ struct raw_read_after_a_store : hazard_kernel<4> {
     template <class Block>
     IMBREX_KERNEL static void run(Block& block, const corpus_arguments& args, shared_memory& shared) {
         block.each_warpgroup([&](warpgroup& self) {
-            group_tile values;
+            warpgroup_values values;
             load(self, values, args.in.at(0, 0));
             store(self, shared.values, values);
             if constexpr (Fixed) self.sync();
@@ -312,7 +312,7 @@ struct overlay_reused_without_sync : hazard_kernel<4> {
         block.each_warpgroup([&](warpgroup& self) {
             warpgroup_tile<bf16, 64, 64> values;
             warpgroup_tile<float, 64, 64> wide;
-            group_tile output;
+            warpgroup_values output;
             load(self, values, shared.memory.as<operand>());
             convert(self, wide, values);
             output = columns_of<0, 32>(self, wide);

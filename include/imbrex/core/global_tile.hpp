@@ -18,6 +18,9 @@ struct global_tile {
     int rows = 0;                 // in bounds from here on; none if not positive
     int columns = 0;
 
+    // `rows` of a rectangle that begins before its matrix: the host world reports its use.
+    static constexpr int before_matrix = -2147483647;
+
     IMBREX_FN T* at(int row, int column) const { return pointer + row * row_stride + column; }
     IMBREX_FN bool has(int row, int column) const { return row < rows && column < columns; }
     // Whether its rows begin and end at multiples of 16 bytes.

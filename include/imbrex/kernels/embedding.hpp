@@ -24,6 +24,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <type_traits>
 
 namespace imbrex {
@@ -103,6 +104,13 @@ class embedding {
     using problem = embedding_problem<T, Out>;
     template <int Rows, int Columns, row_alignment Known>
     using kernel = embedding_kernel<T, Out, Rows, Columns, Known>;
+
+    // Runs the launch in the checked host world, with these further arguments of `launch`, under many schedules. Returns
+    // the first hazard, or none.
+    template <class... More>
+    static std::optional<hazard> check(const problem& p, const host::check_options& options = {}, const More&... more) {
+        return host::check_launches([&] { launch(world::host_checked, p, more...); }, options);
+    }
 
     static void launch(world where, const problem& p, void* stream = nullptr) {
         require_embedding(where, p);

@@ -31,6 +31,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <type_traits>
 #include <vector>
 
@@ -59,6 +60,13 @@ class gemm {
 
     // Bytes of device workspace that a launch needs: always 0.
     static std::size_t workspace_bytes(world, const problem&) { return 0; }
+
+    // Runs the launch in the checked host world, with these further arguments of `launch`, under many schedules. Returns
+    // the first hazard, or none.
+    template <class... More>
+    static std::optional<hazard> check(const problem& p, const host::check_options& options = {}, const More&... more) {
+        return host::check_launches([&] { launch(world::host_checked, p, more...); }, options);
+    }
 
     static void launch(world where, const problem& p, const Epilogue& epilogue = {}, void* stream = nullptr,
                        const Mainloop& mainloop = {}) {

@@ -46,6 +46,7 @@
 #include <imbrex/kernels/rope_embedding.hpp>
 
 #include <cstdint>
+#include <optional>
 
 namespace imbrex {
 
@@ -57,6 +58,13 @@ class paged_append {
     using problem = paged_append_problem<In, Cache>;
     template <append_tiling Rows>
     using kernel = paged_append_kernel<In, Cache, Rows>;
+
+    // Runs the launch in the checked host world, with these further arguments of `launch`, under many schedules. Returns
+    // the first hazard, or none.
+    template <class... More>
+    static std::optional<hazard> check(const problem& p, const host::check_options& options = {}, const More&... more) {
+        return host::check_launches([&] { launch(world::host_checked, p, more...); }, options);
+    }
 
     static void launch(world where, const problem& p, void* stream = nullptr) {
         require_paged_append(where, p);

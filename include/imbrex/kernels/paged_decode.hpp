@@ -125,6 +125,13 @@ class paged_decode {
         return bytes;
     }
 
+    // Runs the launch in the checked host world, with these further arguments of `launch`, under many schedules. Returns
+    // the first hazard, or none.
+    template <class... More>
+    static std::optional<hazard> check(const problem& p, const host::check_options& options = {}, const More&... more) {
+        return host::check_launches([&] { launch(world::host_checked, p, more...); }, options);
+    }
+
     static void launch(world where, const problem& p, const decode_options& options, const Mask& mask = {},
                        const Score& score = {}, void* stream = nullptr) {
         require_attention(where, p, kv_layout::paged);

@@ -36,6 +36,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <type_traits>
 
 namespace imbrex {
@@ -270,6 +271,13 @@ class rms_norm {
     using kernel = rms_norm_kernel<T, Weight, Columns, WarpsPerRow>;
     template <row_alignment Known>
     using two_pass_kernel = rms_norm_two_pass_kernel<T, Weight, Known>;
+
+    // Runs the launch in the checked host world, with these further arguments of `launch`, under many schedules. Returns
+    // the first hazard, or none.
+    template <class... More>
+    static std::optional<hazard> check(const problem& p, const host::check_options& options = {}, const More&... more) {
+        return host::check_launches([&] { launch(world::host_checked, p, more...); }, options);
+    }
 
     static void launch(world where, const problem& p, void* stream = nullptr) {
         require_rms_norm(p);

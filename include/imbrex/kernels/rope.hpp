@@ -25,6 +25,7 @@
 #include <imbrex/kernels/row_view.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <type_traits>
 
 namespace imbrex {
@@ -77,6 +78,13 @@ class apply_rope {
     using problem = apply_rope_problem<T>;
     template <int Columns, row_alignment Known>
     using kernel = apply_rope_kernel<T, Columns, Known>;
+
+    // Runs the launch in the checked host world, with these further arguments of `launch`, under many schedules. Returns
+    // the first hazard, or none.
+    template <class... More>
+    static std::optional<hazard> check(const problem& p, const host::check_options& options = {}, const More&... more) {
+        return host::check_launches([&] { launch(world::host_checked, p, more...); }, options);
+    }
 
     static void launch(world where, const problem& p, void* stream = nullptr) {
         require_apply_rope(p);

@@ -44,6 +44,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <type_traits>
 
 namespace imbrex {
@@ -138,6 +139,13 @@ class sample_tokens {
     using arguments = sample_arguments<T>;
     template <row_alignment Known, int ClusterSize = 1>
     using kernel = sample_kernel<T, Known, ClusterSize>;
+
+    // Runs the launch in the checked host world, with these further arguments of `launch`, under many schedules. Returns
+    // the first hazard, or none.
+    template <class... More>
+    static std::optional<hazard> check(const problem& p, const host::check_options& options = {}, const More&... more) {
+        return host::check_launches([&] { launch(world::host_checked, p, more...); }, options);
+    }
 
     static void launch(world where, const problem& p, void* stream = nullptr) {
         require_sample(where, p);

@@ -30,6 +30,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <type_traits>
 
 namespace imbrex {
@@ -54,6 +55,13 @@ class simt_paged_attention {
     using problem = attention_problem<In, attention_output_mode::normalised, Cache>;
     template <int HeadDim>
     using kernel = simt_paged_attention_kernel<In, HeadDim, Mask, Score, Cache>;
+
+    // Runs the launch in the checked host world, with these further arguments of `launch`, under many schedules. Returns
+    // the first hazard, or none.
+    template <class... More>
+    static std::optional<hazard> check(const problem& p, const host::check_options& options = {}, const More&... more) {
+        return host::check_launches([&] { launch(world::host_checked, p, more...); }, options);
+    }
 
     static void launch(world where, const problem& p, const Mask& mask = {}, const Score& score = {},
                        void* stream = nullptr) {

@@ -27,6 +27,7 @@
 #include <imbrex/tile/vector_row_tile.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <type_traits>
 
 namespace imbrex {
@@ -93,6 +94,13 @@ class swiglu_activation {
     using problem = swiglu_problem<T>;
     template <int Rows, int Columns, row_alignment Known>
     using kernel = swiglu_kernel<T, Activation, Rows, Columns, Known>;
+
+    // Runs the launch in the checked host world, with these further arguments of `launch`, under many schedules. Returns
+    // the first hazard, or none.
+    template <class... More>
+    static std::optional<hazard> check(const problem& p, const host::check_options& options = {}, const More&... more) {
+        return host::check_launches([&] { launch(world::host_checked, p, more...); }, options);
+    }
 
     static void launch(world where, const problem& p, Activation activation = {}, void* stream = nullptr) {
         require_swiglu(p);

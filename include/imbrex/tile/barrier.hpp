@@ -30,6 +30,12 @@ struct transaction_barrier {
     IMBREX_KERNEL void init(const Scope& scope, int warps, source here = source::current()) {
         hw::barrier_init(scope, word, warps, here);
     }
+    // Ends the use of the barrier (mbarrier.inval), before its memory is used otherwise or it is initialised again. No
+    // phase may be incomplete; a sync must follow.
+    template <class Scope>
+    IMBREX_KERNEL void invalidate(const Scope& scope, source here = source::current()) {
+        hw::barrier_invalidate(scope, word, here);
+    }
     // Every warp of the scope arrives with release semantics: its earlier writes are visible after a wait for the
     // phase.
     template <class Scope>
@@ -80,6 +86,13 @@ IMBREX_KERNEL void fence_barriers(const Scope& scope, source here = source::curr
 template <class Scope>
 IMBREX_KERNEL void fence_async(const Scope& scope, source here = source::current()) {
     hw::async_fence(scope, here);
+}
+
+// The same for global memory: between ordinary writes and TMA operations on the same global memory. The writer calls it
+// before it publishes them, or the issuer of the TMA operation after it has synchronised with the writer.
+template <class Scope>
+IMBREX_KERNEL void fence_async_global(const Scope& scope, source here = source::current()) {
+    hw::async_fence_global(scope, here);
 }
 
 struct named_barrier {

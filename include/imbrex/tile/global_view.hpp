@@ -89,9 +89,27 @@ struct global_view {
     }
 
   private:
+    // A rectangle before the matrix is an error in the host world and in debug builds for the device.
+#if IMBREX_DEVICE_WORLD && defined(NDEBUG)
+    static constexpr bool checks_bounds = false;
+#else
+    static constexpr bool checks_bounds = true;
+#endif
+    IMBREX_FN global_tile<T> before_matrix() const {
+#if IMBREX_DEVICE_WORLD
+        __trap();
+#endif
+        return {pointer, 0, global_tile<T>::before_matrix, 0};
+    }
+
     IMBREX_FN global_tile<T> rectangle(const std::int64_t (&index)[rank]) const {
         std::int64_t offset = 0;
         for (int i = 0; i < rank; ++i) offset += index[i] * strides[i];
+        if (checks_bounds) {
+            for (int i = 0; i < rank; ++i) {
+                if (index[i] < 0) return before_matrix();
+            }
+        }
         return {pointer + offset, strides[rank - 2], static_cast<int>(extents[rank - 2] - index[rank - 2]),
                 static_cast<int>(extents[rank - 1] - index[rank - 1])};
     }

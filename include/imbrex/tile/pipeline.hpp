@@ -146,9 +146,10 @@ struct pipeline_barriers {
         static constexpr int none = -1;  // holds no stage
         IMBREX_KERNEL held_stage(pipeline_barriers& ring, Item* items, const Scope& scope, int stage, source from)
             : ring_(&ring), items_(items), scope_(&scope), stage_(stage), from_(from) {}
-        IMBREX_KERNEL held_stage(held_stage&& other)
+        IMBREX_KERNEL held_stage(held_stage&& other, source here = source::current())
             : ring_(other.ring_), items_(other.items_), scope_(other.scope_), stage_(other.stage_), from_(other.from_) {
             other.stage_ = none;
+            other.from_ = here;
         }
         // Releases the held stage and takes over the other's: a loop can keep a stage until the next one is in use.
         IMBREX_KERNEL held_stage& operator=(held_stage&& other) {
@@ -163,16 +164,17 @@ struct pipeline_barriers {
         // Throws in the host world if the release is a hazard.
         IMBREX_KERNEL ~held_stage() noexcept(false) { release(from_); }
 
-        IMBREX_KERNEL Item& operator*() const { return items_[Stages == 1 ? 0 : stage_]; }
-        IMBREX_KERNEL Item* operator->() const { return &items_[Stages == 1 ? 0 : stage_]; }
+        IMBREX_KERNEL Item& operator*() const { return item(Stages == 1 ? 0 : stage_); }
+        IMBREX_KERNEL Item* operator->() const { return &item(Stages == 1 ? 0 : stage_); }
 
         // The same for repeated uses: addresses derived from the stage stay in uniform registers.
-        IMBREX_KERNEL Item& uniform_stage() const { return items_[Stages == 1 ? 0 : hw::uniform(stage_)]; }
+        IMBREX_KERNEL Item& uniform_stage() const { return item(Stages == 1 ? 0 : hw::uniform(stage_)); }
 
         IMBREX_KERNEL void release(source here = source::current()) {
             if (stage_ == none) return;
             const int stage = stage_;
             stage_ = none;
+            from_ = here;
             if constexpr (Cluster == 1) {
                 ring_->empty[stage].arrive(*scope_, here);
             } else {
@@ -188,11 +190,19 @@ struct pipeline_barriers {
         }
 
       private:
+        // In the host world, a handle that holds no stage gives memory in which every access is a hazard.
+        IMBREX_KERNEL Item& item(int stage) const {
+            if constexpr (!device_world) {
+                if (stage_ == none) return hw::released_stage<Item>(from_);
+            }
+            return items_[stage];
+        }
+
         pipeline_barriers* ring_;
         Item* items_;
         const Scope* scope_;
         int stage_;
-        [[no_unique_address]] source from_;
+        [[no_unique_address]] source from_;  // of the wait; after the release, of the release
     };
 
     template <class Scope>

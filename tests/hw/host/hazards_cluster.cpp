@@ -86,12 +86,15 @@ TEST_CASE("a multicast into a block whose readers have not released the stage") 
         {hazard_kind::read_before_landed, hazard_kind::overwritten_in_flight, hazard_kind::arrived_too_often}, 60);
     check_location(found, caught, "producer", 0);
     check_location(found, before, "consumer", 0);
+    // A cluster has two producers and two consumers: the report names the block.
+    CHECK(found.locations[0].who.starts_with("block "));
+    CHECK(found.locations[1].who.starts_with("block "));
 }
 
 TEST_CASE("a block that exits while another may still use its shared memory") {
     const hazard found = expect<shared_loads<missing::meeting_at_exit>>(hazard_kind::in_flight_at_exit, one_cluster);
     const hazard_location& arrival = found.locations.back();
-    CHECK(arrival.who == "consumer");
+    CHECK(arrival.who.ends_with(" of the cluster, consumer"));
     CHECK(arrival.what == "remote barrier arrive");
     CHECK(arrival.line == noted_line(before));
 }
@@ -117,9 +120,9 @@ struct one_block_leaves {
 
 TEST_CASE("a cluster_sync that one block never reaches") {
     const hazard found = expect<one_block_leaves>(hazard_kind::incomplete_collective, one_cluster);
-    check_location(found, caught, "block");
+    check_location(found, caught, "block 0 of the cluster");
     REQUIRE(found.locations.size() == 2);
-    CHECK(found.locations[1].text() == "block: has ended");
+    CHECK(found.locations[1].text() == "block 1 of the cluster: has ended");
 }
 
 }  // namespace

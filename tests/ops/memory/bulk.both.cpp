@@ -107,7 +107,7 @@ struct hasty {
         block.sync();
         block.each_warp([&](warp& self) {
             shared.landed.expect(self, sizeof(object));
-            object& to = *reinterpret_cast<object*>(shared.place.at(Unaligned ? 8 : 0));
+            object& to = *reinterpret_cast<object*>(shared.place.address(Unaligned ? 8 : 0));
             hw::bulk_load(self, to, *args.in, shared.landed.word);
             if (!Unaligned) get(self, shared.place, 0);
             shared.landed.wait(self, 0);

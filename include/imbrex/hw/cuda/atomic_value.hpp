@@ -12,75 +12,88 @@
 
 namespace imbrex::hw {
 
-template <memory_order Order>
-inline constexpr int nv_order = Order == memory_order::relaxed   ? __NV_ATOMIC_RELAXED
-                                : Order == memory_order::acquire ? __NV_ATOMIC_ACQUIRE
-                                : Order == memory_order::release ? __NV_ATOMIC_RELEASE
-                                                                 : __NV_ATOMIC_ACQ_REL;
+// The fence of a release or an acquire: it goes before or after a relaxed operation.
 template <memory_scope Among>
-inline constexpr int nv_scope = Among == memory_scope::block     ? __NV_THREAD_SCOPE_BLOCK
-                                : Among == memory_scope::cluster ? __NV_THREAD_SCOPE_CLUSTER
-                                                                 : __NV_THREAD_SCOPE_DEVICE;
+IMBREX_KERNEL void fence_acq_rel() {
+    if constexpr (Among == memory_scope::block) {
+        asm volatile("fence.acq_rel.cta;" : : : "memory");
+    } else if constexpr (Among == memory_scope::cluster) {
+        asm volatile("fence.acq_rel.cluster;" : : : "memory");
+    } else {
+        asm volatile("fence.acq_rel.gpu;" : : : "memory");
+    }
+}
 
-// Lane 0 calls `operate`; all lanes get its result.
-template <memory_order Order, class T, class Operate>
-IMBREX_KERNEL T by_one_lane(const Operate& operate) {
+// Lane 0 calls `operate`; all lanes get its result. The operation itself is relaxed and atomic for the whole device.
+template <memory_order Order, memory_scope Among, class Operate>
+IMBREX_KERNEL auto by_one_lane(const Operate& operate) {
     if constexpr (releases(Order)) __syncwarp();
-    T value{};
-    if (lane() == 0) value = operate();
+    decltype(operate()) value{};
+    if (lane() == 0) {
+        if constexpr (releases(Order)) fence_acq_rel<Among>();
+        value = operate();
+        if constexpr (acquires(Order)) fence_acq_rel<Among>();
+    }
     value = __shfl_sync(all_lanes, value, 0);
     if constexpr (acquires(Order)) __syncwarp();
     return value;
 }
 
+template <class T>
+IMBREX_KERNEL T load_relaxed(const T* address) {
+    T value;
+    __nv_atomic_load(const_cast<T*>(address), &value, __NV_ATOMIC_RELAXED, __NV_THREAD_SCOPE_DEVICE);
+    return value;
+}
+
 template <memory_order Order, memory_scope Among, class T>
 IMBREX_KERNEL T atomic_load(const warp&, const T* address, source) {
-    return by_one_lane<Order, T>([&] {
-        T value;
-        __nv_atomic_load(const_cast<T*>(address), &value, nv_order<Order>, nv_scope<Among>);
-        return value;
-    });
+    return by_one_lane<Order, Among>([&] { return load_relaxed(address); });
 }
 template <memory_order Order, memory_scope Among, class T>
 IMBREX_KERNEL void atomic_store(const warp&, T* address, T value, source) {
     if constexpr (releases(Order)) __syncwarp();
-    if (lane() == 0) __nv_atomic_store(address, &value, nv_order<Order>, nv_scope<Among>);
+    if (lane() == 0) {
+        if constexpr (releases(Order)) fence_acq_rel<Among>();
+        __nv_atomic_store(address, &value, __NV_ATOMIC_RELAXED, __NV_THREAD_SCOPE_DEVICE);
+    }
     __syncwarp();
 }
 template <memory_order Order, memory_scope Among, class T>
 IMBREX_KERNEL T atomic_fetch_add(const warp&, T* address, T value, source) {
-    return by_one_lane<Order, T>(
-        [&] { return __nv_atomic_fetch_add(address, value, nv_order<Order>, nv_scope<Among>); });
+    return by_one_lane<Order, Among>(
+        [&] { return __nv_atomic_fetch_add(address, value, __NV_ATOMIC_RELAXED, __NV_THREAD_SCOPE_DEVICE); });
 }
 template <memory_order Order, memory_scope Among, class T>
 IMBREX_KERNEL T atomic_fetch_max(const warp&, T* address, T value, source) {
-    return by_one_lane<Order, T>(
-        [&] { return __nv_atomic_fetch_max(address, value, nv_order<Order>, nv_scope<Among>); });
+    return by_one_lane<Order, Among>(
+        [&] { return __nv_atomic_fetch_max(address, value, __NV_ATOMIC_RELAXED, __NV_THREAD_SCOPE_DEVICE); });
 }
 template <memory_order Order, memory_scope Among, class T>
 IMBREX_KERNEL T atomic_exchange(const warp&, T* address, T value, source) {
-    return by_one_lane<Order, T>([&] {
+    return by_one_lane<Order, Among>([&] {
         T old;
-        __nv_atomic_exchange(address, &value, &old, nv_order<Order>, nv_scope<Among>);
+        __nv_atomic_exchange(address, &value, &old, __NV_ATOMIC_RELAXED, __NV_THREAD_SCOPE_DEVICE);
         return old;
     });
 }
 template <memory_order Order, memory_scope Among, class T>
 IMBREX_KERNEL T atomic_compare_exchange(const warp&, T* address, T expected, T value, source) {
-    constexpr int failure = acquires(Order) ? __NV_ATOMIC_ACQUIRE : __NV_ATOMIC_RELAXED;
-    return by_one_lane<Order, T>([&] {
+    return by_one_lane<Order, Among>([&] {
         T old = expected;
-        __nv_atomic_compare_exchange(address, &old, &value, false, nv_order<Order>, failure, nv_scope<Among>);
+        __nv_atomic_compare_exchange(address, &old, &value, false, __NV_ATOMIC_RELAXED, __NV_ATOMIC_RELAXED,
+                                     __NV_THREAD_SCOPE_DEVICE);
         return old;
     });
 }
 
 template <memory_order Order, memory_scope Among, class T, class Ready>
-IMBREX_KERNEL T wait_for_value(const warp& scope, const T* address, const Ready& ready, source here) {
-    for (;;) {
-        const T value = atomic_load<Order, Among>(scope, address, here);
-        if (ready(value)) return value;
-    }
+IMBREX_KERNEL T wait_for_value(const warp&, const T* address, const Ready& ready, source) {
+    return by_one_lane<Order, Among>([&] {
+        T value = load_relaxed(address);
+        while (!ready(value)) value = load_relaxed(address);
+        return value;
+    });
 }
 
 template <class Scope, class T, int Rows, int Columns, int Warps>

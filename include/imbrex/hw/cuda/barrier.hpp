@@ -20,6 +20,12 @@ IMBREX_KERNEL void barrier_init(const Scope& scope, barrier_word& barrier, int w
     if (thread_in(scope) == 0) cuda::ptx::mbarrier_init(&barrier.word, static_cast<std::uint32_t>(warps));
 }
 
+// Called by one scope after the last use.
+template <class Scope>
+IMBREX_KERNEL void barrier_invalidate(const Scope& scope, barrier_word& word, source = source::current()) {
+    if (elected(scope)) asm volatile("mbarrier.inval.shared.b64 [%0];" : : "r"(shared_address(&word)) : "memory");
+}
+
 // Makes initialised barriers visible to TMA and to the other blocks of the cluster (fence.mbarrier_init).
 template <class Scope>
 IMBREX_KERNEL void barrier_init_fence(const Scope&, source = source::current()) {
@@ -138,6 +144,18 @@ IMBREX_KERNEL void named_sync_and_arrive_if(const Scope&, int meet, int arrive, 
 template <class Scope>
 IMBREX_KERNEL void async_fence(const Scope&, source = source::current()) {
     if constexpr (has_tma) cuda::ptx::fence_proxy_async(cuda::ptx::space_shared);
+}
+
+// The same for global memory.
+template <class Scope>
+IMBREX_KERNEL void async_fence_global(const Scope&, source = source::current()) {
+    if constexpr (has_tma) cuda::ptx::fence_proxy_async(cuda::ptx::space_global);
+}
+
+// The host world's checker reports the use of a released stage; not used on the device.
+template <class Item>
+IMBREX_KERNEL Item& released_stage(source) {
+    return *static_cast<Item*>(nullptr);
 }
 
 // Tells the host world's checker which bytes are a stage of a pipeline; nothing on the device.

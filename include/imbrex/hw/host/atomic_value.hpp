@@ -7,6 +7,7 @@
 #include <imbrex/core/source.hpp>
 #include <imbrex/hw/host/atomic.hpp>
 #include <imbrex/hw/host/fragment.hpp>
+#include <imbrex/hw/host/global_memory.hpp>
 #include <imbrex/hw/host/scope.hpp>
 
 #include <algorithm>
@@ -15,10 +16,11 @@ namespace imbrex::hw {
 
 // Replaces the value by change(value), and returns the old value.
 template <memory_order Order, memory_scope Among, class T, class Change>
-T atomic_change(const warp& scope, T* address, const char* what, source here, Change change) {
+T atomic_change(const warp& scope, T* address, const char* what, source here, Change change, bool reads = true) {
     const context c = enter(scope, what, here);
     if (!c) return T{};
     c.on->pause(*c.by);
+    touch_atomic(c, address, sizeof(T), {Order, Among, reads, true}, what, here);
     return atomic_update(address, T{}, [&](T old, T) { return change(old); });
 }
 
@@ -27,13 +29,15 @@ T atomic_load(const warp& scope, const T* address, source here) {
     const context c = enter(scope, "atomic load", here);
     if (!c) return T{};
     c.on->pause(*c.by);
+    touch_atomic(c, address, sizeof(T), {Order, Among, true, false}, "atomic load", here);
     T value;
     __atomic_load(address, &value, __ATOMIC_ACQUIRE);
     return value;
 }
 template <memory_order Order, memory_scope Among, class T>
 void atomic_store(const warp& scope, T* address, T value, source here) {
-    atomic_change<Order, Among>(scope, address, "atomic store", here, [=](T) { return value; });
+    atomic_change<Order, Among>(
+        scope, address, "atomic store", here, [=](T) { return value; }, false);
 }
 template <memory_order Order, memory_scope Among, class T>
 T atomic_fetch_add(const warp& scope, T* address, T value, source here) {
@@ -60,13 +64,14 @@ T wait_for_value(const warp& scope, const T* address, const Ready& ready, source
     if (!c) return T{};
     c.on->pause(*c.by);
     T value{};
-    c.on->wait_until(
+    c.on->wait_for_memory(
         *c.by,
         [&] {
             __atomic_load(address, &value, __ATOMIC_ACQUIRE);
             return ready(value);
         },
-        "a value in global memory", here);
+        here);
+    touch_atomic(c, address, sizeof(T), {Order, Among, true, false}, "wait for a value", here);
     return value;
 }
 
@@ -76,6 +81,7 @@ void add_global(const Scope& scope, const global_tile<T>& to, const fragment<T, 
     const context c = enter(scope, "atomic add to global memory", here);
     if (!c) return;
     touch_fragment(c, from, use::read, "atomic add to global memory", here);
+    touch_global_tile(c, to, Rows, Columns, global_use::atomic_update, 0, "atomic add to global memory", here);
     for (int row = 0; row < std::min(Rows, to.rows); ++row) {
         for (int column = 0; column < std::min(Columns, to.columns); ++column) {
             atomic_add(to.at(row, column), from.at(row, column));
@@ -87,7 +93,9 @@ void add_global(const Scope& scope, const global_tile<T>& to, const fragment<T, 
 template <class T>
 T get_global(const warp& scope, const T* from, source here) {
     const context c = enter(scope, "load of one global value", here);
-    return c ? *from : T{};
+    if (!c) return T{};
+    touch_global_values(c, from, 1, global_use::read, 0, "load of one global value", here);
+    return *from;
 }
 
 }  // namespace imbrex::hw

@@ -62,16 +62,38 @@ inline int initialised_at(const context& c, const barrier_word& word, source her
     return count;
 }
 
-// A barrier may be initialised again only when its last phase is complete and known to be.
+// A barrier may be invalidated only when its last phase is complete and known to be.
 inline void check_not_in_use(const context& c, const barrier_word& word, const access& made) {
     const auto found = c.on->barriers.find(&word);
     if (found == c.on->barriers.end()) return;
     const barrier_state& state = found->second;
     const barrier_counters counters = barrier_counters::of(word);
     const bool idle = counters.pending == counters.expected && counters.bytes == 0;
-    if (idle && c.by->phases[state.actor] >= state.generation) return;
-    c.on->report(hazard_kind::barrier_not_initialised, *c.by->block, "the barrier is initialised again while in use",
+    if (idle && c.by->knows.phases[state.actor] >= state.generation) return;
+    c.on->report(hazard_kind::barrier_not_initialised, *c.by->block,
+                 "the barrier is initialised again, or invalidated, while in use",
                  {c.on->location_of(made), c.on->location_of(state.last_arrive)});
+}
+
+// mbarrier.init on a valid mbarrier is undefined in PTX.
+inline void check_not_valid(const context& c, const barrier_word& word, const access& made) {
+    check_not_in_use(c, word, made);
+    const auto found = c.on->barriers.find(&word);
+    if (found == c.on->barriers.end()) return;
+    c.on->report(hazard_kind::barrier_not_initialised, *c.by->block,
+                 "the barrier is initialised again without invalidate",
+                 {c.on->location_of(made), c.on->location_of(found->second.init)});
+}
+
+// Ends the use of a barrier: its memory may then hold data, or a barrier again. A sync must follow.
+template <class Scope>
+void barrier_invalidate(const Scope& scope, barrier_word& word, source here = source::current()) {
+    const context c = enter(scope, "barrier invalidate", here);
+    if (!c.checked()) return;
+    const access made{c.by, c.by->actor, ++c.by->tick, false, false, -1, 0, "barrier invalidate", here};
+    state_in_use(c, word, "barrier invalidate", here);
+    check_not_in_use(c, word, made);
+    c.on->barriers.erase(&word);
 }
 
 // One thread initialises a barrier for phases of `warps` arriving warps.
@@ -91,17 +113,18 @@ void barrier_init(const Scope& scope, barrier_word& word, int warps, source here
             c.on->report(hazard_kind::beyond_limits, *c.by->block,
                          str_cat("warps of a barrier: ", warps, "; must be 1 to 64"), {c.on->location_of(made)});
         }
-        check_not_in_use(c, word, made);
-        barrier_state& state = c.on->barriers[&word];
-        state = barrier_state{};
-        state.actor = c.on->new_actor();
-        state.block = block_holding(*c.on, &word);
-        state.init = made;
-        state.init.stage = stage_of(*c.by->block, &word);
-        if (state.block == nullptr) {
+        check_not_valid(c, word, made);
+        block_state* const block = block_holding(*c.by, &word);
+        if (block == nullptr) {
             c.on->report(hazard_kind::beyond_limits, *c.by->block, "the barrier is not in shared memory",
                          {c.on->location_of(made)});
         }
+        barrier_state& state = c.on->barriers[&word];
+        state = barrier_state{};
+        state.actor = c.by->block->cluster->new_actor();
+        state.block = block;
+        state.init = made;
+        state.init.stage = stage_of(*c.by->block, &word);
     } else if (c.on->trace.enabled()) {
         c.on->barriers[&word] = barrier_state{};
     }
@@ -131,7 +154,7 @@ inline void arrive(const context& c, barrier_word& word, int warps, int bytes, c
     if (c.checked()) {
         state = state_in_use(c, word, what, here);
         const access made{c.by, c.by->actor, ++c.by->tick, false, false, stage_of(*state->block, &word), 0, what, here};
-        if (counters.pending < warps || c.by->phases[state->actor] < state->generation) {
+        if (counters.pending < warps || c.by->knows.phases[state->actor] < state->generation) {
             c.on->report(hazard_kind::arrived_too_often, *c.by->block,
                          counters.pending < warps ? str_cat("the phase counts ", static_cast<int>(counters.expected),
                                                             " warps and all of them have arrived")
@@ -141,6 +164,7 @@ inline void arrive(const context& c, barrier_word& word, int warps, int bytes, c
         state->last_arrive = made;
         release(*c.by, state->gathering);
     }
+    c.on->progress();
     counters.pending = static_cast<std::uint8_t>(counters.pending - warps);
     counters.bytes += bytes;
     if (c.on->trace.enabled()) {
@@ -167,14 +191,15 @@ void barrier_arrive(const Scope& scope, barrier_word& word, source here = source
 template <class T>
 T& in_cluster(const context& c, T& object, int cluster_rank, const char* what, source here) {
     machine& m = *c.on;
+    const std::vector<block_state*>& cluster = c.by->block->cluster->blocks;
     const auto* address = reinterpret_cast<const unsigned char*>(&object);
     const std::ptrdiff_t offset = address - c.by->block->memory;
     const hazard_location now{c.by->name(), what, here.file, here.line};
-    if (cluster_rank < 0 || cluster_rank >= static_cast<int>(m.blocks.size())) {
+    if (cluster_rank < 0 || cluster_rank >= static_cast<int>(cluster.size())) {
         m.report(hazard_kind::beyond_limits, *c.by->block,
-                 str_cat("cluster rank ", cluster_rank, " of a cluster of ", m.blocks.size()), {now});
+                 str_cat("cluster rank ", cluster_rank, " of a cluster of ", cluster.size()), {now});
     }
-    block_state& other = *m.blocks[cluster_rank];
+    block_state& other = *cluster[cluster_rank];
     if (c.checked() && other.finished) {
         m.report(hazard_kind::in_flight_at_exit, *c.by->block,
                  str_cat("block ", cluster_rank, " of the cluster has already exited"), {now});
@@ -182,15 +207,24 @@ T& in_cluster(const context& c, T& object, int cluster_rank, const char* what, s
     return *reinterpret_cast<T*>(other.memory + offset);
 }
 
-// A block's shared memory ends with it: it must know that the arrivals of other blocks at its barriers are complete.
+// A block's shared memory ends with it: it must know that the arrivals and loads of other blocks there are
+// complete.
 // (Their copies land on its own barriers and are checked with those.)
 inline void check_remote_arrivals_over(machine& m, simulated_warp& block) {
-    for (const access& use : block.block->remote_arrivals) {
-        if (use.tick <= block.seen[use.actor] || use.tick <= block.clocks_of_children.seen[use.actor]) continue;
+    for (const access& use : block.block->remote_uses) {
+        if (use.tick <= block.knows.seen[use.actor] || use.tick <= block.clocks_of_children.seen[use.actor]) continue;
         m.report(hazard_kind::in_flight_at_exit, *block.block,
                  "the block exits while another block of its cluster may still use its shared memory",
                  {{block.name(), "end of the kernel", "", 0}, m.location_of(use)});
     }
+}
+
+// A use of another block's shared memory, which must not end before it.
+inline void remember_remote_use(const context& c, block_state& other, const char* what, source here) {
+    if (!c.checked() || &other == c.by->block) return;
+    const access made{c.by, c.by->actor, ++c.by->tick, false, false, -1, 0, what, here};
+    std::erase_if(other.remote_uses, [&](const access& old) { return old.actor == made.actor; });
+    other.remote_uses.push_back(made);
 }
 
 // The same if `wanted`.
@@ -208,12 +242,8 @@ void barrier_arrive_at(const Scope& scope, barrier_word& word, int cluster_rank,
     const mutation_operator applied = c.on->pass_site(*c.by, synchronisation::barrier_arrive, here);
     if (applied == mutation_operator::skip) return;
     barrier_word& remote = in_cluster(c, word, cluster_rank, "remote barrier arrive", here);
-    block_state& other = *c.on->blocks[cluster_rank];
-    if (c.checked() && &other != c.by->block) {
-        const access made{c.by, c.by->actor, ++c.by->tick, false, false, -1, 0, "remote barrier arrive", here};
-        std::erase_if(other.remote_arrivals, [&](const access& old) { return old.actor == made.actor; });
-        other.remote_arrivals.push_back(made);
-    }
+    block_state& other = *c.by->block->cluster->blocks[cluster_rank];
+    remember_remote_use(c, other, "remote barrier arrive", here);
     arrive(c, remote, Scope::warps, 0, "remote barrier arrive", here);
     if (applied == mutation_operator::twice) arrive(c, remote, Scope::warps, 0, "remote barrier arrive", here);
 }
@@ -243,6 +273,13 @@ void barrier_wait(const Scope& scope, barrier_word& word, unsigned phase, source
     if (applied == mutation_operator::skip) return;
     if (applied == mutation_operator::other_phase) phase ^= 1;
     barrier_state* state = c.checked() ? state_in_use(c, word, "barrier wait", here) : nullptr;
+    if (state != nullptr && phase != 0xffffffffu && state->generation > phase + 1) {
+        c.on->report(
+            hazard_kind::wrong_phase, *c.by->block,
+            str_cat("waited for phase ", static_cast<int>(phase), " when ", state->generation, " phases were complete"),
+            {{c.by->name(), "barrier wait", here.file, here.line, stage_of(*state->block, &word)},
+             c.on->location_of(state->last_arrive)});
+    }
     const auto complete = [&word, phase] { return barrier_counters::of(word).parity != (phase & 1); };
     if (!complete()) {
         std::string what = "a phase of a transaction barrier";
@@ -290,7 +327,15 @@ void async_fence(const Scope& scope, source here = source::current()) {
     if (c.on->pass_site(*c.by, synchronisation::async_fence, here) == mutation_operator::skip) return;
     c.by->fenced = c.by->tick;
     c.by->fenced_copies = c.by->copies.waited;
-    if (Scope::warps == 1) c.by->async_seen.raise(c.by->copies.actor, c.by->fenced_copies);
+    if (Scope::warps == 1) c.by->knows.async_seen.raise(c.by->copies.actor, c.by->fenced_copies);
+}
+
+// Memory in place of a stage that a handle has released: it is no shared memory, so that every access is reported.
+template <class Item>
+Item& released_stage(source released_at) {
+    static_assert(sizeof(Item) <= released_memory::bytes, "imbrex: a stage must fit into shared memory");
+    if (simulated_warp* const one = machine::running_simulated_warp()) one->released_at = released_at;
+    return *reinterpret_cast<Item*>(released_memory::first());
 }
 
 // Tells the checker which bytes are a stage of a pipeline, for its reports.

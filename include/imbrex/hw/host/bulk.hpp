@@ -35,7 +35,7 @@ void ask_object(const context& c, T& to, barrier_word& word, const char* what, s
         ready = std::max(ready, end + nominal_rates::copy_latency);
     }
     machine& m = *c.on;
-    m.ask(nullptr, 0, [&m, &to, &word, fill, generation, made, phases = c.by->phases] {
+    m.ask(nullptr, 0, [&m, &to, &word, fill, generation, made, phases = c.by->knows.phases] {
         fill(to);
         if (m.checked) m.barriers[&word].gathering.phases.join(phases);
         land(m, word, sizeof(T), generation, made);
@@ -48,6 +48,11 @@ void bulk_load(const warp& scope, T& to, const T& from, barrier_word& word, sour
     const context c = enter(scope, what, here);
     if (!c) return;
     c.on->pause(*c.by);
+    if (c.checked()) {
+        const barrier_state& state = *state_in_use(c, word, what, here);
+        const access made{c.by, state.actor, state.generation + 1, true, true, -1, 0, what, here};
+        touch_global_object(c, &from, sizeof(T), made, global_use::read);
+    }
     ask_object(c, to, word, what, here,
                [&from](T& there) { std::memcpy(static_cast<void*>(&there), &from, sizeof(T)); });
 }

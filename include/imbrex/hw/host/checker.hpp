@@ -1,11 +1,13 @@
-// The checker: the rules of shared memory. Each access is compared with the history of its bytes. An earlier write, and
-// for a write also the reads since, must be ordered before it by the kernel's synchronisation. What that requires
-// depends on both sides: `check_ordering` is the memory model in twenty lines; docs/memory_model.md explains it with
-// pictures.
+// The checker: the rules of memory. Each access is compared with the history of its bytes. An earlier write, and for a
+// write also the reads since, must be ordered before it by the kernel's synchronisation. What that requires depends on
+// both sides: `check_ordering` is the memory model within a cluster, `check_other_cluster` that between clusters and
+// kernels. docs/memory_model.md explains it with pictures. Global memory is in hw/host/global_memory.hpp.
 #pragma once
 
 #include <imbrex/hw/host/machine.hpp>
 
+#include <string>
+#include <type_traits>
 #include <utility>
 
 namespace imbrex::hw {
@@ -19,7 +21,7 @@ enum class verdict {
 
 // An asynchronous operation that its scope has waited for.
 inline bool waited_for(const access& one) {
-    for (const group_queue* queue : {&one.by->copies, &one.by->stores, &one.by->mmas}) {
+    for (const group_queue* queue : one.by->queues()) {
         if (one.actor == queue->actor) return one.tick <= queue->waited;
     }
     return false;
@@ -32,39 +34,80 @@ inline bool by_the_same_block(const access& earlier, const simulated_warp& now) 
     return related && (earlier.actor == earlier.by->actor || waited_for(earlier));
 }
 
+enum class memory_space { shared, global };
+
+// The same for an access of another cluster, on global memory. Only atomic operations order clusters; only the end of
+// a kernel, which pdl_wait waits for, orders kernels that overlap. A kernel may overwrite what its predecessor has read
+// before it allowed the kernel to start.
+inline verdict check_other_cluster(const access& earlier, bool earlier_writes, const simulated_warp& now,
+                                   const access& made) {
+    const cluster_state& other = *earlier.by->block->cluster;
+    if (now.knows.grid.knows_complete(other.kernel->number)) return verdict::ordered;
+    if (!earlier_writes && other.kernel != now.block->cluster->kernel) {
+        const cluster_clocks* before = now.block->cluster->kernel->started_after.find(other.number);
+        if (before != nullptr && earlier.tick <= before->seen[earlier.actor]) return verdict::ordered;
+    }
+    const cluster_clocks* known = now.knows.grid.find(other.number);
+    if (known == nullptr || earlier.tick > known->seen[earlier.actor]) return verdict::unordered;
+    if (made.async_proxy && earlier_writes && !earlier.async_proxy && earlier.tick > known->async_seen[earlier.actor]) {
+        return verdict::unfenced;
+    }
+    return verdict::ordered;
+}
+
 // Is the earlier access ordered before `made`, which this scope makes or issues now? The lanes of one warp are
 // converged from one operation to the next, except for cp.async: each lane waits for its own copies, and may issue them
 // before other lanes have read the old contents.
-inline verdict check_ordering(const access& earlier, bool earlier_writes, const simulated_warp& now,
-                              const access& made) {
+inline verdict check_ordering(const access& earlier, bool earlier_writes, const simulated_warp& now, const access& made,
+                              memory_space space = memory_space::shared) {
+    if (earlier.by->block->cluster != now.block->cluster) {
+        return check_other_cluster(earlier, earlier_writes, now, made);
+    }
+    const bool global = space == memory_space::global;
+    const std::uint32_t fenced = global ? now.global_fenced : now.fenced;
+    const std::uint32_t async_synced = global ? now.global_async_synced : now.async_synced;
+    const vector_clock& async_seen = global ? now.knows.global_async_seen : now.knows.async_seen;
     const bool one_warp = now.warps == 1;
     const bool async_proxy = made.async_proxy;
     const bool by_lanes = made.actor == now.copies.actor;
     const bool same_bytes_by_same_warp = made.partition != 0 && earlier.partition == made.partition;
     if (earlier.actor == now.actor) {
         if (async_proxy && earlier_writes) {
-            if (earlier.tick <= (one_warp ? now.fenced : now.async_synced)) return verdict::ordered;
-            return earlier.tick <= now.fenced && earlier.tick > now.synced ? verdict::unsynchronised
-                                                                           : verdict::unfenced;
+            if (earlier.tick <= (one_warp ? fenced : async_synced)) return verdict::ordered;
+            return earlier.tick <= fenced && earlier.tick > now.synced ? verdict::unsynchronised : verdict::unfenced;
         }
         const bool converged = one_warp ? !by_lanes : !async_proxy && same_bytes_by_same_warp;
         const bool known = converged || earlier.tick <= now.synced;
         return known ? verdict::ordered : verdict::unsynchronised;
     }
-    for (const group_queue* own : {&now.copies, &now.stores, &now.mmas}) {
+    for (const group_queue* own : now.queues()) {
         if (earlier.actor != own->actor) continue;
         if (earlier.tick > own->waited) return verdict::unordered;
         const bool lanes_apart = own == &now.copies && !by_lanes;
         const bool converged = one_warp ? !lanes_apart : same_bytes_by_same_warp;
         if (earlier.tick > own->synced && !converged) return verdict::unsynchronised;
     }
-    if (earlier.tick > now.seen[earlier.actor]) {
+    if (earlier.tick > now.knows.seen[earlier.actor]) {
         return by_the_same_block(earlier, now) ? verdict::unsynchronised : verdict::unordered;
     }
-    if (async_proxy && earlier_writes && !earlier.async_proxy && earlier.tick > now.async_seen[earlier.actor]) {
+    if (async_proxy && earlier_writes && !earlier.async_proxy && earlier.tick > async_seen[earlier.actor]) {
         return verdict::unfenced;
     }
+    // An ordinary write of another block of the cluster: barriers order only the accesses of one block.
+    const bool from_other_block = earlier_writes && !global && !earlier.async_proxy && earlier.by->block != now.block;
+    if (from_other_block && !async_proxy && earlier.tick > now.knows.cluster_view[earlier.actor])
+        return verdict::unordered;
     return verdict::ordered;
+}
+
+// fence_cluster, also part of cluster_sync: first the loads of this scope see what other blocks have fenced, then what
+// its own block has done is ordered for other blocks.
+inline void fence_for_cluster(const machine& m, simulated_warp& one) {
+    one.knows.cluster_view.join(one.knows.cluster_seen);
+    one.knows.seen.set(one.actor, one.tick);
+    for (const auto& other : m.simulated_warps()) {
+        if (other->block == one.block) one.knows.cluster_seen.raise(other->actor, one.knows.seen[other->actor]);
+    }
 }
 
 inline hazard_kind hazard_of(verdict broken, const access& earlier, bool earlier_writes, const access& now,
@@ -79,10 +122,10 @@ inline hazard_kind hazard_of(verdict broken, const access& earlier, bool earlier
 }
 
 // The block of this cluster whose shared memory holds the address, or null.
-inline block_state* block_holding(machine& m, const void* address) {
+inline block_state* block_holding(const simulated_warp& now, const void* address) {
     const auto* at = static_cast<const unsigned char*>(address);
-    for (auto& block : m.blocks) {
-        if (at >= block->memory && at < block->memory + block->bytes) return block.get();
+    for (block_state* block : now.block->cluster->blocks) {
+        if (at >= block->memory && at < block->memory + block->bytes) return block;
     }
     return nullptr;
 }
@@ -96,13 +139,19 @@ inline int stage_of(const block_state& block, const void* address) {
 
 // Checks and records one access to `bytes` bytes of shared memory.
 inline void touch(machine& m, simulated_warp& now, const void* address, int bytes, access made, bool writes) {
-    block_state* block = block_holding(m, address);
+    block_state* block = block_holding(now, address);
+    if (block == nullptr && released_memory::holds(address)) {
+        m.report(hazard_kind::used_after_release, *now.block, "the handle holds no stage",
+                 {m.location_of(made),
+                  {now.name(), "the release, or the move of the handle", now.released_at.file, now.released_at.line}});
+    }
     if (block == nullptr) {
         m.report(hazard_kind::beyond_limits, *now.block, "the address is not in the cluster's shared memory",
                  {m.location_of(made)});
     }
     const int begin = static_cast<int>(static_cast<const unsigned char*>(address) - block->memory);
     made.stage = stage_of(*block, address);
+    m.progress();
     block->shadow->visit(begin, begin + bytes, [&](byte_history& history) {
         const auto compare = [&](const access& earlier, bool earlier_writes) {
             const verdict found = check_ordering(earlier, earlier_writes, now, made);
@@ -129,17 +178,40 @@ inline void touch(machine& m, simulated_warp& now, const void* address, int byte
     });
 }
 
+// Reports a subtile, or a part of a vector, that is not inside its tile.
+template <class Shared>
+void check_inside(machine& m, const simulated_warp& now, const Shared& shared, const char* what, source where) {
+    const auto outside = [&](std::string detail) {
+        m.report(hazard_kind::outside_tile, *now.block, std::move(detail),
+                 {{now.name(), what, where.file, where.line}});
+    };
+    if constexpr (requires { shared.first_row; }) {
+        using tile = std::remove_pointer_t<decltype(shared.tile)>;
+        const int row = shared.first_row, column = shared.first_column;
+        if (row >= 0 && column >= 0 && row + Shared::rows <= tile::rows && column + Shared::columns <= tile::columns) {
+            return;
+        }
+        outside(str_cat("rows ", row, " to ", row + Shared::rows - 1, ", columns ", column, " to ",
+                        column + Shared::columns - 1, " of a tile of ", tile::rows, " x ", tile::columns));
+    } else if constexpr (requires { shared.vector; }) {
+        using vector = std::remove_pointer_t<decltype(shared.vector)>;
+        if (shared.first >= 0 && shared.first + Shared::length <= vector::length) return;
+        outside(str_cat("elements ", shared.first, " to ", shared.first + Shared::length - 1, " of a vector of ",
+                        vector::length));
+    }
+}
+
 // The same for every contiguous run of bytes of a shared tile, a subtile, or a shared vector.
 template <class Shared, class F>
 void for_each_run(const Shared& shared, F f) {
     if constexpr (requires { Shared::length; }) {
-        f(shared.at(0), Shared::bytes);
+        f(shared.address(0), Shared::bytes);
     } else {
         constexpr int row_bytes = Shared::columns * static_cast<int>(sizeof(typename Shared::element));
-        if (shared.at(1, 0) == shared.at(0, 0) + Shared::columns) {
-            f(shared.at(0, 0), Shared::rows * row_bytes);
+        if (shared.address(1, 0) == shared.address(0, 0) + Shared::columns) {
+            f(shared.address(0, 0), Shared::rows * row_bytes);
         } else {
-            for (int row = 0; row < Shared::rows; ++row) f(shared.at(row, 0), row_bytes);
+            for (int row = 0; row < Shared::rows; ++row) f(shared.address(row, 0), row_bytes);
         }
     }
 }
@@ -156,11 +228,13 @@ inline std::uint64_t partition_of(int way, const void* first, int rows, int colu
 template <class Shared>
 void touch_ordinary(machine& m, simulated_warp& now, const Shared& shared, bool writes, int way, const char* what,
                     source where) {
+    check_inside(m, now, shared, what, where);
     access made{&now, now.actor, ++now.tick, false, false, -1, 0, what, where};
     if constexpr (requires { Shared::length; }) {
-        if (way != 0) made.partition = partition_of(way, shared.at(0), 1, Shared::length, now.warps);
+        if (way != 0) made.partition = partition_of(way, shared.address(0), 1, Shared::length, now.warps);
     } else {
-        if (way != 0) made.partition = partition_of(way, shared.at(0, 0), Shared::rows, Shared::columns, now.warps);
+        if (way != 0)
+            made.partition = partition_of(way, shared.address(0, 0), Shared::rows, Shared::columns, now.warps);
     }
     for_each_run(shared, [&](const void* address, int bytes) { touch(m, now, address, bytes, made, writes); });
 }
@@ -168,22 +242,21 @@ void touch_ordinary(machine& m, simulated_warp& now, const Shared& shared, bool 
 // The completed operations of each thread of the scope become visible to its other threads.
 inline void own_work_known(simulated_warp& one) {
     one.synced = one.tick;
-    for (group_queue* own : {&one.copies, &one.stores, &one.mmas}) own->synced = own->waited;
+    for (group_queue* own : {&one.copies, &one.stores, &one.mmas, &one.written}) own->synced = own->waited;
 }
 
 // What a simulated warp publishes when it arrives at a barrier, and what it learns from a wait. The lanes of a warp
 // converge before it arrives.
 inline void release(simulated_warp& one, visible_clocks& gathering) {
     if (one.warps == 1) own_work_known(one);
-    one.seen.set(one.actor, one.tick);
-    one.async_seen.set(one.actor, one.fenced);
-    gathering.join({one.seen, one.async_seen, one.phases});
+    one.knows.seen.set(one.actor, one.tick);
+    one.knows.async_seen.set(one.actor, one.fenced);
+    if (one.global_fenced > 0) one.knows.global_async_seen.set(one.actor, one.global_fenced);
+    gathering.join(one.knows);
     gathering.async_seen.raise(one.copies.actor, one.fenced_copies);
 }
 inline void acquire(simulated_warp& one, const visible_clocks& completed) {
-    one.seen.join(completed.seen);
-    one.async_seen.join(completed.async_seen);
-    one.phases.join(completed.phases);
+    one.knows.join(completed);
 }
 
 // A phase of a barrier has completed: the gathered clocks become available to waits.
@@ -198,7 +271,8 @@ inline void publish(visible_clocks& gathering, visible_clocks& completed, int ac
 inline void meet(simulated_warp& one) {
     own_work_known(one);
     one.async_synced = one.fenced;
-    one.async_seen.raise(one.copies.actor, one.fenced_copies);
+    one.global_async_synced = one.global_fenced;
+    one.knows.async_seen.raise(one.copies.actor, one.fenced_copies);
     acquire(one, one.clocks_of_children);
 }
 

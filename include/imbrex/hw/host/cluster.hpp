@@ -18,12 +18,18 @@ void load_dsmem(const Scope& scope, fragment<T, Rows, Columns, Warps>& to, const
     c.on->pause(*c.by);
     auto part = part_of(from);
     part.tile = &in_cluster(c, *part.tile, cluster_rank, what, here);
+    remember_remote_use(c, *c.by->block->cluster->blocks[cluster_rank], what, here);
     load_shared(scope, to, part, here);
 }
 
 // Goes between writes to shared memory and the arrival at another block's barrier, and between the wait for such an
-// arrival and the reads. In the host world arrivals order everything.
+// arrival and the reads.
 template <class Scope>
-void fence_cluster(const Scope&, source = source::current()) {}
+void fence_cluster(const Scope& scope, source here = source::current()) {
+    const context c = enter(scope, "cluster fence", here);
+    if (!c.checked()) return;
+    if (c.on->pass_site(*c.by, synchronisation::cluster_fence, here) == mutation_operator::skip) return;
+    fence_for_cluster(*c.on, *c.by);
+}
 
 }  // namespace imbrex::hw

@@ -5,6 +5,7 @@
 #include <imbrex/core/global_tile.hpp>
 #include <imbrex/hw/host/copy_shared.hpp>
 #include <imbrex/hw/host/fragment.hpp>
+#include <imbrex/hw/host/global_memory.hpp>
 #include <imbrex/hw/host/scope.hpp>
 
 #include <algorithm>
@@ -20,7 +21,7 @@ void load_shared(const Scope& scope, fragment<T, Rows, Columns, Warps, Layout>& 
     if (c.checked())
         touch_ordinary(*c.on, *c.by, from, false, partition_way_of<Layout>, "load from shared memory", here);
     touch_fragment(c, to, use::write, "load from shared memory", here);
-    for (int row = 0; row < Rows; ++row) std::memcpy(&to.at(row, 0), from.at(row, 0), Columns * sizeof(T));
+    for (int row = 0; row < Rows; ++row) std::memcpy(&to.at(row, 0), from.address(row, 0), Columns * sizeof(T));
     spend_lanes(c, Rows * Columns / 4, "load");
 }
 
@@ -40,7 +41,7 @@ void load_eight_rows(const warp& scope, fragment<T, 16, Columns, 1>& to, const S
     if (!c) return;
     if (c.checked()) touch_ordinary(*c.on, *c.by, from, false, partitioned_by_fragment, what, here);
     touch_fragment(c, to, use::write, what, here);
-    for (int row = 0; row < 8; ++row) std::memcpy(&to.at(row, 0), from.at(row, 0), Columns * sizeof(T));
+    for (int row = 0; row < 8; ++row) std::memcpy(&to.at(row, 0), from.address(row, 0), Columns * sizeof(T));
     std::fill(&to.at(8, 0), &to.at(15, Columns - 1) + 1, T{});
     spend_lanes(c, 8 * Columns / 4, "load");
 }
@@ -52,7 +53,7 @@ void store_shared(const Scope& scope, Shared&& to, const fragment<T, Rows, Colum
     if (!c) return;
     touch_fragment(c, from, use::read, "store to shared memory", here);
     if (c.checked()) touch_ordinary(*c.on, *c.by, to, true, partition_way_of<Layout>, "store to shared memory", here);
-    for (int row = 0; row < Rows; ++row) std::memcpy(to.at(row, 0), &from.at(row, 0), Columns * sizeof(T));
+    for (int row = 0; row < Rows; ++row) std::memcpy(to.address(row, 0), &from.at(row, 0), Columns * sizeof(T));
     spend_lanes(c, Rows * Columns / 4, "store");
 }
 
@@ -62,6 +63,8 @@ void load_global(const Scope& scope, fragment<T, Rows, Columns, Warps, Layout>& 
     const context c = enter(scope, "load from global memory", here);
     if (!c) return;
     touch_fragment(c, to, use::write, "load from global memory", here);
+    touch_global_tile(c, from, Rows, Columns, global_use::read, partition_way_of<Layout>, "load from global memory",
+                      here);
     for (int row = 0; row < Rows; ++row) {
         for (int column = 0; column < Columns; ++column) {
             to.at(row, column) = from.has(row, column) ? *from.at(row, column) : fill;
@@ -76,6 +79,8 @@ void store_global(const Scope& scope, global_tile<T> to, const fragment<T, Rows,
     const context c = enter(scope, "store to global memory", here);
     if (!c) return;
     touch_fragment(c, from, use::read, "store to global memory", here);
+    touch_global_tile(c, to, Rows, Columns, global_use::write, partition_way_of<Layout>, "store to global memory",
+                      here);
     const int rows = std::min(Rows, to.rows);
     const int columns = std::min(Columns, to.columns);
     for (int row = 0; row < rows; ++row) {
@@ -88,11 +93,13 @@ void store_global(const Scope& scope, global_tile<T> to, const fragment<T, Rows,
 template <class Scope, class T, int Rows, int Columns, int Warps, class RowPointer>
 void gather_rows(const Scope& scope, fragment<T, Rows, Columns, Warps>& to, RowPointer&& row_pointer, T fill,
                  source here = source::current()) {
-    const context c = enter(scope, "load of rows from global memory", here);
+    const char* what = "load of rows from global memory";
+    const context c = enter(scope, what, here);
     if (!c) return;
-    touch_fragment(c, to, use::write, "load of rows from global memory", here);
+    touch_fragment(c, to, use::write, what, here);
     for (int row = 0; row < Rows; ++row) {
         const T* const from = row_pointer(row);
+        if (from != nullptr) touch_global_row(c, from, Columns, global_use::read, row, what, here);
         for (int column = 0; column < Columns; ++column) to.at(row, column) = from != nullptr ? from[column] : fill;
     }
     spend_lanes(c, Rows * Columns, "load");
@@ -100,11 +107,13 @@ void gather_rows(const Scope& scope, fragment<T, Rows, Columns, Warps>& to, RowP
 template <class Scope, class T, int Rows, int Columns, int Warps, class RowPointer>
 void scatter_rows(const Scope& scope, RowPointer&& row_pointer, const fragment<T, Rows, Columns, Warps>& from,
                   source here = source::current()) {
-    const context c = enter(scope, "store of rows to global memory", here);
+    const char* what = "store of rows to global memory";
+    const context c = enter(scope, what, here);
     if (!c) return;
-    touch_fragment(c, from, use::read, "store of rows to global memory", here);
+    touch_fragment(c, from, use::read, what, here);
     for (int row = 0; row < Rows; ++row) {
         T* const to = row_pointer(row);
+        if (to != nullptr) touch_global_row(c, to, Columns, global_use::write, row, what, here);
         if (to != nullptr) std::copy(&from.at(row, 0), &from.at(row, 0) + Columns, to);
     }
     spend_lanes(c, Rows * Columns, "store");
@@ -116,6 +125,8 @@ void save_lanes(const warp& scope, T* place, const Fragment& from, source here) 
     const context c = enter(scope, "store of a warp's registers", here);
     if (!c) return;
     touch_fragment(c, from, use::read, "store of a warp's registers", here);
+    touch_global_values(c, place, static_cast<int>(std::size(from.values)), global_use::write, partitioned_by_fragment,
+                        "store of a warp's registers", here);
     std::copy(std::begin(from.values), std::end(from.values), place);
     spend_lanes(c, static_cast<int>(std::size(from.values)), "store");
 }
@@ -124,6 +135,8 @@ void restore_lanes(const warp& scope, Fragment& to, const T* place, source here)
     const context c = enter(scope, "load of a warp's registers", here);
     if (!c) return;
     touch_fragment(c, to, use::write, "load of a warp's registers", here);
+    touch_global_values(c, place, static_cast<int>(std::size(to.values)), global_use::read, partitioned_by_fragment,
+                        "load of a warp's registers", here);
     std::copy(place, place + std::size(to.values), std::begin(to.values));
     spend_lanes(c, static_cast<int>(std::size(to.values)), "load");
 }
@@ -133,6 +146,8 @@ template <class Scope, class T>
 void fill_global(const Scope& scope, const global_tile<T>& to, T value, source here = source::current()) {
     const context c = enter(scope, "fill of global memory", here);
     if (!c) return;
+    touch_global_tile(c, to, to.rows, to.columns, global_use::write, partitioned_by_elements, "fill of global memory",
+                      here);
     for (int row = 0; row < to.rows; ++row) {
         for (int column = 0; column < to.columns; ++column) *to.at(row, column) = value;
     }
@@ -146,6 +161,7 @@ void load_values(const Scope& scope, Fragment& to, const T* from, int valid, T f
     if (!c) return;
     touch_fragment(c, to, use::write, "load of a vector", here);
     const int length = static_cast<int>(std::size(to.values));
+    touch_global_values(c, from, std::min(length, valid), global_use::read, 0, "load of a vector", here);
     for (int i = 0; i < length; ++i) to.values[i] = i < valid ? from[i] : fill;
 }
 template <class Scope, class Fragment, class T>
@@ -154,6 +170,7 @@ void store_values(const Scope& scope, T* to, int valid, const Fragment& from, so
     if (!c) return;
     touch_fragment(c, from, use::read, "store of a vector", here);
     const int length = std::min(valid, static_cast<int>(std::size(from.values)));
+    touch_global_values(c, to, length, global_use::write, partitioned_by_fragment, "store of a vector", here);
     for (int i = 0; i < length; ++i) to[i] = from.values[i];
 }
 template <class Scope, class T, int Rows, int Warps>
@@ -184,7 +201,7 @@ void load_vector(const Scope& scope, Fragment& to, const Vector& from, source he
     if (!c) return;
     if (c.checked()) touch_ordinary(*c.on, *c.by, from, false, 0, "load of a shared vector", here);
     touch_fragment(c, to, use::write, "load of a shared vector", here);
-    std::copy(from.at(0), from.at(0) + Vector::length, to.values);
+    std::copy(from.address(0), from.address(0) + Vector::length, to.values);
 }
 template <class Scope, class Fragment, class Vector>
 void store_vector(const Scope& scope, Vector& to, const Fragment& from, source here) {
@@ -192,7 +209,7 @@ void store_vector(const Scope& scope, Vector& to, const Fragment& from, source h
     if (!c) return;
     touch_fragment(c, from, use::read, "store to a shared vector", here);
     if (c.checked()) touch_ordinary(*c.on, *c.by, to, true, partitioned_by_fragment, "store to a shared vector", here);
-    std::copy(from.values, from.values + Vector::length, to.at(0));
+    std::copy(from.values, from.values + Vector::length, to.address(0));
 }
 
 // The warps of a warpgroup combine partial column values through shared memory. Here they are complete already; the
@@ -222,7 +239,7 @@ void visit_shared(const Scope& scope, use first_use, source here, F f, First& fi
     }
     for (int row = 0; row < First::rows; ++row) {
         for (int column = 0; column < First::columns; ++column) {
-            f(row, column, *first.at(row, column), *others.at(row, column)...);
+            f(row, column, *first.address(row, column), *others.address(row, column)...);
         }
     }
     spend_lanes(c, First::rows * First::columns, "elementwise");
@@ -236,7 +253,7 @@ void fill_rows(const Scope& scope, Shared& to, int first, typename Shared::eleme
     if (c.checked())
         touch_ordinary(*c.on, *c.by, to, true, partitioned_by_chunks, "filling rows of shared memory", here);
     for (int row = first > 0 ? first : 0; row < Shared::rows; ++row) {
-        for (int column = 0; column < Shared::columns; ++column) *to.at(row, column) = value;
+        for (int column = 0; column < Shared::columns; ++column) *to.address(row, column) = value;
     }
     spend_lanes(c, (Shared::rows - first) * Shared::columns, "elementwise");
 }
@@ -251,7 +268,7 @@ void visit_vector(const Scope& scope, use how, source here, F f, Vector& vector)
         if (how != use::write) touch_ordinary(*c.on, *c.by, vector, false, partitioned_by_elements, what, here);
         if (how != use::read) touch_ordinary(*c.on, *c.by, vector, true, partitioned_by_elements, what, here);
     }
-    for (int i = 0; i < Vector::length; ++i) f(i, *vector.at(i));
+    for (int i = 0; i < Vector::length; ++i) f(i, *vector.address(i));
 }
 
 }  // namespace imbrex::hw

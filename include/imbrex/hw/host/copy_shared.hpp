@@ -4,6 +4,7 @@
 
 #include <imbrex/core/global_tile.hpp>
 #include <imbrex/core/register_layout.hpp>
+#include <imbrex/hw/host/global_memory.hpp>
 #include <imbrex/hw/host/scope.hpp>
 
 #include <algorithm>
@@ -26,7 +27,7 @@ template <class Shared, class T>
 void copy_rows_in(Shared& to, const global_tile<const T>& from, T fill) {
     const int columns = std::clamp(from.columns, 0, Shared::columns);
     for (int row = 0; row < Shared::rows; ++row) {
-        T* target = to.at(row, 0);
+        T* target = to.address(row, 0);
         const int exist = row < from.rows ? columns : 0;
         if (exist > 0) std::memcpy(target, from.at(row, 0), static_cast<std::size_t>(exist) * sizeof(T));
         std::fill(target + exist, target + Shared::columns, fill);
@@ -38,7 +39,7 @@ void copy_rows_out(const global_tile<T>& to, const Shared& from) {
     const int columns = std::min(Shared::columns, to.columns);
     if (columns <= 0) return;
     for (int row = 0; row < rows; ++row) {
-        std::memcpy(to.at(row, 0), from.at(row, 0), static_cast<std::size_t>(columns) * sizeof(T));
+        std::memcpy(to.at(row, 0), from.address(row, 0), static_cast<std::size_t>(columns) * sizeof(T));
     }
 }
 
@@ -47,6 +48,8 @@ void copy_in(const Scope& scope, Shared& to, global_tile<const T> from, T fill, 
     const context c = enter(scope, "copy to shared memory", here);
     if (!c) return;
     if (c.checked()) touch_ordinary(*c.on, *c.by, to, true, partitioned_by_chunks, "copy to shared memory", here);
+    touch_global_tile(c, from, Shared::rows, Shared::columns, global_use::read, partitioned_by_chunks,
+                      "copy to shared memory", here);
     copy_rows_in(to, from, fill);
     spend_lanes(c, Shared::rows * Shared::columns, "copy");
 }
@@ -56,6 +59,8 @@ void copy_out(const Scope& scope, global_tile<T> to, const Shared& from, source 
     const context c = enter(scope, "copy from shared memory", here);
     if (!c) return;
     if (c.checked()) touch_ordinary(*c.on, *c.by, from, false, partitioned_by_chunks, "copy from shared memory", here);
+    touch_global_tile(c, to, Shared::rows, Shared::columns, global_use::write, partitioned_by_chunks,
+                      "copy from shared memory", here);
     copy_rows_out(to, from);
     spend_lanes(c, Shared::rows * Shared::columns, "copy");
 }
@@ -68,9 +73,12 @@ void copy_in_async(const Scope& scope, Shared& to, global_tile<const T> from, so
     c.on->pause(*c.by);
     group_queue& queue = c.by->copies;
     if (c.checked()) {
+        check_inside(*c.on, *c.by, to, "asynchronous copy", here);
         access made{c.by, queue.actor, queue.open_tick(), false, true, -1, 0, "asynchronous copy", here};
-        made.partition = partition_of(partitioned_by_chunks, to.at(0, 0), Shared::rows, Shared::columns, Scope::warps);
+        made.partition =
+            partition_of(partitioned_by_chunks, to.address(0, 0), Shared::rows, Shared::columns, Scope::warps);
         for_each_run(to, [&](const void* address, int bytes) { touch(*c.on, *c.by, address, bytes, made, true); });
+        touch_global(c, from, Shared::rows, Shared::columns, made, global_use::read);
         ++queue.open;
         queue.last_issue = here;
         for_each_run(to, [](const void* address, int bytes) { std::memset(const_cast<void*>(address), 0xff, bytes); });
@@ -111,6 +119,7 @@ void copy_object_async(const Scope& scope, T& to, const T& from, source here) {
     if (c.checked()) {
         const access made{c.by, queue.actor, queue.open_tick(), false, true, -1, 0, what, here};
         touch(*c.on, *c.by, &to, sizeof(T), made, true);
+        touch_global_object(c, &from, sizeof(T), made, global_use::read);
         ++queue.open;
         queue.last_issue = here;
         std::memset(static_cast<void*>(&to), 0xff, sizeof(T));
@@ -148,7 +157,7 @@ inline void wait_group(const context& c, group_queue& queue, synchronisation kin
     const std::uint32_t done = queue.committed > static_cast<std::uint32_t>(left) ? queue.committed - left : 0;
     c.on->finish(&queue, done);
     queue.waited = std::max(queue.waited, done);
-    c.by->seen.raise(queue.actor, queue.waited);
+    c.by->knows.seen.raise(queue.actor, queue.waited);
 }
 
 template <class Scope>

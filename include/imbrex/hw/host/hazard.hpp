@@ -36,6 +36,7 @@ enum class hazard_kind {
     not_resident,             // a block waits for a block that need not be resident
     relaxed_publication,      // a relaxed atomic operation, or one of too small a scope, publishes data
     before_pdl_wait,          // an access before pdl_wait that conflicts with the previous kernel
+    contradictory_mask,       // the claims of an attention mask contradict its `keep`
 };
 
 inline const char* name_of(hazard_kind kind) {
@@ -86,6 +87,8 @@ inline const char* name_of(hazard_kind kind) {
             return "data published by a relaxed atomic operation";
         case hazard_kind::before_pdl_wait:
             return "conflict with the previous kernel before pdl_wait";
+        case hazard_kind::contradictory_mask:
+            return "the mask contradicts itself";
     }
     return "unknown";
 }

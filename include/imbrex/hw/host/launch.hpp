@@ -24,10 +24,14 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #if !IMBREX_DEVICE_WORLD
 #include <imbrex/hw/host/barrier.hpp>
+#include <imbrex/hw/host/deadlock.hpp>
+#include <imbrex/hw/host/pdl.hpp>
+#include <imbrex/hw/host/stream.hpp>
 #include <imbrex/hw/host/thread_pool.hpp>
 #endif
 
@@ -92,17 +96,21 @@ class memory_lease {
     unsigned char* bytes_;
 };
 
-// At the end of a kernel, every copy bound to a barrier must have been waited for, and no barrier may have only some of
+// At the end of a cluster, every copy bound to a barrier must have been waited for, and no barrier may have only some of
 // its arrivals.
-inline void check_barriers_at_exit(hw::machine& m) {
+inline void check_barriers_at_exit(hw::machine& m, const hw::cluster_state& cluster) {
     for (const auto& [word, state] : m.barriers) {
+        if (state.block->cluster != &cluster) continue;
         bool known = state.bound == 0;
-        for (const auto& one : m.simulated_warps()) known = known || one->seen[state.actor] >= state.bound;
+        for (const auto& one : m.simulated_warps()) {
+            known = known || (one->block->cluster == &cluster && one->knows.seen[state.actor] >= state.bound);
+        }
         if (known) continue;
         m.report(hazard_kind::in_flight_at_exit, *state.block, "no scope waited for this copy",
                  {m.location_of(state.last_copy)});
     }
     for (const auto& [word, state] : m.barriers) {
+        if (state.block->cluster != &cluster) continue;
         const hw::barrier_counters counters = hw::barrier_counters::of(*word);
         if (counters.pending == counters.expected) continue;
         m.report(hazard_kind::incomplete_collective, *state.block,
@@ -112,54 +120,104 @@ inline void check_barriers_at_exit(hw::machine& m) {
     }
 }
 
-// Runs one cluster; returns its hazard, if any, and appends to the trace, if any.
+// Starts the clusters of a grid on a machine, in a given order.
+template <class Kernel>
+class grid_clusters final : public hw::cluster_source {
+  public:
+    grid_clusters(hw::machine& m, grid_dim grid, const typename Kernel::arguments& arguments, std::vector<int> order,
+                  int first_number = 0)
+        : m_(m), grid_(grid), arguments_(arguments), order_(std::move(order)), next_number_(first_number) {}
+
+    int left() const override { return static_cast<int>(order_.size()) - started_; }
+    void start_next() override {
+        hw::cluster_state& cluster = add_cluster();
+        for (hw::block_state* block : cluster.blocks) {
+            m_.start(*block, nullptr, "block", -1, Kernel::warps, [this](hw::simulated_warp& one) { run(one); });
+        }
+    }
+    // A block of one warp runs in place: switching fibers would take most of the time of a small block.
+    void run_alone() {
+        m_.run_alone(*add_cluster().blocks.front(), [this](hw::simulated_warp& one) { run(one); });
+    }
+    void ended(hw::cluster_state& cluster) override {
+        for (hw::block_state* block : cluster.blocks) {
+            std::erase_if(memory_, [&](const owned<memory_lease>& one) { return one->bytes() == block->memory; });
+        }
+    }
+
+  private:
+    using shared_memory = hw::shared_memory_of<Kernel>;
+    static constexpr int cluster_size = hw::cluster_of<Kernel>;
+
+    hw::cluster_state& add_cluster() {
+        hw::cluster_state& cluster = m_.add_cluster(next_number_++);
+        const int number = order_[started_++];
+        for (int rank = 0; rank < cluster_size; ++rank) {
+            hw::block_state& block = m_.add_block(cluster);
+            memory_.push_back(make_owned<memory_lease>());
+            block.number = number * cluster_size + rank;
+            block.index = {block.number % grid_.x, block.number / grid_.x % grid_.y, block.number / grid_.x / grid_.y};
+            block.count = grid_;
+            block.memory = memory_.back()->bytes();
+            block.bytes = static_cast<int>(sizeof(shared_memory));
+            if (m_.checked) {
+                block.shadow.emplace(block.bytes);
+                std::memset(block.memory, 0xff, block.bytes);
+            }
+        }
+        return cluster;
+    }
+
+    void run(hw::simulated_warp& one) const {
+        block_scope<Kernel::warps, cluster_size> scope{&one};
+        Kernel::run(scope, arguments_, *reinterpret_cast<shared_memory*>(one.block->memory));
+        one.block->finished = true;
+        if (!m_.checked) return;
+        hw::check_nothing_in_flight(m_, one);
+        hw::check_remote_arrivals_over(m_, one);
+        one.knows.join(one.clocks_of_children);
+        hw::allow_dependents(one);
+        if (one.block->cluster->running == 1) check_barriers_at_exit(m_, *one.block->cluster);
+    }
+
+    hw::machine& m_;
+    grid_dim grid_;
+    const typename Kernel::arguments& arguments_;
+    std::vector<int> order_;  // numbers of clusters
+    int started_ = 0;
+    int next_number_;
+    std::vector<owned<memory_lease>> memory_;
+};
+
+// Runs one cluster in plain mode; appends to the trace, if any.
 template <class Kernel>
 std::optional<hazard> run_cluster(grid_dim grid, int cluster_number, const typename Kernel::arguments& arguments,
                                   const host_options& options, hw::trace_writer* trace = nullptr) {
-    constexpr int cluster = hw::cluster_of<Kernel>;
-    using shared_memory = hw::shared_memory_of<Kernel>;
     static const std::string name = hw::name_of_kernel<Kernel>();
     hw::machine m(name.c_str(), options);
-    const memory_lease memory[cluster];
-    int blocks_left = cluster;
-    for (int rank = 0; rank < cluster; ++rank) {
-        auto block = make_owned<hw::block_state>();
-        block->number = cluster_number * cluster + rank;
-        block->index = {block->number % grid.x, block->number / grid.x % grid.y, block->number / grid.x / grid.y};
-        block->count = grid;
-        block->cluster_rank = rank;
-        block->memory = memory[rank].bytes();
-        block->bytes = static_cast<int>(sizeof(shared_memory));
-        if (m.checked) {
-            block->shadow.emplace(block->bytes);
-            std::memset(block->memory, 0xff, block->bytes);
-        }
-        m.blocks.push_back(std::move(block));
-    }
-    const auto work = [&](hw::simulated_warp& one) {
-        block_scope<Kernel::warps, cluster> scope{&one};
-        Kernel::run(scope, arguments, *reinterpret_cast<shared_memory*>(one.block->memory));
-        one.block->finished = true;
-        if (!m.checked) return;
-        hw::check_nothing_in_flight(m, one);
-        hw::check_remote_arrivals_over(m, one);
-        if (--blocks_left == 0) check_barriers_at_exit(m);
-    };
-    // A block of one warp runs in place: switching fibers would take most of the time of a small block.
-    if (Kernel::warps == 1 && cluster == 1 && !m.checked && trace == nullptr) {
-        m.run_alone(*m.blocks.front(), work);
+    grid_clusters<Kernel> clusters(m, grid, arguments, {cluster_number});
+    if (Kernel::warps == 1 && hw::cluster_of<Kernel> == 1 && trace == nullptr) {
+        clusters.run_alone();
         return m.found();
     }
-    for (auto& block : m.blocks) m.start(*block, nullptr, "block", -1, Kernel::warps, work);
-    m.run();
+    m.run(clusters, 1);
     if (trace != nullptr) trace->add(m.trace);
     return m.found();
 }
 
-template <class Kernel>
-std::optional<hazard> run_grid(grid_dim grid, const typename Kernel::arguments& arguments,
-                               const host_options& options) {
-    constexpr int cluster = hw::cluster_of<Kernel>;
+// The order in which a seed starts the clusters of a grid: CUDA does not specify it. Even seeds rotate it, odd ones
+// shuffle it.
+inline std::vector<int> order_of_clusters(int clusters, std::uint64_t seed) {
+    std::vector<int> order(clusters);
+    for (int i = 0; i < clusters; ++i) {
+        order[i] = static_cast<int>((seed % clusters + static_cast<std::uint64_t>(i)) % clusters);
+    }
+    hw::schedule_rng random(seed + 0x5eed);
+    for (int i = clusters - 1; seed % 2 == 1 && i > 0; --i) std::swap(order[i], order[random.below(i + 1)]);
+    return order;
+}
+
+inline void require_grid(grid_dim grid, int cluster) {
     require(grid.x > 0 && grid.y > 0 && grid.z > 0, "grid: (", grid.x, ", ", grid.y, ", ", grid.z,
             ") has no blocks; each extent must be positive");
     require(grid.y <= 65535 && grid.z <= 65535, "grid: (", grid.x, ", ", grid.y, ", ", grid.z,
@@ -167,24 +225,67 @@ std::optional<hazard> run_grid(grid_dim grid, const typename Kernel::arguments& 
     require(std::int64_t{grid.x} * grid.y <= std::numeric_limits<int>::max() / grid.z, "grid: (", grid.x, ", ", grid.y,
             ", ", grid.z, ") has more than 2147483647 blocks");
     require(grid.x % cluster == 0, "grid: ", grid.x, " blocks along x do not fill clusters of ", cluster);
+}
+
+// Runs all clusters on one machine: in checked mode, and cooperative grids in plain mode. A launch inside check_launches
+// is part of its stream and has its options.
+template <class Kernel>
+std::optional<hazard> run_together(grid_dim grid, int clusters, const typename Kernel::arguments& arguments,
+                                   const host_options& options) {
+    static const std::string name = hw::name_of_kernel<Kernel>();
+    owned<hw::checked_stream> alone;
+    hw::checked_stream* stream = hw::checked_stream::current();
+    if (stream == nullptr) {
+        alone = make_owned<hw::checked_stream>(options);
+        stream = alone.get();
+    }
+    hw::machine& m = stream->add(name.c_str(), hw::uses_pdl<Kernel>);
+    const std::uint64_t seed = stream->options.seed;
+    grid_clusters<Kernel> source(m, grid, arguments, order_of_clusters(clusters, m.checked ? seed : 0),
+                                 stream->reserve_clusters(clusters));
+    // Without a cooperative launch, one to three clusters are resident at a time.
+    const int resident = hw::is_cooperative<Kernel> ? clusters : 1 + static_cast<int>(seed / 4 % 3);
+    m.run(source, resident);
+    if (!stream->options.trace_file.empty()) m.trace.write(stream->options.trace_file);
+    return m.found();
+}
+
+// Checks the grid; returns its number of clusters.
+template <class Kernel>
+int clusters_of(grid_dim grid) {
+    constexpr int cluster = hw::cluster_of<Kernel>;
+    require_grid(grid, cluster);
     static_assert(sizeof(hw::shared_memory_of<Kernel>) <= shared_memory_limit,
                   "imbrex: a kernel's shared_memory must not exceed 227 KB, the limit of a block on Hopper");
-    const int clusters = grid.x * grid.y * grid.z / cluster;
-    if (options.mode == host_mode::plain && options.trace_file.empty()) {
+    return grid.x * grid.y * grid.z / cluster;
+}
+
+// Runs the grid in checked mode.
+template <class Kernel>
+std::optional<hazard> run_checked(grid_dim grid, const typename Kernel::arguments& arguments,
+                                  const host_options& options) {
+    return run_together<Kernel>(grid, clusters_of<Kernel>(grid), arguments, options);
+}
+
+template <class Kernel>
+std::optional<hazard> run_grid(grid_dim grid, const typename Kernel::arguments& arguments,
+                               const host_options& options) {
+    const int clusters = clusters_of<Kernel>(grid);
+    if (options.mode == host_mode::checked || (hw::is_cooperative<Kernel> && options.trace_file.empty())) {
+        return run_together<Kernel>(grid, clusters, arguments, options);
+    }
+    if (options.trace_file.empty()) {
         hw::thread_pool::shared().for_each(clusters, options.threads, [&](int number) {
             if (auto found = run_cluster<Kernel>(grid, number, arguments, options)) throw hazard_error(*found);
         });
         return std::nullopt;
     }
-    // Checked, or with a trace, clusters run one after the other; in checked mode the seed selects the order.
+    // With a trace, clusters run one after the other.
     hw::trace_writer trace;
-    const bool traced = !options.trace_file.empty();
-    const int first = options.mode == host_mode::checked ? static_cast<int>(options.seed % clusters) : 0;
-    for (int i = 0; i < clusters; ++i) {
-        const int number = static_cast<int>((std::int64_t{first} + i) % clusters);
-        if (auto found = run_cluster<Kernel>(grid, number, arguments, options, traced ? &trace : nullptr)) return found;
+    for (int number = 0; number < clusters; ++number) {
+        if (auto found = run_cluster<Kernel>(grid, number, arguments, options, &trace)) return found;
     }
-    if (traced) trace.write(options.trace_file);
+    trace.write(options.trace_file);
     return std::nullopt;
 }
 
@@ -200,6 +301,25 @@ void launch([[maybe_unused]] grid_dim grid, [[maybe_unused]] const typename Kern
 #endif
 }
 
+// The schedules of a check, and what it should know of global memory.
+struct check_options {
+    int schedules = 1000;
+    std::uint64_t first_seed = 0;
+    bool track_global_memory = true;
+    std::vector<memory_range> uninitialised = {};  // memory whose contents are undefined, such as a workspace
+    std::vector<memory_range> exempt = {};         // memory that is not checked
+
+    host_options of_schedule(int number) const {
+        host_options options;
+        options.mode = host_mode::checked;
+        options.seed = first_seed + static_cast<std::uint64_t>(number);
+        options.track_global_memory = track_global_memory;
+        options.uninitialised = uninitialised;
+        options.exempt = exempt;
+        return options;
+    }
+};
+
 // The default preparation: none.
 struct no_preparation {
     void operator()() const {}
@@ -210,15 +330,42 @@ struct no_preparation {
 template <class Kernel, class Prepare = no_preparation>
 std::optional<hazard> check([[maybe_unused]] grid_dim grid,
                             [[maybe_unused]] const typename Kernel::arguments& arguments,
-                            [[maybe_unused]] int schedules = 1000, [[maybe_unused]] std::uint64_t first_seed = 0,
+                            [[maybe_unused]] const check_options& options,
                             [[maybe_unused]] const Prepare& prepare = {}) {
 #if !IMBREX_DEVICE_WORLD
-    for (int i = 0; i < schedules; ++i) {
-        host_options options;
-        options.mode = host_mode::checked;
-        options.seed = first_seed + i;
+    for (int i = 0; i < options.schedules; ++i) {
         prepare();
-        if (auto found = detail::run_grid<Kernel>(grid, arguments, options)) return found;
+        if (auto found = detail::run_checked<Kernel>(grid, arguments, options.of_schedule(i))) return found;
+    }
+#endif
+    return std::nullopt;
+}
+template <class Kernel, class Prepare = no_preparation>
+std::optional<hazard> check(grid_dim grid, const typename Kernel::arguments& arguments, int schedules = 1000,
+                            std::uint64_t first_seed = 0, const Prepare& prepare = {}) {
+    return check<Kernel>(grid, arguments, check_options{.schedules = schedules, .first_seed = first_seed}, prepare);
+}
+
+// Runs `work`, which launches kernels in the checked host world, under the seeds of `options`: its launches are one
+// stream, in which kernels with PDL overlap. Returns the first hazard, or none.
+template <class Work>
+std::optional<hazard> check_launches([[maybe_unused]] const Work& work,
+                                     [[maybe_unused]] const check_options& options = {}) {
+#if !IMBREX_DEVICE_WORLD
+    for (int i = 0; i < options.schedules; ++i) {
+        hw::checked_stream stream(options.of_schedule(i));
+        hw::checked_stream* const outer = std::exchange(hw::checked_stream::current(), &stream);
+        std::optional<hazard> found;
+        try {
+            work();
+        } catch (const hazard_error& caught) {
+            found = caught.reported_hazard();
+        } catch (...) {
+            hw::checked_stream::current() = outer;
+            throw;
+        }
+        hw::checked_stream::current() = outer;
+        if (found) return found;
     }
 #endif
     return std::nullopt;
@@ -236,7 +383,7 @@ mutation_score mutate([[maybe_unused]] grid_dim grid, [[maybe_unused]] const typ
     options.mode = host_mode::checked;
     options.sites = &sites;
     prepare();
-    if (auto found = detail::run_grid<Kernel>(grid, arguments, options)) throw hazard_error(*found);
+    if (auto found = detail::run_checked<Kernel>(grid, arguments, options)) throw hazard_error(*found);
     options.sites = nullptr;
     for (const synchronisation_site& site : sites) {
         for (const mutation_operator how : mutation_operators_of(site.kind)) {
@@ -245,7 +392,7 @@ mutation_score mutate([[maybe_unused]] grid_dim grid, [[maybe_unused]] const typ
             for (int seed = 0; seed < schedules && !result.found; ++seed) {
                 options.seed = seed;
                 prepare();
-                result.found = detail::run_grid<Kernel>(grid, arguments, options);
+                result.found = detail::run_checked<Kernel>(grid, arguments, options);
             }
             score.results.push_back(std::move(result));
         }

@@ -1,8 +1,10 @@
-// The host world's machine: it simulates one thread block cluster on one OS thread. It owns the blocks' shared memory,
-// the simulated warps (one per running scope: a fiber with the checker's clocks) and the asynchronous operations in
-// flight, and it schedules them. In plain mode a simulated warp runs until it must wait, and operations complete when
-// issued. In checked mode a seed determines the schedule: at every synchronisation and asynchronous operation, which
-// simulated warp runs next and whether an operation completes early, late or in between.
+// The host world's machine: it simulates thread block clusters on one OS thread. It owns their blocks, the simulated
+// warps (one per running scope: a fiber with the checker's clocks) and the asynchronous operations in flight, and it
+// schedules them. In plain mode it runs one cluster (all clusters of a cooperative grid); a simulated warp runs until
+// it must wait, and operations complete when issued. In checked mode it runs a grid, of which some clusters are
+// resident at a time. A seed determines the schedule: at every synchronisation and asynchronous operation, which
+// simulated warp runs next and whether an operation completes early, late or in between; and the order in which
+// clusters start.
 #pragma once
 
 #include <imbrex/core/barrier_word.hpp>
@@ -11,10 +13,13 @@
 #include <imbrex/hw/host/barrier_counters.hpp>
 #include <imbrex/hw/host/hazard.hpp>
 #include <imbrex/hw/host/options.hpp>
-#include <imbrex/hw/host/random.hpp>
+#include <imbrex/hw/host/pending_operations.hpp>
+#include <imbrex/hw/host/schedule.hpp>
 #include <imbrex/hw/host/state.hpp>
 #include <imbrex/hw/host/trace.hpp>
 
+#include <sched.h>
+#include <time.h>
 #include <exception>
 #include <map>
 #include <optional>
@@ -24,12 +29,31 @@
 
 namespace imbrex::hw {
 
+class machine;
+class global_memory;  // hw/host/global_memory.hpp
+
+// hw/host/deadlock.hpp
+void report_deadlock(machine& m);
+void report_livelock(machine& m);
+
+// Starts the clusters of a grid, one by one.
+class cluster_source {
+  public:
+    virtual ~cluster_source() = default;
+    virtual int left() const = 0;
+    virtual void start_next() = 0;
+    virtual void ended(cluster_state& cluster) = 0;
+};
+
 class machine {
   public:
-    machine(const char* kernel, const host_options& options)
-        : options(options), checked(options.mode == host_mode::checked), kernel_(kernel), random_(options.seed) {
+    machine(const char* kernel, const host_options& options, global_memory* global = nullptr)
+        : options(options),
+          checked(options.mode == host_mode::checked),
+          global(global),
+          kernel_(kernel),
+          schedule_(options.seed) {
         if (!options.trace_file.empty()) trace.enable();
-        policy_ = static_cast<policy>(options.seed % 4);
     }
 
     static machine*& running() {
@@ -43,15 +67,36 @@ class machine {
 
     const host_options& options;
     const bool checked;
+    global_memory* const global;  // its history, if it is tracked
+    kernel_state kernel;
     trace_writer trace;
-    std::vector<owned<block_state>> blocks;
     std::map<const barrier_word*, barrier_state> barriers;
-    named_barrier_state cluster_barrier;
 
     const std::optional<hazard>& found() const { return found_; }
+    const std::string& kernel_name() const { return kernel_; }
     bool stopping() const { return stopping_; }
-    int new_actor() { return actors_++; }
     const std::vector<owned<simulated_warp>>& simulated_warps() const { return simulated_warps_; }
+    // Those that have not ended.
+    const std::vector<simulated_warp*>& running_warps() const { return running_; }
+    const std::vector<owned<cluster_state>>& clusters() const { return clusters_; }
+
+    // A cluster without blocks yet.
+    cluster_state& add_cluster(int number) {
+        clusters_.push_back(make_owned<cluster_state>());
+        cluster_state& made = *clusters_.back();
+        made.number = number;
+        made.kernel = &kernel;
+        ++resident_;
+        return made;
+    }
+    block_state& add_block(cluster_state& cluster) {
+        blocks_.push_back(make_owned<block_state>());
+        block_state& made = *blocks_.back();
+        made.cluster = &cluster;
+        made.cluster_rank = cluster.running++;
+        cluster.blocks.push_back(&made);
+        return made;
+    }
 
     // Creates a simulated warp that will run `body(simulated warp)`.
     template <class Body>
@@ -73,15 +118,20 @@ class machine {
         body(one);
         running_simulated_warp() = parent;
         one.ended = true;
+        std::erase(running_, &one);
         if (parent != nullptr) --parent->children;
     }
 
-    // Runs all simulated warps to their end. A hazard or an exception ends them early.
-    void run() {
+    // Runs all simulated warps to their end, and starts clusters of the source such that `resident` of them run at a
+    // time. A hazard or an exception ends them early.
+    void run(cluster_source& source, int resident) {
+        source_ = &source;
+        resident_limit_ = resident;
         run_as_this_machine([this] {
             while (step()) {}
             if (stopping_) unwind();
         });
+        source_ = nullptr;
     }
 
     // Runs an unchecked block of one warp, which never needs to be suspended.
@@ -115,6 +165,18 @@ class machine {
         one.waiting_on = nullptr;
     }
 
+    // Suspends until `ready()`, which depends on a value in global memory that another block may write.
+    template <class Ready>
+    void wait_for_memory(simulated_warp& one, Ready ready, source where) {
+        one.waiting_for_memory = true;
+        wait_until(one, ready, "a value in global memory", where);
+        one.waiting_for_memory = false;
+        if (one.block->cluster == stalled_) report_not_resident(one, where);
+    }
+
+    // Something has happened that may allow a waiting or spinning scope to proceed.
+    void progress() { steps_without_progress_ = 0; }
+
     // In checked mode, lets the seed select the next simulated warp.
     void pause(simulated_warp& one) {
         if ((checked || trace.enabled()) && !stopping_) suspend(one);
@@ -124,30 +186,16 @@ class machine {
     // `group` is the group of that queue that it belongs to.
     template <class Perform>
     void ask(const void* in_order_with, std::uint32_t group, Perform perform) {
-        if (!checked || policy_ == policy::eager) {
+        if (!checked || schedule_.completes_at_once()) {
             perform();
             return;
         }
-        struct closure final : operation {
-            explicit closure(Perform p) : perform_it(std::move(p)) {}
-            void perform() override { perform_it(); }
-            Perform perform_it;
-        };
-        auto made = make_owned<closure>(std::move(perform));
-        made->in_order_with = in_order_with;
-        made->group = group;
-        pending_.push_back(std::move(made));
+        pending_.add(in_order_with, group, std::move(perform));
     }
 
     // Completes the operations of one queue up to a group now.
     void finish(const void* in_order_with, std::uint32_t group) {
-        for (std::size_t i = 0; i < pending_.size();) {
-            if (pending_[i]->in_order_with == in_order_with && pending_[i]->group <= group) {
-                perform(i);
-            } else {
-                ++i;
-            }
-        }
+        while (auto one = pending_.take_of(in_order_with, group)) perform(std::move(one));
     }
 
     // Records a hazard and ends the run. Only the first is kept: later ones may be its consequences.
@@ -178,12 +226,24 @@ class machine {
     hazard_location location_of(const access& past) const {
         hazard_location location{past.by != nullptr ? past.by->name() : "no scope", past.what, past.where.file,
                                  past.where.line};
+        const simulated_warp* const now = running_simulated_warp();
+        if (now != nullptr && past.by != nullptr && past.by->block->cluster != now->block->cluster) {
+            const grid_dim at = past.by->block->index;
+            location.who = str_cat("block (", at.x, ", ", at.y, ", ", at.z, "), ", location.who);
+        }
         location.stage = past.stage;
         return location;
     }
+    // A scope that waits, for a report.
+    static hazard_location waiting_location(const simulated_warp& one) {
+        return {one.name(), "waits for " + one.waiting_for, one.waiting_at.file, one.waiting_at.line};
+    }
+    // A simulated warp that waits, other than for its children.
+    static bool stuck(const simulated_warp& one) { return !one.finished() && one.children == 0; }
 
   private:
-    enum class policy { late, eager, random, random_again };
+    static constexpr int most_steps_without_progress = 200000;
+    static constexpr int seconds_until_deadlock = 10;
 
     simulated_warp& add(block_state& block, simulated_warp* parent, const char* role, int index, int warps) {
         auto made = make_owned<simulated_warp>();
@@ -194,16 +254,18 @@ class machine {
         one.index = index;
         one.warps = warps;
         if (checked) {
-            one.actor = new_actor();
-            one.copies.actor = new_actor();
-            one.stores.actor = new_actor();
-            one.mmas.actor = new_actor();
+            for (int* actor : {&one.actor, &one.copies.actor, &one.stores.actor, &one.mmas.actor, &one.written.actor}) {
+                *actor = block.cluster->new_actor();
+            }
+            one.knows.grid = kernel.known_at_start;
         }
         if (parent != nullptr) {
             ++parent->children;
             one.time = parent->time;
         }
         simulated_warps_.push_back(std::move(made));
+        running_.push_back(&one);
+        progress();
         return one;
     }
 
@@ -222,8 +284,8 @@ class machine {
     void suspend(simulated_warp& one) {
         if (one.context) {
             one.context->suspend();
-        } else {
-            report_deadlock();  // no other simulated warp can run
+        } else if (!poll_memory()) {
+            report_deadlock(*this);  // no other simulated warp can run
         }
         running_simulated_warp() = &one;
         if (stopping_) throw stopped{};
@@ -234,6 +296,7 @@ class machine {
         one.context->resume();
         running_simulated_warp() = nullptr;
         if (!one.finished()) return;
+        progress();
         if (one.parent != nullptr) --one.parent->children;
         if (one.context->failure()) {
             try {
@@ -244,35 +307,87 @@ class machine {
             }
             stopping_ = true;
         }
+        one.ended = true;
+        one.context = {};  // its stack serves another
+        if (one.parent == nullptr && --one.block->cluster->running == 0) end_cluster(*one.block->cluster);
+    }
+
+    void end_cluster(cluster_state& cluster) {
+        --resident_;
+        std::erase_if(barriers, [&](const auto& one) {
+            return one.second.block == nullptr || one.second.block->cluster == &cluster;
+        });
+        for (block_state* block : cluster.blocks) block->shadow.reset();
+        if (source_ != nullptr) source_->ended(cluster);
     }
 
     bool can_go(const simulated_warp& one) const {
         return !one.finished() && (one.may_go_on == nullptr || one.may_go_on(one.may_go_on_data));
     }
 
-    // Advances one simulated warp or operation; false if there is nothing left to do.
+    // Starts a cluster, or advances one simulated warp or operation; false if there is nothing left to do.
     bool step() {
         if (stopping_) return false;
+        if (source_ != nullptr && source_->left() > 0 && resident_ < resident_limit_) {
+            source_->start_next();
+            return true;
+        }
         candidates_.clear();
-        bool alive = false;
-        for (auto& one : simulated_warps_) {
-            if (one->finished()) continue;
-            alive = true;
-            if (can_go(*one)) candidates_.push_back(one.get());
+        std::erase_if(running_, [](const simulated_warp* one) { return one->finished(); });
+        for (simulated_warp* one : running_) {
+            if (can_go(*one)) candidates_.push_back(one);
         }
         const bool operations = !pending_.empty();
-        if (candidates_.empty() && !operations) {
-            if (alive) report_deadlock();
+        if (candidates_.empty() && !operations) return !running_.empty() && resolve_stall();
+        if (++steps_without_progress_ > most_steps_without_progress) {
+            report_livelock(*this);
             return false;
         }
         if (!checked) {
             resume(*next_in_plain_mode());
-        } else if (!candidates_.empty() && (!operations || policy_ == policy::late || random_.below(2) == 0)) {
-            resume(*candidates_[random_.below(static_cast<int>(candidates_.size()))]);
+        } else if (schedule_.runs_scope(!candidates_.empty(), operations)) {
+            resume(schedule_.next_of(candidates_));
         } else {
-            perform_one();
+            perform(pending_.take(schedule_.operation_of(pending_.size())));
         }
         return true;
+    }
+
+    // No scope can proceed. A block may wait for a value that a cluster writes which has not started yet: it starts now,
+    // and if the value comes, the block depends on a block that need not be resident.
+    bool resolve_stall() {
+        for (const simulated_warp* one : running_) {
+            if (!one->waiting_for_memory) continue;
+            if (source_ != nullptr && source_->left() > 0) {
+                if (stalled_ == nullptr) stalled_ = one->block->cluster;
+                ++resident_limit_;
+                return true;
+            }
+            if (!checked && poll_memory()) return true;
+        }
+        report_deadlock(*this);
+        return false;
+    }
+
+    // In plain mode other threads run other blocks, so a value may still come. False after ten seconds.
+    bool poll_memory() {
+        timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        if (checked || (running_simulated_warp() != nullptr && !running_simulated_warp()->waiting_for_memory)) {
+            return false;
+        }
+        if (steps_without_progress_ == 0) polling_since_ = now.tv_sec;
+        ++steps_without_progress_;
+        sched_yield();
+        return now.tv_sec - polling_since_ < seconds_until_deadlock;
+    }
+
+    void report_not_resident(const simulated_warp& one, source where) {
+        report(
+            hazard_kind::not_resident, *one.block,
+            "the value came from a block that started only because this one waited; launch the grid cooperatively, or "
+            "wait only for blocks that have started",
+            {{one.name(), "wait for a value in global memory", where.file, where.line}});
     }
 
     // Round robin. A trace goes by time instead, so that shared units serve requests in the right order.
@@ -288,20 +403,8 @@ class machine {
         return earliest;
     }
 
-    void perform_one() {
-        std::size_t chosen = random_.below(static_cast<int>(pending_.size()));
-        for (std::size_t i = 0; i < chosen; ++i) {
-            if (pending_[i]->in_order_with != nullptr &&
-                pending_[i]->in_order_with == pending_[chosen]->in_order_with) {
-                chosen = i;
-            }
-        }
-        perform(chosen);
-    }
-
-    void perform(std::size_t at) {
-        owned<operation> one = std::move(pending_[at]);
-        pending_.erase(pending_.begin() + static_cast<std::ptrdiff_t>(at));
+    void perform(owned<operation> one) {
+        progress();
         try {
             one->perform();
         } catch (const stopped&) {
@@ -317,88 +420,24 @@ class machine {
         pending_.clear();
     }
 
-    // Deadlock. If one scope's mistake explains it, reports that; otherwise where each scope waits and for what.
-    void report_deadlock() {
-        std::vector<hazard_location> waiting;
-        const block_state* block = blocks.front().get();
-        for (auto& one : simulated_warps_) {
-            if (!stuck(*one)) continue;
-            block = one->block;
-            waiting.push_back(
-                {one->name(), "waits for " + one->waiting_for, one->waiting_at.file, one->waiting_at.line});
-        }
-        try {
-            report_wrong_byte_count();
-            report_incomplete_collective();
-            report(hazard_kind::deadlock, *block, "no scope can proceed", waiting);
-        } catch (const stopped&) {}
-    }
-
-    // A simulated warp that waits, other than for its children.
-    static bool stuck(const simulated_warp& one) { return !one.finished() && one.children == 0; }
-
-    // A barrier expects more warps than are left: a scope has ended without arriving.
-    void report_incomplete_collective() {
-        for (const auto& one : simulated_warps_) {
-            if (!stuck(*one) || one->waiting_on == nullptr) continue;
-            const bool of_cluster = one->waiting_on == &cluster_barrier;
-            const barrier_word* word = word_of(one->waiting_on);
-            int missing = 0;
-            if (word != nullptr) {
-                missing = barrier_counters::of(*word).pending;
-            } else {
-                const auto& state = *static_cast<const named_barrier_state*>(one->waiting_on);
-                missing = state.expected - state.arrived;
-            }
-            int left = 0;
-            std::vector<hazard_location> locations{
-                {one->name(), "waits for " + one->waiting_for, one->waiting_at.file, one->waiting_at.line}};
-            for (const auto& other : simulated_warps_) {
-                const bool of_block = word == nullptr && !of_cluster;
-                if (other->waiting_on == one->waiting_on || (of_block && other->block != one->block)) continue;
-                // A warp may arrive more than once at a transaction barrier.
-                if (stuck(*other)) left += word != nullptr ? missing : other->warps;
-                if (!other->finished()) continue;
-                if (word != nullptr || of_cluster == (other->parent == nullptr)) {
-                    locations.push_back({other->name(), "has ended", "", 0});
-                }
-            }
-            if (missing == 0 || left >= missing || locations.size() == 1) continue;
-            report(hazard_kind::incomplete_collective, *one->block,
-                   str_cat("warps still expected: ", missing, "; that could arrive: ", left), locations);
-        }
-    }
-
-    const barrier_word* word_of(const void* state) const {
-        for (const auto& [word, one] : barriers) {
-            if (&one == state) return word;
-        }
-        return nullptr;
-    }
-
-    // A barrier with all its arrivals that still expects bytes was armed with more than was copied.
-    void report_wrong_byte_count() {
-        for (const auto& [word, state] : barriers) {
-            const barrier_counters counters = barrier_counters::of(*word);
-            if (counters.pending != 0 || counters.bytes == 0) continue;
-            report(hazard_kind::wrong_byte_count, *state.block,
-                   str_cat("all copies have landed and the barrier still waits for ", counters.bytes, " bytes"),
-                   {location_of(state.last_arrive), location_of(state.last_copy)});
-        }
-    }
-
     std::string kernel_;
-    schedule_rng random_;
-    policy policy_ = policy::late;
+    schedule schedule_;
     std::size_t turn_ = 0;
-    int actors_ = 0;
+    std::vector<owned<cluster_state>> clusters_;
+    std::vector<owned<block_state>> blocks_;
     std::vector<owned<simulated_warp>> simulated_warps_;
-    std::vector<simulated_warp*> candidates_;
-    std::vector<owned<operation>> pending_;
+    std::vector<simulated_warp*> running_, candidates_;
+    pending_operations pending_;
     std::optional<hazard> found_;
     std::exception_ptr failure_;
     bool stopping_ = false;
     int exceptions_outside_ = 0;
+    cluster_source* source_ = nullptr;
+    int resident_ = 0;
+    int resident_limit_ = 1;
+    const cluster_state* stalled_ = nullptr;  // waited for a cluster that had not started
+    int steps_without_progress_ = 0;
+    std::int64_t polling_since_ = 0;
 };
 
 }  // namespace imbrex::hw

@@ -19,6 +19,7 @@ enum class synchronisation {
     named_arrive,
     scope_sync,
     cluster_sync,
+    cluster_fence,
     async_fence,
     copy_commit,
     copy_wait,
@@ -26,6 +27,9 @@ enum class synchronisation {
     store_wait,
     mma_commit,
     mma_wait,
+    atomic_release,
+    atomic_acquire,
+    pdl_wait,
 };
 
 inline const char* name_of(synchronisation kind) {
@@ -48,6 +52,8 @@ inline const char* name_of(synchronisation kind) {
             return "scope sync";
         case synchronisation::cluster_sync:
             return "cluster sync";
+        case synchronisation::cluster_fence:
+            return "cluster fence";
         case synchronisation::async_fence:
             return "async fence";
         case synchronisation::copy_commit:
@@ -62,6 +68,12 @@ inline const char* name_of(synchronisation kind) {
             return "mma commit";
         case synchronisation::mma_wait:
             return "mma wait";
+        case synchronisation::atomic_release:
+            return "atomic release";
+        case synchronisation::atomic_acquire:
+            return "atomic acquire";
+        case synchronisation::pdl_wait:
+            return "PDL wait";
     }
     return "unknown";
 }

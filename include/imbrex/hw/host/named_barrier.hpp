@@ -16,14 +16,14 @@ inline void arrive_named(const context& c, named_barrier_state& state, int warps
     };
     if (state.arrived == 0) state.expected = warps;
     if (c.checked()) {
-        if (state.actor < 0) state.actor = c.on->new_actor();
+        if (state.actor < 0) state.actor = c.by->block->cluster->new_actor();
         if (state.expected != warps || state.arrived + c.by->warps > warps) {
             c.on->report(hazard_kind::named_barrier_conflict, *c.by->block,
                          str_cat(name, " expects ", state.expected, " warps; ", state.arrived, " have arrived, and ",
                                  c.by->warps, " more arrive expecting ", warps),
                          {now, last()});
         }
-        if (c.by->phases[state.actor] < state.generation) {
+        if (c.by->knows.phases[state.actor] < state.generation) {
             c.on->report(hazard_kind::named_barrier_conflict, *c.by->block,
                          str_cat(name, " is used again by a scope that does not know that its last use is complete"),
                          {now, last()});
@@ -31,6 +31,7 @@ inline void arrive_named(const context& c, named_barrier_state& state, int warps
         release(*c.by, state.gathering);
         ++c.by->tick;
     }
+    c.on->progress();
     state.last = c.by;
     state.last_where = here;
     state.arrived += c.by->warps;
@@ -54,10 +55,18 @@ inline void wait_named(const context& c, named_barrier_state& state, std::uint32
     meet(*c.by);
 }
 
+inline constexpr int first_free_named_barrier = 9;  // tile/barrier.hpp
+
 template <class Scope>
 named_barrier_state& named(const context& c, const Scope&, int id, source here) {
     if (id < 0 || id > 15) {
         c.on->report(hazard_kind::beyond_limits, *c.by->block, str_cat("named barrier: ", id, "; must be 0 to 15"),
+                     {{c.by->name(), "named barrier", here.file, here.line}});
+    }
+    if (c.checked() && id < first_free_named_barrier) {
+        c.on->report(hazard_kind::named_barrier_conflict, *c.by->block,
+                     str_cat("named barrier ", id, " belongs to the syncs of the block and its warpgroups; use ",
+                             first_free_named_barrier, " to 15, by named_barriers<...>"),
                      {{c.by->name(), "named barrier", here.file, here.line}});
     }
     return c.by->block->named[id];
@@ -111,11 +120,15 @@ void block_scope<Warps, Cluster>::cluster_sync(source here) const {
     if (!c) return;
     c.on->pause(*c.by);
     if (c.on->pass_site(*c.by, synchronisation::cluster_sync, here) == mutation_operator::skip) return;
-    hw::named_barrier_state& state = c.on->cluster_barrier;
+    hw::named_barrier_state& state = c.by->block->cluster->barrier;
     const std::uint32_t before = state.generation;
-    if (c.checked()) hw::meet(*c.by);
+    if (c.checked()) {
+        hw::meet(*c.by);
+        hw::fence_for_cluster(*c.on, *c.by);
+    }
     hw::arrive_named(c, state, Warps * Cluster, "cluster sync", "the cluster's barrier", here);
     hw::wait_named(c, state, before, "the other blocks of the cluster", here);
+    if (c.checked()) hw::fence_for_cluster(*c.on, *c.by);
 }
 
 }  // namespace imbrex

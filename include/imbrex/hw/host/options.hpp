@@ -3,6 +3,7 @@
 
 #include <imbrex/hw/host/mutation.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -15,6 +16,15 @@ enum class host_mode {
     checked,  // they complete in an order drawn from the seed, and every access is checked
 };
 
+// Bytes of global memory.
+struct memory_range {
+    const void* first = nullptr;
+    std::size_t bytes = 0;
+
+    std::uintptr_t begin() const { return reinterpret_cast<std::uintptr_t>(first); }
+    std::uintptr_t end() const { return begin() + bytes; }
+};
+
 struct host_options {
     host_mode mode = host_mode::plain;
     std::uint64_t seed = 0;
@@ -22,6 +32,9 @@ struct host_options {
     std::optional<mutation> mutate = std::nullopt;       // checked mode: mutate one synchronisation
     std::vector<synchronisation_site>* sites = nullptr;  // checked mode: collects the synchronisations passed
     std::string trace_file = {};                         // writes a Chrome/Perfetto trace here
+    bool track_global_memory = true;                     // checked mode
+    std::vector<memory_range> uninitialised = {};        // global memory whose contents are undefined
+    std::vector<memory_range> exempt = {};               // global memory that is not checked
 };
 
 }  // namespace imbrex

@@ -32,6 +32,8 @@ context enter_registers(const Scope& scope, const char* what, source where) {
         throw error(str_cat(what, " at ", where.file, ":", where.line, " was called outside of a launched kernel"));
     }
     if (on->stopping() || on->unwinding()) return {};
+    caller->last_operation = what;
+    caller->last_where = where;
     if (scope.self != caller) {
         // The scope may have ended and hold anything.
         std::string owner = "no running scope";
@@ -85,15 +87,16 @@ void fork(machine& m, simulated_warp& parent, const char* role, int index, const
     if (!parent.context) return m.run_in_place(*parent.block, &parent, role, index, Scope::warps, work);
     simulated_warp& child = m.start(*parent.block, &parent, role, index, Scope::warps, work);
     if (m.checked) {
-        child.seen = parent.seen;
-        child.async_seen = parent.async_seen;
-        child.phases = parent.phases;
+        child.knows = parent.knows;
         // The child is a subset of the parent's warps: of the others it knows what came before their last sync.
         const bool alone = parent.warps == 1;
-        child.seen.set(parent.actor, alone ? parent.tick : parent.synced);
-        child.async_seen.set(parent.actor, alone ? parent.fenced : parent.async_synced);
-        for (const group_queue* own : {&parent.copies, &parent.stores, &parent.mmas}) {
-            child.seen.set(own->actor, alone ? own->waited : own->synced);
+        child.knows.seen.set(parent.actor, alone ? parent.tick : parent.synced);
+        child.knows.async_seen.set(parent.actor, alone ? parent.fenced : parent.async_synced);
+        if (parent.global_fenced > 0) {
+            child.knows.global_async_seen.set(parent.actor, alone ? parent.global_fenced : parent.global_async_synced);
+        }
+        for (const group_queue* own : parent.queues()) {
+            child.knows.seen.set(own->actor, alone ? own->waited : own->synced);
         }
     }
 }
@@ -133,7 +136,12 @@ struct warp {
     // Its lanes are converged except for what each of them copies (checker.hpp).
     void sync(source here = source::current()) const {
         const hw::context c = hw::enter(*this, "warp sync", here);
-        if (c && c.by->copies.committed > 0) hw::sync_scope(c, here);
+        if (!c.checked()) return;
+        if (c.by->copies.committed > 0) {
+            hw::sync_scope(c, here);
+        } else {
+            hw::meet(*c.by);
+        }
     }
 };
 

@@ -24,6 +24,7 @@ struct access {
     std::uint64_t partition = 0;  // distribution over the scope's warps; equal means each warp has its own bytes
     const char* what = "";
     source where{};
+    int atomic_bytes = 0;  // of an atomic operation
 };
 
 struct byte_history {

@@ -9,6 +9,7 @@
 #include <imbrex/core/paged_row_blocks.hpp>
 #include <imbrex/core/source.hpp>
 #include <imbrex/hw/host/fragment.hpp>
+#include <imbrex/hw/host/global_memory.hpp>
 #include <imbrex/hw/host/scope.hpp>
 #include <imbrex/hw/host/small_m_product.hpp>
 
@@ -77,12 +78,16 @@ void simt_qk(const warp& scope, fragment<float, Rows, Columns, 1>& products, int
     alignas(64) float left[Rows * floats::most_columns];
     for (int row = 0; row < rows; ++row) {
         const auto* const from = row_place(row);
+        touch_global_row(c, from, head_dim, global_use::read, row, "simt_qk", here);
         float* const to = left + row * width;
         for (int i = 0; i < head_dim; ++i) to[i] = convert<float>(from[i]);
         std::fill(to + head_dim, to + width, 0.0f);
     }
     std::fill(std::begin(products.values), std::end(products.values), 0.0f);
     for_each_contiguous_run(others, [&](int first, int count, const auto* from) {
+        for (int row = 0; row < count; ++row) {
+            touch_global_row(c, from + row * others.stride, head_dim, global_use::read, row, "simt_qk", here);
+        }
         for (int done = 0; done < count; done += floats::most_rows) {
             const int some = std::min(count - done, floats::most_rows);
             const floats right(from + done * others.stride, others.stride, some, head_dim);
@@ -104,6 +109,9 @@ void simt_pv(const warp& scope, fragment<float, Rows, Columns, 1>& sums, const f
     using floats = rows_of_floats<few::lanes>;
     const int width = ceil_div(columns, few::lanes) * few::lanes;
     for_each_contiguous_run(values, [&](int first, int count, const auto* from) {
+        for (int row = 0; row < count; ++row) {
+            touch_global_row(c, from + row * values.stride, columns, global_use::read, row, "simt_pv", here);
+        }
         using element = std::remove_cvref_t<decltype(*from)>;
         const bool in_place = std::is_same_v<element, float> && width == columns;
         const int at_once = in_place ? count : floats::most_rows;
@@ -184,6 +192,7 @@ void simt_store_rows(const warp& scope, const Place& place, const fragment<float
     touch_fragment(c, from, use::read, "simt_store_rows", here);
     for (int row = 0; row < rows; ++row) {
         auto* const to = place(row);
+        touch_global_row(c, to, columns, global_use::write, row, "simt_store_rows", here);
         using element = std::remove_reference_t<decltype(*to)>;
         for (int i = 0; i < columns; ++i) to[i] = convert<element>(from.values[row * Columns + i]);
     }

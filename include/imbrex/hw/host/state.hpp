@@ -2,6 +2,7 @@
 // and the checker reads.
 #pragma once
 
+#include <imbrex/core/error.hpp>
 #include <imbrex/core/grid_dim.hpp>
 #include <imbrex/core/owned.hpp>
 #include <imbrex/core/source.hpp>
@@ -10,7 +11,9 @@
 #include <imbrex/hw/host/shadow.hpp>
 #include <imbrex/hw/host/trace.hpp>
 
+#include <array>
 #include <cstdint>
+#include <new>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,14 +22,27 @@ namespace imbrex::hw {
 
 struct block_state;
 
-// The clocks that barriers pass on (see simulated_warp).
+// What a scope is ordered after, and what barriers pass on.
 struct visible_clocks {
-    vector_clock seen, async_seen, phases;
+    vector_clock seen;          // for ordinary accesses
+    vector_clock async_seen;    // for operations of the async proxy on shared memory
+    vector_clock phases;        // phases of barriers that are known to be complete
+    vector_clock cluster_seen;  // what fence_cluster has ordered for other blocks of the cluster
+    vector_clock cluster_view;  // writes of other blocks that a later fence_cluster has made visible
+    // The same for operations of the async proxy on global memory: ordered by a proxy fence for global memory.
+    vector_clock global_async_seen;
+    grid_clock grid;     // other clusters and kernels
+    grid_clock claimed;  // what it would know if every atomic operation were acq_rel at device scope: for reports
 
     void join(const visible_clocks& other) {
         seen.join(other.seen);
         async_seen.join(other.async_seen);
         phases.join(other.phases);
+        if (!other.cluster_seen.empty()) cluster_seen.join(other.cluster_seen);
+        if (!other.cluster_view.empty()) cluster_view.join(other.cluster_view);
+        if (!other.global_async_seen.empty()) global_async_seen.join(other.global_async_seen);
+        if (!other.grid.empty()) grid.join(other.grid);
+        if (!other.claimed.empty()) claimed.join(other.claimed);
     }
 };
 
@@ -62,17 +78,19 @@ struct simulated_warp {
     int children = 0;    // still running
     int divergence = 0;  // nesting of branches that only some of its warps may have taken
 
-    // What this scope is ordered after: for ordinary accesses, for operations that it issues to the async proxy, and
-    // the phases of barriers that it knows to be complete.
-    vector_clock seen, async_seen, phases;
-    std::uint32_t tick = 0;             // of its own clock
-    std::uint32_t synced = 0;           // its accesses up to here are known to all its warps
-    std::uint32_t fenced = 0;           // its writes up to here have passed a proxy fence in the warps that made them
-    std::uint32_t fenced_copies = 0;    // and its groups of cp.async
-    std::uint32_t async_synced = 0;     // fenced, and known to all its warps
+    visible_clocks knows;             // what this scope is ordered after
+    std::uint32_t tick = 0;           // of its own clock
+    std::uint32_t synced = 0;         // its accesses up to here are known to all its warps
+    std::uint32_t fenced = 0;         // its writes up to here have passed a proxy fence in the warps that made them
+    std::uint32_t fenced_copies = 0;  // and its groups of cp.async
+    std::uint32_t async_synced = 0;   // fenced, and known to all its warps
+    std::uint32_t global_fenced = 0;  // its writes to global memory up to here have passed a proxy fence
+    std::uint32_t global_async_synced = 0;
     visible_clocks clocks_of_children;  // of ended children
 
     group_queue copies, stores, mmas;
+    group_queue written;  // the groups of `stores`, waited for until they have also written global memory
+    std::array<const group_queue*, 4> queues() const { return {&copies, &stores, &mmas, &written}; }
     std::vector<lent_register_tile> lent;
 
     // The condition that it waits for, if any.
@@ -80,12 +98,16 @@ struct simulated_warp {
     void* may_go_on_data = nullptr;
     std::string waiting_for;
     source waiting_at{};
-    const void* waiting_on = nullptr;  // the state of the barrier that it waits at, if any
+    const void* waiting_on = nullptr;     // the state of the barrier that it waits at, if any
+    bool waiting_for_memory = false;      // for a value in global memory, which another block may write
+    const char* last_operation = "none";  // for reports of scopes that do not end
+    source last_where{};
 
+    source released_at{};  // of the last stage that it used after its release
     double time = 0;
 
     bool finished() const { return context ? context->finished() : ended; }
-    std::string name() const { return index < 0 ? role : role + " " + std::to_string(index); }
+    std::string name() const;  // with its block, in a cluster of several
 };
 
 struct named_barrier_state {
@@ -116,27 +138,66 @@ struct stage_label {
     int stage;
 };
 
+// A kernel of a stream.
+struct kernel_state {
+    int number = 0;                  // in the stream
+    bool overlaps = false;           // starts before its predecessor has ended: launched with PDL
+    grid_clock started_after;        // what the blocks of the predecessor had done when they allowed it to start
+    grid_clock known_at_start;       // by all of its scopes
+    grid_clock complete_after_wait;  // known after pdl_wait
+    grid_clock known_at_end;         // by scopes of this kernel
+};
+
+// A thread block cluster, often of one block.
+struct cluster_state {
+    int number = 0;  // in the stream: kernels of one stream number their clusters consecutively
+    kernel_state* kernel = nullptr;
+    int actors = 0;
+    int running = 0;  // blocks that have not ended
+    std::vector<block_state*> blocks;
+    named_barrier_state barrier;
+    visible_clocks at_launch;  // what its blocks knew when they allowed the next kernel to start (PDL)
+
+    int new_actor() { return actors++; }
+};
+
 struct block_state {
     grid_dim index;
     grid_dim count;
     int number = 0;  // in the grid
     int cluster_rank = 0;
+    cluster_state* cluster = nullptr;
     unsigned char* memory = nullptr;
     int bytes = 0;
     std::optional<shadow_memory> shadow;
     named_barrier_state named[16];
     std::vector<stage_label> stages;
-    std::vector<access> remote_arrivals;  // of other blocks of the cluster at barriers here, the latest of each actor
+    std::vector<access>
+        remote_uses;  // arrivals and loads of other blocks of the cluster here, the latest of each actor
     shared_unit tma, tensor_cores;
     bool finished = false;
+    bool dependents_launched = false;  // by pdl_launch_dependents, or at its end
 };
 
-// An asynchronous operation that was issued. Operations of one queue complete in order.
-struct operation {
-    virtual ~operation() = default;
-    virtual void perform() = 0;
-    const void* in_order_with = nullptr;
-    std::uint32_t group = 0;
+inline std::string simulated_warp::name() const {
+    const std::string own = index < 0 ? role : role + " " + std::to_string(index);
+    if (block->cluster->blocks.size() == 1) return own;
+    const std::string of = str_cat("block ", block->cluster_rank, " of the cluster");
+    return parent == nullptr ? of : of + ", " + own;
+}
+
+// The memory behind handles of released pipeline stages.
+struct released_memory {
+    static constexpr int bytes = 228 * 1024;
+    static unsigned char* first() {
+        static unsigned char* const memory =
+            static_cast<unsigned char*>(::operator new (bytes, std::align_val_t{1024}));
+        return memory;
+    }
+    static bool holds(const void* address) {
+        const auto* const at = static_cast<const unsigned char*>(address);
+        return at >= first() && at < first() + bytes;
+    }
 };
 
 // Thrown through a simulated warp to end it when the run is over early.

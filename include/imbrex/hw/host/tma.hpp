@@ -43,6 +43,7 @@ inline void check_alignment(const context& c, const void* address, int alignment
 template <class Part>
 void check_subtile_alignment(const context& c, const Part& part, const char* what, source here) {
     if (!c.checked()) return;
+    check_inside(*c.on, *c.by, part, what, here);
     using layout = typename Part::layout;
     check_alignment(c, part.tile->storage, layout::alignment, what, here);
     if (part.first_row % 8 != 0 || part.first_column % layout::panel_columns != 0) {
@@ -99,7 +100,8 @@ void ask_load(const context& c, const Part& to, const View& view, const tma_coor
             touch(*c.on, *c.by, address, bytes, made, true);
             std::memset(address, 0xff, static_cast<std::size_t>(bytes));
         });
-        made.stage = stage_of(*state.block, to.at(0, 0));
+        made.stage = stage_of(*state.block, to.address(0, 0));
+        touch_global(c, from, Part::rows, Part::columns, made, global_use::read);
         state.bound = generation + 1;
         state.last_copy = made;
     }
@@ -113,7 +115,7 @@ void ask_load(const context& c, const Part& to, const View& view, const tma_coor
     machine& m = *c.on;
     // A wait for this copy also learns the phases that its issuer had waited for: the blocks of a cluster, each loading
     // a share for all (TMA multicast), stay synchronised through this.
-    m.ask(nullptr, 0, [&m, to, &word, from, generation, made, phases = c.by->phases] {
+    m.ask(nullptr, 0, [&m, to, &word, from, generation, made, phases = c.by->knows.phases] {
         using element = typename Part::element;
         copy_rows_in(to, static_cast<global_tile<const element>>(from), element{});
         if (m.checked) m.barriers[&word].gathering.phases.join(phases);
@@ -172,7 +174,7 @@ void tma_load_multicast(const warp& scope, Shared&& to, const View& view, const 
 
 // A shared tile to the tensor. `combine(target, value)` stores or adds.
 template <class Scope, class Part, class View, class Combine>
-void ask_store(const Scope& scope, const View& view, const tma_coordinate& coordinate, const Part& from,
+void ask_store(const Scope& scope, const View& view, const tma_coordinate& coordinate, const Part& from, global_use how,
                const char* what, source here, Combine combine) {
     const context c = enter(scope, what, here);
     if (!c) return;
@@ -188,6 +190,10 @@ void ask_store(const Scope& scope, const View& view, const tma_coordinate& coord
     if (c.checked()) {
         const access made{c.by, queue.actor, queue.open_tick(), true, true, -1, 0, what, here};
         for_each_run(from, [&](const void* address, int bytes) { touch(*c.on, *c.by, address, bytes, made, false); });
+        access written = made;
+        written.actor = c.by->written.actor;
+        if (is_atomic(how)) written.atomic_bytes = sizeof(typename Part::element);
+        touch_global(c, to, Part::rows, Part::columns, written, how);
         ++queue.open;
         queue.last_issue = here;
     }
@@ -201,7 +207,7 @@ void ask_store(const Scope& scope, const View& view, const tma_coordinate& coord
         const int rows = std::min(Part::rows, to.rows);
         const int columns = std::min(Part::columns, to.columns);
         for (int row = 0; row < rows; ++row) {
-            for (int column = 0; column < columns; ++column) combine(*to.at(row, column), *from.at(row, column));
+            for (int column = 0; column < columns; ++column) combine(*to.at(row, column), *from.address(row, column));
         }
     });
 }
@@ -210,7 +216,7 @@ template <class Scope, class Tile, class View>
 void tma_store(const Scope& scope, const View& view, const tma_coordinate& coordinate, const Tile& from,
                source here = source::current()) {
     using element = typename Tile::element;
-    ask_store(scope, view, coordinate, part_of(from), "TMA store", here,
+    ask_store(scope, view, coordinate, part_of(from), global_use::write, "TMA store", here,
               [](element& to, const element& value) { to = value; });
 }
 
@@ -219,7 +225,7 @@ template <class Scope, class Tile, class View>
 void tma_reduce_add(const Scope& scope, const View& view, const tma_coordinate& coordinate, const Tile& from,
                     source here = source::current()) {
     using element = typename Tile::element;
-    ask_store(scope, view, coordinate, part_of(from), "TMA reduce-add", here,
+    ask_store(scope, view, coordinate, part_of(from), global_use::atomic_update, "TMA reduce-add", here,
               [](element& to, const element& value) { atomic_add(&to, value); });
 }
 
@@ -239,7 +245,12 @@ void bulk_wait_read(const Scope& scope, source here = source::current()) {
 // Waits until they have also written the tensor.
 template <int Left, class Scope>
 void bulk_wait(const Scope& scope, source here = source::current()) {
-    bulk_wait_read<Left>(scope, here);
+    const context c = enter(scope, "wait for stores", here);
+    if (!c) return;
+    wait_group(c, c.by->stores, synchronisation::store_wait, Left, here);
+    if (!c.checked()) return;
+    c.by->written.waited = std::max(c.by->written.waited, c.by->stores.waited);
+    c.by->knows.seen.raise(c.by->written.actor, c.by->written.waited);
 }
 
 template <class Scope, class View>

@@ -24,7 +24,7 @@ void load_upconverted(const warp& scope, fragment<T, Rows, Columns, 1, Layout>& 
     if (c.checked()) touch_ordinary(*c.on, *c.by, from, false, partition_way_of<Layout>, what, here);
     touch_fragment(c, to, use::write, what, here);
     for (int row = 0; row < Rows; ++row) {
-        for (int column = 0; column < Columns; ++column) to.at(row, column) = upconvert<T>(*from.at(row, column));
+        for (int column = 0; column < Columns; ++column) to.at(row, column) = upconvert<T>(*from.address(row, column));
     }
     spend_lanes(c, Rows * Columns, "load");
 }

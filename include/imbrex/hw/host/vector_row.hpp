@@ -4,6 +4,7 @@
 #include <imbrex/core/element_types.hpp>
 #include <imbrex/core/source.hpp>
 #include <imbrex/hw/host/fragment.hpp>
+#include <imbrex/hw/host/global_memory.hpp>
 #include <imbrex/hw/host/scope.hpp>
 
 #include <algorithm>
@@ -52,6 +53,7 @@ void load_vector_rows(const warp& scope, vector_row_fragment<T, Rows, Columns>& 
         T* const target = to.values + row * Columns;
         const T* const from = row_pointer(row);
         const int copied = from == nullptr ? 0 : there;
+        touch_global_row(c, from, copied, global_use::read, row, "load of vectorised rows", here);
         std::copy(from, from + copied, target);
         std::fill(target + copied, target + Columns, convert<T>(0.0f));
     }
@@ -64,6 +66,7 @@ void load_vector_row_columns(const warp& scope, vector_row_column_fragment<T, Co
     if (!c) return;
     touch_fragment(c, to, use::write, "load of a vector", here);
     const int there = std::clamp(columns, 0, Columns);
+    touch_global_values(c, from, there, global_use::read, 0, "load of a vector", here);
     std::copy(from, from + there, to.values);
     std::fill(to.values + there, to.values + Columns, convert<T>(0.0f));
     spend_lanes(c, Columns, "load");
@@ -78,6 +81,7 @@ void store_vector_rows(const warp& scope, RowPointer&& row_pointer, const vector
     const int there = std::clamp(columns, 0, Columns);
     for (int row = 0; row < Rows; ++row) {
         T* const to = row_pointer(row);
+        if (to != nullptr) touch_global_row(c, to, there, global_use::write, row, "store of vectorised rows", here);
         if (to != nullptr) std::copy_n(from.values + row * Columns, there, to);
     }
     spend_lanes(c, Rows * Columns, "store");

@@ -109,7 +109,7 @@ void add_vector_row_to_bins(const warp& scope, Vector& bins, const vector_row_fr
         std::uint64_t amounts[searched_at_once];
         for (int i = 0; i < searched_at_once; ++i) amounts[i] = amount(first + i, tile.values[first + i]);
         for (int i = 0; i < searched_at_once; ++i) {
-            if (bin[i] >= 0) *bins.at(bin[i]) += amounts[i];
+            if (bin[i] >= 0) *bins.address(bin[i]) += amounts[i];
         }
     }
 }
@@ -133,7 +133,7 @@ bin_found find_bin(const warp& scope, const Vector (&bins)[Warps], std::uint64_t
     spend_lanes(c, Warps * Vector::length, "elementwise");
     for (int bin = 0; bin < Vector::length; ++bin) {
         std::uint64_t content = 0;
-        for (const Vector& one : bins) content += *one.at(bin);
+        for (const Vector& one : bins) content += *one.address(bin);
         if (found.before + content >= target) return bin_found{bin, found.before, content};
         found.before += content;
     }

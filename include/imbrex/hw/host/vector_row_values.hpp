@@ -26,6 +26,7 @@ void store_vector_row_values(const warp& scope, RowPointer&& row_pointer,
     touch_fragment(c, values, use::read, "store of row values", here);
     for (int row = 0; row < Rows; ++row) {
         T* const to = row_pointer(row);
+        if (to != nullptr) touch_global_row(c, to, 1, global_use::write, row, "store of row values", here);
         if (to != nullptr) *to = values.values[row];
     }
 }

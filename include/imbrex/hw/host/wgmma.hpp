@@ -11,9 +11,9 @@ namespace imbrex::hw {
 template <bool OuterIsColumn, class Shared>
 auto shared_operand(const Shared& shared) {
     using element = std::remove_const_t<typename Shared::element>;
-    const std::ptrdiff_t stride = shared.at(1, 0) - shared.at(0, 0);
-    return OuterIsColumn ? operand_view<element>{shared.at(0, 0), 1, stride}
-                         : operand_view<element>{shared.at(0, 0), stride, 1};
+    const std::ptrdiff_t stride = shared.address(1, 0) - shared.address(0, 0);
+    return OuterIsColumn ? operand_view<element>{shared.address(0, 0), 1, stride}
+                         : operand_view<element>{shared.address(0, 0), stride, 1};
 }
 
 // Checks that a register tile may be used by an mma, and marks it as in use until the mma's group is waited for.
@@ -58,8 +58,10 @@ void wgmma(const warpgroup& scope, fragment<C, M, N, 4>& accumulator, const A& a
         if constexpr (in_registers) {
             lend_to_mma(c, a, false, true, here);
         } else {
+            check_inside(*c.on, *c.by, a, "mma", here);
             for_each_run(a, read);
         }
+        check_inside(*c.on, *c.by, b, "mma", here);
         for_each_run(b, read);
         lend_to_mma(c, accumulator, true, accumulate, here);
         ++queue.open;

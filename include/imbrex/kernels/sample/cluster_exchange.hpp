@@ -120,7 +120,7 @@ IMBREX_KERNEL void load_scores(const warp& self, exchange_row& row, const exchan
     hw::visit_vector(
         self, hw::use::read, here, [](int, const float&) {}, slots.scores);
     load_rows_from<row_alignment::aligned>(
-        self, row, [&](int) { return slots.scores.at(0); }, exchange_slots::count, here);
+        self, row, [&](int) { return slots.scores.address(0); }, exchange_slots::count, here);
     map_columns(
         self, row, [](int, float one) { return encoded_score(one); }, row, here);
 }

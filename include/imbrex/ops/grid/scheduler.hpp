@@ -16,8 +16,10 @@
 
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/grid_dim.hpp>
+#include <imbrex/core/memory_order.hpp>
 #include <imbrex/core/source.hpp>
 #include <imbrex/hw/math.hpp>
+#include <imbrex/hw/memory.hpp>
 #include <imbrex/tile/barrier.hpp>
 #include <imbrex/tile/pipeline.hpp>
 #include <imbrex/tile/shared_tile.hpp>
@@ -122,7 +124,8 @@ struct dynamic_tile_scheduler {
             queue_->empty[stage % Stages].wait(*scope_, at_.round() - (stage < Stages ? 1 : 0), here);
             const int number = hw::fetch_increment(*scope_, counter_, here);
             // Every block draws one number past the end: this is the last of them.
-            if (number == total_ + blocks_ - 1) hw::put_global(*scope_, counter_, 0, here);
+            if (number == total_ + blocks_ - 1)
+                hw::atomic_store<memory_order::relaxed, memory_scope::device>(*scope_, counter_, 0, here);
             return number;
         }
 
@@ -157,9 +160,10 @@ struct dynamic_tile_scheduler {
       public:
         IMBREX_KERNEL held_item(dynamic_tile_scheduler& queue, const Scope& scope, int slot, source from)
             : queue_(&queue), scope_(&scope), slot_(slot), from_(from) {}
-        IMBREX_KERNEL held_item(held_item&& other)
+        IMBREX_KERNEL held_item(held_item&& other, source here = source::current())
             : queue_(other.queue_), scope_(other.scope_), slot_(other.slot_), from_(other.from_) {
             other.slot_ = none;
+            other.from_ = here;
         }
         IMBREX_KERNEL held_item& operator=(held_item&& other) {
             release(from_);
@@ -173,21 +177,30 @@ struct dynamic_tile_scheduler {
         // Throws in the host world if the release is a hazard.
         IMBREX_KERNEL ~held_item() noexcept(false) { release(from_); }
 
-        IMBREX_KERNEL Item get(source here = source::current()) const {
-            return hw::get(*scope_, queue_->items[slot_], 0, here);
-        }
+        IMBREX_KERNEL Item get(source here = source::current()) const { return hw::get(*scope_, held(), 0, here); }
         // One member of the item, which costs fewer registers.
         template <class Of, class Member>
         IMBREX_KERNEL Member get(Member Of::*member, source here = source::current()) const {
-            return hw::get(*scope_, queue_->items[slot_], 0, member, here);
+            return hw::get(*scope_, held(), 0, member, here);
         }
         IMBREX_KERNEL void release(source here = source::current()) {
-            if (slot_ != none) queue_->empty[slot_].arrive(*scope_, here);
+            if (slot_ == none) return;
+            const int slot = slot_;
             slot_ = none;
+            from_ = here;
+            queue_->empty[slot].arrive(*scope_, here);
         }
 
       private:
         static constexpr int none = -1;
+        // As for a stage of a pipeline, the use of an item after its release is a hazard.
+        IMBREX_KERNEL const shared_vector<Item, 1>& held() const {
+            if constexpr (!device_world) {
+                if (slot_ == none) return hw::released_stage<shared_vector<Item, 1>>(from_);
+            }
+            return queue_->items[slot_];
+        }
+
         dynamic_tile_scheduler* queue_;
         const Scope* scope_;
         int slot_;

@@ -1,0 +1,76 @@
+// The kernels of one stream in checked mode. They run one after the other, but the checker orders two of them only as
+// far as the hardware does: a kernel launched with PDL may start while its predecessor runs, and is ordered after it by
+// pdl_wait alone. The history of global memory spans the stream.
+#pragma once
+
+#include <imbrex/core/owned.hpp>
+#include <imbrex/hw/host/global_memory.hpp>
+#include <imbrex/hw/host/machine.hpp>
+
+#include <cstdint>
+#include <limits>
+#include <utility>
+#include <vector>
+
+namespace imbrex::hw {
+
+class checked_stream {
+  public:
+    explicit checked_stream(host_options given) : options(std::move(given)) {
+        for (const memory_range& range : options.uninitialised) memory.mark_uninitialised(range);
+        for (const memory_range& range : options.exempt) memory.exempt(range);
+    }
+
+    const host_options options;  // of all kernels
+    global_memory memory;
+
+    // Prepares the machine of the next kernel.
+    machine& add(const char* name, bool uses_pdl) {
+        machines_.push_back(make_owned<machine>(name, options, options.track_global_memory ? &memory : nullptr));
+        machine& made = *machines_.back();
+        made.kernel.number = static_cast<int>(machines_.size()) - 1;
+        made.kernel.overlaps = uses_pdl && made.kernel.number > 0;
+        if (made.kernel.number > 0) order_after(made.kernel, *machines_[machines_.size() - 2]);
+        return made;
+    }
+    // The numbers of a kernel's clusters: the first of `count`.
+    int reserve_clusters(int count) { return std::exchange(clusters_, clusters_ + count); }
+
+    // The stream that checked launches of this thread belong to; null: each is alone.
+    static checked_stream*& current() {
+        static thread_local checked_stream* one = nullptr;
+        return one;
+    }
+
+  private:
+    static void order_after(kernel_state& kernel, const machine& previous) {
+        kernel.complete_after_wait = previous.kernel.known_at_end;
+        kernel.complete_after_wait.kernel_is_complete(previous.kernel.number);
+        if (!kernel.overlaps) {
+            kernel.known_at_start = kernel.complete_after_wait;
+        } else {
+            kernel.known_at_start = previous.kernel.known_at_start;
+            add_known_by_all(kernel.known_at_start, previous);
+            for (const auto& cluster : previous.clusters()) {
+                kernel.started_after.of(cluster->number).seen = cluster->at_launch.seen;
+            }
+        }
+        kernel.known_at_end = kernel.known_at_start;
+    }
+
+    // Kernels that every block of the previous kernel knew to be complete when it allowed the next kernel to start.
+    static void add_known_by_all(grid_clock& known, const machine& previous) {
+        for (int number = 0; number < previous.kernel.number; ++number) {
+            bool by_all = true;
+            for (const auto& cluster : previous.clusters()) {
+                by_all = by_all && cluster->at_launch.grid.knows_complete(number);
+            }
+            if (by_all) known.kernel_is_complete(number);
+        }
+    }
+
+    std::vector<owned<machine>> machines_;  // kept: the history names their scopes
+    int clusters_ = 0;
+};
+
+}  // namespace imbrex::hw
