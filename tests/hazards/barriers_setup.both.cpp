@@ -114,7 +114,6 @@ struct every_warp_initialises_the_barrier : hazard_kernel<4> {
         }
         block.each_warp([&](warp& self) {
             if constexpr (!Fixed) {
-                shared.written.invalidate(self);
                 shared.written.init(self, 4);
                 fence_barriers(self);
             }
@@ -144,6 +143,7 @@ struct initialised_again_before_all_have_waited : hazard_kernel<4> {
             shared.left.arrive(self);
             if (self.index() == 3) {
                 if constexpr (Fixed) shared.left.wait(self, 0);
+                shared.written.invalidate(self);
                 shared.written.init(self, 4);
                 fence_barriers(self);
             }

@@ -273,14 +273,11 @@ void barrier_wait(const Scope& scope, barrier_word& word, unsigned phase, source
     if (applied == mutation_operator::skip) return;
     if (applied == mutation_operator::other_phase) phase ^= 1;
     barrier_state* state = c.checked() ? state_in_use(c, word, "barrier wait", here) : nullptr;
-    if (state != nullptr && phase != 0xffffffffu && state->generation > phase + 1) {
-        c.on->report(
-            hazard_kind::wrong_phase, *c.by->block,
-            str_cat("waited for phase ", static_cast<int>(phase), " when ", state->generation, " phases were complete"),
-            {{c.by->name(), "barrier wait", here.file, here.line, stage_of(*state->block, &word)},
-             c.on->location_of(state->last_arrive)});
-    }
-    const auto complete = [&word, phase] { return barrier_counters::of(word).parity != (phase & 1); };
+    // The hardware tests the parity alone; a phase that two later ones have overtaken would wait forever.
+    const auto complete = [&word, phase, state] {
+        const bool overtaken = state != nullptr && phase != 0xffffffffu && state->generation > phase + 1;
+        return overtaken || barrier_counters::of(word).parity != (phase & 1);
+    };
     if (!complete()) {
         std::string what = "a phase of a transaction barrier";
         if (c.checked()) {

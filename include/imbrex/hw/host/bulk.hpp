@@ -11,8 +11,10 @@ namespace imbrex::hw {
 
 // Issues a later write of an object of shared memory by `fill`, whose bytes land on the barrier.
 template <class T, class Fill>
-void ask_object(const context& c, T& to, barrier_word& word, const char* what, source here, Fill fill) {
+void ask_object(const context& c, T& to, barrier_word& word, const char* what, source here, Fill fill,
+                bool dsmem_store = false) {
     access made{c.by, -1, 0, true, true, -1, 0, what, here};
+    made.dsmem_store = dsmem_store;
     std::uint32_t generation = 0;
     if (c.checked()) {
         check_alignment(c, &to, 16, what, here);

@@ -93,8 +93,10 @@ inline verdict check_ordering(const access& earlier, bool earlier_writes, const 
     if (async_proxy && earlier_writes && !earlier.async_proxy && earlier.tick > async_seen[earlier.actor]) {
         return verdict::unfenced;
     }
-    // An ordinary write of another block of the cluster: barriers order only the accesses of one block.
-    const bool from_other_block = earlier_writes && !global && !earlier.async_proxy && earlier.by->block != now.block;
+    // An ordinary write or a DSMEM store of another block of the cluster: a wait at a barrier orders only the accesses of
+    // one block.
+    const bool fence_needed = earlier_writes && !global && (!earlier.async_proxy || earlier.dsmem_store);
+    const bool from_other_block = fence_needed && earlier.by->block != now.block;
     if (from_other_block && !async_proxy && earlier.tick > now.knows.cluster_view[earlier.actor])
         return verdict::unordered;
     return verdict::ordered;
@@ -107,6 +109,9 @@ inline void fence_for_cluster(const machine& m, simulated_warp& one) {
     one.knows.seen.set(one.actor, one.tick);
     for (const auto& other : m.simulated_warps()) {
         if (other->block == one.block) one.knows.cluster_seen.raise(other->actor, one.knows.seen[other->actor]);
+    }
+    for (const auto& [word, state] : m.barriers) {  // DSMEM stores land at barriers
+        if (state.block == one.block) one.knows.cluster_view.raise(state.actor, one.knows.seen[state.actor]);
     }
 }
 

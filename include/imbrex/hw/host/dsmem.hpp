@@ -21,8 +21,9 @@ void dsmem_store(const Scope& scope, DsmemBuffer& to, const fragment<T, Rows, Co
     touch_fragment(c, from, use::read, what, here);
     DsmemBuffer sent;
     std::copy(std::begin(from.values), std::end(from.values), sent.values);
-    ask_object(c, in_cluster(c, to, cluster_rank, what, here), in_cluster(c, landing, cluster_rank, what, here), what,
-               here, [sent](DsmemBuffer& there) { there = sent; });
+    ask_object(
+        c, in_cluster(c, to, cluster_rank, what, here), in_cluster(c, landing, cluster_rank, what, here), what, here,
+        [sent](DsmemBuffer& there) { there = sent; }, true);
 }
 
 // Reads this block's own buffer after a wait for the barrier.

@@ -24,7 +24,8 @@ struct access {
     std::uint64_t partition = 0;  // distribution over the scope's warps; equal means each warp has its own bytes
     const char* what = "";
     source where{};
-    int atomic_bytes = 0;  // of an atomic operation
+    int atomic_bytes = 0;      // of an atomic operation
+    bool dsmem_store = false;  // of registers to another block
 };
 
 struct byte_history {

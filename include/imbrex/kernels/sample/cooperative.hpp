@@ -218,9 +218,9 @@ class cooperative_sampling {
         });
         put(self, shared_.counts, self.index(), count);
         sample_block_barrier<Warps>::sync(self, source::current());
-        const auto until = warp_inclusive_sum(self, warp_gather_from<Warps>(self, shared_.counts, [&](int number) {
-                                                  return *shared_.counts.at(number);
-                                              }));
+        const auto until = warp_inclusive_sum(
+            self, warp_gather_from<Warps>(self, shared_.counts,
+                                          [&](int number) -> int { return *shared_.counts.at(number); }));
         const int end = warp_broadcast(self, until, self.index());
         exchange_slots& slots = shared_.exchange.second();
         const bool fits = count < 32 && end <= slots_per_block;
