@@ -12,6 +12,7 @@ import concurrent.futures
 import json
 import re
 import subprocess
+import time
 
 TOOLS = ["memcheck", "racecheck", "initcheck", "synccheck"]
 SUMMARY = re.compile(r"(?:ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard)")
@@ -42,13 +43,22 @@ def under_tool(program, name, variant, tool, limit):
     return "hang" if status is None else "silent"
 
 
-def examine(program, family, name, kind, tools, limits):
-    variant = "fixed" if kind == "correct" else "wrong"
-    one = {"family": family, "name": name, "kind": kind, "results": without_tools(program, name, variant, limits[0])}
+def variant_of(one):
+    return "fixed" if one["kind"] == "correct" else "wrong"
+
+
+def examine(program, case, limit):
+    family, name, kind = case
+    one = {"family": family, "name": name, "kind": kind, "tools": {}}
+    one["results"] = without_tools(program, name, variant_of(one), limit)
     if kind != "correct":
-        one["fixed"] = without_tools(program, name, "fixed", limits[0])
-    one["tools"] = {tool: under_tool(program, name, variant, tool, limits[1]) for tool in tools}
+        one["fixed"] = without_tools(program, name, "fixed", limit)
     return one
+
+
+def write(found, output):
+    with open(output, "w", encoding="utf-8") as file:
+        json.dump(found, file, indent=1)
 
 
 def main():
@@ -59,20 +69,30 @@ def main():
     parser.add_argument("--jobs", type=int, default=8)
     parser.add_argument("--limit", type=float, default=5, help="seconds, without tools")
     parser.add_argument("--tool-limit", type=float, default=20, help="seconds, under a tool")
+    parser.add_argument("--budget", type=float, default=3600, help="seconds; tools that have not started by then do not run")
     parser.add_argument("--tools", nargs="*", default=TOOLS)
     given = parser.parse_args()
     listed = subprocess.run([given.program, "--list"], capture_output=True, text=True, check=True).stdout
     cases = [line.split() for line in listed.splitlines()]
-    limits = (given.limit, given.tool_limit)
+    deadline = time.monotonic() + given.budget
     with concurrent.futures.ThreadPoolExecutor(given.jobs) as pool:
-        found = list(pool.map(lambda case: examine(given.program, *case, given.tools, limits), cases))
-    if given.checker:
-        with open(given.checker, encoding="utf-8") as file:
-            by_name = {one["name"]: one for one in json.load(file)}
-        for one in found:
-            one["checker"] = by_name.get(one["name"])
-    with open(given.output, "w", encoding="utf-8") as file:
-        json.dump(found, file, indent=1)
+        found = list(pool.map(lambda case: examine(given.program, case, given.limit), cases))
+        if given.checker:
+            with open(given.checker, encoding="utf-8") as file:
+                by_name = {one["name"]: one for one in json.load(file)}
+            for one in found:
+                one["checker"] = by_name.get(one["name"])
+        write(found, given.output)
+        for tool in given.tools:
+
+            def watch(one, tool=tool):
+                if time.monotonic() > deadline:
+                    return "not run"
+                return under_tool(given.program, one["name"], variant_of(one), tool, given.tool_limit)
+
+            for one, seen in zip(found, pool.map(watch, found)):
+                one["tools"][tool] = seen
+            write(found, given.output)
     print(f"{len(found)} kernels")
 
 

@@ -7,36 +7,13 @@
 #include <imbrex/core/source.hpp>
 #include <imbrex/core/swizzled_layout.hpp>
 
-#if !IMBREX_DEVICE_WORLD
+#if IMBREX_DEVICE_WORLD
+#include <imbrex/hw/cuda/element.hpp>
+#else
 #include <imbrex/hw/host/element.hpp>
 #endif
 
 namespace imbrex {
-
-namespace detail {
-
-// A pointer to one element; in the host world one whose uses are checked.
-template <class Shared>
-IMBREX_KERNEL auto element_at(Shared& shared, int row, int column, [[maybe_unused]] source here) {
-    if constexpr (device_world) {
-        return shared.address(row, column);
-    } else {
-        const bool inside = row >= 0 && row < Shared::rows && column >= 0 && column < Shared::columns;
-        hw::check_element(inside, row, column, Shared::rows, Shared::columns, here);
-        return hw::element_pointer(shared.address(row, column), here);
-    }
-}
-template <class Shared>
-IMBREX_KERNEL auto element_at(Shared& shared, int index, [[maybe_unused]] source here) {
-    if constexpr (device_world) {
-        return shared.address(index);
-    } else {
-        hw::check_element(index >= 0 && index < Shared::length, 0, index, 1, Shared::length, here);
-        return hw::element_pointer(shared.address(index), here);
-    }
-}
-
-}  // namespace detail
 
 template <class Tile, int Rows, int Columns>
 struct shared_subtile;
@@ -53,10 +30,10 @@ struct shared_tile {
 
     // One element: in a checked run of the host world every access to it is checked.
     IMBREX_KERNEL auto at(int row, int column, source here = source::current()) {
-        return detail::element_at(*this, row, column, here);
+        return hw::element_at(*this, row, column, here);
     }
     IMBREX_KERNEL auto at(int row, int column, source here = source::current()) const {
-        return detail::element_at(*this, row, column, here);
+        return hw::element_at(*this, row, column, here);
     }
     // Its address, for the operations of hw/.
     IMBREX_KERNEL T* address(int row, int column) { return reinterpret_cast<T*>(storage + byte_offset(row, column)); }
@@ -99,7 +76,7 @@ struct shared_subtile {
     int first_column;
 
     IMBREX_KERNEL auto at(int row, int column, source here = source::current()) const {
-        return detail::element_at(*this, row, column, here);
+        return hw::element_at(*this, row, column, here);
     }
     IMBREX_KERNEL auto* address(int row, int column) const {
         return tile->address(first_row + row, first_column + column);
@@ -124,9 +101,9 @@ struct shared_vector {
 
     alignas(128) T storage[Length];
 
-    IMBREX_KERNEL auto at(int index, source here = source::current()) { return detail::element_at(*this, index, here); }
+    IMBREX_KERNEL auto at(int index, source here = source::current()) { return hw::element_at(*this, index, here); }
     IMBREX_KERNEL auto at(int index, source here = source::current()) const {
-        return detail::element_at(*this, index, here);
+        return hw::element_at(*this, index, here);
     }
     IMBREX_KERNEL T* address(int index) { return storage + index; }
     IMBREX_KERNEL const T* address(int index) const { return storage + index; }
@@ -149,7 +126,7 @@ struct shared_subvector {
     int first;
 
     IMBREX_KERNEL auto at(int index, source here = source::current()) const {
-        return detail::element_at(*this, index, here);
+        return hw::element_at(*this, index, here);
     }
     IMBREX_KERNEL auto* address(int index) const { return vector->address(first + index); }
 };

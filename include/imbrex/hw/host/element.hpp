@@ -69,4 +69,16 @@ class element_pointer {
     source here_;
 };
 
+template <class Shared>
+auto element_at(Shared& shared, int row, int column, source here) {
+    const bool inside = row >= 0 && row < Shared::rows && column >= 0 && column < Shared::columns;
+    check_element(inside, row, column, Shared::rows, Shared::columns, here);
+    return element_pointer(shared.address(row, column), here);
+}
+template <class Shared>
+auto element_at(Shared& shared, int index, source here) {
+    check_element(index >= 0 && index < Shared::length, 0, index, 1, Shared::length, here);
+    return element_pointer(shared.address(index), here);
+}
+
 }  // namespace imbrex::hw
