@@ -5,6 +5,7 @@
 
 #include <imbrex/core/barrier_word.hpp>
 #include <imbrex/hw/host/barrier_counters.hpp>
+#include <imbrex/hw/host/global_memory.hpp>
 #include <imbrex/hw/host/named_barrier.hpp>
 #include <imbrex/hw/host/scope.hpp>
 

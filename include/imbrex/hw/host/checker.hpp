@@ -107,7 +107,7 @@ inline verdict check_ordering(const access& earlier, bool earlier_writes, const 
 inline void fence_for_cluster(const machine& m, simulated_warp& one) {
     one.knows.cluster_view.join(one.knows.cluster_seen);
     one.knows.seen.set(one.actor, one.tick);
-    for (const auto& other : m.simulated_warps()) {
+    for (const simulated_warp* other : one.block->cluster->warps) {
         if (other->block == one.block) one.knows.cluster_seen.raise(other->actor, one.knows.seen[other->actor]);
     }
     for (const auto& [word, state] : m.barriers) {  // DSMEM stores land at barriers

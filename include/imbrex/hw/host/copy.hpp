@@ -156,12 +156,12 @@ void fill_global(const Scope& scope, const global_tile<T>& to, T value, source h
 
 // Row and column values from and to plain memory (global, or a shared vector through the operations of ops/).
 template <class Scope, class Fragment, class T>
-void load_values(const Scope& scope, Fragment& to, const T* from, int valid, T fill, source here) {
+void load_values(const Scope& scope, Fragment& to, const T* from, int valid, T fill, int way, source here) {
     const context c = enter(scope, "load of a vector", here);
     if (!c) return;
     touch_fragment(c, to, use::write, "load of a vector", here);
     const int length = static_cast<int>(std::size(to.values));
-    touch_global_values(c, from, std::min(length, valid), global_use::read, 0, "load of a vector", here);
+    touch_global_values(c, from, std::min(length, valid), global_use::read, way, "load of a vector", here);
     for (int i = 0; i < length; ++i) to.values[i] = i < valid ? from[i] : fill;
 }
 template <class Scope, class Fragment, class T>
@@ -176,7 +176,7 @@ void store_values(const Scope& scope, T* to, int valid, const Fragment& from, so
 template <class Scope, class T, int Rows, int Warps>
 void load_rows(const Scope& scope, row_fragment<T, Rows, Warps>& to, const T* from, int valid, T fill,
                source here = source::current()) {
-    load_values(scope, to, from, valid, fill, here);
+    load_values(scope, to, from, valid, fill, partitioned_by_fragment, here);
 }
 template <class Scope, class T, int Rows, int Warps>
 void store_rows(const Scope& scope, T* to, int valid, const row_fragment<T, Rows, Warps>& from,
@@ -186,7 +186,7 @@ void store_rows(const Scope& scope, T* to, int valid, const row_fragment<T, Rows
 template <class Scope, class T, int Columns>
 void load_columns(const Scope& scope, column_fragment<T, Columns>& to, const T* from, int valid, T fill,
                   source here = source::current()) {
-    load_values(scope, to, from, valid, fill, here);
+    load_values(scope, to, from, valid, fill, 0, here);
 }
 template <class Scope, class T, int Columns>
 void store_columns(const Scope& scope, T* to, int valid, const column_fragment<T, Columns>& from,

@@ -49,15 +49,22 @@ struct global_history : byte_history {
     }
 
   private:
+    // The latest access of each scope. Memory that many blocks read, such as weights, would have many: beyond a limit a
+    // new one takes the place of an old one.
     static void add(std::vector<access>& list, const access& made) {
         for (access& old : list) {
-            if (old.actor == made.actor && old.by == made.by && old.partition == made.partition) {
+            if (old.by == made.by && old.partition == made.partition) {
                 old = made;
                 return;
             }
         }
-        list.push_back(made);
+        if (list.size() < most_remembered) {
+            list.push_back(made);
+        } else {
+            list[(made.by->block->number * 7 + made.tick) % most_remembered] = made;
+        }
     }
+    static constexpr std::size_t most_remembered = 32;
 };
 
 // What atomic operations at one address have published.

@@ -102,9 +102,8 @@ inline void check_barriers_at_exit(hw::machine& m, const hw::cluster_state& clus
     for (const auto& [word, state] : m.barriers) {
         if (state.block->cluster != &cluster) continue;
         bool known = state.bound == 0;
-        for (const auto& one : m.simulated_warps()) {
-            known = known || (one->block->cluster == &cluster && one->knows.seen[state.actor] >= state.bound);
-        }
+        for (const hw::simulated_warp* one : cluster.warps)
+            known = known || one->knows.seen[state.actor] >= state.bound;
         if (known) continue;
         m.report(hazard_kind::in_flight_at_exit, *state.block, "no scope waited for this copy",
                  {m.location_of(state.last_copy)});

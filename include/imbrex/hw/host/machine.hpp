@@ -265,6 +265,7 @@ class machine {
         }
         simulated_warps_.push_back(std::move(made));
         running_.push_back(&one);
+        block.cluster->warps.push_back(&one);
         progress();
         return one;
     }

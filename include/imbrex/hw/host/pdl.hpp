@@ -14,8 +14,9 @@ void pdl_wait(const Scope& scope, source here = source::current()) {
     const context c = enter(scope, "PDL wait", here);
     if (!c.checked()) return;
     c.on->pause(*c.by);
-    if (c.on->pass_site(*c.by, synchronisation::pdl_wait, here) == mutation_operator::skip) return;
     kernel_state& kernel = c.on->kernel;
+    if (!kernel.overlaps) return;
+    if (c.on->pass_site(*c.by, synchronisation::pdl_wait, here) == mutation_operator::skip) return;
     c.by->knows.grid.join(kernel.complete_after_wait);
     kernel.known_at_end.join(kernel.complete_after_wait);
 }

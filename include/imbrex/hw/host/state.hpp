@@ -155,6 +155,7 @@ struct cluster_state {
     int actors = 0;
     int running = 0;  // blocks that have not ended
     std::vector<block_state*> blocks;
+    std::vector<const simulated_warp*> warps;  // all that it has had
     named_barrier_state barrier;
     visible_clocks at_launch;  // what its blocks knew when they allowed the next kernel to start (PDL)
 
