@@ -8,7 +8,8 @@
 
 namespace imbrex {
 
-// griddepcontrol.wait: waits until the preceding kernels have ended and their writes are visible.
+// griddepcontrol.wait: waits until the preceding kernel has ended and its writes are visible. Kernels before that one have
+// ended only if it waited for them, too.
 template <class Scope>
 IMBREX_KERNEL void pdl_wait(const Scope& scope, source here = source::current()) {
     hw::pdl_wait(scope, here);
