@@ -195,15 +195,15 @@ T& in_cluster(const context& c, T& object, int cluster_rank, const char* what, s
     const std::vector<block_state*>& cluster = c.by->block->cluster->blocks;
     const auto* address = reinterpret_cast<const unsigned char*>(&object);
     const std::ptrdiff_t offset = address - c.by->block->memory;
-    const hazard_location now{c.by->name(), what, here.file, here.line};
+    const auto now = [&] { return hazard_location{c.by->name(), what, here.file, here.line}; };
     if (cluster_rank < 0 || cluster_rank >= static_cast<int>(cluster.size())) {
         m.report(hazard_kind::beyond_limits, *c.by->block,
-                 str_cat("cluster rank ", cluster_rank, " of a cluster of ", cluster.size()), {now});
+                 str_cat("cluster rank ", cluster_rank, " of a cluster of ", cluster.size()), {now()});
     }
     block_state& other = *cluster[cluster_rank];
     if (c.checked() && other.finished) {
         m.report(hazard_kind::in_flight_at_exit, *c.by->block,
-                 str_cat("block ", cluster_rank, " of the cluster has already exited"), {now});
+                 str_cat("block ", cluster_rank, " of the cluster has already exited"), {now()});
     }
     return *reinterpret_cast<T*>(other.memory + offset);
 }

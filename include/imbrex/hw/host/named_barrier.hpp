@@ -9,7 +9,7 @@ namespace imbrex::hw {
 
 inline void arrive_named(const context& c, named_barrier_state& state, int warps, const char* what, std::string name,
                          source here) {
-    const hazard_location now{c.by->name(), what, here.file, here.line};
+    const auto now = [&] { return hazard_location{c.by->name(), what, here.file, here.line}; };
     const auto last = [&] {
         return hazard_location{state.last != nullptr ? state.last->name() : "no scope", "the previous arrival",
                                state.last_where.file, state.last_where.line};
@@ -21,12 +21,12 @@ inline void arrive_named(const context& c, named_barrier_state& state, int warps
             c.on->report(hazard_kind::named_barrier_conflict, *c.by->block,
                          str_cat(name, " expects ", state.expected, " warps; ", state.arrived, " have arrived, and ",
                                  c.by->warps, " more arrive expecting ", warps),
-                         {now, last()});
+                         {now(), last()});
         }
         if (c.by->knows.phases[state.actor] < state.generation) {
             c.on->report(hazard_kind::named_barrier_conflict, *c.by->block,
                          str_cat(name, " is used again by a scope that does not know that its last use is complete"),
-                         {now, last()});
+                         {now(), last()});
         }
         release(*c.by, state.gathering);
         ++c.by->tick;
