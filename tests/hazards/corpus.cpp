@@ -68,6 +68,9 @@ TEST_CASE("the checker detects the bug of every wrong kernel") {
 
 TEST_CASE("the checker is silent about fixed and correct kernels") {
     for (const corpus_case& one : corpus()) {
+#if defined(IMBREX_CORPUS_WITHOUT_FIXED)
+        if (!one.expected.empty()) continue;
+#endif
         CAPTURE(one.family);
         CAPTURE(one.name);
         const int schedules = imbrex_test::schedules_to_run(1000);
