@@ -54,6 +54,16 @@ struct hazard_kernel {
     using arguments = corpus_arguments;
 };
 
+template <int Warps, bool Cooperative = true>
+struct cooperative_kernel : hazard_kernel<Warps> {
+    static constexpr bool cooperative = Cooperative;
+};
+
+template <int Warps>
+struct pdl_kernel : hazard_kernel<Warps> {
+    static constexpr bool uses_pdl = true;
+};
+
 // The memory behind the arguments, in one world.
 class corpus_memory {
   public:

@@ -1,20 +1,6 @@
 // Correct kernels with unusual use of global memory: flags, counters, locks, PDL, asynchronous stores.
 #include "corpus.hpp"
 
-namespace imbrex_hazards {
-
-template <int Warps, bool Cooperative = true>
-struct cooperative_kernel : hazard_kernel<Warps> {
-    static constexpr bool cooperative = Cooperative;
-};
-
-template <int Warps>
-struct pdl_kernel : hazard_kernel<Warps> {
-    static constexpr bool uses_pdl = true;
-};
-
-}  // namespace imbrex_hazards
-
 using namespace imbrex_hazards;
 
 namespace {

@@ -147,7 +147,7 @@ struct group_reads_its_tma_store_without_sync : hazard_kernel<4> {
 };
 HAZARD(global_memory, group_reads_its_tma_store_without_sync, 1, read_before_landed, unsynchronised_scope)
 
-// The reading role is told of the store before it is complete.
+// The storing role arrives at the barrier before its TMA store is complete.
 template <bool Fixed>
 struct role_arrives_before_its_tma_store_is_complete : hazard_kernel<8> {
     using shared_memory = staging;

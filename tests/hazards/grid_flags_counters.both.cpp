@@ -2,15 +2,6 @@
 // run.
 #include "corpus.hpp"
 
-namespace imbrex_hazards {
-
-template <int Warps, bool Cooperative = true>
-struct cooperative_kernel : hazard_kernel<Warps> {
-    static constexpr bool cooperative = Cooperative;
-};
-
-}  // namespace imbrex_hazards
-
 using namespace imbrex_hazards;
 
 namespace {

@@ -1,15 +1,6 @@
 // Programmatic dependent launch: two kernels that overlap.
 #include "corpus.hpp"
 
-namespace imbrex_hazards {
-
-template <int Warps>
-struct pdl_kernel : hazard_kernel<Warps> {
-    static constexpr bool uses_pdl = true;
-};
-
-}  // namespace imbrex_hazards
-
 using namespace imbrex_hazards;
 
 namespace {

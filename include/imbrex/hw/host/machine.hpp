@@ -73,7 +73,6 @@ class machine {
     std::map<const barrier_word*, barrier_state> barriers;
 
     const std::optional<hazard>& found() const { return found_; }
-    const std::string& kernel_name() const { return kernel_; }
     bool stopping() const { return stopping_; }
     const std::vector<owned<simulated_warp>>& simulated_warps() const { return simulated_warps_; }
     // Those that have not ended.

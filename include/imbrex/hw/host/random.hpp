@@ -1,20 +1,17 @@
 // A small seeded generator (splitmix64), the same on every platform, so that a seed replays its schedule everywhere.
 #pragma once
 
+#include <imbrex/core/splitmix64.hpp>
+
 #include <cstdint>
 
 namespace imbrex::hw {
 
 class schedule_rng {
   public:
-    explicit schedule_rng(std::uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15u + 0x1234567u) {}
+    explicit schedule_rng(std::uint64_t seed) : state_(seed * splitmix64_step + 0x1234567u) {}
 
-    std::uint64_t next() {
-        std::uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
-        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-        z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-        return z ^ (z >> 31);
-    }
+    std::uint64_t next() { return splitmix64(state_ += splitmix64_step); }
     int below(int limit) { return static_cast<int>(next() % static_cast<std::uint64_t>(limit)); }
 
   private:

@@ -184,11 +184,9 @@ struct dynamic_tile_scheduler {
             return hw::get(*scope_, held(), 0, member, here);
         }
         IMBREX_KERNEL void release(source here = source::current()) {
-            if (slot_ == none) return;
-            const int slot = slot_;
+            if (slot_ != none) queue_->empty[slot_].arrive(*scope_, here);
             slot_ = none;
             from_ = here;
-            queue_->empty[slot].arrive(*scope_, here);
         }
 
       private:
