@@ -184,7 +184,61 @@ def breakdown(_, one):
     return f"{one['hidden']:.1%}, {one['exposed']:.1%}, {one['idle']:.1%}"
 
 
+# --- checker_device.json: the corpus of hazards on a GPU --------------------------------------------------------------
+
+SANITIZER = ("memcheck", "racecheck", "initcheck", "synccheck")
+
+
+def reported(case):
+    """Whether any tool of compute-sanitizer reports the wrong variant."""
+    return any(seen.get("wrong") == "detected" for seen in case["tools"].values())
+
+
+def told_apart(case):
+    """Whether one of them reports the wrong variant and is silent about the fixed one."""
+    return any(seen.get("wrong") == "detected" and seen.get("fixed") == "silent" for seen in case["tools"].values())
+
+
+def device_families(data):
+    columns = ["family", "wrong kernels", "detected by Imbrex", "reported by compute-sanitizer", "and the fixed variant not",
+               "hang", "wrong results or an error", "nothing to see"]  # fmt: skip
+    wrong = [case for case in data["cases"] if case["kind"] != "correct"]
+
+    def row(title, cases):
+        def count(holds):
+            return sum(1 for case in cases if holds(case))
+
+        return [title, len(cases), count(lambda case: case["imbrex"] == "detected"), count(reported), count(told_apart),
+                count(lambda case: case["results"] == "hang"),
+                count(lambda case: case["results"] in ("different", "error")),
+                count(lambda case: case["results"] == "same")]  # fmt: skip
+
+    families = dict.fromkeys(case["family"] for case in wrong)
+    rows = [row(f"`{family}`", [case for case in wrong if case["family"] == family]) for family in sorted(families)]
+    return columns, rows + [row("all", wrong)]
+
+
+def device_tools(data):
+    columns = ["tool", "wrong kernels reported", "of these, the fixed variant, too", "correct kernels reported",
+               "kernels that did not end"]  # fmt: skip
+    rows = []
+    for tool in SANITIZER:
+        seen = [(case["kind"], case["tools"][tool]) for case in data["cases"]]
+        rows.append([tool,
+                     sum(1 for _, found in seen if found.get("wrong") == "detected"),
+                     sum(1 for _, found in seen if found.get("wrong") == found.get("fixed") == "detected"),
+                     sum(1 for kind, found in seen if kind == "correct" and found["fixed"] == "detected"),
+                     sum(1 for _, found in seen if "hang" in found.values())])  # fmt: skip
+    wrong = [case for case in data["cases"] if case["kind"] != "correct"]
+    correct = [case for case in data["cases"] if case["kind"] == "correct"]
+    rows.append(["Imbrex", sum(1 for case in wrong if case["imbrex"] == "detected"), 0,
+                 sum(1 for case in correct if case["imbrex"] != "silent"), 0])  # fmt: skip
+    return columns, rows
+
+
 VIEWS = {
+    ("checker_device.json", "families"): device_families,
+    ("checker_device.json", "tools"): device_tools,
     ("attention.json", "forward"): attention_forward,
     ("attention.json", "accuracy"): attention_accuracy,
     ("gemm.json", "bf16"): gemm_bf16,

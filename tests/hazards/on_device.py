@@ -1,16 +1,18 @@
 """Runs the corpus of hazards on a GPU and writes what is seen there as JSON.
 
-    on_device.py <imbrex_hazards_device> <output.json> [--checker findings.json] [--jobs 8] [--tools memcheck ...]
+    on_device.py <imbrex_hazards_device> <output.json> [--earlier found.json] [--jobs 8] [--tools memcheck ...]
 
 Each kernel runs in a process of its own: the wrong variant without tools (do its results differ from those of the fixed
-variant?), then under each tool of compute-sanitizer. A run that does not end within its limit counts as a hang.
-`--checker` adds the findings of the host test (IMBREX_CORPUS_JSON).
+variant?), then under each tool of compute-sanitizer. A run that does not end within its limit, twice, counts as a hang.
+`--earlier` continues a run that its budget ended.
 """
 
 import argparse
 import concurrent.futures
 import json
+import os
 import re
+import signal
 import subprocess
 import time
 
@@ -19,12 +21,23 @@ SUMMARY = re.compile(r"(?:ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) ha
 
 
 def run(command, limit):
-    """The exit status and the output; None as status if the limit was reached."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=limit)
-        return done.returncode, done.stdout + done.stderr
-    except subprocess.TimeoutExpired as late:
-        return None, (late.stdout or b"").decode(errors="replace")
+    """The result of one run, or of a second if the first did not end within the limit."""
+    status, output = run_once(command, limit)
+    return (status, output) if status is not None else run_once(command, limit)
+
+
+def run_once(command, limit):
+    """The exit status and the output; None as status if the limit was reached. compute-sanitizer runs the program in a
+    child process, so the whole group is killed."""
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True, errors="replace", text=True
+    ) as process:
+        try:
+            output, _ = process.communicate(timeout=limit)
+            return process.returncode, output
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            return None, process.communicate()[0] or ""
 
 
 def without_tools(program, name, variant, limit):
@@ -47,13 +60,23 @@ def variant_of(one):
     return "fixed" if one["kind"] == "correct" else "wrong"
 
 
-def examine(program, case, limit):
-    family, name, kind = case
-    one = {"family": family, "name": name, "kind": kind, "tools": {}}
-    one["results"] = without_tools(program, name, variant_of(one), limit)
-    if kind != "correct":
-        one["fixed"] = without_tools(program, name, "fixed", limit)
-    return one
+def examine(program, one, limit):
+    if "results" in one:
+        return
+    one["results"] = without_tools(program, one["name"], variant_of(one), limit)
+    if one["kind"] != "correct":
+        one["fixed"] = without_tools(program, one["name"], "fixed", limit)
+
+
+def watch(program, one, tool, limit):
+    """A report about the wrong variant says little if the tool reports the fixed one, too."""
+    seen = one["tools"].setdefault(tool, {})
+    variants = ["fixed"] if one["kind"] == "correct" else ["wrong", "fixed"]
+    for variant in variants:
+        if variant == "fixed" and seen.get("wrong", "detected") != "detected":
+            continue
+        if variant not in seen:
+            seen[variant] = under_tool(program, one["name"], variant, tool, limit)
 
 
 def write(found, output):
@@ -61,38 +84,42 @@ def write(found, output):
         json.dump(found, file, indent=1)
 
 
+def cases_of(program, earlier):
+    if earlier:
+        with open(earlier, encoding="utf-8") as file:
+            return json.load(file)
+    listed = subprocess.run([program, "--list"], capture_output=True, text=True, check=True).stdout
+    fields = [line.split() for line in listed.splitlines()]
+    return [{"family": family, "name": name, "kind": kind, "tools": {}} for family, name, kind in fields]
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
     parser.add_argument("output")
-    parser.add_argument("--checker")
+    parser.add_argument("--earlier")
     parser.add_argument("--jobs", type=int, default=8)
-    parser.add_argument("--limit", type=float, default=5, help="seconds, without tools")
-    parser.add_argument("--tool-limit", type=float, default=20, help="seconds, under a tool")
-    parser.add_argument("--budget", type=float, default=3600, help="seconds; tools that have not started by then do not run")
+    parser.add_argument("--limit", type=float, default=5, help="seconds, for a run")
+    parser.add_argument("--budget", type=float, default=3600, help="seconds; what has not started by then does not run")
     parser.add_argument("--tools", nargs="*", default=TOOLS)
     given = parser.parse_args()
-    listed = subprocess.run([given.program, "--list"], capture_output=True, text=True, check=True).stdout
-    cases = [line.split() for line in listed.splitlines()]
+    found = cases_of(given.program, given.earlier)
     deadline = time.monotonic() + given.budget
-    with concurrent.futures.ThreadPoolExecutor(given.jobs) as pool:
-        found = list(pool.map(lambda case: examine(given.program, case, given.limit), cases))
-        if given.checker:
-            with open(given.checker, encoding="utf-8") as file:
-                by_name = {one["name"]: one for one in json.load(file)}
-            for one in found:
-                one["checker"] = by_name.get(one["name"])
+    # Kernels that hang come last: they take GPU time from the others.
+    order = sorted(found, key=lambda one: one["kind"] == "hangs")
+
+    def for_each(work):
+        def in_time(one):
+            if time.monotonic() < deadline:
+                work(one)
+
+        with concurrent.futures.ThreadPoolExecutor(given.jobs) as pool:
+            list(pool.map(in_time, order))
         write(found, given.output)
-        for tool in given.tools:
 
-            def watch(one, tool=tool):
-                if time.monotonic() > deadline:
-                    return "not run"
-                return under_tool(given.program, one["name"], variant_of(one), tool, given.tool_limit)
-
-            for one, seen in zip(found, pool.map(watch, found)):
-                one["tools"][tool] = seen
-            write(found, given.output)
+    for_each(lambda one: examine(given.program, one, given.limit))
+    for tool in given.tools:
+        for_each(lambda one, tool=tool: watch(given.program, one, tool, given.limit))
     print(f"{len(found)} kernels")
 
 
