@@ -71,13 +71,7 @@ class attention_forward {
     static std::optional<hazard> check(const problem& p, const host::check_options& options = {}, const Mask& mask = {},
                                        const Score& score = {}) {
         require_attention(world::host_checked, p, Options.kv);
-        for (int batch = 0; batch < (p.varlen.given() ? p.varlen.count : p.batches()); ++batch) {
-            for (int head = 0; head < p.heads(); ++head) {
-                const std::string found = contradiction_in_mask(mask, extents_of(p, batch, head));
-                if (!found.empty())
-                    return hazard{hazard_kind::contradictory_mask, "attention_forward", {}, 0, found, {}};
-            }
-        }
+        if (auto found = check_mask(p, mask, Options.kv, "attention_forward")) return found;
         return host::check_launches([&] { launch(world::host_checked, p, mask, score); }, options);
     }
 
@@ -98,19 +92,6 @@ class attention_forward {
     }
 
   private:
-    // The lengths of one sequence, for a mask. The arrays are in host memory.
-    static attention_extents extents_of(const problem& p, int batch, int head) {
-        attention_extents made{batch, head, p.seqlen_q(), p.seqlen_k(Options.kv)};
-        if (p.varlen.given()) {
-            made.seqlen_q = p.varlen.cu_seqlens_q[batch + 1] - p.varlen.cu_seqlens_q[batch];
-            if (p.varlen.cu_seqlens_k != nullptr) {
-                made.seqlen_k = p.varlen.cu_seqlens_k[batch + 1] - p.varlen.cu_seqlens_k[batch];
-            }
-        }
-        if (p.seqused_k != nullptr) made.seqlen_k = p.seqused_k[batch];
-        return made;
-    }
-
     static constexpr bool normalised = Options.output == attention_output_mode::normalised;
     static constexpr bool paged = Options.kv == kv_layout::paged;
     using lengths = std::conditional_t<paged, paged_seqlens, attention_seqlens>;

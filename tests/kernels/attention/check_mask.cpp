@@ -25,6 +25,10 @@ struct wrong_range_of_a_query : full_mask {
         return {query == 70 ? 1 : 0, s.seqlen_k};
     }
 };
+// Claims that the last query sees nothing.
+struct forgets_a_query : full_mask {
+    IMBREX_FN query_range visible_queries(const attention_extents& s, key_range) const { return {0, s.seqlen_q - 1}; }
+};
 
 }  // namespace
 
@@ -46,6 +50,8 @@ TEST_CASE("a mask whose claims contradict keep is found, with the tile") {
     CHECK(hidden.find("fully_unmasked is true for queries ") != std::string::npos);
     CHECK(hidden.find("batch 2, head 5") != std::string::npos);
     CHECK(contradiction_in_mask(sees_one_more{}, extents).find("keep is true for a key outside") != std::string::npos);
+    CHECK(contradiction_in_mask(forgets_a_query{}, extents)
+              .find("visible_queries of keys 0 to 15 is [0, 99), but keep") == 0);
     CHECK(contradiction_in_mask(wrong_range_of_a_query{}, extents).find("visible_keys_of_query(70) is [1, 150)") !=
           std::string::npos);
 }

@@ -1,13 +1,16 @@
 // Compares the claims of an attention mask with its `keep`, query by query and key by key. Kernels skip tiles outside
 // `visible_keys` and do not mask tiles that are `fully_unmasked`, so a mask whose claims contradict `keep` gives wrong
-// results. attention_forward::check calls this; it is slow and meant for tests.
+// results. `check` of the attention launchers calls this; it is slow and meant for tests.
 #pragma once
 
 #include <imbrex/core/error.hpp>
+#include <imbrex/hw/world.hpp>
 #include <imbrex/kernels/attention/mask.hpp>
+#include <imbrex/kernels/attention/problem.hpp>
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,6 +41,12 @@ class mask_checker {
             }
             if (!found.empty()) return found;
         }
+        if constexpr (mask_has_visible_queries<Mask>()) {
+            for (int key = 0; key < extents_.seqlen_k; key += block_n) {
+                const std::string found = in_visible_queries({key, std::min(key + block_n, extents_.seqlen_k)});
+                if (!found.empty()) return found;
+            }
+        }
         return {};
     }
 
@@ -57,6 +66,14 @@ class mask_checker {
         return str_cat("visible_keys of queries ", queries.first, " to ", queries.end - 1, " is [", claimed.first, ", ",
                        claimed.end, "), but keep is true for a key outside: ", where());
     }
+    std::string in_visible_queries(key_range keys) {
+        const query_range claimed = mask_.visible_queries(extents_, keys);
+        const int first = std::clamp(claimed.first, 0, extents_.seqlen_q);
+        const int end = std::clamp(claimed.end, first, extents_.seqlen_q);
+        if (kept({0, extents_.seqlen_q}, keys) == kept({first, end}, keys)) return {};
+        return str_cat("visible_queries of keys ", keys.first, " to ", keys.end - 1, " is [", claimed.first, ", ",
+                       claimed.end, "), but keep is true for a query outside: ", where());
+    }
     std::string in_fully_unmasked(query_range queries, key_range keys) {
         const int all = (queries.end - queries.first) * (keys.end - keys.first);
         if (!mask_.fully_unmasked(extents_, queries, keys) || kept(queries, keys) == all) return {};
@@ -70,7 +87,7 @@ class mask_checker {
     std::vector<int> sums_;  // of keep over all queries and keys before
 };
 
-// Checks tiles of several sizes; also visible_keys_of_query, if the mask has it.
+// Checks tiles of several sizes; also visible_queries and visible_keys_of_query, if the mask has them.
 template <class Mask>
 std::string contradiction_in_mask(const Mask& mask, const attention_extents& extents) {
     mask_checker<Mask> checker(mask, extents);
@@ -92,6 +109,32 @@ std::string contradiction_in_mask(const Mask& mask, const attention_extents& ext
         }
     }
     return {};
+}
+
+// The lengths of one sequence of a problem whose arrays are in host memory.
+template <class Problem>
+attention_extents extents_of(const Problem& p, int batch, int head, kv_layout layout) {
+    attention_extents made{batch, head, p.seqlen_q(), p.seqlen_k(layout)};
+    if (p.varlen.given()) {
+        made.seqlen_q = p.varlen.cu_seqlens_q[batch + 1] - p.varlen.cu_seqlens_q[batch];
+        if (p.varlen.cu_seqlens_k != nullptr) {
+            made.seqlen_k = p.varlen.cu_seqlens_k[batch + 1] - p.varlen.cu_seqlens_k[batch];
+        }
+    }
+    if (p.seqused_k != nullptr) made.seqlen_k = p.seqused_k[batch];
+    return made;
+}
+
+// The mask of every sequence and head of a problem; `kernel` is named in the report.
+template <class Problem, class Mask>
+std::optional<hazard> check_mask(const Problem& p, const Mask& mask, kv_layout layout, const char* kernel) {
+    for (int batch = 0; batch < p.batches(); ++batch) {
+        for (int head = 0; head < p.heads(); ++head) {
+            const std::string found = contradiction_in_mask(mask, extents_of(p, batch, head, layout));
+            if (!found.empty()) return hazard{hazard_kind::contradictory_mask, kernel, {}, 0, found, {}};
+        }
+    }
+    return std::nullopt;
 }
 
 }  // namespace imbrex

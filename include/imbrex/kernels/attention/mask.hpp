@@ -17,6 +17,11 @@
 //     // Exactly the keys that this query sees.
 //     IMBREX_FN key_range visible_keys_of_query(const attention_extents&, int query) const;
 //
+// and for the backward pass, which visits the query blocks that see a block of keys:
+//
+//     // The queries that see any of these keys. May be too large.
+//     IMBREX_FN query_range visible_queries(const attention_extents&, key_range) const;
+//
 // A custom mask that derives from `mask_base` needs only `keep`. and_masks(causal_mask{}, window_mask{1024, 0}, ...) is
 // the intersection of masks. `static constexpr bool causal_like = true;` says that later queries see more keys; the
 // tile scheduler then balances the load as for a causal mask. With `static constexpr bool reads_no_memory = true;` it
@@ -68,6 +73,7 @@ struct full_mask {
     IMBREX_FN bool fully_unmasked(const attention_extents&, query_range, key_range) const { return true; }
     IMBREX_FN bool keep(const attention_extents&, int, int) const { return true; }
     IMBREX_FN key_range visible_keys_of_query(const attention_extents& s, int) const { return {0, s.seqlen_k}; }
+    IMBREX_FN query_range visible_queries(const attention_extents& s, key_range) const { return {0, s.seqlen_q}; }
 };
 
 // Keys up to the query's position; the last query is aligned with the last key.
@@ -84,6 +90,9 @@ struct causal_mask {
     IMBREX_FN bool keep(const attention_extents& s, int query, int key) const { return key <= query + s.offset(); }
     IMBREX_FN key_range visible_keys_of_query(const attention_extents& s, int query) const {
         return {0, query + s.offset() + 1};
+    }
+    IMBREX_FN query_range visible_queries(const attention_extents& s, key_range k) const {
+        return {k.first - s.offset(), s.seqlen_q};
     }
 };
 
@@ -110,6 +119,9 @@ struct window_mask {
         const int own = query + s.offset();
         return {own - left, own + right + 1};
     }
+    IMBREX_FN query_range visible_queries(const attention_extents& s, key_range k) const {
+        return {k.first - s.offset() - right, k.end - s.offset() + left};
+    }
 };
 
 // Causal inside chunks of `chunk` keys; nothing is visible across chunks.
@@ -135,6 +147,9 @@ struct chunked_mask {
         const int own = query + s.offset();
         return {own / chunk * chunk, own + 1};
     }
+    IMBREX_FN query_range visible_queries(const attention_extents& s, key_range k) const {
+        return {k.first - s.offset(), ((k.end - 1) / chunk + 1) * chunk - s.offset()};
+    }
 };
 
 // Keys up to a length for each batch entry. Query positions do not move with the length. For a padded batch whose last
@@ -149,6 +164,9 @@ struct length_mask {
     }
     IMBREX_FN bool keep(const attention_extents& s, int, int key) const { return key < lengths[s.batch]; }
     IMBREX_FN key_range visible_keys_of_query(const attention_extents& s, int) const { return {0, lengths[s.batch]}; }
+    IMBREX_FN query_range visible_queries(const attention_extents& s, key_range k) const {
+        return {0, k.first < lengths[s.batch] ? s.seqlen_q : 0};
+    }
 };
 
 // Base of masks that define only `keep`.
@@ -182,7 +200,15 @@ constexpr bool mask_has_ranges() {
     };
 }
 
-constexpr IMBREX_FN key_range intersect(key_range a, key_range b) {
+template <class Mask>
+constexpr bool mask_has_visible_queries() {
+    return requires(const Mask& one, const attention_extents& s) {
+        one.visible_queries(s, key_range{0, 0});
+    };
+}
+
+template <class Range>
+constexpr IMBREX_FN Range intersect(Range a, Range b) {
     return {a.first > b.first ? a.first : b.first, a.end < b.end ? a.end : b.end};
 }
 
@@ -212,6 +238,10 @@ struct and_mask {
     IMBREX_FN key_range visible_keys_of_query(const attention_extents& s, int query) const
         requires(mask_has_ranges<First>() && mask_has_ranges<Second>()) {
         return intersect(first.visible_keys_of_query(s, query), second.visible_keys_of_query(s, query));
+    }
+    IMBREX_FN query_range visible_queries(const attention_extents& s, key_range k) const
+        requires(mask_has_visible_queries<First>() && mask_has_visible_queries<Second>()) {
+        return intersect(first.visible_queries(s, k), second.visible_queries(s, k));
     }
 };
 

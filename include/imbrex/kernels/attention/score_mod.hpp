@@ -17,7 +17,12 @@
 //     // The score divided by output_scale(), from the unscaled product q . k.
 //     IMBREX_KERNEL float unscaled(const attention_extents&, int query, int key, float product, float scale) const;
 //
-// If in addition it ignores positions and never increases the product, it may give a polynomial of small products (see
+// For the backward pass, a score_mod other than the addition of a term provides its derivative:
+//
+//     // d(score_mod(score)) / d(score)
+//     IMBREX_KERNEL float derivative(const attention_extents&, int query, int key, float score) const;
+//
+// If a score_mod with `unscaled` ignores positions and never increases the product, it may give a polynomial of small products (see
 // softcap_softmax.hpp):
 //
 //     IMBREX_FN softcap_polynomial polynomial(float scale) const;
@@ -72,6 +77,10 @@ struct softcap {
     IMBREX_KERNEL float unscaled(const attention_extents&, int, int, float product, float scale) const {
         // Adding the smallest normal number times the product changes nothing unless the product is infinite.
         return hw::fma(product, std::numeric_limits<float>::min(), hw::tanh(product * (scale * hw::reciprocal(cap))));
+    }
+    IMBREX_KERNEL float derivative(const attention_extents&, int, int, float score) const {
+        const float inside = hw::tanh(score * hw::reciprocal(cap));
+        return 1.0f - inside * inside;
     }
     // tanh up to 1/2 in three terms, with an error of at most 5e-6.
     IMBREX_FN softcap_polynomial polynomial(float scale) const {
@@ -169,6 +178,23 @@ IMBREX_FN auto scale_log2_after(const Score& score, float scale) {
 template <class Score>
 using scale_log2_after_score = decltype(scale_log2_after(std::declval<const Score&>(), 1.0f));
 
+template <class Score>
+constexpr bool score_has_derivative() {
+    return requires(const Score& one, const attention_extents& s) {
+        one.derivative(s, 0, 0, 1.0f);
+    };
+}
+
+// 1 where the score_mod adds a term.
+template <class Score>
+IMBREX_KERNEL float derivative_of_score(const Score& one, const attention_extents& s, int query, int key, float score) {
+    if constexpr (score_has_derivative<Score>()) {
+        return one.derivative(s, query, key, score);
+    } else {
+        return 1.0f;
+    }
+}
+
 namespace score_mod {
 
 template <class First, class Second>
@@ -180,6 +206,11 @@ struct composed {
     Second second;
     IMBREX_KERNEL float operator()(const attention_extents& s, int query, int key, float score) const {
         return second(s, query, key, first(s, query, key, score));
+    }
+    IMBREX_KERNEL float derivative(const attention_extents& s, int query, int key, float score) const
+        requires(score_has_derivative<First>() || score_has_derivative<Second>()) {
+        const float slope = derivative_of_score(first, s, query, key, score);
+        return slope * derivative_of_score(second, s, query, key, first(s, query, key, score));
     }
 };
 

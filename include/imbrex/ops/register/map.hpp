@@ -143,6 +143,21 @@ IMBREX_KERNEL void combine_with_columns(const Scope& scope, hw::fragment<T, Rows
         tile, values);
 }
 
+// element = function(element, other's element, value of its column)
+template <class Scope, class T, class U, class V, int Rows, int Columns, int Warps, register_layout Layout,
+          class Function>
+IMBREX_KERNEL void combine_with_columns(const Scope& scope, hw::fragment<T, Rows, Columns, Warps, Layout>& tile,
+                                        const hw::fragment<U, Rows, Columns, Warps, Layout>& other,
+                                        const hw::column_fragment<V, Columns>& values, Function function,
+                                        source here = source::current()) {
+    static_assert(Layout == register_layout::row_major, "imbrex: column values need a row-major register tile");
+    require_scope<Scope, hw::fragment<T, Rows, Columns, Warps, Layout>>();
+    hw::visit(
+        scope, hw::use::update, here,
+        [&](int, int, T& element, const U& second, const V& value) { element = function(element, second, value); },
+        tile, other, values);
+}
+
 // The transpose in the other layout: the same registers, nothing moves.
 template <class T, int Rows, int Columns, int Warps, register_layout Layout>
 IMBREX_KERNEL auto transpose_of(const hw::fragment<T, Rows, Columns, Warps, Layout>& tile) {
