@@ -52,7 +52,7 @@ class machine {
           checked(options.mode == host_mode::checked),
           global(global),
           kernel_(kernel),
-          schedule_(options.seed) {
+          schedule_(options) {
         if (!options.trace_file.empty()) trace.enable();
     }
 
@@ -126,10 +126,12 @@ class machine {
     void run(cluster_source& source, int resident) {
         source_ = &source;
         resident_limit_ = resident;
+        schedule_.begin(kernel.number);
         run_as_this_machine([this] {
             while (step()) {}
             if (stopping_) unwind();
         });
+        schedule_.end();
         source_ = nullptr;
     }
 
@@ -185,11 +187,12 @@ class machine {
     // `group` is the group of that queue that it belongs to.
     template <class Perform>
     void ask(const void* in_order_with, std::uint32_t group, Perform perform) {
-        if (!checked || schedule_.completes_at_once()) {
+        operation_id id;
+        if (!checked || schedule_.completes_at_once(*running_simulated_warp(), in_order_with, pending_, id)) {
             perform();
-            return;
+        } else {
+            pending_.add(in_order_with, group, id, std::move(perform));
         }
-        pending_.add(in_order_with, group, std::move(perform));
     }
 
     // Completes the operations of one queue up to a group now.
@@ -201,7 +204,13 @@ class machine {
     void report(hazard_kind kind, const block_state& block, std::string detail,
                 std::vector<hazard_location> locations) {
         if (!stopping_) {
-            found_ = hazard{kind, kernel_, block.index, options.seed, std::move(detail), std::move(locations)};
+            found_ = hazard{kind,
+                            kernel_,
+                            block.index,
+                            options.seed,
+                            std::move(detail),
+                            std::move(locations),
+                            options.scheduler_text()};
             stopping_ = true;
         }
         throw stopped{};
@@ -252,6 +261,7 @@ class machine {
         one.role = role;
         one.index = index;
         one.warps = warps;
+        one.number = static_cast<int>(simulated_warps_.size());
         if (checked) {
             for (int* actor : {&one.actor, &one.copies.actor, &one.stores.actor, &one.mmas.actor, &one.written.actor}) {
                 *actor = block.cluster->new_actor();
@@ -337,18 +347,20 @@ class machine {
         for (simulated_warp* one : running_) {
             if (can_go(*one)) candidates_.push_back(one);
         }
-        const bool operations = !pending_.empty();
-        if (candidates_.empty() && !operations) return !running_.empty() && resolve_stall();
+        if (candidates_.empty() && pending_.empty()) return !running_.empty() && resolve_stall();
         if (++steps_without_progress_ > most_steps_without_progress) {
             report_livelock(*this);
             return false;
         }
         if (!checked) {
             resume(*next_in_plain_mode());
-        } else if (schedule_.runs_scope(!candidates_.empty(), operations)) {
-            resume(schedule_.next_of(candidates_));
+            return true;
+        }
+        const schedule::step next = schedule_.next(candidates_, pending_, steps_without_progress_);
+        if (next.scope != nullptr) {
+            resume(*next.scope);
         } else {
-            perform(pending_.take(schedule_.operation_of(pending_.size())));
+            perform(pending_.take(next.operation));
         }
         return true;
     }

@@ -16,7 +16,7 @@ namespace imbrex::hw {
 
 class checked_stream {
   public:
-    explicit checked_stream(host_options given) : options(std::move(given)) {
+    explicit checked_stream(host_options given) : options(with_seed_of_replay(std::move(given))) {
         for (const memory_range& range : options.uninitialised) memory.mark_uninitialised(range);
         for (const memory_range& range : options.exempt) memory.exempt(range);
     }
@@ -43,6 +43,11 @@ class checked_stream {
     }
 
   private:
+    static host_options with_seed_of_replay(host_options given) {
+        if (!given.replay.empty()) given.seed = replayed_schedule::parse(given.replay).seed;
+        return given;
+    }
+
     static void order_after(kernel_state& kernel, const machine& previous) {
         kernel.complete_after_wait = previous.kernel.known_at_end;
         kernel.complete_after_wait.kernel_is_complete(previous.kernel.number);
@@ -71,6 +76,20 @@ class checked_stream {
 
     std::vector<owned<machine>> machines_;  // kept: the history names their scopes
     int clusters_ = 0;
+};
+
+// While it lives, the checked launches of this thread form one stream.
+class launches_in_one_stream {
+  public:
+    explicit launches_in_one_stream(const host_options& options)
+        : stream_(options), outer_(std::exchange(checked_stream::current(), &stream_)) {}
+    launches_in_one_stream(const launches_in_one_stream&) = delete;
+    launches_in_one_stream& operator=(const launches_in_one_stream&) = delete;
+    ~launches_in_one_stream() { checked_stream::current() = outer_; }
+
+  private:
+    checked_stream stream_;
+    checked_stream* outer_;
 };
 
 }  // namespace imbrex::hw
