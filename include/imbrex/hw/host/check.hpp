@@ -1,30 +1,15 @@
-// The loop of a check: runs schedule after schedule until one shows a hazard.
+// The loop of a check: runs schedule after schedule until one shows a hazard, and shrinks that schedule.
 #pragma once
 
 #include <imbrex/hw/host/check_options.hpp>
+#include <imbrex/hw/host/checked_run.hpp>
 #include <imbrex/hw/host/hazard.hpp>
 #include <imbrex/hw/host/options.hpp>
+#include <imbrex/hw/host/shrink.hpp>
 
 #include <optional>
 
 namespace imbrex::hw {
-
-// What a check runs under each schedule: a kernel or several launches, with their preparation. A reference to a function
-// of the options that returns the hazard.
-class checked_run {
-  public:
-    template <class Run>
-    explicit checked_run(const Run& run)
-        : data_(&run), run_([](const void* data, const host_options& options) {
-              return (*static_cast<const Run*>(data))(options);
-          }) {}
-
-    std::optional<hazard> operator()(const host_options& options) const { return run_(data_, options); }
-
-  private:
-    const void* data_;
-    std::optional<hazard> (*run_)(const void*, const host_options&);
-};
 
 // Returns the first hazard, or none.
 inline std::optional<hazard> check_schedules(const checked_run& run, const host::check_options& options) {
@@ -33,11 +18,15 @@ inline std::optional<hazard> check_schedules(const checked_run& run, const host:
     schedule_record record;
     std::optional<hazard> found;
     int schedules = 0;
-    while (schedules < options.schedules && !found) {
+    const bool replays = !options.replay.empty();
+    while (schedules < (replays ? 1 : options.schedules) && !found) {
         host_options one = options.of_schedule(schedules++);
         if (pct && one.pct_steps == 0) one.pct_steps = record.steps;
         if (pct || options.summary != nullptr) one.record = &record;
         found = run(one);
+        if (found && !replays && options.shrink_replays > 0) {
+            found = schedule_shrinker(run, one, *found, options.shrink_replays).shrink(options.trace_file);
+        }
     }
     if (options.summary != nullptr) {
         *options.summary = {schedules, options.scheduler, options.bug_depth, record.threads, record.steps};

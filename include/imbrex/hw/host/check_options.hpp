@@ -45,6 +45,9 @@ struct check_options {
     scheduling scheduler = scheduling::random;
     int bug_depth = 3;                 // of the bugs that PCT looks for: order of d pairs of steps
     int pct_steps = 0;                 // that PCT expects; 0: the most in the schedules before
+    int shrink_replays = 200;          // the most runs to shrink the schedule of a hazard, in 5 seconds; 0: none
+    std::string replay = {};           // the schedule of a report: runs only that
+    std::string trace_file = {};       // writes a trace of the shrunk or replayed schedule here
     check_summary* summary = nullptr;  // what was run
 
     host_options of_schedule(int number) const {
@@ -57,6 +60,8 @@ struct check_options {
         options.scheduler = scheduler;
         options.bug_depth = bug_depth;
         options.pct_steps = pct_steps;
+        options.replay = replay;
+        if (!replay.empty()) options.trace_file = trace_file;
         return options;
     }
 };

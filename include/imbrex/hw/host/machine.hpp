@@ -11,11 +11,13 @@
 #include <imbrex/core/owned.hpp>
 #include <imbrex/core/source.hpp>
 #include <imbrex/hw/host/barrier_counters.hpp>
+#include <imbrex/hw/host/cluster_source.hpp>
 #include <imbrex/hw/host/hazard.hpp>
 #include <imbrex/hw/host/options.hpp>
 #include <imbrex/hw/host/pending_operations.hpp>
 #include <imbrex/hw/host/schedule.hpp>
 #include <imbrex/hw/host/state.hpp>
+#include <imbrex/hw/host/timeline.hpp>
 #include <imbrex/hw/host/trace.hpp>
 
 #include <sched.h>
@@ -35,15 +37,6 @@ class global_memory;  // hw/host/global_memory.hpp
 // hw/host/deadlock.hpp
 void report_deadlock(machine& m);
 void report_livelock(machine& m);
-
-// Starts the clusters of a grid, one by one.
-class cluster_source {
-  public:
-    virtual ~cluster_source() = default;
-    virtual int left() const = 0;
-    virtual void start_next() = 0;
-    virtual void ended(cluster_state& cluster) = 0;
-};
 
 class machine {
   public:
@@ -70,6 +63,7 @@ class machine {
     global_memory* const global;  // its history, if it is tracked
     kernel_state kernel;
     trace_writer trace;
+    timeline* events = nullptr;  // of the stream, if they are recorded
     std::map<const barrier_word*, barrier_state> barriers;
 
     const std::optional<hazard>& found() const { return found_; }
@@ -187,12 +181,11 @@ class machine {
     // `group` is the group of that queue that it belongs to.
     template <class Perform>
     void ask(const void* in_order_with, std::uint32_t group, Perform perform) {
-        operation_id id;
-        if (!checked || schedule_.completes_at_once(*running_simulated_warp(), in_order_with, pending_, id)) {
-            perform();
-        } else {
-            pending_.add(in_order_with, group, id, std::move(perform));
-        }
+        if (!checked) return perform();
+        const simulated_warp& one = *running_simulated_warp();
+        operation_id id{&one, one.last_operation, one.last_where};
+        if (schedule_.completes_at_once(in_order_with, pending_, id)) return perform();
+        pending_.add(in_order_with, group, id, std::move(perform));
     }
 
     // Completes the operations of one queue up to a group now.
@@ -204,13 +197,8 @@ class machine {
     void report(hazard_kind kind, const block_state& block, std::string detail,
                 std::vector<hazard_location> locations) {
         if (!stopping_) {
-            found_ = hazard{kind,
-                            kernel_,
-                            block.index,
-                            options.seed,
-                            std::move(detail),
-                            std::move(locations),
-                            options.scheduler_text()};
+            found_ = hazard{kind, kernel_, block.index, options.seed, std::move(detail), std::move(locations)};
+            describe_schedule(*found_);
             stopping_ = true;
         }
         throw stopped{};
@@ -232,13 +220,8 @@ class machine {
 
     // The location of a past access, for a report.
     hazard_location location_of(const access& past) const {
-        hazard_location location{past.by != nullptr ? past.by->name() : "no scope", past.what, past.where.file,
-                                 past.where.line};
-        const simulated_warp* const now = running_simulated_warp();
-        if (now != nullptr && past.by != nullptr && past.by->block->cluster != now->block->cluster) {
-            const grid_dim at = past.by->block->index;
-            location.who = str_cat("block (", at.x, ", ", at.y, ", ", at.z, "), ", location.who);
-        }
+        hazard_location location{"no scope", past.what, past.where.file, past.where.line};
+        if (past.by != nullptr) location.who = name_seen_from(running_simulated_warp(), *past.by);
         location.stage = past.stage;
         return location;
     }
@@ -279,6 +262,14 @@ class machine {
         return one;
     }
 
+    void describe_schedule(hazard& found) {
+        found.scheduler = options.scheduler_text();
+        found.replay = options.replay;
+        if (events == nullptr) return;
+        found.timeline = events->text(found, running_simulated_warp());
+        events->add_to(trace, found, running_simulated_warp());
+    }
+
     template <class Work>
     void run_as_this_machine(const Work& work) {
         // A simulated warp of another machine may have made this launch: it continues afterwards.
@@ -299,6 +290,7 @@ class machine {
         }
         running_simulated_warp() = &one;
         if (stopping_) throw stopped{};
+        if (events != nullptr) events->resumed(one);
     }
 
     void resume(simulated_warp& one) {
@@ -417,6 +409,7 @@ class machine {
 
     void perform(owned<operation> one) {
         progress();
+        if (events != nullptr) events->completes(*one->id.issuer, one->id.what, one->id.where);
         try {
             one->perform();
         } catch (const stopped&) {

@@ -47,8 +47,12 @@ struct host_options {
     int bug_depth = 3;                                   // PCT: one more than the number of priority changes
     int pct_steps = 0;                                   // PCT: the steps to expect; 0: no priority changes
     std::string replay = {};                             // checked mode: the schedule of a report, instead of a seed
+    bool timeline = false;                               // checked mode: a hazard shows the last events
     schedule_record* record = nullptr;                   // checked mode: describes the schedule that was run
 
+    bool records_timeline() const {
+        return mode == host_mode::checked && (timeline || !replay.empty() || !trace_file.empty());
+    }
     // The options that determine the schedule beside the seed, for a report.
     std::string scheduler_text() const {
         if (scheduler == scheduling::random) return "";

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <imbrex/core/owned.hpp>
+#include <imbrex/core/source.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -10,10 +11,14 @@
 
 namespace imbrex::hw {
 
-// What a schedule knows an operation by.
+struct simulated_warp;
+
+// What schedules and reports know an operation by.
 struct operation_id {
-    int issuer = 0;  // the scope
-    int number = 0;  // among the operations of that scope
+    const simulated_warp* issuer = nullptr;
+    const char* what = "";
+    source where{};
+    int number = 0;  // among the operations of its issuer
     int thread = 0;  // of PCT
 };
 

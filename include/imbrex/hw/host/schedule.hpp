@@ -56,16 +56,15 @@ class schedule {
     }
 
     // A scope issues an operation: whether it completes at once. It must not if its queue has others pending.
-    bool completes_at_once(const simulated_warp& issuer, const void* queue, const pending_operations& pending,
-                           operation_id& id) {
+    bool completes_at_once(const void* queue, const pending_operations& pending, operation_id& id) {
         if (policy_ == policy::pct) id.thread = thread_of_queue(queue);
         if (!keeps_track_) return policy_ == policy::eager;
-        id.issuer = issuer.number;
-        id.number = count_of(operations_, issuer.number)++;
+        const int issuer = id.issuer->number;
+        id.number = count_of(operations_, issuer)++;
         if (pending.has_queue(queue)) return false;
         const bool at_once =
-            policy_ == policy::replayed ? !replayed_.contains({id.issuer, id.number, -1}) : policy_ == policy::eager;
-        if (!at_once) keep({kernel_, -1, -1, 0, id.issuer, id.number});
+            policy_ == policy::replayed ? !replayed_.contains({issuer, id.number, -1}) : policy_ == policy::eager;
+        if (!at_once) keep({kernel_, -1, -1, 0, issuer, id.number});
         return at_once;
     }
 
@@ -125,7 +124,7 @@ class schedule {
         if (found != replayed_.end()) {
             const auto [scope, number] = found->second;
             for (std::size_t i = 0; number >= 0 && i < pending.size(); ++i) {
-                if (pending[i].id.issuer == scope && pending[i].id.number == number) {
+                if (pending[i].id.issuer->number == scope && pending[i].id.number == number) {
                     return {nullptr, pending.first_of_its_queue(i)};
                 }
             }
@@ -191,7 +190,7 @@ class schedule {
             keep({kernel_, after, steps, completions, chosen.scope->number, -1});
         } else {
             const operation_id& one = pending[chosen.operation].id;
-            keep({kernel_, after, steps, completions, one.issuer, one.number});
+            keep({kernel_, after, steps, completions, one.issuer->number, one.number});
         }
     }
 

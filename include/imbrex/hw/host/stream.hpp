@@ -6,6 +6,7 @@
 #include <imbrex/core/owned.hpp>
 #include <imbrex/hw/host/global_memory.hpp>
 #include <imbrex/hw/host/machine.hpp>
+#include <imbrex/hw/host/timeline.hpp>
 
 #include <cstdint>
 #include <limits>
@@ -28,6 +29,7 @@ class checked_stream {
     machine& add(const char* name, bool uses_pdl) {
         machines_.push_back(make_owned<machine>(name, options, options.track_global_memory ? &memory : nullptr));
         machine& made = *machines_.back();
+        if (options.records_timeline()) made.events = &events_;
         made.kernel.number = static_cast<int>(machines_.size()) - 1;
         made.kernel.overlaps = uses_pdl && made.kernel.number > 0;
         if (made.kernel.number > 0) order_after(made.kernel, *machines_[machines_.size() - 2]);
@@ -75,6 +77,7 @@ class checked_stream {
     }
 
     std::vector<owned<machine>> machines_;  // kept: the history names their scopes
+    timeline events_;
     int clusters_ = 0;
 };
 

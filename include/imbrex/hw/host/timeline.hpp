@@ -1,0 +1,151 @@
+// The timeline of a checked run: its operations on memory and barriers in the order in which they took effect, and the
+// late completions of asynchronous operations. A report prints the last ones of the two scopes of a hazard, side by
+// side, and a trace shows them all. It is recorded only if asked for: a check finds a hazard without it, and then runs
+// the schedule again.
+#pragma once
+
+#include <imbrex/core/source.hpp>
+#include <imbrex/hw/host/hazard.hpp>
+#include <imbrex/hw/host/state.hpp>
+#include <imbrex/hw/host/trace.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace imbrex::hw {
+
+// The name of a scope in a report about `now`: with its block if that is in another cluster.
+inline std::string name_seen_from(const simulated_warp* now, const simulated_warp& one) {
+    if (now == nullptr || now->block->cluster == one.block->cluster) return one.name();
+    const grid_dim at = one.block->index;
+    return str_cat("block (", at.x, ", ", at.y, ", ", at.z, "), ", one.name());
+}
+
+class timeline {
+  public:
+    // A scope begins an operation.
+    void add(const simulated_warp& by, const char* what, source where) {
+        if (where.line == 0 || std::string(what) == "label") return;
+        latest_[&by] = events_.size();
+        events_.push_back({&by, what, where, ++clock_, by.time, false});
+    }
+    // It goes on: the operation that it began takes effect only now.
+    void resumed(const simulated_warp& by) {
+        const auto found = latest_.find(&by);
+        if (found != latest_.end()) events_[found->second].order = ++clock_;
+    }
+    // An operation that was pending completes.
+    void completes(const simulated_warp& issuer, const char* what, source where) {
+        events_.push_back({&issuer, what, where, ++clock_, issuer.time, true});
+    }
+
+    // The last events of the scopes that the hazard names, two at most, as lines of text.
+    std::string text(const hazard& found, const simulated_warp* now) const {
+        std::vector<std::string> columns;
+        for (const hazard_location& one : found.locations) {
+            if (columns.size() < 2 && std::find(columns.begin(), columns.end(), one.who) == columns.end()) {
+                columns.push_back(one.who);
+            }
+        }
+        std::vector<line> lines = last_lines(columns, now);
+        mark(lines, columns, found);
+        std::size_t width = columns.empty() ? 0 : columns[0].size();
+        for (const line& one : lines) width = std::max(width, one.column == 0 ? one.text.size() : 0);
+        std::string out;
+        const auto print = [&](std::size_t column, const std::string& cell) {
+            out += std::string(4 + (column == 0 ? 0 : width + 2), ' ') + cell + "\n";
+        };
+        if (lines.empty()) return out;
+        std::string head = columns[0];
+        if (columns.size() == 2) head += std::string(width + 2 - head.size(), ' ') + columns[1];
+        print(0, head);
+        for (const line& one : lines) print(one.column, one.text);
+        return out;
+    }
+
+    // All events as marks of a trace, and the hazard.
+    void add_to(trace_writer& trace, const hazard& found, const simulated_warp* now) const {
+        for (const event& one : in_order()) {
+            trace.mark(one.by->block->number, one.by->name(), one.label(), one.time, place(one.where));
+        }
+        for (const hazard_location& location : found.locations) {
+            const event* last = nullptr;
+            for (const event& one : events_) {
+                const bool same = one.where.line == location.line && location.file == one.where.file &&
+                                  name_seen_from(now, *one.by) == location.who;
+                if (same && (last == nullptr || one.order > last->order)) last = &one;
+            }
+            if (last == nullptr) continue;
+            trace.mark(last->by->block->number, last->by->name(), str_cat("hazard: ", name_of(found.kind)), last->time,
+                       location.text());
+        }
+    }
+
+  private:
+    struct event {
+        const simulated_warp* by;
+        const char* what;
+        source where;
+        std::size_t order;
+        double time;     // of the trace
+        bool completes;  // late
+
+        std::string label() const { return (completes ? "completes: " : "") + std::string(what); }
+    };
+    struct line {
+        std::size_t column;
+        std::string text;
+        std::string file;
+        int number;
+        bool completes;
+    };
+    static constexpr int most_in_a_column = 8;
+
+    static std::string place(source where) {
+        const std::string file = where.file;
+        return str_cat(file.substr(file.rfind('/') + 1), ":", where.line);
+    }
+    std::vector<event> in_order() const {
+        std::vector<event> all = events_;
+        std::sort(all.begin(), all.end(), [](const event& a, const event& b) { return a.order < b.order; });
+        return all;
+    }
+
+    std::vector<line> last_lines(const std::vector<std::string>& columns, const simulated_warp* now) const {
+        const std::vector<event> all = in_order();
+        std::vector<line> lines;
+        int count[2] = {};
+        for (auto one = all.rbegin(); one != all.rend(); ++one) {
+            const auto found = std::find(columns.begin(), columns.end(), name_seen_from(now, *one->by));
+            if (found == columns.end()) continue;
+            const std::size_t column = static_cast<std::size_t>(found - columns.begin());
+            if (++count[column] > most_in_a_column) continue;
+            lines.push_back(
+                {column, one->label() + "  " + place(one->where), one->where.file, one->where.line, one->completes});
+        }
+        std::reverse(lines.begin(), lines.end());
+        return lines;
+    }
+
+    // Marks the last event at each location of the hazard.
+    static void mark(std::vector<line>& lines, const std::vector<std::string>& columns, const hazard& found) {
+        for (std::size_t i = 0; i < found.locations.size(); ++i) {
+            const hazard_location& location = found.locations[i];
+            for (auto one = lines.rbegin(); one != lines.rend(); ++one) {
+                if (one->number != location.line || one->file != location.file || one->completes) continue;
+                if (columns[one->column] != location.who) continue;
+                one->text += i == 0 ? "  <- hazard" : "  <- conflict";
+                break;
+            }
+        }
+    }
+
+    std::vector<event> events_;
+    std::map<const simulated_warp*, std::size_t> latest_;
+    std::size_t clock_ = 0;
+};
+
+}  // namespace imbrex::hw
