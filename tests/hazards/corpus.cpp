@@ -23,6 +23,8 @@ struct finding {
     int schedules = 0;  // until the first hazard; 0: none
     std::string kind;
     bool expected = false;
+    bool replayed = false;      // the shrunk schedule shows the same hazard again
+    std::size_t decisions = 0;  // of the shrunk schedule
 };
 
 finding find_hazard(const corpus_case& one, int schedules, scheduling scheduler) {
@@ -30,7 +32,9 @@ finding find_hazard(const corpus_case& one, int schedules, scheduling scheduler)
     const auto found = one.check(false, {.schedules = schedules, .scheduler = scheduler, .summary = &summary});
     if (!found) return {};
     const bool expected = std::find(one.expected.begin(), one.expected.end(), found->kind) != one.expected.end();
-    return {summary.schedules, name_of(found->kind), expected};
+    const auto again = one.check(false, {.replay = found->replay});
+    return {summary.schedules, name_of(found->kind), expected, again && hw::same_hazard(*again, *found),
+            found->replay.empty() ? 0 : replayed_schedule::parse(found->replay).decisions.size()};
 }
 
 struct findings {
@@ -38,16 +42,18 @@ struct findings {
     finding random, pct;
 };
 
+std::string json_of(const finding& one) {
+    return str_cat("{\"schedules\": ", one.schedules, ", \"hazard\": \"", one.kind,
+                   "\", \"expected\": ", one.expected ? "true" : "false", ", \"decisions\": ", one.decisions, "}");
+}
+
 void write_json(const std::string& file, const std::vector<findings>& all) {
     std::ofstream out(file);
     out << "[\n";
     for (const findings& one : all) {
         out << "  {\"family\": \"" << one.of->family << "\", \"name\": \"" << one.of->name
-            << "\", \"schedules\": " << one.random.schedules << ", \"hazard\": \"" << one.random.kind
-            << "\", \"expected\": " << (one.random.expected ? "true" : "false")
-            << ", \"pct\": {\"schedules\": " << one.pct.schedules << ", \"hazard\": \"" << one.pct.kind
-            << "\", \"expected\": " << (one.pct.expected ? "true" : "false") << "}}" << (&one == &all.back() ? "" : ",")
-            << "\n";
+            << "\", \"random\": " << json_of(one.random) << ", \"pct\": " << json_of(one.pct) << "}"
+            << (&one == &all.back() ? "" : ",") << "\n";
     }
     out << "]\n";
 }
@@ -68,6 +74,8 @@ TEST_CASE("the checker detects the bug of every wrong kernel, with random schedu
         const bool known = std::find(missed.begin(), missed.end(), one.name) != missed.end();
         CHECK(all.back().random.expected == !known);
         CHECK(all.back().pct.expected == !known);
+        CHECK(all.back().random.replayed);
+        CHECK(all.back().pct.replayed);
     }
     if (const char* file = std::getenv("IMBREX_CORPUS_JSON")) write_json(file, all);
 }
