@@ -225,10 +225,6 @@ class machine {
         location.stage = past.stage;
         return location;
     }
-    // A scope that waits, for a report.
-    static hazard_location waiting_location(const simulated_warp& one) {
-        return {one.name(), "waits for " + one.waiting_for, one.waiting_at.file, one.waiting_at.line};
-    }
     // A simulated warp that waits, other than for its children.
     static bool stuck(const simulated_warp& one) { return !one.finished() && one.children == 0; }
 

@@ -74,7 +74,7 @@ class schedule_shrinker {
         const auto late =
             std::count_if(kept.begin(), kept.end(), [](const auto& one) { return one.is_late_completion(); });
         return str_cat(": preemptions ", static_cast<std::ptrdiff_t>(kept.size()) - late, ", late completions ", late,
-                       "; found with ", before, " in all");
+                       "; before shrinking ", before, " in all");
     }
 
     // The hazard, if it appears again. An exception of the kernel, from arguments that are not as they were, counts as

@@ -17,11 +17,14 @@
 
 namespace imbrex::hw {
 
-// The name of a scope in a report about `now`: with its block if that is in another cluster.
-inline std::string name_seen_from(const simulated_warp* now, const simulated_warp& one) {
-    if (now == nullptr || now->block->cluster == one.block->cluster) return one.name();
+inline std::string name_with_block(const simulated_warp& one) {
     const grid_dim at = one.block->index;
     return str_cat("block (", at.x, ", ", at.y, ", ", at.z, "), ", one.name());
+}
+// The name of a scope in a report about `now`: with its block if that is in another cluster.
+inline std::string name_seen_from(const simulated_warp* now, const simulated_warp& one) {
+    const bool near = now == nullptr || now->block->cluster == one.block->cluster;
+    return near ? one.name() : name_with_block(one);
 }
 
 class timeline {
@@ -75,7 +78,7 @@ class timeline {
             const event* last = nullptr;
             for (const event& one : events_) {
                 const bool same = one.where.line == location.line && location.file == one.where.file &&
-                                  name_seen_from(now, *one.by) == location.who;
+                                  is_named(*one.by, location.who, now);
                 if (same && (last == nullptr || one.order > last->order)) last = &one;
             }
             if (last == nullptr) continue;
@@ -108,6 +111,9 @@ class timeline {
         const std::string file = where.file;
         return str_cat(file.substr(file.rfind('/') + 1), ":", where.line);
     }
+    static bool is_named(const simulated_warp& one, const std::string& name, const simulated_warp* now) {
+        return name == name_seen_from(now, one) || name == name_with_block(one);
+    }
     std::vector<event> in_order() const {
         std::vector<event> all = events_;
         std::sort(all.begin(), all.end(), [](const event& a, const event& b) { return a.order < b.order; });
@@ -119,7 +125,8 @@ class timeline {
         std::vector<line> lines;
         int count[2] = {};
         for (auto one = all.rbegin(); one != all.rend(); ++one) {
-            const auto found = std::find(columns.begin(), columns.end(), name_seen_from(now, *one->by));
+            const auto found = std::find_if(columns.begin(), columns.end(),
+                                            [&](const auto& name) { return is_named(*one->by, name, now); });
             if (found == columns.end()) continue;
             const std::size_t column = static_cast<std::size_t>(found - columns.begin());
             if (++count[column] > most_in_a_column) continue;
@@ -137,7 +144,7 @@ class timeline {
             for (auto one = lines.rbegin(); one != lines.rend(); ++one) {
                 if (one->number != location.line || one->file != location.file || one->completes) continue;
                 if (columns[one->column] != location.who) continue;
-                one->text += i == 0 ? "  <- hazard" : "  <- conflict";
+                one->text += i == 0 || found.kind == hazard_kind::deadlock ? "  <- hazard" : "  <- conflict";
                 break;
             }
         }
