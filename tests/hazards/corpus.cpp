@@ -27,14 +27,36 @@ struct finding {
     std::size_t decisions = 0;  // of the shrunk schedule
 };
 
+bool is_expected(const corpus_case& one, const std::optional<hazard>& found) {
+    return found && std::find(one.expected.begin(), one.expected.end(), found->kind) != one.expected.end();
+}
+
 finding find_hazard(const corpus_case& one, int schedules, scheduling scheduler) {
     host::check_summary summary;
     const auto found = one.check(false, {.schedules = schedules, .scheduler = scheduler, .summary = &summary});
     if (!found) return {};
-    const bool expected = std::find(one.expected.begin(), one.expected.end(), found->kind) != one.expected.end();
+    finding made{summary.schedules, name_of(found->kind), is_expected(one, found)};
+    if (found->replay.empty()) return made;
     const auto again = one.check(false, {.replay = found->replay});
-    return {summary.schedules, name_of(found->kind), expected, again && hw::same_hazard(*again, *found),
-            found->replay.empty() ? 0 : replayed_schedule::parse(found->replay).decisions.size()};
+    made.replayed = again && hw::same_hazard(*again, *found);
+    made.decisions = replayed_schedule::parse(found->replay).decisions.size();
+    return made;
+}
+
+// In how many of 100 schedules the bug shows.
+int schedules_of_100(const corpus_case& one, scheduling scheduler) {
+    host::check_summary summary;
+    one.check(false, {.schedules = 10, .scheduler = scheduler, .shrink_replays = 0, .summary = &summary});
+    int count = 0;
+    for (std::uint64_t seed = 0; seed < 100; ++seed) {
+        const auto found = one.check(false, {.schedules = 1,
+                                             .first_seed = seed,
+                                             .scheduler = scheduler,
+                                             .pct_steps = summary.steps,
+                                             .shrink_replays = 0});
+        count += is_expected(one, found) ? 1 : 0;
+    }
+    return count;
 }
 
 struct findings {
@@ -42,9 +64,10 @@ struct findings {
     finding random, pct;
 };
 
-std::string json_of(const finding& one) {
+std::string json_of(const corpus_case& of, const finding& one, scheduling scheduler) {
     return str_cat("{\"schedules\": ", one.schedules, ", \"hazard\": \"", one.kind,
-                   "\", \"expected\": ", one.expected ? "true" : "false", ", \"decisions\": ", one.decisions, "}");
+                   "\", \"expected\": ", one.expected ? "true" : "false", ", \"decisions\": ", one.decisions,
+                   ", \"of_100\": ", schedules_of_100(of, scheduler), "}");
 }
 
 void write_json(const std::string& file, const std::vector<findings>& all) {
@@ -52,8 +75,9 @@ void write_json(const std::string& file, const std::vector<findings>& all) {
     out << "[\n";
     for (const findings& one : all) {
         out << "  {\"family\": \"" << one.of->family << "\", \"name\": \"" << one.of->name
-            << "\", \"random\": " << json_of(one.random) << ", \"pct\": " << json_of(one.pct) << "}"
-            << (&one == &all.back() ? "" : ",") << "\n";
+            << "\", \"random\": " << json_of(*one.of, one.random, scheduling::random)
+            << ", \"pct\": " << json_of(*one.of, one.pct, scheduling::pct) << "}" << (&one == &all.back() ? "" : ",")
+            << "\n";
     }
     out << "]\n";
 }

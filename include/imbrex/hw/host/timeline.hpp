@@ -54,35 +54,33 @@ class timeline {
             }
         }
         std::vector<line> lines = last_lines(columns, now);
-        mark(lines, columns, found);
-        std::size_t width = columns.empty() ? 0 : columns[0].size();
+        if (lines.empty()) return "";
+        for (std::size_t i = 0; i < found.locations.size(); ++i) {
+            const event* const marked = event_at(found.locations[i], now);
+            const bool first = i == 0 || found.kind == hazard_kind::deadlock;
+            for (line& one : lines) {
+                if (one.of == marked) one.text += first ? "  <- hazard" : "  <- conflict";
+            }
+        }
+        std::size_t width = columns[0].size();
         for (const line& one : lines) width = std::max(width, one.column == 0 ? one.text.size() : 0);
-        std::string out;
-        const auto print = [&](std::size_t column, const std::string& cell) {
-            out += std::string(4 + (column == 0 ? 0 : width + 2), ' ') + cell + "\n";
-        };
-        if (lines.empty()) return out;
-        std::string head = columns[0];
-        if (columns.size() == 2) head += std::string(width + 2 - head.size(), ' ') + columns[1];
-        print(0, head);
-        for (const line& one : lines) print(one.column, one.text);
-        return out;
+        std::string out = "    " + columns[0];
+        if (columns.size() == 2) out += std::string(width + 2 - columns[0].size(), ' ') + columns[1];
+        for (const line& one : lines) {
+            out += "\n" + std::string(4 + (one.column == 0 ? 0 : width + 2), ' ') + one.text;
+        }
+        return out + "\n";
     }
 
     // All events as marks of a trace, and the hazard.
     void add_to(trace_writer& trace, const hazard& found, const simulated_warp* now) const {
-        for (const event& one : in_order()) {
-            trace.mark(one.by->block->number, one.by->name(), one.label(), one.time, place(one.where));
+        for (const event* one : in_order()) {
+            trace.mark(one->by->block->number, one->by->name(), label(*one, now), one->time, place(one->where));
         }
         for (const hazard_location& location : found.locations) {
-            const event* last = nullptr;
-            for (const event& one : events_) {
-                const bool same = one.where.line == location.line && location.file == one.where.file &&
-                                  is_named(*one.by, location.who, now);
-                if (same && (last == nullptr || one.order > last->order)) last = &one;
-            }
-            if (last == nullptr) continue;
-            trace.mark(last->by->block->number, last->by->name(), str_cat("hazard: ", name_of(found.kind)), last->time,
+            const event* const one = event_at(location, now);
+            if (one == nullptr) continue;
+            trace.mark(one->by->block->number, one->by->name(), str_cat("hazard: ", name_of(found.kind)), one->time,
                        location.text());
         }
     }
@@ -95,15 +93,11 @@ class timeline {
         std::size_t order;
         double time;     // of the trace
         bool completes;  // late
-
-        std::string label() const { return (completes ? "completes: " : "") + std::string(what); }
     };
     struct line {
+        const event* of;
         std::size_t column;
         std::string text;
-        std::string file;
-        int number;
-        bool completes;
     };
     static constexpr int most_in_a_column = 8;
 
@@ -114,40 +108,51 @@ class timeline {
     static bool is_named(const simulated_warp& one, const std::string& name, const simulated_warp* now) {
         return name == name_seen_from(now, one) || name == name_with_block(one);
     }
-    std::vector<event> in_order() const {
-        std::vector<event> all = events_;
-        std::sort(all.begin(), all.end(), [](const event& a, const event& b) { return a.order < b.order; });
+    // A scope that does not run is inside its latest operation.
+    std::string label(const event& one, const simulated_warp* now) const {
+        if (one.completes) return str_cat("completes: ", one.what);
+        const bool latest = &events_[latest_.at(one.by)] == &one;
+        if (!latest || one.by == now || one.by->finished()) return one.what;
+        return str_cat(one.by->may_go_on != nullptr ? "waits: " : "next: ", one.what);
+    }
+    std::vector<const event*> in_order() const {
+        std::vector<const event*> all;
+        for (const event& one : events_) all.push_back(&one);
+        std::sort(all.begin(), all.end(), [](const event* a, const event* b) { return a->order < b->order; });
         return all;
     }
 
+    // The last event of a location: of that operation, or else of another one in that line.
+    const event* event_at(const hazard_location& location, const simulated_warp* now) const {
+        const event* best = nullptr;
+        bool exact = false;
+        for (const event& one : events_) {
+            if (one.completes || one.where.line != location.line || location.file != one.where.file) continue;
+            const bool same = location.what == one.what;
+            if (exact && !same) continue;
+            if (best != nullptr && exact == same && one.order < best->order) continue;
+            if (!is_named(*one.by, location.who, now)) continue;
+            best = &one;
+            exact = same;
+        }
+        return best;
+    }
+
     std::vector<line> last_lines(const std::vector<std::string>& columns, const simulated_warp* now) const {
-        const std::vector<event> all = in_order();
+        const std::vector<const event*> all = in_order();
         std::vector<line> lines;
         int count[2] = {};
-        for (auto one = all.rbegin(); one != all.rend(); ++one) {
+        for (auto at = all.rbegin(); at != all.rend(); ++at) {
+            const event& one = **at;
             const auto found = std::find_if(columns.begin(), columns.end(),
-                                            [&](const auto& name) { return is_named(*one->by, name, now); });
+                                            [&](const auto& name) { return is_named(*one.by, name, now); });
             if (found == columns.end()) continue;
             const std::size_t column = static_cast<std::size_t>(found - columns.begin());
             if (++count[column] > most_in_a_column) continue;
-            lines.push_back(
-                {column, one->label() + "  " + place(one->where), one->where.file, one->where.line, one->completes});
+            lines.push_back({&one, column, label(one, now) + "  " + place(one.where)});
         }
         std::reverse(lines.begin(), lines.end());
         return lines;
-    }
-
-    // Marks the last event at each location of the hazard.
-    static void mark(std::vector<line>& lines, const std::vector<std::string>& columns, const hazard& found) {
-        for (std::size_t i = 0; i < found.locations.size(); ++i) {
-            const hazard_location& location = found.locations[i];
-            for (auto one = lines.rbegin(); one != lines.rend(); ++one) {
-                if (one->number != location.line || one->file != location.file || one->completes) continue;
-                if (columns[one->column] != location.who) continue;
-                one->text += i == 0 || found.kind == hazard_kind::deadlock ? "  <- hazard" : "  <- conflict";
-                break;
-            }
-        }
     }
 
     std::vector<event> events_;
