@@ -169,6 +169,39 @@ TEST_CASE("late completions that do not matter are removed") {
     CHECK(found->timeline.find("completes: TMA load") != std::string::npos);
 }
 
+// Takes a lock by compare-exchange, and reads outside of a vector if another warp holds it. The lock is never released:
+// in the default schedule the second warp would try forever.
+struct lock_kernel {
+    static constexpr int warps = 2;
+    struct arguments {
+        int* lock;
+        bool* fails;
+    };
+    struct shared_memory {
+        shared_vector<int, 4> values;
+    };
+    template <class Block>
+    static void run(Block& block, const arguments& args, shared_memory& smem) {
+        block.each_warp([&](warp& self) {
+            while (atomic_compare_exchange<memory_order::relaxed>(self, args.lock, 0, 1) != 0) {
+                if (*args.fails) hw::get(self, smem.values, 4, source::current());
+            }
+        });
+    }
+};
+
+TEST_CASE("a replay that would not end is given up") {
+    int lock = 0, runs = 0;
+    bool fails = true;
+    const auto found = host::check<lock_kernel>({1}, {&lock, &fails}, {.schedules = 1}, [&] {
+        lock = 0;
+        fails = ++runs <= 2;  // the first run, and the one that records it
+    });
+    REQUIRE(found);
+    CHECK(found->kind == hazard_kind::outside_tile);
+    CHECK(found->replay == "");
+}
+
 TEST_CASE("a stream of launches is shrunk and replayed") {
     window_memory memory;
     const auto work = [&] {

@@ -336,7 +336,8 @@ class machine {
             if (can_go(*one)) candidates_.push_back(one);
         }
         if (candidates_.empty() && pending_.empty()) return !running_.empty() && resolve_stall();
-        if (++steps_without_progress_ > most_steps_without_progress) {
+        const bool endless = options.most_steps > 0 && schedule_.steps() > options.most_steps;
+        if (++steps_without_progress_ > most_steps_without_progress || endless) {
             report_livelock(*this);
             return false;
         }

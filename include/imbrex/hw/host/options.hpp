@@ -47,6 +47,7 @@ struct host_options {
     int bug_depth = 3;                                   // PCT: one more than the number of priority changes
     int pct_steps = 0;                                   // PCT: the steps to expect; 0: no priority changes
     std::string replay = {};                             // checked mode: the schedule of a report, instead of a seed
+    int most_steps = 0;                                  // checked mode: more are a livelock; 0: no limit
     bool timeline = false;                               // checked mode: a hazard shows the last events
     schedule_record* record = nullptr;                   // checked mode: describes the schedule that was run
 

@@ -86,6 +86,7 @@ class schedule {
         return chosen;
     }
 
+    int steps() const { return steps_; }
     void end() const {
         if (record_ == nullptr) return;
         record_->threads = std::max(record_->threads, priorities_.threads());

@@ -1,7 +1,7 @@
 // Shrinks the schedule of a hazard. The schedule runs again to record its decisions (decisions.hpp); delta debugging
 // (Zeller and Hildebrandt, 2002) then removes as many as possible while the same hazard appears: the same kind at the
 // same source lines. What is left is a schedule with few preemptions and late completions, which is replayed once more
-// for its timeline. If the hazard does not appear again, for instance because the kernel's arguments are not reset, the
+// for its timeline. A kernel that does not end under another order counts as a livelock. If the hazard does not appear again, for instance because the kernel's arguments are not reset, the
 // first report remains.
 #pragma once
 
@@ -48,6 +48,7 @@ class schedule_shrinker {
         host_options recorded = options_;
         recorded.record = &record;
         if (!run_again(recorded)) return found_;
+        options_.most_steps = 10000 + 20 * record.steps;  // another order may never end
         const std::size_t before = record.decisions.size();
         const std::vector<schedule_decision> kept = minimise(std::move(record.decisions));
 
