@@ -120,7 +120,7 @@ struct corpus_case {
     std::vector<hazard_kind> expected;  // any of them; none: a correct kernel, which must be silent
     const char* file;
     // Runs the wrong or the fixed variant: checked on the host, returning the hazard, or on the device.
-    std::optional<hazard> (*check)(bool fixed, int schedules, std::uint64_t first_seed);
+    std::optional<hazard> (*check)(bool fixed, host::check_options options);
     void (*launch)(bool fixed, corpus_memory& memory);
     bool hangs;  // a kernel that does not end on a device
 };
@@ -131,13 +131,11 @@ inline std::vector<corpus_case>& corpus() {
 }
 
 template <class Kernel>
-std::optional<hazard> check_one([[maybe_unused]] int blocks, [[maybe_unused]] int schedules,
-                                [[maybe_unused]] std::uint64_t first_seed) {
+std::optional<hazard> check_one([[maybe_unused]] int blocks, [[maybe_unused]] host::check_options options) {
 #if !defined(__CUDACC__)
     corpus_memory memory(world::host_checked);
     corpus_arguments arguments = memory.upload();
-    const host::check_options options{
-        .schedules = schedules, .first_seed = first_seed, .uninitialised = {memory.uninitialised()}};
+    options.uninitialised = {memory.uninitialised()};
     return host::check<Kernel>({blocks}, arguments, options, [&] { arguments = memory.upload(); });
 #else
     return std::nullopt;
@@ -152,8 +150,7 @@ void launch_one([[maybe_unused]] int blocks, [[maybe_unused]] corpus_memory& mem
 
 // Two kernels in one stream, both with PDL: `Pair::first` and `Pair::second`.
 template <class Pair>
-std::optional<hazard> check_pair([[maybe_unused]] int blocks, [[maybe_unused]] int schedules,
-                                 [[maybe_unused]] std::uint64_t first_seed) {
+std::optional<hazard> check_pair([[maybe_unused]] int blocks, [[maybe_unused]] host::check_options options) {
 #if !defined(__CUDACC__)
     corpus_memory memory(world::host_checked);
     const auto launch_both = [&] {
@@ -161,8 +158,8 @@ std::optional<hazard> check_pair([[maybe_unused]] int blocks, [[maybe_unused]] i
         launch<typename Pair::first>(world::host_checked, {blocks}, arguments);
         launch<typename Pair::second>(world::host_checked, {blocks}, arguments);
     };
-    return host::check_launches(
-        launch_both, {.schedules = schedules, .first_seed = first_seed, .uninitialised = {memory.uninitialised()}});
+    options.uninitialised = {memory.uninitialised()};
+    return host::check_launches(launch_both, options);
 #else
     return std::nullopt;
 #endif
@@ -198,36 +195,34 @@ struct add_to_corpus {
 #define IMBREX_FIXED(...) ::imbrex_hazards::__VA_ARGS__
 #endif
 
-#define IMBREX_CORPUS(family, name, checked, launched, blocks, never_ends, ...)              \
-    static const ::imbrex_hazards::add_to_corpus add_##name(                                 \
-        {#family, #name,                                                                     \
-         [] {                                                                                \
-             using enum ::imbrex::hazard_kind;                                               \
-             return std::vector{__VA_ARGS__};                                                \
-         }(),                                                                                \
-         __FILE__,                                                                           \
-         [](bool fixed, int schedules, std::uint64_t seed) {                                 \
-             return fixed ? IMBREX_FIXED(checked<name<true>>(blocks, schedules, seed))       \
-                          : ::imbrex_hazards::checked<name<false>>(blocks, schedules, seed); \
-         },                                                                                  \
-         [](bool fixed, ::imbrex_hazards::corpus_memory& memory) {                           \
-             fixed ? ::imbrex_hazards::launched<name<true>>(blocks, memory)                  \
-                   : ::imbrex_hazards::launched<name<false>>(blocks, memory);                \
-         },                                                                                  \
+#define IMBREX_CORPUS(family, name, checked, launched, blocks, never_ends, ...)      \
+    static const ::imbrex_hazards::add_to_corpus add_##name(                         \
+        {#family, #name,                                                             \
+         [] {                                                                        \
+             using enum ::imbrex::hazard_kind;                                       \
+             return std::vector{__VA_ARGS__};                                        \
+         }(),                                                                        \
+         __FILE__,                                                                   \
+         [](bool fixed, ::imbrex::host::check_options options) {                     \
+             return fixed ? IMBREX_FIXED(checked<name<true>>(blocks, options))       \
+                          : ::imbrex_hazards::checked<name<false>>(blocks, options); \
+         },                                                                          \
+         [](bool fixed, ::imbrex_hazards::corpus_memory& memory) {                   \
+             fixed ? ::imbrex_hazards::launched<name<true>>(blocks, memory)          \
+                   : ::imbrex_hazards::launched<name<false>>(blocks, memory);        \
+         },                                                                          \
          never_ends});
 
 // Adds a correct kernel (not a template), which must be silent.
 #define CORRECT(family, name, blocks) IMBREX_CORRECT(family, name, check_one, launch_one, blocks)
 #define CORRECT_TWO_KERNELS(family, name, blocks) IMBREX_CORRECT(family, name, check_pair, launch_pair, blocks)
 
-#define IMBREX_CORRECT(family, name, checked, launched, blocks)                                                   \
-    static const ::imbrex_hazards::add_to_corpus add_##name(                                                      \
-        {#family,                                                                                                 \
-         #name,                                                                                                   \
-         {},                                                                                                      \
-         __FILE__,                                                                                                \
-         [](bool, int schedules, std::uint64_t seed) {                                                            \
-             return ::imbrex_hazards::checked<name>(blocks, schedules, seed);                                     \
-         },                                                                                                       \
-         [](bool, ::imbrex_hazards::corpus_memory& memory) { ::imbrex_hazards::launched<name>(blocks, memory); }, \
+#define IMBREX_CORRECT(family, name, checked, launched, blocks)                                                        \
+    static const ::imbrex_hazards::add_to_corpus add_##name(                                                           \
+        {#family,                                                                                                      \
+         #name,                                                                                                        \
+         {},                                                                                                           \
+         __FILE__,                                                                                                     \
+         [](bool, ::imbrex::host::check_options options) { return ::imbrex_hazards::checked<name>(blocks, options); }, \
+         [](bool, ::imbrex_hazards::corpus_memory& memory) { ::imbrex_hazards::launched<name>(blocks, memory); },      \
          false});

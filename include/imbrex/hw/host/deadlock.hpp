@@ -12,6 +12,14 @@
 
 namespace imbrex::hw {
 
+// A scope of any block, for a report.
+inline std::string name_in_grid(const machine& m, const simulated_warp& one) {
+    return m.clusters().size() > 1 ? name_with_block(one) : one.name();
+}
+inline hazard_location waiting_location(const machine& m, const simulated_warp& one) {
+    return {name_in_grid(m, one), "waits for " + one.waiting_for, one.waiting_at.file, one.waiting_at.line};
+}
+
 inline const barrier_word* word_of(const machine& m, const void* state) {
     for (const auto& [word, one] : m.barriers) {
         if (&one == state) return word;
@@ -50,7 +58,7 @@ inline void report_incomplete_collective(machine& m) {
             missing = state.expected - state.arrived;
         }
         int left = 0;
-        std::vector<hazard_location> locations{machine::waiting_location(*one)};
+        std::vector<hazard_location> locations{waiting_location(m, *one)};
         for (const auto& other : m.simulated_warps()) {
             if (other->waiting_on == one->waiting_on) continue;
             if (!same_collective(*one, *other, word != nullptr || of_cluster)) continue;
@@ -73,7 +81,7 @@ inline void report_deadlock(machine& m) {
     for (const simulated_warp* one : m.running_warps()) {
         if (!machine::stuck(*one)) continue;
         block = one->block;
-        waiting.push_back(machine::waiting_location(*one));
+        waiting.push_back(waiting_location(m, *one));
     }
     try {
         report_wrong_byte_count(m);
@@ -88,8 +96,8 @@ inline void report_livelock(machine& m) {
     for (const simulated_warp* one : m.running_warps()) {
         if (!machine::stuck(*one)) continue;
         block = one->block;
-        spinning.push_back(
-            {one->name(), str_cat("repeats ", one->last_operation), one->last_where.file, one->last_where.line});
+        spinning.push_back({name_in_grid(m, *one), str_cat("repeats ", one->last_operation), one->last_where.file,
+                            one->last_where.line});
     }
     try {
         m.report(hazard_kind::deadlock, *block, "livelock: scopes spin and nothing changes", spinning);

@@ -7,7 +7,9 @@
 #include <imbrex/core/grid_dim.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace imbrex {
@@ -116,15 +118,27 @@ struct hazard {
     std::uint64_t seed = 0;
     std::string detail;
     std::vector<hazard_location> locations;  // the access that was caught, then the one it conflicts with
+    std::string scheduler = {};              // the options that replay it beside the seed
+    std::string replay = {};                 // the schedule as decisions (hw/host/decisions.hpp), if it was shrunk
+    std::string shrunk = {};                 // and what these are
+    std::string timeline = {};               // the last events of the two scopes
 
     std::string text() const {
         std::string out = str_cat("hazard: ", name_of(kind), "\n  kernel ", kernel, ", block (", block.x, ", ", block.y,
                                   ", ", block.z, ")\n");
         if (!detail.empty()) out += "  " + detail + "\n";
         for (const hazard_location& location : locations) out += "  - " + location.text() + "\n";
-        return out + str_cat("  replay: launch it checked with seed ", seed, "\n");
+        if (!timeline.empty()) out += "  timeline\n" + timeline;
+        out += str_cat("  replay: launch it checked with seed ", seed, scheduler, "\n");
+        if (!replay.empty()) out += str_cat("  or with replay \"", replay, "\"", shrunk, "\n");
+        return out;
     }
 };
+
+// The report of a check, or an empty text. In a test: CHECK(hazard_text(attention::check(problem)) == "").
+inline std::string hazard_text(const std::optional<hazard>& found) {
+    return found ? found->text() : std::string();
+}
 
 // Thrown by a checked launch that finds a hazard.
 class hazard_error : public error {

@@ -14,6 +14,7 @@
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/grid_dim.hpp>
 #include <imbrex/core/owned.hpp>
+#include <imbrex/hw/host/check_options.hpp>
 #include <imbrex/hw/host/hazard.hpp>
 #include <imbrex/hw/host/options.hpp>
 #include <imbrex/hw/kernel_traits.hpp>
@@ -29,6 +30,7 @@
 
 #if !IMBREX_DEVICE_WORLD
 #include <imbrex/hw/host/barrier.hpp>
+#include <imbrex/hw/host/check.hpp>
 #include <imbrex/hw/host/deadlock.hpp>
 #include <imbrex/hw/host/pdl.hpp>
 #include <imbrex/hw/host/stream.hpp>
@@ -300,25 +302,6 @@ void launch([[maybe_unused]] grid_dim grid, [[maybe_unused]] const typename Kern
 #endif
 }
 
-// The schedules of a check, and what it should know of global memory.
-struct check_options {
-    int schedules = 1000;
-    std::uint64_t first_seed = 0;
-    bool track_global_memory = true;
-    std::vector<memory_range> uninitialised = {};  // memory whose contents are undefined, such as a workspace
-    std::vector<memory_range> exempt = {};         // memory that is not checked
-
-    host_options of_schedule(int number) const {
-        host_options options;
-        options.mode = host_mode::checked;
-        options.seed = first_seed + static_cast<std::uint64_t>(number);
-        options.track_global_memory = track_global_memory;
-        options.uninitialised = uninitialised;
-        options.exempt = exempt;
-        return options;
-    }
-};
-
 // The default preparation: none.
 struct no_preparation {
     void operator()() const {}
@@ -332,12 +315,14 @@ std::optional<hazard> check([[maybe_unused]] grid_dim grid,
                             [[maybe_unused]] const check_options& options,
                             [[maybe_unused]] const Prepare& prepare = {}) {
 #if !IMBREX_DEVICE_WORLD
-    for (int i = 0; i < options.schedules; ++i) {
+    const auto run = [&](const host_options& one) {
         prepare();
-        if (auto found = detail::run_checked<Kernel>(grid, arguments, options.of_schedule(i))) return found;
-    }
-#endif
+        return detail::run_checked<Kernel>(grid, arguments, one);
+    };
+    return hw::check_schedules(hw::checked_run(run), options);
+#else
     return std::nullopt;
+#endif
 }
 template <class Kernel, class Prepare = no_preparation>
 std::optional<hazard> check(grid_dim grid, const typename Kernel::arguments& arguments, int schedules = 1000,
@@ -351,23 +336,19 @@ template <class Work>
 std::optional<hazard> check_launches([[maybe_unused]] const Work& work,
                                      [[maybe_unused]] const check_options& options = {}) {
 #if !IMBREX_DEVICE_WORLD
-    for (int i = 0; i < options.schedules; ++i) {
-        hw::checked_stream stream(options.of_schedule(i));
-        hw::checked_stream* const outer = std::exchange(hw::checked_stream::current(), &stream);
-        std::optional<hazard> found;
+    const auto run = [&](const host_options& one) -> std::optional<hazard> {
+        hw::launches_in_one_stream stream(one);
         try {
             work();
         } catch (const hazard_error& caught) {
-            found = caught.reported_hazard();
-        } catch (...) {
-            hw::checked_stream::current() = outer;
-            throw;
+            return caught.reported_hazard();
         }
-        hw::checked_stream::current() = outer;
-        if (found) return found;
-    }
-#endif
+        return std::nullopt;
+    };
+    return hw::check_schedules(hw::checked_run(run), options);
+#else
     return std::nullopt;
+#endif
 }
 
 // Mutates each synchronisation of the kernel in turn, and runs each mutation checked until the checker detects it,

@@ -11,11 +11,13 @@
 #include <imbrex/core/owned.hpp>
 #include <imbrex/core/source.hpp>
 #include <imbrex/hw/host/barrier_counters.hpp>
+#include <imbrex/hw/host/cluster_source.hpp>
 #include <imbrex/hw/host/hazard.hpp>
 #include <imbrex/hw/host/options.hpp>
 #include <imbrex/hw/host/pending_operations.hpp>
 #include <imbrex/hw/host/schedule.hpp>
 #include <imbrex/hw/host/state.hpp>
+#include <imbrex/hw/host/timeline.hpp>
 #include <imbrex/hw/host/trace.hpp>
 
 #include <sched.h>
@@ -36,15 +38,6 @@ class global_memory;  // hw/host/global_memory.hpp
 void report_deadlock(machine& m);
 void report_livelock(machine& m);
 
-// Starts the clusters of a grid, one by one.
-class cluster_source {
-  public:
-    virtual ~cluster_source() = default;
-    virtual int left() const = 0;
-    virtual void start_next() = 0;
-    virtual void ended(cluster_state& cluster) = 0;
-};
-
 class machine {
   public:
     machine(const char* kernel, const host_options& options, global_memory* global = nullptr)
@@ -52,7 +45,7 @@ class machine {
           checked(options.mode == host_mode::checked),
           global(global),
           kernel_(kernel),
-          schedule_(options.seed) {
+          schedule_(options) {
         if (!options.trace_file.empty()) trace.enable();
     }
 
@@ -70,6 +63,7 @@ class machine {
     global_memory* const global;  // its history, if it is tracked
     kernel_state kernel;
     trace_writer trace;
+    timeline* events = nullptr;  // of the stream, if they are recorded
     std::map<const barrier_word*, barrier_state> barriers;
 
     const std::optional<hazard>& found() const { return found_; }
@@ -126,10 +120,12 @@ class machine {
     void run(cluster_source& source, int resident) {
         source_ = &source;
         resident_limit_ = resident;
+        schedule_.begin(kernel.number);
         run_as_this_machine([this] {
             while (step()) {}
             if (stopping_) unwind();
         });
+        schedule_.end();
         source_ = nullptr;
     }
 
@@ -185,11 +181,11 @@ class machine {
     // `group` is the group of that queue that it belongs to.
     template <class Perform>
     void ask(const void* in_order_with, std::uint32_t group, Perform perform) {
-        if (!checked || schedule_.completes_at_once()) {
-            perform();
-            return;
-        }
-        pending_.add(in_order_with, group, std::move(perform));
+        if (!checked) return perform();
+        const simulated_warp& one = *running_simulated_warp();
+        operation_id id{&one, one.last_operation, one.last_where};
+        if (schedule_.completes_at_once(in_order_with, pending_, id)) return perform();
+        pending_.add(in_order_with, group, id, std::move(perform));
     }
 
     // Completes the operations of one queue up to a group now.
@@ -202,6 +198,7 @@ class machine {
                 std::vector<hazard_location> locations) {
         if (!stopping_) {
             found_ = hazard{kind, kernel_, block.index, options.seed, std::move(detail), std::move(locations)};
+            describe_schedule(*found_);
             stopping_ = true;
         }
         throw stopped{};
@@ -223,19 +220,10 @@ class machine {
 
     // The location of a past access, for a report.
     hazard_location location_of(const access& past) const {
-        hazard_location location{past.by != nullptr ? past.by->name() : "no scope", past.what, past.where.file,
-                                 past.where.line};
-        const simulated_warp* const now = running_simulated_warp();
-        if (now != nullptr && past.by != nullptr && past.by->block->cluster != now->block->cluster) {
-            const grid_dim at = past.by->block->index;
-            location.who = str_cat("block (", at.x, ", ", at.y, ", ", at.z, "), ", location.who);
-        }
+        hazard_location location{"no scope", past.what, past.where.file, past.where.line};
+        if (past.by != nullptr) location.who = name_seen_from(running_simulated_warp(), *past.by);
         location.stage = past.stage;
         return location;
-    }
-    // A scope that waits, for a report.
-    static hazard_location waiting_location(const simulated_warp& one) {
-        return {one.name(), "waits for " + one.waiting_for, one.waiting_at.file, one.waiting_at.line};
     }
     // A simulated warp that waits, other than for its children.
     static bool stuck(const simulated_warp& one) { return !one.finished() && one.children == 0; }
@@ -252,6 +240,7 @@ class machine {
         one.role = role;
         one.index = index;
         one.warps = warps;
+        one.number = static_cast<int>(simulated_warps_.size());
         if (checked) {
             for (int* actor : {&one.actor, &one.copies.actor, &one.stores.actor, &one.mmas.actor, &one.written.actor}) {
                 *actor = block.cluster->new_actor();
@@ -267,6 +256,14 @@ class machine {
         block.cluster->warps.push_back(&one);
         progress();
         return one;
+    }
+
+    void describe_schedule(hazard& found) {
+        found.scheduler = options.scheduler_text();
+        found.replay = options.replay;
+        if (events == nullptr) return;
+        found.timeline = events->text(found, running_simulated_warp());
+        events->add_to(trace, found, running_simulated_warp());
     }
 
     template <class Work>
@@ -289,6 +286,7 @@ class machine {
         }
         running_simulated_warp() = &one;
         if (stopping_) throw stopped{};
+        if (events != nullptr) events->resumed(one);
     }
 
     void resume(simulated_warp& one) {
@@ -337,18 +335,21 @@ class machine {
         for (simulated_warp* one : running_) {
             if (can_go(*one)) candidates_.push_back(one);
         }
-        const bool operations = !pending_.empty();
-        if (candidates_.empty() && !operations) return !running_.empty() && resolve_stall();
-        if (++steps_without_progress_ > most_steps_without_progress) {
+        if (candidates_.empty() && pending_.empty()) return !running_.empty() && resolve_stall();
+        const bool endless = options.most_steps > 0 && schedule_.steps() > options.most_steps;
+        if (++steps_without_progress_ > most_steps_without_progress || endless) {
             report_livelock(*this);
             return false;
         }
         if (!checked) {
             resume(*next_in_plain_mode());
-        } else if (schedule_.runs_scope(!candidates_.empty(), operations)) {
-            resume(schedule_.next_of(candidates_));
+            return true;
+        }
+        const schedule::step next = schedule_.next(candidates_, pending_, steps_without_progress_);
+        if (next.scope != nullptr) {
+            resume(*next.scope);
         } else {
-            perform(pending_.take(schedule_.operation_of(pending_.size())));
+            perform(pending_.take(next.operation));
         }
         return true;
     }
@@ -405,6 +406,7 @@ class machine {
 
     void perform(owned<operation> one) {
         progress();
+        if (events != nullptr) events->completes(*one->id.issuer, one->id.what, one->id.where);
         try {
             one->perform();
         } catch (const stopped&) {

@@ -49,6 +49,7 @@ context enter_registers(const Scope& scope, const char* what, source where) {
 template <class Scope>
 context enter(const Scope& scope, const char* what, source where) {
     const context c = enter_registers(scope, what, where);
+    if (c && c.on->events != nullptr) c.on->events->add(*c.by, what, where);
     if (c && c.by->divergence > 0) {
         c.on->report(hazard_kind::incomplete_collective, *c.by->block,
                      "only some warps of the scope may reach this line: each warp decides by its own rows",

@@ -69,6 +69,7 @@ struct lent_register_tile {
 struct simulated_warp {
     owned<fiber> context;  // null if it runs on the stack of its parent
     bool ended = false;    // used in that case
+    int number = 0;        // in the machine, in the order of creation
     block_state* block = nullptr;
     simulated_warp* parent = nullptr;
     std::string role;

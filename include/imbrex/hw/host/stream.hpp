@@ -6,6 +6,7 @@
 #include <imbrex/core/owned.hpp>
 #include <imbrex/hw/host/global_memory.hpp>
 #include <imbrex/hw/host/machine.hpp>
+#include <imbrex/hw/host/timeline.hpp>
 
 #include <cstdint>
 #include <limits>
@@ -16,7 +17,7 @@ namespace imbrex::hw {
 
 class checked_stream {
   public:
-    explicit checked_stream(host_options given) : options(std::move(given)) {
+    explicit checked_stream(host_options given) : options(with_seed_of_replay(std::move(given))) {
         for (const memory_range& range : options.uninitialised) memory.mark_uninitialised(range);
         for (const memory_range& range : options.exempt) memory.exempt(range);
     }
@@ -28,6 +29,7 @@ class checked_stream {
     machine& add(const char* name, bool uses_pdl) {
         machines_.push_back(make_owned<machine>(name, options, options.track_global_memory ? &memory : nullptr));
         machine& made = *machines_.back();
+        if (options.records_timeline()) made.events = &events_;
         made.kernel.number = static_cast<int>(machines_.size()) - 1;
         made.kernel.overlaps = uses_pdl && made.kernel.number > 0;
         if (made.kernel.number > 0) order_after(made.kernel, *machines_[machines_.size() - 2]);
@@ -43,6 +45,11 @@ class checked_stream {
     }
 
   private:
+    static host_options with_seed_of_replay(host_options given) {
+        if (!given.replay.empty()) given.seed = replayed_schedule::parse(given.replay).seed;
+        return given;
+    }
+
     static void order_after(kernel_state& kernel, const machine& previous) {
         kernel.complete_after_wait = previous.kernel.known_at_end;
         kernel.complete_after_wait.kernel_is_complete(previous.kernel.number);
@@ -70,7 +77,22 @@ class checked_stream {
     }
 
     std::vector<owned<machine>> machines_;  // kept: the history names their scopes
+    timeline events_;
     int clusters_ = 0;
+};
+
+// While it lives, the checked launches of this thread form one stream.
+class launches_in_one_stream {
+  public:
+    explicit launches_in_one_stream(const host_options& options)
+        : stream_(options), outer_(std::exchange(checked_stream::current(), &stream_)) {}
+    launches_in_one_stream(const launches_in_one_stream&) = delete;
+    launches_in_one_stream& operator=(const launches_in_one_stream&) = delete;
+    ~launches_in_one_stream() { checked_stream::current() = outer_; }
+
+  private:
+    checked_stream stream_;
+    checked_stream* outer_;
 };
 
 }  // namespace imbrex::hw

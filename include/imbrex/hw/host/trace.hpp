@@ -40,7 +40,11 @@ class trace_writer {
     void enable() { enabled_ = true; }
 
     void record(int block, const std::string& row, const std::string& what, double begin, double end) {
-        if (enabled_ && end > begin) events_.push_back({block, row, what, begin, end});
+        if (enabled_ && end > begin) events_.push_back({block, row, what, begin, end, {}});
+    }
+    // An event without a duration, with a text that the viewer shows if it is selected.
+    void mark(int block, const std::string& row, const std::string& what, double at, const std::string& detail) {
+        if (enabled_) events_.push_back({block, row, what, at, at, detail});
     }
 
     // Appends the events of another writer.
@@ -63,9 +67,14 @@ class trace_writer {
                 std::fprintf(out, "\"args\": {\"name\": \"%s\"}}", escaped(e.row).c_str());
                 separator = ",\n";
             }
-            std::fprintf(out, "%s{\"ph\": \"X\", \"name\": \"%s\", \"pid\": %d, \"tid\": %d, ", separator,
-                         escaped(e.what).c_str(), e.block, number);
-            std::fprintf(out, "\"ts\": %.12g, \"dur\": %.12g}", e.begin / 1000, (e.end - e.begin) / 1000);
+            const bool lasts = e.end > e.begin;
+            std::fprintf(out, "%s{\"ph\": \"%s\", \"name\": \"%s\", \"pid\": %d, \"tid\": %d, \"ts\": %.12g, ",
+                         separator, lasts ? "X" : "i", escaped(e.what).c_str(), e.block, number, e.begin / 1000);
+            if (lasts) {
+                std::fprintf(out, "\"dur\": %.12g}", (e.end - e.begin) / 1000);
+            } else {
+                std::fprintf(out, "\"s\": \"t\", \"args\": {\"at\": \"%s\"}}", escaped(e.detail).c_str());
+            }
             separator = ",\n";
         }
         std::fputs("\n]}\n", out);
@@ -79,6 +88,7 @@ class trace_writer {
         std::string row;
         std::string what;
         double begin, end;
+        std::string detail;  // of a mark, which has no duration
     };
 
     // Kernels name their roles, with any characters.
