@@ -5,7 +5,6 @@
 #include <imbrex/core/config.hpp>
 
 #if IMBREX_DEVICE_WORLD
-#include <imbrex/hw/cuda/atomic.hpp>
 #include <imbrex/hw/cuda/atomic_value.hpp>
 #include <imbrex/hw/cuda/bulk.hpp>
 #include <imbrex/hw/cuda/cluster.hpp>
@@ -14,7 +13,6 @@
 #include <imbrex/hw/cuda/dsmem.hpp>
 #include <imbrex/hw/cuda/tma.hpp>
 #else
-#include <imbrex/hw/host/atomic.hpp>
 #include <imbrex/hw/host/atomic_value.hpp>
 #include <imbrex/hw/host/bulk.hpp>
 #include <imbrex/hw/host/cluster.hpp>

@@ -226,7 +226,7 @@ void tma_reduce_add(const Scope& scope, const View& view, const tma_coordinate& 
                     source here = source::current()) {
     using element = typename Tile::element;
     ask_store(scope, view, coordinate, part_of(from), global_use::atomic_update, "TMA reduce-add", here,
-              [](element& to, const element& value) { atomic_add(&to, value); });
+              [](element& to, const element& value) { detail::atomic_add(&to, value); });
 }
 
 template <class Scope>
