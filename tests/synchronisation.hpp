@@ -8,11 +8,17 @@
 
 #include <imbrex/imbrex.hpp>
 
+#include <optional>
 #include <string>
 
 #include "schedules.hpp"
 
 namespace imbrex_test {
+
+// The report of a check, empty if there is none.
+inline std::string text_of(const std::optional<imbrex::hazard>& found) {
+    return found ? found->text() : std::string();
+}
 
 template <class Kernel>
 void check_silent(imbrex::grid_dim grid, const typename Kernel::arguments& arguments, int schedules = 1000) {

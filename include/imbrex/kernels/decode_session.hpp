@@ -116,6 +116,19 @@ class decode_session {
         workspace_ = world_memory(where, workspace_bytes());
     }
 
+    // Runs work(session) on a new session in the checked host world, under many schedules; all its calls form one stream.
+    // Returns the first hazard, or none.
+    template <class Work>
+    static std::optional<hazard> check(const configuration& given, const Work& work,
+                                       const host::check_options& options = {}, const Mask& mask = {},
+                                       const Score& score = {}) {
+        const auto use = [&] {
+            decode_session session(world::host_checked, given, mask, score);
+            work(session);
+        };
+        return host::check_launches(use, options);
+    }
+
     // Keys of the sequence, and the most it can have.
     int length() const { return length_; }
     int capacity() const { return pages() * given_.page_size; }
