@@ -22,6 +22,7 @@
 #include <imbrex/ops/memory/cluster.hpp>
 #include <imbrex/ops/memory/cp_async_iterator.hpp>
 #include <imbrex/ops/memory/load_store.hpp>
+#include <imbrex/ops/memory/read_element.hpp>
 #include <imbrex/ops/memory/tma.hpp>
 #include <imbrex/ops/register/convert.hpp>
 #include <imbrex/ops/register/dequantise.hpp>

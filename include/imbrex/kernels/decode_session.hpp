@@ -39,6 +39,7 @@
 #include <imbrex/kernels/paged_decode.hpp>
 #include <imbrex/kernels/rope_embedding.hpp>
 #include <imbrex/ops/grid/pdl.hpp>
+#include <imbrex/ops/memory/read_element.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -87,7 +88,7 @@ struct update_session_length {
     IMBREX_KERNEL static void run(Block& block, const arguments& args, SharedMemory&) {
         pdl_wait(block);
         pdl_launch_dependents(block);
-        const int seqlen = args.length->seqused_k;
+        const int seqlen = read_element(&args.length->seqused_k, 0);
         const int kept = seqlen < args.keep ? seqlen : args.keep;
         const bool fits = args.tokens <= args.capacity - kept;
         hw::put_global(block, &args.length->seqused_k, fits ? kept + args.tokens : kept, source::current());
