@@ -8,6 +8,7 @@
 #include <imbrex/core/functional.hpp>
 #include <imbrex/core/memory_order.hpp>
 #include <imbrex/hw/host/launch.hpp>
+#include <imbrex/hw/host/mutate.hpp>
 #include <imbrex/hw/math.hpp>
 #include <imbrex/hw/world.hpp>
 #include <imbrex/ops/block/reduce.hpp>

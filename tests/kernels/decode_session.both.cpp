@@ -378,6 +378,14 @@ TEST_CASE("check of a session: all its calls as one stream") {
         one.step(talk.q.upload(), talk.k.upload(), talk.v.upload(), talk.out.upload(), 1);
     };
     CHECK(text_of(session::check(small(), append_and_decode, {.schedules = 3}, all_before)) == "");
+    // With RoPE the queries, too, come from the kernel before the decode.
+    auto with_rope = small();
+    with_rope.rope = rope_frequencies{.theta = 10000, .rotary_dim = head_dim};
+    const auto stream = [&] {
+        session one(world::host_checked, with_rope, all_before);
+        append_and_decode(one);
+    };
+    check_stream("decode session", stream, 3);
     CHECK(error_message_of([&] { session::check(small(10), append_and_decode, {}, all_before); }) ==
           "k.extents[2]: 20; the session has room for 16 keys and already has 0");
 }

@@ -264,6 +264,21 @@ TEST_CASE("check of gemm_quantised and dequantise_weights") {
         const host::check_options options{.schedules = 4, .uninitialised = {{room.data(), workspace.bytes}}};
         CHECK(text_of(product::check(p, options, packed.data(), workspace)) == "");
     }
+    // A product of the previous product.
+    const random_weights<narrow> square(n, n, 3);
+    const auto square_packed = pack_weights<narrow>(square.values.data(), square.scales.data(), n, n);
+    for (const int m : {3, 20, 130}) {
+        std::vector<bf16> x(m * n), y(m * n), room(n * n);
+        using product = gemm_quantised<narrow, bf16>;
+        const gemm_workspace workspace{room.data(), room.size() * sizeof(bf16)};
+        const auto chain = [&] {
+            product::launch(world::host_checked, {m, n, n, {x.data()}, {}, {y.data()}}, square_packed.data(),
+                            workspace);
+            product::launch(world::host_checked, {m, n, n, {y.data()}, {}, {x.data()}}, square_packed.data(),
+                            workspace);
+        };
+        check_stream("quantised GEMM, m = " + std::to_string(m), chain, 2);
+    }
     std::vector<bf16> a(3 * k), dequantised(n * k);
     std::vector<float> out(3 * n);
     gemm_problem<bf16, float> p{3, n, k, {a.data()}, {}, {out.data()}};

@@ -210,15 +210,16 @@ class machine {
     // The mutation operator to apply at this synchronisation, if it is the site of the mutation under test. `which`
     // distinguishes several sites on one line.
     mutation_operator pass_site(const simulated_warp& one, synchronisation kind, source where, int which = 0) {
-        if (!checked) return mutation_operator::none;
-        if (options.sites == nullptr && !options.mutate) return mutation_operator::none;
-        const synchronisation_site site{kind, where.file, where.line, one.role, which};
-        if (options.sites != nullptr) {
-            bool known = false;
-            for (const synchronisation_site& old : *options.sites) known = known || old == site;
-            if (!known) options.sites->push_back(site);
+        if (checked && options.sites != nullptr) {
+            add_site(*options.sites, {kind, where.file, where.line, one.role, which});
         }
-        return options.mutate && options.mutate->site == site ? options.mutate->how : mutation_operator::none;
+        return operator_at(one, kind, where, which);
+    }
+    // The same for a site that is listed only when another access relies on it (hw/host/reliance.hpp).
+    mutation_operator operator_at(const simulated_warp& one, synchronisation kind, source where, int which = 0) const {
+        if (!checked || !options.mutate) return mutation_operator::none;
+        const synchronisation_site site{kind, where.file, where.line, one.role, which};
+        return options.mutate->site == site ? options.mutate->how : mutation_operator::none;
     }
 
     // The location of a past access, for a report.

@@ -49,7 +49,8 @@ class checked_stream {
         if (!kernel.overlaps) {
             kernel.known_at_start = kernel.complete_after_wait;
         } else {
-            kernel.known_at_start = previous.kernel.known_at_start;
+            kernel.known_at_start = kernel.known_before_launch = previous.kernel.known_at_start;
+            kernel.started_by = previous.kernel.launches;
             add_known_by_all(kernel.known_at_start, previous);
             for (const auto& cluster : previous.clusters()) {
                 kernel.started_after.of(cluster->number).seen = cluster->at_launch.seen;
@@ -71,6 +72,20 @@ class checked_stream {
 
     std::vector<owned<machine>> machines_;  // kept: the history names their scopes
     int clusters_ = 0;
+};
+
+// While it lives, the checked launches of this thread form one stream.
+class launches_in_one_stream {
+  public:
+    explicit launches_in_one_stream(const host_options& options)
+        : stream_(options), outer_(std::exchange(checked_stream::current(), &stream_)) {}
+    launches_in_one_stream(const launches_in_one_stream&) = delete;
+    launches_in_one_stream& operator=(const launches_in_one_stream&) = delete;
+    ~launches_in_one_stream() { checked_stream::current() = outer_; }
+
+  private:
+    checked_stream stream_;
+    checked_stream* outer_;
 };
 
 }  // namespace imbrex::hw

@@ -249,7 +249,9 @@ void bulk_wait(const Scope& scope, source here = source::current()) {
     if (!c) return;
     wait_group(c, c.by->stores, synchronisation::store_wait, Left, here);
     if (!c.checked()) return;
+    if (c.on->operator_at(*c.by, synchronisation::store_write, here) == mutation_operator::reads_only) return;
     c.by->written.waited = std::max(c.by->written.waited, c.by->stores.waited);
+    if (c.on->options.sites != nullptr) c.by->written_waits.push_back({c.by->written.waited, here});
     c.by->knows.seen.raise(c.by->written.actor, c.by->written.waited);
 }
 
