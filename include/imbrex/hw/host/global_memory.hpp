@@ -304,6 +304,8 @@ inline void touch_atomic(const context& c, const void* address, int bytes, atomi
                      {c.on->location_of(made), c.on->location_of(state.last)});
     }
     if (kind.reads) {
+        const bool late = other != nullptr && other->block->cluster->started_late;
+        if (late && !one.block->cluster->started_late) report_not_resident(*c.on, one, where);
         one.knows.claimed.join(state.claimed);
         if (acquires(kind.order)) learn_from(one, state.released);
     }

@@ -221,7 +221,7 @@ std::optional<hazard> run_together(grid_dim grid, int clusters, const typename K
     grid_clusters<Kernel> source(m, grid, arguments, order_of_clusters(clusters, m.checked ? seed : 0),
                                  stream->reserve_clusters(clusters));
     // Without a cooperative launch, one to three clusters are resident at a time.
-    const int resident = hw::is_cooperative<Kernel> ? clusters : 1 + static_cast<int>(seed / 4 % 3);
+    const int resident = hw::is_wholly_resident<Kernel> ? clusters : 1 + static_cast<int>(seed / 4 % 3);
     m.run(source, resident);
     if (!stream->options.trace_file.empty()) m.trace.write(stream->options.trace_file);
     return m.found();
@@ -248,7 +248,7 @@ template <class Kernel>
 std::optional<hazard> run_grid(grid_dim grid, const typename Kernel::arguments& arguments,
                                const host_options& options) {
     const int clusters = clusters_of<Kernel>(grid);
-    if (options.mode == host_mode::checked || (hw::is_cooperative<Kernel> && options.trace_file.empty())) {
+    if (options.mode == host_mode::checked || (hw::is_wholly_resident<Kernel> && options.trace_file.empty())) {
         return run_together<Kernel>(grid, clusters, arguments, options);
     }
     if (options.trace_file.empty()) {

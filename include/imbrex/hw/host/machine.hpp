@@ -35,6 +35,7 @@ class global_memory;  // hw/host/global_memory.hpp
 // hw/host/deadlock.hpp
 void report_deadlock(machine& m);
 void report_livelock(machine& m);
+void report_not_resident(machine& m, const simulated_warp& one, source where);
 
 // Starts the clusters of a grid, one by one.
 class cluster_source {
@@ -85,6 +86,7 @@ class machine {
         cluster_state& made = *clusters_.back();
         made.number = number;
         made.kernel = &kernel;
+        made.started_late = stalled_ != nullptr;
         ++resident_;
         return made;
     }
@@ -170,7 +172,7 @@ class machine {
         one.waiting_for_memory = true;
         wait_until(one, ready, "a value in global memory", where);
         one.waiting_for_memory = false;
-        if (one.block->cluster == stalled_) report_not_resident(one, where);
+        if (one.block->cluster == stalled_) report_not_resident(*this, one, where);
     }
 
     // Something has happened that may allow a waiting or spinning scope to proceed.
@@ -341,6 +343,7 @@ class machine {
         const bool operations = !pending_.empty();
         if (candidates_.empty() && !operations) return !running_.empty() && resolve_stall();
         if (++steps_without_progress_ > most_steps_without_progress) {
+            if (checked && source_ != nullptr && start_more(*running_.front(), source_->left())) return true;
             report_livelock(*this);
             return false;
         }
@@ -359,15 +362,20 @@ class machine {
     bool resolve_stall() {
         for (const simulated_warp* one : running_) {
             if (!one->waiting_for_memory) continue;
-            if (source_ != nullptr && source_->left() > 0) {
-                if (stalled_ == nullptr) stalled_ = one->block->cluster;
-                ++resident_limit_;
-                return true;
-            }
+            if (start_more(*one, 1)) return true;
             if (!checked && poll_memory()) return true;
         }
         report_deadlock(*this);
         return false;
+    }
+
+    // Allows more clusters to be resident, if any are left.
+    bool start_more(const simulated_warp& waiting, int count) {
+        if (source_ == nullptr || source_->left() == 0) return false;
+        if (stalled_ == nullptr) stalled_ = waiting.block->cluster;
+        resident_limit_ += count;
+        progress();
+        return true;
     }
 
     // In plain mode other threads run other blocks, so a value may still come. False after ten seconds.
@@ -381,14 +389,6 @@ class machine {
         ++steps_without_progress_;
         sched_yield();
         return now.tv_sec - polling_since_ < seconds_until_deadlock;
-    }
-
-    void report_not_resident(const simulated_warp& one, source where) {
-        report(
-            hazard_kind::not_resident, *one.block,
-            "the value came from a block that started only because this one waited; launch the grid cooperatively, or "
-            "wait only for blocks that have started",
-            {{one.name(), "wait for a value in global memory", where.file, where.line}});
     }
 
     // Round robin. A trace goes by time instead, so that shared units serve requests in the right order.

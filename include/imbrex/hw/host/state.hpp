@@ -165,7 +165,8 @@ struct cluster_state {
     int number = 0;  // in the stream: kernels of one stream number their clusters consecutively
     kernel_state* kernel = nullptr;
     int actors = 0;
-    int running = 0;  // blocks that have not ended
+    int running = 0;            // blocks that have not ended
+    bool started_late = false;  // started only because the resident clusters could not proceed
     std::vector<block_state*> blocks;
     std::vector<const simulated_warp*> warps;  // all that it has had
     named_barrier_state barrier;

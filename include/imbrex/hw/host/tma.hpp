@@ -39,6 +39,14 @@ inline void check_alignment(const context& c, const void* address, int alignment
                  {{c.by->name(), what, here.file, here.line}});
 }
 
+inline void check_global_alignment(const context& c, const void* address, int alignment, const char* what,
+                                   source here) {
+    if (reinterpret_cast<std::uintptr_t>(address) % alignment == 0) return;
+    c.on->report(hazard_kind::beyond_limits, *c.by->block,
+                 str_cat("the global address ", address, " is not aligned to ", alignment, " bytes"),
+                 {{c.by->name(), what, here.file, here.line}});
+}
+
 // The swizzle uses address bits: a tile must be aligned, and a subtile must begin where the pattern does.
 template <class Part>
 void check_subtile_alignment(const context& c, const Part& part, const char* what, source here) {
