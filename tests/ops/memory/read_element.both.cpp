@@ -32,6 +32,24 @@ struct lookup_kernel {
     }
 };
 
+}  // namespace
+
+TEST_CASE("read_element reads global memory, in a kernel and outside") {
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        buffer<int> table(where, 8), values(where, 10), out(where, 8);
+        for (int i = 0; i < 8; ++i) table.values[i] = 9 - i;
+        for (int i = 0; i < 10; ++i) values.values[i] = i * i;
+        run<lookup_kernel<false>>(where, {1}, {table.upload(), values.upload(), out.upload()});
+        out.download();
+        for (int i = 0; i < 8; ++i) CHECK(out.values[i] == (9 - i) * (9 - i));
+        CHECK(read_element(table.values.data(), 2) == 7);
+    }
+}
+
+#if !defined(__CUDACC__)
+namespace {
+
 // Reads the length that its predecessor writes, before or after pdl_wait.
 struct write_length {
     static constexpr int warps = 1;
@@ -57,20 +75,6 @@ struct use_length {
 
 }  // namespace
 
-TEST_CASE("read_element reads global memory, in a kernel and outside") {
-    for (const world where : worlds()) {
-        CAPTURE(name_of(where));
-        buffer<int> table(where, 8), values(where, 10), out(where, 8);
-        for (int i = 0; i < 8; ++i) table.values[i] = 9 - i;
-        for (int i = 0; i < 10; ++i) values.values[i] = i * i;
-        run<lookup_kernel<false>>(where, {1}, {table.upload(), values.upload(), out.upload()});
-        out.download();
-        for (int i = 0; i < 8; ++i) CHECK(out.values[i] == (9 - i) * (9 - i));
-        CHECK(read_element(table.values.data(), 2) == 7);
-    }
-}
-
-#if !defined(__CUDACC__)
 TEST_CASE("the checker sees read_element") {
     std::vector<int> table(8), values(8), out(8);
     const typename lookup_kernel<true>::arguments arguments{table.data(), values.data(), out.data()};
