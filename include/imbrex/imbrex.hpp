@@ -8,6 +8,7 @@
 #include <imbrex/core/functional.hpp>
 #include <imbrex/core/memory_order.hpp>
 #include <imbrex/hw/host/launch.hpp>
+#include <imbrex/hw/host/mutate.hpp>
 #include <imbrex/hw/math.hpp>
 #include <imbrex/hw/world.hpp>
 #include <imbrex/ops/block/reduce.hpp>
@@ -22,6 +23,7 @@
 #include <imbrex/ops/memory/cluster.hpp>
 #include <imbrex/ops/memory/cp_async_iterator.hpp>
 #include <imbrex/ops/memory/load_store.hpp>
+#include <imbrex/ops/memory/read_element.hpp>
 #include <imbrex/ops/memory/tma.hpp>
 #include <imbrex/ops/register/convert.hpp>
 #include <imbrex/ops/register/dequantise.hpp>

@@ -3,6 +3,7 @@
 #include <imbrex/comm/loopback.hpp>
 #include <imbrex/kernels/context_parallel_decode.hpp>
 
+#include "synchronisation.hpp"
 #include "worlds.hpp"
 
 #include <algorithm>
@@ -379,3 +380,18 @@ TEST_CASE("ranks with different arguments get an error, before or during communi
         CHECK(late.find("expects") != std::string::npos);
     }
 }
+
+#if !defined(__CUDACC__)
+TEST_CASE("check of context parallel decode") {
+    context_parallel_case c;
+    c.tokens = {2, 2};
+    c.shards = {{20, 2}, {0, 40}, {33, 7}};
+    context_parallel_trial trial(world::host_checked, c);
+    CHECK(text_of(decode::check(trial.problems, {.schedules = 3}, trial.options)) == "");
+    CHECK(error_message_of([&] { decode::check(trial.problems, {}, {}); }) ==
+          "of_ranks: 0; there must be one for each of 3 problems");
+    trial.options[1].append_rank = 2;
+    CHECK(error_message_of([&] { decode::check(trial.problems, {}, trial.options); }).find("options.append_rank: ") ==
+          0);
+}
+#endif

@@ -2,6 +2,7 @@
 // reference in double; replayed CUDA graphs; invalid arguments.
 #include <imbrex/kernels/decode_session.hpp>
 
+#include "synchronisation.hpp"
 #include "worlds.hpp"
 
 #include <algorithm>
@@ -364,5 +365,28 @@ TEST_CASE("a replayed CUDA graph continues at the end of the sequence and append
     cudaGraphExecDestroy(made);
     cudaGraphDestroy(graph);
     cudaStreamDestroy(stream);
+}
+#endif
+
+#if !defined(__CUDACC__)
+TEST_CASE("check of a session: all its calls as one stream") {
+    conversation talk(world::host_checked, small());
+    talk.draw(20);
+    talk.upload();
+    const auto append_and_decode = [&](auto& one) {
+        one.step(talk.q.upload(), talk.k.upload(), talk.v.upload(), talk.out.upload(), 20);
+        one.step(talk.q.upload(), talk.k.upload(), talk.v.upload(), talk.out.upload(), 1);
+    };
+    CHECK(text_of(session::check(small(), append_and_decode, {.schedules = 3}, all_before)) == "");
+    // With RoPE the queries, too, come from the kernel before the decode.
+    auto with_rope = small();
+    with_rope.rope = rope_frequencies{.theta = 10000, .rotary_dim = head_dim};
+    const auto stream = [&] {
+        session one(world::host_checked, with_rope, all_before);
+        append_and_decode(one);
+    };
+    check_stream("decode session", stream, 3);
+    CHECK(error_message_of([&] { session::check(small(10), append_and_decode, {}, all_before); }) ==
+          "k.extents[2]: 20; the session has room for 16 keys and already has 0");
 }
 #endif

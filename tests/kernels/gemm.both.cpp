@@ -2,6 +2,7 @@
 #include <imbrex/kernels/gemm.hpp>
 
 #include "kernels/gemm/reference.hpp"
+#include "synchronisation.hpp"
 
 #include <memory>
 #include <string>
@@ -138,5 +139,21 @@ TEST_CASE("launches of every kernel can be captured in a CUDA graph and replayed
         cudaGraphDestroy(graph);
     }
     cudaStreamDestroy(stream);
+}
+#endif
+
+#if !defined(__CUDACC__)
+TEST_CASE("check of a grouped GEMM") {
+    std::vector<bf16> a(200 * 96), b(96 * 136), first(200 * 136), second(70 * 136);
+    fill_random(a, 1);
+    fill_random(b, 2);
+    std::vector<product::problem> problems{{200, 136, 96, {a.data()}, {b.data()}, {first.data()}},
+                                           {70, 136, 96, {a.data()}, {b.data()}, {second.data()}}};
+    const std::vector<epilogue::identity> two(2);
+    CHECK(text_of(product::check_grouped(problems, two, {.schedules = 4})) == "");
+    problems[1].out.pointer = first.data() + 130 * 136;
+    CHECK(text_of(product::check_grouped(problems, two, {.schedules = 4})).find("hazard: race") == 0);
+    CHECK(error_message_of([&] { product::check_grouped(problems, {}); }) ==
+          "epilogues: 0; there must be one for each of 2 problems");
 }
 #endif

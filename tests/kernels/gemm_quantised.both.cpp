@@ -3,6 +3,7 @@
 
 #include <kernels/gemm/random_weights.hpp>
 
+#include "synchronisation.hpp"
 #include "worlds.hpp"
 
 #include <algorithm>
@@ -232,3 +233,65 @@ TEST_CASE("gemm_quantised rejects invalid arguments") {
               "n: 40; gate and up must be a multiple of 64 columns each");
     }
 }
+
+#if !defined(__CUDACC__)
+namespace {
+
+// Every scope stores to the same place.
+struct racing_epilogue {
+    float* last;
+
+    template <class Scope, class Tile>
+    IMBREX_KERNEL void operator()(const Scope& self, Tile&, gemm_coord at) const {
+        put(self, last, static_cast<float>(at.row));
+    }
+};
+
+}  // namespace
+
+TEST_CASE("check of gemm_quantised and dequantise_weights") {
+    const int n = 192, k = 160;
+    const random_weights<narrow> given(n, k, 3);
+    const auto packed = pack_weights<narrow>(given.values.data(), given.scales.data(), n, k);
+    for (const int m : {3, 40, 130}) {
+        CAPTURE(m);
+        std::vector<bf16> a(m * k), room(n * k);
+        std::vector<float> out(m * n);
+        fill_random(a, 1);
+        const gemm_problem<bf16, float> p{m, n, k, {a.data()}, {}, {out.data()}};
+        using product = gemm_quantised<narrow, float>;
+        const gemm_workspace workspace{room.data(), room.size() * sizeof(bf16)};
+        const host::check_options options{.schedules = 4, .uninitialised = {{room.data(), workspace.bytes}}};
+        CHECK(text_of(product::check(p, options, packed.data(), workspace)) == "");
+    }
+    // A product of the previous product.
+    const random_weights<narrow> square(n, n, 3);
+    const auto square_packed = pack_weights<narrow>(square.values.data(), square.scales.data(), n, n);
+    for (const int m : {3, 20, 130}) {
+        std::vector<bf16> x(m * n), y(m * n), room(n * n);
+        using product = gemm_quantised<narrow, bf16>;
+        const gemm_workspace workspace{room.data(), room.size() * sizeof(bf16)};
+        const auto chain = [&] {
+            product::launch(world::host_checked, {m, n, n, {x.data()}, {}, {y.data()}}, square_packed.data(),
+                            workspace);
+            product::launch(world::host_checked, {m, n, n, {y.data()}, {}, {x.data()}}, square_packed.data(),
+                            workspace);
+        };
+        check_stream("quantised GEMM, m = " + std::to_string(m), chain, 2);
+    }
+    std::vector<bf16> a(3 * k), dequantised(n * k);
+    std::vector<float> out(3 * n);
+    gemm_problem<bf16, float> p{3, n, k, {a.data()}, {}, {out.data()}};
+    float last = 0;
+    using wrong = gemm_quantised<narrow, float, racing_epilogue>;
+    CHECK(text_of(wrong::check(p, {.schedules = 4}, packed.data(), racing_epilogue{&last})).find("hazard: race") == 0);
+    p.m = -1;
+    CHECK(error_message_of([&] { gemm_quantised<narrow, float>::check(p, {}, packed.data()); }) ==
+          "m: -1; the number of rows must not be negative");
+
+    using dequantise = dequantise_weights<narrow>;
+    CHECK(text_of(dequantise::check(n, k, packed.data(), dequantised.data(), {.schedules = 4})) == "");
+    CHECK(error_message_of([&] { dequantise::check(n, k, packed.data(), nullptr); }) ==
+          "out: null; there must be memory for 192 x 160 weights");
+}
+#endif

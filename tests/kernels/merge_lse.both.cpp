@@ -518,4 +518,35 @@ TEST_CASE("merge_lse has no hazard in any schedule; it has no synchronisation to
     const kernel::arguments args{merge_lse<float>::step_of(p), {1, 6, 3, 128}};
     check_without_synchronisation<kernel>(kernel::grid_of(args), args);
 }
+
+TEST_CASE("check of merge_lse, clear_attention_outputs and downconvert_output") {
+    const result_shape shape{2, 6, 3, 128};
+    result_memory a(world::host, shape, form::with_sums), b(world::host, shape, form::with_sums);
+    a.fill(1, 3);
+    b.fill(2, 3);
+    merge_lse<float>::problem p{.first = a.upload(), .second = b.upload(), .out = {}};
+    p.out = p.first.o_accum;
+    p.row_max = p.first.row_max;
+    p.row_sum = p.first.row_sum;
+    CHECK(text_of(merge_lse<float>::check(p, {.schedules = 4})) == "");
+    // Rows of the output overlap operands of other rows.
+    merge_lse<float>::problem wrong = p;
+    wrong.out.pointer += 128;
+    CHECK(text_of(merge_lse<float>::check(wrong, {.schedules = 4})).find("hazard: race") == 0);
+    wrong.out.strides.given[0] = 0;
+    CHECK(error_message_of([&] { merge_lse<float>::check(wrong); }) != "no error");
+
+    CHECK(text_of(clear_attention_outputs::check(p.first, {.schedules = 4})) == "");
+    attention_aux_outputs nothing{};
+    nothing.o_accum = p.first.o_accum;
+    CHECK(error_message_of([&] { clear_attention_outputs::check(nothing); }).find("lse2: null") == 0);
+
+    std::vector<bf16> rounded(2 * 6 * 3 * 128);
+    const attention_view<float> from = p.first.o_accum;
+    downconvert_output<bf16>::problem rounding{.o_accum = {from.pointer, from.extents, from.strides},
+                                               .out = batch_sequence_head(rounded.data(), 2, 6, 3, 128)};
+    CHECK(text_of(downconvert_output<bf16>::check(rounding, {.schedules = 4})) == "");
+    rounding.out = {};
+    CHECK(error_message_of([&] { downconvert_output<bf16>::check(rounding); }).find("out.extents[0]: 0") == 0);
+}
 #endif

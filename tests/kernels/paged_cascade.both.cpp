@@ -2,6 +2,7 @@
 // tables that begin with the prefix's pages.
 #include <imbrex/kernels/paged_cascade.hpp>
 
+#include "synchronisation.hpp"
 #include "worlds.hpp"
 
 #include <algorithm>
@@ -269,3 +270,22 @@ TEST_CASE("rejects invalid arguments") {
         for (const bf16 value : there.out.values) REQUIRE(std::isnan(float(value)));
     }
 }
+
+#if !defined(__CUDACC__)
+TEST_CASE("check of a cascade: two kernels that overlap by PDL") {
+    cascade_trial there(world::host_checked, {.own = {3, 40, 16}, .prefix = 64, .tokens = 3, .sinks = true});
+    const auto problem = there.own();
+    const auto shared = there.prefix();
+    const std::size_t bytes = cascade::workspace_bytes(world::host_checked, problem, shared, 5);
+    std::vector<int> workspace(bytes / sizeof(int), 0);
+    cascade_options options;
+    options.workspace = workspace.data();
+    options.blocks = 5;
+    for (const bool early : {false, true}) {
+        options.pdl_prefetch = early;
+        CHECK(text_of(cascade::check(problem, {.schedules = 6}, shared, options)) == "");
+    }
+    options.workspace = nullptr;
+    CHECK(error_message_of([&] { cascade::check(problem, {}, shared, options); }).find("options.workspace: ") == 0);
+}
+#endif

@@ -1,6 +1,7 @@
 // Ring attention against attention on one rank in float64: every schedule, every number of ranks up to eight, uneven
 // lengths, sequences of different lengths together, and failing ranks.
 #include "kernels/whole_attention.hpp"
+#include "synchronisation.hpp"
 #include "worlds.hpp"
 
 #include <imbrex/comm/loopback.hpp>
@@ -468,3 +469,27 @@ TEST_CASE("ring attention rejects invalid arguments") {
         CHECK(refused(ring_plan(other.sequences, 0), [](auto& p) { p.workspace = nullptr; }).find("workspace: ") == 0);
     }
 }
+
+#if !defined(__CUDACC__)
+TEST_CASE("check of a ring and of a mesh") {
+    for (const int q_chunks : {1, 2}) {
+        CAPTURE(q_chunks);
+        const ring_case one({{.tokens = 90, .ranks = 4, .q_chunks = q_chunks, .sizes = {.heads = 2, .kv_heads = 1}}},
+                            1);
+        auto tensors = one.tensors(world::host_checked);
+        std::vector<ring_problem<bf16>> problems;
+        for (const auto& mine : tensors) problems.push_back(mine->problem());
+        CHECK(imbrex_test::text_of(attention<>::check(problems, {.schedules = 3}, one.sequences)) == "");
+        // The LSE of a rank is written where its output is.
+        problems[2].lse2 = problems[2].out;
+        const auto found = attention<>::check(problems, {.schedules = 3}, one.sequences);
+        CHECK(imbrex_test::text_of(found).find("hazard: unsynchronised scope") == 0);
+        problems[2].out = nullptr;
+        CHECK(error_message_of([&] { attention<>::check(problems, {}, one.sequences); }).find("out: null; ") == 0);
+        problems.pop_back();
+        CHECK(error_message_of([&] {
+                  attention<>::check(problems, {}, one.sequences);
+              }).find("ranks: 4; the transport has 3") != std::string::npos);
+    }
+}
+#endif

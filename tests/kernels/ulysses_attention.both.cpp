@@ -1,5 +1,6 @@
 // Ulysses attention against attention on one rank in float64.
 #include "kernels/whole_attention.hpp"
+#include "synchronisation.hpp"
 #include "worlds.hpp"
 
 #include <imbrex/comm/loopback.hpp>
@@ -157,3 +158,19 @@ TEST_CASE("Ulysses attention rejects invalid arguments") {
               "q: null; 1 x 3 x 2 x 64 elements are needed");
     }
 }
+
+#if !defined(__CUDACC__)
+TEST_CASE("check of Ulysses attention") {
+    const ulysses_schedule schedule{
+        .tokens = 40, .ranks = 2, .sizes = {.heads = 4, .kv_heads = 2, .head_dim = head_dim, .head_dim_v = head_dim}};
+    std::vector<std::unique_ptr<rank_tensors>> tensors;
+    std::vector<ulysses_problem<bf16>> problems;
+    for (int rank = 0; rank < schedule.ranks; ++rank) {
+        tensors.push_back(std::make_unique<rank_tensors>(world::host_checked, schedule, rank));
+        problems.push_back(tensors.back()->problem());
+    }
+    CHECK(imbrex_test::text_of(attention::check(problems, {.schedules = 3}, schedule)) == "");
+    problems[1].workspace = nullptr;
+    CHECK(error_message_of([&] { attention::check(problems, {}, schedule); }).find("workspace: ") == 0);
+}
+#endif

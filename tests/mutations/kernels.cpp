@@ -199,6 +199,40 @@ TEST_CASE("persistent kernel with a dynamic tile scheduler") {
     check_every_mutant_reported<queue_kernel>("dynamic tile scheduler", {2}, arguments, prepare);
 }
 
+TEST_CASE("tiles passed between blocks by TMA stores, ordinary stores and flags") {
+    strip data(2);
+    std::vector<float> copied(data.out.size()), mapped(data.out.size());
+    std::vector<int> flags(2);
+    const auto view = [&](std::vector<float>& memory) { return matrix(memory.data(), data.rows, 32); };
+    const relay_kernel::arguments arguments{view(data.in),
+                                            make_tma_tensor<float_tile>(view(copied), tma_use::store),
+                                            make_tma_tensor<float_tile>(view(mapped)),
+                                            view(mapped),
+                                            view(data.out),
+                                            flags.data()};
+    const auto prepare = [&] {
+        for (auto* memory : {&data.out, &copied, &mapped}) memory->assign(memory->size(), poison);
+        flags.assign(2, 0);
+    };
+    const auto right = [&] {
+        bool same = true;
+        for (std::size_t i = 0; i < data.in.size(); ++i) {
+            same = same && data.out[i] == data.in[(i + 64 * 32) % data.in.size()] + 1.0f;
+        }
+        return same;
+    };
+    check_right<relay_kernel>({2}, arguments, prepare, right);
+    check_every_mutant_reported<relay_kernel>("relay", {2}, arguments, prepare);
+    // What only another access makes necessary is mutated, too.
+    const std::string text = host::mutate<relay_kernel>({2}, arguments, 20, prepare).text();
+    for (const std::string one :
+         {"wait for written stores by warp at ", ", for reads only", "missing proxy fence: async fence by warp at ",
+          "atomic release by warp at ", ", relaxed", "scope of an atomic operation by warp at ", ", block"}) {
+        CAPTURE(one);
+        CHECK(text.find(one) != std::string::npos);
+    }
+}
+
 // Tests the method: a redundant synchronisation survives its removal, and the score shows it.
 struct redundant_kernel {
     static constexpr int warps = 4;

@@ -306,4 +306,52 @@ struct queue_kernel {
     }
 };
 
+// The blocks of a cooperative grid pass tiles to each other through global memory: one by a TMA store, one by ordinary
+// stores. Both are read by TMA, after a flag. out = tile + 1 of the next block.
+struct relay_kernel {
+    static constexpr int warps = 1;
+    static constexpr bool cooperative = true;
+    struct arguments {
+        matrix_view<float> in;
+        tma_tensor<float_tile, 2> copied;  // for stores and loads
+        tma_tensor<float_tile, 2> mapped;
+        matrix_view<float> mapped_rows;  // the same memory
+        matrix_view<float> out;
+        int* flags;
+    };
+    struct shared_memory {
+        float_tile tiles[2];
+        transaction_barrier landing;
+    };
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& smem) {
+        smem.landing.init(block, 1);
+        fence_barriers(block);
+        block.each_warp([&](warp& self) {
+            const int own = block.index().x, next = (own + 1) % block.count().x;
+            warp_tile<float, 64, 32> values, more;
+            load(self, values, args.in.at(64 * own, 0));
+            store(self, smem.tiles[0], values);
+            fence_async(self);
+            store_async(self, args.copied.tile(own, 0), smem.tiles[0]);
+            commit_stores(self);
+            wait_stores(self);
+            fill(self, more, 1.0f);
+            store(self, args.mapped_rows.at(64 * own, 0), more);
+            fence_async_global(self);
+            atomic_store<memory_order::release>(self, args.flags + own, 1);
+
+            wait_for_value<memory_order::acquire>(self, args.flags + next, [](int flag) { return flag == 1; });
+            smem.landing.expect(self, 2 * float_tile::bytes);
+            load_async(self, smem.tiles[0], args.copied.tile(next, 0), smem.landing);
+            load_async(self, smem.tiles[1], args.mapped.tile(next, 0), smem.landing);
+            smem.landing.wait(self, 0);
+            load(self, values, smem.tiles[0]);
+            load(self, more, smem.tiles[1]);
+            combine(self, values, more, functional::add{});
+            store(self, args.out.at(64 * own, 0), values);
+        });
+    }
+};
+
 }  // namespace mutations

@@ -77,7 +77,7 @@ template <class Kernel>
 inline constexpr bool uses_pdl = kernel_uses_pdl<Kernel>();
 
 // Whether the kernel is launched cooperatively: all blocks of the grid are resident at once, so a block may wait for any
-// other. Without it, a block may wait only for blocks that have started, for example those that drew an earlier ticket.
+// other. Without it (and without `sized_to_fit`), a block may wait only for blocks that have started, for example those that drew an earlier ticket.
 template <class Kernel>
 constexpr bool kernel_is_cooperative() {
     if constexpr (requires { Kernel::cooperative; }) {
@@ -88,6 +88,24 @@ constexpr bool kernel_is_cooperative() {
 }
 template <class Kernel>
 inline constexpr bool is_cooperative = kernel_is_cooperative<Kernel>();
+
+// Whether the caller sizes the grid such that all blocks are resident at once, as a persistent kernel does, without a
+// cooperative launch: the blocks may wait for each other as in one. The device launch throws if the grid does not fit an
+// otherwise idle device. It cannot know what else runs there: a cooperative launch is safer.
+template <class Kernel>
+constexpr bool kernel_is_sized_to_fit() {
+    if constexpr (requires { Kernel::sized_to_fit; }) {
+        return Kernel::sized_to_fit;
+    } else {
+        return false;
+    }
+}
+template <class Kernel>
+inline constexpr bool is_sized_to_fit = kernel_is_sized_to_fit<Kernel>();
+
+// Whether all blocks are resident at once.
+template <class Kernel>
+inline constexpr bool is_wholly_resident = is_cooperative<Kernel> || is_sized_to_fit<Kernel>;
 
 // The kernel's name as the compiler spells it, for reports, without the inline namespace of core/config.hpp.
 template <class Kernel>

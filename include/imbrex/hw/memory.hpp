@@ -5,21 +5,21 @@
 #include <imbrex/core/config.hpp>
 
 #if IMBREX_DEVICE_WORLD
-#include <imbrex/hw/cuda/atomic.hpp>
 #include <imbrex/hw/cuda/atomic_value.hpp>
 #include <imbrex/hw/cuda/bulk.hpp>
 #include <imbrex/hw/cuda/cluster.hpp>
 #include <imbrex/hw/cuda/copy.hpp>
 #include <imbrex/hw/cuda/cp_async_iterator.hpp>
 #include <imbrex/hw/cuda/dsmem.hpp>
+#include <imbrex/hw/cuda/global_element.hpp>
 #include <imbrex/hw/cuda/tma.hpp>
 #else
-#include <imbrex/hw/host/atomic.hpp>
 #include <imbrex/hw/host/atomic_value.hpp>
 #include <imbrex/hw/host/bulk.hpp>
 #include <imbrex/hw/host/cluster.hpp>
 #include <imbrex/hw/host/copy.hpp>
 #include <imbrex/hw/host/cp_async_iterator.hpp>
 #include <imbrex/hw/host/dsmem.hpp>
+#include <imbrex/hw/host/global_element.hpp>
 #include <imbrex/hw/host/tma.hpp>
 #endif

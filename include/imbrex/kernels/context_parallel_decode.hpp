@@ -26,6 +26,7 @@
 // Rows of varlen queries that belong to no sequence become 0.
 #pragma once
 
+#include <imbrex/comm/check_ranks.hpp>
 #include <imbrex/comm/rank_consistency.hpp>
 #include <imbrex/comm/schedule/tree_all_reduce.hpp>
 #include <imbrex/comm/transport.hpp>
@@ -41,6 +42,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <vector>
 
 namespace imbrex {
 
@@ -115,6 +118,20 @@ class context_parallel_decode {
                                                  {"options.append_ranks given", options.append_ranks != nullptr},
                                                  {"sinks given", p.sinks != nullptr},
                                                  {"options.first_step", options.first_step}});
+    }
+
+    // Runs all ranks in the checked host world, under many schedules, with a problem and options for each. Returns the
+    // first hazard of a rank, or none.
+    static std::optional<hazard> check(const std::vector<problem>& problems, const host::check_options& options,
+                                       const std::vector<context_parallel_decode_options>& of_ranks,
+                                       const Score& score = {}) {
+        require(of_ranks.size() == problems.size(), "of_ranks: ", of_ranks.size(), "; there must be one for each of ",
+                problems.size(), " problems");
+        const auto rank = [&](loopback& comm) {
+            require_same_on_all_ranks(comm, problems[comm.rank()], of_ranks[comm.rank()]);
+            launch(comm, problems[comm.rank()], of_ranks[comm.rank()], score);
+        };
+        return check_ranks(static_cast<int>(problems.size()), rank, options);
     }
 
     template <class Transport>

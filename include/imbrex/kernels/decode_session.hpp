@@ -39,6 +39,7 @@
 #include <imbrex/kernels/paged_decode.hpp>
 #include <imbrex/kernels/rope_embedding.hpp>
 #include <imbrex/ops/grid/pdl.hpp>
+#include <imbrex/ops/memory/read_element.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -87,7 +88,7 @@ struct update_session_length {
     IMBREX_KERNEL static void run(Block& block, const arguments& args, SharedMemory&) {
         pdl_wait(block);
         pdl_launch_dependents(block);
-        const int seqlen = args.length->seqused_k;
+        const int seqlen = read_element(&args.length->seqused_k, 0);
         const int kept = seqlen < args.keep ? seqlen : args.keep;
         const bool fits = args.tokens <= args.capacity - kept;
         hw::put_global(block, &args.length->seqused_k, fits ? kept + args.tokens : kept, source::current());
@@ -114,6 +115,19 @@ class decode_session {
             memory_.write(inv_freq_at_, inv_freq.data(), inv_freq.size() * sizeof(std::uint64_t));
         }
         workspace_ = world_memory(where, workspace_bytes());
+    }
+
+    // Runs work(session) on a new session in the checked host world, under many schedules; all its calls form one stream.
+    // Returns the first hazard, or none.
+    template <class Work>
+    static std::optional<hazard> check(const configuration& given, const Work& work,
+                                       const host::check_options& options = {}, const Mask& mask = {},
+                                       const Score& score = {}) {
+        const auto use = [&] {
+            decode_session session(world::host_checked, given, mask, score);
+            work(session);
+        };
+        return host::check_launches(use, options);
     }
 
     // Keys of the sequence, and the most it can have.

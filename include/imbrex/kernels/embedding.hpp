@@ -19,6 +19,7 @@
 #include <imbrex/hw/world.hpp>
 #include <imbrex/kernels/row_tiles.hpp>
 #include <imbrex/kernels/row_view.hpp>
+#include <imbrex/ops/memory/read_element.hpp>
 #include <imbrex/ops/register/vector_row.hpp>
 #include <imbrex/tile/vector_row_tile.hpp>
 
@@ -46,7 +47,7 @@ struct embedding_kernel : row_tiles_kernel<embedding_kernel<T, Out, Rows, Column
         load_rows_from<Known>(
             self, values,
             [&](int row) -> const T* {
-                const int id = first + row < rows ? args.ids[first + row] : -1;
+                const int id = first + row < rows ? read_element(args.ids, first + row) : -1;
                 return id >= 0 && id < args.entries ? args.table.at(id, column) : nullptr;
             },
             columns);

@@ -92,6 +92,13 @@ class gemm {
         launch_ampere(where, p, all, epilogue, stream);
     }
 
+    // The same for `launch_grouped`.
+    static std::optional<hazard> check_grouped(const std::vector<problem>& problems,
+                                               const std::vector<Epilogue>& epilogues,
+                                               const host::check_options& options = {}) {
+        return host::check_launches([&] { launch_grouped(world::host_checked, problems, epilogues); }, options);
+    }
+
     // Grouped GEMM: problems of any sizes, for example the experts of an MoE layer, in as few launches as possible.
     static void launch_grouped(world where, const std::vector<problem>& problems,
                                const std::vector<Epilogue>& epilogues, void* stream = nullptr) {

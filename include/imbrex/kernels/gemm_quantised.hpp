@@ -30,6 +30,7 @@
 #include <imbrex/kernels/gemm/small_m.hpp>
 
 #include <cstddef>
+#include <optional>
 #include <type_traits>
 
 namespace imbrex {
@@ -98,6 +99,13 @@ class gemm_quantised {
     static std::size_t workspace_bytes(const problem& p) {
         if (p.m < dequantise_first_min_m || p.n <= 0 || p.k <= 0) return 0;
         return static_cast<std::size_t>(rows_of_weights(p)) * static_cast<std::size_t>(p.k) * sizeof(element);
+    }
+
+    // Runs the launch in the checked host world, with these further arguments of `launch`, under many schedules. Returns
+    // the first hazard, or none.
+    template <class... More>
+    static std::optional<hazard> check(const problem& p, const host::check_options& options = {}, const More&... more) {
+        return host::check_launches([&] { launch(world::host_checked, p, more...); }, options);
     }
 
     static void launch(world where, const problem& p, const typename Weights::weight_tile* weights,

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <imbrex/core/config.hpp>
+#include <imbrex/ops/memory/read_element.hpp>
 
 #include <cstdint>
 
@@ -21,7 +22,7 @@ struct kv_cache_scales {
 
     IMBREX_FN bool given() const { return pointer != nullptr; }
     IMBREX_FN float at(int page, int head) const {
-        return pointer == nullptr ? 1.0f : pointer[page * page_stride + head * head_stride];
+        return pointer == nullptr ? 1.0f : read_element(pointer, page * page_stride + head * head_stride);
     }
 
     // Factored into a part per head and a part per page.

@@ -30,6 +30,8 @@
 #include <imbrex/kernels/merge_lse/kernel.hpp>
 #include <imbrex/kernels/merge_lse/problem.hpp>
 
+#include <optional>
+
 namespace imbrex {
 
 namespace detail {
@@ -63,7 +65,17 @@ inline namespace IMBREX_WORLDS {
 
 class clear_attention_outputs {
   public:
-    static void launch(world where, const attention_aux_outputs& result, void* stream = nullptr) {
+    using problem = attention_aux_outputs;
+
+    // Runs the launch in the checked host world, with these further arguments of `launch`, under many schedules. Returns
+    // the first hazard, or none.
+    template <class... More>
+    static std::optional<hazard> check(const problem& result, const host::check_options& options = {},
+                                       const More&... more) {
+        return host::check_launches([&] { launch(world::host_checked, result, more...); }, options);
+    }
+
+    static void launch(world where, const problem& result, void* stream = nullptr) {
         using namespace detail;
         require_output_rows(result.o_accum, "o_accum");
         const output_rows all = output_rows_of(result.o_accum);
@@ -84,6 +96,13 @@ class downconvert_output {
   public:
     using problem = downconvert_output_problem<Out>;
 
+    // Runs the launch in the checked host world, with these further arguments of `launch`, under many schedules. Returns
+    // the first hazard, or none.
+    template <class... More>
+    static std::optional<hazard> check(const problem& p, const host::check_options& options = {}, const More&... more) {
+        return host::check_launches([&] { launch(world::host_checked, p, more...); }, options);
+    }
+
     static void launch(world where, const problem& p, void* stream = nullptr) {
         using namespace detail;
         require_output_rows(p.o_accum, "o_accum");
@@ -102,6 +121,13 @@ template <class Out = float>
 class merge_lse {
   public:
     using problem = merge_lse_problem<Out>;
+
+    // Runs the launch in the checked host world, with these further arguments of `launch`, under many schedules. Returns
+    // the first hazard, or none.
+    template <class... More>
+    static std::optional<hazard> check(const problem& p, const host::check_options& options = {}, const More&... more) {
+        return host::check_launches([&] { launch(world::host_checked, p, more...); }, options);
+    }
 
     static void launch(world where, const problem& p, void* stream = nullptr) {
         using namespace detail;

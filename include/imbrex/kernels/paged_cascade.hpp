@@ -28,6 +28,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 namespace imbrex {
 
@@ -69,6 +70,14 @@ class paged_cascade {
     // Depends on the number of tokens and on the device, not on the lengths.
     static std::size_t workspace_bytes(world where, const problem& own, const shared_prefix& prefix, int blocks = 0) {
         return layout_of(where, own, prefix, blocks).bytes;
+    }
+
+    // Runs the launch in the checked host world, with these further arguments of `launch`, under many schedules. Returns
+    // the first hazard, or none.
+    template <class... More>
+    static std::optional<hazard> check(const problem& own, const host::check_options& options = {},
+                                       const More&... more) {
+        return host::check_launches([&] { launch(world::host_checked, own, more...); }, options);
     }
 
     static void launch(world where, const problem& own, const shared_prefix& prefix, const cascade_options& options,

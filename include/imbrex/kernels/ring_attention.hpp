@@ -18,6 +18,7 @@
 // unchanged.
 #pragma once
 
+#include <imbrex/comm/check_ranks.hpp>
 #include <imbrex/comm/ring_plan.hpp>
 #include <imbrex/comm/transport.hpp>
 #include <imbrex/core/error.hpp>
@@ -186,6 +187,16 @@ class ring_attention {
     using problem = ring_problem<In>;
 
     static std::size_t workspace_bytes(const ring_plan& plan) { return chunks(plan, {}).buffers().bytes(); }
+
+    // Runs the whole ring in the checked host world, under many schedules: a problem for each rank, the sequences of the
+    // plan. Returns the first hazard of a rank, or none.
+    static std::optional<hazard> check(const std::vector<problem>& problems, const host::check_options& options,
+                                       const std::vector<ring_schedule>& sequences, const Score& score = {}) {
+        const auto rank = [&](loopback& comm) {
+            launch(comm, make_ring_plan(comm, sequences), problems[comm.rank()], score);
+        };
+        return check_ranks(static_cast<int>(problems.size()), rank, options);
+    }
 
     template <class Transport>
     static void launch(Transport& comm, const ring_plan& plan, const problem& p, const Score& score = {},

@@ -23,6 +23,7 @@
 #include <imbrex/kernels/gemm/shape.hpp>
 
 #include <cmath>
+#include <optional>
 
 namespace imbrex {
 
@@ -40,6 +41,13 @@ class rms_norm_gemm {
     static bool can_implement(world where, const problem& p) {
         [[maybe_unused]] const views validated(p);
         return gemv::can_implement(p) && gemv::can_run(where);
+    }
+
+    // Runs the launch in the checked host world, with these further arguments of `launch`, under many schedules. Returns
+    // the first hazard, or none.
+    template <class... More>
+    static std::optional<hazard> check(const problem& p, const host::check_options& options = {}, const More&... more) {
+        return host::check_launches([&] { launch(world::host_checked, p, more...); }, options);
     }
 
     static void launch(world where, const problem& p, const Epilogue& epilogue, const rms_norm_input& input,

@@ -14,6 +14,7 @@
 // kv_heads ranks.
 #pragma once
 
+#include <imbrex/comm/check_ranks.hpp>
 #include <imbrex/comm/rank_consistency.hpp>
 #include <imbrex/comm/schedule/ulysses_schedule.hpp>
 #include <imbrex/comm/transport.hpp>
@@ -25,6 +26,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 namespace imbrex {
 
@@ -73,6 +75,17 @@ class ulysses_attention {
 
     static std::size_t workspace_bytes(const ulysses_schedule& schedule, int rank) {
         return layout(schedule, rank).buffers.bytes();
+    }
+
+    // Runs all ranks in the checked host world, under many schedules, with a problem for each. Returns the first hazard of
+    // a rank, or none.
+    static std::optional<hazard> check(const std::vector<problem>& problems, const host::check_options& options,
+                                       const ulysses_schedule& schedule, const Score& score = {}) {
+        const auto rank = [&](loopback& comm) {
+            require_same_on_all_ranks(comm, schedule);
+            launch(comm, schedule, problems[comm.rank()], score);
+        };
+        return check_ranks(static_cast<int>(problems.size()), rank, options);
     }
 
     template <class Transport>

@@ -182,9 +182,13 @@ struct pipeline_barriers {
             }
         }
 
-        // A release in a loop body that only some iterations make. The stage must be held.
+        // A release in a loop body that only some iterations make. The stage must be held if `wanted`; in the host world
+        // it is a hazard otherwise.
         IMBREX_KERNEL void release_if(bool wanted, source here = source::current()) {
             static_assert(Cluster == 1, "imbrex: only a block's own stages are released conditionally");
+            if constexpr (!device_world) {
+                if (stage_ == none) return hw::release_without_stage(*scope_, wanted, from_, here);
+            }
             ring_->empty[stage_].arrive_if(*scope_, wanted, here);
             stage_ = wanted ? none : stage_;
         }

@@ -557,5 +557,61 @@ TEST_CASE("plain mode also reports a deadlock") {
     CHECK_THROWS_AS(host::launch<one_group_leaves>({}, mine.arguments()), hazard_error);
 }
 
+template <bool Invalidates>
+struct data_over_a_barrier : alone {
+    template <class Block>
+    static void run(Block& block, const arguments&, shared_memory& smem) {
+        note(before);
+        smem.landing.init(block, 1);
+        fence_barriers(block);
+        block.sync();
+        if constexpr (Invalidates) {
+            smem.landing.invalidate(block);
+            block.sync();
+        }
+        auto& numbers = *reinterpret_cast<shared_vector<float, 4>*>(&smem.landing);
+        block.each_warp([&](warp& self) {
+            note(caught);
+            put(self, numbers, 1, 1.0f);
+        });
+    }
+};
+
+TEST_CASE("data over a barrier that is in use") {
+    const hazard found = expect<data_over_a_barrier<false>>(hazard_kind::race);
+    CHECK(found.detail.find("the bytes hold a barrier, at byte ") == 0);
+    CHECK(found.locations[0].line == noted_line(caught));
+    CHECK(found.locations[1].line == noted_line(before));
+    CHECK(!report_of<data_over_a_barrier<true>>(0));
+}
+
+// The stage is released conditionally, by a handle that no longer holds it.
+template <bool Wanted>
+struct conditional_release_without_a_stage : ring_team {
+    template <class Block>
+    static void run(Block& block, const arguments& args, shared_memory& smem) {
+        begin(block, smem);
+        block.roles(producer([&](warp& self) {
+                        auto slot = smem.ring.producer(self).acquire();
+                        load_async(self, *slot, args.in.tile(0, 0), slot);
+                    }),
+                    consumers<1>([&](warpgroup& self) {
+                        auto stage = smem.ring.consumer(self).wait();
+                        note(before);
+                        stage.release_if(true);
+                        note(caught);
+                        stage.release_if(Wanted);
+                    }));
+    }
+};
+
+TEST_CASE("a conditional release by a handle that holds no stage") {
+    const hazard found = expect<conditional_release_without_a_stage<true>>(hazard_kind::used_after_release);
+    CHECK(found.detail == "the handle holds no stage");
+    CHECK(found.locations[0].line == noted_line(caught));
+    CHECK(!report_of<conditional_release_without_a_stage<false>>(0));
+    CHECK_THROWS_AS(host::launch<conditional_release_without_a_stage<true>>({1}, memory().arguments()), hazard_error);
+}
+
 }  // namespace
 }  // namespace hazards

@@ -232,4 +232,16 @@ TEST_CASE("16-bit GEMV: no hazard in any schedule, and every mutation is detecte
     check_silent_and_mutate<rms_norm_input, 32, small>("RMSNorm");
     check_silent_and_mutate<rms_norm_input, 16, at_once>("RMSNorm, dependents launched at once");
 }
+
+TEST_CASE("check of fused RMSNorm + GEMM") {
+    using product = rms_norm_gemm<bf16, float>;
+    product_data<bf16, float> data(world::host_checked, 8, 64, 64);
+    auto p = data.problem();
+    const rms_norm_input input{.epsilon = 1e-5f};
+    CHECK(text_of(product::check(p, {.schedules = 4}, epilogue::identity{}, input)) == "");
+    p.m = 9;
+    CHECK(error_message_of([&] {
+              product::check(p, {}, epilogue::identity{}, input);
+          }).starts_with("m, n, k: 9, 64, 64; must have 1 to 8 rows"));
+}
 #endif

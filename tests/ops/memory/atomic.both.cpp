@@ -51,9 +51,8 @@ struct sum_of_tiles {
 };
 
 // All blocks write, meet at a counter, and read the rows of the next block.
-struct grid_barrier {
+struct grid_barrier_kernel {
     static constexpr int warps = 1;
-    static constexpr bool cooperative = true;
     struct arguments {
         matrix_view<float> work;
         matrix_view<float> out;
@@ -74,6 +73,12 @@ struct grid_barrier {
             store(self, args.out.at(mine * 16, 0), rows);
         });
     }
+};
+struct grid_barrier : grid_barrier_kernel {
+    static constexpr bool cooperative = true;
+};
+struct grid_barrier_sized_to_fit : grid_barrier_kernel {
+    static constexpr bool sized_to_fit = true;
 };
 
 }  // namespace
@@ -104,15 +109,16 @@ TEST_CASE("atomic_add adds each element of a tile once and nothing out of bounds
     }
 }
 
-TEST_CASE("the blocks of a cooperative grid wait for each other") {
+TEST_CASE_TEMPLATE("the blocks of a grid that is resident as a whole wait for each other", Kernel, grid_barrier,
+                   grid_barrier_sized_to_fit) {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         const int blocks = 24;
         buffer<float> work(where, blocks * 16 * 32, -1.0f), out(where, blocks * 16 * 32, -1.0f);
         buffer<int> arrived(where, 1, 0);
-        run<grid_barrier>(
-            where, {blocks},
-            {matrix(work.upload(), blocks * 16, 32), matrix(out.upload(), blocks * 16, 32), arrived.upload()}, 1);
+        run<Kernel>(where, {blocks},
+                    {matrix(work.upload(), blocks * 16, 32), matrix(out.upload(), blocks * 16, 32), arrived.upload()},
+                    1);
         out.download();
         bool right = true;
         for (int i = 0; i < blocks * 16 * 32; ++i) {
@@ -155,5 +161,38 @@ TEST_CASE("a loop that polls a value which nobody writes is a livelock") {
     CHECK(found->kind == hazard_kind::deadlock);
     CHECK(found->text().find("livelock") != std::string::npos);
     CHECK(found->text().find("atomic load") != std::string::npos);
+}
+
+TEST_CASE("a grid that may not be resident as a whole must not wait for all of its blocks") {
+    std::vector<float> work(4 * 16 * 32), out(work.size());
+    int arrived = 0;
+    const grid_barrier_kernel::arguments arguments{matrix(work.data(), 64, 32), matrix(out.data(), 64, 32), &arrived};
+    const auto found = host::check<grid_barrier_kernel>({4}, arguments, 4, 0, [&] { arrived = 0; });
+    REQUIRE(found);
+    CHECK(found->kind == hazard_kind::not_resident);
+}
+
+// Each block but the first spins on the flag of the block before it, by hand.
+struct spins_on_neighbour {
+    static constexpr int warps = 1;
+    using arguments = int*;
+    template <class Block, class Shared>
+    static void run(Block& block, const arguments& flags, Shared&) {
+        block.each_warp([&](warp& self) {
+            const int own = block.index().x;
+            while (own > 0 && atomic_load<memory_order::acquire>(self, flags + own - 1) == 0) {}
+            atomic_store<memory_order::release>(self, flags + own, 1);
+        });
+    }
+};
+
+TEST_CASE("a loop that polls a value of a block that has not started is not a livelock") {
+    std::vector<int> flags(6);
+    const auto reset = [&] { flags.assign(6, 0); };
+    const auto found = host::check<spins_on_neighbour>({6}, flags.data(), 8, 0, reset);
+    REQUIRE(found);
+    CHECK(found->kind == hazard_kind::not_resident);
+    CHECK(found->text().find("atomic.both.cpp:") != std::string::npos);
+    CHECK(!host::check<spins_on_neighbour>({1}, flags.data(), 4, 0, reset));
 }
 #endif

@@ -128,6 +128,16 @@ TEST_CASE("the checker reports an early read and a misaligned destination") {
     CHECK(place->kind == hazard_kind::beyond_limits);
 }
 
+TEST_CASE("the checker reports a misaligned source") {
+    alignas(16) unsigned char bytes[2 * sizeof(hasty<false>::object)] = {};
+    const auto* const source_of = reinterpret_cast<const hasty<false>::object*>(bytes + 8);
+    const auto found = host::check<hasty<false>>({1}, {source_of}, 4);
+    REQUIRE(found);
+    CHECK(found->kind == hazard_kind::beyond_limits);
+    const std::string address = str_cat(static_cast<const void*>(source_of));
+    CHECK(found->text().find("the global address " + address + " is not aligned to 16 bytes") != std::string::npos);
+}
+
 TEST_CASE("a ring of objects has no hazard, and the checker detects every mutation") {
     std::vector<item> in(5), out(5);
     fill_items(in);

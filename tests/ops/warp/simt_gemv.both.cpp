@@ -101,4 +101,24 @@ TEST_CASE("simt_gemv: reports rows that were never staged") {
     REQUIRE(found);
     CHECK(found->kind == hazard_kind::uninitialised_read);
 }
+
+TEST_CASE("simt_gemv: the checker sees x, weights, scales and results in global memory") {
+    const int k = 64;
+    std::vector<float> x(3 * k), scales(8 * k / 32), out(18);
+    std::vector<std::int8_t> w(8 * k);
+    const int8_kernel::arguments arguments{x.data(), {w.data(), scales.data(), 8, k}, out.data(), k};
+    const auto kind = [&](int blocks, std::vector<memory_range> uninitialised) -> std::optional<hazard_kind> {
+        const auto found = host::check<int8_kernel>(
+            {blocks}, arguments, host::check_options{.schedules = 2, .uninitialised = std::move(uninitialised)});
+        if (!found) return std::nullopt;
+        return found->kind;
+    };
+    // The first and the last weight row are not used.
+    CHECK(!kind(1, {{out.data(), 18 * sizeof(float)}, {w.data(), std::size_t(k)}, {&w[7 * k], std::size_t(k)}}));
+    CHECK(kind(1, {{&x[3 * k - 1], 4}}) == hazard_kind::uninitialised_read);
+    CHECK(kind(1, {{&w[k], 1}}) == hazard_kind::uninitialised_read);
+    CHECK(kind(1, {{&w[7 * k - 1], 1}}) == hazard_kind::uninitialised_read);
+    CHECK(kind(1, {{&scales[7 * k / 32 - 1], 4}}) == hazard_kind::uninitialised_read);
+    CHECK(kind(2, {}) == hazard_kind::race);  // both blocks store the same results
+}
 #endif

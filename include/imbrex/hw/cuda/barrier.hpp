@@ -157,6 +157,8 @@ template <class Item>
 IMBREX_KERNEL Item& released_stage(source) {
     return *static_cast<Item*>(nullptr);
 }
+template <class Scope>
+IMBREX_KERNEL void release_without_stage(const Scope&, bool, source, source) {}
 
 // Tells the host world's checker which bytes are a stage of a pipeline; nothing on the device.
 template <class Scope>

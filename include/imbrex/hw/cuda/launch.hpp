@@ -2,7 +2,8 @@
 // device pass the kernel's code.
 //
 // A kernel is a type with `warps`, `arguments`, optionally `shared_memory`, `cluster` (blocks per thread block cluster,
-// along x), `min_blocks_per_sm` and `cooperative`, and run(block, arguments, shared memory), which the host world runs too.
+// along x), `min_blocks_per_sm`, `cooperative` and `sized_to_fit`, and run(block, arguments, shared memory), which the
+// host world runs too.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -12,6 +13,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstdint>
 #include <type_traits>
 
 #if IMBREX_DEVICE_WORLD
@@ -115,6 +117,27 @@ inline bool device_has_pdl() {
     return major >= 9;
 }
 
+// Throws if the blocks of the grid cannot all be resident at once.
+inline void require_fit(const cudaLaunchConfig_t& configuration, const void* kernel, int cluster) {
+    const std::int64_t blocks =
+        std::int64_t{configuration.gridDim.x} * configuration.gridDim.y * configuration.gridDim.z;
+    int fit = 0;
+    if (cluster > 1) {
+        check(cudaOccupancyMaxActiveClusters(&fit, kernel, &configuration), "cannot query the occupancy");
+        fit *= cluster;
+    } else {
+        int device = 0, sms = 0, per_sm = 0;
+        check(cudaGetDevice(&device), "no current device");
+        check(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device), "cannot query the number of SMs");
+        check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, kernel, static_cast<int>(configuration.blockDim.x),
+                                                            configuration.dynamicSmemBytes),
+              "cannot query the occupancy");
+        fit = sms * per_sm;
+    }
+    require(blocks <= fit, "imbrex: a grid of ", blocks, " blocks of a kernel that is sized to fit; ", fit,
+            " fit the device");
+}
+
 // Enqueues the kernel in the stream and returns.
 template <class Kernel>
 void launch(grid_dim grid, const typename Kernel::arguments& arguments, cudaStream_t stream = nullptr) {
@@ -153,6 +176,7 @@ void launch(grid_dim grid, const typename Kernel::arguments& arguments, cudaStre
         attribute.id = cudaLaunchAttributeCooperative;
         attribute.val.cooperative = 1;
     }
+    if constexpr (hw::is_sized_to_fit<Kernel>) require_fit(configuration, kernel, cluster);
     void* parameters[] = {const_cast<typename Kernel::arguments*>(&arguments)};
     check(cudaLaunchKernelExC(&configuration, kernel, parameters), "the kernel did not start");
 }

@@ -3,7 +3,6 @@
 
 #include <imbrex/core/grid_dim.hpp>
 #include <imbrex/core/source.hpp>
-#include <imbrex/hw/cuda/atomic.hpp>
 #include <imbrex/hw/cuda/copy.hpp>
 #include <imbrex/hw/cuda/fragment.hpp>
 #include <imbrex/hw/cuda/scope.hpp>
@@ -53,7 +52,7 @@ IMBREX_KERNEL void put_global(const Scope& scope, T* to, T value, source) {
 // One thread increments a counter in global memory; all threads of the warp get the old value.
 IMBREX_KERNEL int fetch_increment(const warp&, int* counter, source) {
     int number = 0;
-    if (lane() == 0) number = atomic_add(counter, 1);
+    if (lane() == 0) number = atomicAdd(counter, 1);
     return __shfl_sync(all_lanes, number, 0);
 }
 
@@ -61,7 +60,9 @@ IMBREX_KERNEL int fetch_increment(const warp&, int* counter, source) {
 IMBREX_KERNEL int fetch_increment_acq_rel(const warp& scope, int* counter, source here) {
     scope.sync(here);
     int number = 0;
-    if (lane() == 0) number = atomic_add_acq_rel(counter, 1);
+    if (lane() == 0) {
+        asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], %2;" : "=r"(number) : "l"(counter), "r"(1) : "memory");
+    }
     number = __shfl_sync(all_lanes, number, 0);
     scope.sync(here);
     return number;
@@ -93,7 +94,7 @@ IMBREX_KERNEL bool is_last_block(const Block& block, int* counter, Flag& flag, s
     block.sync();
     if (elected(block)) {
         const grid_dim grid = block.count();
-        const bool last = atomic_add(counter, 1) == grid.x * grid.y * grid.z - 1;
+        const bool last = atomicAdd(counter, 1) == grid.x * grid.y * grid.z - 1;
         if (last) *counter = 0;
         *flag.at(0) = last ? 1 : 0;
         __threadfence();

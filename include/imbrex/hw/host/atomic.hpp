@@ -1,5 +1,7 @@
-// Atomic operations on global memory in the host world, where blocks run on several threads. They use compiler
-// builtins: <atomic> and <mutex> would cost nvcc half a second per file.
+// Atomic updates of one value by the calling OS thread of the host world, where blocks run on several. Only operations of
+// hw/host call them, once per operation: atomic_value.hpp (ops/memory/atomic.hpp, the atomics of kernels), scalar.hpp
+// (counters) and tma.hpp (TMA reductions). The checker does not see them: an operation reports its access itself. They use
+// compiler builtins: <atomic> and <mutex> would cost nvcc half a second per file.
 #pragma once
 
 #include <imbrex/core/element_types.hpp>
@@ -7,7 +9,7 @@
 #include <cstdint>
 #include <type_traits>
 
-namespace imbrex::hw {
+namespace imbrex::hw::detail {
 
 // Replaces the value by op(value, other) atomically, and returns the old value.
 template <class T, class Op>
@@ -34,15 +36,4 @@ T atomic_add(T* address, T value) {
     });
 }
 
-template <class T>
-T atomic_max(T* address, T value) {
-    return atomic_update(address, value, [](T a, T b) { return a < b ? b : a; });
-}
-
-// Makes this scope's writes to global memory visible to scopes that see its later atomics.
-template <class Scope>
-void fence_global(const Scope&) {
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
-}
-
-}  // namespace imbrex::hw
+}  // namespace imbrex::hw::detail

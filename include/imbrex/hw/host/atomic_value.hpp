@@ -21,7 +21,7 @@ T atomic_change(const warp& scope, T* address, const char* what, source here, Ch
     if (!c) return T{};
     c.on->pause(*c.by);
     touch_atomic(c, address, sizeof(T), {Order, Among, reads, true}, what, here);
-    return atomic_update(address, T{}, [&](T old, T) { return change(old); });
+    return detail::atomic_update(address, T{}, [&](T old, T) { return change(old); });
 }
 
 template <memory_order Order, memory_scope Among, class T>
@@ -84,7 +84,7 @@ void add_global(const Scope& scope, const global_tile<T>& to, const fragment<T, 
     touch_global_tile(c, to, Rows, Columns, global_use::atomic_update, 0, "atomic add to global memory", here);
     for (int row = 0; row < std::min(Rows, to.rows); ++row) {
         for (int column = 0; column < std::min(Columns, to.columns); ++column) {
-            atomic_add(to.at(row, column), from.at(row, column));
+            detail::atomic_add(to.at(row, column), from.at(row, column));
         }
     }
     spend_lanes(c, Rows * Columns, "store");

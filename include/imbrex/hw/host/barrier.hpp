@@ -336,6 +336,16 @@ Item& released_stage(source released_at) {
     return *reinterpret_cast<Item*>(released_memory::first());
 }
 
+// The release of a stage by a handle that holds none, if `wanted`.
+template <class Scope>
+void release_without_stage(const Scope& scope, bool wanted, source released_at, source here) {
+    const context c = enter(scope, "conditional release", here);
+    if (!c || !wanted) return;
+    c.on->report(hazard_kind::used_after_release, *c.by->block, "the handle holds no stage",
+                 {{c.by->name(), "conditional release", here.file, here.line},
+                  {c.by->name(), "the release, or the move of the handle", released_at.file, released_at.line}});
+}
+
 // Tells the checker which bytes are a stage of a pipeline, for its reports.
 inline void label_stage(const context& c, const void* begin, int bytes, int stage) {
     if (!c.checked()) return;

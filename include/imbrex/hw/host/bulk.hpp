@@ -53,6 +53,7 @@ void bulk_load(const warp& scope, T& to, const T& from, barrier_word& word, sour
     if (c.checked()) {
         const barrier_state& state = *state_in_use(c, word, what, here);
         const access made{c.by, state.actor, state.generation + 1, true, true, -1, 0, what, here};
+        check_global_alignment(c, &from, 16, what, here);
         touch_global_object(c, &from, sizeof(T), made, global_use::read);
     }
     ask_object(c, to, word, what, here,

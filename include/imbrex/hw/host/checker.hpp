@@ -142,6 +142,19 @@ inline int stage_of(const block_state& block, const void* address) {
     return -1;
 }
 
+// Reports an access to bytes that hold a barrier: only the operations on barriers may access it, until it is invalidated.
+inline void check_no_barrier(machine& m, const simulated_warp& now, const void* address, int bytes,
+                             const access& made) {
+    const auto* const begin = static_cast<const unsigned char*>(address);
+    const auto at = m.barriers.lower_bound(reinterpret_cast<const barrier_word*>(begin - sizeof(barrier_word) + 1));
+    if (at == m.barriers.end() || reinterpret_cast<const unsigned char*>(at->first) >= begin + bytes) return;
+    m.report(hazard_kind::race, *now.block,
+             str_cat("the bytes hold a barrier, at byte ",
+                     reinterpret_cast<const unsigned char*>(at->first) - at->second.block->memory,
+                     " of shared memory; invalidate it first"),
+             {m.location_of(made), m.location_of(at->second.init)});
+}
+
 // Checks and records one access to `bytes` bytes of shared memory.
 inline void touch(machine& m, simulated_warp& now, const void* address, int bytes, access made, bool writes) {
     block_state* block = block_holding(now, address);
@@ -156,6 +169,7 @@ inline void touch(machine& m, simulated_warp& now, const void* address, int byte
     }
     const int begin = static_cast<int>(static_cast<const unsigned char*>(address) - block->memory);
     made.stage = stage_of(*block, address);
+    check_no_barrier(m, now, address, bytes, made);
     m.progress();
     block->shadow->visit(begin, begin + bytes, [&](byte_history& history) {
         const auto compare = [&](const access& earlier, bool earlier_writes) {

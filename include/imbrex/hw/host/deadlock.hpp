@@ -90,6 +90,14 @@ inline void report_deadlock(machine& m) {
     } catch (const stopped&) {}
 }
 
+// A value came from a block that started only because others waited for it.
+inline void report_not_resident(machine& m, const simulated_warp& one, source where) {
+    m.report(hazard_kind::not_resident, *one.block,
+             "the value came from a block that started only because this one waited; launch the grid cooperatively, or "
+             "wait only for blocks that have started",
+             {{one.name(), "wait for a value in global memory", where.file, where.line}});
+}
+
 inline void report_livelock(machine& m) {
     std::vector<hazard_location> spinning;
     const block_state* block = m.clusters().front()->blocks.front();

@@ -9,6 +9,7 @@
 #include <imbrex/core/source.hpp>
 #include <imbrex/hw/host/checker.hpp>
 #include <imbrex/hw/host/machine.hpp>
+#include <imbrex/hw/host/reliance.hpp>
 #include <imbrex/hw/host/scope.hpp>
 
 #include <algorithm>
@@ -153,7 +154,7 @@ inline void touch_global_range(machine& m, simulated_warp& now, const void* addr
     m.global->visit(begin, begin + bytes, [&](std::uintptr_t at, global_history& history) {
         const auto compare = [&](const access& earlier, bool earlier_writes) {
             const verdict found = check_ordering(earlier, earlier_writes, now, made, memory_space::global);
-            if (found == verdict::ordered) return;
+            if (found == verdict::ordered) return list_relied_on(m, earlier, now);
             m.report(global_hazard_of(found, earlier, earlier_writes, now, made, writes(how)), *now.block,
                      str_cat("global memory, bytes ", at - begin, " to ", history.end - begin - 1, " of the access"),
                      {m.location_of(made), m.location_of(earlier)});
@@ -282,23 +283,29 @@ inline void touch_atomic(const context& c, const void* address, int bytes, atomi
     if (!c.checked() || c.on->global == nullptr || !c.on->global->tracks(address)) return;
     simulated_warp& one = *c.by;
     if (releases(kind.order) &&
-        c.on->pass_site(one, synchronisation::atomic_release, where) == mutation_operator::skip) {
+        c.on->pass_site(one, synchronisation::atomic_release, where) == mutation_operator::relaxed) {
         kind.order = acquires(kind.order) ? memory_order::acquire : memory_order::relaxed;
     }
     if (acquires(kind.order) &&
-        c.on->pass_site(one, synchronisation::atomic_acquire, where) == mutation_operator::skip) {
+        c.on->pass_site(one, synchronisation::atomic_acquire, where) == mutation_operator::relaxed) {
         kind.order = releases(kind.order) ? memory_order::release : memory_order::relaxed;
     }
     access made = ordinary_access(c, 0, nullptr, 0, 0, what, where);
     made.atomic_bytes = bytes;
     atomic_state& state = c.on->global->atomics[address];
     const simulated_warp* other = state.last.by;
+    if (other != nullptr && other->block != one.block) list_scopes_of(*c.on, state.last, made);
+    if (c.on->operator_at(one, synchronisation::atomic_scope, where) == mutation_operator::block_scope) {
+        kind.among = memory_scope::block;
+    }
     if (other != nullptr && (!within(kind.among, one, *other) || !within(state.among, one, *other))) {
         c.on->report(hazard_kind::relaxed_publication, *one.block,
                      "atomic operations of several blocks at one address need memory_scope::device",
                      {c.on->location_of(made), c.on->location_of(state.last)});
     }
     if (kind.reads) {
+        const bool late = other != nullptr && other->block->cluster->started_late;
+        if (late && !one.block->cluster->started_late) report_not_resident(*c.on, one, where);
         one.knows.claimed.join(state.claimed);
         if (acquires(kind.order)) learn_from(one, state.released);
     }

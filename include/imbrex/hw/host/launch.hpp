@@ -7,8 +7,8 @@
 //   template <class Block> IMBREX_KERNEL static void run(Block&, const arguments&, shared_memory&);
 //
 // hw/cuda/launch.hpp launches the same type on a device. `host::launch` runs it, plain or checked. `host::check` runs
-// it checked under many seeds (schedules) and returns the first hazard. `host::mutate` mutates each of its
-// synchronisations in turn and counts the mutations that the checker detects.
+// it checked under many seeds (schedules) and returns the first hazard. `host::mutate` (hw/host/mutate.hpp) tests the
+// check.
 #pragma once
 
 #include <imbrex/core/config.hpp>
@@ -38,28 +38,6 @@
 #endif
 
 namespace imbrex::host {
-
-// The checker's finding for one mutation.
-struct mutation_result {
-    mutation made;
-    std::optional<hazard> found;
-};
-struct mutation_score {
-    std::vector<mutation_result> results;
-    int killed() const {
-        int count = 0;
-        for (const mutation_result& one : results) count += one.found.has_value() ? 1 : 0;
-        return count;
-    }
-    int total() const { return static_cast<int>(results.size()); }
-    std::string text() const {
-        std::string out = str_cat(killed(), " / ", total(), " mutations detected\n");
-        for (const mutation_result& one : results) {
-            out += str_cat("  ", one.found ? name_of(one.found->kind) : "SURVIVED", ": ", one.made.text(), "\n");
-        }
-        return out;
-    }
-};
 
 #if !IMBREX_DEVICE_WORLD
 namespace detail {
@@ -245,7 +223,7 @@ std::optional<hazard> run_together(grid_dim grid, int clusters, const typename K
     grid_clusters<Kernel> source(m, grid, arguments, order_of_clusters(clusters, m.checked ? seed : 0),
                                  stream->reserve_clusters(clusters));
     // Without a cooperative launch, one to three clusters are resident at a time.
-    const int resident = hw::is_cooperative<Kernel> ? clusters : 1 + static_cast<int>(seed / 4 % 3);
+    const int resident = hw::is_wholly_resident<Kernel> ? clusters : 1 + static_cast<int>(seed / 4 % 3);
     m.run(source, resident);
     if (!stream->options.trace_file.empty()) m.trace.write(stream->options.trace_file);
     return m.found();
@@ -272,7 +250,7 @@ template <class Kernel>
 std::optional<hazard> run_grid(grid_dim grid, const typename Kernel::arguments& arguments,
                                const host_options& options) {
     const int clusters = clusters_of<Kernel>(grid);
-    if (options.mode == host_mode::checked || (hw::is_cooperative<Kernel> && options.trace_file.empty())) {
+    if (options.mode == host_mode::checked || (hw::is_wholly_resident<Kernel> && options.trace_file.empty())) {
         return run_together<Kernel>(grid, clusters, arguments, options);
     }
     if (options.trace_file.empty()) {
@@ -349,36 +327,6 @@ std::optional<hazard> check_launches([[maybe_unused]] const Work& work,
 #else
     return std::nullopt;
 #endif
-}
-
-// Mutates each synchronisation of the kernel in turn, and runs each mutation checked until the checker detects it,
-// under at most `schedules` seeds.
-template <class Kernel, class Prepare = no_preparation>
-mutation_score mutate([[maybe_unused]] grid_dim grid, [[maybe_unused]] const typename Kernel::arguments& arguments,
-                      [[maybe_unused]] int schedules = 20, [[maybe_unused]] const Prepare& prepare = {}) {
-    mutation_score score;
-#if !IMBREX_DEVICE_WORLD
-    std::vector<synchronisation_site> sites;
-    host_options options;
-    options.mode = host_mode::checked;
-    options.sites = &sites;
-    prepare();
-    if (auto found = detail::run_checked<Kernel>(grid, arguments, options)) throw hazard_error(*found);
-    options.sites = nullptr;
-    for (const synchronisation_site& site : sites) {
-        for (const mutation_operator how : mutation_operators_of(site.kind)) {
-            mutation_result result{{site, how}, std::nullopt};
-            options.mutate = result.made;
-            for (int seed = 0; seed < schedules && !result.found; ++seed) {
-                options.seed = seed;
-                prepare();
-                result.found = detail::run_checked<Kernel>(grid, arguments, options);
-            }
-            score.results.push_back(std::move(result));
-        }
-    }
-#endif
-    return score;
 }
 
 }  // namespace imbrex::host

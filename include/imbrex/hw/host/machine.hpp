@@ -37,6 +37,7 @@ class global_memory;  // hw/host/global_memory.hpp
 // hw/host/deadlock.hpp
 void report_deadlock(machine& m);
 void report_livelock(machine& m);
+void report_not_resident(machine& m, const simulated_warp& one, source where);
 
 class machine {
   public:
@@ -79,6 +80,7 @@ class machine {
         cluster_state& made = *clusters_.back();
         made.number = number;
         made.kernel = &kernel;
+        made.started_late = stalled_ != nullptr;
         ++resident_;
         return made;
     }
@@ -166,7 +168,7 @@ class machine {
         one.waiting_for_memory = true;
         wait_until(one, ready, "a value in global memory", where);
         one.waiting_for_memory = false;
-        if (one.block->cluster == stalled_) report_not_resident(one, where);
+        if (one.block->cluster == stalled_) report_not_resident(*this, one, where);
     }
 
     // Something has happened that may allow a waiting or spinning scope to proceed.
@@ -207,15 +209,16 @@ class machine {
     // The mutation operator to apply at this synchronisation, if it is the site of the mutation under test. `which`
     // distinguishes several sites on one line.
     mutation_operator pass_site(const simulated_warp& one, synchronisation kind, source where, int which = 0) {
-        if (!checked) return mutation_operator::none;
-        if (options.sites == nullptr && !options.mutate) return mutation_operator::none;
-        const synchronisation_site site{kind, where.file, where.line, one.role, which};
-        if (options.sites != nullptr) {
-            bool known = false;
-            for (const synchronisation_site& old : *options.sites) known = known || old == site;
-            if (!known) options.sites->push_back(site);
+        if (checked && options.sites != nullptr) {
+            add_site(*options.sites, {kind, where.file, where.line, one.role, which});
         }
-        return options.mutate && options.mutate->site == site ? options.mutate->how : mutation_operator::none;
+        return operator_at(one, kind, where, which);
+    }
+    // The same for a site that is listed only when another access relies on it (hw/host/reliance.hpp).
+    mutation_operator operator_at(const simulated_warp& one, synchronisation kind, source where, int which = 0) const {
+        if (!checked || !options.mutate) return mutation_operator::none;
+        const synchronisation_site site{kind, where.file, where.line, one.role, which};
+        return options.mutate->site == site ? options.mutate->how : mutation_operator::none;
     }
 
     // The location of a past access, for a report.
@@ -338,6 +341,8 @@ class machine {
         if (candidates_.empty() && pending_.empty()) return !running_.empty() && resolve_stall();
         const bool endless = options.most_steps > 0 && schedule_.steps() > options.most_steps;
         if (++steps_without_progress_ > most_steps_without_progress || endless) {
+            if (checked && !endless && source_ != nullptr && start_more(*running_.front(), source_->left()))
+                return true;
             report_livelock(*this);
             return false;
         }
@@ -359,15 +364,20 @@ class machine {
     bool resolve_stall() {
         for (const simulated_warp* one : running_) {
             if (!one->waiting_for_memory) continue;
-            if (source_ != nullptr && source_->left() > 0) {
-                if (stalled_ == nullptr) stalled_ = one->block->cluster;
-                ++resident_limit_;
-                return true;
-            }
+            if (start_more(*one, 1)) return true;
             if (!checked && poll_memory()) return true;
         }
         report_deadlock(*this);
         return false;
+    }
+
+    // Allows more clusters to be resident, if any are left.
+    bool start_more(const simulated_warp& waiting, int count) {
+        if (source_ == nullptr || source_->left() == 0) return false;
+        if (stalled_ == nullptr) stalled_ = waiting.block->cluster;
+        resident_limit_ += count;
+        progress();
+        return true;
     }
 
     // In plain mode other threads run other blocks, so a value may still come. False after ten seconds.
@@ -381,14 +391,6 @@ class machine {
         ++steps_without_progress_;
         sched_yield();
         return now.tv_sec - polling_since_ < seconds_until_deadlock;
-    }
-
-    void report_not_resident(const simulated_warp& one, source where) {
-        report(
-            hazard_kind::not_resident, *one.block,
-            "the value came from a block that started only because this one waited; launch the grid cooperatively, or "
-            "wait only for blocks that have started",
-            {{one.name(), "wait for a value in global memory", where.file, where.line}});
     }
 
     // Round robin. A trace goes by time instead, so that shared units serve requests in the right order.

@@ -27,9 +27,12 @@ enum class synchronisation {
     store_wait,
     mma_commit,
     mma_wait,
+    store_write,  // the part of a store wait that waits for writes to global memory
     atomic_release,
     atomic_acquire,
+    atomic_scope,
     pdl_wait,
+    pdl_launch,
 };
 
 inline const char* name_of(synchronisation kind) {
@@ -68,12 +71,18 @@ inline const char* name_of(synchronisation kind) {
             return "mma commit";
         case synchronisation::mma_wait:
             return "mma wait";
+        case synchronisation::store_write:
+            return "wait for written stores";
         case synchronisation::atomic_release:
             return "atomic release";
         case synchronisation::atomic_acquire:
             return "atomic acquire";
+        case synchronisation::atomic_scope:
+            return "scope of an atomic operation";
         case synchronisation::pdl_wait:
             return "PDL wait";
+        case synchronisation::pdl_launch:
+            return "PDL launch of dependents";
     }
     return "unknown";
 }
@@ -81,14 +90,18 @@ inline const char* name_of(synchronisation kind) {
 // What a mutation does to a synchronisation.
 enum class mutation_operator {
     none,
-    skip,           // leave it out
-    twice,          // execute it twice
-    other_phase,    // wait for the other phase
-    fewer_bytes,    // expect 16 bytes less
-    more_bytes,     // expect 16 bytes more
-    fewer_warps,    // count one warp less
-    more_warps,     // count one warp more
-    one_group_less  // leave one more group in flight than asked
+    skip,            // leave it out
+    twice,           // execute it twice
+    other_phase,     // wait for the other phase
+    fewer_bytes,     // expect 16 bytes less
+    more_bytes,      // expect 16 bytes more
+    fewer_warps,     // count one warp less
+    more_warps,      // count one warp more
+    one_group_less,  // leave one more group in flight than asked
+    reads_only,      // wait_stores_read in place of wait_stores
+    relaxed,         // a relaxed operation in place of a release or an acquire
+    block_scope,     // memory_scope::block
+    at_start         // at the start of the kernel
 };
 
 inline const char* name_of(mutation_operator how) {
@@ -111,6 +124,14 @@ inline const char* name_of(mutation_operator how) {
             return "one warp more";
         case mutation_operator::one_group_less:
             return "one group less";
+        case mutation_operator::reads_only:
+            return "for reads only";
+        case mutation_operator::relaxed:
+            return "relaxed";
+        case mutation_operator::block_scope:
+            return "block";
+        case mutation_operator::at_start:
+            return "at the start of the kernel";
     }
     return "unknown";
 }
@@ -133,6 +154,15 @@ inline std::vector<mutation_operator> mutation_operators_of(synchronisation kind
         case synchronisation::store_wait:
         case synchronisation::mma_wait:
             return {mutation_operator::skip, mutation_operator::one_group_less};
+        case synchronisation::store_write:
+            return {mutation_operator::reads_only};
+        case synchronisation::atomic_release:
+        case synchronisation::atomic_acquire:
+            return {mutation_operator::relaxed};
+        case synchronisation::atomic_scope:
+            return {mutation_operator::block_scope};
+        case synchronisation::pdl_launch:
+            return {mutation_operator::at_start};
         default:
             return {mutation_operator::skip};
     }
@@ -153,6 +183,14 @@ struct synchronisation_site {
                role + " at " + file + ":" + std::to_string(line);
     }
 };
+
+// Adds a site to a list unless it is there.
+inline void add_site(std::vector<synchronisation_site>& sites, const synchronisation_site& site) {
+    for (const synchronisation_site& old : sites) {
+        if (old == site) return;
+    }
+    sites.push_back(site);
+}
 
 struct mutation {
     synchronisation_site site;

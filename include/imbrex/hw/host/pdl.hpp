@@ -33,6 +33,13 @@ void pdl_launch_dependents(const Scope& scope, source here = source::current()) 
     const context c = enter(scope, "PDL launch of dependents", here);
     if (!c.checked()) return;
     c.on->pause(*c.by);
+    if (c.on->options.sites != nullptr && !c.by->block->dependents_launched) {
+        add_site(c.on->kernel.launches, {synchronisation::pdl_launch, here.file, here.line, c.by->role});
+    }
+    if (c.on->operator_at(*c.by, synchronisation::pdl_launch, here) == mutation_operator::at_start) {
+        c.by->block->dependents_launched = true;
+        c.by->block->cluster->at_launch.grid.join(c.on->kernel.known_at_start);
+    }
     allow_dependents(*c.by);
 }
 

@@ -66,7 +66,7 @@ inline int fetch_increment(const warp& scope, int* counter, source here, memory_
     if (!c) return 0;
     c.on->pause(*c.by);
     touch_atomic(c, counter, sizeof(int), {order, memory_scope::device, true, true}, "counter increment", here);
-    return atomic_add(counter, 1);
+    return detail::atomic_add(counter, 1);
 }
 
 // The same with acquire-release order: a warp that gets a later value sees all that this warp wrote before.
@@ -112,7 +112,7 @@ bool is_last_block(const Block& block, int* counter, Flag& flag, source here) {
                  "arrival of a block", here);
     if (c.checked()) meet(*c.by);
     const grid_dim grid = block.count();
-    const bool last = atomic_add(counter, 1) == grid.x * grid.y * grid.z - 1;
+    const bool last = detail::atomic_add(counter, 1) == grid.x * grid.y * grid.z - 1;
     if (last) *counter = 0;
     return last;
 }

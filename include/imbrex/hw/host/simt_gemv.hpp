@@ -297,6 +297,29 @@ void touch_staged(const context& c, const Staged& staged, int rows, int columns,
     }
 }
 
+// The weights, and the scales of their groups, that a product reads from global memory.
+template <class Weights>
+void touch_weights(const context& c, const weight_block<Weights>& weights, const char* what, source here) {
+    if (!c.checked()) return;
+    for (int row = weights.row; row < weights.row + weights.rows; ++row) {
+        int values = weights.columns;
+        if constexpr (requires { Weights::values_per_byte; }) {
+            values /= Weights::values_per_byte;
+            touch_global_values(c, weights.all.scale_at(row, weights.column), weights.columns / weight_group_size,
+                                global_use::read, 0, what, here);
+        }
+        touch_global_values(c, weights.all.at(row, weights.column), values, global_use::read, 0, what, here);
+    }
+}
+// Rows of x or of the result.
+template <class Place>
+void touch_rows(const context& c, const Place& place, int rows, int columns, global_use how, const char* what,
+                source here) {
+    for (int row = 0; c.checked() && row < rows; ++row) {
+        touch_global_row(c, place(row), columns, how, row, what, here);
+    }
+}
+
 // Stages `columns` columns of the row at `place(row)`, padded with zeros.
 template <class Staged, class Place>
 void stage_rows(const warp& scope, Staged& to, Place&& place, int rows, int columns, source here) {
@@ -304,6 +327,7 @@ void stage_rows(const warp& scope, Staged& to, Place&& place, int rows, int colu
     if (!c) return;
     const int there = std::min(columns, Staged::block_k);
     touch_staged(c, to, rows, there, true, "staging of rows", here);
+    touch_rows(c, place, rows, there, global_use::read, "staging of rows", here);
     for (int row = 0; row < rows; ++row) {
         row_staging<native_simd, typename Staged::weights>::stage(to, row, place(row), there);
     }
@@ -349,6 +373,7 @@ void accumulate_products(const warp& scope, gemv_accumulator_fragment<Rows, Colu
     if (!c) return;
     touch_fragment(c, sums, use::update, "GEMV products", here);
     touch_staged(c, x, rows, weights.columns, false, "GEMV products", here);
+    touch_weights(c, weights, "GEMV products", here);
     constexpr int at_once = simd_gemv<native_simd, Weights>::at_once;
     for (int n = 0; n < weights.rows; n += at_once) {
         const int some = std::min(at_once, weights.rows - n);
@@ -372,6 +397,7 @@ void store_accumulator(const warp& scope, Place&& place, const gemv_accumulator_
     const context c = enter(scope, "store of sums", here);
     if (!c) return;
     touch_fragment(c, sums, use::read, "store of sums", here);
+    touch_rows(c, place, rows, columns, global_use::write, "store of sums", here);
     for (int m = 0; m < rows; ++m) {
         auto* const to = place(m);
         for (int n = 0; n < columns; ++n) {

@@ -8,6 +8,7 @@
 #include <imbrex/core/source.hpp>
 #include <imbrex/hw/host/clock.hpp>
 #include <imbrex/hw/host/fiber.hpp>
+#include <imbrex/hw/host/mutation.hpp>
 #include <imbrex/hw/host/shadow.hpp>
 #include <imbrex/hw/host/trace.hpp>
 
@@ -66,6 +67,12 @@ struct lent_register_tile {
     int* uses;
 };
 
+// A wait for stores that completed the groups up to a tick.
+struct completed_wait {
+    std::uint32_t tick;
+    source where;
+};
+
 struct simulated_warp {
     owned<fiber> context;  // null if it runs on the stack of its parent
     bool ended = false;    // used in that case
@@ -91,6 +98,7 @@ struct simulated_warp {
 
     group_queue copies, stores, mmas;
     group_queue written;  // the groups of `stores`, waited for until they have also written global memory
+    std::vector<completed_wait> written_waits;  // while sites are listed
     std::array<const group_queue*, 4> queues() const { return {&copies, &stores, &mmas, &written}; }
     std::vector<lent_register_tile> lent;
 
@@ -147,6 +155,10 @@ struct kernel_state {
     grid_clock known_at_start;       // by all of its scopes
     grid_clock complete_after_wait;  // known after pdl_wait
     grid_clock known_at_end;         // by scopes of this kernel
+    grid_clock
+        known_before_launch;  // by the predecessor at its start: known here wherever it allowed this kernel to start
+    // While sites are listed: where it allows the next kernel to start, and where the predecessor allowed this one.
+    std::vector<synchronisation_site> launches, started_by;
 };
 
 // A thread block cluster, often of one block.
@@ -154,7 +166,8 @@ struct cluster_state {
     int number = 0;  // in the stream: kernels of one stream number their clusters consecutively
     kernel_state* kernel = nullptr;
     int actors = 0;
-    int running = 0;  // blocks that have not ended
+    int running = 0;            // blocks that have not ended
+    bool started_late = false;  // started only because the resident clusters could not proceed
     std::vector<block_state*> blocks;
     std::vector<const simulated_warp*> warps;  // all that it has had
     named_barrier_state barrier;

@@ -56,7 +56,8 @@ class checked_stream {
         if (!kernel.overlaps) {
             kernel.known_at_start = kernel.complete_after_wait;
         } else {
-            kernel.known_at_start = previous.kernel.known_at_start;
+            kernel.known_at_start = kernel.known_before_launch = previous.kernel.known_at_start;
+            kernel.started_by = previous.kernel.launches;
             add_known_by_all(kernel.known_at_start, previous);
             for (const auto& cluster : previous.clusters()) {
                 kernel.started_after.of(cluster->number).seen = cluster->at_launch.seen;

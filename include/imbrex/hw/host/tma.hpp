@@ -39,6 +39,14 @@ inline void check_alignment(const context& c, const void* address, int alignment
                  {{c.by->name(), what, here.file, here.line}});
 }
 
+inline void check_global_alignment(const context& c, const void* address, int alignment, const char* what,
+                                   source here) {
+    if (reinterpret_cast<std::uintptr_t>(address) % alignment == 0) return;
+    c.on->report(hazard_kind::beyond_limits, *c.by->block,
+                 str_cat("the global address ", address, " is not aligned to ", alignment, " bytes"),
+                 {{c.by->name(), what, here.file, here.line}});
+}
+
 // The swizzle uses address bits: a tile must be aligned, and a subtile must begin where the pattern does.
 template <class Part>
 void check_subtile_alignment(const context& c, const Part& part, const char* what, source here) {
@@ -226,7 +234,7 @@ void tma_reduce_add(const Scope& scope, const View& view, const tma_coordinate& 
                     source here = source::current()) {
     using element = typename Tile::element;
     ask_store(scope, view, coordinate, part_of(from), global_use::atomic_update, "TMA reduce-add", here,
-              [](element& to, const element& value) { atomic_add(&to, value); });
+              [](element& to, const element& value) { detail::atomic_add(&to, value); });
 }
 
 template <class Scope>
@@ -249,7 +257,9 @@ void bulk_wait(const Scope& scope, source here = source::current()) {
     if (!c) return;
     wait_group(c, c.by->stores, synchronisation::store_wait, Left, here);
     if (!c.checked()) return;
+    if (c.on->operator_at(*c.by, synchronisation::store_write, here) == mutation_operator::reads_only) return;
     c.by->written.waited = std::max(c.by->written.waited, c.by->stores.waited);
+    if (c.on->options.sites != nullptr) c.by->written_waits.push_back({c.by->written.waited, here});
     c.by->knows.seen.raise(c.by->written.actor, c.by->written.waited);
 }
 

@@ -17,6 +17,7 @@
 #include <imbrex/kernels/attention/tile_scheduler.hpp>
 #include <imbrex/kernels/attention/views.hpp>
 #include <imbrex/kernels/attention/work.hpp>
+#include <imbrex/ops/memory/read_element.hpp>
 #include <imbrex/ops/memory/tma.hpp>
 #include <imbrex/ops/warp/gather.hpp>
 
@@ -35,8 +36,8 @@ struct paged_seqlens : attention_seqlens {
     int page_size = page_size_step;
 
     IMBREX_FN attention_extents of(int batch, int head) const {
-        return {batch, head, varlen() ? cu_seqlens_q[batch + 1] - cu_seqlens_q[batch] : seqlen_q,
-                seqused_k == nullptr ? seqlen_k : seqused_k[batch]};
+        return {batch, head, varlen() ? length_at(cu_seqlens_q, batch) : seqlen_q,
+                seqused_k == nullptr ? seqlen_k : read_element(seqused_k, batch)};
     }
     IMBREX_FN int first_key(int) const { return 0; }
 
@@ -48,7 +49,7 @@ struct paged_seqlens : attention_seqlens {
     IMBREX_FN page_location locate(const attention_work& work, int key, int count) const {
         if (key >= work.keys.end || key + count <= work.keys.first) return {0, page_size};
         const int number = key / page_size;
-        return {block_table[static_cast<std::int64_t>(work.sequence.batch) * max_blocks_per_seq + number],
+        return {read_element(block_table, static_cast<std::int64_t>(work.sequence.batch) * max_blocks_per_seq + number),
                 key - number * page_size};
     }
 };

@@ -4,6 +4,7 @@
 
 #include <imbrex/core/config.hpp>
 #include <imbrex/kernels/attention/mask.hpp>
+#include <imbrex/ops/memory/read_element.hpp>
 
 namespace imbrex {
 
@@ -21,16 +22,19 @@ struct attention_seqlens {
     IMBREX_FN bool keys_end_early() const { return varlen() || seqused_k != nullptr; }
     IMBREX_FN attention_extents of(int batch, int head) const {
         if (varlen()) {
-            return {batch, head, cu_seqlens_q[batch + 1] - cu_seqlens_q[batch],
-                    cu_seqlens_k[batch + 1] - cu_seqlens_k[batch]};
+            return {batch, head, length_at(cu_seqlens_q, batch), length_at(cu_seqlens_k, batch)};
         }
-        return {batch, head, seqlen_q, seqused_k == nullptr ? seqlen_k : seqused_k[batch]};
+        return {batch, head, seqlen_q, seqused_k == nullptr ? seqlen_k : read_element(seqused_k, batch)};
     }
     // The row of the tensors at which a sequence begins.
-    IMBREX_FN int first_query(int batch) const { return varlen() ? cu_seqlens_q[batch] : 0; }
-    IMBREX_FN int first_key(int batch) const { return varlen() ? cu_seqlens_k[batch] : 0; }
+    IMBREX_FN int first_query(int batch) const { return varlen() ? read_element(cu_seqlens_q, batch) : 0; }
+    IMBREX_FN int first_key(int batch) const { return varlen() ? read_element(cu_seqlens_k, batch) : 0; }
     // The batch index of the tensors.
     IMBREX_FN int member(int batch) const { return varlen() ? 0 : batch; }
+    // The length of a sequence of varlen.
+    static IMBREX_FN int length_at(const int* cu_seqlens, int batch) {
+        return read_element(cu_seqlens, batch + 1) - read_element(cu_seqlens, batch);
+    }
 };
 
 // The order of query blocks.
@@ -89,10 +93,10 @@ struct attention_tile_scheduler {
         int batch = 0;
         for (int end = batches; end - batch > 1;) {
             const int middle = batch + (end - batch) / 2;
-            (lengths.cu_seqlens_q[middle] / block_m + middle <= number ? batch : end) = middle;
+            (read_element(lengths.cu_seqlens_q, middle) / block_m + middle <= number ? batch : end) = middle;
         }
-        const int inside = number - (lengths.cu_seqlens_q[batch] / block_m + batch);
-        const int length = lengths.cu_seqlens_q[batch + 1] - lengths.cu_seqlens_q[batch];
+        const int inside = number - (read_element(lengths.cu_seqlens_q, batch) / block_m + batch);
+        const int length = lengths.length_at(lengths.cu_seqlens_q, batch);
         const int count = (length + block_m - 1) / block_m;
         return {batch, head, inside < count ? count - 1 - inside : inside};
     }

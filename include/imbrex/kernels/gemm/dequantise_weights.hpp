@@ -26,6 +26,7 @@
 #include <imbrex/tile/shared_tile.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <type_traits>
 
 namespace imbrex {
@@ -103,6 +104,12 @@ template <class Weights>
 class dequantise_weights {
   public:
     using element = typename Weights::element;
+
+    // As `launch`, in the checked host world and under many schedules. Returns the first hazard, or none.
+    static std::optional<hazard> check(int rows, int k, const typename Weights::weight_tile* weights, element* out,
+                                       const host::check_options& options = {}) {
+        return host::check_launches([&] { launch(world::host_checked, rows, k, weights, out); }, options);
+    }
 
     // out is packed [rows, k].
     static void launch(world where, int rows, int k, const typename Weights::weight_tile* weights, element* out,

@@ -12,6 +12,7 @@
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/fast_divmod.hpp>
 #include <imbrex/core/source.hpp>
+#include <imbrex/ops/memory/read_element.hpp>
 #include <imbrex/ops/warp/gather.hpp>
 
 #include <cstdint>
@@ -53,12 +54,13 @@ struct appended_tokens {
     // A token without a sequence, a position or a page does not exist.
     IMBREX_KERNEL appended_token at(const warp& self, int number, source here = source::current()) const {
         const int sequence = is_varlen() ? sequence_of(self, number, here) : tokens.quotient(number);
-        const int first = is_varlen() ? cu_seqlens_q[sequence] : sequence * tokens.value;
-        const int end = is_varlen() ? cu_seqlens_q[sequence + 1] : first + tokens.value;
-        const int position = seqused_k[sequence] - (end - number);
+        const int first = is_varlen() ? read_element(cu_seqlens_q, sequence) : sequence * tokens.value;
+        const int end = is_varlen() ? read_element(cu_seqlens_q, sequence + 1) : first + tokens.value;
+        const int position = read_element(seqused_k, sequence) - (end - number);
         const int entry = page_size.quotient(position > 0 ? position : 0);
         const bool inside = number >= first && number < end && position >= 0 && entry < max_blocks_per_seq;
-        const int page = inside ? block_table[static_cast<std::int64_t>(sequence) * max_blocks_per_seq + entry] : -1;
+        const int page =
+            inside ? read_element(block_table, static_cast<std::int64_t>(sequence) * max_blocks_per_seq + entry) : -1;
         return {page >= 0 && page < pages, position, page, position - entry * page_size.value};
     }
 
@@ -70,7 +72,8 @@ struct appended_tokens {
         for (int left = sequences; left > 1;) {
             const int step = ceil_div(left, at_once);
             const auto starts = warp_gather<at_once>(
-                self, [&](int i) { return i * step < left ? cu_seqlens_q[first + i * step] : never; }, here);
+                self, [&](int i) { return i * step < left ? read_element(cu_seqlens_q, first + i * step) : never; },
+                here);
             const int begun = warp_count_if(
                 self, starts, [&](int start) { return start <= row; }, here);
             const int passed = begun > 0 ? (begun - 1) * step : 0;

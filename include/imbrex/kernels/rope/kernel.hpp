@@ -16,6 +16,7 @@
 #include <imbrex/kernels/rope/embedding.hpp>
 #include <imbrex/kernels/row_view.hpp>
 #include <imbrex/ops/grid/pdl.hpp>
+#include <imbrex/ops/memory/read_element.hpp>
 #include <imbrex/ops/register/vector_row.hpp>
 #include <imbrex/ops/register/vector_row_rope.hpp>
 #include <imbrex/tile/vector_row_tile.hpp>
@@ -109,7 +110,8 @@ struct apply_rope_kernel {
             const int inside = number - token * args.pairs_per_token.value;
             const int some = args.pairs_per_head.quotient(inside), head = some * heads_at_once;
             const tile_pair one = args.all.at(inside - some * args.pairs_per_head.value);
-            const int position = args.positions != nullptr ? args.positions[token] : args.first_position + token;
+            const int position =
+                args.positions != nullptr ? read_element(args.positions, token) : args.first_position + token;
 
             const global_tile<const T> from = args.x.at(token, head, 0);
             const int present[2] = {one.end[0] - one.first[0], one.end[1] - one.first[1]};

@@ -20,6 +20,7 @@
 #include <imbrex/kernels/paged_decode/pack_gqa.hpp>
 #include <imbrex/kernels/simt_paged_attention/scheduler.hpp>
 #include <imbrex/ops/grid/scheduler.hpp>
+#include <imbrex/ops/memory/read_element.hpp>
 #include <imbrex/ops/register/map.hpp>
 #include <imbrex/ops/register/softmax.hpp>
 #include <imbrex/ops/warp/simt_attention.hpp>
@@ -117,10 +118,9 @@ struct simt_paged_attention_kernel {
         IMBREX_KERNEL auto blocks_of(const attention_view<const Cache>& view, int first, const key_range& seen) const {
             const auto place = [this, &view, first](int number) -> const Cache* {
                 const int key = first + number * page_size_step, entry = key / args.lengths.page_size;
-                const int page =
-                    args.lengths
-                        .block_table[static_cast<std::int64_t>(own.sequence.batch) * args.lengths.max_blocks_per_seq +
-                                     entry];
+                const auto blocks_before =
+                    static_cast<std::int64_t>(own.sequence.batch) * args.lengths.max_blocks_per_seq;
+                const int page = read_element(args.lengths.block_table, blocks_before + entry);
                 const int pages = static_cast<int>(view.extents[0]);
                 hw::require_in_kernel(page >= 0 && page < pages,
                                       "paged_kv.block_table: page %d of sequence %d; there are %d pages", page,

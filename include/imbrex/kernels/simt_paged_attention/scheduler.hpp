@@ -37,8 +37,7 @@ struct simt_paged_attention_schedule {
         const int sequence = lengths.varlen() ? packed_at(run, lengths) : run / runs_of(lengths.seqlen_q);
         const int inside =
             lengths.varlen() ? run - begin_of(sequence, lengths) : run - sequence * runs_of(lengths.seqlen_q);
-        const int queries =
-            lengths.varlen() ? lengths.cu_seqlens_q[sequence + 1] - lengths.cu_seqlens_q[sequence] : lengths.seqlen_q;
+        const int queries = lengths.varlen() ? lengths.length_at(lengths.cu_seqlens_q, sequence) : lengths.seqlen_q;
         const int runs = runs_of(queries);
         return {sequence, kv_head, (inside < runs ? runs - 1 - inside : inside) * rows};
     }
@@ -48,7 +47,7 @@ struct simt_paged_attention_schedule {
     // Varlen: an upper bound on the items before a sequence, cu_seqlens_q in items plus one per sequence; it needs no
     // sum over the lengths.
     IMBREX_FN int begin_of(int sequence, const attention_seqlens& lengths) const {
-        return lengths.cu_seqlens_q[sequence] * q_heads_per_kv_head / rows + sequence;
+        return read_element(lengths.cu_seqlens_q, sequence) * q_heads_per_kv_head / rows + sequence;
     }
     IMBREX_FN int packed_at(int run, const attention_seqlens& lengths) const {
         int found = 0;

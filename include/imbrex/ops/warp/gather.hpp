@@ -1,7 +1,8 @@
 // Gathers by a warp: each lane loads one value, say from a block table in global memory, and any of the values can then
-// be broadcast to all lanes by a shuffle, without another memory access.
+// be broadcast to all lanes by a shuffle, without another memory access. With `read_element` (ops/memory/read_element.hpp)
+// the checker sees the loads.
 //
-//     const auto pages = warp_gather<8>(self, [&](int number) { return table[first + number]; });
+//     const auto pages = warp_gather<8>(self, [&](int number) { return read_element(table, first + number); });
 //     for (int i = 0; i < 8; ++i) load_async(self, ..., tensor.at(warp_broadcast(self, pages, i), 0, 0), ...);
 #pragma once
 

@@ -1,0 +1,14 @@
+// One element of global memory on the device, read by the calling thread.
+#pragma once
+
+#include <imbrex/core/config.hpp>
+#include <imbrex/core/source.hpp>
+
+namespace imbrex::hw {
+
+template <class T>
+IMBREX_FN T global_element(const T* address, source) {
+    return *address;
+}
+
+}  // namespace imbrex::hw
