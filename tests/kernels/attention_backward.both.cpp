@@ -1,5 +1,6 @@
 // attention_backward against gradients in double: head dims, masks, score_mods, GQA, lengths, varlen and padded batches,
 // what lies behind the end of a sequence, argument checks, and schedules of the checker.
+#include <imbrex/hw/host/mutate.hpp>
 #include <imbrex/kernels/attention_backward.hpp>
 
 #include "kernels/attention/kinds.hpp"
@@ -223,6 +224,9 @@ TEST_CASE("attention_backward: full and causal, lengths that do not fill blocks,
               causal_mask{});
     }
     check({.heads = 3, .kv_heads = 1, .seqlen_q = 300, .seqlen_k = 40}, causal_mask{});  // queries without keys
+    for (const int head_dim : {16, 48, 80, 96}) {
+        check({.seqlen_q = 70, .seqlen_k = 140, .head_dim = head_dim}, causal_mask{});
+    }
 }
 
 TEST_CASE("attention_backward: window, chunks, and a mask that is only a function of positions") {
@@ -345,7 +349,8 @@ TEST_CASE("attention_backward: no queries, no keys, and invalid arguments") {
         CHECK(message(broken) == "lse2.pointer: null; 1 x 1 x 70 numbers are needed");
         broken = problem;
         broken.d_out.strides.given[2] = 63;
-        CHECK(message(broken) == "q, k, v, out, d_out, d_q: all pointers and strides must be multiples of 16 bytes");
+        CHECK(message(broken) ==
+              "q, k, v, out, d_out, d_q, d_k, d_v: all pointers and strides must be multiples of 16 bytes");
         broken = problem;
         broken.workspace = static_cast<char*>(broken.workspace) + 16;
         CHECK(message(broken).find("; must be aligned to 128 bytes") != std::string::npos);
@@ -353,9 +358,12 @@ TEST_CASE("attention_backward: no queries, no keys, and invalid arguments") {
 }
 
 #if !defined(__CUDACC__)
-TEST_CASE("attention_backward: silent under many schedules") {
+TEST_CASE("attention_backward: silent under many schedules, and every mutation is detected") {
     using backward = attention_backward<bf16, attention_options{.head_dims = {64}}, causal_mask>;
-    backward_trial<bf16> there(world::host_checked, {.heads = 2, .kv_heads = 1, .seqlen_q = 300, .seqlen_k = 140}, 1);
+    backward_case given{.heads = 2, .kv_heads = 1, .seqlen_q = 400, .seqlen_k = 240};
+    given.starts_q = {0, 290, 400};  // the last block of each sequence is not full
+    given.starts_k = {0, 100, 240};
+    backward_trial<bf16> there(world::host_checked, given, 1);
     there.run_forward([](const attention_extents& s, int query, int key) { return key <= query + s.offset(); },
                       unchanged, one);
     auto problem = there.upload();
@@ -363,5 +371,10 @@ TEST_CASE("attention_backward: silent under many schedules") {
     const auto found = backward::check(problem, {.schedules = schedules_to_run(1000)});
     INFO((found ? found->text() : std::string()));
     CHECK(!found);
+    const auto launch = [&] { backward::launch(world::host_checked, problem); };
+    const host::mutation_score score = host::mutate_launches(launch, {.schedules = schedules_to_run(100)});
+    INFO(score.text());
+    CHECK(score.total() > 80);
+    CHECK(score.killed() == score.total());
 }
 #endif

@@ -37,7 +37,7 @@ namespace imbrex {
 
 inline namespace IMBREX_WORLDS {
 
-template <class In, attention_options Options = attention_options{}, class Mask = full_mask,
+template <class In, attention_options Options = attention_options{.head_dims = {64, 128}}, class Mask = full_mask,
           class Score = score_mod::identity>
 class attention_backward {
     static_assert(detail::check_attention_extensions<Mask, Score>());
@@ -67,13 +67,16 @@ class attention_backward {
 
     static void launch(world where, const problem& p, const Mask& mask = {}, const Score& score = {},
                        void* stream = nullptr) {
+        static_assert(largest_head_dim() <= 128, "imbrex: the backward pass takes head dims up to 128");
         require_attention_backward(where, p, workspace_bytes(p));
         for_head_dims(p, [&]<attention_head_dims HeadDims>() {
             using kernel = hopper<HeadDims>;
             require(can_run<kernel>(where), "world: ", name_of(where), "; attention_backward needs sm_90a");
             const bool can_copy = tma_can_copy(p.q) && tma_can_copy(p.k) && tma_can_copy(p.v) && tma_can_copy(p.out) &&
-                                  tma_can_copy(p.d_out) && tma_can_copy(p.d_q);
-            require(can_copy, "q, k, v, out, d_out, d_q: all pointers and strides must be multiples of 16 bytes");
+                                  tma_can_copy(p.d_out) && tma_can_copy(p.d_q) && tma_can_copy(p.d_k) &&
+                                  tma_can_copy(p.d_v);
+            require(can_copy,
+                    "q, k, v, out, d_out, d_q, d_k, d_v: all pointers and strides must be multiples of 16 bytes");
             if (!p.no_queries()) preprocess<HeadDims>(where, p, stream);
             if (!p.no_keys()) launch_kernel<HeadDims>(where, p, mask, score, stream);
             if (!p.no_queries()) postprocess<HeadDims>(where, p, stream);
@@ -81,6 +84,16 @@ class attention_backward {
     }
 
   private:
+    static constexpr int largest_head_dim() {
+        int largest = 0;
+        for (int i = 0; i < Options.head_dims.count(); ++i) {
+            const attention_head_dims one = Options.head_dims.at(i);
+            largest = one.qk > largest ? one.qk : largest;
+            largest = one.v > largest ? one.v : largest;
+        }
+        return largest;
+    }
+
     template <attention_head_dims HeadDims>
     using hopper = attention_backward_hopper<In, HeadDims.qk, HeadDims.v, Mask, Score>;
 
@@ -143,8 +156,10 @@ class attention_backward {
             using matrix = global_view<float, dimensions<dynamic, HeadDims.qk>, dimensions<HeadDims.qk, 1>>;
             made.d_q = make_tma_tensor<typename kernel::d_q_tile>(matrix{made.from.d_q, {rows}, {}}, tma_use::store);
         }
-        made.d_k = p.d_k;
-        made.d_v = p.d_v;
+        made.d_k = make_tma_tensor<typename kernel::d_k_tile>(for_tma(p.d_k), tma_use::store);
+        made.d_v = make_tma_tensor<typename kernel::d_v_tile>(for_tma(p.d_v), tma_use::store);
+        made.d_k_view = p.d_k;
+        made.d_v_view = p.d_v;
         made.mask = mask;
         made.score = score;
         made.scale = p.scale_used();

@@ -8,6 +8,7 @@
 #include <imbrex/kernels/attention_backward/scores.hpp>
 #include <imbrex/kernels/attention_backward/work.hpp>
 #include <imbrex/ops/memory/load_store.hpp>
+#include <imbrex/ops/memory/tma.hpp>
 #include <imbrex/ops/register/convert.hpp>
 #include <imbrex/ops/register/map.hpp>
 #include <imbrex/ops/warpgroup/mma.hpp>
@@ -51,8 +52,7 @@ class attention_backward_consumer {
             add_query_block(self, at, args, shared, q, d_out, d_k, d_v, step++);
         }
         map(self, d_k, [&](float x) { return x * args.scale; });
-        write(self, work, args, args.d_k, d_k);
-        write(self, work, args, args.d_v, d_v);
+        write(self, work, args, shared, d_k, d_v);
     }
 
   private:
@@ -124,17 +124,39 @@ class attention_backward_consumer {
         shared.d_q_full[self.index()].arrive(self);
     }
 
-    template <class Accumulator>
+    // Through the shared memory of K and V, by TMA. A partial tile of a varlen batch is stored from registers: TMA would
+    // overwrite the next sequence.
     IMBREX_KERNEL static void write(warpgroup& self, const attention_key_block& work, const arguments& args,
-                                    const attention_view<element>& to, const Accumulator& from) {
-        const int batch = work.sequence.batch;
+                                    shared_memory& shared, const d_k_accumulator& d_k, const d_v_accumulator& d_v) {
+        const int batch = work.sequence.batch, member = args.lengths.member(batch);
         const int first = work.keys.first + self.index() * warpgroup_keys;
-        global_tile<element> place =
-            to.at(args.lengths.member(batch), work.kv_head, args.lengths.first_key(batch) + first, 0);
-        if (args.lengths.varlen()) place.rows = work.sequence.seqlen_k - first;
-        if (place.rows <= 0) return;
+        const int row = args.lengths.first_key(batch) + first;
+        const bool varlen = args.lengths.varlen();
+        const int exist = varlen ? work.sequence.seqlen_k - first : args.d_k_view.rows() - first;
+        barriers::template of<d_s_written>().sync(self, Kernel::consumer_warps);  // all are done with K
+        if (exist <= 0) return;
+        if (varlen && exist < warpgroup_keys) {
+            store_rows(self, args.d_k_view.at(member, work.kv_head, row, 0), exist, d_k);
+            store_rows(self, args.d_v_view.at(member, work.kv_head, row, 0), exist, d_v);
+            return;
+        }
+        auto k = shared.k.template subtile<warpgroup_keys>(self.index() * warpgroup_keys);
+        auto v = shared.v.template subtile<warpgroup_keys>(self.index() * warpgroup_keys);
+        store(self, v, convert_to<element>(self, d_v));
+        store(self, k, convert_to<element>(self, d_k));
+        fence_async(self);
+        self.sync();
+        store_async(self, args.d_v.at(member, work.kv_head, row, 0), v);
+        store_async(self, args.d_k.at(member, work.kv_head, row, 0), k);
+        commit_stores(self);
+        wait_stores_read(self);
+    }
+
+    template <class Accumulator>
+    IMBREX_KERNEL static void store_rows(warpgroup& self, global_tile<element> to, int exist, const Accumulator& from) {
+        to.rows = exist;
         for_each_16_columns<Accumulator::columns>([&](auto column) {
-            store(self, place.from(0, column), convert_to<element>(self, columns_of<column, 16>(self, from)));
+            store(self, to.from(0, column), convert_to<element>(self, columns_of<column, 16>(self, from)));
         });
     }
 };

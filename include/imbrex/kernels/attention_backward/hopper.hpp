@@ -68,6 +68,8 @@ struct attention_backward_hopper {
     using d_out_tile = shared_tile<In, block_m, HeadDimV>;
     using k_tile = shared_tile<In, block_n, HeadDimQK>;
     using v_tile = shared_tile<In, block_n, HeadDimV>;
+    using d_k_tile = shared_tile<In, warpgroup_keys, HeadDimQK>;  // of one consumer
+    using d_v_tile = shared_tile<In, warpgroup_keys, HeadDimV>;
     using d_s_tile = shared_tile<In, block_n, block_m>;  // transposed
     using d_q_tile = shared_tile<float, d_q_rows, d_q_columns>;
     using workspace = attention_backward_workspace<block_m, HeadDimQK>;
@@ -79,8 +81,10 @@ struct attention_backward_hopper {
         tma_tensor<v_tile, 4> v;
         tma_tensor<d_out_tile, 4> d_out;
         tma_tensor<d_q_tile, 2> d_q;  // in the workspace: all its rows
-        attention_view<In> d_k;
-        attention_view<In> d_v;
+        tma_tensor<d_k_tile, 4> d_k;
+        tma_tensor<d_v_tile, 4> d_v;
+        attention_view<In> d_k_view;
+        attention_view<In> d_v_view;
         workspace from;
         Mask mask;
         Score score;

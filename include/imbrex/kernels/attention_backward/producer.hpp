@@ -44,29 +44,21 @@ class attention_backward_producer {
         const int first_key = args.lengths.first_key(work.sequence.batch) + work.keys.first;
         const int keys = work.sequence.seqlen_k - work.keys.first;
         unsigned cleaned = 0;
-        bool loaded = false;  // K and V
         auto q = shared.q.producer(self);
         auto d_out = shared.d_out.producer(self);
-        for (; !blocks.done(); blocks.advance()) {
-            const attention_extents& sequence = blocks.sequence();
-            const int block = blocks.block();
-            const int row = args.lengths.first_query(sequence.batch) + block * block_m;
-            const int queries = sequence.seqlen_q - block * block_m;
-            const int index =
-                args.from.index(member, sequence.head, workspace::first_block(args.lengths, sequence.batch) + block);
-            if (!loaded) {
-                load_keys(self, shared.k, args.k.at(member, work.kv_head, first_key, 0), keys, shared.k_full, args,
-                          shared, cleaned);
-            }
-            load_queries(self, q, args.q.at(member, sequence.head, row, 0), args.from.lse2[index], queries, args,
-                         shared, cleaned);
-            if (!loaded) {
-                load_keys(self, shared.v, args.v.at(member, work.kv_head, first_key, 0), keys, shared.v_full, args,
-                          shared, cleaned);
-            }
-            load_queries(self, d_out, args.d_out.at(member, sequence.head, row, 0), args.from.delta[index], queries,
-                         args, shared, cleaned);
-            loaded = true;
+        const auto load_q = [&] { load_queries(self, q, args.q, args.from.lse2, blocks, args, shared, cleaned); };
+        const auto load_d_out = [&] {
+            load_queries(self, d_out, args.d_out, args.from.delta, blocks, args, shared, cleaned);
+        };
+        load_keys(self, shared.k, args.k.at(member, work.kv_head, first_key, 0), keys, shared.k_full, args, shared,
+                  cleaned);
+        load_q();
+        load_keys(self, shared.v, args.v.at(member, work.kv_head, first_key, 0), keys, shared.v_full, args, shared,
+                  cleaned);
+        load_d_out();
+        for (blocks.advance(); !blocks.done(); blocks.advance()) {
+            load_d_out();  // released before Q
+            load_q();
         }
     }
 
@@ -89,12 +81,19 @@ class attention_backward_producer {
 
     // Q with the LSE or dO with delta, into the next stage of their pipeline. In a varlen batch the rows behind the end
     // belong to the next sequence: they become zero, too.
-    template <class Ring, class From>
-    IMBREX_KERNEL static void load_queries(warp& self, Ring& ring, const From& from, const row_block& rows, int exist,
-                                           const arguments& args, shared_memory& shared, unsigned& cleaned) {
+    template <class Ring, class Tensor, class Blocks>
+    IMBREX_KERNEL static void load_queries(warp& self, Ring& ring, const Tensor& tensor, const row_block* rows,
+                                           const Blocks& at, const arguments& args, shared_memory& shared,
+                                           unsigned& cleaned) {
+        const attention_extents& sequence = at.sequence();
+        const int member = args.lengths.member(sequence.batch);
+        const int row = args.lengths.first_query(sequence.batch) + at.block() * block_m;
+        const int exist = sequence.seqlen_q - at.block() * block_m;
+        const int index =
+            args.from.index(member, sequence.head, workspace::first_block(args.lengths, sequence.batch) + at.block());
         const auto load_into = [&](const auto& slot) {
-            load_async(self, slot->tile, from, slot);
-            load_object_async(self, slot->rows, rows, slot);
+            load_async(self, slot->tile, tensor.at(member, sequence.head, row, 0), slot);
+            load_object_async(self, slot->rows, rows[index], slot);
         };
         if (!args.lengths.varlen() || exist >= block_m) {
             load_into(ring.acquire());
@@ -127,7 +126,6 @@ class attention_backward_producer {
             wait_stores_read(self);
             shared.d_q_empty[group].arrive(self);
         }
-        wait_stores(self);
     }
 };
 
