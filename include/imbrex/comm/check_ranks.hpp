@@ -5,7 +5,7 @@
 //
 // The launches of a rank form one stream, as in host::check_launches. The seed also decides which transfers arrive
 // early and which late. A rank that uses a buffer of a transfer before it waits for the transfer gets NaN, or a
-// communication_error that begins with "hazard".
+// communication_error that begins with "hazard". Schedules are not shrunk.
 #pragma once
 
 #include <imbrex/comm/loopback.hpp>
@@ -22,6 +22,7 @@ std::optional<hazard> check_ranks(int ranks, const Work& work, const host::check
         host::check_options one = options;
         one.first_seed += static_cast<std::uint64_t>(i);
         one.schedules = 1;
+        one.shrink_replays = 0;  // a replay would need the other ranks
         loopback_group group(world::host_checked, ranks, {.seed = one.first_seed});
         try {
             run_ranks(group, [&](loopback& comm) {

@@ -39,13 +39,15 @@ struct attention_backward_shape {
     int consumer_registers = 240;
 };
 
-constexpr attention_backward_shape attention_backward_shape_for(int head_dim_qk, int head_dim_v) {
-    if (head_dim_qk <= 64 && head_dim_v <= 64) return {.block_m = 128};
+// A score_mod with a derivative needs registers of its own.
+constexpr attention_backward_shape attention_backward_shape_for(int head_dim_qk, int head_dim_v, bool derivative) {
+    if (head_dim_qk <= 64 && head_dim_v <= 64 && !derivative) return {.block_m = 128};
     return {};
 }
 
 template <class In, int HeadDimQK, int HeadDimV, class Mask = full_mask, class Score = score_mod::identity,
-          attention_backward_shape Shape = attention_backward_shape_for(HeadDimQK, HeadDimV)>
+          attention_backward_shape Shape =
+              attention_backward_shape_for(HeadDimQK, HeadDimV, score_has_derivative<Score>())>
 struct attention_backward_hopper {
     using element = In;
     static constexpr gpu_architecture architecture = gpu_architecture::sm_90a;
