@@ -95,6 +95,19 @@ def attention_forward(reports):
     return ["head_dim, mask", "seqlen", *names], rows
 
 
+def attention_backward(reports):
+    """TFLOP/s; in brackets the ratio to cuDNN."""
+    rows = []
+    for head_dim in (128, 64):
+        for mask in ("full", "causal"):
+            for row in report(reports, rf"head_dim {head_dim}, {mask}$")["rows"]:
+                cudnn, flash2, ours = (value(row, name) for name in ("^cuDNN$", "^FlashAttention-2$", IMBREX))
+                length = int(re.match(r"\d+ x (\d+)", row["problem"])[1]) // 1024
+                rows.append([f"{head_dim}, {mask}", f"{length}k", f"{cudnn:.0f}", f"{flash2:.0f}",
+                             f"{ours:.0f} ({ours / cudnn:.2f}x)"])  # fmt: skip
+    return ["head_dim, mask", "seqlen", "cuDNN", "FlashAttention-2", "Imbrex"], rows
+
+
 def attention_accuracy(reports):
     """Relative error in units of 1e-3."""
     names = ["^cuDNN$", "^FlashAttention-2$", "^FlashAttention-3$", IMBREX, LAZY]
@@ -241,6 +254,7 @@ VIEWS = {
     ("checker_device.json", "tools"): device_tools,
     ("attention.json", "forward"): attention_forward,
     ("attention.json", "accuracy"): attention_accuracy,
+    ("attention_backward.json", "backward"): attention_backward,
     ("gemm.json", "bf16"): gemm_bf16,
     ("gemm.json", "small_m"): gemm_small_m,
     ("gemm.json", "quantised"): gemm_quantised,
