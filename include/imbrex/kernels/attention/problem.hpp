@@ -125,13 +125,13 @@ inline void require_same(std::int64_t found, const char* name, int dimension, st
             ", and it must have as many");
 }
 
-// No two elements of the output may share an address.
+// No two elements of an output may share an address.
 template <class T>
-void require_apart(const attention_view<T>& out) {
+void require_apart(const attention_view<T>& view, const char* name = "out") {
     const char* const names[] = {"batch entries", "heads", "rows"};
     for (int i = 0; i < 3; ++i) {
-        require(out.extents[i] <= 1 || out.strides[i] >= out.extents[3], "out.strides[", i, "]: ", out.strides[i],
-                "; must be at least ", out.extents[3], ": ", names[i], " must not overlap");
+        require(view.extents[i] <= 1 || view.strides[i] >= view.extents[3], name, ".strides[", i,
+                "]: ", view.strides[i], "; must be at least ", view.extents[3], ": ", names[i], " must not overlap");
     }
 }
 

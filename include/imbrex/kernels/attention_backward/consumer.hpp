@@ -82,7 +82,7 @@ class attention_backward_consumer {
         wait_mma(self, d_p);
         load(self, of_queries, gradient->rows);
         combine_with_columns(self, d_p, s, of_queries,
-                             [](float product, float chance, float delta) { return chance * (product - delta); });
+                             [](float d_p, float p, float delta) { return p * (d_p - delta); });
         convert(self, d_s, d_p);
 
         mma_ab_async(self, d_v, p, gradient->tile);

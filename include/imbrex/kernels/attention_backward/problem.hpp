@@ -69,14 +69,6 @@ void require_like(const attention_view<T>& view, const char* name, const attenti
     require_view(view, name);
     for (int i = 0; i < 4; ++i) require_same(view.extents[i], name, i, model.extents[i], of, what[i]);
 }
-template <class T>
-void require_gradient(const attention_view<T>& view, const char* name) {
-    const char* const names[] = {"batch entries", "heads", "rows"};
-    for (int i = 0; i < 3; ++i) {
-        require(view.extents[i] <= 1 || view.strides[i] >= view.extents[3], name, ".strides[", i,
-                "]: ", view.strides[i], "; must be at least ", view.extents[3], ": ", names[i], " must not overlap");
-    }
-}
 
 }  // namespace detail
 
@@ -89,9 +81,9 @@ void require_attention_backward(world where, const attention_backward_problem<In
     require_like(p.d_q, "d_q", p.q, "q");
     require_like(p.d_k, "d_k", p.k, "k");
     require_like(p.d_v, "d_v", p.v, "v");
-    require_gradient(p.d_q, "d_q");
-    require_gradient(p.d_k, "d_k");
-    require_gradient(p.d_v, "d_v");
+    require_apart(p.d_q, "d_q");
+    require_apart(p.d_k, "d_k");
+    require_apart(p.d_v, "d_v");
     if (p.no_queries()) return;
     require_rows(p.lse2, "lse2", p.members(), p.heads(), p.seqlen_q());
     require(p.workspace_bytes >= needed, "workspace_bytes: ", p.workspace_bytes, "; at least ", needed,

@@ -55,10 +55,10 @@ IMBREX_KERNEL void probabilities_from(const Scope& scope, hw::fragment<float, Ke
             [&](int row, int column, float& x, In& rounded, const float& total) {
                 const int key = at.first_key + row, query = at.first_query + column;
                 const float scaled = x * scale;
-                const float chance = hw::exp2(score(at.sequence, query, key, scaled) * log2_of_e - total);
+                const float probability = hw::exp2(score(at.sequence, query, key, scaled) * log2_of_e - total);
                 const float slope = score.derivative(at.sequence, query, key, scaled);
-                rounded = In(chance);
-                x = chance == 0 ? 0.0f : chance * slope;
+                rounded = In(probability);
+                x = probability == 0 ? 0.0f : probability * slope;
             },
             scores, p, lse2);
         return;

@@ -15,11 +15,8 @@ namespace imbrex {
 
 struct attention_key_block {
     attention_extents sequence;  // with the first query head
-    key_range keys;              // of the sequence; without the end of the sequence
+    key_range keys;              // may reach over the end of the sequence
     int kv_head;
-
-    // The scheduler may count more blocks than a sequence has.
-    IMBREX_FN bool exists(int rows) const { return keys.first < rows; }
 };
 
 template <class Lengths>
