@@ -123,6 +123,46 @@ struct every_warp_initialises_the_barrier : hazard_kernel<4> {
 };
 HAZARD_THAT_HANGS(barriers, every_warp_initialises_the_barrier, 1, barrier_not_initialised, race)
 
+// One thread initialises the barrier twice, for the same count: mbarrier.init on a valid mbarrier is undefined.
+template <bool Fixed>
+struct barrier_initialised_twice : hazard_kernel<4> {
+    using shared_memory = one_exchange;
+
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const corpus_arguments& args, shared_memory& shared) {
+        shared.written.init(block, 4);
+        if constexpr (!Fixed) shared.written.init(block, 4);
+        fence_barriers(block);
+        block.sync();
+        block.each_warp([&](warp& self) { exchange_rows(self, args, shared.values, shared.written); });
+    }
+};
+HAZARD(barriers, barrier_initialised_twice, 1, barrier_not_initialised)
+
+// The barrier is invalidated after its first use and used again.
+template <bool Fixed>
+struct barrier_used_after_invalidate : hazard_kernel<4> {
+    using shared_memory = one_exchange;
+
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const corpus_arguments& args, shared_memory& shared) {
+        shared.written.init(block, 4);
+        fence_barriers(block);
+        block.sync();
+        block.each_warp([&](warp& self) { exchange_rows(self, args, shared.values, shared.written); });
+        block.sync();
+        shared.written.invalidate(block);
+        block.sync();
+        if constexpr (Fixed) {
+            shared.written.init(block, 4);
+            fence_barriers(block);
+            block.sync();
+        }
+        block.each_warp([&](warp& self) { exchange_rows(self, args, shared.values, shared.written); });
+    }
+};
+HAZARD_THAT_HANGS(barriers, barrier_used_after_invalidate, 1, barrier_not_initialised)
+
 // The barrier is initialised for its second use before all warps have waited in the first.
 template <bool Fixed>
 struct initialised_again_before_all_have_waited : hazard_kernel<4> {

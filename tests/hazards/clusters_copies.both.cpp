@@ -218,6 +218,30 @@ struct receiver_without_a_share : multicast_kernel<8> {
 };
 HAZARD_THAT_HANGS(clusters, receiver_without_a_share, 2, arrived_too_often, refilled_before_release)
 
+// The blocks read the tile of the multicast before they wait for it.
+template <bool Fixed>
+struct multicast_read_before_the_wait : multicast_kernel<8> {
+    using shared_memory = receiver;
+
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const corpus_arguments& args, shared_memory& shared) {
+        const int rank = block.cluster_rank();
+        begin(block, shared.landing);
+        block.roles(producer([&](warp& self) {
+                        shared.landing.expect(self, tile::bytes);
+                        if (rank != 0) return;
+                        load_multicast(self, shared.values, args.in_tensor.tile(0, 0), on_barrier{&shared.landing}, 3);
+                    }),
+                    consumers<1>([&](warpgroup& self) {
+                        if constexpr (Fixed) shared.landing.wait(self, 0);
+                        read(self, args, rank, shared.values);
+                        if constexpr (!Fixed) shared.landing.wait(self, 0);
+                    }));
+        block.cluster_sync();
+    }
+};
+HAZARD(clusters, multicast_read_before_the_wait, 2, read_before_landed, refilled_before_release, uninitialised_read)
+
 // A wait for the own copy of a multicast does not cover the copy in the other block.
 template <bool Fixed>
 struct wait_for_the_own_copy_only : multicast_kernel<8> {
@@ -432,6 +456,27 @@ struct half_of_the_buffer_expected : hazard_kernel<4, 2> {
     }
 };
 HAZARD(clusters, half_of_the_buffer_expected, 2, wrong_byte_count, read_before_landed)
+
+// The receiver expects twice the bytes that are stored, so its wait never ends.
+template <bool Fixed>
+struct twice_the_buffer_expected : hazard_kernel<4, 2> {
+    using shared_memory = buffer_receiver;
+
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const corpus_arguments& args, shared_memory& shared) {
+        const int rank = block.cluster_rank();
+        begin(block, shared);
+        if (rank == 1) expect_buffer(block, shared.landing[0], Fixed ? buffer::bytes : 2 * buffer::bytes);
+        block.each_warpgroup([&](warpgroup& self) {
+            if (rank == 0) return send(self, shared.values, args, 0, shared.landing[0]);
+            shared.landing[0].wait(self, 0);
+            fence_cluster(self);
+            receive(self, args, 0, shared.values);
+        });
+        block.cluster_sync();
+    }
+};
+HAZARD_THAT_HANGS(clusters, twice_the_buffer_expected, 2, wrong_byte_count)
 
 // The sender expects the bytes, on its own barrier; they land on the receiver's.
 template <bool Fixed>

@@ -256,6 +256,28 @@ struct copy_over_the_stage_just_read : hazard_kernel<4> {
 };
 HAZARD(cp_async, copy_over_the_stage_just_read, 1, unsynchronised_scope)
 
+// A second copy into the tile is issued while the first is in flight: either may land last.
+template <bool Fixed>
+struct second_copy_over_the_first : hazard_kernel<4> {
+    using shared_memory = three_tiles;
+
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const corpus_arguments& args, shared_memory& shared) {
+        block.each_warpgroup([&](warpgroup& self) {
+            for (int i = 0; i < 2; ++i) {
+                copy_async(self, shared.tiles[0], args.in.at(64 * i, 0));
+                commit_copies(self);
+                if constexpr (Fixed) wait_copies(self);
+                self.sync();
+            }
+            wait_copies(self);
+            self.sync();
+            show(self, args, shared.tiles[0], 0);
+        });
+    }
+};
+HAZARD(cp_async, second_copy_over_the_first, 1, overwritten_in_flight)
+
 // The block waits for its copies, and its warps read them without a block sync.
 template <bool Fixed>
 struct block_copies_read_by_warps : hazard_kernel<4> {

@@ -111,6 +111,24 @@ struct waits_for_a_later_ticket : hazard_kernel<1> {
 };
 HAZARD(grid_flags, waits_for_a_later_ticket, 3, not_resident)
 
+// The loop over tickets ends at one ticket instead of at all from there on: one block draws it, the others count on
+// forever.
+template <bool Fixed>
+struct loop_ends_at_one_ticket : hazard_kernel<1> {
+    template <class Block, class Shared>
+    IMBREX_KERNEL static void run(Block& block, const corpus_arguments& args, Shared&) {
+        block.each_warp([&](warp& self) {
+            constexpr int last = 6;
+            for (;;) {
+                const int ticket = atomic_fetch_add<memory_order::relaxed>(self, args.flags, 1);
+                if (Fixed ? ticket >= last : ticket == last) return;
+                if (ticket < last) copy_rows(self, args.out.at(16 * ticket, 0), args.in.at(16 * ticket, 0));
+            }
+        });
+    }
+};
+HAZARD_THAT_HANGS(grid_flags, loop_ends_at_one_ticket, 3, deadlock)
+
 // All blocks of a grid meet, but the launch is not cooperative.
 template <bool Fixed>
 struct grid_barrier_without_cooperative_launch : cooperative_kernel<1, Fixed> {

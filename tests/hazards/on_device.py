@@ -4,7 +4,7 @@
 
 Each kernel runs in a process of its own: the wrong variant without tools (do its results differ from those of the fixed
 variant?), then under each tool of compute-sanitizer. A run that does not end within its limit, twice, counts as a hang.
-`--earlier` continues a run that its budget ended.
+`--earlier` continues a run that its budget ended, or adds the kernels that are new since.
 """
 
 import argparse
@@ -85,12 +85,15 @@ def write(found, output):
 
 
 def cases_of(program, earlier):
+    """The kernels of the program, with what an earlier run has found."""
+    found = {}
     if earlier:
         with open(earlier, encoding="utf-8") as file:
-            return json.load(file)
+            found = {one["name"]: one for one in json.load(file)}
     listed = subprocess.run([program, "--list"], capture_output=True, text=True, check=True).stdout
-    fields = [line.split() for line in listed.splitlines()]
-    return [{"family": family, "name": name, "kind": kind, "tools": {}} for family, name, kind in fields]
+    for family, name, kind in (line.split() for line in listed.splitlines()):
+        found.setdefault(name, {"family": family, "name": name, "kind": kind, "tools": {}})
+    return list(found.values())
 
 
 def main():

@@ -97,6 +97,19 @@ class cascade_trial {
         if (c.sinks) p.sinks = sinks.upload();
         return p;
     }
+    // The queries, and the keys and values of the sequences, all or the newest: what a kernel before the cascade writes.
+    std::vector<matrix_view<bf16>> inputs(bool all) {
+        const int columns = c.kv_heads * head_dim;
+        std::vector<matrix_view<bf16>> rows{matrix(q.values.data() + c.shift, c.all_tokens() * c.heads, head_dim)};
+        for (int i = 0; i < c.sequences(); ++i) {
+            for (int key = all ? 0 : c.own[i] - 1; key < c.own[i]; ++key) {
+                for (buffer<bf16>* cache : {&k, &v}) {
+                    rows.push_back(matrix(cache->values.data() + own_row(i, key) * columns, 1, columns));
+                }
+            }
+        }
+        return rows;
+    }
     shared_prefix prefix() { return {{prefix_table.upload(), prefix_width_}, prefix_length.upload()}; }
 
     // Twice in the same workspace.
@@ -287,5 +300,73 @@ TEST_CASE("check of a cascade: two kernels that overlap by PDL") {
     }
     options.workspace = nullptr;
     CHECK(error_message_of([&] { cascade::check(problem, {}, shared, options); }).find("options.workspace: ") == 0);
+}
+
+// A kernel before or after a cascade in a decode step: it writes rows, or reads them.
+template <bool Writes>
+struct neighbour {
+    static constexpr int warps = 1;
+    static constexpr bool uses_pdl = true;
+    using arguments = const std::vector<matrix_view<bf16>>*;
+    template <class Block, class Shared>
+    static void run(Block& block, const arguments& rows, Shared&) {
+        block.each_warp([&](warp& self) {
+            pdl_launch_dependents(self);
+            pdl_wait(self);
+            for (const matrix_view<bf16>& one : *rows) {
+                for (int row = 0; row < one.rows(); row += 16) {
+                    for (int column = 0; column < one.columns(); column += 64) visit(self, one.at(row, column));
+                }
+            }
+        });
+    }
+    static void visit(warp& self, const global_tile<bf16>& place) {
+        warp_tile<bf16, 16, 64> values;
+        if constexpr (Writes) {
+            fill(self, values, bf16(0.5f));
+            store(self, place, values);
+        } else {
+            load(self, values, place);
+        }
+    }
+};
+
+// Two steps. Before the first, without pdl_prefetch, a kernel writes all keys of the sequences; before the second only
+// those of the new tokens.
+void check_steps(const cascade_case& given, decode_kernel_kind expected, const std::vector<std::string>& lines) {
+    const world where = world::host_checked;
+    cascade_trial there(where, given);
+    const auto problem = there.own();
+    const auto shared = there.prefix();
+    using suffix = paged_decode<bf16, decode_config{.head_dims = head_dim_set{head_dim}}, causal_mask>;
+    CHECK(suffix::choice(where, problem, {.blocks = given.blocks}) == expected);
+    const auto all = there.inputs(true), newest = there.inputs(false);
+    const std::vector<matrix_view<bf16>> results{
+        matrix(there.out.values.data(), static_cast<int>(there.out.values.size()) / head_dim, head_dim)};
+    std::vector<int> workspace(cascade::workspace_bytes(where, problem, shared, given.blocks) / sizeof(int));
+    const auto steps = [&] {
+        workspace.assign(workspace.size(), 0);
+        for (const bool early : {false, true}) {
+            launch<neighbour<true>>(where, {1}, early ? &newest : &all);
+            cascade::launch(where, problem, shared,
+                            {.workspace = workspace.data(), .pdl_prefetch = early, .blocks = given.blocks});
+            launch<neighbour<false>>(where, {1}, &results);
+        }
+    };
+    const std::string score = check_stream("cascade", steps, 20).text();
+    for (const std::string& line : lines) {
+        CAPTURE(line);
+        CHECK(score.find(line) != std::string::npos);
+    }
+}
+
+TEST_CASE("every PDL wait and launch of a cascade is necessary") {
+    const std::vector<std::string> by_roles{"PDL wait by block at ", "PDL launch of dependents by block at ",
+                                            "PDL wait by producer at ", "PDL wait by consumer at "};
+    check_steps({.own = {40, 17, 5}, .prefix = 70, .blocks = 3}, decode_kernel_kind::hopper, by_roles);
+    check_steps({.own = {40, 17, 5}, .prefix = 70, .heads = 8, .kv_heads = 8, .blocks = 2},
+                decode_kernel_kind::kv_heads_8, by_roles);
+    check_steps({.own = {40, 17, 5}, .prefix = 70, .blocks = 0}, decode_kernel_kind::cluster,
+                {"PDL wait by block at ", "PDL launch of dependents by block at ", "PDL wait by warp at "});
 }
 #endif

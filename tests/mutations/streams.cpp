@@ -1,5 +1,6 @@
 // Streams of kernels that overlap by PDL are correct, and each of their PDL synchronisations is necessary: the checker
 // detects a pdl_wait that is left out, and a launch of dependents that comes too early where the next kernel relies on it.
+// Those of a cascade: tests/kernels/paged_cascade.both.cpp.
 #include <imbrex/imbrex.hpp>
 #include <imbrex/kernels/embedding.hpp>
 #include <imbrex/kernels/linear.hpp>

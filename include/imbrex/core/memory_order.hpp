@@ -21,4 +21,7 @@ constexpr bool releases(memory_order order) {
 // The threads for which an atomic operation is atomic and ordered. Both sides must be in the scope of both operations.
 enum class memory_scope { block, cluster, device };
 
+// Whether the order in which floats are added to memory may differ between runs, or the kernel fixes it.
+enum class summation_order { any, fixed };
+
 }  // namespace imbrex

@@ -83,14 +83,16 @@ struct pipeline_barriers {
     transaction_barrier empty[Stages];
 
     // Initialises the barriers for this many consumer warps per block. A fence_barriers and a block sync (a cluster
-    // sync with multicast) must follow, once for all pipelines of the kernel.
+    // sync with multicast) must follow, once for all pipelines of the kernel. Several producer warps may write parts of
+    // a stage (acquire_to_write): it is full when all of them have published it.
     template <class Scope>
-    IMBREX_KERNEL void init(const Scope& scope, storage& items, int consumer_warps, source here = source::current()) {
+    IMBREX_KERNEL void init(const Scope& scope, storage& items, int consumer_warps, int producer_warps = 1,
+                            source here = source::current()) {
         for (int stage = 0; stage < Stages; ++stage) {
             hw::label_stage(scope, &items[stage], sizeof(Item), stage, here);
             hw::label_stage(scope, &full[stage], sizeof(transaction_barrier), stage, here);
             hw::label_stage(scope, &empty[stage], sizeof(transaction_barrier), stage, here);
-            full[stage].init(scope, 1, here);
+            full[stage].init(scope, producer_warps, here);
             empty[stage].init(scope, consumer_warps * Cluster, here);
         }
     }
@@ -128,9 +130,19 @@ struct pipeline_barriers {
             at_.advance();
             return {&items_[stage], &landing};
         }
+        // The same for a stage that the producers write themselves; it is full after their publish, or expect on its
+        // barrier.
+        IMBREX_KERNEL slot acquire_to_write(source here = source::current()) {
+            const int stage = at_.stage();
+            ring_->empty[stage].wait_converged(*scope_, at_.round() - 1, here);
+            at_.advance();
+            return {&items_[stage], &ring_->full[stage]};
+        }
         IMBREX_KERNEL void publish(const slot& one, source here = source::current()) {
             ring_->full[one.item - items_].arrive(*scope_, here);
         }
+        // Passes over a stage that another producer fills.
+        IMBREX_KERNEL void skip() { at_.advance(); }
 
       private:
         pipeline_barriers* ring_;
@@ -275,7 +287,7 @@ struct pipeline : pipeline_items<Item, Stages>, pipeline_barriers<Item, Stages, 
 
     template <class Scope>
     IMBREX_KERNEL void init(const Scope& scope, int consumer_warps, source here = source::current()) {
-        barriers::init(scope, this->items, consumer_warps, here);
+        barriers::init(scope, this->items, consumer_warps, 1, here);
     }
 
     IMBREX_KERNEL typename barriers::producer_cursor producer(const warp& scope) {

@@ -3,6 +3,9 @@
 
 #include <imbrex/imbrex.hpp>
 
+#include <cstdint>
+#include <random>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -35,7 +38,7 @@ TEST_CASE("history is kept by intervals, exact to the byte") {
     const auto write = [&](int begin, int end, std::uint32_t tick) {
         hw::access by;
         by.tick = tick;
-        shadow.visit(begin, end, [&](hw::byte_history& one) { one.remember_write(by); });
+        shadow.write(begin, end, by, [](const hw::byte_history&) {});
     };
     CHECK(written(0, 100) == std::vector<std::uint32_t>{0});
     write(10, 20, 1);
@@ -46,6 +49,45 @@ TEST_CASE("history is kept by intervals, exact to the byte") {
     CHECK(written(14, 16) == std::vector<std::uint32_t>{1, 2});
     CHECK(written(29, 31) == std::vector<std::uint32_t>{2, 0});
     CHECK(written(99, 100) == std::vector<std::uint32_t>{3});
+}
+
+// The history of one byte as a list of ticks: the last write, then the reads since.
+using ticks = std::vector<std::uint32_t>;
+ticks ticks_of(const hw::byte_history& one) {
+    ticks all{one.written ? one.write.tick : 0};
+    for (const hw::access& read : one.reads) all.push_back(read.tick);
+    return all;
+}
+
+TEST_CASE("random reads and writes give each byte its own history") {
+    std::mt19937 random(1);
+    constexpr int bytes = 4096 + 30, near = 4096 - 30;  // on both sides of a page of the history
+    for (int round = 0; round < 50; ++round) {          // later rounds reuse the memory of earlier ones
+        hw::shadow_memory shadow(bytes);
+        std::vector<ticks> expected(bytes, ticks{0});
+        for (std::uint32_t tick = 1; tick < 60; ++tick) {
+            const int begin = near + static_cast<int>(random() % 60), end = begin + static_cast<int>(random() % 9);
+            if (end > bytes) continue;
+            hw::access made;
+            made.tick = tick;
+            made.actor = static_cast<int>(tick);
+            std::set<ticks> seen, right(expected.begin() + begin, expected.begin() + end);
+            if (random() % 2 == 0) {
+                shadow.write(begin, end, made, [&](const hw::byte_history& one) { seen.insert(ticks_of(one)); });
+                for (int i = begin; i < end; ++i) expected[i] = {tick};
+            } else {
+                shadow.visit(begin, end, [&](hw::byte_history& one) {
+                    seen.insert(ticks_of(one));
+                    one.remember_read(made);
+                });
+                for (int i = begin; i < end; ++i) expected[i].push_back(tick);
+            }
+            REQUIRE(seen == right);
+        }
+        for (int i = near; i < bytes; ++i) {
+            shadow.visit(i, i + 1, [&](hw::byte_history& one) { REQUIRE(ticks_of(one) == expected[i]); });
+        }
+    }
 }
 
 TEST_CASE("a write clears earlier reads, and the latest read of each actor is kept") {

@@ -365,6 +365,18 @@ struct tile_outside : alone {
         });
     }
 };
+struct tile_between_16_bytes : alone {
+    template <class Block>
+    static void run(Block& block, const arguments& args, shared_memory& smem) {
+        begin(block, smem);
+        block.each_warp([&](warp& self) {
+            smem.landing.expect(self, tile::bytes);
+            note(caught);
+            load_async(self, smem.one, args.in.at(0, 2), smem.landing);
+            smem.landing.wait(self, 0);
+        });
+    }
+};
 struct tile_before : alone {
     template <class Block>
     static void run(Block& block, const arguments& args, shared_memory& smem) {
@@ -424,6 +436,30 @@ struct part_off_the_pattern {
         });
     }
 };
+// An operand of mma that begins inside a panel of the swizzle (32 of 96 columns) and reaches into the next one.
+struct operand_off_the_panel {
+    static constexpr int warps = 4;
+    using arguments = hazards::arguments;
+    struct shared_memory {
+        shared_tile<tile::element, 64, 96> k;
+    };
+    template <class Block>
+    static void run(Block& block, const arguments&, shared_memory& smem) {
+        block.each_warpgroup([&](warpgroup& self) {
+            warpgroup_tile<tile::element, 64, 96> ones;
+            fill(self, ones, tile::element(1.0f));
+            store(self, smem.k, ones);
+            fence_async(self);
+            self.sync();
+            warpgroup_tile<float, 64, 48> sums;
+            mma_atb(self, sums, smem.k.template subtile<64, 64>(0), smem.k.template subtile<64, 48>(0),
+                    accumulation::replace);
+            note(caught);
+            mma_atb(self, sums, smem.k.template subtile<64, 64>(0), smem.k.template subtile<64, 48>(0, 48),
+                    accumulation::replace);
+        });
+    }
+};
 struct named_barrier_that_is_none : alone {
     template <class Block>
     static void run(Block& block, const arguments&, shared_memory&) {
@@ -451,10 +487,12 @@ struct barrier_elsewhere : alone {
 
 TEST_CASE("beyond the hardware's limits") {
     check_location(expect<tile_outside>(hazard_kind::beyond_limits), caught, "warp 0");
+    check_location(expect<tile_between_16_bytes>(hazard_kind::beyond_limits), caught, "warp 0");
     check_location(expect<tile_before>(hazard_kind::beyond_limits), caught, "warp 0");
     check_location(expect<store_to_what_is_for_loads>(hazard_kind::beyond_limits), caught, "warp 0");
     check_location(expect<misaligned>(hazard_kind::beyond_limits), caught, "warp 0");
     check_location(expect<part_off_the_pattern>(hazard_kind::beyond_limits), caught, "warp 0");
+    check_location(expect<operand_off_the_panel>(hazard_kind::beyond_limits), caught, "warpgroup 0");
     check_location(expect<named_barrier_that_is_none>(hazard_kind::beyond_limits), caught, "warp 0");
     check_location(expect<counts_too_many>(hazard_kind::beyond_limits), caught, "block");
     check_location(expect<barrier_elsewhere>(hazard_kind::beyond_limits), caught, "block");

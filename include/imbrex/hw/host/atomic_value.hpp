@@ -90,6 +90,16 @@ void add_global(const Scope& scope, const global_tile<T>& to, const fragment<T, 
     spend_lanes(c, Rows * Columns, "store");
 }
 
+// One element, by a function that an operation calls: an access of the running scope.
+template <class T>
+void add_global_element(T* address, T value, source here) {
+    const context c{machine::running(), machine::running_simulated_warp()};
+    if (c.by != nullptr && !c.on->stopping() && !c.on->unwinding()) {
+        touch_global_values(c, address, 1, global_use::atomic_update, 0, "atomic add to one element", here);
+    }
+    detail::atomic_add(address, value);
+}
+
 template <class T>
 T get_global(const warp& scope, const T* from, source here) {
     const context c = enter(scope, "load of one global value", here);

@@ -23,8 +23,8 @@ inline barrier_state* state_in_use(const context& c, const barrier_word& word, c
     const access made{c.by, c.by->actor, c.by->tick, false, false, -1, 0, what, where};
     const auto found = m.barriers.find(&word);
     if (found == m.barriers.end() || barrier_counters::of(word).live != barrier_counters::live_mark) {
-        m.report(hazard_kind::barrier_not_initialised, *c.by->block, "the barrier was never initialised",
-                 {m.location_of(made)});
+        m.report(hazard_kind::barrier_not_initialised, *c.by->block,
+                 "the barrier was never initialised, or was invalidated", {m.location_of(made)});
     }
     barrier_state& state = found->second;
     if (!state.init_fenced) {
@@ -220,12 +220,16 @@ inline void check_remote_arrivals_over(machine& m, simulated_warp& block) {
     }
 }
 
+// A block that is used must not exit before `use` is complete.
+inline void keep_until_over(block_state& used, const access& use) {
+    std::erase_if(used.remote_uses, [&](const access& old) { return old.actor == use.actor; });
+    used.remote_uses.push_back(use);
+}
+
 // A use of another block's shared memory, which must not end before it.
 inline void remember_remote_use(const context& c, block_state& other, const char* what, source here) {
     if (!c.checked() || &other == c.by->block) return;
-    const access made{c.by, c.by->actor, ++c.by->tick, false, false, -1, 0, what, here};
-    std::erase_if(other.remote_uses, [&](const access& old) { return old.actor == made.actor; });
-    other.remote_uses.push_back(made);
+    keep_until_over(other, {c.by, c.by->actor, ++c.by->tick, false, false, -1, 0, what, here});
 }
 
 // The same if `wanted`.

@@ -6,6 +6,7 @@
 
 #include <imbrex/hw/host/machine.hpp>
 
+#include <algorithm>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -171,7 +172,7 @@ inline void touch(machine& m, simulated_warp& now, const void* address, int byte
     made.stage = stage_of(*block, address);
     check_no_barrier(m, now, address, bytes, made);
     m.progress();
-    block->shadow->visit(begin, begin + bytes, [&](byte_history& history) {
+    const auto compare_all = [&](const byte_history& history) {
         const auto compare = [&](const access& earlier, bool earlier_writes) {
             const verdict found = check_ordering(earlier, earlier_writes, now, made);
             if (found == verdict::ordered) return;
@@ -189,12 +190,15 @@ inline void touch(machine& m, simulated_warp& now, const void* address, int byte
             m.report(hazard_kind::uninitialised_read, *now.block,
                      str_cat("shared bytes ", begin, " to ", begin + bytes - 1), {m.location_of(made)});
         }
-        if (writes) {
-            history.remember_write(made);
-        } else {
+    };
+    if (writes) {
+        block->shadow->write(begin, begin + bytes, made, compare_all);
+    } else {
+        block->shadow->visit(begin, begin + bytes, [&](byte_history& history) {
+            compare_all(history);
             history.remember_read(made);
-        }
-    });
+        });
+    }
 }
 
 // Reports a subtile, or a part of a vector, that is not inside its tile.
@@ -273,8 +277,20 @@ inline void release(simulated_warp& one, visible_clocks& gathering) {
     if (one.global_fenced > 0) one.knows.global_async_seen.set(one.actor, one.global_fenced);
     gathering.join(one.knows);
     gathering.async_seen.raise(one.copies.actor, one.fenced_copies);
+    gathering.arrived.push_back(one.actor);
 }
+// A scope whose own warps have arrived at this barrier is synced. What it has waited for before it arrived at another
+// barrier, from which this one followed, is known to all of its warps, too; for ordinary accesses that is not accepted,
+// which is stricter than necessary.
 inline void acquire(simulated_warp& one, const visible_clocks& completed) {
+    if (std::find(completed.arrived.begin(), completed.arrived.end(), one.actor) != completed.arrived.end()) {
+        one.synced = std::max(one.synced, completed.seen[one.actor]);
+        one.async_synced = std::max(one.async_synced, completed.async_seen[one.actor]);
+        one.global_async_synced = std::max(one.global_async_synced, completed.global_async_seen[one.actor]);
+    }
+    for (group_queue* own : {&one.copies, &one.stores, &one.mmas, &one.written}) {
+        own->synced = std::max(own->synced, completed.seen[own->actor]);
+    }
     one.knows.join(completed);
 }
 

@@ -143,21 +143,23 @@ inline void commit_group(const context& c, group_queue& queue, synchronisation k
     if (queue.open > 0) queue.occupied = queue.committed;
     queue.open = 0;
 }
-inline void wait_group(const context& c, group_queue& queue, synchronisation kind, int left, source here) {
-    if (!c) return;
+// Returns the newest group that it waited for.
+inline std::uint32_t wait_group(const context& c, group_queue& queue, synchronisation kind, int left, source here) {
+    if (!c) return 0;
     if (c.on->trace.enabled() && left == 0) {
         c.on->trace.record(c.by->block->number, c.by->name(), "wait", c.by->time, queue.done_at);
         c.by->time = std::max(c.by->time, queue.done_at);
     }
-    if (!c.checked()) return;
+    if (!c.checked()) return 0;
     c.on->pause(*c.by);
     const mutation_operator applied = c.on->pass_site(*c.by, kind, here);
-    if (applied == mutation_operator::skip) return;
+    if (applied == mutation_operator::skip) return 0;
     if (applied == mutation_operator::one_group_less) ++left;
     const std::uint32_t done = queue.committed > static_cast<std::uint32_t>(left) ? queue.committed - left : 0;
     c.on->finish(&queue, done);
     queue.waited = std::max(queue.waited, done);
     c.by->knows.seen.raise(queue.actor, queue.waited);
+    return done;
 }
 
 template <class Scope>

@@ -108,7 +108,7 @@ inline void report_livelock(machine& m) {
                             one->last_where.line});
     }
     try {
-        m.report(hazard_kind::deadlock, *block, "livelock: scopes spin and nothing changes", spinning);
+        m.report(hazard_kind::deadlock, *block, "livelock: scopes spin and nothing else happens", spinning);
     } catch (const stopped&) {}
 }
 

@@ -234,7 +234,8 @@ template <class T>
 void touch_global_values(const context& c, const T* first, int count, global_use how, int way, const char* what,
                          source where) {
     if (!c.checked() || count <= 0) return;
-    const access made = ordinary_access(c, way, first, 1, count, what, where);
+    access made = ordinary_access(c, way, first, 1, count, what, where);
+    if (is_atomic(how)) made.atomic_bytes = sizeof(T);
     if (block_holding(*c.by, first) != nullptr) {  // it is shared memory, which has its own history
         touch(*c.on, *c.by, first, count * static_cast<int>(sizeof(T)), made, writes(how));
     } else {
@@ -314,7 +315,7 @@ inline void touch_atomic(const context& c, const void* address, int bytes, atomi
                        : kind.reads ? global_use::atomic_update
                                     : global_use::atomic_store);
     if (kind.writes) {
-        c.on->progress();
+        c.on->atomic_write();
         one.knows.seen.set(one.actor, one.tick);
         if (one.global_fenced > 0) one.knows.global_async_seen.set(one.actor, one.global_fenced);
         if (!kind.reads) state.released = {};  // a plain store begins a new release sequence

@@ -13,6 +13,7 @@
 #include <imbrex/hw/host/barrier_counters.hpp>
 #include <imbrex/hw/host/cluster_source.hpp>
 #include <imbrex/hw/host/hazard.hpp>
+#include <imbrex/hw/host/liveness.hpp>
 #include <imbrex/hw/host/options.hpp>
 #include <imbrex/hw/host/pending_operations.hpp>
 #include <imbrex/hw/host/schedule.hpp>
@@ -168,11 +169,13 @@ class machine {
         one.waiting_for_memory = true;
         wait_until(one, ready, "a value in global memory", where);
         one.waiting_for_memory = false;
+        polling_since_ = 0;
         if (one.block->cluster == stalled_) report_not_resident(*this, one, where);
     }
 
     // Something has happened that may allow a waiting or spinning scope to proceed.
-    void progress() { steps_without_progress_ = 0; }
+    void progress() { live_.progress(); }
+    void atomic_write() { live_.atomic_write(); }
 
     // In checked mode, lets the seed select the next simulated warp.
     void pause(simulated_warp& one) {
@@ -232,7 +235,6 @@ class machine {
     static bool stuck(const simulated_warp& one) { return !one.finished() && one.children == 0; }
 
   private:
-    static constexpr int most_steps_without_progress = 200000;
     static constexpr int seconds_until_deadlock = 10;
 
     simulated_warp& add(block_state& block, simulated_warp* parent, const char* role, int index, int warps) {
@@ -339,8 +341,10 @@ class machine {
             if (can_go(*one)) candidates_.push_back(one);
         }
         if (candidates_.empty() && pending_.empty()) return !running_.empty() && resolve_stall();
-        const bool endless = options.most_steps > 0 && schedule_.steps() > options.most_steps;
-        if (++steps_without_progress_ > most_steps_without_progress || endless) {
+        polling_since_ = 0;
+        const bool too_long = options.most_steps > 0 && schedule_.steps() > options.most_steps;
+        const bool endless = too_long || live_.only_atomic();
+        if (!live_.step() || endless) {
             if (checked && !endless && source_ != nullptr && start_more(*running_.front(), source_->left()))
                 return true;
             report_livelock(*this);
@@ -350,7 +354,7 @@ class machine {
             resume(*next_in_plain_mode());
             return true;
         }
-        const schedule::step next = schedule_.next(candidates_, pending_, steps_without_progress_);
+        const schedule::step next = schedule_.next(candidates_, pending_, live_.idle());
         if (next.scope != nullptr) {
             resume(*next.scope);
         } else {
@@ -387,8 +391,7 @@ class machine {
         if (checked || (running_simulated_warp() != nullptr && !running_simulated_warp()->waiting_for_memory)) {
             return false;
         }
-        if (steps_without_progress_ == 0) polling_since_ = now.tv_sec;
-        ++steps_without_progress_;
+        if (polling_since_ == 0) polling_since_ = now.tv_sec;
         sched_yield();
         return now.tv_sec - polling_since_ < seconds_until_deadlock;
     }
@@ -440,8 +443,8 @@ class machine {
     int resident_ = 0;
     int resident_limit_ = 1;
     const cluster_state* stalled_ = nullptr;  // waited for a cluster that had not started
-    int steps_without_progress_ = 0;
-    std::int64_t polling_since_ = 0;
+    liveness live_;
+    std::int64_t polling_since_ = 0;  // 0: not polling
 };
 
 }  // namespace imbrex::hw

@@ -5,8 +5,10 @@
 
 #include <imbrex/core/source.hpp>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
-#include <map>
+#include <utility>
 #include <vector>
 
 namespace imbrex::hw {
@@ -42,6 +44,10 @@ struct byte_history {
         }
         reads.push_back(read);
     }
+    void forget() {
+        written = false;
+        reads.clear();
+    }
     void remember_write(const access& by) {
         written = true;
         write = by;
@@ -52,28 +58,109 @@ struct byte_history {
 class shadow_memory {
   public:
     explicit shadow_memory(int bytes) {
-        histories_[0];
-        end_ = bytes;
+        if (!spare().empty()) {
+            in_ = std::move(spare().back());
+            spare().pop_back();
+        }
+        in_.unused.clear();
+        in_.used = 0;
+        in_.pages.resize(static_cast<std::size_t>(bytes / page_bytes + 1));
+        for (std::size_t i = 0; i < in_.pages.size(); ++i) {
+            in_.pages[i].assign(1, {static_cast<int>(i) * page_bytes, new_history()});
+            history_of(in_.pages[i][0]).forget();
+        }
     }
+    shadow_memory(const shadow_memory&) = delete;
+    shadow_memory& operator=(const shadow_memory&) = delete;
+    ~shadow_memory() { spare().push_back(std::move(in_)); }
 
     // Calls f(history) for each interval of [begin, end), split at these bounds.
     template <class F>
     void visit(int begin, int end, F f) {
-        auto first = cut(begin);
-        const auto last = end < end_ ? cut(end) : histories_.end();
-        for (; first != last; ++first) f(first->second);
+        for_each_page(begin, end, [&](page& one, int from, int to) {
+            const std::size_t first = cut(one, from), last = cut(one, to);
+            for (std::size_t i = first; i < last; ++i) f(history_of(one[i]));
+        });
+    }
+
+    // Calls f(history) for each interval that [begin, end) overlaps, then records a write: the range has one history.
+    template <class F>
+    void write(int begin, int end, const access& made, F f) {
+        for_each_page(begin, end, [&](page& one, int from, int to) {
+            for (std::size_t i = holding(one, from); i < one.size() && one[i].begin < to; ++i) {
+                f(std::as_const(history_of(one[i])));
+            }
+        });
+        for_each_page(begin, end, [&](page& one, int from, int to) {
+            const std::size_t first = cut(one, from), last = cut(one, to);
+            history_of(one[first]).remember_write(made);
+            for (std::size_t i = first + 1; i < last; ++i) in_.unused.push_back(one[i].history);
+            const auto at = one.begin() + static_cast<std::ptrdiff_t>(first);
+            one.erase(at + 1, at + static_cast<std::ptrdiff_t>(last - first));
+        });
     }
 
   private:
-    std::map<int, byte_history>::iterator cut(int at) {
-        auto next = histories_.lower_bound(at);
-        if (next != histories_.end() && next->first == at) return next;
-        auto before = next;
-        --before;
-        return histories_.emplace_hint(next, at, before->second);
+    // An interval ends where the next begins, or with its page. Pages keep searches and insertions short.
+    struct interval {
+        int begin;
+        std::uint32_t history;
+    };
+    using page = std::vector<interval>;
+    static constexpr int page_bytes = 4096;
+    // Kernels cut memory into thousands of intervals, block after block, so histories are reused with their vectors.
+    struct storage {
+        std::vector<page> pages;
+        std::vector<byte_history> histories;
+        std::vector<std::uint32_t> unused;  // of the first `used` histories
+        std::uint32_t used = 0;
+    };
+    static std::vector<storage>& spare() {
+        thread_local std::vector<storage> all;
+        return all;
     }
-    std::map<int, byte_history> histories_;
-    int end_;
+
+    // Calls f(page, from, to) for the part of [begin, end) in each page.
+    template <class F>
+    void for_each_page(int begin, int end, F f) {
+        for (int from = begin; from < end;) {
+            const int number = from / page_bytes, to = std::min(end, (number + 1) * page_bytes);
+            f(in_.pages[static_cast<std::size_t>(number)], from, to);
+            from = to;
+        }
+    }
+    byte_history& history_of(const interval& one) { return in_.histories[one.history]; }
+    // A binary search without branches, which would often be mispredicted.
+    static std::size_t holding(const page& one, int at) {
+        std::size_t found = 0;
+        for (std::size_t left = one.size(); left > 1;) {
+            const std::size_t half = left / 2;
+            found += one[found + half].begin <= at ? half : 0;
+            left -= half;
+        }
+        return found;
+    }
+    std::uint32_t new_history() {
+        if (!in_.unused.empty()) {
+            const std::uint32_t last = in_.unused.back();
+            in_.unused.pop_back();
+            return last;
+        }
+        if (in_.used == in_.histories.size()) in_.histories.emplace_back();
+        return in_.used++;
+    }
+    // The interval of the page that begins there; the number of intervals if that is the end of the page.
+    std::size_t cut(page& one, int at) {
+        if (at == one[0].begin + page_bytes) return one.size();
+        const std::size_t i = holding(one, at);
+        if (one[i].begin == at) return i;
+        const std::uint32_t made = new_history();
+        in_.histories[made] = history_of(one[i]);
+        one.insert(one.begin() + static_cast<std::ptrdiff_t>(i) + 1, {at, made});
+        return i + 1;
+    }
+
+    storage in_;
 };
 
 }  // namespace imbrex::hw

@@ -34,6 +34,8 @@ struct visible_clocks {
     vector_clock global_async_seen;
     grid_clock grid;     // other clusters and kernels
     grid_clock claimed;  // what it would know if every atomic operation were acq_rel at device scope: for reports
+    // Scopes that have arrived at this barrier. It is what a barrier knows, not a scope: `join` leaves it out.
+    std::vector<int> arrived;
 
     void join(const visible_clocks& other) {
         seen.join(other.seen);

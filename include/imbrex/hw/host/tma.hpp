@@ -13,6 +13,13 @@ namespace imbrex::hw {
 template <class View>
 auto rectangle(const context& c, const View& view, const tma_coordinate& coordinate, const char* what, source here) {
     auto tile = view.rectangle(coordinate);
+    const int step = 16 / static_cast<int>(sizeof(*tile.pointer));
+    if (c.checked() && coordinate.at[0] % step != 0) {
+        c.on->report(hazard_kind::beyond_limits, *c.by->block,
+                     str_cat("the tile begins at column ", coordinate.at[0], "; TMA needs a multiple of 16 bytes, ",
+                             step, " columns"),
+                     {{c.by->name(), what, here.file, here.line}});
+    }
     if (c.checked() && !coordinate.out_of_bounds_fill && !view.inside(coordinate)) {
         c.on->report(
             hazard_kind::beyond_limits, *c.by->block,
@@ -255,10 +262,10 @@ template <int Left, class Scope>
 void bulk_wait(const Scope& scope, source here = source::current()) {
     const context c = enter(scope, "wait for stores", here);
     if (!c) return;
-    wait_group(c, c.by->stores, synchronisation::store_wait, Left, here);
+    const std::uint32_t done = wait_group(c, c.by->stores, synchronisation::store_wait, Left, here);
     if (!c.checked()) return;
     if (c.on->operator_at(*c.by, synchronisation::store_write, here) == mutation_operator::reads_only) return;
-    c.by->written.waited = std::max(c.by->written.waited, c.by->stores.waited);
+    c.by->written.waited = std::max(c.by->written.waited, done);
     if (c.on->options.sites != nullptr) c.by->written_waits.push_back({c.by->written.waited, here});
     c.by->knows.seen.raise(c.by->written.actor, c.by->written.waited);
 }

@@ -292,10 +292,11 @@ struct gemm_small_m {
                 act(which);
         };
         if constexpr (finishers > 1) shared.transposed_empty[group].wait(self, phase - 1);
-        self.sync();
+        if constexpr (finishers == 1 || Rows < 64) self.sync();  // with the fill, too
         store(self, shared.transposed_sums[group].template subtile<Rows, warpgroup_n>(0, 0), transpose_of(sum));
-        self.sync();
-        if constexpr (finishers > 1) {
+        if constexpr (finishers == 1) {
+            self.sync();
+        } else {
             if constexpr (cluster_size > 1) fence_cluster(self);
             arrive_in_cluster(self, shared.transposed_full[group]);
             each_transposed([&](int which) { shared.transposed_full[which].wait(self, phase); });
