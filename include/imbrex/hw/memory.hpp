@@ -11,6 +11,7 @@
 #include <imbrex/hw/cuda/copy.hpp>
 #include <imbrex/hw/cuda/cp_async_iterator.hpp>
 #include <imbrex/hw/cuda/dsmem.hpp>
+#include <imbrex/hw/cuda/fragment_buffer.hpp>
 #include <imbrex/hw/cuda/global_element.hpp>
 #include <imbrex/hw/cuda/tma.hpp>
 #else
@@ -20,6 +21,7 @@
 #include <imbrex/hw/host/copy.hpp>
 #include <imbrex/hw/host/cp_async_iterator.hpp>
 #include <imbrex/hw/host/dsmem.hpp>
+#include <imbrex/hw/host/fragment_buffer.hpp>
 #include <imbrex/hw/host/global_element.hpp>
 #include <imbrex/hw/host/tma.hpp>
 #endif

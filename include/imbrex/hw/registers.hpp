@@ -1,10 +1,11 @@
-// Register tiles: fragments, their rows, transposes, row_max, upconversion and dequantisation.
+// Register tiles: fragments, accumulator order, their rows, transposes, row_max, upconversion and dequantisation.
 // Selects the implementation of this pass: hw/cuda or hw/host, which declare the same names.
 #pragma once
 
 #include <imbrex/core/config.hpp>
 
 #if IMBREX_DEVICE_WORLD
+#include <imbrex/hw/cuda/accumulator_order.hpp>
 #include <imbrex/hw/cuda/dequantise.hpp>
 #include <imbrex/hw/cuda/fragment.hpp>
 #include <imbrex/hw/cuda/register_operand.hpp>
@@ -14,6 +15,7 @@
 #include <imbrex/hw/cuda/transpose.hpp>
 #include <imbrex/hw/cuda/upconvert.hpp>
 #else
+#include <imbrex/hw/host/accumulator_order.hpp>
 #include <imbrex/hw/host/dequantise.hpp>
 #include <imbrex/hw/host/fragment.hpp>
 #include <imbrex/hw/host/register_operand.hpp>

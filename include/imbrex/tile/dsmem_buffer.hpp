@@ -3,19 +3,11 @@
 // writing one.
 #pragma once
 
-#include <imbrex/core/config.hpp>
+#include <imbrex/tile/fragment_buffer.hpp>
 
 namespace imbrex {
 
 template <class T, int Rows, int Columns>
-struct dsmem_buffer {
-    static_assert(sizeof(T) == 4, "imbrex: a DSMEM buffer holds 32-bit elements");
-    using element = T;
-    static constexpr int rows = Rows;
-    static constexpr int columns = Columns;
-    static constexpr int bytes = Rows * Columns * static_cast<int>(sizeof(T));
-
-    alignas(16) T values[Rows * Columns];
-};
+using dsmem_buffer = fragment_buffer<T, Rows, Columns>;
 
 }  // namespace imbrex

@@ -172,15 +172,20 @@ TEST_CASE("a grid that may not be resident as a whole must not wait for all of i
     CHECK(found->kind == hazard_kind::not_resident);
 }
 
-// Each block but the first spins on the flag of the block before it, by hand.
+// Each block but the first spins on the flag of the block before it, by hand: with loads, or with operations that write.
+template <bool Writes>
 struct spins_on_neighbour {
     static constexpr int warps = 1;
     using arguments = int*;
+    static int read(warp& self, int* flag) {
+        if constexpr (Writes) return atomic_fetch_add<memory_order::acq_rel>(self, flag, 0);
+        return atomic_load<memory_order::acquire>(self, flag);
+    }
     template <class Block, class Shared>
     static void run(Block& block, const arguments& flags, Shared&) {
         block.each_warp([&](warp& self) {
             const int own = block.index().x;
-            while (own > 0 && atomic_load<memory_order::acquire>(self, flags + own - 1) == 0) {}
+            while (own > 0 && read(self, flags + own - 1) == 0) {}
             atomic_store<memory_order::release>(self, flags + own, 1);
         });
     }
@@ -189,10 +194,37 @@ struct spins_on_neighbour {
 TEST_CASE("a loop that polls a value of a block that has not started is not a livelock") {
     std::vector<int> flags(6);
     const auto reset = [&] { flags.assign(6, 0); };
-    const auto found = host::check<spins_on_neighbour>({6}, flags.data(), 8, 0, reset);
+    const auto found = host::check<spins_on_neighbour<false>>({6}, flags.data(), 8, 0, reset);
     REQUIRE(found);
     CHECK(found->kind == hazard_kind::not_resident);
     CHECK(found->text().find("atomic.both.cpp:") != std::string::npos);
-    CHECK(!host::check<spins_on_neighbour>({1}, flags.data(), 4, 0, reset));
+    CHECK(!host::check<spins_on_neighbour<false>>({1}, flags.data(), 4, 0, reset));
+}
+
+TEST_CASE("it is a livelock if each operation of the loop writes") {
+    std::vector<int> flags(6);
+    const auto reset = [&] { flags.assign(6, 0); };
+    const auto found = host::check<spins_on_neighbour<true>>({6}, flags.data(), {.shrink_replays = 0}, reset);
+    REQUIRE(found);
+    CHECK(found->kind == hazard_kind::deadlock);
+    CHECK(found->text().find("livelock") != std::string::npos);
+    CHECK(found->text().find("atomic add") != std::string::npos);
+}
+
+// Counts for long, and then ends.
+struct counts_for_long {
+    static constexpr int warps = 1;
+    using arguments = int*;
+    template <class Block, class Shared>
+    static void run(Block& block, const arguments& counter, Shared&) {
+        block.each_warp([&](warp& self) {
+            while (atomic_fetch_add<memory_order::relaxed>(self, counter, 1) < 150000) {}
+        });
+    }
+};
+
+TEST_CASE("a loop that counts to 150,000 is no livelock") {
+    int counter = 0;
+    CHECK(!host::check<counts_for_long>({2}, &counter, 2, 0, [&] { counter = 0; }));
 }
 #endif

@@ -107,6 +107,12 @@ IMBREX_KERNEL void add_global(const Scope& scope, const global_tile<T>& to,
         from);
 }
 
+// The calling thread adds to one element.
+template <class T>
+IMBREX_KERNEL void add_global_element(T* address, T value, source) {
+    atomicAdd(address, value);
+}
+
 // Every lane reads one value.
 template <class T>
 IMBREX_KERNEL T get_global(const warp&, const T* from, source) {

@@ -312,6 +312,29 @@ IMBREX_KERNEL fragment<T, Rows, Count, Warps> columns_of(const Scope&, const fra
     return result;
 }
 
+// Calls f(element, element of `part`, row value) for the columns of a tile from First on that `part` has.
+template <int First, class Scope, class F, class T, class U, class V, int Rows, int Columns, int Count, int Warps>
+IMBREX_KERNEL void visit_columns_of(const Scope& scope, source, F&& f, fragment<T, Rows, Columns, Warps>& tile,
+                                    const fragment<U, Rows, Count, Warps>& part,
+                                    const row_fragment<V, Rows, Warps>& values) {
+    using whole_type = fragment<T, Rows, Columns, Warps>;
+    using part_type = fragment<U, Rows, Count, Warps>;
+    static_assert(First % whole_type::strip_columns == 0 && part_type::run == whole_type::run,
+                  "imbrex: columns are taken from a register tile in whole strips");
+    check_scope<whole_type>(scope);
+#pragma unroll
+    for (int block = 0; block < part_type::blocks; ++block) {
+#pragma unroll
+        for (int strip = 0; strip < part_type::strips; ++strip) {
+#pragma unroll
+            for (int item = 0; item < part_type::each; ++item) {
+                f(tile.values[block][First / whole_type::strip_columns + strip][item], part.values[block][strip][item],
+                  values.values[block][item / part_type::run]);
+            }
+        }
+    }
+}
+
 // Values First to First + Count - 1 of a vector, in whole blocks of 16.
 template <int First, int Count, class Scope, class T, int Rows, int Warps>
 IMBREX_KERNEL row_fragment<T, Count, Warps> rows_of(const Scope&, const row_fragment<T, Rows, Warps>& values, source) {

@@ -57,6 +57,12 @@ IMBREX_KERNEL float fma(float a, float b, float c) {
     return fmaf(a, b, c);
 }
 
+// The same number, unknown to the compiler before this point: it does not compute what depends on it ahead of a loop.
+IMBREX_KERNEL int opaque(int number) {
+    asm volatile("" : "+r"(number));
+    return number;
+}
+
 // Forces the inputs of a sum to be computed before this point: the sum is stored if it is negative, which it never is.
 // ptxas cannot know this and does not defer the work.
 IMBREX_KERNEL void settle_sum(float sum) {

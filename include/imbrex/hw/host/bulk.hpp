@@ -60,4 +60,38 @@ void bulk_load(const warp& scope, T& to, const T& from, barrier_word& word, sour
                [&from](T& there) { std::memcpy(static_cast<void*>(&there), &from, sizeof(T)); });
 }
 
+// Adds an object of floats to global memory, each atomically. In a fixed order it counts as a write.
+template <summation_order Order, class Scope, class T>
+void bulk_reduce_add(const Scope& scope, T& to, const T& from, source here = source::current()) {
+    const char* what = "bulk reduce-add";
+    const context c = enter(scope, what, here);
+    if (!c) return;
+    c.on->pause(*c.by);
+    group_queue& queue = c.by->stores;
+    if (c.checked()) {
+        check_alignment(c, &from, 16, what, here);
+        check_global_alignment(c, &to, 16, what, here);
+        const access made{c.by, queue.actor, queue.open_tick(), true, true, -1, 0, what, here};
+        touch(*c.on, *c.by, &from, sizeof(T), made, false);
+        access written = made;
+        written.actor = c.by->written.actor;
+        if (Order == summation_order::any) written.atomic_bytes = sizeof(float);
+        touch_global_object(c, &to, sizeof(T), written,
+                            Order == summation_order::any ? global_use::atomic_update : global_use::write);
+        ++queue.open;
+        queue.last_issue = here;
+    }
+    if (c.on->trace.enabled()) {
+        double begin = 0;
+        const double asked = c.by->time += nominal_rates::issue;
+        queue.done_at = c.by->block->tma.serve(asked, sizeof(T) / nominal_rates::copy_bytes, begin);
+        c.on->trace.record(c.by->block->number, "TMA", what, begin, queue.done_at);
+    }
+    c.on->ask(&queue, queue.open_tick(), [&to, &from] {
+        float* const sums = reinterpret_cast<float*>(&to);
+        const float* const values = reinterpret_cast<const float*>(&from);
+        for (std::size_t i = 0; i < sizeof(T) / sizeof(float); ++i) detail::atomic_add(sums + i, values[i]);
+    });
+}
+
 }  // namespace imbrex::hw

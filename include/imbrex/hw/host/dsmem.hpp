@@ -6,6 +6,7 @@
 #include <imbrex/hw/host/fragment.hpp>
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 
 namespace imbrex::hw {
@@ -24,6 +25,26 @@ void dsmem_store(const Scope& scope, DsmemBuffer& to, const fragment<T, Rows, Co
     ask_object(
         c, in_cluster(c, to, cluster_rank, what, here), in_cluster(c, landing, cluster_rank, what, here), what, here,
         [sent](DsmemBuffer& there) { there = sent; }, true);
+}
+
+// Copies an object to the one at the address of `to` in block `cluster_rank`, completing on the barrier at `landing`
+// there. A wait for that barrier also shows that `from` has been read, and this block must not exit before.
+template <class Scope, class T>
+void copy_to_block(const Scope& scope, T& to, const T& from, barrier_word& landing, int cluster_rank, source here) {
+    const char* what = "bulk copy to another block";
+    const context c = enter(scope, what, here);
+    if (!c) return;
+    c.on->pause(*c.by);
+    barrier_word& there = in_cluster(c, landing, cluster_rank, what, here);
+    if (c.checked()) {
+        check_alignment(c, &from, 16, what, here);
+        const barrier_state& state = *state_in_use(c, there, what, here);
+        const access made{c.by, state.actor, state.generation + 1, true, true, -1, 0, what, here};
+        touch(*c.on, *c.by, &from, sizeof(T), made, false);
+        keep_until_over(*c.by->block, made);
+    }
+    ask_object(c, in_cluster(c, to, cluster_rank, what, here), there, what, here,
+               [&from](T& there) { std::memcpy(static_cast<void*>(&there), &from, sizeof(T)); });
 }
 
 // Reads this block's own buffer after a wait for the barrier.

@@ -115,14 +115,14 @@ template <class Fragment>
 void touch_fragment(const context& c, const Fragment& one, use how, const char* what, source where) {
     if (!c.checked()) return;
     fragment_state& state = one.state;
-    const hazard_location now{c.by->name(), what, where.file, where.line};
+    const auto now = [&] { return hazard_location{c.by->name(), what, where.file, where.line}; };
     if (state.mma_writes > 0 || (state.mma_reads > 0 && how != use::read)) {
         c.on->report(hazard_kind::accumulator_in_flight, *c.by->block, "an asynchronous mma is using the register tile",
-                     {now, {c.by->name(), "mma", state.mma_at.file, state.mma_at.line}});
+                     {now(), {c.by->name(), "mma", state.mma_at.file, state.mma_at.line}});
     }
     if (how != use::write && !state.written) {
         c.on->report(hazard_kind::uninitialised_read, *c.by->block, "the register tile or vector was never written",
-                     {now});
+                     {now()});
     }
     if (how != use::read) state.written = true;
 }
@@ -269,6 +269,23 @@ fragment<T, Rows, Count, Warps> columns_of(const Scope& scope, const fragment<T,
         for (int column = 0; column < Count; ++column) part.at(row, column) = tile.at(row, First + column);
     }
     return part;
+}
+
+// Calls f(element, element of `part`, row value) for the columns of a tile from First on that `part` has.
+template <int First, class Scope, class F, class T, class U, class V, int Rows, int Columns, int Count, int Warps>
+void visit_columns_of(const Scope& scope, source here, F f, fragment<T, Rows, Columns, Warps>& tile,
+                      const fragment<U, Rows, Count, Warps>& part, const row_fragment<V, Rows, Warps>& values) {
+    const context c = enter_registers(scope, "elementwise operation", here);
+    if (!c) return;
+    touch_fragment(c, part, use::read, "elementwise operation", here);
+    touch_fragment(c, values, use::read, "elementwise operation", here);
+    touch_fragment(c, tile, use::update, "elementwise operation", here);
+    for (int row = 0; row < Rows; ++row) {
+        for (int column = 0; column < Count; ++column) {
+            f(tile.at(row, First + column), part.at(row, column), values.values[row]);
+        }
+    }
+    spend_lanes(c, Rows * Count, "elementwise");
 }
 
 // A range of a vector's values.

@@ -44,6 +44,11 @@ inline float fma(float a, float b, float c) {
     return std::fma(a, b, c);
 }
 
+// On the device, a number that the compiler does not know.
+inline int opaque(int number) {
+    return number;
+}
+
 // On the device, keeps the compiler from deferring work.
 inline void settle_sum(float) {}
 

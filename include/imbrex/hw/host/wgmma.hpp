@@ -16,6 +16,22 @@ auto shared_operand(const Shared& shared) {
                          : operand_view<element>{shared.address(0, 0), stride, 1};
 }
 
+// The hardware steps through a subtile from panel to panel of the swizzle: one that spans panels must begin with one. Its
+// rows must begin with a repetition of the swizzle.
+template <class Shared>
+void check_panels(const context& c, const Shared& shared, source here) {
+    if constexpr (requires { shared.first_column; }) {
+        constexpr int panel = Shared::layout::panel_columns;
+        const int inside = shared.first_column % panel;
+        if (shared.first_row % 8 == 0 && (inside == 0 || inside + Shared::columns <= panel)) return;
+        c.on->report(hazard_kind::beyond_limits, *c.by->block,
+                     str_cat("an operand of mma from row ", shared.first_row, ", column ", shared.first_column,
+                             " on; rows must begin at a multiple of 8, columns at a multiple of ", panel,
+                             " (the swizzle) unless they end before the next one"),
+                     {{c.by->name(), "mma", here.file, here.line}});
+    }
+}
+
 // Checks that a register tile may be used by an mma, and marks it as in use until the mma's group is waited for.
 template <class Fragment>
 void lend_to_mma(const context& c, const Fragment& one, bool accumulates, bool reads, source here) {
@@ -59,9 +75,11 @@ void wgmma(const warpgroup& scope, fragment<C, M, N, 4>& accumulator, const A& a
             lend_to_mma(c, a, false, true, here);
         } else {
             check_inside(*c.on, *c.by, a, "mma", here);
+            check_panels(c, a, here);
             for_each_run(a, read);
         }
         check_inside(*c.on, *c.by, b, "mma", here);
+        check_panels(c, b, here);
         for_each_run(b, read);
         lend_to_mma(c, accumulator, true, accumulate, here);
         ++queue.open;

@@ -16,8 +16,10 @@
 #include <imbrex/hw/math.hpp>
 #include <imbrex/hw/memory.hpp>
 #include <imbrex/hw/scope.hpp>
+#include <imbrex/tile/fragment_buffer.hpp>
 #include <imbrex/tile/register_tile.hpp>
 
+#include <cstdint>
 #include <type_traits>
 
 namespace imbrex {
@@ -78,6 +80,22 @@ IMBREX_KERNEL void atomic_add(const Scope& scope, global_tile<T> to, const hw::f
     require_scope<Scope, hw::fragment<T, Rows, Columns, Warps>>();
     static_assert(std::is_same_v<T, float> || std::is_same_v<T, int>, "imbrex: atomic_add takes tiles of float or int");
     hw::add_global(scope, to, from, here);
+}
+
+// The same for a fragment buffer in global memory, with vector instructions.
+template <class Scope, int Rows, int Columns, int Warps>
+IMBREX_KERNEL void atomic_add(const Scope& scope, fragment_buffer<float, Rows, Columns>& to,
+                              const hw::fragment<float, Rows, Columns, Warps>& from, source here = source::current()) {
+    require_scope<Scope, hw::fragment<float, Rows, Columns, Warps>>();
+    hw::add_fragment(scope, to, from, here);
+}
+
+// Adds to one element, as a relaxed atomic operation, in a function without a scope that an operation calls for each
+// element of a register tile: see read_element.hpp.
+template <class T>
+IMBREX_KERNEL void add_element(T* first, std::int64_t index, T value, source here = source::current()) {
+    static_assert(std::is_same_v<T, float> || std::is_same_v<T, int>, "imbrex: add_element takes float or int");
+    hw::add_global_element(first + index, value, here);
 }
 
 // One value of global memory by an ordinary access: one thread writes it, all lanes read it.

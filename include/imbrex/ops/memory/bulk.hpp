@@ -1,12 +1,14 @@
 // Bulk copies (cp.async.bulk) of a contiguous object, such as a packed tile, a vector or a struct of these, from global
 // memory by TMA. They need no descriptor, so they are cheaper to issue than a tensor copy. One warp issues the copy; it
-// completes on an mbarrier, and a wait for the barrier makes the data readable.
+// completes on an mbarrier, and a wait for the barrier makes the data readable. A bulk reduce-add sends a fragment buffer
+// the other way; it is committed and waited for like a TMA store (ops/memory/tma.hpp).
 #pragma once
 
 #include <imbrex/core/source.hpp>
 #include <imbrex/hw/memory.hpp>
 #include <imbrex/hw/scope.hpp>
 #include <imbrex/tile/barrier.hpp>
+#include <imbrex/tile/fragment_buffer.hpp>
 
 #include <type_traits>
 
@@ -28,6 +30,16 @@ requires requires(const Slot& slot) {
 IMBREX_KERNEL void load_object_async(const warp& scope, T& to, const T& from, const Slot& slot,
                                      source here = source::current()) {
     load_object_async(scope, to, from, slot.barrier(), here);
+}
+
+// Adds the buffer to the one in global memory (cp.reduce.async.bulk). The sum of floats depends on the order of the
+// additions. With summation_order::fixed the kernel orders them by synchronisation, so that the sum is the same in every
+// run, and the checker reports additions that are not ordered as it reports ordinary writes.
+template <summation_order Order = summation_order::any, class Scope, int Rows, int Columns>
+IMBREX_KERNEL void reduce_add_async(const Scope& scope, fragment_buffer<float, Rows, Columns>& to,
+                                    const fragment_buffer<float, Rows, Columns>& from,
+                                    source here = source::current()) {
+    hw::bulk_reduce_add<Order>(scope, to, from, here);
 }
 
 }  // namespace imbrex

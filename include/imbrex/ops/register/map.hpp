@@ -131,6 +131,21 @@ IMBREX_KERNEL void combine_with_rows(const Scope& scope, hw::fragment<T, Rows, C
         tile, other, values);
 }
 
+// The same for columns First, First + 1, ... of a tile; `other` has only these.
+template <int First, class Scope, class T, class U, class V, int Rows, int Columns, int Count, int Warps,
+          class Function>
+IMBREX_KERNEL void combine_columns_with_rows(const Scope& scope, hw::fragment<T, Rows, Columns, Warps>& tile,
+                                             const hw::fragment<U, Rows, Count, Warps>& other,
+                                             const hw::row_fragment<V, Rows, Warps>& values, Function function,
+                                             source here = source::current()) {
+    static_assert(First >= 0 && Count > 0 && First + Count <= Columns && First % 16 == 0,
+                  "imbrex: columns are combined inside a register tile, starting at a multiple of 16");
+    require_scope<Scope, hw::fragment<T, Rows, Columns, Warps>>();
+    hw::visit_columns_of<First>(
+        scope, here, [&](T& element, const U& second, const V& value) { element = function(element, second, value); },
+        tile, other, values);
+}
+
 // element = function(element, value of its column)
 template <class Scope, class T, class U, int Rows, int Columns, int Warps, register_layout Layout, class Function>
 IMBREX_KERNEL void combine_with_columns(const Scope& scope, hw::fragment<T, Rows, Columns, Warps, Layout>& tile,

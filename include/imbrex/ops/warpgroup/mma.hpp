@@ -58,6 +58,12 @@ IMBREX_KERNEL void wait_mma(const warpgroup& scope, warpgroup_tile<C, M, N>& acc
     hw::wgmma_wait<Left>(scope, here);
     hw::wgmma_guard(accumulator);
 }
+template <int Left = 0, class C, int M, int N, class D, int P, int Q>
+IMBREX_KERNEL void wait_mma(const warpgroup& scope, warpgroup_tile<C, M, N>& accumulator,
+                            warpgroup_tile<D, P, Q>& other, source here = source::current()) {
+    wait_mma<Left>(scope, accumulator, here);
+    hw::wgmma_guard(other);
+}
 
 template <class C, int M, int N, class A, class B>
 IMBREX_KERNEL void mma_ab_async(const warpgroup& scope, warpgroup_tile<C, M, N>& accumulator, const A& a, const B& b,
