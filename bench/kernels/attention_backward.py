@@ -32,6 +32,9 @@ from attention_turns import (
 )
 
 OURS = "Imbrex"
+DETERMINISTIC = "Imbrex, deterministic"
+HEAD_DIMS = (128, 64, 96, 256)
+DETERMINISTIC_HEAD_DIMS = (64, 128)
 LARGEST_ERROR = 0.01
 GRADIENTS = ("dQ", "dK", "dV")
 
@@ -62,32 +65,32 @@ class Library:
         library = ctypes.CDLL(str(path))
         self._backward = library.imbrex_attention_backward
         self._backward.restype = ctypes.c_int
-        sizes = [ctypes.c_int] * 7
+        sizes = [ctypes.c_int] * 8
         self._backward.argtypes = [
             ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p, *sizes, ctypes.c_float, ctypes.c_void_p,
             ctypes.POINTER(ctypes.c_int64), ctypes.c_void_p]  # fmt: skip
         self._last_error = library.imbrex_attention_backward_last_error
         self._last_error.restype = ctypes.c_char_p
 
-    def _call(self, tensors, lse2, causal, scale, workspace, size, stream):
+    def _call(self, tensors, lse2, causal, deterministic, scale, workspace, size, stream):
         q, k = tensors[:2]
         pointers = (ctypes.c_void_p * 8)(*(tensor.data_ptr() for tensor in tensors))
-        sizes = [q.shape[0], q.shape[2], k.shape[2], q.shape[1], k.shape[1], q.shape[3], int(causal)]
+        sizes = [q.shape[0], q.shape[2], k.shape[2], q.shape[1], k.shape[1], q.shape[3], int(causal), int(deterministic)]
         status = self._backward(pointers, lse2.data_ptr(), *sizes, scale, workspace, ctypes.byref(size), stream)
         if status != 0:
             raise RuntimeError(self._last_error().decode())
 
-    def prepared(self, torch, q, k, v, out, d_out, lse2, causal, scale):
+    def prepared(self, torch, q, k, v, out, d_out, lse2, causal, scale, deterministic=False):
         """A function that launches the backward pass and returns dQ, dK, dV."""
         gradients = [torch.full_like(one, math.nan) for one in (q, k, v)]
         tensors = [q, k, v, out, d_out, *gradients]
         size = ctypes.c_int64(0)
-        self._call(tensors, lse2, causal, scale, None, size, None)
+        self._call(tensors, lse2, causal, deterministic, scale, None, size, None)
         workspace = torch.full((max(1, size.value),), 255, dtype=torch.uint8, device=q.device)
 
         def run():
             stream = torch.cuda.current_stream().cuda_stream
-            self._call(tensors, lse2, causal, scale, workspace.data_ptr(), size, stream)
+            self._call(tensors, lse2, causal, deterministic, scale, workspace.data_ptr(), size, stream)
             return gradients
 
         return run
@@ -117,7 +120,7 @@ class Bench:
         """Against float64, with lengths that no tile divides, and GQA."""
         worst = 0.0
         shapes = ((2, 4, 2, 333, 450), (1, 3, 1, 1, 1), (1, 2, 2, 640, 640), (2, 2, 1, 513, 200))
-        for head_dim in (64, 128):
+        for head_dim in HEAD_DIMS:
             for batch, heads, kv_heads, queries, keys in shapes:
                 q, d_out = (self._random(batch, queries, heads, head_dim) for _ in range(2))
                 k, v = (self._random(batch, keys, kv_heads, head_dim) for _ in range(2))
@@ -161,12 +164,15 @@ class Bench:
             out, lse2 = made[0].transpose(1, 2).contiguous(), (made[1] * math.log2(math.e)).contiguous()
             contestants = self._peers(q, k, v, d_out, point.causal, notes)
             expected = [one.clone() for one in contestants[CUDNN]()] if CUDNN in contestants else None
-            contestants[OURS] = self.library.prepared(
-                torch, q, k, v, out, d_out, lse2, point.causal, point.head_dim**-0.5
-            )
-            if expected is not None:
-                difference = self._judge(OURS, point.name, contestants[OURS](), expected)
-                notes.append(f"differs from {CUDNN} by {difference:.2g}")
+            for name, deterministic in {OURS: False, DETERMINISTIC: True}.items():
+                if deterministic and point.head_dim not in DETERMINISTIC_HEAD_DIMS:
+                    continue
+                contestants[name] = self.library.prepared(
+                    torch, q, k, v, out, d_out, lse2, point.causal, point.head_dim**-0.5, deterministic
+                )
+                if expected is not None:
+                    difference = self._judge(name, point.name, contestants[name](), expected)
+                    notes.append(f"{name} differs from {CUDNN} by {difference:.2g}")
             repeats = repeats_for(2.5 * point.flop)
             milliseconds, rounds = take_turns(
                 torch, contestants, dict.fromkeys(contestants, repeats), stream, notes, self.rounds, self.seconds
@@ -198,7 +204,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=40, help="at most, at each point (%(default)s)")
     parser.add_argument("--seconds", type=float, default=1.5, help="at most, at each point (%(default)s)")
     given = parser.parse_args()
-    points = [Point(head_dim, causal, length) for head_dim in (128, 64) for causal in (False, True) for length in LENGTHS]
+    points = [Point(head_dim, causal, length) for head_dim in HEAD_DIMS for causal in (False, True) for length in LENGTHS]
     names = matching([point.name for point in points], given.points, "--points")
     torch = device_or_exit()
     bench = Bench(torch, Library(given.library), given.rounds, given.seconds)

@@ -11,14 +11,18 @@ using namespace imbrex;
 namespace {
 
 template <class Mask>
-using backward = attention_backward<bf16, attention_options{.head_dims = {64, 128}}, Mask>;
+using backward = attention_backward<bf16, attention_backward_options{.head_dims = {64, 96, 128, 256}}, Mask>;
+template <class Mask>
+using deterministic_backward = attention_backward<
+    bf16, attention_backward_options{.head_dims = {64, 128}, .targets = kernel_targets::hopper, .deterministic = true},
+    Mask>;
 
 template <class Call>
-void with_mask(bool causal, const Call& call) {
-    if (causal) {
-        call(backward<causal_mask>{});
+void with_kernel(bool causal, bool deterministic, const Call& call) {
+    if (deterministic) {
+        causal ? call(deterministic_backward<causal_mask>{}) : call(deterministic_backward<full_mask>{});
     } else {
-        call(backward<full_mask>{});
+        causal ? call(backward<causal_mask>{}) : call(backward<full_mask>{});
     }
 }
 
@@ -33,7 +37,7 @@ const char* imbrex_attention_backward_last_error() {
 // Tensors are bf16 [batch, sequence, head, head_dim]: q, k, v, out, d_out, d_q, d_k, d_v. lse2 [batch, head, query]. With
 // a null workspace, writes its size to workspace_bytes and launches nothing.
 int imbrex_attention_backward(void** tensors, float* lse2, int batch, int heads, int kv_heads, int seqlen_q,
-                              int seqlen_k, int head_dim, int causal, float scale, void* workspace,
+                              int seqlen_k, int head_dim, int causal, int deterministic, float scale, void* workspace,
                               std::int64_t* workspace_bytes, void* stream) {
     return bench::status_of([&] {
         const auto view = [&](int index, int rows, int of_heads) {
@@ -52,7 +56,7 @@ int imbrex_attention_backward(void** tensors, float* lse2, int batch, int heads,
                                            .d_k = view(6, seqlen_k, kv_heads),
                                            .d_v = view(7, seqlen_k, kv_heads),
                                            .scale = scale};
-        with_mask(causal != 0, [&](auto chosen) {
+        with_kernel(causal != 0, deterministic != 0, [&](auto chosen) {
             using attention = decltype(chosen);
             if (workspace == nullptr) {
                 *workspace_bytes = static_cast<std::int64_t>(attention::workspace_bytes(p));

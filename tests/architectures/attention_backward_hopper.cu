@@ -4,8 +4,10 @@
 
 namespace imbrex {
 
-template class attention_backward<bf16, attention_options{.head_dims = {64, 128}}, full_mask>;
-template class attention_backward<bf16, attention_options{.head_dims = {64, 128}}, causal_mask>;
-template class attention_backward<bf16, attention_options{.head_dims = {64, 128}}, causal_mask, score_mod::softcap>;
+constexpr attention_backward_options options{.head_dims = {64, 128}, .targets = kernel_targets::hopper};
+
+template class attention_backward<bf16, options, full_mask>;
+template class attention_backward<bf16, options, causal_mask>;
+template class attention_backward<bf16, options, causal_mask, score_mod::softcap>;
 
 }  // namespace imbrex

@@ -24,7 +24,6 @@
 // of zero where a mask hides them, so they must be finite.
 #pragma once
 
-#include <imbrex/core/ceil_div.hpp>
 #include <imbrex/hw/world.hpp>
 #include <imbrex/kernels/attention/ampere.hpp>
 #include <imbrex/kernels/attention/check_mask.hpp>
@@ -41,7 +40,6 @@
 #include <imbrex/kernels/attention/views.hpp>
 
 #include <algorithm>
-#include <cstdint>
 #include <numeric>
 #include <optional>
 #include <type_traits>
@@ -147,20 +145,9 @@ class attention_forward {
             made.lengths.max_blocks_per_seq = p.paged_kv.max_blocks_per_seq;
             made.lengths.page_size = p.k.rows();
         }
-        const int blocks = p.varlen.given()
-                               ? attention_tile_scheduler::varlen_blocks(p.seqlen_q(), p.varlen.count, Kernel::block_m)
-                               : ceil_div(p.seqlen_q(), Kernel::block_m);
-        const std::int64_t all = std::int64_t{blocks} * p.heads() * (p.varlen.given() ? 1 : p.batches());
-        require(all <= 2147483647, "q: ", p.batches(), " x ", p.heads(), " x ", p.seqlen_q(), " queries make ", all,
-                " blocks; at most 2147483647 are allowed");
         const double kv_bytes = static_cast<double>(sizeof(In)) * p.batches() * p.kv_heads() * p.seqlen_k(Options.kv) *
                                 (p.head_dim_qk() + p.head_dim_v());
-        made.scheduler = {p.batches(), p.heads(), blocks, 0};
-        if (!p.varlen.given()) {
-            const attention_block_shape one{Kernel::block_m, Kernel::block_m_step, Kernel::block_n, Kernel::can_idle};
-            const auto costs = attention_block_costs(one, p.seqlen_q(), p.seqlen_k(Options.kv), mask);
-            made.scheduler.l2_sections = attention_l2_sections(costs, p.batches() * p.heads(), kv_bytes, num_sms);
-        }
+        made.scheduler = attention_scheduler_of<Kernel>(p, p.seqlen_k(Options.kv), kv_bytes, mask, num_sms);
         return made;
     }
 

@@ -20,12 +20,16 @@ tensor_values random_values(std::size_t count, std::uint32_t seed) {
 
 }  // namespace
 
-TEST_CASE("gradients in double agree with finite differences: GQA, causal, softcap") {
-    const reference_sizes n{.heads = 4, .kv_heads = 2, .seqlen_q = 5, .seqlen_k = 7, .head_dim_qk = 3, .head_dim_v = 4};
+TEST_CASE("gradients in double agree with finite differences: GQA, causal, softcap, bias, sinks") {
+    reference_sizes n{.heads = 4, .kv_heads = 2, .seqlen_q = 5, .seqlen_k = 7, .head_dim_qk = 3, .head_dim_v = 4};
+    n.sinks = random_values(4, 5);
     tensor_values q = random_values(4 * 5 * 3, 1), k = random_values(2 * 7 * 3, 2), v = random_values(2 * 7 * 4, 3);
     const tensor_values d_out = random_values(4 * 5 * 4, 4);
     const auto keep = [](const imbrex::attention_extents& s, int query, int key) { return key <= query + s.offset(); };
-    const auto score = [](const imbrex::attention_extents&, int, int, double x) { return 2 * std::tanh(x / 2); };
+    tensor_values bias = random_values(4 * 5 * 7, 6);
+    const auto score = [&](const imbrex::attention_extents& s, int query, int key, double x) {
+        return 2 * std::tanh(x / 2) + bias[n.query_at(s.head, query, 7) + key];
+    };
     const auto slope = [](const imbrex::attention_extents&, int, int, double x) {
         return 1 - std::tanh(x / 2) * std::tanh(x / 2);
     };
@@ -50,4 +54,6 @@ TEST_CASE("gradients in double agree with finite differences: GQA, causal, softc
     compare(q, found.d_q);
     compare(k, found.d_k);
     compare(v, found.d_v);
+    compare(n.sinks, found.d_sinks);
+    compare(bias, found.d_scores);
 }

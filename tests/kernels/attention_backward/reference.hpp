@@ -19,6 +19,7 @@ struct reference_sizes {
     int seqlen_q = 1, seqlen_k = 1;
     int head_dim_qk = 16, head_dim_v = 16;
     double scale = 0.25;
+    tensor_values sinks = {};  // a logit per head, or none
 
     std::size_t query_at(int head, int query, int columns) const {
         return (std::size_t(head) * seqlen_q + query) * columns;
@@ -34,6 +35,8 @@ struct reference_forward {
 };
 struct reference_gradients {
     tensor_values d_q, d_k, d_v;
+    tensor_values d_sinks;
+    tensor_values d_scores;  // [head, query, key], of the score_mod's results
 };
 
 // The probabilities of one query and the slopes of its score_mod; returns the LSE. `score(sequence, query, key, x)` and
@@ -56,6 +59,10 @@ double probabilities_in_double(const reference_sizes& n, const tensor_values& q,
         p[key] = score(sequence, query, key, dot * n.scale);
         slopes[key] = slope(sequence, query, key, dot * n.scale);
         most = std::fmax(most, p[key]);
+    }
+    if (!n.sinks.empty()) {
+        most = std::fmax(most, n.sinks[head]);
+        sum = std::exp(n.sinks[head] - most);
     }
     for (const double x : p) sum += x == -INFINITY ? 0 : std::exp(x - most);
     const double lse = sum == 0 ? -INFINITY : most + std::log(sum);
@@ -89,7 +96,9 @@ reference_gradients gradients_in_double(const reference_sizes& n, const tensor_v
                                         const tensor_values& v, const tensor_values& d_out, const Keep& keep,
                                         const Score& score, const Slope& slope) {
     const reference_forward forward = attention_in_double(n, q, k, v, keep, score, slope);
-    reference_gradients made{tensor_values(q.size()), tensor_values(k.size()), tensor_values(v.size())};
+    reference_gradients made{tensor_values(q.size()), tensor_values(k.size()), tensor_values(v.size()),
+                             tensor_values(n.sinks.size()),
+                             tensor_values(std::size_t(n.heads) * n.seqlen_q * n.seqlen_k)};
     tensor_values p, slopes;
     for (int head = 0; head < n.heads; ++head) {
         for (int query = 0; query < n.seqlen_q; ++query) {
@@ -98,6 +107,9 @@ reference_gradients gradients_in_double(const reference_sizes& n, const tensor_v
                               q_row = n.query_at(head, query, n.head_dim_qk);
             double delta = 0;
             for (int i = 0; i < n.head_dim_v; ++i) delta += d_out[row + i] * forward.out[row + i];
+            if (!n.sinks.empty()) {
+                made.d_sinks[head] -= std::exp(n.sinks[head] - forward.lse[n.query_at(head, query, 1)]) * delta;
+            }
             for (int key = 0; key < n.seqlen_k; ++key) {
                 if (p[key] == 0) continue;
                 const std::size_t v_row = n.key_at(n.kv_head_of(head), key, n.head_dim_v);
@@ -107,6 +119,7 @@ reference_gradients gradients_in_double(const reference_sizes& n, const tensor_v
                     d_p += d_out[row + i] * v[v_row + i];
                     made.d_v[v_row + i] += p[key] * d_out[row + i];
                 }
+                made.d_scores[n.query_at(head, query, n.seqlen_k) + key] = p[key] * (d_p - delta);
                 const double d_s = p[key] * (d_p - delta) * slopes[key] * n.scale;
                 for (int i = 0; i < n.head_dim_qk; ++i) {
                     made.d_q[q_row + i] += d_s * k[k_row + i];

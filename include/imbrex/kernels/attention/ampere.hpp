@@ -20,6 +20,7 @@
 #include <imbrex/core/global_tile.hpp>
 #include <imbrex/core/source.hpp>
 #include <imbrex/kernels/attention/epilogue.hpp>
+#include <imbrex/kernels/attention/fetch_rows.hpp>
 #include <imbrex/kernels/attention/mask.hpp>
 #include <imbrex/kernels/attention/output.hpp>
 #include <imbrex/kernels/attention/paged_kv.hpp>
@@ -141,19 +142,8 @@ struct attention_ampere {
 
     // Loads this warp's share of the rows.
     template <class Tile, class Rows>
-    IMBREX_KERNEL static void fetch(const warp& self, Tile& to, const Rows& from) {
-        using layout = typename Tile::layout;
-        constexpr int share = Tile::rows / warps;
-        const int row = self.index() * share;
-        const global_tile<const In> mine = from.from(row, 0);
-        if (mine.is_16_byte_aligned()) {
-            for (int column = 0; column < Tile::columns; column += layout::panel_columns) {
-                copy_aligned_async(self, to.template subtile<share, layout::panel_columns>(row, column),
-                                   mine.from(0, column));
-            }
-        } else {
-            copy_async(self, to.template subtile<share>(row), mine);
-        }
+    IMBREX_KERNEL static void fetch(const warp& self, Tile& to, const Rows& from, source here = source::current()) {
+        fetch_rows<warps>(self, to, from, here);
     }
 
     template <class Softmax>

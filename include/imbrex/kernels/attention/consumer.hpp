@@ -33,10 +33,12 @@ namespace imbrex {
 
 template <class Kernel>
 class attention_consumer {
+  protected:
     using tuning = typename Kernel::tuning;
     using arguments = typename Kernel::arguments;
     using shared_memory = typename Kernel::shared_memory;
     using element = typename Kernel::element;
+    using out_element = typename Kernel::out_element;
     using work_tile = attention_work_tile;
     static constexpr int block_n = Kernel::block_n;
     static constexpr int consumer_warpgroups = Kernel::consumer_warpgroups;
@@ -82,7 +84,7 @@ class attention_consumer {
 
         // The first scores of the first work tile. A work tile stays in its pipeline stage, and fields are read from
         // shared memory where they are needed: registers limit block_n.
-        auto current = next_with_keys(self, args, work_tiles);
+        auto current = next_with_keys(self, args, work_tiles, fresh_softmax(self, args));
         if (!work_tile::has_keys_in(current)) return;
         int tiles = current.get(&work_tile::tiles);
         skip_last_values_if(v, skip_last_keys(self, current, k, tiles));
@@ -119,14 +121,14 @@ class attention_consumer {
             release_query(query);
 
             // The first scores of the next work tile, together with the last P V of this one.
-            auto next = next_with_keys(self, args, work_tiles);
+            auto next = next_with_keys(self, args, work_tiles, fresh_softmax(self, args));
             tiles = next.get(&work_tile::tiles);
             if (tiles == 0) break;
             softmax_state following = fresh_softmax(self, args);
             const bool skipping = skip_last_keys(self, next, k, tiles);
             query = q.wait();
             auto key = k.wait_converged();
-            begin_scores(self, at, query.uniform_stage().group[self.index()], key);
+            begin_scores(self, at.s, query.uniform_stage().group[self.index()], *key);
             auto value = begin_values(self, at, v);
             arrive_for_next(self);
             skip_last_values_if(v, skipping);
@@ -147,7 +149,7 @@ class attention_consumer {
         wait_stores_read(self);
     }
 
-  private:
+  protected:
     // The tile body: the scores of a key tile together with P V of the tile before, which the softmax of the scores
     // overlaps. `masked`: the tile may need modify_and_mask.
     template <class QTile, class Query, class Keys, class Values, class Held, class Masked>
@@ -155,7 +157,7 @@ class attention_consumer {
                                    Query& query, Keys& k, Values& v, softmax_state& softmax, const Held& current,
                                    int tile, Masked masked) {
         auto key = k.wait_converged();
-        begin_scores(self, at, q_tile, key);
+        begin_scores(self, at.s, q_tile, *key);
         auto value = begin_values(self, at, v);
         arrive_for_next(self);
         const auto sign = check_row_max_sign(self, softmax);
@@ -175,14 +177,14 @@ class attention_consumer {
     template <class Query, class Keys>
     IMBREX_KERNEL static void compute_first_scores(warpgroup& self, register_tiles& at, const Query& query, Keys& k) {
         auto key = k.wait_converged();
-        begin_scores(self, at, query.uniform_stage().group[self.index()], key);
+        begin_scores(self, at.s, query.uniform_stage().group[self.index()], *key);
         arrive_for_next(self);
         wait_mma(self, at.s);
     }
-    template <class QTile, class Key>
-    IMBREX_KERNEL static void begin_scores(warpgroup& self, register_tiles& at, QTile& q_tile, Key& key) {
+    template <class QTile, class KTile>
+    IMBREX_KERNEL static void begin_scores(warpgroup& self, scores& s, const QTile& q_tile, const KTile& k_tile) {
         wait_for_order(self);
-        mma_abt_async(self, at.s, q_tile, *key, accumulation::replace);
+        mma_abt_async(self, s, q_tile, k_tile, accumulation::replace);
     }
     template <class Values>
     IMBREX_KERNEL static auto begin_values(warpgroup& self, register_tiles& at, Values& v) {
@@ -331,9 +333,10 @@ class attention_consumer {
     }
 
     // The next work tile with keys, held in its pipeline stage. Work tiles without keys get their empty output on the
-    // way. After the last work tile, returns one without keys.
-    template <class WorkTiles>
-    IMBREX_KERNEL static auto next_with_keys(warpgroup& self, const arguments& args, WorkTiles& work_tiles) {
+    // way. After the last work tile, returns one without keys. `fresh` is a softmax that has seen nothing.
+    template <class WorkTiles, class Softmax>
+    IMBREX_KERNEL static auto next_with_keys(warpgroup& self, const arguments& args, WorkTiles& work_tiles,
+                                             const Softmax& fresh) {
         while (true) {
             auto held = work_tiles.hold();
             if (work_tile::has_keys_in(held) ||
@@ -341,14 +344,21 @@ class attention_consumer {
                 return held;
             const attention_output_coord at = output_coord_of(self, held, args);
             if (at.valid_rows <= 0) continue;
-            store_empty_output<Kernel::output_mode, head_dim_v>(self, args.outputs, args.out_view, at,
-                                                                fresh_softmax(self, args), args.sinks);
+            store_empty_output<Kernel::output_mode, head_dim_v>(self, args.outputs, args.out_view, at, fresh,
+                                                                args.sinks);
         }
     }
 
-    template <class Held>
+    struct whole_tile {
+        template <class Tile>
+        IMBREX_KERNEL Tile& operator()(Tile& tile) const {
+            return tile;
+        }
+    };
+    // `staged(tile)` is where to store the output in shared memory.
+    template <class Held, class Softmax, class Staged = whole_tile>
     IMBREX_KERNEL static void write(warpgroup& self, const Held& held, const arguments& args, shared_memory& shared,
-                                    accumulator& out, softmax_state& softmax) {
+                                    accumulator& out, Softmax& softmax, const Staged& staged = {}) {
         const attention_output_coord at = output_coord_of(self, held, args);
         if (at.valid_rows <= 0) return;
         if constexpr (Kernel::by_tma) {
@@ -358,7 +368,7 @@ class attention_consumer {
                 store_lse2(self, args.outputs, at, softmax);
                 wait_stores_read(self);
                 self.sync();
-                store(self, shared.out.tile[self.index()], convert_to<element>(self, out));
+                store(self, staged(shared.out.tile[self.index()]), convert_to<out_element>(self, out));
                 fence_async(self);
                 self.sync();
                 store_async(self, args.out.at(at.batch, at.head, at.row, 0), shared.out.tile[self.index()]);

@@ -48,6 +48,7 @@ template <class In, int HeadDimQK, int HeadDimV, class Mask = full_mask, class S
           class Lengths = attention_seqlens>
 struct attention_hopper {
     using element = In;
+    using out_element = In;
     using mask_type = Mask;
     using score_type = Score;
     using tuning = attention_tuning<Mask, Score, Shape, Mode, HeadDimV>;

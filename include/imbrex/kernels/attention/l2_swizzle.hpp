@@ -4,6 +4,9 @@
 // lengths and is worth 1 to 3%.
 #pragma once
 
+#include <imbrex/core/ceil_div.hpp>
+#include <imbrex/core/error.hpp>
+#include <imbrex/kernels/attention/tile_scheduler.hpp>
 #include <imbrex/kernels/attention/work.hpp>
 
 #include <algorithm>
@@ -98,6 +101,26 @@ inline int attention_l2_sections(const std::vector<double>& costs, int heads, do
         }
     }
     return 2 * best;
+}
+
+// The tile scheduler of a launch. `num_sms` is the number of SMs that a static schedule distributes tiles over; 1 if the
+// grid has one block per tile. `kv_bytes`: of all K and V.
+template <class Kernel, class Problem, class Mask>
+attention_tile_scheduler attention_scheduler_of(const Problem& p, int seqlen_k, double kv_bytes, const Mask& mask,
+                                                int num_sms) {
+    const int blocks = p.varlen.given()
+                           ? attention_tile_scheduler::varlen_blocks(p.seqlen_q(), p.varlen.count, Kernel::block_m)
+                           : ceil_div(p.seqlen_q(), Kernel::block_m);
+    const std::int64_t all = std::int64_t{blocks} * p.heads() * (p.varlen.given() ? 1 : p.batches());
+    require(all <= 2147483647, "q: ", p.batches(), " x ", p.heads(), " x ", p.seqlen_q(), " queries make ", all,
+            " blocks; at most 2147483647 are allowed");
+    attention_tile_scheduler made{p.batches(), p.heads(), blocks, 0};
+    if (!p.varlen.given()) {
+        const attention_block_shape one{Kernel::block_m, Kernel::block_m_step, Kernel::block_n, Kernel::can_idle};
+        const auto costs = attention_block_costs(one, p.seqlen_q(), seqlen_k, mask);
+        made.l2_sections = attention_l2_sections(costs, p.batches() * p.heads(), kv_bytes, num_sms);
+    }
+    return made;
 }
 
 }  // namespace imbrex

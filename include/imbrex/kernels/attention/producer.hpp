@@ -15,7 +15,8 @@
 namespace imbrex {
 
 template <class Kernel>
-struct attention_producer {
+class attention_producer {
+  protected:
     using arguments = typename Kernel::arguments;
     using shared_memory = typename Kernel::shared_memory;
     using work_tile = attention_work_tile;
@@ -23,6 +24,7 @@ struct attention_producer {
     static constexpr int consumer_warpgroups = Kernel::consumer_warpgroups;
     static constexpr int warpgroup_rows = Kernel::warpgroup_rows;
 
+  public:
     template <class Block>
     IMBREX_KERNEL static void run(warp& self, const Block& block, const arguments& args, shared_memory& shared) {
         if (self.index() == 0) {
@@ -34,7 +36,7 @@ struct attention_producer {
         }
     }
 
-  private:
+  protected:
     template <class Block>
     IMBREX_KERNEL static void plan(warp& self, const Block& block, const arguments& args, shared_memory& shared) {
         const int total = args.scheduler.total(args.lengths);

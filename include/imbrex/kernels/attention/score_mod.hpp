@@ -22,6 +22,16 @@
 //     // d(score_mod(score)) / d(score)
 //     IMBREX_KERNEL float derivative(const attention_extents&, int query, int key, float score) const;
 //
+// A score_mod that adds a term with parameters may take part in the backward pass, which then also adds the gradients of
+// these parameters. d_score is the gradient of the score (before the scale of Q K^T); the caller clears the gradients.
+//
+//     // A parameter per score, or fewer that scores share. Called once for each score with a gradient other than 0.
+//     IMBREX_KERNEL void add_gradient(const attention_extents&, int query, int key, float d_score) const;
+//
+//     // A parameter per head: its gradient is the sum of the head's head_gradient(...), added to head_gradients()[head].
+//     IMBREX_KERNEL float head_gradient(const attention_extents&, int query, int key, float d_score) const;
+//     IMBREX_FN float* head_gradients() const;
+//
 // If a score_mod with `unscaled` ignores positions and never increases the product, it may give a polynomial of small products (see
 // softcap_softmax.hpp):
 //
@@ -31,6 +41,7 @@
 #include <imbrex/core/config.hpp>
 #include <imbrex/hw/math.hpp>
 #include <imbrex/kernels/attention/mask.hpp>
+#include <imbrex/ops/memory/atomic.hpp>
 #include <imbrex/ops/register/softmax.hpp>
 
 #include <concepts>
@@ -43,6 +54,17 @@ namespace imbrex {
 template <class Score>
 concept attention_score_mod = requires(const Score& score, const attention_extents& extents) {
     { score(extents, 0, 0, 1.0f) } -> std::convertible_to<float>;
+};
+
+// Gradients of parameters, see above.
+template <class Score>
+concept score_adds_gradient = requires(const Score& score, const attention_extents& extents) {
+    { score.add_gradient(extents, 0, 0, 1.0f) } -> std::same_as<void>;
+};
+template <class Score>
+concept score_has_head_gradient = requires(const Score& score, const attention_extents& extents) {
+    { score.head_gradient(extents, 0, 0, 1.0f) } -> std::convertible_to<float>;
+    { score.head_gradients() } -> std::same_as<float*>;
 };
 
 // Turns products q . k into base-2 exponents: up to `limit` in magnitude by an odd polynomial; beyond it by the softcap
@@ -103,6 +125,16 @@ struct alibi {
     }
 };
 
+// ALiBi with the gradient of its slopes, one per head.
+struct alibi_with_gradient : alibi {
+    float* d_slopes;
+    IMBREX_KERNEL float head_gradient(const attention_extents& s, int query, int key, float d_score) const {
+        const int distance = query + s.offset() - key;
+        return -d_score * static_cast<float>(distance < 0 ? -distance : distance);
+    }
+    IMBREX_FN float* head_gradients() const { return d_slopes; }
+};
+
 // An additive bias [batch, head, query, key]; a stride of 0 broadcasts.
 struct additive_bias {
     static constexpr bool reads_memory = true;
@@ -117,6 +149,15 @@ struct additive_bias {
         const std::int64_t row =
             s.batch * batch_stride + s.head * head_stride + (query < s.seqlen_q ? query : 0) * query_stride;
         return score + (values + row)[key < s.seqlen_k ? key : 0];
+    }
+};
+
+// The same with the gradient of the bias, with the strides of the bias. Where scores share an element (a stride of 0),
+// the order of its sum varies between runs.
+struct additive_bias_with_gradient : additive_bias {
+    float* d_values;
+    IMBREX_KERNEL void add_gradient(const attention_extents& s, int query, int key, float d_score) const {
+        add_element(d_values, s.batch * batch_stride + s.head * head_stride + query * query_stride + key, d_score);
     }
 };
 
@@ -185,6 +226,12 @@ constexpr bool score_has_derivative() {
     };
 }
 
+// Whether the backward pass needs registers for the score_mod.
+template <class Score>
+constexpr bool score_is_differentiated() {
+    return score_has_derivative<Score>() || score_adds_gradient<Score> || score_has_head_gradient<Score>;
+}
+
 // 1 where the score_mod adds a term.
 template <class Score>
 IMBREX_KERNEL float derivative_of_score(const Score& one, const attention_extents& s, int query, int key, float score) {
@@ -201,6 +248,8 @@ template <class First, class Second>
 struct composed {
     static constexpr bool is_identity = score_is_identity<First>() && score_is_identity<Second>();
     static constexpr bool reads_memory = score_reads_memory<First>() || score_reads_memory<Second>();
+    static_assert(!score_has_head_gradient<First> || !score_has_head_gradient<Second>,
+                  "imbrex: at most one of composed score_mods may have head_gradient");
 
     First first;
     Second second;
@@ -211,6 +260,27 @@ struct composed {
         requires(score_has_derivative<First>() || score_has_derivative<Second>()) {
         const float slope = derivative_of_score(first, s, query, key, score);
         return slope * derivative_of_score(second, s, query, key, first(s, query, key, score));
+    }
+    IMBREX_KERNEL void add_gradient(const attention_extents& s, int query, int key, float d_score) const
+        requires(score_adds_gradient<First> || score_adds_gradient<Second>) {
+        if constexpr (score_adds_gradient<First>) first.add_gradient(s, query, key, d_score);
+        if constexpr (score_adds_gradient<Second>) second.add_gradient(s, query, key, d_score);
+    }
+    IMBREX_KERNEL float head_gradient(const attention_extents& s, int query, int key, float d_score) const
+        requires(score_has_head_gradient<First> != score_has_head_gradient<Second>) {
+        if constexpr (score_has_head_gradient<First>) {
+            return first.head_gradient(s, query, key, d_score);
+        } else {
+            return second.head_gradient(s, query, key, d_score);
+        }
+    }
+    IMBREX_FN float* head_gradients() const
+        requires(score_has_head_gradient<First> != score_has_head_gradient<Second>) {
+        if constexpr (score_has_head_gradient<First>) {
+            return first.head_gradients();
+        } else {
+            return second.head_gradients();
+        }
     }
 };
 

@@ -92,7 +92,7 @@ bool tma_can_copy(const attention_view<T>& view) {
 template <class T>
 attention_view<T> for_tma(attention_view<T> view) {
     for (int i = 0; i < 3; ++i) {
-        if (view.extents[i] == 1) view.strides.given[i] = view.extents[3];
+        if (view.extents[i] == 1) view.strides.given[i] = (view.extents[3] + 15) / 16 * 16;
     }
     return view;
 }

@@ -3,12 +3,16 @@
 #pragma once
 
 #include <imbrex/core/config.hpp>
+#include <imbrex/core/functional.hpp>
+#include <imbrex/core/global_tile.hpp>
 #include <imbrex/core/source.hpp>
 #include <imbrex/hw/math.hpp>
 #include <imbrex/kernels/attention/mask.hpp>
 #include <imbrex/kernels/attention/score_mod.hpp>
+#include <imbrex/ops/memory/atomic.hpp>
 #include <imbrex/ops/register/convert.hpp>
 #include <imbrex/ops/register/map.hpp>
+#include <imbrex/ops/register/reduce.hpp>
 #include <imbrex/ops/register/softmax.hpp>
 #include <imbrex/tile/register_tile.hpp>
 
@@ -77,6 +81,40 @@ IMBREX_KERNEL void probabilities_from(const Scope& scope, hw::fragment<float, Ke
     combine_with_columns(
         scope, scores, lse2, [&](float x, float total) { return hw::exp2(x * scale_log2 - total); }, here);
     convert(scope, p, scores, here);
+}
+
+// Adds the gradients of the score_mod's parameters, if it has any, from a tile of transposed dS in fp32.
+template <class Scope, int Keys, int Queries, int Warps, class Score>
+IMBREX_KERNEL void add_score_gradients(const Scope& scope, const hw::fragment<float, Keys, Queries, Warps>& d_s,
+                                       const attention_score_corner& at, const Score& score,
+                                       source here = source::current()) {
+    const attention_extents& s = at.sequence;
+    if constexpr (score_adds_gradient<Score>) {
+        hw::visit(
+            scope, hw::use::read, here,
+            [&](int row, int column, const float& x) {
+                const int key = at.first_key + row, query = at.first_query + column;
+                if (x != 0 && key < s.seqlen_k && query < s.seqlen_q) score.add_gradient(s, query, key, x);
+            },
+            d_s);
+    }
+    if constexpr (score_has_head_gradient<Score>) {
+        auto parts = d_s;
+        map_indexed(
+            scope, parts,
+            [&](int row, int column, float x) {
+                return score.head_gradient(s, at.first_query + column, at.first_key + row, x);
+            },
+            here);
+        row_values_of<hw::fragment<float, Keys, Queries, Warps>> sums;
+        reduce_rows(scope, sums, parts, functional::add{}, 0.0f, here);
+        // All rows add to one number.
+        register_tile<float, Keys, 16, Scope> column;
+        fill(scope, column, 0.0f, here);
+        combine_with_rows(
+            scope, column, sums, [](float, float sum) { return sum; }, here);
+        atomic_add(scope, global_tile<float>{score.head_gradients() + s.head, 0, Keys, 1}, column, here);
+    }
 }
 
 }  // namespace imbrex
