@@ -1,5 +1,6 @@
 // Ring attention against attention on one rank in float64: every schedule, every number of ranks up to eight, uneven
 // lengths, sequences of different lengths together, and failing ranks.
+#include "kernels/ring_trial.hpp"
 #include "kernels/whole_attention.hpp"
 #include "synchronisation.hpp"
 #include "worlds.hpp"
@@ -22,9 +23,12 @@
 using namespace imbrex;
 using namespace std::chrono_literals;
 using imbrex_test::buffer;
+using imbrex_test::each_row;
 using imbrex_test::error_message_of;
 using imbrex_test::expected;
 using imbrex_test::expected_row;
+using imbrex_test::placements;
+using imbrex_test::schedule_of;
 using imbrex_test::whole_sequence;
 using imbrex_test::worlds;
 
@@ -63,19 +67,6 @@ struct rank_tensors {
         return std::size_t(plan.rows_of(plan.rank())) * heads * head_dim;
     }
 };
-
-// Calls visit(row of the rank, sequence, token) for all rows of a rank.
-template <class Visit>
-void each_row(const ring_plan& plan, int rank, const Visit& visit) {
-    std::int64_t row = 0;
-    int number = 0;
-    for (const ring_schedule& one : plan.sequences()) {
-        const token_ranges tokens = one.tokens_of(rank);
-        for (int member = 0; member < one.sizes.batches; ++member, ++number) {
-            for (int i = 0; i < tokens.count(); ++i) visit(row++, number, tokens.position(i));
-        }
-    }
-}
 
 struct ring_case {
     std::vector<ring_schedule> sequences;
@@ -155,19 +146,6 @@ void run_case(world where, const ring_case& one, std::uint64_t seed = 0, const S
     });
     compare(one, tensors, cap);
 }
-
-ring_schedule schedule_of(int tokens, int ranks, token_placement placement, int q_chunks = 1,
-                          window_mask mask = as_window(causal_mask{}), int heads = 2, int kv_heads = 1) {
-    return {.tokens = tokens,
-            .ranks = ranks,
-            .q_chunks = q_chunks,
-            .placement = placement,
-            .mask = mask,
-            .sizes = {.heads = heads, .kv_heads = kv_heads}};
-}
-
-constexpr token_placement placements[] = {token_placement::contiguous, token_placement::zigzag,
-                                          token_placement::striped};
 
 }  // namespace
 
@@ -288,26 +266,6 @@ TEST_CASE("a NaN query is not mistaken for one that sees nothing") {
 #if !defined(__CUDACC__)
 namespace {
 
-// A transport whose user forgets one of its waits.
-class forgetful {
-  public:
-    forgetful(loopback& comm, send_recv_request forgotten) : comm_(comm), forgotten_(forgotten) {}
-
-    int rank() const { return comm_.rank(); }
-    int ranks() const { return comm_.ranks(); }
-    world where() const { return comm_.where(); }
-    send_recv_request start(const send_recv_group& one, void* stream) { return comm_.start(one, stream); }
-    void wait(send_recv_request request, void* stream) {
-        if (request != forgotten_) comm_.wait(request, stream);
-    }
-    void synchronise(void* stream) { comm_.synchronise(stream); }
-    void all_gather(const void* mine, void* all, std::size_t bytes) { comm_.all_gather(mine, all, bytes); }
-
-  private:
-    loopback& comm_;
-    send_recv_request forgotten_;
-};
-
 // Whether removing one wait of rank 1 shows under some seed: as a hazard, or in the result.
 bool shows(const ring_case& one, send_recv_request forgotten) {
     for (std::uint64_t seed = 0; seed < 10; ++seed) {
@@ -316,7 +274,7 @@ bool shows(const ring_case& one, send_recv_request forgotten) {
         // Without some waits other ranks wait forever.
         loopback_group group(world::host_checked, ranks, {.timeout = forgotten < 0 ? 20000ms : 300ms, .seed = seed});
         for (const std::exception_ptr& outcome : run_ranks_catching(group, [&](loopback& comm) {
-                 forgetful careless(comm, comm.rank() == 1 ? forgotten : -1);
+                 imbrex_test::forgetful careless(comm, comm.rank() == 1 ? forgotten : -1);
                  attention<>::launch(careless, make_ring_plan(comm, one.sequences), tensors[comm.rank()]->problem());
                  comm.synchronise();
              })) {

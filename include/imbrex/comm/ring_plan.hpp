@@ -4,6 +4,7 @@
 // sends one message, whatever the number of sequences.
 //
 //     const ring_plan plan = make_ring_plan(comm, {long_one, short_one});         collective; blocks the host
+//     const ring_plan back = make_ring_plan(comm, {long_one, short_one}, ring_pass::backward);
 //
 //     rows of a rank:      [ long_one: its rows ] [ short_one: its rows of sequence 0 ] [ of sequence 1 ] ...
 #pragma once
@@ -21,6 +22,8 @@
 #include <vector>
 
 namespace imbrex {
+
+enum class ring_pass { forward, backward };
 
 namespace detail {
 
@@ -43,7 +46,7 @@ inline std::vector<rank_invariant> ring_invariants(const ring_schedule& one) {
 }  // namespace detail
 
 // A chunk sent to or received from a peer. `hop` is the number of ranks it has travelled when this rank holds it; 0 is
-// the rank's own chunk. Returned partial results keep the hop that they had at the sender.
+// the rank's own chunk. Returned partial results and parts of dQ keep the hop that they had at the sender.
 struct ring_message {
     payload what = payload::kv;
     int peer = 0;
@@ -60,14 +63,16 @@ struct ring_step {
 
 class ring_plan {
   public:
-    ring_plan(std::vector<ring_schedule> sequences, int rank) : sequences_(std::move(sequences)), rank_(rank) {
+    ring_plan(std::vector<ring_schedule> sequences, int rank, ring_pass pass = ring_pass::forward)
+        : sequences_(std::move(sequences)), rank_(rank), pass_(pass) {
         require(!sequences_.empty(), "sequences: none; at least one schedule is needed");
         for (const ring_schedule& one : sequences_) {
             require_schedule(one);
             require_alike(one);
         }
         require(rank >= 0 && rank < ranks(), "rank: ", rank, "; there are ", ranks(), " ranks, 0 is the first");
-        for (int step = 0; step < first().steps(); ++step) steps_.push_back(step_at(step));
+        const int steps = pass == ring_pass::forward ? first().steps() : backward_steps(first());
+        for (int step = 0; step < steps; ++step) steps_.push_back(step_at(step));
         for (int chunk = 0; chunk < ranks(); ++chunk) {
             require(rows_of(chunk) <= max_tokens, "sequences: rank ", chunk, " has ", rows_of(chunk),
                     " rows of them; at most ", max_tokens, " are allowed");
@@ -75,9 +80,11 @@ class ring_plan {
     }
 
     int rank() const { return rank_; }
+    ring_pass pass() const { return pass_; }
     int ranks() const { return first().ranks; }
     const attention_sizes& sizes() const { return first().sizes; }
     int q_chunks() const { return first().q_chunks; }
+    int kv_chunks() const { return first().kv_chunks(); }
     const std::vector<ring_schedule>& sequences() const { return sequences_; }
     const std::vector<ring_step>& steps() const { return steps_; }
 
@@ -93,8 +100,9 @@ class ring_plan {
         for (int chunk = 0; chunk < ranks(); ++chunk) most = std::max(most, rows_of(chunk));
         return most;
     }
-    // The rank whose queries this rank holds after `hop` hops.
+    // The rank whose queries, or keys, this rank holds after `hop` hops.
     int q_chunk_at(int hop) const { return first().q_source(rank_, hop); }
+    int kv_chunk_at(int hop) const { return first().kv_source(rank_, hop); }
 
   private:
     const ring_schedule& first() const { return sequences_.front(); }
@@ -113,9 +121,12 @@ class ring_plan {
         ring_step made;
         for (const ring_schedule& one : sequences_) {
             made.blocks.push_back(one.block(rank_, step));
-            for (const transfer& sent : one.sends(rank_, step)) add(made.sends, sent, sent.to, rank_);
-            for (const transfer& sent : one.receives(rank_, step)) {
-                const bool home = sent.what == payload::partial_o;
+            const bool forward = pass_ == ring_pass::forward;
+            for (const transfer& sent : forward ? one.sends(rank_, step) : backward_sends(one, rank_, step)) {
+                add(made.sends, sent, sent.to, rank_);
+            }
+            for (const transfer& sent : forward ? one.receives(rank_, step) : backward_receives(one, rank_, step)) {
+                const bool home = sent.what == payload::partial_o || sent.what == payload::dq;
                 add(made.receives, sent, sent.from, home ? sent.from : rank_);
             }
         }
@@ -141,13 +152,16 @@ class ring_plan {
 
     std::vector<ring_schedule> sequences_;
     int rank_;
+    ring_pass pass_;
     std::vector<ring_step> steps_;
 };
 
 // Collective. Throws if ranks pass different sequences; the message names the rank and the value that differs.
 template <transport Transport>
-ring_plan make_ring_plan(Transport& comm, const std::vector<ring_schedule>& sequences) {
-    std::vector<rank_invariant> numbers{{"the number of schedules", static_cast<std::int64_t>(sequences.size())}};
+ring_plan make_ring_plan(Transport& comm, const std::vector<ring_schedule>& sequences,
+                         ring_pass pass = ring_pass::forward) {
+    std::vector<rank_invariant> numbers{{"the number of schedules", static_cast<std::int64_t>(sequences.size())},
+                                        {"pass", static_cast<int>(pass)}};
     const ring_schedule none{}, &first = sequences.empty() ? none : sequences.front();
     for (const rank_invariant& one : detail::ring_invariants(first)) numbers.push_back(one);
     // The lengths are hashed into one number, since there may be many.
@@ -157,7 +171,7 @@ ring_plan make_ring_plan(Transport& comm, const std::vector<ring_schedule>& sequ
     }
     numbers.push_back({"hash of tokens and sizes.batches of all schedules", static_cast<std::int64_t>(mixed >> 1)});
     return *make_on_all_ranks(comm, numbers, [&] {
-        std::optional<ring_plan> made(std::in_place, sequences, comm.rank());
+        std::optional<ring_plan> made(std::in_place, sequences, comm.rank(), pass);
         require(made->ranks() == comm.ranks(), "ranks: ", made->ranks(), "; the transport has ", comm.ranks());
         return made;
     });

@@ -22,12 +22,12 @@
 #include <imbrex/comm/ring_plan.hpp>
 #include <imbrex/comm/transport.hpp>
 #include <imbrex/core/error.hpp>
-#include <imbrex/core/workspace_layout.hpp>
 #include <imbrex/kernels/attention/views.hpp>
 #include <imbrex/kernels/attention_forward.hpp>
 #include <imbrex/kernels/merge_lse.hpp>
+#include <imbrex/kernels/ring_attention/chunks.hpp>
+#include <imbrex/kernels/ring_attention/steps.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -46,134 +46,6 @@ struct ring_problem {
     In* rounded = nullptr;            // optional: `out` in the type of the inputs, [row, head, head_dim_v]
     std::optional<float> scale = {};  // of Q K^T; 1 / sqrt(head_dim) by default
     const float* sinks = nullptr;     // attention sinks: a logit per head, or null
-};
-
-template <class In>
-struct ring_tensors {
-    const In* q = nullptr;
-    const In* k = nullptr;
-    const In* v = nullptr;
-    float* out = nullptr;
-    float* lse2 = nullptr;
-    void* workspace = nullptr;
-};
-
-// The rows of a chunk that belong to one schedule, over its whole batch.
-struct ring_rows {
-    std::int64_t before;  // the offset in the chunk
-    std::int64_t batches;
-    std::int64_t count;  // of each batch entry
-    std::int64_t all;    // of the chunk
-};
-
-struct ring_output {
-    float* out = nullptr;
-    float* lse2 = nullptr;
-};
-
-// Buffers of ring attention on one rank: its own chunks are in the caller's tensors, those of other ranks in the
-// workspace.
-//
-//     keys and values    two buffers: one KV chunk is in use and being sent on while the next one arrives
-//     queries, results   in a mesh, those of the a - 1 other ranks of the group: they stay
-//     arrivals           in a mesh, the partial results of the own queries from those a - 1 ranks
-//
-// A partial result is O in fp32 [row, head, head_dim_v] followed by the base-2 LSE [head, row]: one message.
-template <class In>
-class ring_chunks {
-  public:
-    ring_chunks(const ring_plan& plan, const ring_tensors<In>& own) : plan_(plan), sizes_(plan.sizes()), own_(own) {
-        const std::int64_t rows = plan.max_rows();
-        const int others = plan.q_chunks() - 1, kv_chunks = plan.ranks() / plan.q_chunks();
-        for (int i = 0; i < std::min(2, kv_chunks - 1); ++i) {
-            keys_.push_back(buffers_.add(rows * sizes_.kv_heads * sizes_.head_dim * element));
-            values_.push_back(buffers_.add(rows * sizes_.kv_heads * sizes_.head_dim_v * element));
-        }
-        for (int i = 0; i < others; ++i) {
-            queries_.push_back(buffers_.add(rows * sizes_.heads * sizes_.head_dim * element));
-            results_.push_back(buffers_.add(result_bytes(rows)));
-            arrivals_.push_back(buffers_.add(result_bytes(rows)));
-        }
-    }
-
-    const workspace_layout& buffers() const { return buffers_; }
-
-    ring_rows rows_of(std::size_t sequence, const token_ranges& tokens, int chunk) const {
-        return {plan_.rows_before(sequence, chunk), plan_.sequences()[sequence].sizes.batches, tokens.count(),
-                plan_.rows_of(chunk)};
-    }
-
-    // The chunk that this rank holds after `hop` hops.
-    const In* queries(int hop) const { return hop == 0 ? own_.q : at<In>(queries_[hop - 1]); }
-    const In* keys(int hop) const { return hop == 0 ? own_.k : at<In>(keys_[(hop - 1) % 2]); }
-    const In* values(int hop) const { return hop == 0 ? own_.v : at<In>(values_[(hop - 1) % 2]); }
-    ring_output results(int hop) const {
-        if (hop == 0) return {own_.out, own_.lse2};
-        return result_at(results_[hop - 1], plan_.rows_of(plan_.q_chunk_at(hop)));
-    }
-    // The partial result of the own queries from the rank that held them after `hop` hops.
-    ring_output arrival(int hop) const { return result_at(arrivals_[hop - 1], plan_.rows_of(plan_.rank())); }
-
-    // The messages that start in `step` and are needed in step `need`.
-    send_recv_group send_recv_group_of(const ring_step& now, int step, int need) const {
-        send_recv_group made{step, {}, {}};
-        for (const ring_message& one : now.sends) {
-            if (one.needed_step != need) continue;
-            for (const span& part : parts_of(one)) made.sends.push_back({one.peer, part.bytes, part.count});
-        }
-        for (const ring_message& one : now.receives) {
-            if (one.needed_step != need) continue;
-            const bool home = one.what == payload::partial_o;
-            for (const span& part : home ? home_of(one) : parts_of(one)) {
-                made.receives.push_back({one.peer, const_cast<void*>(part.bytes), part.count});
-            }
-        }
-        return made;
-    }
-
-  private:
-    static constexpr std::int64_t element = sizeof(In);
-    struct span {
-        const void* bytes;
-        std::size_t count;
-    };
-
-    template <class T>
-    T* at(std::size_t offset) const {
-        return reinterpret_cast<T*>(static_cast<char*>(own_.workspace) + offset);
-    }
-    std::int64_t out_elements(std::int64_t rows) const { return rows * sizes_.heads * sizes_.head_dim_v; }
-    std::int64_t result_bytes(std::int64_t rows) const {
-        return (out_elements(rows) + rows * sizes_.heads) * static_cast<std::int64_t>(sizeof(float));
-    }
-    ring_output result_at(std::size_t offset, std::int64_t rows) const {
-        return {at<float>(offset), at<float>(offset) + out_elements(rows)};
-    }
-
-    std::vector<span> parts_of(const ring_message& one) const {
-        const std::int64_t rows = plan_.rows_of(one.chunk);
-        const auto bytes = [&](int heads, int head_dim) {
-            return static_cast<std::size_t>(rows * heads * head_dim * element);
-        };
-        switch (one.what) {
-            case payload::q:
-                return {{queries(one.hop), bytes(sizes_.heads, sizes_.head_dim)}};
-            case payload::partial_o:
-                return {{results(one.hop).out, static_cast<std::size_t>(result_bytes(rows))}};
-            default:
-                return {{keys(one.hop), bytes(sizes_.kv_heads, sizes_.head_dim)},
-                        {values(one.hop), bytes(sizes_.kv_heads, sizes_.head_dim_v)}};
-        }
-    }
-    std::vector<span> home_of(const ring_message& one) const {
-        return {{arrival(one.hop).out, static_cast<std::size_t>(result_bytes(plan_.rows_of(plan_.rank())))}};
-    }
-
-    const ring_plan& plan_;
-    attention_sizes sizes_;
-    ring_tensors<In> own_;
-    std::vector<std::size_t> keys_, values_, queries_, results_, arrivals_;
-    workspace_layout buffers_;
 };
 
 inline namespace IMBREX_WORLDS {
@@ -207,21 +79,10 @@ class ring_attention {
         all.buffers().require_given(p.workspace, "workspace");
         const rank_launcher here{comm.where(), stream, plan, all};
         here.clear();
-        const int steps = static_cast<int>(plan.steps().size());
-        std::vector<std::vector<send_recv_request>> due(steps + 1);
-        const auto wait_for_due = [&](int step) {
-            for (const send_recv_request request : due[step]) comm.wait(request, stream);
-        };
-        for (int step = 0; step < steps; ++step) {
-            wait_for_due(step);
-            const ring_step& now = plan.steps()[step];
-            for (int need = step + 1; need <= steps; ++need) {
-                const send_recv_group one = all.send_recv_group_of(now, step, need);
-                if (!one.empty()) due[need].push_back(comm.start(one, stream));
-            }
-            for (std::size_t i = 0; i < now.blocks.size(); ++i) here.attend(p, score, i, now.blocks[i]);
-        }
-        wait_for_due(steps);
+        run_ring_steps(
+            comm, plan, all, [](int) {},
+            [&](std::size_t sequence, const attention_block& block) { here.attend(p, score, sequence, block); },
+            stream);
         here.merge_arrivals(p.sinks);
         if (p.rounded != nullptr) here.round(p.rounded);
     }
@@ -238,7 +99,7 @@ class ring_attention {
 
     static void require_problem(int rank, const ring_plan& plan, const problem& p) {
         const attention_sizes& sizes = plan.sizes();
-        require(plan.rank() == rank, "plan.rank(): ", plan.rank(), "; the transport's rank is ", rank);
+        require_ring_plan(plan, rank, ring_pass::forward);
         require(sizes.element_bytes == static_cast<int>(sizeof(In)),
                 "plan.sizes().element_bytes: ", sizes.element_bytes, "; the elements of this attention have ",
                 sizeof(In));
@@ -283,28 +144,22 @@ class ring_attention {
         }
 
         void attend(const problem& p, const Score& score, std::size_t sequence, const attention_block& block) const {
-            if (block.rectangles.count == 0) return;
-            const ring_rows queries = all.rows_of(sequence, block.q_tokens, block.q_chunk);
-            const ring_rows keys = all.rows_of(sequence, block.k_tokens, block.kv_chunk);
+            const ring_rows queries = ring_rows_of(plan, sequence, block.q_tokens, block.q_chunk);
+            const ring_rows keys = ring_rows_of(plan, sequence, block.k_tokens, block.kv_chunk);
             const ring_output result = all.results(block.q_hop);
-            const auto view = [&](auto* tensor, const ring_rows& rows, std::int64_t heads, std::int64_t head_dim) {
-                return batch_sequence_head(tensor + rows.before * heads * head_dim, rows.batches, rows.count, heads,
-                                           head_dim);
-            };
-            const auto q = view(all.queries(block.q_hop), queries, sizes().heads, sizes().head_dim);
-            const auto k = view(all.keys(block.kv_hop), keys, sizes().kv_heads, sizes().head_dim);
-            const auto v = view(all.values(block.kv_hop), keys, sizes().kv_heads, sizes().head_dim_v);
-            const auto out = view(result.out, queries, sizes().heads, sizes().head_dim_v);
+            const auto q = ring_view(all.queries(block.q_hop), queries, sizes().heads, sizes().head_dim);
+            const auto k = ring_view(all.keys(block.kv_hop), keys, sizes().kv_heads, sizes().head_dim);
+            const auto v = ring_view(all.values(block.kv_hop), keys, sizes().kv_heads, sizes().head_dim_v);
+            const auto out = ring_view(result.out, queries, sizes().heads, sizes().head_dim_v);
             for (const score_rectangle& rectangle : block.rectangles) {
-                attention::launch(
-                    where,
-                    {.q = rows_of(q, rectangle.q_start, rectangle.seqlen_q),
-                     .k = rows_of(k, rectangle.k_start, rectangle.seqlen_k),
-                     .v = rows_of(v, rectangle.k_start, rectangle.seqlen_k),
-                     .out = rows_of(out, rectangle.q_start, rectangle.seqlen_q),
-                     .lse2 = {result.lse2 + queries.before + rectangle.q_start, queries.count, queries.all},
-                     .scale = p.scale},
-                    rectangle.mask(), score, stream);
+                attention::launch(where,
+                                  {.q = rows_of(q, rectangle.q_start, rectangle.seqlen_q),
+                                   .k = rows_of(k, rectangle.k_start, rectangle.seqlen_k),
+                                   .v = rows_of(v, rectangle.k_start, rectangle.seqlen_k),
+                                   .out = rows_of(out, rectangle.q_start, rectangle.seqlen_q),
+                                   .lse2 = ring_row_values(result.lse2, queries, rectangle.q_start),
+                                   .scale = p.scale},
+                                  rectangle.mask(), score, stream);
             }
         }
 
