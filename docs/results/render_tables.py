@@ -96,16 +96,41 @@ def attention_forward(reports):
 
 
 def attention_backward(reports):
-    """TFLOP/s; in brackets the ratio to cuDNN."""
+    """TFLOP/s; in brackets the ratio to cuDNN, of the deterministic kernel to the other."""
     rows = []
-    for head_dim in (128, 64):
+    for head_dim in (128, 64, 96, 256):
         for mask in ("full", "causal"):
             for row in report(reports, rf"head_dim {head_dim}, {mask}$")["rows"]:
                 cudnn, flash2, ours = (value(row, name) for name in ("^cuDNN$", "^FlashAttention-2$", IMBREX))
+                ordered = row["values"].get("Imbrex, deterministic")
                 length = int(re.match(r"\d+ x (\d+)", row["problem"])[1]) // 1024
                 rows.append([f"{head_dim}, {mask}", f"{length}k", f"{cudnn:.0f}", f"{flash2:.0f}",
-                             f"{ours:.0f} ({ours / cudnn:.2f}x)"])  # fmt: skip
-    return ["head_dim, mask", "seqlen", "cuDNN", "FlashAttention-2", "Imbrex"], rows
+                             f"{ours:.0f} ({ours / cudnn:.2f}x)",
+                             f"{ordered:.0f} ({ordered / ours:.2f}x)" if ordered else "-"])  # fmt: skip
+    return ["head_dim, mask", "seqlen", "cuDNN", "FlashAttention-2", "Imbrex", "deterministic"], rows
+
+
+def attention_fp8(reports):
+    """TFLOP/s of the best tile shapes."""
+    rows = []
+    for head_dim in (128, 64, 256):
+        for mask in ("full", "causal"):
+            for row in report(reports, rf"head_dim {head_dim}, {mask}$")["rows"]:
+                def best(sum_of, row=row):
+                    all_shapes = {name: x for name, x in row["values"].items() if f" {sum_of}_" in name}
+                    if not all_shapes:
+                        one = row["values"].get(f"Imbrex {sum_of}")
+                        return f"{one:.0f}" if one else "-"
+                    name = max(all_shapes, key=all_shapes.get)
+                    default = row["values"][f"Imbrex {sum_of}"]
+                    if all_shapes[name] <= default:
+                        return f"{default:.0f}"
+                    return f"{default:.0f}; {all_shapes[name]:.0f} ({name.split(' ')[1].replace(sum_of + '_', '')})"
+
+                length = int(re.match(r"\d+ x (\d+)", row["problem"])[1]) // 1024
+                rows.append([f"{head_dim}, {mask}", f"{length}k", f"{value(row, '^cuDNN, bf16$'):.0f}", best("fast"),
+                             best("promoted")])  # fmt: skip
+    return ["head_dim, mask", "seqlen", "cuDNN, bf16", "fast", "promoted"], rows
 
 
 def attention_accuracy(reports):
@@ -255,6 +280,7 @@ VIEWS = {
     ("attention.json", "forward"): attention_forward,
     ("attention.json", "accuracy"): attention_accuracy,
     ("attention_backward.json", "backward"): attention_backward,
+    ("attention_fp8.json", "fp8"): attention_fp8,
     ("gemm.json", "bf16"): gemm_bf16,
     ("gemm.json", "small_m"): gemm_small_m,
     ("gemm.json", "quantised"): gemm_quantised,
