@@ -33,6 +33,7 @@
 #include <imbrex/ops/register/rope.hpp>
 #include <imbrex/ops/register/softmax.hpp>
 #include <imbrex/ops/register/vector_row.hpp>
+#include <imbrex/ops/register/vector_row_neighbours.hpp>
 #include <imbrex/ops/register/vector_row_rope.hpp>
 #include <imbrex/ops/register/vector_row_search.hpp>
 #include <imbrex/ops/register/vector_row_values.hpp>

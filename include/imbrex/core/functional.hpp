@@ -47,6 +47,10 @@ struct maximum {
         return a > b || b != b ? a : b;
     }
 };
+// Accumulates the maximum of absolute values. NaN has no effect.
+struct absolute_maximum {
+    constexpr IMBREX_FN float operator()(float most, float x) const { return maximum{}(most, x < 0 ? -x : x); }
+};
 struct minimum {
     template <class T>
     constexpr IMBREX_FN T operator()(T a, T b) const {

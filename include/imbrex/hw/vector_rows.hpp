@@ -7,11 +7,13 @@
 #if IMBREX_DEVICE_WORLD
 #include <imbrex/hw/cuda/vector_row.hpp>
 #include <imbrex/hw/cuda/vector_row_columns.hpp>
+#include <imbrex/hw/cuda/vector_row_neighbours.hpp>
 #include <imbrex/hw/cuda/vector_row_search.hpp>
 #include <imbrex/hw/cuda/vector_row_values.hpp>
 #else
 #include <imbrex/hw/host/vector_row.hpp>
 #include <imbrex/hw/host/vector_row_columns.hpp>
+#include <imbrex/hw/host/vector_row_neighbours.hpp>
 #include <imbrex/hw/host/vector_row_search.hpp>
 #include <imbrex/hw/host/vector_row_values.hpp>
 #endif

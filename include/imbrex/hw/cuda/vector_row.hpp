@@ -36,6 +36,7 @@ template <class T>
 struct vector8 {
     static constexpr int elements_in_word = 4 / static_cast<int>(sizeof(T));
     static constexpr int words_in_chunk = 8 / elements_in_word;
+    static constexpr int bits_of_element = 32 / elements_in_word;
 
     std::uint32_t words[words_in_chunk];
 
@@ -43,30 +44,44 @@ struct vector8 {
     IMBREX_KERNEL float_pair pair(int item) const {
         if constexpr (elements_in_word == 1) {
             return {__uint_as_float(words[item]), __uint_as_float(words[item + 1])};
-        } else {
+        } else if constexpr (elements_in_word == 2) {
             return T::decode_pair(words[item / 2]);
+        } else {
+            return T::decode_pair(static_cast<std::uint16_t>(words[item / 4] >> (item % 4 * 8)));
         }
     }
     IMBREX_KERNEL void set_pair(int item, float low, float high) {
         if constexpr (elements_in_word == 1) {
             words[item] = __float_as_uint(low), words[item + 1] = __float_as_uint(high);
-        } else {
+        } else if constexpr (elements_in_word == 2) {
             words[item / 2] = T::encode_pair(low, high);
+        } else {
+            const std::uint32_t two = T::encode_pair(low, high);
+            words[item / 4] = __byte_perm(words[item / 4], two, item % 4 == 0 ? 0x3254 : 0x5410);
         }
     }
 
-    // Vector accesses of 16 bytes.
+    // Vector accesses of 16 bytes, or of 8 for 8-bit elements.
     IMBREX_KERNEL void load(const T* from) {
+        if constexpr (words_in_chunk == 2) {
+            const uint2 two = *reinterpret_cast<const uint2*>(from);
+            words[0] = two.x, words[1] = two.y;
+        } else {
 #pragma unroll
-        for (int i = 0; i < words_in_chunk; i += 4) {
-            const uint4 four = reinterpret_cast<const uint4*>(from)[i / 4];
-            words[i] = four.x, words[i + 1] = four.y, words[i + 2] = four.z, words[i + 3] = four.w;
+            for (int i = 0; i < words_in_chunk; i += 4) {
+                const uint4 four = reinterpret_cast<const uint4*>(from)[i / 4];
+                words[i] = four.x, words[i + 1] = four.y, words[i + 2] = four.z, words[i + 3] = four.w;
+            }
         }
     }
     IMBREX_KERNEL void store(T* to) const {
+        if constexpr (words_in_chunk == 2) {
+            *reinterpret_cast<uint2*>(to) = {words[0], words[1]};
+        } else {
 #pragma unroll
-        for (int i = 0; i < words_in_chunk; i += 4) {
-            store_chunk(reinterpret_cast<uint4*>(to) + i / 4, {words[i], words[i + 1], words[i + 2], words[i + 3]});
+            for (int i = 0; i < words_in_chunk; i += 4) {
+                store_chunk(reinterpret_cast<uint4*>(to) + i / 4, {words[i], words[i + 1], words[i + 2], words[i + 3]});
+            }
         }
     }
     // The first `count` elements, one by one. The rest is zero.
@@ -78,7 +93,7 @@ struct vector8 {
 #pragma unroll
             for (int j = 0; j < elements_in_word; ++j) {
                 const int item = i * elements_in_word + j;
-                if (item < count) words[i] |= std::uint32_t{read_as<bits>(from + item)} << (16 * j);
+                if (item < count) words[i] |= std::uint32_t{read_as<bits>(from + item)} << (bits_of_element * j);
             }
         }
     }
@@ -86,18 +101,23 @@ struct vector8 {
         using bits = word<sizeof(T)>;
 #pragma unroll
         for (int item = 0; item < 8; ++item) {
-            const std::uint32_t own = words[item / elements_in_word] >> (16 * (item % elements_in_word));
+            const std::uint32_t own = words[item / elements_in_word] >> (bits_of_element * (item % elements_in_word));
             if (item < count) write_as(to + item, static_cast<bits>(own));
         }
+    }
+
+    // Zero if the pointer is null.
+    IMBREX_KERNEL void load_if_given(const T* from) {
+#pragma unroll
+        for (std::uint32_t& one : words) one = 0;
+        if (from != nullptr) load(from);
     }
 
     // `Whole`: the chunk is entirely in bounds or out of bounds, and aligned to 16 bytes.
     template <bool Whole>
     IMBREX_KERNEL void load_present(const T* row, int column, int columns) {
         if constexpr (Whole) {
-#pragma unroll
-            for (std::uint32_t& one : words) one = 0;
-            if (row != nullptr && column < columns) load(row + column);
+            load_if_given(row != nullptr && column < columns ? row + column : nullptr);
         } else {
             load_some(row + column, row != nullptr ? columns - column : 0);
         }
@@ -177,6 +197,27 @@ IMBREX_KERNEL void store_vector_rows(const Warp&, RowPointer&& row_pointer,
     for (int step = 0; step < vector_row_fragment<T, Rows, Columns>::steps; ++step) {
         T* const row = row_pointer(partition::row(step));
         from.chunks[step].template store_present<Whole>(row, partition::column(step), columns);
+    }
+}
+
+// The same for chunks of eight columns: chunk_pointer(row, first column), null if there is none.
+template <class Warp, class T, int Rows, int Columns, class ChunkPointer>
+IMBREX_KERNEL void load_vector_chunks(const Warp&, vector_row_fragment<T, Rows, Columns>& to,
+                                      ChunkPointer&& chunk_pointer, source) {
+    using partition = vector_row_partition<Columns>;
+#pragma unroll
+    for (int step = 0; step < vector_row_fragment<T, Rows, Columns>::steps; ++step) {
+        to.chunks[step].load_if_given(chunk_pointer(partition::row(step), partition::column(step)));
+    }
+}
+template <class Warp, class T, int Rows, int Columns, class ChunkPointer>
+IMBREX_KERNEL void store_vector_chunks(const Warp&, ChunkPointer&& chunk_pointer,
+                                       const vector_row_fragment<T, Rows, Columns>& from, source) {
+    using partition = vector_row_partition<Columns>;
+#pragma unroll
+    for (int step = 0; step < vector_row_fragment<T, Rows, Columns>::steps; ++step) {
+        T* const to = chunk_pointer(partition::row(step), partition::column(step));
+        if (to != nullptr) from.chunks[step].store(to);
     }
 }
 

@@ -87,6 +87,44 @@ void store_vector_rows(const warp& scope, RowPointer&& row_pointer, const vector
     spend_lanes(c, Rows * Columns, "store");
 }
 
+// Chunks of eight columns at chunk_pointer(row, first column), null if there is none.
+template <class T, int Rows, int Columns, class ChunkPointer>
+void load_vector_chunks(const warp& scope, vector_row_fragment<T, Rows, Columns>& to, ChunkPointer&& chunk_pointer,
+                        source here) {
+    const context c = enter(scope, "load of vectorised rows", here);
+    if (!c) return;
+    touch_fragment(c, to, use::write, "load of vectorised rows", here);
+    for (int row = 0; row < Rows; ++row) {
+        for (int column = 0; column < Columns; column += 8) {
+            T* const target = to.values + row * Columns + column;
+            const T* const from = chunk_pointer(row, column);
+            if (from == nullptr) {
+                std::fill_n(target, 8, convert<T>(0.0f));
+                continue;
+            }
+            touch_global_row(c, from, 8, global_use::read, row, "load of vectorised rows", here);
+            std::copy_n(from, 8, target);
+        }
+    }
+    spend_lanes(c, Rows * Columns, "load");
+}
+template <class T, int Rows, int Columns, class ChunkPointer>
+void store_vector_chunks(const warp& scope, ChunkPointer&& chunk_pointer,
+                         const vector_row_fragment<T, Rows, Columns>& from, source here) {
+    const context c = enter(scope, "store of vectorised rows", here);
+    if (!c) return;
+    touch_fragment(c, from, use::read, "store of vectorised rows", here);
+    for (int row = 0; row < Rows; ++row) {
+        for (int column = 0; column < Columns; column += 8) {
+            T* const to = chunk_pointer(row, column);
+            if (to == nullptr) continue;
+            touch_global_row(c, to, 8, global_use::write, row, "store of vectorised rows", here);
+            std::copy_n(from.values + row * Columns + column, 8, to);
+        }
+    }
+    spend_lanes(c, Rows * Columns, "store");
+}
+
 template <class F, class T, int Rows, int Columns, class... From>
 void transform_vector_rows(const warp& scope, vector_row_fragment<T, Rows, Columns>& to, F&& f, source here,
                            const From&... from) {

@@ -23,7 +23,8 @@ namespace imbrex {
 
 // The alignment of rows in memory.
 enum class row_alignment {
-    aligned,    // rows begin at multiples of 16 bytes and have a multiple of 8 columns: 16-byte accesses
+    // Rows begin at multiples of 16 bytes (8-bit elements: 8) and have a multiple of 8 columns: vector accesses.
+    aligned,
     unaligned,  // no guarantee
 };
 
@@ -41,10 +42,31 @@ IMBREX_KERNEL void store_rows_to(const warp& scope, RowPointer&& row_pointer,
     hw::store_vector_rows<Known == row_alignment::aligned>(scope, std::forward<RowPointer>(row_pointer), from, columns,
                                                            here);
 }
+// The same for every eight columns: chunk_pointer(row, first column), aligned as above, or null.
+template <class T, int Rows, int Columns, class ChunkPointer>
+IMBREX_KERNEL void load_chunks_from(const warp& scope, hw::vector_row_fragment<T, Rows, Columns>& to,
+                                    ChunkPointer&& chunk_pointer, source here = source::current()) {
+    hw::load_vector_chunks(scope, to, std::forward<ChunkPointer>(chunk_pointer), here);
+}
+template <class T, int Rows, int Columns, class ChunkPointer>
+IMBREX_KERNEL void store_chunks_to(const warp& scope, ChunkPointer&& chunk_pointer,
+                                   const hw::vector_row_fragment<T, Rows, Columns>& from,
+                                   source here = source::current()) {
+    hw::store_vector_chunks(scope, std::forward<ChunkPointer>(chunk_pointer), from, here);
+}
 template <row_alignment Known, class T, int Columns>
 IMBREX_KERNEL void load(const warp& scope, hw::vector_row_column_fragment<T, Columns>& to, const T* from, int columns,
                         source here = source::current()) {
     hw::load_vector_row_columns<Known == row_alignment::aligned>(scope, to, from, columns, here);
+}
+
+// function(column, element of first, element of second) writes both vectors: float references.
+template <int Columns, class Function>
+IMBREX_KERNEL void fill_columns(const warp& scope, Function&& function,
+                                hw::vector_row_column_fragment<float, Columns>& first,
+                                hw::vector_row_column_fragment<float, Columns>& second,
+                                source here = source::current()) {
+    hw::write_vector_row_columns<1>(scope, here, std::forward<Function>(function), first, second);
 }
 
 // to = function(first, ...), in float, rounded once to the element type of `to`, which may be among the arguments. The

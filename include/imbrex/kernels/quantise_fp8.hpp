@@ -1,0 +1,161 @@
+// Quantises Q, K or V to e4m3 for attention_fp8: writes e4m3 rows and their scales (descale factors: value = scale *
+// element, scale = amax / 448). Optionally applies RoPE, and rotates head_dim by random signs and a Hadamard transform
+// (incoherent processing), which spreads outliers over the columns of a head and leaves Q K^T unchanged.
+//
+//     quantise_fp8<bf16>::launch(world::device, {.x = batch_sequence_head(k, batches, rows, kv_heads, 128),
+//                                                .out = batch_sequence_head(k8, batches, rows, kv_heads, 128),
+//                                                .scales = fp8_scales_per_block(scales, kv_heads, blocks, 128),
+//                                                .rope = frequencies.embedding(inv_freq, rope_style::half_split),
+//                                                .hadamard_seed = 1}, stream);
+//
+// Q and K need the same seed; V is not rotated. The order is RoPE, signs, Hadamard transform, all in fp32, then
+// element = value * (1 / scale), rounded once to nearest even and saturated at 448. head_dim is a multiple of 16 up to
+// 256; quantise_fp8/rotation.hpp describes the rotation of other head dims than powers of two.
+//
+// Scales per block of 64 or 128 rows are computed in one pass (head_dim above 128: 64). Others, per tensor, per head or
+// per larger block, take two launches, which reduce the maxima through a workspace: `workspace_bytes` bytes that are
+// zero before the first launch and zero again after each; concurrent launches need one each. With `scales_given` the
+// kernel reads the scales in one pass. The result does not depend on the order of blocks.
+//
+// NaN becomes NaN and does not count for the scale; infinity counts as the largest float and saturates. A rotation
+// spreads both over the row. Scales are at least 2^-60. Varlen (`cu_seqlens`) and padded (`seqused`) batches: blocks
+// are counted from the first row of a sequence; rows behind its end are neither read nor written.
+//
+// A launch allocates nothing and does not synchronise. Invalid arguments throw imbrex::error before launch.
+#pragma once
+
+#include <imbrex/core/error.hpp>
+#include <imbrex/hw/world.hpp>
+#include <imbrex/kernels/attention/views.hpp>
+#include <imbrex/kernels/quantise_fp8/kernel.hpp>
+#include <imbrex/kernels/quantise_fp8/problem.hpp>
+#include <imbrex/kernels/rope_embedding.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+namespace imbrex {
+
+inline namespace IMBREX_WORLDS {
+
+template <class In>
+class quantise_fp8 {
+  public:
+    using problem = quantise_fp8_problem<In>;
+    using arguments = quantise_fp8_arguments<In>;
+    template <int HalfColumns, int BlockM, bool WithRope>
+    using kernel = quantise_fp8_kernel<In, HalfColumns, BlockM, WithRope>;
+
+    // Runs the launches in the checked host world, with these further arguments of `launch`, under many schedules.
+    // Returns the first hazard, or none.
+    template <class... More>
+    static std::optional<hazard> check(const problem& p, const host::check_options& options = {}, const More&... more) {
+        return host::check_launches([&] { launch(world::host_checked, p, more...); }, options);
+    }
+
+    // 0 if one pass suffices.
+    static std::size_t workspace_bytes(const problem& p) {
+        if (p.empty() || p.scales_given || one_pass_rows(p) != 0) return 0;
+        const fp8_scales& scales = p.scales;
+        const std::int64_t heads = scales.head_stride == 0 ? 1 : p.heads() / scales.heads_per_scale;
+        std::int64_t of_batch = scales.batch_stride == 0 ? 1 : p.batches();
+        if (scales.block_rows != 0 && scales.batch_stride != 0) {
+            const std::int64_t rows = p.x.extents[2], block = scales.block_rows;
+            of_batch = p.varlen() ? rows / block + p.batches() : p.batches() * ((rows - 1) / block + 1);
+        }
+        return static_cast<std::size_t>(of_batch * heads) * sizeof(fp8_scale_maximum);
+    }
+
+    static void launch(world where, const problem& p, void* stream = nullptr) {
+        require_quantise_fp8(where, p);
+        if (p.empty()) return;
+        const std::size_t workspace = workspace_bytes(p);
+        const auto address = reinterpret_cast<std::uintptr_t>(p.workspace);
+        require(workspace == 0 || (address != 0 && address % alignof(fp8_scale_maximum) == 0),
+                "workspace: ", p.workspace, "; ", workspace, " bytes at a multiple of ", alignof(fp8_scale_maximum),
+                " are needed (quantise_fp8::workspace_bytes)");
+        if (p.scales_given) {
+            launch_pass<64>(where, p, quantise_fp8_pass::rounding, stream);
+        } else if (workspace > 0) {
+            launch_pass<64>(where, p, quantise_fp8_pass::maxima, stream);
+            launch_pass<64>(where, p, quantise_fp8_pass::rounding, stream);
+        } else if (one_pass_rows(p) == 64) {
+            launch_pass<64>(where, p, quantise_fp8_pass::whole, stream);
+        } else {
+            launch_pass<128>(where, p, quantise_fp8_pass::whole, stream);
+        }
+    }
+
+    template <class Kernel>
+    static arguments arguments_of(world where, const problem& p, quantise_fp8_pass pass) {
+        const int rows = p.x.rows();
+        arguments args{};
+        args.x = p.x;
+        args.out = p.out;
+        args.scales = p.scales;
+        args.maxima = static_cast<fp8_scale_maximum*>(p.workspace);
+        args.pass = pass;
+        args.lengths.seqlen_q = rows;
+        args.lengths.cu_seqlens_q = p.cu_seqlens;
+        const int blocks = p.varlen() ? attention_tile_scheduler::varlen_blocks(rows, p.batches(), Kernel::block_m)
+                                      : (rows - 1) / Kernel::block_m + 1;
+        args.scheduler = {p.batches(), 1, blocks, 0};
+        args.seqused = p.seqused;
+        args.heads_per_block = heads_per_block(where, p, args.scheduler.total(args.lengths));
+        args.halves = p.halves();
+        args.rope = p.rope;
+        args.positions = p.positions;
+        args.first_position = p.first_position;
+        if (p.hadamard_seed) args.rotation = hadamard_rotation::of(*p.hadamard_seed, p.head_dim());
+        return args;
+    }
+
+  private:
+    // The rows of a block that computes its own scales, or 0.
+    static int one_pass_rows(const problem& p) {
+        const fp8_scales& scales = p.scales;
+        const bool own = (p.heads() == 1 || (scales.head_stride > 0 && scales.heads_per_scale == 1)) &&
+                         (p.batches() <= 1 || scales.batch_stride > 0);
+        const bool fits = scales.block_rows == 64 || (scales.block_rows == 128 && p.head_dim() <= 128);
+        return own && fits ? scales.block_rows : 0;
+    }
+
+    // Heads of a block share RoPE angles, and their loads overlap. Fewer, if the grid would not fill the SMs.
+    static int heads_per_block(world where, const problem& p, std::int64_t blocks) {
+        int heads = 4;
+        while (heads > 1 && (heads > p.heads() || blocks * p.heads() < heads * 8 * std::int64_t{num_sms(where)})) {
+            heads /= 2;
+        }
+        return std::max(heads, (p.heads() - 1) / 65535 + 1);
+    }
+
+    template <int BlockM>
+    static void launch_pass(world where, const problem& p, quantise_fp8_pass pass, void* stream) {
+        if (p.head_dim() <= 64) {
+            launch_columns<32, BlockM>(where, p, pass, stream);
+        } else if (p.head_dim() <= 128) {
+            launch_columns<64, BlockM>(where, p, pass, stream);
+        } else if constexpr (BlockM == 64) {
+            launch_columns<128, BlockM>(where, p, pass, stream);
+        }
+    }
+    template <int HalfColumns, int BlockM>
+    static void launch_columns(world where, const problem& p, quantise_fp8_pass pass, void* stream) {
+        if (p.rope.given()) {
+            launch_kernel<kernel<HalfColumns, BlockM, true>>(where, p, pass, stream);
+        } else {
+            launch_kernel<kernel<HalfColumns, BlockM, false>>(where, p, pass, stream);
+        }
+    }
+    template <class Kernel>
+    static void launch_kernel(world where, const problem& p, quantise_fp8_pass pass, void* stream) {
+        const arguments args = arguments_of<Kernel>(where, p, pass);
+        imbrex::launch<Kernel>(where, Kernel::grid_of(args), args, stream);
+    }
+};
+
+}  // namespace IMBREX_WORLDS
+
+}  // namespace imbrex
