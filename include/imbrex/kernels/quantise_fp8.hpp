@@ -13,8 +13,8 @@
 // 256; quantise_fp8/rotation.hpp describes the rotation of other head dims than powers of two.
 //
 // Scales per block of 64 or 128 rows are computed in one pass (head_dim above 128: 64). Others, per tensor, per head or
-// per larger block, take two launches, which reduce the maxima through a workspace: `workspace_bytes` bytes that are
-// zero before the first launch and zero again after each; concurrent launches need one each. With `scales_given` the
+// per larger block, take two launches, which reduce the maxima through a workspace: `workspace_bytes` bytes, zero before
+// the first launch with a problem of these extents; each leaves it ready for the next. Concurrent launches need one each. With `scales_given` the
 // kernel reads the scales in one pass. The result does not depend on the order of blocks.
 //
 // NaN becomes NaN and does not count for the scale; infinity counts as the largest float and saturates. A rotation
@@ -56,29 +56,18 @@ class quantise_fp8 {
     }
 
     // 0 if one pass suffices.
-    static std::size_t workspace_bytes(const problem& p) {
-        if (p.empty() || p.scales_given || one_pass_rows(p) != 0) return 0;
-        const fp8_scales& scales = p.scales;
-        const std::int64_t heads = scales.head_stride == 0 ? 1 : p.heads() / scales.heads_per_scale;
-        std::int64_t of_batch = scales.batch_stride == 0 ? 1 : p.batches();
-        if (scales.block_rows != 0 && scales.batch_stride != 0) {
-            const std::int64_t rows = p.x.extents[2], block = scales.block_rows;
-            of_batch = p.varlen() ? rows / block + p.batches() : p.batches() * ((rows - 1) / block + 1);
-        }
-        return static_cast<std::size_t>(of_batch * heads) * sizeof(fp8_scale_maximum);
-    }
+    static std::size_t workspace_bytes(const problem& p) { return workspace_of(p).bytes; }
 
     static void launch(world where, const problem& p, void* stream = nullptr) {
         require_quantise_fp8(where, p);
         if (p.empty()) return;
-        const std::size_t workspace = workspace_bytes(p);
+        const std::size_t needed = workspace_bytes(p);
         const auto address = reinterpret_cast<std::uintptr_t>(p.workspace);
-        require(workspace == 0 || (address != 0 && address % alignof(fp8_scale_maximum) == 0),
-                "workspace: ", p.workspace, "; ", workspace, " bytes at a multiple of ", alignof(fp8_scale_maximum),
-                " are needed (quantise_fp8::workspace_bytes)");
+        require(needed == 0 || (address != 0 && address % alignof(float) == 0), "workspace: ", p.workspace, "; ",
+                needed, " bytes at a multiple of ", alignof(float), " are needed (quantise_fp8::workspace_bytes)");
         if (p.scales_given) {
             launch_pass<64>(where, p, quantise_fp8_pass::rounding, stream);
-        } else if (workspace > 0) {
+        } else if (needed > 0) {
             launch_pass<64>(where, p, quantise_fp8_pass::maxima, stream);
             launch_pass<64>(where, p, quantise_fp8_pass::rounding, stream);
         } else if (one_pass_rows(p) == 64) {
@@ -95,13 +84,11 @@ class quantise_fp8 {
         args.x = p.x;
         args.out = p.out;
         args.scales = p.scales;
-        args.maxima = static_cast<fp8_scale_maximum*>(p.workspace);
+        args.workspace = workspace_of(p).in(p.workspace);
         args.pass = pass;
         args.lengths.seqlen_q = rows;
         args.lengths.cu_seqlens_q = p.cu_seqlens;
-        const int blocks = p.varlen() ? attention_tile_scheduler::varlen_blocks(rows, p.batches(), Kernel::block_m)
-                                      : (rows - 1) / Kernel::block_m + 1;
-        args.scheduler = {p.batches(), 1, blocks, 0};
+        args.scheduler = {p.batches(), 1, blocks_of(p, Kernel::block_m), 0};
         args.seqused = p.seqused;
         args.heads_per_block = heads_per_block(where, p, args.scheduler.total(args.lengths));
         args.halves = p.halves();
@@ -122,10 +109,38 @@ class quantise_fp8 {
         return own && fits ? scales.block_rows : 0;
     }
 
+    // Blocks of rows: of each batch entry, or of all varlen sequences.
+    static int blocks_of(const problem& p, int block_rows) {
+        const int rows = p.x.rows();
+        return p.varlen() ? attention_tile_scheduler::varlen_blocks(rows, p.batches(), block_rows)
+                          : (rows - 1) / block_rows + 1;
+    }
+
+    struct workspace {
+        std::int64_t counters = 0;
+        std::size_t bytes = 0;
+
+        fp8_maxima in(void* memory) const {
+            int* const first = static_cast<int*>(memory);
+            return {first, bytes == 0 ? nullptr : reinterpret_cast<float*>(first + counters)};
+        }
+    };
+    static workspace workspace_of(const problem& p) {
+        if (p.empty() || p.scales_given || one_pass_rows(p) != 0) return {};
+        const fp8_scales& scales = p.scales;
+        const std::int64_t members = p.varlen() ? 1 : p.batches();
+        const std::int64_t heads = scales.head_stride == 0 ? 1 : p.heads() / scales.heads_per_scale;
+        const std::int64_t counters = heads * (scales.batch_stride == 0 ? 1
+                                               : scales.block_rows == 0 ? p.batches()
+                                                                        : members * blocks_of(p, scales.block_rows));
+        const std::int64_t maxima = p.heads() * members * blocks_of(p, 64);
+        return {counters, static_cast<std::size_t>(counters + maxima) * sizeof(float)};
+    }
+
     // Heads of a block share RoPE angles, and their loads overlap. Fewer, if the grid would not fill the SMs.
     static int heads_per_block(world where, const problem& p, std::int64_t blocks) {
         int heads = 4;
-        while (heads > 1 && (heads > p.heads() || blocks * p.heads() < heads * 8 * std::int64_t{num_sms(where)})) {
+        while (heads > 1 && (heads > p.heads() || blocks * p.heads() < heads * 4 * std::int64_t{num_sms(where)})) {
             heads /= 2;
         }
         return std::max(heads, (p.heads() - 1) / 65535 + 1);

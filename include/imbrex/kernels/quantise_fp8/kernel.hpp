@@ -8,7 +8,7 @@
 //                multiplies by 1 / scale, rounds and stores
 //
 // If the rows of a block do not share a scale with others, this takes one pass. Otherwise the kernel runs twice: the
-// first launch reduces the maxima through a workspace, and the last block of a scale computes it; the second one reads
+// first launch writes the maxima of its blocks to a workspace, and the last block of a scale reduces them; the second one reads
 // the scales.
 #pragma once
 
@@ -42,10 +42,10 @@ enum class quantise_fp8_pass {
     rounding,  // reads scales and rounds
 };
 
-// The state of a scale between launches is zero.
-struct fp8_scale_maximum {
-    unsigned amax;  // bits of a float that is not negative: ordered as an integer
-    int arrived;    // heads of blocks
+// The workspace of two launches. The last block of a scale to arrive reads the maxima of all its blocks.
+struct fp8_maxima {
+    int* arrived;   // heads of blocks, for each scale; zero between launches
+    float* maxima;  // [head, block of rows]; of several heads with one scale in a block, that of the last counts
 };
 
 // amax / 448. Infinity counts as the largest number. At least 2^-60: attention_fp8 needs no smaller scales of V.
@@ -59,7 +59,7 @@ struct quantise_fp8_arguments {
     attention_view<const In> x;
     attention_view<e4m3> out;
     fp8_scales scales;
-    fp8_scale_maximum* maxima;
+    fp8_maxima workspace;
     quantise_fp8_pass pass;
     attention_tile_scheduler scheduler;  // of blocks of rows; heads are in the second dimension of the grid
     attention_seqlens lengths;           // seqlen_q and cu_seqlens_q
@@ -73,6 +73,7 @@ struct quantise_fp8_arguments {
 
     // The rows of a block.
     struct row_block {
+        int index;      // in the grid
         int batch;      // of the sequence
         int member;     // of the tensors
         int first;      // in the sequence
@@ -86,9 +87,12 @@ struct quantise_fp8_arguments {
         const int all =
             lengths.varlen() ? attention_seqlens::length_at(lengths.cu_seqlens_q, at.batch) : lengths.seqlen_q;
         const int used = seqused != nullptr ? read_element(seqused, at.batch) : all;
-        const int first = at.block * block_m, count = (all + block_m - 1) / block_m;
-        return {at.batch, lengths.member(at.batch), first, lengths.first_query(at.batch) + first, used - first,
-                at.block, count > 1 ? count : 1};
+        const int count = all > 0 ? (all + block_m - 1) / block_m : 1;
+        // Before the first varlen sequence there may be indices without a block, too.
+        const bool before = at.batch == 0 && lengths.varlen() && index < lengths.first_query(0) / block_m;
+        const int number = before ? count : at.block, first = number * block_m;
+        return {index,  at.batch, lengths.member(at.batch), first, lengths.first_query(at.batch) + first, used - first,
+                number, count};
     }
     IMBREX_FN int position_of(const row_block& block, int row) const {
         if (row >= block.rows) return 0;
@@ -110,10 +114,30 @@ struct quantise_fp8_arguments {
         const int batch_index = scales.batch_stride == 0 ? 0 : block_scale_index(block);
         return batch_index * head_scales + (scales.head_stride == 0 ? 0 : head / scales.heads_per_scale);
     }
-    // The number of heads of blocks that share a scale.
-    IMBREX_FN int arrivals(const row_block& block, int block_m) const {
-        const int heads = scales.head_stride == 0 ? static_cast<int>(x.extents[1]) : scales.heads_per_scale;
-        return heads * blocks_of_scale(block, block_m);
+    // The blocks of rows that share a scale, as indices of the grid.
+    struct block_range {
+        int first, end;
+    };
+    IMBREX_FN block_range blocks_of_scale(const row_block& block, int block_m) const {
+        if (scales.block_rows != 0) {
+            const int each = scales.block_rows / block_m, before = block.number % each;
+            const int left = block.blocks - (block.number - before), count = left < each ? left : each;
+            // The scheduler reverses the blocks of a varlen sequence.
+            const int first = block.index - (lengths.varlen() ? count - 1 - before : before);
+            return {first, first + count};
+        }
+        if (scales.batch_stride == 0) return {0, scheduler.total(lengths)};
+        return {first_block(block.batch, block_m), first_block(block.batch + 1, block_m)};
+    }
+    // The heads that share a scale.
+    IMBREX_FN block_range heads_of_scale(int head) const {
+        if (scales.head_stride == 0) return {0, static_cast<int>(x.extents[1])};
+        const int first = head / scales.heads_per_scale * scales.heads_per_scale;
+        return {first, first + scales.heads_per_scale};
+    }
+    // Whether a block adds its maximum after this head, rather than after the next one.
+    IMBREX_FN bool adds_after(int head) const {
+        return head + 1 == heads_of_scale(head).end || (head + 1) % heads_per_block == 0;
     }
 
   private:
@@ -125,17 +149,9 @@ struct quantise_fp8_arguments {
         }
         return read_element(lengths.cu_seqlens_q, block.batch) / scales.block_rows + block.batch + number;
     }
-    IMBREX_FN int blocks_of_scale(const row_block& block, int block_m) const {
-        if (scales.block_rows != 0) {
-            const int each = scales.block_rows / block_m, left = block.blocks - block.number / each * each;
-            return left < each ? left : each;
-        }
-        if (scales.batch_stride == 0) return scheduler.total(lengths);
-        return lengths.varlen() ? first_block(block.batch + 1, block_m) - first_block(block.batch, block_m)
-                                : scheduler.blocks;
-    }
-    // The first index of a varlen sequence in the grid.
+    // The first index of a sequence in the grid.
     IMBREX_FN int first_block(int batch, int block_m) const {
+        if (!lengths.varlen()) return batch * scheduler.blocks;
         if (batch == 0) return 0;
         if (batch == scheduler.batches) return scheduler.total(lengths);
         return read_element(lengths.cu_seqlens_q, batch) / block_m + batch;
@@ -232,7 +248,7 @@ struct quantise_fp8_kernel {
                     if (self.index() == 0) imbrex::put(self, args.scale_of(block, head), scale);
                     round_and_store(self, block, head, x, scale);
                 } else {
-                    if (head + 1 < end && share_scale(block, head, head + 1)) continue;
+                    if (!args.adds_after(head)) continue;
                     const float most = block_amax(self, turn++, amax);
                     if (self.index() == 0) add_maximum(self, block, head, most);
                 }
@@ -332,20 +348,36 @@ struct quantise_fp8_kernel {
             return most;
         }
 
-        IMBREX_KERNEL bool share_scale(const row_block& block, int head, int other) const {
-            return args.scale_index(block, head) == args.scale_index(block, other);
-        }
         // Of this head and those before it that share its scale. The last block computes the scale.
         IMBREX_KERNEL void add_maximum(const warp& self, const row_block& block, int head, float amax) const {
-            int heads = 1;
-            while (head - heads >= first_head && share_scale(block, head, head - heads)) ++heads;
-            fp8_scale_maximum* const one = args.maxima + args.scale_index(block, head);
-            atomic_fetch_max<memory_order::relaxed>(self, &one->amax, __builtin_bit_cast(unsigned, amax));
-            const int before = atomic_fetch_add<memory_order::acq_rel>(self, &one->arrived, heads);
-            if (before + heads != args.arrivals(block, BlockM)) return;
-            const unsigned most = atomic_exchange<memory_order::relaxed>(self, &one->amax, 0U);
-            atomic_store<memory_order::relaxed>(self, &one->arrived, 0);
-            imbrex::put(self, args.scale_of(block, head), fp8_scale_of(__builtin_bit_cast(float, most)));
+            const auto blocks = args.blocks_of_scale(block, BlockM), heads = args.heads_of_scale(head);
+            const int first = heads.first > first_head ? heads.first : first_head;
+            imbrex::put(self, maximum_at(head, block.index), amax);
+            int* const arrived = args.workspace.arrived + args.scale_index(block, head);
+            const int before = atomic_fetch_add<memory_order::acq_rel>(self, arrived, head + 1 - first);
+            if (before + head + 1 - first != (heads.end - heads.first) * (blocks.end - blocks.first)) return;
+            atomic_store<memory_order::relaxed>(self, arrived, 0);
+            float most = 0;
+            for (int one = heads.first; one < heads.end; ++one) {
+                if (!args.adds_after(one)) continue;
+                most = functional::maximum{}(most, largest_maximum(self, one, blocks));
+            }
+            imbrex::put(self, args.scale_of(block, head), fp8_scale_of(most));
+        }
+        IMBREX_KERNEL float* maximum_at(int head, int block) const {
+            return args.workspace.maxima + std::int64_t{head} * args.scheduler.total(args.lengths) + block;
+        }
+        IMBREX_KERNEL float largest_maximum(const warp& self, int head,
+                                            const typename arguments::block_range& blocks) const {
+            float most = 0;
+            for (int first = blocks.first; first < blocks.end; first += 1024) {
+                vector_row_tile<float, 1, 1024> some;
+                load_rows_from<row_alignment::unaligned>(
+                    self, some, [&](int) -> const float* { return maximum_at(head, first); }, blocks.end - first);
+                most =
+                    functional::maximum{}(most, reduce(self, most, functional::maximum{}, functional::maximum{}, some));
+            }
+            return most;
         }
 
         IMBREX_KERNEL void round_and_store(const warp& self, const row_block& block, int head, const halves_of<tile>& x,

@@ -51,7 +51,7 @@ struct quantise_fp8_problem {
 
     attention_view<const In> x;  // [batch, head, row, head_dim]; varlen: batch is 1
     attention_view<e4m3> out;
-    fp8_scales scales;
+    fp8_scales scales = {};
     bool scales_given = false;        // the kernel reads the scales (null: 1) instead of computing them
     const int* seqused = nullptr;     // the number of rows of each batch entry, or null
     int sequences = 0;                // varlen
@@ -118,13 +118,13 @@ void require_quantise_fp8(world where, const quantise_fp8_problem<In>& p) {
     require_head_dim(p.x.extents[3], "x");
     const char* const names[] = {"batch entries", "heads", "rows", "columns"};
     for (int i = 0; i < 4; ++i) require_same(p.out.extents[i], "out", i, p.x.extents[i], "x", names[i]);
-    require_apart(p.out);
     require(p.sequences >= 0, "sequences: ", p.sequences, "; the number of sequences must not be negative");
     require(!p.varlen() || p.x.extents[0] == 1, "x.extents[0]: ", p.x.extents[0], "; must be 1 for varlen");
     require(!p.varlen() || p.seqused == nullptr, "seqused: ", p.seqused, "; must be null for varlen");
     require_fp8_rope(p);
     require_fp8_scales(p);
     if (p.empty()) return;
+    require_apart(p.out);
     require(!p.varlen() || p.cu_seqlens != nullptr, "cu_seqlens: null; ", p.sequences + 1, " numbers are needed");
     require(tma_can_copy(p.x) && tma_can_copy(p.out), "x, out: all pointers and strides must be multiples of 16 bytes");
     const std::int64_t rows = p.x.extents[2];

@@ -64,8 +64,13 @@ IMBREX_KERNEL void hadamard_halves(const warp& scope, hw::vector_row_fragment<fl
         x, y, here);
 }
 
-// op over function(identity, element) of all elements of both tiles, the same value in all lanes. `function` may be
+// op over function(identity, element) of all elements of a tile, or of two; the same value in all lanes. `function` may be
 // applied repeatedly: function(function(identity, first), second).
+template <class T, int Rows, int Columns, class Function, class Op>
+IMBREX_KERNEL float reduce(const warp& scope, float identity, Function function, Op op,
+                           const hw::vector_row_fragment<T, Rows, Columns>& tile, source here = source::current()) {
+    return hw::reduce_vector_rows(scope, identity, function, op, here, tile);
+}
 template <class T, int Rows, int Columns, class Function, class Op>
 IMBREX_KERNEL float reduce(const warp& scope, float identity, Function function, Op op,
                            const hw::vector_row_fragment<T, Rows, Columns>& x,
