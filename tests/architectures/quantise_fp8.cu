@@ -18,4 +18,7 @@ void launch_all() {
     launch_one<quantise_fp8<bf16>::kernel<64, 128, true>>();
     launch_one<quantise_fp8<fp16>::kernel<128, 64, true>>();
     launch_one<quantise_fp8<bf16>::kernel<128, 64, false>>();
+    launch_one<quantise_fp8<bf16>::kernel<32, 64, true, quantise_fp8_pass::maxima>>();
+    launch_one<quantise_fp8<fp16>::kernel<64, 64, false, quantise_fp8_pass::maxima>>();
+    launch_one<quantise_fp8<bf16>::kernel<128, 64, true, quantise_fp8_pass::maxima>>();
 }

@@ -44,15 +44,16 @@ void check_case(const quantise_case& given) {
 // The launches for head_dim up to 64 with RoPE and this many heads per block, which the launcher chooses for large grids.
 void launch_heads(world where, const quantise_fp8_problem<bf16>& p, int heads_per_block) {
     using quantise = quantise_fp8<bf16>;
-    using kernel = quantise::kernel<32, 64, true>;
-    const auto launch_pass = [&](quantise_fp8_pass pass) {
-        auto args = quantise::arguments_of<kernel>(where, p, pass);
+    using rounding = quantise::kernel<32, 64, true>;
+    using maxima = quantise::kernel<32, 64, true, quantise_fp8_pass::maxima>;
+    const auto launch_one = [&]<class Kernel>(Kernel, bool reads_scales) {
+        auto args = quantise::arguments_of<Kernel>(where, p, reads_scales);
         args.heads_per_block = heads_per_block;
-        launch<kernel>(where, kernel::grid_of(args), args);
+        launch<Kernel>(where, Kernel::grid_of(args), args);
     };
-    if (quantise::workspace_bytes(p) == 0) return launch_pass(quantise_fp8_pass::whole);
-    launch_pass(quantise_fp8_pass::maxima);
-    launch_pass(quantise_fp8_pass::rounding);
+    const bool two_passes = quantise::workspace_bytes(p) > 0;
+    if (two_passes) launch_one(maxima{}, false);
+    launch_one(rounding{}, two_passes);
 }
 
 constexpr auto interleaved = rope_style::interleaved;

@@ -45,8 +45,8 @@ class quantise_fp8 {
   public:
     using problem = quantise_fp8_problem<In>;
     using arguments = quantise_fp8_arguments<In>;
-    template <int HalfColumns, int BlockM, bool WithRope>
-    using kernel = quantise_fp8_kernel<In, HalfColumns, BlockM, WithRope>;
+    template <int HalfColumns, int BlockM, bool WithRope, quantise_fp8_pass Pass = quantise_fp8_pass::rounding>
+    using kernel = quantise_fp8_kernel<In, HalfColumns, BlockM, WithRope, Pass>;
 
     // Runs the launches in the checked host world, with these further arguments of `launch`, under many schedules.
     // Returns the first hazard, or none.
@@ -65,27 +65,24 @@ class quantise_fp8 {
         const auto address = reinterpret_cast<std::uintptr_t>(p.workspace);
         require(needed == 0 || (address != 0 && address % alignof(float) == 0), "workspace: ", p.workspace, "; ",
                 needed, " bytes at a multiple of ", alignof(float), " are needed (quantise_fp8::workspace_bytes)");
-        if (p.scales_given) {
-            launch_pass<64>(where, p, quantise_fp8_pass::rounding, stream);
-        } else if (needed > 0) {
-            launch_pass<64>(where, p, quantise_fp8_pass::maxima, stream);
-            launch_pass<64>(where, p, quantise_fp8_pass::rounding, stream);
-        } else if (one_pass_rows(p) == 64) {
-            launch_pass<64>(where, p, quantise_fp8_pass::whole, stream);
+        const bool two_passes = needed > 0;
+        if (two_passes) launch_pass<64, quantise_fp8_pass::maxima>(where, p, false, stream);
+        if (two_passes || p.scales_given || one_pass_rows(p) == 64) {
+            launch_pass<64, quantise_fp8_pass::rounding>(where, p, two_passes || p.scales_given, stream);
         } else {
-            launch_pass<128>(where, p, quantise_fp8_pass::whole, stream);
+            launch_pass<128, quantise_fp8_pass::rounding>(where, p, false, stream);
         }
     }
 
     template <class Kernel>
-    static arguments arguments_of(world where, const problem& p, quantise_fp8_pass pass) {
+    static arguments arguments_of(world where, const problem& p, bool reads_scales) {
         const int rows = p.x.rows();
         arguments args{};
         args.x = p.x;
         args.out = p.out;
         args.scales = p.scales;
         args.workspace = workspace_of(p).in(p.workspace);
-        args.pass = pass;
+        args.reads_scales = reads_scales;
         args.lengths.seqlen_q = rows;
         args.lengths.cu_seqlens_q = p.cu_seqlens;
         args.scheduler = {p.batches(), 1, blocks_of(p, Kernel::block_m), 0};
@@ -146,27 +143,27 @@ class quantise_fp8 {
         return std::max(heads, (p.heads() - 1) / 65535 + 1);
     }
 
-    template <int BlockM>
-    static void launch_pass(world where, const problem& p, quantise_fp8_pass pass, void* stream) {
+    template <int BlockM, quantise_fp8_pass Pass>
+    static void launch_pass(world where, const problem& p, bool reads_scales, void* stream) {
         if (p.head_dim() <= 64) {
-            launch_columns<32, BlockM>(where, p, pass, stream);
+            launch_columns<32, BlockM, Pass>(where, p, reads_scales, stream);
         } else if (p.head_dim() <= 128) {
-            launch_columns<64, BlockM>(where, p, pass, stream);
+            launch_columns<64, BlockM, Pass>(where, p, reads_scales, stream);
         } else if constexpr (BlockM == 64) {
-            launch_columns<128, BlockM>(where, p, pass, stream);
+            launch_columns<128, BlockM, Pass>(where, p, reads_scales, stream);
         }
     }
-    template <int HalfColumns, int BlockM>
-    static void launch_columns(world where, const problem& p, quantise_fp8_pass pass, void* stream) {
+    template <int HalfColumns, int BlockM, quantise_fp8_pass Pass>
+    static void launch_columns(world where, const problem& p, bool reads_scales, void* stream) {
         if (p.rope.given()) {
-            launch_kernel<kernel<HalfColumns, BlockM, true>>(where, p, pass, stream);
+            launch_kernel<kernel<HalfColumns, BlockM, true, Pass>>(where, p, reads_scales, stream);
         } else {
-            launch_kernel<kernel<HalfColumns, BlockM, false>>(where, p, pass, stream);
+            launch_kernel<kernel<HalfColumns, BlockM, false, Pass>>(where, p, reads_scales, stream);
         }
     }
     template <class Kernel>
-    static void launch_kernel(world where, const problem& p, quantise_fp8_pass pass, void* stream) {
-        const arguments args = arguments_of<Kernel>(where, p, pass);
+    static void launch_kernel(world where, const problem& p, bool reads_scales, void* stream) {
+        const arguments args = arguments_of<Kernel>(where, p, reads_scales);
         imbrex::launch<Kernel>(where, Kernel::grid_of(args), args, stream);
     }
 };

@@ -37,9 +37,8 @@
 namespace imbrex {
 
 enum class quantise_fp8_pass {
-    whole,     // computes scales and rounds
-    maxima,    // computes scales
-    rounding,  // reads scales and rounds
+    rounding,  // reads or computes scales, and rounds
+    maxima,    // computes scales that several blocks share
 };
 
 // The workspace of two launches. The last block of a scale to arrive reads the maxima of all its blocks.
@@ -60,7 +59,7 @@ struct quantise_fp8_arguments {
     attention_view<e4m3> out;
     fp8_scales scales;
     fp8_maxima workspace;
-    quantise_fp8_pass pass;
+    bool reads_scales;
     attention_tile_scheduler scheduler;  // of blocks of rows; heads are in the second dimension of the grid
     attention_seqlens lengths;           // seqlen_q and cu_seqlens_q
     const int* seqused;
@@ -106,6 +105,10 @@ struct quantise_fp8_arguments {
     }
     IMBREX_FN float* scale_of(const row_block& block, int head) const {
         return scales.at(block.batch, head, scale_block(block));
+    }
+    IMBREX_FN float given_scale(const row_block& block, int head) const {
+        const descale_view view = scales.view();
+        return view.pointer == nullptr ? 1.0f : view.at(block.batch, head, scale_block(block));
     }
     // The index of its scale in the workspace.
     IMBREX_FN int scale_index(const row_block& block, int head) const {
@@ -159,12 +162,13 @@ struct quantise_fp8_arguments {
 };
 
 // Blocks of BlockM rows, heads of up to 2 * HalfColumns columns.
-template <class In, int HalfColumns, int BlockM, bool WithRope>
+template <class In, int HalfColumns, int BlockM, bool WithRope, quantise_fp8_pass Pass = quantise_fp8_pass::rounding>
 struct quantise_fp8_kernel {
     static constexpr int block_m = BlockM;
     static constexpr int rows_per_warp = 512 / HalfColumns;
     static constexpr int warps = BlockM / rows_per_warp;
-    static constexpr int min_blocks_per_sm = (WithRope ? 16 : 24) / warps > 1 ? (WithRope ? 16 : 24) / warps : 1;
+    // 16 warps per SM, with 128 registers per thread and 32 KiB of loads in flight.
+    static constexpr int min_blocks_per_sm = warps < 16 ? 16 / warps : 1;
     static constexpr bool uses_pdl = true;
     using arguments = quantise_fp8_arguments<In>;
     struct shared_memory {
@@ -197,6 +201,11 @@ struct quantise_fp8_kernel {
         Tile first, second;
     };
 
+    // Without RoPE every half is one run of columns.
+    IMBREX_KERNEL static int column_of(const head_halves& halves, int half, int place) {
+        return WithRope ? halves.column(half, place) : half * halves.columns + place;
+    }
+
     // Eight columns of a row at their place in a half, or null.
     template <class T>
     struct chunks {
@@ -206,7 +215,7 @@ struct quantise_fp8_kernel {
         int half;
 
         IMBREX_FN T* operator()(int row, int place) const {
-            return row < count && place < halves.columns ? rows.at(row, halves.column(half, place)) : nullptr;
+            return row < count && place < halves.columns ? rows.at(row, column_of(halves, half, place)) : nullptr;
         }
     };
 
@@ -227,7 +236,7 @@ struct quantise_fp8_kernel {
             if (args.rotation.given) compute_signs(self, signs);
             std::conditional_t<WithRope, halves_of<tile>, nothing> angles;
             if constexpr (WithRope) compute_angles(self, block, angles);
-            float amax = 0;
+            [[maybe_unused]] float amax = 0;
             int turn = 0;
             for (int head = first_head; head < end; ++head) {
                 halves_of<tile> x;
@@ -235,24 +244,18 @@ struct quantise_fp8_kernel {
                 if (head + 1 < end) load_head(self, block, head + 1, next);
                 if constexpr (WithRope) apply_rope(self, angles, x);
                 if (args.rotation.given) rotate(self, signs, x);
-                if (args.pass == quantise_fp8_pass::rounding) {
-                    const descale_view scales = args.scales.view();
-                    const bool given = scales.pointer != nullptr;
-                    round_and_store(self, block, head, x,
-                                    given ? scales.at(block.batch, head, args.scale_block(block)) : 1.0f);
-                    continue;
-                }
-                amax = functional::maximum{}(amax, amax_of(self, x));
-                if (args.pass == quantise_fp8_pass::whole) {
-                    const float scale = fp8_scale_of(block_amax(self, turn++, amax));
-                    if (self.index() == 0) imbrex::put(self, args.scale_of(block, head), scale);
-                    round_and_store(self, block, head, x, scale);
-                } else {
+                if constexpr (Pass == quantise_fp8_pass::maxima) {
+                    amax = functional::maximum{}(amax, amax_of(self, x));
                     if (!args.adds_after(head)) continue;
                     const float most = block_amax(self, turn++, amax);
                     if (self.index() == 0) add_maximum(self, block, head, most);
+                    amax = 0;
+                } else {
+                    const float scale = args.reads_scales ? args.given_scale(block, head)
+                                                          : fp8_scale_of(block_amax(self, turn++, amax_of(self, x)));
+                    if (!args.reads_scales && self.index() == 0) imbrex::put(self, args.scale_of(block, head), scale);
+                    round_and_store(self, block, head, x, scale);
                 }
-                amax = 0;
             }
         }
 
@@ -260,8 +263,8 @@ struct quantise_fp8_kernel {
         // A block without rows has nothing to do, unless it writes the only scale of an empty sequence or others wait for it.
         IMBREX_KERNEL bool is_unused(const row_block& block) const {
             const bool behind = block.number >= block.blocks;
-            if (args.pass == quantise_fp8_pass::maxima) return behind && args.scales.block_rows != 0;
-            return behind || (args.pass == quantise_fp8_pass::rounding && block.rows <= 0);
+            if (Pass == quantise_fp8_pass::maxima) return behind && args.scales.block_rows != 0;
+            return behind || (args.reads_scales && block.rows <= 0);
         }
 
         template <class T>
@@ -286,8 +289,8 @@ struct quantise_fp8_kernel {
             fill_columns(
                 self,
                 [&](int place, float& first, float& second) {
-                    first = args.rotation.factor * args.rotation.sign(args.halves.column(0, place));
-                    second = args.rotation.factor * args.rotation.sign(args.halves.column(1, place));
+                    first = args.rotation.factor * args.rotation.sign(column_of(args.halves, 0, place));
+                    second = args.rotation.factor * args.rotation.sign(column_of(args.halves, 1, place));
                 },
                 to.first, to.second);
         }
