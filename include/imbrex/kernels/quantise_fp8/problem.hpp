@@ -7,6 +7,7 @@
 #include <imbrex/hw/world.hpp>
 #include <imbrex/kernels/attention/problem.hpp>
 #include <imbrex/kernels/attention/views.hpp>
+#include <imbrex/kernels/attention_fp8/problem.hpp>
 #include <imbrex/kernels/attention_fp8/scaling.hpp>
 #include <imbrex/kernels/quantise_fp8/rotation.hpp>
 #include <imbrex/kernels/rope/embedding.hpp>
