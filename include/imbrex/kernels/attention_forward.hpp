@@ -107,13 +107,11 @@ class attention_forward {
 
     template <attention_head_dims HeadDims>
     struct kernels {
-        using hopper =
-            attention_hopper<In, HeadDims.qk, HeadDims.v, Mask, Score,
-                             attention_shape_for(HeadDims, demand, rescaling), Options.output, lengths>;
+        using hopper = attention_hopper<In, HeadDims.qk, HeadDims.v, Mask, Score,
+                                        attention_shape_for(HeadDims, demand, rescaling), Options.output, lengths>;
     };
     template <attention_head_dims HeadDims>
-    requires upconverts
-    struct kernels<HeadDims> {
+    requires upconverts struct kernels<HeadDims> {
         using hopper =
             attention_hopper_8bit_cache<In, Cache, HeadDims.qk, HeadDims.v, Mask, Score,
                                         attention_8bit_cache_shape_for(HeadDims, demand, rescaling), Options.output>;
@@ -121,10 +119,10 @@ class attention_forward {
     template <attention_head_dims HeadDims>
     using hopper = typename kernels<HeadDims>::hopper;
     template <attention_head_dims HeadDims>
-    using ampere = attention_ampere<In, HeadDims.qk, HeadDims.v, Mask, Score,
-                                    attention_ampere_shape_for(HeadDims.qk, HeadDims.v, score_is_identity<Score>(),
-                                                               upconverts),
-                                    Options.output, lengths, Cache>;
+    using ampere =
+        attention_ampere<In, HeadDims.qk, HeadDims.v, Mask, Score,
+                         attention_ampere_shape_for(HeadDims.qk, HeadDims.v, score_is_identity<Score>(), upconverts),
+                         Options.output, lengths, Cache>;
 
     template <class Call>
     static void for_head_dims(const problem& p, const Call& call) {
@@ -171,8 +169,8 @@ class attention_forward {
             made.k_scales = p.k_scales;
             made.v_scales = p.v_scales;
         }
-        const double kv_bytes = static_cast<double>(sizeof(Cache)) * p.batches() * p.kv_heads() * p.seqlen_k(Options.kv) *
-                                (p.head_dim_qk() + p.head_dim_v());
+        const double kv_bytes = static_cast<double>(sizeof(Cache)) * p.batches() * p.kv_heads() *
+                                p.seqlen_k(Options.kv) * (p.head_dim_qk() + p.head_dim_v());
         made.scheduler = attention_scheduler_of<Kernel>(p, p.seqlen_k(Options.kv), kv_bytes, mask, num_sms);
         return made;
     }

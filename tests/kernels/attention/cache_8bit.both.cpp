@@ -18,8 +18,8 @@ namespace {
 
 template <class In, class Cache, attention_head_dim_set HeadDims, class Mask = any_mask,
           class Score = score_mod::identity>
-using attention_over = attention_forward<In, attention_options{.head_dims = HeadDims, .kv = kv_layout::paged}, Mask,
-                                         Score, Cache>;
+using attention_over =
+    attention_forward<In, attention_options{.head_dims = HeadDims, .kv = kv_layout::paged}, Mask, Score, Cache>;
 
 constexpr scales_of nothing = scales_of::nothing, all = scales_of::all, heads = scales_of::heads,
                     pages = scales_of::pages;
@@ -37,9 +37,8 @@ void check_with(const attention_test_case& given, scales_of of_keys, scales_of o
         CAPTURE(int(given.lie));
         eight_bit_trial<In, Cache> trial(where, given, 1, of_keys, of_values);
         const auto problem = trial.upload();
-        CHECK(Attention::choice(where, problem) == (given.lie == layout::unaligned
-                                                        ? attention_kernel_kind::ampere_class
-                                                        : attention_kernel_kind::hopper));
+        CHECK(Attention::choice(where, problem) ==
+              (given.lie == layout::unaligned ? attention_kernel_kind::ampere_class : attention_kernel_kind::hopper));
         Attention::launch(where, problem, mask(trial.there), score(trial.there));
         const auto worst = trial.there.worst();
         CHECK(worst.out <= 1);
@@ -99,9 +98,15 @@ TEST_CASE("8-bit KV cache: the Ampere-class kernel, where TMA cannot load") {
 }
 
 TEST_CASE("8-bit KV cache: int8 and fp16, head_dim 128, GQA, causal") {
-    attention_test_case c{.batches = 2, .heads = 8, .kv_heads = 2, .seqlen_q = 150, .seqlen_k = 400,
-                          .head_dim_qk = 128, .head_dim_v = 128, .page_size = 64};
-    c.seqused_k = {400, 170};
+    attention_test_case c{.batches = 2,
+                          .heads = 4,
+                          .kv_heads = 2,
+                          .seqlen_q = 140,
+                          .seqlen_k = 300,
+                          .head_dim_qk = 128,
+                          .head_dim_v = 128,
+                          .page_size = 64};
+    c.seqused_k = {300, 170};
     c.right = 0;
     const auto causal = [](auto&) { return causal_mask{}; };
     const auto unchanged = [](auto&) { return score_mod::identity{}; };
@@ -146,14 +151,13 @@ TEST_CASE("8-bit KV cache: all head dims, both kernels") {
 #endif
 
 TEST_CASE("8-bit KV cache: split-KV partial outputs contain the scales") {
-    using attention =
-        attention_forward<bf16, attention_options{.head_dims = {64},
-                                                  .kv = kv_layout::paged,
-                                                  .output = attention_output_mode::partial},
-                          any_mask, score_mod::identity, e4m3>;
+    using attention = attention_forward<
+        bf16, attention_options{.head_dims = {64}, .kv = kv_layout::paged, .output = attention_output_mode::partial},
+        any_mask, score_mod::identity, e4m3>;
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
-        attention_test_case c{.batches = 2, .heads = 2, .kv_heads = 1, .seqlen_q = 70, .seqlen_k = 200, .page_size = 64};
+        attention_test_case c{
+            .batches = 2, .heads = 2, .kv_heads = 1, .seqlen_q = 70, .seqlen_k = 200, .page_size = 64};
         eight_bit_trial<bf16, e4m3> trial(where, c, 1, heads, heads);
         const auto whole = trial.upload();
         buffer<float> out(where, trial.there.at.outputs), row_max(where, std::size_t(c.batches) * c.heads * c.seqlen_q),
@@ -245,13 +249,14 @@ TEST_CASE("8-bit KV cache: rejects invalid scales") {
 #if !defined(__CUDACC__)
 namespace {
 
-// Two varlen sequences of two heads that share a KV head, in pages of 16, each with its own scale.
+// Three varlen sequences of two heads that share a KV head, in pages of 16, each with its own scale.
 struct small_8bit_cache {
-    static constexpr int head_dim = 32, heads = 2, query_rows = 80, page_size = 16, pages = 12, per_sequence = 6;
+    static constexpr int head_dim = 32, heads = 2, query_rows = 90, page_size = 16, pages = 12, per_sequence = 6;
     std::vector<bf16> q = std::vector<bf16>(query_rows * heads * head_dim), out = q;
     std::vector<e4m3> k = std::vector<e4m3>(pages * page_size * head_dim), v = k;
     std::vector<float> scales = std::vector<float>(pages);
-    std::vector<int> cu_seqlens_q{0, 70, 80}, seqused_k{90, 45}, table{3, 7, 1, 0, 9, 10, 11, 4, 5, -1, -1, -1};
+    std::vector<int> cu_seqlens_q{0, 70, 80, 90}, seqused_k{85, 45, 15},
+        table{3, 7, 1, 0, 9, 10, 11, 4, 5, -1, -1, -1, 2, -1, -1, -1, -1, -1};
 
     small_8bit_cache() {
         fill_random(q, 1);
@@ -265,10 +270,10 @@ struct small_8bit_cache {
         args.scale = 0.25f;
         args.scale_log2 = scale_log2_after(args.score, args.scale);
         args.q_heads_per_kv_head = heads;
-        args.scheduler = {2, heads, attention_tile_scheduler::varlen_blocks(query_rows, 2, Kernel::block_m), 0};
+        args.scheduler = {3, heads, attention_tile_scheduler::varlen_blocks(query_rows, 3, Kernel::block_m), 0};
         args.lengths = {{0, 0, seqused_k.data(), cu_seqlens_q.data()}, table.data(), per_sequence, page_size};
         args.k_scales = args.v_scales = kv_scales_per_page(scales.data(), 1);
-        check_synchronisation<Kernel>(name, {2}, args);
+        check_synchronisation<Kernel>(name, {1}, args);
     }
 };
 
@@ -285,8 +290,8 @@ TEST_CASE("8-bit KV cache: no hazard in any schedule, and the checker detects ev
                                                attention_shape{.block_n = 64}>;
     hopper::arguments by_tma{};
     by_tma.q = make_tma_tensor<hopper::q_tile>(q);
-    by_tma.k = make_tma_tensor<hopper::k_piece>(k, tma_use::load, 16);
-    by_tma.v = make_tma_tensor<hopper::v_piece>(v, tma_use::load, 16);
+    by_tma.k = make_tma_tensor<hopper::k_cache_tile>(k, tma_use::load, 16);
+    by_tma.v = make_tma_tensor<hopper::v_cache_tile>(v, tma_use::load, 16);
     by_tma.out = make_tma_tensor<hopper::out_tile>(out, tma_use::store);
     by_tma.out_view = out;
     there.check_kernel<hopper>("attention to an 8-bit cache", by_tma);

@@ -31,18 +31,34 @@ IMBREX_KERNEL std::uint32_t permute_signs(std::uint32_t word) {
     return result;
 }
 
+// By the hardware's conversion instruction, which reads either half of a register.
+template <int Half>
+IMBREX_KERNEL std::uint32_t e4m3x2_to_half2(std::uint32_t word) {
+    std::uint32_t result;
+    if constexpr (Half == 0) {
+        asm("{\n\t.reg .b16 low, high;\n\tmov.b32 {low, high}, %1;\n\tcvt.rn.f16x2.e4m3x2 %0, low;\n\t}"
+            : "=r"(result)
+            : "r"(word));
+    } else {
+        asm("{\n\t.reg .b16 low, high;\n\tmov.b32 {low, high}, %1;\n\tcvt.rn.f16x2.e4m3x2 %0, high;\n\t}"
+            : "=r"(result)
+            : "r"(word));
+    }
+    return result;
+}
+
 // Bytes 0 and 1 of a word (Half 0), or 2 and 3, as 16-bit floats.
 template <class To, upconverts_to<To> Stored, int Half>
 IMBREX_KERNEL std::uint32_t upconvert_in_order(std::uint32_t word) {
     using pairs = half2_arithmetic<To>;
     // The second byte of each 16 bits is that of the sign.
-    const std::uint32_t signs = permute_signs<Half == 0 ? 0x9180U : 0xb3a2U>(word);
+    const std::uint32_t signs = permute_signs < Half == 0 ? 0x9180U : 0xb3a2U > (word);
     if constexpr (std::is_same_v<Stored, std::int8_t>) {
         return upconvert_int8<To>(signs);
     } else if constexpr (std::is_same_v<To, bf16>) {
         return pairs::multiply((signs << 4) & 0x87f087f0U, 0x7b807b80U);  // 2^120
     } else if constexpr (has_fp8_mma) {
-        return e4m3x2_to_half2(word, Half);
+        return e4m3x2_to_half2<Half>(word);
     } else {
         return pairs::multiply((signs << 7) & 0xbf80bf80U, 0x5c005c00U);  // 2^8
     }
@@ -94,9 +110,8 @@ IMBREX_KERNEL void upconvert_rows_shared(const To& to, const From& from, int val
         for (int i = 0; i < together; ++i) {
             const int row = chunks::template row<wide_panels>(first + i);
             const bool kept = (chunks::even || row < To::rows) && (!Partial || row < valid_rows);
-            loaded[i] = kept ? *reinterpret_cast<const uint4*>(
-                                   place_in_shared(from, row, chunks::column(first + i)))
-                             : uint4{};
+            loaded[i] =
+                kept ? *reinterpret_cast<const uint4*>(place_in_shared(from, row, chunks::column(first + i))) : uint4{};
         }
 #pragma unroll
         for (int i = 0; i < together; ++i) {
@@ -110,9 +125,8 @@ IMBREX_KERNEL void upconvert_rows_shared(const To& to, const From& from, int val
                 };
                 constexpr std::integral_constant<int, 0> low{};
                 constexpr std::integral_constant<int, 1> high{};
-                *reinterpret_cast<uint4*>(
-                    place_in_shared(to, row, chunks::column(first + i) + 8 * half)) = {pair(low, 0), pair(high, 0),
-                                                                                       pair(low, 1), pair(high, 1)};
+                *reinterpret_cast<uint4*>(place_in_shared(to, row, chunks::column(first + i) + 8 * half)) = {
+                    pair(low, 0), pair(high, 0), pair(low, 1), pair(high, 1)};
             }
         }
     }
@@ -135,8 +149,7 @@ IMBREX_KERNEL void upconvert_shared(const warp&, const To& to, const From& from,
     upconvert_shared_with(to, from, valid_rows, [](std::uint32_t pair) { return pair; });
 }
 template <class To, class From>
-IMBREX_KERNEL void upconvert_shared(const warp&, const To& to, const From& from, int valid_rows, float factor,
-                                    source) {
+IMBREX_KERNEL void upconvert_shared(const warp&, const To& to, const From& from, int valid_rows, float factor, source) {
     using element = std::remove_const_t<typename To::element>;
     upconvert_shared_with(to, from, valid_rows, [=](std::uint32_t pair) { return scale_pair<element>(pair, factor); });
 }

@@ -1,7 +1,7 @@
 // Producer of the Hopper attention kernel over an 8-bit KV cache: four warps.
 //
-//   warp 0        draws work tiles, loads Q, and loads K and V piece by piece into two rings
-//   warps 1, 2    upconvert K into the consumers' stages, every other piece each
+//   warp 0        draws work tiles, loads Q, and loads K and V, a cache tile at a time, into two rings
+//   warps 1, 2    upconvert K into the consumers' stages, every other cache tile each
 //   warp 3        upconverts V
 //
 // Keys behind the last one become zero on the way: they may hold anything, even NaN, and 0 * NaN is NaN.
@@ -27,9 +27,9 @@ class attention_8bit_cache_producer {
     using shared_memory = typename Kernel::shared_memory;
     using work_tile = attention_work_tile;
     static constexpr int block_n = Kernel::block_n;
-    static constexpr int piece_rows = Kernel::piece_rows;
-    static constexpr int pieces_per_tile = block_n / piece_rows;
-    static constexpr int parts_per_piece = piece_rows / page_size_step;
+    static constexpr int cache_tile_rows = Kernel::k_cache_tile::rows;
+    static constexpr int cache_tiles = block_n / cache_tile_rows;
+    static constexpr int parts = cache_tile_rows / page_size_step;
 
   public:
     template <class Block>
@@ -38,10 +38,10 @@ class attention_8bit_cache_producer {
         if (self.index() == 0) {
             load(self, block, args, shared);
         } else if (self.index() <= Kernel::key_warps) {
-            upconvert_tiles<Kernel::key_warps>(self, shared, ring.k_pieces, shared.k_pieces, ring.k, shared.keys,
+            upconvert_tiles<Kernel::key_warps>(self, shared, ring.cache_k, shared.cache_keys, ring.k, shared.keys,
                                                args.k_scales, ring.k_scales, self.index() - 1);
         } else {
-            upconvert_tiles<1>(self, shared, ring.v_pieces, shared.v_pieces, ring.v, shared.values, args.v_scales,
+            upconvert_tiles<1>(self, shared, ring.cache_v, shared.cache_values, ring.v, shared.values, args.v_scales,
                                ring.v_scales, 0);
         }
     }
@@ -53,52 +53,65 @@ class attention_8bit_cache_producer {
         prefetch_descriptor(self, args.k);
         prefetch_descriptor(self, args.v);
         auto q = shared.ring.q.producer(self, shared.queries);
-        auto k = shared.ring.k_pieces.producer(self, shared.k_pieces);
-        auto v = shared.ring.v_pieces.producer(self, shared.v_pieces);
+        auto k = shared.ring.cache_k.producer(self, shared.cache_keys);
+        auto v = shared.ring.cache_v.producer(self, shared.cache_values);
         unsigned loaded = 0;
         const int total = args.scheduler.total(args.lengths);
         auto drawing = shared.ring.work.draw(self, block, total, args.tile_counter);
         for (int number = drawing.draw(); number < total; number = drawing.draw()) {
-            const work_tile now = attention_work_tile_at<Kernel::block_m, block_n, Kernel::block_m_step,
-                                                         Kernel::can_skip_last_tile>(number, args.scheduler,
-                                                                                     args.lengths, args.mask);
+            const work_tile now =
+                attention_work_tile_at<Kernel::block_m, block_n, Kernel::block_m_step, Kernel::can_skip_last_tile>(
+                    number, args.scheduler, args.lengths, args.mask);
             if (!now.exists()) continue;
             drawing.publish(now);
             if (!now.has_keys()) continue;
-            const int kv_head = now.sequence.head / args.q_heads_per_kv_head;
-            for (int tile = now.tiles - 1; tile >= 0; --tile) {
-                const auto pages = kv_tile<block_n>(self, args.lengths, now, kv_head, (now.first_tile + tile) * block_n,
-                                                    args.k.copied_rows);
-                load_pieces(self, args.k, k, pages, args.k_scales, shared.ring.k_scales, loaded);
+            for (int tile = now.tiles - 1; tile >= 0; --tile, loaded += cache_tiles) {
+                const int kv_head = now.sequence.head / args.q_heads_per_kv_head;
+                const int key = (now.first_tile + tile) * block_n;
+                const auto pages = kv_tile<block_n>(self, args.lengths, now, kv_head, key, args.k.copied_rows);
+                const auto load_tiles = [&](auto& ring, const auto& from, const kv_cache_scales& scales,
+                                            auto& page_scales) {
+                    copy_scales found = {};
+                    if (scales.vary_by_page()) found = gather_scales(self, args, now, kv_head, key, scales);
+                    load_cache_tiles(self, from, ring, pages, scales.vary_by_page(), found, page_scales, loaded);
+                };
+                load_tiles(k, args.k, args.k_scales, shared.ring.k_scales);
                 // Q after the first K: its stage is released later.
                 if (tile == now.tiles - 1) load_queries(self, args, now, q);
-                load_pieces(self, args.v, v, pages, args.v_scales, shared.ring.v_scales, loaded);
-                loaded += pieces_per_tile;
+                load_tiles(v, args.v, args.v_scales, shared.ring.v_scales);
             }
         }
         drawing.publish({});  // an empty work tile ends the loop
     }
 
-    // The pieces of a key tile, and the scales of their pages. `loaded`: how many pieces there were before.
-    template <class Tensor, class Pieces, class Pages, class PieceScales>
-    IMBREX_KERNEL static void load_pieces(warp& self, const Tensor& from, Pieces& ring, const Pages& pages,
-                                          const kv_cache_scales& scales, PieceScales& piece_scales, unsigned loaded) {
-        for (int piece = 0, part = 0; piece < pieces_per_tile; ++piece) {
+    // The scales of the pages that the copies of a key tile are in. The lanes read all of them at once.
+    using copy_scales = hw::lane_values<float, block_n / page_size_step>;
+    IMBREX_KERNEL static copy_scales gather_scales(warp& self, const arguments& args, const work_tile& now, int kv_head,
+                                                   int key, const kv_cache_scales& scales) {
+        const int rows = args.k.copied_rows;
+        return warp_gather<block_n / page_size_step>(self, [&](int copy) {
+            const paged_seqlens::page_location at = args.lengths.locate(now, key + copy * rows, rows);
+            return at.row < args.lengths.page_size ? scales.of_page(at.page, kv_head) : 1.0f;
+        });
+    }
+
+    // The cache tiles of a key tile, and the scales of their pages. `loaded`: how many cache tiles there were before.
+    template <class Tensor, class Ring, class PageScales>
+    IMBREX_KERNEL static void load_cache_tiles(warp& self, const Tensor& from, Ring& ring,
+                                               const paged_kv_tile<block_n>& pages, bool scaled,
+                                               const copy_scales& scales, PageScales& page_scales, unsigned loaded) {
+        for (int number = 0, copy = 0; number < cache_tiles; ++number) {
             const auto slot = ring.acquire_to_write();
-            auto& scales_here = piece_scales[(loaded + piece) % Kernel::pieces];
-            int next = part;
-            for (int row = 0; scales.vary_by_page() && row < piece_rows; row += from.copied_rows, ++next) {
-                const paged_seqlens::page_location at = warp_broadcast(self, pages.locations, next);
-                const float scale = at.row >= from.extents[2] ? 1.0f : scales.of_page(at.page, pages.head);
-                for (int i = row; i < row + from.copied_rows; i += page_size_step)
-                    put(self, scales_here, i / page_size_step, scale);
+            for (int part = 0; scaled && part < parts; ++part) {
+                put(self, page_scales[(loaded + number) % Kernel::cache_stages], part,
+                    warp_broadcast(self, scales, copy + part * page_size_step / from.copied_rows));
             }
             slot.barrier().expect(self, sizeof(*slot));
-            for (int row = 0; row < piece_rows; row += from.copied_rows, ++part) {
-                const paged_seqlens::page_location at = warp_broadcast(self, pages.locations, part);
-                const auto found = from.at(at.page, pages.head, at.row, 0);
+            for (int row = 0; row < cache_tile_rows; row += from.copied_rows, ++copy) {
+                const paged_seqlens::page_location at = warp_broadcast(self, pages.locations, copy);
+                const auto rows = from.at(at.page, pages.head, at.row, 0);
                 const bool none = at.row >= from.extents[2];
-                load_rows_async(self, *slot, row, none ? found.out_of_bounds_fill() : found, slot);
+                load_rows_async(self, *slot, row, none ? rows.out_of_bounds_fill() : rows, slot);
             }
         }
     }
@@ -113,29 +126,30 @@ class attention_8bit_cache_producer {
         }
     }
 
-    // Fills the consumers' stages. `Warps` warps take pieces in turn; each publishes every stage.
-    template <int Warps, class PieceRing, class Pieces, class Ring, class Stages, class PieceScales>
-    IMBREX_KERNEL static void upconvert_tiles(warp& self, shared_memory& shared, PieceRing& piece_ring, Pieces& pieces,
-                                              Ring& ring, Stages& stages, const kv_cache_scales& scales,
-                                              const PieceScales& piece_scales, int turn) {
-        auto landed = piece_ring.consumer(self, pieces);
+    // Fills the consumers' stages. `Warps` warps take cache tiles in turn; each publishes every stage.
+    template <int Warps, class CacheRing, class CacheTiles, class Ring, class Stages, class PageScales>
+    IMBREX_KERNEL static void upconvert_tiles(warp& self, shared_memory& shared, CacheRing& cache_ring,
+                                              CacheTiles& tiles, Ring& ring, Stages& stages,
+                                              const kv_cache_scales& scales, const PageScales& page_scales, int turn) {
+        auto landed = cache_ring.consumer(self, tiles);
         landed.skip(turn);
         auto filling = ring.producer(self, stages);
         auto work_tiles = shared.ring.work.read(self);
-        unsigned passed = 0;  // pieces before this tile
+        unsigned passed = 0;  // cache tiles before this key tile
         unsigned next = turn;
         for (work_tile now = work_tiles.next(); now.exists(); now = work_tiles.next()) {
             if (!now.has_keys()) continue;
-            for (int tile = now.tiles - 1; tile >= 0; --tile, passed += pieces_per_tile) {
+            for (int tile = now.tiles - 1; tile >= 0; --tile, passed += cache_tiles) {
                 const int exist = now.sequence.seqlen_k - (now.first_tile + tile) * block_n;
                 const auto slot = filling.acquire_to_write();
-                for (; next < passed + pieces_per_tile; next += Warps) {
-                    const int row = static_cast<int>(next - passed) * piece_rows;
-                    const auto piece = landed.wait();
+                for (; next < passed + cache_tiles; next += Warps) {
+                    const int row = static_cast<int>(next - passed) * cache_tile_rows;
+                    const auto cached = landed.wait();
                     if (scales.vary_by_page()) {
-                        upconvert_parts(self, *slot, row, *piece, exist - row, piece_scales[next % Kernel::pieces]);
+                        upconvert_parts(self, *slot, row, *cached, exist - row,
+                                        page_scales[next % Kernel::cache_stages]);
                     } else {
-                        upconvert(self, slot->template subtile<piece_rows>(row), *piece, exist - row);
+                        upconvert(self, slot->template subtile<cache_tile_rows>(row), *cached, exist - row);
                     }
                     landed.skip(Warps - 1);
                 }
@@ -145,14 +159,14 @@ class attention_8bit_cache_producer {
         }
     }
 
-    // A piece with scales per page: sixteen keys are always in one page.
-    template <class Stage, class Piece, class Scales>
-    IMBREX_KERNEL static void upconvert_parts(warp& self, Stage& to, int row, const Piece& piece, int exist,
+    // A cache tile with scales per page: sixteen keys are always in one page.
+    template <class Stage, class CacheTile, class Scales>
+    IMBREX_KERNEL static void upconvert_parts(warp& self, Stage& to, int row, const CacheTile& from, int exist,
                                               const Scales& scales) {
-        for (int part = 0; part < parts_per_piece; ++part) {
+        for (int part = 0; part < parts; ++part) {
             const int first = part * page_size_step;
             upconvert(self, to.template subtile<page_size_step>(row + first),
-                      piece.template subtile<page_size_step>(first), exist - first, get(self, scales, part));
+                      from.template subtile<page_size_step>(first), exist - first, get(self, scales, part));
         }
     }
 };
