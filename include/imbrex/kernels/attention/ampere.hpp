@@ -91,7 +91,7 @@ struct attention_ampere {
     using v_tile = shared_tile<attention_value<In, Cache>, block_n, HeadDimV>;
 
     // The views may have fewer columns than the head dims; missing columns are zero.
-    struct arguments : std::conditional_t<upconverts, cache_scale_arguments, no_cache_scales> {
+    struct common_arguments {
         attention_view<const In> q;
         attention_view<const Cache> k;
         attention_view<const Cache> v;
@@ -106,6 +106,8 @@ struct attention_ampere {
         int q_heads_per_kv_head;
         const float* sinks;  // attention sinks: a logit per head, or null
     };
+    struct scaled_arguments : common_arguments, cache_scale_arguments {};
+    using arguments = std::conditional_t<upconverts, scaled_arguments, common_arguments>;
     struct nothing {};
     struct cache_rows {
         shared_tile<Cache, block_n, HeadDimQK> cache_k;

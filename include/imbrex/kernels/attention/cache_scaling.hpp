@@ -27,7 +27,6 @@ struct cache_scale_arguments {
     kv_cache_scales k_scales;
     kv_cache_scales v_scales;
 };
-struct no_cache_scales {};
 
 // The type of the probabilities of a kernel: that of V if it differs from that of Q.
 template <class Kernel>
