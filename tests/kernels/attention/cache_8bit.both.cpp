@@ -266,7 +266,8 @@ struct small_8bit_cache {
     }
 
     template <class Kernel>
-    void check_kernel(const std::string& name, typename Kernel::arguments args) const {
+    void check_kernel(const std::string& name, const typename Kernel::arguments& given) const {
+        auto args = given;
         args.scale = 0.25f;
         args.scale_log2 = scale_log2_after(args.score, args.scale);
         args.q_heads_per_kv_head = heads;

@@ -102,7 +102,7 @@ IMBREX_KERNEL void upconvert_rows_shared(const To& to, const From& from, int val
     using stored = std::remove_const_t<typename From::element>;
     using chunks = upconversion_chunks<To>;
     constexpr bool wide_panels = layout_of<From>::panel_bytes_wide == 128;
-    constexpr int together = chunks::count % 4 == 0 ? 4 : chunks::count % 2 == 0 ? 2 : 1;  // loads in flight
+    constexpr int together = chunks::count % 8 == 0 ? 4 : chunks::count % 2 == 0 ? 2 : 1;  // loads in flight
 #pragma unroll 1
     for (int first = 0; first < chunks::count; first += together) {
         uint4 loaded[together];
