@@ -1,8 +1,9 @@
-"""The cost of attention forward features: head dims, GQA, varlen, sliding windows, softcap, sinks.
+"""The cost of attention forward features: head dims, GQA, varlen, sliding windows, softcap, sinks, paged KV caches.
 
     cmake --preset release && cmake --build build/release --target bench_kernels_attention_features_library
     python3 bench/kernels/attention_features.py --json features.json
     python3 bench/kernels/attention_features.py --cases 'window*,softcap' --library one.so,other.so
+    python3 bench/kernels/attention_features.py --cases 'paged*'    # 8-bit KV caches beside bf16
 
 Each feature is compared with the plain kernel (head_dim 128, MHA) at the same number of tokens, interleaved in one run.
 bf16, random normal data, [batch, sequence, head, head_dim], heads * head_dim about 2048. TFLOP/s count 2 * (head_dim +
@@ -56,6 +57,8 @@ class Case(NamedTuple):
     packed: bool = False
     dynamic_scheduler: bool = False
     length: int = 0  # sequence length, if it differs from the others
+    page_size: int = 0  # of a paged KV cache, pages in random order
+    cache: str = ""  # e4m3 or int8 with a scale per head; otherwise bf16
 
     @property
     def heads(self):
@@ -65,7 +68,8 @@ class Case(NamedTuple):
         """The name of the variant in the library."""
         head_dim = f"d{self.head_dim}" if self.head_dim == self.head_dim_v else f"d{self.head_dim}x{self.head_dim_v}"
         mask = "window" if self.window > 0 else "causal" if causal else "full"
-        return f"{head_dim}_{mask}" + ("_softcap" if self.capped else "") + ("_lazy_rescaling" if self.lazy_rescaling else "")
+        name = f"{head_dim}_{mask}" + ("_softcap" if self.capped else "") + ("_lazy_rescaling" if self.lazy_rescaling else "")
+        return name + ("_paged" if self.page_size > 0 else "") + (f"_{self.cache}" if self.cache else "")
 
 
 PLAIN = Case("plain")
@@ -85,6 +89,14 @@ CASES = [
     Case("sinks", sinks=True),
     Case("varlen", packed=True),
     Case("varlen, dynamic scheduler", packed=True, dynamic_scheduler=True),
+    Case("paged, 64", page_size=64),
+    Case("paged, 64, e4m3", page_size=64, cache="e4m3"),
+    Case("paged, 64, int8", page_size=64, cache="int8"),
+    Case("paged, 256", page_size=256),
+    Case("paged, 256, e4m3", page_size=256, cache="e4m3"),
+    Case("paged, 16, e4m3", page_size=16, cache="e4m3"),
+    Case("paged, 64, head_dim 64", 64, 64, page_size=64),
+    Case("paged, 64, head_dim 64, e4m3", 64, 64, page_size=64, cache="e4m3"),
 ]
 
 
@@ -123,9 +135,11 @@ class Call(ctypes.Structure):
     """Must match attention_call in attention_features_library.cu."""
 
     _fields_ = (
-        [(name, ctypes.c_void_p) for name in ("q", "k", "v", "out", "lse2", "sinks", "starts", "stream")]
+        [(name, ctypes.c_void_p) for name in ("q", "k", "v", "out", "lse2", "sinks", "starts")]
+        + [(name, ctypes.c_void_p) for name in ("block_table", "seqused_k", "k_scales", "v_scales", "stream")]
         + [(name, ctypes.c_int) for name in ("sequences", "batch", "queries", "keys", "heads", "kv_heads")]
         + [(name, ctypes.c_int) for name in ("dynamic_scheduler", "window_left")]
+        + [(name, ctypes.c_int) for name in ("page_size", "pages", "max_blocks_per_seq")]
         + [(name, ctypes.c_float) for name in ("cap", "scale")]
     )
 
@@ -164,6 +178,40 @@ class Problem:
         starts = [sum(lengths[:i]) for i in range(len(lengths) + 1)]
         self.starts = torch.tensor(starts, dtype=torch.int32, device="cuda") if case.packed else None
         self.scale = case.head_dim**-0.5
+        self.paged = self._pages() if case.page_size > 0 else None
+
+    def _pages(self):
+        """Block table, lengths, K and V in pages, and their scales. K and V become what the cache holds."""
+        torch, size = self.torch, self.case.page_size
+        batch, rows = self.k.shape[:2]
+        blocks = -(-rows // size)
+        order = torch.randperm(batch * blocks, device="cuda")
+        table = order.to(torch.int32).reshape(batch, blocks).contiguous()
+        used = torch.full((batch,), rows, dtype=torch.int32, device="cuda")
+        stored, scales = zip(*(self._quantised(tensor) for tensor in (self.k, self.v)))
+        pages = []
+        for tensor in stored:
+            bits = tensor.view(torch.int8) if tensor.element_size() == 1 else tensor
+            padded = torch.zeros(batch, blocks * size, *bits.shape[2:], dtype=bits.dtype, device="cuda")
+            padded[:, :rows] = bits
+            page = torch.empty(batch * blocks, size, *bits.shape[2:], dtype=bits.dtype, device="cuda")
+            page[order] = padded.reshape(page.shape)
+            pages.append(page)
+        if self.case.cache:
+            self.k, self.v = (tensor.float() * scale[:, None] for tensor, scale in zip(stored, scales))
+        return (*pages, table, used, *scales)
+
+    def _quantised(self, tensor):
+        """The elements of the cache, and one scale per head."""
+        torch = self.torch
+        if not self.case.cache:
+            return tensor, torch.ones(tensor.shape[2], device="cuda")
+        largest = tensor.float().abs().amax(dim=(0, 1, 3))
+        if self.case.cache == "int8":
+            scale = largest / 127
+            return (tensor.float() / scale[:, None]).round().to(torch.int8), scale
+        scale = largest / 448
+        return (tensor.float() / scale[:, None]).to(torch.float8_e4m3fn), scale
 
     def _random(self, *shape):
         return self.torch.randn(*shape, device="cuda").to(self.torch.bfloat16)
@@ -188,7 +236,8 @@ class Problem:
 
     def ours(self, library, out, lse2):
         batch, rows, heads, _ = self.q.shape
-        tensors = (self.q, self.k, self.v, out, lse2, self.sinks, self.starts)
+        k, v, *paging = self.paged or (self.k, self.v, None, None, None, None)
+        tensors = (self.q, k, v, out, lse2, self.sinks, self.starts, *paging)
         call = Call(
             *(None if tensor is None else tensor.data_ptr() for tensor in tensors),
             stream=None,
@@ -200,6 +249,9 @@ class Problem:
             kv_heads=self.k.shape[2],
             dynamic_scheduler=self.case.dynamic_scheduler,
             window_left=self.case.window - 1,
+            page_size=self.case.page_size,
+            pages=k.shape[0],
+            max_blocks_per_seq=k.shape[0] // batch,
             cap=self.cap,
             scale=self.scale,
         )
@@ -214,7 +266,7 @@ class Problem:
 
     def peers(self):
         """The peers that may support the case, by name."""
-        if self.case.capped or self.case.sinks or self.case.dynamic_scheduler:
+        if self.case.capped or self.case.sinks or self.case.dynamic_scheduler or self.paged:
             return {}
         able = {FLASH_2: self._flash_2}
         if not self.case.packed and self.case.window == 0:

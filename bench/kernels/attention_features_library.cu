@@ -1,12 +1,13 @@
 // Attention forward features behind a C function, so that bench/kernels/attention_features.py can call them on PyTorch
 // tensors. All go through the launcher. A variant is named by its head_dim (head_dim_qk "x" head_dim_v if they differ),
 // its mask, its score modifier, and "lazy_rescaling" if it has that. Every variant takes GQA, varlen sequences,
-// attention sinks and a tile counter.
+// attention sinks and a tile counter. "paged" variants read a paged KV cache of bf16 or of the type that follows.
 #include <imbrex/kernels/attention_forward.hpp>
 
 #include "attention_calls.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -21,12 +22,18 @@ struct attention_call {
     float* lse2;   // [batch, head, query] or null
     float* sinks;  // one per head, or null
     int* starts;   // cu_seqlens of q and k (varlen), or null
+    // paged: k and v are [page, row, kv_head, head_dim], of the type of the variant
+    int* block_table;  // [batch, pages of a sequence]
+    int* seqused_k;
+    float* k_scales;  // of e4m3 and int8: one per kv_head
+    float* v_scales;
     void* stream;
     int sequences;  // varlen: number of sequences
     int batch, seqlen_q, seqlen_k, heads, kv_heads;
-    int dynamic_scheduler;  // blocks take tiles from a counter
-    int window_left;        // sliding window
-    float cap;              // softcap
+    int dynamic_scheduler;                     // blocks take tiles from a counter
+    int window_left;                           // sliding window
+    int page_size, pages, max_blocks_per_seq;  // paged
+    float cap;                                 // softcap
     float scale;
 };
 
@@ -72,6 +79,30 @@ void launch(const attention_call& call) {
                       call.stream);
 }
 
+template <attention_head_dims HeadDims, class Mask, class Cache>
+void launch_paged(const attention_call& call) {
+    using attention = attention_forward<bf16, attention_options{.head_dims = {HeadDims}, .kv = kv_layout::paged}, Mask,
+                                        score_mod::identity, Cache>;
+    const auto pages_of = [&](const void* from, int head_dim) {
+        return batch_sequence_head(static_cast<const Cache*>(from), call.pages, call.page_size, call.kv_heads,
+                                   head_dim);
+    };
+    typename attention::problem p{
+        .q = batch_sequence_head<const bf16>(call.q, call.batch, call.seqlen_q, call.heads, HeadDims.qk),
+        .k = pages_of(call.k, HeadDims.qk),
+        .v = pages_of(call.v, HeadDims.v),
+        .out = batch_sequence_head(call.out, call.batch, call.seqlen_q, call.heads, HeadDims.v),
+        .lse2 = batch_head_rows(call.lse2, call.heads, call.seqlen_q),
+        .scale = call.scale,
+        .seqused_k = call.seqused_k,
+        .paged_kv = {call.block_table, call.max_blocks_per_seq}};
+    if constexpr (sizeof(Cache) == 1) {
+        p.k_scales = kv_scales_per_head(call.k_scales);
+        p.v_scales = kv_scales_per_head(call.v_scales);
+    }
+    attention::launch(world::device, p, mask_of<Mask>(call), {}, call.stream);
+}
+
 struct variant {
     std::string_view name;
     attention_shape shape;
@@ -83,6 +114,15 @@ template <attention_head_dims HeadDims, class Mask, class Score = score_mod::ide
 constexpr variant variant_of(std::string_view name) {
     return {name, attention_shape_for(HeadDims, attention_register_demand_of<Mask, Score>(), Softmax),
             launch<HeadDims, Mask, Score, Softmax>};
+}
+
+template <attention_head_dims HeadDims, class Mask, class Cache>
+constexpr variant paged_variant_of(std::string_view name) {
+    constexpr attention_register_demand demand = attention_register_demand_of<Mask, score_mod::identity>();
+    return {
+        name,
+        sizeof(Cache) == 1 ? attention_8bit_cache_shape_for(HeadDims, demand) : attention_shape_for(HeadDims, demand),
+        launch_paged<HeadDims, Mask, Cache>};
 }
 
 constexpr attention_head_dims unequal(192, 128);
@@ -104,6 +144,16 @@ constexpr variant variants[] = {
     variant_of<192, causal_mask>("d192_causal"),
     variant_of<256, full_mask>("d256_full"),
     variant_of<256, causal_mask>("d256_causal"),
+    paged_variant_of<128, full_mask, bf16>("d128_full_paged"),
+    paged_variant_of<128, causal_mask, bf16>("d128_causal_paged"),
+    paged_variant_of<128, full_mask, e4m3>("d128_full_paged_e4m3"),
+    paged_variant_of<128, causal_mask, e4m3>("d128_causal_paged_e4m3"),
+    paged_variant_of<128, full_mask, std::int8_t>("d128_full_paged_int8"),
+    paged_variant_of<128, causal_mask, std::int8_t>("d128_causal_paged_int8"),
+    paged_variant_of<64, full_mask, bf16>("d64_full_paged"),
+    paged_variant_of<64, causal_mask, bf16>("d64_causal_paged"),
+    paged_variant_of<64, full_mask, e4m3>("d64_full_paged_e4m3"),
+    paged_variant_of<64, causal_mask, e4m3>("d64_causal_paged_e4m3"),
 };
 
 const std::string& lines() {

@@ -39,6 +39,7 @@
 #include <imbrex/ops/register/vector_row_values.hpp>
 #include <imbrex/ops/warp/gather.hpp>
 #include <imbrex/ops/warp/mma.hpp>
+#include <imbrex/ops/warp/upconvert.hpp>
 #include <imbrex/ops/warpgroup/accumulator_order.hpp>
 #include <imbrex/ops/warpgroup/mma.hpp>
 #include <imbrex/tile/barrier.hpp>

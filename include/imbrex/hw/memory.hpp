@@ -14,6 +14,7 @@
 #include <imbrex/hw/cuda/fragment_buffer.hpp>
 #include <imbrex/hw/cuda/global_element.hpp>
 #include <imbrex/hw/cuda/tma.hpp>
+#include <imbrex/hw/cuda/upconvert_shared.hpp>
 #else
 #include <imbrex/hw/host/atomic_value.hpp>
 #include <imbrex/hw/host/bulk.hpp>
@@ -24,4 +25,5 @@
 #include <imbrex/hw/host/fragment_buffer.hpp>
 #include <imbrex/hw/host/global_element.hpp>
 #include <imbrex/hw/host/tma.hpp>
+#include <imbrex/hw/host/upconvert_shared.hpp>
 #endif

@@ -9,8 +9,8 @@
 //     attention::launch(world::device, p, {}, {}, stream);
 //
 // Supported: MHA, GQA and MQA (heads is a multiple of kv_heads; consecutive query heads share a KV head); head_dim 16
-// to 256, and different ones for QK and V; varlen batches (cu_seqlens); paged KV (kv_layout::paged with a block table);
-// attention sinks; softcap, ALiBi, additive bias or any other score_mod; any mask; final, LSE-merged and split-KV
+// to 256, and different ones for QK and V; varlen batches (cu_seqlens); paged KV (kv_layout::paged with a block table),
+// of the type of Q or, with a template argument Cache, of e4m3 or int8 with scales (kv_cache_scales.hpp); attention sinks; softcap, ALiBi, additive bias or any other score_mod; any mask; final, LSE-merged and split-KV
 // partial outputs (attention_output_mode, attention/output.hpp); lazy rescaling of the accumulator
 // (attention_rescaling::lazy, a few percent faster for slightly larger rounding errors).
 //
@@ -24,12 +24,15 @@
 // of zero where a mask hides them, so they must be finite.
 #pragma once
 
+#include <imbrex/core/upconversion.hpp>
 #include <imbrex/hw/world.hpp>
 #include <imbrex/kernels/attention/ampere.hpp>
+#include <imbrex/kernels/attention/cache_scaling.hpp>
 #include <imbrex/kernels/attention/check_mask.hpp>
 #include <imbrex/kernels/attention/extension_points.hpp>
 #include <imbrex/kernels/attention/heuristics.hpp>
 #include <imbrex/kernels/attention/hopper.hpp>
+#include <imbrex/kernels/attention/hopper_8bit_cache.hpp>
 #include <imbrex/kernels/attention/l2_swizzle.hpp>
 #include <imbrex/kernels/attention/mask.hpp>
 #include <imbrex/kernels/attention/options.hpp>
@@ -49,12 +52,15 @@ namespace imbrex {
 inline namespace IMBREX_WORLDS {
 
 template <class In, attention_options Options = attention_options{}, class Mask = full_mask,
-          class Score = score_mod::identity>
+          class Score = score_mod::identity, class Cache = In>
 class attention_forward {
     static_assert(detail::check_attention_extensions<Mask, Score>());
+    static_assert(std::is_same_v<Cache, In> || (upconverts_to<Cache, In> && Options.kv == kv_layout::paged),
+                  "imbrex: the KV cache of attention_forward has the type of Q, or is e4m3 or int8 and paged "
+                  "(kv_layout::paged)");
 
   public:
-    using problem = attention_problem<In, Options.output>;
+    using problem = attention_problem<In, Options.output, Cache>;
 
     static attention_kernel_kind choice(world where, const problem& p) {
         require_attention(where, p, Options.kv);
@@ -93,16 +99,30 @@ class attention_forward {
     static constexpr bool normalised = Options.output == attention_output_mode::normalised;
     static constexpr bool paged = Options.kv == kv_layout::paged;
     using lengths = std::conditional_t<paged, paged_seqlens, attention_seqlens>;
+    static constexpr bool upconverts = !std::is_same_v<Cache, In>;
+    static constexpr attention_register_demand demand = attention_register_demand_of<Mask, Score, Options.output>();
+    // The polynomial of a softcap is for one scale of Q K^T.
+    static constexpr attention_rescaling rescaling =
+        upconverts && score_has_polynomial<Score>() ? attention_rescaling::exact : Options.rescaling;
+
     template <attention_head_dims HeadDims>
-    using hopper =
-        attention_hopper<In, HeadDims.qk, HeadDims.v, Mask, Score,
-                         attention_shape_for(HeadDims, attention_register_demand_of<Mask, Score, Options.output>(),
-                                             Options.rescaling),
-                         Options.output, lengths>;
+    struct kernels {
+        using hopper = attention_hopper<In, HeadDims.qk, HeadDims.v, Mask, Score,
+                                        attention_shape_for(HeadDims, demand, rescaling), Options.output, lengths>;
+    };
     template <attention_head_dims HeadDims>
-    using ampere = attention_ampere<In, HeadDims.qk, HeadDims.v, Mask, Score,
-                                    attention_ampere_shape_for(HeadDims.qk, HeadDims.v, score_is_identity<Score>()),
-                                    Options.output, lengths>;
+    requires upconverts struct kernels<HeadDims> {
+        using hopper =
+            attention_hopper_8bit_cache<In, Cache, HeadDims.qk, HeadDims.v, Mask, Score,
+                                        attention_8bit_cache_shape_for(HeadDims, demand, rescaling), Options.output>;
+    };
+    template <attention_head_dims HeadDims>
+    using hopper = typename kernels<HeadDims>::hopper;
+    template <attention_head_dims HeadDims>
+    using ampere =
+        attention_ampere<In, HeadDims.qk, HeadDims.v, Mask, Score,
+                         attention_ampere_shape_for(HeadDims.qk, HeadDims.v, score_is_identity<Score>(), upconverts),
+                         Options.output, lengths, Cache>;
 
     template <class Call>
     static void for_head_dims(const problem& p, const Call& call) {
@@ -145,8 +165,12 @@ class attention_forward {
             made.lengths.max_blocks_per_seq = p.paged_kv.max_blocks_per_seq;
             made.lengths.page_size = p.k.rows();
         }
-        const double kv_bytes = static_cast<double>(sizeof(In)) * p.batches() * p.kv_heads() * p.seqlen_k(Options.kv) *
-                                (p.head_dim_qk() + p.head_dim_v());
+        if constexpr (upconverts) {
+            made.k_scales = p.k_scales;
+            made.v_scales = p.v_scales;
+        }
+        const double kv_bytes = static_cast<double>(sizeof(Cache)) * p.batches() * p.kv_heads() *
+                                p.seqlen_k(Options.kv) * (p.head_dim_qk() + p.head_dim_v());
         made.scheduler = attention_scheduler_of<Kernel>(p, p.seqlen_k(Options.kv), kv_bytes, mask, num_sms);
         return made;
     }
@@ -157,9 +181,11 @@ class attention_forward {
         const int num_sms = imbrex::num_sms(where);
         auto arguments = arguments_of<kernel>(p, mask, score, num_sms);
         arguments.q = make_tma_tensor<typename kernel::q_tile>(for_tma(p.q));
-        const int rows_per_copy = paged ? std::gcd(p.k.rows(), kernel::block_n) : kernel::block_n;
-        arguments.k = make_tma_tensor<typename kernel::k_tile>(for_tma(p.k), tma_use::load, rows_per_copy);
-        arguments.v = make_tma_tensor<typename kernel::v_tile>(for_tma(p.v), tma_use::load, rows_per_copy);
+        using k_tile = typename decltype(arguments.k)::tile_type;
+        using v_tile = typename decltype(arguments.v)::tile_type;
+        const int rows_per_copy = paged ? std::gcd(p.k.rows(), k_tile::rows) : k_tile::rows;
+        arguments.k = make_tma_tensor<k_tile>(for_tma(p.k), tma_use::load, rows_per_copy);
+        arguments.v = make_tma_tensor<v_tile>(for_tma(p.v), tma_use::load, rows_per_copy);
         if constexpr (normalised) {
             arguments.out_view = p.out;
             arguments.out = make_tma_tensor<typename kernel::out_tile>(for_tma(p.out), tma_use::store);

@@ -11,6 +11,9 @@
 // One stage takes half the shared memory, so that two blocks fit an SM and one multiplies while the other waits. Two
 // stages let the warps of a single block drift apart, so that the softmax of one overlaps the products of another.
 //
+// An 8-bit KV cache (Cache other than In) is copied into tiles of its own, with one stage. Each warp upconverts its share
+// before the sync after which the others read it.
+//
 // Key tiles are visited from last to first, since a causal mask cuts the last ones. Key tiles that are hidden from all
 // queries of a block are not loaded, and only partially masked tiles evaluate the mask.
 #pragma once
@@ -19,6 +22,7 @@
 #include <imbrex/core/element_types.hpp>
 #include <imbrex/core/global_tile.hpp>
 #include <imbrex/core/source.hpp>
+#include <imbrex/kernels/attention/cache_scaling.hpp>
 #include <imbrex/kernels/attention/epilogue.hpp>
 #include <imbrex/kernels/attention/fetch_rows.hpp>
 #include <imbrex/kernels/attention/mask.hpp>
@@ -36,6 +40,7 @@
 #include <imbrex/ops/register/map.hpp>
 #include <imbrex/ops/register/softmax.hpp>
 #include <imbrex/ops/warp/mma.hpp>
+#include <imbrex/ops/warp/upconvert.hpp>
 #include <imbrex/tile/barrier.hpp>
 #include <imbrex/tile/register_tile.hpp>
 #include <imbrex/tile/shared_tile.hpp>
@@ -48,8 +53,12 @@ namespace imbrex {
 // Shapes that fit 99 KB of shared memory, which every such GPU has, and the registers: a score_mod needs some of its
 // own.
 constexpr attention_ampere_shape attention_ampere_shape_for(int head_dim_qk, int head_dim_v,
-                                                            bool scores_unchanged = false) {
+                                                            bool scores_unchanged = false, bool upconverts = false) {
     const bool q_in_registers = head_dim_qk <= (scores_unchanged ? 128 : 96);
+    if (upconverts) {
+        if (head_dim_qk <= 128 && head_dim_v <= 128) return {.stages = 1, .q_in_registers = q_in_registers};
+        return {.warps = 4, .block_n = 32, .stages = 1};
+    }
     if (head_dim_qk <= 128 && head_dim_v <= 128) return {.q_in_registers = q_in_registers};
     if (head_dim_qk <= 192 && head_dim_v <= 128) return {.stages = 1};
     return {.block_n = 32, .stages = 1};
@@ -57,9 +66,11 @@ constexpr attention_ampere_shape attention_ampere_shape_for(int head_dim_qk, int
 
 template <class In, int HeadDimQK, int HeadDimV, class Mask = full_mask, class Score = score_mod::identity,
           attention_ampere_shape Shape = attention_ampere_shape_for(HeadDimQK, HeadDimV, score_is_identity<Score>()),
-          attention_output_mode Mode = attention_output_mode::normalised, class Lengths = attention_seqlens>
+          attention_output_mode Mode = attention_output_mode::normalised, class Lengths = attention_seqlens,
+          class Cache = In>
 struct attention_ampere {
     static_assert(sizeof(In) == 2, "imbrex: attention multiplies bf16 or fp16");
+    static constexpr bool upconverts = !std::is_same_v<Cache, In>;
     static constexpr int warps = Shape.warps;
     static constexpr int warp_rows = Shape.warp_rows;
     static constexpr int block_m = warps * warp_rows;
@@ -72,17 +83,18 @@ struct attention_ampere {
                   "imbrex: head_dim and block_n of attention must be multiples of 16");
     static_assert(std::is_same_v<Lengths, attention_seqlens> || page_size_step % (block_n / warps) == 0,
                   "imbrex: the keys that a warp loads must lie in one page");
-    static_assert(stages == 1 || stages == 2, "imbrex: stages must be 1 or 2");
+    static_assert(stages == 1 || (stages == 2 && !upconverts),
+                  "imbrex: stages must be 1 or 2, with an 8-bit KV cache 1");
 
     using q_tile = shared_tile<In, block_m, HeadDimQK>;
     using k_tile = shared_tile<In, block_n, HeadDimQK>;
-    using v_tile = shared_tile<In, block_n, HeadDimV>;
+    using v_tile = shared_tile<attention_value<In, Cache>, block_n, HeadDimV>;
 
     // The views may have fewer columns than the head dims; missing columns are zero.
-    struct arguments {
+    struct common_arguments {
         attention_view<const In> q;
-        attention_view<const In> k;
-        attention_view<const In> v;
+        attention_view<const Cache> k;
+        attention_view<const Cache> v;
         attention_view<In> out;
         attention_aux_outputs outputs;
         Mask mask;
@@ -94,7 +106,14 @@ struct attention_ampere {
         int q_heads_per_kv_head;
         const float* sinks;  // attention sinks: a logit per head, or null
     };
-    struct shared_memory {
+    struct scaled_arguments : common_arguments, cache_scale_arguments {};
+    using arguments = std::conditional_t<upconverts, scaled_arguments, common_arguments>;
+    struct nothing {};
+    struct cache_rows {
+        shared_tile<Cache, block_n, HeadDimQK> cache_k;
+        shared_tile<Cache, block_n, HeadDimV> cache_v;
+    };
+    struct shared_memory : std::conditional_t<upconverts, cache_rows, nothing> {
         q_tile q;
         k_tile k[stages];
         v_tile v[stages];
@@ -110,7 +129,7 @@ struct attention_ampere {
                 if (!now.exists()) continue;
                 accumulator out;
                 fill(self, out, 0.0f);
-                online_softmax<warp_rows, warp> softmax(self, args.scale_log2);
+                online_softmax<warp_rows, warp> softmax(self, scale_log2_of(args, [&] { return now.sequence.head; }));
                 if (now.keys.first < now.keys.end) attend(self, now, args, shared, stage, softmax, out);
                 write(self, now, args, out, softmax);
             }
@@ -119,7 +138,8 @@ struct attention_ampere {
 
   private:
     using scores = warp_tile<float, warp_rows, block_n>;
-    using probabilities = warp_tile<In, warp_rows, block_n>;
+    using probability = attention_value<In, Cache>;
+    using probabilities = warp_tile<probability, warp_rows, block_n>;
     using accumulator = warp_tile<float, warp_rows, HeadDimV>;
     using query_slice = warp_tile<In, warp_rows, slice>;
     static constexpr std::make_integer_sequence<int, HeadDimQK / slice> key_slices{};
@@ -134,16 +154,57 @@ struct attention_ampere {
     struct all_warps {};
     using barriers = named_barriers<all_warps>;
 
-    // All warps are done reading the previous stage, and their copies have arrived.
+    // All warps are done reading the previous stage, and their copies have arrived (of an 8-bit cache: are upconverted).
     IMBREX_KERNEL static void wait_and_sync(const warp& self, source here = source::current()) {
-        wait_copies(self, here);
+        if constexpr (!upconverts) wait_copies(self, here);
         barriers::template of<all_warps>().sync(self, warps, here);
     }
 
-    // Loads this warp's share of the rows.
+    // Loads this warp's share of the rows. A share of 8-bit rows may be less than a chunk for each lane.
     template <class Tile, class Rows>
     IMBREX_KERNEL static void fetch(const warp& self, Tile& to, const Rows& from, source here = source::current()) {
-        fetch_rows<warps>(self, to, from, here);
+        if constexpr (upconverts && sizeof(typename Tile::element) == 1) {
+            constexpr int share = block_n / warps;
+            const int row = self.index() * share;
+            const global_tile<const Cache> mine = from.from(row, 0);
+            copy_async(self, to.template subtile<share>(row), mine, here);
+        } else {
+            fetch_rows<warps>(self, to, from, here);
+        }
+    }
+
+    // Where the rows of the cache land: in the stage, or in a tile of the type of the cache.
+    IMBREX_KERNEL static auto& landing_of_keys(shared_memory& shared, int stage) {
+        if constexpr (upconverts) {
+            return shared.cache_k;
+        } else {
+            return shared.k[stage];
+        }
+    }
+    IMBREX_KERNEL static auto& landing_of_values(shared_memory& shared, int stage) {
+        if constexpr (upconverts) {
+            return shared.cache_v;
+        } else {
+            return shared.v[stage];
+        }
+    }
+
+    // This warp's share of an 8-bit tile, whose keys lie in one page.
+    template <class Tile, class Landed>
+    IMBREX_KERNEL static void upconvert_share(warp& self, const attention_work& now, const arguments& args, Tile& to,
+                                              const Landed& from, const kv_cache_scales& scales, int first_key) {
+        wait_copies(self);
+        self.sync();
+        constexpr int share = block_n / warps;
+        const int row = self.index() * share;
+        if (scales.vary_by_page()) {
+            const paged_seqlens::page_location at = args.lengths.locate(now, first_key + row, share);
+            const int kv_head = now.sequence.head / args.q_heads_per_kv_head;
+            const float scale = at.row < args.lengths.page_size ? scales.of_page(at.page, kv_head) : 1.0f;
+            upconvert(self, to.template subtile<share>(row), from.template subtile<share>(row), share, scale);
+        } else {
+            upconvert(self, to.template subtile<share>(row), from.template subtile<share>(row), share);
+        }
     }
 
     template <class Softmax>
@@ -160,18 +221,20 @@ struct attention_ampere {
         // work.
         if constexpr (stages == 2) self.sync();
         fetch(self, shared.q, queries_of(now, args));
-        fetch(self, shared.k[stage], keys.from(last * block_n, 0));
+        fetch(self, landing_of_keys(shared, stage), keys.from(last * block_n, 0));
         if constexpr (stages == 2) fetch(self, shared.v[stage], values.from(last * block_n, 0));
         commit_copies(self);
         queries q;
         for (int tile = last; tile >= first; --tile) {
+            if constexpr (upconverts)
+                upconvert_share(self, now, args, shared.k[0], shared.cache_k, args.k_scales, tile * block_n);
             wait_and_sync(self);
             if constexpr (Shape.q_in_registers) {
                 if (tile == last) keep(self, q, shared.q, key_slices);
             }
             const int next = stages - 1 - stage;
             if constexpr (stages == 1) {
-                fetch(self, shared.v[0], values.from(tile * block_n, 0));
+                fetch(self, landing_of_values(shared, 0), values.from(tile * block_n, 0));
                 commit_copies(self);
             } else if (tile > first) {
                 fetch(self, shared.k[next], keys.from((tile - 1) * block_n, 0));
@@ -182,15 +245,18 @@ struct attention_ampere {
             fill(self, s, 0.0f);
             multiply_keys(self, s, q, shared.q, shared.k[stage], key_slices);
             if constexpr (stages == 1) {
+                if constexpr (upconverts)
+                    upconvert_share(self, now, args, shared.v[0], shared.cache_v, args.v_scales, tile * block_n);
                 wait_and_sync(self);
                 if (tile > first) {
-                    fetch(self, shared.k[0], keys.from((tile - 1) * block_n, 0));
+                    fetch(self, landing_of_keys(shared, 0), keys.from((tile - 1) * block_n, 0));
                     commit_copies(self);
                 }
             }
-            apply_score_mod_and_mask(self, s, now, first_query, tile * block_n, args.mask, args.score, args.scale);
+            apply_score_mod_and_mask(self, s, now, first_query, tile * block_n, args.mask, args.score,
+                                     score_scale_of(args, now.sequence.head));
             softmax.step(self, s, out);
-            multiply_values(self, out, convert_to<In>(self, s), shared.v[stage], value_slices);
+            multiply_values(self, out, convert_to<probability>(self, s), shared.v[stage], value_slices);
             stage = next;
         }
     }
@@ -239,7 +305,7 @@ struct attention_ampere {
     template <int Slice>
     IMBREX_KERNEL static void multiply_value_slice(warp& self, accumulator& out, const probabilities& p,
                                                    const v_tile& v) {
-        warp_tile<In, slice, HeadDimV, register_layout::column_major> values;
+        warp_tile<probability, slice, HeadDimV, register_layout::column_major> values;
         load_operand<mma_operand::b>(self, values, v.template subtile<slice, HeadDimV>(Slice * slice, 0));
         mma_ab(self, out, columns_of<Slice * slice, slice>(self, p), values);
     }
@@ -252,6 +318,7 @@ struct attention_ampere {
         const attention_output_coord at{args.lengths.member(batch), head, args.lengths.first_query(batch) + first,
                                         now.queries.end - first};
         if (at.valid_rows <= 0) return;
+        apply_value_scale(self, args, out, head);
         store_output<Mode, HeadDimV>(self, args.outputs, args.out, at, out, softmax, args.sinks);
     }
 };

@@ -10,6 +10,7 @@
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/functional.hpp>
 #include <imbrex/core/source.hpp>
+#include <imbrex/kernels/attention/cache_scaling.hpp>
 #include <imbrex/kernels/attention/epilogue.hpp>
 #include <imbrex/kernels/attention/hopper_softmax.hpp>
 #include <imbrex/kernels/attention/mask.hpp>
@@ -52,7 +53,7 @@ class attention_consumer {
         std::bool_constant<tuning::modify_all_tiles || !std::is_same_v<typename Kernel::mask_type, full_mask>>;
 
     using scores = warpgroup_tile<float, warpgroup_rows, block_n>;
-    using probabilities = warpgroup_tile<element, warpgroup_rows, block_n>;
+    using probabilities = warpgroup_tile<attention_probability<Kernel>, warpgroup_rows, block_n>;
     using accumulator = warpgroup_tile<float, warpgroup_rows, head_dim_v>;
     using row_factors = hw::row_fragment<float, warpgroup_rows, warpgroup::warps>;
     using softmax_state = std::conditional_t<
@@ -88,7 +89,7 @@ class attention_consumer {
         if (!work_tile::has_keys_in(current)) return;
         int tiles = current.get(&work_tile::tiles);
         skip_last_values_if(v, skip_last_keys(self, current, k, tiles));
-        softmax_state softmax = fresh_softmax(self, args);
+        softmax_state softmax = fresh_softmax(self, args, current);
         auto query = q.wait();
         compute_first_scores(self, at, query, k);
         modify_and_mask_first(self, current, args, at.s, tiles - 1);
@@ -124,7 +125,7 @@ class attention_consumer {
             auto next = next_with_keys(self, args, work_tiles, fresh_softmax(self, args));
             tiles = next.get(&work_tile::tiles);
             if (tiles == 0) break;
-            softmax_state following = fresh_softmax(self, args);
+            softmax_state following = fresh_softmax(self, args, next);
             const bool skipping = skip_last_keys(self, next, k, tiles);
             query = q.wait();
             auto key = k.wait_converged();
@@ -243,6 +244,11 @@ class attention_consumer {
     IMBREX_KERNEL static softmax_state fresh_softmax(const warpgroup& self, const arguments& args) {
         return {self, args.scale_log2};
     }
+    // For the head of a work tile.
+    template <class Held>
+    IMBREX_KERNEL static softmax_state fresh_softmax(const warpgroup& self, const arguments& args, const Held& held) {
+        return {self, scale_log2_of(args, [&] { return held.get(&work_tile::sequence).head; })};
+    }
     IMBREX_KERNEL static auto check_row_max_sign(const warpgroup& self, const softmax_state& softmax) {
         if constexpr (tuning::integer_row_max) {
             return softmax.check_row_max_sign(self);
@@ -301,7 +307,8 @@ class attention_consumer {
         if constexpr (tuning::softcap_by_polynomial) {
             mask_scores(self, s, now, first_query, first_key, args.mask);
         } else {
-            apply_score_mod_and_mask(self, s, now, first_query, first_key, args.mask, args.score, args.scale);
+            apply_score_mod_and_mask(self, s, now, first_query, first_key, args.mask, args.score,
+                                     score_scale_of(args, now.sequence.head));
         }
     }
     template <class Held>
@@ -361,6 +368,7 @@ class attention_consumer {
                                     accumulator& out, Softmax& softmax, const Staged& staged = {}) {
         const attention_output_coord at = output_coord_of(self, held, args);
         if (at.valid_rows <= 0) return;
+        apply_value_scale(self, args, out, at.head);
         if constexpr (Kernel::by_tma) {
             // A TMA store of a partial tile would overwrite the next sequence of a varlen batch.
             if (!args.lengths.varlen() || at.valid_rows >= warpgroup_rows) {

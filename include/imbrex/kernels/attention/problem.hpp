@@ -208,6 +208,11 @@ void require_paged_kv(world where, const attention_problem<In, Result, KV>& p) {
     }
 }
 
+inline void require_cache_scales(const kv_cache_scales& scales, const char* name) {
+    require(scales.page_stride >= 0, name, ".page_stride: ", scales.page_stride, "; it must not be negative");
+    require(scales.head_stride >= 0, name, ".head_stride: ", scales.head_stride, "; it must not be negative");
+}
+
 }  // namespace detail
 
 template <class In, attention_output_mode Result, class KV>
@@ -218,6 +223,9 @@ void require_attention(world where, const attention_problem<In, Result, KV>& p,
     if constexpr (sizeof(KV) > 1) {
         const float* const scales = p.k_scales.given() ? p.k_scales.pointer : p.v_scales.pointer;
         require(scales == nullptr, "k_scales, v_scales: ", scales, "; only 8-bit keys and values have scales");
+    } else {
+        require_cache_scales(p.k_scales, "k_scales");
+        require_cache_scales(p.v_scales, "v_scales");
     }
     require_view(p.q, "q");
     require_view(p.k, "k");
