@@ -1,6 +1,6 @@
 // attention_fp8 against attention in double on the dequantised inputs: scales per tensor, head and block, both layouts
-// of V, both accumulations, masks, a score_mod, GQA, lengths, varlen and padded batches, sinks, what lies behind the
-// end of a sequence, and argument checks.
+// of V, both accumulations, masks, a score_mod, GQA, lengths, varlen and padded batches, paged KV, sinks, what lies
+// behind the end of a sequence, and argument checks.
 #include <imbrex/kernels/attention_fp8.hpp>
 
 #include "kernels/attention_fp8/trial.hpp"
@@ -52,6 +52,11 @@ constexpr attention_fp8_options narrow_fast_k_major{.head_dims = {64}, .accumula
 using full = fp8_kernel<bf16, wide, full_mask, fp8_scaling::per_head>;
 using causal = fp8_kernel<bf16, narrow, causal_mask, fp8_scaling::per_tensor>;
 using blocks = fp8_kernel<fp16, narrow_fast_k_major, causal_mask, fp8_scaling::per_block<64, 128>>;
+constexpr attention_fp8_options narrow_paged{.head_dims = {64}, .kv = kv_layout::paged};
+constexpr attention_fp8_options narrow_paged_fast{.head_dims = {64}, .accumulation = fast, .kv = kv_layout::paged};
+using paged = fp8_kernel<bf16, narrow_paged, causal_mask, fp8_scaling::per_head>;
+using paged_window = fp8_kernel<bf16, narrow_paged, window_mask, fp8_scaling::per_block<64, 128>>;
+using paged_scales = fp8_kernel<fp16, narrow_paged_fast, full_mask, fp8_scaling::per_page<64>>;
 using capped = fp8_kernel<bf16, narrow, window_mask, fp8_scaling::per_block<128, 256>, score_mod::softcap>;
 
 }  // namespace
@@ -97,6 +102,25 @@ TEST_CASE("attention_fp8: varlen and padded batches, some empty; NaN behind the 
         const auto keep = [](const attention_extents& s, int query, int key) { return key <= query + s.offset(); };
         CHECK(there.compare(keep, unchanged, 1).out <= 1);
     }
+}
+
+TEST_CASE("attention_fp8: paged KV, pages narrower and wider than tiles, queries of varlen, scales per page") {
+    // Behind the last key pages have NaN; the other pages are NaN, too.
+    for (const int page_size : {16, 64, 128}) {
+        fp8_case given{.batches = 3, .heads = 4, .kv_heads = 2, .seqlen_q = 70, .seqlen_k = 400};
+        given.page_size = page_size;
+        given.used_k = {400, 0, 135};
+        paged::check(given);
+    }
+    fp8_case varlen{.heads = 2, .seqlen_q = 210, .seqlen_k = 384, .page_size = 48, .sinks = true};
+    varlen.starts_q = {0, 130, 130, 131, 210};
+    varlen.used_k = {384, 100, 97, 200};
+    paged_window::check(varlen, window_mask{90, 10});
+    fp8_case by_page{.batches = 2, .heads = 4, .kv_heads = 2, .seqlen_q = 130, .seqlen_k = 512, .page_size = 128};
+    paged_scales::check(by_page);
+    by_page.used_k = {270, 512};
+    by_page.page_size = 64;
+    paged_scales::check(by_page);
 }
 
 TEST_CASE("attention_fp8: large, small and zero scales, and scores that are all negative") {
@@ -147,7 +171,27 @@ TEST_CASE("attention_fp8: rejects invalid arguments") {
         blocks::trial wider(where, {.seqlen_q = 30, .seqlen_k = 48, .head_dim = 80}, 1);
         CHECK(error_message_of([&] { blocks::attention::launch(where, wider.upload()); }) ==
               "q.extents[3] and the head_dim of v: 80, 80; the compiled head dims are 64 x 64");
+        paged_scales::trial pages(where, {.seqlen_q = 30, .seqlen_k = 128, .page_size = 64}, 1);
+        const auto good_pages = pages.upload();
+        const auto refused_pages = [&](auto change) {
+            auto bad = good_pages;
+            change(bad);
+            return error_message_of([&] { paged_scales::attention::launch(where, bad); });
+        };
+        CHECK(refused_pages([](auto&) {}) == "no error");
+        CHECK(refused_pages([](auto& p) { p.k.extents.given[2] = p.v.extents.given[2] = 48; }) ==
+              "k.extents[2]: 48; with this fp8_scaling::per_page the rows of a page are a multiple of 64");
+        CHECK(refused_pages([](auto& p) { p.k.extents.given[2] = p.v.extents.given[2] = 40; }) ==
+              "k.extents[2]: 40; the rows of a page are a multiple of 16");
+        CHECK(refused_pages([](auto& p) { p.paged_kv.max_blocks_per_seq = 0; }) ==
+              "paged_kv.max_blocks_per_seq: 0; at least one page is needed");
+        CHECK(refused([&](auto& p) { p.paged_kv = good_pages.paged_kv; }) ==
+              "paged_kv.max_blocks_per_seq: 2; must be 0 unless the layout is kv_layout::paged");
         if (where == world::device) continue;
+        pages.k_scales.values[pages.block_table.values[1]] = INFINITY;
+        CHECK(error_message_of([&] { paged_scales::attention::launch(where, pages.upload()); }) ==
+              str_cat("k_descale of page ", pages.block_table.values[1],
+                      ", head 0: inf; scales are finite and not negative"));
         there.v_scales.values[1] = -2;
         CHECK(error_message_of([&] { blocks::attention::launch(where, there.upload()); }) ==
               "v_descale of batch entry 0, head 1: -2; scales are finite and not negative");

@@ -135,16 +135,7 @@ class attention_forward {
         made.outputs.row_max = p.row_max;
         made.outputs.row_sum = p.row_sum;
         if constexpr (!normalised) made.outputs.o_accum = p.out;
-        made.lengths.seqlen_q = p.seqlen_q();
-        made.lengths.seqlen_k = p.seqlen_k(Options.kv);
-        made.lengths.seqused_k = p.seqused_k;
-        made.lengths.cu_seqlens_q = p.varlen.cu_seqlens_q;
-        made.lengths.cu_seqlens_k = p.varlen.cu_seqlens_k;
-        if constexpr (paged) {
-            made.lengths.block_table = p.paged_kv.block_table;
-            made.lengths.max_blocks_per_seq = p.paged_kv.max_blocks_per_seq;
-            made.lengths.page_size = p.k.rows();
-        }
+        made.lengths = attention_lengths_of<lengths>(p);
         const double kv_bytes = static_cast<double>(sizeof(In)) * p.batches() * p.kv_heads() * p.seqlen_k(Options.kv) *
                                 (p.head_dim_qk() + p.head_dim_v());
         made.scheduler = attention_scheduler_of<Kernel>(p, p.seqlen_k(Options.kv), kv_bytes, mask, num_sms);

@@ -13,7 +13,7 @@
 // K-major (fp8_v_layout). P V is summed in fp32 after each key tile, or wholly in the tensor cores (fp8_accumulation):
 // faster, and less accurate the more keys there are.
 //
-// Supported as in attention_forward: MHA, GQA and MQA, varlen and padded batches, attention sinks, masks, score_mods,
+// Supported as in attention_forward: MHA, GQA and MQA, varlen and padded batches, paged KV, attention sinks, masks, score_mods,
 // empty rows, anything behind the end of a sequence. All pointers and strides are multiples of 16 bytes. A launch
 // allocates nothing and never synchronises, so it can be captured in a CUDA graph. Invalid arguments throw
 // imbrex::error before launch.
@@ -25,13 +25,16 @@
 #include <imbrex/kernels/attention/l2_swizzle.hpp>
 #include <imbrex/kernels/attention/mask.hpp>
 #include <imbrex/kernels/attention/options.hpp>
+#include <imbrex/kernels/attention/paged_kv.hpp>
 #include <imbrex/kernels/attention/score_mod.hpp>
 #include <imbrex/kernels/attention_fp8/hopper.hpp>
 #include <imbrex/kernels/attention_fp8/problem.hpp>
 #include <imbrex/kernels/attention_fp8/scaling.hpp>
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
+#include <type_traits>
 
 namespace imbrex {
 
@@ -39,6 +42,7 @@ struct attention_fp8_options {
     attention_head_dim_set head_dims = {64, 128};  // of Q, K and V: the same; 256 needs fp8_accumulation::fast
     fp8_accumulation accumulation = fp8_accumulation::promoted;
     fp8_v_layout v_layout = fp8_v_layout::row_major;
+    kv_layout kv = kv_layout::contiguous;  // paged: V is row-major
 };
 
 inline namespace IMBREX_WORLDS {
@@ -48,11 +52,14 @@ template <class Kernel, class Out, class Mask, class Score>
 typename Kernel::arguments attention_fp8_arguments(const attention_fp8_problem<Out>& p, const Mask& mask,
                                                    const Score& score, int num_sms) {
     const auto common = p.without_scales(Kernel::v_layout);
-    const int seqlen_k = common.seqlen_k(kv_layout::contiguous);
+    const int seqlen_k = common.seqlen_k(Kernel::paged ? kv_layout::paged : kv_layout::contiguous);
+    // A paged tile is loaded in parts of as many rows as divide it and a page.
+    const auto rows_per_copy = [&](int rows) { return Kernel::paged ? std::gcd(p.k.rows(), rows) : rows; };
     typename Kernel::arguments made{};
     made.q = make_tma_tensor<typename Kernel::q_tile>(for_tma(p.q));
-    made.k = make_tma_tensor<typename Kernel::k_tile>(for_tma(p.k));
-    made.v = make_tma_tensor<typename Kernel::v_tensor_tile>(for_tma(p.v));
+    made.k = make_tma_tensor<typename Kernel::k_tile>(for_tma(p.k), tma_use::load, rows_per_copy(Kernel::k_tile::rows));
+    made.v = make_tma_tensor<typename Kernel::v_tensor_tile>(for_tma(p.v), tma_use::load,
+                                                             rows_per_copy(Kernel::v_tensor_tile::rows));
     made.out = make_tma_tensor<typename Kernel::out_tile>(for_tma(p.out), tma_use::store);
     made.out_view = p.out;
     made.outputs.lse2 = p.lse2;
@@ -62,7 +69,7 @@ typename Kernel::arguments attention_fp8_arguments(const attention_fp8_problem<O
     made.mask = mask;
     made.score = score;
     made.scale = common.scale_used();
-    made.lengths = {common.seqlen_q(), seqlen_k, p.seqused_k, p.varlen.cu_seqlens_q, p.varlen.cu_seqlens_k};
+    made.lengths = attention_lengths_of<decltype(made.lengths)>(common);
     made.q_heads_per_kv_head = common.heads() / common.kv_heads();
     made.sinks = p.sinks;
     made.tile_counter = p.tile_counter;
@@ -88,21 +95,21 @@ class attention_fp8 {
     // `keep`. Returns the first hazard, or none.
     static std::optional<hazard> check(const problem& p, const host::check_options& options = {}, const Mask& mask = {},
                                        const Score& score = {}) {
-        require_attention_fp8<Scaling>(world::host_checked, p, Options.v_layout);
+        require_attention_fp8<Scaling>(world::host_checked, p, Options.v_layout, Options.kv);
         const auto common = p.without_scales(Options.v_layout);
-        if (auto found = check_mask(common, mask, kv_layout::contiguous, "attention_fp8")) return found;
+        if (auto found = check_mask(common, mask, Options.kv, "attention_fp8")) return found;
         return host::check_launches([&] { launch(world::host_checked, p, mask, score); }, options);
     }
 
     static void launch(world where, const problem& p, const Mask& mask = {}, const Score& score = {},
                        void* stream = nullptr) {
-        require_attention_fp8<Scaling>(where, p, Options.v_layout);
+        require_attention_fp8<Scaling>(where, p, Options.v_layout, Options.kv);
         const auto common = p.without_scales(Options.v_layout);
         const int index = Options.head_dims.index_for({common.head_dim_qk(), common.head_dim_v()});
         require(index < Options.head_dims.count(), "q.extents[3] and the head_dim of v: ", common.head_dim_qk(), ", ",
                 common.head_dim_v(), "; the compiled head dims are ", Options.head_dims.text());
         if (common.empty()) return;
-        require(common.seqlen_k(kv_layout::contiguous) > 0, "k.extents[2]: 0; at least one key is needed");
+        require_a_key(common);
         require(tma_can_copy(p.q) && tma_can_copy(p.k) && tma_can_copy(p.v) && tma_can_copy(p.out),
                 "q, k, v, out: all pointers and strides must be multiples of 16 bytes");
         visit_head_dims<Options.head_dims>(index, [&]<attention_head_dims HeadDims>() {
@@ -112,9 +119,29 @@ class attention_fp8 {
     }
 
   private:
+    static constexpr bool paged = Options.kv == kv_layout::paged;
+    static_assert(!paged || Options.v_layout == fp8_v_layout::row_major,
+                  "imbrex: a K-major V cannot be paged: use fp8_v_layout::row_major with kv_layout::paged");
+    using lengths = std::conditional_t<paged, paged_seqlens, attention_seqlens>;
+    template <int HeadDim>
+    static constexpr attention_fp8_shape shape = attention_fp8_shape_for(HeadDim, Options.accumulation,
+                                                                         attention_register_demand_of<Mask, Score>(),
+                                                                         Scaling::kv_block);
+
+    template <class Common>
+    static void require_a_key(const Common& p) {
+        if constexpr (paged) {
+            require(p.k.extents[0] > 0, "k.extents[0]: 0; at least one page is needed");
+            require(p.paged_kv.max_blocks_per_seq > 0, "paged_kv.max_blocks_per_seq: 0; at least one page is needed");
+        } else {
+            require(p.seqlen_k(Options.kv) > 0, "k.extents[2]: 0; at least one key is needed");
+        }
+    }
+
     template <int HeadDim>
     static void launch_kernel(world where, const problem& p, const Mask& mask, const Score& score, void* stream) {
-        using kernel = attention_fp8_hopper<Out, HeadDim, Mask, Score, Scaling, Options.accumulation, Options.v_layout>;
+        using kernel = attention_fp8_hopper<Out, HeadDim, Mask, Score, Scaling, Options.accumulation, Options.v_layout,
+                                            shape<HeadDim>, lengths>;
         require(can_run<kernel>(where), "world: ", name_of(where), "; attention_fp8 needs sm_90a");
         const int num_sms = imbrex::num_sms(where);
         const auto arguments = attention_fp8_arguments<kernel>(p, mask, score, num_sms);

@@ -12,6 +12,7 @@
 #include <imbrex/core/config.hpp>
 #include <imbrex/kernels/attention/mask.hpp>
 #include <imbrex/kernels/attention/output.hpp>
+#include <imbrex/kernels/attention/paged_kv.hpp>
 #include <imbrex/kernels/attention/score_mod.hpp>
 #include <imbrex/kernels/attention/tile_scheduler.hpp>
 #include <imbrex/kernels/attention/tuning.hpp>
@@ -49,8 +50,12 @@ template <class Out, int HeadDim, class Mask = full_mask, class Score = score_mo
           class Scaling = fp8_scaling::per_tensor, fp8_accumulation Sum = fp8_accumulation::promoted,
           fp8_v_layout VLayout = fp8_v_layout::row_major,
           attention_fp8_shape Shape =
-              attention_fp8_shape_for(HeadDim, Sum, attention_register_demand_of<Mask, Score>(), Scaling::kv_block)>
+              attention_fp8_shape_for(HeadDim, Sum, attention_register_demand_of<Mask, Score>(), Scaling::kv_block),
+          class Lengths = attention_seqlens>
 struct attention_fp8_hopper {
+    static constexpr bool paged = std::is_same_v<Lengths, paged_seqlens>;
+    static_assert(!paged || VLayout == fp8_v_layout::row_major, "imbrex: a K-major V cannot be paged");
+    static_assert(paged || !fp8_scales_by_page<Scaling>(), "imbrex: fp8_scaling::per_page needs kv_layout::paged");
     static_assert(Scaling::q_block % 64 == 0 && Scaling::kv_block % Shape.block_n == 0,
                   "imbrex: scales of 8-bit attention are for blocks of a multiple of 64 rows of Q and a multiple of "
                   "block_n keys");
@@ -103,7 +108,7 @@ struct attention_fp8_hopper {
         Score score;
         float scale;
         attention_tile_scheduler scheduler;
-        attention_seqlens lengths;
+        Lengths lengths;  // attention_seqlens, or paged_seqlens
         int q_heads_per_kv_head;
         const float* sinks;
         int* tile_counter;
