@@ -56,6 +56,7 @@ constexpr attention_fp8_options narrow_paged{.head_dims = {64}, .kv = kv_layout:
 constexpr attention_fp8_options narrow_paged_fast{.head_dims = {64}, .accumulation = fast, .kv = kv_layout::paged};
 using paged = fp8_kernel<bf16, narrow_paged, causal_mask, fp8_scaling::per_head>;
 using paged_window = fp8_kernel<bf16, narrow_paged, window_mask, fp8_scaling::per_block<64, 128>>;
+using eight = fp8_kernel<e4m3, narrow, causal_mask, fp8_scaling::per_head>;
 using paged_scales = fp8_kernel<fp16, narrow_paged_fast, full_mask, fp8_scaling::per_page<64>>;
 using capped = fp8_kernel<bf16, narrow, window_mask, fp8_scaling::per_block<128, 256>, score_mod::softcap>;
 
@@ -123,6 +124,13 @@ TEST_CASE("attention_fp8: paged KV, pages narrower and wider than tiles, queries
     paged_scales::check(by_page);
 }
 
+TEST_CASE("attention_fp8: an e4m3 output has a scale and is saturated") {
+    eight::check({.batches = 2, .heads = 2, .kv_heads = 1, .seqlen_q = 150, .seqlen_k = 100});
+    fp8_case varlen{.heads = 2, .seqlen_q = 230, .seqlen_k = 230, .head_dim = 48, .sinks = true};
+    varlen.starts_q = varlen.starts_k = {0, 70, 200, 230};
+    eight::check(varlen);
+}
+
 TEST_CASE("attention_fp8: large, small and zero scales, and scores that are all negative") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
@@ -187,6 +195,10 @@ TEST_CASE("attention_fp8: rejects invalid arguments") {
               "paged_kv.max_blocks_per_seq: 0; at least one page is needed");
         CHECK(refused([&](auto& p) { p.paged_kv = good_pages.paged_kv; }) ==
               "paged_kv.max_blocks_per_seq: 2; must be 0 unless the layout is kv_layout::paged");
+        float scale = 1;
+        CHECK(refused([&](auto& p) {
+                  p.out_descale.pointer = &scale;
+              }).ends_with("; must be null: only an e4m3 output has scales"));
         if (where == world::device) continue;
         pages.k_scales.values[pages.block_table.values[1]] = INFINITY;
         CHECK(error_message_of([&] { paged_scales::attention::launch(where, pages.upload()); }) ==

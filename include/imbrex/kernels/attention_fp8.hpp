@@ -1,5 +1,5 @@
-// FP8 FlashAttention forward in one call: O = softmax(mask(score_mod(scale * Q K^T))) V with e4m3 Q, K and V, bf16 or
-// fp16 O, and optionally the base-2 LSE (log-sum-exp) of each row. Hopper only.
+// FP8 FlashAttention forward in one call: O = softmax(mask(score_mod(scale * Q K^T))) V with e4m3 Q, K and V, bf16,
+// fp16 or e4m3 O, and optionally the base-2 LSE (log-sum-exp) of each row. Hopper only.
 //
 //     using attention = attention_fp8<bf16, attention_fp8_options{.head_dims = {128}}, causal_mask>;
 //     attention_fp8_problem<bf16> p{.q = batch_sequence_head(q, batches, seqlen_q, heads, head_dim),
@@ -66,6 +66,7 @@ typename Kernel::arguments attention_fp8_arguments(const attention_fp8_problem<O
     made.q_descale = p.q_descale;
     made.k_descale = p.k_descale;
     made.v_descale = p.v_descale;
+    made.out_descale = p.out_descale;
     made.mask = mask;
     made.score = score;
     made.scale = common.scale_used();
@@ -86,7 +87,8 @@ class attention_fp8 {
     static_assert(attention_fp8_scaling<Scaling>,
                   "imbrex: Scaling must have int q_block and kv_block (rows that share a scale, or 0) and "
                   "IMBREX_FN float operator()(const descale_view&, int batch, int head, int block) const");
-    static_assert(sizeof(Out) == 2, "imbrex: the output of attention_fp8 is bf16 or fp16");
+    static_assert(std::is_same_v<Out, bf16> || std::is_same_v<Out, fp16> || std::is_same_v<Out, e4m3>,
+                  "imbrex: the output of attention_fp8 is bf16, fp16 or e4m3");
 
   public:
     using problem = attention_fp8_problem<Out>;

@@ -1,8 +1,8 @@
 // Runs a case of attention_fp8 through its launcher and compares it with attention in double on the dequantised inputs.
 //
 // Errors of O are relative to the largest that rounding P to e4m3 allows: 2^-4 of each term p v, or half of the
-// smallest number, 2^-10 of the 2^8 that stands for the largest p; and the rounding of O. P is rounded and its sum is
-// not. What must not matter is NaN: rows behind the end of a sequence, and the padding of a K-major V.
+// smallest number, 2^-10 of the 2^8 that stands for the largest p; and the rounding of O, saturated if it is e4m3. P is
+// rounded and its sum is not. What must not matter is NaN: rows behind the end of a sequence, and the padding of a K-major V.
 #pragma once
 
 #include <imbrex/kernels/attention_fp8.hpp>
@@ -51,6 +51,7 @@ class fp8_trial {
           k_scales(where,
                    by_page ? std::size_t(pages()) * c.kv_heads : scales_of(c.kv_heads, c.seqlen_k, Scaling::kv_block)),
           v_scales(where, k_scales.values.size()),
+          out_scales(where, scales_of(c.heads, 1, 0)),
           starts_q(where, std::max<std::size_t>(1, c.starts_q.size())),
           starts_k(where, std::max<std::size_t>(1, c.starts_k.size())),
           used_k(where, std::max<std::size_t>(1, c.used_k.size())),
@@ -65,6 +66,7 @@ class fp8_trial {
         fill_random(q_scales.values, seed + 4, 0.3f, 1.5f);
         fill_random(k_scales.values, seed + 5, 0.3f, 1.5f);
         fill_random(v_scales.values, seed + 6, 0.1f, 3.0f);
+        fill_random(out_scales.values, seed + 7, 0.0004f, 0.02f);  // with small ones O is saturated
         std::copy(c.starts_q.begin(), c.starts_q.end(), starts_q.values.begin());
         std::copy(c.starts_k.begin(), c.starts_k.end(), starts_k.values.begin());
         std::copy(c.used_k.begin(), c.used_k.end(), used_k.values.begin());
@@ -134,6 +136,7 @@ class fp8_trial {
         p.q_descale = view_of(q_scales.upload(), c.heads, c.seqlen_q, Scaling::q_block);
         p.k_descale = kv_view_of(k_scales.upload());
         p.v_descale = kv_view_of(v_scales.upload());
+        if (sizeof(Out) == 1) p.out_descale = view_of(out_scales.upload(), c.heads, 1, 0);
         if (c.sinks) p.sinks = sinks.upload();
         if (!c.starts_q.empty()) {
             p.varlen = {sequences(), starts_q.upload(), c.page_size == 0 ? starts_k.upload() : nullptr};
@@ -166,7 +169,7 @@ class fp8_trial {
     int row_of_v;
     buffer<e4m3> q, k, v;
     buffer<Out> out;
-    buffer<float> lse2, sinks, q_scales, k_scales, v_scales;
+    buffer<float> lse2, sinks, q_scales, k_scales, v_scales, out_scales;
     buffer<int> starts_q, starts_k, used_k, block_table;
     buffer<e4m3> k_pages, v_pages;
 
@@ -284,12 +287,18 @@ class fp8_trial {
                         allowed[d] += error * std::abs(values[d]);
                     }
                 }
+                const double out_scale = sizeof(Out) == 1 ? scale_of(out_scales, i, c.heads, head, 1, 0, 0) : 1;
                 for (int d = 0; d < c.head_dim; ++d) {
-                    const double rounding = std::is_same_v<Out, imbrex::bf16> ? 1.0 / 256 : 1.0 / 2048;
-                    const double error = std::abs(wanted[d] - float(out.values[at + d]));
+                    constexpr double rounding = sizeof(Out) == 1                    ? 1.0 / 16
+                                                : std::is_same_v<Out, imbrex::bf16> ? 1.0 / 256
+                                                                                    : 1.0 / 2048;
+                    constexpr double smallest = sizeof(Out) == 1 ? 1.0 / 1024 : 0;  // half of it
+                    if (sizeof(Out) == 1) wanted[d] = std::clamp(wanted[d], -448 * out_scale, 448 * out_scale);
+                    const double error = std::abs(wanted[d] - out_scale * float(out.values[at + d]));
                     sum_of_errors += error;
                     sum_of_values += std::abs(wanted[d]);
-                    const double most = allowed[d] + (rounding + 1e-4) * std::abs(wanted[d]) + 1e-6;
+                    const double most =
+                        allowed[d] + (rounding + 1e-4) * std::abs(wanted[d]) + smallest * out_scale + 1e-6;
                     worst.out = std::isnan(error) ? INFINITY : std::fmax(worst.out, error / most);
                 }
                 const float found =

@@ -123,7 +123,7 @@ class attention_fp8_consumer : attention_consumer<Kernel> {
             end_values(self, at, value);
             exp_and_sum_first(self, args, at.s, following, next, scale, tiles - 1);
             convert(self, at.p, at.s);
-            base::write(self, current, args, shared, at.o.out, softmax, staged_late{});
+            write(self, current, args, shared, at, softmax);
             at.o.clear(self);
             softmax = following;
             current = std::move(next);
@@ -131,7 +131,7 @@ class attention_fp8_consumer : attention_consumer<Kernel> {
         auto value = begin_values(self, at, v);
         read_v_scale(args, current, softmax);
         end_values(self, at, value);
-        base::write(self, current, args, shared, at.o.out, softmax, staged_late{});
+        write(self, current, args, shared, at, softmax);
         wait_stores_read(self);
     }
 
@@ -222,6 +222,17 @@ class attention_fp8_consumer : attention_consumer<Kernel> {
             softmax.v_scale = descale_of_row<typename Kernel::scaling>(args.v_descale, 0, sequence.batch,
                                                                        sequence.head / args.q_heads_per_kv_head, 0);
         }
+    }
+    template <class Held>
+    IMBREX_KERNEL static void write(warpgroup& self, const Held& current, const arguments& args, shared_memory& shared,
+                                    register_tiles& at, softmax_state& softmax) {
+        if constexpr (sizeof(typename base::out_element) == 1) {
+            const attention_extents sequence = current.get(&work_tile::sequence);
+            const float scale =
+                descale_of_row<typename Kernel::scaling>(args.out_descale, 0, sequence.batch, sequence.head, 0);
+            softmax.v_scale *= hw::reciprocal(hw::max(scale, 0x1p-60f));
+        }
+        base::write(self, current, args, shared, at.o.out, softmax, staged_late{});
     }
     IMBREX_KERNEL static fp8_score_scale score_scale(const arguments& args, float scale) {
         return fp8_score_scale(scale_log2_after(args.score, scale).value);

@@ -5,7 +5,8 @@
 //   consumers    P becomes e4m3 in the order of the accumulator's registers, without exchanges between threads; V has
 //                its keys in the same order. P is scaled by 2^8 to use e4m3's range (softmax.hpp)
 //   scales       of Q and K multiply the scores, that of V the output. They come with the stages of Q and K
-//   O            is summed in the tensor cores, or promoted to fp32 after each key tile (output_sum.hpp)
+//   O            is summed in the tensor cores, or promoted to fp32 after each key tile (output_sum.hpp); bf16, fp16, or
+//                e4m3 with a scale
 #pragma once
 
 #include <imbrex/core/architecture.hpp>
@@ -104,6 +105,7 @@ struct attention_fp8_hopper {
         descale_view q_descale;
         descale_view k_descale;
         descale_view v_descale;
+        descale_view out_descale;  // of an e4m3 O
         Mask mask;
         Score score;
         float scale;

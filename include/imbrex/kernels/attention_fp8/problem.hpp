@@ -23,10 +23,12 @@ struct attention_fp8_problem {
     attention_view<const e4m3> q;  // [batch, head, query, head_dim]
     attention_view<const e4m3> k;  // [batch, kv_head, key, head_dim]
     attention_view<const e4m3> v;  // [batch, kv_head, key, head_dim]; fp8_v_layout::k_major: [.., head_dim, key]
-    attention_view<Out> out;       // [batch, head, query, head_dim]
+    attention_view<Out> out;       // [batch, head, query, head_dim]: bf16, fp16 or e4m3
     descale_view q_descale = {};   // value = scale * element; scales are positive
     descale_view k_descale = {};
     descale_view v_descale = {};
+    // Of an e4m3 O, chosen by the caller, per tensor or per head: elements are value / scale, saturated to +-448.
+    descale_view out_descale = {};
     attention_row_view lse2 = {};     // base-2 LSE, optional
     std::optional<float> scale = {};  // of Q K^T; 1 / sqrt(head_dim) by default
     const float* sinks = nullptr;     // attention sinks: a logit per head, or null
@@ -82,6 +84,7 @@ void require_valid_descales(const attention_fp8_problem<Out>& p, int batches, in
     };
     for (int batch = 0; batch < batches; ++batch) {
         require_valid_descale<Scaling>(p.q_descale, "q_descale", "batch entry", batch, heads);
+        require_valid_descale<Scaling>(p.out_descale, "out_descale", "batch entry", batch, heads);
         if constexpr (fp8_scales_by_page<Scaling>()) {
             const int keys = p.seqused_k == nullptr ? seqlen_k : p.seqused_k[batch];
             for (std::int64_t page = 0; page * p.k.rows() < keys; ++page) {
@@ -113,6 +116,9 @@ void require_attention_fp8(world where, const attention_fp8_problem<Out>& p, fp8
     require_descale(p.q_descale, "q_descale", "q", heads);
     require_descale(p.k_descale, "k_descale", "k", kv_heads);
     require_descale(p.v_descale, "v_descale", "v", kv_heads);
+    require_descale(p.out_descale, "out_descale", "q", heads);
+    require(sizeof(Out) == 1 || p.out_descale.pointer == nullptr, "out_descale.pointer: ", p.out_descale.pointer,
+            "; must be null: only an e4m3 output has scales");
     if (where == world::device) return;
     for (int i = 0; layout == fp8_v_layout::k_major && i < p.varlen.count; ++i) {
         require(p.varlen.cu_seqlens_k[i] % 16 == 0, "varlen.cu_seqlens_k[", i, "]: ", p.varlen.cu_seqlens_k[i],
