@@ -85,6 +85,10 @@ struct attention_fp8_hopper {
     static constexpr int warps = 4 + 4 * consumer_warpgroups;
     static constexpr bool can_skip_last_tile = tuning::can_skip_last_tile;
     static constexpr bool can_idle = tuning::can_idle;
+    static constexpr int promotion_interval = Shape.promotion_interval;
+    static constexpr bool promotes_in_shared = promotion_interval != 0;
+    static_assert(!promotes_in_shared || (Sum == fp8_accumulation::promoted && !can_skip_last_tile && !can_idle),
+                  "imbrex: a promotion interval is for fp8_accumulation::promoted with two consumer warpgroups");
     static constexpr bool transposes_v = VLayout == fp8_v_layout::row_major;
     static constexpr int barrier_bytes = 2048;
 
@@ -93,6 +97,7 @@ struct attention_fp8_hopper {
     using v_tile = accumulator_order_shared_tile<e4m3, HeadDim, block_n>;
     using raw_v_tile = shared_tile<e4m3, block_n / 2, HeadDim>;  // of one producer warp
     using out_tile = shared_tile<Out, warpgroup_rows, HeadDim>;
+    using shared_sums = attention_shared_sums<warpgroup_rows, HeadDim>;
     using v_tensor_tile = std::conditional_t<transposes_v, raw_v_tile, shared_tile<e4m3, HeadDim, block_n>>;
 
     struct arguments {
@@ -126,7 +131,8 @@ struct attention_fp8_hopper {
         shared_vector<float, 2> descale;  // of K and of V
     };
     static constexpr int other_bytes =
-        Shape.stages * (sizeof(k_stage) + sizeof(v_tile)) + (transposes_v ? 2 * sizeof(raw_v_tile) : 0) + barrier_bytes;
+        Shape.stages * (sizeof(k_stage) + sizeof(v_tile)) + (transposes_v ? 2 * sizeof(raw_v_tile) : 0) +
+        (promotes_in_shared ? consumer_warpgroups * sizeof(shared_sums) : 0) + barrier_bytes;
     static constexpr int q_stages =
         other_bytes + 2 * sizeof(q_stage) + consumer_warpgroups * sizeof(out_tile) <= shared_memory_limit ? 2 : 1;
     struct rings {
@@ -146,14 +152,19 @@ struct attention_fp8_hopper {
         v_tile values[Shape.stages];
         q_stage queries[q_stages];
     };
+    struct no_sums {};
+    struct with_sums {
+        shared_sums sums[consumer_warpgroups];
+    };
+    struct inputs_and_sums : inputs, std::conditional_t<promotes_in_shared, with_sums, no_sums> {};
     // O is staged in shared memory of its own and stored by TMA; without room for that it is stored from registers.
     static constexpr bool by_tma =
-        sizeof(inputs) + consumer_warpgroups * sizeof(out_tile) + sizeof(rings) <= shared_memory_limit;
+        sizeof(inputs_and_sums) + consumer_warpgroups * sizeof(out_tile) + sizeof(rings) <= shared_memory_limit;
     struct no_out {};
     struct with_out {
         out_tile tile[consumer_warpgroups];
     };
-    struct shared_memory : inputs {
+    struct shared_memory : inputs_and_sums {
         std::conditional_t<by_tma, with_out, no_out> out;
         rings ring;
     };

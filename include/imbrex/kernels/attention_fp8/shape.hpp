@@ -18,6 +18,9 @@ struct attention_fp8_shape {
     int producer_registers = 40;
     int consumer_registers = 232;
     bool pingpong = true;
+    // Promoted sums: the key tiles that the tensor cores sum before the sum is added to fp32 sums in shared memory; 0: one,
+    // in registers.
+    int promotion_interval = 0;
 
     constexpr attention_shape common() const {
         return {consumer_warpgroups, block_n, stages, producer_registers, consumer_registers, pingpong};
