@@ -211,6 +211,20 @@ TEST_CASE("attention_fp8: rejects invalid arguments") {
 }
 
 #if defined(__CUDACC__)
+// A tile shape that the launcher does not choose.
+struct shared_sums_kernel {
+    using trial = fp8_trial<bf16, fp8_scaling::per_tensor, fp8_v_layout::row_major>;
+    struct attention {
+        static void launch(world where, const attention_fp8_problem<bf16>& p) {
+            using kernel = attention_fp8_hopper<bf16, 128, full_mask, score_mod::identity, fp8_scaling::per_tensor,
+                                                fp8_accumulation::promoted, fp8_v_layout::row_major,
+                                                attention_fp8_shape{.block_n = 224, .promotion_interval = 4}>;
+            const auto arguments = attention_fp8_arguments<kernel>(p, full_mask{}, score_mod::identity{}, 1);
+            imbrex::launch<kernel>(where, {1}, arguments, nullptr);
+        }
+    };
+};
+
 // Only the device accumulates 8-bit products with fewer bits than fp32.
 TEST_CASE("attention_fp8: a promoted sum is more accurate over many keys; all head dims") {
     constexpr attention_fp8_options fast_options{.head_dims = {128, 256}, .accumulation = fast};
@@ -228,6 +242,14 @@ TEST_CASE("attention_fp8: a promoted sum is more accurate over many keys; all he
     const double promoted_error = error_of(exact{}), fast_error = error_of(rough{});
     MESSAGE("average relative error: promoted " << promoted_error << ", fast " << fast_error);
     CHECK(promoted_error < 0.005);
+    // In shared memory, after 8 tiles of 32 keys and after 4 of 224.
+    constexpr attention_fp8_options deep_options{.head_dims = {256}};
+    using deep = fp8_kernel<bf16, deep_options, full_mask, fp8_scaling::per_tensor>;
+    CHECK(error_of(deep{}) < 0.005);
+    deep::check({.heads = 2, .kv_heads = 1, .seqlen_q = 200, .seqlen_k = 700, .head_dim = 256});
+    const double shared_error = error_of(shared_sums_kernel{});
+    MESSAGE("average relative error: promoted after 896 keys " << shared_error);
+    CHECK(shared_error < 0.005);
     CHECK(fast_error > 2 * promoted_error);
     rough::check({.heads = 2, .kv_heads = 1, .seqlen_q = 200, .seqlen_k = 700, .head_dim = 256});
     rough::check({.heads = 2, .kv_heads = 1, .seqlen_q = 200, .seqlen_k = 700, .head_dim = 128});

@@ -39,10 +39,11 @@
 namespace imbrex {
 
 struct attention_fp8_options {
-    attention_head_dim_set head_dims = {64, 128};  // of Q, K and V: the same; 256 needs fp8_accumulation::fast
+    attention_head_dim_set head_dims = {64, 128};  // of Q, K and V: the same
     fp8_accumulation accumulation = fp8_accumulation::promoted;
     fp8_v_layout v_layout = fp8_v_layout::row_major;
-    kv_layout kv = kv_layout::contiguous;  // paged: V is row-major
+    kv_layout kv = kv_layout::contiguous;       // paged: V is row-major
+    fp8_shapes shapes = fp8_shapes::by_length;  // one: only the kernel for many keys
 };
 
 inline namespace IMBREX_WORLDS {
@@ -125,10 +126,7 @@ class attention_fp8 {
     static_assert(!paged || Options.v_layout == fp8_v_layout::row_major,
                   "imbrex: a K-major V cannot be paged: use fp8_v_layout::row_major with kv_layout::paged");
     using lengths = std::conditional_t<paged, paged_seqlens, attention_seqlens>;
-    template <int HeadDim>
-    static constexpr attention_fp8_shape shape = attention_fp8_shape_for(HeadDim, Options.accumulation,
-                                                                         attention_register_demand_of<Mask, Score>(),
-                                                                         Scaling::kv_block);
+    static constexpr attention_register_demand demand = attention_register_demand_of<Mask, Score>();
 
     template <class Common>
     static void require_a_key(const Common& p) {
@@ -142,8 +140,23 @@ class attention_fp8 {
 
     template <int HeadDim>
     static void launch_kernel(world where, const problem& p, const Mask& mask, const Score& score, void* stream) {
+        constexpr attention_fp8_shape usual =
+            attention_fp8_shape_for(HeadDim, Options.accumulation, demand, Scaling::kv_block);
+        constexpr attention_fp8_second_shape second =
+            attention_fp8_second_shape_for(HeadDim, Options.accumulation, demand, Scaling::kv_block);
+        if constexpr (Options.shapes == fp8_shapes::by_length && second.exists()) {
+            constexpr attention_fp8_shape other = second.shape;
+            if (second.is_for(p.average_keys(Options.v_layout, Options.kv))) {
+                return launch_shape<HeadDim, other>(where, p, mask, score, stream);
+            }
+        }
+        launch_shape<HeadDim, usual>(where, p, mask, score, stream);
+    }
+
+    template <int HeadDim, attention_fp8_shape Shape>
+    static void launch_shape(world where, const problem& p, const Mask& mask, const Score& score, void* stream) {
         using kernel = attention_fp8_hopper<Out, HeadDim, Mask, Score, Scaling, Options.accumulation, Options.v_layout,
-                                            shape<HeadDim>, lengths>;
+                                            Shape, lengths>;
         require(can_run<kernel>(where), "world: ", name_of(where), "; attention_fp8 needs sm_90a");
         const int num_sms = imbrex::num_sms(where);
         const auto arguments = attention_fp8_arguments<kernel>(p, mask, score, num_sms);

@@ -60,10 +60,9 @@ struct attention_fp8_hopper {
     static_assert(Scaling::q_block % 64 == 0 && Scaling::kv_block % Shape.block_n == 0,
                   "imbrex: scales of 8-bit attention are for blocks of a multiple of 64 rows of Q and a multiple of "
                   "block_n keys");
-    static_assert(
-        HeadDim <= 128 || Sum == fp8_accumulation::fast,
-        "imbrex: 8-bit attention with a head_dim above 128 needs fp8_accumulation::fast: the registers do not "
-        "hold two accumulators");
+    static_assert(HeadDim <= 128 || Sum == fp8_accumulation::fast || Shape.promotion_interval != 0,
+                  "imbrex: with a head_dim above 128 promoted sums are in shared memory (promotion_interval): the "
+                  "registers do not hold two accumulators");
     using element = e4m3;
     using out_element = Out;
     using mask_type = Mask;
@@ -97,7 +96,7 @@ struct attention_fp8_hopper {
     using v_tile = accumulator_order_shared_tile<e4m3, HeadDim, block_n>;
     using raw_v_tile = shared_tile<e4m3, block_n / 2, HeadDim>;  // of one producer warp
     using out_tile = shared_tile<Out, warpgroup_rows, HeadDim>;
-    using shared_sums = attention_shared_sums<warpgroup_rows, HeadDim>;
+    using output_sums = attention_shared_sums<warpgroup_rows, HeadDim>;
     using v_tensor_tile = std::conditional_t<transposes_v, raw_v_tile, shared_tile<e4m3, HeadDim, block_n>>;
 
     struct arguments {
@@ -132,7 +131,7 @@ struct attention_fp8_hopper {
     };
     static constexpr int other_bytes =
         Shape.stages * (sizeof(k_stage) + sizeof(v_tile)) + (transposes_v ? 2 * sizeof(raw_v_tile) : 0) +
-        (promotes_in_shared ? consumer_warpgroups * sizeof(shared_sums) : 0) + barrier_bytes;
+        (promotes_in_shared ? consumer_warpgroups * sizeof(output_sums) : 0) + barrier_bytes;
     static constexpr int q_stages =
         other_bytes + 2 * sizeof(q_stage) + consumer_warpgroups * sizeof(out_tile) <= shared_memory_limit ? 2 : 1;
     struct rings {
@@ -154,7 +153,7 @@ struct attention_fp8_hopper {
     };
     struct no_sums {};
     struct with_sums {
-        shared_sums sums[consumer_warpgroups];
+        output_sums sums[consumer_warpgroups];
     };
     struct inputs_and_sums : inputs, std::conditional_t<promotes_in_shared, with_sums, no_sums> {};
     // O is staged in shared memory of its own and stored by TMA; without room for that it is stored from registers.

@@ -53,6 +53,12 @@ struct attention_fp8_problem {
         same.paged_kv = paged_kv;
         return same;
     }
+    // The keys of a sequence, as far as they are known on the host: of varlen the average, otherwise the most.
+    int average_keys(fp8_v_layout layout, kv_layout kv) const {
+        const auto common = without_scales(layout);
+        const bool varlen_k = kv == kv_layout::contiguous && varlen.count > 0;
+        return common.seqlen_k(kv) / (varlen_k ? varlen.count : 1);
+    }
 };
 
 namespace detail {
