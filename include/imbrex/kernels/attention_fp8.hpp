@@ -10,11 +10,11 @@
 //     attention::launch(world::device, p, {}, {}, stream);
 //
 // Scales (descale factors) are per tensor, per head or per block of rows: attention_fp8/scaling.hpp. V is row-major or
-// K-major (fp8_v_layout). P V is summed in fp32 after one or a few key tiles, or wholly in tensor cores (fp8_accumulation):
-// faster, and less accurate the more keys there are.
+// K-major (fp8_v_layout). P V is summed in fp32 after one or a few key tiles, or wholly in the tensor cores
+// (fp8_accumulation): faster, and less accurate the more keys there are.
 //
-// Supported as in attention_forward: MHA, GQA and MQA, varlen and padded batches, paged KV, attention sinks, masks, score_mods,
-// empty rows, anything behind the end of a sequence. All pointers and strides are multiples of 16 bytes. A launch
+// Supported as in attention_forward: MHA, GQA and MQA, varlen and padded batches, paged KV, attention sinks, masks,
+// score_mods, empty rows, anything behind the end of a sequence. All pointers and strides are multiples of 16 bytes. A launch
 // allocates nothing and never synchronises, so it can be captured in a CUDA graph. Invalid arguments throw
 // imbrex::error before launch.
 #pragma once
