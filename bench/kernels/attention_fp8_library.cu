@@ -1,6 +1,7 @@
 // 8-bit attention forward kernels behind C functions, so that bench/kernels/attention_fp8.py can call them on PyTorch
 // tensors. "d128_fast" and "d128_promoted" are the launcher's choices for head_dim 128; every other variant is one tile
-// shape, named by its accumulation, consumer warpgroups, block_n and the columns of a promoted product.
+// shape, named by its accumulation, consumer warpgroups, block_n and the columns of a promoted product. "shared4" is
+// promoted in shared memory after every 4 key tiles: of 224 keys, of 192 with a causal mask.
 #include <imbrex/kernels/attention_fp8.hpp>
 
 #include "attention_calls.hpp"
@@ -48,12 +49,21 @@ constexpr variant variant_of(std::string_view name) {
             launch_shape<HeadDim, Sum, Shape, causal_mask>};
 }
 
+template <int Interval>
+constexpr variant shared_variant_of(std::string_view name) {
+    return {
+        name, 128,
+        launch_shape<128, promoted, attention_fp8_shape{.block_n = 224, .promotion_interval = Interval}, full_mask>,
+        launch_shape<128, promoted, attention_fp8_shape{.block_n = 192, .promotion_interval = Interval}, causal_mask>};
+}
+
 constexpr variant variants[] = {
     heuristic_of<128, fast>("d128_fast"),
     heuristic_of<128, promoted>("d128_promoted"),
     heuristic_of<64, fast>("d64_fast"),
     heuristic_of<64, promoted>("d64_promoted"),
     heuristic_of<256, fast>("d256_fast"),
+    heuristic_of<256, promoted>("d256_promoted"),
     variant_of<128, fast, attention_fp8_shape{.block_n = 128}>("d128_fast_2x128"),
     variant_of<128, fast, attention_fp8_shape{.block_n = 160}>("d128_fast_2x160"),
     variant_of<128, fast, attention_fp8_shape{.block_n = 192}>("d128_fast_2x192"),
@@ -61,6 +71,8 @@ constexpr variant variants[] = {
     variant_of<128, promoted, attention_fp8_shape{.block_n = 128}>("d128_promoted_2x128"),
     variant_of<128, promoted, attention_fp8_shape{.block_n = 128, .product_columns = 64}>("d128_promoted_2x128_64"),
     variant_of<128, promoted, attention_fp8_shape{.block_n = 160, .product_columns = 64}>("d128_promoted_2x160_64"),
+    shared_variant_of<2>("d128_promoted_shared2"),
+    shared_variant_of<4>("d128_promoted_shared4"),
     variant_of<64, fast, attention_fp8_shape{.block_n = 192}>("d64_fast_2x192"),
     variant_of<64, fast, attention_fp8_shape{3, 128, 0, 2, 32, 160}>("d64_fast_3x128"),
     variant_of<64, promoted, attention_fp8_shape{.block_n = 128}>("d64_promoted_2x128"),

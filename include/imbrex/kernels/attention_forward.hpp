@@ -155,16 +155,7 @@ class attention_forward {
         made.outputs.row_max = p.row_max;
         made.outputs.row_sum = p.row_sum;
         if constexpr (!normalised) made.outputs.o_accum = p.out;
-        made.lengths.seqlen_q = p.seqlen_q();
-        made.lengths.seqlen_k = p.seqlen_k(Options.kv);
-        made.lengths.seqused_k = p.seqused_k;
-        made.lengths.cu_seqlens_q = p.varlen.cu_seqlens_q;
-        made.lengths.cu_seqlens_k = p.varlen.cu_seqlens_k;
-        if constexpr (paged) {
-            made.lengths.block_table = p.paged_kv.block_table;
-            made.lengths.max_blocks_per_seq = p.paged_kv.max_blocks_per_seq;
-            made.lengths.page_size = p.k.rows();
-        }
+        made.lengths = attention_lengths_of<lengths>(p);
         if constexpr (upconverts) {
             made.k_scales = p.k_scales;
             made.v_scales = p.v_scales;

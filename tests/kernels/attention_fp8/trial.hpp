@@ -1,8 +1,8 @@
 // Runs a case of attention_fp8 through its launcher and compares it with attention in double on the dequantised inputs.
 //
 // Errors of O are relative to the largest that rounding P to e4m3 allows: 2^-4 of each term p v, or half of the
-// smallest number, 2^-10 of the 2^8 that stands for the largest p; and the rounding of O. P is rounded and its sum is
-// not. What must not matter is NaN: rows behind the end of a sequence, and the padding of a K-major V.
+// smallest number, 2^-10 of the 2^8 that stands for the largest p; and the rounding of O, saturated if it is e4m3. P is
+// rounded and its sum is not. What must not matter is NaN: rows behind the end of a sequence, and the padding of a K-major V.
 #pragma once
 
 #include <imbrex/kernels/attention_fp8.hpp>
@@ -24,33 +24,40 @@ struct fp8_case {
     int head_dim = 64;
     std::vector<int> starts_q = {}, starts_k = {};  // varlen
     std::vector<int> used_k = {};                   // seqused_k
+    int page_size = 0;                              // of paged KV
     bool sinks = false;
     float spread = 2;  // of Q and K
 };
 
-// Tensors [batch, sequence, head, head_dim]; V also [batch, kv_head, head_dim, sequence]. `Scaling` decides how many
-// different scales there are.
+// Tensors [batch, sequence, head, head_dim]; V also [batch, kv_head, head_dim, sequence]. With a page size, K and V are
+// uploaded in pages [page, row, head, head_dim], in any order. `Scaling` decides how many different scales there are.
 template <class Out, class Scaling, imbrex::fp8_v_layout Layout>
 class fp8_trial {
   public:
     using e4m3 = imbrex::e4m3;
     static constexpr bool k_major = Layout == imbrex::fp8_v_layout::k_major;
+    static constexpr bool by_page = imbrex::fp8_scales_by_page<Scaling>();
 
     fp8_trial(world where, const fp8_case& given, std::uint32_t seed)
         : c(given),
           row_of_v((c.seqlen_k + 15) / 16 * 16),
           q(where, std::size_t(c.batches) * c.seqlen_q * c.heads * c.head_dim),
-          k(where, std::size_t(c.batches) * c.seqlen_k * c.kv_heads * c.head_dim),
+          k(where, std::size_t(kv_batches()) * c.seqlen_k * c.kv_heads * c.head_dim),
           v(where, k_major ? std::size_t(c.batches) * c.kv_heads * c.head_dim * row_of_v : k.values.size(), e4m3(NAN)),
           out(where, q.values.size(), Out(NAN)),
           lse2(where, std::size_t(c.batches) * c.heads * c.seqlen_q, NAN),
           sinks(where, c.heads),
           q_scales(where, scales_of(c.heads, c.seqlen_q, Scaling::q_block)),
-          k_scales(where, scales_of(c.kv_heads, c.seqlen_k, Scaling::kv_block)),
+          k_scales(where,
+                   by_page ? std::size_t(pages()) * c.kv_heads : scales_of(c.kv_heads, c.seqlen_k, Scaling::kv_block)),
           v_scales(where, k_scales.values.size()),
+          out_scales(where, scales_of(c.heads, 1, 0)),
           starts_q(where, std::max<std::size_t>(1, c.starts_q.size())),
           starts_k(where, std::max<std::size_t>(1, c.starts_k.size())),
-          used_k(where, std::max<std::size_t>(1, c.used_k.size())) {
+          used_k(where, std::max<std::size_t>(1, c.used_k.size())),
+          block_table(where, std::max(1, sequences() * max_blocks()), -1),
+          k_pages(where, std::max<std::size_t>(1, rows_of_pages() * row_elements()), e4m3(NAN)),
+          v_pages(where, k_pages.values.size(), e4m3(NAN)) {
         fill_random(q.values, seed, -c.spread, c.spread);
         fill_random(k.values, seed + 1, -c.spread, c.spread);
         std::vector<e4m3> rows(k.values.size());
@@ -59,12 +66,28 @@ class fp8_trial {
         fill_random(q_scales.values, seed + 4, 0.3f, 1.5f);
         fill_random(k_scales.values, seed + 5, 0.3f, 1.5f);
         fill_random(v_scales.values, seed + 6, 0.1f, 3.0f);
+        fill_random(out_scales.values, seed + 7, 0.0004f, 0.02f);  // with small ones O is saturated
         std::copy(c.starts_q.begin(), c.starts_q.end(), starts_q.values.begin());
         std::copy(c.starts_k.begin(), c.starts_k.end(), starts_k.values.begin());
         std::copy(c.used_k.begin(), c.used_k.end(), used_k.values.begin());
         for (std::size_t i = 0; i < rows.size(); ++i) v.values[v_place(i)] = rows[i];
+        // Entries behind the last key are not read and stay -1.
+        for (int i = 0; c.page_size != 0 && i < sequences(); ++i) {
+            for (int block = 0; block * c.page_size < key_rows_of(i).count; ++block) {
+                const int number = i * max_blocks() + block;
+                block_table.values[number] = (number * 7 + 3) % pages();
+            }
+        }
     }
 
+    // Paged KV has an entry for each sequence, even with varlen queries.
+    int kv_batches() const { return c.page_size == 0 ? c.batches : sequences(); }
+    int max_blocks() const { return c.page_size == 0 ? 0 : (c.seqlen_k + c.page_size - 1) / c.page_size; }
+    // At least one more than needed, and no multiple of 7.
+    int pages() const {
+        const int needed = sequences() * max_blocks();
+        return needed % 7 == 6 ? needed + 2 : needed + 1;
+    }
     int sequences() const { return c.starts_q.empty() ? c.batches : static_cast<int>(c.starts_q.size()) - 1; }
     // The first row and the number of rows of a sequence.
     struct rows {
@@ -78,7 +101,7 @@ class fp8_trial {
     }
     // Makes everything NaN that belongs to no sequence, or to sequence `except`.
     void poison_keys(int except = -1) {
-        std::vector<bool> belongs(std::size_t(c.batches) * c.seqlen_k);
+        std::vector<bool> belongs(std::size_t(kv_batches()) * c.seqlen_k);
         for (int i = 0; i < sequences(); ++i) {
             const rows one = key_rows_of(i);
             for (int row = 0; row < one.count; ++row) {
@@ -99,7 +122,7 @@ class fp8_trial {
         std::fill(lse2.values.begin(), lse2.values.end(), NAN);
         imbrex::attention_fp8_problem<Out> p{};
         p.q = batch_sequence_head<const e4m3>(q.upload(), c.batches, c.seqlen_q, c.heads, c.head_dim);
-        p.k = batch_sequence_head<const e4m3>(k.upload(), c.batches, c.seqlen_k, c.kv_heads, c.head_dim);
+        p.k = batch_sequence_head<const e4m3>(k.upload(), kv_batches(), c.seqlen_k, c.kv_heads, c.head_dim);
         if (k_major) {
             p.v = {v.upload(),
                    {c.batches, c.kv_heads, c.head_dim, c.seqlen_k},
@@ -107,13 +130,17 @@ class fp8_trial {
         } else {
             p.v = batch_sequence_head<const e4m3>(v.upload(), c.batches, c.seqlen_k, c.kv_heads, c.head_dim);
         }
+        if (c.page_size != 0) put_in_pages(p);
         p.out = batch_sequence_head(out.upload(), c.batches, c.seqlen_q, c.heads, c.head_dim);
         p.lse2 = imbrex::batch_head_rows(lse2.upload(), c.heads, c.seqlen_q);
         p.q_descale = view_of(q_scales.upload(), c.heads, c.seqlen_q, Scaling::q_block);
-        p.k_descale = view_of(k_scales.upload(), c.kv_heads, c.seqlen_k, Scaling::kv_block);
-        p.v_descale = view_of(v_scales.upload(), c.kv_heads, c.seqlen_k, Scaling::kv_block);
+        p.k_descale = kv_view_of(k_scales.upload());
+        p.v_descale = kv_view_of(v_scales.upload());
+        if (sizeof(Out) == 1) p.out_descale = view_of(out_scales.upload(), c.heads, 1, 0);
         if (c.sinks) p.sinks = sinks.upload();
-        if (!c.starts_q.empty()) p.varlen = {sequences(), starts_q.upload(), starts_k.upload()};
+        if (!c.starts_q.empty()) {
+            p.varlen = {sequences(), starts_q.upload(), c.page_size == 0 ? starts_k.upload() : nullptr};
+        }
         if (!c.used_k.empty()) p.seqused_k = used_k.upload();
         return p;
     }
@@ -142,11 +169,30 @@ class fp8_trial {
     int row_of_v;
     buffer<e4m3> q, k, v;
     buffer<Out> out;
-    buffer<float> lse2, sinks, q_scales, k_scales, v_scales;
-    buffer<int> starts_q, starts_k, used_k;
+    buffer<float> lse2, sinks, q_scales, k_scales, v_scales, out_scales;
+    buffer<int> starts_q, starts_k, used_k, block_table;
+    buffer<e4m3> k_pages, v_pages;
 
   private:
     static constexpr bool per_head = !std::is_same_v<Scaling, imbrex::fp8_scaling::per_tensor>;
+
+    std::size_t rows_of_pages() const { return std::size_t(pages()) * c.page_size; }
+    std::size_t row_elements() const { return std::size_t(c.kv_heads) * c.head_dim; }
+    void put_in_pages(imbrex::attention_fp8_problem<Out>& p) {
+        for (int i = 0; i < sequences(); ++i) {
+            for (int key = 0; key < key_rows_of(i).count; ++key) {
+                const int page = block_table.values[i * max_blocks() + key / c.page_size];
+                const std::size_t from = (std::size_t(i) * c.seqlen_k + key) * row_elements();
+                const std::size_t to = (std::size_t(page) * c.page_size + key % c.page_size) * row_elements();
+                std::copy_n(k.values.begin() + from, row_elements(), k_pages.values.begin() + to);
+                std::copy_n(v.values.begin() + from, row_elements(), v_pages.values.begin() + to);
+            }
+        }
+        using imbrex::batch_sequence_head;
+        p.k = batch_sequence_head<const e4m3>(k_pages.upload(), pages(), c.page_size, c.kv_heads, c.head_dim);
+        p.v = batch_sequence_head<const e4m3>(v_pages.upload(), pages(), c.page_size, c.kv_heads, c.head_dim);
+        p.paged_kv = {block_table.upload(), max_blocks()};
+    }
 
     int blocks_of(int length, int block) const { return block == 0 ? 1 : (length + block - 1) / block; }
     std::size_t scales_of(int heads, int length, int block) const {
@@ -155,6 +201,14 @@ class fp8_trial {
     imbrex::descale_view view_of(const float* pointer, int heads, int length, int block) const {
         const int blocks = blocks_of(length, block);
         return {pointer, std::int64_t(heads) * blocks, blocks};
+    }
+    imbrex::descale_view kv_view_of(const float* pointer) const {
+        if (by_page) return imbrex::descale_of_cache(imbrex::kv_scales_per_page(pointer, c.kv_heads));
+        return view_of(pointer, c.kv_heads, c.seqlen_k, Scaling::kv_block);
+    }
+    double kv_scale_of(const buffer<float>& scales, int sequence, int head, int row) const {
+        if (!by_page) return scale_of(scales, sequence, c.kv_heads, head, c.seqlen_k, Scaling::kv_block, row);
+        return scales.values[block_table.values[sequence * max_blocks() + row / c.page_size] * c.kv_heads + head];
     }
     double scale_of(const buffer<float>& scales, int sequence, int heads, int head, int length, int block,
                     int row) const {
@@ -200,8 +254,8 @@ class fp8_trial {
         }
         for (int head = 0; head < c.kv_heads; ++head) {
             for (int row = 0; row < some_k.count; ++row) {
-                const double k_scale = scale_of(k_scales, i, c.kv_heads, head, c.seqlen_k, Scaling::kv_block, row);
-                const double v_scale = scale_of(v_scales, i, c.kv_heads, head, c.seqlen_k, Scaling::kv_block, row);
+                const double k_scale = kv_scale_of(k_scales, i, head, row);
+                const double v_scale = kv_scale_of(v_scales, i, head, row);
                 const std::size_t at = place(some_k, c.seqlen_k, c.kv_heads, head, row);
                 for (int d = 0; d < c.head_dim; ++d) {
                     k_rows.push_back(k_scale * float(k.values[at + d]));
@@ -233,12 +287,18 @@ class fp8_trial {
                         allowed[d] += error * std::abs(values[d]);
                     }
                 }
+                const double out_scale = sizeof(Out) == 1 ? scale_of(out_scales, i, c.heads, head, 1, 0, 0) : 1;
                 for (int d = 0; d < c.head_dim; ++d) {
-                    const double rounding = std::is_same_v<Out, imbrex::bf16> ? 1.0 / 256 : 1.0 / 2048;
-                    const double error = std::abs(wanted[d] - float(out.values[at + d]));
+                    constexpr double rounding = sizeof(Out) == 1                    ? 1.0 / 16
+                                                : std::is_same_v<Out, imbrex::bf16> ? 1.0 / 256
+                                                                                    : 1.0 / 2048;
+                    constexpr double smallest = sizeof(Out) == 1 ? 1.0 / 1024 : 0;  // half of it
+                    if (sizeof(Out) == 1) wanted[d] = std::clamp(wanted[d], -448 * out_scale, 448 * out_scale);
+                    const double error = std::abs(wanted[d] - out_scale * float(out.values[at + d]));
                     sum_of_errors += error;
                     sum_of_values += std::abs(wanted[d]);
-                    const double most = allowed[d] + (rounding + 1e-4) * std::abs(wanted[d]) + 1e-6;
+                    const double most =
+                        allowed[d] + (rounding + 1e-4) * std::abs(wanted[d]) + smallest * out_scale + 1e-6;
                     worst.out = std::isnan(error) ? INFINITY : std::fmax(worst.out, error / most);
                 }
                 const float found =

@@ -54,7 +54,8 @@ struct paged_seqlens : attention_seqlens {
     }
 };
 
-// A K or V tile of one head, loaded by TMA.
+// A K or V tile of one head, loaded by TMA into a stage of a pipeline, or into a tile in the stage. `fill`: the tile may
+// lie behind the last row of the tensor, and becomes zero.
 struct contiguous_kv_tile {
     const attention_seqlens& lengths;
     int batch;
@@ -64,7 +65,13 @@ struct contiguous_kv_tile {
     template <class Tensor, class Slot>
     IMBREX_KERNEL void load(const warp& scope, const Tensor& from, const Slot& slot,
                             source here = source::current()) const {
-        load_async(scope, *slot, from.at(lengths.member(batch), head, row, 0), slot, here);
+        load_into(scope, *slot, from, slot, false, here);
+    }
+    template <class Tile, class Tensor, class Slot>
+    IMBREX_KERNEL void load_into(const warp& scope, Tile& to, const Tensor& from, const Slot& slot, bool fill = false,
+                                 source here = source::current()) const {
+        const auto found = from.at(lengths.member(batch), head, row, 0);
+        load_async(scope, to, fill ? found.out_of_bounds_fill() : found, slot, here);
     }
 };
 template <int Rows>
@@ -75,11 +82,16 @@ struct paged_kv_tile {
     template <class Tensor, class Slot>
     IMBREX_KERNEL void load(const warp& scope, const Tensor& from, const Slot& slot,
                             source here = source::current()) const {
+        load_into(scope, *slot, from, slot, false, here);
+    }
+    template <class Tile, class Tensor, class Slot>
+    IMBREX_KERNEL void load_into(const warp& scope, Tile& to, const Tensor& from, const Slot& slot, bool = false,
+                                 source here = source::current()) const {
         for (int part = 0, row = 0; row < Rows; ++part, row += from.copied_rows) {
             const paged_seqlens::page_location at = warp_broadcast(scope, locations, part, here);
             const auto found = from.at(at.page, head, at.row, 0);
             const bool none = at.row >= from.extents[2];
-            load_rows_async(scope, *slot, row, none ? found.out_of_bounds_fill() : found, slot, here);
+            load_rows_async(scope, to, row, none ? found.out_of_bounds_fill() : found, slot, here);
         }
     }
 };

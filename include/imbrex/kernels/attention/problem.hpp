@@ -99,6 +99,17 @@ paged_seqlens paged_seqlens_of(const attention_problem<In, Result, KV>& p) {
     return made;
 }
 
+// The sequence lengths of a problem as a kernel takes them: attention_seqlens or paged_seqlens.
+template <class Lengths, class In, attention_output_mode Result, class KV>
+Lengths attention_lengths_of(const attention_problem<In, Result, KV>& p) {
+    if constexpr (std::is_same_v<Lengths, paged_seqlens>) {
+        return paged_seqlens_of(p);
+    } else {
+        return {p.seqlen_q(), p.seqlen_k(kv_layout::contiguous), p.seqused_k, p.varlen.cu_seqlens_q,
+                p.varlen.cu_seqlens_k};
+    }
+}
+
 namespace detail {
 
 template <class T>

@@ -91,14 +91,20 @@ class attention_producer {
     // The key tiles of all work tiles, each from last to first: visit(work tile, tile index, where the tile is).
     template <class Visit>
     IMBREX_KERNEL static void for_each_tile(warp& self, const arguments& args, shared_memory& shared, Visit visit) {
+        for_each_tile_row(self, args, shared, [&](const work_tile& now, int tile, int kv_head, int row) {
+            visit(now, tile, kv_tile<block_n>(self, args.lengths, now, kv_head, row, args.k.copied_rows));
+        });
+    }
+    // The same with the KV head and the first row of a tile, as kv_tile takes them.
+    template <class Visit>
+    IMBREX_KERNEL static void for_each_tile_row(warp& self, const arguments& args, shared_memory& shared, Visit visit) {
         auto work_tiles = shared.ring.work.read(self);
         for (work_tile now = work_tiles.next(); now.exists(); now = work_tiles.next()) {
             if (!now.has_keys()) continue;
             const int kv_head = now.sequence.head / args.q_heads_per_kv_head;
             const int first_key = args.lengths.first_key(now.sequence.batch);
             for (int tile = now.tiles - 1; tile >= 0; --tile) {
-                const int key = first_key + (now.first_tile + tile) * block_n;
-                visit(now, tile, kv_tile<block_n>(self, args.lengths, now, kv_head, key, args.k.copied_rows));
+                visit(now, tile, kv_head, first_key + (now.first_tile + tile) * block_n);
             }
         }
     }

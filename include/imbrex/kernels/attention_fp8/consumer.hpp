@@ -37,8 +37,11 @@ class attention_fp8_consumer : attention_consumer<Kernel> {
 
     using softmax_state = fp8_softmax<warpgroup_rows, warpgroup>;
     using probabilities = accumulator_order_tile<e4m3, warpgroup_rows, block_n>;
-    using output_sum = attention_output_sum<Kernel::accumulation, warpgroup_rows, Kernel::head_dim_v,
-                                            Kernel::product_columns, tuning::rescale_without_vote>;
+    using output_sum = std::conditional_t<
+        Kernel::promotes_in_shared,
+        attention_shared_output_sum<warpgroup_rows, Kernel::head_dim_v, tuning::rescale_without_vote, scales_by_block>,
+        attention_output_sum<Kernel::accumulation, warpgroup_rows, Kernel::head_dim_v, Kernel::product_columns,
+                             tuning::rescale_without_vote>>;
     static_assert(output_sum::parts == 1 || output_sum::parts == 2 || output_sum::parts == 4,
                   "imbrex: a promoted product has 1, 2 or 4 parts");
 
@@ -82,7 +85,7 @@ class attention_fp8_consumer : attention_consumer<Kernel> {
             // The other key tiles, from the last to the first. Partially masked ones may have a loop of their own.
             auto& q_tile = query.uniform_stage().group[self.index()];
             const auto step_at = [&](int tile, auto masked) {
-                step(self, args, at, q_tile, query, q_scale, k, v, softmax, current, tile, masked);
+                step(self, args, shared, at, q_tile, query, q_scale, k, v, softmax, current, tile, masked);
             };
             int tile = tiles - 2;
             base::skip_tiles_if_idle(self, current, k, v, tile);
@@ -123,7 +126,7 @@ class attention_fp8_consumer : attention_consumer<Kernel> {
             end_values(self, at, value);
             exp_and_sum_first(self, args, at.s, following, next, scale, tiles - 1);
             convert(self, at.p, at.s);
-            base::write(self, current, args, shared, at.o.out, softmax, staged_late{});
+            write(self, current, args, shared, at, softmax);
             at.o.clear(self);
             softmax = following;
             current = std::move(next);
@@ -131,16 +134,16 @@ class attention_fp8_consumer : attention_consumer<Kernel> {
         auto value = begin_values(self, at, v);
         read_v_scale(args, current, softmax);
         end_values(self, at, value);
-        base::write(self, current, args, shared, at.o.out, softmax, staged_late{});
+        write(self, current, args, shared, at, softmax);
         wait_stores_read(self);
     }
 
   private:
     // The scores of a key tile together with P V of the tile before, which the softmax of the scores overlaps.
     template <class QTile, class Query, class Keys, class Values, class Held, class Masked>
-    IMBREX_KERNEL static void step(warpgroup& self, const arguments& args, register_tiles& at, QTile& q_tile,
-                                   Query& query, float q_scale, Keys& k, Values& v, softmax_state& softmax,
-                                   const Held& current, int tile, Masked masked) {
+    IMBREX_KERNEL static void step(warpgroup& self, const arguments& args, shared_memory& shared, register_tiles& at,
+                                   QTile& q_tile, Query& query, float q_scale, Keys& k, Values& v,
+                                   softmax_state& softmax, const Held& current, int tile, Masked masked) {
         auto key = k.wait_converged();
         base::begin_scores(self, at.s, q_tile, key->tile);
         auto value = begin_values(self, at, v);
@@ -168,6 +171,20 @@ class attention_fp8_consumer : attention_consumer<Kernel> {
             softmax.v_scale = v_scale;
         }
         at.o.rescale(self, factors);
+        if constexpr (Kernel::promotes_in_shared) {
+            // After P V of tile + 1. The last promotion leaves P V of as many key tiles as lie between two.
+            constexpr int interval = Kernel::promotion_interval;
+            if (tile % interval == interval - 1) {
+                const bool first = tile + interval > first_step_of(current);
+                at.o.promote(self, shared.sums[self.index()], softmax, first);
+            }
+        }
+    }
+
+    // The key tile of the first step of a work tile.
+    template <class Held>
+    IMBREX_KERNEL static int first_step_of(const Held& current) {
+        return current.get(&work_tile::tiles) - 2;
     }
 
     // The very first scores: there is no P V before them. Returns their scale.
@@ -222,6 +239,22 @@ class attention_fp8_consumer : attention_consumer<Kernel> {
             softmax.v_scale = descale_of_row<typename Kernel::scaling>(args.v_descale, 0, sequence.batch,
                                                                        sequence.head / args.q_heads_per_kv_head, 0);
         }
+    }
+    template <class Held>
+    IMBREX_KERNEL static void write(warpgroup& self, const Held& current, const arguments& args, shared_memory& shared,
+                                    register_tiles& at, softmax_state& softmax) {
+        if constexpr (Kernel::promotes_in_shared) {
+            if (first_step_of(current) >= Kernel::promotion_interval - 1) {
+                at.o.finish(self, shared.sums[self.index()], softmax);
+            }
+        }
+        if constexpr (sizeof(typename base::out_element) == 1) {
+            const attention_extents sequence = current.get(&work_tile::sequence);
+            const float scale =
+                descale_of_row<typename Kernel::scaling>(args.out_descale, 0, sequence.batch, sequence.head, 0);
+            softmax.v_scale *= hw::reciprocal(hw::max(scale, 0x1p-60f));
+        }
+        base::write(self, current, args, shared, at.o.out, softmax, staged_late{});
     }
     IMBREX_KERNEL static fp8_score_scale score_scale(const arguments& args, float scale) {
         return fp8_score_scale(scale_log2_after(args.score, scale).value);

@@ -5,13 +5,15 @@
 //   consumers    P becomes e4m3 in the order of the accumulator's registers, without exchanges between threads; V has
 //                its keys in the same order. P is scaled by 2^8 to use e4m3's range (softmax.hpp)
 //   scales       of Q and K multiply the scores, that of V the output. They come with the stages of Q and K
-//   O            is summed in the tensor cores, or promoted to fp32 after each key tile (output_sum.hpp)
+//   O            is summed in the tensor cores, or promoted to fp32 after each key tile (output_sum.hpp); bf16, fp16, or
+//                e4m3 with a scale
 #pragma once
 
 #include <imbrex/core/architecture.hpp>
 #include <imbrex/core/config.hpp>
 #include <imbrex/kernels/attention/mask.hpp>
 #include <imbrex/kernels/attention/output.hpp>
+#include <imbrex/kernels/attention/paged_kv.hpp>
 #include <imbrex/kernels/attention/score_mod.hpp>
 #include <imbrex/kernels/attention/tile_scheduler.hpp>
 #include <imbrex/kernels/attention/tuning.hpp>
@@ -49,15 +51,18 @@ template <class Out, int HeadDim, class Mask = full_mask, class Score = score_mo
           class Scaling = fp8_scaling::per_tensor, fp8_accumulation Sum = fp8_accumulation::promoted,
           fp8_v_layout VLayout = fp8_v_layout::row_major,
           attention_fp8_shape Shape =
-              attention_fp8_shape_for(HeadDim, Sum, attention_register_demand_of<Mask, Score>(), Scaling::kv_block)>
+              attention_fp8_shape_for(HeadDim, Sum, attention_register_demand_of<Mask, Score>(), Scaling::kv_block),
+          class Lengths = attention_seqlens>
 struct attention_fp8_hopper {
+    static constexpr bool paged = std::is_same_v<Lengths, paged_seqlens>;
+    static_assert(!paged || VLayout == fp8_v_layout::row_major, "imbrex: a K-major V cannot be paged");
+    static_assert(paged || !fp8_scales_by_page<Scaling>(), "imbrex: fp8_scaling::per_page needs kv_layout::paged");
     static_assert(Scaling::q_block % 64 == 0 && Scaling::kv_block % Shape.block_n == 0,
                   "imbrex: scales of 8-bit attention are for blocks of a multiple of 64 rows of Q and a multiple of "
                   "block_n keys");
-    static_assert(
-        HeadDim <= 128 || Sum == fp8_accumulation::fast,
-        "imbrex: 8-bit attention with a head_dim above 128 needs fp8_accumulation::fast: the registers do not "
-        "hold two accumulators");
+    static_assert(HeadDim <= 128 || Sum == fp8_accumulation::fast || Shape.promotion_interval != 0,
+                  "imbrex: with a head_dim above 128 promoted sums are in shared memory (promotion_interval): the "
+                  "registers do not hold two accumulators");
     using element = e4m3;
     using out_element = Out;
     using mask_type = Mask;
@@ -79,6 +84,10 @@ struct attention_fp8_hopper {
     static constexpr int warps = 4 + 4 * consumer_warpgroups;
     static constexpr bool can_skip_last_tile = tuning::can_skip_last_tile;
     static constexpr bool can_idle = tuning::can_idle;
+    static constexpr int promotion_interval = Shape.promotion_interval;
+    static constexpr bool promotes_in_shared = promotion_interval != 0;
+    static_assert(!promotes_in_shared || (Sum == fp8_accumulation::promoted && !can_skip_last_tile && !can_idle),
+                  "imbrex: a promotion interval is for fp8_accumulation::promoted with two consumer warpgroups");
     static constexpr bool transposes_v = VLayout == fp8_v_layout::row_major;
     static constexpr int barrier_bytes = 2048;
 
@@ -87,6 +96,7 @@ struct attention_fp8_hopper {
     using v_tile = accumulator_order_shared_tile<e4m3, HeadDim, block_n>;
     using raw_v_tile = shared_tile<e4m3, block_n / 2, HeadDim>;  // of one producer warp
     using out_tile = shared_tile<Out, warpgroup_rows, HeadDim>;
+    using output_sums = attention_shared_sums<warpgroup_rows, HeadDim>;
     using v_tensor_tile = std::conditional_t<transposes_v, raw_v_tile, shared_tile<e4m3, HeadDim, block_n>>;
 
     struct arguments {
@@ -99,11 +109,12 @@ struct attention_fp8_hopper {
         descale_view q_descale;
         descale_view k_descale;
         descale_view v_descale;
+        descale_view out_descale;  // of an e4m3 O
         Mask mask;
         Score score;
         float scale;
         attention_tile_scheduler scheduler;
-        attention_seqlens lengths;
+        Lengths lengths;  // attention_seqlens, or paged_seqlens
         int q_heads_per_kv_head;
         const float* sinks;
         int* tile_counter;
@@ -119,7 +130,8 @@ struct attention_fp8_hopper {
         shared_vector<float, 2> descale;  // of K and of V
     };
     static constexpr int other_bytes =
-        Shape.stages * (sizeof(k_stage) + sizeof(v_tile)) + (transposes_v ? 2 * sizeof(raw_v_tile) : 0) + barrier_bytes;
+        Shape.stages * (sizeof(k_stage) + sizeof(v_tile)) + (transposes_v ? 2 * sizeof(raw_v_tile) : 0) +
+        (promotes_in_shared ? consumer_warpgroups * sizeof(output_sums) : 0) + barrier_bytes;
     static constexpr int q_stages =
         other_bytes + 2 * sizeof(q_stage) + consumer_warpgroups * sizeof(out_tile) <= shared_memory_limit ? 2 : 1;
     struct rings {
@@ -139,14 +151,19 @@ struct attention_fp8_hopper {
         v_tile values[Shape.stages];
         q_stage queries[q_stages];
     };
+    struct no_sums {};
+    struct with_sums {
+        output_sums sums[consumer_warpgroups];
+    };
+    struct inputs_and_sums : inputs, std::conditional_t<promotes_in_shared, with_sums, no_sums> {};
     // O is staged in shared memory of its own and stored by TMA; without room for that it is stored from registers.
     static constexpr bool by_tma =
-        sizeof(inputs) + consumer_warpgroups * sizeof(out_tile) + sizeof(rings) <= shared_memory_limit;
+        sizeof(inputs_and_sums) + consumer_warpgroups * sizeof(out_tile) + sizeof(rings) <= shared_memory_limit;
     struct no_out {};
     struct with_out {
         out_tile tile[consumer_warpgroups];
     };
-    struct shared_memory : inputs {
+    struct shared_memory : inputs_and_sums {
         std::conditional_t<by_tma, with_out, no_out> out;
         rings ring;
     };

@@ -3,12 +3,13 @@
 // the consumers' registers (ops/warpgroup/accumulator_order.hpp):
 //
 //   fp8_v_layout::row_major   each loads half of the keys of every tile into a tile of its own and transposes it
-//   fp8_v_layout::k_major     each loads every other tile and reorders it in place
+//   fp8_v_layout::k_major     each loads every other tile and reorders it in place; not for paged KV
 //
 // Keys behind the last one become zero on the way: they may hold anything, even NaN, and 0 * NaN is NaN.
 #pragma once
 
 #include <imbrex/core/config.hpp>
+#include <imbrex/kernels/attention/paged_kv.hpp>
 #include <imbrex/kernels/attention/producer.hpp>
 #include <imbrex/kernels/attention_fp8/scaling.hpp>
 #include <imbrex/kernels/attention_fp8/shape.hpp>
@@ -54,6 +55,11 @@ class attention_fp8_producer : attention_producer<Kernel> {
     };
     IMBREX_KERNEL static tile_scales scales_of(const arguments& args, const work_tile& now, int kv_head, int key) {
         const int batch = now.sequence.batch;
+        if constexpr (fp8_scales_by_page<scaling>()) {
+            const int page = args.lengths.locate(now, key, block_n).page;  // of the whole tile
+            return {args.scale * descale_of_row<scaling>(args.k_descale, 0, page, kv_head, 0),
+                    descale_of_row<scaling>(args.v_descale, 0, page, kv_head, 0)};
+        }
         const float k = args.scale * descale_of_row<scaling>(args.k_descale, scaling::kv_block, batch, kv_head, key);
         if constexpr (scales_by_block) {
             return {k, descale_of_row<scaling>(args.v_descale, scaling::kv_block, batch, kv_head, key)};
@@ -67,13 +73,13 @@ class attention_fp8_producer : attention_producer<Kernel> {
         prefetch_descriptor(self, args.k);
         auto q = shared.ring.q.producer(self, shared.queries);
         auto k = shared.ring.k.producer(self, shared.keys);
-        base::for_each_tile(self, args, shared, [&](const work_tile& now, int tile, const contiguous_kv_tile& at) {
+        base::for_each_tile(self, args, shared, [&](const work_tile& now, int tile, const auto& at) {
             const tile_scales scales = scales_of(args, now, at.head, (now.first_tile + tile) * block_n);
             const auto keys = k.acquire_to_write();
             put(self, keys->descale, 0, scales.score);
             if constexpr (scales_by_block) put(self, keys->descale, 1, scales.v);
             keys.barrier().expect(self, Kernel::k_stage::bytes);
-            load_async(self, keys->tile, args.k.at(args.lengths.member(at.batch), at.head, at.row, 0), keys);
+            at.load_into(self, keys->tile, args.k, keys);
             if (tile == now.tiles - 1) feed_queries(self, args, now, q);
         });
     }
@@ -103,11 +109,11 @@ class attention_fp8_producer : attention_producer<Kernel> {
         auto raw = staging.producer(self, shared.raw_values[part]);
         auto landed = staging.consumer(self, shared.raw_values[part]);
         auto v = shared.ring.v.producer(self, shared.values);
-        base::for_each_tile(self, args, shared, [&](const work_tile& now, int tile, const contiguous_kv_tile& at) {
+        base::for_each_tile_row(self, args, shared, [&](const work_tile& now, int tile, int kv_head, int row) {
             const int exist = now.sequence.seqlen_k - (now.first_tile + tile) * block_n;
+            const auto at = kv_tile<keys>(self, args.lengths, now, kv_head, row + part * keys, args.v.copied_rows);
             const auto loading = raw.acquire();
-            const auto from = args.v.at(args.lengths.member(at.batch), at.head, at.row + part * keys, 0);
-            load_async(self, *loading, from.out_of_bounds_fill(), loading);
+            at.load_into(self, *loading, args.v, loading, true);
             const auto ready = landed.wait();
             const auto slot = v.acquire_to_write();
             transpose(self, *slot, part * keys, *ready, exist - part * keys);
@@ -120,12 +126,12 @@ class attention_fp8_producer : attention_producer<Kernel> {
         prefetch_descriptor(self, args.v);
         auto v = shared.ring.v.producer(self, shared.values);
         unsigned number = 0;
-        base::for_each_tile(self, args, shared, [&](const work_tile& now, int tile, const contiguous_kv_tile& at) {
+        base::for_each_tile_row(self, args, shared, [&](const work_tile& now, int tile, int kv_head, int row) {
             const unsigned turn = number++;
             if (turn % 2 != static_cast<unsigned>(part)) return v.skip();
             const int exist = now.sequence.seqlen_k - (now.first_tile + tile) * block_n;
             const auto slot = v.acquire_for_transform(shared.ring.landed[part]);
-            load_async(self, slot->tile, args.v.at(args.lengths.member(at.batch), at.head, 0, at.row), slot);
+            load_async(self, slot->tile, args.v.at(args.lengths.member(now.sequence.batch), kv_head, 0, row), slot);
             shared.ring.landed[part].wait_converged(self, turn / 2);
             reorder(self, *slot, exist);
             fence_async(self);

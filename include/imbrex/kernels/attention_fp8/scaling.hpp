@@ -3,12 +3,15 @@
 //     fp8_scaling::per_tensor           one scale for the tensor
 //     fp8_scaling::per_head             one for each batch entry and head
 //     fp8_scaling::per_block<64, 128>   one for each 64 rows of Q and each 128 keys, counted from a sequence's first
+//     fp8_scaling::per_page<128>        paged KV whose pages have a multiple of 128 rows: one for each page and KV head
+//                                       (kv_cache_scales.hpp); of Q as per_head
 //
 // Another policy is a functor with the same members. Scales are positive, and read by the kernel: they are in the
 // memory of its world. In a varlen batch the batch index is that of the sequence.
 #pragma once
 
 #include <imbrex/core/config.hpp>
+#include <imbrex/kernels/kv_cache_scales.hpp>
 #include <imbrex/ops/memory/read_element.hpp>
 
 #include <concepts>
@@ -16,7 +19,7 @@
 
 namespace imbrex {
 
-// Scales [batch, head, block], blocks contiguous. Null: all are 1. A stride of 0 repeats; `heads_per_scale`
+// Scales [batch, head, block], blocks contiguous; per_page: [page, KV head]. Null: all are 1. A stride of 0 repeats; `heads_per_scale`
 // consecutive heads share a scale, for example the query heads of a KV head.
 struct descale_view {
     const float* pointer = nullptr;
@@ -28,6 +31,11 @@ struct descale_view {
         return read_element(pointer, batch * batch_stride + head / heads_per_scale * head_stride + block);
     }
 };
+
+// The scales of a KV cache.
+inline descale_view descale_of_cache(const kv_cache_scales& scales) {
+    return {scales.pointer, scales.page_stride, scales.head_stride};
+}
 
 // The rows of Q and the keys that share a scale (0: all of a sequence), and the scale of such a block.
 template <class Scaling>
@@ -63,7 +71,25 @@ struct per_block {
     }
 };
 
+// The scales of K and V are those of the page in which a key lies. PageSize is a multiple of 32.
+template <int PageSize = 128>
+struct per_page : per_head {
+    static_assert(PageSize > 0 && PageSize % 32 == 0, "imbrex: pages with scales have a multiple of 32 rows");
+    static constexpr int kv_block = PageSize;
+    static constexpr bool scales_by_page = true;
+};
+
 }  // namespace fp8_scaling
+
+// Whether the batch index of the scales of K and V is the page.
+template <class Scaling>
+constexpr bool fp8_scales_by_page() {
+    if constexpr (requires { Scaling::scales_by_page; }) {
+        return Scaling::scales_by_page;
+    } else {
+        return false;
+    }
+}
 
 // The scale of the block that a row belongs to.
 template <class Scaling>

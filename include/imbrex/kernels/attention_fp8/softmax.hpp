@@ -122,6 +122,8 @@ class fp8_softmax : public hopper_softmax<Rows, Scope> {
             scope, out, [&](float x) { return x * v_scale; }, here);
     }
 
+    IMBREX_KERNEL const row_values& references() const { return row_max_; }
+
     float v_scale = 1.0f;  // of the output accumulated so far
 
   private:
