@@ -37,7 +37,18 @@ struct reference_gradients {
     tensor_values d_q, d_k, d_v;
     tensor_values d_sinks;
     tensor_values d_scores;  // [head, query, key], of the score_mod's results
+    tensor_values products;  // [head, query, key], the score_mod's arguments
 };
+
+// q . k times the scale.
+inline double product_in_double(const reference_sizes& n, const tensor_values& q, const tensor_values& k, int head,
+                                int query, int key) {
+    const std::size_t q_row = n.query_at(head, query, n.head_dim_qk);
+    const std::size_t k_row = n.key_at(n.kv_head_of(head), key, n.head_dim_qk);
+    double dot = 0;
+    for (int i = 0; i < n.head_dim_qk; ++i) dot += q[q_row + i] * k[k_row + i];
+    return dot * n.scale;
+}
 
 // The probabilities of one query and the slopes of its score_mod; returns the LSE. `score(sequence, query, key, x)` and
 // `slope` are those of a score_mod.
@@ -51,13 +62,9 @@ double probabilities_in_double(const reference_sizes& n, const tensor_values& q,
     double most = -INFINITY, sum = 0;
     for (int key = 0; key < n.seqlen_k; ++key) {
         if (!keep(sequence, query, key)) continue;
-        double dot = 0;
-        for (int i = 0; i < n.head_dim_qk; ++i) {
-            dot +=
-                q[n.query_at(head, query, n.head_dim_qk) + i] * k[n.key_at(n.kv_head_of(head), key, n.head_dim_qk) + i];
-        }
-        p[key] = score(sequence, query, key, dot * n.scale);
-        slopes[key] = slope(sequence, query, key, dot * n.scale);
+        const double product = product_in_double(n, q, k, head, query, key);
+        p[key] = score(sequence, query, key, product);
+        slopes[key] = slope(sequence, query, key, product);
         most = std::fmax(most, p[key]);
     }
     if (!n.sinks.empty()) {
@@ -96,8 +103,11 @@ reference_gradients gradients_in_double(const reference_sizes& n, const tensor_v
                                         const tensor_values& v, const tensor_values& d_out, const Keep& keep,
                                         const Score& score, const Slope& slope) {
     const reference_forward forward = attention_in_double(n, q, k, v, keep, score, slope);
-    reference_gradients made{tensor_values(q.size()), tensor_values(k.size()), tensor_values(v.size()),
+    reference_gradients made{tensor_values(q.size()),
+                             tensor_values(k.size()),
+                             tensor_values(v.size()),
                              tensor_values(n.sinks.size()),
+                             tensor_values(std::size_t(n.heads) * n.seqlen_q * n.seqlen_k),
                              tensor_values(std::size_t(n.heads) * n.seqlen_q * n.seqlen_k)};
     tensor_values p, slopes;
     for (int head = 0; head < n.heads; ++head) {
@@ -119,7 +129,9 @@ reference_gradients gradients_in_double(const reference_sizes& n, const tensor_v
                     d_p += d_out[row + i] * v[v_row + i];
                     made.d_v[v_row + i] += p[key] * d_out[row + i];
                 }
-                made.d_scores[n.query_at(head, query, n.seqlen_k) + key] = p[key] * (d_p - delta);
+                const std::size_t place = n.query_at(head, query, n.seqlen_k) + key;
+                made.d_scores[place] = p[key] * (d_p - delta);
+                made.products[place] = product_in_double(n, q, k, head, query, key);
                 const double d_s = p[key] * (d_p - delta) * slopes[key] * n.scale;
                 for (int i = 0; i < n.head_dim_qk; ++i) {
                     made.d_q[q_row + i] += d_s * k[k_row + i];
