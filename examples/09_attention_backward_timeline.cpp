@@ -5,6 +5,7 @@
 #include <imbrex/kernels/attention_backward/hopper.hpp>
 
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <vector>
 
