@@ -4,6 +4,14 @@
     python3 bench/kernels/attention_backward.py --json attention_backward.json
     python3 bench/kernels/attention_backward.py --points 'd128_causal_*'
 
+The sm_80-class kernels are measured on any GPU from a library that has only PTX for sm_80, which the driver compiles:
+
+    nvcc -shared -Xcompiler=-fPIC -O3 -DNDEBUG -DIMBREX_DEVICE_ALONE -std=c++20 --expt-relaxed-constexpr -Iinclude \
+        -isystem CUTLASS/include -gencode arch=compute_80,code=compute_80 -cudart static \
+        bench/kernels/attention_backward_library.cu -o libsm_80.so
+    python3 bench/kernels/attention_backward.py --sm-80-library libsm_80.so --points '*_1024,*_4096,*_16384' \
+        --json attention_backward_sm_80.json
+
 Tensors are bf16 [batch, sequence, head, head_dim], random normal; batch * sequence = 16384, heads * head_dim = 2048.
 TFLOP/s count 10 * batch * heads * sequence^2 * head_dim, half of that if causal: 2.5 times the forward pass. At each
 point all contestants are interleaved in one run, each as a CUDA graph; medians. The time of Imbrex includes its
@@ -33,6 +41,7 @@ from attention_turns import (
 
 OURS = "Imbrex"
 DETERMINISTIC = "Imbrex, deterministic"
+SM_80 = "Imbrex, sm_80"
 HEAD_DIMS = (128, 64, 96, 256)
 DETERMINISTIC_HEAD_DIMS = (64, 128)
 LARGEST_ERROR = 0.01
@@ -99,8 +108,9 @@ class Library:
 class Bench:
     """Checks and measurements."""
 
-    def __init__(self, torch, library, rounds, seconds):
-        self.torch, self.library, self.rounds, self.seconds = torch, library, rounds, seconds
+    def __init__(self, torch, library, sm_80_library, rounds, seconds):
+        self.torch, self.library, self.sm_80_library = torch, library, sm_80_library
+        self.rounds, self.seconds = rounds, seconds
         self.faults = 0
         torch.manual_seed(1)
 
@@ -164,10 +174,13 @@ class Bench:
             out, lse2 = made[0].transpose(1, 2).contiguous(), (made[1] * math.log2(math.e)).contiguous()
             contestants = self._peers(q, k, v, d_out, point.causal, notes)
             expected = [one.clone() for one in contestants[CUDNN]()] if CUDNN in contestants else None
-            for name, deterministic in {OURS: False, DETERMINISTIC: True}.items():
-                if deterministic and point.head_dim not in DETERMINISTIC_HEAD_DIMS:
-                    continue
-                contestants[name] = self.library.prepared(
+            ours = {OURS: (self.library, False)}
+            if point.head_dim in DETERMINISTIC_HEAD_DIMS:
+                ours[DETERMINISTIC] = self.library, True
+            if self.sm_80_library is not None:
+                ours[SM_80] = self.sm_80_library, False
+            for name, (library, deterministic) in ours.items():
+                contestants[name] = library.prepared(
                     torch, q, k, v, out, d_out, lse2, point.causal, point.head_dim**-0.5, deterministic
                 )
                 if expected is not None:
@@ -199,6 +212,7 @@ def reports_of(points, bench):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--library", type=pathlib.Path, default=usual_library("attention_backward_library"))
+    parser.add_argument("--sm-80-library", type=pathlib.Path, help="a library with PTX for sm_80 only, see above")
     parser.add_argument("--json", metavar="FILE", help="output file")
     parser.add_argument("--points", metavar="NAMES", default="*", help="such as d128_causal_4096,d64_*")
     parser.add_argument("--rounds", type=int, default=40, help="at most, at each point (%(default)s)")
@@ -207,7 +221,8 @@ def main():
     points = [Point(head_dim, causal, length) for head_dim in HEAD_DIMS for causal in (False, True) for length in LENGTHS]
     names = matching([point.name for point in points], given.points, "--points")
     torch = device_or_exit()
-    bench = Bench(torch, Library(given.library), given.rounds, given.seconds)
+    sm_80_library = Library(given.sm_80_library) if given.sm_80_library else None
+    bench = Bench(torch, Library(given.library), sm_80_library, given.rounds, given.seconds)
     bench.check_small()
     reports = reports_of([point for point in points if point.name in names], bench)
     if given.json:

@@ -110,6 +110,28 @@ def attention_backward(reports):
     return ["head_dim, mask", "seqlen", "cuDNN", "FlashAttention-2", "Imbrex", "deterministic"], rows
 
 
+def attention_backward_sm_80(reports):
+    """TFLOP/s; in brackets the ratio to FlashAttention-2."""
+    rows = []
+    for head_dim in (128, 64, 96, 256):
+        for mask in ("full", "causal"):
+            for row in report(reports, rf"head_dim {head_dim}, {mask}$")["rows"]:
+                flash2, ours = value(row, "^FlashAttention-2$"), value(row, "^Imbrex, sm_80$")
+                length = int(re.match(r"\d+ x (\d+)", row["problem"])[1]) // 1024
+                rows.append([f"{head_dim}, {mask}", f"{length}k", f"{flash2:.0f}", f"{ours:.0f} ({ours / flash2:.2f}x)"])
+    return ["head_dim, mask", "seqlen", "FlashAttention-2", "Imbrex, sm_80"], rows
+
+
+def attention_backward_accuracy(reports):
+    """Relative error in units of 1e-3; contestants that lack a feature have no error."""
+    names = ["FlashAttention-2", "cuDNN", "bf16 formula", "Imbrex"]
+    rows = []
+    for row in report(reports, "relative error against float64")["rows"]:
+        found = row["values"]
+        rows.append([row["problem"], *(f"{found[name]:.2f}" if name in found else "-" for name in names)])
+    return ["1e-3", "FlashAttention-2", "cuDNN", "PyTorch, bf16 formula", "Imbrex"], rows
+
+
 def attention_fp8(reports):
     """TFLOP/s of the best tile shapes."""
     rows = []
@@ -280,6 +302,8 @@ VIEWS = {
     ("attention.json", "forward"): attention_forward,
     ("attention.json", "accuracy"): attention_accuracy,
     ("attention_backward.json", "backward"): attention_backward,
+    ("attention_backward_sm_80.json", "sm_80"): attention_backward_sm_80,
+    ("attention_backward_accuracy.json", "accuracy"): attention_backward_accuracy,
     ("attention_fp8.json", "fp8"): attention_fp8,
     ("gemm.json", "bf16"): gemm_bf16,
     ("gemm.json", "small_m"): gemm_small_m,

@@ -50,6 +50,9 @@ struct softcap_or_not {
     IMBREX_KERNEL float operator()(const attention_extents& s, int query, int key, float score) const {
         return applies ? bent(s, query, key, score) : score;
     }
+    IMBREX_KERNEL float derivative(const attention_extents& s, int query, int key, float score) const {
+        return applies ? bent.derivative(s, query, key, score) : 1.0f;
+    }
 };
 
 // Lower scores for some keys.

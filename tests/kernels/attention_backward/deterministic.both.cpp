@@ -27,6 +27,7 @@ void check(const backward_case& given, const Mask& mask) {
 TEST_CASE("deterministic attention_backward: lengths that do not fill blocks, GQA, varlen") {
     check({.batches = 2, .heads = 2, .kv_heads = 1, .seqlen_q = 150, .seqlen_k = 400}, causal_mask{});
     check({.heads = 2, .seqlen_q = 300, .seqlen_k = 300, .head_dim = 128}, full_mask{});
+    check({.seqlen_q = 0, .seqlen_k = 200}, causal_mask{});
     backward_case varlen{.heads = 2, .seqlen_q = 400, .seqlen_k = 500};
     varlen.starts_q = {0, 130, 130, 390};
     varlen.starts_k = {0, 70, 200, 490};

@@ -20,18 +20,20 @@ tensor_values random_values(std::size_t count, std::uint32_t seed) {
 
 }  // namespace
 
-TEST_CASE("gradients in double agree with finite differences: GQA, causal, softcap, bias, sinks") {
+TEST_CASE(
+    "gradients in double agree with finite differences: GQA, causal, softcap, biases before and after it, sinks") {
     reference_sizes n{.heads = 4, .kv_heads = 2, .seqlen_q = 5, .seqlen_k = 7, .head_dim_qk = 3, .head_dim_v = 4};
     n.sinks = random_values(4, 5);
     tensor_values q = random_values(4 * 5 * 3, 1), k = random_values(2 * 7 * 3, 2), v = random_values(2 * 7 * 4, 3);
     const tensor_values d_out = random_values(4 * 5 * 4, 4);
     const auto keep = [](const imbrex::attention_extents& s, int query, int key) { return key <= query + s.offset(); };
-    tensor_values bias = random_values(4 * 5 * 7, 6);
+    tensor_values before = random_values(4 * 5 * 7, 7), after = random_values(4 * 5 * 7, 6);
+    const auto place = [&](int head, int query, int key) { return n.query_at(head, query, 7) + key; };
     const auto score = [&](const imbrex::attention_extents& s, int query, int key, double x) {
-        return 2 * std::tanh(x / 2) + bias[n.query_at(s.head, query, 7) + key];
+        return 2 * std::tanh((x + before[place(s.head, query, key)]) / 2) + after[place(s.head, query, key)];
     };
-    const auto slope = [](const imbrex::attention_extents&, int, int, double x) {
-        return 1 - std::tanh(x / 2) * std::tanh(x / 2);
+    const auto slope = [&](const imbrex::attention_extents& s, int query, int key, double x) {
+        return 1 - std::pow(std::tanh((x + before[place(s.head, query, key)]) / 2), 2);
     };
     const reference_gradients found = gradients_in_double(n, q, k, v, d_out, keep, score, slope);
     const auto loss = [&] {
@@ -55,5 +57,15 @@ TEST_CASE("gradients in double agree with finite differences: GQA, causal, softc
     compare(k, found.d_k);
     compare(v, found.d_v);
     compare(n.sinks, found.d_sinks);
-    compare(bias, found.d_scores);
+    compare(after, found.d_scores);
+    tensor_values d_before = found.d_scores;
+    for (int head = 0; head < 4; ++head) {
+        for (int query = 0; query < 5; ++query) {
+            for (int key = 0; key < 7; ++key) {
+                const std::size_t at = place(head, query, key);
+                d_before[at] *= slope({0, head, 5, 7}, query, key, found.products[at]);
+            }
+        }
+    }
+    compare(before, d_before);
 }

@@ -159,6 +159,51 @@ struct backward_trial {
         }
     }
 
+    // Inputs that belong to no sequence become NaN.
+    void poison_rest() {
+        const auto keep = [&](auto& from, bool of_keys, int columns) {
+            auto kept = from.values;
+            std::fill(kept.begin(), kept.end(), In(NAN));
+            each_element(of_keys, columns, [&](std::size_t place) { kept[place] = from.values[place]; });
+            from.values = kept;
+        };
+        keep(q, false, given.head_dim);
+        keep(k, true, given.head_dim);
+        keep(v, true, given.columns_v());
+        keep(out, false, given.columns_v());
+        keep(d_out, false, given.columns_v());
+    }
+    // Calls each(place) for the elements of all sequences.
+    template <class Each>
+    void each_element(bool of_keys, int columns, const Each& each) const {
+        const int heads = of_keys ? given.kv_heads : given.heads, rows = of_keys ? given.seqlen_k : given.seqlen_q;
+        for (const sequence& one : sequences()) {
+            const int first = of_keys ? one.first_k : one.first_q;
+            for (int row = 0; row < (of_keys ? one.sizes.seqlen_k : one.sizes.seqlen_q); ++row) {
+                for (int i = 0; i < heads * columns; ++i)
+                    each(at(one.member, first + row, rows, 0, heads, columns) + i);
+            }
+        }
+    }
+    // Whether gradients that belong to no sequence are as before; in a padded batch they are 0 behind seqused_k.
+    bool rest_is_untouched() {
+        const auto untouched = [&](buffer<gradient>& found, bool of_keys, int columns) {
+            std::vector<bool> written(found.values.size());
+            each_element(of_keys, columns, [&](std::size_t place) { written[place] = true; });
+            const int row = (of_keys ? given.kv_heads : given.heads) * columns;
+            bool all = true;
+            for (std::size_t i = 0; i < written.size(); ++i) {
+                const float x = float(found.values[i]);
+                const bool zero =
+                    rounded && x == 0 && of_keys && !given.used_k.empty() && int(i % (row + given.gap)) < row;
+                all = all && (written[i] || zero || (rounded ? std::isnan(x) : x == before));
+            }
+            return all;
+        };
+        return untouched(d_q, false, given.head_dim) && untouched(d_k, true, given.head_dim) &&
+               untouched(d_v, true, given.columns_v());
+    }
+
     using problem = attention_backward_problem<In, Gradients>;
     problem upload() {
         const auto view = [&](auto* pointer, int rows, int heads, int columns) {
@@ -233,6 +278,17 @@ struct backward_trial {
         return worst;
     }
 };
+
+// The norm of the error, relative to that of the gradient and of the terms that it is the sum of.
+inline double norm_of_error(const tensor_values& found, const tensor_values& wanted, double before = 0,
+                            double squared_terms = 0) {
+    double errors = 0, norm = squared_terms;
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+        errors += (found[i] - before - wanted[i]) * (found[i] - before - wanted[i]);
+        norm += wanted[i] * wanted[i];
+    }
+    return errors == 0 ? 0 : std::isnan(errors) ? INFINITY : std::sqrt(errors / norm);
+}
 
 inline constexpr auto unchanged_score = [](const attention_extents&, int, int, double x) { return x; };
 inline constexpr auto unit_slope = [](const attention_extents&, int, int, double) { return 1.0; };

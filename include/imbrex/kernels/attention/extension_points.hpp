@@ -20,7 +20,7 @@ constexpr bool check_attention_extensions() {
     return attention_mask<Mask> && attention_score_mod<Score>;
 }
 
-// What the backward pass needs besides: a score_mod whose parameters have gradients adds a term.
+// What the backward pass calls besides.
 template <class Score>
 constexpr bool check_score_gradients() {
     constexpr bool names_one = requires {
@@ -36,9 +36,6 @@ constexpr bool check_score_gradients() {
         !names_heads || score_has_head_gradient<Score>,
         "imbrex: head_gradient must be IMBREX_KERNEL float head_gradient(const attention_extents&, int query, "
         "int key, float d_score) const, beside IMBREX_FN float* head_gradients() const");
-    static_assert(!(names_one || names_heads) || !score_has_derivative<Score>(),
-                  "imbrex: a score_mod with add_gradient or head_gradient must add a term: it must not have a "
-                  "derivative");
     return true;
 }
 

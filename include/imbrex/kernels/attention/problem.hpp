@@ -140,6 +140,7 @@ inline void require_same(std::int64_t found, const char* name, int dimension, st
 template <class T>
 void require_apart(const attention_view<T>& view, const char* name = "out") {
     const char* const names[] = {"batch entries", "heads", "rows"};
+    if (view.extents[0] == 0 || view.extents[1] == 0 || view.extents[2] == 0) return;
     for (int i = 0; i < 3; ++i) {
         require(view.extents[i] <= 1 || view.strides[i] >= view.extents[3], name, ".strides[", i,
                 "]: ", view.strides[i], "; must be at least ", view.extents[3], ": ", names[i], " must not overlap");

@@ -22,8 +22,9 @@
 //     // d(score_mod(score)) / d(score)
 //     IMBREX_KERNEL float derivative(const attention_extents&, int query, int key, float score) const;
 //
-// A score_mod that adds a term with parameters may take part in the backward pass, which then also adds the gradients of
-// these parameters. d_score is the gradient of the score (before the scale of Q K^T); the caller clears the gradients.
+// A score_mod with parameters may take part in the backward pass, which then also adds the gradients of these parameters.
+// d_score is the gradient of its result: if it is composed with others, the chain rule includes the derivatives of those
+// applied after it. The caller clears the gradients.
 //
 //     // A parameter per score, or fewer that scores share. Called once for each score with a gradient other than 0.
 //     IMBREX_KERNEL void add_gradient(const attention_extents&, int query, int key, float d_score) const;
@@ -66,6 +67,27 @@ concept score_has_head_gradient = requires(const Score& score, const attention_e
     { score.head_gradient(extents, 0, 0, 1.0f) } -> std::convertible_to<float>;
     { score.head_gradients() } -> std::same_as<float*>;
 };
+
+namespace score_mod {
+
+template <class First, class Second>
+struct composed;
+
+}  // namespace score_mod
+
+// The same of composed score_mods, of any member.
+template <class Score>
+inline constexpr bool score_adds_gradients = score_adds_gradient<Score>;
+template <class First, class Second>
+inline constexpr bool score_adds_gradients<score_mod::composed<First, Second>> =
+    score_adds_gradients<First> || score_adds_gradients<Second>;
+template <class Score>
+inline constexpr bool score_has_head_gradients = score_has_head_gradient<Score>;
+template <class First, class Second>
+inline constexpr bool score_has_head_gradients<score_mod::composed<First, Second>> =
+    score_has_head_gradients<First> || score_has_head_gradients<Second>;
+template <class Score>
+inline constexpr bool score_has_gradients = score_adds_gradients<Score> || score_has_head_gradients<Score>;
 
 // Turns products q . k into base-2 exponents: up to `limit` in magnitude by an odd polynomial; beyond it by the softcap
 // and then `value`.
@@ -229,7 +251,7 @@ constexpr bool score_has_derivative() {
 // Whether the backward pass needs registers for the score_mod.
 template <class Score>
 constexpr bool score_is_differentiated() {
-    return score_has_derivative<Score>() || score_adds_gradient<Score> || score_has_head_gradient<Score>;
+    return score_has_derivative<Score>() || score_has_gradients<Score>;
 }
 
 // 1 where the score_mod adds a term.
@@ -248,7 +270,7 @@ template <class First, class Second>
 struct composed {
     static constexpr bool is_identity = score_is_identity<First>() && score_is_identity<Second>();
     static constexpr bool reads_memory = score_reads_memory<First>() || score_reads_memory<Second>();
-    static_assert(!score_has_head_gradient<First> || !score_has_head_gradient<Second>,
+    static_assert(!score_has_head_gradients<First> || !score_has_head_gradients<Second>,
                   "imbrex: at most one of composed score_mods may have head_gradient");
 
     First first;
@@ -261,22 +283,9 @@ struct composed {
         const float slope = derivative_of_score(first, s, query, key, score);
         return slope * derivative_of_score(second, s, query, key, first(s, query, key, score));
     }
-    IMBREX_KERNEL void add_gradient(const attention_extents& s, int query, int key, float d_score) const
-        requires(score_adds_gradient<First> || score_adds_gradient<Second>) {
-        if constexpr (score_adds_gradient<First>) first.add_gradient(s, query, key, d_score);
-        if constexpr (score_adds_gradient<Second>) second.add_gradient(s, query, key, d_score);
-    }
-    IMBREX_KERNEL float head_gradient(const attention_extents& s, int query, int key, float d_score) const
-        requires(score_has_head_gradient<First> != score_has_head_gradient<Second>) {
-        if constexpr (score_has_head_gradient<First>) {
-            return first.head_gradient(s, query, key, d_score);
-        } else {
-            return second.head_gradient(s, query, key, d_score);
-        }
-    }
     IMBREX_FN float* head_gradients() const
-        requires(score_has_head_gradient<First> != score_has_head_gradient<Second>) {
-        if constexpr (score_has_head_gradient<First>) {
+        requires(score_has_head_gradients<First> != score_has_head_gradients<Second>) {
+        if constexpr (score_has_head_gradients<First>) {
             return first.head_gradients();
         } else {
             return second.head_gradients();
@@ -294,6 +303,42 @@ constexpr auto compose(const First& first, const Others&... others) {
 }
 
 }  // namespace score_mod
+
+// The chain rule: returns the gradient of the argument `score` from that of the result, `d_score`. Adds the gradients of
+// parameters, and to `of_head` that of a head's parameter.
+template <class Score>
+IMBREX_KERNEL float backpropagate(const Score& one, const attention_extents& s, int query, int key, float score,
+                                  float d_score, float& of_head) {
+    if constexpr (score_adds_gradient<Score>) {
+        if (d_score != 0 && key < s.seqlen_k && query < s.seqlen_q) one.add_gradient(s, query, key, d_score);
+    }
+    if constexpr (score_has_head_gradient<Score>) of_head += one.head_gradient(s, query, key, d_score);
+    return d_score * derivative_of_score(one, s, query, key, score);
+}
+template <class First, class Second>
+IMBREX_KERNEL float backpropagate(const score_mod::composed<First, Second>& both, const attention_extents& s, int query,
+                                  int key, float score, float d_score, float& of_head) {
+    float between = 0;  // the argument of the second, which only a derivative reads
+    if constexpr (score_has_derivative<Second>()) between = both.first(s, query, key, score);
+    const float d_between = backpropagate(both.second, s, query, key, between, d_score, of_head);
+    return backpropagate(both.first, s, query, key, score, d_between, of_head);
+}
+
+// A score_mod whose parameters are constants: they get no gradients.
+template <class Score>
+struct score_with_constants {
+    static constexpr bool is_identity = score_is_identity<Score>();
+    static constexpr bool reads_memory = score_reads_memory<Score>();
+    const Score& one;
+
+    IMBREX_KERNEL float operator()(const attention_extents& s, int query, int key, float score) const {
+        return one(s, query, key, score);
+    }
+    IMBREX_KERNEL float derivative(const attention_extents& s, int query, int key, float score) const
+        requires(score_has_derivative<Score>()) {
+        return one.derivative(s, query, key, score);
+    }
+};
 
 // Whether a score_mod gives the same result at all positions of all sequences.
 template <class Score>

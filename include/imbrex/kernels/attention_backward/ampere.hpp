@@ -85,8 +85,8 @@ struct attention_backward_ampere : attention_backward_ampere_tiles<In, HeadDimQK
             if constexpr (stages == 2) {
                 if (!blocks.done()) fetch(next);
             }
-            tiles::compute_d_s(self, at, args, shared.q[stage], shared.k, shared.v, shared.d_out[stage], shared.d_s,
-                               &shared.p);
+            tiles::compute_d_s(self, at, args, args.score, shared.q[stage], shared.k, shared.v, shared.d_out[stage],
+                               shared.d_s, &shared.p);
             tiles::sync(self);
             const int key = tiles::first_key(self);
             mma_ab(self, d_v, shared.p.template subtile<tiles::warp_keys>(key),

@@ -70,8 +70,9 @@ struct attention_backward_ampere_d_q
                 if (block < last) fetch(block + 1, next);
             }
             const attention_score_corner at{work.sequence, block * block_n, work.queries.first};
-            tiles::compute_d_s(self, at, args, shared.q, shared.k[stage], shared.v[stage], shared.d_out, shared.d_s,
-                               nullptr);
+            const score_with_constants<Score> score{args.score};  // the kernel of dK and dV adds its gradients
+            tiles::compute_d_s(self, at, args, score, shared.q, shared.k[stage], shared.v[stage], shared.d_out,
+                               shared.d_s, nullptr);
             tiles::sync(self);
             tiles::add_d_q(self, d_q, shared.d_s, shared.k[stage], tiles::first_column_of_queries(self));
             if constexpr (stages == 1) {

@@ -164,29 +164,35 @@ struct attention_backward_ampere_tiles {
                                workspace::first_block(args.lengths, s.batch) + query / workspace::block_m);
     }
 
-    // This warp's part of dS^T, and of P^T unless `p_tile` is null, to shared memory. `at` is the corner of the block.
-    IMBREX_KERNEL static void compute_d_s(warp& self, attention_score_corner at, const arguments& args, const q_tile& q,
-                                          const k_tile& k, const v_tile& v, const d_out_tile& d_out, d_s_tile& d_s,
-                                          d_s_tile* p_tile) {
+    // This warp's part of dS^T, and of P^T unless `p_tile` is null, to shared memory. `at` is the corner of the block;
+    // `score` is args.score, perhaps without the gradients of its parameters.
+    template <class ScoreMod>
+    IMBREX_KERNEL static void compute_d_s(warp& self, attention_score_corner at, const arguments& args,
+                                          const ScoreMod& score, const q_tile& q, const k_tile& k, const v_tile& v,
+                                          const d_out_tile& d_out, d_s_tile& d_s, d_s_tile* p_tile) {
+        constexpr bool p_with_d_s = score_keeps_products<ScoreMod>();
         const int key = first_key(self), query = first_query(self);
         at.first_key += key;
         at.first_query += query;
         const int block = workspace_block(at.sequence, at.first_query, args);
         const int row = at.first_query % workspace::block_m;
         column_values<float, warp_queries> of_queries;
-        load(self, of_queries, args.from.lse2[block].address(row), warp_queries);
+        const auto load_lse2 = [&](auto& to) { load(self, to, args.from.lse2[block].address(row), warp_queries); };
+        load_lse2(of_queries);
         scores s, d_p;
+        rounded_scores rounded;
+        const auto store_p = [&] {
+            if (p_tile != nullptr) store(self, p_tile->template subtile<warp_keys, warp_queries>(key, query), rounded);
+        };
         fill(self, s, 0.0f);
         mma_abt(self, s, k.template subtile<warp_keys>(key), q.template subtile<warp_queries>(query));
-        rounded_scores rounded;
-        probabilities_from(self, s, rounded, of_queries, at, args.mask, args.score, args.scale);
-        if (p_tile != nullptr) store(self, p_tile->template subtile<warp_keys, warp_queries>(key, query), rounded);
+        probabilities_from(self, s, rounded, of_queries, at, args.mask, score, args.scale);
+        if constexpr (!p_with_d_s) store_p();
         load(self, of_queries, args.from.delta[block].address(row), warp_queries);
         fill(self, d_p, 0.0f);
         mma_abt(self, d_p, v.template subtile<warp_keys>(key), d_out.template subtile<warp_queries>(query));
-        combine_with_columns(self, d_p, s, of_queries,
-                             [](float d_p, float p, float delta) { return p * (d_p - delta); });
-        if (p_tile != nullptr) add_score_gradients(self, d_p, at, args.score);  // once, by the kernel of dK and dV
+        d_scores_from(self, d_p, s, rounded, of_queries, load_lse2, at, score, args.scale);
+        if constexpr (p_with_d_s) store_p();
         convert(self, rounded, d_p);
         store(self, d_s.template subtile<warp_keys, warp_queries>(key, query), rounded);
     }

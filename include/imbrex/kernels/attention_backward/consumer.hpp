@@ -98,6 +98,7 @@ class attention_backward_consumer {
         scores s, d_p;
         operand p, d_s;
         row_of_queries of_queries;
+        const auto load_lse2 = [&](auto& to) { load(self, to, shared.lse2[step % Kernel::stages]); };
 
         auto query = q.wait_converged();
         mma_abt_async(self, s, shared.k.part[0].template subtile<warpgroup_keys, Kernel::head_dim_qk>(first_row),
@@ -107,13 +108,11 @@ class attention_backward_consumer {
                       accumulation::replace);
 
         wait_mma<1>(self, s);
-        load(self, of_queries, shared.lse2[step % Kernel::stages]);
+        load_lse2(of_queries);
         probabilities_from(self, s, p, of_queries, at, args.mask, args.score, args.scale);
         wait_mma(self, d_p);
         load(self, of_queries, shared.delta[step % Kernel::stages]);
-        combine_with_columns(self, d_p, s, of_queries,
-                             [](float d_p, float p, float delta) { return p * (d_p - delta); });
-        add_score_gradients(self, d_p, at, args.score);
+        d_scores_from(self, d_p, s, p, of_queries, load_lse2, at, args.score, args.scale);
         convert(self, d_s, d_p);
 
         mma_ab_async(self, d_v, p, gradient->part[0]);

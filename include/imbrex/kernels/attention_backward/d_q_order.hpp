@@ -30,7 +30,7 @@ enum class attention_d_q_order {
     separate,  // in a kernel of its own, in a fixed order
 };
 
-// The counters are zero before the launch: turns[0] counts tickets.
+// The counters are zero before the launch: turns[0] counts tickets. None without queries.
 struct attention_d_q_turns {
     int* turns;
 
@@ -38,12 +38,14 @@ struct attention_d_q_turns {
     IMBREX_FN int* of(std::int64_t part) const { return turns + 1 + part; }
 };
 
-// The number of this block among all that have started.
+// The number of this block among all that have started; without counters its index.
 template <class Block>
 IMBREX_KERNEL int take_ticket(Block& block, const attention_d_q_turns& counters, shared_vector<int, 1>& shared) {
+    const int index = block.index().x;
     block.each_warp([&](warp& self) {
         if (self.index() != 0) return;
-        put(self, shared, 0, atomic_fetch_add<memory_order::relaxed>(self, counters.tickets(), 1));
+        const bool counted = counters.turns != nullptr;
+        put(self, shared, 0, counted ? atomic_fetch_add<memory_order::relaxed>(self, counters.tickets(), 1) : index);
     });
     block.sync();
     return get(block, shared, 0);

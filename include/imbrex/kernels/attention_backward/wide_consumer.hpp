@@ -39,6 +39,7 @@ class attention_backward_wide_consumer {
     static constexpr int block_n = Kernel::block_n;
     static constexpr int parts = Kernel::column_parts;
     static constexpr int warpgroup_queries = block_m / parts;
+    static constexpr bool p_with_d_s = score_keeps_products<decltype(arguments::score)>();
 
     using scores = warpgroup_tile<float, block_n, warpgroup_queries>;
     using operand = warpgroup_tile<element, block_n, warpgroup_queries>;
@@ -155,6 +156,12 @@ class attention_backward_wide_consumer {
         operand rounded;
         row_of_queries of_queries;
         d_q_accumulator d_q;
+        const auto load_lse2 = [&](auto& to) {
+            load(self, to, shared.lse2[step % Kernel::stages].template subtile<warpgroup_queries>(first));
+        };
+        const auto store_p = [&] {
+            store(self, p_tile.template subtile<block_n, warpgroup_queries>(0, first), rounded);
+        };
 
         auto query = q.wait_converged();
         clear_rows(self, *query, at, args);
@@ -165,14 +172,13 @@ class attention_backward_wide_consumer {
         begin_d_q(self, d_q, rank, shared, step);
 
         wait_mma<parts + 2 * own_d_q_tiles>(self, s);
-        load(self, of_queries, shared.lse2[step % Kernel::stages].template subtile<warpgroup_queries>(first));
+        load_lse2(of_queries);
         probabilities_from(self, s, rounded, of_queries, at, args.mask, args.score, args.scale);
-        store(self, p_tile.template subtile<block_n, warpgroup_queries>(0, first), rounded);
+        if constexpr (!p_with_d_s) store_p();
         wait_mma<2 * own_d_q_tiles>(self, d_p);
         load(self, of_queries, shared.delta[step % Kernel::d_out_stages].template subtile<warpgroup_queries>(first));
-        combine_with_columns(self, d_p, s, of_queries,
-                             [](float d_p, float p, float delta) { return p * (d_p - delta); });
-        add_score_gradients(self, d_p, at, args.score);
+        d_scores_from(self, d_p, s, rounded, of_queries, load_lse2, at, args.score, args.scale);
+        if constexpr (p_with_d_s) store_p();
         convert(self, rounded, d_p);
         store(self, d_s_tile.template subtile<block_n, warpgroup_queries>(0, first), rounded);
         fence_async(self);
