@@ -1,5 +1,5 @@
 // FP8 FlashAttention forward in one call: O = softmax(mask(score_mod(scale * Q K^T))) V with e4m3 Q, K and V, bf16 or
-// fp16 O, and optionally the base-2 LSE (log-sum-exp) of each row. Hopper only.
+// fp16 O, and optionally the base-2 LSE (log-sum-exp) of each row. For Hopper, and for every other GPU from sm_89 on.
 //
 //     using attention = attention_fp8<bf16, attention_fp8_options{.head_dims = {128}}, causal_mask>;
 //     attention_fp8_problem<bf16> p{.q = batch_sequence_head(q, batches, seqlen_q, heads, head_dim),
@@ -14,11 +14,15 @@
 // faster, and less accurate the more keys there are.
 //
 // Supported as in attention_forward: MHA, GQA and MQA, varlen and padded batches, attention sinks, masks, score_mods,
-// empty rows, anything behind the end of a sequence. All pointers and strides are multiples of 16 bytes. A launch
-// allocates nothing and never synchronises, so it can be captured in a CUDA graph. Invalid arguments throw
-// imbrex::error before launch.
+// empty rows, anything behind the end of a sequence, any strides.
+//
+// launch() picks the Hopper kernel (attention_fp8/hopper.hpp) or the Ada-class one (cp.async, 8-bit mma.sync;
+// attention_fp8/ada.hpp) from the device and the strides (attention_fp8/kernel_kind.hpp). It allocates nothing and never
+// synchronises, so it can be captured in a CUDA graph. Invalid arguments throw imbrex::error before launch.
 #pragma once
 
+#include <imbrex/core/architecture.hpp>
+#include <imbrex/core/kernel_targets.hpp>
 #include <imbrex/hw/world.hpp>
 #include <imbrex/kernels/attention/check_mask.hpp>
 #include <imbrex/kernels/attention/extension_points.hpp>
@@ -26,7 +30,9 @@
 #include <imbrex/kernels/attention/mask.hpp>
 #include <imbrex/kernels/attention/options.hpp>
 #include <imbrex/kernels/attention/score_mod.hpp>
+#include <imbrex/kernels/attention_fp8/ada.hpp>
 #include <imbrex/kernels/attention_fp8/hopper.hpp>
+#include <imbrex/kernels/attention_fp8/kernel_kind.hpp>
 #include <imbrex/kernels/attention_fp8/problem.hpp>
 #include <imbrex/kernels/attention_fp8/scaling.hpp>
 
@@ -39,22 +45,38 @@ struct attention_fp8_options {
     attention_head_dim_set head_dims = {64, 128};  // of Q, K and V: the same; 256 needs fp8_accumulation::fast
     fp8_accumulation accumulation = fp8_accumulation::promoted;
     fp8_v_layout v_layout = fp8_v_layout::row_major;
+    kernel_targets targets = kernel_targets::all;
 };
 
 inline namespace IMBREX_WORLDS {
 
-// The arguments of a kernel for `num_sms` blocks.
+// Q, K, V and O as the Hopper kernel takes them, and as the Ada-class kernel does.
+template <class Kernel, class Out>
+void set_attention_fp8_tensors(typename Kernel::arguments& made, const attention_fp8_problem<Out>& p) {
+    if constexpr (Kernel::architecture == gpu_architecture::sm_90a) {
+        made.q = make_tma_tensor<typename Kernel::q_tile>(for_tma(p.q));
+        made.k = make_tma_tensor<typename Kernel::k_tile>(for_tma(p.k));
+        made.v = make_tma_tensor<typename Kernel::v_tensor_tile>(for_tma(p.v));
+        made.out = make_tma_tensor<typename Kernel::out_tile>(for_tma(p.out), tma_use::store);
+        made.out_view = p.out;
+        made.tile_counter = p.tile_counter;
+    } else {
+        made.q = p.q;
+        made.k = p.k;
+        made.v = p.v;
+        made.out = p.out;
+    }
+}
+
+// The arguments of a kernel. `num_sms` is the number of SMs that a static schedule distributes tiles over; 1 if the grid
+// has one block per tile.
 template <class Kernel, class Out, class Mask, class Score>
 typename Kernel::arguments attention_fp8_arguments(const attention_fp8_problem<Out>& p, const Mask& mask,
                                                    const Score& score, int num_sms) {
     const auto common = p.without_scales(Kernel::v_layout);
     const int seqlen_k = common.seqlen_k(kv_layout::contiguous);
     typename Kernel::arguments made{};
-    made.q = make_tma_tensor<typename Kernel::q_tile>(for_tma(p.q));
-    made.k = make_tma_tensor<typename Kernel::k_tile>(for_tma(p.k));
-    made.v = make_tma_tensor<typename Kernel::v_tensor_tile>(for_tma(p.v));
-    made.out = make_tma_tensor<typename Kernel::out_tile>(for_tma(p.out), tma_use::store);
-    made.out_view = p.out;
+    set_attention_fp8_tensors<Kernel>(made, p);
     made.outputs.lse2 = p.lse2;
     made.q_descale = p.q_descale;
     made.k_descale = p.k_descale;
@@ -65,7 +87,6 @@ typename Kernel::arguments attention_fp8_arguments(const attention_fp8_problem<O
     made.lengths = {common.seqlen_q(), seqlen_k, p.seqused_k, p.varlen.cu_seqlens_q, p.varlen.cu_seqlens_k};
     made.q_heads_per_kv_head = common.heads() / common.kv_heads();
     made.sinks = p.sinks;
-    made.tile_counter = p.tile_counter;
     const double kv_bytes =
         1.0 * common.batches() * common.kv_heads() * seqlen_k * (common.head_dim_qk() + common.head_dim_v());
     made.scheduler = attention_scheduler_of<Kernel>(common, seqlen_k, kv_bytes, mask, num_sms);
@@ -84,6 +105,13 @@ class attention_fp8 {
   public:
     using problem = attention_fp8_problem<Out>;
 
+    static attention_fp8_kernel_kind choice(world where, const problem& p) {
+        require_attention_fp8<Scaling>(where, p, Options.v_layout);
+        attention_fp8_kernel_kind chosen{};
+        for_head_dim(p, [&]<int HeadDim>() { chosen = choice_of<HeadDim>(where, p); });
+        return chosen;
+    }
+
     // Runs the launch in the checked host world under many schedules, after a comparison of the mask's claims with its
     // `keep`. Returns the first hazard, or none.
     static std::optional<hazard> check(const problem& p, const host::check_options& options = {}, const Mask& mask = {},
@@ -97,29 +125,62 @@ class attention_fp8 {
     static void launch(world where, const problem& p, const Mask& mask = {}, const Score& score = {},
                        void* stream = nullptr) {
         require_attention_fp8<Scaling>(where, p, Options.v_layout);
-        const auto common = p.without_scales(Options.v_layout);
-        const int index = Options.head_dims.index_for({common.head_dim_qk(), common.head_dim_v()});
-        require(index < Options.head_dims.count(), "q.extents[3] and the head_dim of v: ", common.head_dim_qk(), ", ",
-                common.head_dim_v(), "; the compiled head dims are ", Options.head_dims.text());
-        if (common.empty()) return;
-        require(common.seqlen_k(kv_layout::contiguous) > 0, "k.extents[2]: 0; at least one key is needed");
-        require(tma_can_copy(p.q) && tma_can_copy(p.k) && tma_can_copy(p.v) && tma_can_copy(p.out),
-                "q, k, v, out: all pointers and strides must be multiples of 16 bytes");
-        visit_head_dims<Options.head_dims>(index, [&]<attention_head_dims HeadDims>() {
-            static_assert(HeadDims.qk == HeadDims.v, "imbrex: attention_fp8 takes one head_dim for Q, K and V");
-            launch_kernel<HeadDims.qk>(where, p, mask, score, stream);
+        for_head_dim(p, [&]<int HeadDim>() {
+            if (p.without_scales(Options.v_layout).empty()) return;
+            if (choice_of<HeadDim>(where, p) == attention_fp8_kernel_kind::hopper) {
+                launch_hopper<HeadDim>(where, p, mask, score, stream);
+            } else if constexpr (Options.targets == kernel_targets::all) {
+                launch_ada<HeadDim>(where, p, mask, score, stream);
+            } else {
+                require(false, "q, k, v, out, world: ", name_of(where),
+                        "; kernel_targets::hopper needs sm_90a, keys, and pointers and strides that are multiples of "
+                        "16 bytes");
+            }
         });
     }
 
   private:
     template <int HeadDim>
-    static void launch_kernel(world where, const problem& p, const Mask& mask, const Score& score, void* stream) {
-        using kernel = attention_fp8_hopper<Out, HeadDim, Mask, Score, Scaling, Options.accumulation, Options.v_layout>;
-        require(can_run<kernel>(where), "world: ", name_of(where), "; attention_fp8 needs sm_90a");
+    using hopper = attention_fp8_hopper<Out, HeadDim, Mask, Score, Scaling, Options.accumulation, Options.v_layout>;
+    template <int HeadDim>
+    using ada = attention_fp8_ada<Out, HeadDim, Mask, Score, Scaling, Options.accumulation, Options.v_layout>;
+
+    // Calls call<HeadDim>() for the compiled head_dim that the problem fits.
+    template <class Call>
+    static void for_head_dim(const problem& p, const Call& call) {
+        const auto common = p.without_scales(Options.v_layout);
+        const int index = Options.head_dims.index_for({common.head_dim_qk(), common.head_dim_v()});
+        require(index < Options.head_dims.count(), "q.extents[3] and the head_dim of v: ", common.head_dim_qk(), ", ",
+                common.head_dim_v(), "; the compiled head dims are ", Options.head_dims.text());
+        visit_head_dims<Options.head_dims>(index, [&]<attention_head_dims HeadDims>() {
+            static_assert(HeadDims.qk == HeadDims.v, "imbrex: attention_fp8 takes one head_dim for Q, K and V");
+            call.template operator()<HeadDims.qk>();
+        });
+    }
+
+    template <int HeadDim>
+    static attention_fp8_kernel_kind choice_of(world where, const problem& p) {
+        const bool can_copy = tma_can_copy(p.q) && tma_can_copy(p.k) && tma_can_copy(p.v) && tma_can_copy(p.out);
+        const int seqlen_k = p.without_scales(Options.v_layout).seqlen_k(kv_layout::contiguous);
+        return choose_attention_fp8_kernel({can_run<hopper<HeadDim>>(where), can_copy, seqlen_k});
+    }
+
+    template <int HeadDim>
+    static void launch_hopper(world where, const problem& p, const Mask& mask, const Score& score, void* stream) {
+        using kernel = hopper<HeadDim>;
         const int num_sms = imbrex::num_sms(where);
         const auto arguments = attention_fp8_arguments<kernel>(p, mask, score, num_sms);
         const int blocks = arguments.scheduler.total(arguments.lengths);
         imbrex::launch<kernel>(where, {std::min(blocks, num_sms)}, arguments, stream);
+    }
+
+    template <int HeadDim>
+    static void launch_ada(world where, const problem& p, const Mask& mask, const Score& score, void* stream) {
+        using kernel = ada<HeadDim>;
+        require(can_run<kernel>(where), "world: ", name_of(where),
+                "; attention_fp8 needs sm_89 or newer, and code for it in the program");
+        const auto arguments = attention_fp8_arguments<kernel>(p, mask, score, 1);
+        imbrex::launch<kernel>(where, {arguments.scheduler.total(arguments.lengths)}, arguments, stream);
     }
 };
 
