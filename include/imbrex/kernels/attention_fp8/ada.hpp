@@ -142,7 +142,7 @@ struct attention_fp8_ada {
     struct all_warps {};
     using barriers = named_barriers<all_warps>;
 
-    // All warps are done reading the previous stage, and their copies have arrived.
+    // After wait_copies: all warps are done reading the previous stage, and their copies have arrived.
     IMBREX_KERNEL static void sync(const warp& self, source here = source::current()) {
         barriers::template of<all_warps>().sync(self, warps, here);
     }
@@ -157,9 +157,10 @@ struct attention_fp8_ada {
         const int first_query = now.queries.first + self.index() * warp_rows;
         const float q_scale = q_scale_of(now, args, first_query);
         tile_scales scales = scales_of(now, args, kv_head, q_scale, last * block_n);
-        // A warp reads only its own rows of Q, so syncing its lanes makes it safe to overwrite them. Other warps may
-        // still read K of the previous work.
-        self.sync();
+        // Safe to overwrite Q: with one stage all warps have synchronised since they read it. With two stages a warp
+        // reads only its own rows of Q, so syncing its lanes suffices. Other warps may still read K of the previous
+        // work.
+        if constexpr (stages == 2) self.sync();
         fetch_rows<warps>(self, shared.q, queries_of(now, args));
         fetch_rows<warps>(self, shared.k[stage], keys.from(last * block_n, 0));
         if constexpr (stages == 2) fetch_values(self, shared.v[stage], values, last);
@@ -237,6 +238,7 @@ struct attention_fp8_ada {
     IMBREX_KERNEL static void reorder_values(const warp& self, v_tile& v) {
         if constexpr (k_major) {
             constexpr int share = HeadDim / warps;
+            self.sync();  // the copies of all lanes have arrived
             reorder_rows<share>(self, v, self.index() * share, block_n);
         }
     }
