@@ -1,13 +1,14 @@
 // architectures: 90a
-// 8-bit attention on Hopper through its launcher: every compiled head_dim, both accumulations, both layouts of V,
+// 8-bit attention on Hopper through its launcher, without the Ada-class kernel: every compiled head_dim, both accumulations, both layouts of V,
 // scales per block, masks and score_mods.
 #include <imbrex/kernels/attention_fp8.hpp>
 
 namespace imbrex {
 
-constexpr attention_fp8_options promoted{};
-constexpr attention_fp8_options fast{.head_dims = {64, 128, 256}, .accumulation = fp8_accumulation::fast};
-constexpr attention_fp8_options k_major{.v_layout = fp8_v_layout::k_major};
+constexpr attention_fp8_options promoted{.targets = kernel_targets::hopper};
+constexpr attention_fp8_options fast{
+    .head_dims = {64, 128, 256}, .accumulation = fp8_accumulation::fast, .targets = kernel_targets::hopper};
+constexpr attention_fp8_options k_major{.v_layout = fp8_v_layout::k_major, .targets = kernel_targets::hopper};
 
 template class attention_fp8<bf16, promoted, full_mask>;
 template class attention_fp8<bf16, promoted, causal_mask>;

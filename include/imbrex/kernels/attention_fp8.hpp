@@ -129,11 +129,12 @@ class attention_fp8 {
             if (p.without_scales(Options.v_layout).empty()) return;
             if (choice_of<HeadDim>(where, p) == attention_fp8_kernel_kind::hopper) {
                 launch_hopper<HeadDim>(where, p, mask, score, stream);
-            } else if constexpr (Options.targets == kernel_targets::all) {
+            } else if constexpr (Options.targets == kernel_targets::all && HeadDim <= 128) {
                 launch_ada<HeadDim>(where, p, mask, score, stream);
             } else {
-                require(false, "q, k, v, out, world: ", name_of(where),
-                        "; kernel_targets::hopper needs sm_90a, keys, and pointers and strides that are multiples of "
+                require(false, "q, k, v, out, world: ", name_of(where), "; ",
+                        Options.targets == kernel_targets::all ? "head_dim 256" : "kernel_targets::hopper",
+                        " needs sm_90a, keys, and pointers and strides that are multiples of "
                         "16 bytes");
             }
         });

@@ -51,9 +51,10 @@ struct attention_fp8_ada_shape {
     int product_columns = 32;  // a promoted product is computed so many columns at a time
 };
 
-// Shapes that fit 99 KB of shared memory, which every such GPU has, and the registers.
+// Shapes that fit 99 KB of shared memory, which every such GPU has, and the registers, also on Hopper, whose mma.sync
+// upconverts 8-bit operands to fp16 in registers.
 constexpr attention_fp8_ada_shape attention_fp8_ada_shape_for(int head_dim) {
-    return {.block_n = head_dim <= 128 ? 64 : 32};
+    return {.block_n = head_dim <= 64 ? 64 : 32};
 }
 
 template <class Out, int HeadDim, class Mask = full_mask, class Score = score_mod::identity,
@@ -74,6 +75,8 @@ struct attention_fp8_ada {
     static constexpr int product_columns = Shape.product_columns;
     static constexpr bool k_major = VLayout == fp8_v_layout::k_major;
     static constexpr bool scales_by_block = Scaling::kv_block != 0;
+    static_assert(HeadDim <= 128,
+                  "imbrex: the registers suffice for a head_dim up to 128 of Ada-class 8-bit attention");
     static_assert(HeadDim % slice == 0 && block_n % slice == 0 && product_columns % slice == 0 &&
                       HeadDim % product_columns == 0,
                   "imbrex: head_dim, block_n and product_columns of 8-bit attention must be multiples of 32");
@@ -132,7 +135,6 @@ struct attention_fp8_ada {
     using softmax_state = fp8_softmax<warp_rows, warp>;
     using scores = warp_tile<float, warp_rows, block_n>;
     using probabilities = accumulator_order_tile<e4m3, warp_rows, block_n, warp>;
-    using queries = warp_tile<e4m3, warp_rows, HeadDim>;
     using row_factors = row_values<float, warp_rows, warp>;
     template <int Columns>
     using columns_of_out =
@@ -165,15 +167,10 @@ struct attention_fp8_ada {
         fetch_rows<warps>(self, shared.k[stage], keys.from(last * block_n, 0));
         if constexpr (stages == 2) fetch_values(self, shared.v[stage], values, last);
         commit_copies(self);
-        queries q;
         for (int tile = last; tile >= first; --tile) {
             wait_copies(self);
             if constexpr (stages == 2) reorder_values(self, shared.v[stage]);
             sync(self);
-            if (tile == last) {
-                load_operand<mma_operand::a>(
-                    self, q, shared.q.template subtile<warp_rows, HeadDim>(self.index() * warp_rows, 0));
-            }
             const int next = stages - 1 - stage;
             if constexpr (stages == 1) {
                 fetch_values(self, shared.v[0], values, tile);
@@ -186,7 +183,7 @@ struct attention_fp8_ada {
             if constexpr (scales_by_block) scales = scales_of(now, args, kv_head, q_scale, tile * block_n);
             scores s;
             fill(self, s, 0.0f);
-            multiply_keys(self, s, q, shared.k[stage]);
+            multiply_keys(self, s, shared.q, shared.k[stage]);
             if constexpr (stages == 1) {
                 wait_copies(self);
                 reorder_values(self, shared.v[0]);
@@ -263,13 +260,15 @@ struct attention_fp8_ada {
         return {args.scale * q_scale * k, scales_by_block ? hw::max(v, 0x1p-60f) : v};
     }
 
-    IMBREX_KERNEL static void multiply_keys(warp& self, scores& s, const queries& q, const k_tile& k) {
-        static_for<HeadDim / slice>([&](auto number) {
-            constexpr int column = number * slice;
+    IMBREX_KERNEL static void multiply_keys(warp& self, scores& s, const q_tile& q, const k_tile& k) {
+        for (int column = 0; column < HeadDim; column += slice) {
+            warp_tile<e4m3, warp_rows, slice> queries;
             warp_tile<e4m3, block_n, slice> keys;
+            load_operand<mma_operand::a>(self, queries,
+                                         q.template subtile<warp_rows, slice>(self.index() * warp_rows, column));
             load_operand<mma_operand::b>(self, keys, k.template subtile<block_n, slice>(0, column));
-            mma_abt(self, s, columns_of<column, slice>(self, q), keys);
-        });
+            mma_abt(self, s, queries, keys);
+        }
     }
 
     // Scores become probabilities. Returns the factors of the output's rows. With scales per block the output is in
