@@ -7,7 +7,7 @@
 //          columns until it is stored. K-major: each warp reorders the part that it has loaded, in place
 //   scales are read by every warp for itself: those of Q and K multiply the scores, that of V the output
 //   O      is summed in the tensor cores, or promoted to fp32 after each key tile (output_sum.hpp), some columns of P V
-//          at a time. These tensor cores, too, keep fewer bits of a sum than fp32 has
+//          at a time
 #pragma once
 
 #include <imbrex/core/architecture.hpp>
