@@ -6,7 +6,8 @@
     python3 bench/kernels/attention_fp8.py --variants 'd128_promoted*' --points 'd128_*_16384'
 
 Tensors are [batch, sequence, head, head_dim], random normal, quantised with a scale per tensor; batch * sequence = 16384,
-heads * head_dim = 2048. TFLOP/s count 4 * batch * heads * sequence^2 * head_dim, half of that if causal. At each point
+heads * head_dim = 2048. The Ada-class kernel (variants d*_ada_*) runs beside the Hopper kernel and the 16-bit
+Ampere-class one; both kernels without WGMMA are for other GPUs, and on Hopper 8-bit mma.sync is upconverted to fp16. TFLOP/s count 4 * batch * heads * sequence^2 * head_dim, half of that if causal. At each point
 all contestants are interleaved in one run, each as a CUDA graph; medians. Before timing, every variant is compared with
 attention in float64 on small problems of odd sizes, and at each point with cuDNN, both on the dequantised values. A
 result that differs is printed as WRONG and makes the exit status nonzero.
@@ -63,8 +64,9 @@ class Library:
 class Bench:
     """Checks and measurements."""
 
-    def __init__(self, torch, library, flash_3, variants, rounds, seconds):
+    def __init__(self, torch, library, bf16_ampere, flash_3, variants, rounds, seconds):
         self.torch, self.library, self.flash_3, self.variants = torch, library, flash_3, variants
+        self.bf16_ampere = bf16_ampere
         self.rounds, self.seconds, self.faults = rounds, seconds, 0
         torch.manual_seed(1)
 
@@ -126,6 +128,22 @@ class Bench:
 
         return run
 
+    def _bf16_ampere(self, values, causal):
+        q, k, v = (one.to(self.torch.bfloat16) for one in values)
+        out = self.torch.empty_like(q)
+        batch, length, heads, head_dim = q.shape
+        pointers = [ctypes.c_void_p(one.data_ptr()) for one in (q, k, v, out)]
+
+        def run():
+            assert q.is_cuda and k.is_cuda and v.is_cuda  # and alive
+            stream = self.torch.cuda.current_stream().cuda_stream
+            sizes = [batch, heads, length, head_dim, int(causal)]
+            if self.bf16_ampere(*pointers, *sizes, ctypes.c_float(head_dim**-0.5), ctypes.c_void_p(stream)) != 0:
+                raise RuntimeError("the 16-bit Ampere-class kernel failed")
+            return out
+
+        return run
+
     def measure(self, point):
         torch, notes = self.torch, []
         stream = torch.cuda.Stream()
@@ -140,6 +158,8 @@ class Bench:
                 contestants["Imbrex " + variant.split("_", 1)[1]] = self._ours(
                     self.library, variant, eights, descale, point.causal
                 )[0]
+            if any("_ada_" in name for name in self._variants_of(point.head_dim)):
+                contestants["Imbrex bf16, Ampere-class"] = self._bf16_ampere(values, point.causal)
             farthest = 0.0
             for name, run in contestants.items():
                 difference = relative_difference(run(), expected)
@@ -188,7 +208,8 @@ def main():
     torch = device_or_exit()
     library = Library(loaded.imbrex_attention_fp8_forward, loaded.imbrex_attention_fp8_last_error)
     flash_3 = given.flash_3 and Library(ctypes.CDLL(str(given.flash_3.resolve())).flash_attention_3_forward_fp8)
-    bench = Bench(torch, library, flash_3, matching(every, given.variants, "--variants"), given.rounds, given.seconds)
+    variants = matching(every, given.variants, "--variants")
+    bench = Bench(torch, library, loaded.imbrex_attention_bf16_ampere, flash_3, variants, given.rounds, given.seconds)
     bench.check_small()
     reports = reports_of([point for point in points if point.name in names], bench)
     if given.json:

@@ -37,6 +37,7 @@
 #include <imbrex/ops/register/vector_row_rope.hpp>
 #include <imbrex/ops/register/vector_row_search.hpp>
 #include <imbrex/ops/register/vector_row_values.hpp>
+#include <imbrex/ops/warp/accumulator_order.hpp>
 #include <imbrex/ops/warp/gather.hpp>
 #include <imbrex/ops/warp/mma.hpp>
 #include <imbrex/ops/warp/upconvert.hpp>

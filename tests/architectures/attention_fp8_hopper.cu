@@ -1,15 +1,17 @@
 // architectures: 90a
-// 8-bit attention on Hopper through its launcher: every compiled head_dim, both accumulations, both layouts of V,
-// scales per block, masks and score_mods; paged KV with an e4m3 output.
+// 8-bit attention on Hopper through its launcher, without the Ada-class kernel: every compiled head_dim, both
+// accumulations, both layouts of V, scales per block, masks and score_mods; paged KV with an e4m3 output.
 #include <imbrex/kernels/attention_fp8.hpp>
 
 namespace imbrex {
 
-constexpr attention_fp8_options promoted{};
-constexpr attention_fp8_options fast{.head_dims = {64, 128, 256}, .accumulation = fp8_accumulation::fast};
-constexpr attention_fp8_options paged{.head_dims = {128}, .kv = kv_layout::paged};
-constexpr attention_fp8_options k_major{.v_layout = fp8_v_layout::k_major, .shapes = fp8_shapes::one};
-constexpr attention_fp8_options promoted_256{.head_dims = {256}};
+constexpr attention_fp8_options promoted{.targets = kernel_targets::hopper};
+constexpr attention_fp8_options fast{
+    .head_dims = {64, 128, 256}, .accumulation = fp8_accumulation::fast, .targets = kernel_targets::hopper};
+constexpr attention_fp8_options paged{.head_dims = {128}, .kv = kv_layout::paged, .targets = kernel_targets::hopper};
+constexpr attention_fp8_options k_major{
+    .v_layout = fp8_v_layout::k_major, .shapes = fp8_shapes::one, .targets = kernel_targets::hopper};
+constexpr attention_fp8_options promoted_256{.head_dims = {256}, .targets = kernel_targets::hopper};
 
 template class attention_fp8<bf16, promoted, full_mask>;
 template class attention_fp8<bf16, promoted, causal_mask>;

@@ -26,7 +26,8 @@ struct fp8_case {
     std::vector<int> used_k = {};                   // seqused_k
     int page_size = 0;                              // of paged KV
     bool sinks = false;
-    float spread = 2;  // of Q and K
+    float spread = 2;      // of Q and K
+    int v_row_excess = 0;  // of a K-major V: how far its row stride is above a multiple of 16
 };
 
 // Tensors [batch, sequence, head, head_dim]; V also [batch, kv_head, head_dim, sequence]. With a page size, K and V are
@@ -40,7 +41,7 @@ class fp8_trial {
 
     fp8_trial(world where, const fp8_case& given, std::uint32_t seed)
         : c(given),
-          row_of_v((c.seqlen_k + 15) / 16 * 16),
+          row_of_v((c.seqlen_k + 15) / 16 * 16 + c.v_row_excess),
           q(where, std::size_t(c.batches) * c.seqlen_q * c.heads * c.head_dim),
           k(where, std::size_t(kv_batches()) * c.seqlen_k * c.kv_heads * c.head_dim),
           v(where, k_major ? std::size_t(c.batches) * c.kv_heads * c.head_dim * row_of_v : k.values.size(), e4m3(NAN)),

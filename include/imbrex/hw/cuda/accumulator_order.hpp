@@ -1,4 +1,4 @@
-// 8-bit operands in accumulator order on the device (see ops/warpgroup/accumulator_order.hpp).
+// 8-bit operands in accumulator order on the device (see ops/warp/accumulator_order.hpp).
 //
 // The transposition: ldmatrix.trans moves pairs of bytes, so a lane gets the bytes of two columns, 2g and 2g + 1, in
 // rows 2t and 2t + 1; with a second matrix eight rows below also in rows 2t + 8 and 2t + 9. A byte permutation
@@ -7,6 +7,9 @@
 //     word of rows 0 to 7     (2t, 2g) (2t, 2g+1) (2t+1, 2g) (2t+1, 2g+1)
 //     word of rows 8 to 15    (2t+8, 2g) ...
 //     permuted                (2t, 2g) (2t+1, 2g) (2t+8, 2g) (2t+9, 2g)   and the same for 2g + 1
+//
+// These are the words of a B operand of mma.sync, with its columns in the order of hw/cuda/upconvert.hpp: the even ones
+// of 16 for the first instruction, the odd ones for the second.
 //
 // stmatrix stores eight columns as eight rows of 16 bytes. The columns of one matrix are 0, 2, 4, 6, 9, 11, 13, 15 and
 // those of the other 1, 3, 5, 7, 8, 10, 12, 14: these rows differ modulo 8, so the swizzle spreads them over all banks.
@@ -46,6 +49,31 @@ IMBREX_KERNEL void convert_to_accumulator_order(const Scope& scope, fragment<To,
                 to.set_word(block, strip, half,
                             word_of_pairs(To::encode_pair(left[2 * half], left[2 * half + 1]),
                                           To::encode_pair(right[2 * half], right[2 * half + 1])));
+            }
+        }
+    }
+}
+
+// Rows of `from` become k in accumulator order, two strips of columns at a time.
+template <class T, int Columns, int Rows, class Shared>
+IMBREX_KERNEL void load_in_accumulator_order(const warp&, fragment<T, Columns, Rows, 1>& to, const Shared& from,
+                                             source) {
+    static_assert(std::is_same_v<T, std::remove_const_t<typename Shared::element>> && sizeof(T) == 1 &&
+                      Shared::rows == Rows && Shared::columns == Columns && Columns % 32 == 0,
+                  "imbrex: an operand in accumulator order is loaded from a shared tile of the same 8-bit type, with a "
+                  "multiple of 32 columns");
+    const int matrix = lane() / 8, line = lane() % 8;
+#pragma unroll
+    for (int beside = 0; beside < Columns / 32; ++beside) {
+#pragma unroll
+        for (int strip = 0; strip < Rows / 16; ++strip) {
+            std::uint32_t words[4];
+            load_matrices<true>(words, place_in_shared(from, 8 * (matrix % 2) + line, 32 * beside + 16 * (matrix / 2)) +
+                                           16 * strip * layout_of<Shared>::panel_bytes_wide);
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                to.set_word(2 * beside + i, strip, 0, __byte_perm(words[2 * i], words[2 * i + 1], 0x6420));
+                to.set_word(2 * beside + i, strip, 1, __byte_perm(words[2 * i], words[2 * i + 1], 0x7531));
             }
         }
     }

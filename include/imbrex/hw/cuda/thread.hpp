@@ -29,6 +29,8 @@ constexpr bool compiled_for(gpu_architecture one) {
     switch (one) {
         case gpu_architecture::sm_80:
             return true;
+        case gpu_architecture::sm_89:
+            return has_fp8_mma;
         case gpu_architecture::sm_90a:
             return has_wgmma;
         case gpu_architecture::sm_100a:

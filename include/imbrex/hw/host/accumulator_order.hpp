@@ -1,4 +1,4 @@
-// 8-bit operands in accumulator order in the host world (see ops/warpgroup/accumulator_order.hpp).
+// 8-bit operands in accumulator order in the host world (see ops/warp/accumulator_order.hpp).
 #pragma once
 
 #include <imbrex/core/accumulator_order.hpp>
@@ -24,6 +24,26 @@ void convert_to_accumulator_order(const Scope& scope, fragment<To, Rows, Columns
         }
     }
     spend_lanes(c, Rows * Columns, "conversion");
+}
+
+// Only k is in accumulator order here, not the columns.
+template <class T, int Columns, int Rows, class Shared>
+void load_in_accumulator_order(const warp& scope, fragment<T, Columns, Rows, 1>& to, const Shared& from, source here) {
+    static_assert(std::is_same_v<T, std::remove_const_t<typename Shared::element>> && sizeof(T) == 1 &&
+                      Shared::rows == Rows && Shared::columns == Columns && Columns % 32 == 0,
+                  "imbrex: an operand in accumulator order is loaded from a shared tile of the same 8-bit type, with a "
+                  "multiple of 32 columns");
+    const char* what = "load in accumulator order";
+    const context c = enter(scope, what, here);
+    if (!c) return;
+    if (c.checked()) touch_ordinary(*c.on, *c.by, from, false, partitioned_by_fragment, what, here);
+    touch_fragment(c, to, use::write, what, here);
+    for (int column = 0; column < Columns; ++column) {
+        for (int position = 0; position < Rows; ++position) {
+            to.at(column, position) = *from.address(accumulator_order_column(position), column);
+        }
+    }
+    spend_lanes(c, Rows * Columns / 4, "load");
 }
 
 template <class To, class From>

@@ -1,7 +1,5 @@
-// 8-bit matrix products whose A operand is made of an accumulator, as P in attention: the conversion needs no exchange
-// between threads if the inner dimension k stays in the order of the accumulator's registers
-// (core/accumulator_order.hpp). Operands in that order have types of their own, so that they multiply only with each
-// other.
+// 8-bit matrix products of a warpgroup whose A operand is made of an accumulator, as P in attention
+// (ops/warp/accumulator_order.hpp has the operands and the products of one warp):
 //
 //     warpgroup_tile<float, 64, Keys> p;                       an accumulator
 //     accumulator_order_tile<e4m3, 64, Keys> a;                the A operand
@@ -12,54 +10,15 @@
 //     mma_abt_async(group, out, a, b);                         out += p v
 #pragma once
 
-#include <imbrex/core/accumulator_order.hpp>
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/source.hpp>
 #include <imbrex/hw/registers.hpp>
+#include <imbrex/ops/warp/accumulator_order.hpp>
 #include <imbrex/ops/warpgroup/mma.hpp>
 #include <imbrex/tile/register_tile.hpp>
 #include <imbrex/tile/shared_tile.hpp>
 
 namespace imbrex {
-
-template <class T, int Rows, int Columns>
-struct accumulator_order_tile {
-    static_assert(sizeof(T) == 1 && Columns % 32 == 0,
-                  "imbrex: an operand in accumulator order has 8-bit elements and a multiple of 32 columns");
-    warpgroup_tile<T, Rows, Columns> tile;
-};
-
-template <class T, int Rows, int Columns>
-struct accumulator_order_shared_tile {
-    static_assert(sizeof(T) == 1 && Columns % 32 == 0,
-                  "imbrex: an operand in accumulator order has 8-bit elements and a multiple of 32 columns");
-    static constexpr int bytes = shared_tile<T, Rows, Columns>::bytes;
-    shared_tile<T, Rows, Columns> tile;
-};
-
-template <class T, int Rows, int Columns>
-IMBREX_KERNEL void convert(const warpgroup& scope, accumulator_order_tile<T, Rows, Columns>& to,
-                           const warpgroup_tile<float, Rows, Columns>& from, source here = source::current()) {
-    hw::convert_to_accumulator_order(scope, to.tile, from, here);
-}
-
-// Rows of `from` become columns of `to`, from `first_column` on. Rows from `valid_rows` on become zero.
-template <class T, int Rows, int Columns, int FromRows>
-IMBREX_KERNEL void transpose(const warp& scope, accumulator_order_shared_tile<T, Rows, Columns>& to, int first_column,
-                             const shared_tile<T, FromRows, Rows>& from, int valid_rows,
-                             source here = source::current()) {
-    static_assert(FromRows % 16 == 0 && FromRows <= Columns && Rows % 32 == 0,
-                  "imbrex: 16 rows by 32 columns are transposed to accumulator order at a time");
-    hw::transpose_to_accumulator_order(scope, to.tile.template subtile<Rows, FromRows>(0, first_column),
-                                       from.template subtile<FromRows, Rows>(0, 0), valid_rows, here);
-}
-
-// In place, from the natural order. Columns from `valid_columns` on become zero.
-template <class T, int Rows, int Columns>
-IMBREX_KERNEL void reorder(const warp& scope, accumulator_order_shared_tile<T, Rows, Columns>& tile, int valid_columns,
-                           source here = source::current()) {
-    hw::reorder_to_accumulator_order(scope, tile.tile, valid_columns, here);
-}
 
 template <class C, int M, int N, class A, class B, int K>
 IMBREX_KERNEL void mma_abt_async(const warpgroup& scope, warpgroup_tile<C, M, N>& accumulator,
