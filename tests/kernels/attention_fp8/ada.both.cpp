@@ -165,7 +165,7 @@ TEST_CASE("attention_fp8: takes the Ada-class kernel where TMA cannot copy, and 
             using other = attention_fp8<bf16, hopper_only, full_mask, per_head>;
             CHECK(error_message_of([&] { other::launch(where, problem); }) ==
                   str_cat("q, k, v, out, world: ", name_of(where),
-                          "; kernel_targets::hopper needs sm_90a, keys, and pointers and strides that are multiples "
+                          "; kernel_targets::hopper needs sm_90a, and pointers and strides that are multiples "
                           "of 16 bytes"));
         }
         constexpr attention_fp8_options wide{.head_dims = {256}, .accumulation = fast};
@@ -174,7 +174,7 @@ TEST_CASE("attention_fp8: takes the Ada-class kernel where TMA cannot copy, and 
         unaligned.k.strides.given[2] = 260;
         CHECK(error_message_of([&] { attention_fp8<bf16, wide, full_mask, per_head>::launch(where, unaligned); }) ==
               str_cat("q, k, v, out, world: ", name_of(where),
-                      "; head_dim 256 needs sm_90a, keys, and pointers and strides that are multiples of 16 bytes"));
+                      "; a head_dim above 128 needs sm_90a, and pointers and strides that are multiples of 16 bytes"));
         given.v_row_excess = 5;
         fp8_trial<bf16, per_head, k_major> across(where, given, 1);
         check(attention_fp8<bf16, k_major_options, full_mask, per_head>{}, across, across.upload(), where);
