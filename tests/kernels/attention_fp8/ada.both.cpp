@@ -22,6 +22,7 @@ constexpr auto promoted = fp8_accumulation::promoted, fast = fp8_accumulation::f
 constexpr auto row_major = fp8_v_layout::row_major, k_major = fp8_v_layout::k_major;
 
 const auto unchanged = [](const attention_extents&, int, int, double x) { return x; };
+const auto as_it_is = [](auto&) {};
 
 // The smallest shapes that exercise all parts of the kernel.
 constexpr attention_fp8_ada_shape one_stage{.warps = 2, .block_n = 32, .stages = 1};
@@ -35,9 +36,9 @@ struct ada_kernel {
     using kernel = attention_fp8_ada<Out, HeadDim, Mask, Score, Scaling, Sum, Layout, Shape>;
     using trial = fp8_trial<Out, Scaling, Layout>;
 
-    template <class ScoreInDouble = decltype(unchanged)>
+    template <class ScoreInDouble = decltype(unchanged), class Prepare = decltype(as_it_is)>
     static void check(const fp8_case& given, const Mask& mask = {}, const Score& score = {},
-                      const ScoreInDouble& in_double = unchanged, int blocks = 3) {
+                      const ScoreInDouble& in_double = unchanged, int blocks = 3, const Prepare& prepare = as_it_is) {
         for (const world where : worlds()) {
             CAPTURE(name_of(where));
             CAPTURE(given.seqlen_q);
@@ -45,6 +46,7 @@ struct ada_kernel {
             CAPTURE(given.head_dim);
             trial there(where, given, 1);
             there.poison_keys();
+            prepare(there);
             run<kernel>(where, {blocks}, attention_fp8_arguments<kernel>(there.upload(), mask, score, 1), 2);
             const auto worst = there.compare(
                 [&](const attention_extents& s, int query, int key) { return mask.keep(s, query, key); }, in_double);
@@ -63,6 +65,26 @@ struct every_third : mask_base {
 using small_rows = ada_kernel<bf16, 64, causal_mask, fp8_scaling::per_head, promoted, row_major, one_stage>;
 using small_fast = ada_kernel<fp16, 64, full_mask, fp8_scaling::per_tensor, fast, row_major, two_stages>;
 using small_k_major = ada_kernel<bf16, 64, causal_mask, fp8_scaling::per_block<64, 32>, promoted, k_major, two_stages>;
+
+using per_head = fp8_scaling::per_head;
+constexpr attention_fp8_options row_major_options{.head_dims = {64}};
+constexpr attention_fp8_options k_major_options{.head_dims = {64}, .v_layout = k_major};
+constexpr attention_fp8_options hopper_options{.head_dims = {64}, .targets = kernel_targets::hopper};
+constexpr attention_fp8_options wide_options{.head_dims = {256}, .accumulation = fast};
+using with_row_major_v = attention_fp8<bf16, row_major_options, full_mask, per_head>;
+using with_k_major_v = attention_fp8<bf16, k_major_options, full_mask, per_head>;
+using on_hopper_alone = attention_fp8<bf16, hopper_options, full_mask, per_head>;
+using with_head_dim_256 = attention_fp8<bf16, wide_options, full_mask, per_head>;
+
+// The launcher takes the Ada-class kernel, and the result is right.
+template <class Attention, class Trial>
+void check_launcher(world where, Trial& there, const typename Attention::problem& problem) {
+    CHECK(std::string(name_of(Attention::choice(where, problem))) == "ada_class");
+    Attention::launch(where, problem);
+    const auto worst = there.compare([](const attention_extents&, int, int) { return true; }, unchanged);
+    CHECK(worst.out <= 1);
+    CHECK(worst.lse2 <= 0.01);
+}
 
 }  // namespace
 
@@ -125,33 +147,13 @@ TEST_CASE("attention_fp8/ada: varlen and padded batches, some empty; NaN around 
 }
 
 TEST_CASE("attention_fp8/ada: large, small and zero scales") {
-    for (const world where : worlds()) {
-        CAPTURE(name_of(where));
-        small_k_major::trial there(where, {.seqlen_q = 64, .seqlen_k = 128}, 1);
+    small_k_major::check({.seqlen_q = 64, .seqlen_k = 128}, {}, {}, unchanged, 2, [](small_k_major::trial& there) {
         there.k_scales.values = {1e-3f, 1.0f, 0.0f, 0.5f};
         there.v_scales.values = {1e5f, 1e-12f, 0.0f, 1e-3f};
-        using kernel = small_k_major::kernel;
-        launch<kernel>(where, {2},
-                       attention_fp8_arguments<kernel>(there.upload(), causal_mask{}, score_mod::identity{}, 1));
-        const auto keep = [](const attention_extents& s, int query, int key) { return key <= query + s.offset(); };
-        CHECK(there.compare(keep, unchanged).out <= 1);
-    }
+    });
 }
 
 TEST_CASE("attention_fp8: takes the Ada-class kernel where TMA cannot copy, and without keys") {
-    constexpr attention_fp8_options options{.head_dims = {64}}, k_major_options{.head_dims = {64}, .v_layout = k_major};
-    constexpr attention_fp8_options hopper_only{.head_dims = {64}, .targets = kernel_targets::hopper};
-    using per_head = fp8_scaling::per_head;
-    using attention = attention_fp8<bf16, options, full_mask, per_head>;
-    const auto keep = [](const attention_extents&, int, int) { return true; };
-    const auto check = [&](auto attention_type, auto& there, const auto& problem, world where) {
-        using chosen = decltype(attention_type);
-        CHECK(std::string(name_of(chosen::choice(where, problem))) == "ada_class");
-        chosen::launch(where, problem);
-        const auto worst = there.compare(keep, unchanged);
-        CHECK(worst.out <= 1);
-        CHECK(worst.lse2 <= 0.01);
-    };
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         fp8_case given{.batches = 2, .heads = 3, .kv_heads = 3, .seqlen_q = 70, .seqlen_k = 90, .head_dim = 48};
@@ -161,27 +163,25 @@ TEST_CASE("attention_fp8: takes the Ada-class kernel where TMA cannot copy, and 
             std::copy(there.k.values.begin(), there.k.values.end(), moved.values.begin() + offset);
             auto problem = there.upload();
             problem.k.pointer = moved.upload() + offset;
-            check(attention{}, there, problem, where);
-            using other = attention_fp8<bf16, hopper_only, full_mask, per_head>;
-            CHECK(error_message_of([&] { other::launch(where, problem); }) ==
+            check_launcher<with_row_major_v>(where, there, problem);
+            CHECK(error_message_of([&] { on_hopper_alone::launch(where, problem); }) ==
                   str_cat("q, k, v, out, world: ", name_of(where),
                           "; kernel_targets::hopper needs sm_90a, and pointers and strides that are multiples "
                           "of 16 bytes"));
         }
-        constexpr attention_fp8_options wide{.head_dims = {256}, .accumulation = fast};
         fp8_trial<bf16, per_head, row_major> wider(where, {.seqlen_q = 20, .seqlen_k = 30, .head_dim = 256}, 1);
         auto unaligned = wider.upload();
         unaligned.k.strides.given[2] = 260;
-        CHECK(error_message_of([&] { attention_fp8<bf16, wide, full_mask, per_head>::launch(where, unaligned); }) ==
+        CHECK(error_message_of([&] { with_head_dim_256::launch(where, unaligned); }) ==
               str_cat("q, k, v, out, world: ", name_of(where),
                       "; a head_dim above 128 needs sm_90a, and pointers and strides that are multiples of 16 bytes"));
         given.v_row_excess = 5;
         fp8_trial<bf16, per_head, k_major> across(where, given, 1);
-        check(attention_fp8<bf16, k_major_options, full_mask, per_head>{}, across, across.upload(), where);
+        check_launcher<with_k_major_v>(where, across, across.upload());
         auto problem = there.upload();
         problem.k.extents.given[2] = problem.v.extents.given[2] = 0;
-        CHECK(attention::choice(where, problem) == attention_fp8_kernel_kind::ada_class);
-        attention::launch(where, problem);
+        CHECK(with_row_major_v::choice(where, problem) == attention_fp8_kernel_kind::ada_class);
+        with_row_major_v::launch(where, problem);
         there.out.download();
         for (const bf16& one : there.out.values) CHECK(float(one) == 0);
     }
