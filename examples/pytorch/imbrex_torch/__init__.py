@@ -1,0 +1,7 @@
+"""Kernels of Imbrex as PyTorch operators: on CUDA tensors on the GPU, on CPU tensors in the host world."""
+
+from ._attention import attention, attention_varlen, attention_with
+from ._check import check
+from ._library import compiled_variants
+
+__all__ = ["attention", "attention_varlen", "attention_with", "check", "compiled_variants"]

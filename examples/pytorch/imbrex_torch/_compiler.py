@@ -1,0 +1,113 @@
+"""Kernels compiled when they are first used, and cached by content.
+
+A kernel is named by its binding and the template arguments: "attention_forward, bf16, 128, 128, causal_mask,
+score_mod::softcap". Arguments may be functors written by the user: `add_functor` gives each source a name.
+"""
+
+import functools
+import hashlib
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+
+import torch
+
+include = pathlib.Path(__file__).parent / "include"
+_functors = {}  # name -> source
+
+
+class CompileError(RuntimeError):
+    """A kernel did not compile. The message begins with the compiler's first message of Imbrex, if there is one."""
+
+
+def add_functor(source, kind):
+    """Registers the C++ source of a mask or score_mod, a struct called `kind`. Returns its type for names of kernels."""
+    digest = hashlib.sha256(f"{kind}\n{source}".encode()).hexdigest()[:16]
+    name = f"user_{kind}_{digest}"
+    if not re.search(rf"\bstruct\s+{kind}\b", source):
+        raise ValueError(f"{kind} source: {source.strip()[:60]!r}...; it must define struct {kind}")
+    _functors[name] = source
+    return f"{name}::{kind}"
+
+
+def cache_folder():
+    """Where compiled kernels are kept: IMBREX_TORCH_CACHE, or imbrex_torch in the user's cache."""
+    given = os.environ.get("IMBREX_TORCH_CACHE")
+    if given:
+        return pathlib.Path(given)
+    return pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "imbrex_torch"
+
+
+def source_of(variant):
+    binding = variant.split(",")[0]
+    lines = [f"#include <imbrex_bindings/kernels/{binding}.hpp>"]
+    for name, source in _functors.items():
+        if f"{name}::" in variant:
+            lines += [f"namespace imbrex::bindings::{name} {{", "// The functor is in its own namespace inside imbrex.",
+                      f'#line 1 "{name}"', source, "}"]
+    lines.append(f"IMBREX_VARIANT({variant})")
+    return "\n".join(lines) + "\n"
+
+
+@functools.cache
+def _headers_digest():
+    digest = hashlib.sha256()
+    for folder in ("imbrex", "imbrex_bindings"):
+        for header in sorted((include / folder).rglob("*.hpp")):
+            digest.update(header.read_bytes())
+    return digest.hexdigest()
+
+
+@functools.cache
+def _architecture():
+    major, minor = torch.cuda.get_device_capability()
+    suffix = "a" if major >= 9 else ""
+    return f"{major}{minor}{suffix}"
+
+
+def _command(for_device):
+    common = ["-std=c++20", "-O3" if for_device else "-O2", "-shared", "-DIMBREX_VARIANT_LIBRARY"]
+    if not for_device:
+        compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
+        if compiler is None:
+            raise CompileError("no C++ compiler: put g++ on the PATH or name one in CXX")
+        return [compiler, *common, "-fPIC", "-pthread", "-fvisibility=hidden"]
+    compiler = os.environ.get("CUDACXX") or shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
+    if not pathlib.Path(compiler).exists():
+        raise CompileError("no CUDA compiler: put nvcc on the PATH or name one in CUDACXX")
+    architecture = _architecture()
+    return [compiler, *common, "--expt-relaxed-constexpr", "-DIMBREX_DEVICE_ALONE", "-Xcompiler", "-fPIC,-fno-gnu-unique",
+            "-gencode", f"arch=compute_{architecture},code=sm_{architecture}", "-lcuda"]
+
+
+def _first_message(log):
+    """The first message of a static_assert of Imbrex, or else the first error."""
+    for pattern in (r"imbrex: .*", r"error: .*", r".*: error.*"):
+        found = re.search(pattern, log)
+        if found:
+            return found.group(0).strip().strip('"')
+    return log.strip()[-400:] or "the compiler failed without a message"
+
+
+def library_of(variant, for_device):
+    """The shared library of a kernel, compiled unless it is in the cache."""
+    source = source_of(variant)
+    command = _command(for_device)
+    key = hashlib.sha256("\n".join([source, *command, _headers_digest()]).encode()).hexdigest()[:24]
+    command.append(f"-I{include}")
+    library = cache_folder() / f"{key}.so"
+    if library.exists():
+        return library
+    library.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
+        file = pathlib.Path(scratch) / ("variant.cu" if for_device else "variant.cpp")
+        file.write_text(source)
+        made = pathlib.Path(scratch) / "variant.so"
+        done = subprocess.run([*command, str(file), "-o", str(made)], capture_output=True, text=True)
+        if done.returncode != 0:
+            raise CompileError(f"{_first_message(done.stdout + done.stderr)}\n(compiling {variant})")
+        os.replace(made, library)  # at once, also if another process compiles it too
+    return library
