@@ -121,7 +121,7 @@ TEST_CASE("Ulysses attention matches attention on one rank") {
                 CAPTURE(name_of(placement));
                 CAPTURE(kv_heads);
                 run_case(where,
-                         {.tokens = from(0, 90),
+                         {.tokens = from(0, 150),
                           .ranks = ranks,
                           .placement = placement,
                           .mask = mask,

@@ -53,7 +53,7 @@ class ulysses_exchange {
                 receive(messages, other, tokens_message(one.tensor, one.tensor.incoming, other));
             });
         }
-        comm_.wait(comm_.start(messages, stream_), stream_);
+        run(messages);
         for (const input& one : all) {
             copy_tokens(one.tensor, message_packing::unpack);
         }
@@ -68,7 +68,7 @@ class ulysses_exchange {
                 receive(messages, other, heads_message(one.tensor, one.tensor.incoming, other));
             });
         }
-        comm_.wait(comm_.start(messages, stream_), stream_);
+        run(messages);
         for (const output& one : all) {
             for (int by = 0; by < schedule_.ranks; ++by) unpack_heads(one, by);
         }
@@ -110,6 +110,10 @@ class ulysses_exchange {
     }
     static void receive(send_recv_group& all, int from, const message& one) {
         if (one.bytes > 0) all.receives.push_back({from, one.begin, one.bytes});
+    }
+
+    void run(const send_recv_group& messages) {
+        if (!messages.empty()) comm_.wait(comm_.start(messages, stream_), stream_);
     }
 
     head_slices slices_of(const ulysses_tensor& one, int by) const {
