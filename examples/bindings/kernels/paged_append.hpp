@@ -2,6 +2,7 @@
 #pragma once
 
 #include "../calls/paged_append.hpp"
+#include "../rope.hpp"
 #include "../variant.hpp"
 
 #include <imbrex/kernels/paged_append.hpp>
@@ -28,19 +29,12 @@ struct paged_append {
         p.seqused_k = elements_of<const int>(c.seqused_k, "seqused_k", p.sequences());
         p.k_scales = kv_scales_of(c.k_scales, "k_scales", pages, kv_heads);
         p.v_scales = kv_scales_of(c.v_scales, "v_scales", pages, kv_heads);
-        if (c.inv_freq.given()) p.rope = rope_of(c);
+        p.rope = rope_of(c.inv_freq, c.interleaved, c.attention_factor);
         if (c.q.given()) {
             p.q = attention_view_of<const In>(c.q, "q");
             p.q_out = attention_view_of<In>(c.q_out, "q_out");
         }
         launch_or_check<imbrex::paged_append<In, Cache>>(on, p);
-    }
-
-  private:
-    static rope_embedding rope_of(const call& c) {
-        const auto* const inv_freq = elements_of<const std::int64_t>(c.inv_freq, "inv_freq");
-        return {reinterpret_cast<const std::uint64_t*>(inv_freq), static_cast<int>(2 * c.inv_freq.count()),
-                c.interleaved ? rope_style::interleaved : rope_style::half_split, c.attention_factor};
     }
 };
 

@@ -1,6 +1,7 @@
 """Kernels of Imbrex as PyTorch operators: on CUDA tensors on the GPU, on CPU tensors in the host world."""
 
 from ._attention import attention, attention_varlen, attention_with
+from ._attention_fp8 import attention_fp8, quantize_fp8
 from ._check import check
 from ._library import compiled_variants
 from ._paged_kv import fixed_point_inv_freq, paged_append, paged_decode, paged_decode_workspace
@@ -11,6 +12,7 @@ __all__ = [
     "QuantizedLinear",
     "QuantizedWeight",
     "attention",
+    "attention_fp8",
     "attention_varlen",
     "attention_with",
     "check",
@@ -24,4 +26,5 @@ __all__ = [
     "paged_decode",
     "paged_decode_workspace",
     "quantize",
+    "quantize_fp8",
 ]

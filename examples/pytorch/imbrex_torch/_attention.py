@@ -67,8 +67,8 @@ def attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, *, causal=False, windo
     return _results(out, lse2, return_lse)
 
 
-def _fake_attention(q, v):
-    out = torch.empty((*q.shape[:-1], v.shape[-1]), dtype=q.dtype, device=q.device)
+def _fake_attention(q, v, dtype=None):
+    out = torch.empty((*q.shape[:-1], v.shape[-1]), dtype=dtype or q.dtype, device=q.device)
     rows = (q.shape[0], q.shape[2], q.shape[1]) if q.dim() == 4 else (q.shape[1], q.shape[0])
     return out, torch.empty(rows, dtype=torch.float32, device=q.device)
 

@@ -66,11 +66,9 @@ def paged_append(k, v, k_cache, v_cache, block_table, seqlens, *, cu_seqlens_q=N
     one_token = _is_one_token(k, cu_seqlens_q)
     if one_token:
         k, v, q = (t if t is None else t.unsqueeze(1) for t in (k, v, q))
-    if inv_freq is not None and inv_freq.dtype != torch.int64:
-        inv_freq = fixed_point_inv_freq(inv_freq)
     rotated = torch.ops.imbrex.paged_append(
-        k, v, k_cache, v_cache, block_table, seqlens, cu_seqlens_q, q, inv_freq, style == "gptj", attention_factor,
-        _scales(k_scales, k), _scales(v_scales, k))
+        k, v, k_cache, v_cache, block_table, seqlens, cu_seqlens_q, q, _turns(inv_freq), style == "gptj",
+        attention_factor, _scales(k_scales, k), _scales(v_scales, k))
     if q is None:
         return None
     return rotated.squeeze(1) if one_token else rotated
@@ -80,6 +78,11 @@ def fixed_point_inv_freq(inv_freq):
     """RoPE frequencies in radians as the kernels read them: int64, in 2^-64 turns for each position."""
     turns = inv_freq.double() / (2 * math.pi)
     return ((turns - turns.round()) * 2.0**64).to(torch.int64)
+
+
+def _turns(inv_freq):
+    """Frequencies in radians, or in fixed point already, in fixed point."""
+    return inv_freq if inv_freq is None or inv_freq.dtype == torch.int64 else fixed_point_inv_freq(inv_freq)
 
 
 def _is_one_token(rows, cu_seqlens_q):
