@@ -7,6 +7,7 @@ from ._library import compiled_variants
 from ._paged_kv import fixed_point_inv_freq, paged_append, paged_decode, paged_decode_workspace
 from ._quantized import (QuantizedLinear, QuantizedWeight, linear_fp8, linear_int4, linear_int8, linear_mxfp4,
                          quantize)
+from ._sample import sample
 
 __all__ = [
     "QuantizedLinear",
@@ -27,4 +28,5 @@ __all__ = [
     "paged_decode_workspace",
     "quantize",
     "quantize_fp8",
+    "sample",
 ]
