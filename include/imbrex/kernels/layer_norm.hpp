@@ -1,7 +1,7 @@
 // LayerNorm over rows, with an optional fused residual add, in one launch:
 //
-//     residual = x + residual                                            if a residual is given; rounded once to its type
-//     out = (x - mean(x)) / sqrt(var(x) + epsilon) * weight + bias       of the rounded sum, if there is a residual
+//     residual = x + residual                                       if a residual is given; rounded once to its type
+//     out = (x - mean(x)) / sqrt(var(x) + epsilon) * weight + bias  of the rounded sum, if there is a residual
 //
 //     layer_norm<bf16>::launch(world::device, {.x = as_rows<const bf16>(x, tokens, 4096),
 //                                              .weight = weight,
@@ -86,8 +86,8 @@ struct row_moments {
     vector_row_values<Tile> mean, squares;
     int count;
 
-    // Of the first `columns` columns; there may be none, or more than the tile has. The rounding error of the sum is
-    // the mean of the deviations from the first mean: a row of equal elements has exactly these as its mean.
+    // Of the first `columns` columns; there may be none, or more than the tile has. The mean deviation from the first
+    // mean is its rounding error, and is added: the mean of equal elements is exactly that element.
     template <row_alignment Known>
     IMBREX_KERNEL void compute(const warp& self, const Tile& x, int columns, source here = source::current()) {
         count = columns < 0 ? 0 : columns > Tile::columns ? Tile::columns : columns;
@@ -169,7 +169,7 @@ struct normalise_and_scale {
 //
 //   each warp    loads its columns of x and, if given, of the residual
 //                adds the residual, rounds and stores it
-//                sums the elements to a mean, then squared deviations from it
+//                sums the elements to a mean, deviations to correct it, then squared deviations
 //   barrier      between the warps that share a row; each merges the means and sums
 //   each warp    loads its columns of weight and bias, scales and stores
 //

@@ -130,8 +130,8 @@ IMBREX_KERNEL void fold_rows(const warp& scope, hw::vector_row_values_fragment<f
                              source here = source::current()) {
     hw::fold_vector_rows(scope, values, tile, std::forward<Function>(function), here);
 }
-// The same over the first `columns` columns of a row, with another value of the row: value = function(value, element,
-// other). Columns beyond may not be zero for such a function, as in a sum of squared deviations from a mean.
+// The same over the first `columns` columns only, with another value of the row: value = function(value, element,
+// other). For functions to which the zeros past the end of a row would count, such as squared deviations from a mean.
 template <row_alignment Known, class T, int Rows, int Columns, class Function>
 IMBREX_KERNEL void fold_rows(const warp& scope, hw::vector_row_values_fragment<float, Rows, Columns>& values,
                              const hw::vector_row_fragment<T, Rows, Columns>& tile, Function&& function,
