@@ -69,7 +69,7 @@ def _architecture():
 
 
 def _command(for_device):
-    common = ["-std=c++20", "-O3" if for_device else "-O2", "-shared", "-DIMBREX_VARIANT_LIBRARY"]
+    common = ["-std=c++20", "-O3" if for_device else "-O2", "-DNDEBUG", "-shared", "-DIMBREX_VARIANT_LIBRARY"]
     if not for_device:
         compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
         if compiler is None:
