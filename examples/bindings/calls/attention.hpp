@@ -63,6 +63,9 @@ struct attention_inputs {
         p.sinks = elements_of<const float>(sinks, "sinks", q.sizes[q.rank - 2]);
         p.seqused_k = elements_of<const int>(seqused_k, "seqused_k", k.sizes[0]);
         if (cu_seqlens_q.given() || cu_seqlens_k.given()) {
+            require(cu_seqlens_q.given() && cu_seqlens_k.given(),
+                    "cu_seqlens_q, cu_seqlens_k: one is missing; a varlen batch needs both");
+            require(cu_seqlens_q.count() >= 1, "cu_seqlens_q: shape [0]; one number more than sequences is needed");
             p.varlen.count = static_cast<int>(cu_seqlens_q.count()) - 1;
             p.varlen.cu_seqlens_q = elements_of<const int>(cu_seqlens_q, "cu_seqlens_q");
             p.varlen.cu_seqlens_k = elements_of<const int>(cu_seqlens_k, "cu_seqlens_k", p.varlen.count + 1);
