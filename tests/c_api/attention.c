@@ -227,7 +227,10 @@ static void test_varlen(void) {
         check_forward(&one, out + from_q * width, own_lse2);
     }
     a.cu_seqlens_k.dtype = IMBREX_NONE;
-    CHECK_FAILS(imbrex_attention(&on, &a), IMBREX_INVALID_ARGUMENT, "cu_seqlens_q, cu_seqlens_k: one is missing");
+    CHECK_FAILS(imbrex_attention(&on, &a), IMBREX_INVALID_ARGUMENT, "cu_seqlens_k: null; 3 numbers are needed");
+    a.cu_seqlens_k.dtype = IMBREX_INT32;
+    a.cu_seqlens_q.dtype = IMBREX_NONE;
+    CHECK_FAILS(imbrex_attention(&on, &a), IMBREX_INVALID_ARGUMENT, "cu_seqlens_q: shape []; a varlen batch needs");
     free(out);
     free(lse2);
     free_problem(&p);

@@ -1,7 +1,7 @@
 // The arguments of the binding decode_session: a call makes a session, whose functions are virtual.
 #pragma once
 
-#include "../tensor.hpp"
+#include "attention.hpp"
 
 #include <memory>
 #include <optional>
@@ -39,13 +39,9 @@ struct decode_session_call {
 // The template arguments: decode_session, bf16, 128, causal_mask, score_mod::identity
 inline std::string decode_session_variant(const decode_session_call& c) {
     require(c.type == element::bf16 || c.type == element::fp16, "dtype: ", name_of(c.type), "; must be bf16 or fp16");
-    int compiled = 256;
-    for (const int head_dim : {192, 128, 96, 64}) {
-        if (c.head_dim <= head_dim) compiled = head_dim;
-    }
-    return "decode_session, " + std::string(name_of(c.type)) + ", " + std::to_string(compiled) + ", " +
-           (c.window ? "window_mask" : "causal_mask") + ", " +
-           (c.softcap ? "score_mod::softcap" : "score_mod::identity");
+    return str_cat("decode_session, ", type_of(c.type), ", ", padded_head_dim(c.head_dim), ", ",
+                   c.window ? "window_mask" : "causal_mask", ", ",
+                   c.softcap ? "score_mod::softcap" : "score_mod::identity");
 }
 
 }  // namespace imbrex::bindings

@@ -37,9 +37,9 @@ inline const char* layout_of(const tensor& t, const char* name, bool prefers_col
 // The template arguments: gemm, bf16, bf16, matrix_layout::row_major, matrix_layout::column_major, epilogue::identity
 inline std::string gemm_variant(const gemm_call& c) {
     const std::string epilogue =
-        c.bias.given() ? "epilogue::bias<" + std::string(name_of(c.bias.type)) + ">" : "epilogue::identity";
-    return "gemm, " + std::string(name_of(c.a.type)) + ", " + name_of(c.out.type) + ", " +
-           detail::layout_of(c.a, "a", false) + ", " + detail::layout_of(c.b, "b", true) + ", " + epilogue;
+        c.bias.given() ? str_cat("epilogue::bias<", type_of(c.bias.type), ">") : std::string("epilogue::identity");
+    return str_cat("gemm, ", type_of(c.a.type), ", ", type_of(c.out.type), ", ", detail::layout_of(c.a, "a", false),
+                   ", ", detail::layout_of(c.b, "b", true), ", ", epilogue);
 }
 
 }  // namespace imbrex::bindings
