@@ -10,6 +10,8 @@
 
 namespace imbrex::bindings {
 
+inline namespace IMBREX_WORLDS {
+
 template <class In, class Cache>
 struct paged_append {
     using call = paged_append_call;
@@ -43,5 +45,7 @@ struct paged_append {
                 c.interleaved ? rope_style::interleaved : rope_style::half_split, c.attention_factor};
     }
 };
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex::bindings
