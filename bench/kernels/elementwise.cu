@@ -1,8 +1,9 @@
-// RMSNorm, SwiGLU, embedding lookup and RoPE: GB/s for 16384 rows of 4096 columns of bf16, against a driver copy of the
-// same bytes; and microseconds per launch for 1 and 32 rows, as in decode. Launches rotate over copies of the data that
+// RMSNorm, LayerNorm, SwiGLU, embedding lookup and RoPE: GB/s for 16384 rows of 4096 columns of bf16, against a driver
+// copy of the same bytes; and microseconds per launch for 1 and 32 rows, as in decode. Launches rotate over copies of the data that
 // exceed the caches; CUDA graphs of many launches, medians. --json FILE writes the tables for bench/plot.py.
 #include <imbrex/imbrex.hpp>
 #include <imbrex/kernels/embedding.hpp>
+#include <imbrex/kernels/layer_norm.hpp>
 #include <imbrex/kernels/rms_norm.hpp>
 #include <imbrex/kernels/rope.hpp>
 #include <imbrex/kernels/swiglu.hpp>
@@ -35,7 +36,7 @@ class copies_of {
 struct arrays {
     int rows;
     copies_of wide, x, residual, out;
-    device_array<bf16> weight, table;
+    device_array<bf16> weight, bias, table;
     device_array<int> ids;
     device_array<std::uint64_t> inv_freq;
 
@@ -46,6 +47,7 @@ struct arrays {
           residual(copies, std::size_t(rows) * columns, 40),
           out(copies, std::size_t(rows) * columns, 60),
           weight(columns, 80),
+          bias(columns, 82),
           table(std::size_t(vocabulary) * columns, 81),
           ids(std::size_t(rows) * copies),
           inv_freq(depth / 2) {
@@ -69,6 +71,12 @@ std::vector<problem> problems_of(const arrays& a, int copies) {
         return rms_norm_problem<bf16>{.x = as_rows<const bf16>(a.x.at(copy), rows, columns),
                                       .weight = a.weight.data(),
                                       .out = as_rows(a.out.at(copy), rows, columns)};
+    };
+    const auto layer_norm_of = [&a, rows](int copy) {
+        return layer_norm_problem<bf16>{.x = as_rows<const bf16>(a.x.at(copy), rows, columns),
+                                        .weight = a.weight.data(),
+                                        .bias = a.bias.data(),
+                                        .out = as_rows(a.out.at(copy), rows, columns)};
     };
     // The ids also serve as positions.
     const auto apply = [&a, rows, copies](const bf16* x, bf16* out, rope_style style, cudaStream_t stream, int copy) {
@@ -104,6 +112,16 @@ std::vector<problem> problems_of(const arrays& a, int copies) {
               rms_norm<bf16>::launch(world::device, p, stream);
           }},
          2 * one},
+        {{"LayerNorm",
+          [=](cudaStream_t stream, int copy) { layer_norm<bf16>::launch(world::device, layer_norm_of(copy), stream); }},
+         2 * one},
+        {{"LayerNorm with residual",
+          [=, &a](cudaStream_t stream, int copy) {
+              auto p = layer_norm_of(copy);
+              p.residual = as_rows(a.residual.at(copy), rows, columns);
+              layer_norm<bf16>::launch(world::device, p, stream);
+          }},
+         4 * one},
         {{"SwiGLU",
           [=, &a](cudaStream_t stream, int copy) {
               swiglu_activation<bf16>::launch(world::device,

@@ -5,7 +5,8 @@
     python3 bench/pytorch/attention.py --json pytorch_attention.json
 
 The overhead is the time until the host has enqueued a call (1 x 128 x 1 x 128, bf16, causal), minus that of a launch in a
-loop of C++: without gradient, and with it (forward and backward). The throughput is that of calls of the operator in a
+loop of C++: without gradient, with it, and with torch.autograd.grad after it. Beside it stands the same time of
+torch.nn.functional.scaled_dot_product_attention, which pays for the same Python and the same autograd engine. The throughput is that of calls of the operator in a
 loop of Python, outputs allocated by PyTorch, beside launches in a loop of C++ with outputs allocated once; batch * sequence =
 16384, heads * head_dim = 2048. Both alternate; medians.
 """
@@ -21,7 +22,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "kernels"))
 from attention_turns import Report, clocks, device_or_exit, write_json  # noqa: E402
 
-CPP, PYTORCH = "C++", "PyTorch"
+CPP, PYTORCH, SDPA = "C++", "PyTorch", "PyTorch's own attention"
 
 
 class Library:
@@ -49,9 +50,16 @@ class Library:
         return host.value, device.value
 
 
-def time_operator(torch, attention, tensors, causal, with_backward, calls):
+def sdpa(q, k, v, causal):
+    """PyTorch's attention, in the layout of the operator."""
+    from torch.nn.functional import scaled_dot_product_attention
+
+    return scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=causal).transpose(1, 2)
+
+
+def time_operator(torch, attention, tensors, causal, with_backward, calls, requires_grad=False):
     """Microseconds a call: until the host has enqueued it, and until the device is done."""
-    q, k, v = (one.detach().requires_grad_(with_backward) for one in tensors[:3])
+    q, k, v = (one.detach().requires_grad_(with_backward or requires_grad) for one in tensors[:3])
     d_out = tensors[4]
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize()
@@ -67,12 +75,13 @@ def time_operator(torch, attention, tensors, causal, with_backward, calls):
     return enqueued * 1e6 / calls, begin.elapsed_time(end) * 1e3 / calls
 
 
-def medians(torch, attention, library, shape, causal, with_backward, calls, rounds):
-    """(host, device) microseconds of both contestants."""
+def medians(torch, attention, library, shape, causal, with_backward, calls, rounds, requires_grad=False):
+    """(host, device) microseconds of all contestants."""
     tensors = [torch.randn(shape, device="cuda").to(torch.bfloat16) for _ in range(8)]
     contestants = {
         CPP: lambda: library.time(torch, tensors, causal, with_backward, calls),
-        PYTORCH: lambda: time_operator(torch, attention, tensors, causal, with_backward, calls),
+        PYTORCH: lambda: time_operator(torch, attention, tensors, causal, with_backward, calls, requires_grad),
+        SDPA: lambda: time_operator(torch, sdpa, tensors, causal, with_backward, calls, requires_grad),
     }
     times = {name: [] for name in contestants}
     for _ in range(rounds + 2):
@@ -94,10 +103,14 @@ def main():
     library = Library(arguments.library)
     torch.manual_seed(1)
     overhead = Report("imbrex_torch.attention, host time of a small call", "us")
-    for with_backward in (False, True):
-        taken = medians(torch, attention, library, (1, 128, 1, 128), True, with_backward, 300, arguments.rounds)
-        values = {name: host for name, (host, _) in taken.items()}
-        overhead.add("forward and backward" if with_backward else "forward", values | {"overhead": values[PYTORCH] - values[CPP]})
+    for name, with_backward, requires_grad in (
+        ("forward", False, False),
+        ("forward, inputs require gradients", False, True),
+        ("forward and backward", True, True),
+    ):
+        taken = medians(torch, attention, library, (1, 128, 1, 128), True, with_backward, 300, arguments.rounds, requires_grad)
+        values = {contestant: host for contestant, (host, _) in taken.items()}
+        overhead.add(name, values | {"overhead": values[PYTORCH] - values[CPP]})
     reports = [overhead]
     for causal in (False, True):
         report = Report(f"imbrex_torch.attention, bf16, head_dim 128, {'causal' if causal else 'full'}", "TFLOP/s")

@@ -65,7 +65,8 @@ template <class Mask>
 void launch(const tensors& t, bool with_backward, void* workspace, std::size_t bytes, void* stream) {
     attention_forward<bf16, options, Mask>::launch(world::device, t.forward(), {}, {}, stream);
     if (with_backward) {
-        attention_backward<bf16, backward_options, Mask>::launch(world::device, t.backward(workspace, bytes), {}, {}, stream);
+        attention_backward<bf16, backward_options, Mask>::launch(world::device, t.backward(workspace, bytes), {}, {},
+                                                                 stream);
     }
 }
 

@@ -119,11 +119,17 @@ attention_view<T> attention_view_of(const tensor& t, const char* name) {
             {batch_stride, t.strides[from + 1], t.strides[from]}};
 }
 
-// Contiguous fp32 [batch, head, row] or [head, row].
-inline attention_row_view attention_rows_of(const tensor& t, const char* name) {
+// Contiguous fp32 [batch, head, row] or [head, row], one number for each row of q ([batch, row, head, head_dim] or [row,
+// head, head_dim]).
+inline attention_row_view attention_rows_of(const tensor& t, const char* name, const tensor& q) {
     if (!t.given()) return {};
     float* const data = elements_of<float>(t, name);
-    return batch_head_rows(data, t.sizes[t.rank - 2], t.sizes[t.rank - 1]);
+    const int from = q.rank - 3;
+    const bool fits = t.rank == q.rank - 1 && t.sizes[from] == q.sizes[from + 1] && t.sizes[from + 1] == q.sizes[from];
+    require(fits && (from == 0 || t.sizes[0] == q.sizes[0]), name, ": shape ", detail::shape_of(t), "; ",
+            from == 0 ? "[heads, tokens]" : "[batch, heads, sequence]", " is needed for q of shape ",
+            detail::shape_of(q));
+    return batch_head_rows(data, t.sizes[from], t.sizes[from + 1]);
 }
 
 // Rows [.., columns] whose leading dimensions collapse to one or two strides: a matrix, or heads of tokens.

@@ -43,11 +43,11 @@ variant_function find_variant(world where, const std::string& name) {
     if (const variant_function found = known().find(for_device, name)) return found;
     if (known().compiler != nullptr) {
         const char* const message = known().compiler(name.c_str(), for_device);
-        if (message != nullptr) throw error(message);
+        if (message != nullptr) throw unknown_variant(message);
         if (const variant_function found = known().find(for_device, name)) return found;
     }
-    throw error("variant: " + name + " for the " + (for_device ? "device" : "host") +
-                "; it is not in this build, which has\n" + variant_names(for_device));
+    throw unknown_variant("variant: " + name + " for the " + (for_device ? "device" : "host") +
+                          "; it is not in this build, which has\n" + variant_names(for_device));
 }
 
 std::string variant_names(bool for_device) {

@@ -4,7 +4,8 @@
 //     struct call;                                          what the caller passes: tensors and numbers
 //     static void run(const execution&, const call&);
 //
-// and a variant is an instantiation of it, in one world. Its name is its source:
+// in the inline namespace IMBREX_WORLDS, since both worlds may be in one program. A variant is an instantiation of it, in one
+// world. Its name is its source:
 //
 //     IMBREX_VARIANT(attention_forward, bf16, 128, 128, causal_mask, score_mod::identity)
 //
@@ -13,6 +14,7 @@
 // (load_variant).
 #pragma once
 
+#include <imbrex/core/error.hpp>
 #include <imbrex/hw/world.hpp>
 
 #include <cstddef>
@@ -24,7 +26,7 @@
 namespace imbrex::bindings {
 
 // Where and how to run. In world::host_checked the launch is checked under that many schedules, and the report of a
-// hazard is stored.
+// hazard is stored; with 0 schedules it is launched, which throws hazard_error.
 struct execution {
     world where = world::host;
     void* stream = nullptr;
@@ -43,7 +45,12 @@ struct variant {
     variant_function run;
 };
 
-// The variant of that name for that world, compiled if it is missing. Throws if there is none.
+class unknown_variant : public error {
+  public:
+    using error::error;
+};
+
+// The variant of that name for that world, compiled if it is missing. Throws unknown_variant if there is none.
 variant_function find_variant(world where, const std::string& name);
 
 // Names of the variants that are present, for the device or for the host.
@@ -77,7 +84,7 @@ inline namespace IMBREX_WORLDS {
 template <class Launcher, class Problem, class... More>
 void launch_or_check(const execution& on, const Problem& problem, const More&... more) {
     if constexpr (!IMBREX_VARIANT_FOR_DEVICE) {
-        if (on.where == world::host_checked) {
+        if (on.where == world::host_checked && on.schedules > 0) {
             const auto hazard =
                 Launcher::check(problem, {.schedules = on.schedules, .first_seed = on.first_seed}, more...);
             if (on.report != nullptr && on.report->empty()) *on.report = hazard_text(hazard);

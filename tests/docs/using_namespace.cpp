@@ -14,6 +14,7 @@
 #include <imbrex/kernels/embedding.hpp>
 #include <imbrex/kernels/gemm.hpp>
 #include <imbrex/kernels/gemm_quantised.hpp>
+#include <imbrex/kernels/layer_norm.hpp>
 #include <imbrex/kernels/linear.hpp>
 #include <imbrex/kernels/merge_lse.hpp>
 #include <imbrex/kernels/paged_append.hpp>

@@ -78,10 +78,11 @@ double tolerance() {
     return (std::is_same_v<T, bf16> ? 1.0 / 256 : std::is_same_v<T, fp16> ? 1.0 / 2048 : 0.0) * 1.02 + 4e-6;
 }
 
+// `error`: of float arithmetic, where it is not relative to the result.
 template <class T>
-bool is_near(T found, double wanted) {
+bool is_near(T found, double wanted, double error = 0) {
     const double value = convert<float>(found), tiny = std::is_same_v<T, fp16> ? 3.1e-8 : 1e-30;
-    return std::fabs(value - wanted) <= tolerance<T>() * std::fabs(wanted) + tiny;
+    return std::fabs(value - wanted) <= tolerance<T>() * std::fabs(wanted) + error + tiny;
 }
 
 }  // namespace imbrex_test

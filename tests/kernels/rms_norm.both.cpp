@@ -2,7 +2,7 @@
 // and out of place, at any alignment. Gaps between rows stay untouched.
 #include <imbrex/kernels/rms_norm.hpp>
 
-#include "kernels/elementwise.hpp"
+#include "kernels/norm_trial.hpp"
 #include "synchronisation.hpp"
 #include "worlds.hpp"
 
@@ -15,94 +15,40 @@ using namespace imbrex_test;
 
 namespace {
 
-struct norm_case {
-    row_shape rows;
-    bool residual = false;
-    bool in_place = false;
-    float epsilon = 1e-5f;
-};
-
 template <class T, class Weight = T>
 class norm_trial {
   public:
     norm_trial(world where, const norm_case& given, std::uint32_t seed)
-        : given_(given),
-          x(where, given.rows.elements()),
-          residual(where, given.rows.elements()),
-          out(where, given.rows.elements()),
-          weight(where, static_cast<std::size_t>(given.rows.columns)) {
-        x.values = random_rows<T>(given.rows, seed);
-        residual.values = random_rows<T>(given.rows, seed + 1);
-        out.values = poisoned<T>(given.rows.elements());
+        : rows(where, given, seed), weight(where, static_cast<std::size_t>(given.rows.columns)) {
         fill_random(weight.values, seed + 2, 0.5f, 2);
-        x_before_ = x.values;
-        residual_before_ = residual.values;
     }
 
     rms_norm_problem<T, Weight> upload() {
-        rms_norm_problem<T, Weight> p{.x = given_.rows.view<const T>(x.upload()),
-                                      .weight = weight.upload(),
-                                      .out = given_.rows.view(given_.in_place ? x.upload() : out.upload()),
-                                      .epsilon = given_.epsilon};
-        if (given_.residual) p.residual = given_.rows.view(residual.upload());
+        auto p = rows.template upload<rms_norm_problem<T, Weight>>();
+        p.weight = weight.upload();
         return p;
     }
 
     void check() {
-        x.download();
-        residual.download();
-        out.download();
-        const row_shape& rows = given_.rows;
-        const std::vector<T>& results = given_.in_place ? x.values : out.values;
-        bool sums_right = true, results_right = true;
-        for (int row = 0; row < rows.rows(); ++row) {
-            std::vector<double> values(rows.columns);
+        rows.check([&](const std::vector<double>& x) {
             double squares = 0;
-            for (int i = 0; i < rows.columns; ++i) {
-                const std::size_t at = rows.index(row, i);
-                float value = convert<float>(x_before_[at]);
-                if (given_.residual) {
-                    const T sum = convert<T>(value + convert<float>(residual_before_[at]));
-                    sums_right = sums_right && std::memcmp(&sum, &residual.values[at], sizeof sum) == 0;
-                    value = convert<float>(sum);
-                }
-                values[i] = value;
-                squares += values[i] * values[i];
+            for (const double value : x) squares += value * value;
+            const double rstd = 1 / std::sqrt(squares / static_cast<double>(x.size()) + rows.given.epsilon);
+            std::vector<expected_element> expected;
+            for (std::size_t i = 0; i < x.size(); ++i) {
+                expected.push_back({x[i] * rstd * convert<float>(weight.values[i])});
             }
-            const double inverse = 1 / std::sqrt(squares / rows.columns + given_.epsilon);
-            for (int i = 0; i < rows.columns; ++i) {
-                const double wanted = values[i] * inverse * convert<float>(weight.values[i]);
-                results_right = results_right && is_near(results[rows.index(row, i)], wanted);
-            }
-        }
-        CHECK(sums_right);
-        CHECK(results_right);
-        CHECK(gaps_untouched(rows, results));
-        if (given_.residual) CHECK(gaps_untouched(rows, residual.values));
+            return expected;
+        });
     }
 
-  private:
-    norm_case given_;
-    std::vector<T> x_before_, residual_before_;
-
-  public:
-    buffer<T> x, residual, out;
+    norm_rows_trial<T> rows;
     buffer<Weight> weight;
 };
 
 template <class T, class Weight = T>
 void check_norm(const norm_case& given, std::uint32_t seed = 1) {
-    for (const world where : worlds()) {
-        CAPTURE(name_of(where));
-        CAPTURE(given.rows.tokens);
-        CAPTURE(given.rows.heads);
-        CAPTURE(given.rows.columns);
-        CAPTURE(given.rows.gap);
-        CAPTURE(given.residual);
-        norm_trial<T, Weight> trial(where, given, seed);
-        rms_norm<T, Weight>::launch(where, trial.upload());
-        trial.check();
-    }
+    check_norm_trial<rms_norm<T, Weight>, norm_trial<T, Weight>>(given, seed);
 }
 
 }  // namespace
@@ -176,27 +122,8 @@ TEST_CASE("RMSNorm rejects invalid problems") {
             change(bad);
             return error_message_of([&] { rms_norm<bf16>::launch(where, bad); });
         };
-        CHECK(refused([](auto& p) { p.x.pointer = nullptr; }) == "x.pointer: null; 4 x 2 x 64 elements are needed");
-        CHECK(refused([](auto& p) { p.x.extents.given[0] = -1; }) ==
-              "x.extents[0]: -1; the number of tokens is from 0 to 2147418112");
-        CHECK(refused([](auto& p) { p.x.extents.given[0] = p.x.extents.given[1] = 65536; }) ==
-              "x.extents[0], x.extents[1]: 65536, 65536; at most 2147418112 rows are allowed");
-        CHECK(refused([](auto& p) { --p.out.extents.given[2]; }) ==
-              "out.extents[2]: 63; x has 64 columns, and it must have as many");
-        CHECK(refused([](auto& p) { ++p.residual.extents.given[1]; }) ==
-              "residual.extents[1]: 3; x has 2 heads, and it must have as many");
-        CHECK(refused([](auto& p) { p.residual.pointer = nullptr; }) ==
-              "residual.pointer: null; 4 x 2 x 64 elements are needed");
-        CHECK(refused([](auto& p) { p.out.strides.given[0] = 63; }) ==
-              "out.strides[0]: 63; tokens of results lie at least the 64 elements of a row apart");
-        CHECK(refused([](auto& p) { p.residual.strides.given[1] = 0; }) ==
-              "residual.strides[1]: 0; heads of results lie at least the 64 elements of a row apart");
+        check_norm_errors(refused);
         CHECK(refused([](auto& p) { p.weight = nullptr; }) == "weight: null; 64 elements are needed");
-        CHECK(refused([](auto& p) { p.epsilon = -1; }) == "epsilon: -1; must be finite and not negative");
-        CHECK(refused([](auto& p) { p.epsilon = NAN; }) == "epsilon: nan; must be finite and not negative");
-        CHECK(refused([](auto& p) {
-                  p.out = p.residual;
-              }).ends_with("; must differ from residual.pointer, which is written too"));
     }
 }
 

@@ -3,6 +3,7 @@
 // Those of a cascade: tests/kernels/paged_cascade.both.cpp.
 #include <imbrex/imbrex.hpp>
 #include <imbrex/kernels/embedding.hpp>
+#include <imbrex/kernels/layer_norm.hpp>
 #include <imbrex/kernels/linear.hpp>
 #include <imbrex/kernels/rms_norm.hpp>
 #include <imbrex/kernels/rms_norm_gemm.hpp>
@@ -55,6 +56,31 @@ TEST_CASE("the MLP of a decode step: embedding, RMSNorm, fused RMSNorm + GEMM, S
                              .residual = as_rows(residual.data(), rows, columns)});
     };
     check_stream("MLP", layer);
+}
+
+TEST_CASE("a pre-norm block: LayerNorm, linear, LayerNorm with residual") {
+    const int rows = 3, columns = 600;
+    std::vector<bf16> x(rows * columns), normed(x.size()), projected(x.size()), out(x.size()),
+        weights(columns * columns);
+    std::vector<bf16> factors(columns, convert<bf16>(1.0f)), shifts(columns);
+    for (auto* one : {&x, &weights, &shifts}) fill_random(*one, 1);
+    const auto layer = [&] {
+        const world where = world::host_checked;
+        using norm = layer_norm<bf16>;
+        norm::launch(where, {.x = as_rows<const bf16>(x.data(), rows, columns),
+                             .weight = factors.data(),
+                             .bias = shifts.data(),
+                             .out = as_rows(normed.data(), rows, columns)});
+        linear<bf16, unquantised_weight_rows<bf16>, bf16>::launch(
+            where, {.x = as_rows<const bf16>(normed.data(), rows, columns),
+                    .weights = make_weight_rows<bf16>(weights.data(), columns, columns),
+                    .out = as_rows(projected.data(), rows, columns)});
+        norm::launch(where, {.x = as_rows<const bf16>(projected.data(), rows, columns),
+                             .weight = factors.data(),
+                             .out = as_rows(out.data(), rows, columns),
+                             .residual = as_rows(x.data(), rows, columns)});
+    };
+    check_stream("pre-norm block", layer);
 }
 
 // Data for streams of small kernels.

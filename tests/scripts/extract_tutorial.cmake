@@ -2,7 +2,7 @@
 # output.
 #   cmake -DPAGE=docs/tutorial.md -DPROGRAM=<file to write> -P extract_tutorial.cmake
 # With -DRUN=<the compiled program>, runs it instead: it must succeed and print the output of the page. With -DUPDATE=ON
-# the output replaces the page's ```text blocks.
+# the output replaces the page's ```text blocks. -DKIND=c takes the ```c blocks.
 cmake_minimum_required(VERSION 3.25)
 
 # The blocks of one kind, in order, without their fences.
@@ -36,7 +36,10 @@ file(READ "${PAGE}" page)
 imbrex_blocks_of(shown "${page}" text)
 
 if(NOT DEFINED RUN)
-    imbrex_blocks_of(program "${page}" cpp)
+    if(NOT DEFINED KIND)
+        set(KIND cpp)
+    endif()
+    imbrex_blocks_of(program "${page}" ${KIND})
     # Reports name lines of the program, independent of where it is written.
     cmake_path(GET PROGRAM FILENAME name)
     file(WRITE "${PROGRAM}" "#line 2 \"${name}\"\n${program}")

@@ -65,6 +65,8 @@ struct attention_inputs {
         p.sinks = elements_of<const float>(sinks, "sinks", q.sizes[q.rank - 2]);
         p.seqused_k = elements_of<const int>(seqused_k, "seqused_k", sequences());
         if (cu_seqlens_q.given() || cu_seqlens_k.given()) {
+            require(cu_seqlens_q.given() && cu_seqlens_q.count() >= 1, "cu_seqlens_q: shape ",
+                    detail::shape_of(cu_seqlens_q), "; a varlen batch needs one number more than it has sequences");
             p.varlen.count = static_cast<int>(cu_seqlens_q.count()) - 1;
             p.varlen.cu_seqlens_q = elements_of<const int>(cu_seqlens_q, "cu_seqlens_q");
             p.varlen.cu_seqlens_k = elements_of<const int>(cu_seqlens_k, "cu_seqlens_k", p.varlen.count + 1);

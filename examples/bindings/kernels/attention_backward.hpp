@@ -8,6 +8,8 @@
 
 namespace imbrex::bindings {
 
+inline namespace IMBREX_WORLDS {
+
 template <class In, int HeadDimQK, int HeadDimV, class Mask, class Score, bool Deterministic = false>
 struct attention_backward {
     using call = attention_backward_call;
@@ -21,8 +23,8 @@ struct attention_backward {
                                          .v = attention_view_of<const In>(c.v, "v"),
                                          .out = {},
                                          .d_out = attention_view_of<const In>(c.d_out, "d_out"),
-                                         .lse2 = attention_rows_of(c.lse2, "lse2"),
-                                         .delta = attention_rows_of(c.delta, "delta"),
+                                         .lse2 = attention_rows_of(c.lse2, "lse2", c.q),
+                                         .delta = attention_rows_of(c.delta, "delta", c.q),
                                          .d_q = attention_view_of<In>(c.d_q, "d_q"),
                                          .d_k = attention_view_of<In>(c.d_k, "d_k"),
                                          .d_v = attention_view_of<In>(c.d_v, "d_v")};
@@ -34,5 +36,7 @@ struct attention_backward {
         launch_or_check<launcher>(on, p, c.mask.make<Mask>("mask"), c.score.make<Score>("score"));
     }
 };
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex::bindings

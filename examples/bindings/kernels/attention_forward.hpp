@@ -8,6 +8,8 @@
 
 namespace imbrex::bindings {
 
+inline namespace IMBREX_WORLDS {
+
 template <class In, int HeadDimQK, int HeadDimV, class Mask, class Score>
 struct attention_forward {
     using call = attention_forward_call;
@@ -19,10 +21,12 @@ struct attention_forward {
                                 .k = attention_view_of<const In>(c.k, "k"),
                                 .v = attention_view_of<const In>(c.v, "v"),
                                 .out = attention_view_of<In>(c.out, "out"),
-                                .lse2 = attention_rows_of(c.lse2, "lse2")};
+                                .lse2 = attention_rows_of(c.lse2, "lse2", c.q)};
         c.give_to(p);
         launch_or_check<launcher>(on, p, c.mask.make<Mask>("mask"), c.score.make<Score>("score"));
     }
 };
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex::bindings

@@ -14,6 +14,8 @@
 
 namespace imbrex::bindings {
 
+inline namespace IMBREX_WORLDS {
+
 // The scales of rows of weights, which are columns of D, and a bias: tested inside the kernel, so that one instantiation
 // serves all combinations.
 template <class T>
@@ -83,5 +85,7 @@ struct linear_quantised {
         return bytes == 0 ? gemm_workspace{} : gemm_workspace{on.allocate(bytes), bytes};
     }
 };
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex::bindings

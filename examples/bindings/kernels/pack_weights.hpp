@@ -15,6 +15,8 @@
 
 namespace imbrex::bindings {
 
+inline namespace IMBREX_WORLDS {
+
 // Bytes of the tiles, and of the scales after them.
 template <class Weights>
 std::size_t packed_tile_bytes(int rows, int k) {
@@ -72,5 +74,7 @@ struct pack_weights {
         return reinterpret_cast<const scale*>(elements_of<const stored>(c.scales, "scales", count));
     }
 };
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex::bindings

@@ -11,6 +11,8 @@
 
 namespace imbrex::bindings {
 
+inline namespace IMBREX_WORLDS {
+
 template <class In, class Cache>
 struct paged_append {
     using call = paged_append_call;
@@ -37,5 +39,7 @@ struct paged_append {
         launch_or_check<imbrex::paged_append<In, Cache>>(on, p);
     }
 };
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex::bindings

@@ -10,6 +10,8 @@
 
 namespace imbrex::bindings {
 
+inline namespace IMBREX_WORLDS {
+
 template <class In, class Cache, int HeadDim, class Mask, class Score>
 struct paged_decode {
     using call = paged_decode_call;
@@ -35,7 +37,7 @@ struct paged_decode {
                   .k = attention_view_of<const Cache>(c.k, "k_cache"),
                   .v = attention_view_of<const Cache>(c.v, "v_cache"),
                   .out = attention_view_of<In>(c.out, "out"),
-                  .lse2 = attention_rows_of(c.lse2, "lse2")};
+                  .lse2 = attention_rows_of(c.lse2, "lse2", c.q)};
         c.give_to(p);
         p.paged_kv = block_table_of(c.block_table, p.batches());
         p.k_scales = kv_scales_of(c.k_scales, "k_scales", p.k.extents[0], p.kv_heads());
@@ -50,5 +52,7 @@ struct paged_decode {
         return given;
     }
 };
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex::bindings

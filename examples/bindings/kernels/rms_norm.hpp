@@ -8,6 +8,8 @@
 
 namespace imbrex::bindings {
 
+inline namespace IMBREX_WORLDS {
+
 template <class T, class Weight>
 struct rms_norm {
     using call = rms_norm_call;
@@ -21,5 +23,7 @@ struct rms_norm {
         launch_or_check<imbrex::rms_norm<T, Weight>>(on, p);
     }
 };
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex::bindings

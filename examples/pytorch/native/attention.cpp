@@ -4,10 +4,14 @@
 #include "../../bindings/calls/attention_backward.hpp"
 #include "../../bindings/calls/attention_forward.hpp"
 
-#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/saved_variable.h>
 
 #include <cmath>
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <string_view>
 #include <tuple>
 
@@ -112,73 +116,102 @@ optional_tensor delta_with(const Tensor& d_lse2, const Tensor& d_out, const Tens
     return (sums - d_lse2 * (1.0 / std::log(2.0))).contiguous();
 }
 
-class attention_function : public torch::autograd::Function<attention_function> {
+// The gradient in the graph: a node as PyTorch's own operators have, which costs less than torch::autograd::Function.
+class attention_node : public torch::autograd::Node {
   public:
-    static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context, const Tensor& q,
-                                                  const Tensor& k, const Tensor& v, const optional_tensor& sinks,
-                                                  at::TensorList score_tensors, const differentiable_arguments& more) {
-        const at::AutoDispatchBelowADInplaceOrView below;
-        auto [out, lse2] = call_forward(q, k, v, more);
-        torch::autograd::variable_list saved{q, k, v, out, lse2};
-        for (const auto& one : {sinks, more.cu_seqlens_q, more.cu_seqlens_k, more.seqused_k}) {
-            saved.push_back(one.value_or(Tensor()));
+    attention_node(const Tensor& q, const Tensor& k, const Tensor& v, const differentiable_arguments& given)
+        : q_(q, false), k_(k, false), v_(v, false), rest_(given) {
+        const auto save = [&](std::optional<Tensor>& one) {
+            if (!one) return;
+            saved_.emplace_back(*one, false);
+            one.reset();
+        };
+        for_optional(rest_, save);
+        for (const auto* tensors : {&given.score_tensors, &given.mask_tensors}) {
+            for (const Tensor& one : *tensors) saved_.emplace_back(one, false);
         }
-        saved.insert(saved.end(), score_tensors.begin(), score_tensors.end());
-        saved.insert(saved.end(), more.mask_tensors.begin(), more.mask_tensors.end());
-        context->save_for_backward(std::move(saved));
-        context->set_materialize_grads(false);
-        context->saved_data["scale"] = more.scale;
-        context->saved_data["mask"] = more.mask;
-        context->saved_data["mask_numbers"] = more.mask_numbers;
-        context->saved_data["score"] = more.score;
-        context->saved_data["score_tensors"] = static_cast<std::int64_t>(score_tensors.size());
-        context->saved_data["score_numbers"] = more.score_numbers;
-        context->saved_data["deterministic"] = more.deterministic;
-        return {out, lse2};
+        rest_.score_tensors.clear();
+        rest_.mask_tensors.clear();
+        has_[0] = given.sinks.has_value(), has_[1] = given.cu_seqlens_q.has_value();
+        has_[2] = given.cu_seqlens_k.has_value(), has_[3] = given.seqused_k.has_value();
+        score_tensors_ = given.score_tensors.size();
+    }
+    // Results are saved after they have become results of this node.
+    void save_results(const Tensor& out, const Tensor& lse2) {
+        out_ = {out, true};
+        lse2_ = {lse2, true};
     }
 
-    static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                   torch::autograd::variable_list gradients) {
-        const auto saved = context->get_saved_variables();
-        const Tensor &q = saved[0], &out = saved[3];
-        const auto given = [&](int index) {
-            return saved[index].defined() ? optional_tensor(saved[index]) : std::nullopt;
-        };
-        auto& data = context->saved_data;
-        const auto score_end = saved.begin() + fixed + data["score_tensors"].toInt();
-        const differentiable_arguments more{{data["scale"].toOptional<double>(),
-                                             given(5),
-                                             given(6),
-                                             given(7),
-                                             given(8),
-                                             data["mask"].toStringRef(),
-                                             {score_end, saved.end()},
-                                             data["mask_numbers"].toDoubleVector(),
-                                             data["score"].toStringRef(),
-                                             {saved.begin() + fixed, score_end},
-                                             data["score_numbers"].toDoubleVector()},
-                                            data["deterministic"].toBool()};
+    torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
+        const std::lock_guard lock(mutex_);
+        const differentiable_arguments more = unpacked();
+        const auto self = shared_from_this();
+        const Tensor out = out_.unpack(self);
         const Tensor d_out = gradients[0].defined() ? gradients[0] : at::zeros_like(out);
-        auto [d_q, d_k, d_v, d_sinks, d_score] =
-            call_backward(d_out, delta_with(gradients[1], d_out, out), q, saved[1], saved[2], out, saved[4], more);
+        auto [d_q, d_k, d_v, d_sinks, d_score] = call_backward(d_out, delta_with(gradients[1], d_out, out), q_.unpack(),
+                                                               k_.unpack(), v_.unpack(), out, lse2_.unpack(self), more);
         torch::autograd::variable_list results{d_q, d_k, d_v, more.sinks ? d_sinks : Tensor()};
         const bool has_gradients = split_functor(more.score).second.find('g') != std::string_view::npos;
         for (std::size_t i = 0; i < d_score.size(); ++i) {
             results.push_back(has_gradients ? d_score[i].to(more.score_tensors[i].scalar_type()) : Tensor());
         }
-        results.emplace_back();  // for the arguments that are no tensors
         return results;
+    }
+    std::string name() const override { return "ImbrexAttentionBackward"; }
+    void release_variables() override {
+        const std::lock_guard lock(mutex_);
+        for (auto* one : {&q_, &k_, &v_, &out_, &lse2_}) one->reset_data();
+        for (auto& one : saved_) one.reset_data();
     }
 
   private:
-    static constexpr int fixed = 9;  // saved tensors before those of the score_mod
+    template <class Call>
+    static void for_optional(differentiable_arguments& of, const Call& call) {
+        for (auto* one : {&of.sinks, &of.cu_seqlens_q, &of.cu_seqlens_k, &of.seqused_k}) call(*one);
+    }
+
+    differentiable_arguments unpacked() {
+        differentiable_arguments made = rest_;
+        std::size_t next = 0, index = 0;
+        for_optional(made, [&](std::optional<Tensor>& one) {
+            if (has_[index++]) one = saved_[next++].unpack();
+        });
+        for (std::size_t i = 0; i < score_tensors_; ++i) made.score_tensors.push_back(saved_[next++].unpack());
+        while (next < saved_.size()) made.mask_tensors.push_back(saved_[next++].unpack());
+        return made;
+    }
+
+    torch::autograd::SavedVariable q_, k_, v_, out_, lse2_;
+    std::vector<torch::autograd::SavedVariable>
+        saved_;                      // those of for_optional that are given, the score's, the mask's
+    differentiable_arguments rest_;  // without tensors
+    bool has_[4];
+    std::size_t score_tensors_;
 };
 
 forward_results forward_with_gradient(const Tensor& q, const Tensor& k, const Tensor& v, IMBREX_ATTENTION_PARAMETERS,
                                       bool deterministic) {
     const differentiable_arguments more{IMBREX_ATTENTION_ARGUMENTS, deterministic};
-    auto results = attention_function::apply(q, k, v, more.sinks, at::TensorList(more.score_tensors), more);
-    return {results[0], results[1]};
+    bool needed = torch::autograd::compute_requires_grad(q, k, v, more.sinks);
+    for (const Tensor& one : more.score_tensors) needed = needed || torch::autograd::compute_requires_grad(one);
+    std::shared_ptr<attention_node> node;
+    if (needed) {
+        node = std::shared_ptr<attention_node>(new attention_node(q, k, v, more), torch::autograd::deleteNode);
+        torch::autograd::edge_list edges = torch::autograd::collect_next_edges(q, k, v, more.sinks.value_or(Tensor()));
+        for (const Tensor& one : more.score_tensors) edges.push_back(torch::autograd::impl::gradient_edge(one));
+        node->set_next_edges(std::move(edges));
+    }
+    forward_results results = [&] {
+        const at::AutoDispatchBelowADInplaceOrView below;
+        return call_forward(q, k, v, more);
+    }();
+    if (needed) {
+        auto& [out, lse2] = results;
+        torch::autograd::set_history(out, node);
+        torch::autograd::set_history(lse2, node);
+        node->save_results(out, lse2);
+    }
+    return results;
 }
 
 }  // namespace

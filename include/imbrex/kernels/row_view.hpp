@@ -1,5 +1,5 @@
-// Row views for the memory-bound elementwise kernels (RMSNorm, SwiGLU, embedding, RoPE, sampling): the rows of a
-// matrix, or one row per (token, head).
+// Row views for the memory-bound elementwise kernels (RMSNorm, LayerNorm, SwiGLU, embedding, RoPE, sampling): the rows
+// of a matrix, or one row per (token, head).
 //
 //     row_view<const bf16> x = as_rows(pointer, tokens, columns);                      // a matrix
 //     row_view<const bf16> q = as_rows_of_heads(qkv, tokens, 32, 128, 48 * 128);       // 32 of 48 heads of each token

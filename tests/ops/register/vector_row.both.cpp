@@ -1,5 +1,5 @@
 // Vectorised rows: loads from and stores to arbitrary addresses, aligned and unaligned, functions of elements, rows and
-// columns, and row reductions, at every width, against plain loops.
+// columns, and row reductions, of whole rows and of their first columns, at every width, against plain loops.
 #include <imbrex/ops/register/vector_row.hpp>
 
 #include "worlds.hpp"
@@ -111,7 +111,83 @@ struct sum_of_row {
     }
 };
 
+// out = x + 10 * (number of elements less than 2 in the first columns) + the row's limit 2 - column value 0.5 + 100 *
+// column value 3: a fold over some columns with another value of the row, filled values, and five arguments.
+template <class T, int Rows, int Columns, row_alignment Known>
+struct count_below {
+    static constexpr int warps = 1;
+    using tile = vector_row_tile<T, Rows, Columns>;
+    struct arguments {
+        const T* in;
+        float* out;
+        int columns;
+    };
+    template <class Block, class Shared>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, Shared&) {
+        block.each_warp([&](warp& self) {
+            tile x;
+            load_rows_from<row_alignment::aligned>(
+                self, x, [&](int row) { return args.in + row * Columns; }, Columns);
+            vector_row_values<tile> limit, count, twice;
+            fill(self, limit, 2.0f);
+            fill(self, count, 0.0f);
+            fold_rows<Known>(
+                self, count, x, [](float sum, float a, float most) { return sum + (a < most ? 1.0f : 0.0f); }, limit,
+                args.columns);
+            finish_rows(self, count, functional::add{});
+            fill(self, twice, 2.0f);
+            combine(self, twice, count, [](float a, float b) { return 5 * a * b; });
+            vector_row_column_values<T, Columns> half;
+            fill(self, half, convert<T>(0.5f));
+            vector_row_column_values<float, Columns> three;
+            fill(self, three, 3.0f);
+            vector_row_tile<float, Rows, Columns> result;
+            transform(
+                self, result, [](float a, float b, float c, float d, float e) { return a + b + c - d + 100 * e; }, x,
+                twice, limit, half, three);
+            store_rows_to<row_alignment::aligned>(
+                self, [&](int row) { return args.out + row * Columns; }, result, Columns);
+        });
+    }
+};
+
+template <class T, int Rows, int Columns, row_alignment Known>
+void check_count_below(int columns) {
+    using kernel = count_below<T, Rows, Columns, Known>;
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        CAPTURE(Columns);
+        CAPTURE(columns);
+        buffer<T> in(where, Rows * Columns);
+        buffer<float> out(where, in.values.size());
+        fill_random(in.values, 1, 0, 9);
+        run<kernel>(where, {1}, {in.upload(), out.upload(), columns});
+        out.download();
+        bool right = true;
+        for (int row = 0; row < Rows; ++row) {
+            int count = 0;
+            for (int i = 0; i < Columns && i < columns; ++i) count += convert<float>(in.values[row * Columns + i]) < 2;
+            for (int i = 0; i < Columns; ++i) {
+                const float wanted = convert<float>(in.values[row * Columns + i]) + 10.0f * count + 2 - 0.5f + 300;
+                right = right && std::fabs(out.values[row * Columns + i] - wanted) <= 1e-3f;
+            }
+        }
+        CHECK(right);
+    }
+}
+
 }  // namespace
+
+TEST_CASE("folds over the first columns with another value of the row, filled values, five arguments") {
+    for (const int columns : {-8, 0, 8, 56, 64, 72}) {
+        check_count_below<bf16, 4, 64, row_alignment::aligned>(columns);
+        check_count_below<float, 2, 512, row_alignment::aligned>(columns);
+    }
+    for (const int columns : {-5, 0, 1, 63, 64, 300}) {
+        check_count_below<fp16, 8, 64, row_alignment::unaligned>(columns);
+        check_count_below<bf16, 1, 256, row_alignment::unaligned>(columns);
+    }
+}
 
 TEST_CASE("aligned rows, at every width, whole and in part") {
     check_turned<bf16, 32, 8, row_alignment::aligned>(8, 8);

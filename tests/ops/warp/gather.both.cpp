@@ -1,4 +1,5 @@
-// warp_gather and the operations on its values: broadcast, count, maximum, prefix sum and insertion.
+// warp_gather and the operations on its values: broadcast, count, maximum, sum, prefix sum and insertion.
+#include <imbrex/ops/register/vector_row.hpp>
 #include <imbrex/ops/warp/gather.hpp>
 
 #include "worlds.hpp"
@@ -186,6 +187,59 @@ TEST_CASE("warp_max finds the maximum of the gathered values") {
     check_largest<1>();
     check_largest<10>();
     check_largest<32>();
+}
+
+namespace {
+
+// The sum of the squares of each warp's values, in every lane.
+template <int Count>
+struct sum_squares {
+    static constexpr int warps = 2;
+    struct arguments {
+        const int* table;
+        float* sums;
+    };
+    template <class Block, class Shared>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, Shared&) {
+        block.each_warp([&](warp& self) {
+            const int own = self.index() * Count;
+            const auto found = warp_gather<Count>(self, [&](int number) { return args.table[own + number]; });
+            const float sum = warp_sum(self, found, [](int value) { return static_cast<float>(value * value); });
+            vector_row_tile<float, 1, 256> tile;
+            vector_row_values<vector_row_tile<float, 1, 256>> all;
+            fill(self, all, sum);
+            transform(
+                self, tile, [](float value) { return value; }, all);
+            store_rows_to<row_alignment::aligned>(
+                self, [&](int) { return args.sums + self.index() * 256; }, tile, 256);
+        });
+    }
+};
+
+template <int Count>
+void check_squares() {
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        buffer<int> table(where, 2 * Count);
+        buffer<float> sums(where, 2 * 256, -1.0f);
+        for (int i = 0; i < 2 * Count; ++i) table.values[i] = i * 37 % 101 - 20;
+        run<sum_squares<Count>>(where, {1}, {table.upload(), sums.upload()});
+        sums.download();
+        for (int warp = 0; warp < 2; ++warp) {
+            int sum = 0;
+            for (int i = warp * Count; i < (warp + 1) * Count; ++i) sum += table.values[i] * table.values[i];
+            const auto first = sums.values.begin() + warp * 256;
+            CHECK(std::count(first, first + 256, static_cast<float>(sum)) == 256);
+        }
+    }
+}
+
+}  // namespace
+
+TEST_CASE("warp_sum adds functions of the gathered values, for every lane") {
+    check_squares<1>();
+    check_squares<10>();
+    check_squares<32>();
 }
 
 TEST_CASE("warp_inclusive_sum adds each value to those before it") {

@@ -51,6 +51,15 @@ IMBREX_KERNEL float max_value(const warp&, const lane_values<T, Count>& values, 
     return __uint_as_float(__reduce_max_sync(all_lanes, __float_as_uint(mine)));
 }
 
+// The sum of f(value).
+template <class T, int Count, class F>
+IMBREX_KERNEL float sum_values(const warp&, const lane_values<T, Count>& values, F&& f, source) {
+    float sum = lane() < Count ? f(values.mine) : 0.0f;
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(all_lanes, sum, distance);
+    return sum;
+}
+
 // Inserts the value at this index; later values move up by one, and the last one is dropped.
 template <class T, int Count>
 IMBREX_KERNEL void insert_value(const warp&, lane_values<T, Count>& values, int number, const T& value, source) {

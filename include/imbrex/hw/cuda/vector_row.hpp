@@ -252,6 +252,17 @@ IMBREX_KERNEL void fill_vector_row_values(const Warp&, vector_row_values_fragmen
     for (float& one : values.values) one = value;
 }
 
+template <class Warp, class T, int Columns>
+IMBREX_KERNEL void fill_vector_row_columns(const Warp&, vector_row_column_fragment<T, Columns>& values, T value,
+                                           source) {
+    const float all = convert<float>(value);
+#pragma unroll
+    for (vector8<T>& chunk : values.chunks) {
+#pragma unroll
+        for (int item = 0; item < 8; item += 2) chunk.set_pair(item, all, all);
+    }
+}
+
 // value of a row = f(value, element), over the elements of each lane; then over the lanes of the row.
 template <class Warp, class F, class T, int Rows, int Columns>
 IMBREX_KERNEL void fold_vector_rows(const Warp&, vector_row_values_fragment<float, Rows, Columns>& into,
@@ -264,6 +275,27 @@ IMBREX_KERNEL void fold_vector_rows(const Warp&, vector_row_values_fragment<floa
         for (int item = 0; item < 8; item += 2) {
             const float_pair two = from.chunks[step].pair(item);
             value = f(f(value, two.low), two.high);
+        }
+    }
+}
+// The same over the elements in the first `columns` columns, with another value of the row: f(value, element, other).
+// `Whole`: a chunk is entirely in bounds or out of bounds.
+template <bool Whole, class Warp, class F, class T, int Rows, int Columns>
+IMBREX_KERNEL void fold_vector_row_columns(const Warp&, vector_row_values_fragment<float, Rows, Columns>& into,
+                                           const vector_row_fragment<T, Rows, Columns>& from, F&& f,
+                                           const vector_row_values_fragment<float, Rows, Columns>& others, int columns,
+                                           source) {
+    using partition = vector_row_partition<Columns>;
+#pragma unroll
+    for (int step = 0; step < vector_row_fragment<T, Rows, Columns>::steps; ++step) {
+        float& value = into.values[step / partition::steps];
+        const float other = others.values[step / partition::steps];
+        const int there = columns - partition::column(step);
+#pragma unroll
+        for (int item = 0; item < 8; item += 2) {
+            const float_pair two = from.chunks[step].pair(item);
+            if (there > (Whole ? 0 : item)) value = f(value, two.low, other);
+            if (there > (Whole ? 0 : item + 1)) value = f(value, two.high, other);
         }
     }
 }

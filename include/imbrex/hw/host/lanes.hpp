@@ -49,6 +49,15 @@ float max_value(const warp& scope, const lane_values<T, Count>& values, F&& f, s
     return most;
 }
 
+// The sum of f(value).
+template <class T, int Count, class F>
+float sum_values(const warp& scope, const lane_values<T, Count>& values, F&& f, source here) {
+    float sum = 0;
+    if (!enter(scope, "warp sum", here)) return sum;
+    for (const T& value : values.all) sum += f(value);
+    return sum;
+}
+
 // Inserts the value at this index; later values move up by one, and the last one is dropped.
 template <class T, int Count>
 void insert_value(const warp& scope, lane_values<T, Count>& values, int number, const T& value, source here) {

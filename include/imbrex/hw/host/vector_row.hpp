@@ -156,6 +156,14 @@ void fill_vector_row_values(const warp& scope, vector_row_values_fragment<float,
     std::fill(std::begin(values.values), std::end(values.values), value);
 }
 
+template <class T, int Columns>
+void fill_vector_row_columns(const warp& scope, vector_row_column_fragment<T, Columns>& values, T value, source here) {
+    const context c = enter_registers(scope, "operation on column values", here);
+    if (!c) return;
+    touch_fragment(c, values, use::write, "operation on column values", here);
+    std::fill(std::begin(values.values), std::end(values.values), value);
+}
+
 template <class F, class T, int Rows, int Columns>
 void fold_vector_rows(const warp& scope, vector_row_values_fragment<float, Rows, Columns>& into,
                       const vector_row_fragment<T, Rows, Columns>& from, F&& f, source here) {
@@ -166,6 +174,25 @@ void fold_vector_rows(const warp& scope, vector_row_values_fragment<float, Rows,
     for (int row = 0; row < Rows; ++row) {
         float& value = into.values[row];
         for (int column = 0; column < Columns; ++column) value = f(value, vector_row_value(from, row, column));
+    }
+    spend_lanes(c, Rows * Columns, "elementwise");
+}
+// Over the first `columns` columns, with another value of the row.
+template <bool Whole, class F, class T, int Rows, int Columns>
+void fold_vector_row_columns(const warp& scope, vector_row_values_fragment<float, Rows, Columns>& into,
+                             const vector_row_fragment<T, Rows, Columns>& from, F&& f,
+                             const vector_row_values_fragment<float, Rows, Columns>& others, int columns, source here) {
+    const context c = enter_registers(scope, "row reduction", here);
+    if (!c) return;
+    touch_fragment(c, from, use::read, "row reduction", here);
+    touch_fragment(c, others, use::read, "row reduction", here);
+    touch_fragment(c, into, use::update, "row reduction", here);
+    const int there = std::clamp(columns, 0, Columns);
+    for (int row = 0; row < Rows; ++row) {
+        float& value = into.values[row];
+        for (int column = 0; column < there; ++column) {
+            value = f(value, vector_row_value(from, row, column), others.values[row]);
+        }
     }
     spend_lanes(c, Rows * Columns, "elementwise");
 }

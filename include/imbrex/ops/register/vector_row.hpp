@@ -88,16 +88,38 @@ IMBREX_KERNEL void transform(const warp& scope, hw::vector_row_fragment<T, Rows,
     hw::transform_vector_rows(scope, to, std::forward<Function>(function), here, first, second, third);
 }
 
+template <class T, int Rows, int Columns, class Function, class First, class Second, class Third, class Fourth,
+          class Fifth>
+IMBREX_KERNEL void transform(const warp& scope, hw::vector_row_fragment<T, Rows, Columns>& to, Function&& function,
+                             const First& first, const Second& second, const Third& third, const Fourth& fourth,
+                             const Fifth& fifth, source here = source::current()) {
+    hw::transform_vector_rows(scope, to, std::forward<Function>(function), here, first, second, third, fourth, fifth);
+}
+
 template <int Rows, int Columns>
 IMBREX_KERNEL void fill(const warp& scope, hw::vector_row_values_fragment<float, Rows, Columns>& values, float value,
                         source here = source::current()) {
     hw::fill_vector_row_values(scope, values, value, here);
+}
+template <class T, int Columns>
+IMBREX_KERNEL void fill(const warp& scope, hw::vector_row_column_fragment<T, Columns>& values, T value,
+                        source here = source::current()) {
+    hw::fill_vector_row_columns(scope, values, value, here);
 }
 // value = function(value)
 template <int Rows, int Columns, class Function>
 IMBREX_KERNEL void map(const warp& scope, hw::vector_row_values_fragment<float, Rows, Columns>& values,
                        Function&& function, source here = source::current()) {
     hw::transform_vector_row_values(scope, values, std::forward<Function>(function), here);
+}
+// value = function(value, other)
+template <int Rows, int Columns, class Function>
+IMBREX_KERNEL void combine(const warp& scope, hw::vector_row_values_fragment<float, Rows, Columns>& values,
+                           const hw::vector_row_values_fragment<float, Rows, Columns>& other, Function&& function,
+                           source here = source::current()) {
+    hw::visit_vector_row_values(
+        scope, hw::use::update, here, [&](int, float& value, const float& second) { value = function(value, second); },
+        values, other);
 }
 
 // value of a row = function(value, element), over the elements of each lane. Every lane starts with the value, so it
@@ -107,6 +129,16 @@ IMBREX_KERNEL void fold_rows(const warp& scope, hw::vector_row_values_fragment<f
                              const hw::vector_row_fragment<T, Rows, Columns>& tile, Function&& function,
                              source here = source::current()) {
     hw::fold_vector_rows(scope, values, tile, std::forward<Function>(function), here);
+}
+// The same over the first `columns` columns only, with another value of the row: value = function(value, element,
+// other). For functions to which the zeros past the end of a row would count, such as squared deviations from a mean.
+template <row_alignment Known, class T, int Rows, int Columns, class Function>
+IMBREX_KERNEL void fold_rows(const warp& scope, hw::vector_row_values_fragment<float, Rows, Columns>& values,
+                             const hw::vector_row_fragment<T, Rows, Columns>& tile, Function&& function,
+                             const hw::vector_row_values_fragment<float, Rows, Columns>& other, int columns,
+                             source here = source::current()) {
+    hw::fold_vector_row_columns<Known == row_alignment::aligned>(scope, values, tile, std::forward<Function>(function),
+                                                                 other, columns, here);
 }
 // Combines the lanes of a row: afterwards each has op over the values of all of them.
 template <int Rows, int Columns, class Op>

@@ -43,6 +43,13 @@ IMBREX_KERNEL float warp_max(const warp& scope, const hw::lane_values<T, Count>&
     return hw::max_value(scope, found, std::forward<F>(f), here);
 }
 
+// The sum of f(value), a float; all lanes get the same bits.
+template <class T, int Count, class F>
+IMBREX_KERNEL float warp_sum(const warp& scope, const hw::lane_values<T, Count>& found, F&& f,
+                             source here = source::current()) {
+    return hw::sum_values(scope, found, std::forward<F>(f), here);
+}
+
 // Inserts the value at this index; later values move up by one, and the last one is dropped.
 template <class T, int Count>
 IMBREX_KERNEL void warp_insert(const warp& scope, hw::lane_values<T, Count>& found, int number, const T& value,
