@@ -30,9 +30,6 @@ from ._library import native  # noqa: F401  (registers the operators)
 
 __all__ = ["ring_attention", "shard", "ulysses_attention", "unshard"]
 
-_PLACEMENTS = ("contiguous", "zigzag", "striped")
-
-
 def ring_attention(q, k, v, *, group=None, causal=False, window=None, softcap=None, sinks=None, scale=None,
                    placement="zigzag", tokens=None, q_chunks=1, deterministic=False, return_lse=False):
     """Attention of this rank's queries to the keys of all ranks, which travel around a ring; with a gradient.
@@ -99,7 +96,7 @@ def shard(tensor, placement="zigzag", group=None, dim=1):
     group = _group_of(group)
     ranges = _ranges_of(tensor.shape[dim], dist.get_world_size(group), dist.get_rank(group), placement)
     tensor = tensor.movedim(dim, 0)
-    return torch.cat([tensor[one] for one in ranges]).movedim(0, dim)
+    return torch.cat([tensor[first:first + count * stride:stride] for first, count, stride in ranges]).movedim(0, dim)
 
 
 def unshard(tensor, placement="zigzag", group=None, dim=1, tokens=None):
@@ -150,7 +147,7 @@ def _require_same_on_all_ranks(group, **values):
 
 def _even_split(count, pieces, number):
     """First element and size of a part; the first count % pieces parts have one element more."""
-    shortest, longer = divmod(count, pieces)
+    shortest, longer = count // pieces, count % pieces  # torch.compile has no divmod
     return number * shortest + min(number, longer), shortest + (1 if number < longer else 0)
 
 
@@ -160,21 +157,18 @@ def _zigzag_pieces(ranks):
 
 
 def _ranges_of(tokens, ranks, rank, placement):
+    """First token, number of tokens and stride of each range of a rank."""
     if placement == "striped":
-        return [slice(rank, tokens, ranks)]
+        return [(rank, _even_split(tokens, ranks, rank)[1], ranks)]
     if placement == "contiguous":
-        pieces, numbers = ranks, [rank]
-    elif placement == "zigzag":
-        pieces, numbers = 2 * ranks, [rank, 2 * ranks - 1 - rank]
-    else:
-        raise ValueError(f"placement: {placement!r}; {', '.join(_PLACEMENTS)} are allowed")
-    parts = [_even_split(tokens, pieces, number) for number in numbers]
-    return [slice(first, first + count) for first, count in parts]
+        return [(*_even_split(tokens, ranks, rank), 1)]
+    if placement == "zigzag":
+        return [(*_even_split(tokens, 2 * ranks, piece), 1) for piece in (rank, 2 * ranks - 1 - rank)]
+    raise ValueError(f"placement: {placement}; contiguous, zigzag and striped are allowed")
 
 
 def _tokens_of_ranks(tokens, ranks, placement):
-    return [sum(len(range(*one.indices(tokens))) for one in _ranges_of(tokens, ranks, rank, placement))
-            for rank in range(ranks)]
+    return [sum([count for _, count, _ in _ranges_of(tokens, ranks, rank, placement)]) for rank in range(ranks)]
 
 
 def _require_tokens(name, found, counts, rank, placement):

@@ -55,6 +55,8 @@ void require_inputs(const Tensor& q, const Tensor& k, const Tensor& v, const rin
                           q.size(1));
     }
     TORCH_CHECK_VALUE(k.size(2) == v.size(2), "v: ", v.size(2), " heads; k has ", k.size(2));
+    TORCH_CHECK_VALUE(k.size(2) > 0 && q.size(2) % k.size(2) == 0, "q: ", q.size(2),
+                      " heads; a multiple of the heads of k and v is needed, which is ", k.size(2));
     TORCH_CHECK_VALUE(k.size(3) == q.size(3), "k: head_dim ", k.size(3), "; q has ", q.size(3));
     require_same_device(q, {{"k", k}, {"v", v}, {"sinks", more.sinks}});
 }

@@ -59,8 +59,8 @@ plan_cache& cache() {
 std::vector<imbrex::rank_invariant> invariants_of(const imbrex::ring_schedule& schedule, imbrex::ring_pass pass,
                                                   imbrex::bindings::element type) {
     const imbrex::attention_sizes& sizes = schedule.sizes;
-    return {{"pass (0 is forward)", static_cast<int>(pass)},
-            {"dtype", static_cast<int>(type)},
+    return {{"pass (0: forward, 1: backward)", static_cast<int>(pass)},
+            {"dtype (1: bf16, 2: fp16)", static_cast<int>(type)},
             {"batch", sizes.batches},
             {"tokens", schedule.tokens},
             {"heads of q", sizes.heads},
@@ -69,7 +69,7 @@ std::vector<imbrex::rank_invariant> invariants_of(const imbrex::ring_schedule& s
             {"head_dim of v", sizes.head_dim_v},
             {"left side of the window", schedule.mask.left},
             {"right side of the window", schedule.mask.right},
-            {"placement", static_cast<int>(schedule.placement)},
+            {"placement (0: contiguous, 1: zigzag, 2: striped)", static_cast<int>(schedule.placement)},
             {"q_chunks", schedule.q_chunks}};
 }
 
