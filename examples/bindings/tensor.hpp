@@ -21,6 +21,18 @@ inline const char* name_of(element type) {
     return names[static_cast<int>(type)];
 }
 
+// The C++ type, as in the names of variants.
+inline const char* type_of(element type) {
+    switch (type) {
+        case element::int8:
+            return "std::int8_t";
+        case element::uint8:
+            return "std::uint8_t";
+        default:
+            return name_of(type);
+    }
+}
+
 template <class T>
 constexpr element element_of() {
     using plain = std::remove_const_t<T>;

@@ -17,6 +17,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <string>
 
@@ -84,6 +85,20 @@ void launch_or_check(const execution& on, const Problem& problem, const More&...
         }
     }
     Launcher::launch(on.where, problem, more..., on.stream);
+}
+
+// Memory from on.allocate whose first bytes are zero when the next launch in the stream begins.
+inline void* allocate_zeroed(const execution& on, std::size_t bytes, std::size_t bytes_to_zero) {
+    void* const memory = on.allocate(bytes);
+    if (on.where == world::device) {
+#if defined(__CUDACC__)
+        imbrex::detail::require_success(cudaMemsetAsync(memory, 0, bytes_to_zero, static_cast<cudaStream_t>(on.stream)),
+                                        "cudaMemsetAsync");
+#endif
+    } else {
+        std::memset(memory, 0, bytes_to_zero);
+    }
+    return memory;
 }
 
 template <class Binding>

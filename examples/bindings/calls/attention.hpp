@@ -57,11 +57,13 @@ struct attention_inputs {
     functor_members mask = {};
     functor_members score = {};
 
+    std::int64_t sequences() const { return cu_seqlens_q.given() ? cu_seqlens_q.count() - 1 : q.sizes[0]; }
+
     template <class Problem>
     void give_to(Problem& p) const {
         p.scale = scale;
         p.sinks = elements_of<const float>(sinks, "sinks", q.sizes[q.rank - 2]);
-        p.seqused_k = elements_of<const int>(seqused_k, "seqused_k", k.sizes[0]);
+        p.seqused_k = elements_of<const int>(seqused_k, "seqused_k", sequences());
         if (cu_seqlens_q.given() || cu_seqlens_k.given()) {
             p.varlen.count = static_cast<int>(cu_seqlens_q.count()) - 1;
             p.varlen.cu_seqlens_q = elements_of<const int>(cu_seqlens_q, "cu_seqlens_q");
@@ -70,22 +72,22 @@ struct attention_inputs {
     }
 };
 
-// The template arguments of a variant: bf16, 128, 128, causal_mask, score_mod::identity. A head_dim between the compiled
-// ones takes the next larger one.
+// A head_dim between those that kernels are made for takes the next larger one.
+inline int padded_head_dim(std::int64_t head_dim) {
+    for (const int compiled : {64, 96, 128, 192}) {
+        if (head_dim <= compiled) return compiled;
+    }
+    return 256;
+}
+
+// The template arguments of a variant: bf16, 128, 128, causal_mask, score_mod::identity.
 inline std::string attention_variant(const char* binding, const attention_inputs& in, const std::string& mask,
                                      const std::string& score) {
-    const auto padded = [](std::int64_t head_dim) {
-        for (const int compiled : {64, 96, 128, 192}) {
-            if (head_dim <= compiled) return compiled;
-        }
-        return 256;
-    };
     require(in.q.type == element::bf16 || in.q.type == element::fp16, "q.dtype: ", name_of(in.q.type),
             "; must be bf16 or fp16");
-    int qk = padded(in.q.sizes[in.q.rank - 1]), v = padded(in.v.sizes[in.v.rank - 1]);
+    int qk = padded_head_dim(in.q.sizes[in.q.rank - 1]), v = padded_head_dim(in.v.sizes[in.v.rank - 1]);
     if (qk != v && !(qk == 192 && v == 128)) qk = v = qk > v ? qk : v;
-    return std::string(binding) + ", " + name_of(in.q.type) + ", " + std::to_string(qk) + ", " + std::to_string(v) +
-           ", " + mask + ", " + score;
+    return str_cat(binding, ", ", type_of(in.q.type), ", ", qk, ", ", v, ", ", mask, ", ", score);
 }
 
 }  // namespace imbrex::bindings

@@ -1,11 +1,5 @@
 // imbrex::attention_forward and imbrex::attention_backward, and the gradient that joins them.
-//
-// Masks and score_mods are named as in C++ (the template arguments of a variant), followed by the members they take from the
-// lists of tensors and numbers, in order: "window_mask:ii".
-//
-//     t   a pointer to a tensor's elements          i   an int        l   a 64-bit int        f   a float
-//     g   a pointer to the fp32 gradient of the tensor before it: null in the forward pass
-#include "operator.hpp"
+#include "attention_arguments.hpp"
 
 #include "../../bindings/calls/attention_backward.hpp"
 #include "../../bindings/calls/attention_forward.hpp"
@@ -21,131 +15,22 @@ namespace imbrex_torch {
 
 namespace {
 
-using imbrex::bindings::functor_members;
-using optional_tensor = std::optional<Tensor>;
-
-// The arguments of both operators after Q, K and V.
-struct attention_arguments {
-    std::optional<double> scale;
-    optional_tensor sinks, cu_seqlens_q, cu_seqlens_k, seqused_k;
-    std::string mask;
-    std::vector<Tensor> mask_tensors;
-    std::vector<double> mask_numbers;
-    std::string score;
-    std::vector<Tensor> score_tensors;
-    std::vector<double> score_numbers;
+struct differentiable_arguments : attention_arguments {
     bool deterministic;
 };
-
-struct functor {
-    std::string type;
-    functor_members members;
-};
-
-// "window_mask" and "ii" of "window_mask:ii".
-std::pair<std::string_view, std::string_view> split(std::string_view text) {
-    const std::size_t colon = text.rfind(':');
-    const bool has_members = colon != std::string_view::npos && (colon == 0 || text[colon - 1] != ':');
-    return has_members ? std::pair{text.substr(0, colon), text.substr(colon + 1)} : std::pair{text, std::string_view()};
-}
-
-// `gradients`: of each tensor, undefined where none is asked for; empty in the forward pass.
-functor functor_of(const char* name, const std::string& text, const std::vector<Tensor>& tensors,
-                   const std::vector<double>& numbers, const std::vector<Tensor>& gradients = {}) {
-    const auto [type, kinds] = split(text);
-    functor made{std::string(type), {}};
-    std::size_t tensor = 0, number = 0;
-    const auto next_number = [&] {
-        TORCH_CHECK_VALUE(number < numbers.size(), name, ": ", numbers.size(), " numbers; ", text, " needs more");
-        return numbers[number++];
-    };
-    for (const char kind : kinds) {
-        if (kind == 't') {
-            TORCH_CHECK_VALUE(tensor < tensors.size(), name, ": ", tensors.size(), " tensors; ", text, " needs more");
-            TORCH_CHECK_VALUE(tensors[tensor].is_contiguous(), name, ": tensor ", tensor,
-                              " is strided; it must be contiguous");
-            made.members.add(static_cast<const void*>(tensors[tensor++].data_ptr()));
-        } else if (kind == 'g') {
-            made.members.add(gradients.empty() ? nullptr : gradients[tensor - 1].data_ptr());
-        } else if (kind == 'i') {
-            made.members.add(static_cast<int>(next_number()));
-        } else if (kind == 'l') {
-            made.members.add(static_cast<std::int64_t>(next_number()));
-        } else {
-            TORCH_CHECK_VALUE(kind == 'f', name, ": ", text, "; members are t, g, i, l and f");
-            made.members.add(static_cast<float>(next_number()));
-        }
-    }
-    TORCH_CHECK_VALUE(tensor == tensors.size() && number == numbers.size(), name, ": ", tensors.size(), " tensors and ",
-                      numbers.size(), " numbers; ", text, " has other members");
-    return made;
-}
-
-void require_qkv(const Tensor& q, const Tensor& k, const Tensor& v, const attention_arguments& more) {
-    const bool varlen = more.cu_seqlens_q || more.cu_seqlens_k;
-    TORCH_CHECK_VALUE(q.dim() == (varlen ? 3 : 4), "q: shape ", q.sizes(), "; ",
-                      varlen ? "[tokens, heads, head_dim]" : "[batch, sequence, heads, head_dim]", " is needed");
-    TORCH_CHECK_VALUE(!varlen || (more.cu_seqlens_q && more.cu_seqlens_k),
-                      "cu_seqlens_q, cu_seqlens_k: one is missing; a varlen batch needs both");
-    for (const auto& [name, other] : {std::pair{"k", k}, {"v", v}}) {
-        TORCH_CHECK_VALUE(other.dim() == q.dim(), name, ": shape ", other.sizes(), "; ", q.dim(),
-                          " dimensions are needed, as q has");
-        TORCH_CHECK_TYPE(other.scalar_type() == q.scalar_type(), name, ".dtype: ", other.scalar_type(), "; must be ",
-                         q.scalar_type(), ", that of q");
-    }
-    TORCH_CHECK_TYPE(q.scalar_type() == at::kBFloat16 || q.scalar_type() == at::kHalf, "q.dtype: ", q.scalar_type(),
-                     "; must be BFloat16 or Half");
-    require_same_device(q, {{"k", k},
-                            {"v", v},
-                            {"sinks", more.sinks},
-                            {"cu_seqlens_q", more.cu_seqlens_q},
-                            {"cu_seqlens_k", more.cu_seqlens_k},
-                            {"seqused_k", more.seqused_k}});
-    for (const Tensor& one : more.mask_tensors) require_same_device(q, {{"mask_tensors", one}});
-    for (const Tensor& one : more.score_tensors) require_same_device(q, {{"score_tensors", one}});
-}
-
-template <class Call>
-void give_inputs(Call& call, const Tensor& q, const Tensor& k, const Tensor& v, const attention_arguments& more,
-                 const functor& mask, const functor& score) {
-    call.q = described(q, "q");
-    call.k = described(k, "k");
-    call.v = described(v, "v");
-    if (more.scale) call.scale = static_cast<float>(*more.scale);
-    call.sinks = described(more.sinks, "sinks");
-    call.seqused_k = described(more.seqused_k, "seqused_k");
-    call.cu_seqlens_q = described(more.cu_seqlens_q, "cu_seqlens_q");
-    call.cu_seqlens_k = described(more.cu_seqlens_k, "cu_seqlens_k");
-    call.mask = mask.members;
-    call.score = score.members;
-}
-
-// q with the columns of v.
-Tensor empty_output(const Tensor& q, const Tensor& v) {
-    if (q.size(-1) == v.size(-1)) return at::empty(q.sizes(), q.options());
-    auto sizes = q.sizes().vec();
-    sizes.back() = v.size(-1);
-    return at::empty(sizes, q.options());
-}
-
-// [batch, heads, rows], or [heads, tokens] of a varlen batch.
-Tensor empty_rows(const Tensor& q) {
-    const auto options = q.options().dtype(at::kFloat);
-    return q.dim() == 4 ? at::empty({q.size(0), q.size(2), q.size(1)}, options)
-                        : at::empty({q.size(1), q.size(0)}, options);
-}
 
 using forward_results = std::tuple<Tensor, Tensor>;
 using backward_results = std::tuple<Tensor, Tensor, Tensor, Tensor, std::vector<Tensor>>;
 
 forward_results forward(const Tensor& q_given, const Tensor& k_given, const Tensor& v_given,
-                        const attention_arguments& more) {
+                        const differentiable_arguments& more) {
+    require_16_bit(q_given, "q");
     require_qkv(q_given, k_given, v_given, more);
     const Tensor q = with_contiguous_rows(q_given), k = with_contiguous_rows(k_given),
                  v = with_contiguous_rows(v_given);
-    const Tensor out = empty_output(q, v), lse2 = empty_rows(q);
-    const functor mask = functor_of("mask", more.mask, more.mask_tensors, more.mask_numbers);
-    const functor score = functor_of("score", more.score, more.score_tensors, more.score_numbers);
+    const Tensor out = empty_output(q, v, q.scalar_type()), lse2 = empty_rows(q);
+    const attention_functor mask = mask_of(more);
+    const attention_functor score = score_of(more);
     imbrex::bindings::attention_forward_call call;
     give_inputs(call, q, k, v, more, mask, score);
     call.out = described(out, "out");
@@ -163,7 +48,8 @@ std::vector<Tensor> zeros_like(const std::vector<Tensor>& tensors) {
 
 backward_results backward(const Tensor& d_out_given, const optional_tensor& delta, const Tensor& q_given,
                           const Tensor& k_given, const Tensor& v_given, const Tensor& out, const Tensor& lse2,
-                          const attention_arguments& more) {
+                          const differentiable_arguments& more) {
+    require_16_bit(q_given, "q");
     require_qkv(q_given, k_given, v_given, more);
     const Tensor q = with_contiguous_rows(q_given), k = with_contiguous_rows(k_given),
                  v = with_contiguous_rows(v_given);
@@ -172,8 +58,8 @@ backward_results backward(const Tensor& d_out_given, const optional_tensor& delt
                  d_v = at::empty(v.sizes(), v.options());
     const Tensor d_sinks = more.sinks ? at::zeros_like(*more.sinks) : at::empty({0}, q.options().dtype(at::kFloat));
     const std::vector<Tensor> d_score = zeros_like(more.score_tensors);
-    const functor mask = functor_of("mask", more.mask, more.mask_tensors, more.mask_numbers);
-    const functor score = functor_of("score", more.score, more.score_tensors, more.score_numbers, d_score);
+    const attention_functor mask = mask_of(more);
+    const attention_functor score = functor_of("score", more.score, more.score_tensors, more.score_numbers, d_score);
     imbrex::bindings::attention_backward_call call;
     give_inputs(call, q, k, v, more, mask, score);
     if (delta) {
@@ -192,33 +78,17 @@ backward_results backward(const Tensor& d_out_given, const optional_tensor& delt
     return {d_q, d_k, d_v, d_sinks, d_score};
 }
 
-// The schema of both operators after their own tensors.
-#define IMBREX_ATTENTION_SCHEMA                                                                    \
-    "float? scale, Tensor? sinks, Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, Tensor? seqused_k, " \
-    "str mask, Tensor[] mask_tensors, float[] mask_numbers, str score, Tensor[] score_tensors, "   \
-    "float[] score_numbers, bool deterministic"
-#define IMBREX_ATTENTION_PARAMETERS                                                                 \
-    std::optional<double> scale, const optional_tensor &sinks, const optional_tensor &cu_seqlens_q, \
-        const optional_tensor &cu_seqlens_k, const optional_tensor &seqused_k, std::string mask,    \
-        std::vector<Tensor> mask_tensors, std::vector<double> mask_numbers, std::string score,      \
-        std::vector<Tensor> score_tensors, std::vector<double> score_numbers, bool deterministic
-#define IMBREX_ATTENTION_ARGUMENTS                                                                         \
-    attention_arguments {                                                                                  \
-        scale, sinks, cu_seqlens_q, cu_seqlens_k, seqused_k, std::move(mask), std::move(mask_tensors),     \
-            std::move(mask_numbers), std::move(score), std::move(score_tensors), std::move(score_numbers), \
-            deterministic                                                                                  \
-    }
-
-forward_results forward_operator(const Tensor& q, const Tensor& k, const Tensor& v, IMBREX_ATTENTION_PARAMETERS) {
-    return forward(q, k, v, IMBREX_ATTENTION_ARGUMENTS);
+forward_results forward_operator(const Tensor& q, const Tensor& k, const Tensor& v, IMBREX_ATTENTION_PARAMETERS,
+                                 bool deterministic) {
+    return forward(q, k, v, {IMBREX_ATTENTION_ARGUMENTS, deterministic});
 }
 backward_results backward_operator(const Tensor& d_out, const optional_tensor& delta, const Tensor& q, const Tensor& k,
-                                   const Tensor& v, const Tensor& out, const Tensor& lse2,
-                                   IMBREX_ATTENTION_PARAMETERS) {
-    return backward(d_out, delta, q, k, v, out, lse2, IMBREX_ATTENTION_ARGUMENTS);
+                                   const Tensor& v, const Tensor& out, const Tensor& lse2, IMBREX_ATTENTION_PARAMETERS,
+                                   bool deterministic) {
+    return backward(d_out, delta, q, k, v, out, lse2, {IMBREX_ATTENTION_ARGUMENTS, deterministic});
 }
 
-forward_results call_forward(const Tensor& q, const Tensor& k, const Tensor& v, const attention_arguments& a) {
+forward_results call_forward(const Tensor& q, const Tensor& k, const Tensor& v, const differentiable_arguments& a) {
     static const auto op = c10::Dispatcher::singleton()
                                .findSchemaOrThrow("imbrex::attention_forward", "")
                                .typed<decltype(forward_operator)>();
@@ -226,7 +96,8 @@ forward_results call_forward(const Tensor& q, const Tensor& k, const Tensor& v, 
                    a.mask_numbers, a.score, a.score_tensors, a.score_numbers, a.deterministic);
 }
 backward_results call_backward(const Tensor& d_out, const optional_tensor& delta, const Tensor& q, const Tensor& k,
-                               const Tensor& v, const Tensor& out, const Tensor& lse2, const attention_arguments& a) {
+                               const Tensor& v, const Tensor& out, const Tensor& lse2,
+                               const differentiable_arguments& a) {
     static const auto op = c10::Dispatcher::singleton()
                                .findSchemaOrThrow("imbrex::attention_backward", "")
                                .typed<decltype(backward_operator)>();
@@ -245,7 +116,7 @@ class attention_function : public torch::autograd::Function<attention_function> 
   public:
     static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context, const Tensor& q,
                                                   const Tensor& k, const Tensor& v, const optional_tensor& sinks,
-                                                  at::TensorList score_tensors, const attention_arguments& more) {
+                                                  at::TensorList score_tensors, const differentiable_arguments& more) {
         const at::AutoDispatchBelowADInplaceOrView below;
         auto [out, lse2] = call_forward(q, k, v, more);
         torch::autograd::variable_list saved{q, k, v, out, lse2};
@@ -275,23 +146,23 @@ class attention_function : public torch::autograd::Function<attention_function> 
         };
         auto& data = context->saved_data;
         const auto score_end = saved.begin() + fixed + data["score_tensors"].toInt();
-        const attention_arguments more{data["scale"].toOptional<double>(),
-                                       given(5),
-                                       given(6),
-                                       given(7),
-                                       given(8),
-                                       data["mask"].toStringRef(),
-                                       {score_end, saved.end()},
-                                       data["mask_numbers"].toDoubleVector(),
-                                       data["score"].toStringRef(),
-                                       {saved.begin() + fixed, score_end},
-                                       data["score_numbers"].toDoubleVector(),
-                                       data["deterministic"].toBool()};
+        const differentiable_arguments more{{data["scale"].toOptional<double>(),
+                                             given(5),
+                                             given(6),
+                                             given(7),
+                                             given(8),
+                                             data["mask"].toStringRef(),
+                                             {score_end, saved.end()},
+                                             data["mask_numbers"].toDoubleVector(),
+                                             data["score"].toStringRef(),
+                                             {saved.begin() + fixed, score_end},
+                                             data["score_numbers"].toDoubleVector()},
+                                            data["deterministic"].toBool()};
         const Tensor d_out = gradients[0].defined() ? gradients[0] : at::zeros_like(out);
         auto [d_q, d_k, d_v, d_sinks, d_score] =
             call_backward(d_out, delta_with(gradients[1], d_out, out), q, saved[1], saved[2], out, saved[4], more);
         torch::autograd::variable_list results{d_q, d_k, d_v, more.sinks ? d_sinks : Tensor()};
-        const bool has_gradients = split(more.score).second.find('g') != std::string_view::npos;
+        const bool has_gradients = split_functor(more.score).second.find('g') != std::string_view::npos;
         for (std::size_t i = 0; i < d_score.size(); ++i) {
             results.push_back(has_gradients ? d_score[i].to(more.score_tensors[i].scalar_type()) : Tensor());
         }
@@ -303,8 +174,9 @@ class attention_function : public torch::autograd::Function<attention_function> 
     static constexpr int fixed = 9;  // saved tensors before those of the score_mod
 };
 
-forward_results forward_with_gradient(const Tensor& q, const Tensor& k, const Tensor& v, IMBREX_ATTENTION_PARAMETERS) {
-    const attention_arguments more = IMBREX_ATTENTION_ARGUMENTS;
+forward_results forward_with_gradient(const Tensor& q, const Tensor& k, const Tensor& v, IMBREX_ATTENTION_PARAMETERS,
+                                      bool deterministic) {
+    const differentiable_arguments more{IMBREX_ATTENTION_ARGUMENTS, deterministic};
     auto results = attention_function::apply(q, k, v, more.sinks, at::TensorList(more.score_tensors), more);
     return {results[0], results[1]};
 }
@@ -312,11 +184,12 @@ forward_results forward_with_gradient(const Tensor& q, const Tensor& k, const Te
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(imbrex, m) {
-    m.def("attention_forward(Tensor q, Tensor k, Tensor v, " IMBREX_ATTENTION_SCHEMA ") -> (Tensor out, Tensor lse2)");
+    m.def("attention_forward(Tensor q, Tensor k, Tensor v, " IMBREX_ATTENTION_SCHEMA
+          ", bool deterministic) -> (Tensor out, Tensor lse2)");
     m.def(
         "attention_backward(Tensor d_out, Tensor? delta, Tensor q, Tensor k, Tensor v, Tensor out, Tensor "
         "lse2, " IMBREX_ATTENTION_SCHEMA
-        ") -> (Tensor d_q, Tensor d_k, Tensor d_v, Tensor d_sinks, Tensor[] d_score_tensors)");
+        ", bool deterministic) -> (Tensor d_q, Tensor d_k, Tensor d_v, Tensor d_sinks, Tensor[] d_score_tensors)");
 }
 TORCH_LIBRARY_IMPL(imbrex, CPU, m) {
     m.impl("attention_forward", forward_operator);

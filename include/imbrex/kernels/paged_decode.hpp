@@ -53,8 +53,9 @@ namespace imbrex {
 
 // Options of one launch.
 struct decode_options {
-    // paged_decode::workspace_bytes bytes, in the memory of the kernel's world. Zero it before the first launch; each
-    // launch leaves it ready for the next. Concurrent launches need one workspace each.
+    // paged_decode::workspace_bytes bytes, in the memory of the kernel's world. Zero it, or only its first
+    // workspace_bytes_to_zero bytes, before the first launch; each launch leaves it ready for the next. Concurrent
+    // launches need one workspace each.
     void* workspace = nullptr;
     // Partial result of a launch over other keys, for the same rows: o_accum, row_max, row_sum. An LSE merge combines
     // it with this launch's result.
@@ -123,6 +124,11 @@ class paged_decode {
             }
         });
         return bytes;
+    }
+
+    // The beginning of the workspace: arrival counters. The rest may hold anything.
+    static std::size_t workspace_bytes_to_zero(world where, int blocks = 0) {
+        return decode_workspace<1>::counters_bytes(max_blocks(where, blocks));
     }
 
     // Runs the launch in the checked host world, with these further arguments of `launch`, under many schedules. Returns

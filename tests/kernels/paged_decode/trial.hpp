@@ -13,12 +13,13 @@
 
 namespace imbrex_test {
 
-// Launches twice in one workspace, which is zero at first; the second time with pdl_prefetch.
+// Launches twice in one workspace, whose counters are zero at first; the second time with pdl_prefetch.
 template <class Decode, class In, class Launch>
 void check_trial(world where, attention_trial<In>& there, int blocks, int split_size,
                  std::optional<imbrex::decode_kernel_kind> kernel, const Launch& launch) {
     auto problem = there.upload();
-    buffer<int> workspace(where, Decode::workspace_bytes(where, problem, blocks, split_size) / sizeof(int), 0);
+    buffer<int> workspace(where, Decode::workspace_bytes(where, problem, blocks, split_size) / sizeof(int), -1);
+    std::fill_n(workspace.values.begin(), Decode::workspace_bytes_to_zero(where, blocks) / sizeof(int), 0);
     imbrex::decode_options options;
     options.workspace = workspace.upload();
     options.blocks = blocks;
