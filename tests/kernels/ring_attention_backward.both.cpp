@@ -36,7 +36,7 @@ using backward = ring_attention_backward<bf16, head_dim_64, Score>;
 // All that a rank has of some sequences, in its own order of rows.
 struct rank_tensors {
     buffer<bf16> q, k, v, d_out, rounded_d_q, rounded_d_k, rounded_d_v;
-    buffer<float> out, lse2, d_q, d_k, d_v, sinks, d_sinks;
+    buffer<float> out, lse2, delta, d_q, d_k, d_v, sinks, d_sinks;
     world_memory workspace;
 
     rank_tensors(world where, const ring_plan& plan, const std::vector<float>& given_sinks, std::size_t workspace_bytes)
@@ -49,6 +49,7 @@ struct rank_tensors {
           rounded_d_v(where, k.values.size(), bf16(NAN)),
           out(where, q.values.size()),
           lse2(where, plan.rows_of(plan.rank()) * plan.sizes().heads),
+          delta(where, lse2.values.size()),
           d_q(where, q.values.size(), NAN),
           d_k(where, k.values.size(), NAN),
           d_v(where, k.values.size(), NAN),
@@ -135,8 +136,13 @@ struct ring_case {
                               for (int i = 0; i < head_dim; ++i) {
                                   mine->out.values[at * head_dim + i] = float(forward.out[row * head_dim + i]);
                               }
-                              mine->lse2.values[head * plan.rows_of(rank) + mine_row] =
-                                  float(forward.lse[row] * 1.4426950408889634);
+                              const std::size_t row_value = head * plan.rows_of(rank) + mine_row;
+                              mine->lse2.values[row_value] = float(forward.lse[row] * 1.4426950408889634);
+                              double delta = 0;
+                              for (int i = 0; i < head_dim; ++i) {
+                                  delta += whole[number].d_out[row * head_dim + i] * forward.out[row * head_dim + i];
+                              }
+                              mine->delta.values[row_value] = float(delta);
                           });
             made.push_back(std::move(mine));
         }
@@ -191,14 +197,20 @@ struct ring_case {
 };
 
 template <class Backward = backward<>, class Score = score_mod::identity>
-void run_case(world where, const ring_case& one, std::uint64_t seed = 0, const Score& score = {}) {
+void run_case(world where, const ring_case& one, std::uint64_t seed = 0, const Score& score = {},
+              bool with_delta = false) {
     CAPTURE(name_of(where));
     auto tensors = one.template tensors<Backward>(where);
     loopback_group group(where, one.sequences.front().ranks, {.timeout = 60s, .seed = seed});
     run_ranks(group, [&](loopback& comm) {
         const ring_plan plan = make_ring_plan(comm, one.sequences, ring_pass::backward);
         const world_stream stream(where);
-        Backward::launch(comm, plan, tensors[comm.rank()]->problem(!one.sinks.empty()), score, stream.get());
+        ring_backward_problem<bf16> p = tensors[comm.rank()]->problem(!one.sinks.empty());
+        if (with_delta) {
+            p.delta = tensors[comm.rank()]->delta.upload();
+            p.out = nullptr;
+        }
+        Backward::launch(comm, plan, p, score, stream.get());
         comm.synchronise(stream.get());
     });
     one.compare(tensors);
@@ -230,6 +242,16 @@ TEST_CASE("backward: meshes match attention on one rank") {
             CAPTURE(ranks);
             CAPTURE(chunks);
             run_case(where, ring_case({schedule_of(13 * ranks + 3, ranks, token_placement::zigzag, chunks)}), chunks);
+        }
+    }
+}
+
+TEST_CASE("backward: delta instead of O") {
+    for (const world where : worlds()) {
+        for (const int chunks : {1, 2}) {
+            CAPTURE(chunks);
+            const ring_case one({schedule_of(57, 4, token_placement::zigzag, chunks)}, 5, 0, {0.5f, -1.0f});
+            run_case(where, one, chunks, score_mod::identity{}, true);
         }
     }
 }

@@ -4,6 +4,7 @@ A kernel is named by its binding and the template arguments: "attention_forward,
 score_mod::softcap". Arguments may be functors written by the user: `add_functor` gives each source a name.
 """
 
+import fcntl
 import functools
 import hashlib
 import os
@@ -98,17 +99,23 @@ def library_of(variant, for_device):
     source = source_of(variant)
     command = _command(for_device)
     key = hashlib.sha256("\n".join([source, *command, _headers_digest()]).encode()).hexdigest()[:24]
-    command.append(f"-I{include}")
     library = cache_folder() / f"{key}.so"
     if library.exists():
         return library
     library.parent.mkdir(parents=True, exist_ok=True)
+    with open(library.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the processes of a job need the same kernels: one of them compiles
+        if not library.exists():
+            _compile(variant, source, [*command, f"-I{include}"], library, "variant.cu" if for_device else "variant.cpp")
+    return library
+
+
+def _compile(variant, source, command, library, name):
     with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
-        file = pathlib.Path(scratch) / ("variant.cu" if for_device else "variant.cpp")
+        file = pathlib.Path(scratch) / name
         file.write_text(source)
         made = pathlib.Path(scratch) / "variant.so"
         done = subprocess.run([*command, str(file), "-o", str(made)], capture_output=True, text=True)
         if done.returncode != 0:
             raise CompileError(f"{_first_message(done.stdout + done.stderr)}\n(compiling {variant})")
-        os.replace(made, library)  # at once, also if another process compiles it too
-    return library
+        os.replace(made, library)

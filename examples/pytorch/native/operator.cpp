@@ -103,13 +103,7 @@ execution_on::execution_on(const Tensor& like) : state_(std::make_unique<state>(
 execution_on::~execution_on() = default;
 
 void execution_on::run(const std::string& variant, const void* call) const {
-    try {
-        imbrex::bindings::find_variant(on_.where, variant)(on_, call);
-    } catch (const imbrex::invalid_argument& wrong) {
-        TORCH_CHECK_VALUE(false, wrong.what());
-    } catch (const imbrex::error& failed) {
-        TORCH_CHECK(false, failed.what());
-    }
+    with_python_errors([&] { imbrex::bindings::find_variant(on_.where, variant)(on_, call); });
 }
 
 }  // namespace imbrex_torch

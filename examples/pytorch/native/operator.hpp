@@ -39,6 +39,18 @@ Tensor with_contiguous_rows(const Tensor& t);
 void require_same_device(const Tensor& like,
                          std::initializer_list<std::pair<const char*, std::optional<Tensor>>> others);
 
+// Calls work(); errors of the library become ValueError (arguments) or RuntimeError.
+template <class Work>
+auto with_python_errors(const Work& work) {
+    try {
+        return work();
+    } catch (const imbrex::invalid_argument& wrong) {
+        TORCH_CHECK_VALUE(false, wrong.what());
+    } catch (const imbrex::error& failed) {
+        TORCH_CHECK(false, failed.what());
+    }
+}
+
 // The tensors' device as a world, the current stream, memory from PyTorch's allocator. Makes the device the current one
 // while it lives.
 class execution_on {
@@ -48,7 +60,7 @@ class execution_on {
     execution_on(const execution_on&) = delete;
     execution_on& operator=(const execution_on&) = delete;
 
-    // Runs a variant; errors of the library become ValueError (arguments) or RuntimeError.
+    // Runs a variant, with_python_errors.
     template <class Call>
     void run(const std::string& variant, const Call& call) const {
         run(variant, static_cast<const void*>(&call));

@@ -11,10 +11,11 @@
 //                       .d_v = d_v, .workspace = workspace.at()}, stream);
 //     comm.synchronise(stream);  // throws if a rank has died or hangs
 //
-// Tensors hold the rank's own rows, as in ring_attention.hpp; O and the LSE are its results in fp32. The gradients are in
-// fp32. With `Deterministic` they have the same bits in every run with the same schedule. launch() allocates nothing and
-// does not synchronise with the device. Outputs and workspace may be read once the stream is done. After an error the
-// inputs are unchanged.
+// Tensors hold the rank's own rows, as in ring_attention.hpp; O and the LSE are its results in fp32. `delta` may be given
+// instead of O. If the loss depends on the LSE, delta is rowsum(dO * O) - dLSE, with the gradient of the natural LSE. The
+// gradients are in fp32. With `Deterministic` they have the same bits in every run with the same schedule. launch()
+// allocates nothing and does not synchronise with the device. Outputs and workspace may be read once the stream is done.
+// After an error the inputs are unchanged.
 #pragma once
 
 #include <imbrex/comm/check_ranks.hpp>
@@ -41,8 +42,9 @@ struct ring_backward_problem {
     const In* q = nullptr;       // [row, head, head_dim]
     const In* k = nullptr;       // [row, kv_head, head_dim]
     const In* v = nullptr;       // [row, kv_head, head_dim_v]
-    const float* out = nullptr;  // [row, head, head_dim_v]
+    const float* out = nullptr;  // [row, head, head_dim_v]; or delta
     float* lse2 = nullptr;       // [head, row]: the base-2 LSE of each row; read only
+    float* delta = nullptr;      // [head, row]: instead of out; read only
     const In* d_out = nullptr;   // [row, head, head_dim_v]
     float* d_q = nullptr;        // as q
     float* d_k = nullptr;        // as k
@@ -107,7 +109,7 @@ class ring_attention_backward {
 
     static chunks chunks_of(const ring_plan& plan, const problem& p) {
         return {
-            plan, {{p.q, p.d_out, p.lse2, nullptr}, p.k, p.v, p.d_q, {p.d_k, p.d_v}, p.workspace}, scratch_bytes(plan)};
+            plan, {{p.q, p.d_out, p.lse2, p.delta}, p.k, p.v, p.d_q, {p.d_k, p.d_v}, p.workspace}, scratch_bytes(plan)};
     }
     // The workspace of the largest block.
     static std::size_t scratch_bytes(const ring_plan& plan) {
@@ -140,7 +142,7 @@ class ring_attention_backward {
         require_tensor(p.q, "q", sizes.heads, sizes.head_dim);
         require_tensor(p.k, "k", sizes.kv_heads, sizes.head_dim);
         require_tensor(p.v, "v", sizes.kv_heads, sizes.head_dim_v);
-        require_tensor(p.out, "out", sizes.heads, sizes.head_dim_v);
+        if (p.delta == nullptr) require_tensor(p.out, "out", sizes.heads, sizes.head_dim_v);
         require_tensor(p.lse2, "lse2", sizes.heads, 1);
         require_tensor(p.d_out, "d_out", sizes.heads, sizes.head_dim_v);
         require_tensor(p.d_q, "d_q", sizes.heads, sizes.head_dim);
@@ -166,11 +168,14 @@ class ring_attention_backward {
             return batch_sequence_head(pointer, 1, rows, heads, head_dim);
         }
 
-        // delta of the own queries, the gradient of sinks, and dQ = 0.
+        // delta of the own queries unless it is given, the gradient of sinks, and dQ = 0.
         void prepare() const {
             const ring_queries<In> own = all.queries(0);
-            launch_attention_delta(where, tensor(p.out, own_rows(), sizes().heads, sizes().head_dim_v),
-                                   tensor(p.d_out, own_rows(), sizes().heads, sizes().head_dim_v), own.delta, stream);
+            if (p.delta == nullptr) {
+                launch_attention_delta(where, tensor(p.out, own_rows(), sizes().heads, sizes().head_dim_v),
+                                       tensor(p.d_out, own_rows(), sizes().heads, sizes().head_dim_v), own.delta,
+                                       stream);
+            }
             if (p.d_sinks != nullptr) {
                 const auto of_heads = [&](float* rows) { return batch_head_rows(rows, sizes().heads, own_rows()); };
                 imbrex::launch<attention_backward_sinks<row_alignment::unaligned>>(

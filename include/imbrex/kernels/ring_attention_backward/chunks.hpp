@@ -28,7 +28,7 @@ struct ring_key_gradients {
 
 template <class In>
 struct ring_backward_tensors {
-    ring_queries<In> queries;  // without delta, which is in the workspace
+    ring_queries<In> queries;  // delta may be null: it is then in the workspace
     const In* k = nullptr;
     const In* v = nullptr;
     float* d_q = nullptr;
@@ -75,7 +75,11 @@ class ring_backward_chunks {
 
     // The chunk that this rank holds after `hop` hops.
     ring_queries<In> queries(int hop) const {
-        if (hop == 0) return {own_.queries.q, own_.queries.d_out, own_.queries.lse2, at<float>(delta_)};
+        if (hop == 0) {
+            ring_queries<In> own = own_.queries;
+            if (own.delta == nullptr) own.delta = at<float>(delta_);
+            return own;
+        }
         float* const lse2 = at<float>(row_values_[hop - 1]);
         const std::int64_t rows = plan_.rows_of(plan_.q_chunk_at(hop));
         return {at<In>(queries_[hop - 1]), at<In>(d_outs_[hop - 1]), lse2, lse2 + rows * sizes_.heads};
