@@ -76,8 +76,8 @@ T* data_of(const tensor& t, const char* name) {
 
 inline void require_last_stride(const tensor& t, const char* name) {
     const int last = t.rank - 1;
-    require(t.sizes[last] <= 1 || t.strides[last] == 1, name, ".strides[", last, "]: ", t.strides[last],
-            "; the last dimension must be contiguous");
+    require(t.sizes[last] <= 1 || t.strides[last] == 1 || t.count() == 0, name, ".strides[", last,
+            "]: ", t.strides[last], "; the last dimension must be contiguous");
 }
 
 }  // namespace detail

@@ -28,6 +28,7 @@
 #include <imbrex/kernels/simt_paged_attention.hpp>
 #include <imbrex/kernels/swiglu.hpp>
 #include <imbrex/kernels/ulysses_attention.hpp>
+#include <imbrex/kernels/ulysses_attention_backward.hpp>
 
 #include <doctest/doctest.h>
 

@@ -1,8 +1,8 @@
 // The backward pass of ring attention against gradients of whole sequences in double: rings of one to eight ranks, meshes,
 // windows, several sequences, softcap, sinks; schedules, removed waits and error messages.
-#include "kernels/attention_backward/reference.hpp"
 #include "kernels/ring_trial.hpp"
 #include "kernels/whole_attention.hpp"
+#include "kernels/whole_gradients.hpp"
 #include "schedules.hpp"
 #include "synchronisation.hpp"
 #include "worlds.hpp"
@@ -82,14 +82,6 @@ struct rank_tensors {
     }
 };
 
-// A whole sequence [head, token, column] in double, its attention and gradients.
-struct whole_gradients {
-    reference_sizes sizes;
-    tensor_values q, k, v, d_out;
-    reference_forward forward;
-    reference_gradients gradients;
-};
-
 struct ring_case {
     std::vector<ring_schedule> sequences;
     std::vector<whole_gradients> whole;  // one per batch entry
@@ -101,34 +93,11 @@ struct ring_case {
         std::mt19937 random(seed);
         for (ring_schedule& one : sequences) {
             one.sizes.head_dim = one.sizes.head_dim_v = head_dim;
-            for (int member = 0; member < one.sizes.batches; ++member) whole.push_back(make_whole(one, random));
+            const reference_sizes sizes = whole_sizes(one, tensor_values(this->sinks.begin(), this->sinks.end()));
+            for (int member = 0; member < one.sizes.batches; ++member) {
+                whole.push_back(make_whole_gradients(sizes, one.mask, random, cap));
+            }
         }
-    }
-    whole_gradients make_whole(const ring_schedule& one, std::mt19937& random) const {
-        std::normal_distribution<float> normal;
-        const auto values = [&](int heads) {
-            tensor_values made(std::size_t(heads) * one.tokens * head_dim);
-            for (double& x : made) x = float(bf16(normal(random)));
-            return made;
-        };
-        whole_gradients made{{0, one.sizes.heads, one.sizes.kv_heads, one.tokens, one.tokens, head_dim, head_dim,
-                              1 / std::sqrt(double(head_dim)), tensor_values(sinks.begin(), sinks.end())},
-                             values(one.sizes.heads),
-                             values(one.sizes.kv_heads),
-                             values(one.sizes.kv_heads),
-                             values(one.sizes.heads),
-                             {},
-                             {}};
-        const auto keep = [&](const attention_extents& s, int query, int key) { return one.mask.keep(s, query, key); };
-        const auto score = [&](const attention_extents&, int, int, double x) {
-            return cap > 0 ? cap * std::tanh(x / cap) : x;
-        };
-        const auto slope = [&](const attention_extents&, int, int, double x) {
-            return cap > 0 ? 1 - std::pow(std::tanh(x / cap), 2) : 1.0;
-        };
-        made.forward = attention_in_double(made.sizes, made.q, made.k, made.v, keep, score, slope);
-        made.gradients = gradients_in_double(made.sizes, made.q, made.k, made.v, made.d_out, keep, score, slope);
-        return made;
     }
 
     // Calls visit(index in the rank's tensor, index in the whole one, sequence) for each row of each head.

@@ -1,4 +1,5 @@
 // Ulysses attention against attention on one rank in float64.
+#include "kernels/ulysses_trial.hpp"
 #include "kernels/whole_attention.hpp"
 #include "synchronisation.hpp"
 #include "worlds.hpp"
@@ -19,7 +20,9 @@
 using namespace imbrex;
 using namespace std::chrono_literals;
 using imbrex_test::buffer;
+using imbrex_test::each_row;
 using imbrex_test::error_message_of;
+using imbrex_test::row_value_at;
 using imbrex_test::whole_sequence;
 using imbrex_test::worlds;
 
@@ -30,6 +33,7 @@ using attention = ulysses_attention<bf16, attention_head_dim_set{64}>;
 
 struct rank_tensors {
     buffer<bf16> q, k, v, out;
+    buffer<float> lse2;
     world_memory workspace;
 
     rank_tensors(world where, const ulysses_schedule& schedule, int rank)
@@ -37,32 +41,33 @@ struct rank_tensors {
           k(where, elements(schedule, rank, schedule.sizes.kv_heads)),
           v(where, elements(schedule, rank, schedule.sizes.kv_heads)),
           out(where, elements(schedule, rank, schedule.sizes.heads), bf16(std::numeric_limits<float>::quiet_NaN())),
+          lse2(where, out.values.size() / head_dim, NAN),
           workspace(where, attention::workspace_bytes(schedule, rank)) {}
 
-    ulysses_problem<bf16> problem() {
-        return {.q = q.upload(), .k = k.upload(), .v = v.upload(), .out = out.upload(), .workspace = workspace.at()};
+    ulysses_problem<bf16> problem(bool with_lse2 = true) {
+        return {.q = q.upload(),
+                .k = k.upload(),
+                .v = v.upload(),
+                .out = out.upload(),
+                .lse2 = with_lse2 ? lse2.upload() : nullptr,
+                .workspace = workspace.at()};
     }
     static std::size_t elements(const ulysses_schedule& schedule, int rank, int heads) {
         return std::size_t(schedule.sizes.batches) * schedule.tokens_of(rank).count() * heads * head_dim;
     }
 };
 
-void run_case(world where, ulysses_schedule schedule, std::uint64_t seed) {
+void run_case(world where, ulysses_schedule schedule, std::uint64_t seed, bool with_lse2 = true) {
     schedule.sizes.head_dim = schedule.sizes.head_dim_v = head_dim;
     const int heads = schedule.sizes.heads, kv_heads = schedule.sizes.kv_heads;
     std::mt19937 random(static_cast<unsigned>(seed));
     std::vector<whole_sequence> whole;
     for (int i = 0; i < schedule.sizes.batches; ++i) whole.emplace_back(schedule.tokens, heads, kv_heads, random);
     std::vector<std::unique_ptr<rank_tensors>> tensors;
-    const auto each_row = [&](int rank, const auto& visit) {
-        const token_ranges tokens = schedule.tokens_of(rank);
-        for (int i = 0; i < schedule.sizes.batches * tokens.count(); ++i) {
-            visit(i, whole[i / tokens.count()], tokens.position(i % tokens.count()));
-        }
-    };
     for (int rank = 0; rank < schedule.ranks; ++rank) {
         tensors.push_back(std::make_unique<rank_tensors>(where, schedule, rank));
-        each_row(rank, [&](int row, const whole_sequence& from, int token) {
+        each_row(schedule, rank, [&](int row, int number, int token) {
+            const whole_sequence& from = whole[number];
             const auto take = [&](buffer<bf16>& to, const std::vector<bf16>& all, int with) {
                 std::copy_n(all.begin() + std::size_t(token) * with * head_dim, with * head_dim,
                             to.values.begin() + std::size_t(row) * with * head_dim);
@@ -76,25 +81,27 @@ void run_case(world where, ulysses_schedule schedule, std::uint64_t seed) {
     run_ranks(group, [&](loopback& comm) {
         attention::require_same_on_all_ranks(comm, schedule);
         const world_stream stream(where);
-        attention::launch(comm, schedule, tensors[comm.rank()]->problem(), {}, stream.get());
+        attention::launch(comm, schedule, tensors[comm.rank()]->problem(with_lse2), {}, stream.get());
         comm.synchronise(stream.get());
     });
-    double worst = 0;
+    double worst = 0, worst_lse2 = 0;
+    const auto add = [](double& worst, double error) { worst = std::isnan(error) || error > worst ? error : worst; };
     for (int rank = 0; rank < schedule.ranks; ++rank) {
-        tensors[rank]->out.download();
-        each_row(rank, [&](int row, const whole_sequence& from, int token) {
+        rank_tensors& mine = *tensors[rank];
+        mine.out.download();
+        mine.lse2.download();
+        each_row(schedule, rank, [&](int row, int number, int token) {
             for (int head = 0; head < heads; ++head) {
-                const auto right = imbrex_test::expected(from, schedule.mask, token, head);
-                for (int i = 0; i < head_dim; ++i) {
-                    const double error =
-                        std::abs(float(tensors[rank]->out.values[(std::size_t(row) * heads + head) * head_dim + i]) -
-                                 right.out[i]);
-                    worst = std::isnan(error) || error > worst ? error : worst;
-                }
+                const auto right = imbrex_test::expected(whole[number], schedule.mask, token, head);
+                const bf16* const out = &mine.out.values[(std::size_t(row) * heads + head) * head_dim];
+                for (int i = 0; i < head_dim; ++i) add(worst, std::abs(float(out[i]) - right.out[i]));
+                const float lse2 = mine.lse2.values[row_value_at(schedule, rank, head, row)];
+                if (with_lse2) add(worst_lse2, std::abs(lse2 - right.lse2));
             }
         });
     }
     CHECK(worst < 0.025);
+    CHECK(worst_lse2 < 0.002);
 }
 
 }  // namespace
@@ -114,12 +121,12 @@ TEST_CASE("Ulysses attention matches attention on one rank") {
                 CAPTURE(name_of(placement));
                 CAPTURE(kv_heads);
                 run_case(where,
-                         {.tokens = from(0, 90),
+                         {.tokens = from(0, 150),
                           .ranks = ranks,
                           .placement = placement,
                           .mask = mask,
                           .sizes = {.heads = kv_heads * from(1, 2), .kv_heads = kv_heads, .batches = from(1, 2)}},
-                         ranks);
+                         ranks, ranks % 4 != 0);
             }
         }
     }
@@ -156,6 +163,9 @@ TEST_CASE("Ulysses attention rejects invalid arguments") {
         const ulysses_schedule one{.tokens = 3, .ranks = 1, .sizes = {.heads = 2, .head_dim = 64, .head_dim_v = 64}};
         CHECK(error_message_of([&] { attention::launch(comm, one, {}); }) ==
               "q: null; 1 x 3 x 2 x 64 elements are needed");
+        ulysses_schedule other = one;
+        other.ranks = other.sizes.kv_heads = 2;
+        CHECK(error_message_of([&] { attention::launch(comm, other, {}); }) == "ranks: 2; the transport has 1");
     }
 }
 

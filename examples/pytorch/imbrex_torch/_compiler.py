@@ -84,9 +84,9 @@ def _command(for_device):
 
 
 def _first_message(log):
-    """The first message of a static_assert of Imbrex, or else the first error."""
-    for pattern in (r"imbrex: .*", r"error: .*", r".*: error.*"):
-        found = re.search(pattern, log)
+    """The first error in the user's source, or else the first message of a static_assert of Imbrex, or else the first error."""
+    for pattern in (r"^user_\w+[:(]\d+.*error.*", r"imbrex: .*", r".*error.*"):
+        found = re.search(pattern, log, re.MULTILINE)
         if found:
             return found.group(0).strip().strip('"')
     return log.strip()[-400:] or "the compiler failed without a message"

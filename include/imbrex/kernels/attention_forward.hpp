@@ -105,6 +105,7 @@ class attention_forward {
     static constexpr attention_rescaling rescaling =
         upconverts && score_has_polynomial<Score>() ? attention_rescaling::exact : Options.rescaling;
 
+  public:  // the code that nvcc generates for a launch names it
     template <attention_head_dims HeadDims>
     struct kernels {
         using hopper = attention_hopper<In, HeadDims.qk, HeadDims.v, Mask, Score,
@@ -116,6 +117,8 @@ class attention_forward {
             attention_hopper_8bit_cache<In, Cache, HeadDims.qk, HeadDims.v, Mask, Score,
                                         attention_8bit_cache_shape_for(HeadDims, demand, rescaling), Options.output>;
     };
+
+  private:
     template <attention_head_dims HeadDims>
     using hopper = typename kernels<HeadDims>::hopper;
     template <attention_head_dims HeadDims>

@@ -22,6 +22,7 @@
 #include <imbrex/comm/transport.hpp>
 #include <imbrex/core/error.hpp>
 #include <imbrex/kernels/attention_backward.hpp>
+#include <imbrex/kernels/attention_backward/delta.hpp>
 #include <imbrex/kernels/merge_lse.hpp>
 #include <imbrex/kernels/ring_attention/steps.hpp>
 #include <imbrex/kernels/ring_attention_backward/chunks.hpp>
@@ -168,9 +169,8 @@ class ring_attention_backward {
         // delta of the own queries, the gradient of sinks, and dQ = 0.
         void prepare() const {
             const ring_queries<In> own = all.queries(0);
-            launch_attention_delta<In>(where, tensor(p.out, own_rows(), sizes().heads, sizes().head_dim_v),
-                                       tensor(p.d_out, own_rows(), sizes().heads, sizes().head_dim_v), own.delta,
-                                       stream);
+            launch_attention_delta(where, tensor(p.out, own_rows(), sizes().heads, sizes().head_dim_v),
+                                   tensor(p.d_out, own_rows(), sizes().heads, sizes().head_dim_v), own.delta, stream);
             if (p.d_sinks != nullptr) {
                 const auto of_heads = [&](float* rows) { return batch_head_rows(rows, sizes().heads, own_rows()); };
                 imbrex::launch<attention_backward_sinks<row_alignment::unaligned>>(

@@ -156,6 +156,19 @@ TEST_CASE("Ulysses computes exact gradients") {
     }
 }
 
+TEST_CASE("Ulysses sends the bytes of the closed form in the backward pass") {
+    const attention_sizes sizes{.heads = 32, .kv_heads = 8, .head_dim = 128, .head_dim_v = 128};
+    const ulysses_schedule schedule{.tokens = 64, .ranks = 4, .sizes = sizes};
+    for (int rank = 0; rank < 4; ++rank) {
+        std::int64_t sent = 0;
+        for (int step = 0; step < backward_steps(schedule); ++step) {
+            for (const transfer& one : backward_sends(schedule, rank, step)) sent += one.bytes;
+        }
+        // (3 + 4 g) s (P - 1) / P, and two fp32 numbers per row and head
+        CHECK(sent == (4 * 16 * 32 * 128 * 2 + 16 * 32 * 2 * 4) * 3 / 4);
+    }
+}
+
 TEST_CASE("dK and dV have the same transfer time as K and V") {
     const ring_schedule mesh{.tokens = 36, .ranks = 6, .q_chunks = 2};
     std::map<payload, std::vector<std::pair<int, int>>> when;

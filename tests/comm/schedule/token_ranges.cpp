@@ -41,12 +41,14 @@ TEST_CASE("every token has exactly one location") {
             for (const int tokens : {0, 1, 2, ranks - 1, ranks, ranks + 1, 2 * ranks, 3 * ranks - 1, 5 * ranks + 3}) {
                 INFO(name_of(placement), ", ", ranks, " ranks, ", tokens, " tokens");
                 std::vector<int> times(tokens, 0);
-                int fewest = tokens, most = 0;
+                int fewest = tokens, most = 0, before = 0;
                 bool in_order = true, places_agree = true;
                 for (int rank = 0; rank < ranks; ++rank) {
                     const token_ranges ranges = tokens_of(placement, tokens, ranks, rank);
                     fewest = std::min(fewest, ranges.count());
                     most = std::max(most, ranges.count());
+                    CHECK(tokens_before(placement, tokens, ranks, rank) == before);
+                    before += ranges.count();
                     for (int row = 0, last = -1; row < ranges.count(); ++row) {
                         const int position = ranges.position(row);
                         REQUIRE(position >= 0);

@@ -13,7 +13,7 @@
 //     sends K, V of       r             r - 1         r - 2                 -
 //     sends dK, dV of     -             r             r - 1                 r + 2         r + 1, their owner
 //
-// Ulysses has the same three steps with other payloads.
+// Ulysses has the same three steps with other payloads. Its gradients are complete: they have the type of the inputs.
 #pragma once
 
 #include <imbrex/comm/schedule/ring_schedule.hpp>
@@ -49,8 +49,10 @@ inline void backward_all_to_all(std::vector<transfer>& all, const ulysses_schedu
         schedule.add_all_to_all(all, payload::q_do_lse_delta, from, to, step);
         schedule.add_all_to_all(all, payload::kv, from, to, step);
     } else if (step == 2) {
-        schedule.add_all_to_all(all, payload::dq, from, to, step);
-        schedule.add_all_to_all(all, payload::dk_dv, from, to, step);
+        ulysses_schedule complete = schedule;
+        complete.sizes.partial_element_bytes = schedule.sizes.element_bytes;
+        complete.add_all_to_all(all, payload::dq, from, to, step);
+        complete.add_all_to_all(all, payload::dk_dv, from, to, step);
     }
 }
 

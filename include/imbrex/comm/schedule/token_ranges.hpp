@@ -51,12 +51,12 @@ struct token_location {
 namespace detail {
 
 // Part `number` of a sequence split into `pieces`; the first tokens % pieces parts are one token longer.
-constexpr token_range even_split(int tokens, int pieces, int number) {
+IMBREX_FN constexpr token_range even_split(int tokens, int pieces, int number) {
     const int shortest = tokens / pieces, longer = tokens % pieces;
     return {number * shortest + std::min(number, longer), shortest + (number < longer ? 1 : 0)};
 }
 
-constexpr int even_split_containing(int tokens, int pieces, int position) {
+IMBREX_FN constexpr int even_split_containing(int tokens, int pieces, int position) {
     const int shortest = tokens / pieces, longer = tokens % pieces;
     const int in_longer = longer * (shortest + 1);
     return position < in_longer ? position / (shortest + 1) : longer + (position - in_longer) / shortest;
@@ -64,7 +64,7 @@ constexpr int even_split_containing(int tokens, int pieces, int position) {
 
 }  // namespace detail
 
-constexpr token_ranges tokens_of(token_placement placement, int tokens, int ranks, int rank) {
+IMBREX_FN constexpr token_ranges tokens_of(token_placement placement, int tokens, int ranks, int rank) {
     switch (placement) {
         case token_placement::contiguous:
             return {{detail::even_split(tokens, ranks, rank), {}}, 1};
@@ -78,7 +78,14 @@ constexpr token_ranges tokens_of(token_placement placement, int tokens, int rank
     return {{{rank, tokens / ranks + (rank < tokens % ranks ? 1 : 0)}, {}}, ranks};
 }
 
-constexpr token_location location_of(token_placement placement, int tokens, int ranks, int position) {
+// The number of tokens on the ranks before this one.
+IMBREX_FN constexpr int tokens_before(token_placement placement, int tokens, int ranks, int rank) {
+    if (placement != token_placement::zigzag) return detail::even_split(tokens, ranks, rank).first;
+    const int in_second_half = tokens - detail::even_split(tokens, 2 * ranks, 2 * ranks - rank).first;
+    return detail::even_split(tokens, 2 * ranks, rank).first + in_second_half;
+}
+
+IMBREX_FN constexpr token_location location_of(token_placement placement, int tokens, int ranks, int position) {
     if (placement == token_placement::striped) return {position % ranks, position / ranks};
     if (placement == token_placement::contiguous) {
         const int rank = detail::even_split_containing(tokens, ranks, position);
