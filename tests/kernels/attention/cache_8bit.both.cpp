@@ -21,7 +21,7 @@ template <class In, class Cache, attention_head_dim_set HeadDims, class Mask = a
 using attention_over =
     attention_forward<In, attention_options{.head_dims = HeadDims, .kv = kv_layout::paged}, Mask, Score, Cache>;
 
-constexpr scales_of nothing = scales_of::nothing, all = scales_of::all, heads = scales_of::heads,
+constexpr scales_of nothing = scales_of::nothing, whole = scales_of::all, heads = scales_of::heads,
                     pages = scales_of::pages;
 using kinds = std::vector<std::pair<scales_of, scales_of>>;
 
@@ -52,10 +52,10 @@ void check(const attention_test_case& given, scales_of of_keys, scales_of of_val
         [](auto&) { return score_mod::identity{}; });
 }
 
-using e4m3_narrow = attention_over<bf16, e4m3, {64}>;
-using int8_wide = attention_over<fp16, std::int8_t, {128}, causal_mask>;
-using int8_scored = attention_over<bf16, std::int8_t, {64}, any_mask, any_score>;
-using e4m3_half = attention_over<fp16, e4m3, {64}>;
+using e4m3_narrow = attention_over<bf16, e4m3, attention_head_dim_set{64}>;
+using int8_wide = attention_over<fp16, std::int8_t, attention_head_dim_set{128}, causal_mask>;
+using int8_scored = attention_over<bf16, std::int8_t, attention_head_dim_set{64}, any_mask, any_score>;
+using e4m3_half = attention_over<fp16, e4m3, attention_head_dim_set{64}>;
 
 // Chunked prefill: the last query is aligned with the last key; some sequences are empty.
 attention_test_case chunks() {
@@ -76,7 +76,7 @@ attention_test_case padded() {
 TEST_CASE("8-bit KV cache: e4m3 and bf16, scales of every kind, pages of any size") {
     attention_test_case c = chunks();
     for (const auto& [page_size, of_keys, of_values] :
-         {std::tuple{16, pages, pages}, std::tuple{64, heads, heads}, std::tuple{256, all, nothing},
+         {std::tuple{16, pages, pages}, std::tuple{64, heads, heads}, std::tuple{256, whole, nothing},
           std::tuple{48, pages, heads}, std::tuple{128, heads, pages}}) {
         c.page_size = page_size;
         check<e4m3_narrow, bf16, e4m3>(c, of_keys, of_values);
@@ -94,7 +94,7 @@ TEST_CASE("8-bit KV cache: the Ampere-class kernel, where TMA cannot load") {
         check<e4m3_narrow, bf16, e4m3>(c, kind, kind);
     }
     c.page_size = 48, c.left = 60;
-    check<e4m3_half, fp16, e4m3>(c, pages, all);
+    check<e4m3_half, fp16, e4m3>(c, pages, whole);
 }
 
 TEST_CASE("8-bit KV cache: int8 and fp16, head_dim 128, GQA, causal") {
@@ -118,7 +118,7 @@ TEST_CASE("8-bit KV cache: int8 and fp16, head_dim 128, GQA, causal") {
 TEST_CASE("8-bit KV cache: windows, masks with holes, e4m3 and fp16") {
     attention_test_case c{
         .batches = 2, .heads = 2, .seqlen_q = 200, .seqlen_k = 500, .page_size = 48, .left = 60, .right = 0};
-    check<e4m3_half, fp16, e4m3>(c, heads, all);
+    check<e4m3_half, fp16, e4m3>(c, heads, whole);
     c.left = 20, c.right = 30, c.holes = true, c.bounded = true, c.page_size = 32;
     check<e4m3_half, fp16, e4m3>(c, pages, pages);
 }
@@ -135,7 +135,7 @@ TEST_CASE("8-bit KV cache: score_mods") {
 
 #if !defined(IMBREX_FEW_SHAPES)
 TEST_CASE("8-bit KV cache: all head dims, both kernels") {
-    using attention = attention_over<bf16, e4m3, {96, attention_head_dims(192, 128), 192, 256}>;
+    using attention = attention_over<bf16, e4m3, attention_head_dim_set{96, attention_head_dims(192, 128), 192, 256}>;
     attention_test_case c = chunks();
     for (const auto& [qk, v] : {std::pair{96, 96}, std::pair{192, 128}, std::pair{192, 192}, std::pair{256, 256}}) {
         c.head_dim_qk = qk, c.head_dim_v = v;
