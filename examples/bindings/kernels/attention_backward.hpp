@@ -2,6 +2,7 @@
 #pragma once
 
 #include "../calls/attention_backward.hpp"
+#include "../masks.hpp"
 #include "../variant.hpp"
 
 #include <imbrex/kernels/attention_backward.hpp>

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "../calls/attention_forward.hpp"
+#include "../masks.hpp"
 #include "../variant.hpp"
 
 #include <imbrex/kernels/attention_forward.hpp>

@@ -4,10 +4,13 @@ from ._attention import attention, attention_varlen, attention_with
 from ._attention_fp8 import attention_fp8, quantize_fp8
 from ._check import check
 from ._library import compiled_variants
+from ._norm import rms_norm, rms_norm_
 from ._paged_kv import fixed_point_inv_freq, paged_append, paged_decode, paged_decode_workspace
 from ._quantized import (QuantizedLinear, QuantizedWeight, linear_fp8, linear_int4, linear_int8, linear_mxfp4,
                          quantize)
+from ._rope import rope, rope_
 from ._sample import sample
+from ._swiglu import swiglu
 
 __all__ = [
     "QuantizedLinear",
@@ -28,5 +31,10 @@ __all__ = [
     "paged_decode_workspace",
     "quantize",
     "quantize_fp8",
+    "rms_norm",
+    "rms_norm_",
+    "rope",
+    "rope_",
     "sample",
+    "swiglu",
 ]

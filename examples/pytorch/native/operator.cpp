@@ -41,21 +41,24 @@ element element_of(const Tensor& t, const char* name) {
 }  // namespace
 
 imbrex::bindings::tensor described(const Tensor& t, const char* name) {
-    imbrex::bindings::tensor made;
-    if (!t.defined()) return made;
-    TORCH_CHECK_VALUE(t.dim() <= imbrex::bindings::tensor::max_rank, name, ": ", t.dim(), " dimensions; at most ",
-                      imbrex::bindings::tensor::max_rank, " are allowed");
-    made.data = t.data_ptr();
-    made.type = element_of(t, name);
-    made.rank = static_cast<int>(t.dim());
-    for (int i = 0; i < made.rank; ++i) {
-        made.sizes[i] = t.size(i);
-        made.strides[i] = t.stride(i);
-    }
-    return made;
+    return t.defined() ? described(t, name, t.sizes(), t.strides()) : imbrex::bindings::tensor{};
 }
 imbrex::bindings::tensor described(const std::optional<Tensor>& t, const char* name) {
     return t ? described(*t, name) : imbrex::bindings::tensor{};
+}
+
+imbrex::bindings::tensor described(const Tensor& t, const char* name, at::IntArrayRef sizes, at::IntArrayRef strides) {
+    imbrex::bindings::tensor made;
+    TORCH_CHECK_VALUE(sizes.size() <= imbrex::bindings::tensor::max_rank, name, ": ", sizes.size(),
+                      " dimensions; at most ", imbrex::bindings::tensor::max_rank, " are allowed");
+    made.data = t.data_ptr();
+    made.type = element_of(t, name);
+    made.rank = static_cast<int>(sizes.size());
+    for (int i = 0; i < made.rank; ++i) {
+        made.sizes[i] = sizes[i];
+        made.strides[i] = strides[i];
+    }
+    return made;
 }
 
 std::string type_name(const Tensor& t, const char* name) {

@@ -28,6 +28,8 @@ using imbrex::bindings::execution;
 // Undefined and missing tensors are "not given". `name` is for messages.
 imbrex::bindings::tensor described(const Tensor& t, const char* name);
 imbrex::bindings::tensor described(const std::optional<Tensor>& t, const char* name);
+// The tensor's memory with other sizes and strides.
+imbrex::bindings::tensor described(const Tensor& t, const char* name, at::IntArrayRef sizes, at::IntArrayRef strides);
 
 // "bf16", "fp16" or "float", as in the names of variants.
 std::string type_name(const Tensor& t, const char* name);
