@@ -10,6 +10,8 @@
 
 namespace imbrex::bindings {
 
+inline namespace IMBREX_WORLDS {
+
 template <class Out, int HeadDim, class Mask, class Score, class Scaling, fp8_accumulation Accumulation>
 struct attention_fp8 {
     using call = attention_fp8_call;
@@ -22,7 +24,7 @@ struct attention_fp8 {
                                      .k = attention_view_of<const e4m3>(c.k, "k"),
                                      .v = attention_view_of<const e4m3>(c.v, "v"),
                                      .out = attention_view_of<Out>(c.out, "out"),
-                                     .lse2 = attention_rows_of(c.lse2, "lse2")};
+                                     .lse2 = attention_rows_of(c.lse2, "lse2", c.q)};
         c.give_to(p);
         const std::int64_t batches = c.sequences(), heads = p.q.extents[1], kv_heads = p.k.extents[1];
         // A sequence of a varlen batch may have any part of the rows: their blocks cannot be counted here.
@@ -39,5 +41,7 @@ struct attention_fp8 {
         launch_or_check<launcher>(on, p, c.mask.make<Mask>("mask"), c.score.make<Score>("score"));
     }
 };
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex::bindings

@@ -12,6 +12,8 @@
 
 namespace imbrex::bindings {
 
+inline namespace IMBREX_WORLDS {
+
 template <class In>
 struct quantise_fp8 {
     using call = quantise_fp8_call;
@@ -46,5 +48,7 @@ struct quantise_fp8 {
         return fp8_scales_per_head(elements_of<float>(c.scales, "scales", std::int64_t{batches} * heads), heads);
     }
 };
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex::bindings

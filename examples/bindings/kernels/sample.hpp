@@ -14,6 +14,8 @@
 
 namespace imbrex::bindings {
 
+inline namespace IMBREX_WORLDS {
+
 // per_row as the kernel takes it.
 template <class T>
 struct row_numbers {
@@ -112,5 +114,7 @@ struct sample {
         return {given.all, elements_of<const Number>(given.each, name, rows)};
     }
 };
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex::bindings
