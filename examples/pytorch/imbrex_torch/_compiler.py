@@ -106,7 +106,8 @@ def library_of(variant, for_device):
     with open(library.with_suffix(".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the processes of a job need the same kernels: one of them compiles
         if not library.exists():
-            _compile(variant, source, [*command, f"-I{include}"], library, "variant.cu" if for_device else "variant.cpp")
+            name = "variant.cu" if for_device else "variant.cpp"
+            _compile(variant, source, [*command, f"-I{include}"], library, name)
     return library
 
 

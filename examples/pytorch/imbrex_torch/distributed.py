@@ -14,8 +14,8 @@ A placement says which tokens a rank has, always in the order of positions. With
     zigzag       0 0 1 1 2 2 3 3 3 3 2 2 1 1 0 0     the same work for all ranks under a causal mask
     striped      0 1 2 3 0 1 2 3 0 1 2 3 0 1 2 3
 
-`shard(torch.arange(tokens), dim=0)` are the positions of a rank's tokens, for RoPE. `tokens` is the length of the sequence; it
-is only needed if it is not a multiple of the number of ranks. Ranks then differ by at most one token.
+`shard(torch.arange(tokens), dim=0)` are the positions of a rank's tokens, for RoPE. `tokens` is the length of the
+sequence; it is only needed if it is not a multiple of the number of ranks. Ranks then differ by at most one token.
 """
 
 import math
@@ -34,19 +34,21 @@ def ring_attention(q, k, v, *, group=None, causal=False, window=None, softcap=No
                    placement="zigzag", tokens=None, q_chunks=1, deterministic=False, return_lse=False):
     """Attention of this rank's queries to the keys of all ranks, which travel around a ring; with a gradient.
 
-    q, k and v are bf16 or fp16 [batch, the rank's tokens, heads, head_dim]. The other arguments are those of `attention`.
-    While a rank attends to some keys, the next ones arrive. With q_chunks > 1, a divisor of the number of ranks, queries
-    travel too, in groups of that many consecutive ranks: fewer bytes for many ranks. The gradient of sinks is over this
-    rank's queries: add those of all ranks, as for other parameters.
+    q, k and v are bf16 or fp16 [batch, the rank's tokens, heads, head_dim]. The other arguments are those of
+    `attention`. While a rank attends to some keys, the next ones arrive. With q_chunks > 1, a divisor of the number of
+    ranks, queries travel too, in groups of that many consecutive ranks: fewer bytes for many ranks. The gradient of
+    sinks is over this rank's queries: add those of all ranks, as for other parameters.
 
-    The first call with a shape compares the arguments of all ranks, which blocks the host, and raises on all if they differ.
+    The first call with a shape compares the arguments of all ranks, which blocks the host, and raises on all if they
+    differ. Every rank must run the backward pass.
     """
     mask, numbers = _mask_of(causal, window)
     left, right = numbers or (_UNBOUNDED, 0 if mask == "causal_mask" else _UNBOUNDED)
     if softcap is not None and not softcap > 0:
         raise ValueError(f"softcap: {softcap}; a positive number is needed")
+    group = _group_of(group)
     out, lse2 = torch.ops.imbrex.ring_attention_forward(
-        q, k, v, sinks, scale, softcap, tokens, left, right, placement, q_chunks, deterministic, _group_of(group).group_name)
+        q, k, v, sinks, scale, softcap, tokens, left, right, placement, q_chunks, deterministic, group.group_name)
     return _results(out, lse2.transpose(0, 1), return_lse)
 
 
@@ -54,8 +56,8 @@ def ulysses_attention(q, k, v, *, group=None, causal=False, window=None, softcap
                       placement="contiguous", tokens=None, deterministic=False, return_lse=False):
     """The same by all-to-all (DeepSpeed-Ulysses): each rank attends with some of the heads over the whole sequence.
 
-    Fewer bytes than a ring, but communication does not overlap attention, and there can be at most as many ranks as heads of k.
-    The gradient of sinks is that of this rank's heads, zero for others: add those of all ranks.
+    Fewer bytes than a ring, but communication does not overlap attention, and there can be at most as many ranks as
+    heads of k. The gradient of sinks is that of this rank's heads, zero for others: add those of all ranks.
 
     The first call with a shape compares the shapes of all ranks, unless torch.compile has compiled it.
     """
@@ -70,8 +72,8 @@ def ulysses_attention(q, k, v, *, group=None, causal=False, window=None, softcap
     _require_same_on_all_ranks(group, batch=q.shape[0], tokens=tokens, heads=heads, kv_heads=kv_heads, dtype=q.dtype,
                                head_dim=q.shape[3], head_dim_v=v.shape[3], placement=placement)
     if kv_heads < ranks or heads % kv_heads != 0:
-        raise ValueError(f"k: {kv_heads} heads; at least the {ranks} ranks are needed, and a divisor of the {heads} heads of q. "
-                         "ring_attention has no such limit")
+        raise ValueError(f"k: {kv_heads} heads; at least {ranks} are needed, one per rank, and a divisor of the "
+                         f"{heads} heads of q. ring_attention runs on more ranks")
     counts = _tokens_of_ranks(tokens, ranks, placement)
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         _require_tokens(name, tensor.shape[1], counts, rank, placement)
@@ -100,7 +102,7 @@ def shard(tensor, placement="zigzag", group=None, dim=1):
 
 
 def unshard(tensor, placement="zigzag", group=None, dim=1, tokens=None):
-    """All tokens of a tensor of which each rank has its own, on every rank. The gradient is the sum of those of all ranks."""
+    """All tokens of a tensor of which each rank has its own, on every rank. Its gradient is the sum over all ranks."""
     group = _group_of(group)
     ranks, rank = dist.get_world_size(group), dist.get_rank(group)
     counts = _tokens_of_ranks(tensor.shape[dim] * ranks if tokens is None else tokens, ranks, placement)
@@ -119,7 +121,7 @@ def _group_of(group):
     if group is None:
         group = dist.group.WORLD
         if group is None:
-            raise ValueError("group: None, and there is no default group; call torch.distributed.init_process_group first")
+            raise ValueError("group: None, and there is no default group; call torch.distributed.init_process_group")
     return group
 
 
@@ -138,7 +140,8 @@ def _require_same_on_all_ranks(group, **values):
     for rank, theirs in enumerate(of_ranks):
         for name, first in of_ranks[0].items():
             if theirs[name] != first:
-                raise RuntimeError(f"{name}: {theirs[name]} on rank {rank}, and {first} on rank 0; must be the same on all ranks")
+                raise RuntimeError(f"{name}: {theirs[name]} on rank {rank}, and {first} on rank 0; must be the same on "
+                                   "all ranks")
     _agreed.add(key)
 
 
@@ -173,8 +176,8 @@ def _tokens_of_ranks(tokens, ranks, placement):
 
 def _require_tokens(name, found, counts, rank, placement):
     if found != counts[rank]:
-        raise ValueError(f"{name}: {found} tokens; rank {rank} of {len(counts)} has {counts[rank]} of {sum(counts)} tokens in "
-                         f"{placement} placement")
+        raise ValueError(f"{name}: {found} tokens; rank {rank} of {len(counts)} has {counts[rank]} of {sum(counts)} "
+                         f"tokens in {placement} placement")
 
 
 def _in_rank_order(rows, ranks, placement):
@@ -210,7 +213,8 @@ def _in_position_order(rows, ranks, placement):
 
 def _all_to_all(messages, received_sizes, group):
     sizes = [one.numel() for one in messages]
-    return collectives.all_to_all_single_autograd(torch.cat([one.reshape(-1) for one in messages]), received_sizes, sizes, group)
+    sent = torch.cat([one.reshape(-1) for one in messages])
+    return collectives.all_to_all_single_autograd(sent, received_sizes, sizes, group)
 
 
 def _heads_to_ranks(tensor, split, counts, rank, placement, group):
