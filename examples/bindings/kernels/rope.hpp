@@ -8,6 +8,8 @@
 
 namespace imbrex::bindings {
 
+inline namespace IMBREX_WORLDS {
+
 template <class T>
 struct rope {
     using call = rope_call;
@@ -27,5 +29,7 @@ struct rope {
         launch_or_check<apply_rope<T>>(on, p);
     }
 };
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex::bindings

@@ -8,6 +8,8 @@
 
 namespace imbrex::bindings {
 
+inline namespace IMBREX_WORLDS {
+
 template <class T, class Activation>
 struct swiglu {
     using call = swiglu_call;
@@ -19,5 +21,7 @@ struct swiglu {
         launch_or_check<swiglu_activation<T, Activation>>(on, p, Activation{});
     }
 };
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex::bindings

@@ -19,6 +19,13 @@ def rms_norm(x, weight, eps=1e-6, *, residual=None):
     return torch.ops.imbrex.add_rms_norm(x, residual, weight, eps)
 
 
+def layer_norm(x, weight=None, bias=None, eps=1e-5, *, residual=None):
+    """(x - mean(x)) / sqrt(var(x) + eps) * weight + bias, with the rest as in rms_norm. The variance is biased."""
+    if residual is None:
+        return torch.ops.imbrex.layer_norm(x, weight, bias, eps)
+    return torch.ops.imbrex.add_layer_norm(x, residual, weight, bias, eps)
+
+
 def rms_norm_(x, weight, eps=1e-6, *, residual=None):
     """rms_norm in place (fused_add_rms_norm): x becomes the normed tensor, and a residual x + residual.
 
@@ -26,6 +33,13 @@ def rms_norm_(x, weight, eps=1e-6, *, residual=None):
     """
     require_no_gradient("rms_norm_", x=x, weight=weight, residual=residual)
     torch.ops.imbrex.rms_norm_(x, residual, weight, eps)
+    return x if residual is None else (x, residual)
+
+
+def layer_norm_(x, weight=None, bias=None, eps=1e-5, *, residual=None):
+    """layer_norm in place, as rms_norm_."""
+    require_no_gradient("layer_norm_", x=x, weight=weight, bias=bias, residual=residual)
+    torch.ops.imbrex.layer_norm_(x, residual, weight, bias, eps)
     return x if residual is None else (x, residual)
 
 
@@ -37,63 +51,59 @@ def require_no_gradient(name, **tensors):
                                f"{name[:-1]}, or torch.no_grad()")
 
 
-@torch.library.register_fake("imbrex::rms_norm")
-def _(x, weight, eps):
-    return torch.empty(x.shape, dtype=x.dtype, device=x.device)
-
-
-@torch.library.register_fake("imbrex::add_rms_norm")
-def _(x, residual, weight, eps):
-    return (torch.empty(x.shape, dtype=x.dtype, device=x.device),
-            torch.empty(x.shape, dtype=x.dtype, device=x.device))
-
-
-@torch.library.register_fake("imbrex::rms_norm_")
-def _(x, residual, weight, eps):
-    return None
-
-
-def _rms_norm_gradients(d_out, x, weight, eps, needs_x, needs_weight):
-    """Gradients of the normalised rows and of the weight; None where none is needed."""
+def _gradients(d_out, x, weight, eps, centred):
+    """Of the rows, and of weight and bias for each row apart. In fp32."""
     d_out, rows = d_out.float(), x.float()
+    if centred:
+        rows = rows - rows.mean(-1, keepdim=True)
     rstd = torch.rsqrt(rows.square().mean(-1, keepdim=True) + eps)
     normed = rows * rstd
-    d_x = d_weight = None
-    if needs_x:
-        d_normed = d_out * weight.float()
-        d_x = (d_normed - normed * (d_normed * normed).mean(-1, keepdim=True)) * rstd
-    if needs_weight:
-        d_weight = (d_out * normed).reshape(-1, x.shape[-1]).sum(0).to(weight.dtype)
-    return d_x, d_weight
+    d_normed = d_out if weight is None else d_out * weight.float()
+    d_rows = d_normed - normed * (d_normed * normed).mean(-1, keepdim=True)
+    if centred:
+        d_rows = d_rows - d_normed.mean(-1, keepdim=True)
+    return d_rows * rstd, (d_out * normed, d_out)
 
 
-def _save_rms_norm(ctx, inputs, output):
-    x, weight, ctx.eps = inputs
-    ctx.save_for_backward(x, weight)
+def _register(name, centred):
+    """Fake implementations and gradients of a norm. Its column values are (weight,) or (weight, bias)."""
+
+    def like(x):
+        return torch.empty(x.shape, dtype=x.dtype, device=x.device)
+
+    def save(ctx, inputs, output):
+        x, *column_values, ctx.eps = inputs
+        ctx.save_for_backward(x, *column_values)
+
+    def save_sum(ctx, inputs, output):
+        _, _, *column_values, ctx.eps = inputs
+        ctx.save_for_backward(output[1], *column_values)
+        ctx.set_materialize_grads(False)
+
+    def gradients(ctx, d_out):
+        x, *column_values = ctx.saved_tensors
+        d_rows, d_elements = _gradients(d_out, x, column_values[0], ctx.eps, centred)
+        needed = ctx.needs_input_grad[-1 - len(column_values):-1]
+        return d_rows, [each.reshape(-1, x.shape[-1]).sum(0).to(values.dtype) if needs else None
+                        for each, values, needs in zip(d_elements, column_values, needed)]
+
+    def backward(ctx, d_out):
+        d_rows, d_values = gradients(ctx, d_out)
+        return d_rows.to(d_out.dtype), *d_values, None
+
+    def backward_sum(ctx, d_out, d_sum):
+        if d_out is None:
+            return d_sum, d_sum, *[None] * len(ctx.saved_tensors[1:]), None
+        d_rows, d_values = gradients(ctx, d_out)
+        d_rows = (d_rows if d_sum is None else d_rows + d_sum).to(d_out.dtype)
+        return d_rows, d_rows, *d_values, None
+
+    torch.library.register_fake(f"imbrex::{name}", lambda x, *more: like(x))
+    torch.library.register_fake(f"imbrex::add_{name}", lambda x, *more: (like(x), like(x)))
+    torch.library.register_fake(f"imbrex::{name}_", lambda x, *more: None)
+    torch.library.register_autograd(f"imbrex::{name}", backward, setup_context=save)
+    torch.library.register_autograd(f"imbrex::add_{name}", backward_sum, setup_context=save_sum)
 
 
-def _rms_norm_backward(ctx, d_out):
-    x, weight = ctx.saved_tensors
-    d_x, d_weight = _rms_norm_gradients(d_out, x, weight, ctx.eps, *ctx.needs_input_grad[:2])
-    return d_x if d_x is None else d_x.to(x.dtype), d_weight, None
-
-
-def _save_add_rms_norm(ctx, inputs, output):
-    _, _, weight, ctx.eps = inputs
-    ctx.save_for_backward(output[1], weight)
-    ctx.set_materialize_grads(False)
-
-
-def _add_rms_norm_backward(ctx, d_out, d_sum):
-    added, weight = ctx.saved_tensors
-    needs_x, needs_residual, needs_weight, _ = ctx.needs_input_grad
-    d_added, d_weight = d_sum, None
-    if d_out is not None:
-        d_rows, d_weight = _rms_norm_gradients(d_out, added, weight, ctx.eps, needs_x or needs_residual, needs_weight)
-        if d_rows is not None:
-            d_added = (d_rows if d_sum is None else d_rows + d_sum).to(added.dtype)
-    return d_added if needs_x else None, d_added if needs_residual else None, d_weight, None
-
-
-torch.library.register_autograd("imbrex::rms_norm", _rms_norm_backward, setup_context=_save_rms_norm)
-torch.library.register_autograd("imbrex::add_rms_norm", _add_rms_norm_backward, setup_context=_save_add_rms_norm)
+_register("rms_norm", centred=False)
+_register("layer_norm", centred=True)

@@ -1,11 +1,10 @@
 """Decode over a paged KV cache, and appending to it."""
 
-import math
-
 import torch
 
 from ._attention import _fake_attention, _mask_of, _results, _score_of
 from ._library import native  # noqa: F401  (registers the operators)
+from ._rope import turns_of
 
 
 def paged_decode(q, k_cache, v_cache, block_table, seqlens, *, causal=True, window=None, softcap=None, sinks=None,
@@ -67,22 +66,11 @@ def paged_append(k, v, k_cache, v_cache, block_table, seqlens, *, cu_seqlens_q=N
     if one_token:
         k, v, q = (t if t is None else t.unsqueeze(1) for t in (k, v, q))
     rotated = torch.ops.imbrex.paged_append(
-        k, v, k_cache, v_cache, block_table, seqlens, cu_seqlens_q, q, _turns(inv_freq), style == "gptj",
+        k, v, k_cache, v_cache, block_table, seqlens, cu_seqlens_q, q, turns_of(inv_freq), style == "gptj",
         attention_factor, _scales(k_scales, k), _scales(v_scales, k))
     if q is None:
         return None
     return rotated.squeeze(1) if one_token else rotated
-
-
-def fixed_point_inv_freq(inv_freq):
-    """RoPE frequencies in radians as the kernels read them: int64, in 2^-64 turns for each position."""
-    turns = inv_freq.double() / (2 * math.pi)
-    return ((turns - turns.round()) * 2.0**64).to(torch.int64)
-
-
-def _turns(inv_freq):
-    """Frequencies in radians, or in fixed point already, in fixed point."""
-    return inv_freq if inv_freq is None or inv_freq.dtype == torch.int64 else fixed_point_inv_freq(inv_freq)
 
 
 def _is_one_token(rows, cu_seqlens_q):

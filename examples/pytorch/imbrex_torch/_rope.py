@@ -15,10 +15,10 @@ def rope(q, k=None, positions=None, *, theta=10000.0, inv_freq=None, rotary_dim=
 
     Returns the rotated q, or (q, k). positions are int32 or int64 [batch, sequence] or [tokens], or of a shape that
     expands to that; an int is the position of the first token of each sequence, None is 0. The first rotary_dim
-    columns (all by default) are rotated, pair i by position * theta^(-2 i / rotary_dim) radians, or by position *
-    inv_freq[i] with frequencies [rotary_dim / 2], such as the `rotary_emb.inv_freq` of a Hugging Face model with any
-    scaling. attention_factor multiplies the rotated columns. style "neox" (Llama) pairs columns i and
-    i + rotary_dim / 2, "gptj" 2 i and 2 i + 1.
+    columns (all by default) are rotated, pair i by position * theta^(-2 i / rotary_dim) radians. Or by position *
+    inv_freq[i] with frequencies [rotary_dim / 2] in radians, such as the `rotary_emb.inv_freq` of a Hugging Face model,
+    or their fixed_point_inv_freq, which saves the conversion. attention_factor multiplies the rotated columns. style
+    "neox" (Llama) pairs columns i and i + rotary_dim / 2, "gptj" 2 i and 2 i + 1.
 
     Angles are exact at any position: there is no table of cos and sin. The gradient is the same kernel with opposite
     angles.
@@ -34,6 +34,17 @@ def rope_(q, k=None, positions=None, *, theta=10000.0, inv_freq=None, rotary_dim
     return q if k is None else (q, k)
 
 
+def fixed_point_inv_freq(inv_freq):
+    """RoPE frequencies in radians as the kernels read them: int64, in 2^-64 turns for each position."""
+    turns = inv_freq.double() / (2 * math.pi)
+    return ((turns - turns.round()) * 2.0**64).to(torch.int64)
+
+
+def turns_of(inv_freq):
+    """Frequencies in radians, or in fixed point already, in fixed point."""
+    return inv_freq if inv_freq is None or inv_freq.dtype == torch.int64 else fixed_point_inv_freq(inv_freq)
+
+
 def _each(op, q, k, positions, theta, inv_freq, rotary_dim, style, attention_factor):
     for name, tensor in (("q", q), ("k", k)):
         if tensor is not None and tensor.dim() < 3:
@@ -41,7 +52,7 @@ def _each(op, q, k, positions, theta, inv_freq, rotary_dim, style, attention_fac
     if k is not None and k.shape[:-2] != q.shape[:-2]:
         raise ValueError(f"k: shape {list(k.shape)}; its tokens must be those of q, {list(q.shape[:-2])}")
     positions, first = _positions(positions, q)
-    turns = _turns(q, theta, inv_freq, rotary_dim)
+    turns = _frequencies_of(q, theta, inv_freq, rotary_dim)
     results = [op(x, positions, first, turns, style, attention_factor) for x in (q, k) if x is not None]
     return results[0] if k is None else tuple(results)
 
@@ -62,12 +73,12 @@ def _positions(positions, q):
     return positions.to(torch.int32).expand(tokens).contiguous(), 0
 
 
-def _turns(q, theta, inv_freq, rotary_dim):
-    """Frequencies as the kernel reads them: 2^-64 turns per position, modulo one turn."""
+def _frequencies_of(q, theta, inv_freq, rotary_dim):
+    """Frequencies in fixed point."""
     if inv_freq is not None:
         if rotary_dim not in (None, 2 * inv_freq.numel()):
             raise ValueError(f"rotary_dim: {rotary_dim}; inv_freq has {inv_freq.numel()} pairs of columns")
-        return _fixed_point(inv_freq)
+        return turns_of(inv_freq)
     if rotary_dim is None:
         rotary_dim = q.shape[-1]
     if not theta > 1:
@@ -82,18 +93,16 @@ def _turns(q, theta, inv_freq, rotary_dim):
 
 def _frequencies(theta, rotary_dim, device):
     pair = torch.arange(0, rotary_dim, 2, dtype=torch.float64, device=device)
-    return _fixed_point(torch.pow(theta, -pair / rotary_dim))
+    return fixed_point_inv_freq(torch.pow(theta, -pair / rotary_dim))
 
 
-@functools.lru_cache(maxsize=64)
+@functools.cache
 def _cached_frequencies(theta, rotary_dim, device):
     with torch.inference_mode(False):  # for callers with gradients, too
-        return _frequencies(theta, rotary_dim, device)
-
-
-def _fixed_point(inv_freq):
-    turns = inv_freq.double() / (2 * math.pi)
-    return ((turns - turns.round()) * 2.0**64).to(torch.int64)
+        made = _frequencies(theta, rotary_dim, device)
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).synchronize()  # for callers on other streams, too
+    return made
 
 
 def _fake_rope(x, positions, first_position, inv_freq, style, attention_factor):

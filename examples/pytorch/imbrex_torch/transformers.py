@@ -47,8 +47,11 @@ class Window:
 def attention_forward(module, query, key, value, attention_mask, dropout=0.0, scaling=None, sliding_window=None,
                       softcap=None, is_causal=None, s_aux=None, position_bias=None, cu_seq_lens_q=None,
                       cu_seq_lens_k=None, **kwargs):
-    """The attention function of a model. Tensors are [batch, head, sequence, head_dim], the result is
-    [batch, sequence, head, head_dim]. attention_mask is a result of `attention_mask` below, or a mask made by the user."""
+    """The attention function of a model.
+
+    Tensors are [batch, head, sequence, head_dim], the result is [batch, sequence, head, head_dim]. The mask is a result of
+    `attention_mask` below, or a tensor [batch, 1 or head, query, key] from the user.
+    """
     if isinstance(attention_mask, torch.Tensor) and attention_mask.is_floating_point():
         if softcap is not None or s_aux is not None:
             raise ValueError(f"attention_mask.dtype: {attention_mask.dtype}; must be torch.bool, with softcap or sinks")
@@ -57,7 +60,7 @@ def attention_forward(module, query, key, value, attention_mask, dropout=0.0, sc
         return sdpa_attention_forward(module, query, key, value, attention_mask, dropout=dropout, scaling=scaling,
                                       position_bias=position_bias, **kwargs)
     if dropout:
-        raise ValueError(f"dropout: {dropout}; the attention of imbrex has none, set attention_dropout of the model to 0")
+        raise ValueError(f"dropout: {dropout}; the attention of imbrex has none, set attention_dropout to 0")
     if position_bias is not None:
         raise ValueError("position_bias: the attention of imbrex has none, use attn_implementation=\"sdpa\"")
     if kwargs.get("output_attentions", False):
@@ -158,7 +161,8 @@ def _pattern_of(mask_function):
         elif name == ["sliding_window_overlay", "inner_mask"]:
             pattern.left = min(pattern.left, members["sliding_window"] - 1)
         elif name == ["sliding_window_bidirectional_overlay", "inner_mask"]:
-            pattern.left, pattern.right = (min(side, members["sliding_window"]) for side in (pattern.left, pattern.right))
+            pattern.left = min(pattern.left, members["sliding_window"])
+            pattern.right = min(pattern.right, members["sliding_window"])
         elif name == ["packed_sequence_mask_function", "inner_mask"]:
             pattern.documents = members["packed_sequence_mask"]
         else:

@@ -232,7 +232,10 @@ def dense(mask, batch, queries, keys):
 LEFT = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1], [1] * 12])
 DOCUMENTS = torch.tensor([[0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 2], [0] * 12])
 CAUSAL, WINDOW = masking_utils.causal_mask_function, masking_utils.sliding_window_causal_mask_function(4)
-PACKED = masking_utils.and_masks(CAUSAL, masking_utils.packed_sequence_mask_function(DOCUMENTS))
+PACKED, ONE_DOCUMENT = (masking_utils.and_masks(CAUSAL, masking_utils.packed_sequence_mask_function(documents))
+                        for documents in (DOCUMENTS, 0 * DOCUMENTS))
+PACKED_WINDOW = masking_utils.and_masks(WINDOW, masking_utils.packed_sequence_mask_function(DOCUMENTS))
+BLOCKS = masking_utils.or_masks(CAUSAL, masking_utils.blockwise_overlay(DOCUMENTS))
 AROUND = masking_utils.sliding_window_bidirectional_mask_function(3)
 FULL = masking_utils.bidirectional_mask_function
 # The mask function, the padding mask, the numbers of queries and keys, offsets of both, and what is made of it.
@@ -253,15 +256,13 @@ CASES = {
     "static cache": (CAUSAL, None, 5, 12, torch.tensor(0), 0, torch.int32),
     "static cache, padding": (CAUSAL, LEFT[:, :8], 5, 12, torch.tensor(3), 0, torch.int32),
     "packed": (PACKED, None, 12, 12, 0, 0, torch.int32),
-    "packed, one document": (masking_utils.and_masks(CAUSAL, masking_utils.packed_sequence_mask_function(0 * DOCUMENTS)),
-                             None, 12, 12, 0, 0, type(None)),
-    "packed, window": (masking_utils.and_masks(WINDOW, masking_utils.packed_sequence_mask_function(DOCUMENTS)), None,
-                       12, 12, 0, 0, torch.int32),
+    "packed, one document": (ONE_DOCUMENT, None, 12, 12, 0, 0, type(None)),
+    "packed, window": (PACKED_WINDOW, None, 12, 12, 0, 0, torch.int32),
     "around": (AROUND, None, 12, 12, 0, 0, imbrex_torch.transformers.Window),
     "around, padding": (AROUND, LEFT, 12, 12, 0, 0, torch.int32),
     "full, padding": (FULL, LEFT, 12, 12, 0, 0, torch.int32),
     "prefix of the user": (masking_utils.or_masks(CAUSAL, lambda b, h, q, k: k < 5), None, 12, 12, 0, 0, torch.bool),
-    "blocks": (masking_utils.or_masks(CAUSAL, masking_utils.blockwise_overlay(DOCUMENTS)), None, 12, 12, 0, 0, torch.bool),
+    "blocks": (BLOCKS, None, 12, 12, 0, 0, torch.bool),
 }
 
 
