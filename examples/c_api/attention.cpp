@@ -2,6 +2,7 @@
 #include "status.hpp"
 
 #include "../bindings/calls/attention_backward.hpp"
+#include "../bindings/calls/attention_choice.hpp"
 #include "../bindings/calls/attention_forward.hpp"
 
 #include <string>
@@ -10,35 +11,9 @@ namespace imbrex_c {
 
 namespace {
 
-using imbrex::bindings::attention_inputs;
-
-// Fills in the mask of a call; returns its type.
-template <class Arguments>
-const char* give_mask(attention_inputs& call, const Arguments& a) {
-    if (a.mask == IMBREX_MASK_FULL) return "full_mask";
-    if (a.mask == IMBREX_MASK_CAUSAL) return "causal_mask";
-    require(a.mask == IMBREX_MASK_WINDOW, "mask: ", a.mask,
-            "; must be IMBREX_MASK_FULL, IMBREX_MASK_CAUSAL or IMBREX_MASK_WINDOW");
-    const auto side = [](std::int32_t keys, const char* name) {
-        require(keys >= -1, name, ": ", keys, "; must be a number of keys, or -1 without a limit");
-        return keys == -1 || keys > imbrex::unbounded ? imbrex::unbounded : int{keys};
-    };
-    call.mask.add(side(a.window_left, "window_left"));
-    call.mask.add(side(a.window_right, "window_right"));
-    return "window_mask";
-}
-
-template <class Arguments>
-const char* give_score(attention_inputs& call, const Arguments& a) {
-    if (a.softcap == 0) return "score_mod::identity";
-    require(a.softcap > 0, "softcap: ", a.softcap, "; must be positive, or 0 for none");
-    call.score.add(a.softcap);
-    return "score_mod::softcap";
-}
-
 // Fills in what forward and backward have in common; returns the name of the variant.
 template <class Arguments>
-std::string give_inputs(attention_inputs& call, const Arguments& a, const char* binding) {
+std::string give_inputs(imbrex::bindings::attention_inputs& call, const Arguments& a, const char* binding) {
     call.q = needed_tensor(a.q, "q");
     call.k = needed_tensor(a.k, "k");
     call.v = needed_tensor(a.v, "v");
@@ -47,9 +22,11 @@ std::string give_inputs(attention_inputs& call, const Arguments& a, const char* 
     call.seqused_k = optional_tensor(a.seqused_k, "seqused_k");
     call.cu_seqlens_q = optional_tensor(a.cu_seqlens_q, "cu_seqlens_q");
     call.cu_seqlens_k = optional_tensor(a.cu_seqlens_k, "cu_seqlens_k");
-    const char* const mask = give_mask(call, a);
-    const char* const score = give_score(call, a);
-    return attention_variant(binding, call, mask, score);
+    require(a.mask == IMBREX_MASK_FULL || a.mask == IMBREX_MASK_CAUSAL || a.mask == IMBREX_MASK_WINDOW,
+            "mask: ", a.mask, "; must be IMBREX_MASK_FULL, IMBREX_MASK_CAUSAL or IMBREX_MASK_WINDOW");
+    const imbrex::bindings::attention_choice choice{static_cast<imbrex::bindings::mask_kind>(a.mask), a.window_left,
+                                                    a.window_right, a.softcap};
+    return choice.give_to(call, binding);
 }
 
 }  // namespace

@@ -10,6 +10,8 @@
 
 namespace imbrex::bindings {
 
+inline namespace IMBREX_WORLDS {
+
 template <class In, int HeadDimQK, int HeadDimV, class Mask, class Score, bool Deterministic = false>
 struct ring_attention_backward {
     static_assert(std::is_same_v<Mask, window_mask>, "imbrex: the masks of ring attention are windows");
@@ -41,5 +43,7 @@ struct ring_attention_backward {
         launcher::launch(*c.comm, *c.plan, p, c.score.template make<Score>("score"), on.stream);
     }
 };
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex::bindings

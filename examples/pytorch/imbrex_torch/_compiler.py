@@ -2,8 +2,11 @@
 
 A kernel is named by its binding and the template arguments: "attention_forward, bf16, 128, 128, causal_mask,
 score_mod::softcap". Arguments may be functors written by the user: `add_functor` gives each source a name.
+
+Each Python package (imbrex_torch, imbrex_jax) has this module, and calls `connect` with its native library.
 """
 
+import ctypes
 import fcntl
 import functools
 import hashlib
@@ -14,10 +17,9 @@ import shutil
 import subprocess
 import tempfile
 
-import torch
-
 include = pathlib.Path(__file__).parent / "include"
 _functors = {}  # name -> source
+_native = _compute_capability = _message = None
 
 
 class CompileError(RuntimeError):
@@ -35,11 +37,11 @@ def add_functor(source, kind):
 
 
 def cache_folder():
-    """Where compiled kernels are kept: IMBREX_TORCH_CACHE, or imbrex_torch in the user's cache."""
-    given = os.environ.get("IMBREX_TORCH_CACHE")
+    """Where compiled kernels are kept: IMBREX_TORCH_CACHE, or imbrex_torch in the user's cache (of imbrex_jax likewise)."""
+    given = os.environ.get(f"{__package__.upper()}_CACHE")
     if given:
         return pathlib.Path(given)
-    return pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "imbrex_torch"
+    return pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / __package__
 
 
 def source_of(variant):
@@ -64,7 +66,7 @@ def _headers_digest():
 
 @functools.cache
 def _architecture():
-    major, minor = torch.cuda.get_device_capability()
+    major, minor = _compute_capability()
     suffix = "a" if major >= 9 else ""
     return f"{major}{minor}{suffix}"
 
@@ -120,3 +122,33 @@ def _compile(variant, source, command, library, name):
         if done.returncode != 0:
             raise CompileError(f"{_first_message(done.stdout + done.stderr)}\n(compiling {variant})")
         os.replace(made, library)
+
+
+def connect(native, compute_capability):
+    """Makes this module the compiler of the package's native library. compute_capability() is (major, minor) of the GPU."""
+    global _native, _compute_capability
+    _native, _compute_capability = native, compute_capability
+    native.imbrex_load_variant.argtypes = [ctypes.c_char_p]
+    native.imbrex_load_variant.restype = ctypes.c_char_p
+    native.imbrex_variant_names.restype = ctypes.c_char_p
+    native.imbrex_set_compiler(_compile_missing)
+
+
+def compiled_variants(for_device):
+    """Names of the kernels that need not be compiled any more."""
+    return [name.strip() for name in _native.imbrex_variant_names(int(for_device)).decode().splitlines()]
+
+
+@ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int)
+def _compile_missing(name, for_device):
+    """Called by the library for a missing kernel. Returns null or a message."""
+    try:
+        library = library_of(name.decode(), bool(for_device))
+        message = _native.imbrex_load_variant(str(library).encode())
+    except Exception as failed:  # no Python exception may cross into C++
+        message = str(failed).encode()
+    if not message:
+        return None
+    global _message
+    _message = ctypes.create_string_buffer(message)  # kept alive for the caller
+    return ctypes.addressof(_message)
