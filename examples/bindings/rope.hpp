@@ -10,11 +10,11 @@
 namespace imbrex::bindings {
 
 // inv_freq: int64, fixed point (rope/frequencies.hpp), one per pair of columns; not given: no RoPE.
-inline rope_embedding rope_of(const tensor& inv_freq, bool interleaved, float attention_factor) {
+inline rope_embedding rope_of(const tensor& inv_freq, rope_style style, float attention_factor) {
     if (!inv_freq.given()) return {};
     const auto* const turns = elements_of<const std::int64_t>(inv_freq, "inv_freq");
-    return {reinterpret_cast<const std::uint64_t*>(turns), static_cast<int>(2 * inv_freq.count()),
-            interleaved ? rope_style::interleaved : rope_style::half_split, attention_factor};
+    return {reinterpret_cast<const std::uint64_t*>(turns), static_cast<int>(2 * inv_freq.count()), style,
+            attention_factor};
 }
 
 }  // namespace imbrex::bindings

@@ -3,6 +3,8 @@
 
 #include "paged_kv.hpp"
 
+#include <imbrex/kernels/rope/style.hpp>
+
 #include <string>
 
 namespace imbrex::bindings {
@@ -16,7 +18,7 @@ struct paged_append_call {
     tensor cu_seqlens_q = {};
     tensor q = {}, q_out = {};  // queries to rotate
     tensor inv_freq = {};       // int64, fixed point (rope/frequencies.hpp): one per pair of columns
-    bool interleaved = false;
+    rope_style style = rope_style::half_split;
     float attention_factor = 1;
 };
 

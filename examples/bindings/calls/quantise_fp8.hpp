@@ -3,6 +3,8 @@
 
 #include "../tensor.hpp"
 
+#include <imbrex/kernels/rope/style.hpp>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -19,7 +21,7 @@ struct quantise_fp8_call {
     tensor seqused = {};
     tensor cu_seqlens = {};
     tensor inv_freq = {};  // int64, fixed point (rope/frequencies.hpp): one per pair of columns
-    bool interleaved = false;
+    rope_style style = rope_style::half_split;
     float attention_factor = 1;
     tensor positions = {};  // int32 [batch, row] or [row]; not given: rows of a sequence are numbered from 0
     std::optional<std::uint64_t> hadamard_seed = {};

@@ -31,7 +31,7 @@ struct paged_append {
         p.seqused_k = elements_of<const int>(c.seqused_k, "seqused_k", p.sequences());
         p.k_scales = kv_scales_of(c.k_scales, "k_scales", pages, kv_heads);
         p.v_scales = kv_scales_of(c.v_scales, "v_scales", pages, kv_heads);
-        p.rope = rope_of(c.inv_freq, c.interleaved, c.attention_factor);
+        p.rope = rope_of(c.inv_freq, c.style, c.attention_factor);
         if (c.q.given()) {
             p.q = attention_view_of<const In>(c.q, "q");
             p.q_out = attention_view_of<In>(c.q_out, "q_out");

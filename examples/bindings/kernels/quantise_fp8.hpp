@@ -29,7 +29,7 @@ struct quantise_fp8 {
         }
         p.seqused = elements_of<const int>(c.seqused, "seqused", p.batches());
         p.scales = scales_of(c, p.batches(), p.heads());
-        p.rope = rope_of(c.inv_freq, c.interleaved, c.attention_factor);
+        p.rope = rope_of(c.inv_freq, c.style, c.attention_factor);
         p.positions = elements_of<const int>(c.positions, "positions", p.x.extents[0] * p.x.extents[2]);
         p.hadamard_seed = c.hadamard_seed;
         const std::size_t bytes = launcher::workspace_bytes(p);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "../calls/rope.hpp"
+#include "../rope.hpp"
 #include "../variant.hpp"
 
 #include <imbrex/kernels/rope.hpp>
@@ -15,16 +16,12 @@ struct rope {
     using call = rope_call;
 
     static void run(const execution& on, const call& c) {
-        const auto* const inv_freq = elements_of<const std::int64_t>(c.inv_freq, "inv_freq");
         require(c.first_position == static_cast<int>(c.first_position), "first_position: ", c.first_position,
                 "; must be a 32-bit integer");
         const apply_rope_problem<T> p{.x = rows_of<const T>(c.x, "x"),
                                       .positions = elements_of<const int>(c.positions, "positions", c.x.sizes[0]),
                                       .first_position = static_cast<int>(c.first_position),
-                                      .rope = {.inv_freq = reinterpret_cast<const std::uint64_t*>(inv_freq),
-                                               .rotary_dim = static_cast<int>(2 * c.inv_freq.count()),
-                                               .style = c.style,
-                                               .attention_factor = c.attention_factor},
+                                      .rope = rope_of(c.inv_freq, c.style, c.attention_factor),
                                       .out = rows_of<T>(c.out, "out")};
         launch_or_check<apply_rope<T>>(on, p);
     }

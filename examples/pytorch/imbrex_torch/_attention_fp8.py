@@ -43,13 +43,11 @@ def quantize_fp8(x, *, granularity="tensor", scale=None, seqused=None, cu_seqlen
     [batch, sequence] or, by default, from 0 on in each sequence; and a rotation of head_dim by random signs and a Hadamard
     matrix, which spreads outliers over the columns and leaves q k^T unchanged if q and k have the same hadamard_seed.
     """
-    if style not in ("neox", "gptj"):
-        raise ValueError(f"style: {style!r}; must be 'neox' or 'gptj'")
     if granularity not in ("tensor", "head") and not (isinstance(granularity, int) and granularity > 0):
         raise ValueError(f"granularity: {granularity!r}; must be 'tensor', 'head' or a number of rows")
     block_rows = granularity if isinstance(granularity, int) else 0
     return torch.ops.imbrex.quantize_fp8(x, _scales(scale, x), granularity == "head", block_rows, seqused, cu_seqlens,
-                                         turns_of(inv_freq), style == "gptj", attention_factor, positions, hadamard_seed)
+                                         turns_of(inv_freq), style, attention_factor, positions, hadamard_seed)
 
 
 @torch.library.register_fake("imbrex::attention_fp8")

@@ -60,13 +60,11 @@ def paged_append(k, v, k_cache, v_cache, block_table, seqlens, *, cu_seqlens_q=N
 
     An 8-bit cache stores value / scale, rounded to the nearest and saturated.
     """
-    if style not in ("neox", "gptj"):
-        raise ValueError(f"style: {style!r}; must be 'neox' or 'gptj'")
     one_token = _is_one_token(k, cu_seqlens_q)
     if one_token:
         k, v, q = (t if t is None else t.unsqueeze(1) for t in (k, v, q))
     rotated = torch.ops.imbrex.paged_append(
-        k, v, k_cache, v_cache, block_table, seqlens, cu_seqlens_q, q, turns_of(inv_freq), style == "gptj",
+        k, v, k_cache, v_cache, block_table, seqlens, cu_seqlens_q, q, turns_of(inv_freq), style,
         attention_factor, _scales(k_scales, k), _scales(v_scales, k))
     if q is None:
         return None

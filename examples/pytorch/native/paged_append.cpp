@@ -1,10 +1,12 @@
 // imbrex::paged_append: writes new keys and values into a paged KV cache, with RoPE.
 #include "paged_kv.hpp"
+#include "rope_style.hpp"
 
 #include "../../bindings/calls/paged_append.hpp"
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 namespace imbrex_torch {
 
@@ -28,7 +30,7 @@ void require_new_rows(const Tensor& k, const Tensor& v, const optional_tensor& q
 // Returns the rotated queries, or an empty tensor.
 Tensor paged_append(const Tensor& k_given, const Tensor& v_given, const Tensor& k_cache, const Tensor& v_cache,
                     const Tensor& block_table, const Tensor& seqlens, const optional_tensor& cu_seqlens_q,
-                    const optional_tensor& q_given, const optional_tensor& inv_freq, bool interleaved,
+                    const optional_tensor& q_given, const optional_tensor& inv_freq, const std::string& style,
                     double attention_factor, const optional_tensor& k_scales, const optional_tensor& v_scales) {
     require_new_rows(k_given, v_given, q_given);
     require_paged_kv(k_given, "k", {k_cache, v_cache, block_table, seqlens, cu_seqlens_q, k_scales, v_scales});
@@ -51,7 +53,7 @@ Tensor paged_append(const Tensor& k_given, const Tensor& v_given, const Tensor& 
     call.q = described(q, "q");
     if (q_given) call.q_out = described(q_out, "q_out");
     call.inv_freq = described(inv_freq, "inv_freq");
-    call.interleaved = interleaved;
+    call.style = rope_style_of(style);
     call.attention_factor = static_cast<float>(attention_factor);
     execution_on(k).run(paged_append_variant(call), call);
     return q_out;
@@ -62,7 +64,7 @@ Tensor paged_append(const Tensor& k_given, const Tensor& v_given, const Tensor& 
 TORCH_LIBRARY_FRAGMENT(imbrex, m) {
     m.def(
         "paged_append(Tensor k, Tensor v, Tensor(a!) k_cache, Tensor(b!) v_cache, Tensor block_table, Tensor seqlens, "
-        "Tensor? cu_seqlens_q, Tensor? q, Tensor? inv_freq, bool interleaved, float attention_factor, "
+        "Tensor? cu_seqlens_q, Tensor? q, Tensor? inv_freq, str style, float attention_factor, "
         "Tensor? k_scales, Tensor? v_scales) -> Tensor");
 }
 TORCH_LIBRARY_IMPL(imbrex, CPU, m) {

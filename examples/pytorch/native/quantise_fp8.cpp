@@ -1,11 +1,13 @@
 // imbrex::quantize_fp8: e4m3 Q, K and V with their scales, for attention_fp8.
 #include "operator.hpp"
+#include "rope_style.hpp"
 
 #include "../../bindings/calls/quantise_fp8.hpp"
 
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <string>
 #include <tuple>
 
 namespace imbrex_torch {
@@ -38,8 +40,8 @@ Tensor new_scales(const Tensor& x, std::int64_t sequences, bool per_head, std::i
 std::tuple<Tensor, Tensor> quantize_fp8(const Tensor& x_given, const optional_tensor& scale, bool per_head,
                                         std::int64_t block_rows, const optional_tensor& seqused,
                                         const optional_tensor& cu_seqlens, const optional_tensor& inv_freq,
-                                        bool interleaved, double attention_factor, const optional_tensor& positions,
-                                        std::optional<std::int64_t> hadamard_seed) {
+                                        const std::string& style, double attention_factor,
+                                        const optional_tensor& positions, std::optional<std::int64_t> hadamard_seed) {
     TORCH_CHECK_TYPE(x_given.scalar_type() == at::kBFloat16 || x_given.scalar_type() == at::kHalf,
                      "x.dtype: ", x_given.scalar_type(), "; must be BFloat16 or Half");
     TORCH_CHECK_VALUE(x_given.dim() == (cu_seqlens ? 3 : 4), "x: shape ", x_given.sizes(), "; ",
@@ -69,7 +71,7 @@ std::tuple<Tensor, Tensor> quantize_fp8(const Tensor& x_given, const optional_te
     call.seqused = described(seqused, "seqused");
     call.cu_seqlens = described(cu_seqlens, "cu_seqlens");
     call.inv_freq = described(inv_freq, "inv_freq");
-    call.interleaved = interleaved;
+    call.style = rope_style_of(style);
     call.attention_factor = static_cast<float>(attention_factor);
     const Tensor own_positions = positions ? positions->contiguous() : Tensor();
     call.positions = described(own_positions, "positions");
@@ -83,7 +85,7 @@ std::tuple<Tensor, Tensor> quantize_fp8(const Tensor& x_given, const optional_te
 TORCH_LIBRARY_FRAGMENT(imbrex, m) {
     m.def(
         "quantize_fp8(Tensor x, Tensor? scale, bool per_head, int block_rows, Tensor? seqused, Tensor? cu_seqlens, "
-        "Tensor? inv_freq, bool interleaved, float attention_factor, Tensor? positions, int? hadamard_seed) "
+        "Tensor? inv_freq, str style, float attention_factor, Tensor? positions, int? hadamard_seed) "
         "-> (Tensor out, Tensor scale)");
 }
 TORCH_LIBRARY_IMPL(imbrex, CPU, m) {

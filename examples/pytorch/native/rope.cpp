@@ -1,4 +1,5 @@
 // imbrex::rope, and imbrex::rope_ in place.
+#include "rope_style.hpp"
 #include "rows.hpp"
 
 #include "../../bindings/calls/rope.hpp"
@@ -7,7 +8,6 @@ namespace imbrex_torch {
 
 namespace {
 
-using imbrex::rope_style;
 using optional_tensor = std::optional<Tensor>;
 constexpr row_layout layout = row_layout::heads_of_tokens;
 
@@ -26,7 +26,7 @@ void require_arguments(const Tensor& x, const rotation& by) {
     require_rank(x, "x", layout);
     TORCH_CHECK_TYPE(by.inv_freq.scalar_type() == at::kLong, "inv_freq.dtype: ", by.inv_freq.scalar_type(),
                      "; must be Long: 2^-64 turns per position");
-    TORCH_CHECK_VALUE(by.style == "neox" || by.style == "gptj", "style: ", by.style, "; must be neox or gptj");
+    rope_style_of(by.style);
     if (!by.positions) return;
     TORCH_CHECK_TYPE(by.positions->scalar_type() == at::kInt, "positions.dtype: ", by.positions->scalar_type(),
                      "; must be Int");
@@ -45,7 +45,7 @@ void run(Tensor* x, Tensor* out, const rotation& by) {
         .positions = described(positions ? optional_tensor(positions->view(-1)) : std::nullopt, "positions"),
         .first_position = by.first_position,
         .inv_freq = described(inv_freq, "inv_freq"),
-        .style = by.style == "neox" ? rope_style::half_split : rope_style::interleaved,
+        .style = rope_style_of(by.style),
         .attention_factor = static_cast<float>(by.attention_factor)};
     execution_on(*x).run("rope, " + type_name(*x, "x"), call);
 }

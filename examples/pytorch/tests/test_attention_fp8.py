@@ -243,10 +243,10 @@ def test_opcheck(device):
     inv_freq = imbrex_torch.fixed_point_inv_freq(torch.rand(32, device=device))
     for per_head, block_rows in ((False, 0), (True, 0), (True, 64)):
         torch.library.opcheck(torch.ops.imbrex.quantize_fp8.default,
-                              (x, None, per_head, block_rows, None, None, inv_freq, False, 1.0, None, 1),
+                              (x, None, per_head, block_rows, None, None, inv_freq, "neox", 1.0, None, 1),
                               test_utils=CHECKS)
     torch.library.opcheck(torch.ops.imbrex.quantize_fp8.default,
-                          (x, torch.ones((), device=device), False, 0, None, None, None, False, 1.0, None, None),
+                          (x, torch.ones((), device=device), False, 0, None, None, None, "neox", 1.0, None, None),
                           test_utils=CHECKS)
 
 
