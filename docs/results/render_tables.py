@@ -155,6 +155,16 @@ def attention_fp8(reports):
     return ["head_dim, mask", "seqlen", "cuDNN, bf16", "fast", "promoted"], rows
 
 
+def pytorch_throughput(reports):
+    """The operator beside launches from C++, with the ratio."""
+    rows = []
+    for mask in ("full", "causal"):
+        for row in report(reports, f"head_dim 128, {mask}")["rows"]:
+            cpp, operator = value(row, r"^C\+\+$"), value(row, "^PyTorch$")
+            rows.append([f"{mask}, {row['problem']}", f"{cpp:.0f}", f"{operator:.0f}", f"{operator / cpp:.2f}x"])
+    return ["mask, seqlen", "C++", "PyTorch", "ratio"], rows
+
+
 def attention_accuracy(reports):
     """Relative error in units of 1e-3."""
     names = ["^cuDNN$", "^FlashAttention-2$", "^FlashAttention-3$", IMBREX, LAZY]
@@ -305,6 +315,7 @@ VIEWS = {
     ("attention_backward_sm_80.json", "sm_80"): attention_backward_sm_80,
     ("attention_backward_accuracy.json", "accuracy"): attention_backward_accuracy,
     ("attention_fp8.json", "fp8"): attention_fp8,
+    ("pytorch.json", "throughput"): pytorch_throughput,
     ("gemm.json", "bf16"): gemm_bf16,
     ("gemm.json", "small_m"): gemm_small_m,
     ("gemm.json", "quantised"): gemm_quantised,

@@ -5,7 +5,7 @@ import torch
 from ._attention import _fake_attention, _mask_of, _results, _score_of
 from ._library import native  # noqa: F401  (registers the operators)
 from ._paged_kv import _scales
-from ._rope import turns_of
+from ._rope import fixed_point_frequencies
 
 
 def attention_fp8(q, k, v, *, q_scale=None, k_scale=None, v_scale=None, causal=False, window=None, softcap=None,
@@ -46,8 +46,9 @@ def quantize_fp8(x, *, granularity="tensor", scale=None, seqused=None, cu_seqlen
     if granularity not in ("tensor", "head") and not (isinstance(granularity, int) and granularity > 0):
         raise ValueError(f"granularity: {granularity!r}; must be 'tensor', 'head' or a number of rows")
     block_rows = granularity if isinstance(granularity, int) else 0
-    return torch.ops.imbrex.quantize_fp8(x, _scales(scale, x), granularity == "head", block_rows, seqused, cu_seqlens,
-                                         turns_of(inv_freq), style, attention_factor, positions, hadamard_seed)
+    return torch.ops.imbrex.quantize_fp8(
+        x, _scales(scale, x), granularity == "head", block_rows, seqused, cu_seqlens, fixed_point_frequencies(inv_freq),
+        style, attention_factor, positions, hadamard_seed)
 
 
 @torch.library.register_fake("imbrex::attention_fp8")

@@ -4,7 +4,7 @@ import torch
 
 from ._attention import _fake_attention, _mask_of, _results, _score_of
 from ._library import native  # noqa: F401  (registers the operators)
-from ._rope import turns_of
+from ._rope import fixed_point_frequencies
 
 
 def paged_decode(q, k_cache, v_cache, block_table, seqlens, *, causal=True, window=None, softcap=None, sinks=None,
@@ -64,7 +64,7 @@ def paged_append(k, v, k_cache, v_cache, block_table, seqlens, *, cu_seqlens_q=N
     if one_token:
         k, v, q = (t if t is None else t.unsqueeze(1) for t in (k, v, q))
     rotated = torch.ops.imbrex.paged_append(
-        k, v, k_cache, v_cache, block_table, seqlens, cu_seqlens_q, q, turns_of(inv_freq), style,
+        k, v, k_cache, v_cache, block_table, seqlens, cu_seqlens_q, q, fixed_point_frequencies(inv_freq), style,
         attention_factor, _scales(k_scales, k), _scales(v_scales, k))
     if q is None:
         return None

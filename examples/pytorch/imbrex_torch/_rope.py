@@ -40,7 +40,7 @@ def fixed_point_inv_freq(inv_freq):
     return ((turns - turns.round()) * 2.0**64).to(torch.int64)
 
 
-def turns_of(inv_freq):
+def fixed_point_frequencies(inv_freq):
     """Frequencies in radians, or in fixed point already, in fixed point."""
     return inv_freq if inv_freq is None or inv_freq.dtype == torch.int64 else fixed_point_inv_freq(inv_freq)
 
@@ -78,7 +78,7 @@ def _frequencies_of(q, theta, inv_freq, rotary_dim):
     if inv_freq is not None:
         if rotary_dim not in (None, 2 * inv_freq.numel()):
             raise ValueError(f"rotary_dim: {rotary_dim}; inv_freq has {inv_freq.numel()} pairs of columns")
-        return turns_of(inv_freq)
+        return fixed_point_frequencies(inv_freq)
     if rotary_dim is None:
         rotary_dim = q.shape[-1]
     if not theta > 1:
