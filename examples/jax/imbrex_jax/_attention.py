@@ -32,11 +32,11 @@ class _Options(NamedTuple):
 def attention(q, k, v, *, causal=False, window=None, softcap=None, scale=None, deterministic=False, return_lse=False):
     """softmax(scale * q k^T) v of bfloat16 or float16 arrays [batch, sequence, heads, head_dim].
 
-    Heads of q are a multiple of those of k and v (GQA); v may have another head_dim. causal aligns the last query with the
-    last key. window is the number of keys that a query sees before (and, unless causal, after) its own, or (left, right).
-    softcap limits scores by softcap * tanh(score / softcap). deterministic makes the gradient of q the same bits in every run.
-    With return_lse also the LSE [batch, heads, sequence] in natural logarithms. Both results have a gradient. The arguments
-    after v are Python values, not arrays.
+    Heads of q are a multiple of those of k and v (GQA); v may have another head_dim. causal aligns the last query with
+    the last key. window is the number of keys that a query sees before (and, unless causal, after) its own, or (left,
+    right). softcap limits scores by softcap * tanh(score / softcap). deterministic makes the gradient of q the same bits
+    in every run. With return_lse also the LSE [batch, heads, sequence] in natural logarithms. Both results have a
+    gradient. The arguments after v are Python values, not arrays.
     """
     _require_arrays(q, k, v)
     mask, left, right = _mask_of(causal, window)
@@ -71,7 +71,7 @@ def _require_arrays(q, k, v):
         if array.shape[0] != q.shape[0]:
             raise ValueError(f"{name}.shape[0]: {array.shape[0]}; must be {q.shape[0]}, the batch size of q")
         if array.shape[1:3] != k.shape[1:3]:
-            raise ValueError(f"{name}.shape: {array.shape}; must have {k.shape[1]} rows of {k.shape[2]} heads, as k has")
+            raise ValueError(f"{name}.shape: {array.shape}; k has {k.shape[1]} rows of {k.shape[2]} heads, and so must it")
     if k.shape[2] == 0 or q.shape[2] % k.shape[2] != 0:
         raise ValueError(f"k.shape[2]: {k.shape[2]} heads; the {q.shape[2]} heads of q must be a multiple of that")
     if k.shape[3] != q.shape[3]:
@@ -89,6 +89,8 @@ def _call(name, results, operands, options):
 def _forward(q, k, v, options):
     out = jax.ShapeDtypeStruct((*q.shape[:3], v.shape[3]), q.dtype)
     lse2 = jax.ShapeDtypeStruct((q.shape[0], q.shape[2], q.shape[1]), jnp.float32)
+    if q.size == 0 or k.size == 0:  # XLA does not hand over the shapes of empty arrays
+        return jnp.zeros(out.shape, out.dtype), jnp.full(lse2.shape, -jnp.inf, lse2.dtype)
     return _call("imbrex_attention_forward", (out, lse2), (q, k, v), options)
 
 
@@ -105,6 +107,8 @@ def _attention_with_residuals(q, k, v, options):
 def _attention_gradients(options, residuals, gradients):
     q, k, v, out, lse2 = residuals
     d_out, d_lse2 = gradients
+    if q.size == 0 or k.size == 0:
+        return jnp.zeros_like(q), jnp.zeros_like(k), jnp.zeros_like(v)
     # delta = rowsum(dO * O) - d(loss)/d(LSE): a gradient of the LSE acts as if delta were smaller.
     products = d_out.astype(jnp.float32) * out.astype(jnp.float32)
     delta = jnp.swapaxes(products.sum(-1), 1, 2) - d_lse2 / math.log(2)

@@ -8,9 +8,9 @@ from ._library import native
 def check(function, *args, schedules=100, first_seed=0):
     """Runs the kernels that function(*args) launches under the checker, on the CPU.
 
-    Each kernel runs with `schedules` different orders of its asynchronous operations and warps. For the kernels of the backward
-    pass check jax.grad of a function. Returns the report of the first hazard, or None. Choose small arrays: a schedule of an
-    attention kernel takes milliseconds for each tile. Calls of other threads meanwhile are checked, too.
+    Each kernel runs with `schedules` different orders of its asynchronous operations and warps. For the kernels of the
+    backward pass check jax.grad of a function. Returns the report of the first hazard, or None. Choose small arrays: a
+    schedule of an attention kernel takes milliseconds for each tile. Calls of other threads meanwhile are checked, too.
     """
     if schedules < 1:
         raise ValueError(f"schedules: {schedules}; at least 1 is needed")

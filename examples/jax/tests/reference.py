@@ -5,7 +5,7 @@ import numpy as np
 
 def _scores(q, k, causal, window, softcap, scale):
     """Scores, -inf where a query does not see a key, and the derivative of the softcap."""
-    scores = np.einsum("bqhd,bkhd->bhqk", q, k) * (1 / np.sqrt(q.shape[-1]) if scale is None else scale)
+    scores = np.einsum("bqhd,bkhd->bhqk", q, k) * scale
     derivative = np.ones_like(scores)
     if softcap is not None:
         inside = np.tanh(scores / softcap)
@@ -41,12 +41,13 @@ def attention(q, k, v, d_out, d_lse, *, causal=False, window=None, softcap=None,
     q, k, v, d_out, d_lse = (np.asarray(array, np.float64) for array in (q, k, v, d_out, d_lse))
     heads, kv_heads = q.shape[2], k.shape[2]
     all_k, all_v = _of_every_head(k, heads), _of_every_head(v, heads)
+    scale = 1 / np.sqrt(q.shape[-1]) if scale is None else scale
     scores, derivative = _scores(q, all_k, causal, window, softcap, scale)
     p, lse = _probabilities(scores)
     out = np.einsum("bhqk,bkhd->bqhd", p, all_v)
     d_p = np.einsum("bqhd,bkhd->bhqk", d_out, all_v)
     delta = (d_p * p).sum(-1, keepdims=True)
-    d_scores = p * (d_p - delta + d_lse[..., None]) * derivative * (1 / np.sqrt(q.shape[-1]) if scale is None else scale)
+    d_scores = p * (d_p - delta + d_lse[..., None]) * derivative * scale
 
     def of_kv_heads(gradient):
         return gradient.reshape(*gradient.shape[:2], kv_heads, -1, gradient.shape[-1]).sum(3)

@@ -122,9 +122,9 @@ def test_shard_map():
     devices = jax.devices("cpu")
     mesh, batch = Mesh(np.array(devices[:2]), ("batch",)), PartitionSpec("batch")
     q, k, v = random_arrays()
-    sharded = jax.jit(jax.shard_map(lambda *qkv: attention(*qkv, causal=True), mesh=mesh, in_specs=batch, out_specs=batch))
+    sharded = jax.jit(jax.shard_map(attention, mesh=mesh, in_specs=batch, out_specs=batch))
     assert len(devices) == 2
-    assert (sharded(q, k, v) == attention(q, k, v, causal=True)).all()
+    assert (sharded(q, k, v) == attention(q, k, v)).all()
 
 
 def test_deterministic(device):
@@ -137,9 +137,10 @@ def test_deterministic(device):
 @pytest.mark.parametrize("shape", [{"batch": 0}, {"seqlen_q": 0}, {"seqlen_k": 0}])
 def test_empty(device, shape):
     inputs = random_arrays(**shape)
-    out, pull = jax.vjp(lambda *qkv: attention(*qkv, causal=True), *inputs)
+    (out, lse), pull = jax.vjp(lambda *qkv: attention(*qkv, causal=True, return_lse=True), *inputs)
     assert out.shape == inputs[0].shape and not out.any()
-    for gradient, array in zip(pull(out), inputs):
+    assert (lse == -jnp.inf).all()
+    for gradient, array in zip(pull((out, jnp.zeros_like(lse))), inputs):
         assert gradient.shape == array.shape and not gradient.any()
 
 
@@ -160,7 +161,7 @@ def test_wrong_types(device):
 @pytest.mark.parametrize("wrong, message", [
     (lambda q, k, v: (q[0], k, v), r"^q\.shape: \(70, 4, 64\); \[batch, sequence, heads, head_dim\] is needed"),
     (lambda q, k, v: (q, k[:1], v), r"^k\.shape\[0\]: 1; must be 2, the batch size of q"),
-    (lambda q, k, v: (q, k, v[:, 1:]), r"^v\.shape: \(2, 69, 2, 64\); must have 70 rows of 2 heads, as k has"),
+    (lambda q, k, v: (q, k, v[:, 1:]), r"^v\.shape: \(2, 69, 2, 64\); k has 70 rows of 2 heads, and so must it"),
     (lambda q, k, v: (q[:, :, :3], k, v), r"^k\.shape\[2\]: 2 heads; the 3 heads of q must be a multiple of that"),
     (lambda q, k, v: (q, k[..., :48], v), r"^k\.shape\[3\]: 48; must be 64, the head_dim of q"),
     (lambda q, k, v: (q[..., :40], k[..., :40], v), r"^q\.shape\[3\]: 40; head_dim is a multiple of 16 from 16 to 256"),
