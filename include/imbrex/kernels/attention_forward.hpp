@@ -10,9 +10,10 @@
 //
 // Supported: MHA, GQA and MQA (heads is a multiple of kv_heads; consecutive query heads share a KV head); head_dim 16
 // to 256, and different ones for QK and V; varlen batches (cu_seqlens); paged KV (kv_layout::paged with a block table),
-// of the type of Q or, with a template argument Cache, of e4m3 or int8 with scales (kv_cache_scales.hpp); attention sinks; softcap, ALiBi, additive bias or any other score_mod; any mask; final, LSE-merged and split-KV
-// partial outputs (attention_output_mode, attention/output.hpp); lazy rescaling of the accumulator
-// (attention_rescaling::lazy, a few percent faster for slightly larger rounding errors).
+// of the type of Q or, with a template argument Cache, of e4m3 or int8 with scales (kv_cache_scales.hpp); attention
+// sinks; softcap, ALiBi, additive bias or any other score_mod; any mask; final, LSE-merged and split-KV partial outputs
+// (attention_output_mode, attention/output.hpp); lazy rescaling of the accumulator (attention_rescaling::lazy, a few
+// percent faster for slightly larger rounding errors).
 //
 // launch() picks the Hopper kernel (warp specialization, TMA, WGMMA; attention/hopper.hpp) or the Ampere-class kernel
 // (cp.async, mma.sync; attention/ampere.hpp) from the device, the head dims and the strides (attention/heuristics.hpp).

@@ -3,8 +3,8 @@
 //
 //   P      becomes e4m3 in the order of the accumulator's registers, without exchanges between threads; V gets its keys
 //          in the same order (ops/warp/accumulator_order.hpp)
-//   V      row-major: transposed on its way to registers, by ldmatrix and a byte permutation. O then has permuted
-//          columns until it is stored. K-major: each warp reorders the part that it has loaded, in place
+//   V      row-major: ldmatrix and a byte permutation transpose it while it is loaded into registers. The columns of O are
+//          permuted until the store. K-major: each warp reorders the part that it has loaded, in place
 //   scales are read by every warp for itself: those of Q and K multiply the scores, that of V the output
 //   O      is summed in the tensor cores, or promoted to fp32 after each key tile (output_sum.hpp), some columns of P V
 //          at a time
