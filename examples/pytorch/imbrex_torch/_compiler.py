@@ -84,7 +84,7 @@ def _command(for_device):
     architecture = _architecture()
     # Without NDEBUG kernels check page numbers and the like, which costs registers.
     return [compiler, *common, "-DNDEBUG", "--expt-relaxed-constexpr", "-DIMBREX_DEVICE_ALONE", "-Xcompiler",
-            "-fPIC,-fno-gnu-unique", "-gencode", f"arch=compute_{architecture},code=sm_{architecture}", "-lcuda"]
+            "-fPIC,-fno-gnu-unique", "-gencode", f"arch=compute_{architecture},code=sm_{architecture}"]
 
 
 def _first_message(log):
