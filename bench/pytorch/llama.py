@@ -14,12 +14,13 @@ bf16, random weights. Tokens per second of
     padded_prefill     the same with padding on the left: lengths 1, 3/4, 1/2 and 1/4 of 4096; padding does not count
     generation         128 greedy tokens each after 8 prompts of 1024, with a growing KV cache
 
-One model switches its attention; the contestants alternate; medians of the wall time. FlashAttention-2 takes part where
-flash-attn is installed. Before timing, losses and logits are compared with PyTorch's. A result that differs is printed as
+One model switches its attention; the contestants alternate; medians of the wall time. PyTorch's attention (sdpa) takes part
+with the kernel that it chooses, and where it can with those of cuDNN and FlashAttention-2. Before timing, losses and logits are compared with PyTorch's. A result that differs is printed as
 WRONG and makes the exit status nonzero.
 """
 
 import argparse
+import contextlib
 import pathlib
 import statistics
 import sys
@@ -29,10 +30,13 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "kernels"))
 from attention_turns import Report, clocks, device_or_exit, matching, relative_difference, write_json  # noqa: E402
 
 LARGEST_DIFFERENCE = 0.05  # of logits of 16 layers in bf16
+BACKENDS = {"sdpa, cuDNN": "CUDNN_ATTENTION", "sdpa, FlashAttention-2": "FLASH_ATTENTION"}
 
 
 class Part:
     """Something to time. `prepare` is not timed; `run` returns what is compared with that of PyTorch's attention."""
+
+    every_backend = False  # whether cuDNN and FlashAttention-2 compute it: without a mask tensor
 
     def __init__(self, bench, tokens, title):
         self.model, self.torch, self.tokens, self.title = bench.model, bench.torch, tokens, title
@@ -42,6 +46,8 @@ class Part:
 
 
 class Training(Part):
+    every_backend = True
+
     def __init__(self, bench, batch, length):
         super().__init__(bench, batch * length, f"training, {batch} x {length}")
         self._ids = bench.random_ids(batch, length)
@@ -61,6 +67,7 @@ class Prefill(Part):
         tokens = batch * length if lengths is None else sum(lengths)
         super().__init__(bench, tokens, f"prefill, {batch} x {length}" + (", padded" if lengths is not None else ""))
         self._ids, self._mask = bench.random_ids(batch, length), None
+        self.every_backend = lengths is None
         if lengths is not None:
             self._mask = self.torch.zeros_like(self._ids)
             for row, own in enumerate(lengths):
@@ -93,14 +100,13 @@ class Generation(Part):
 class Bench:
     def __init__(self, torch, arguments):
         from transformers import LlamaConfig, LlamaForCausalLM
-        from transformers.utils import is_flash_attn_2_available
 
         import imbrex_torch.transformers
 
         imbrex_torch.transformers.register()
         torch.manual_seed(1)
         self.torch, self.device, self.faults = torch, torch.device(arguments.device), 0
-        names = ["sdpa", "imbrex"] + (["flash_attention_2"] if is_flash_attn_2_available() else [])
+        names = ["sdpa", "imbrex", *(BACKENDS if arguments.device == "cuda" else ())]
         self.names = matching(names, arguments.attention, "--attention")
         config = LlamaConfig(
             vocab_size=arguments.vocabulary, hidden_size=2048, intermediate_size=8192, num_attention_heads=32,
@@ -113,28 +119,40 @@ class Bench:
     def random_ids(self, batch, length):
         return self.torch.randint(0, self._model.config.vocab_size, (batch, length), device=self.device)
 
+    @contextlib.contextmanager
+    def _attention(self, name):
+        self._model.set_attn_implementation(name.split(",")[0])
+        if name not in BACKENDS:
+            yield
+            return
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+
+        with sdpa_kernel(getattr(SDPBackend, BACKENDS[name])):
+            yield
+
     def measure(self, part, rounds):
         """Median seconds of each contestant."""
-        self._check(part)
-        times = {name: [] for name in self.names}
+        names = [name for name in self.names if part.every_backend or name not in BACKENDS]
+        self._check(part, names)
+        times = {name: [] for name in names}
         for number in range(rounds + 1):
-            for name in self.names if number % 2 == 0 else reversed(self.names):
-                self._model.set_attn_implementation(name)
-                part.prepare()
-                self._synchronize()
-                begin = time.perf_counter()
-                part.run()
-                self._synchronize()
-                times[name].append(time.perf_counter() - begin)
+            for name in names if number % 2 == 0 else reversed(names):
+                with self._attention(name):
+                    part.prepare()
+                    self._synchronize()
+                    begin = time.perf_counter()
+                    part.run()
+                    self._synchronize()
+                    times[name].append(time.perf_counter() - begin)
         return {name: statistics.median(taken[1:]) for name, taken in times.items()}
 
-    def _check(self, part):
+    def _check(self, part, names):
         results = {}
-        for name in dict.fromkeys(["sdpa", *self.names]):
-            self._model.set_attn_implementation(name)
-            for _ in range(2):  # the first run compiles
-                part.prepare()
-                results[name] = part.run()
+        for name in dict.fromkeys(["sdpa", *names]):
+            with self._attention(name):
+                for _ in range(2):  # the first run compiles
+                    part.prepare()
+                    results[name] = part.run()
             difference = relative_difference(results[name].float(), results["sdpa"].float())
             if not difference <= LARGEST_DIFFERENCE:
                 self.faults += 1

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -39,6 +40,15 @@ element element_of(ffi::DataType type, const char* name) {
     }
 }
 
+// XLA refuses to align scratch memory to more than 16 bytes.
+void* aligned_scratch(ffi::ScratchAllocator& scratch, std::size_t bytes) {
+    constexpr std::size_t alignment = 256;
+    std::size_t space = bytes + alignment - 1;
+    std::optional<void*> memory = scratch.Allocate(space, 16);
+    if (!memory) throw imbrex::error(imbrex::str_cat("workspace: XLA has no ", space, " bytes of scratch memory"));
+    return std::align(alignment, bytes, *memory, space);
+}
+
 }  // namespace
 
 imbrex::bindings::tensor described(const ffi::AnyBuffer& buffer, const char* name, int rank) {
@@ -67,9 +77,7 @@ void execution_at::run_variant(const std::string& variant, const void* call) con
     on.stream = place_.stream;
     on.allocate = [&](std::size_t bytes) -> void* {
         if (place_.scratch == nullptr) return workspaces.emplace_back(imbrex::world::host, bytes).at();
-        const std::optional<void*> memory = place_.scratch->Allocate(bytes, 256);
-        if (!memory) throw imbrex::error(imbrex::str_cat("workspace: XLA has no ", bytes, " bytes of scratch memory"));
-        return *memory;
+        return aligned_scratch(*place_.scratch, bytes);
     };
     if (on.where == imbrex::world::host) {
         const std::lock_guard lock(checking.mutex);

@@ -311,12 +311,14 @@ def test_streams_and_graphs(device):
     if device.type != "cuda":
         pytest.skip("streams and graphs are CUDA's")
     inputs = random_qkv(device, seqlen_q=512, seqlen_k=512, requires_grad=True)
-    expected = imbrex_torch.attention(*inputs, causal=True)
+    # detach: a graph that lives on would tie the gradients of the inputs to its stream.
+    expected = imbrex_torch.attention(*inputs, causal=True).detach()
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         out = imbrex_torch.attention(*inputs, causal=True)
         gradients = torch.autograd.grad(out.sum(), inputs)
+        out = out.detach()
     torch.cuda.current_stream().wait_stream(side)
     assert torch.equal(out, expected)
     graph = torch.cuda.CUDAGraph()
