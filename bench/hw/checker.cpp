@@ -100,7 +100,7 @@ void measure_attention_backward() {
     std::vector<bf16> d_q(in.size()), d_k(in.size()), d_v(in.size());
     std::vector<float> lse2(length, 8.0f);
     const auto view = [](auto* values) { return batch_sequence_head(values, 1, length, 1, head_dim); };
-    using backward = attention_backward<bf16, attention_options{.head_dims = {head_dim}}, causal_mask>;
+    using backward = attention_backward<bf16, attention_backward_options{.head_dims = {head_dim}}, causal_mask>;
     attention_backward_problem<bf16> p{};
     p.q = p.k = p.v = p.out = p.d_out = view(in.data());
     p.d_q = view(d_q.data());

@@ -16,7 +16,7 @@ using namespace imbrex_test;
 
 namespace {
 
-template <class In, class Cache, attention_head_dim_set HeadDims, class Mask = any_mask,
+template <class In, class Cache, attention_head_dim_set HeadDims, class Mask = window_mask,
           class Score = score_mod::identity>
 using attention_over =
     attention_forward<In, attention_options{.head_dims = HeadDims, .kv = kv_layout::paged}, Mask, Score, Cache>;
@@ -48,7 +48,10 @@ void check_with(const attention_test_case& given, scales_of of_keys, scales_of o
 template <class Attention, class In, class Cache>
 void check(const attention_test_case& given, scales_of of_keys, scales_of of_values) {
     check_with<Attention, In, Cache>(
-        given, of_keys, of_values, [](auto& there) { return there.mask(); },
+        given, of_keys, of_values,
+        [](auto& there) {
+            return window_mask{there.c.left, there.c.right};
+        },
         [](auto&) { return score_mod::identity{}; });
 }
 
@@ -115,18 +118,18 @@ TEST_CASE("8-bit KV cache: int8 and fp16, head_dim 128, GQA, causal") {
     check_with<int8_wide, fp16, std::int8_t>(c, pages, pages, causal, unchanged);
 }
 
-TEST_CASE("8-bit KV cache: windows, masks with holes, e4m3 and fp16") {
+TEST_CASE("8-bit KV cache: windows, e4m3 and fp16") {
     attention_test_case c{
         .batches = 2, .heads = 2, .seqlen_q = 200, .seqlen_k = 500, .page_size = 48, .left = 60, .right = 0};
     check<e4m3_half, fp16, e4m3>(c, heads, whole);
-    c.left = 20, c.right = 30, c.holes = true, c.bounded = true, c.page_size = 32;
+    c.left = 20, c.right = 30, c.page_size = 32;
     check<e4m3_half, fp16, e4m3>(c, pages, pages);
 }
 
-TEST_CASE("8-bit KV cache: score_mods") {
+TEST_CASE("8-bit KV cache: score_mods, masks with holes") {
     for (const layout lie : {layout::batch_sequence_head, layout::unaligned}) {
         attention_test_case c{.batches = 2, .heads = 2, .seqlen_q = 100, .seqlen_k = 200, .lie = lie, .page_size = 64};
-        c.capped = c.sloped = c.biased = c.own_score = true;
+        c.capped = c.sloped = c.biased = c.own_score = c.bounded = c.holes = true;
         c.right = 0;
         check_with<int8_scored, bf16, std::int8_t>(
             c, heads, heads, [](auto& there) { return there.mask(); }, [](auto& there) { return there.score(); });
@@ -153,7 +156,7 @@ TEST_CASE("8-bit KV cache: all head dims, both kernels") {
 TEST_CASE("8-bit KV cache: split-KV partial outputs contain the scales") {
     using attention = attention_forward<
         bf16, attention_options{.head_dims = {64}, .kv = kv_layout::paged, .output = attention_output_mode::partial},
-        any_mask, score_mod::identity, e4m3>;
+        window_mask, score_mod::identity, e4m3>;
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         attention_test_case c{
@@ -170,7 +173,7 @@ TEST_CASE("8-bit KV cache: split-KV partial outputs contain the scales") {
         p.seqused_k = whole.seqused_k;
         p.paged_kv = whole.paged_kv;
         p.k_scales = whole.k_scales, p.v_scales = whole.v_scales;
-        attention::launch(where, p, trial.there.mask());
+        attention::launch(where, p, window_mask{c.left, c.right});
         for (auto* one : {&out, &row_max, &row_sum}) one->download();
         std::vector<double> found(out.values.size()), logarithms(row_max.values.size());
         trial.there.each_row([&](std::size_t place, std::size_t number) {
@@ -223,7 +226,7 @@ TEST_CASE("8-bit KV cache: chunked prefill of what paged_append wrote") {
         auto reading = p;
         reading.k = there.at.k.view(static_cast<const e4m3*>(written));
         reading.v = there.at.v.view(static_cast<const e4m3*>(written));
-        e4m3_narrow::launch(where, reading, there.mask());
+        e4m3_narrow::launch(where, reading, window_mask{there.c.left, there.c.right});
         const auto worst = there.worst();
         CHECK(worst.out <= 1);
         CHECK(worst.lse2 <= 1);

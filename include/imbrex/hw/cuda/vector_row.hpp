@@ -106,10 +106,13 @@ struct vector8 {
         }
     }
 
-    // Zero if the pointer is null.
-    IMBREX_KERNEL void load_if_given(const T* from) {
+    IMBREX_KERNEL void clear() {
 #pragma unroll
         for (std::uint32_t& one : words) one = 0;
+    }
+    // Zero if the pointer is null.
+    IMBREX_KERNEL void load_if_given(const T* from) {
+        clear();
         if (from != nullptr) load(from);
     }
 
@@ -117,7 +120,8 @@ struct vector8 {
     template <bool Whole>
     IMBREX_KERNEL void load_present(const T* row, int column, int columns) {
         if constexpr (Whole) {
-            load_if_given(row != nullptr && column < columns ? row + column : nullptr);
+            clear();  // a condition, not a null pointer for load_if_given: that takes more registers
+            if (row != nullptr && column < columns) load(row + column);
         } else {
             load_some(row + column, row != nullptr ? columns - column : 0);
         }

@@ -4,6 +4,7 @@
 
 #include <imbrex/core/source.hpp>
 #include <imbrex/hw/host/atomic.hpp>
+#include <imbrex/hw/host/copy_shared.hpp>
 #include <imbrex/hw/host/fragment.hpp>
 #include <imbrex/hw/host/global_memory.hpp>
 

@@ -70,23 +70,21 @@ class attention_d_q_turn {
   public:
     IMBREX_KERNEL void take(const warp& self, int* turn, int previous, int key_block, source here = source::current()) {
         const bool has_come = atomic_load<memory_order::acquire>(self, turn, here) == previous + 1;
-        pass(self, here);
+        pass(self, key_block, here);
         if (!has_come) {
             wait_for_value<memory_order::acquire>(
                 self, turn, [previous](int last) { return last == previous + 1; }, here);
         }
         turn_ = turn;
-        key_block_ = key_block;
     }
-    IMBREX_KERNEL void pass(const warp& self, source here = source::current()) {
+    IMBREX_KERNEL void pass(const warp& self, int key_block, source here = source::current()) {
         if (turn_ == nullptr) return;
         wait_stores(self, here);
-        atomic_store<memory_order::release>(self, turn_, key_block_ + 1, here);
+        atomic_store<memory_order::release>(self, turn_, key_block + 1, here);
     }
 
   private:
     int* turn_ = nullptr;
-    int key_block_ = 0;
 };
 
 template <>

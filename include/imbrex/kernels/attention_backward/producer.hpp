@@ -151,10 +151,10 @@ class attention_backward_producer {
             auto& exchange = shared.exchange;
             unsigned step = 0;
             attention_d_q_turn<Kernel::ordered> turn;
+            const int key_block = work.keys.first / block_n;
             for (auto blocks = Kernel::query_blocks(work, args); !blocks.done(); blocks.advance()) {
                 const int index = Kernel::index_of(blocks, args);
                 if constexpr (Kernel::ordered) {
-                    const int key_block = work.keys.first / block_n;
                     const int previous =
                         previous_key_block<block_m, block_n>(blocks.sequence(), key_block, blocks.block(), args.mask);
                     turn.take(self, args.from.turn(index, group), previous, key_block);
@@ -166,7 +166,7 @@ class attention_backward_producer {
                 wait_stores_read(self);
                 exchange.d_q_empty[group].arrive(self);
             }
-            if constexpr (Kernel::ordered) turn.pass(self);
+            if constexpr (Kernel::ordered) turn.pass(self, key_block);
         }
     }
 };

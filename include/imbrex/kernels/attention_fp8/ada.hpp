@@ -132,7 +132,9 @@ struct attention_fp8_ada {
     }
 
   private:
-    using softmax_state = fp8_softmax<warp_rows, warp>;
+    // block_m / warps: with warp_rows, which does not depend on the template's parameters, nvcc 13.0 fails internally if
+    // the file has included paged_decode.hpp before.
+    using softmax_state = fp8_softmax<block_m / warps, warp>;
     using scores = warp_tile<float, warp_rows, block_n>;
     using probabilities = accumulator_order_tile<e4m3, warp_rows, block_n, warp>;
     using row_factors = row_values<float, warp_rows, warp>;
