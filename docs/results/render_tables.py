@@ -123,13 +123,16 @@ def attention_backward_sm_80(reports):
 
 
 def attention_backward_accuracy(reports):
-    """Relative error in units of 1e-3; contestants that lack a feature have no error."""
+    """Relative errors of dQ, dK, dV (and dBias) in units of 1e-3; contestants that lack a feature have none."""
     names = ["FlashAttention-2", "cuDNN", "bf16 formula", "Imbrex"]
-    rows = []
+    kinds = {}
     for row in report(reports, "relative error against float64")["rows"]:
-        found = row["values"]
-        rows.append([row["problem"], *(f"{found[name]:.2f}" if name in found else "-" for name in names)])
-    return ["1e-3", "FlashAttention-2", "cuDNN", "PyTorch, bf16 formula", "Imbrex"], rows
+        kinds.setdefault(row["problem"].rsplit(", ", 1)[0], []).append(row["values"])
+    rows = [
+        [kind, *(", ".join(f"{one[name]:.2f}" for one in found if name in one) or "-" for name in names)]
+        for kind, found in kinds.items()
+    ]
+    return ["1e-3: dQ, dK, dV", "FlashAttention-2", "cuDNN", "PyTorch, bf16 formula", "Imbrex"], rows
 
 
 def attention_fp8(reports):
@@ -153,6 +156,46 @@ def attention_fp8(reports):
                 rows.append([f"{head_dim}, {mask}", f"{length}k", f"{value(row, '^cuDNN, bf16$'):.0f}", best("fast"),
                              best("promoted")])  # fmt: skip
     return ["head_dim, mask", "seqlen", "cuDNN, bf16", "fast", "promoted"], rows
+
+
+def attention_fp8_ada(reports):
+    """TFLOP/s of the Ada-class kernel; in brackets the ratio to the 16-bit Ampere-class one."""
+    rows = []
+    for head_dim in (128, 64):
+        for mask in ("full", "causal"):
+            for row in report(reports, rf"e4m3, head_dim {head_dim}, {mask}$")["rows"]:
+                ampere = value(row, "Ampere-class$")
+                fast, promoted = (value(row, f"^Imbrex ada_{name}$") for name in ("fast", "promoted"))
+                length = int(re.match(r"\d+ x (\d+)", row["problem"])[1]) // 1024
+                rows.append([f"{head_dim}, {mask}", f"{length}k", f"{ampere:.0f}", f"{fast:.0f} ({fast / ampere:.2f}x)",
+                             f"{promoted:.0f} ({promoted / ampere:.2f}x)"])  # fmt: skip
+    return ["head_dim, mask", "seqlen", "bf16, Ampere-class", "e4m3, fast", "e4m3, promoted"], rows
+
+
+def attention_kv_cache(reports):
+    """TFLOP/s of each cache, with the ratio to contiguous K and V."""
+    titles = ["4 x 4096, full", "4 x 4096, causal", "1 x 16384, full", "1 x 16384, causal"]
+    chosen = [report(reports, rf"{title}(, and windows)?$") for title in titles]
+    rows = []
+    for number, row in enumerate(chosen[0]["rows"]):
+        cells = []
+        for one in chosen:
+            speed, plain = (value(one["rows"][number], name) for name in (IMBREX, "^plain$"))
+            cells.append(f"{speed:.0f} ({speed / plain:.2f}x)")
+        name = row["problem"].replace("plain", "contiguous bf16")
+        rows.append([re.sub(r"^paged, (\d+)", r"pages of \1 rows", name), *cells])
+    return ["K and V", *titles], rows
+
+
+def norm(reports):
+    """GB/s of PyTorch, torch.compile and Imbrex."""
+    rows = []
+    for one in reports:
+        for row in one["rows"]:
+            pytorch, compiled, ours = (value(row, name) for name in ("^PyTorch$", "^torch.compile$", IMBREX))
+            name = one["title"].replace(", bf16", "")
+            rows.append([name, row["problem"], f"{pytorch:.3g}", f"{compiled:.3g}", f"{ours:.3g}"])
+    return ["kernel", "rows x columns", "PyTorch", "torch.compile", "Imbrex"], rows
 
 
 def pytorch_throughput(reports):
@@ -315,6 +358,9 @@ VIEWS = {
     ("attention_backward_sm_80.json", "sm_80"): attention_backward_sm_80,
     ("attention_backward_accuracy.json", "accuracy"): attention_backward_accuracy,
     ("attention_fp8.json", "fp8"): attention_fp8,
+    ("attention_fp8.json", "ada"): attention_fp8_ada,
+    ("attention_kv_cache.json", "caches"): attention_kv_cache,
+    ("norm.json", "norm"): norm,
     ("pytorch.json", "throughput"): pytorch_throughput,
     ("gemm.json", "bf16"): gemm_bf16,
     ("gemm.json", "small_m"): gemm_small_m,
