@@ -98,7 +98,7 @@ TEST_CASE("Models of random sizes match the reference") {
         config.head_dim = 8 * (1 + below(below(4) == 0 ? 20 : 8));
         config.vocab_size = 26 + below(200);
         config.tie_word_embeddings = below(2) == 0;
-        config.sliding_window = below(3) == 0 ? 1 + below(20) : 0;
+        config.set_windows(below(3) == 0 ? 1 + below(20) : 0, [](int) { return true; });
         config.rope.style = below(2) == 0 ? rope_style::half_split : rope_style::interleaved;
         CAPTURE(config.hidden_size);
         CAPTURE(config.intermediate_size);
