@@ -8,24 +8,21 @@ Each model is a folder as save_pretrained writes it, with these beside:
     logits.safetensors  "logits" [tokens, vocabulary], computed in float64 from the weights as they are saved
     expected.json       the tokens; how far transformers' own float32 and bfloat16 are from those logits; the versions
 
-The models that are in the repository were made by torch 2.15.0 and transformers 5.22.2. Larger ones are made with --scale, on a GPU
-with --device cuda; the test is led to their folder by the environment variable IMBREX_TRANSFORMERS_MODELS.
+tests/engine/model/gguf_models.cpp converts the same models to GGUF. Larger ones are made with --scale, on a GPU with --device cuda; the
+tests are led to their folder by the environment variable IMBREX_TRANSFORMERS_MODELS.
 """
 
 import argparse
 import json
-from contextlib import contextmanager, nullcontext
+import sys
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from unittest import mock
 
 import torch
 import transformers
 from safetensors.torch import save_file
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
-from transformers import modeling_rope_utils
-from transformers.models.llama import modeling_llama
-from transformers.models.qwen2 import modeling_qwen2
-from transformers.models.qwen3 import modeling_qwen3
+from transformers import AutoConfig, AutoModelForCausalLM, modeling_rope_utils
 
 LINEAR = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}
 # With this short original context one of eight frequencies is kept, two are on the ramp, the rest are divided.
@@ -37,18 +34,55 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 32,
 }
+YARN = {"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0, "original_max_position_embeddings": 32}
+DEEPSEEK_YARN = {**YARN, "beta_fast": 16, "beta_slow": 2, "mscale": 1.0, "mscale_all_dim": 0.5, "truncate": False}
+# 24 tokens are the whole context: transformers' frequencies depend on the length of the text, the engine's on the context.
+DYNAMIC = {"rope_type": "dynamic", "rope_theta": 100.0, "factor": 3.0}
+LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 100.0,
+    "short_factor": [1.0, 1.25, 1.5, 2.0, 2.5, 3.0],
+    "long_factor": [1.0, 2.0, 4.0, 5.0, 6.0, 8.0],
+    "original_max_position_embeddings": 16,
+    "partial_rotary_factor": 0.75,
+}
+GEMMA3_ROPE = {
+    "full_attention": {"rope_type": "linear", "rope_theta": 1000.0, "factor": 8.0},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 10.0},
+}
 WINDOW = {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 1}
 FOUR_HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
-LLAMA, QWEN2, QWEN3 = (LlamaConfig, LlamaForCausalLM), (Qwen2Config, Qwen2ForCausalLM), (Qwen3Config, Qwen3ForCausalLM)
+ALTERNATING = ["sliding_attention", "full_attention", "sliding_attention"]
+GEMMA = {"tie_word_embeddings": True, "hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 20}
 
 # Name, family, weight type, differences from SIZES.
 MODELS = [
-    ("llama", LLAMA, torch.float32, {"num_hidden_layers": 1}),
-    ("llama_linear", LLAMA, torch.float16, {"rope_parameters": LINEAR, "tie_word_embeddings": True}),
-    ("llama_3", LLAMA, torch.bfloat16, {"rope_parameters": LLAMA3}),
-    ("qwen2", QWEN2, torch.bfloat16, {"tie_word_embeddings": True, **FOUR_HEADS}),
-    ("qwen2_window", QWEN2, torch.float16, WINDOW),
-    ("qwen3", QWEN3, torch.bfloat16, {"tie_word_embeddings": True, **FOUR_HEADS}),
+    ("llama", "llama", torch.float32, {"num_hidden_layers": 1}),
+    ("llama_linear", "llama", torch.float16, {"rope_parameters": LINEAR, "tie_word_embeddings": True}),
+    ("llama_3", "llama", torch.bfloat16, {"rope_parameters": LLAMA3}),
+    ("qwen2", "qwen2", torch.bfloat16, {"tie_word_embeddings": True, **FOUR_HEADS}),
+    ("qwen2_window", "qwen2", torch.float16, WINDOW),
+    ("qwen3", "qwen3", torch.bfloat16, {"tie_word_embeddings": True, **FOUR_HEADS}),
+    ("llama_dynamic", "llama", torch.bfloat16, {"rope_parameters": DYNAMIC, "max_position_embeddings": 8}),
+    ("llama_yarn", "llama", torch.bfloat16, {"rope_parameters": YARN, "attention_bias": True}),
+    ("qwen2_yarn", "qwen2", torch.bfloat16, {"rope_parameters": DEEPSEEK_YARN}),
+    ("mistral", "mistral", torch.bfloat16, {"sliding_window": 7, **FOUR_HEADS}),
+    ("ministral", "ministral", torch.bfloat16, {"sliding_window": 5, "layer_types": ALTERNATING, "num_hidden_layers": 3}),
+    ("smollm3", "smollm3", torch.bfloat16, {"num_hidden_layers": 4, "pad_token_id": 0}),
+    ("gemma", "gemma", torch.bfloat16, {"tie_word_embeddings": True, "hidden_act": "gelu_pytorch_tanh"}),
+    ("gemma2", "gemma2", torch.bfloat16, {**GEMMA, "sliding_window": 7, "attn_logit_softcapping": 5.0,
+                                          "final_logit_softcapping": 3.0}),
+    ("gemma3", "gemma3_text", torch.bfloat16, {**GEMMA, "sliding_window": 7, "layer_types": ALTERNATING,
+                                               "num_hidden_layers": 3, "rope_parameters": GEMMA3_ROPE}),
+    ("phi3", "phi3", torch.bfloat16, {"hidden_size": 32, "rope_parameters": LONGROPE, "sliding_window": 9,
+                                      "pad_token_id": 0, "original_max_position_embeddings": 16}),
+    ("granite", "granite", torch.bfloat16, {"embedding_multiplier": 12.0, "logits_scaling": 8.0,
+                                            "residual_multiplier": 0.22, "attention_multiplier": 0.1}),
+    ("olmo2", "olmo2", torch.bfloat16, {**FOUR_HEADS, "pad_token_id": 0}),
+    ("stablelm", "stablelm", torch.bfloat16, {"hidden_size": 32, "use_qkv_bias": True, "layer_norm_eps": 1e-5,
+                                              "rope_parameters": {"rope_theta": 100.0, "partial_rotary_factor": 0.25}}),
+    ("stablelm_parallel", "stablelm", torch.bfloat16, {"hidden_size": 32, "use_parallel_residual": True,
+                                                       "layer_norm_eps": 1e-5}),
 ]
 SIZES = {
     "vocab_size": 31,
@@ -63,6 +97,7 @@ SIZES = {
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
+# Scaled with the model; Phi-3 and StableLM have hidden_size / heads elements in a head.
 SCALED = ("vocab_size", "hidden_size", "intermediate_size", "head_dim")
 TOKENIZER = {
     "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False},
@@ -70,13 +105,18 @@ TOKENIZER = {
 }
 
 
+def offset_of_norms(model_type):
+    """Gemma stores norm weights as differences from 1."""
+    return 0 if model_type.startswith("gemma") else 1
+
+
 @torch.no_grad()
 def fill(model, random):
     """Weights for which every part matters: transformers initialises norms to 1, biases to 0 and weak attention."""
     for name, parameter in model.named_parameters():
         values = torch.empty_like(parameter, dtype=torch.float64).normal_(generator=random)
-        if "norm" in name:
-            values = 1 + values / 4
+        if "norm" in name and name.endswith("weight"):
+            values = offset_of_norms(model.config.model_type) + values / 4
         elif name.endswith("bias"):
             values = values / 2
         elif "embed_tokens" not in name:
@@ -94,21 +134,20 @@ class TorchInFloat64:
 
 
 @contextmanager
-def all_in_float64():
-    with mock.patch.object(torch.Tensor, "float", torch.Tensor.double):
-        modules = (modeling_llama, modeling_qwen2, modeling_qwen3, modeling_rope_utils)
-        before = [module.torch for module in modules]
-        for module in modules:
-            module.torch = TorchInFloat64()
+def all_in_float64(model_class):
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(torch.Tensor, "float", torch.Tensor.double))
+        for module in (sys.modules[model_class.__module__], modeling_rope_utils):
+            stack.enter_context(mock.patch.object(module, "torch", TorchInFloat64()))
         yield
-        for module, torch_before in zip(modules, before):
-            module.torch = torch_before
 
 
 @torch.no_grad()
 def logits_in(model_class, folder, dtype, ids, device):
-    with all_in_float64() if dtype == torch.float64 else nullcontext():
+    with all_in_float64(model_class) if dtype == torch.float64 else nullcontext():
         model = model_class.from_pretrained(folder, dtype=dtype).to(device)
+        if getattr(model.config, "attn_logit_softcapping", None):
+            model.set_attn_implementation("eager")  # the others ignore the softcap
         return model(ids.to(device)).logits[0].double().cpu()
 
 
@@ -118,9 +157,10 @@ def distance(logits, expected):
 
 
 def make(folder, family, dtype, settings, count, seed, device):
-    config_class, model_class = family
+    config = AutoConfig.for_model(family, **settings)
     random = torch.Generator().manual_seed(seed)
-    model = model_class(config_class(**settings))
+    model = AutoModelForCausalLM.from_config(config)
+    model_class = type(model)
     fill(model, random)
     model.to(dtype).save_pretrained(folder)
     (folder / "generation_config.json").unlink(missing_ok=True)
@@ -146,11 +186,14 @@ def main():
     arguments.add_argument("folder", type=Path, help="where a folder for each model is made")
     arguments.add_argument("--scale", type=int, default=1, help="how many times as large the models are")
     arguments.add_argument("--tokens", type=int, default=24, help="how many tokens are computed")
+    arguments.add_argument("--only", nargs="*", help="the names of the models to make; default: all")
     arguments.add_argument("--device", default="cpu", help="what transformers computes on: cpu, cuda")
     arguments = arguments.parse_args()
     torch.set_num_threads(1)
     transformers.logging.disable_progress_bar()
     for seed, (name, family, dtype, differences) in enumerate(MODELS):
+        if arguments.only and name not in arguments.only:
+            continue
         settings = {**SIZES, **differences}
         settings.update({key: settings[key] * arguments.scale for key in SCALED})
         folder = arguments.folder / name

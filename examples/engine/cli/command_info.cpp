@@ -1,4 +1,5 @@
 // info: the contents of a model file and its memory requirements.
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <imbrex/core/error.hpp>
@@ -36,22 +37,60 @@ std::string count_text(std::int64_t count) {
     return std::to_string(count) + (count < 1000 ? "" : " (" + with_unit(count, 1000, {"", "k", "M", "B", "T"}) + ")");
 }
 
-std::string rope_text(const model_config& config) {
-    const rope_config& rope = config.rope;
+std::string rope_text(const model_config& config, const rope_config& rope) {
     std::string text =
         str_cat("theta ", rope.theta, rope.style == rope_style::half_split ? ", half-split" : ", interleaved");
+    if (config.rotary_dim(rope) < config.head_dim)
+        text += str_cat(", the first ", config.rotary_dim(rope), " columns of a head");
+    const std::string original = str_cat(" from a context of ", rope.original_max_position_embeddings);
     switch (rope.scaling) {
         case rope_scaling::none:
-            break;
+            return text + (rope.freq_factors.empty() ? "" : ", frequencies divided by factors in the file");
         case rope_scaling::linear:
             return text + str_cat(", all frequencies divided by ", rope.factor);
+        case rope_scaling::dynamic:
+            return text + str_cat(", dynamic scaling by ", rope.factor, original);
+        case rope_scaling::yarn:
+            return text + str_cat(", YaRN by ", rope.factor, original);
         case rope_scaling::llama3:
-            return text + str_cat(", low frequencies divided by ", rope.factor, " from a context of ",
-                                  rope.original_max_position_embeddings);
-        case rope_scaling::freq_factors:
-            return text + ", frequencies divided by factors in the file";
+            return text + str_cat(", low frequencies divided by ", rope.factor, original);
+        case rope_scaling::longrope:
+            return text + str_cat(", longrope", original);
     }
     return text;
+}
+
+// The parts of the model that not every family has.
+std::string variations_text(const model_config& config) {
+    std::string text;
+    const auto add = [&](bool has, const std::string& what) {
+        if (has) text += ", " + what;
+    };
+    add(config.tie_word_embeddings, "tied embedding");
+    add(config.qkv_bias, "QKV bias");
+    add(config.output_bias, "output bias");
+    add(config.qk_norm != qk_norm_rows::none, "QK norm");
+    add(config.norm == norm_kind::layer, "LayerNorm");
+    add(config.norms == norm_place::after, "norms after sublayers");
+    add(config.norms == norm_place::around, "norms around sublayers");
+    add(config.activation == gate_activation::gelu_tanh, "GELU");
+    add(config.parallel_residual, "parallel residual");
+    add(config.attention_softcap > 0, str_cat("attention softcap ", config.attention_softcap));
+    add(config.logits_softcap > 0, str_cat("logits softcap ", config.logits_softcap));
+    return text;
+}
+
+// Layers with a window, or without RoPE.
+template <class Is>
+std::string layers_text(const model_config& config, const Is& is) {
+    std::string text;
+    int count = 0;
+    for (int layer = 0; layer < config.layers; ++layer) {
+        if (!is(config.attention_of(layer))) continue;
+        ++count;
+        text += (text.empty() ? "" : ", ") + std::to_string(layer);
+    }
+    return count == 0 || count == config.layers ? (count == 0 ? "" : "all layers") : "layers " + text;
 }
 
 std::string tokens_text(const tokenizer& tokens) {
@@ -97,15 +136,22 @@ int run_info(const info_command& command, const command_streams& streams) {
         bytes += static_cast<std::int64_t>(found.bytes.size());
     }
     line("model", files.name);
-    line("architecture", str_cat(name_of(config.family), config.tie_word_embeddings ? ", tied embedding" : "",
-                                 config.qkv_bias ? ", QKV bias" : "", config.qk_norm ? ", QK norm" : ""));
+    line("architecture", name_of(config.family) + variations_text(config));
     line("layers", std::to_string(config.layers));
     line("hidden size", str_cat(config.hidden_size, ", feed-forward ", config.intermediate_size));
     line("heads", str_cat(config.heads, " of head_dim ", config.head_dim, ", ", config.kv_heads, " KV heads"));
-    line("RoPE", rope_text(config));
+    line("RoPE", rope_text(config, config.rope));
+    if (config.local_rope) line("RoPE, window", rope_text(config, *config.local_rope));
+    const std::string unrotated =
+        layers_text(config, [](const layer_attention& one) { return one.rope == layer_rope::none; });
+    if (!unrotated.empty()) line("no RoPE", unrotated);
     line("context", str_cat(config.context, " tokens"));
-    if (config.sliding_window > 0)
-        line("window", str_cat(config.sliding_window, " tokens, from layer ", config.first_sliding_window_layer));
+    int window = 0;
+    for (const layer_attention& one : config.attention_layers) window = std::max(window, one.window);
+    if (window > 0) {
+        line("window", str_cat(window, " tokens, ",
+                               layers_text(config, [](const layer_attention& one) { return one.window > 0; })));
+    }
     line("vocabulary", std::to_string(config.vocab_size));
     line("tokenizer", tokens_text(files.tokens));
     line("chat template", template_text(files.tokens));

@@ -1,23 +1,15 @@
 // The model configuration from GGUF metadata. Keys are prefixed with the name of the architecture.
+#include <algorithm>
 #include <imbrex/core/error.hpp>
 #include <limits>
 
+#include "engine/loading/families.hpp"
 #include "engine/loading/model_config.hpp"
 #include "engine/tokenizer/utf8.hpp"
 
 namespace imbrex::engine {
 
 namespace {
-
-model_family family_of(const gguf_metadata& metadata) {
-    const auto architecture = metadata.text("general.architecture");
-    require(architecture.has_value(), metadata.file(), ": general.architecture is missing");
-    if (*architecture == "llama") return model_family::llama;
-    if (*architecture == "qwen2") return model_family::qwen2;
-    require(*architecture == "qwen3", metadata.file(), ": architecture ", printable(*architecture),
-            " is not known; llama, qwen2 and qwen3 are");
-    return model_family::qwen3;
-}
 
 std::optional<int> size(const gguf_metadata& metadata, const std::string& key) {
     const auto value = metadata.whole(key);
@@ -27,72 +19,141 @@ std::optional<int> size(const gguf_metadata& metadata, const std::string& key) {
     return static_cast<int>(*value);
 }
 
-int needed_size(const gguf_metadata& metadata, const std::string& key) {
-    const auto value = size(metadata, key);
-    require(value.has_value(), metadata.file(), ": ", key, " is missing");
-    return *value;
-}
-
 std::optional<int> token_id(const gguf_metadata& metadata, const char* key) {
     const auto value = metadata.whole(key);
     if (!value || *value == -1 || *value == 0xffffffff) return {};  // some writers encode "none" so
     return size(metadata, key);
 }
 
-void read_rope(const gguf_metadata& metadata, const weight_set& weights, const std::string& prefix,
-               model_config& config) {
+class gguf_settings final : public model_settings {
+  public:
+    gguf_settings(const gguf_metadata& metadata, const weight_set& weights, std::string prefix)
+        : metadata_(metadata), weights_(weights), prefix_(std::move(prefix)) {}
+
+    bool is_gguf() const override { return true; }
+    const std::string& file() const override { return metadata_.file(); }
+    std::string shown(setting which) const override {
+        return which.gguf == nullptr ? "a setting of config.json" : key(which);
+    }
+    std::optional<int> size(setting which) const override {
+        return which.gguf == nullptr ? std::nullopt : engine::size(metadata_, key(which));
+    }
+    std::optional<double> real(setting which) const override {
+        return which.gguf == nullptr ? std::nullopt : metadata_.real(key(which));
+    }
+    std::optional<bool> truth(setting which) const override {
+        return which.gguf == nullptr ? std::nullopt : metadata_.truth(key(which));
+    }
+    std::optional<std::string> text(setting which) const override {
+        return which.gguf == nullptr ? std::nullopt : metadata_.text(key(which));
+    }
+    std::optional<std::vector<int>> sizes(setting which) const override {
+        const gguf_value* value = which.gguf == nullptr ? nullptr : metadata_.find(key(which));
+        const auto* all = value == nullptr ? nullptr : std::get_if<std::vector<std::int64_t>>(&value->content);
+        if (all == nullptr) return {};
+        return std::vector<int>(all->begin(), all->end());
+    }
+    std::optional<std::vector<std::string>> texts(setting) const override { return {}; }
+    bool has_tensor(const std::string& name) const override { return weights_.find(name) != nullptr; }
+
+  private:
+    std::string key(setting which) const { return prefix_ + which.gguf; }
+
+    const gguf_metadata& metadata_;
+    const weight_set& weights_;
+    std::string prefix_;
+};
+
+// Refuses settings that the model would otherwise silently ignore.
+void refuse_the_unknown(const model_settings& from, const model_config& config) {
+    const int experts = from.size({nullptr, "expert_count"}).value_or(0);
+    require(experts == 0, from.file(), ": has ", experts, " experts; mixture-of-experts models are not supported");
+    require(from.truth({nullptr, "attention.causal"}).value_or(true), from.file(), ": ",
+            from.shown({nullptr, "attention.causal"}), " is false; causal attention is known");
+    constexpr setting value_length{nullptr, "attention.value_length"};
+    const int head_dim_v = from.size(value_length).value_or(config.head_dim);
+    require(head_dim_v == config.head_dim, from.file(), ": ", from.shown(value_length), " is ", head_dim_v,
+            "; it must be that of the keys, ", config.head_dim);
+    constexpr setting window{nullptr, "attention.sliding_window"};
+    const int tokens = from.size(window).value_or(0);
+    const bool has_window =
+        std::ranges::any_of(config.attention_layers, [](const layer_attention& one) { return one.window > 0; });
+    require(tokens == 0 || has_window, from.file(), ": ", from.shown(window), " is ", tokens,
+            "; this family is known without a window");
+    for (const setting which :
+         {setting{nullptr, "attention.temperature_scale"}, setting{nullptr, "rope.scaling.yarn_log_multiplier"},
+          setting{nullptr, "rope.scaling.alpha"}}) {
+        const double value = from.real(which).value_or(0);
+        require(value == 0, from.file(), ": ", from.shown(which), " is ", value, "; models without it are known");
+    }
+}
+
+void read_scaling(const model_settings& from, const weight_set& weights, model_config& config) {
     rope_config& rope = config.rope;
-    rope.style = config.family == model_family::llama ? rope_style::interleaved : rope_style::half_split;
-    rope.theta = metadata.real(prefix + "rope.freq_base").value_or(10000);
-    const int dimensions = size(metadata, prefix + "rope.dimension_count").value_or(config.head_dim);
-    require(dimensions == config.head_dim, metadata.file(), ": ", prefix, "rope.dimension_count is ", dimensions,
-            "; heads have ", config.head_dim, " elements; partial RoPE is not supported");
-    const std::string scaling = metadata.text(prefix + "rope.scaling.type").value_or("none");
-    if (scaling == "linear") {
+    const double linear = from.real({nullptr, "rope.scale_linear"}).value_or(1);  // of early files
+    const double factor = from.real({nullptr, "rope.scaling.factor"}).value_or(linear);
+    const std::string type = from.text({nullptr, "rope.scaling.type"}).value_or(linear == 1 ? "none" : "linear");
+    const double attention = from.real({nullptr, "rope.scaling.attn_factor"})
+                                 .value_or(from.real({nullptr, "rope.scaling.yarn_attn_factor"}).value_or(1));
+    rope.original_max_position_embeddings =
+        from.size({nullptr, "rope.scaling.original_context_length"}).value_or(config.context);
+    if (type == "linear") {
         rope.scaling = rope_scaling::linear;
-        rope.factor = metadata.real(prefix + "rope.scaling.factor").value_or(1);
+        rope.factor = factor;
+    } else if (type == "yarn") {
+        rope.scaling = rope_scaling::yarn;
+        rope.factor = factor;
+        rope.beta_fast = from.real({nullptr, "rope.scaling.yarn_beta_fast"}).value_or(rope.beta_fast);
+        rope.beta_slow = from.real({nullptr, "rope.scaling.yarn_beta_slow"}).value_or(rope.beta_slow);
+        if (attention != 1) rope.attention_factor = attention * rope_attention_factor(config, rope);
     } else {
-        require(scaling == "none", metadata.file(), ": RoPE scaling ", printable(scaling), " is not known; linear is");
+        require(type == "none" || type == "longrope", from.file(), ": RoPE scaling ", printable(type),
+                " is not known; none, linear, yarn and longrope are");
     }
-    if (const weight* divisors =
-            weights.find("rope_freqs.weight")) {  // Llama 3.1's scaling, precomputed by the converter
-        require(rope.scaling == rope_scaling::none, metadata.file(), ": has RoPE scaling twice");
-        rope.scaling = rope_scaling::freq_factors;
-        rope.freq_factors = to_floats(*divisors);
+    const weight* divisors = weights.find("rope_freqs.weight");  // Llama 3.1's scaling, precomputed by the converter
+    const weight* of_short = weights.find("rope_factors_short.weight");
+    const weight* of_long = weights.find("rope_factors_long.weight");
+    const bool is_long = of_short != nullptr && of_long != nullptr;
+    require(type != "longrope" || is_long, from.file(),
+            ": has RoPE scaling longrope without rope_factors_short.weight and rope_factors_long.weight");
+    if (divisors == nullptr && !is_long) return;
+    require(rope.scaling == rope_scaling::none && (divisors == nullptr || !is_long), from.file(),
+            ": has RoPE scaling twice");
+    rope.freq_factors = to_floats(is_long ? *of_short : *divisors);
+    if (!is_long) return;
+    rope.scaling = rope_scaling::longrope;
+    rope.long_freq_factors = to_floats(*of_long);
+    rope.attention_factor = attention;
+}
+
+void read_rope(const model_settings& from, const weight_set& weights, rope_style style, model_config& config) {
+    config.rope.style = style;
+    config.rope.theta = from.real({nullptr, "rope.freq_base"}).value_or(config.rope.theta);
+    constexpr setting dimension_count{nullptr, "rope.dimension_count"};
+    const int rotary_dim = from.size(dimension_count).value_or(config.head_dim);
+    require(rotary_dim >= 2 && rotary_dim % 2 == 0 && rotary_dim <= config.head_dim, from.file(), ": ",
+            from.shown(dimension_count), " is ", rotary_dim, "; heads have ", config.head_dim,
+            " elements, and it must be even");
+    config.rope.rotary_dim = rotary_dim;
+    if (config.local_rope) {
+        config.local_rope->style = style;
+        config.local_rope->rotary_dim = rotary_dim;
     }
+    read_scaling(from, weights, config);
 }
 
 }  // namespace
 
 model_config gguf_config(const gguf_metadata& metadata, const weight_set& weights) {
     const std::string& name = metadata.file();
+    const auto architecture = metadata.text("general.architecture");
+    require(architecture.has_value(), name, ": general.architecture is missing");
+    const family_description& family = family_of_architecture(*architecture, name);
+    const gguf_settings from(metadata, weights, *architecture + ".");
     model_config config;
-    config.family = family_of(metadata);
-    const std::string prefix = std::string(name_of(config.family)) + ".";
-    const int experts = size(metadata, prefix + "expert_count").value_or(0);
-    require(experts == 0, name, ": has ", experts, " experts; mixture-of-experts models are not supported");
-    config.layers = needed_size(metadata, prefix + "block_count");
-    config.hidden_size = needed_size(metadata, prefix + "embedding_length");
-    config.intermediate_size = needed_size(metadata, prefix + "feed_forward_length");
-    config.context = needed_size(metadata, prefix + "context_length");
-    config.heads = needed_size(metadata, prefix + "attention.head_count");
-    config.kv_heads = size(metadata, prefix + "attention.head_count_kv").value_or(config.heads);
-    const auto epsilon = metadata.real(prefix + "attention.layer_norm_rms_epsilon");
-    require(epsilon.has_value(), name, ": ", prefix, "attention.layer_norm_rms_epsilon is missing");
-    config.rms_norm_eps = *epsilon;
-    if (const auto head_dim = size(metadata, prefix + "attention.key_length")) {
-        config.head_dim = *head_dim;
-    } else {
-        require(config.heads > 0 && config.hidden_size % config.heads == 0, name, ": ", prefix, "embedding_length is ",
-                config.hidden_size, " for ", config.heads,
-                " heads; without attention.key_length it must be a multiple");
-        config.head_dim = config.hidden_size / config.heads;
-    }
-    const int head_dim_v = size(metadata, prefix + "attention.value_length").value_or(config.head_dim);
-    require(head_dim_v == config.head_dim, name, ": ", prefix, "attention.value_length is ", head_dim_v,
-            "; it must be that of the keys, ", config.head_dim);
-    config.qkv_bias = config.family == model_family::qwen2;
-    config.qk_norm = config.family == model_family::qwen3;
+    read_family(from, family, config);
+    config.context = from.needed_size({nullptr, "context_length"});
+    refuse_the_unknown(from, config);
     config.tie_word_embeddings = weights.find("lm_head.weight") == nullptr;
 
     // The vocabulary size is the length of the token list; embedding and metadata must agree.
@@ -100,15 +161,17 @@ model_config gguf_config(const gguf_metadata& metadata, const weight_set& weight
     require(tokens != nullptr, name, ": tokenizer.ggml.tokens is missing");
     require(tokens->size() <= std::numeric_limits<int>::max(), name, ": has ", tokens->size(), " tokens");
     config.vocab_size = static_cast<int>(tokens->size());
-    const int said = size(metadata, prefix + "vocab_size").value_or(config.vocab_size);
-    require(said == config.vocab_size, name, ": ", prefix, "vocab_size is ", said, "; the token list has ",
+    constexpr setting vocab_size{nullptr, "vocab_size"};
+    const int said = from.size(vocab_size).value_or(config.vocab_size);
+    require(said == config.vocab_size, name, ": ", from.shown(vocab_size), " is ", said, "; the token list has ",
             config.vocab_size);
     config.bos_token = token_id(metadata, "tokenizer.ggml.bos_token_id");
     for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"}) {
         const auto id = token_id(metadata, key);
         if (id && (config.eos_tokens.empty() || config.eos_tokens[0] != *id)) config.eos_tokens.push_back(*id);
     }
-    read_rope(metadata, weights, prefix, config);
+    read_rope(from, weights, family.gguf_style, config);
+    assign_local_rope(config);
     check_sizes(config, name);
     return config;
 }

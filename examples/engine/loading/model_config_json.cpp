@@ -3,6 +3,7 @@
 #include <imbrex/core/error.hpp>
 #include <limits>
 
+#include "engine/loading/families.hpp"
 #include "engine/loading/json_text.hpp"
 #include "engine/loading/mapped_file.hpp"
 #include "engine/loading/model_config.hpp"
@@ -42,84 +43,147 @@ std::vector<int> token_ids(const json& object, const char* key, const std::strin
     return ids;
 }
 
-// Older files have rope_theta and rope_scaling, newer ones rope_parameters.
-void read_rope(const json& config, rope_config& rope, const std::string& name) {
-    const json* parameters = find_member(config, "rope_parameters");
-    const json* scaling = parameters ? parameters : find_member(config, "rope_scaling");
-    rope.theta = double_member(parameters ? *parameters : config, "rope_theta", name).value_or(10000);
-    if (!scaling) return;
-    require(scaling->is_object(), name, ": \"rope_scaling\" is ", shown(*scaling), "; it must be an object");
-    auto type = string_member(*scaling, "rope_type", name);
-    if (!type) type = string_member(*scaling, "type", name);
-    const auto number = [&](const char* key) {
-        const auto value = double_member(*scaling, key, name);
-        require(value.has_value(), name, ": RoPE scaling \"", type.value_or(""), "\": \"", key, "\" is missing");
+class json_settings final : public model_settings {
+  public:
+    json_settings(const json& root, const std::string& name) : root_(root), name_(name) {}
+
+    bool is_gguf() const override { return false; }
+    const std::string& file() const override { return name_; }
+    std::string shown(setting which) const override {
+        return which.json == nullptr ? "a setting of GGUF files" : "\"" + std::string(which.json) + "\"";
+    }
+    std::optional<int> size(setting which) const override {
+        return which.json == nullptr ? std::nullopt : optional_size(root_, which.json, name_);
+    }
+    std::optional<double> real(setting which) const override {
+        return which.json == nullptr ? std::nullopt : double_member(root_, which.json, name_);
+    }
+    std::optional<bool> truth(setting which) const override {
+        return which.json == nullptr ? std::nullopt : bool_member(root_, which.json, name_);
+    }
+    std::optional<std::string> text(setting which) const override {
+        return which.json == nullptr ? std::nullopt : string_member(root_, which.json, name_);
+    }
+    std::optional<std::vector<int>> sizes(setting which) const override {
+        return list<int>(
+            which, [](const json& one) { return one.is_number_integer(); }, "a whole number");
+    }
+    std::optional<std::vector<std::string>> texts(setting which) const override {
+        return list<std::string>(
+            which, [](const json& one) { return one.is_string(); }, "a text");
+    }
+    bool has_tensor(const std::string&) const override { return false; }
+
+  private:
+    // Nothing if it is no array.
+    template <class T, class Is>
+    std::optional<std::vector<T>> list(setting which, const Is& is_of_type, const char* what) const {
+        const json* value = which.json == nullptr ? nullptr : find_member(root_, which.json);
+        if (value == nullptr || !value->is_array()) return {};
+        std::vector<T> all;
+        for (const json& one : *value) {
+            require(is_of_type(one), name_, ": \"", which.json, "\" has ", engine::shown(one), "; it must be ", what);
+            all.push_back(one.get<T>());
+        }
+        return all;
+    }
+
+    const json& root_;
+    const std::string& name_;
+};
+
+std::vector<float> numbers(const json& object, const char* key, const std::string& name) {
+    const json& value = member(object, key, name);
+    require(value.is_array(), name, ": \"", key, "\" is ", shown(value), "; it must be an array of numbers");
+    std::vector<float> all;
+    for (const json& one : value) {
+        require(one.is_number(), name, ": \"", key, "\" has ", shown(one), "; it must be a number");
+        all.push_back(one.get<float>());
+    }
+    return all;
+}
+
+// Scaling of the frequencies. Phi-3 has the original context beside rope_scaling instead of within.
+void read_scaling(const json& scaling, const json& config, rope_config& rope, int context, const std::string& name) {
+    auto type = string_member(scaling, "rope_type", name);
+    if (!type) type = string_member(scaling, "type", name);
+    if (!type || *type == "default") return;
+    const auto real = [&](const char* key) { return double_member(scaling, key, name); };
+    const auto needed = [&](const char* key) {
+        const auto value = real(key);
+        require(value.has_value(), name, ": RoPE scaling ", printable(*type), ": \"", key, "\" is missing");
         return *value;
     };
-    if (!type || *type == "default") return;
+    constexpr const char* original_key = "original_max_position_embeddings";
+    auto original = optional_size(scaling, original_key, name);
+    if (!original) original = optional_size(config, original_key, name);
     if (*type == "linear") {
         rope.scaling = rope_scaling::linear;
-        rope.factor = number("factor");
+        rope.factor = needed("factor");
+    } else if (*type == "dynamic") {
+        rope.scaling = rope_scaling::dynamic;
+        rope.factor = needed("factor");
+        rope.original_max_position_embeddings = context;
     } else if (*type == "llama3") {
         rope.scaling = rope_scaling::llama3;
-        rope.factor = number("factor");
-        rope.low_freq_factor = number("low_freq_factor");
-        rope.high_freq_factor = number("high_freq_factor");
-        rope.original_max_position_embeddings = needed_size(*scaling, "original_max_position_embeddings", name);
+        rope.factor = needed("factor");
+        rope.low_freq_factor = needed("low_freq_factor");
+        rope.high_freq_factor = needed("high_freq_factor");
+        rope.original_max_position_embeddings = needed_size(scaling, original_key, name);
+    } else if (*type == "yarn" && !find_member(scaling, "long_factor")) {
+        rope.scaling = rope_scaling::yarn;
+        rope.original_max_position_embeddings = original.value_or(context);
+        rope.factor = real("factor").value_or(static_cast<double>(context) / original.value_or(context));
+        rope.attention_factor = real("attention_factor");
+        rope.beta_fast = real("beta_fast").value_or(rope.beta_fast);
+        rope.beta_slow = real("beta_slow").value_or(rope.beta_slow);
+        rope.mscale = real("mscale");
+        rope.mscale_all_dim = real("mscale_all_dim");
+        rope.truncate = bool_member(scaling, "truncate", name).value_or(true);
+    } else if (*type == "longrope" || *type == "su" || *type == "yarn") {  // Phi-3's early files name it so
+        rope.scaling = rope_scaling::longrope;
+        rope.original_max_position_embeddings = original.value_or(context);
+        rope.factor = real("factor").value_or(static_cast<double>(context) / original.value_or(context));
+        rope.attention_factor = real("attention_factor");
+        rope.freq_factors = numbers(scaling, "short_factor", name);
+        rope.long_freq_factors = numbers(scaling, "long_factor", name);
     } else {
-        require(false, name, ": RoPE scaling ", printable(*type), " is not known; linear and llama3 are");
+        require(false, name, ": RoPE scaling ", printable(*type),
+                " is not known; linear, dynamic, yarn, llama3 and longrope are");
     }
 }
 
-model_family family_of(const json& config, const std::string& name) {
-    const auto type = string_member(config, "model_type", name);
-    require(type.has_value(), name, ": \"model_type\" is missing");
-    if (*type == "llama") return model_family::llama;
-    if (*type == "qwen2") return model_family::qwen2;
-    require(*type == "qwen3", name, ": architecture ", printable(*type), " is not known; llama, qwen2 and qwen3 are");
-    return model_family::qwen3;
+// Older files have rope_theta, partial_rotary_factor and rope_scaling, newer ones all of them in rope_parameters.
+void read_rope_parameters(const json& parameters, const json& config, const model_config& model, rope_config& rope,
+                          const std::string& name) {
+    require(parameters.is_object(), name, ": \"rope_scaling\" is ", shown(parameters), "; it must be an object");
+    for (const json* object : {&config, &parameters}) {
+        rope.theta = double_member(*object, "rope_theta", name).value_or(rope.theta);
+        if (const auto part = double_member(*object, "partial_rotary_factor", name)) {
+            require(*part > 0 && *part <= 1, name, ": \"partial_rotary_factor\" is ", *part,
+                    "; it must be greater than 0 and at most 1");
+            rope.rotary_dim = static_cast<int>(model.head_dim * *part);
+        }
+    }
+    read_scaling(parameters, config, rope, model.context, name);
 }
 
-// Rejects unsupported settings that would change the result.
-void refuse_the_unknown(const json& config, const std::string& name) {
-    const std::string activation = string_member(config, "hidden_act", name).value_or("silu");
-    require(activation == "silu", name, ": \"hidden_act\" is ", printable(activation), "; silu is known");
-    for (const char* key : {"attention_bias", "mlp_bias"}) {
-        require(!bool_member(config, key, name).value_or(false), name, ": \"", key,
-                "\" is true; models without it are known");
+// Models with two kinds of RoPE have parameters for each type of layer in newer files.
+void read_rope(const json& config, model_config& model, const std::string& name) {
+    const json* parameters = find_member(config, "rope_parameters");
+    if (!parameters) parameters = find_member(config, "rope_scaling");
+    const json none = json::object();
+    const json* global = parameters ? parameters : &none;
+    if (parameters && parameters->is_object() && parameters->contains("full_attention")) {
+        require(model.local_rope.has_value(), name,
+                ": has RoPE parameters for each type of layer; this family is known with the same in all");
+        global = &member(*parameters, "full_attention", name);
+        read_rope_parameters(member(*parameters, "sliding_attention", name), none, model, *model.local_rope, name);
     }
-    require(!find_member(config, "quantization_config"), name,
-            ": has a \"quantization_config\"; weights in f32, f16 and bf16 can be read");
-    const json* const scaling = find_member(config, "rope_scaling");
-    const json* const parameters = find_member(config, "rope_parameters");
-    for (const json* object : {&config, scaling, parameters}) {
-        if (object == nullptr || !object->is_object()) continue;
-        const double partial = double_member(*object, "partial_rotary_factor", name).value_or(1);
-        require(partial == 1, name, ": \"partial_rotary_factor\" is ", partial, "; 1 is known");
-    }
-}
-
-// Sliding window from a certain layer on. Newer files list a type per layer.
-void read_window(const json& config, model_config& result, const std::string& name) {
-    if (!bool_member(config, "use_sliding_window", name).value_or(false)) return;
-    result.sliding_window = optional_size(config, "sliding_window", name).value_or(4096);
-    result.first_sliding_window_layer = optional_size(config, "max_window_layers", name).value_or(28);
-    const json* const types = find_member(config, "layer_types");
-    if (types == nullptr) return;
-    require(types->is_array() && types->size() == static_cast<std::size_t>(result.layers), name,
-            ": \"layer_types\" is ", shown(*types), "; it must name a type for each of the ", result.layers, " layers");
-    int full = 0;
-    for (const json& type : *types) {
-        require(type == "full_attention" || type == "sliding_attention", name, ": \"layer_types\" names ", shown(type),
-                "; full_attention and sliding_attention are known");
-        if (type == "full_attention") ++full;
-    }
-    for (int i = 0; i < full; ++i) {
-        require(
-            (*types)[static_cast<std::size_t>(i)] == "full_attention", name,
-            ": \"layer_types\" has full attention after a window; models are known whose last layers have the window");
-    }
-    result.first_sliding_window_layer = full;
+    read_rope_parameters(*global, config, model, model.rope, name);
+    // The frequencies change with the context beyond the original one, so longer contexts are possible.
+    if (model.rope.scaling == rope_scaling::dynamic)
+        model.context = static_cast<int>(std::min(model.context * model.rope.factor, 1e9));
 }
 
 }  // namespace
@@ -128,31 +192,18 @@ model_config read_config(std::span<const std::byte> config, std::span<const std:
                          const std::string& name) {
     const json root = parse_json(as_text(config), name);
     require(root.is_object(), name, ": is ", shown(root), "; it must be an object");
+    const auto type = string_member(root, "model_type", name);
+    require(type.has_value(), name, ": \"model_type\" is missing");
+    require(!find_member(root, "quantization_config"), name,
+            ": has a \"quantization_config\"; weights in f32, f16 and bf16 can be read");
+    const family_description& family = family_of_model_type(*type, name);
     model_config result;
-    result.family = family_of(root, name);
-    refuse_the_unknown(root, name);
-    result.layers = needed_size(root, "num_hidden_layers", name);
-    result.hidden_size = needed_size(root, "hidden_size", name);
-    result.intermediate_size = needed_size(root, "intermediate_size", name);
-    result.heads = needed_size(root, "num_attention_heads", name);
-    result.kv_heads = optional_size(root, "num_key_value_heads", name).value_or(result.heads);
     result.vocab_size = needed_size(root, "vocab_size", name);
     result.context = optional_size(root, "max_position_embeddings", name).value_or(2048);
-    if (const auto head_dim = optional_size(root, "head_dim", name)) {
-        result.head_dim = *head_dim;
-    } else {
-        require(result.heads > 0 && result.hidden_size % result.heads == 0, name, ": \"hidden_size\" is ",
-                result.hidden_size, " for ", result.heads, " heads; without \"head_dim\" it must be a multiple");
-        result.head_dim = result.hidden_size / result.heads;
-    }
-    const auto epsilon = double_member(root, "rms_norm_eps", name);
-    require(epsilon.has_value(), name, ": \"rms_norm_eps\" is missing");
-    result.rms_norm_eps = *epsilon;
-    result.tie_word_embeddings = bool_member(root, "tie_word_embeddings", name).value_or(false);
-    result.qkv_bias = result.family == model_family::qwen2;
-    result.qk_norm = result.family == model_family::qwen3;
-    read_rope(root, result.rope, name);
-    read_window(root, result, name);
+    result.tie_word_embeddings = bool_member(root, "tie_word_embeddings", name).value_or(family.ties_embeddings);
+    read_family(json_settings(root, name), family, result);
+    read_rope(root, result, name);
+    assign_local_rope(result);
     const auto beginning = token_ids(root, "bos_token_id", name);
     if (!beginning.empty()) result.bos_token = beginning[0];
     result.eos_tokens = token_ids(root, "eos_token_id", name);

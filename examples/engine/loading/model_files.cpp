@@ -4,6 +4,7 @@
 #include <imbrex/core/error.hpp>
 #include <utility>
 
+#include "engine/loading/families.hpp"
 #include "engine/loading/gguf.hpp"
 #include "engine/loading/llama2c.hpp"
 #include "engine/loading/safetensors.hpp"
@@ -39,9 +40,10 @@ std::string exchanged(std::string_view name, const Pairs& pairs) {
     return {};
 }
 
-void check_tokens(const model_files& model) {
+void complete(model_files& model) {
     require(model.tokens.size() <= model.config.vocab_size, model.name, ": the tokenizer has ", model.tokens.size(),
             " tokens, the model ", model.config.vocab_size);
+    model.weights = with_separate_projections(model.config, model.weights, model.name);
     check_weights(model.config, model.weights, model.name);
 }
 
@@ -82,23 +84,29 @@ model_files open_llama2c(const std::shared_ptr<const mapped_file>& file, const s
 
 }  // namespace
 
-std::string name_of_gguf_tensor(const std::string& name) {
+std::string name_of_gguf_tensor(const std::string& name, model_family family) {
     if (!name.starts_with("blk.")) {
         const std::string outer = exchanged(name, outer_names);
         return outer.empty() ? name : outer;
     }
     const std::size_t dot = name.find('.', 4);
     if (dot == std::string::npos) return name;
-    const std::string inner = exchanged(std::string_view(name).substr(dot + 1), layer_names);
+    const std::string_view within_layer = std::string_view(name).substr(dot + 1);
+    std::string inner = exchanged(within_layer, description_of(family).gguf_tensors);
+    if (inner.empty()) inner = exchanged(within_layer, layer_names);
     return inner.empty() ? name : "model.layers." + name.substr(4, dot - 4) + "." + inner;
 }
 
 model_files read_gguf_model(std::span<const std::byte> bytes, const std::string& name) {
     const gguf_file file = read_gguf(bytes, name);
-    weight_set weights = file.weights.renamed(name_of_gguf_tensor, name);
+    const auto architecture = file.metadata.text("general.architecture");
+    require(architecture.has_value(), name, ": general.architecture is missing");
+    const model_family family = family_of_architecture(*architecture, name).family;
+    weight_set weights =
+        file.weights.renamed([&](const std::string& tensor) { return name_of_gguf_tensor(tensor, family); }, name);
     model_config config = gguf_config(file.metadata, weights);
     model_files model{name, std::move(config), std::move(weights), gguf_tokenizer(file.metadata)};
-    check_tokens(model);
+    complete(model);
     return model;
 }
 
@@ -106,7 +114,7 @@ model_files open_model(const std::filesystem::path& path) {
     require(std::filesystem::exists(path), path.string(), ": does not exist");
     if (std::filesystem::is_directory(path)) {
         model_files model = open_folder(path);
-        check_tokens(model);
+        complete(model);
         return model;
     }
     require(path.extension() != ".safetensors", path.string(),
@@ -120,7 +128,7 @@ model_files open_model(const std::filesystem::path& path) {
     require(path.extension() == ".bin", path.string(),
             ": is no model; a folder with config.json, a .gguf file or a .bin file of llama2.c can be opened");
     model_files model = open_llama2c(file, path);
-    check_tokens(model);
+    complete(model);
     return model;
 }
 

@@ -21,7 +21,7 @@ struct model_files {
 model_files open_model(const std::filesystem::path& path);
 
 // The Hugging Face name of a GGUF tensor. Unknown names are returned unchanged.
-std::string name_of_gguf_tensor(const std::string& name);
+std::string name_of_gguf_tensor(const std::string& name, model_family family = model_family::llama);
 
 // open_model for the bytes of a GGUF file.
 model_files read_gguf_model(std::span<const std::byte> bytes, const std::string& name);

@@ -9,11 +9,14 @@
 #include <imbrex/hw/host/thread_pool.hpp>
 #include <memory>
 
+#include "engine/loading/families.hpp"
+
 namespace imbrex::engine {
 
 namespace {
 
-constexpr std::array<std::string_view, 4> names{"llama-3.1-8b", "qwen2.5-0.5b", "qwen3-0.6b", "tiny"};
+constexpr std::array<std::string_view, 6> names{"llama-3.1-8b", "qwen2.5-0.5b", "qwen3-0.6b",
+                                                "gemma-3-1b",   "smollm2-135m", "tiny"};
 
 model_config llama_8b() {
     return {.family = model_family::llama,
@@ -30,8 +33,7 @@ model_config llama_8b() {
                      .factor = 8,
                      .low_freq_factor = 1,
                      .high_freq_factor = 4,
-                     .original_max_position_embeddings = 8192,
-                     .freq_factors = {}},
+                     .original_max_position_embeddings = 8192},
             .bos_token = 128000,
             .eos_tokens = {128001, 128008, 128009}};
 }
@@ -46,10 +48,10 @@ model_config qwen2_half_b() {
             .head_dim = 64,
             .vocab_size = 151936,
             .context = 32768,
-            .rms_norm_eps = 1e-6,
+            .norm_eps = 1e-6,
             .tie_word_embeddings = true,
             .qkv_bias = true,
-            .rope = {.theta = 1e6, .freq_factors = {}},
+            .rope = {.theta = 1e6},
             .bos_token = {},
             .eos_tokens = {151643, 151645}};
 }
@@ -64,12 +66,53 @@ model_config qwen3_half_b() {
             .head_dim = 128,
             .vocab_size = 151936,
             .context = 40960,
-            .rms_norm_eps = 1e-6,
+            .norm_eps = 1e-6,
             .tie_word_embeddings = true,
-            .qk_norm = true,
-            .rope = {.theta = 1e6, .freq_factors = {}},
+            .qk_norm = qk_norm_rows::head,
+            .rope = {.theta = 1e6},
             .bos_token = {},
             .eos_tokens = {151643, 151645}};
+}
+
+model_config gemma3_1b() {
+    model_config config{.family = model_family::gemma3,
+                        .layers = 26,
+                        .hidden_size = 1152,
+                        .intermediate_size = 6912,
+                        .heads = 4,
+                        .kv_heads = 1,
+                        .head_dim = 256,
+                        .vocab_size = 262144,
+                        .context = 32768,
+                        .norm_eps = 1e-6,
+                        .tie_word_embeddings = true,
+                        .norms = norm_place::around,
+                        .qk_norm = qk_norm_rows::head,
+                        .activation = gate_activation::gelu_tanh,
+                        .embedding_scale = std::sqrt(1152.0),
+                        .rope = {.theta = 1e6},
+                        .local_rope = rope_config{.theta = 10000},
+                        .bos_token = 2,
+                        .eos_tokens = {1, 106}};
+    config.set_windows(512, [](int layer) { return (layer + 1) % 6 != 0; });
+    assign_local_rope(config);
+    return config;
+}
+
+model_config smollm2_135m() {
+    return {.family = model_family::llama,
+            .layers = 30,
+            .hidden_size = 576,
+            .intermediate_size = 1536,
+            .heads = 9,
+            .kv_heads = 3,
+            .head_dim = 64,
+            .vocab_size = 49152,
+            .context = 8192,
+            .tie_word_embeddings = true,
+            .rope = {.theta = 100000},
+            .bos_token = 1,
+            .eos_tokens = {2}};
 }
 
 model_config tiny() {
@@ -154,6 +197,8 @@ model_config config_of_known_model(std::string_view name) {
     if (name == "llama-3.1-8b") return llama_8b();
     if (name == "qwen2.5-0.5b") return qwen2_half_b();
     if (name == "qwen3-0.6b") return qwen3_half_b();
+    if (name == "gemma-3-1b") return gemma3_1b();
+    if (name == "smollm2-135m") return smollm2_135m();
     std::string all;
     for (const std::string_view one : names) all += (all.empty() ? "" : ", ") + std::string(one);
     require(name == "tiny", "random model: ", std::string(name), "; these are known: ", all);

@@ -1,5 +1,5 @@
 // The kernels of the model on a CPU: GEMV and GEMM over rows of weights (kernels/linear.hpp), SIMT paged attention,
-// RMSNorm and SwiGLU, in float. Weights stay in the format of the file or the requested one, and are read once per
+// norms and gated activations, in float. Weights stay in the format of the file or the requested one, and are read once per
 // GEMM. cuda_kernels.hpp is the GPU counterpart.
 #pragma once
 
@@ -7,8 +7,6 @@
 #include <imbrex/core/error.hpp>
 #include <imbrex/kernels/embedding.hpp>
 #include <imbrex/kernels/linear.hpp>
-#include <imbrex/kernels/rms_norm.hpp>
-#include <imbrex/kernels/simt_paged_attention.hpp>
 #include <imbrex/kernels/swiglu.hpp>
 
 #include <cstdint>
@@ -17,7 +15,10 @@
 
 #include "engine/loading/model_config.hpp"
 #include "engine/loading/stacked_weights.hpp"
+#include "engine/model/cpu_attention.hpp"
 #include "engine/model/cpu_matrix.hpp"
+#include "engine/model/norm.hpp"
+#include "engine/model/row_update.hpp"
 #include "engine/model/runner.hpp"
 #include "engine/model/step_inputs.hpp"
 #include "engine/model/world_buffer.hpp"
@@ -29,20 +30,22 @@ class cpu_kernels {
     using element = float;
     using matrix = cpu_matrix;
     using table = cpu_embedding_table;
+    // A matrix and the norm before it, if there is one.
     struct normed_matrix {
         normed_matrix() = default;
-        normed_matrix(const stacked_weights& from, const std::vector<float>& norm, const runner_options& options)
-            : weights(from, options), norm(options.where, norm) {}
+        normed_matrix(const stacked_weights& from, const norm_weights& before, const runner_options& options)
+            : weights(from, options), norm(options.where, before) {}
 
         cpu_matrix weights;
-        world_buffer<float> norm;
+        model_norm norm;
     };
 
     cpu_kernels(const model_config& config, const runner_options& options, void* stream)
         : where_(options.where),
           stream_(stream),
           hidden_(config.hidden_size),
-          epsilon_(static_cast<float>(config.rms_norm_eps)),
+          activation_(config.activation),
+          attention_softcap_(static_cast<float>(config.attention_softcap)),
           normed_(where_, buffer_rows(options) * config.hidden_size),
           pending_residual_(where_, buffer_rows(options) * config.hidden_size),
           gate_up_(where_, buffer_rows(options) * 2 * config.intermediate_size) {}
@@ -53,28 +56,32 @@ class cpu_kernels {
     // A step that samples nothing leaves a pending residual; drop it.
     void begin(const step_inputs&) { has_pending_residual_ = false; }
 
-    void embed_tokens(const table& from, const int* ids, const row_view<float>& out) {
+    void embed_tokens(const table& from, const int* ids, const row_view<float>& out, float factor) {
         std::visit(
             [&]<class T>(const unquantised_weight_rows<T>& rows) {
                 embedding<T, float>::launch(
-                    where_, {.table = as_rows(rows.values, rows.rows, rows.columns), .ids = ids, .out = out}, stream_);
+                    where_,
+                    {.table = as_rows(rows.values, rows.rows, rows.columns), .ids = ids, .out = out, .factor = factor},
+                    stream_);
             },
             from.view());
     }
 
-    // out = RMSNorm(x)
-    void normalise(const world_buffer<float>& weight, const world_buffer<float>& x, int rows, float* out) {
-        const auto view = [&](float* values) { return as_rows(values, rows, hidden_); };
-        rms_norm_problem<float> p{.x = as_rows<const float>(x.data(), rows, hidden_),
-                                  .weight = weight.data(),
-                                  .out = view(out),
-                                  .epsilon = epsilon_};
+    // out = norm(x)
+    void normalise(const model_norm& norm, const world_buffer<float>& x, int rows, float* out) {
         if (has_pending_residual_) {
-            p.x = as_rows<const float>(pending_residual_.data(), rows, hidden_);
-            p.residual = view(x.data());
-            has_pending_residual_ = false;
+            norm.launch(where_, pending_residual_.data(), out, rows, x.data(), stream_);
+        } else {
+            norm.launch<float>(where_, x.data(), out, rows, nullptr, stream_);
         }
-        rms_norm<float>::launch(where_, p, stream_);
+        has_pending_residual_ = false;
+    }
+
+    // Adds what is pending, so that x can be read.
+    void finish_residual(const world_buffer<float>& x, int rows) {
+        if (has_pending_residual_)
+            update_rows<float>(where_, x.data(), pending_residual_.data(), rows, hidden_, add_to{}, stream_);
+        has_pending_residual_ = false;
     }
 
     void matmul(const matrix& with, const float* x, int rows, float* out, const float* bias = nullptr) {
@@ -90,45 +97,56 @@ class cpu_kernels {
             with.view());
     }
 
-    void rms_norm_matmul(const normed_matrix& with, const world_buffer<float>& x, int rows, float* out,
-                         const float* bias) {
-        normalise(with.norm, x, rows, normed_.data());
-        matmul(with.weights, normed_.data(), rows, out, bias);
+    void norm_matmul(const normed_matrix& with, const world_buffer<float>& x, int rows, float* out, const float* bias) {
+        if (with.norm.given()) {
+            normalise(with.norm, x, rows, normed_.data());
+            return matmul(with.weights, normed_.data(), rows, out, bias);
+        }
+        finish_residual(x, rows);
+        matmul(with.weights, x.data(), rows, out, bias);
     }
 
-    // SwiGLU: silu(gate) * up. The matrix has the rows of both.
-    void rms_norm_swiglu(const normed_matrix& with, const world_buffer<float>& x, int rows, float* out) {
-        const std::int64_t columns = with.weights.rows() / 2;
-        rms_norm_matmul(with, x, rows, gate_up_.data(), nullptr);
-        swiglu_activation<float>::launch(where_,
-                                         {.gate = gate_of<const float>(gate_up_.data(), rows, columns),
-                                          .up = up_of<const float>(gate_up_.data(), rows, columns),
-                                          .out = as_rows(out, rows, columns)},
-                                         stream_);
+    // Gated MLP: activation(gate) * up. The matrix has the rows of both.
+    void norm_glu(const normed_matrix& with, const world_buffer<float>& x, int rows, float* out) {
+        norm_matmul(with, x, rows, gate_up_.data(), nullptr);
+        switch (activation_) {
+            case gate_activation::silu:
+                return activate<activation::silu>(with.weights.rows() / 2, rows, out);
+            case gate_activation::gelu_tanh:
+                return activate<activation::gelu_tanh>(with.weights.rows() / 2, rows, out);
+        }
     }
 
-    // out += product. The addition is deferred and fused into the next RMSNorm.
-    void matmul_add_residual(const matrix& with, const float* x, int rows, world_buffer<float>&) {
-        matmul(with, x, rows, pending_residual_.data());
+    // out += norm(x W^T + bias). The addition is deferred and fused into the next norm.
+    void add_projection(const residual_projection<matrix>& with, const float* x, int rows, world_buffer<float>& out) {
+        finish_residual(out, rows);
+        matmul(with.weights, x, rows, pending_residual_.data(), with.bias.data());
+        if (with.after.given())
+            with.after.launch<float>(where_, pending_residual_.data(), pending_residual_.data(), rows, nullptr,
+                                     stream_);
         has_pending_residual_ = true;
     }
 
     void paged_attention(const attention_problem<float>& p, int window) {
-        if (window == 0) {
-            simt_paged_attention<float, all_simt_head_dims, causal_mask>::launch(where_, p, {}, {}, stream_);
-        } else {
-            simt_paged_attention<float, all_simt_head_dims, window_mask>::launch(where_, p, {window - 1, 0}, {},
-                                                                                 stream_);
-        }
+        cpu_paged_attention(where_, p, window, attention_softcap_, stream_);
     }
 
   private:
+    template <class Activation>
+    void activate(std::int64_t columns, int rows, float* out) {
+        swiglu_activation<float, Activation>::launch(where_,
+                                                     {.gate = gate_of<const float>(gate_up_.data(), rows, columns),
+                                                      .up = up_of<const float>(gate_up_.data(), rows, columns),
+                                                      .out = as_rows(out, rows, columns)},
+                                                     stream_);
+    }
+
     world where_;
     void* stream_;
     std::int64_t hidden_;
-    float epsilon_;
-    world_buffer<float> normed_, pending_residual_,
-        gate_up_;  // normalised rows; a pending product; gate and up
+    gate_activation activation_;
+    float attention_softcap_;
+    world_buffer<float> normed_, pending_residual_, gate_up_;  // normalised rows; a pending product; gate and up
     bool has_pending_residual_ = false;
 };
 

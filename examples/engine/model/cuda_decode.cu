@@ -1,7 +1,8 @@
+// Attention of generated tokens, with full attention.
 #include "engine/model/cuda_attention_kernels.hpp"
 
 namespace imbrex::engine {
 
-template struct cuda_decode<64, 128>;
+template struct cuda_decode<causal_mask, score_mod::identity, 64, 96, 128, 256>;
 
 }  // namespace imbrex::engine

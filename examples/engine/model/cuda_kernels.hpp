@@ -1,7 +1,7 @@
 // The kernels of the model on a GPU: GEMM and attention on tensor cores in bf16. If every sequence of a step has one
-// token, attention is paged decode (split-KV, GQA), otherwise attention forward over the paged KV cache. Other
-// head_dims than the listed ones, and layers with a sliding window, use SIMT paged attention. cpu_kernels.hpp is the
-// CPU counterpart.
+// token, attention is paged decode (split-KV, GQA), otherwise attention forward over the paged KV cache. head_dims that
+// are no multiple of 16, or larger than the listed ones, use SIMT paged attention. cpu_kernels.hpp is the CPU
+// counterpart.
 //
 // The fastest kernel depends on the number of rows, and kernels differ in accumulation order. For batch invariance
 // (runner_options::batch_invariant) the choice depends on the kind of a token instead:
@@ -16,7 +16,6 @@
 #include <imbrex/hw/world_memory.hpp>
 #include <imbrex/kernels/embedding.hpp>
 #include <imbrex/kernels/gemm.hpp>
-#include <imbrex/kernels/rms_norm.hpp>
 #include <imbrex/kernels/rms_norm_gemm.hpp>
 
 #include <algorithm>
@@ -30,6 +29,8 @@
 #include "engine/loading/stacked_weights.hpp"
 #include "engine/model/cuda_attention.hpp"
 #include "engine/model/cuda_matrix.hpp"
+#include "engine/model/norm.hpp"
+#include "engine/model/row_update.hpp"
 #include "engine/model/runner.hpp"
 #include "engine/model/step_inputs.hpp"
 #include "engine/model/world_buffer.hpp"
@@ -37,7 +38,7 @@
 namespace imbrex::engine {
 inline namespace IMBREX_WORLDS {
 
-// Tensor-core attention is instantiated for these head_dims.
+// Tensor-core attention is instantiated for these head_dims; others use the next larger one.
 template <int... HeadDims>
 class cuda_kernels {
   public:
@@ -45,22 +46,23 @@ class cuda_kernels {
     using matrix = cuda_matrix;
     using table = cuda_embedding_table;
 
-    // The RMSNorm weights are folded into bf16 matrices, so that GEMV can fuse the norm; for more rows the norm then
-    // has weights of 1. Quantised matrices are left as they are, and the norm keeps its weights.
+    // A matrix and the norm before it, if there is one. The weights of an RMSNorm are folded into bf16 matrices, so that
+    // GEMV can fuse the norm; for more rows the norm then has weights of 1. Quantised matrices are left as they are, and
+    // the norm keeps its weights.
     struct normed_matrix {
         normed_matrix() = default;
-        normed_matrix(stacked_weights from, std::vector<float> norm_weights, const runner_options& options) {
+        normed_matrix(stacked_weights from, norm_weights before, const runner_options& options) {
             const bool from_numbers = from.type() != weight_type::q8_0 && from.type() != weight_type::q4_0;
-            norm_is_folded = options.weights == weight_format::bf16 ||
-                             (options.weights == weight_format::as_in_file && from_numbers);
+            norm_is_folded = before.is_rms() && (options.weights == weight_format::bf16 ||
+                                                 (options.weights == weight_format::as_in_file && from_numbers));
             if (norm_is_folded)
-                from.multiply_columns(std::exchange(norm_weights, std::vector(norm_weights.size(), 1.0f)));
+                from.multiply_columns(std::exchange(before.weight, std::vector(before.weight.size(), 1.0f)));
             weights = cuda_matrix(from, options);
-            norm = {options.where, norm_weights};
+            norm = {options.where, before};
         }
 
         cuda_matrix weights;
-        world_buffer<float> norm;
+        model_norm norm;
         bool norm_is_folded = false;
     };
 
@@ -68,10 +70,15 @@ class cuda_kernels {
         : where_(options.where),
           stream_(stream),
           hidden_(config.hidden_size),
-          epsilon_(static_cast<float>(config.rms_norm_eps)),
+          activation_(config.activation),
+          attention_softcap_(static_cast<float>(config.attention_softcap)),
           batch_invariant_(options.batch_invariant),
           max_weight_bytes_(std::size_t{2} * config.intermediate_size * config.hidden_size * sizeof(bf16)),
-          normed_(where_, buffer_rows(options) * config.hidden_size) {}
+          normed_(where_, buffer_rows(options) * config.hidden_size) {
+        if (config.norms == norm_place::before && !config.output_bias) return;
+        sublayer_out_ = {where_, buffer_rows(options) * config.hidden_size};
+        no_bias_ = {where_, std::int64_t{config.hidden_size}};
+    }
 
     // Reserves buffers for this many rows.
     static std::int64_t buffer_rows(const runner_options& options) {
@@ -83,20 +90,20 @@ class cuda_kernels {
         step_kind_ = !batch_invariant_ ? step_kind::any : now.is_decode ? step_kind::decode : step_kind::prefill;
     }
 
-    void embed_tokens(const table& from, const int* ids, const row_view<bf16>& out) {
+    void embed_tokens(const table& from, const int* ids, const row_view<bf16>& out, float factor) {
         embedding<bf16>::launch(
-            where_, {.table = as_rows(from.values(), from.rows(), from.columns()), .ids = ids, .out = out}, stream_);
+            where_,
+            {.table = as_rows(from.values(), from.rows(), from.columns()), .ids = ids, .out = out, .factor = factor},
+            stream_);
     }
 
-    // out = RMSNorm(x)
-    void normalise(const world_buffer<float>& weight, const world_buffer<bf16>& x, int rows, bf16* out) {
-        rms_norm<bf16, float>::launch(where_,
-                                      {.x = as_rows<const bf16>(x.data(), rows, hidden_),
-                                       .weight = weight.data(),
-                                       .out = as_rows(out, rows, hidden_),
-                                       .epsilon = epsilon_},
-                                      stream_);
+    // out = norm(x)
+    void normalise(const model_norm& norm, const world_buffer<bf16>& x, int rows, bf16* out) {
+        norm.launch<bf16>(where_, x.data(), out, rows, nullptr, stream_);
     }
+
+    // Nothing is ever pending here.
+    void finish_residual(const world_buffer<bf16>&, int) {}
 
     // Logits.
     template <class Out>
@@ -105,40 +112,62 @@ class cuda_kernels {
                           [](row_range) { return epilogue::identity{}; });
     }
 
-    void rms_norm_matmul(const normed_matrix& with, const world_buffer<bf16>& x, int rows, bf16* out,
-                         const float* bias) {
+    void norm_matmul(const normed_matrix& with, const world_buffer<bf16>& x, int rows, bf16* out, const float* bias) {
         norm_and_matmul(with, x, rows, out, epilogue::bias<float>{{bias, with.weights.rows()}});
     }
 
-    // SwiGLU: silu(gate) * up. The matrix has the rows of both.
-    void rms_norm_swiglu(const normed_matrix& with, const world_buffer<bf16>& x, int rows, bf16* out) {
-        norm_and_matmul(with, x, rows, out, epilogue::swiglu{});
+    // Gated MLP: activation(gate) * up. The matrix has the rows of both.
+    void norm_glu(const normed_matrix& with, const world_buffer<bf16>& x, int rows, bf16* out) {
+        switch (activation_) {
+            case gate_activation::silu:
+                return norm_and_matmul(with, x, rows, out, epilogue::swiglu{});
+            case gate_activation::gelu_tanh:
+                return norm_and_matmul(with, x, rows, out, gelu_glu{});
+        }
     }
 
-    // out += product.
-    void matmul_add_residual(const matrix& with, const bf16* x, int rows, world_buffer<bf16>& out) {
-        const std::int64_t columns = with.rows();
-        matmul_row_ranges(with, x, rows, out.data(), step_kind_, [&](row_range part) {
-            return epilogue::residual<bf16>{
-                {out.data() + part.first * columns, {1, part.count, columns}, {part.count * columns, columns}}};
+    // out += norm(x W^T + bias). The GEMM adds where it is the last step.
+    void add_projection(const residual_projection<matrix>& with, const bf16* x, int rows, world_buffer<bf16>& out) {
+        const int columns = with.weights.rows();
+        if (!with.after.given() && with.bias.size() == 0) {
+            return matmul_row_ranges(with.weights, x, rows, out.data(), step_kind_, [&](row_range part) {
+                return epilogue::residual<bf16>{{out.data() + std::int64_t{part.first} * columns,
+                                                 {1, part.count, columns},
+                                                 {std::int64_t{part.count} * columns, columns}}};
+            });
+        }
+        const float* const bias = with.bias.size() == 0 ? no_bias_.data() : with.bias.data();
+        bf16* const sum = sublayer_out_.data();
+        matmul_row_ranges(with.weights, x, rows, sum, step_kind_, [&](row_range) {
+            return epilogue::bias<float>{{bias, columns}};
         });
+        if (with.after.given()) with.after.launch<bf16>(where_, sum, sum, rows, nullptr, stream_);
+        update_rows<bf16>(where_, out.data(), sum, rows, columns, add_to{}, stream_);
     }
 
     void paged_attention(const attention_problem<bf16>& p, int window) {
-        if (window > 0 || !((p.head_dim_qk() == HeadDims) || ...)) {
-            cuda_simt_attention<bf16>::launch(where_, p, window, stream_);
-        } else if (step_kind_ == step_kind::decode ||
-                   (step_kind_ == step_kind::any && p.seqlen_q() == p.varlen.count)) {
-            const int split_size = batch_invariant_ ? batch_invariant_split_size : 0;
-            decode::launch(where_, p, workspace_for(p, split_size), split_size, stream_);
-        } else {
-            cuda_prefill<HeadDims...>::launch(where_, p, stream_);
+        const attention_kind kind{window, attention_softcap_};
+        const bool decodes =
+            step_kind_ == step_kind::decode || (step_kind_ == step_kind::any && p.seqlen_q() == p.varlen.count);
+        if (p.head_dim_qk() % 16 != 0 || p.head_dim_qk() > std::max({HeadDims...})) {
+            return cuda_simt_attention<bf16>::launch(where_, p, kind, stream_);
         }
+        visit_attention_kind(kind, [&]<class Mask, class Score>(const Mask& mask, const Score& score) {
+            if (decodes) {
+                using decode = cuda_decode<Mask, Score, HeadDims...>;
+                const int split_size = batch_invariant_ ? batch_invariant_split_size : 0;
+                void* const workspace = workspace_of(decode::workspace_bytes(where_, p, split_size));
+                decode::launch(where_, p, mask, score, workspace, split_size, stream_);
+            } else {
+                cuda_prefill<Mask, Score, HeadDims...>::launch(where_, p, mask, score, stream_);
+            }
+        });
     }
 
   private:
     // With batch invariance, the kind of a step decides the kernels.
     enum class step_kind { any, prefill, decode };
+    using gelu_glu = epilogue::glu<activation::gelu_tanh>;
     struct row_range {
         int first, count;
     };
@@ -193,34 +222,32 @@ class cuda_kernels {
             };
             if (product::can_implement(where_, problem_of({0, std::min(rows_per_launch, rows)}))) {
                 return for_row_ranges(rows, rows_per_launch, [&](row_range part) {
-                    product::launch(where_, problem_of(part), epilogue, {epsilon_}, stream_);
+                    product::launch(where_, problem_of(part), epilogue, {with.norm.epsilon()}, stream_);
                 });
             }
         }
-        normalise(with.norm, x, rows, normed_.data());
-        matmul_row_ranges(weights, normed_.data(), rows, out, step_kind_, [&](row_range) { return epilogue; });
+        if (with.norm.given()) normalise(with.norm, x, rows, normed_.data());
+        const bf16* const input = with.norm.given() ? normed_.data() : x.data();
+        matmul_row_ranges(weights, input, rows, out, step_kind_, [&](row_range) { return epilogue; });
     }
 
-    using decode = cuda_decode<HeadDims...>;
-
-    // With a fixed split size it grows with number and length of sequences. Workspaces captured in CUDA graphs are
-    // kept.
-    void* workspace_for(const attention_problem<bf16>& p, int split_size) {
-        if (split_size > 0 || workspaces_.empty()) {
-            const std::size_t bytes = decode::workspace_bytes(where_, p, split_size);
-            if (workspaces_.empty() || workspaces_.back().bytes() < bytes) workspaces_.emplace_back(where_, bytes);
-        }
+    // Grows with number and length of sequences if the split size is fixed. Workspaces captured in CUDA graphs are kept.
+    void* workspace_of(std::size_t bytes) {
+        if (workspaces_.empty() || workspaces_.back().bytes() < bytes) workspaces_.emplace_back(where_, bytes);
         return workspaces_.back().at();
     }
 
     world where_;
     void* stream_;
     std::int64_t hidden_;
-    float epsilon_;
+    gate_activation activation_;
+    float attention_softcap_;
     bool batch_invariant_;
     std::size_t max_weight_bytes_;          // of the largest matrix of a layer as bf16
     step_kind step_kind_ = step_kind::any;  // of this step
     world_buffer<bf16> normed_;             // normalised rows
+    world_buffer<bf16> sublayer_out_;       // what attention or MLP adds, before its norm
+    world_buffer<float> no_bias_;           // zeros
     std::vector<world_memory> workspaces_;  // of decode
     world_memory dequantised_;              // weights of one matrix at a time
 };

@@ -1,4 +1,4 @@
-// GEMMs with bf16 weights: logits, bias, SwiGLU, residual.
+// GEMMs with bf16 weights: logits, bias, residual, gated MLP.
 #include "engine/model/cuda_matmul.hpp"
 
 namespace imbrex::engine {
@@ -11,5 +11,7 @@ template void cuda_bf16_matrix::matmul(world, const gemm_problem<bf16, bf16>&, c
                                        const gemm_workspace&, void*) const;
 template void cuda_bf16_matrix::matmul(world, const gemm_problem<bf16, bf16>&, const epilogue::residual<bf16>&,
                                        const gemm_workspace&, void*) const;
+template void cuda_bf16_matrix::matmul(world, const gemm_problem<bf16, bf16>&,
+                                       const epilogue::glu<activation::gelu_tanh>&, const gemm_workspace&, void*) const;
 
 }  // namespace imbrex::engine

@@ -1,4 +1,4 @@
-// GEMMs with int8 weights: logits, bias, SwiGLU, residual.
+// GEMMs with int8 weights: logits, bias, residual, gated MLP.
 #include "engine/model/cuda_matmul.hpp"
 
 namespace imbrex::engine {
@@ -13,5 +13,8 @@ template void cuda_grouped_matrix<std::int8_t>::matmul(world, const gemm_problem
 template void cuda_grouped_matrix<std::int8_t>::matmul(world, const gemm_problem<bf16, bf16>&,
                                                        const epilogue::residual<bf16>&, const gemm_workspace&,
                                                        void*) const;
+template void cuda_grouped_matrix<std::int8_t>::matmul(world, const gemm_problem<bf16, bf16>&,
+                                                       const epilogue::glu<activation::gelu_tanh>&,
+                                                       const gemm_workspace&, void*) const;
 
 }  // namespace imbrex::engine

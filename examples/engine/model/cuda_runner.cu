@@ -14,7 +14,7 @@ bool has_cuda() {
 std::unique_ptr<runner> make_cuda_runner(const model_files& files, const runner_options& options,
                                          const loading_progress& progress) {
     require(device_available(), "device: cuda; there is no GPU that this program could use");
-    return std::make_unique<model_runner<cuda_kernels<64, 128>>>(files, options, progress);
+    return std::make_unique<model_runner<cuda_kernels<64, 96, 128, 256>>>(files, options, progress);
 }
 
 }  // namespace imbrex::engine

@@ -1,14 +1,18 @@
-// A decoder of the Llama, Qwen2 and Qwen3 families, written once for CPU and GPU. The kernels for GEMM and attention
-// are a template argument (cpu_kernels.hpp, cuda_kernels.hpp); all other kernels of the library run in both worlds.
+// A decoder, written once for CPU and GPU and for all families: a field of model_config says where they differ. The
+// kernels for GEMM and attention are a template argument (cpu_kernels.hpp, cuda_kernels.hpp); all other kernels of the
+// library run in both worlds.
 //
-//   ids --- embedding --> hidden
+//   ids --- embedding, scaled --> hidden
 //   for each layer
-//       hidden --- RMSNorm; QKV projection --> qkv                      (Qwen3: QK norm)
-//       qkv --- append: RoPE, into the paged KV cache --> queries --- attention --> attended
-//       hidden += attended --- output projection
-//       hidden --- RMSNorm; gate and up projection, SwiGLU --> inner
-//       hidden += inner --- down projection
-//   hidden --- RMSNorm --> x --- sampled rows --> last --- LM head --> logits
+//       hidden --- [norm]; QKV projection --> qkv                       [QK norm]
+//       qkv --- append: [RoPE], into the paged KV cache --> queries --- attention, [window, softcap] --> attended
+//       hidden += attended --- output projection, [norm]
+//       hidden --- [norm]; gate and up projection, activation --> inner
+//       hidden += inner --- down projection, [norm]
+//   hidden --- norm --> x --- sampled rows --> last --- LM head, [softcap] --> logits
+//
+// Factors cost nothing. The hidden state is kept divided by residual_scale: norms do not see it, except that their
+// epsilon is divided by its square. logits_scale is a factor of the weights of the last norm.
 #pragma once
 
 #include <imbrex/core/error.hpp>
@@ -19,12 +23,16 @@
 #include <imbrex/kernels/rms_norm.hpp>
 #include <imbrex/kernels/rope_embedding.hpp>
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "engine/model/norm.hpp"
+#include "engine/model/row_update.hpp"
 #include "engine/model/runner.hpp"
 #include "engine/model/step_inputs.hpp"
 #include "engine/model/weight_loader.hpp"
@@ -48,26 +56,41 @@ class model {
         weight_loader loader(files, options, progress);
         embed_tokens_ = loader.load<table>({"model.embed_tokens.weight"});
         for (int i = 0; i < config_.layers; ++i) layers_.push_back(load_layer(loader, i));
-        final_norm_ = vector_of(loader, "model.norm.weight");
+        final_norm_ = load_final_norm(loader);
         lm_head_ = loader.load<matrix>({config_.tie_word_embeddings ? "model.embed_tokens.weight" : "lm_head.weight"});
-        inv_freq_ = {where(), rope_fixed_point_inv_freq(rope_inv_freq(config_))};
+        load_rope(config_.rope, inv_freq_, rope_);
+        if (config_.local_rope) load_rope(*config_.local_rope, local_inv_freq_, local_rope_);
         allocate_buffers();
     }
 
     // Logits of the sampled rows, [samples, vocabulary], in the memory of the world.
     const world_buffer<float>& forward(const step_inputs& now) {
-        kernels_.begin(now);
-        kernels_.embed_tokens(embed_tokens_, now.input_ids, rows(hidden_, now.tokens, config_.hidden_size));
-        for (int i = 0; i < config_.layers; ++i) {
-            const layer& own = layers_[static_cast<std::size_t>(i)];
-            attention_layer(own, i, now);
-            kernels_.rms_norm_swiglu(own.gate_up_proj, hidden_, now.tokens, mlp_hidden_.data());
-            kernels_.matmul_add_residual(own.down_proj, mlp_hidden_.data(), now.tokens, hidden_);
-        }
+        embed(now);
+        for (int i = 0; i < config_.layers; ++i) run_layer(i, now);
         if (now.samples == 0) return logits_;
         kernels_.normalise(final_norm_, hidden_, now.tokens, normed_.data());
         kernels_.matmul(lm_head_, gather_sampled_rows(now), now.samples, logits_.data());
+        if (config_.logits_softcap > 0) {
+            update_rows<float>(where(), logits_.data(), logits_.data(), now.samples, config_.vocab_size,
+                               softcap_of{static_cast<float>(config_.logits_softcap)}, stream_);
+        }
         return logits_;
+    }
+
+    // Runs the step again and names the first part whose result has a NaN or an infinity, for an error message.
+    std::string first_part_with_nan(const step_inputs& now) {
+        const auto is_finite = [&] {
+            kernels_.finish_residual(hidden_, now.tokens);
+            const auto values = hidden_.read(std::int64_t{now.tokens} * config_.hidden_size, stream_);
+            return std::ranges::all_of(values, [](element value) { return std::isfinite(static_cast<float>(value)); });
+        };
+        embed(now);
+        if (!is_finite()) return "the embedding";
+        for (int i = 0; i < config_.layers; ++i) {
+            run_layer(i, now);
+            if (!is_finite()) return "layer " + std::to_string(i);
+        }
+        return "the last norm or the LM head";
     }
 
     // No block is both source and destination.
@@ -88,7 +111,7 @@ class model {
   private:
     struct layer {
         normed_matrix qkv_proj, gate_up_proj;
-        matrix o_proj, down_proj;
+        residual_projection<matrix> o_proj, down_proj;
         world_buffer<float> bias;  // of the QKV projection; zeros if the model has none
         world_buffer<float> q_norm, k_norm;
         world_buffer<element> k_cache, v_cache;  // [block, KV head, token in block, column]
@@ -115,30 +138,62 @@ class model {
     world_buffer<float> vector_of(weight_loader& loader, const std::string& name) {
         return {where(), loader.load_floats({name})};
     }
+    world_buffer<float> qk_norm_of(weight_loader& loader, const std::string& name) {
+        std::vector<float> weight = loader.load_floats({name});
+        loader.add_stored_offset(weight);
+        return {where(), weight};
+    }
+
+    // Of norms of the hidden state.
+    double hidden_epsilon() const { return config_.norm_eps / (config_.residual_scale * config_.residual_scale); }
 
     layer load_layer(weight_loader& loader, int number) {
         const std::string of = "model.layers." + std::to_string(number) + ".";
+        const layer_norm_names norms = norm_names(config_);
+        const auto norm_before = [&](const std::string& name) {
+            return loader.load_norm(name.empty() ? "" : of + name, hidden_epsilon());
+        };
+        const auto norm_after = [&](const std::string& name) {
+            return model_norm(where(), loader.load_norm(name.empty() ? "" : of + name, config_.norm_eps));
+        };
         const auto projections = [&](const std::string& end) {
             std::vector<std::string> names;
             for (const char* one : {"q", "k", "v"}) names.push_back(of + "self_attn." + one + "_proj." + end);
             return names;
         };
         layer made;
-        made.qkv_proj = loader.load_normed<normed_matrix>(projections("weight"), of + "input_layernorm.weight");
+        made.qkv_proj = loader.load_normed<normed_matrix>(projections("weight"), norm_before(norms.before_attention));
         made.bias = {where(), qkv_columns()};
         if (config_.qkv_bias) made.bias = {where(), loader.load_floats(projections("bias"))};
-        if (config_.qk_norm) {
-            made.q_norm = vector_of(loader, of + "self_attn.q_norm.weight");
-            made.k_norm = vector_of(loader, of + "self_attn.k_norm.weight");
+        if (config_.qk_norm != qk_norm_rows::none) {
+            made.q_norm = qk_norm_of(loader, of + "self_attn.q_norm.weight");
+            made.k_norm = qk_norm_of(loader, of + "self_attn.k_norm.weight");
         }
-        made.o_proj = loader.load<matrix>({of + "self_attn.o_proj.weight"});
+        made.o_proj.weights = loader.load<matrix>({of + "self_attn.o_proj.weight"});
+        if (config_.output_bias) made.o_proj.bias = vector_of(loader, of + "self_attn.o_proj.bias");
+        made.o_proj.after = norm_after(norms.after_attention);
         made.gate_up_proj = loader.load_normed<normed_matrix>({of + "mlp.gate_proj.weight", of + "mlp.up_proj.weight"},
-                                                              of + "post_attention_layernorm.weight");
-        made.down_proj = loader.load<matrix>({of + "mlp.down_proj.weight"});
+                                                              norm_before(norms.before_mlp));
+        made.down_proj.weights = loader.load<matrix>({of + "mlp.down_proj.weight"});
+        made.down_proj.after = norm_after(norms.after_mlp);
         for (world_buffer<element>* cache : {&made.k_cache, &made.v_cache}) {
             *cache = {where(), options_.num_kv_blocks * static_cast<std::int64_t>(block_elements())};
         }
         return made;
+    }
+
+    model_norm load_final_norm(weight_loader& loader) {
+        norm_weights made = loader.load_norm("model.norm", hidden_epsilon());
+        for (std::vector<float>* values : {&made.weight, &made.bias}) {
+            for (float& value : *values) value *= static_cast<float>(config_.logits_scale);
+        }
+        return {where(), made};
+    }
+
+    void load_rope(const rope_config& from, world_buffer<std::uint64_t>& inv_freq, rope_embedding& made) {
+        inv_freq = {where(), rope_fixed_point_inv_freq(rope_inv_freq(config_, from, options_.context))};
+        made = {inv_freq.data(), config_.rotary_dim(from), from.style,
+                static_cast<float>(rope_attention_factor(config_, from))};
     }
 
     void allocate_buffers() {
@@ -159,15 +214,26 @@ class model {
         return {view.pointer, view.extents, view.strides};
     }
 
-    float epsilon() const { return static_cast<float>(config_.rms_norm_eps); }
+    void embed(const step_inputs& now) {
+        kernels_.begin(now);
+        kernels_.embed_tokens(embed_tokens_, now.input_ids, rows(hidden_, now.tokens, config_.hidden_size),
+                              static_cast<float>(config_.embedding_scale / config_.residual_scale));
+    }
 
-    void attention_layer(const layer& own, int number, const step_inputs& now) {
+    void run_layer(int number, const step_inputs& now) {
+        const layer& own = layers_[static_cast<std::size_t>(number)];
+        const auto run_gate_up = [&] { kernels_.norm_glu(own.gate_up_proj, hidden_, now.tokens, mlp_hidden_.data()); };
+        kernels_.norm_matmul(own.qkv_proj, hidden_, now.tokens, qkv_.data(), own.bias.data());
+        if (config_.parallel_residual) run_gate_up();
+        attend(own, config_.attention_of(number), now);
+        kernels_.add_projection(own.o_proj, attention_out_.data(), now.tokens, hidden_);
+        if (!config_.parallel_residual) run_gate_up();
+        kernels_.add_projection(own.down_proj, mlp_hidden_.data(), now.tokens, hidden_);
+    }
+
+    void attend(const layer& own, const layer_attention& kind, const step_inputs& now) {
         const int heads = config_.heads, kv_heads = config_.kv_heads, head_dim = config_.head_dim;
-        kernels_.rms_norm_matmul(own.qkv_proj, hidden_, now.tokens, qkv_.data(), own.bias.data());
-        if (config_.qk_norm) {
-            normalise_heads(0, heads, own.q_norm, now.tokens);
-            normalise_heads(heads, kv_heads, own.k_norm, now.tokens);
-        }
+        normalise_queries_and_keys(own, now.tokens);
         const auto all = batch_sequence_head(qkv_.data(), 1, now.tokens, heads + 2 * kv_heads, head_dim);
         const auto q = heads_of(all, 0, heads);
         const auto cache = [&](const world_buffer<element>& of) {
@@ -184,35 +250,51 @@ class model {
              .paged_kv = pages,
              .seqused_k = now.seqused_k,
              .varlen = packed,
-             .rope = rope(),
+             .rope = rope_of(kind.rope),
              .q = constant(q),
              .q_out = q,
              .pdl_prefetch = true},  // the preceding kernels of the stream write only q, k and v
             stream_);
-        const bool has_window = config_.sliding_window > 0 && number >= config_.first_sliding_window_layer;
-        kernels_.paged_attention({.q = constant(q),
-                                  .k = constant(cache(own.k_cache)),
-                                  .v = constant(cache(own.v_cache)),
-                                  .out = batch_sequence_head(attention_out_.data(), 1, now.tokens, heads, head_dim),
-                                  .seqused_k = now.seqused_k,
-                                  .varlen = packed,
-                                  .paged_kv = pages},
-                                 has_window ? config_.sliding_window : 0);
-        kernels_.matmul_add_residual(own.o_proj, attention_out_.data(), now.tokens, hidden_);
+        attention_problem<element> p{.q = constant(q),
+                                     .k = constant(cache(own.k_cache)),
+                                     .v = constant(cache(own.v_cache)),
+                                     .out = batch_sequence_head(attention_out_.data(), 1, now.tokens, heads, head_dim),
+                                     .seqused_k = now.seqused_k,
+                                     .varlen = packed,
+                                     .paged_kv = pages};
+        if (config_.attention_scale) p.scale = static_cast<float>(*config_.attention_scale);
+        kernels_.paged_attention(p, kind.window);
     }
 
     static attention_view<const element> constant(const attention_view<element>& view) {
         return {view.pointer, view.extents, view.strides};
     }
 
-    void normalise_heads(int first, int count, const world_buffer<float>& weight, int tokens) {
-        const std::int64_t head_dim = config_.head_dim;
-        const auto heads = as_rows_of_heads(qkv_.data() + first * head_dim, tokens, count, head_dim, qkv_columns());
-        rms_norm<element, float>::launch(
-            where(), {.x = constant(heads), .weight = weight.data(), .out = heads, .epsilon = epsilon()}, stream_);
+    void normalise_queries_and_keys(const layer& own, int tokens) {
+        const int heads = config_.heads, kv_heads = config_.kv_heads, head_dim = config_.head_dim;
+        if (config_.qk_norm == qk_norm_rows::head) {
+            normalise_columns(0, heads, head_dim, own.q_norm, tokens);
+            normalise_columns(heads * head_dim, kv_heads, head_dim, own.k_norm, tokens);
+        } else if (config_.qk_norm == qk_norm_rows::projection) {
+            normalise_columns(0, 1, heads * head_dim, own.q_norm, tokens);
+            normalise_columns(heads * head_dim, 1, kv_heads * head_dim, own.k_norm, tokens);
+        }
     }
 
-    rope_embedding rope() const { return {inv_freq_.data(), config_.head_dim, config_.rope.style}; }
+    // RMSNorm of `count` groups of columns of qkv.
+    void normalise_columns(int first, int count, int columns, const world_buffer<float>& weight, int tokens) {
+        const auto view = as_rows_of_heads(qkv_.data() + first, tokens, count, std::int64_t{columns}, qkv_columns());
+        rms_norm<element, float>::launch(where(),
+                                         {.x = constant(view),
+                                          .weight = weight.data(),
+                                          .out = view,
+                                          .epsilon = static_cast<float>(config_.norm_eps)},
+                                         stream_);
+    }
+
+    rope_embedding rope_of(layer_rope kind) const {
+        return kind == layer_rope::global ? rope_ : kind == layer_rope::local ? local_rope_ : rope_embedding{};
+    }
 
     model_config config_;
     runner_options options_;
@@ -220,9 +302,10 @@ class model {
     Kernels kernels_;
     table embed_tokens_;
     std::vector<layer> layers_;
-    world_buffer<float> final_norm_;
+    model_norm final_norm_;
     matrix lm_head_;
-    world_buffer<std::uint64_t> inv_freq_;
+    world_buffer<std::uint64_t> inv_freq_, local_inv_freq_;
+    rope_embedding rope_, local_rope_;
     world_buffer<element> hidden_, normed_, qkv_, attention_out_, mlp_hidden_, sampled_hidden_;
     world_buffer<float> logits_;
 };

@@ -5,7 +5,10 @@
 #include <imbrex/core/error.hpp>
 #include <imbrex/hw/world_stream.hpp>
 
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <set>
 #include <tuple>
@@ -60,6 +63,7 @@ class model_runner final : public runner {
             sampler_.launch(logits_->data(), stream_.get());
         }
         stream_.wait();
+        if (options_.where != world::device) require_finite_logits(now);
         sampled_ = sampler_.results(work);
         std::vector<int> tokens;
         for (const sampled_token& one : sampled_) tokens.push_back(one.token);
@@ -74,6 +78,18 @@ class model_runner final : public runner {
     }
 
   private:
+    // A broken file or an overflow. Text drawn from such logits would be noise.
+    void require_finite_logits(const step_inputs& now) {
+        if (now.samples == 0) return;
+        const float* const all = logits_->data();
+        const auto count = static_cast<std::size_t>(now.samples) * static_cast<std::size_t>(model_.config().vocab_size);
+        bool finite = true;
+        for (std::size_t i = 0; i < count; ++i) finite &= std::fabs(all[i]) <= std::numeric_limits<float>::max();
+        if (finite) return;
+        require(false, "the logits have a NaN or an infinity; the first part of the model with one is ",
+                model_.first_part_with_nan(now));
+    }
+
     // Steps with equal keys have the same launches and the same buffer addresses.
     using graph_key = std::tuple<int, int, const void*>;  // sequences, max_blocks_per_seq, the sampler's graph key
 

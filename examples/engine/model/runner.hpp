@@ -23,6 +23,7 @@ struct runner_options {
     int num_kv_blocks = 0;             // blocks of the KV cache
     int max_num_batched_tokens = 512;  // maximum tokens of a batch
     int max_num_seqs = 64;
+    int context = 0;  // maximum tokens of a sequence; 0: the model's. RoPE scalings may depend on it
     // On a GPU: the logits of a sequence have the same bits in every batch. A batch then has either prompt tokens or
     // generated tokens. (On a CPU logits never depend on the batch.)
     bool batch_invariant = false;

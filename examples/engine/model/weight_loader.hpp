@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/loading/stacked_weights.hpp"
+#include "engine/model/norm.hpp"
 #include "engine/model/runner.hpp"
 
 namespace imbrex::engine {
@@ -32,13 +33,28 @@ class weight_loader {
         return made;
     }
 
-    // The same for a matrix after an RMSNorm, with the weights of the norm.
+    // The same for a matrix after a norm.
     template <class Loaded>
-    Loaded load_normed(const std::vector<std::string>& names, const std::string& norm) {
+    Loaded load_normed(const std::vector<std::string>& names, const norm_weights& before) {
         stacked_weights rows(files_.weights, names);
-        Loaded made(rows, load_floats({norm}), options_);
+        Loaded made(rows, before, options_);
         report_progress(rows.bytes());
         return made;
+    }
+
+    // The norm with this name, without ".weight"; none for an empty name.
+    norm_weights load_norm(const std::string& name, double epsilon) {
+        if (name.empty()) return {};
+        norm_weights made{load_floats({name + ".weight"}), {}, static_cast<float>(epsilon)};
+        if (files_.config.norm == norm_kind::layer) made.bias = load_floats({name + ".bias"});
+        add_stored_offset(made.weight);
+        return made;
+    }
+
+    // Weights of a norm may be stored as differences from 1.
+    void add_stored_offset(std::vector<float>& weight) const {
+        if (!files_.config.norm_weights_from_one) return;
+        for (float& one : weight) one += 1;
     }
 
     // Concatenated vectors.

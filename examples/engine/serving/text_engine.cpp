@@ -24,6 +24,7 @@ runner_options runner_options_of(const model_files& files, const engine_options&
                           .weights = options.weights,
                           .max_num_batched_tokens = options.max_num_batched_tokens,
                           .max_num_seqs = std::min(options.max_num_seqs, options.max_num_batched_tokens),
+                          .context = context,
                           .batch_invariant = options.batch_invariant && options.where == world::device};
     const std::int64_t bytes = kv_block_bytes(files.config, result);
     // One spare block per sequence: a new sequence allocates before a finished one frees.

@@ -49,6 +49,12 @@ std::string small(const std::string& key = "", const std::string& value = "") {
     return "{" + text + "}";
 }
 
+std::vector<int> windows_of(const model_config& config) {
+    std::vector<int> all;
+    for (int layer = 0; layer < config.layers; ++layer) all.push_back(config.attention_of(layer).window);
+    return all;
+}
+
 bool expects(const model_config& config, const std::string& name, const std::vector<std::int64_t>& shape) {
     for (const expected_weight& expected : expected_weights(config)) {
         if (expected.name == name) return expected.shape == shape;
@@ -65,10 +71,10 @@ TEST_CASE("Reads config.json of Llama 3.1 8B") {
     CHECK(config.head_dim == 128);
     CHECK(config.kv_heads == 8);
     CHECK(config.context == 131072);
-    CHECK(config.rms_norm_eps == 1e-5);
+    CHECK(config.norm_eps == 1e-5);
     CHECK_FALSE(config.tie_word_embeddings);
     CHECK_FALSE(config.qkv_bias);
-    CHECK_FALSE(config.qk_norm);
+    CHECK(config.qk_norm == qk_norm_rows::none);
     CHECK(config.rope.theta == 500000);
     CHECK(config.rope.style == rope_style::half_split);
     CHECK(config.rope.scaling == rope_scaling::llama3);
@@ -87,7 +93,7 @@ TEST_CASE("Reads config.json of Qwen2.5 0.5B and Qwen3 0.6B") {
     CHECK(second.head_dim == 64);
     CHECK(second.tie_word_embeddings);
     CHECK(second.qkv_bias);
-    CHECK(second.sliding_window == 0);
+    CHECK(windows_of(second) == std::vector<int>(24, 0));
     CHECK(second.eos_tokens == std::vector<int>{151645, 151643});
     CHECK(expects(second, "model.layers.0.self_attn.k_proj.bias", {128}));
     CHECK_FALSE(expects(second, "lm_head.weight", {151936, 896}));
@@ -95,7 +101,7 @@ TEST_CASE("Reads config.json of Qwen2.5 0.5B and Qwen3 0.6B") {
     const model_config third = read(qwen_3);
     CHECK(third.family == model_family::qwen3);
     CHECK(third.head_dim == 128);
-    CHECK(third.qk_norm);
+    CHECK(third.qk_norm == qk_norm_rows::head);
     CHECK_FALSE(third.qkv_bias);
     CHECK(third.rope.scaling == rope_scaling::none);
     CHECK(expects(third, "model.layers.27.self_attn.q_proj.weight", {2048, 1024}));
@@ -116,8 +122,7 @@ TEST_CASE("config.json: defaults and sliding window") {
         read(R"({"model_type":"qwen2","num_hidden_layers":4,"hidden_size":4,"intermediate_size":3,
         "num_attention_heads":2,"vocab_size":10,"rms_norm_eps":1e-6,"use_sliding_window":true,"sliding_window":16,
         "max_window_layers":2})");
-    CHECK(windowed.sliding_window == 16);
-    CHECK(windowed.first_sliding_window_layer == 2);
+    CHECK(windows_of(windowed) == std::vector<int>{0, 0, 16, 16});
 }
 
 namespace {
@@ -132,26 +137,28 @@ std::string with_window(const std::string& more) {
 
 TEST_CASE("config.json: sliding window defaults and layer types") {
     const model_config unsaid = read(with_window(""));
-    CHECK(unsaid.sliding_window == 4096);
-    CHECK(unsaid.first_sliding_window_layer == 28);
+    CHECK(windows_of(unsaid) == std::vector<int>(4, 0));  // from layer 28 on
+    CHECK(windows_of(read(with_window(R"(,"max_window_layers":3)"))) == std::vector<int>{0, 0, 0, 4096});
     const model_config typed = read(with_window(
         R"(,"sliding_window":16,"max_window_layers":2,"layer_types":["full_attention","sliding_attention",
-        "sliding_attention","sliding_attention"])"));
-    CHECK(typed.first_sliding_window_layer == 1);
-    check_error_message("full attention after a window", [&] {
+        "full_attention","sliding_attention"])"));
+    CHECK(windows_of(typed) == std::vector<int>{0, 16, 0, 16});
+    check_error_message("\"layer_types\" names sliding_attention; \"sliding_window\" is missing", [&] {
         read(with_window(R"(,"layer_types":["sliding_attention","full_attention","full_attention","full_attention"])"));
     });
     check_error_message("\"layer_types\" names \"linear\"; full_attention and sliding_attention are known",
                         [&] { read(with_window(R"(,"layer_types":["linear","linear","linear","linear"])")); });
     check_error_message("it must name a type for each of the 4 layers",
                         [&] { read(with_window(R"(,"layer_types":["full_attention"])")); });
-    check_error_message("\"partial_rotary_factor\" is 0.5; 1 is known", [&] {
-        read(small("rope_parameters", R"({"rope_type":"default","partial_rotary_factor":0.5})"));
+    check_error_message("\"partial_rotary_factor\" is 1.5; it must be greater than 0 and at most 1", [&] {
+        read(small("rope_parameters", R"({"rope_type":"default","partial_rotary_factor":1.5})"));
     });
+    check_error_message("RoPE rotates 1 of the 2 columns of a head",
+                        [&] { read(small("partial_rotary_factor", "0.5")); });
 }
 
 TEST_CASE("Rejects invalid config.json") {
-    check_error_message("config.json: architecture \"mamba\" is not known; llama, qwen2 and qwen3 are",
+    check_error_message("config.json: architecture \"mamba\" is not known; these are: llama, qwen2, qwen3, mistral, ",
                         [&] { read(small("model_type", "\"mamba\"")); });
     check_error_message("\"model_type\" is missing", [&] { read("{}"); });
     check_error_message("is an array; it must be an object", [&] { read("[]"); });
@@ -181,14 +188,23 @@ TEST_CASE("Rejects invalid config.json") {
     check_error_message("\"eos_token_id\" is \"x\"", [&] { read(small("eos_token_id", "[\"x\"]")); });
     check_error_message("the beginning token is 10", [&] { read(small("bos_token_id", "10")); });
     check_error_message("\"hidden_act\" is \"gelu\"", [&] { read(small("hidden_act", "\"gelu\"")); });
-    check_error_message("\"attention_bias\" is true", [&] { read(small("attention_bias", "true")); });
     check_error_message("\"mlp_bias\" is true", [&] { read(small("mlp_bias", "true")); });
     check_error_message("has a \"quantization_config\"", [&] { read(small("quantization_config", "{}")); });
-    check_error_message("\"partial_rotary_factor\" is 0.5", [&] { read(small("partial_rotary_factor", "0.5")); });
     check_error_message("\"tie_word_embeddings\" is 1; it must be true or false",
                         [&] { read(small("tie_word_embeddings", "1")); });
-    check_error_message("RoPE scaling \"yarn\" is not known",
-                        [&] { read(small("rope_scaling", R"({"rope_type":"yarn","factor":2})")); });
+    check_error_message("RoPE scaling \"mrope\" is not known; linear, dynamic, yarn, llama3 and longrope are",
+                        [&] { read(small("rope_scaling", R"({"rope_type":"mrope","factor":2})")); });
+    check_error_message("there are 2 short RoPE factors; a head has 1 pairs", [&] {
+        read(small("rope_scaling", R"({"rope_type":"longrope","short_factor":[1,1],"long_factor":[1]})"));
+    });
+    check_error_message("\"long_factor\" has \"1\"; it must be a number", [&] {
+        read(small("rope_scaling", R"({"rope_type":"longrope","short_factor":[1],"long_factor":["1"]})"));
+    });
+    check_error_message("beta_fast 1 and beta_slow 2", [&] {
+        read(small("rope_scaling", R"({"rope_type":"yarn","factor":2,"beta_fast":1,"beta_slow":2})"));
+    });
+    check_error_message("has RoPE parameters for each type of layer",
+                        [&] { read(small("rope_parameters", R"({"full_attention":{},"sliding_attention":{}})")); });
     check_error_message("RoPE scaling \"linear\": \"factor\" is missing",
                         [&] { read(small("rope_scaling", R"({"type":"linear"})")); });
     check_error_message("the RoPE scaling factor is 0",
@@ -203,9 +219,9 @@ TEST_CASE("Rejects invalid config.json") {
 
 TEST_CASE("Computes RoPE frequencies") {
     model_config config = read(llama_3_1_8b);
-    const auto scaled = rope_inv_freq(config);
+    const auto scaled = rope_inv_freq(config, config.rope);
     config.rope.scaling = rope_scaling::none;
-    const auto plain = rope_inv_freq(config);
+    const auto plain = rope_inv_freq(config, config.rope);
     REQUIRE(plain.size() == 64);
     CHECK(plain[0] == 1);
     CHECK(plain[32] == doctest::Approx(1 / std::sqrt(500000.0)));
@@ -225,7 +241,7 @@ TEST_CASE("Computes RoPE frequencies") {
     CHECK(scaled[63] == doctest::Approx(plain[63] / 8));
     config.rope.scaling = rope_scaling::linear;
     config.rope.factor = 4;
-    CHECK(rope_inv_freq(config)[5] == doctest::Approx(plain[5] / 4));
+    CHECK(rope_inv_freq(config, config.rope)[5] == doctest::Approx(plain[5] / 4));
 }
 
 namespace {
@@ -267,17 +283,18 @@ TEST_CASE("Reads the configuration from GGUF metadata") {
     CHECK_FALSE(second.bos_token);
     const model_config third = read_gguf_config(small_gguf("qwen3").whole("qwen3.attention.key_length", 6));
     CHECK(third.head_dim == 6);
-    CHECK(third.qk_norm);
+    CHECK(third.qk_norm == qk_norm_rows::head);
     const model_config scaled = read_gguf_config(small_gguf("llama").floats("rope_freqs.weight", {1}, 8));
-    CHECK(scaled.rope.scaling == rope_scaling::freq_factors);
-    CHECK(rope_inv_freq(scaled) == std::vector<double>{1.0 / 8});
+    CHECK(scaled.rope.freq_factors == std::vector<float>{8});
+    CHECK(rope_inv_freq(scaled, scaled.rope) == std::vector<double>{1.0 / 8});
     CHECK_FALSE(read_gguf_config(small_gguf("llama").floats("lm_head.weight", {4, 3})).tie_word_embeddings);
 }
 
 TEST_CASE("Rejects invalid GGUF metadata") {
     const auto llama = [] { return small_gguf("llama"); };
     check_error_message("general.architecture is missing", [&] { read_gguf_config(gguf_builder{}); });
-    check_error_message("architecture \"gemma\" is not known", [&] { read_gguf_config(small_gguf("gemma")); });
+    check_error_message("architecture \"mamba\" is not known; these are: llama, qwen2, qwen3, smollm3, gemma, ",
+                        [&] { read_gguf_config(small_gguf("mamba")); });
     check_error_message("llama.block_count is missing",
                         [&] { read_gguf_config(gguf_builder{}.string("general.architecture", "llama")); });
     check_error_message("llama.vocab_size is 4; the token list has 3",
@@ -289,13 +306,21 @@ TEST_CASE("Rejects invalid GGUF metadata") {
                         [&] { read_gguf_config(llama().whole("tokenizer.ggml.bos_token_id", 7)); });
     check_error_message("llama.rope.dimension_count is 1",
                         [&] { read_gguf_config(llama().whole("llama.rope.dimension_count", 1)); });
-    check_error_message("RoPE scaling \"yarn\" is not known",
-                        [&] { read_gguf_config(llama().string("llama.rope.scaling.type", "yarn")); });
+    check_error_message("RoPE scaling \"mrope\" is not known; none, linear, yarn and longrope are",
+                        [&] { read_gguf_config(llama().string("llama.rope.scaling.type", "mrope")); });
+    check_error_message("llama.rope.dimension_count is 4; heads have 2 elements",
+                        [&] { read_gguf_config(llama().whole("llama.rope.dimension_count", 4)); });
+    check_error_message("llama.attention.causal is false",
+                        [&] { read_gguf_config(llama().truth("llama.attention.causal", false)); });
+    check_error_message("llama.attention.sliding_window is 8; this family is known without a window",
+                        [&] { read_gguf_config(llama().whole("llama.attention.sliding_window", 8)); });
+    check_error_message("llama.rope.scaling.yarn_log_multiplier is 0.1",
+                        [&] { read_gguf_config(llama().real("llama.rope.scaling.yarn_log_multiplier", 0.1f)); });
     check_error_message("llama.attention.value_length is 8",
                         [&] { read_gguf_config(llama().whole("llama.attention.value_length", 8)); });
     check_error_message("there are 3 RoPE frequency factors",
                         [&] { read_gguf_config(llama().floats("rope_freqs.weight", {3}, 1)); });
-    check_error_message("a RoPE frequency factor is 0",
+    check_error_message("one of the RoPE frequency factors is 0",
                         [&] { read_gguf_config(llama().floats("rope_freqs.weight", {1}, 0)); });
     check_error_message("llama.attention.head_count_kv must be a whole number", [&] {
         read_gguf_config(llama().numbers<std::int32_t>("llama.attention.head_count_kv", 5, {1, 1}));
@@ -313,6 +338,10 @@ TEST_CASE("Rejects weights that do not match the configuration") {
     check_weights(config, weights, "model");
     weights.add({"model.layers.0.self_attn.rotary_emb.inv_freq", weight_type::f32, {1}, {}}, "model");
     check_weights(config, weights, "model");
+    weight_set with_more = weights;
+    with_more.add({"model.layers.0.self_attn.q_proj.bias", weight_type::f32, {4}, {}}, "model");
+    check_error_message("tensor \"model.layers.0.self_attn.q_proj.bias\" has no use in a model of the family llama",
+                        [&] { check_weights(config, with_more, "model"); });
     model_config other = config;
     other.vocab_size = 11;
     check_error_message(

@@ -99,7 +99,7 @@ TEST_CASE("stories260K: all file formats give the same model") {
         CHECK(other.config.layers == first.config.layers);
         CHECK(other.config.head_dim == 8);
         CHECK(other.config.rope.style == rope_style::interleaved);
-        CHECK(other.config.rms_norm_eps == doctest::Approx(1e-5));
+        CHECK(other.config.norm_eps == doctest::Approx(1e-5));
         for (const weight& one : first.weights.all()) CHECK(to_floats(one) == to_floats(other.weights.at(one.name)));
         const std::string story = content(*shared_file("stories260K/golden-greedy-200.txt"));
         CHECK(other.tokens.encode(story) == first.tokens.encode(story));

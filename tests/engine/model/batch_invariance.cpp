@@ -35,7 +35,7 @@ TEST_CASE("Logits are bitwise independent of the batch and of the prompt's chunk
         for (const auto family : {model_family::llama, model_family::qwen2, model_family::qwen3}) {
             CAPTURE(std::string(name_of(family)));
             model_config config = wide_config(family);
-            if (family == model_family::qwen2) config.sliding_window = 19;
+            if (family == model_family::qwen2) config.set_windows(19, [](int) { return true; });
             runner_options options = runner_of_bystanders;
             options.weights = format;
             const auto with = make_runner(random_model(config), options);

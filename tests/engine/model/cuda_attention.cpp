@@ -3,8 +3,12 @@
 
 namespace imbrex::engine {
 
-template struct cuda_prefill<64>;
-template struct cuda_decode<64>;
+template struct cuda_prefill<causal_mask, score_mod::identity, 64>;
+template struct cuda_prefill<window_mask, score_mod::identity, 64>;
+template struct cuda_prefill<window_mask, score_mod::softcap, 64>;
+template struct cuda_decode<causal_mask, score_mod::identity, 64>;
+template struct cuda_decode<window_mask, score_mod::identity, 64>;
+template struct cuda_decode<window_mask, score_mod::softcap, 64>;
 template struct cuda_simt_attention<bf16>;
 
 }  // namespace imbrex::engine

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "engine/model/cuda_kernels_on_host.hpp"
+#include "engine/model/model_variants.hpp"
 #include "engine/model/random_weights.hpp"
 #include "engine/model/reference_model.hpp"
 #include "engine/model/rounded_weights.hpp"
@@ -20,11 +21,9 @@ constexpr double bf16_rounding = 0.05;  // of logits, by distance()
 }  // namespace
 
 TEST_CASE("GPU model in the host world: logits within bf16 rounding") {
-    for (const auto family : {model_family::llama, model_family::qwen2, model_family::qwen3}) {
-        CAPTURE(std::string(name_of(family)));
-        model_config config = small_config(family);
-        config.layers = 2;
-        config.head_dim = 64;
+    for (const variant& which : variants()) {
+        CAPTURE(std::string(which.name));
+        model_config config = config_of(which, 64);
         config.vocab_size = 64;
         const model_files files = random_model(config, weight_type::bf16);
         const std::vector<int> tokens = random_tokens(40, config.vocab_size, 31);
@@ -109,7 +108,6 @@ TEST_CASE("GPU model in the host world: as close to transformers as transformers
     for (const auto& folder : transformers_folders()) {
         CAPTURE(folder.string());
         const transformers_model model(folder);
-        if (model.files.config.sliding_window > 0) continue;  // not supported with these kernels
         const int vocabulary = model.files.config.vocab_size, count = static_cast<int>(model.tokens.size());
         const auto sequence = sequence_in(model.tokens, blocks_from(0, (count + 15) / 16));
         const auto with = make_cuda_kernels_runner_on_host(

@@ -45,7 +45,7 @@ TEST_CASE("Invariant GPU model in the host world: logits independent of the batc
 TEST_CASE("Invariant GPU model in the host world: logits independent of the batch with SIMT attention") {
     model_config config = tile_config(model_family::qwen2);
     config.head_dim = 24;
-    config.sliding_window = 19;
+    config.set_windows(19, [](int) { return true; });
     const model_files files = random_model(config, weight_type::bf16);
     const auto with =
         make_cuda_kernels_runner_on_host(files, invariant(runner_of_bystanders, weight_format::as_in_file));

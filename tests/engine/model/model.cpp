@@ -3,8 +3,10 @@
 #include "engine/loading/model_files.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <random>
+#include <tuple>
 
 #include "engine/golden_tales.hpp"
 #include "engine/model/model_variants.hpp"
@@ -98,7 +100,7 @@ TEST_CASE("Models of random sizes match the reference") {
         config.head_dim = 8 * (1 + below(below(4) == 0 ? 20 : 8));
         config.vocab_size = 26 + below(200);
         config.tie_word_embeddings = below(2) == 0;
-        config.sliding_window = below(3) == 0 ? 1 + below(20) : 0;
+        config.set_windows(below(3) == 0 ? 1 + below(20) : 0, [](int) { return true; });
         config.rope.style = below(2) == 0 ? rope_style::half_split : rope_style::interleaved;
         CAPTURE(config.hidden_size);
         CAPTURE(config.intermediate_size);
@@ -161,6 +163,49 @@ TEST_CASE("Shares blocks and copies them before writes") {
         work.entries = {{same, 25, 11, true}, {other, 33, 3, true}};
         CHECK(largest_distance(run_logits(*with, work, vocabulary), {expected(same, 36), expected(other, 36)}) <
               fp32_rounding);
+    }
+}
+
+TEST_CASE("A NaN or an infinity in the logits is an error that names the part of the model") {
+    const model_files files = model_of(variants().front());
+    const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+    for (const auto& [tensor, value, part] : {std::tuple{"model.embed_tokens.weight", infinity, "the embedding"},
+                                              {"model.layers.0.self_attn.v_proj.weight", nan, "layer 0"},
+                                              {"model.layers.1.mlp.up_proj.weight", nan, "layer 1"},
+                                              {"model.layers.2.post_attention_layernorm.weight", infinity, "layer 2"},
+                                              {"lm_head.weight", nan, "the last norm or the LM head"}}) {
+        CAPTURE(std::string(tensor));
+        const model_files broken = changed(files, [&](const weight& one, std::vector<float>& values) {
+            if (one.name == tensor) std::ranges::fill(values, value);
+        });
+        const auto with = runner_of(broken);
+        const auto sequence = sequence_in(random_tokens(20, files.config.vocab_size, 5), {2, 1});
+        check_error_message(
+            str_cat("the logits have a NaN or an infinity; the first part of the model with one is ", part),
+            [&] { logits_of_chunks(*with, sequence, std::vector{20}, files.config.vocab_size); });
+    }
+}
+
+TEST_CASE("RoPE scaling that depends on the context uses that of the runner") {
+    for (const variant& which : variants()) {
+        const model_files files = model_of(which);
+        const rope_scaling scaling = files.config.rope.scaling;
+        if (scaling != rope_scaling::dynamic && scaling != rope_scaling::longrope) continue;
+        CAPTURE(std::string(which.name));
+        const std::vector<int> tokens = random_tokens(20, files.config.vocab_size, 6);
+        model_config short_config = files.config;
+        short_config.context = files.config.rope.original_max_position_embeddings;
+        const rows expected = reference_logits(short_config, files.weights, tokens);
+        const auto with = make_runner(files, {.weights = weight_format::f32,
+                                              .num_kv_blocks = 4,
+                                              .max_num_batched_tokens = 64,
+                                              .max_num_seqs = 1,
+                                              .context = short_config.context});
+        const rows logits =
+            logits_of_chunks(*with, sequence_in(tokens, {2, 1}), std::vector{20}, files.config.vocab_size);
+        CHECK(largest_distance(logits, {expected.back()}) < fp32_rounding);
+        const rows of_long = reference_logits(files.config, files.weights, tokens);
+        CHECK(largest_distance(logits, {of_long.back()}) > 1e-3);
     }
 }
 

@@ -37,7 +37,6 @@ inline const std::vector<variant>& variants() {
          }},
         {"llama, divisors", model_family::llama,
          [](model_config& config) {
-             config.rope.scaling = rope_scaling::freq_factors;
              for (int pair = 0; pair < config.head_dim / 2; ++pair)
                  config.rope.freq_factors.push_back(1 + 0.5f * static_cast<float>(pair));
              config.rope.style = rope_style::interleaved;
@@ -47,10 +46,69 @@ inline const std::vector<variant>& variants() {
          [](model_config& config) {
              config.tie_word_embeddings = false;
              config.kv_heads = 1;
-             config.sliding_window = 11;
-             config.first_sliding_window_layer = 1;
+             config.set_windows(11, [](int layer) { return layer >= 1; });
          }},
         {"qwen3", model_family::qwen3, [](model_config&) {}},
+        {"yarn, part of the columns, no positions in a layer", model_family::llama,
+         [](model_config& config) {
+             config.rope.scaling = rope_scaling::yarn;
+             config.rope.factor = 4;
+             config.rope.original_max_position_embeddings = 64;
+             config.rope.rotary_dim = config.head_dim / 2;
+             config.set_windows(0, [](int) { return false; });
+             config.attention_layers[1].rope = layer_rope::none;
+         }},
+        {"longrope", model_family::llama,
+         [](model_config& config) {
+             config.rope.scaling = rope_scaling::longrope;
+             config.rope.factor = 8;
+             config.rope.original_max_position_embeddings = 32;
+             for (int pair = 0; pair < config.head_dim / 2; ++pair) {
+                 config.rope.freq_factors.push_back(1);
+                 config.rope.long_freq_factors.push_back(1 + 0.5f * static_cast<float>(pair));
+             }
+         }},
+        {"dynamic", model_family::llama,
+         [](model_config& config) {
+             config.rope.scaling = rope_scaling::dynamic;
+             config.rope.factor = 4;
+             config.rope.original_max_position_embeddings = config.context / 4;
+         }},
+        {"norms around, two rotations, caps, GELU", model_family::llama,
+         [](model_config& config) {
+             config.norms = norm_place::around;
+             config.norm_weights_from_one = true;
+             config.qk_norm = qk_norm_rows::head;
+             config.activation = gate_activation::gelu_tanh;
+             config.embedding_scale = 8.5;
+             config.attention_scale = 0.125;
+             config.attention_softcap = 5;
+             config.logits_softcap = 3;
+             config.local_rope.emplace().theta = 100;
+             config.set_windows(11, [](int layer) { return layer != 1; });
+             for (layer_attention& one : config.attention_layers)
+                 one.rope = one.window > 0 ? layer_rope::local : layer_rope::global;
+         }},
+        {"norms after, of the whole Q and K", model_family::llama,
+         [](model_config& config) {
+             config.norms = norm_place::after;
+             config.qk_norm = qk_norm_rows::projection;
+         }},
+        {"factors", model_family::llama,
+         [](model_config& config) {
+             config.embedding_scale = 12;
+             config.residual_scale = 0.25;
+             config.attention_scale = 0.1;
+             config.logits_scale = 0.125;
+             config.output_bias = config.qkv_bias = true;
+         }},
+        {"LayerNorm", model_family::llama, [](model_config& config) { config.norm = norm_kind::layer; }},
+        {"LayerNorm, parallel", model_family::llama,
+         [](model_config& config) {
+             config.norm = norm_kind::layer;
+             config.parallel_residual = true;
+             config.residual_scale = 0.5;
+         }},
     };
     return all;
 }

@@ -87,10 +87,10 @@ inline model_config small_config(model_family family) {
     config.head_dim = family == model_family::llama ? 16 : 24;
     config.vocab_size = 331;
     config.context = 256;
-    config.rms_norm_eps = 0.01;  // large enough to matter
+    config.norm_eps = 0.01;  // large enough to matter
     config.tie_word_embeddings = family == model_family::qwen2;
     config.qkv_bias = family == model_family::qwen2;
-    config.qk_norm = family == model_family::qwen3;
+    config.qk_norm = family == model_family::qwen3 ? qk_norm_rows::head : qk_norm_rows::none;
     config.rope.theta = family == model_family::llama ? 10000 : 1e6;
     return config;
 }
@@ -141,7 +141,7 @@ inline std::vector<int> random_tokens(int count, int vocabulary, unsigned seed) 
 
 inline std::string config_json(const model_config& config) {
     const rope_config& rope = config.rope;
-    require(rope.style == rope_style::half_split && rope.scaling != rope_scaling::freq_factors,
+    require(rope.style == rope_style::half_split && rope.freq_factors.empty(),
             "config: its rotation cannot be said in config.json");
     std::ostringstream text;
     text.precision(17);
@@ -150,7 +150,7 @@ inline std::string config_json(const model_config& config) {
          << ", \"intermediate_size\": " << config.intermediate_size << ",\n \"num_attention_heads\": " << config.heads
          << ", \"num_key_value_heads\": " << config.kv_heads << ", \"head_dim\": " << config.head_dim
          << ",\n \"vocab_size\": " << config.vocab_size << ", \"max_position_embeddings\": " << config.context
-         << ", \"rms_norm_eps\": " << config.rms_norm_eps << ", \"tie_word_embeddings\": " << config.tie_word_embeddings
+         << ", \"rms_norm_eps\": " << config.norm_eps << ", \"tie_word_embeddings\": " << config.tie_word_embeddings
          << ",\n \"rope_theta\": " << rope.theta;
     if (rope.scaling != rope_scaling::none) {
         const bool is_linear = rope.scaling == rope_scaling::linear;
@@ -159,9 +159,14 @@ inline std::string config_json(const model_config& config) {
              << ", \"high_freq_factor\": " << rope.high_freq_factor
              << ", \"original_max_position_embeddings\": " << rope.original_max_position_embeddings << "}";
     }
-    if (config.sliding_window > 0) {
-        text << ",\n \"use_sliding_window\": true, \"sliding_window\": " << config.sliding_window
-             << ", \"max_window_layers\": " << config.first_sliding_window_layer;
+    int window = 0, first = 0;
+    for (int layer = 0; layer < config.layers; ++layer) {
+        window = std::max(window, config.attention_of(layer).window);
+        if (window == 0) ++first;
+    }
+    if (window > 0) {
+        text << ",\n \"use_sliding_window\": true, \"sliding_window\": " << window
+             << ", \"max_window_layers\": " << first;
     }
     text << "}\n";
     return text.str();

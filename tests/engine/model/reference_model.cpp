@@ -69,15 +69,39 @@ TEST_CASE("RoPE frequencies of engine and reference agree") {
     config.rope.factor = 8;
     config.rope.theta = 500000;
     config.rope.original_max_position_embeddings = 8192;
-    for (int pair = 0; pair < 32; ++pair) config.rope.freq_factors.push_back(1.0f + 0.25f * static_cast<float>(pair));
-    for (const auto scaling :
-         {rope_scaling::none, rope_scaling::linear, rope_scaling::llama3, rope_scaling::freq_factors}) {
-        config.rope.scaling = scaling;
+    config.context = 4 * 8192;
+    const auto check = [&] {
         const row expected = reference_model(config, {}).frequencies();
-        const std::vector<double> frequencies = rope_inv_freq(config);
+        const std::vector<double> frequencies = rope_inv_freq(config, config.rope);
         REQUIRE(frequencies.size() == expected.size());
         for (std::size_t i = 0; i < expected.size(); ++i)
             CHECK(frequencies[i] == doctest::Approx(expected[i]).epsilon(1e-12));
+    };
+    for (const auto scaling :
+         {rope_scaling::none, rope_scaling::linear, rope_scaling::dynamic, rope_scaling::yarn, rope_scaling::llama3}) {
+        config.rope.scaling = scaling;
+        for (const int columns : {64, 32}) {
+            config.rope.rotary_dim = columns;
+            check();
+        }
+    }
+    config.rope.truncate = false;
+    config.rope.scaling = rope_scaling::yarn;
+    check();
+    for (int pair = 0; pair < 16; ++pair) {
+        config.rope.freq_factors.push_back(1.0f + 0.25f * static_cast<float>(pair));
+        config.rope.long_freq_factors.push_back(2.0f + static_cast<float>(pair));
+    }
+    for (const auto scaling : {rope_scaling::none, rope_scaling::longrope}) {
+        config.rope.scaling = scaling;
+        check();
+    }
+    config.context = 8192;  // not longer than the original one
+    for (const auto scaling : {rope_scaling::dynamic, rope_scaling::longrope}) {
+        config.rope.scaling = scaling;
+        if (scaling == rope_scaling::dynamic) config.rope.freq_factors.clear();
+        check();
+        config.rope.freq_factors.assign(16, 3.0f);
     }
 }
 
@@ -109,7 +133,7 @@ TEST_CASE("Half-split and interleaved RoPE agree after permuting rows") {
 TEST_CASE("A sliding window hides older tokens in its layers") {
     model_config config = small_config(model_family::qwen2);
     config.layers = 1;
-    config.sliding_window = 4;
+    config.set_windows(4, [](int) { return true; });
     const model_files model = random_model(config);
     std::vector<int> tokens = random_tokens(9, config.vocab_size, 4);
     const rows before = reference_logits(config, model.weights, tokens);
@@ -117,7 +141,7 @@ TEST_CASE("A sliding window hides older tokens in its layers") {
     const rows after = reference_logits(config, model.weights, tokens);
     for (const std::size_t same : {0, 1, 6, 7, 8}) CHECK(distance(after[same], before[same]) < 1e-12);
     for (const std::size_t other : {2, 3, 4, 5}) CHECK(distance(after[other], before[other]) > 1e-3);
-    config.first_sliding_window_layer = 1;
+    config.attention_layers.clear();
     CHECK(distance(reference_logits(config, model.weights, tokens)[8], after[8]) > 1e-3);
 }
 
@@ -156,8 +180,7 @@ TEST_CASE("A random model survives writing and reading a folder") {
                                                                   : rope_scaling::linear;
             config.rope.factor = config.rope.scaling == rope_scaling::none ? 1 : 8;
             config.rope.original_max_position_embeddings = config.rope.scaling == rope_scaling::llama3 ? 64 : 0;
-            config.sliding_window = family == model_family::qwen2 ? 11 : 0;
-            config.first_sliding_window_layer = family == model_family::qwen2 ? 1 : 0;
+            if (family == model_family::qwen2) config.set_windows(11, [](int layer) { return layer >= 1; });
             const model_files model = random_model(config, type);
             const temporary_folder folder;
             write_folder(model, folder.path());

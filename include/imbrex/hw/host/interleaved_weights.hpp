@@ -15,6 +15,7 @@
 
 #include <imbrex/core/element_types.hpp>
 #include <imbrex/core/weight_rows.hpp>
+#include <imbrex/hw/host/half_conversion.hpp>
 #include <imbrex/hw/host/host_gemm.hpp>
 #include <imbrex/hw/host/int8_dot.hpp>
 
@@ -187,7 +188,12 @@ struct interleaved_weights<Vectors, unquantised_weight_rows<fp16>> : interleaved
     static constexpr int interleave = 2;
     template <int Plane>
     [[gnu::always_inline]] static auto deinterleave(typename simd_operations<Vectors>::words all) {
-        return simd_operations<Vectors>::template decode<fp16>(Plane == 0 ? all & 0xffffU : all >> 16);
+        const auto bits = Plane == 0 ? all & 0xffffU : all >> 16;
+        if constexpr (half_conversion<Vectors>::exists) {
+            return half_conversion<Vectors>::to_floats(bits);
+        } else {
+            return simd_operations<Vectors>::template decode<fp16>(bits);
+        }
     }
 };
 template <class Vectors>

@@ -1,0 +1,8 @@
+// Attention of generated tokens, with a sliding window.
+#include "engine/model/cuda_attention_kernels.hpp"
+
+namespace imbrex::engine {
+
+template struct cuda_decode<window_mask, score_mod::identity, 64, 96, 128, 256>;
+
+}  // namespace imbrex::engine

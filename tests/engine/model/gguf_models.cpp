@@ -1,0 +1,48 @@
+// The models of transformers_models.py as GGUF files, converted in memory: their logits match transformers too.
+#include <set>
+
+#include "engine/loading/families.hpp"
+#include "engine/loading/gguf_of_model.hpp"
+#include "engine/model/reference_model.hpp"
+#include "engine/model/runner_logits.hpp"
+#include "engine/support.hpp"
+#include "engine/transformers.hpp"
+
+namespace imbrex::engine::test {
+
+TEST_CASE("Logits of GGUF files match transformers") {
+    std::set<model_family> families;
+    for (const auto& folder : transformers_folders()) {
+        CAPTURE(folder.string());
+        gguf_converter converter(folder);
+        if (!converter.cannot().empty()) continue;
+        const std::string file = converter.convert();
+        const model_files files = read_gguf_model(bytes(file), "model.gguf");
+        const transformers_model expected(folder);
+        const int count = static_cast<int>(expected.tokens.size());
+        const auto sequence = sequence_in(expected.tokens, blocks_from(0, (count + 15) / 16));
+        const rows logits = logits_of_chunks(*runner_of(files), sequence, std::vector<int>(expected.tokens.size(), 1),
+                                             files.config.vocab_size);
+        CHECK(largest_distance(logits, expected.logits) < fp32_rounding);
+        families.insert(files.config.family);
+    }
+    for (const family_description& family : all_families()) {
+        if (family.architecture != nullptr) CHECK(families.contains(family.family));
+    }
+}
+
+TEST_CASE("GGUF files: what a family would ignore is refused") {
+    for (const auto& folder : transformers_folders()) {
+        if (folder.filename() != "llama" && folder.filename() != "qwen3") continue;
+        CAPTURE(folder.string());
+        gguf_converter converter(folder);
+        converter.convert();
+        std::string file = converter.with_tensor("blk.0.attn_q.scale", {1}, {2}).build();
+        check_error_message("tensor \"model.layers.0.self_attn.q_proj.scale\" has no use in a model of the family",
+                            [&] { read_gguf_model(bytes(file), "model.gguf"); });
+        file = converter.with_tensor("blk.0.attn_sinks.weight", {1}, {2}).build();
+        check_error_message("has no use", [&] { read_gguf_model(bytes(file), "model.gguf"); });
+    }
+}
+
+}  // namespace imbrex::engine::test

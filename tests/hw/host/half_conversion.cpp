@@ -1,0 +1,35 @@
+// The vector unit's conversion from fp16 against fp16::decode, for every bit pattern.
+#include <imbrex/core/element_types.hpp>
+#include <imbrex/hw/host/half_conversion.hpp>
+#include <imbrex/hw/host/interleaved_weights.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+namespace {
+
+using namespace imbrex;
+using vectors = hw::native_simd;
+using words = hw::simd_types<vectors>::words;
+
+}  // namespace
+
+TEST_CASE("fp16 weights: every bit pattern converts exactly, in both halves of a word") {
+    using rows = hw::interleaved_weights<vectors, unquantised_weight_rows<fp16>>;
+    for (std::uint32_t bits = 0; bits < 65536; ++bits) {
+        const std::uint32_t other = bits ^ 0x55aaU;
+        const words all = words{} + (bits | other << 16);
+        const auto low = rows::deinterleave<0>(all), high = rows::deinterleave<1>(all);
+        for (int half = 0; half < 2; ++half) {
+            const float expected = fp16::decode(static_cast<std::uint16_t>(half == 0 ? bits : other));
+            const float converted = half == 0 ? low[0] : high[0];
+            const bool same =
+                std::isnan(expected) ? std::isnan(converted) : std::memcmp(&converted, &expected, sizeof expected) == 0;
+            if (!same) FAIL("fp16 ", half == 0 ? bits : other, ": ", converted, "; expected ", expected);
+        }
+    }
+    CHECK(rows::interleave == 2);
+}
