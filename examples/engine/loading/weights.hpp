@@ -1,11 +1,7 @@
 // Weights of a file: name, type, shape and a view of the bytes, without a copy. All readers return the same weight_set,
 // so the loading code is independent of the file format.
 //
-// The last dimension is contiguous. q8_0 and q4_0 are ggml's: a row is divided into blocks of 32 elements, each with an
-// fp16 scale d:
-//   q8_0, 34 bytes:  d, then 32 signed bytes q             element i = d * q[i]
-//   q4_0, 18 bytes:  d, then 16 bytes of two nibbles each  element i = d * (low nibble of byte i - 8)
-//                                                          element i + 16 = d * (high nibble of byte i - 8)
+// The last dimension is contiguous. Quantised types are ggml's (ggml_blocks.hpp).
 #pragma once
 
 #include <cstddef>
@@ -19,19 +15,9 @@
 #include <vector>
 
 #include "engine/loading/mapped_file.hpp"
+#include "engine/loading/weight_type.hpp"
 
 namespace imbrex::engine {
-
-enum class weight_type { f32, f16, bf16, q8_0, q4_0 };
-
-const char* name_of(weight_type type);
-
-// Elements and bytes of a block.
-struct block_format {
-    std::int64_t elements;
-    std::int64_t bytes;
-};
-block_format format_of(weight_type type);
 
 struct weight {
     std::string name;
@@ -50,7 +36,8 @@ std::optional<std::int64_t> byte_size(weight_type type, std::span<const std::int
 
 std::string to_string(std::span<const std::int64_t> shape);
 
-// Rows of a weight as floats. The conversion is exact for all types.
+// Rows of a weight as floats. The conversion is exact up to the rounding of a float (f64, i32 and i64; types with an
+// offset).
 void to_floats(const weight& source, std::int64_t first_row, std::int64_t rows, std::span<float> result);
 std::vector<float> to_floats(const weight& source);
 
