@@ -208,7 +208,17 @@ void gguf_metadata::add(const std::string& key, gguf_value value) {
 
 const gguf_value* gguf_metadata::find(std::string_view key) const {
     const auto found = values_.find(key);
-    return found == values_.end() ? nullptr : &found->second;
+    if (found == values_.end()) return nullptr;
+    read_.insert(found->first);
+    return &found->second;
+}
+
+std::vector<std::string> gguf_metadata::unread() const {
+    std::vector<std::string> keys;
+    for (const auto& [key, value] : values_) {
+        if (!read_.contains(key)) keys.push_back(key);
+    }
+    return keys;
 }
 
 std::optional<std::int64_t> gguf_metadata::whole(std::string_view key) const {

@@ -4,10 +4,11 @@
 #include <imbrex/core/error.hpp>
 #include <utility>
 
-#include "engine/loading/gguf.hpp"
+#include "engine/loading/gguf_split.hpp"
 #include "engine/loading/llama2c.hpp"
 #include "engine/loading/safetensors.hpp"
 #include "engine/loading/tokenizer_files.hpp"
+#include "engine/loading/unread_content.hpp"
 
 namespace imbrex::engine {
 
@@ -43,6 +44,7 @@ void check_tokens(const model_files& model) {
     require(model.tokens.size() <= model.config.vocab_size, model.name, ": the tokenizer has ", model.tokens.size(),
             " tokens, the model ", model.config.vocab_size);
     check_weights(model.config, model.weights, model.name);
+    check_unread_weights(model.weights, model.config.tie_word_embeddings, model.name);
 }
 
 model_files open_folder(const std::filesystem::path& path) {
@@ -93,13 +95,18 @@ std::string name_of_gguf_tensor(const std::string& name) {
     return inner.empty() ? name : "model.layers." + name.substr(4, dot - 4) + "." + inner;
 }
 
-model_files read_gguf_model(std::span<const std::byte> bytes, const std::string& name) {
-    const gguf_file file = read_gguf(bytes, name);
+model_files gguf_model(const gguf_file& file) {
+    const std::string& name = file.metadata.file();
     weight_set weights = file.weights.renamed(name_of_gguf_tensor, name);
     model_config config = gguf_config(file.metadata, weights);
     model_files model{name, std::move(config), std::move(weights), gguf_tokenizer(file.metadata)};
     check_tokens(model);
+    check_unread_keys(file.metadata);
     return model;
+}
+
+model_files read_gguf_model(std::span<const std::byte> bytes, const std::string& name) {
+    return gguf_model(read_gguf(bytes, name));
 }
 
 model_files open_model(const std::filesystem::path& path) {
@@ -112,11 +119,7 @@ model_files open_model(const std::filesystem::path& path) {
     require(path.extension() != ".safetensors", path.string(),
             ": holds weights alone; give the folder, which has config.json and the tokenizer too");
     const auto file = std::make_shared<const mapped_file>(path);
-    if (as_text(file->bytes()).starts_with("GGUF")) {
-        model_files model = read_gguf_model(file->bytes(), file->name());
-        model.weights.keep(file);
-        return model;
-    }
+    if (as_text(file->bytes()).starts_with("GGUF")) return gguf_model(open_gguf(path));
     require(path.extension() == ".bin", path.string(),
             ": is no model; a folder with config.json, a .gguf file or a .bin file of llama2.c can be opened");
     model_files model = open_llama2c(file, path);

@@ -125,17 +125,28 @@ void weight_set::add(weight added, const std::string& file) {
     const auto [place, is_new] = index_.emplace(added.name, weights_.size());
     require(is_new, file, ": tensor \"", added.name, "\" is there twice; a name is used once");
     weights_.push_back(std::move(added));
+    read_.push_back(false);
 }
 
 const weight* weight_set::find(std::string_view name) const {
     const auto place = index_.find(name);
-    return place == index_.end() ? nullptr : &weights_[place->second];
+    if (place == index_.end()) return nullptr;
+    read_[place->second] = true;
+    return &weights_[place->second];
 }
 
 const weight& weight_set::at(std::string_view name) const {
     const weight* found = find(name);
     require(found != nullptr, "tensor \"", std::string(name), "\" is not in the model");
     return *found;
+}
+
+std::vector<const weight*> weight_set::unread() const {
+    std::vector<const weight*> result;
+    for (std::size_t i = 0; i < weights_.size(); ++i) {
+        if (!read_[i]) result.push_back(&weights_[i]);
+    }
+    return result;
 }
 
 std::int64_t weight_set::bytes() const {

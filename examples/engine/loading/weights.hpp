@@ -24,6 +24,7 @@ struct weight {
     weight_type type = weight_type::f32;
     std::vector<std::int64_t> shape;  // outermost first; empty for a scalar
     std::span<const std::byte> bytes;
+    std::string name_in_file{};  // if it was renamed
 
     std::int64_t elements() const;
     std::int64_t row_elements() const { return shape.empty() ? 1 : shape.back(); }
@@ -48,8 +49,10 @@ class weight_set {
     // Keeps the owner of the bytes (a mapped file) alive as long as the set.
     void keep(std::shared_ptr<const void> owner) { owners_.push_back(std::move(owner)); }
 
+    // These record that the weight was asked for.
     const weight* find(std::string_view name) const;
     const weight& at(std::string_view name) const;  // throws if missing
+    std::vector<const weight*> unread() const;
     const std::vector<weight>& all() const { return weights_; }
     std::int64_t bytes() const;
 
@@ -59,6 +62,7 @@ class weight_set {
         weight_set result;
         result.owners_ = owners_;
         for (weight copy : weights_) {
+            copy.name_in_file = copy.name;
             copy.name = new_name(copy.name);
             if (!copy.name.empty()) result.add(std::move(copy), file);
         }
@@ -70,6 +74,7 @@ class weight_set {
   private:
     std::vector<weight> weights_;
     std::map<std::string, std::size_t, std::less<>> index_;
+    mutable std::vector<bool> read_;
     std::vector<std::shared_ptr<const void>> owners_;
 };
 
