@@ -2,10 +2,13 @@
 //
 //     element = scale of the group * unsigned value + offset of the group
 //
-// `ggml_block<type>::unpack` brings a block to this form: one byte per element, scale and offset per 16 elements. It is
-// exact: fp16 scales have 11 bits, scales of groups at most 8 and values at most 8, and a float holds the products.
-// to_floats (weights.hpp) and the CPU's GEMM (model/cpu_block_gemm.cpp) share it. All functions are inlined, since the
-// two are compiled for different targets.
+// and a block is unpacked into this form: one byte per element, scale and offset per 16 elements. This is exact: fp16
+// scales have 11 bits, scales of groups at most 8 and values at most 8, and a float holds the products. to_floats
+// (weights.hpp) and the CPU's GEMM (model/cpu_block_gemm.cpp) share it.
+//
+//     ggml_block<type>   of 256 elements   unpack(block, values, scales, offsets)
+//                        of 32 elements    values(block, first half, second half), scale(block), offset(block)
+//                        highest           the largest unsigned value
 //
 //     type     elements  bytes  content                                                             values
 //     q4_0     32        18     fp16 d; 16 bytes of nibbles                                         d * (q - 8)
@@ -22,271 +25,218 @@
 //     iq4_xs   256       136    fp16 d; 6-bit s; nibbles                                            d * (s - 32) * levels[q]
 //     mxfp4    32        17     power of two d; 16 bytes of nibbles (e2m1)                          d * e2m1[q]
 //
-// The nibbles of 32 elements: byte i has element i in its low bits and element i + 16 in its high bits; in q4_k and
+// Of the nibbles of 32 elements, byte i has element i in its low bits and element i + 16 in its high bits; in q4_k and
 // q5_k, of 64 elements, i and i + 32.
 #pragma once
 
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
+#include "engine/loading/ggml_unpacking.hpp"
 #include "engine/loading/weight_type.hpp"
 
 namespace imbrex::engine {
 
 inline constexpr int unpacked_group = 16;  // elements per scale of an unpacked block
 
-namespace ggml {
-
-template <class T>
-[[gnu::always_inline]] inline T read(const std::byte* from) {  // data in files may be unaligned
-    T value;
-    std::memcpy(&value, from, sizeof value);
-    return value;
-}
-
-[[gnu::always_inline]] inline float from_half(std::uint16_t bits) {
-#if defined(__F16C__) || defined(__aarch64__)
-    return static_cast<float>(std::bit_cast<_Float16>(bits));
-#else
-    const std::uint32_t sign = std::uint32_t(bits & 0x8000u) << 16, magnitude = std::uint32_t(bits & 0x7fffu) << 13;
-    if (magnitude >= 31u << 23) return std::bit_cast<float>(sign | 0x7f800000u | magnitude);
-    // Exponent and mantissa of a float with the bias of fp16; the product corrects the bias, for subnormals too.
-    const float value = std::bit_cast<float>(magnitude) * 0x1p112f;
-    return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(value));
-#endif
-}
-
-[[gnu::always_inline]] inline float half_at(const std::byte* from) {
-    return from_half(read<std::uint16_t>(from));
-}
-
-// One scale and one offset for Count elements.
-template <int Count>
-[[gnu::always_inline]] inline void set(float* scales, float* offsets, float scale, float offset) {
-    for (int i = 0; i < Count / unpacked_group; ++i) {
-        scales[i] = scale;
-        offsets[i] = offset;
-    }
-}
-
-// Values of Half bytes: low nibbles, then high nibbles.
-template <int Half>
-[[gnu::always_inline]] inline void nibbles(const std::byte* from, std::uint8_t* values) {
-    std::uint8_t bytes[Half];
-    std::memcpy(bytes, from, Half);
-    for (int i = 0; i < Half; ++i) {
-        values[i] = bytes[i] & 15;
-        values[i + Half] = bytes[i] >> 4;
-    }
-}
-
-// The same with a fifth bit: bit i of the 32 high bits belongs to element i.
-[[gnu::always_inline]] inline void nibbles_with_high_bits(const std::byte* high, const std::byte* from,
-                                                          std::uint8_t* values) {
-    nibbles<16>(from, values);
-    const auto bits = read<std::uint32_t>(high);
-    for (int i = 0; i < 32; ++i) values[i] |= static_cast<std::uint8_t>((bits >> i & 1) << 4);
-}
-
-// The levels of iq4_nl and iq4_xs, plus 128.
-inline constexpr std::uint8_t nonlinear_levels[16] = {1,   24,  45,  63,  79,  93,  106, 118,
-                                                      129, 141, 153, 166, 181, 197, 217, 241};
-// The values of e2m1, doubled, plus 12.
-inline constexpr std::uint8_t e2m1_levels[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
-
-[[gnu::always_inline]] inline void look_up(const std::uint8_t (&levels)[16], std::uint8_t* values, int count) {
-    for (int i = 0; i < count; ++i) values[i] = levels[values[i]];
-}
-
-// The eight 6-bit scales and minimums of q4_k and q5_k, in 12 bytes: the low 6 bits of bytes 0 to 7 are scales and
-// minimums 0 to 3; the nibbles of bytes 8 to 11 with the high bits of bytes 0 to 7 are 4 to 7.
-[[gnu::always_inline]] inline void scales_and_minimums(const std::byte* from, float d, float minimum_scale,
-                                                       float* scales, float* offsets) {
-    const auto first = read<std::uint32_t>(from), second = read<std::uint32_t>(from + 4);
-    const auto third = read<std::uint32_t>(from + 8);
-    const std::uint32_t packed[4] = {first & 0x3f3f3f3fu, (third & 0x0f0f0f0fu) | (first >> 2 & 0x30303030u),
-                                     second & 0x3f3f3f3fu, (third >> 4 & 0x0f0f0f0fu) | (second >> 2 & 0x30303030u)};
-    std::uint8_t bytes[16];
-    std::memcpy(bytes, packed, sizeof bytes);
-    for (int i = 0; i < 16; ++i) {
-        scales[i] = d * static_cast<float>(bytes[i / 2]);
-        offsets[i] = -minimum_scale * static_cast<float>(bytes[8 + i / 2]);
-    }
-}
-
-}  // namespace ggml
-
 template <weight_type Type>
 struct ggml_block;
 
+namespace ggml {
+
+// Scale and offset of the blocks of 32: fp16 d first, and an offset that is a multiple of it, or fp16 m.
+template <int OffsetFactor>
+struct with_scale {
+    static constexpr bool has_minimum = false, has_half_scale = true;
+    static constexpr float offset_factor = OffsetFactor;
+    [[gnu::always_inline]] static float scale(const std::byte* from) { return half_at(from); }
+    [[gnu::always_inline]] static float offset(const std::byte* from) { return offset_factor * half_at(from); }
+};
+struct with_scale_and_minimum {
+    static constexpr bool has_minimum = true, has_half_scale = true;
+    [[gnu::always_inline]] static float scale(const std::byte* from) { return half_at(from); }
+    [[gnu::always_inline]] static float offset(const std::byte* from) { return half_at(from + 2); }
+};
+// mxfp4: 2^(exponent - 127) for values, so 2^(exponent - 128) for doubled ones. The smallest two are subnormal.
+struct with_exponent {
+    static constexpr bool has_minimum = false, has_half_scale = false;
+    static constexpr float offset_factor = -12;
+    [[gnu::always_inline]] static float scale(const std::byte* from) {
+        const std::uint32_t exponent = read<std::uint8_t>(from);
+        return std::bit_cast<float>(exponent < 2 ? 0x00200000u << exponent : (exponent - 1) << 23);
+    }
+    [[gnu::always_inline]] static float offset(const std::byte* from) { return offset_factor * scale(from); }
+};
+
+}  // namespace ggml
+
 template <>
-struct ggml_block<weight_type::q4_0> {
-    static constexpr int elements = 32, bytes = 18;
-    [[gnu::always_inline]] static void unpack(const std::byte* from, std::uint8_t* values, float* scales,
-                                              float* offsets) {
-        const float d = ggml::half_at(from);
-        ggml::set<32>(scales, offsets, d, -8 * d);
-        ggml::nibbles<16>(from + 2, values);
+struct ggml_block<weight_type::q4_0> : ggml::with_scale<-8> {
+    static constexpr int elements = 32, bytes = 18, highest = 15;
+    [[gnu::always_inline]] static void values(const std::byte* from, std::uint8_t* first, std::uint8_t* second) {
+        ggml::nibbles(from + 2, first, second);
     }
 };
 
 template <>
-struct ggml_block<weight_type::q4_1> {
-    static constexpr int elements = 32, bytes = 20;
-    [[gnu::always_inline]] static void unpack(const std::byte* from, std::uint8_t* values, float* scales,
-                                              float* offsets) {
-        ggml::set<32>(scales, offsets, ggml::half_at(from), ggml::half_at(from + 2));
-        ggml::nibbles<16>(from + 4, values);
+struct ggml_block<weight_type::q4_1> : ggml::with_scale_and_minimum {
+    static constexpr int elements = 32, bytes = 20, highest = 15;
+    [[gnu::always_inline]] static void values(const std::byte* from, std::uint8_t* first, std::uint8_t* second) {
+        ggml::nibbles(from + 4, first, second);
     }
 };
 
 template <>
-struct ggml_block<weight_type::q5_0> {
-    static constexpr int elements = 32, bytes = 22;
-    [[gnu::always_inline]] static void unpack(const std::byte* from, std::uint8_t* values, float* scales,
-                                              float* offsets) {
-        const float d = ggml::half_at(from);
-        ggml::set<32>(scales, offsets, d, -16 * d);
-        ggml::nibbles_with_high_bits(from + 2, from + 6, values);
+struct ggml_block<weight_type::q5_0> : ggml::with_scale<-16> {
+    static constexpr int elements = 32, bytes = 22, highest = 31;
+    [[gnu::always_inline]] static void values(const std::byte* from, std::uint8_t* first, std::uint8_t* second) {
+        ggml::five_bits(from + 2, from + 6, first, second);
     }
 };
 
 template <>
-struct ggml_block<weight_type::q5_1> {
-    static constexpr int elements = 32, bytes = 24;
-    [[gnu::always_inline]] static void unpack(const std::byte* from, std::uint8_t* values, float* scales,
-                                              float* offsets) {
-        ggml::set<32>(scales, offsets, ggml::half_at(from), ggml::half_at(from + 2));
-        ggml::nibbles_with_high_bits(from + 4, from + 8, values);
+struct ggml_block<weight_type::q5_1> : ggml::with_scale_and_minimum {
+    static constexpr int elements = 32, bytes = 24, highest = 31;
+    [[gnu::always_inline]] static void values(const std::byte* from, std::uint8_t* first, std::uint8_t* second) {
+        ggml::five_bits(from + 4, from + 8, first, second);
     }
 };
 
 template <>
-struct ggml_block<weight_type::q8_0> {
-    static constexpr int elements = 32, bytes = 34;
-    [[gnu::always_inline]] static void unpack(const std::byte* from, std::uint8_t* values, float* scales,
-                                              float* offsets) {
-        const float d = ggml::half_at(from);
-        ggml::set<32>(scales, offsets, d, -128 * d);
-        std::uint8_t all[32];
-        std::memcpy(all, from + 2, 32);
-        for (int i = 0; i < 32; ++i) values[i] = all[i] ^ 0x80;
+struct ggml_block<weight_type::q8_0> : ggml::with_scale<-128> {
+    static constexpr int elements = 32, bytes = 34, highest = 255;
+    [[gnu::always_inline]] static void values(const std::byte* from, std::uint8_t* first, std::uint8_t* second) {
+        ggml::byte_vector<16> low, high;
+        ggml::load(from + 2, low);
+        ggml::load(from + 18, high);
+        ggml::store(low ^ 0x80, first);
+        ggml::store(high ^ 0x80, second);
+    }
+};
+
+template <>
+struct ggml_block<weight_type::iq4_nl> : ggml::with_scale<-128> {
+    static constexpr int elements = 32, bytes = 18, highest = 241;
+    [[gnu::always_inline]] static void values(const std::byte* from, std::uint8_t* first, std::uint8_t* second) {
+        ggml::look_up(ggml::nonlinear_levels, from + 2, first, second);
+    }
+};
+
+template <>
+struct ggml_block<weight_type::mxfp4> : ggml::with_exponent {
+    static constexpr int elements = 32, bytes = 17, highest = 24;
+    [[gnu::always_inline]] static void values(const std::byte* from, std::uint8_t* first, std::uint8_t* second) {
+        ggml::look_up(ggml::e2m1_levels, from + 1, first, second);
     }
 };
 
 template <>
 struct ggml_block<weight_type::q2_k> {
-    static constexpr int elements = 256, bytes = 84;
+    static constexpr int elements = 256, bytes = 84, highest = 3;
     [[gnu::always_inline]] static void unpack(const std::byte* from, std::uint8_t* values, float* scales,
                                               float* offsets) {
         const float d = ggml::half_at(from + 80), minimum_scale = ggml::half_at(from + 82);
-        std::uint8_t both[16], packed[64];
-        std::memcpy(both, from, 16);
-        std::memcpy(packed, from + 16, 64);
-        for (int i = 0; i < 16; ++i) {
-            scales[i] = d * static_cast<float>(both[i] & 15);
-            offsets[i] = -minimum_scale * static_cast<float>(both[i] >> 4);
-        }
-        for (int part = 0; part < 8; ++part) {  // of 32 elements
-            for (int i = 0; i < 32; ++i) values[32 * part + i] = packed[part / 4 * 32 + i] >> (2 * (part % 4)) & 3;
+        ggml::byte_vector<16> both;
+        ggml::load(from, both);
+        ggml::float_vector low, high;
+        ggml::to_floats<std::uint8_t>(both & 15, low);
+        ggml::to_floats<std::uint8_t>(both >> 4, high);
+        ggml::store(low * d, scales);
+        ggml::store(high * -minimum_scale, offsets);
+        for (int half = 0; half < 2; ++half, values += 128) {
+            ggml::byte_vector<32> packed;
+            ggml::load(from + 16 + 32 * half, packed);
+            ggml::unroll<4>([&](auto part) { ggml::store(packed >> (2 * part) & 3, values + 32 * part); });
         }
     }
 };
 
 template <>
 struct ggml_block<weight_type::q3_k> {
-    static constexpr int elements = 256, bytes = 110;
+    static constexpr int elements = 256, bytes = 110, highest = 7;
     [[gnu::always_inline]] static void unpack(const std::byte* from, std::uint8_t* values, float* scales,
                                               float* offsets) {
         const float d = ggml::half_at(from + 108);
-        std::uint8_t high[32], packed[64], bits[12];
-        std::memcpy(high, from, 32);
-        std::memcpy(packed, from + 32, 64);
-        std::memcpy(bits, from + 96, 12);
-        for (int i = 0; i < 16; ++i) {
-            const int low = bits[i % 8] >> (i / 8 * 4) & 15, top = bits[8 + i % 4] >> (i / 4 * 2) & 3;
-            scales[i] = d * static_cast<float>((low | top << 4) - 32);
-            offsets[i] = -4 * scales[i];
-        }
-        for (int part = 0; part < 8; ++part) {
-            for (int i = 0; i < 32; ++i) {
-                const int low = packed[part / 4 * 32 + i] >> (2 * (part % 4)) & 3, top = high[i] >> part & 1;
-                values[32 * part + i] = static_cast<std::uint8_t>(low | top << 2);
-            }
-        }
+        const auto first = ggml::read<std::uint32_t>(from + 96), second = ggml::read<std::uint32_t>(from + 100);
+        const auto tops = ggml::read<std::uint32_t>(from + 104);
+        constexpr std::uint32_t nibble = 0x0f0f0f0fu, top = 0x30303030u;
+        const ggml::vector_of<std::uint32_t, 4>::type packed{
+            (first & nibble) | (tops << 4 & top), (second & nibble) | (tops << 2 & top),
+            (first >> 4 & nibble) | (tops & top), (second >> 4 & nibble) | (tops >> 2 & top)};
+        ggml::vector_of<std::int8_t, 16>::type of_groups;
+        ggml::store(packed, &of_groups);
+        ggml::set_scales(of_groups - 32, d, -4, scales, offsets);
+        ggml::byte_vector<32> high;
+        ggml::load(from, high);
+        ggml::unroll<2>([&](auto half) {
+            ggml::byte_vector<32> low;
+            ggml::load(from + 32 + 32 * half, low);
+            ggml::unroll<4>([&](auto part) {
+                ggml::store((low >> (2 * part) & 3) | (high >> (4 * half + part) & 1) << 2,
+                            values + 128 * half + 32 * part);
+            });
+        });
     }
 };
 
 template <>
 struct ggml_block<weight_type::q4_k> {
-    static constexpr int elements = 256, bytes = 144;
+    static constexpr int elements = 256, bytes = 144, highest = 15;
     [[gnu::always_inline]] static void unpack(const std::byte* from, std::uint8_t* values, float* scales,
                                               float* offsets) {
         ggml::scales_and_minimums(from + 4, ggml::half_at(from), ggml::half_at(from + 2), scales, offsets);
-        for (int part = 0; part < 4; ++part) ggml::nibbles<32>(from + 16 + 32 * part, values + 64 * part);
+        for (int part = 0; part < 4; ++part) {
+            ggml::byte_vector<32> both;
+            ggml::load(from + 16 + 32 * part, both);
+            ggml::store(both & 15, values + 64 * part);
+            ggml::store(both >> 4, values + 64 * part + 32);
+        }
     }
 };
 
 template <>
 struct ggml_block<weight_type::q5_k> {
-    static constexpr int elements = 256, bytes = 176;
+    static constexpr int elements = 256, bytes = 176, highest = 31;
     [[gnu::always_inline]] static void unpack(const std::byte* from, std::uint8_t* values, float* scales,
                                               float* offsets) {
         ggml::scales_and_minimums(from + 4, ggml::half_at(from), ggml::half_at(from + 2), scales, offsets);
-        std::uint8_t high[32];
-        std::memcpy(high, from + 16, 32);
-        for (int part = 0; part < 4; ++part) ggml::nibbles<32>(from + 48 + 32 * part, values + 64 * part);
-        for (int part = 0; part < 8; ++part) {
-            for (int i = 0; i < 32; ++i) {
-                values[32 * part + i] |= static_cast<std::uint8_t>((high[i] >> part & 1) << 4);
-            }
-        }
+        ggml::byte_vector<32> high;
+        ggml::load(from + 16, high);
+        ggml::unroll<4>([&](auto part) {
+            ggml::byte_vector<32> both;
+            ggml::load(from + 48 + 32 * part, both);
+            ggml::store((both & 15) | (high >> (2 * part) & 1) << 4, values + 64 * part);
+            ggml::store((both >> 4) | (high >> (2 * part + 1) & 1) << 4, values + 64 * part + 32);
+        });
     }
 };
 
 template <>
 struct ggml_block<weight_type::q6_k> {
-    static constexpr int elements = 256, bytes = 210;
+    static constexpr int elements = 256, bytes = 210, highest = 63;
     [[gnu::always_inline]] static void unpack(const std::byte* from, std::uint8_t* values, float* scales,
                                               float* offsets) {
         const float d = ggml::half_at(from + 208);
-        std::int8_t group[16];
-        std::memcpy(group, from + 192, 16);
-        for (int i = 0; i < 16; ++i) {
-            scales[i] = d * static_cast<float>(group[i]);
-            offsets[i] = -32 * scales[i];
-        }
+        ggml::vector_of<std::int8_t, 16>::type of_groups;
+        ggml::load(from + 192, of_groups);
+        ggml::set_scales(of_groups, d, -32, scales, offsets);
         for (int half = 0; half < 2; ++half, values += 128) {
-            std::uint8_t low[64], high[32];
-            std::memcpy(low, from + 64 * half, 64);
-            std::memcpy(high, from + 128 + 32 * half, 32);
-            for (int part = 0; part < 4; ++part) {
-                for (int i = 0; i < 32; ++i) {
-                    const int nibble = low[part % 2 * 32 + i] >> (part / 2 * 4) & 15, top = high[i] >> (2 * part) & 3;
-                    values[32 * part + i] = static_cast<std::uint8_t>(nibble | top << 4);
-                }
-            }
+            ggml::byte_vector<32> high, first, second;
+            ggml::load(from + 64 * half, first);
+            ggml::load(from + 64 * half + 32, second);
+            ggml::load(from + 128 + 32 * half, high);
+            ggml::store((first & 15) | (high & 3) << 4, values);
+            ggml::store((second & 15) | (high >> 2 & 3) << 4, values + 32);
+            ggml::store((first >> 4) | (high >> 4 & 3) << 4, values + 64);
+            ggml::store((second >> 4) | (high >> 6) << 4, values + 96);
         }
-    }
-};
-
-template <>
-struct ggml_block<weight_type::iq4_nl> {
-    static constexpr int elements = 32, bytes = 18;
-    [[gnu::always_inline]] static void unpack(const std::byte* from, std::uint8_t* values, float* scales,
-                                              float* offsets) {
-        const float d = ggml::half_at(from);
-        ggml::set<32>(scales, offsets, d, -128 * d);
-        ggml::nibbles<16>(from + 2, values);
-        ggml::look_up(ggml::nonlinear_levels, values, 32);
     }
 };
 
 template <>
 struct ggml_block<weight_type::iq4_xs> {
-    static constexpr int elements = 256, bytes = 136;
+    static constexpr int elements = 256, bytes = 136, highest = 241;
     [[gnu::always_inline]] static void unpack(const std::byte* from, std::uint8_t* values, float* scales,
                                               float* offsets) {
         const float d = ggml::half_at(from);
@@ -295,27 +245,25 @@ struct ggml_block<weight_type::iq4_xs> {
         for (int part = 0; part < 8; ++part) {
             const int low = static_cast<int>(lows >> (4 * part) & 15), top = tops >> (2 * part) & 3;
             const float scale = d * static_cast<float>((low | top << 4) - 32);
-            ggml::set<32>(scales + 2 * part, offsets + 2 * part, scale, -128 * scale);
-            ggml::nibbles<16>(from + 8 + 16 * part, values + 32 * part);
+            scales[2 * part] = scales[2 * part + 1] = scale;
+            offsets[2 * part] = offsets[2 * part + 1] = -128 * scale;
+            ggml::look_up(ggml::nonlinear_levels, from + 8 + 16 * part, values + 32 * part, values + 32 * part + 16);
         }
-        ggml::look_up(ggml::nonlinear_levels, values, 256);
     }
 };
 
-template <>
-struct ggml_block<weight_type::mxfp4> {
-    static constexpr int elements = 32, bytes = 17;
-    [[gnu::always_inline]] static void unpack(const std::byte* from, std::uint8_t* values, float* scales,
-                                              float* offsets) {
-        // 2^(exponent - 127) for values, so 2^(exponent - 128) for doubled ones. The smallest two are subnormal.
-        const auto exponent = ggml::read<std::uint8_t>(from);
-        const float d = std::bit_cast<float>(exponent < 2 ? 0x00200000u << exponent
-                                                          : static_cast<std::uint32_t>(exponent - 1) << 23);
-        ggml::set<32>(scales, offsets, d, -12 * d);
-        ggml::nibbles<16>(from + 1, values);
-        ggml::look_up(ggml::e2m1_levels, values, 32);
+// A block in the order of its elements.
+template <class Block>
+[[gnu::always_inline]] inline void unpack_block(const std::byte* from, std::uint8_t* values, float* scales,
+                                                float* offsets) {
+    if constexpr (Block::elements == 32) {
+        Block::values(from, values, values + 16);
+        scales[0] = scales[1] = Block::scale(from);
+        offsets[0] = offsets[1] = Block::offset(from);
+    } else {
+        Block::unpack(from, values, scales, offsets);
     }
-};
+}
 
 // Calls body(ggml_block<type>{}); the type must be a block's.
 template <class Body>

@@ -55,7 +55,7 @@ void convert_blocks(const std::byte* from, std::span<float> result) {
     for (; !result.empty(); result = result.subspan(Block::elements), from += Block::bytes) {
         std::uint8_t values[Block::elements];
         float scales[Block::elements / unpacked_group], offsets[Block::elements / unpacked_group];
-        Block::unpack(from, values, scales, offsets);
+        unpack_block<Block>(from, values, scales, offsets);
         for (int i = 0; i < Block::elements; ++i) {
             const int group = i / unpacked_group;
             // In double, since the product alone may exceed a float, and to round once.

@@ -48,6 +48,7 @@ class weight_set {
     void add(weight added, const std::string& file);
     // Keeps the owner of the bytes (a mapped file) alive as long as the set.
     void keep(std::shared_ptr<const void> owner) { owners_.push_back(std::move(owner)); }
+    const std::vector<std::shared_ptr<const void>>& owners() const { return owners_; }
 
     // These record that the weight was asked for.
     const weight* find(std::string_view name) const;

@@ -28,7 +28,7 @@ class weight_loader {
     Loaded load(const std::vector<std::string>& names) {
         const stacked_weights rows(files_.weights, names);
         Loaded made(rows, options_);
-        report_progress(rows.bytes());
+        finish(rows);
         return made;
     }
 
@@ -37,7 +37,7 @@ class weight_loader {
     Loaded load_normed(const std::vector<std::string>& names, const std::string& norm) {
         stacked_weights rows(files_.weights, names);
         Loaded made(rows, load_floats({norm}), options_);
-        report_progress(rows.bytes());
+        finish(rows);
         return made;
     }
 
@@ -54,6 +54,10 @@ class weight_loader {
     }
 
   private:
+    void finish(const stacked_weights& loaded) {
+        if (options_.where == world::device) loaded.drop_pages();  // they were copied
+        report_progress(loaded.bytes());
+    }
     void report_progress(std::int64_t bytes) {
         done_ += bytes;
         if (progress_) progress_(done_ < all_ ? done_ : all_, all_);  // tied weights are loaded twice
