@@ -147,7 +147,9 @@ struct ggml_block<weight_type::q2_k> {
         for (int half = 0; half < 2; ++half, values += 128) {
             ggml::byte_vector<32> packed;
             ggml::load(from + 16 + 32 * half, packed);
-            ggml::unroll<4>([&](auto part) { ggml::store(packed >> (2 * part) & 3, values + 32 * part); });
+            ggml::unroll<4>([&](auto part) __attribute__((always_inline)) {
+                ggml::store(packed >> (2 * part) & 3, values + 32 * part);
+            });
         }
     }
 };
@@ -169,10 +171,10 @@ struct ggml_block<weight_type::q3_k> {
         ggml::set_scales(of_groups - 32, d, -4, scales, offsets);
         ggml::byte_vector<32> high;
         ggml::load(from, high);
-        ggml::unroll<2>([&](auto half) {
+        ggml::unroll<2>([&](auto half) __attribute__((always_inline)) {
             ggml::byte_vector<32> low;
             ggml::load(from + 32 + 32 * half, low);
-            ggml::unroll<4>([&](auto part) {
+            ggml::unroll<4>([&](auto part) __attribute__((always_inline)) {
                 ggml::store((low >> (2 * part) & 3) | (high >> (4 * half + part) & 1) << 2,
                             values + 128 * half + 32 * part);
             });
@@ -203,7 +205,7 @@ struct ggml_block<weight_type::q5_k> {
         ggml::scales_and_minimums(from + 4, ggml::half_at(from), ggml::half_at(from + 2), scales, offsets);
         ggml::byte_vector<32> high;
         ggml::load(from + 16, high);
-        ggml::unroll<4>([&](auto part) {
+        ggml::unroll<4>([&](auto part) __attribute__((always_inline)) {
             ggml::byte_vector<32> both;
             ggml::load(from + 48 + 32 * part, both);
             ggml::store((both & 15) | (high >> (2 * part) & 1) << 4, values + 64 * part);

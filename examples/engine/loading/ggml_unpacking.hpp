@@ -74,10 +74,11 @@ template <class Vector>
     std::memcpy(to, &from, sizeof from);
 }
 
-// Calls body with the constants 0 ... Count - 1: shifts by constants are fast.
+// Calls body with the constants 0 ... Count - 1: shifts by constants are fast. The body must be inlined
+// (always_inline), or values in registers would go through memory.
 template <int Count, class Body>
 [[gnu::always_inline]] inline void unroll(const Body& body) {
-    [&]<int... Index>(std::integer_sequence<int, Index...>) {
+    [&]<int... Index>(std::integer_sequence<int, Index...>) __attribute__((always_inline)) {
         (body(std::integral_constant<int, Index>{}), ...);
     }
     (std::make_integer_sequence<int, Count>{});

@@ -43,8 +43,9 @@ template <class Block>
 template <class Block>
 [[gnu::always_inline]] inline void unpack_eight(const std::byte* from, weight_chunk& to) {
     constexpr int half = chunk_elements / 2, blocks = chunk_groups / 2;
-    vectors::unroll<blocks>(
-        [&](auto i) { Block::values(from + i * Block::bytes, to.values + 16 * i, to.values + half + 16 * i); });
+    ggml::unroll<blocks>([&](auto i) __attribute__((always_inline)) {
+        Block::values(from + i * Block::bytes, to.values + 16 * i, to.values + half + 16 * i);
+    });
     float scales[blocks], offsets[blocks];
     if constexpr (Block::has_half_scale) {
         unpack_half_scales<Block>(from, 0, scales);
@@ -94,13 +95,10 @@ struct sums {
     floats products{}, offsets{};
 
     float total() const {
-        const floats all = products + offsets;
-        float parts[vectors::lanes];
-        std::memcpy(parts, &all, sizeof parts);
-        for (int half = vectors::lanes / 2; half > 0; half /= 2) {
-            for (int i = 0; i < half; ++i) parts[i] += parts[i + half];
-        }
-        return parts[0];
+        floats all = products + offsets;
+        float total;
+        vectors::sum_each<1>(&total, &all);
+        return total;
     }
 };
 
@@ -115,7 +113,7 @@ struct sums {
         const floats scale = vectors::load<floats>(w.scales + group), of_x = vectors::load<floats>(x_scales + group);
         floats spread[words_in_group];
         vectors::spread<words_in_group>(spread, scale * of_x);
-        vectors::unroll<words_in_group>([&](auto i) {
+        ggml::unroll<words_in_group>([&](auto i) __attribute__((always_inline)) {
             const int first = group * unpacked_group + i * vectors::bytes;
             integers product{};
             dot::add(product, vectors::load<words>(w.values + first), vectors::load<words>(x + first));
@@ -157,7 +155,7 @@ struct block_rows {
                 for (std::int64_t chunk = start; chunk < end; ++chunk)
                     unpack_chunk(row, chunk, unpacked[chunk - start]);
                 for (std::int64_t chunk = start; chunk < end; ++chunk) {
-                    vectors::unroll<Rows>([&](auto i) {
+                    ggml::unroll<Rows>([&](auto i) __attribute__((always_inline)) {
                         multiply_add(unpacked[chunk - start], x.values(i, chunk), x.scales(i, chunk), x.sums(i, chunk),
                                      all[i]);
                     });
@@ -182,7 +180,7 @@ struct block_rows {
                 sums all[tile_rows];
                 for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
                     const weight_chunk* w = &unpacked[static_cast<std::size_t>(chunk * tile_rows)];
-                    vectors::unroll<tile_rows>([&](auto row) {
+                    ggml::unroll<tile_rows>([&](auto row) __attribute__((always_inline)) {
                         multiply_add(w[row], x.values(i, chunk), x.scales(i, chunk), x.sums(i, chunk), all[row]);
                     });
                 }
