@@ -66,7 +66,7 @@ model_files open_folder(const std::filesystem::path& path) {
         const mapped_file vocabulary_file(path / "vocab.json"), merges(path / "merges.txt");
         return read_gpt2_files(vocabulary_file.bytes(), merges.bytes(), vocabulary_file.name());
     };
-    return {path.string(), std::move(sizes), open_safetensors(path), read_tokens()};
+    return {path.string(), std::move(sizes), open_folder_weights(path), read_tokens()};
 }
 
 model_files open_llama2c(const std::shared_ptr<const mapped_file>& file, const std::filesystem::path& path) {
