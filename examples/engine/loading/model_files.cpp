@@ -5,10 +5,11 @@
 #include <utility>
 
 #include "engine/loading/families.hpp"
-#include "engine/loading/gguf.hpp"
+#include "engine/loading/gguf_split.hpp"
 #include "engine/loading/llama2c.hpp"
 #include "engine/loading/safetensors.hpp"
 #include "engine/loading/tokenizer_files.hpp"
+#include "engine/loading/unread_content.hpp"
 
 namespace imbrex::engine {
 
@@ -45,6 +46,7 @@ void complete(model_files& model) {
             " tokens, the model ", model.config.vocab_size);
     model.weights = with_separate_projections(model.config, model.weights, model.name);
     check_weights(model.config, model.weights, model.name);
+    check_unread_weights(model.weights, model.config.tie_word_embeddings, model.name);
 }
 
 model_files open_folder(const std::filesystem::path& path) {
@@ -66,7 +68,7 @@ model_files open_folder(const std::filesystem::path& path) {
         const mapped_file vocabulary_file(path / "vocab.json"), merges(path / "merges.txt");
         return read_gpt2_files(vocabulary_file.bytes(), merges.bytes(), vocabulary_file.name());
     };
-    return {path.string(), std::move(sizes), open_safetensors(path), read_tokens()};
+    return {path.string(), std::move(sizes), open_folder_weights(path), read_tokens()};
 }
 
 model_files open_llama2c(const std::shared_ptr<const mapped_file>& file, const std::filesystem::path& path) {
@@ -97,8 +99,8 @@ std::string name_of_gguf_tensor(const std::string& name, model_family family) {
     return inner.empty() ? name : "model.layers." + name.substr(4, dot - 4) + "." + inner;
 }
 
-model_files read_gguf_model(std::span<const std::byte> bytes, const std::string& name) {
-    const gguf_file file = read_gguf(bytes, name);
+model_files gguf_model(const gguf_file& file) {
+    const std::string& name = file.metadata.file();
     const auto architecture = file.metadata.text("general.architecture");
     require(architecture.has_value(), name, ": general.architecture is missing");
     const model_family family = family_of_architecture(*architecture, name).family;
@@ -107,7 +109,12 @@ model_files read_gguf_model(std::span<const std::byte> bytes, const std::string&
     model_config config = gguf_config(file.metadata, weights);
     model_files model{name, std::move(config), std::move(weights), gguf_tokenizer(file.metadata)};
     complete(model);
+    check_unread_keys(file.metadata);
     return model;
+}
+
+model_files read_gguf_model(std::span<const std::byte> bytes, const std::string& name) {
+    return gguf_model(read_gguf(bytes, name));
 }
 
 model_files open_model(const std::filesystem::path& path) {
@@ -120,11 +127,7 @@ model_files open_model(const std::filesystem::path& path) {
     require(path.extension() != ".safetensors", path.string(),
             ": holds weights alone; give the folder, which has config.json and the tokenizer too");
     const auto file = std::make_shared<const mapped_file>(path);
-    if (as_text(file->bytes()).starts_with("GGUF")) {
-        model_files model = read_gguf_model(file->bytes(), file->name());
-        model.weights.keep(file);
-        return model;
-    }
+    if (as_text(file->bytes()).starts_with("GGUF")) return gguf_model(open_gguf(path));
     require(path.extension() == ".bin", path.string(),
             ": is no model; a folder with config.json, a .gguf file or a .bin file of llama2.c can be opened");
     model_files model = open_llama2c(file, path);

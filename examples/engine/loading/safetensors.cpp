@@ -5,6 +5,7 @@
 #include <imbrex/core/error.hpp>
 #include <set>
 
+#include "engine/loading/gguf_split.hpp"
 #include "engine/loading/json_text.hpp"
 
 namespace imbrex::engine {
@@ -159,6 +160,11 @@ weight_set open_safetensors(const std::filesystem::path& path) {
         all.merge(some, (path / shard).string());
     }
     return all;
+}
+
+weight_set open_folder_weights(const std::filesystem::path& path) {
+    const auto quantised = path / "model.gguf";
+    return std::filesystem::exists(quantised) ? open_gguf(quantised).weights : open_safetensors(path);
 }
 
 }  // namespace imbrex::engine
