@@ -84,7 +84,7 @@ inline void gguf(std::span<const std::byte> bytes) {
 inline void tokenizer_json(std::span<const std::byte> bytes) {
     unless_refused([&] { use(read_tokenizer_json(bytes, "input")); });
     unless_refused([&] { rope_inv_freq(read_config(bytes, {}, "input")); });
-    unless_refused([&] { use(read_tiktoken(bytes, "input", split_pattern::o200k, {{"<|x|>", 70000}})); });
+    unless_refused([&] { use(read_tiktoken(bytes, "input", split_expressions::o200k, {{"<|x|>", 70000}})); });
     const std::string_view text = as_text(bytes);
     if (const std::size_t cut = text.find('\0'); cut != std::string_view::npos) {
         unless_refused([&] { use(read_gpt2_files(bytes.first(cut), bytes.subspan(cut + 1), "input")); });
@@ -103,7 +103,7 @@ inline const tokenizer& small_tokenizer() {
     static const tokenizer tokens = [] {
         vocabulary words;
         words.name = "small";
-        words.splits = {split_pattern::qwen2};
+        words.splits = {regular_expression(split_expressions::qwen2)};
         for (int byte = 0; byte < 256; ++byte) words.tokens.push_back({std::string(1, static_cast<char>(byte)), {}, 0});
         const auto add = [&](int left, int right) {
             const int id = static_cast<int>(words.tokens.size());
@@ -126,10 +126,9 @@ inline const tokenizer& small_tokenizer() {
 
 inline void text(std::span<const std::byte> bytes) {
     const std::string_view text = as_text(bytes);
-    for (const auto pattern : {split_pattern::gpt2, split_pattern::llama3, split_pattern::qwen2, split_pattern::o200k,
-                               split_pattern::digits}) {
+    for (const std::string_view name : {"gpt-2", "llama-bpe", "gpt-4o", "default", "deepseek-llm", "superbpe"}) {
         std::string joined;
-        for (const std::string_view word : split_words(text, pattern)) {
+        for (const std::string_view word : split_words(text, compiled(split_rule_named(name)->expressions))) {
             must(!word.empty());
             joined += word;
         }

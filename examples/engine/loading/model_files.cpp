@@ -1,5 +1,6 @@
 #include "engine/loading/model_files.hpp"
 
+#include <algorithm>
 #include <array>
 #include <imbrex/core/error.hpp>
 #include <utility>
@@ -8,6 +9,7 @@
 #include "engine/loading/llama2c.hpp"
 #include "engine/loading/safetensors.hpp"
 #include "engine/loading/tokenizer_files.hpp"
+#include "engine/tokenizer/end_of_generation.hpp"
 
 namespace imbrex::engine {
 
@@ -37,6 +39,14 @@ std::string exchanged(std::string_view name, const Pairs& pairs) {
         if (name.starts_with(from)) return std::string(to).append(name.substr(from.size()));
     }
     return {};
+}
+
+// End tokens by name, in addition to those that the configuration names.
+void add_end_tokens(model_files& model) {
+    std::vector<int>& all = model.config.eos_tokens;
+    for (const int id : end_of_generation_tokens(model.tokens)) {
+        if (std::ranges::find(all, id) == all.end()) all.push_back(id);
+    }
 }
 
 void check_tokens(const model_files& model) {
@@ -99,6 +109,7 @@ model_files read_gguf_model(std::span<const std::byte> bytes, const std::string&
     model_config config = gguf_config(file.metadata, weights);
     model_files model{name, std::move(config), std::move(weights), gguf_tokenizer(file.metadata)};
     check_tokens(model);
+    add_end_tokens(model);
     return model;
 }
 
@@ -107,6 +118,7 @@ model_files open_model(const std::filesystem::path& path) {
     if (std::filesystem::is_directory(path)) {
         model_files model = open_folder(path);
         check_tokens(model);
+        add_end_tokens(model);
         return model;
     }
     require(path.extension() != ".safetensors", path.string(),

@@ -114,7 +114,7 @@ tokenizer read_gpt2_files(std::span<const std::byte> encoder, std::span<const st
     require(ids.is_object(), name, ": is ", shown(ids), "; it must be an object of tokens and their ids");
     vocabulary words;
     words.name = name;
-    words.splits = {split_pattern::gpt2};
+    words.splits = {regular_expression(split_expressions::gpt2)};
     words.tokens.resize(ids.size());
     merge_builder builder(words);
     std::vector<bool> seen(ids.size());
@@ -135,12 +135,12 @@ tokenizer read_gpt2_files(std::span<const std::byte> encoder, std::span<const st
     return tokenizer(std::move(words));
 }
 
-tokenizer read_tiktoken(std::span<const std::byte> bytes, const std::string& name, split_pattern pattern,
+tokenizer read_tiktoken(std::span<const std::byte> bytes, const std::string& name, std::string_view pattern,
                         const std::map<std::string, int>& special) {
     vocabulary words;
     words.name = name;
     words.order = merge_order::ids;
-    words.splits = {pattern};
+    words.splits = {regular_expression(pattern)};
     for_each_line(as_text(bytes), [&](std::string_view line) {
         const std::string where = name + ": line " + std::to_string(words.tokens.size() + 1) + ": ";
         const std::size_t space = line.find(' ');

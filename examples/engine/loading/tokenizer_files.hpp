@@ -20,8 +20,9 @@ tokenizer read_tokenizer_json(std::span<const std::byte> bytes, const std::strin
 tokenizer read_gpt2_files(std::span<const std::byte> encoder, std::span<const std::byte> merges,
                           const std::string& name);
 
-// A tiktoken file: a base64 token and its rank per line. Pattern and special tokens are not in the file.
-tokenizer read_tiktoken(std::span<const std::byte> bytes, const std::string& name, split_pattern pattern,
+// A tiktoken file: a base64 token and its rank per line. Its pattern (a regular expression) and its special tokens are not
+// in the file.
+tokenizer read_tiktoken(std::span<const std::byte> bytes, const std::string& name, std::string_view pattern,
                         const std::map<std::string, int>& special);
 
 // The vocabulary in a GGUF file: model "gpt2" with merges, model "llama" with scores.

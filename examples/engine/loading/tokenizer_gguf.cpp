@@ -46,6 +46,12 @@ void check_count(const std::vector<Element>* list, std::size_t count, const char
             count, " tokens");
 }
 
+std::string joined(const std::vector<std::string_view>& names) {
+    std::string all;
+    for (const std::string_view one : names) all.append(all.empty() ? "" : ", ").append(one);
+    return all;
+}
+
 }  // namespace
 
 tokenizer gguf_tokenizer(const gguf_metadata& metadata) {
@@ -90,12 +96,14 @@ tokenizer gguf_tokenizer(const gguf_metadata& metadata) {
         const auto pattern_name = metadata.text("tokenizer.ggml.pre");
         require(pattern_name.has_value(), name,
                 ": tokenizer.ggml.pre is missing; the split pattern of the pre-tokenizer is unknown");
-        const auto pattern = split_pattern_named(*pattern_name);
-        require(pattern.has_value(), name, ": tokenizer.ggml.pre is ", printable(*pattern_name),
-                "; \"gpt-2\", \"llama-bpe\", \"qwen2\" and \"gpt-4o\" are known");
-        words.splits = {*pattern};
-        words.ignore_merges = *pattern == split_pattern::llama3;
-        adds_beginning = *pattern == split_pattern::llama3;
+        const auto rule = split_rule_named(*pattern_name);
+        if (!rule) {
+            require(false, name, ": tokenizer.ggml.pre is ", printable(*pattern_name),
+                    "; these are known: ", joined(split_rule_names()));
+        }
+        words.splits = compiled(rule->expressions);
+        words.ignore_merges = rule->ignore_merges;
+        adds_beginning = rule->adds_bos;
         const auto* merges = metadata.texts("tokenizer.ggml.merges");
         require(merges != nullptr, name, ": tokenizer.ggml.merges is missing");
         for (const std::string& pair : *merges) builder.add_line(pair);
@@ -109,8 +117,8 @@ tokenizer gguf_tokenizer(const gguf_metadata& metadata) {
     words.unknown = token_id(metadata, "tokenizer.ggml.unknown_token_id", count);
     const auto beginning = token_id(metadata, "tokenizer.ggml.bos_token_id", count);
     const auto end = token_id(metadata, "tokenizer.ggml.eos_token_id", count);
-    for (const char* key :
-         {"tokenizer.ggml.padding_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.seperator_token_id"}) {
+    for (const char* key : {"tokenizer.ggml.padding_token_id", "tokenizer.ggml.eot_token_id",
+                            "tokenizer.ggml.eom_token_id", "tokenizer.ggml.seperator_token_id"}) {
         token_id(metadata, key, count);  // unused, but must be in range
     }
     if (beginning && metadata.truth("tokenizer.ggml.add_bos_token").value_or(adds_beginning))

@@ -94,11 +94,18 @@ class json_reader {
                 is_byte_level_ = true;
                 require(!bool_member(step, "add_prefix_space", name_).value_or(true), name_,
                         ": pre_tokenizer ByteLevel with \"add_prefix_space\" is not known");
-                if (bool_member(step, "use_regex", name_).value_or(true)) words_.splits.push_back(split_pattern::gpt2);
+                if (bool_member(step, "use_regex", name_).value_or(true))
+                    words_.splits.emplace_back(split_expressions::gpt2);
             } else if (type == "Digits") {
-                require(bool_member(step, "individual_digits", name_).value_or(false), name_,
-                        ": pre_tokenizer Digits must have individual_digits");
-                words_.splits.push_back(split_pattern::digits);
+                const bool alone = bool_member(step, "individual_digits", name_).value_or(false);
+                words_.splits.emplace_back(alone ? R"(\p{N})" : R"(\p{N}+)");
+            } else if (type == "Punctuation") {
+                const std::string behavior = string_member(step, "behavior", name_).value_or("Isolated");
+                require(behavior == "Isolated" || behavior == "Contiguous", name_,
+                        ": pre_tokenizer Punctuation has the behavior ", printable(behavior),
+                        "; Isolated and Contiguous are known");
+                words_.splits.emplace_back(behavior == "Isolated" ? R"([\p{P}\$\+<=>\^~\|`])"
+                                                                  : R"([\p{P}\$\+<=>\^~\|`]+)");
             } else if (type == "Split") {
                 read_split(step);
             } else if (type == "Metaspace") {
@@ -109,24 +116,28 @@ class json_reader {
                         ": pre_tokenizer Metaspace with \"split\" is not known");
             } else {
                 require(false, name_, ": pre_tokenizer ", printable(type),
-                        " is not known; ByteLevel, Digits, Split and Metaspace are");
+                        " is not known; ByteLevel, Digits, Punctuation, Split and Metaspace are");
             }
         });
     }
 
     void read_split(const json& step) {
         const json* pattern = find_member(step, "pattern");
+        // Gemma cuts at spaces, of which its normalizer leaves none.
+        const bool is_at_spaces = pattern && string_member(*pattern, "String", name_) == " ";
+        if (is_at_spaces && words_.underscore_is_space) return;
         const auto expression = pattern ? string_member(*pattern, "Regex", name_) : std::nullopt;
         require(expression.has_value(), name_, ": pre_tokenizer Split must have a pattern of the kind Regex");
-        const auto known = split_pattern_of_expression(*expression);
-        require(known.has_value(), name_, ": pre_tokenizer Split has the pattern ", printable(*expression),
-                "; those of GPT-2, Llama 3, Qwen 2 and o200k are known");
         const bool cuts_matches =
             string_member(step, "behavior", name_) == "Isolated" ||
             (string_member(step, "behavior", name_) == "Removed" && bool_member(step, "invert", name_).value_or(false));
         require(cuts_matches, name_,
                 ": pre_tokenizer Split must keep the matches (behavior Isolated, or Removed with invert)");
-        words_.splits.push_back(*known);
+        try {
+            words_.splits.emplace_back(*expression);
+        } catch (const error& failure) {
+            throw invalid_argument(name_ + ": pre_tokenizer Split: " + failure.what());
+        }
     }
 
     // Registers a token; its id must be in range and unique.

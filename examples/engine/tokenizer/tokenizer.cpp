@@ -124,16 +124,7 @@ void tokenizer::encode_plain(std::string_view text, std::vector<int>& ids) const
         changed = std::move(spaced);
         text = changed;
     }
-    std::vector<std::string_view> words{text};
-    for (const split_pattern pattern : words_.splits) {
-        std::vector<std::string_view> pieces;
-        for (const std::string_view word : words) {
-            const auto more = split_words(word, pattern);
-            pieces.insert(pieces.end(), more.begin(), more.end());
-        }
-        words = std::move(pieces);
-    }
-    for (const std::string_view word : words) encode_word(word, ids);
+    for (const std::string_view word : split_words(text, words_.splits)) encode_word(word, ids);
 }
 
 std::optional<merge> tokenizer::merge_of(int left, int right, std::string_view joined) const {

@@ -61,7 +61,7 @@ struct vocabulary {
     merge_order order = merge_order::pairs;
     std::unordered_map<std::uint64_t, merge> merges;  // by pair_of the two ids; for merge_order::pairs
     bool ignore_merges = false;                       // a word that is a token is not merged
-    std::vector<split_pattern> splits;                // applied in order; empty: the text is one word
+    std::vector<regular_expression> splits;           // applied in order; empty: the text is one word
     bool normalises_nfc = false;                      // apply Unicode NFC
     bool underscore_is_space = false;                 // U+2581 in the text is a space, as in SentencePiece
     prefix_space_mode prefix_space = prefix_space_mode::none;

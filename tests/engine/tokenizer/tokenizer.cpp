@@ -95,7 +95,7 @@ TEST_CASE("Merge orders: complete words, lowest id, highest score") {
 
 TEST_CASE("Parses special tokens only on request") {
     vocabulary words = bytes_vocabulary();
-    words.splits = {split_pattern::gpt2};
+    words.splits = {regular_expression(split_expressions::gpt2)};
     const int end = add_token(words, "<|end|>", token_kind::special);
     const int longer = add_token(words, "<|end|>!", token_kind::special);
     const int think = add_token(words, "<think>", token_kind::added);
