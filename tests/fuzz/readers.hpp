@@ -91,6 +91,10 @@ inline void tokenizer_json(std::span<const std::byte> bytes) {
     }
 }
 
+inline void sentencepiece(std::span<const std::byte> bytes) {
+    unless_refused([&] { use(read_sentencepiece(bytes, {}, "input")); });
+}
+
 inline void llama2c(std::span<const std::byte> bytes) {
     unless_refused([&] { use(read_llama2c(bytes, "input").weights); });
     if (bytes.empty()) return;

@@ -55,6 +55,24 @@ void check_tokens(const model_files& model) {
     check_weights(model.config, model.weights, model.name);
 }
 
+tokenizer read_folder_tokenizer(const std::filesystem::path& path) {
+    const auto exists = [&](const char* name) { return std::filesystem::exists(path / name); };
+    if (exists("tokenizer.json")) {
+        const mapped_file file(path / "tokenizer.json");
+        return read_tokenizer_json(file.bytes(), file.name());
+    }
+    if (exists("tokenizer.model")) {
+        const mapped_file file(path / "tokenizer.model");
+        std::optional<mapped_file> config;
+        if (exists("tokenizer_config.json")) config.emplace(path / "tokenizer_config.json");
+        return read_sentencepiece(file.bytes(), config ? config->bytes() : std::span<const std::byte>(), file.name());
+    }
+    require(exists("vocab.json") && exists("merges.txt"), path.string(),
+            ": has none of tokenizer.json, tokenizer.model, and vocab.json with merges.txt");
+    const mapped_file vocabulary_file(path / "vocab.json"), merges(path / "merges.txt");
+    return read_gpt2_files(vocabulary_file.bytes(), merges.bytes(), vocabulary_file.name());
+}
+
 model_files open_folder(const std::filesystem::path& path) {
     const auto config_path = path / "config.json", generation_path = path / "generation_config.json";
     require(std::filesystem::exists(config_path), path.string(), ": has no config.json, so it is no model's folder");
@@ -64,17 +82,7 @@ model_files open_folder(const std::filesystem::path& path) {
     model_config sizes =
         read_config(config.bytes(), generation ? generation->bytes() : std::span<const std::byte>(), config.name());
 
-    const auto read_tokens = [&] {
-        if (std::filesystem::exists(path / "tokenizer.json")) {
-            const mapped_file file(path / "tokenizer.json");
-            return read_tokenizer_json(file.bytes(), file.name());
-        }
-        require(std::filesystem::exists(path / "vocab.json") && std::filesystem::exists(path / "merges.txt"),
-                path.string(), ": has neither tokenizer.json nor vocab.json and merges.txt");
-        const mapped_file vocabulary_file(path / "vocab.json"), merges(path / "merges.txt");
-        return read_gpt2_files(vocabulary_file.bytes(), merges.bytes(), vocabulary_file.name());
-    };
-    return {path.string(), std::move(sizes), open_safetensors(path), read_tokens()};
+    return {path.string(), std::move(sizes), open_safetensors(path), read_folder_tokenizer(path)};
 }
 
 model_files open_llama2c(const std::shared_ptr<const mapped_file>& file, const std::filesystem::path& path) {

@@ -70,23 +70,6 @@ void merge_builder::add_line(std::string_view pair) {
     add(pair.substr(0, space), pair.substr(space + 1));
 }
 
-}  // namespace vocabulary_files
-
-namespace {
-
-using namespace vocabulary_files;
-
-template <class Use>
-void for_each_line(std::string_view text, const Use& use) {
-    while (!text.empty()) {
-        const std::size_t end = std::min(text.find('\n'), text.size());
-        std::string_view line = text.substr(0, end);
-        if (line.ends_with('\r')) line.remove_suffix(1);
-        if (!line.empty()) use(line);
-        text.remove_prefix(std::min(end + 1, text.size()));
-    }
-}
-
 std::string from_base64(std::string_view text, const std::string& where) {
     constexpr std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     while (text.ends_with('=')) text.remove_suffix(1);
@@ -104,6 +87,23 @@ std::string from_base64(std::string_view text, const std::string& where) {
         }
     }
     return result;
+}
+
+}  // namespace vocabulary_files
+
+namespace {
+
+using namespace vocabulary_files;
+
+template <class Use>
+void for_each_line(std::string_view text, const Use& use) {
+    while (!text.empty()) {
+        const std::size_t end = std::min(text.find('\n'), text.size());
+        std::string_view line = text.substr(0, end);
+        if (line.ends_with('\r')) line.remove_suffix(1);
+        if (!line.empty()) use(line);
+        text.remove_prefix(std::min(end + 1, text.size()));
+    }
 }
 
 }  // namespace

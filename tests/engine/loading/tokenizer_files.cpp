@@ -83,8 +83,8 @@ TEST_CASE("Rejects invalid tokenizer.json") {
     check_error_message("tokenizer.json: is not JSON", [&] { read_json("nothing"); });
     check_error_message("\"model\" is missing", [&] { read_json("{}"); });
     check_error_message("is an array; it must be an object", [&] { read_json("[]"); });
-    check_error_message("model.type is \"Unigram\"; BPE can be read",
-                        [&] { read_json(json_file(R"("type":"Unigram")")); });
+    check_error_message("model.type is \"WordPiece\"; BPE and Unigram can be read",
+                        [&] { read_json(json_file(R"("type":"WordPiece")")); });
     check_error_message("\"vocab\" is missing", [&] { read_json(json_file(R"("merges":[])")); });
     check_error_message("\"merges\" is missing", [&] { read_json(json_file(R"("vocab":{"a":0})")); });
     check_error_message("model.vocab is an array", [&] { read_json(json_file(R"("vocab":[],"merges":[])")); });
@@ -129,7 +129,8 @@ TEST_CASE("Rejects invalid tokenizer.json") {
                         [&] { with_pipeline(R"("pre_tokenizer":{"type":"Split","pattern":{"String":" "}})"); });
     check_error_message("Punctuation has the behavior \"Removed\"",
                         [&] { with_pipeline(R"("pre_tokenizer":{"type":"Punctuation","behavior":"Removed"})"); });
-    check_error_message("Metaspace with \"split\"", [&] { with_pipeline(R"("pre_tokenizer":{"type":"Metaspace"})"); });
+    check_error_message("Metaspace has the prepend_scheme \"last\"",
+                        [&] { with_pipeline(R"("pre_tokenizer":{"type":"Metaspace","prepend_scheme":"last"})"); });
     check_error_message("a Sequence in a Sequence", [&] {
         with_pipeline(R"("normalizer":{"type":"Sequence","normalizers":[{"type":"Sequence","normalizers":[]}]})");
     });
@@ -155,8 +156,8 @@ TEST_CASE("Rejects invalid tokenizer.json") {
                         [&] { with_added(R"([{"id":1,"content":"a"}])"); });
     check_error_message("added token \"x\" is there twice",
                         [&] { with_added(R"([{"id":1,"content":"x"},{"id":2,"content":"x"}])"); });
-    check_error_message("added token \"x\" has \"lstrip\"",
-                        [&] { with_added(R"([{"id":1,"content":"x","lstrip":true}])"); });
+    check_error_message("added token \"x\" has \"single_word\"",
+                        [&] { with_added(R"([{"id":1,"content":"x","single_word":true}])"); });
 }
 
 TEST_CASE("Reads GPT-2's files") {
