@@ -57,6 +57,39 @@ TEST_CASE("Reads a Unigram model in tokenizer.json") {
     }
 }
 
+TEST_CASE("Reads the same unigram vocabulary in a GGUF file") {
+    const golden_ids golden = read_golden();
+    const auto from = nlohmann::json::parse(content(folder + "unigram.json"));
+    std::vector<std::string> pieces;
+    std::vector<float> scores;
+    for (const auto& piece : from["model"]["vocab"]) {
+        pieces.push_back(piece[0]);
+        scores.push_back(piece[1]);
+    }
+    std::vector<std::int32_t> kinds(pieces.size(), 1);
+    kinds[0] = 2;
+    kinds[1] = kinds[2] = 3;
+    const std::string map = vocabulary_files::from_base64(
+        from["normalizer"]["normalizers"][0]["precompiled_charsmap"].get<std::string>(), "");
+    const std::string file =
+        gguf_builder()
+            .string("tokenizer.ggml.model", "t5")
+            .strings("tokenizer.ggml.tokens", pieces)
+            .numbers("tokenizer.ggml.scores", 6, scores)
+            .numbers("tokenizer.ggml.token_type", 5, kinds)
+            .numbers("tokenizer.ggml.precompiled_charsmap", 0, std::vector<std::uint8_t>(map.begin(), map.end()))
+            .truth("tokenizer.ggml.remove_extra_whitespaces", true)
+            .whole("tokenizer.ggml.unknown_token_id", 0)
+            .whole("tokenizer.ggml.eos_token_id", 2)
+            .build();
+    const tokenizer tokens = gguf_tokenizer(read_gguf(bytes(file), "file").metadata);
+    for (std::size_t i = 0; i < golden.texts.size(); ++i) {
+        CAPTURE(golden.texts[i]);
+        CHECK(tokens.encode(golden.texts[i], {.add_special_tokens = false}) == golden.ids.at("unigram")[i]);
+    }
+    CHECK(tokens.encode("x").back() == 2);
+}
+
 TEST_CASE("tokenizer_config.json adds tokens and says what is put around a text") {
     CHECK(read_model("bpe.model").encode("x").front() == 1);
     CHECK(read_model("bpe.model", R"({"add_bos_token":false})").encode("x").front() != 1);
