@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/chat/jinja_template.hpp"
 #include "engine/loading/gguf.hpp"
 #include "engine/loading/llama2c.hpp"
 #include "engine/loading/mapped_file.hpp"
@@ -100,6 +101,19 @@ inline void llama2c(std::span<const std::byte> bytes) {
     if (bytes.empty()) return;
     const int count = static_cast<int>(bytes[0]);
     unless_refused([&] { use(read_llama2c_tokenizer(bytes.subspan(1), count, "input")); });
+}
+
+// A chat template, rendered for a conversation.
+inline void chat_template(std::span<const std::byte> bytes) {
+    static const auto variables = nlohmann::ordered_json::parse(
+        R"({"bos_token":"<s>","eos_token":"</s>","add_generation_prompt":true,"messages":[{"role":"user","content":"Hi \u00e4"},)"
+        R"({"role":"assistant","content":"<think>a</think>b","tool_calls":[{"function":{"name":"f","arguments":{"x":1.5}}}]}],)"
+        R"("tools":[{"function":{"name":"f","parameters":{"properties":{"x":{"type":"number"}}}}}]})");
+    unless_refused([&] {
+        const jinja::jinja_template made(as_text(bytes), "input");
+        const jinja::render_options options{.most_work = 200'000, .most_output = 100'000};
+        must(made.render(variables, options).size() <= options.most_output);
+    });
 }
 
 // Arbitrary bytes as text, with a vocabulary of 256 bytes and a few merges.

@@ -27,7 +27,7 @@ value dict_method(const value& of, std::string_view name, const arguments& given
     list all;
     if (name == "keys" || name == "values" || name == "items") {
         for (const auto& [key, content] : entries.entries)
-            all.push_back(name == "keys" ? key : name == "values" ? content : value(list{key, content}));
+            all.push_back(name == "keys" ? key : name == "values" ? content : value::tuple({key, content}));
         return all;
     }
     if (name == "copy") return of;

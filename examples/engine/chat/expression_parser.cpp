@@ -79,7 +79,7 @@ expression_pointer expression_parser::joined(expression_kind kind, std::string t
 expression_pointer expression_parser::parse_tuple() {
     expression_pointer first = parse_expression();
     if (!is_sign(",")) return first;
-    auto all = make(expression_kind::list);
+    auto all = make(expression_kind::list, tuple_text);
     all->parts.push_back(std::move(first));
     while (take_sign(",")) {
         const bool ends = is(token_type::print_end) || is(token_type::block_end) || is_sign(")") || is_sign("]");
@@ -206,7 +206,7 @@ expression_pointer expression_parser::parse_primary() {
     if (take_sign("[")) return parse_list("]");
     if (take_sign("{")) return parse_dictionary();
     if (!take_sign("(")) fail(shown() + " stands where an expression is expected");
-    if (take_sign(")")) return make(expression_kind::list);
+    if (take_sign(")")) return make(expression_kind::list, tuple_text);
     expression_pointer inside = parse_tuple();
     expect(")");
     return inside;

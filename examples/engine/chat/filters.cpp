@@ -26,17 +26,20 @@ value call_string_method(const filter_call& call, std::string_view name) {
 }
 
 // "a.b.0" of an item.
-value path_of(const filter_call& call, const value& item, const value& path) {
-    if (!path.is_string()) return element_of(call.context, item, path);
+value path_of(const filter_call& call, const value& item, const value& path, const value* other = nullptr) {
+    const auto step = [&](const value& of, const value& key) {
+        value found = element_of(call.context, of, key);
+        return found.is_undefined() && other ? *other : found;
+    };
+    if (!path.is_string()) return step(item, path);
     value found = item;
     std::string_view left = path.text();
     while (true) {
         const std::size_t dot = std::min(left.find('.'), left.size());
-        const std::string_view part = left.substr(0, dot);
+        const std::string part(left.substr(0, dot));
         const bool is_index =
-            !part.empty() && part.size() < 10 && part.find_first_not_of("0123456789") == std::string_view::npos;
-        found = is_index ? element_of(call.context, found, std::int64_t{std::stol(std::string(part))})
-                         : element_of(call.context, found, std::string(part));
+            !part.empty() && part.size() < 10 && part.find_first_not_of("0123456789") == std::string::npos;
+        found = step(found, is_index ? value(std::int64_t{std::stol(part)}) : value(part));
         if (dot == left.size()) return found;
         left.remove_prefix(dot + 1);
     }
@@ -192,7 +195,7 @@ value dictsort(const filter_call& call) {
     for (const auto& [key, content] : call.of.entries().entries) {
         value by = by_value ? content : key;
         if (by.is_string() && !keeps_case) by = string_method(call.context, by.text(), "lower", {});
-        keyed.emplace_back(std::move(by), list{key, content});
+        keyed.emplace_back(std::move(by), value::tuple({key, content}));
     }
     std::ranges::stable_sort(keyed, [&](const auto& a, const auto& b) {
         return reversed ? compare(b.first, a.first) < 0 : compare(a.first, b.first) < 0;
@@ -267,10 +270,7 @@ value map(const filter_call& call) {
     if (!is_true(call.of)) return all;
     if (const value* path = call.given.find(by_name_only, "attribute")) {
         const value* other = call.given.find(by_name_only, "default");
-        for (const value& item : items_of(call.of)) {
-            const value found = path_of(call, item, *path);
-            all.push_back(found.is_undefined() && other ? *other : found);
-        }
+        for (const value& item : items_of(call.of)) all.push_back(path_of(call, item, *path, other));
         return all;
     }
     const std::string name = text_argument(call.given, 0, "filter");

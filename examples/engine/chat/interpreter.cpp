@@ -4,6 +4,7 @@
 #include <imbrex/core/error.hpp>
 
 #include "engine/chat/builtins.hpp"
+#include "engine/chat/globals.hpp"
 #include "engine/chat/jinja_template.hpp"
 #include "engine/chat/operators.hpp"
 #include "engine/chat/syntax.hpp"
@@ -50,8 +51,7 @@ class interpreter {
     }
 
     std::string run(const std::vector<statement>& all, const nlohmann::ordered_json& variables) {
-        const auto globals = std::make_shared<scope>();
-        add_functions(*globals);
+        const auto globals = std::make_shared<scope>(scope{global_functions(context_, options_.now, namespaces_), {}});
         const auto top = std::make_shared<scope>(scope{{}, globals});
         for (const auto& [key, content] : variables.items()) top->set(key, from_json(content));
         std::string out;
@@ -90,56 +90,6 @@ class interpreter {
     void charge(std::size_t work) {
         require(work <= options_.most_work - work_, "the template works too long or makes too large values");
         work_ += work;
-    }
-
-    void add_functions(scope& globals) {
-        globals.set("raise_exception", function([](const arguments& given) -> value {
-                        require(false, text_of(given.get(0, "message", "raise_exception")));
-                        return {};
-                    }));
-        globals.set("strftime_now", function([this](const arguments& given) -> value {
-                        char text[256];
-                        const std::string format = text_argument(given, 0, "format");
-                        const std::size_t length = std::strftime(text, sizeof text, format.c_str(), &options_.now);
-                        require(length > 0 || format.empty(), "strftime_now: the result of ", printable(format),
-                                " is longer than 255 bytes");
-                        return std::string(text, length);
-                    }));
-        globals.set("namespace", function([this](const arguments& given) -> value {
-                        dict made{.entries = {}, .is = dict::role::name_space};
-                        for (const value& one : given.positional) {
-                            require(one.is_dict(), "namespace: an argument is ", described(one),
-                                    "; mappings are allowed");
-                            for (const auto& [key, content] : one.entries().entries) made.set(key, content);
-                        }
-                        for (const auto& [key, content] : given.named) made.set(key, content);
-                        charge(made.entries.size() + 1);
-                        return namespaces_.emplace_back(std::move(made));
-                    }));
-        globals.set("dict", function([](const arguments& given) -> value {
-                        dict made;
-                        if (const value* from = given.find(0, ""); from && from->is_dict())
-                            made.entries = from->entries().entries;
-                        for (const auto& [key, content] : given.named) made.set(key, content);
-                        return made;
-                    }));
-        globals.set("range", function([this](const arguments& given) { return range(given); }));
-    }
-
-    value range(const arguments& given) {
-        const bool has_start = given.positional.size() > 1;
-        const std::int64_t start = has_start ? whole_argument(given, 0, "start", 0) : 0;
-        const std::int64_t stop = whole_argument(given, has_start ? 1 : 0, "stop", 0);
-        const std::int64_t step = whole_argument(given, 2, "step", 1);
-        require(step != 0, "range: the step is 0");
-        list all;
-        for (std::int64_t i = start; step > 0 ? i < stop : i > stop;) {
-            charge(1);
-            require(all.size() < 100'000, "range: more than 100000 numbers");
-            all.emplace_back(i);
-            if (__builtin_add_overflow(i, step, &i)) break;
-        }
-        return all;
     }
 
     // ---- statements ----
@@ -356,7 +306,7 @@ class interpreter {
             case expression_kind::list: {
                 list items;
                 for (const auto& part : it.parts) items.push_back(evaluate(*part, here));
-                return items;
+                return it.text == tuple_text ? value::tuple(std::move(items)) : value(std::move(items));
             }
             case expression_kind::dictionary:
                 return make_dictionary(it, here);

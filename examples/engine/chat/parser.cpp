@@ -12,11 +12,7 @@ class template_parser : private expression_parser {
   public:
     using expression_parser::expression_parser;
 
-    std::vector<statement> parse_all() {
-        std::vector<statement> all = parse_body({});
-        if (!is(token_type::end)) fail("a block is closed that was not opened");
-        return all;
-    }
+    std::vector<statement> parse_all() { return parse_body({}); }
 
   private:
     // Statements up to a tag that begins with one of these words, which is left.
@@ -72,6 +68,8 @@ class template_parser : private expression_parser {
             if (loops_ == 0) fail(word + " stands outside of a loop");
             made.kind = word == "break" ? statement_kind::leave : statement_kind::next;
             end_tag();
+        } else if (word.starts_with("end") || word == "else" || word == "elif") {
+            fail("{% " + word + " %} stands where no block is open that it could belong to");
         } else {
             fail("{% " + word.substr(0, 40) +
                  " %} is not supported; if, for, set, macro, call, filter, with, generation, raw, break and continue "

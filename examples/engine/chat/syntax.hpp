@@ -13,7 +13,7 @@ namespace imbrex::engine::jinja {
 enum class expression_kind {
     constant,
     name,         // text
-    list,         // parts
+    list,         // parts; text: tuple_text for a tuple
     dictionary,   // parts: keys and values in turn
     attribute,    // parts[0].text
     subscript,    // parts[0][parts[1]]
@@ -65,6 +65,8 @@ struct statement {
     std::vector<statement> body{}, other{};
     bool is_recursive = false;
 };
+
+inline constexpr const char* tuple_text = "()";
 
 // Name of the text that a filter block filters.
 inline constexpr const char* block_name = "(block)";

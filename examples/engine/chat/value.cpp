@@ -79,11 +79,17 @@ std::string json_string(std::string_view text, bool escapes_non_ascii) {
 
 }  // namespace
 
-value::value(list items) {
+value::value(list items) : value(from_list(std::move(items), false)) {}
+value value::tuple(list items) {
+    return from_list(std::move(items), true);
+}
+value value::from_list(list items, bool is_tuple) {
     int most = 0;
     for (const value& item : items) most = std::max(most, item.nesting());
     check_depth(most + 1);
-    content_ = std::make_shared<const list_block>(list_block{std::move(items), most + 1});
+    value made;
+    made.content_ = std::make_shared<const list_block>(list_block{std::move(items), most + 1, is_tuple});
+    return made;
 }
 value::value(dict entries) {
     for (const auto& [key, content] : entries.entries) entries.nesting = std::max(entries.nesting, content.nesting());
@@ -186,7 +192,8 @@ bool equal(const value& left, const value& right, int depth) {
     if (left.is_number() && right.is_number()) return left.real() == right.real();
     if (left.is_string() && right.is_string()) return left.text() == right.text();
     if (left.is_list() && right.is_list()) {
-        return std::ranges::equal(left.items(), right.items(),
+        return left.is_tuple() == right.is_tuple() &&
+               std::ranges::equal(left.items(), right.items(),
                                   [&](const value& a, const value& b) { return equal(a, b, depth + 1); });
     }
     if (left.is_dict() && right.is_dict()) {
@@ -247,6 +254,7 @@ std::string repr(const value& of, int depth) {
     std::string text;
     if (of.is_list()) {
         for (const value& item : of.items()) text += (text.empty() ? "" : ", ") + repr(item, depth + 1);
+        if (of.is_tuple()) return "(" + text + (of.items().size() == 1 ? ",)" : ")");
         return "[" + text + "]";
     }
     for (const auto& [key, content] : of.entries().entries)

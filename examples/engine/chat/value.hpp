@@ -56,6 +56,9 @@ class value {
     // Marked by the filter "safe": what is added to it is escaped for HTML, as Jinja does.
     bool is_safe() const { return is_string() && std::get<std::shared_ptr<const text_block>>(content_)->is_safe; }
     static value safe(std::string text);
+    // A list that is printed with ().
+    static value tuple(list items);
+    bool is_tuple() const { return is_list() && std::get<std::shared_ptr<const list_block>>(content_)->is_tuple; }
     bool is_list() const { return holds<std::shared_ptr<const list_block>>(); }
     bool is_dict() const { return holds<std::shared_ptr<dict>>(); }
     bool is_function() const { return holds<std::shared_ptr<function>>(); }
@@ -83,7 +86,9 @@ class value {
     struct list_block {
         list items;
         int nesting;
+        bool is_tuple;
     };
+    static value from_list(list items, bool is_tuple);
     template <class T>
     bool holds() const {
         return std::holds_alternative<T>(content_);
