@@ -1,5 +1,6 @@
 #include "engine/loading/model_files.hpp"
 
+#include <algorithm>
 #include <array>
 #include <imbrex/core/error.hpp>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "engine/loading/safetensors.hpp"
 #include "engine/loading/tokenizer_files.hpp"
 #include "engine/loading/unread_content.hpp"
+#include "engine/tokenizer/end_of_generation.hpp"
 
 namespace imbrex::engine {
 
@@ -41,12 +43,39 @@ std::string exchanged(std::string_view name, const Pairs& pairs) {
     return {};
 }
 
+// End tokens by name, in addition to those that the configuration names.
+void add_end_tokens(model_files& model) {
+    std::vector<int>& all = model.config.eos_tokens;
+    for (const int id : end_of_generation_tokens(model.tokens)) {
+        if (std::ranges::find(all, id) == all.end()) all.push_back(id);
+    }
+}
+
 void complete(model_files& model) {
     require(model.tokens.size() <= model.config.vocab_size, model.name, ": the tokenizer has ", model.tokens.size(),
             " tokens, the model ", model.config.vocab_size);
     model.weights = with_separate_projections(model.config, model.weights, model.name);
     check_weights(model.config, model.weights, model.name);
     check_unread_weights(model.weights, model.config.tie_word_embeddings, model.name);
+    add_end_tokens(model);
+}
+
+tokenizer read_folder_tokenizer(const std::filesystem::path& path) {
+    const auto exists = [&](const char* name) { return std::filesystem::exists(path / name); };
+    if (exists("tokenizer.json")) {
+        const mapped_file file(path / "tokenizer.json");
+        return read_tokenizer_json(file.bytes(), file.name());
+    }
+    if (exists("tokenizer.model")) {
+        const mapped_file file(path / "tokenizer.model");
+        std::optional<mapped_file> config;
+        if (exists("tokenizer_config.json")) config.emplace(path / "tokenizer_config.json");
+        return read_sentencepiece(file.bytes(), config ? config->bytes() : std::span<const std::byte>(), file.name());
+    }
+    require(exists("vocab.json") && exists("merges.txt"), path.string(),
+            ": has none of tokenizer.json, tokenizer.model, and vocab.json with merges.txt");
+    const mapped_file vocabulary_file(path / "vocab.json"), merges(path / "merges.txt");
+    return read_gpt2_files(vocabulary_file.bytes(), merges.bytes(), vocabulary_file.name());
 }
 
 model_files open_folder(const std::filesystem::path& path) {
@@ -58,17 +87,7 @@ model_files open_folder(const std::filesystem::path& path) {
     model_config sizes =
         read_config(config.bytes(), generation ? generation->bytes() : std::span<const std::byte>(), config.name());
 
-    const auto read_tokens = [&] {
-        if (std::filesystem::exists(path / "tokenizer.json")) {
-            const mapped_file file(path / "tokenizer.json");
-            return read_tokenizer_json(file.bytes(), file.name());
-        }
-        require(std::filesystem::exists(path / "vocab.json") && std::filesystem::exists(path / "merges.txt"),
-                path.string(), ": has neither tokenizer.json nor vocab.json and merges.txt");
-        const mapped_file vocabulary_file(path / "vocab.json"), merges(path / "merges.txt");
-        return read_gpt2_files(vocabulary_file.bytes(), merges.bytes(), vocabulary_file.name());
-    };
-    return {path.string(), std::move(sizes), open_folder_weights(path), read_tokens()};
+    return {path.string(), std::move(sizes), open_folder_weights(path), read_folder_tokenizer(path)};
 }
 
 model_files open_llama2c(const std::shared_ptr<const mapped_file>& file, const std::filesystem::path& path) {
