@@ -84,7 +84,10 @@ inline void gguf(std::span<const std::byte> bytes) {
 
 inline void tokenizer_json(std::span<const std::byte> bytes) {
     unless_refused([&] { use(read_tokenizer_json(bytes, "input")); });
-    unless_refused([&] { rope_inv_freq(read_config(bytes, {}, "input")); });
+    unless_refused([&] {
+        const model_config config = read_config(bytes, {}, "input");
+        rope_inv_freq(config, config.rope);
+    });
     unless_refused([&] { use(read_tiktoken(bytes, "input", split_expressions::o200k, {{"<|x|>", 70000}})); });
     const std::string_view text = as_text(bytes);
     if (const std::size_t cut = text.find('\0'); cut != std::string_view::npos) {
