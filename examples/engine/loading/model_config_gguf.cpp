@@ -84,8 +84,7 @@ void refuse_the_unknown(const model_settings& from, const model_config& config) 
     require(tokens == 0 || has_window, from.file(), ": ", from.shown(window), " is ", tokens,
             "; this family is known without a window");
     for (const setting which :
-         {setting{nullptr, "attention.temperature_scale"}, setting{nullptr, "rope.scaling.yarn_log_multiplier"},
-          setting{nullptr, "rope.scaling.alpha"}}) {
+         {setting{nullptr, "attention.temperature_scale"}, setting{nullptr, "rope.scaling.alpha"}}) {
         const double value = from.real(which).value_or(0);
         require(value == 0, from.file(), ": ", from.shown(which), " is ", value, "; models without it are known");
     }
