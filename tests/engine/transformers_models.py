@@ -50,12 +50,13 @@ GEMMA3_ROPE = {
     "full_attention": {"rope_type": "linear", "rope_theta": 1000.0, "factor": 8.0},
     "sliding_attention": {"rope_type": "default", "rope_theta": 10.0},
 }
+OLMO3_ROPE = {"full_attention": YARN, "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}
 WINDOW = {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 1}
 FOUR_HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
 ALTERNATING = ["sliding_attention", "full_attention", "sliding_attention"]
 GEMMA = {"tie_word_embeddings": True, "hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 20}
 
-# Name, family, weight type, differences from SIZES.
+# Name, family, weight type, differences from SIZES. The place in the list is the seed.
 MODELS = [
     ("llama", "llama", torch.float32, {"num_hidden_layers": 1}),
     ("llama_linear", "llama", torch.float16, {"rope_parameters": LINEAR, "tie_word_embeddings": True}),
@@ -83,6 +84,8 @@ MODELS = [
                                               "rope_parameters": {"rope_theta": 100.0, "partial_rotary_factor": 0.25}}),
     ("stablelm_parallel", "stablelm", torch.bfloat16, {"hidden_size": 32, "use_parallel_residual": True,
                                                        "layer_norm_eps": 1e-5}),
+    ("olmo3", "olmo3", torch.bfloat16, {"pad_token_id": 0, "sliding_window": 7, "layer_types": ALTERNATING,
+                                        "num_hidden_layers": 3, "rope_parameters": OLMO3_ROPE}),
 ]
 SIZES = {
     "vocab_size": 31,

@@ -24,9 +24,9 @@ void window_in_all_layers(const model_settings& from, model_config& config) {
 }
 
 // All but the last layer of each group have the window. GGUF files may list the layers instead.
-void window_in_groups(const model_settings& from, model_config& config, int default_group) {
+void window_in_groups(const model_settings& from, model_config& config, int default_group, int default_tokens = 4096) {
     constexpr setting pattern{"sliding_window_pattern", "attention.sliding_window_pattern"};
-    const int tokens = from.needed_size(window);
+    const int tokens = from.size(window).value_or(default_tokens);
     if (const auto listed = from.sizes(pattern)) {
         require(listed->size() == static_cast<std::size_t>(config.layers), from.file(), ": ", from.shown(pattern),
                 " has ", listed->size(), " elements; there are ", config.layers, " layers");
@@ -108,11 +108,25 @@ void granite(const model_settings& from, model_config& config) {
     require(divisor != 0, from.file(), ": ", from.shown({"logits_scaling", "logit_scale"}),
             " is 0; it must be positive");
     config.logits_scale = 1 / divisor;
+    if (from.truth({nullptr, "rope.scaling.finetuned"}).value_or(true)) return;
+    config.attention_layers.assign(static_cast<std::size_t>(config.layers), {.window = 0, .rope = layer_rope::none});
 }
 
-void olmo2(const model_settings&, model_config& config) {
+// The window is OLMo 3's. Its RoPE scaling is for the layers without one.
+void olmo3_window(const model_settings& from, model_config& config) {
+    window_in_groups(from, config, 4);
+    config.local_rope.emplace().theta = from.real({nullptr, "rope.freq_base_swa"}).value_or(0);
+}
+
+void olmo2(const model_settings& from, model_config& config) {
     config.norms = norm_place::after;
     config.qk_norm = qk_norm_rows::projection;
+    if (from.is_gguf() && from.size(window).value_or(0) > 0) olmo3_window(from, config);
+}
+
+void olmo3(const model_settings& from, model_config& config) {
+    olmo2(from, config);
+    if (!from.is_gguf()) olmo3_window(from, config);
 }
 
 void stablelm(const model_settings& from, model_config& config) {
@@ -149,6 +163,7 @@ const std::vector<family_description>& table() {
          {{"attn_qkv.", "self_attn.qkv_proj."}, {"ffn_up.", "mlp.gate_up_proj."}}},
         {model_family::granite, "granite", "granite", interleaved, granite},
         {model_family::olmo2, "olmo2", "olmo2", half_split, olmo2, own_post_norms},
+        {model_family::olmo3, "olmo3", nullptr, half_split, olmo3},
         {model_family::stablelm, "stablelm", "stablelm", half_split, stablelm},
     };
     return all;
@@ -259,6 +274,7 @@ void read_family(const model_settings& from, const family_description& family, m
 
 void assign_local_rope(model_config& config) {
     if (!config.local_rope) return;
+    if (config.local_rope->theta == 0) config.local_rope->theta = config.rope.theta;
     for (layer_attention& one : config.attention_layers) {
         if (one.window > 0) one.rope = layer_rope::local;
     }

@@ -38,7 +38,7 @@ const family_description& description_of(model_family family);
 // them, replace the family's.
 void read_family(const model_settings& from, const family_description& family, model_config& config);
 
-// After RoPE is read: layers with a window use the local RoPE, if there is one.
+// After RoPE is read: layers with a window use the local RoPE, if there is one. A theta of 0 becomes that of the other.
 void assign_local_rope(model_config& config);
 
 }  // namespace imbrex::engine

@@ -29,6 +29,7 @@ enum class model_family {
     phi3,
     granite,
     olmo2,
+    olmo3,
     stablelm
 };
 

@@ -78,11 +78,13 @@ void refuse_the_unknown(const model_settings& from, const model_config& config) 
     const int tokens = from.size(window).value_or(0);
     const bool has_window =
         std::ranges::any_of(config.attention_layers, [](const layer_attention& one) { return one.window > 0; });
+    constexpr setting ext_factor{nullptr, "rope.scaling.yarn_ext_factor"};
+    const double extrapolated = from.real(ext_factor).value_or(1);
+    require(extrapolated == 1, from.file(), ": ", from.shown(ext_factor), " is ", extrapolated, "; 1 is known");
     require(tokens == 0 || has_window, from.file(), ": ", from.shown(window), " is ", tokens,
             "; this family is known without a window");
     for (const setting which :
-         {setting{nullptr, "attention.temperature_scale"}, setting{nullptr, "rope.scaling.yarn_log_multiplier"},
-          setting{nullptr, "rope.scaling.alpha"}}) {
+         {setting{nullptr, "attention.temperature_scale"}, setting{nullptr, "rope.scaling.alpha"}}) {
         const double value = from.real(which).value_or(0);
         require(value == 0, from.file(), ": ", from.shown(which), " is ", value, "; models without it are known");
     }
@@ -92,9 +94,8 @@ void read_scaling(const model_settings& from, const weight_set& weights, model_c
     rope_config& rope = config.rope;
     const double linear = from.real({nullptr, "rope.scale_linear"}).value_or(1);  // of early files
     const double factor = from.real({nullptr, "rope.scaling.factor"}).value_or(linear);
-    const std::string type = from.text({nullptr, "rope.scaling.type"}).value_or(linear == 1 ? "none" : "linear");
-    const double attention = from.real({nullptr, "rope.scaling.attn_factor"})
-                                 .value_or(from.real({nullptr, "rope.scaling.yarn_attn_factor"}).value_or(1));
+    const std::string type = from.text({nullptr, "rope.scaling.type"}).value_or(factor == 1 ? "none" : "linear");
+    const double attention = from.real({nullptr, "rope.scaling.attn_factor"}).value_or(1);
     rope.original_max_position_embeddings =
         from.size({nullptr, "rope.scaling.original_context_length"}).value_or(config.context);
     if (type == "linear") {
@@ -105,6 +106,11 @@ void read_scaling(const model_settings& from, const weight_set& weights, model_c
         rope.factor = factor;
         rope.beta_fast = from.real({nullptr, "rope.scaling.yarn_beta_fast"}).value_or(rope.beta_fast);
         rope.beta_slow = from.real({nullptr, "rope.scaling.yarn_beta_slow"}).value_or(rope.beta_slow);
+        rope.attention_factor = from.real({nullptr, "rope.scaling.yarn_attn_factor"});
+        if (const auto mscale = from.real({nullptr, "rope.scaling.yarn_log_multiplier"})) {
+            rope.mscale = 1;
+            rope.mscale_all_dim = mscale;
+        }
         if (attention != 1) rope.attention_factor = attention * rope_attention_factor(config, rope);
     } else {
         require(type == "none" || type == "longrope", from.file(), ": RoPE scaling ", printable(type),

@@ -59,7 +59,7 @@ class gguf_converter {
     }
 
   private:
-    std::string architecture() const { return type_ == "gemma3_text" ? "gemma3" : type_; }
+    std::string architecture() const { return type_ == "gemma3_text" ? "gemma3" : type_ == "olmo3" ? "olmo2" : type_; }
     std::string key(const std::string& name) const { return architecture() + "." + name; }
     bool is_gemma() const { return type_.starts_with("gemma"); }
     bool permutes() const { return type_ == "llama" || type_ == "smollm3" || type_ == "granite"; }
@@ -100,10 +100,10 @@ class gguf_converter {
         real_from("logit_scale", "logits_scaling");
         if (config_.contains("query_pre_attn_scalar"))
             real("attention.scale", 1 / std::sqrt(config_.at("query_pre_attn_scalar").get<double>()));
-        if (is_gemma() || type_ == "phi3") {
+        if (is_gemma() || type_ == "phi3" || type_ == "olmo3") {
             if (config_.contains("sliding_window")) whole("attention.sliding_window", number("sliding_window"));
         }
-        if (type_ == "gemma3_text") {
+        if (config_.contains("layer_types") && local_rope_) {
             std::string slides = raw(std::uint32_t{7}) + raw(std::uint64_t{config_.at("layer_types").size()});
             for (const std::string type : config_.at("layer_types"))
                 slides += raw(std::uint8_t{type == "sliding_attention"});
@@ -163,7 +163,7 @@ class gguf_converter {
     }
 
     std::string name_of_tensor(std::string name) const {
-        const bool norms_after = is_gemma() ? type_ != "gemma" : type_ == "olmo2";
+        const bool norms_after = is_gemma() ? type_ != "gemma" : architecture() == "olmo2";
         const std::vector<std::pair<std::string, std::string>> pairs{
             {"model.layers.", "blk."},
             {"model.embed_tokens", "token_embd"},

@@ -314,8 +314,8 @@ TEST_CASE("Rejects invalid GGUF metadata") {
                         [&] { read_gguf_config(llama().truth("llama.attention.causal", false)); });
     check_error_message("llama.attention.sliding_window is 8; this family is known without a window",
                         [&] { read_gguf_config(llama().whole("llama.attention.sliding_window", 8)); });
-    check_error_message("llama.rope.scaling.yarn_log_multiplier is 0.1",
-                        [&] { read_gguf_config(llama().real("llama.rope.scaling.yarn_log_multiplier", 0.1f)); });
+    check_error_message("llama.rope.scaling.yarn_ext_factor is 0.5; 1 is known",
+                        [&] { read_gguf_config(llama().real("llama.rope.scaling.yarn_ext_factor", 0.5f)); });
     check_error_message("llama.attention.value_length is 8",
                         [&] { read_gguf_config(llama().whole("llama.attention.value_length", 8)); });
     check_error_message("there are 3 RoPE frequency factors",
