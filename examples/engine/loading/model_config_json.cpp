@@ -88,8 +88,6 @@ void refuse_the_unknown(const json& config, const std::string& name) {
         require(!bool_member(config, key, name).value_or(false), name, ": \"", key,
                 "\" is true; models without it are known");
     }
-    require(!find_member(config, "quantization_config"), name,
-            ": has a \"quantization_config\"; weights in f32, f16 and bf16 can be read");
     const json* const scaling = find_member(config, "rope_scaling");
     const json* const parameters = find_member(config, "rope_parameters");
     for (const json* object : {&config, scaling, parameters}) {

@@ -183,7 +183,6 @@ TEST_CASE("Rejects invalid config.json") {
     check_error_message("\"hidden_act\" is \"gelu\"", [&] { read(small("hidden_act", "\"gelu\"")); });
     check_error_message("\"attention_bias\" is true", [&] { read(small("attention_bias", "true")); });
     check_error_message("\"mlp_bias\" is true", [&] { read(small("mlp_bias", "true")); });
-    check_error_message("has a \"quantization_config\"", [&] { read(small("quantization_config", "{}")); });
     check_error_message("\"partial_rotary_factor\" is 0.5", [&] { read(small("partial_rotary_factor", "0.5")); });
     check_error_message("\"tie_word_embeddings\" is 1; it must be true or false",
                         [&] { read(small("tie_word_embeddings", "1")); });
