@@ -258,6 +258,7 @@ class checkpoint_reader {
         std::vector<float> zero_points;
         if (zeros != nullptr) {
             zero_points = to_floats(*zeros);
+            require(zeros->type == weight_type::i8, zeros->name, ": is ", name_of(zeros->type), "; it must be i8");
             require(zero_points.size() == scales.values.size(), zeros->name, ": has the shape ",
                     to_string(zeros->shape), "; a zero point for each of ", scales.values.size(), " scales is needed");
         }
