@@ -5,13 +5,16 @@
 #include <imbrex/core/error.hpp>
 #include <utility>
 
+#include "engine/loading/checkpoint_quantisation.hpp"
 #include "engine/loading/families.hpp"
 #include "engine/loading/gguf_split.hpp"
+#include "engine/loading/json_text.hpp"
 #include "engine/loading/llama2c.hpp"
 #include "engine/loading/safetensors.hpp"
 #include "engine/loading/tokenizer_files.hpp"
 #include "engine/loading/unread_content.hpp"
 #include "engine/tokenizer/end_of_generation.hpp"
+#include "engine/tokenizer/utf8.hpp"
 
 namespace imbrex::engine {
 
@@ -56,6 +59,11 @@ void complete(model_files& model) {
             " tokens, the model ", model.config.vocab_size);
     model.weights = with_separate_projections(model.config, model.weights, model.name);
     check_weights(model.config, model.weights, model.name);
+    for (const expected_weight& expected : expected_weights(model.config)) {
+        const weight& found = model.weights.at(expected.name);
+        require(!is_integer(found.type), model.name, ": tensor ", printable(expected.name), " has integers of type ",
+                name_of(found.type), " without a quantization_config that explains them");
+    }
     check_unread_weights(model.weights, model.config.tie_word_embeddings, model.name);
     add_end_tokens(model);
 }
@@ -104,6 +112,16 @@ model_files open_llama2c(const std::shared_ptr<const mapped_file>& file, const s
 }
 
 }  // namespace
+
+weight_set open_folder_weights(const std::filesystem::path& path) {
+    const auto quantised = path / "model.gguf";
+    if (std::filesystem::exists(quantised)) return open_gguf(quantised).weights;
+    weight_set weights = open_safetensors(path);
+    const mapped_file config_file(path / "config.json");
+    const json config = parse_json(as_text(config_file.bytes()), config_file.name());
+    const json* quantisation = find_member(config, "quantization_config");
+    return quantisation ? read_quantised_checkpoint(weights, *quantisation, config_file.name()) : weights;
+}
 
 std::string name_of_gguf_tensor(const std::string& name, model_family family) {
     if (!name.starts_with("blk.")) {

@@ -21,6 +21,10 @@ struct model_files {
 
 model_files open_model(const std::filesystem::path& path);
 
+// The weights of a Hugging Face folder: model.gguf with Hugging Face names, as `imbrex quantize` writes it, or
+// safetensors. Quantised ones (checkpoint_quantisation.hpp) are converted.
+weight_set open_folder_weights(const std::filesystem::path& path);
+
 // The Hugging Face name of a GGUF tensor. Unknown names are returned unchanged.
 std::string name_of_gguf_tensor(const std::string& name, model_family family = model_family::llama);
 

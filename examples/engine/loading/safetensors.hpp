@@ -26,7 +26,4 @@ std::map<std::string, std::string> read_shard_index(std::span<const std::byte> b
 // A file, or a folder with model.safetensors or with model.safetensors.index.json and its shards.
 weight_set open_safetensors(const std::filesystem::path& path);
 
-// The weights of a folder: its safetensors, or model.gguf with Hugging Face names, as `imbrex quantize` writes it.
-weight_set open_folder_weights(const std::filesystem::path& path);
-
 }  // namespace imbrex::engine

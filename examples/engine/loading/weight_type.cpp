@@ -70,6 +70,10 @@ const char* name_of(weight_type type) {
             return "bf16";
         case weight_type::f64:
             return "f64";
+        case weight_type::e4m3:
+            return "e4m3";
+        case weight_type::e5m2:
+            return "e5m2";
         case weight_type::i8:
             return "i8";
         case weight_type::u8:
@@ -112,6 +116,8 @@ const char* name_of(weight_type type) {
 
 block_format format_of(weight_type type) {
     switch (type) {
+        case weight_type::e4m3:
+        case weight_type::e5m2:
         case weight_type::i8:
         case weight_type::u8:
             return {1, 1};

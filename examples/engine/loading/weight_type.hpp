@@ -13,6 +13,8 @@ enum class weight_type {
     f16,
     bf16,
     f64,
+    e4m3,
+    e5m2,
     i8,
     u8,
     i16,
@@ -41,6 +43,10 @@ struct block_format {
     std::int64_t bytes;
 };
 block_format format_of(weight_type type);
+
+constexpr bool is_integer(weight_type type) {
+    return type >= weight_type::i8 && type <= weight_type::i64;
+}
 
 // True for ggml's blocks.
 constexpr bool is_block(weight_type type) {

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cstring>
 #include <imbrex/core/error.hpp>
+#include <imbrex/core/fp8.hpp>
 
 #include "engine/loading/ggml_blocks.hpp"
 
@@ -33,6 +34,10 @@ void convert_numbers(weight_type type, const std::byte* from, std::span<float> r
         case weight_type::bf16:
             return convert_each<std::uint16_t>(
                 from, result, [](std::uint16_t bits) { return std::bit_cast<float>(std::uint32_t(bits) << 16); });
+        case weight_type::e4m3:
+            return convert_each<std::uint8_t>(from, result, [](std::uint8_t bits) { return e4m3::decode(bits); });
+        case weight_type::e5m2:
+            return convert_each<std::uint8_t>(from, result, [](std::uint8_t bits) { return e5m2::decode(bits); });
         case weight_type::f64:
             return convert_each<double>(from, result);
         case weight_type::i8:

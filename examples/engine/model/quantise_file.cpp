@@ -14,7 +14,7 @@
 
 #include "engine/loading/gguf_split.hpp"
 #include "engine/loading/gguf_writer.hpp"
-#include "engine/loading/safetensors.hpp"
+#include "engine/loading/model_files.hpp"
 
 namespace imbrex::engine {
 

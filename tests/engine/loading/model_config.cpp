@@ -189,7 +189,6 @@ TEST_CASE("Rejects invalid config.json") {
     check_error_message("the beginning token is 10", [&] { read(small("bos_token_id", "10")); });
     check_error_message("\"hidden_act\" is \"gelu\"", [&] { read(small("hidden_act", "\"gelu\"")); });
     check_error_message("\"mlp_bias\" is true", [&] { read(small("mlp_bias", "true")); });
-    check_error_message("has a \"quantization_config\"", [&] { read(small("quantization_config", "{}")); });
     check_error_message("\"tie_word_embeddings\" is 1; it must be true or false",
                         [&] { read(small("tie_word_embeddings", "1")); });
     check_error_message("RoPE scaling \"mrope\" is not known; linear, dynamic, yarn, llama3 and longrope are",
