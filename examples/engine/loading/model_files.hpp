@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <string>
 
+#include "engine/loading/chat_source.hpp"
 #include "engine/loading/model_config.hpp"
 #include "engine/loading/weights.hpp"
 #include "engine/tokenizer/tokenizer.hpp"
@@ -16,9 +17,17 @@ struct model_files {
     model_config config;
     weight_set weights;
     tokenizer tokens;
+    chat_source chat{};
 };
 
 model_files open_model(const std::filesystem::path& path);
+
+// The tokenizer alone, of a folder or a GGUF file whatever its weights are.
+struct tokenizer_files {
+    tokenizer tokens;
+    chat_source chat{};
+};
+tokenizer_files open_tokenizer(const std::filesystem::path& path);
 
 // The Hugging Face name of a GGUF tensor. Unknown names are returned unchanged.
 std::string name_of_gguf_tensor(const std::string& name);
