@@ -95,7 +95,8 @@ model_files open_folder(const std::filesystem::path& path) {
     model_config sizes =
         read_config(config.bytes(), generation ? generation->bytes() : std::span<const std::byte>(), config.name());
 
-    return {path.string(), std::move(sizes), open_folder_weights(path), read_folder_tokenizer(path)};
+    return {path.string(), std::move(sizes), open_folder_weights(path), read_folder_tokenizer(path),
+            read_chat_source(path)};
 }
 
 model_files open_llama2c(const std::shared_ptr<const mapped_file>& file, const std::filesystem::path& path) {
@@ -107,8 +108,11 @@ model_files open_llama2c(const std::shared_ptr<const mapped_file>& file, const s
     require(std::filesystem::exists(tokens_path), path.string(), ": its tokenizer is missing: neither ", own_name,
             " nor tokenizer.bin lies beside it");
     const mapped_file tokens(tokens_path);
-    return {path.string(), content.config, std::move(content.weights),
-            read_llama2c_tokenizer(tokens.bytes(), content.config.vocab_size, tokens.name())};
+    return {path.string(),
+            content.config,
+            std::move(content.weights),
+            read_llama2c_tokenizer(tokens.bytes(), content.config.vocab_size, tokens.name()),
+            {}};
 }
 
 }  // namespace
@@ -144,7 +148,8 @@ model_files gguf_model(const gguf_file& file) {
     weight_set weights =
         file.weights.renamed([&](const std::string& tensor) { return name_of_gguf_tensor(tensor, family); }, name);
     model_config config = gguf_config(file.metadata, weights);
-    model_files model{name, std::move(config), std::move(weights), gguf_tokenizer(file.metadata)};
+    model_files model{name, std::move(config), std::move(weights), gguf_tokenizer(file.metadata), {}};
+    model.chat = gguf_chat_source(file.metadata, model.tokens);
     complete(model);
     check_unread_keys(file.metadata);
     return model;
@@ -152,6 +157,20 @@ model_files gguf_model(const gguf_file& file) {
 
 model_files read_gguf_model(std::span<const std::byte> bytes, const std::string& name) {
     return gguf_model(read_gguf(bytes, name));
+}
+
+tokenizer_files open_tokenizer(const std::filesystem::path& path) {
+    require(std::filesystem::exists(path), path.string(), ": does not exist");
+    if (std::filesystem::is_directory(path)) return {read_folder_tokenizer(path), read_chat_source(path)};
+    const mapped_file file(path);
+    if (as_text(file.bytes()).starts_with("GGUF")) {
+        const gguf_metadata metadata = read_gguf(file.bytes(), file.name()).metadata;
+        tokenizer tokens = gguf_tokenizer(metadata);
+        chat_source chat = gguf_chat_source(metadata, tokens);
+        return {std::move(tokens), std::move(chat)};
+    }
+    model_files model = open_model(path);
+    return {std::move(model.tokens), std::move(model.chat)};
 }
 
 model_files open_model(const std::filesystem::path& path) {
