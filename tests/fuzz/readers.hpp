@@ -121,8 +121,8 @@ inline void chat_template(std::span<const std::byte> bytes) {
         R"("tools":[{"function":{"name":"f","parameters":{"properties":{"x":{"type":"number"}}}}}]})");
     unless_refused([&] {
         const jinja::jinja_template made(as_text(bytes), "input");
-        const jinja::render_options options{.most_work = 200'000, .most_output = 100'000};
-        must(made.render(variables, options).size() <= options.most_output);
+        const jinja::render_options options{.max_work = 200'000, .max_output = 100'000};
+        must(made.render(variables, options).size() <= options.max_output);
     });
 }
 

@@ -88,7 +88,7 @@ class interpreter {
     };
 
     void charge(std::size_t work) {
-        require(work <= options_.most_work - work_, "the template works too long or makes too large values");
+        require(work <= options_.max_work - work_, "the template works too long or makes too large values");
         work_ += work;
     }
 
@@ -96,8 +96,8 @@ class interpreter {
 
     void write(std::string& out, std::string_view text) {
         charge(text.size());
-        require(text.size() <= options_.most_output - std::min(out.size(), options_.most_output),
-                "the result is longer than ", options_.most_output, " bytes");
+        require(text.size() <= options_.max_output - std::min(out.size(), options_.max_output),
+                "the result is longer than ", options_.max_output, " bytes");
         out += text;
     }
 

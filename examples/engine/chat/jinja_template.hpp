@@ -18,9 +18,9 @@ namespace imbrex::engine::jinja {
 struct statement;
 
 struct render_options {
-    std::tm now{};                         // for strftime_now
-    std::size_t most_work = 50'000'000;    // evaluated nodes and bytes of values
-    std::size_t most_output = 16'000'000;  // bytes
+    std::tm now{};                        // for strftime_now
+    std::size_t max_work = 50'000'000;    // evaluated nodes and bytes of values
+    std::size_t max_output = 16'000'000;  // bytes
 };
 
 class jinja_template {

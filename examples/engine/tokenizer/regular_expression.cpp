@@ -22,7 +22,7 @@ std::uint32_t categories_of_words() {
 
 // A parsed expression: a tree, which is then linked from its end.
 struct tree {
-    enum class kind { set, sequence, alternatives, look_ahead, line_end, word_boundary };
+    enum class kind { set, sequence, alternatives, lookahead, line_end, word_boundary };
     kind what = kind::sequence;
     int set = -1;
     std::vector<tree> parts{};
@@ -120,7 +120,7 @@ class parser {
         if (next_is("(?=") || next_is("(?!")) {
             const bool negated = next_is("(?!");
             place_ += 3;
-            tree look{.what = tree::kind::look_ahead, .negated = negated};
+            tree look{.what = tree::kind::lookahead, .negated = negated};
             look.parts.push_back(group(any_case, depth));
             return look;
         }
@@ -247,8 +247,8 @@ class linker {
                 return next;
             case tree::kind::alternatives:
                 return link_group(from, next);
-            case tree::kind::look_ahead:
-                return add({.kind = node_kind::look_ahead,
+            case tree::kind::lookahead:
+                return add({.kind = node_kind::lookahead,
                             .next = next,
                             .parts = {link(from.parts[0], add({}))},
                             .negated = from.negated});
@@ -360,7 +360,7 @@ std::optional<std::size_t> regular_expression::run(const subject& text, int inde
                     if (const auto end = run(text, part, place)) return end;
                 }
                 return {};
-            case node_kind::look_ahead:
+            case node_kind::lookahead:
                 if (run(text, step.parts[0], place).has_value() == step.negated) return {};
                 break;
             case node_kind::line_end:

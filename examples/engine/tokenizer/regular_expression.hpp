@@ -48,11 +48,11 @@ class regular_expression {
         bool finds(const text_point& point) const;
     };
 
-    enum class node_kind { set, repeat, branch, look_ahead, line_end, word_boundary, accept };
+    enum class node_kind { set, repeat, branch, lookahead, line_end, word_boundary, accept };
     struct node {
         node_kind kind = node_kind::accept;
         int next = -1;
-        std::vector<int> parts{};  // set: its index; repeat: one set per code point; branch: nodes; look_ahead: a node
+        std::vector<int> parts{};  // set: its index; repeat: one set per code point; branch: nodes; lookahead: a node
         std::size_t least = 1, most = 1;
         bool possessive = false, negated = false;
     };

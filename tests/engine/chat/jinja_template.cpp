@@ -99,7 +99,7 @@ TEST_CASE("Work, memory, depth and output of a template are limited") {
     for (int i = 0; i < 300; ++i) blocks += "{% if true %}";
     refused("nested more than 200 deep", blocks);
     check_error_message("the result is longer than 10 bytes",
-                        [] { render("01234567890", json::object(), {.most_output = 10}); });
+                        [] { render("01234567890", json::object(), {.max_output = 10}); });
     // A namespace that holds itself can be made, but not printed.
     CHECK(render("{% set ns = namespace() %}{% set ns.me = ns %}{{ ns.me.me is defined }}") == "True");
     refused("nested more than 200 deep", "{% set ns = namespace() %}{% set ns.me = ns %}{{ ns }}");

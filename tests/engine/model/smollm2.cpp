@@ -44,7 +44,7 @@ TEST_CASE("SmolLM2 continues ten prompts as the reference does") {
         return;
     }
     const gguf_file file = open_gguf(path);
-    weight_set weights = file.weights.renamed(name_of_gguf_tensor, path);
+    weight_set weights = file.weights.renamed([](const std::string& name) { return name_of_gguf_tensor(name); }, path);
     model_config config = gguf_config(file.metadata, weights);
     const model_files files{path, std::move(config), std::move(weights), letters()};  // the ids are given
     const auto prompts = nlohmann::json::parse(content("tests/engine/data/smollm2.json"));
