@@ -59,7 +59,7 @@ void print(std::string_view text) {
 
 void on_failed_read(int signal, siginfo_t* info, void*) {
     if (const mapped_file* file = file_with(info->si_addr)) {
-        print("error: ");
+        print("imbrex: ");
         print(file->name());
         print(": cannot be read; it was truncated while in use, or its disk failed\n");
         ::_exit(1);

@@ -20,7 +20,7 @@ using floats = vectors::floats;
 using words = vectors::words;
 using integers = vectors::integers;
 
-constexpr int chunk_elements = 256, chunk_groups = chunk_elements / unpacked_group, x_group = 32;
+constexpr int chunk_elements = 256, chunk_groups = chunk_elements / unpacked_group;
 constexpr int max_direct_rows = 4;  // rows of x that are multiplied while a chunk is unpacked
 constexpr int tile_rows = 4;        // weight rows that are unpacked together for more rows of x
 
@@ -215,35 +215,33 @@ quantised_rows::quantised_rows(const float* x, int rows, std::int64_t columns, c
       scales_(static_cast<std::size_t>(rows * chunks_ * chunk_groups)),
       sums_(scales_.size()) {
     hw::thread_pool::shared().for_each(rows, rows < 8 ? 1 : 0, [&](int row) {
-        for (std::int64_t group = 0; group < columns / x_group; ++group) {
-            quantise_group(x + row * columns + group * x_group, row, group, order);
+        for (std::int64_t group = 0; group < columns / unpacked_group; ++group) {
+            quantise_group(x + row * columns + group * unpacked_group, row, group, order);
         }
     });
 }
 
-// A group of 32 becomes two groups of 16: neighbours, or in both halves of the chunk.
 void quantised_rows::quantise_group(const float* x, int row, std::int64_t group, chunk_order order) {
-    constexpr int blocks = chunk_elements / x_group;
-    const std::size_t chunk = place(row, group / blocks), in_chunk = static_cast<std::size_t>(group % blocks);
-    const bool is_natural = order == chunk_order::natural;
-    const std::size_t first = chunk * chunk_groups + (is_natural ? 2 * in_chunk : in_chunk);
+    const std::size_t chunk = place(row, group / chunk_groups),
+                      in_chunk = static_cast<std::size_t>(group % chunk_groups);
+    // The first halves of groups of 32 come before the second halves.
+    const std::size_t place_in_chunk =
+        order == chunk_order::natural ? in_chunk : in_chunk / 2 + in_chunk % 2 * (chunk_groups / 2);
+    const std::size_t at = chunk * chunk_groups + place_in_chunk;
     float highest = 0;
-    for (int i = 0; i < x_group; ++i) highest = std::max(highest, std::abs(x[i]));
+    for (int i = 0; i < unpacked_group; ++i) highest = std::max(highest, std::abs(x[i]));
     const float scale = highest / 127, inverse = highest > 0 ? 127 / highest : 0.0f;
-    for (const std::size_t at : {first, first + (is_natural ? 1 : blocks)}) {
-        std::int8_t* to = &values_[at * unpacked_group];
-        int sum = 0;
-        for (int i = 0; i < unpacked_group; ++i) {
-            // Adding and subtracting this number rounds to the nearest integer.
-            constexpr float rounding = 0x1.8p23f;
-            const int value = static_cast<int>(x[i] * inverse + rounding - rounding);
-            to[i] = static_cast<std::int8_t>(value);
-            sum += value;
-        }
-        scales_[at] = scale;
-        sums_[at] = scale * static_cast<float>(sum);
-        x += unpacked_group;
+    std::int8_t* to = &values_[at * unpacked_group];
+    int sum = 0;
+    for (int i = 0; i < unpacked_group; ++i) {
+        // Adding and subtracting this number rounds to the nearest integer.
+        constexpr float rounding = 0x1.8p23f;
+        const int value = static_cast<int>(x[i] * inverse + rounding - rounding);
+        to[i] = static_cast<std::int8_t>(value);
+        sum += value;
     }
+    scales_[at] = scale;
+    sums_[at] = scale * static_cast<float>(sum);
 }
 
 chunk_order order_of_chunks(weight_type type) {

@@ -1,5 +1,5 @@
 // GEMV and GEMM on a CPU with ggml's blocks, straight from the mapped file: out[m, n] = sum x[m, k] W[n, k] + bias[n].
-// x is quantised to int8 in groups of 32, as llama.cpp does; a group is multiplied in integers.
+// x is quantised to int8 in groups of 16, half of llama.cpp's; a group is multiplied in integers.
 //
 //     for each chunk of 256 elements of a weight row
 //         unpack    bytes, and scale and offset per 16 elements (loading/ggml_blocks.hpp)

@@ -30,21 +30,20 @@ void for_rows(const stacked_weights& from, const Make& make) {
     });
 }
 
+// Memory for this many elements; the result is written in place.
 template <class T>
-const T* upload(const std::vector<T>& values, world where, world_memory& memory) {
-    memory = world_memory(where, values.size() * sizeof(T));
-    memory.write(0, values.data(), values.size() * sizeof(T));
+T* allocate(world where, std::int64_t count, world_memory& memory) {
+    memory = world_memory(where, static_cast<std::size_t>(count) * sizeof(T));
     return memory.at<T>();
 }
 
 template <class T>
 unquantised_weight_rows<T> load_plain(const stacked_weights& from, world where, world_memory& memory) {
-    std::vector<T> all(static_cast<std::size_t>(from.rows() * from.columns()));
+    T* const all = allocate<T>(where, from.rows() * from.columns(), memory);
     for_rows(from, [&](std::int64_t first, std::span<const float> values) {
-        std::ranges::transform(values, all.begin() + first * from.columns(),
-                               [](float value) { return convert<T>(value); });
+        std::ranges::transform(values, all + first * from.columns(), [](float value) { return convert<T>(value); });
     });
-    return make_weight_rows<T>(upload(all, where, memory), from.rows(), from.columns());
+    return make_weight_rows<T>(all, from.rows(), from.columns());
 }
 
 template <class T>
@@ -56,51 +55,40 @@ std::int64_t rows_of(const cpu_matrix::any_view& view) {
     return std::visit([](const auto& rows) { return rows.rows; }, view);
 }
 
-// Host buffers for values and scales of a grouped format.
-template <class View>
-struct grouped_rows {
+template <class View, template <class> class To>
+View load_quantised(const stacked_weights& from, world where, world_memory& value_memory, world_memory& scale_memory) {
     using value = std::remove_cvref_t<decltype(*View::values)>;
     using scale = typename View::scale;
-    std::int64_t rows, columns;
-    std::vector<value> values{std::vector<value>(static_cast<std::size_t>(rows * columns / View::values_per_byte))};
-    std::vector<scale> scales{std::vector<scale>(group_scale_count(rows, columns))};
-
-    value* values_of(std::int64_t row) { return values.data() + row * columns / View::values_per_byte; }
-    scale* scales_of(std::int64_t row) { return scales.data() + row * (columns / weight_group_size); }
-
-    View sent(world where, world_memory& value_memory, world_memory& scale_memory) const {
-        return {upload(values, where, value_memory), upload(scales, where, scale_memory), rows, columns};
-    }
-};
-
-template <class View, template <class> class To>
-View load_quantised(const stacked_weights& from, world where, world_memory& values, world_memory& scales) {
-    grouped_rows<View> made{from.rows(), from.columns()};
+    const std::int64_t rows = from.rows(), columns = from.columns();
+    value* const values = allocate<value>(where, rows * columns / View::values_per_byte, value_memory);
+    scale* const scales = allocate<scale>(where, rows * (columns / weight_group_size), scale_memory);
     for_rows(from, [&](std::int64_t first, std::span<const float> floats) {
-        quantise_rows(To<typename View::scale>{made.values_of(first), made.scales_of(first)}, floats.data(),
-                      static_cast<std::int64_t>(floats.size()) / from.columns(), from.columns());
+        const To<scale> to{values + first * columns / View::values_per_byte,
+                           scales + first * (columns / weight_group_size)};
+        quantise_rows(to, floats.data(), static_cast<std::int64_t>(floats.size()) / columns, columns);
     });
-    return made.sent(where, values, scales);
+    return {values, scales, rows, columns};
 }
 
 e4m3_weight_rows load_e4m3(const stacked_weights& from, world where, world_memory& value_memory,
                            world_memory& scale_memory) {
-    std::vector<e4m3> values(static_cast<std::size_t>(from.rows() * from.columns()));
-    std::vector<float> scales(static_cast<std::size_t>(from.rows()));
+    const std::int64_t rows = from.rows(), columns = from.columns();
+    e4m3* const values = allocate<e4m3>(where, rows * columns, value_memory);
+    float* const scales = allocate<float>(where, rows, scale_memory);
     for_rows(from, [&](std::int64_t first, std::span<const float> floats) {
-        quantise_rows(e4m3_rows_output{values.data() + first * from.columns(), scales.data() + first}, floats.data(),
-                      static_cast<std::int64_t>(floats.size()) / from.columns(), from.columns());
+        quantise_rows(e4m3_rows_output{values + first * columns, scales + first}, floats.data(),
+                      static_cast<std::int64_t>(floats.size()) / columns, columns);
     });
-    return {upload(values, where, value_memory), upload(scales, where, scale_memory), from.rows(), from.columns()};
+    return {values, scales, rows, columns};
 }
 
 }  // namespace
 
 cpu_matrix::cpu_matrix(const stacked_weights& from, const runner_options& options) : rows_(from.rows()) {
-    const bool in_groups = from.columns() % weight_group_size == 0;
+    require(!from.has_factors(), "cpu_matrix: its columns have factors; a CPU applies the norm to the activations");
     const bool needs_groups = options.weights == weight_format::int8 || options.weights == weight_format::int4;
-    const bool stays = options.weights == weight_format::as_in_file || (needs_groups && !in_groups);
-    if (stays && !from.has_factors()) {
+    const bool fits = !needs_groups || from.columns() % weight_group_size == 0;
+    if (options.weights == weight_format::as_in_file || !fits) {
         for (const weight* one : from.parts()) parts_.push_back(as_in_file(*one, options.where));
     } else {
         parts_.push_back(converted(from, options));
