@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/loading/checkpoint_quantisation.hpp"
 #include "engine/loading/gguf.hpp"
 #include "engine/loading/llama2c.hpp"
 #include "engine/loading/mapped_file.hpp"
@@ -68,7 +69,13 @@ inline void use(const tokenizer& tokens) {
 }
 
 inline void safetensors(std::span<const std::byte> bytes) {
-    unless_refused([&] { use(read_safetensors(bytes, "input").weights); });
+    unless_refused([&] {
+        const safetensors_file file = read_safetensors(bytes, "input");
+        use(file.weights);
+        const auto quantisation = file.metadata.find("quantization_config");
+        if (quantisation == file.metadata.end()) return;
+        use(read_quantised_checkpoint(file.weights, parse_json(quantisation->second, "input"), "input"));
+    });
     unless_refused([&] { read_shard_index(bytes, "input"); });
 }
 

@@ -17,9 +17,10 @@ constexpr const char* program_help =
   imbrex batch model.gguf --input requests.jsonl --output results.jsonl
   imbrex bench --random qwen2.5-0.5b --weights int8 --requests 1,8
   imbrex info model.gguf
+  imbrex quantize model-f16.gguf model-int8.gguf --weights int8
 
-A model is a Hugging Face folder (config.json, *.safetensors, tokenizer.json), a .gguf file (f32, f16, bf16, q8_0, q4_0), or a
-llama2.c .bin file beside its tokenizer. Supported: Llama 1 to 3, Qwen2, Qwen2.5, Qwen3.
+A model is a Hugging Face folder (config.json, *.safetensors, tokenizer.json), a .gguf file, or a llama2.c .bin file
+beside its tokenizer. Supported: Llama 1 to 3, Qwen2, Qwen2.5, Qwen3.
 "imbrex <command> --help" explains a command. Exit codes: 0 done, 1 error, 2 wrong usage, 130 stopped by Ctrl-C.)";
 
 constexpr const char* chat_help =
@@ -65,6 +66,14 @@ constexpr const char* info_help =
     R"(Examples:
   imbrex info model.gguf
   imbrex info ~/models/Qwen3-0.6B --tensors)";
+
+constexpr const char* quantize_help =
+    R"(Examples:
+  imbrex quantize model-f16.gguf model-int8.gguf
+  imbrex quantize ~/models/Qwen3-0.6B qwen3-int4 --weights int4
+
+The output is used as it lies on the disk: a start converts nothing, and programs share its memory. A .gguf file becomes a .gguf file
+(int8: Q8_0, int4: Q4_0 with Q8_0 for embedding and LM head), a folder a folder with model.gguf instead of safetensors.)";
 
 // Escape sequences such as "\n" on the command line.
 std::string unescaped(const std::string& text) {
@@ -162,6 +171,7 @@ class command_line {
         add_batch();
         add_bench();
         add_info();
+        add_quantize();
     }
 
     int run(int argc, const char* const* argv, const command_streams& streams) {
@@ -175,6 +185,7 @@ class command_line {
         if (app_.got_subcommand(batch_app_)) return run_batch(batch_, streams);
         if (app_.got_subcommand(bench_app_)) return run_bench(bench_, streams);
         if (app_.got_subcommand(info_app_)) return run_info(info_, streams);
+        if (app_.got_subcommand(quantize_app_)) return run_quantize(quantize_, streams);
         streams.err << app_.help();
         return exit_usage;
     }
@@ -239,18 +250,27 @@ class command_line {
         add_path(*info_app_, info_.path)->required();
         info_app_->add_flag("--tensors", info_.lists_tensors, "list all tensors");
     }
+    void add_quantize() {
+        quantize_app_ = app_.add_subcommand("quantize", "Write a model with converted weights")->footer(quantize_help);
+        add_path(*quantize_app_, quantize_.from)->required();
+        quantize_app_->add_option("output", quantize_.to, "new .gguf file or folder")->required();
+        quantize_app_->add_option("--weights", quantize_.weights, "format of the matrices")
+            ->check(CLI::IsMember({"f32", "bf16", "int8", "int4"}))
+            ->capture_default_str();
+    }
     static void add_sequences(CLI::App& app, model_args& model, const char* meaning) {
         app.add_option("--sequences", model.sequences, meaning)->check(between(1, 1 << 16));
     }
 
     CLI::App app_;
     CLI::App *chat_app_ = nullptr, *generate_app_ = nullptr, *batch_app_ = nullptr, *bench_app_ = nullptr,
-             *info_app_ = nullptr;
+             *info_app_ = nullptr, *quantize_app_ = nullptr;
     chat_command chat_;
     generate_command generate_;
     batch_command batch_;
     bench_command bench_;
     info_command info_;
+    quantize_command quantize_;
 };
 
 }  // namespace

@@ -30,15 +30,6 @@ world world_of(const std::string& device) {
     return world::device;
 }
 
-weight_format format_of(const std::string& name) {
-    constexpr std::array formats{weight_format::f32, weight_format::bf16, weight_format::e4m3, weight_format::int8,
-                                 weight_format::int4};
-    for (const weight_format format : formats) {
-        if (name == name_of(format)) return format;
-    }
-    return weight_format::as_in_file;
-}
-
 // The host world starts one thread per core of the machine; the CPU affinity of the process limits them.
 void limit_threads(int threads) {
     if (threads == 0) return;
@@ -84,12 +75,21 @@ bool is_terminal(const std::ostream& stream) {
 engine_options options_of(const model_args& choice) {
     limit_threads(choice.threads);
     return {.where = world_of(choice.device),
-            .weights = format_of(choice.weights),
+            .weights = weight_format_named(choice.weights),
             .kv_cache_bytes = static_cast<std::int64_t>(std::min<std::uint64_t>(choice.memory, INT64_MAX)),
             .context = choice.context,
             .max_num_batched_tokens = choice.max_num_batched_tokens,
             .max_num_seqs = choice.sequences,
             .batch_invariant = choice.batch_invariant};
+}
+
+weight_format weight_format_named(const std::string& name) {
+    constexpr std::array formats{weight_format::f32, weight_format::bf16, weight_format::e4m3, weight_format::int8,
+                                 weight_format::int4};
+    for (const weight_format format : formats) {
+        if (name == name_of(format)) return format;
+    }
+    return weight_format::as_in_file;
 }
 
 background_engine_loader::background_engine_loader(model_files files, const engine_options& options)

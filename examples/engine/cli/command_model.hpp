@@ -18,6 +18,9 @@ namespace imbrex::engine {
 bool is_terminal(const std::istream& stream);
 bool is_terminal(const std::ostream& stream);
 
+// The format of --weights; as_in_file for "file".
+weight_format weight_format_named(const std::string& name);
+
 engine_options options_of(const model_args& choice);
 
 // Loads and converts the weights in the background.

@@ -70,11 +70,17 @@ struct info_command {
     bool lists_tensors = false;
 };
 
+struct quantize_command {
+    std::string from, to;
+    std::string weights = "int8";  // f32, bf16, int8, int4
+};
+
 int run_chat(const chat_command& command, const command_streams& streams);
 int run_generate(const generate_command& command, const command_streams& streams);
 int run_batch(const batch_command& command, const command_streams& streams);
 int run_bench(const bench_command& command, const command_streams& streams);
 int run_info(const info_command& command, const command_streams& streams);
+int run_quantize(const quantize_command& command, const command_streams& streams);
 
 // Parses the command line and runs the command; errors are printed to err.
 int run_command(int argc, const char* const* argv, std::istream& in, std::ostream& out, std::ostream& err);

@@ -151,23 +151,13 @@ gguf_value read_value(reader& from, const std::string& where) {
     return value;
 }
 
-weight_type tensor_type(std::uint32_t type, const std::string& where) {
-    switch (type) {
-        case 0:
-            return weight_type::f32;
-        case 1:
-            return weight_type::f16;
-        case 2:
-            return weight_type::q4_0;
-        case 8:
-            return weight_type::q8_0;
-        case 30:
-            return weight_type::bf16;
-        default:
-            require(false, where, "tensor type ", type,
-                    "; 0 (F32), 1 (F16), 2 (Q4_0), 8 (Q8_0) and 30 (BF16) can be read");
-    }
-    return {};
+weight_type tensor_type(std::uint32_t number, const std::string& where) {
+    const auto type = weight_type_of_ggml(number);
+    require(
+        type.has_value(), where, "its type is ", ggml_type_name(number),
+        "; F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K to Q6_K, IQ4_NL, IQ4_XS and MXFP4 can be read. Convert "
+        "the original model to one of them, for example Q4_K_M");
+    return *type;
 }
 
 struct placed_weight {
@@ -218,7 +208,17 @@ void gguf_metadata::add(const std::string& key, gguf_value value) {
 
 const gguf_value* gguf_metadata::find(std::string_view key) const {
     const auto found = values_.find(key);
-    return found == values_.end() ? nullptr : &found->second;
+    if (found == values_.end()) return nullptr;
+    read_.insert(found->first);
+    return &found->second;
+}
+
+std::vector<std::string> gguf_metadata::unread() const {
+    std::vector<std::string> keys;
+    for (const auto& [key, value] : values_) {
+        if (!read_.contains(key)) keys.push_back(key);
+    }
+    return keys;
 }
 
 std::optional<std::int64_t> gguf_metadata::whole(std::string_view key) const {

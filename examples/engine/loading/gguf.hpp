@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -41,7 +42,8 @@ struct gguf_value {
         content;
 };
 
-// The metadata. Getters throw on a wrong type and return nothing for a missing key.
+// The metadata. Getters throw on a wrong type and return nothing for a missing key. The keys that were asked for are
+// recorded, for unread_content.hpp.
 class gguf_metadata {
   public:
     explicit gguf_metadata(std::string file = {}) : file_(std::move(file)) {}
@@ -49,6 +51,7 @@ class gguf_metadata {
 
     bool has(std::string_view key) const { return find(key) != nullptr; }
     const gguf_value* find(std::string_view key) const;
+    std::vector<std::string> unread() const;
     std::optional<std::int64_t> whole(std::string_view key) const;
     std::optional<double> real(std::string_view key) const;
     std::optional<bool> truth(std::string_view key) const;
@@ -63,6 +66,7 @@ class gguf_metadata {
   private:
     std::string file_;
     std::map<std::string, gguf_value, std::less<>> values_;
+    mutable std::set<std::string, std::less<>> read_;
 };
 
 struct gguf_file {

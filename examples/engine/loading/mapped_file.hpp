@@ -21,6 +21,14 @@ class mapped_file {
     std::span<const std::byte> bytes() const { return bytes_; }
     const std::string& name() const { return name_; }
 
+    // Takes the pages of these bytes from the memory of the process; they are read again on the next use. Does nothing
+    // for bytes that are not part of a mapped file.
+    static void drop_pages(std::span<const std::byte> bytes);
+
+    // From now on, reading a mapped file that was truncated, or whose disk fails, ends the process with exit code 1 and
+    // a message that names the file, not with SIGBUS alone.
+    static void report_failed_reads();
+
   private:
     std::string name_;
     std::span<const std::byte> bytes_;

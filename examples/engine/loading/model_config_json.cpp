@@ -194,8 +194,6 @@ model_config read_config(std::span<const std::byte> config, std::span<const std:
     require(root.is_object(), name, ": is ", shown(root), "; it must be an object");
     const auto type = string_member(root, "model_type", name);
     require(type.has_value(), name, ": \"model_type\" is missing");
-    require(!find_member(root, "quantization_config"), name,
-            ": has a \"quantization_config\"; weights in f32, f16 and bf16 can be read");
     const family_description& family = family_of_model_type(*type, name);
     model_config result;
     result.vocab_size = needed_size(root, "vocab_size", name);

@@ -4,11 +4,15 @@
 #include <imbrex/core/error.hpp>
 #include <utility>
 
+#include "engine/loading/checkpoint_quantisation.hpp"
 #include "engine/loading/families.hpp"
-#include "engine/loading/gguf.hpp"
+#include "engine/loading/gguf_split.hpp"
+#include "engine/loading/json_text.hpp"
 #include "engine/loading/llama2c.hpp"
 #include "engine/loading/safetensors.hpp"
 #include "engine/loading/tokenizer_files.hpp"
+#include "engine/loading/unread_content.hpp"
+#include "engine/tokenizer/utf8.hpp"
 
 namespace imbrex::engine {
 
@@ -45,6 +49,12 @@ void complete(model_files& model) {
             " tokens, the model ", model.config.vocab_size);
     model.weights = with_separate_projections(model.config, model.weights, model.name);
     check_weights(model.config, model.weights, model.name);
+    for (const expected_weight& expected : expected_weights(model.config)) {
+        const weight& found = model.weights.at(expected.name);
+        require(!is_integer(found.type), model.name, ": tensor ", printable(expected.name), " has integers of type ",
+                name_of(found.type), " without a quantization_config that explains them");
+    }
+    check_unread_weights(model.weights, model.config.tie_word_embeddings, model.name);
 }
 
 model_files open_folder(const std::filesystem::path& path) {
@@ -66,7 +76,7 @@ model_files open_folder(const std::filesystem::path& path) {
         const mapped_file vocabulary_file(path / "vocab.json"), merges(path / "merges.txt");
         return read_gpt2_files(vocabulary_file.bytes(), merges.bytes(), vocabulary_file.name());
     };
-    return {path.string(), std::move(sizes), open_safetensors(path), read_tokens()};
+    return {path.string(), std::move(sizes), open_folder_weights(path), read_tokens()};
 }
 
 model_files open_llama2c(const std::shared_ptr<const mapped_file>& file, const std::filesystem::path& path) {
@@ -84,6 +94,16 @@ model_files open_llama2c(const std::shared_ptr<const mapped_file>& file, const s
 
 }  // namespace
 
+weight_set open_folder_weights(const std::filesystem::path& path) {
+    const auto quantised = path / "model.gguf";
+    if (std::filesystem::exists(quantised)) return open_gguf(quantised).weights;
+    weight_set weights = open_safetensors(path);
+    const mapped_file config_file(path / "config.json");
+    const json config = parse_json(as_text(config_file.bytes()), config_file.name());
+    const json* quantisation = find_member(config, "quantization_config");
+    return quantisation ? read_quantised_checkpoint(weights, *quantisation, config_file.name()) : weights;
+}
+
 std::string name_of_gguf_tensor(const std::string& name, model_family family) {
     if (!name.starts_with("blk.")) {
         const std::string outer = exchanged(name, outer_names);
@@ -97,8 +117,8 @@ std::string name_of_gguf_tensor(const std::string& name, model_family family) {
     return inner.empty() ? name : "model.layers." + name.substr(4, dot - 4) + "." + inner;
 }
 
-model_files read_gguf_model(std::span<const std::byte> bytes, const std::string& name) {
-    const gguf_file file = read_gguf(bytes, name);
+model_files gguf_model(const gguf_file& file) {
+    const std::string& name = file.metadata.file();
     const auto architecture = file.metadata.text("general.architecture");
     require(architecture.has_value(), name, ": general.architecture is missing");
     const model_family family = family_of_architecture(*architecture, name).family;
@@ -107,7 +127,12 @@ model_files read_gguf_model(std::span<const std::byte> bytes, const std::string&
     model_config config = gguf_config(file.metadata, weights);
     model_files model{name, std::move(config), std::move(weights), gguf_tokenizer(file.metadata)};
     complete(model);
+    check_unread_keys(file.metadata);
     return model;
+}
+
+model_files read_gguf_model(std::span<const std::byte> bytes, const std::string& name) {
+    return gguf_model(read_gguf(bytes, name));
 }
 
 model_files open_model(const std::filesystem::path& path) {
@@ -120,11 +145,7 @@ model_files open_model(const std::filesystem::path& path) {
     require(path.extension() != ".safetensors", path.string(),
             ": holds weights alone; give the folder, which has config.json and the tokenizer too");
     const auto file = std::make_shared<const mapped_file>(path);
-    if (as_text(file->bytes()).starts_with("GGUF")) {
-        model_files model = read_gguf_model(file->bytes(), file->name());
-        model.weights.keep(file);
-        return model;
-    }
+    if (as_text(file->bytes()).starts_with("GGUF")) return gguf_model(open_gguf(path));
     require(path.extension() == ".bin", path.string(),
             ": is no model; a folder with config.json, a .gguf file or a .bin file of llama2.c can be opened");
     model_files model = open_llama2c(file, path);

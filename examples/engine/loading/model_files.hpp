@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <string>
 
+#include "engine/loading/gguf.hpp"
 #include "engine/loading/model_config.hpp"
 #include "engine/loading/weights.hpp"
 #include "engine/tokenizer/tokenizer.hpp"
@@ -20,10 +21,15 @@ struct model_files {
 
 model_files open_model(const std::filesystem::path& path);
 
+// The weights of a Hugging Face folder: model.gguf with Hugging Face names, as `imbrex quantize` writes it, or
+// safetensors. Quantised ones (checkpoint_quantisation.hpp) are converted.
+weight_set open_folder_weights(const std::filesystem::path& path);
+
 // The Hugging Face name of a GGUF tensor. Unknown names are returned unchanged.
 std::string name_of_gguf_tensor(const std::string& name, model_family family = model_family::llama);
 
-// open_model for the bytes of a GGUF file.
+// open_model for a GGUF file, and for the bytes of one that is not split.
+model_files gguf_model(const gguf_file& file);
 model_files read_gguf_model(std::span<const std::byte> bytes, const std::string& name);
 
 }  // namespace imbrex::engine

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstring>
 #include <imbrex/core/error.hpp>
+#include <optional>
 #include <set>
+#include <utility>
 
 #include "engine/loading/json_text.hpp"
 
@@ -15,11 +17,18 @@ constexpr std::uint64_t length_bytes = 8;
 constexpr std::uint64_t longest_header = 100'000'000;
 constexpr std::size_t highest_rank = 16;
 
-weight_type type_of(const std::string& type, const std::string& where) {
-    if (type == "F32") return weight_type::f32;
-    if (type == "F16") return weight_type::f16;
-    require(type == "BF16", where, "dtype is \"", type, "\"; F32, F16 and BF16 can be read");
-    return weight_type::bf16;
+// Nothing for a dtype that the engine cannot compute with.
+std::optional<weight_type> type_of(const std::string& type) {
+    constexpr std::pair<std::string_view, weight_type> types[] = {
+        {"F32", weight_type::f32}, {"F16", weight_type::f16},      {"BF16", weight_type::bf16},
+        {"F64", weight_type::f64}, {"F8_E4M3", weight_type::e4m3}, {"F8_E5M2", weight_type::e5m2},
+        {"I8", weight_type::i8},   {"U8", weight_type::u8},        {"BOOL", weight_type::u8},
+        {"I16", weight_type::i16}, {"I32", weight_type::i32},      {"I64", weight_type::i64},
+    };
+    for (const auto& [name, found] : types) {
+        if (name == type) return found;
+    }
+    return {};
 }
 
 std::vector<std::int64_t> whole_numbers(const json& values, const char* key, const std::string& where) {
@@ -44,7 +53,7 @@ placed_weight read_entry(const std::string& tensor, const json& entry, const std
     require(entry.is_object(), where, "is ", shown(entry), "; it must be an object");
     const auto type = string_member(entry, "dtype", where);
     require(type.has_value(), where, "\"dtype\" is missing");
-    placed_weight placed{{tensor, type_of(*type, where), {}, {}}, 0, 0};
+    placed_weight placed{{tensor, type_of(*type).value_or(weight_type::u8), {}, {}}, 0, 0};
     placed.what.shape = whole_numbers(member(entry, "shape", where), "shape", where);
     require(placed.what.shape.size() <= highest_rank, where, "it has ", placed.what.shape.size(), " dimensions; ",
             highest_rank, " are allowed");
@@ -52,6 +61,12 @@ placed_weight read_entry(const std::string& tensor, const json& entry, const std
     require(offsets.size() == 2, where, "data_offsets has ", offsets.size(), " numbers; it must have 2");
     placed.begin = offsets[0];
     placed.end = offsets[1];
+    if (!type_of(*type)) {  // bytes, which do no harm if the model does not use them
+        require(placed.begin <= placed.end, where, "data_offsets [", placed.begin, ", ", placed.end,
+                "] end before they begin");
+        placed.what.name_in_file = tensor + " of dtype " + *type;
+        placed.what.shape = {placed.end - placed.begin};
+    }
     const auto size = byte_size(placed.what.type, placed.what.shape);
     require(size.has_value(), where, "shape ", to_string(placed.what.shape), " has more than 2^63 - 1 bytes");
     require(placed.begin <= placed.end && placed.end - placed.begin == *size, where, "data_offsets [", placed.begin,

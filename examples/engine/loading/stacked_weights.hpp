@@ -28,6 +28,8 @@ class stacked_weights {
         }
     }
 
+    explicit stacked_weights(const weight& one) : parts_{&one}, rows_(one.rows()) {}
+
     // Multiplies each column by its factor.
     void multiply_columns(std::vector<float> factors) {
         require(static_cast<std::int64_t>(factors.size()) == columns(), "factors: ", factors.size(), " of them for ",
@@ -64,6 +66,14 @@ class stacked_weights {
             }
             first = std::max<std::int64_t>(first - part->rows(), 0);
         }
+    }
+
+    const std::vector<const weight*>& parts() const { return parts_; }
+    bool has_factors() const { return !factors_.empty(); }
+
+    // The weights are not needed soon: the memory of the mapped file is free for others.
+    void drop_pages() const {
+        for (const weight* part : parts_) mapped_file::drop_pages(part->bytes);
     }
 
     // Calls take(bytes) for each weight, as in the file: without factors.

@@ -3,84 +3,74 @@
 #include <bit>
 #include <cstring>
 #include <imbrex/core/error.hpp>
+#include <imbrex/core/fp8.hpp>
+
+#include "engine/loading/ggml_blocks.hpp"
 
 namespace imbrex::engine {
 
 namespace {
 
-constexpr std::int64_t block_elements = 32;
+using ggml::read;
 
-template <class T>
-T read(const std::byte* from) {  // data in files may be unaligned
-    T value;
-    std::memcpy(&value, from, sizeof value);
-    return value;
-}
-
-float from_half(std::uint16_t bits) {
-    const std::uint32_t sign = std::uint32_t(bits & 0x8000u) << 16;
-    const std::uint32_t exponent = (bits >> 10) & 31u;
-    const std::uint32_t mantissa = bits & 1023u;
-    if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | mantissa << 13);
-    if (exponent == 0) {  // subnormal or zero: multiples of 2^-24
-        const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
-        return sign ? -magnitude : magnitude;
-    }
-    return std::bit_cast<float>(sign | (exponent + 112) << 23 | mantissa << 13);
-}
-
-float from_bfloat(std::uint16_t bits) {
-    return std::bit_cast<float>(std::uint32_t(bits) << 16);
-}
-
-void expand_q8_0(const std::byte* block, float* result) {
-    const float scale = from_half(read<std::uint16_t>(block));
-    for (int i = 0; i < block_elements; ++i) {
-        result[i] = scale * static_cast<float>(read<std::int8_t>(block + 2 + i));
+// Converts elements of a type that has no blocks.
+template <class Stored, class Convert>
+void convert_each(const std::byte* from, std::span<float> result, const Convert& to_float) {
+    for (float& value : result) {
+        value = to_float(read<Stored>(from));
+        from += sizeof(Stored);
     }
 }
 
-void expand_q4_0(const std::byte* block, float* result) {
-    const float scale = from_half(read<std::uint16_t>(block));
-    for (int i = 0; i < block_elements / 2; ++i) {
-        const int both = read<std::uint8_t>(block + 2 + i);
-        result[i] = scale * static_cast<float>((both & 15) - 8);
-        result[i + block_elements / 2] = scale * static_cast<float>((both >> 4) - 8);
+template <class Stored>
+void convert_each(const std::byte* from, std::span<float> result) {
+    convert_each<Stored>(from, result, [](Stored value) { return static_cast<float>(value); });
+}
+
+void convert_numbers(weight_type type, const std::byte* from, std::span<float> result) {
+    switch (type) {
+        case weight_type::f16:
+            return convert_each<std::uint16_t>(from, result, [](std::uint16_t bits) { return ggml::from_half(bits); });
+        case weight_type::bf16:
+            return convert_each<std::uint16_t>(
+                from, result, [](std::uint16_t bits) { return std::bit_cast<float>(std::uint32_t(bits) << 16); });
+        case weight_type::e4m3:
+            return convert_each<std::uint8_t>(from, result, [](std::uint8_t bits) { return e4m3::decode(bits); });
+        case weight_type::e5m2:
+            return convert_each<std::uint8_t>(from, result, [](std::uint8_t bits) { return e5m2::decode(bits); });
+        case weight_type::f64:
+            return convert_each<double>(from, result);
+        case weight_type::i8:
+            return convert_each<std::int8_t>(from, result);
+        case weight_type::u8:
+            return convert_each<std::uint8_t>(from, result);
+        case weight_type::i16:
+            return convert_each<std::int16_t>(from, result);
+        case weight_type::i32:
+            return convert_each<std::int32_t>(from, result);
+        case weight_type::i64:
+            return convert_each<std::int64_t>(from, result);
+        default:
+            return convert_each<float>(from, result);
+    }
+}
+
+template <class Block>
+void convert_blocks(const std::byte* from, std::span<float> result) {
+    for (; !result.empty(); result = result.subspan(Block::elements), from += Block::bytes) {
+        std::uint8_t values[Block::elements];
+        float scales[Block::elements / unpacked_group], offsets[Block::elements / unpacked_group];
+        unpack_block<Block>(from, values, scales, offsets);
+        for (int i = 0; i < Block::elements; ++i) {
+            const int group = i / unpacked_group;
+            // In double, since the product alone may exceed a float, and to round once.
+            const double product = static_cast<double>(scales[group]) * values[i];
+            result[static_cast<std::size_t>(i)] = static_cast<float>(product + static_cast<double>(offsets[group]));
+        }
     }
 }
 
 }  // namespace
-
-const char* name_of(weight_type type) {
-    switch (type) {
-        case weight_type::f32:
-            return "f32";
-        case weight_type::f16:
-            return "f16";
-        case weight_type::bf16:
-            return "bf16";
-        case weight_type::q8_0:
-            return "q8_0";
-        case weight_type::q4_0:
-            break;
-    }
-    return "q4_0";
-}
-
-block_format format_of(weight_type type) {
-    switch (type) {
-        case weight_type::f32:
-            return {1, 4};
-        case weight_type::f16:
-        case weight_type::bf16:
-            return {1, 2};
-        case weight_type::q8_0:
-            return {block_elements, 34};
-        case weight_type::q4_0:
-            break;
-    }
-    return {block_elements, 18};
-}
 
 std::int64_t weight::elements() const {
     std::int64_t count = 1;
@@ -126,25 +116,8 @@ void to_floats(const weight& source, std::int64_t first_row, std::int64_t rows, 
     const block_format format = format_of(source.type);
     const std::int64_t blocks_before = first_row * (row_elements / format.elements);
     const std::byte* from = source.bytes.data() + blocks_before * format.bytes;
-    for (std::size_t i = 0; i < result.size(); i += static_cast<std::size_t>(format.elements), from += format.bytes) {
-        switch (source.type) {
-            case weight_type::f32:
-                result[i] = read<float>(from);
-                break;
-            case weight_type::f16:
-                result[i] = from_half(read<std::uint16_t>(from));
-                break;
-            case weight_type::bf16:
-                result[i] = from_bfloat(read<std::uint16_t>(from));
-                break;
-            case weight_type::q8_0:
-                expand_q8_0(from, &result[i]);
-                break;
-            case weight_type::q4_0:
-                expand_q4_0(from, &result[i]);
-                break;
-        }
-    }
+    if (!is_block(source.type)) return convert_numbers(source.type, from, result);
+    with_ggml_block(source.type, [&](auto block) { convert_blocks<decltype(block)>(from, result); });
 }
 
 std::vector<float> to_floats(const weight& source) {
@@ -157,17 +130,28 @@ void weight_set::add(weight added, const std::string& file) {
     const auto [place, is_new] = index_.emplace(added.name, weights_.size());
     require(is_new, file, ": tensor \"", added.name, "\" is there twice; a name is used once");
     weights_.push_back(std::move(added));
+    read_.push_back(false);
 }
 
 const weight* weight_set::find(std::string_view name) const {
     const auto place = index_.find(name);
-    return place == index_.end() ? nullptr : &weights_[place->second];
+    if (place == index_.end()) return nullptr;
+    read_[place->second] = true;
+    return &weights_[place->second];
 }
 
 const weight& weight_set::at(std::string_view name) const {
     const weight* found = find(name);
     require(found != nullptr, "tensor \"", std::string(name), "\" is not in the model");
     return *found;
+}
+
+std::vector<const weight*> weight_set::unread() const {
+    std::vector<const weight*> result;
+    for (std::size_t i = 0; i < weights_.size(); ++i) {
+        if (!read_[i]) result.push_back(&weights_[i]);
+    }
+    return result;
 }
 
 std::int64_t weight_set::bytes() const {

@@ -1,11 +1,7 @@
 // Weights of a file: name, type, shape and a view of the bytes, without a copy. All readers return the same weight_set,
 // so the loading code is independent of the file format.
 //
-// The last dimension is contiguous. q8_0 and q4_0 are ggml's: a row is divided into blocks of 32 elements, each with an
-// fp16 scale d:
-//   q8_0, 34 bytes:  d, then 32 signed bytes q             element i = d * q[i]
-//   q4_0, 18 bytes:  d, then 16 bytes of two nibbles each  element i = d * (low nibble of byte i - 8)
-//                                                          element i + 16 = d * (high nibble of byte i - 8)
+// The last dimension is contiguous. Quantised types are ggml's (ggml_blocks.hpp).
 #pragma once
 
 #include <cstddef>
@@ -19,25 +15,16 @@
 #include <vector>
 
 #include "engine/loading/mapped_file.hpp"
+#include "engine/loading/weight_type.hpp"
 
 namespace imbrex::engine {
-
-enum class weight_type { f32, f16, bf16, q8_0, q4_0 };
-
-const char* name_of(weight_type type);
-
-// Elements and bytes of a block.
-struct block_format {
-    std::int64_t elements;
-    std::int64_t bytes;
-};
-block_format format_of(weight_type type);
 
 struct weight {
     std::string name;
     weight_type type = weight_type::f32;
     std::vector<std::int64_t> shape;  // outermost first; empty for a scalar
     std::span<const std::byte> bytes;
+    std::string name_in_file{};  // if it was renamed
 
     std::int64_t elements() const;
     std::int64_t row_elements() const { return shape.empty() ? 1 : shape.back(); }
@@ -50,7 +37,8 @@ std::optional<std::int64_t> byte_size(weight_type type, std::span<const std::int
 
 std::string to_string(std::span<const std::int64_t> shape);
 
-// Rows of a weight as floats. The conversion is exact for all types.
+// Rows of a weight as floats. The conversion is exact up to the rounding of a float (f64, i32 and i64; types with an
+// offset).
 void to_floats(const weight& source, std::int64_t first_row, std::int64_t rows, std::span<float> result);
 std::vector<float> to_floats(const weight& source);
 
@@ -60,9 +48,12 @@ class weight_set {
     void add(weight added, const std::string& file);
     // Keeps the owner of the bytes (a mapped file) alive as long as the set.
     void keep(std::shared_ptr<const void> owner) { owners_.push_back(std::move(owner)); }
+    const std::vector<std::shared_ptr<const void>>& owners() const { return owners_; }
 
+    // These record that the weight was asked for.
     const weight* find(std::string_view name) const;
     const weight& at(std::string_view name) const;  // throws if missing
+    std::vector<const weight*> unread() const;
     const std::vector<weight>& all() const { return weights_; }
     std::int64_t bytes() const;
 
@@ -71,9 +62,13 @@ class weight_set {
     weight_set renamed(const NewName& new_name, const std::string& file) const {
         weight_set result;
         result.owners_ = owners_;
-        for (weight copy : weights_) {
+        for (std::size_t i = 0; i < weights_.size(); ++i) {
+            weight copy = weights_[i];
+            if (copy.name_in_file.empty()) copy.name_in_file = copy.name;
             copy.name = new_name(copy.name);
-            if (!copy.name.empty()) result.add(std::move(copy), file);
+            if (copy.name.empty()) continue;
+            result.add(std::move(copy), file);
+            result.read_.back() = read_[i];
         }
         return result;
     }
@@ -83,6 +78,7 @@ class weight_set {
   private:
     std::vector<weight> weights_;
     std::map<std::string, std::size_t, std::less<>> index_;
+    mutable std::vector<bool> read_;
     std::vector<std::shared_ptr<const void>> owners_;
 };
 

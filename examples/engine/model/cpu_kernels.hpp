@@ -1,16 +1,13 @@
 // The kernels of the model on a CPU: GEMV and GEMM over rows of weights (kernels/linear.hpp), SIMT paged attention,
-// norms and gated activations, in float. Weights stay in the format of the file or the requested one, and are read once per
-// GEMM. cuda_kernels.hpp is the GPU counterpart.
+// norms and gated activations, in float. Weights are read where they lie in the mapped file, or in the requested format,
+// once per GEMM. cuda_kernels.hpp is the GPU counterpart.
 #pragma once
 
 #include <imbrex/core/element_types.hpp>
 #include <imbrex/core/error.hpp>
-#include <imbrex/kernels/embedding.hpp>
-#include <imbrex/kernels/linear.hpp>
 #include <imbrex/kernels/swiglu.hpp>
 
 #include <cstdint>
-#include <variant>
 #include <vector>
 
 #include "engine/loading/model_config.hpp"
@@ -57,14 +54,7 @@ class cpu_kernels {
     void begin(const step_inputs&) { has_pending_residual_ = false; }
 
     void embed_tokens(const table& from, const int* ids, const row_view<float>& out, float factor) {
-        std::visit(
-            [&]<class T>(const unquantised_weight_rows<T>& rows) {
-                embedding<T, float>::launch(
-                    where_,
-                    {.table = as_rows(rows.values, rows.rows, rows.columns), .ids = ids, .out = out, .factor = factor},
-                    stream_);
-            },
-            from.view());
+        from.gather(ids, out.extents[0], factor, out.pointer);
     }
 
     // out = norm(x)
@@ -85,16 +75,7 @@ class cpu_kernels {
     }
 
     void matmul(const matrix& with, const float* x, int rows, float* out, const float* bias = nullptr) {
-        std::visit(
-            [&]<class Weights>(const Weights& weights) {
-                linear<float, Weights, float>::launch(where_,
-                                                      {.x = as_rows(x, rows, weights.columns),
-                                                       .weights = weights,
-                                                       .bias = bias,
-                                                       .out = as_rows(out, rows, weights.rows)},
-                                                      stream_);
-            },
-            with.view());
+        with.matmul(where_, x, rows, out, bias, stream_);
     }
 
     void norm_matmul(const normed_matrix& with, const world_buffer<float>& x, int rows, float* out, const float* bias) {

@@ -2,12 +2,13 @@
 
 #include <imbrex/core/error.hpp>
 #include <imbrex/hw/host/thread_pool.hpp>
+#include <imbrex/kernels/linear.hpp>
 #include <imbrex/kernels/linear/quantise.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
+#include <optional>
 #include <span>
 #include <type_traits>
 #include <vector>
@@ -46,17 +47,13 @@ unquantised_weight_rows<T> load_plain(const stacked_weights& from, world where, 
     return make_weight_rows<T>(upload(all, where, memory), from.rows(), from.columns());
 }
 
-// In the element type of the file; quantised types as floats.
-std::variant<unquantised_weight_rows<float>, unquantised_weight_rows<bf16>, unquantised_weight_rows<fp16>>
-load_as_numbers(const stacked_weights& from, world where, world_memory& memory) {
-    switch (from.type()) {
-        case weight_type::bf16:
-            return load_plain<bf16>(from, where, memory);
-        case weight_type::f16:
-            return load_plain<fp16>(from, where, memory);
-        default:
-            return load_plain<float>(from, where, memory);
-    }
+template <class T>
+unquantised_weight_rows<T> rows_in_file(const weight& from) {
+    return make_weight_rows<T>(reinterpret_cast<const T*>(from.bytes.data()), from.rows(), from.row_elements());
+}
+
+std::int64_t rows_of(const cpu_matrix::any_view& view) {
+    return std::visit([](const auto& rows) { return rows.rows; }, view);
 }
 
 // Host buffers for values and scales of a grouped format.
@@ -97,60 +94,96 @@ e4m3_weight_rows load_e4m3(const stacked_weights& from, world where, world_memor
     return {upload(values, where, value_memory), upload(scales, where, scale_memory), from.rows(), from.columns()};
 }
 
-// A ggml block is a 2-byte scale followed by the bytes of a group in the layout used here.
-template <class View>
-View load_blocks(const stacked_weights& from, world where, world_memory& values, world_memory& scales) {
-    constexpr std::size_t group_bytes = weight_group_size / View::values_per_byte, scale_bytes = sizeof(fp16);
-    static_assert(std::is_same_v<typename View::scale, fp16>);
-    grouped_rows<View> made{from.rows(), from.columns()};
-    std::int64_t row = 0;
-    from.for_each_row([&](std::span<const std::byte> bytes) {
-        auto* value = made.values_of(row);
-        fp16* scale = made.scales_of(row++);
-        for (std::size_t at = 0; at < bytes.size(); at += scale_bytes + group_bytes) {
-            std::memcpy(scale++, bytes.data() + at, scale_bytes);
-            std::memcpy(value, bytes.data() + at + scale_bytes, group_bytes);
-            value += group_bytes;
-        }
-    });
-    return made.sent(where, values, scales);
-}
-
 }  // namespace
 
-cpu_matrix::cpu_matrix(const stacked_weights& from, const runner_options& options) {
-    const world where = options.where;
+cpu_matrix::cpu_matrix(const stacked_weights& from, const runner_options& options) : rows_(from.rows()) {
     const bool in_groups = from.columns() % weight_group_size == 0;
-    const auto as_in_file = [&]() -> any_view {
-        if (from.type() == weight_type::q8_0) return load_blocks<int8_view<fp16>>(from, where, values_, scales_);
-        if (from.type() == weight_type::q4_0) return load_blocks<int4_view<fp16>>(from, where, values_, scales_);
-        return std::visit([](auto view) -> any_view { return view; }, load_as_numbers(from, where, values_));
-    };
-    switch (options.weights) {
-        case weight_format::f32:
-            view_ = load_plain<float>(from, where, values_);
-            break;
-        case weight_format::bf16:
-            view_ = load_plain<bf16>(from, where, values_);
-            break;
-        case weight_format::e4m3:
-            view_ = load_e4m3(from, where, values_, scales_);
-            break;
-        case weight_format::int8:
-            view_ = in_groups ? load_quantised<int8_view<bf16>, int8_rows_output>(from, where, values_, scales_)
-                              : as_in_file();
-            break;
-        case weight_format::int4:
-            view_ = in_groups ? load_quantised<int4_view<bf16>, int4_rows_output>(from, where, values_, scales_)
-                              : as_in_file();
-            break;
-        case weight_format::as_in_file:
-            view_ = as_in_file();
-            break;
+    const bool needs_groups = options.weights == weight_format::int8 || options.weights == weight_format::int4;
+    const bool stays = options.weights == weight_format::as_in_file || (needs_groups && !in_groups);
+    if (stays && !from.has_factors()) {
+        for (const weight* one : from.parts()) parts_.push_back(as_in_file(*one, options.where));
+    } else {
+        parts_.push_back(converted(from, options));
+        from.drop_pages();
     }
 }
 
-cpu_embedding_table::cpu_embedding_table(const stacked_weights& from, const runner_options& options)
-    : view_(load_as_numbers(from, options.where, values_)) {}
+cpu_matrix::part cpu_matrix::as_in_file(const weight& from, world where) {
+    part made;
+    if (is_block(from.type)) {
+        made.view = block_weight_rows{from.type, from.bytes.data(), from.rows(), from.row_elements()};
+    } else if (from.type == weight_type::f32) {
+        made.view = rows_in_file<float>(from);
+    } else if (from.type == weight_type::bf16) {
+        made.view = rows_in_file<bf16>(from);
+    } else if (from.type == weight_type::f16) {
+        made.view = rows_in_file<fp16>(from);
+    } else {
+        made.view = load_plain<float>(stacked_weights(from), where, made.values);
+    }
+    return made;
+}
+
+cpu_matrix::part cpu_matrix::converted(const stacked_weights& from, const runner_options& options) {
+    const world where = options.where;
+    part made;
+    switch (options.weights) {
+        case weight_format::bf16:
+            made.view = load_plain<bf16>(from, where, made.values);
+            break;
+        case weight_format::e4m3:
+            made.view = load_e4m3(from, where, made.values, made.scales);
+            break;
+        case weight_format::int8:
+            made.view = load_quantised<int8_view, int8_rows_output>(from, where, made.values, made.scales);
+            break;
+        case weight_format::int4:
+            made.view = load_quantised<int4_view, int4_rows_output>(from, where, made.values, made.scales);
+            break;
+        case weight_format::f32:
+        case weight_format::as_in_file:
+            made.view = load_plain<float>(from, where, made.values);
+            break;
+    }
+    return made;
+}
+
+void cpu_matrix::matmul(world where, const float* x, int count, float* out, const float* bias, void* stream) const {
+    std::optional<quantised_rows> quantised[2];  // x in the orders of chunks
+    std::int64_t first = 0;
+    for (const part& one : parts_) {
+        const float* own_bias = bias != nullptr ? bias + first : nullptr;
+        if (const auto* blocks = std::get_if<block_weight_rows>(&one.view)) {
+            const chunk_order order = order_of_chunks(blocks->type);
+            auto& own_x = quantised[order == chunk_order::halves];
+            if (!own_x) own_x.emplace(x, count, blocks->columns, order);
+            block_gemm(*blocks, *own_x, own_bias, out + first, rows_);
+        } else {
+            std::visit(
+                [&]<class Weights>(const Weights& weights) {
+                    if constexpr (!std::is_same_v<Weights, block_weight_rows>) {
+                        const auto results = as_rows(out + first, count, weights.rows, rows_);
+                        linear<float, Weights, float>::launch(where,
+                                                              {.x = as_rows(x, count, weights.columns),
+                                                               .weights = weights,
+                                                               .bias = own_bias,
+                                                               .out = results},
+                                                              stream);
+                    }
+                },
+                one.view);
+        }
+        first += rows_of(one.view);
+    }
+}
+
+void cpu_embedding_table::gather(const int* ids, std::int64_t count, float factor, float* out) const {
+    const auto columns = static_cast<std::size_t>(table_.row_elements());
+    for (std::int64_t i = 0; i < count; ++i, out += columns) {
+        const std::span<float> row(out, columns);
+        to_floats(table_, ids[i], 1, row);
+        for (float& value : row) value *= factor;
+    }
+}
 
 }  // namespace imbrex::engine

@@ -1,5 +1,6 @@
-// A weight matrix on a CPU, in one of the formats of imbrex/core/weight_rows.hpp. ggml's q8_0 and q4_0 are kept
-// exactly. GEMMs with int8 and int4 weights quantise the activations to int8, as llama.cpp does.
+// A weight matrix on a CPU. Without conversion it is read where it lies, in the mapped file: numbers and ggml's blocks.
+// Otherwise it is converted on load to a format of imbrex/core/weight_rows.hpp. GEMMs with blocks, int8 and int4
+// quantise the activations to int8, as llama.cpp does.
 #pragma once
 
 #include <imbrex/core/element_types.hpp>
@@ -8,51 +9,56 @@
 
 #include <cstdint>
 #include <variant>
+#include <vector>
 
 #include "engine/loading/stacked_weights.hpp"
+#include "engine/model/cpu_block_gemm.hpp"
 #include "engine/model/runner.hpp"
 
 namespace imbrex::engine {
 
 class cpu_matrix {
   public:
-    template <class Scale>
-    using int8_view = int8_weight_rows<activation_quantisation::int8, Scale>;
-    template <class Scale>
-    using int4_view = int4_weight_rows<activation_quantisation::int8, Scale>;
+    using int8_view = int8_weight_rows<activation_quantisation::int8>;
+    using int4_view = int4_weight_rows<activation_quantisation::int8>;
     using any_view =
         std::variant<unquantised_weight_rows<float>, unquantised_weight_rows<bf16>, unquantised_weight_rows<fp16>,
-                     e4m3_weight_rows, int8_view<bf16>, int4_view<bf16>, int8_view<fp16>, int4_view<fp16>>;
+                     e4m3_weight_rows, int8_view, int4_view, block_weight_rows>;
 
     cpu_matrix() = default;
     // If the format has groups of 32 and the row length is not a multiple of 32, the matrix keeps the format of the
-    // file.
+    // file. The file must stay mapped.
     cpu_matrix(const stacked_weights& from, const runner_options& options);
 
-    const any_view& view() const { return view_; }
-    std::int64_t rows() const {
-        return std::visit([](const auto& view) { return view.rows; }, view_);
-    }
+    std::int64_t rows() const { return rows_; }
+    // out = x W^T + bias, x being [count, columns] and out [count, rows].
+    void matmul(world where, const float* x, int count, float* out, const float* bias, void* stream) const;
 
   private:
-    world_memory values_, scales_;
-    any_view view_;
+    // Consecutive rows in one format. Stacked weights of a file are parts, since they lie in different places.
+    struct part {
+        any_view view;
+        world_memory values, scales;
+    };
+
+    static part as_in_file(const weight& from, world where);
+    static part converted(const stacked_weights& from, const runner_options& options);
+
+    std::vector<part> parts_;
+    std::int64_t rows_ = 0;
 };
 
-// The embedding table, in the element type of the file; quantised types as floats.
+// The embedding table, read where it lies in the file.
 class cpu_embedding_table {
   public:
-    using any_view =
-        std::variant<unquantised_weight_rows<float>, unquantised_weight_rows<bf16>, unquantised_weight_rows<fp16>>;
-
     cpu_embedding_table() = default;
-    cpu_embedding_table(const stacked_weights& from, const runner_options& options);
+    cpu_embedding_table(const stacked_weights& from, const runner_options&) : table_(*from.parts().front()) {}
 
-    const any_view& view() const { return view_; }
+    // Row ids[i] of the table, times the factor, becomes row i of `out`.
+    void gather(const int* ids, std::int64_t count, float factor, float* out) const;
 
   private:
-    world_memory values_;
-    any_view view_;
+    weight table_;
 };
 
 }  // namespace imbrex::engine

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <memory>
 #include <set>
 #include <tuple>
 #include <vector>
@@ -27,6 +28,7 @@ class model_runner final : public runner {
   public:
     model_runner(const model_files& files, const runner_options& options, const loading_progress& progress)
         : options_(options),
+          owners_(files.weights.owners()),
           stream_(options.where),
           model_(files, options, progress, stream_.get()),
           staging_(options.where, options.max_num_batched_tokens, options.max_num_seqs, options.num_kv_blocks),
@@ -97,6 +99,7 @@ class model_runner final : public runner {
     static constexpr int max_graph_seqs = 64;
 
     runner_options options_;
+    std::vector<std::shared_ptr<const void>> owners_;  // of the weights, which a CPU reads where they lie
     world_stream stream_;
     model<Kernels> model_;
     step_staging staging_;

@@ -29,7 +29,7 @@ class weight_loader {
     Loaded load(const std::vector<std::string>& names) {
         const stacked_weights rows(files_.weights, names);
         Loaded made(rows, options_);
-        report_progress(rows.bytes());
+        finish(rows);
         return made;
     }
 
@@ -38,7 +38,7 @@ class weight_loader {
     Loaded load_normed(const std::vector<std::string>& names, const norm_weights& before) {
         stacked_weights rows(files_.weights, names);
         Loaded made(rows, before, options_);
-        report_progress(rows.bytes());
+        finish(rows);
         return made;
     }
 
@@ -70,6 +70,10 @@ class weight_loader {
     }
 
   private:
+    void finish(const stacked_weights& loaded) {
+        if (options_.where == world::device) loaded.drop_pages();  // they were copied
+        report_progress(loaded.bytes());
+    }
     void report_progress(std::int64_t bytes) {
         done_ += bytes;
         if (progress_) progress_(done_ < all_ ? done_ : all_, all_);  // tied weights are loaded twice

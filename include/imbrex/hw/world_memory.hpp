@@ -7,6 +7,8 @@
 #include <imbrex/hw/world_copy.hpp>
 
 #include <cstddef>
+#include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -28,8 +30,11 @@ class world_memory {
     world_memory(world where, std::size_t bytes) : where_(where), bytes_(bytes) {
         const std::size_t at_least_some = bytes == 0 ? alignment : bytes;
         if (where != world::device) {
-            begin_ = ::operator new (at_least_some, std::align_val_t{alignment});
-            std::memset(begin_, 0, at_least_some);
+            // Zeroed by the system on first use, so that a large cache takes as much memory as is used of it.
+            allocation_ = std::calloc(1, at_least_some + alignment);
+            if (allocation_ == nullptr) throw std::bad_alloc();
+            const auto address = reinterpret_cast<std::uintptr_t>(allocation_);
+            begin_ = static_cast<char*>(allocation_) + (alignment - address % alignment) % alignment;
             return;
         }
 #if defined(__CUDACC__)
@@ -41,16 +46,20 @@ class world_memory {
 #endif
     }
     world_memory(world_memory&& other) noexcept
-        : where_(other.where_), bytes_(other.bytes_), begin_(std::exchange(other.begin_, nullptr)) {}
+        : where_(other.where_),
+          bytes_(other.bytes_),
+          begin_(std::exchange(other.begin_, nullptr)),
+          allocation_(std::exchange(other.allocation_, nullptr)) {}
     world_memory& operator=(world_memory&& other) noexcept {
         std::swap(where_, other.where_);
         std::swap(bytes_, other.bytes_);
         std::swap(begin_, other.begin_);
+        std::swap(allocation_, other.allocation_);
         return *this;
     }
     ~world_memory() {
         if (where_ != world::device) {
-            ::operator delete (begin_, std::align_val_t{alignment});
+            std::free(allocation_);
             return;
         }
 #if defined(__CUDACC__)
@@ -97,6 +106,7 @@ class world_memory {
     world where_ = world::host;
     std::size_t bytes_ = 0;
     void* begin_ = nullptr;
+    void* allocation_ = nullptr;  // on a host: what std::calloc returned
 };
 
 }  // namespace IMBREX_WORLDS

@@ -123,6 +123,20 @@ TEST_CASE("info: describes a model file") {
         CHECK_MESSAGE(has(info.out, part), part);
 }
 
+TEST_CASE("quantize: writes a model that opens") {
+    const temporary_folder folder;
+    write_tiny_model(folder);
+    const std::string to = (folder.path() / "int8").string();
+    const outcome written = run({"quantize", folder.path().string(), to, "--weights", "int8"});
+    CHECK(written.code == 0);
+    CHECK(has(written.err, "int8: "));
+    CHECK(has(run({"info", to}).out, "q8_0: 15 tensors"));
+    const std::vector<std::string> text{"generate", to, "a", "--max-tokens", "4", "--seed", "1"};
+    CHECK(run(text).code == 0);
+    check_refusal(1, "int8: exists; the output is a new file or folder", {"quantize", folder.path().string(), to});
+    check_refusal(2, "--weights", {"quantize", folder.path().string(), to, "--weights", "e4m3"});
+}
+
 TEST_CASE("generate: reads the prompt from argument, file or input; equal seeds give equal texts") {
     const temporary_folder folder;
     write_tiny_model(folder);

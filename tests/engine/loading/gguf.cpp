@@ -150,8 +150,10 @@ TEST_CASE("Rejects invalid GGUF tensors") {
     check_error_message("has more than 2^63 - 1 bytes", [&] { with({large, large}, 0, 0); });
     check_error_message("has more than 2^63 - 1 bytes", [&] { with({large, large / 4}, 0, 0); });
     check_error_message("has more than 2^63 - 1 bytes", [&] { with({large, large, large, large}, 0, 0); });
-    check_error_message("tensor type 12;", [&] { with({256}, 12, 0); });
-    check_error_message("tensor type 4294967295;", [&] { with({4}, ~0u, 0); });
+    check_error_message("tensor \"a\": its type is IQ2_XS; F32,", [&] { with({256}, 17, 0); });
+    check_error_message("Convert the original model to one of them, for example Q4_K_M", [&] { with({256}, 34, 0); });
+    check_error_message("its type is 4294967295;", [&] { with({4}, ~0u, 0); });
+    check_error_message("its rows of 128 elements are not whole blocks of 256", [&] { with({128, 2}, 12, 0); });
     check_error_message("its rows of 33 elements are not whole blocks of 32", [&] { with({33, 2}, 8, 0); });
     check_error_message("its offset is 8; it must be a multiple of 32", [&] { with({4}, 0, 8); });
     check_error_message("its 16 bytes at offset 64 lie beyond the file's 64 bytes of data", [&] { with({4}, 0, 64); });

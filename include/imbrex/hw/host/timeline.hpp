@@ -67,7 +67,8 @@ class timeline {
         std::string out = "    " + columns[0];
         if (columns.size() == 2) out += std::string(width + 2 - columns[0].size(), ' ') + columns[1];
         for (const line& one : lines) {
-            out += "\n" + std::string(4 + (one.column == 0 ? 0 : width + 2), ' ') + one.text;
+            out += '\n';
+            out += std::string(4 + (one.column == 0 ? 0 : width + 2), ' ') + one.text;
         }
         return out + "\n";
     }
