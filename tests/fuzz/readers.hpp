@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/chat/jinja_template.hpp"
 #include "engine/loading/checkpoint_quantisation.hpp"
 #include "engine/loading/gguf.hpp"
 #include "engine/loading/llama2c.hpp"
@@ -91,11 +92,15 @@ inline void gguf(std::span<const std::byte> bytes) {
 inline void tokenizer_json(std::span<const std::byte> bytes) {
     unless_refused([&] { use(read_tokenizer_json(bytes, "input")); });
     unless_refused([&] { rope_inv_freq(read_config(bytes, {}, "input")); });
-    unless_refused([&] { use(read_tiktoken(bytes, "input", split_pattern::o200k, {{"<|x|>", 70000}})); });
+    unless_refused([&] { use(read_tiktoken(bytes, "input", split_expressions::o200k, {{"<|x|>", 70000}})); });
     const std::string_view text = as_text(bytes);
     if (const std::size_t cut = text.find('\0'); cut != std::string_view::npos) {
         unless_refused([&] { use(read_gpt2_files(bytes.first(cut), bytes.subspan(cut + 1), "input")); });
     }
+}
+
+inline void sentencepiece(std::span<const std::byte> bytes) {
+    unless_refused([&] { use(read_sentencepiece(bytes, {}, "input")); });
 }
 
 inline void llama2c(std::span<const std::byte> bytes) {
@@ -105,12 +110,25 @@ inline void llama2c(std::span<const std::byte> bytes) {
     unless_refused([&] { use(read_llama2c_tokenizer(bytes.subspan(1), count, "input")); });
 }
 
+// A chat template, rendered for a conversation.
+inline void chat_template(std::span<const std::byte> bytes) {
+    static const auto variables = nlohmann::ordered_json::parse(
+        R"({"bos_token":"<s>","eos_token":"</s>","add_generation_prompt":true,"messages":[{"role":"user","content":"Hi \u00e4"},)"
+        R"({"role":"assistant","content":"<think>a</think>b","tool_calls":[{"function":{"name":"f","arguments":{"x":1.5}}}]}],)"
+        R"("tools":[{"function":{"name":"f","parameters":{"properties":{"x":{"type":"number"}}}}}]})");
+    unless_refused([&] {
+        const jinja::jinja_template made(as_text(bytes), "input");
+        const jinja::render_options options{.max_work = 200'000, .max_output = 100'000};
+        must(made.render(variables, options).size() <= options.max_output);
+    });
+}
+
 // Arbitrary bytes as text, with a vocabulary of 256 bytes and a few merges.
 inline const tokenizer& small_tokenizer() {
     static const tokenizer tokens = [] {
         vocabulary words;
         words.name = "small";
-        words.splits = {split_pattern::qwen2};
+        words.splits = {regular_expression(split_expressions::qwen2)};
         for (int byte = 0; byte < 256; ++byte) words.tokens.push_back({std::string(1, static_cast<char>(byte)), {}, 0});
         const auto add = [&](int left, int right) {
             const int id = static_cast<int>(words.tokens.size());
@@ -133,10 +151,9 @@ inline const tokenizer& small_tokenizer() {
 
 inline void text(std::span<const std::byte> bytes) {
     const std::string_view text = as_text(bytes);
-    for (const auto pattern : {split_pattern::gpt2, split_pattern::llama3, split_pattern::qwen2, split_pattern::o200k,
-                               split_pattern::digits}) {
+    for (const std::string_view name : {"gpt-2", "llama-bpe", "gpt-4o", "default", "deepseek-llm", "superbpe"}) {
         std::string joined;
-        for (const std::string_view word : split_words(text, pattern)) {
+        for (const std::string_view word : split_words(text, compiled(split_rule_named(name)->expressions))) {
             must(!word.empty());
             joined += word;
         }

@@ -51,15 +51,27 @@ std::vector<std::pair<int, float>> read_bias(const json& value, const std::strin
     return all;
 }
 
-std::vector<chat_message> read_messages(const json& value, const std::string& name) {
-    require(value.is_array(), name, ": \"messages\" must be an array");
-    std::vector<chat_message> all;
-    for (const json& each : value) {
-        const auto role = string_member(each, "role", name), text = string_member(each, "content", name);
-        require(role && text, name, ": each of the \"messages\" must have a \"role\" and a \"content\"");
-        all.push_back({*role, *text});
+// The conversation of a line. Keys keep their order, which templates print.
+chat_request read_chat(std::string_view line, const json& value, const std::string& name) {
+    const json* messages = find_member(value, "messages");
+    require(messages && messages->is_array() && !messages->empty(), name,
+            ": \"messages\" must be an array with at least one message");
+    for (const json& each : *messages) {
+        const bool has_content = each.is_object() && (each.contains("content") || each.contains("tool_calls"));
+        require(has_content && string_member(each, "role", name), name,
+                ": each of the \"messages\" must have a \"role\" and a \"content\"");
     }
-    return all;
+    const ordered all = ordered::parse(line);
+    chat_request request{.messages = all["messages"]};
+    if (const json* tools = find_member(value, "tools")) {
+        require(tools->is_array(), name, ": \"tools\" must be an array");
+        if (!tools->empty()) request.tools = all["tools"];
+    }
+    if (const json* variables = find_member(value, "chat_template_kwargs")) {
+        require(variables->is_object(), name, ": \"chat_template_kwargs\" must be an object");
+        request.variables = all["chat_template_kwargs"];
+    }
+    return request;
 }
 
 void read_sampling(const json& value, const std::string& name, generation_args& text) {
@@ -75,7 +87,10 @@ void read_sampling(const json& value, const std::string& name, generation_args& 
     if (const auto seed = int_member(value, "seed", name)) text.seed = static_cast<std::uint64_t>(*seed);
     if (const json* stop = find_member(value, "stop")) sampling.stop = read_stop(*stop, name);
     if (const json* bias = find_member(value, "logit_bias")) sampling.bias = read_bias(*bias, name);
-    if (find_member(value, "max_tokens")) text.max_tokens = small_whole(value, "max_tokens", name, 0);
+    if (find_member(value, "max_tokens")) {
+        text.max_tokens = small_whole(value, "max_tokens", name, 0);
+        require(*text.max_tokens >= 1, name, ": \"max_tokens\" is ", *text.max_tokens, "; it must be at least 1");
+    }
 }
 
 std::string dumped(const ordered& value) {
@@ -86,10 +101,15 @@ std::string dumped(const ordered& value) {
 }  // namespace
 
 batch_request parse_batch_request(std::string_view line, int number, const generation_args& usual) {
-    constexpr std::string_view known[] = {"prompt",   "messages",           "id",       "max_tokens",
-                                          "priority", "temperature",        "top_k",    "top_p",
-                                          "min_p",    "repetition_penalty", "seed",     "presence_penalty",
-                                          "stop",     "frequency_penalty",  "logprobs", "logit_bias"};
+    constexpr std::string_view known[] = {"prompt",   "messages",
+                                          "tools",    "chat_template_kwargs",
+                                          "id",       "max_tokens",
+                                          "priority", "temperature",
+                                          "top_k",    "top_p",
+                                          "min_p",    "repetition_penalty",
+                                          "seed",     "presence_penalty",
+                                          "stop",     "frequency_penalty",
+                                          "logprobs", "logit_bias"};
     const std::string name = name_of_line(number);
     const json value = parse_json(line, name);
     require(value.is_object(), name, ": is ", shown(value), "; a request is an object: {\"prompt\": \"...\"}");
@@ -99,13 +119,15 @@ batch_request parse_batch_request(std::string_view line, int number, const gener
         require(is_known, name, ": ", printable(key), " is not a field of a request; batch --help lists them");
     }
     batch_request result{.prompt = string_member(value, "prompt", name).value_or(""),
-                         .messages = {},
                          .text = usual,
                          .priority = small_whole(value, "priority", name, 0)};
     const json* messages = find_member(value, "messages");
     require((messages != nullptr) != (find_member(value, "prompt") != nullptr), name, ": has ",
             messages ? "both \"prompt\" and" : "neither \"prompt\" nor", " \"messages\"; a request has one of them");
-    if (messages) result.messages = read_messages(*messages, name);
+    if (messages) result.chat = read_chat(line, value, name);
+    for (const char* key : {"tools", "chat_template_kwargs"}) {
+        require(messages || !find_member(value, key), name, ": \"", key, "\" belongs to \"messages\"");
+    }
     read_sampling(value, name, result.text);
     check(result.text.sampling);
     return result;

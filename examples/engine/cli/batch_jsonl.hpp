@@ -1,7 +1,7 @@
 // The JSON Lines that batch reads and writes. A request is a JSON object on one line:
 //
 //   {"prompt": "Once", "id": 7, "max_tokens": 20, "temperature": 0, "stop": ["."]}
-//   {"messages": [{"role": "user", "content": "Hi!"}], "seed": 5}
+//   {"messages": [{"role": "user", "content": "Hi!"}], "tools": [...], "chat_template_kwargs": {"enable_thinking": false}}
 //
 // and so is its result or its error message. Unknown fields are errors, to catch misspellings.
 #pragma once
@@ -13,13 +13,12 @@
 #include <vector>
 
 #include "engine/cli/command_model.hpp"
-#include "engine/tokenizer/chat_template.hpp"
 
 namespace imbrex::engine {
 
 struct batch_request {
     std::string prompt;
-    std::vector<chat_message> messages;  // instead of a prompt
+    std::optional<chat_request> chat{};  // instead of a prompt
     generation_args text;
     int priority = 0;
 };

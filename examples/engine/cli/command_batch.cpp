@@ -1,5 +1,7 @@
-// batch: many requests from a file, results in the same order. All requests are submitted at once and served with
-// continuous batching. An invalid line gets an error message as its result.
+// batch: many requests from a file, results in the same order. Requests are submitted as they come and served with
+// continuous batching, so results appear before the input ends. An invalid line gets an error message as its result.
+#include <deque>
+#include <filesystem>
 #include <fstream>
 #include <imbrex/core/error.hpp>
 #include <istream>
@@ -9,6 +11,7 @@
 
 #include "engine/cli/batch_jsonl.hpp"
 #include "engine/cli/command_model.hpp"
+#include "engine/cli/line_reader.hpp"
 #include "engine/cli/progress_bar.hpp"
 
 namespace imbrex::engine {
@@ -19,7 +22,6 @@ constexpr int usual_tokens = 256;
 
 struct job {
     int number = 0;  // line number
-    std::string line{};
     std::string id{};
     int prompt_tokens = 0;
     bool with_logprobs = false;
@@ -27,46 +29,108 @@ struct job {
     std::string result{};  // when finished
 };
 
-std::vector<job> read_jobs(std::istream& in) {
-    std::vector<job> jobs;
-    std::string line;
-    for (int number = 1; std::getline(in, line); ++number) {
-        if (line.find_first_not_of(" \t\r") != std::string::npos) jobs.push_back({.number = number, .line = line});
-    }
-    return jobs;
-}
+// The requests between the input and the output.
+class batch_server {
+  public:
+    batch_server(text_engine& model, const batch_command& command, const command_streams& streams, std::ostream& out)
+        : model_(model),
+          command_(command),
+          out_(out),
+          format_(format_of(command.format, model.tokens(), model.chat())),
+          variables_(variables_of(command.format)),
+          bar_(streams.err, is_terminal(streams.err), "batch", "requests") {}
 
-sequence_id submit(text_engine& model, job& it, const generation_args& usual) {
-    const batch_request wanted = parse_batch_request(it.line, it.number, usual);
-    text_options options{.sampling = wanted.text.sampling, .priority = wanted.priority};
-    options.sampling.seed = wanted.text.seed.value_or(0);
-    it.with_logprobs = options.sampling.logprobs > 0;
-    std::vector<int> prompt;
-    if (wanted.messages.empty()) {
-        prompt = model.encode_prompt(wanted.prompt);
-        if (wanted.prompt.empty()) options.position = incremental_detokenizer::text_position::beginning;
-    } else {
-        const auto style = chat_template_of(model.tokens());
-        require(style.has_value(), "\"messages\": this model's vocabulary has no chat template; \"prompt\" works");
-        prompt = encode_chat(model.tokens(), *style, wanted.messages);
-        options.eos_tokens = {end_of_turn(model.tokens(), *style)};
-        options.position = incremental_detokenizer::text_position::beginning;
+    void take(const std::string& line) {
+        ++lines_;
+        if (line.find_first_not_of(" \t\r") == std::string::npos) return;
+        job& it = jobs_.emplace_back(job{.number = lines_});
+        ++requests_;
+        it.id = batch_request_id(line, it.number);
+        try {
+            of_sequence_[submit(it, line)] = &it;
+        } catch (const error& failure) {
+            it.result = error_line(it.id, it.number, failure.what());
+            ++refused_;
+            ++done_;
+            write_results();
+        }
     }
-    it.prompt_tokens = static_cast<int>(prompt.size());
-    options.max_tokens = wanted.text.max_tokens.value_or(tokens_that_fit(model, prompt.size(), usual_tokens));
-    return model.submit(std::move(prompt), options);
+
+    void step() {
+        for (text_event& each : model_.step()) {
+            job& it = *of_sequence_.at(each.id);
+            it.written.text += each.text;
+            it.written.tokens.push_back(std::move(each.sampled));
+            it.written.reason = each.reason;
+            if (each.reason == finish_reason::none) continue;
+            it.result = result_line(it.id, it.written, it.prompt_tokens, model_.tokens(), it.with_logprobs);
+            of_sequence_.erase(each.id);
+            ++done_;
+            write_results();
+        }
+        bar_.update(done_, requests_);
+    }
+
+    void finish() { bar_.clear(); }
+    std::int64_t requests() const { return requests_; }
+    std::int64_t refused() const { return refused_; }
+
+  private:
+    sequence_id submit(job& it, const std::string& line) {
+        generation_args usual = command_.text;
+        // Lines without a seed get different seeds, and a second run gives the same texts.
+        usual.seed = command_.text.seed.value_or(0) + static_cast<std::uint64_t>(it.number - 1);
+        const batch_request wanted = parse_batch_request(line, it.number, usual);
+        text_options options{.sampling = wanted.text.sampling, .priority = wanted.priority};
+        options.sampling.seed = wanted.text.seed.value_or(0);
+        it.with_logprobs = options.sampling.logprobs > 0;
+        std::vector<int> prompt = wanted.chat ? encoded_chat(*wanted.chat) : model_.encode_prompt(wanted.prompt);
+        if (wanted.chat) options.eos_tokens = format_->end_tokens();
+        if (wanted.chat || wanted.prompt.empty()) options.position = incremental_detokenizer::text_position::beginning;
+        it.prompt_tokens = static_cast<int>(prompt.size());
+        options.max_tokens = wanted.text.max_tokens.value_or(tokens_that_fit(model_, prompt.size(), usual_tokens));
+        return model_.submit(std::move(prompt), options);
+    }
+
+    std::vector<int> encoded_chat(chat_request request) const {
+        require(format_.has_value(), "\"messages\": this model has no chat template; \"prompt\" works, or --template");
+        auto variables = variables_;
+        variables.update(request.variables);
+        request.variables = std::move(variables);
+        return format_->encode(request);
+    }
+
+    void write_results() {
+        bar_.clear();
+        for (; !jobs_.empty() && !jobs_.front().result.empty(); jobs_.pop_front()) out_ << jobs_.front().result << "\n";
+        check_written(out_, command_.output.empty() ? "the output" : "--output: " + command_.output);
+    }
+
+    text_engine& model_;
+    const batch_command& command_;
+    std::ostream& out_;
+    std::optional<chat_format> format_;
+    nlohmann::ordered_json variables_;
+    progress_bar bar_;
+    std::deque<job> jobs_;  // not yet written; references stay valid
+    std::unordered_map<sequence_id, job*> of_sequence_;
+    int lines_ = 0;
+    std::int64_t requests_ = 0, refused_ = 0, done_ = 0;
+};
+
+std::shared_ptr<std::ifstream> open_input(const std::string& path) {
+    require(!std::filesystem::is_directory(path), "--input: ", path, " is a directory");
+    auto file = std::make_shared<std::ifstream>(path, std::ios::binary);
+    require(file->good(), "--input: ", path, " cannot be read");
+    return file;
 }
 
 }  // namespace
 
 int run_batch(const batch_command& command, const command_streams& streams) {
-    std::ifstream input_file;
-    if (!command.input.empty()) {
-        input_file.open(command.input, std::ios::binary);
-        require(input_file.good(), "--input: ", command.input, " cannot be read");
-    }
+    std::shared_ptr<std::ifstream> input_file;
+    if (!command.input.empty()) input_file = open_input(command.input);
     background_engine_loader loading(open_model(command.model.path), options_of(command.model));
-    std::vector<job> jobs = read_jobs(command.input.empty() ? streams.in : input_file);
     const std::unique_ptr<text_engine> model = loading.wait(streams.err);
     std::ofstream output_file;
     if (!command.output.empty()) {
@@ -75,54 +139,23 @@ int run_batch(const batch_command& command, const command_streams& streams) {
     }
     std::ostream& out = command.output.empty() ? streams.out : output_file;
 
-    std::int64_t refused = 0, done = 0;
-    std::unordered_map<sequence_id, job*> of_sequence;
-    for (job& it : jobs) {
-        it.id = batch_request_id(it.line, it.number);
-        generation_args usual = command.text;
-        // Lines without a seed get different seeds, and a second run gives the same texts.
-        usual.seed = command.text.seed.value_or(0) + static_cast<std::uint64_t>(it.number - 1);
-        try {
-            of_sequence[submit(*model, it, usual)] = &it;
-        } catch (const error& failure) {
-            it.result = error_line(it.id, it.number, failure.what());
-            ++refused;
-            ++done;
+    batch_server server(*model, command, streams, out);
+    line_reader reader(input_file ? *input_file : streams.in, input_file);
+    while (!reader.at_end() || !model->idle()) {
+        auto waits = model->idle() ? line_reader::waiting::yes : line_reader::waiting::no;
+        while (const auto line = reader.next(waits)) {
+            server.take(*line);
+            waits = line_reader::waiting::no;
         }
-        it.line = {};
+        if (!model->idle()) server.step();
     }
-
-    progress_bar bar(streams.err, is_terminal(streams.err), "batch", "requests");
-    std::size_t next = 0;  // first result not yet written
-    const auto write_results = [&] {
-        for (; next < jobs.size() && !jobs[next].result.empty(); ++next) {
-            out << jobs[next].result << "\n";
-            jobs[next] = {};
-        }
-        out.flush();
-        require(out.good(), "--output: ", command.output.empty() ? std::string("the output") : command.output,
-                " cannot be written");
-    };
-    write_results();
-    while (!model->idle()) {
-        for (text_event& each : model->step()) {
-            job& it = *of_sequence.at(each.id);
-            it.written.text += each.text;
-            it.written.tokens.push_back(std::move(each.sampled));
-            it.written.reason = each.reason;
-            if (each.reason == finish_reason::none) continue;
-            it.result = result_line(it.id, it.written, it.prompt_tokens, model->tokens(), it.with_logprobs);
-            ++done;
-            bar.clear();
-            write_results();
-        }
-        bar.update(done, static_cast<std::int64_t>(jobs.size()));
+    server.finish();
+    if (server.refused() > 0) {
+        streams.err << server.refused() << " of " << server.requests()
+                    << " requests failed; their lines have the errors\n";
     }
-    bar.clear();
-    if (refused > 0)
-        streams.err << refused << " of " << jobs.size() << " requests failed; their lines have the errors\n";
-    if (command.model.shows_statistics) streams.err << model->summary().text();
-    return refused > 0 ? exit_error : exit_success;
+    write_statistics(command.model, *model, streams);
+    return server.refused() > 0 ? exit_error : exit_success;
 }
 
 }  // namespace imbrex::engine

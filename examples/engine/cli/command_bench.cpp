@@ -111,7 +111,7 @@ int run_bench(const bench_command& command, const command_streams& streams) {
                       it.first_tokens[it.first_tokens.size() / 2] * 1e3, it.first_tokens.back() * 1e3, it.seconds);
         streams.out << line << std::flush;
     }
-    if (command.model.shows_statistics) streams.err << model->summary().text();
+    write_statistics(command.model, *model, streams);
     return exit_success;
 }
 

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "engine/cli/command_model.hpp"
-#include "engine/tokenizer/chat_template.hpp"
 
 namespace imbrex::engine {
 
@@ -20,46 +19,36 @@ constexpr const char* help_text =
     "  /quit     ends the program, as Ctrl-D does\n"
     "A line that ends with a backslash is continued in the next. Ctrl-C stops the answer.\n";
 
-std::optional<chat_template> style_of(const std::string& name, const tokenizer& tokens) {
-    if (name == "none") return {};
-    if (name == "llama2") return chat_template::llama2;
-    if (name == "llama3") return chat_template::llama3;
-    if (name == "chatml") return chat_template::chatml;
-    return chat_template_of(tokens);
-}
-
 // The conversation, as tokens for the next turn. If it exceeds the context, the oldest turns are dropped.
 class conversation {
   public:
-    conversation(const text_engine& model, std::optional<chat_template> style, std::string system)
-        : model_(model), style_(style), system_(std::move(system)) {
-        require(style_ || system_.empty(), "--system: without a chat template there is no system message");
+    conversation(const text_engine& model, std::optional<chat_format> format, const chat_command& command)
+        : model_(model), format_(std::move(format)), system_(command.system) {
+        require(format_ || system_.empty(), "--system: without a chat template there is no system message");
+        request_.variables = variables_of(command.format);
         reset();
     }
 
     void reset() {
-        messages_.clear();
-        if (!system_.empty()) messages_.push_back({"system", system_});
+        request_.messages = nlohmann::ordered_json::array();
+        if (!system_.empty()) say("system", system_);
         ids_.clear();
     }
 
     // The prompt of the next turn, with space for `left` tokens after it if possible.
     std::vector<int> ask(const std::string& line, int left) {
-        if (style_) messages_.push_back({"user", line});
+        if (format_) say("user", line);
         std::vector<int> prompt = encoded(line);
         while (static_cast<int>(prompt.size()) + left > model_.max_sequence_length() && drop_oldest()) {
             dropped_ = true;
             prompt = encoded(line);
         }
-        if (!style_) ids_ = prompt;
+        if (!format_) ids_ = prompt;
         return prompt;
     }
 
     void answered(const written_text& written) {
-        if (style_) {
-            messages_.push_back({"assistant", written.text});
-            return;
-        }
+        if (format_) return say("assistant", written.text);
         for (const sampled_token& each : written.tokens) ids_.push_back(each.token);
         if (written.reason == finish_reason::eos_token)
             ids_.clear();  // the text has ended: the next line begins another
@@ -67,23 +56,28 @@ class conversation {
 
     // Undoes a failed turn.
     void take_back() {
-        if (style_ && messages_.back().role == "user") messages_.pop_back();
-        if (!style_) ids_.clear();
+        auto& messages = request_.messages;
+        if (format_ && !messages.empty() && messages.back()["role"] == "user") messages.erase(messages.size() - 1);
+        if (!format_) ids_.clear();
     }
 
     bool dropped() { return std::exchange(dropped_, false); }
 
     text_options options(const generation_args& choice) const {
         text_options result{.sampling = choice.sampling};
-        if (!style_) return result;
-        result.eos_tokens = {end_of_turn(model_.tokens(), *style_)};
+        if (!format_) return result;
+        result.eos_tokens = format_->end_tokens();
         result.position = incremental_detokenizer::text_position::beginning;
         return result;
     }
 
   private:
+    void say(const char* role, const std::string& text) {
+        request_.messages.push_back({{"role", role}, {"content", text}});
+    }
+
     std::vector<int> encoded(const std::string& line) const {
-        if (style_) return encode_chat(model_.tokens(), *style_, messages_);
+        if (format_) return format_->encode(request_);
         if (ids_.empty()) return model_.encode_prompt(line);
         std::vector<int> prompt = ids_;
         const std::vector<int> more = model_.tokens().encode(line, {.add_special_tokens = false});
@@ -92,22 +86,24 @@ class conversation {
     }
 
     bool drop_oldest() {
-        if (!style_) {
+        if (!format_) {
             const bool was_there = !ids_.empty();
             ids_.clear();
             return was_there;
         }
-        const auto first = messages_.begin() + (system_.empty() ? 0 : 1);
-        if (messages_.end() - first < 3) return false;  // keep the last question
-        messages_.erase(first, first + 2);
+        auto& messages = request_.messages;
+        const std::size_t first = system_.empty() ? 0 : 1;
+        if (messages.size() - first < 3) return false;  // keep the last question
+        messages.erase(messages.begin() + static_cast<std::ptrdiff_t>(first),
+                       messages.begin() + static_cast<std::ptrdiff_t>(first) + 2);
         return true;
     }
 
     const text_engine& model_;
-    std::optional<chat_template> style_;
+    std::optional<chat_format> format_;
     std::string system_;
-    std::vector<chat_message> messages_;  // with a template
-    std::vector<int> ids_;                // without
+    chat_request request_;  // with a template
+    std::vector<int> ids_;  // without
     bool dropped_ = false;
 };
 
@@ -136,10 +132,11 @@ void answer(text_engine& model, conversation& talk, const std::string& line, con
     text_options options = talk.options(command.text);
     options.max_tokens = command.text.max_tokens ? wanted : tokens_that_fit(model, prompt.size(), wanted);
     options.sampling.seed = seed;
-    const written_text written = write_text(model, prompt, options, streams.out);
+    const written_text written = write_text(model, prompt, options, streams);
     talk.answered(written);
     streams.out << "\n" << std::flush;
-    if (command.model.shows_statistics) streams.err << "(" << figures_of(written) << ")\n";
+    if (command.model.shows_statistics && !command.model.statistics_are_json)
+        streams.err << "(" << figures_of(written) << ")\n";
 }
 
 }  // namespace
@@ -154,7 +151,7 @@ int run_chat(const chat_command& command, const command_streams& streams) {
     const auto load = [&] {  // the model loads while the user types
         if (model) return;
         model = loading.wait(streams.err);
-        talk.emplace(*model, style_of(command.style, model->tokens()), command.system);
+        talk.emplace(*model, format_of(command.format, model->tokens(), model->chat()), command);
     };
     if (!is_terminal(streams.in) || !command.system.empty()) load();
     while (const std::optional<std::string> line = read_line(streams)) {
@@ -175,7 +172,7 @@ int run_chat(const chat_command& command, const command_streams& streams) {
         }
     }
     load();
-    if (command.model.shows_statistics) streams.err << model->summary().text();
+    write_statistics(command.model, *model, streams);
     return exit_success;
 }
 

@@ -1,6 +1,5 @@
 // generate: continues one prompt.
 #include <cstdio>
-#include <fstream>
 #include <imbrex/core/error.hpp>
 #include <istream>
 #include <iterator>
@@ -19,9 +18,7 @@ std::string prompt_of(const generate_command& command, const command_streams& st
     if (command.prompt) return *command.prompt;
     std::string text;
     if (!command.file.empty()) {
-        std::ifstream file(command.file, std::ios::binary);
-        require(file.good(), "--file: ", command.file, " cannot be read");
-        text.assign(std::istreambuf_iterator<char>(file), {});
+        text = read_text_file(command.file, "--file");
     } else {
         if (is_terminal(streams.in)) streams.err << "Enter the prompt, then Ctrl-D:\n" << std::flush;
         text.assign(std::istreambuf_iterator<char>(streams.in), {});
@@ -54,21 +51,21 @@ int run_generate(const generate_command& command, const command_streams& streams
     const std::string prompt = prompt_of(command, streams);
     const std::unique_ptr<text_engine> model = loading.wait(streams.err);
 
-    std::vector<int> ids = model->encode_prompt(prompt);
+    std::vector<int> ids = model->encode_prompt(prompt, command.parses_special);
     text_options options{
         .max_tokens = command.text.max_tokens.value_or(tokens_that_fit(*model, ids.size(), usual_tokens)),
         .sampling = command.text.sampling};
     options.sampling.seed = seed_of(command.text);
     if (prompt.empty()) options.position = incremental_detokenizer::text_position::beginning;
     if (command.repeats_prompt) streams.out << prompt;
-    const written_text written = write_text(*model, std::move(ids), options, streams.out);
+    const written_text written = write_text(*model, std::move(ids), options, streams);
     streams.out << "\n";
     if (options.sampling.logprobs > 0) print_logprobs(*model, written, streams.out);
-    if (command.model.shows_statistics) {
+    if (command.model.shows_statistics && !command.model.statistics_are_json) {
         streams.err << figures_of(written) << "; seed " << options.sampling.seed
-                    << "; finish: " << name_of(written.reason) << "\n"
-                    << model->summary().text();
+                    << "; finish: " << name_of(written.reason) << "\n";
     }
+    write_statistics(command.model, *model, streams);
     return written.reason == finish_reason::cancelled ? exit_interrupted : exit_success;
 }
 

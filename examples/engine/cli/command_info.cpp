@@ -7,10 +7,10 @@
 #include <ostream>
 #include <unordered_set>
 
+#include "engine/chat/chat_format.hpp"
 #include "engine/cli/commands.hpp"
 #include "engine/loading/model_files.hpp"
 #include "engine/model/runner.hpp"
-#include "engine/tokenizer/chat_template.hpp"
 #include "engine/tokenizer/utf8.hpp"
 
 namespace imbrex::engine {
@@ -99,10 +99,10 @@ std::string tokens_text(const tokenizer& tokens) {
     return str_cat(tokens.size(), " tokens, ", special, " of them special");
 }
 
-std::string template_text(const tokenizer& tokens) {
-    const auto style = chat_template_of(tokens);
-    if (!style) return "none: chat continues the input";
-    return *style == chat_template::llama2 ? "Llama 2" : *style == chat_template::llama3 ? "Llama 3" : "ChatML";
+std::string template_text(const model_files& files) {
+    if (!files.chat.text.empty()) return str_cat("the model's own, ", files.chat.text.size(), " bytes");
+    const auto format = chat_format::named("auto", files.tokens, {});
+    return format ? format->description() : "none: chat continues the input";
 }
 
 std::string ids_text(const model_config& config, const tokenizer& tokens) {
@@ -154,7 +154,7 @@ int run_info(const info_command& command, const command_streams& streams) {
     }
     line("vocabulary", std::to_string(config.vocab_size));
     line("tokenizer", tokens_text(files.tokens));
-    line("chat template", template_text(files.tokens));
+    line("chat template", template_text(files));
     line("end tokens", ids_text(config, files.tokens));
     line("parameters", count_text(parameters));
     for (const auto& [type, sum] : types)

@@ -4,6 +4,7 @@
 #include <imbrex/core/error.hpp>
 #include <new>
 
+#include "engine/cli/command_model.hpp"
 #include "engine/cli/commands.hpp"
 
 namespace imbrex::engine {
@@ -18,9 +19,11 @@ constexpr const char* program_help =
   imbrex bench --random qwen2.5-0.5b --weights int8 --requests 1,8
   imbrex info model.gguf
   imbrex quantize model-f16.gguf model-int8.gguf --weights int8
+  imbrex tokenize model.gguf "Once upon a time"
 
 A model is a Hugging Face folder (config.json, *.safetensors, tokenizer.json), a .gguf file, or a llama2.c .bin file
-beside its tokenizer. Supported: Llama 1 to 3, Qwen2, Qwen2.5, Qwen3.
+beside its tokenizer. Supported: Llama, Mistral, SmolLM, Qwen2 to 3, Gemma, Phi-3 and 4,
+Granite, OLMo, StableLM.
 "imbrex <command> --help" explains a command. Exit codes: 0 done, 1 error, 2 wrong usage, 130 stopped by Ctrl-C.)";
 
 constexpr const char* chat_help =
@@ -29,6 +32,7 @@ constexpr const char* chat_help =
   imbrex chat ~/models/Llama-3.1-8B-Instruct --system "Answer in rhymes." --temperature 0.6
 
 /reset clears the conversation, /help lists all commands. Ctrl-C stops an answer, Ctrl-D ends the program.
+The model's own chat template is used; --template names another, and --set sets its variables (--set enable_thinking=false).
 Without a chat template (--template none, or a model without one) the model continues the input.)";
 
 constexpr const char* generate_help =
@@ -45,7 +49,8 @@ constexpr const char* batch_help =
   imbrex batch model.gguf --input requests.jsonl --output results.jsonl
   echo '{"prompt": "Once", "id": "a", "max_tokens": 20}' | imbrex batch model.gguf
 
-Each input line is an object with "prompt" or "messages" ([{"role": "user", "content": "..."}, ...]). Optional: "id", "max_tokens",
+Each input line is an object with "prompt" or "messages" ([{"role": "user", "content": "..."}, ...], with "tools" and
+"chat_template_kwargs" if the chat template of the model has them). Optional: "id", "max_tokens",
 "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias"
 ({"<token>": number}), "seed", "stop", "logprobs", "priority". Command-line options are the defaults; a line without a seed gets
 --seed plus its index in the file.
@@ -61,6 +66,15 @@ constexpr const char* bench_help =
 Random weights need no download: llama-3.1-8b (16 GB), qwen2.5-0.5b (1 GB), qwen3-0.6b (1.2 GB), gemma-3-1b (2 GB),
 smollm2-135m (0.3 GB), tiny. Each number of --requests is a row. Prompt tok/s: all tokens of steps with prefill, over the time of these
 steps. Decode tok/s: tokens of steps that only decode. All tok/s: generated tokens over the time of the row.)";
+
+constexpr const char* tokenize_help =
+    R"(Examples:
+  imbrex tokenize model.gguf "Once upon a time"
+  imbrex tokenize model.gguf "<|im_start|>user" --special --ids
+  imbrex tokenize model.gguf --messages conversation.json --set enable_thinking=false
+
+Prints a line for each token: its id and its text. With --messages, a file with an array of messages or {"messages": [...],
+"tools": [...]}, the tokens of a conversation by the chat template.)";
 
 constexpr const char* info_help =
     R"(Examples:
@@ -107,7 +121,8 @@ void add_model_options(CLI::App& app, model_args& model) {
         ->capture_default_str()
         ->group(group);
     app.add_option("--threads", model.threads, "CPU cores to use (all)")->check(between(1, 4096))->group(group);
-    app.add_option("--memory", model.memory, "maximum size of the KV cache: 500M, 2G")
+    app.add_option("--memory", model.memory,
+                   "maximum size of the KV cache: 500M, 2G (2G, but as large as needed in bench)")
         ->transform(CLI::AsSizeValue(false).description(""))
         ->type_name("SIZE")
         ->group(group);
@@ -122,6 +137,7 @@ void add_model_options(CLI::App& app, model_args& model) {
                  "batch invariance on a GPU: texts do not depend on the batch; slower (always so on a CPU)")
         ->group(group);
     app.add_flag("--stats", model.shows_statistics, "print statistics at the end, on standard error")->group(group);
+    app.add_flag("--json", model.statistics_are_json, "print the statistics as one line of JSON")->group(group);
 }
 
 void add_text_options(CLI::App& app, generation_args& text) {
@@ -157,6 +173,17 @@ void add_text_options(CLI::App& app, generation_args& text) {
         ->check(between(0, max_logprobs));
 }
 
+void add_template_options(CLI::App& app, template_args& format) {
+    app.add_option(
+           "--template", format.name,
+           "chat template: auto (the model's own, or by its special tokens), none, llama2, llama3, chatml, or a file")
+        ->capture_default_str();
+    app.add_option("--set", format.variables, "variable of the template, name=value; repeatable")
+        ->expected(1)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+        ->type_name("NAME=VALUE");
+}
+
 // All commands, and the one that was given.
 class command_line {
   public:
@@ -172,6 +199,7 @@ class command_line {
         add_bench();
         add_info();
         add_quantize();
+        add_tokenize();
     }
 
     int run(int argc, const char* const* argv, const command_streams& streams) {
@@ -180,17 +208,26 @@ class command_line {
         } catch (const CLI::ParseError& failure) {
             return answer(failure, streams);
         }
+        if (app_.get_subcommands().empty()) {
+            streams.err << app_.help();
+            return exit_usage;
+        }
+        const int code = run_subcommand(streams);
+        check_written(streams.out, "the output");
+        return code;
+    }
+
+  private:
+    int run_subcommand(const command_streams& streams) {
         if (app_.got_subcommand(chat_app_)) return run_chat(chat_, streams);
         if (app_.got_subcommand(generate_app_)) return run_generate(generate_, streams);
         if (app_.got_subcommand(batch_app_)) return run_batch(batch_, streams);
         if (app_.got_subcommand(bench_app_)) return run_bench(bench_, streams);
-        if (app_.got_subcommand(info_app_)) return run_info(info_, streams);
+        if (app_.got_subcommand(tokenize_app_)) return run_tokenize(tokenize_, streams);
         if (app_.got_subcommand(quantize_app_)) return run_quantize(quantize_, streams);
-        streams.err << app_.help();
-        return exit_usage;
+        return run_info(info_, streams);
     }
 
-  private:
     int answer(const CLI::ParseError& failure, const command_streams& streams) {
         if (failure.get_exit_code() == 0) {  // --help, --version
             app_.exit(failure, streams.out, streams.err);
@@ -206,9 +243,7 @@ class command_line {
         chat_app_ = app_.add_subcommand("chat", "Talk with a model")->footer(chat_help);
         add_path(*chat_app_, chat_.model.path)->required();
         chat_app_->add_option("--system", chat_.system, "system message");
-        chat_app_->add_option("--template", chat_.style, "chat template; auto: by the special tokens of the vocabulary")
-            ->check(CLI::IsMember({"auto", "none", "llama2", "llama3", "chatml"}))
-            ->capture_default_str();
+        add_template_options(*chat_app_, chat_.format);
         add_model_options(*chat_app_, chat_.model);
         add_text_options(*chat_app_, chat_.text);
     }
@@ -217,6 +252,8 @@ class command_line {
         add_path(*generate_app_, generate_.model.path)->required();
         const auto prompt = generate_app_->add_option("prompt", generate_.prompt, "the text to continue");
         generate_app_->add_option("--file", generate_.file, "read the prompt from this file")->excludes(prompt);
+        generate_app_->add_flag("--special", generate_.parses_special,
+                                "names of special tokens in the prompt become those tokens");
         generate_app_->add_flag("--echo", generate_.repeats_prompt, "print the prompt before the text");
         add_model_options(*generate_app_, generate_.model);
         add_text_options(*generate_app_, generate_.text);
@@ -227,6 +264,7 @@ class command_line {
         add_path(*batch_app_, batch_.model.path)->required();
         batch_app_->add_option("-i,--input", batch_.input, "file of requests, one per line (standard input)");
         batch_app_->add_option("-o,--output", batch_.output, "file for the results (standard output)");
+        add_template_options(*batch_app_, batch_.format);
         add_sequences(*batch_app_, batch_.model, "maximum running requests (64)");
         add_model_options(*batch_app_, batch_.model);
         add_text_options(*batch_app_, batch_.text);
@@ -258,19 +296,36 @@ class command_line {
             ->check(CLI::IsMember({"f32", "bf16", "int8", "int4"}))
             ->capture_default_str();
     }
+    void add_tokenize() {
+        tokenize_app_ = app_.add_subcommand("tokenize", "Show the tokens of a text")->footer(tokenize_help);
+        add_path(*tokenize_app_, tokenize_.path)->required();
+        const auto text = tokenize_app_->add_option("text", tokenize_.text, "the text (standard input)");
+        const auto file =
+            tokenize_app_->add_option("--file", tokenize_.file, "read the text from this file")->excludes(text);
+        tokenize_app_->add_option("--messages", tokenize_.messages, "file with a conversation, instead of a text")
+            ->excludes(text)
+            ->excludes(file);
+        tokenize_app_->add_flag("--special", tokenize_.parses_special,
+                                "names of special tokens in the text become those tokens");
+        tokenize_app_->add_flag("!--plain", tokenize_.adds_special,
+                                "without the special tokens that the vocabulary puts around a text");
+        tokenize_app_->add_flag("--ids", tokenize_.prints_ids, "print the ids alone, on one line");
+        add_template_options(*tokenize_app_, tokenize_.format);
+    }
     static void add_sequences(CLI::App& app, model_args& model, const char* meaning) {
         app.add_option("--sequences", model.sequences, meaning)->check(between(1, 1 << 16));
     }
 
     CLI::App app_;
     CLI::App *chat_app_ = nullptr, *generate_app_ = nullptr, *batch_app_ = nullptr, *bench_app_ = nullptr,
-             *info_app_ = nullptr, *quantize_app_ = nullptr;
+             *info_app_ = nullptr, *quantize_app_ = nullptr, *tokenize_app_ = nullptr;
     chat_command chat_;
     generate_command generate_;
     batch_command batch_;
     bench_command bench_;
     info_command info_;
     quantize_command quantize_;
+    tokenize_command tokenize_;
 };
 
 }  // namespace

@@ -1,12 +1,16 @@
 #include "engine/cli/command_model.hpp"
 
 #include <unistd.h>
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <imbrex/core/error.hpp>
 #include <iostream>
+#include <iterator>
 #include <random>
 #include <utility>
 
@@ -106,10 +110,20 @@ std::unique_ptr<text_engine> background_engine_loader::wait(std::ostream& err) {
     return engine_.get();
 }
 
-written_text write_text(text_engine& model, std::vector<int> prompt, const text_options& options, std::ostream& out) {
+// Steps of a prompt take about this long, so that Ctrl-C is noticed soon.
+constexpr double seconds_of_step = 0.4;
+constexpr int fewest_tokens_of_step = 16, first_tokens_of_step = 64;
+
+written_text write_text(text_engine& model, std::vector<int> prompt, const text_options& options,
+                        const command_streams& streams) {
     const interrupt_guard stop;
+    std::ostream& out = streams.out;
     const bool is_watched = is_terminal(out);
     const double began = statistics::steady_seconds();
+    const auto prompt_tokens = static_cast<std::int64_t>(prompt.size());
+    const std::int64_t computed_before = model.summary().computed_tokens;
+    std::int64_t budget = first_tokens_of_step;
+    progress_bar bar(streams.err, is_terminal(streams.err), "prompt", "tokens");
     const sequence_id id = model.submit(std::move(prompt), options);
     written_text written;
     while (!model.idle()) {
@@ -118,16 +132,63 @@ written_text write_text(text_engine& model, std::vector<int> prompt, const text_
             written.reason = finish_reason::cancelled;
             break;
         }
+        model.limit_batched_tokens(static_cast<int>(budget));
+        const double step_began = statistics::steady_seconds();
         for (text_event& each : model.step()) {
+            bar.clear();
             out << (is_watched ? harmless(each.text) : each.text) << std::flush;
+            check_written(out, "the output");
             written.text += each.text;
             written.tokens.push_back(std::move(each.sampled));
             written.reason = each.reason;
             if (written.tokens.size() == 1) written.ttft_seconds = statistics::steady_seconds() - began;
         }
+        if (!written.tokens.empty()) continue;
+        const double seconds = std::max(statistics::steady_seconds() - step_began, 1e-6);
+        const double wanted = static_cast<double>(budget) * std::min(seconds_of_step / seconds, 4.0);
+        budget = std::clamp<std::int64_t>(static_cast<std::int64_t>(wanted), fewest_tokens_of_step, 1 << 20);
+        bar.update(model.summary().computed_tokens - computed_before, prompt_tokens);
     }
     written.seconds = statistics::steady_seconds() - began;
     return written;
+}
+
+void write_statistics(const model_args& choice, const text_engine& model, const command_streams& streams) {
+    if (choice.statistics_are_json) {
+        streams.err << model.summary().json() << "\n";
+    } else if (choice.shows_statistics) {
+        streams.err << model.summary().text();
+    }
+}
+
+std::optional<chat_format> format_of(const template_args& choice, const tokenizer& tokens, const chat_source& own) {
+    return chat_format::named(choice.name, tokens, own);
+}
+
+nlohmann::ordered_json variables_of(const template_args& choice) {
+    auto all = nlohmann::ordered_json::object();
+    for (const std::string& each : choice.variables) {
+        const std::size_t sign = each.find('=');
+        require(sign != std::string::npos && sign > 0, "--set: ", printable(each), "; name=value is needed");
+        auto value = nlohmann::ordered_json::parse(each.substr(sign + 1), nullptr, false);
+        if (value.is_discarded()) value = each.substr(sign + 1);
+        all[each.substr(0, sign)] = std::move(value);
+    }
+    return all;
+}
+
+std::string read_text_file(const std::string& path, const char* option) {
+    require(!std::filesystem::is_directory(path), option, ": ", path, " is a directory");
+    std::ifstream file(path, std::ios::binary);
+    require(file.good(), option, ": ", path, " cannot be read");
+    std::string text{std::istreambuf_iterator<char>(file), {}};
+    require(!file.bad(), option, ": ", path, " cannot be read");
+    return text;
+}
+
+void check_written(std::ostream& out, const std::string& name) {
+    out.flush();
+    require(out.good(), name, " cannot be written (is the disk full, or the file closed?)");
 }
 
 std::string figures_of(const written_text& written) {

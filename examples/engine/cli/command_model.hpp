@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/chat/chat_format.hpp"
 #include "engine/cli/commands.hpp"
 #include "engine/serving/text_engine.hpp"
 
@@ -46,8 +47,24 @@ struct written_text {
     double seconds = 0;
 };
 
-// Streams the text. Ctrl-C cancels it.
-written_text write_text(text_engine& model, std::vector<int> prompt, const text_options& options, std::ostream& out);
+// Streams the text, with a progress bar for a long prompt. Ctrl-C cancels it within a second, also during the prompt.
+written_text write_text(text_engine& model, std::vector<int> prompt, const text_options& options,
+                        const command_streams& streams);
+
+// Statistics at the end, if the options ask for them.
+void write_statistics(const model_args& choice, const text_engine& model, const command_streams& streams);
+
+// The chat format that the options select; nothing for "none", or if the model has none.
+std::optional<chat_format> format_of(const template_args& choice, const tokenizer& tokens, const chat_source& own);
+
+// The variables of the template as an object.
+nlohmann::ordered_json variables_of(const template_args& choice);
+
+// The content of a file; `option` names it in errors.
+std::string read_text_file(const std::string& path, const char* option);
+
+// Throws unless everything has been written.
+void check_written(std::ostream& out, const std::string& name);
 
 // "37 tokens, 45.2 a second, the first after 12 ms"
 std::string figures_of(const written_text& written);

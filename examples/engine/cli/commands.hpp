@@ -32,6 +32,7 @@ struct model_args {
     int sequences = 1;  // maximum running sequences; 0: all, for bench
     bool batch_invariant = false;
     bool shows_statistics = false;
+    bool statistics_are_json = false;
 };
 
 // Options of the generated text. Commands choose defaults for missing ones.
@@ -41,11 +42,17 @@ struct generation_args {
     sampling_params sampling{.temperature = 0.8f, .bias = {}, .stop = {}};
 };
 
+// How conversations become prompts.
+struct template_args {
+    std::string name = "auto";           // auto, none, llama2, llama3, chatml or a file
+    std::vector<std::string> variables;  // name=value, the value in JSON or a text
+};
+
 struct chat_command {
     model_args model;
     generation_args text;
+    template_args format;
     std::string system;
-    std::string style = "auto";  // auto, none, llama2, llama3, chatml
 };
 struct generate_command {
     model_args model;
@@ -53,10 +60,12 @@ struct generate_command {
     std::optional<std::string> prompt;  // else from the file, else from the input
     std::string file;
     bool repeats_prompt = false;
+    bool parses_special = false;  // "<|im_end|>" in the prompt is that token
 };
 struct batch_command {
     model_args model;
-    generation_args text;       // defaults of the lines
+    generation_args text;  // defaults of the lines
+    template_args format;
     std::string input, output;  // file names; empty: standard streams
 };
 struct bench_command {
@@ -75,12 +84,22 @@ struct quantize_command {
     std::string weights = "int8";  // f32, bf16, int8, int4
 };
 
+struct tokenize_command {
+    std::string path;
+    template_args format;
+    std::optional<std::string> text;  // else from the file, else from the input
+    std::string file;
+    std::string messages;  // a file with a conversation, instead of a text
+    bool parses_special = false, adds_special = true, prints_ids = false;
+};
+
 int run_chat(const chat_command& command, const command_streams& streams);
 int run_generate(const generate_command& command, const command_streams& streams);
 int run_batch(const batch_command& command, const command_streams& streams);
 int run_bench(const bench_command& command, const command_streams& streams);
 int run_info(const info_command& command, const command_streams& streams);
 int run_quantize(const quantize_command& command, const command_streams& streams);
+int run_tokenize(const tokenize_command& command, const command_streams& streams);
 
 // Parses the command line and runs the command; errors are printed to err.
 int run_command(int argc, const char* const* argv, std::istream& in, std::ostream& out, std::ostream& err);

@@ -165,9 +165,11 @@ model_config gguf_config(const gguf_metadata& metadata, const weight_set& weight
     require(said == config.vocab_size, name, ": ", from.shown(vocab_size), " is ", said, "; the token list has ",
             config.vocab_size);
     config.bos_token = token_id(metadata, "tokenizer.ggml.bos_token_id");
-    for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"}) {
+    std::vector<int>& ends = config.eos_tokens;
+    for (const char* key :
+         {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"}) {
         const auto id = token_id(metadata, key);
-        if (id && (config.eos_tokens.empty() || config.eos_tokens[0] != *id)) config.eos_tokens.push_back(*id);
+        if (id && std::ranges::find(ends, *id) == ends.end()) ends.push_back(*id);
     }
     read_rope(from, weights, family.gguf_style, config);
     assign_local_rope(config);

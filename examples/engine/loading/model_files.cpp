@@ -1,5 +1,6 @@
 #include "engine/loading/model_files.hpp"
 
+#include <algorithm>
 #include <array>
 #include <imbrex/core/error.hpp>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "engine/loading/safetensors.hpp"
 #include "engine/loading/tokenizer_files.hpp"
 #include "engine/loading/unread_content.hpp"
+#include "engine/tokenizer/end_of_generation.hpp"
 #include "engine/tokenizer/utf8.hpp"
 
 namespace imbrex::engine {
@@ -44,6 +46,14 @@ std::string exchanged(std::string_view name, const Pairs& pairs) {
     return {};
 }
 
+// End tokens by name, in addition to those that the configuration names.
+void add_end_tokens(model_files& model) {
+    std::vector<int>& all = model.config.eos_tokens;
+    for (const int id : end_of_generation_tokens(model.tokens)) {
+        if (std::ranges::find(all, id) == all.end()) all.push_back(id);
+    }
+}
+
 void complete(model_files& model) {
     require(model.tokens.size() <= model.config.vocab_size, model.name, ": the tokenizer has ", model.tokens.size(),
             " tokens, the model ", model.config.vocab_size);
@@ -57,6 +67,24 @@ void complete(model_files& model) {
     check_unread_weights(model.weights, model.config.tie_word_embeddings, model.name);
 }
 
+tokenizer read_folder_tokenizer(const std::filesystem::path& path) {
+    const auto exists = [&](const char* name) { return std::filesystem::exists(path / name); };
+    if (exists("tokenizer.json")) {
+        const mapped_file file(path / "tokenizer.json");
+        return read_tokenizer_json(file.bytes(), file.name());
+    }
+    if (exists("tokenizer.model")) {
+        const mapped_file file(path / "tokenizer.model");
+        std::optional<mapped_file> config;
+        if (exists("tokenizer_config.json")) config.emplace(path / "tokenizer_config.json");
+        return read_sentencepiece(file.bytes(), config ? config->bytes() : std::span<const std::byte>(), file.name());
+    }
+    require(exists("vocab.json") && exists("merges.txt"), path.string(),
+            ": has none of tokenizer.json, tokenizer.model, and vocab.json with merges.txt");
+    const mapped_file vocabulary_file(path / "vocab.json"), merges(path / "merges.txt");
+    return read_gpt2_files(vocabulary_file.bytes(), merges.bytes(), vocabulary_file.name());
+}
+
 model_files open_folder(const std::filesystem::path& path) {
     const auto config_path = path / "config.json", generation_path = path / "generation_config.json";
     require(std::filesystem::exists(config_path), path.string(), ": has no config.json, so it is no model's folder");
@@ -66,17 +94,8 @@ model_files open_folder(const std::filesystem::path& path) {
     model_config sizes =
         read_config(config.bytes(), generation ? generation->bytes() : std::span<const std::byte>(), config.name());
 
-    const auto read_tokens = [&] {
-        if (std::filesystem::exists(path / "tokenizer.json")) {
-            const mapped_file file(path / "tokenizer.json");
-            return read_tokenizer_json(file.bytes(), file.name());
-        }
-        require(std::filesystem::exists(path / "vocab.json") && std::filesystem::exists(path / "merges.txt"),
-                path.string(), ": has neither tokenizer.json nor vocab.json and merges.txt");
-        const mapped_file vocabulary_file(path / "vocab.json"), merges(path / "merges.txt");
-        return read_gpt2_files(vocabulary_file.bytes(), merges.bytes(), vocabulary_file.name());
-    };
-    return {path.string(), std::move(sizes), open_folder_weights(path), read_tokens()};
+    return {path.string(), std::move(sizes), open_folder_weights(path), read_folder_tokenizer(path),
+            read_chat_source(path)};
 }
 
 model_files open_llama2c(const std::shared_ptr<const mapped_file>& file, const std::filesystem::path& path) {
@@ -88,8 +107,11 @@ model_files open_llama2c(const std::shared_ptr<const mapped_file>& file, const s
     require(std::filesystem::exists(tokens_path), path.string(), ": its tokenizer is missing: neither ", own_name,
             " nor tokenizer.bin lies beside it");
     const mapped_file tokens(tokens_path);
-    return {path.string(), content.config, std::move(content.weights),
-            read_llama2c_tokenizer(tokens.bytes(), content.config.vocab_size, tokens.name())};
+    return {path.string(),
+            content.config,
+            std::move(content.weights),
+            read_llama2c_tokenizer(tokens.bytes(), content.config.vocab_size, tokens.name()),
+            {}};
 }
 
 }  // namespace
@@ -125,8 +147,10 @@ model_files gguf_model(const gguf_file& file) {
     weight_set weights =
         file.weights.renamed([&](const std::string& tensor) { return name_of_gguf_tensor(tensor, family); }, name);
     model_config config = gguf_config(file.metadata, weights);
-    model_files model{name, std::move(config), std::move(weights), gguf_tokenizer(file.metadata)};
+    model_files model{name, std::move(config), std::move(weights), gguf_tokenizer(file.metadata), {}};
+    model.chat = gguf_chat_source(file.metadata, model.tokens);
     complete(model);
+    add_end_tokens(model);
     check_unread_keys(file.metadata);
     return model;
 }
@@ -135,11 +159,26 @@ model_files read_gguf_model(std::span<const std::byte> bytes, const std::string&
     return gguf_model(read_gguf(bytes, name));
 }
 
+tokenizer_files open_tokenizer(const std::filesystem::path& path) {
+    require(std::filesystem::exists(path), path.string(), ": does not exist");
+    if (std::filesystem::is_directory(path)) return {read_folder_tokenizer(path), read_chat_source(path)};
+    const mapped_file file(path);
+    if (as_text(file.bytes()).starts_with("GGUF")) {
+        const gguf_metadata metadata = read_gguf(file.bytes(), file.name()).metadata;
+        tokenizer tokens = gguf_tokenizer(metadata);
+        chat_source chat = gguf_chat_source(metadata, tokens);
+        return {std::move(tokens), std::move(chat)};
+    }
+    model_files model = open_model(path);
+    return {std::move(model.tokens), std::move(model.chat)};
+}
+
 model_files open_model(const std::filesystem::path& path) {
     require(std::filesystem::exists(path), path.string(), ": does not exist");
     if (std::filesystem::is_directory(path)) {
         model_files model = open_folder(path);
         complete(model);
+        add_end_tokens(model);
         return model;
     }
     require(path.extension() != ".safetensors", path.string(),

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <string>
 
+#include "engine/loading/chat_source.hpp"
 #include "engine/loading/gguf.hpp"
 #include "engine/loading/model_config.hpp"
 #include "engine/loading/weights.hpp"
@@ -17,6 +18,7 @@ struct model_files {
     model_config config;
     weight_set weights;
     tokenizer tokens;
+    chat_source chat{};
 };
 
 model_files open_model(const std::filesystem::path& path);
@@ -24,6 +26,13 @@ model_files open_model(const std::filesystem::path& path);
 // The weights of a Hugging Face folder: model.gguf with Hugging Face names, as `imbrex quantize` writes it, or
 // safetensors. Quantised ones (checkpoint_quantisation.hpp) are converted.
 weight_set open_folder_weights(const std::filesystem::path& path);
+
+// The tokenizer alone, of a folder or a GGUF file whatever its weights are.
+struct tokenizer_files {
+    tokenizer tokens;
+    chat_source chat{};
+};
+tokenizer_files open_tokenizer(const std::filesystem::path& path);
 
 // The Hugging Face name of a GGUF tensor. Unknown names are returned unchanged.
 std::string name_of_gguf_tensor(const std::string& name, model_family family = model_family::llama);

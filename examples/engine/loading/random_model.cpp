@@ -180,7 +180,7 @@ tokenizer made_up_tokens(const model_config& config, const std::vector<std::stri
             " special tokens; there must be a token for each of the 256 bytes besides");
     vocabulary words;
     words.name = "random tokens";
-    words.splits = {split_pattern::llama3};
+    words.splits = {regular_expression(split_expressions::llama3)};
     for (int id = 0; id < plain; ++id)
         words.tokens.push_back({id < 256 ? std::string(1, static_cast<char>(id)) : made_up_word(id), {}, 0});
     for (const std::string& text : special) words.tokens.push_back({text, token_kind::special, 0});

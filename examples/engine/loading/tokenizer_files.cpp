@@ -70,23 +70,6 @@ void merge_builder::add_line(std::string_view pair) {
     add(pair.substr(0, space), pair.substr(space + 1));
 }
 
-}  // namespace vocabulary_files
-
-namespace {
-
-using namespace vocabulary_files;
-
-template <class Use>
-void for_each_line(std::string_view text, const Use& use) {
-    while (!text.empty()) {
-        const std::size_t end = std::min(text.find('\n'), text.size());
-        std::string_view line = text.substr(0, end);
-        if (line.ends_with('\r')) line.remove_suffix(1);
-        if (!line.empty()) use(line);
-        text.remove_prefix(std::min(end + 1, text.size()));
-    }
-}
-
 std::string from_base64(std::string_view text, const std::string& where) {
     constexpr std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     while (text.ends_with('=')) text.remove_suffix(1);
@@ -106,6 +89,23 @@ std::string from_base64(std::string_view text, const std::string& where) {
     return result;
 }
 
+}  // namespace vocabulary_files
+
+namespace {
+
+using namespace vocabulary_files;
+
+template <class Use>
+void for_each_line(std::string_view text, const Use& use) {
+    while (!text.empty()) {
+        const std::size_t end = std::min(text.find('\n'), text.size());
+        std::string_view line = text.substr(0, end);
+        if (line.ends_with('\r')) line.remove_suffix(1);
+        if (!line.empty()) use(line);
+        text.remove_prefix(std::min(end + 1, text.size()));
+    }
+}
+
 }  // namespace
 
 tokenizer read_gpt2_files(std::span<const std::byte> encoder, std::span<const std::byte> merges,
@@ -114,7 +114,7 @@ tokenizer read_gpt2_files(std::span<const std::byte> encoder, std::span<const st
     require(ids.is_object(), name, ": is ", shown(ids), "; it must be an object of tokens and their ids");
     vocabulary words;
     words.name = name;
-    words.splits = {split_pattern::gpt2};
+    words.splits = {regular_expression(split_expressions::gpt2)};
     words.tokens.resize(ids.size());
     merge_builder builder(words);
     std::vector<bool> seen(ids.size());
@@ -135,12 +135,12 @@ tokenizer read_gpt2_files(std::span<const std::byte> encoder, std::span<const st
     return tokenizer(std::move(words));
 }
 
-tokenizer read_tiktoken(std::span<const std::byte> bytes, const std::string& name, split_pattern pattern,
+tokenizer read_tiktoken(std::span<const std::byte> bytes, const std::string& name, std::string_view pattern,
                         const std::map<std::string, int>& special) {
     vocabulary words;
     words.name = name;
     words.order = merge_order::ids;
-    words.splits = {pattern};
+    words.splits = {regular_expression(pattern)};
     for_each_line(as_text(bytes), [&](std::string_view line) {
         const std::string where = name + ": line " + std::to_string(words.tokens.size() + 1) + ": ";
         const std::size_t space = line.find(' ');

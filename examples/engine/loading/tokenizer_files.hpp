@@ -13,18 +13,24 @@
 
 namespace imbrex::engine {
 
-// Hugging Face's tokenizer.json: byte-level BPE, and BPE over code points with byte fallback (Llama 1 and 2).
+// Hugging Face's tokenizer.json: byte-level BPE, BPE over code points with byte fallback (Llama 1 and 2, Gemma), unigram.
 tokenizer read_tokenizer_json(std::span<const std::byte> bytes, const std::string& name);
 
 // GPT-2's two files, encoder.json (or vocab.json) and vocab.bpe (or merges.txt).
 tokenizer read_gpt2_files(std::span<const std::byte> encoder, std::span<const std::byte> merges,
                           const std::string& name);
 
-// A tiktoken file: a base64 token and its rank per line. Pattern and special tokens are not in the file.
-tokenizer read_tiktoken(std::span<const std::byte> bytes, const std::string& name, split_pattern pattern,
+// A tiktoken file: a base64 token and its rank per line. Its pattern (a regular expression) and its special tokens are not
+// in the file.
+tokenizer read_tiktoken(std::span<const std::byte> bytes, const std::string& name, std::string_view pattern,
                         const std::map<std::string, int>& special);
 
-// The vocabulary in a GGUF file: model "gpt2" with merges, model "llama" with scores.
+// SentencePiece's tokenizer.model: BPE with scores, or unigram. tokenizer_config.json, which may be empty, says which special
+// tokens are put around a text and which tokens were added.
+tokenizer read_sentencepiece(std::span<const std::byte> bytes, std::span<const std::byte> config,
+                             const std::string& name);
+
+// The vocabulary in a GGUF file: model "gpt2" with merges, model "llama" with scores, model "t5" (unigram).
 tokenizer gguf_tokenizer(const gguf_metadata& metadata);
 
 // A llama2.c tokenizer file. It does not store the number of tokens: the model's vocabulary size applies.
@@ -32,6 +38,12 @@ tokenizer read_llama2c_tokenizer(std::span<const std::byte> bytes, int vocabular
 
 // Shared by the readers.
 namespace vocabulary_files {
+
+std::string from_base64(std::string_view text, const std::string& where);
+
+// The token of a SentencePiece piece: its type (1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte) as GGUF and
+// SentencePiece number it.
+token sentencepiece_token(std::string_view text, std::int64_t type, float score, const std::string& where);
 
 // Byte-level vocabularies map each byte to a printable character: printable bytes to themselves, others to U+0100 and
 // up. Returns nothing if the text has another character.

@@ -31,7 +31,13 @@ class json_reader {
         // Without ByteLevel, symbols are code points, and a token "<0x0A>" is a byte.
         if (!is_byte_level_) words_.symbols = symbol_size::code_point;
         read_tokens(model);
-        read_merges(model);
+        if (is_unigram(model)) {
+            require(!is_byte_level_, name_, ": a Unigram model with the pre_tokenizer ByteLevel is not known");
+            words_.order = merge_order::unigram;
+            if (const auto unknown = int_member(model, "unk_id", name_)) words_.unknown = static_cast<int>(*unknown);
+        } else {
+            read_merges(model);
+        }
         if (const auto unknown = string_member(model, "unk_token", name_))
             words_.unknown = id_of(*unknown, "model.unk_token");
         if (const json* processor = find_member(root_, "post_processor")) read_post_processor(*processor);
@@ -56,10 +62,13 @@ class json_reader {
         }
     }
 
+    bool is_unigram(const json& model) const { return string_member(model, "type", name_) == "Unigram"; }
+
     void check_model(const json& model) const {
         require(model.is_object(), name_, ": \"model\" is ", shown(model), "; it must be an object");
         const std::string type = string_member(model, "type", name_).value_or("BPE");  // older files leave it out
-        require(type == "BPE", name_, ": model.type is ", printable(type), "; BPE can be read");
+        require(type == "BPE" || type == "Unigram", name_, ": model.type is ", printable(type),
+                "; BPE and Unigram can be read");
         for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
             require(string_member(model, key, name_).value_or("").empty(), name_, ": model.", key, " must be empty");
         }
@@ -76,15 +85,29 @@ class json_reader {
                         ": normalizer Prepend puts something other than U+2581");
                 words_.prefix_space = prefix_space_mode::always;
             } else if (type == "Replace") {
-                const auto content = string_member(step, "content", name_);
-                const json* pattern = find_member(step, "pattern");
-                require(content == underscore && pattern && string_member(*pattern, "String", name_) == " ", name_,
-                        ": normalizer Replace must put U+2581 for a space");
-                words_.underscore_is_space = true;
+                read_replacement(step);
+            } else if (type == "Precompiled") {
+                const auto map = string_member(step, "precompiled_charsmap", name_);
+                words_.characters =
+                    character_map(from_base64(map.value_or(""), name_ + ": precompiled_charsmap: "), name_);
             } else {
-                require(false, name_, ": normalizer ", printable(type), " is not known; NFC, Prepend and Replace are");
+                require(false, name_, ": normalizer ", printable(type),
+                        " is not known; NFC, Precompiled, Prepend and Replace are");
             }
         });
+    }
+
+    void read_replacement(const json& step) {
+        const auto content = string_member(step, "content", name_);
+        const json* pattern = find_member(step, "pattern");
+        const bool is_of_spaces = pattern && string_member(*pattern, "Regex", name_) == " {2,}";
+        if (is_of_spaces && (content == " " || content == underscore)) {
+            words_.collapses_spaces = true;
+            return;
+        }
+        require(content == underscore && pattern && string_member(*pattern, "String", name_) == " ", name_,
+                ": normalizer Replace must put U+2581 for a space, or one space for several");
+        words_.underscore_is_space = true;
     }
 
     void read_pre_tokenizer(const json& splitter) {
@@ -94,39 +117,60 @@ class json_reader {
                 is_byte_level_ = true;
                 require(!bool_member(step, "add_prefix_space", name_).value_or(true), name_,
                         ": pre_tokenizer ByteLevel with \"add_prefix_space\" is not known");
-                if (bool_member(step, "use_regex", name_).value_or(true)) words_.splits.push_back(split_pattern::gpt2);
+                if (bool_member(step, "use_regex", name_).value_or(true))
+                    words_.splits.emplace_back(split_expressions::gpt2);
             } else if (type == "Digits") {
-                require(bool_member(step, "individual_digits", name_).value_or(false), name_,
-                        ": pre_tokenizer Digits must have individual_digits");
-                words_.splits.push_back(split_pattern::digits);
+                const bool alone = bool_member(step, "individual_digits", name_).value_or(false);
+                words_.splits.emplace_back(alone ? R"(\p{N})" : R"(\p{N}+)");
+            } else if (type == "Punctuation") {
+                const std::string behavior = string_member(step, "behavior", name_).value_or("Isolated");
+                require(behavior == "Isolated" || behavior == "Contiguous", name_,
+                        ": pre_tokenizer Punctuation has the behavior ", printable(behavior),
+                        "; Isolated and Contiguous are known");
+                words_.splits.emplace_back(behavior == "Isolated" ? R"([\p{P}\$\+<=>\^~\|`])"
+                                                                  : R"([\p{P}\$\+<=>\^~\|`]+)");
             } else if (type == "Split") {
                 read_split(step);
             } else if (type == "Metaspace") {
-                words_.underscore_is_space = true;
-                const bool adds_space = string_member(step, "prepend_scheme", name_).value_or("always") != "never";
-                if (adds_space) words_.prefix_space = prefix_space_mode::if_missing;
-                require(!bool_member(step, "split", name_).value_or(true), name_,
-                        ": pre_tokenizer Metaspace with \"split\" is not known");
+                read_metaspace(step);
+            } else if (type == "WhitespaceSplit") {
+                words_.collapses_spaces = true;
             } else {
                 require(false, name_, ": pre_tokenizer ", printable(type),
-                        " is not known; ByteLevel, Digits, Split and Metaspace are");
+                        " is not known; ByteLevel, Digits, Punctuation, Split and Metaspace are");
             }
         });
     }
 
+    void read_metaspace(const json& step) {
+        words_.underscore_is_space = true;
+        const bool is_old = bool_member(step, "add_prefix_space", name_).value_or(true);
+        const std::string scheme = string_member(step, "prepend_scheme", name_).value_or(is_old ? "always" : "never");
+        require(scheme == "always" || scheme == "first" || scheme == "never", name_,
+                ": pre_tokenizer Metaspace has the prepend_scheme ", printable(scheme),
+                "; always, first and never are known");
+        if (scheme == "always") words_.prefix_space = prefix_space_mode::if_missing;
+        if (scheme == "first") words_.prefix_space = prefix_space_mode::if_missing_at_start;
+        if (bool_member(step, "split", name_).value_or(true)) words_.splits.emplace_back(" [^ ]*|[^ ]+");
+    }
+
     void read_split(const json& step) {
         const json* pattern = find_member(step, "pattern");
+        // Gemma cuts at spaces, of which its normalizer leaves none.
+        const bool is_at_spaces = pattern && string_member(*pattern, "String", name_) == " ";
+        if (is_at_spaces && words_.underscore_is_space) return;
         const auto expression = pattern ? string_member(*pattern, "Regex", name_) : std::nullopt;
         require(expression.has_value(), name_, ": pre_tokenizer Split must have a pattern of the kind Regex");
-        const auto known = split_pattern_of_expression(*expression);
-        require(known.has_value(), name_, ": pre_tokenizer Split has the pattern ", printable(*expression),
-                "; those of GPT-2, Llama 3, Qwen 2 and o200k are known");
         const bool cuts_matches =
             string_member(step, "behavior", name_) == "Isolated" ||
             (string_member(step, "behavior", name_) == "Removed" && bool_member(step, "invert", name_).value_or(false));
         require(cuts_matches, name_,
                 ": pre_tokenizer Split must keep the matches (behavior Isolated, or Removed with invert)");
-        words_.splits.push_back(*known);
+        try {
+            words_.splits.emplace_back(*expression);
+        } catch (const error& failure) {
+            throw invalid_argument(name_ + ": pre_tokenizer Split: " + failure.what());
+        }
     }
 
     // Registers a token; its id must be in range and unique.
@@ -157,24 +201,36 @@ class json_reader {
 
     void read_tokens(const json& model) {
         const json& vocabulary_object = member(model, "vocab", name_);
-        require(vocabulary_object.is_object(), name_, ": model.vocab is ", shown(vocabulary_object),
-                "; it must be an object");
+        const bool has_scores = is_unigram(model);
+        require(has_scores ? vocabulary_object.is_array() : vocabulary_object.is_object(), name_, ": model.vocab is ",
+                shown(vocabulary_object), has_scores ? "; it must be an array" : "; it must be an object");
         const json* added = find_member(root_, "added_tokens");
         require(!added || added->is_array(), name_, ": added_tokens must be an array");
         most_ = vocabulary_object.size() + (added ? added->size() : 0) + most_unused_ids;
         const bool falls_back = bool_member(model, "byte_fallback", name_).value_or(false);
-        for (const auto& [text, id_value] : vocabulary_object.items()) {
-            const std::uint64_t id = read_id(id_value, text, name_);
+        const auto add = [&](const std::string& text, std::uint64_t id, float score) {
             token& word = place_for(id, text);
-            word.kind = token_kind::normal;
+            word = {text, token_kind::normal, score};
             if (is_byte_level_) {
                 word.bytes = bytes_of_byte_level(text).value_or(text);
             } else if (const auto byte = byte_token(text); byte && falls_back) {
-                word = {std::string(1, *byte), token_kind::byte, 0};
-            } else {
-                word.bytes = words_.underscore_is_space ? with_spaces(text) : text;
+                word = {std::string(1, *byte), token_kind::byte, score};
+            } else if (words_.underscore_is_space) {
+                word.bytes = with_spaces(text);
             }
             ids_.emplace(text, static_cast<int>(id));
+        };
+        if (!has_scores) {
+            for (const auto& [text, id] : vocabulary_object.items()) add(text, read_id(id, text, name_), 0);
+        } else {
+            std::uint64_t id = 0;
+            for (const json& piece : vocabulary_object) {
+                const bool is_pair =
+                    piece.is_array() && piece.size() == 2 && piece[0].is_string() && piece[1].is_number();
+                require(is_pair, name_, ": token ", id, " of model.vocab is ", shown(piece),
+                        "; [\"text\", score] is allowed");
+                add(piece[0].get<std::string>(), id++, piece[1].get<float>());
+            }
         }
         if (!added) return;
         std::set<std::string> seen;
@@ -182,10 +238,8 @@ class json_reader {
             const auto text = string_member(entry, "content", name_ + ": added_tokens");
             require(text && !text->empty(), name_, ": added_tokens: \"content\" is missing or empty");
             require(seen.insert(*text).second, name_, ": added token ", printable(*text), " is there twice");
-            for (const char* key : {"single_word", "lstrip", "rstrip"}) {
-                require(!bool_member(entry, key, name_).value_or(false), name_, ": added token ", printable(*text),
-                        " has \"", key, "\", which is not known here");
-            }
+            require(!bool_member(entry, "single_word", name_).value_or(false), name_, ": added token ",
+                    printable(*text), " has \"single_word\", which is not supported");
             const std::uint64_t id =
                 read_id(member(entry, "id", name_ + ": added token " + printable(*text)), *text, name_);
             const auto known = ids_.find(*text);
@@ -194,7 +248,9 @@ class json_reader {
                     " in model.vocab");
             token& word = place_for(id, *text);
             const bool is_special = bool_member(entry, "special", name_).value_or(false);
-            word = {*text, is_special ? token_kind::special : token_kind::added, 0};
+            word = {*text, is_special ? token_kind::special : token_kind::added, 0,
+                    bool_member(entry, "lstrip", name_).value_or(false),
+                    bool_member(entry, "rstrip", name_).value_or(false)};
             ids_.emplace(*text, static_cast<int>(id));
         }
     }

@@ -70,6 +70,8 @@ class engine {
         return events;
     }
 
+    void limit_batched_tokens(int tokens) { scheduler_.limit_batched_tokens(tokens); }
+
     bool idle() const { return scheduler_.idle(); }
     const block_manager& blocks() const { return scheduler_.blocks(); }
     statistics_summary summary() const { return statistics_.summary(); }

@@ -9,12 +9,17 @@
 
 namespace imbrex::engine {
 
-scheduler::scheduler(block_manager blocks, scheduler_options options) : blocks_(std::move(blocks)), options_(options) {
+scheduler::scheduler(block_manager blocks, scheduler_options options)
+    : blocks_(std::move(blocks)), options_(options), token_budget_(options.max_num_batched_tokens) {
     require(options.context >= 2, "context: ", options.context, "; it must hold a token of a prompt and a new one");
     require(options.max_num_seqs >= 1, "max_num_seqs: ", options.max_num_seqs, "; it must be at least 1");
     require(options.max_num_batched_tokens >= options.max_num_seqs,
             "max_num_batched_tokens: ", options.max_num_batched_tokens, "; it must be at least max_num_seqs, ",
             options.max_num_seqs, ", so that every sequence gets a token in each step");
+}
+
+void scheduler::limit_batched_tokens(int tokens) {
+    token_budget_ = std::clamp(tokens, options_.max_num_seqs, options_.max_num_batched_tokens);
 }
 
 std::vector<sequence_id> scheduler::add(const request& wanted) {
@@ -30,7 +35,8 @@ std::vector<sequence_id> scheduler::add(const request& wanted) {
     require(all <= options_.context, "prompt: its ", prompt, " tokens and ", all - prompt, " new ones are ", all,
             "; the context has at most ", options_.context);
     require(all <= room, "prompt: its ", prompt, " tokens and ", all - prompt, " new ones are ", all, "; the cache of ",
-            blocks_.count(), " blocks of ", blocks_.block_size(), " tokens has room for ", room);
+            blocks_.count(), " blocks of ", blocks_.block_size(), " tokens has room for ", room,
+            "; more memory for it (--memory) or fewer new tokens help");
     const std::int64_t most = wanted.max_new_tokens == 0 ? std::min<std::int64_t>(options_.context, room) : all;
 
     std::vector<sequence_id> ids{next_id_++};
@@ -183,7 +189,7 @@ void scheduler::fill_batch(batch& next) {
     prefill_turn_ =
         std::ranges::any_of(running_, has_prompt) && !(prefill_turn_ && std::ranges::any_of(running_, has_generated));
     const auto decodes = [&](const pointer& it) { return wanted(*it) == 1; };
-    int budget = options_.max_num_batched_tokens - static_cast<int>(std::ranges::count_if(running_, decodes));
+    int budget = token_budget_ - static_cast<int>(std::ranges::count_if(running_, decodes));
     for (const pointer& it : running_) {
         const int most = wanted(*it), count = most == 1 ? 1 : std::min(most, budget);
         if (count == 0) continue;

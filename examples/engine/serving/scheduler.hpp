@@ -67,6 +67,9 @@ class scheduler {
     std::vector<progress> finish(const batch& done, std::span<const int> sampled);
     void abandon(const batch& failed);
 
+    // Fewer tokens per batch than the options allow, for short steps; prompts then take more of them.
+    void limit_batched_tokens(int tokens);
+
     bool idle() const { return sequences_.empty(); }
     int running() const { return static_cast<int>(running_.size()); }
     int waiting() const { return static_cast<int>(waiting_.size()); }
@@ -104,6 +107,7 @@ class scheduler {
 
     block_manager blocks_;
     scheduler_options options_;
+    int token_budget_;
     scheduler_counts counts_;
     sequence_id next_id_ = 0;
     bool prefill_turn_ = false;             // with separate_prefill: whether the last batch was a prefill

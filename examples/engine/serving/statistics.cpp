@@ -72,6 +72,34 @@ statistics_summary statistics::summary() const {
     return all;
 }
 
+std::string statistics_summary::json() const {
+    std::string all;
+    const auto add = [&](const char* name, double value) {
+        char number[64];
+        std::snprintf(number, sizeof number, "%s\"%s\":%.9g", all.empty() ? "{" : ",", name, value);
+        all += number;
+    };
+    add("arrived", static_cast<double>(arrived));
+    add("finished", static_cast<double>(finished));
+    add("cancelled", static_cast<double>(cancelled));
+    add("steps", static_cast<double>(steps));
+    add("computed_tokens", static_cast<double>(computed_tokens));
+    add("generated_tokens", static_cast<double>(generated_tokens));
+    add("busy_seconds", busy_seconds);
+    add("ttft_mean", ttft_mean);
+    add("ttft_median", ttft_median);
+    add("ttft_max", ttft_max);
+    add("generated_per_second", generated_per_second);
+    add("computed_per_second", computed_per_second);
+    add("batch_mean", batch_mean);
+    add("batch_max", batch_max);
+    add("kv_cache_usage_mean", kv_cache_usage_mean);
+    add("kv_cache_usage_max", kv_cache_usage_max);
+    add("prefix_cache_hit_rate", prefix_cache_hit_rate);
+    add("preemptions", static_cast<double>(preemptions));
+    return all + "}";
+}
+
 std::string statistics_summary::text() const {
     std::string all;
     const auto line = [&](const char* format, auto... values) {

@@ -28,6 +28,7 @@ struct statistics_summary {
     std::int64_t preemptions = 0;
 
     std::string text() const;  // several lines
+    std::string json() const;  // one object, on one line
 };
 
 struct step_statistics {

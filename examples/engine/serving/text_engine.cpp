@@ -76,9 +76,14 @@ detokenize_function text_engine::make_detokenizer() const {
     };
 }
 
-std::vector<int> text_engine::encode_prompt(std::string_view text) const {
+std::vector<int> text_engine::encode_prompt(std::string_view text, bool parse_special) const {
     std::vector<int> ids = files_.tokens.prefix_ids();
-    const std::vector<int> rest = files_.tokens.encode(text, {.add_special_tokens = false});
+    const std::vector<int> rest =
+        files_.tokens.encode(text, {.add_special_tokens = false, .parse_special = parse_special});
+    // The prompt may begin with the same special tokens.
+    const bool has_them =
+        parse_special && !ids.empty() && rest.size() >= ids.size() && std::equal(ids.begin(), ids.end(), rest.begin());
+    if (has_them) return rest;
     ids.insert(ids.end(), rest.begin(), rest.end());
     if (ids.empty() && files_.config.bos_token) ids.push_back(*files_.config.bos_token);
     return ids;

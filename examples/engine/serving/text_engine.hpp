@@ -53,8 +53,8 @@ class text_engine {
     text_engine& operator=(const text_engine&) = delete;
 
     // The token ids of a prompt, with the special tokens that the vocabulary puts before a text. Not empty if the model
-    // has a BOS token.
-    std::vector<int> encode_prompt(std::string_view text) const;
+    // has a BOS token. With parse_special the names of special tokens in the text become those tokens.
+    std::vector<int> encode_prompt(std::string_view text, bool parse_special = false) const;
 
     // Throws if the request can never be served.
     sequence_id submit(std::vector<int> prompt, const text_options& options);
@@ -64,6 +64,8 @@ class text_engine {
     bool cancel(sequence_id id) { return engine_.cancel(id); }
 
     std::vector<text_event> step();
+    // Fewer tokens per step than engine_options allow: shorter steps, which can be interrupted sooner.
+    void limit_batched_tokens(int tokens) { engine_.limit_batched_tokens(tokens); }
     bool idle() const { return engine_.idle(); }
 
     // Maximum tokens of a sequence, by context and KV cache.
@@ -71,6 +73,7 @@ class text_engine {
     int blocks() const { return runner_options_.num_kv_blocks; }
     const tokenizer& tokens() const { return files_.tokens; }
     const model_config& config() const { return files_.config; }
+    const chat_source& chat() const { return files_.chat; }
     statistics_summary summary() const { return engine_.summary(); }
 
   private:

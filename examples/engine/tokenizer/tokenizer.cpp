@@ -14,6 +14,21 @@ namespace imbrex::engine {
 namespace {
 
 constexpr std::string_view replacement = "\ufffd";
+constexpr std::string_view guard = "\ufdd0";  // no character, and never will be one
+
+bool is_space(char letter) {
+    return letter == ' ' || (letter >= '\t' && letter <= '\r');
+}
+
+std::string without_guards(std::string_view text) {
+    std::string result;
+    for (std::size_t place = 0; place < text.size();) {
+        const std::size_t next = std::min(text.find(guard, place), text.size());
+        result += text.substr(place, next - place);
+        place = next + guard.size();
+    }
+    return result;
+}
 
 // A symbol: a range of bytes of the word. Merging extends the left symbol and sets the length of the right one to 0.
 struct symbol {
@@ -36,6 +51,18 @@ struct candidate {
 
 }  // namespace
 
+std::string guarded(std::string_view text, const tokenizer& tokens) {
+    std::string result;
+    while (!text.empty()) {
+        const auto length = static_cast<std::size_t>(first_code_point(text).length);
+        const token* found = tokens.match_added(text, true);
+        result += text.substr(0, length);
+        if (found && found->kind == token_kind::special) result += guard;
+        text.remove_prefix(length);
+    }
+    return result;
+}
+
 tokenizer::tokenizer(vocabulary description) : words_(std::move(description)) {
     const auto count = words_.tokens.size();
     require(count > 0 && count < std::numeric_limits<int>::max(), words_.name, ": has no tokens");
@@ -56,6 +83,8 @@ tokenizer::tokenizer(vocabulary description) : words_(std::move(description)) {
         const auto first = static_cast<unsigned char>(word.bytes[0]);
         if (word.kind == token_kind::normal) {
             of_text_.try_emplace(word.bytes, id);
+            longest_token_ = std::max(longest_token_, word.bytes.size());
+            least_score_ = std::min(least_score_, word.score);
             if (word.bytes.size() == 1 && words_.symbols == symbol_size::byte && of_byte_[first] < 0)
                 of_byte_[first] = id;
         } else if (word.kind == token_kind::byte) {
@@ -93,6 +122,10 @@ const token* tokenizer::match_added(std::string_view text, bool with_special) co
 std::vector<int> tokenizer::encode(std::string_view text, const encode_options& options) const {
     std::vector<int> ids;
     if (options.add_special_tokens) ids = words_.prefix_ids;
+    const auto encode_part = [&](std::size_t begin, std::size_t end) {
+        const std::string_view part = text.substr(begin, end - begin);
+        encode_plain(options.parse_special ? without_guards(part) : std::string(part), begin == 0, ids);
+    };
     std::size_t plain = 0;  // start of the text not encoded yet
     for (std::size_t place = 0; place < text.size();) {
         const token* found = match_added(text.substr(place), options.parse_special);
@@ -100,40 +133,43 @@ std::vector<int> tokenizer::encode(std::string_view text, const encode_options& 
             ++place;
             continue;
         }
-        encode_plain(text.substr(plain, place - plain), ids);
+        std::size_t before = place;
+        while (found->strips_left && before > plain && is_space(text[before - 1])) --before;
+        encode_part(plain, before);
         ids.push_back(static_cast<int>(found - words_.tokens.data()));
         place += found->bytes.size();
+        while (found->strips_right && place < text.size() && is_space(text[place])) ++place;
         plain = place;
     }
-    encode_plain(text.substr(plain), ids);
+    encode_part(plain, text.size());
     if (options.add_special_tokens) ids.insert(ids.end(), words_.suffix_ids.begin(), words_.suffix_ids.end());
     return ids;
 }
 
-void tokenizer::encode_plain(std::string_view text, std::vector<int>& ids) const {
-    if (text.empty()) return;
-    std::string changed;
-    if (words_.normalises_nfc) {
-        changed = nfc(text);
-        text = changed;
-    }
-    if (has_prefix_space() || words_.underscore_is_space) {
-        std::string spaced = words_.underscore_is_space ? with_spaces(text) : std::string(text);
-        const bool is_missing = words_.prefix_space == prefix_space_mode::if_missing && !spaced.starts_with(' ');
-        if (words_.prefix_space == prefix_space_mode::always || is_missing) spaced = ' ' + spaced;
-        changed = std::move(spaced);
-        text = changed;
-    }
-    std::vector<std::string_view> words{text};
-    for (const split_pattern pattern : words_.splits) {
-        std::vector<std::string_view> pieces;
-        for (const std::string_view word : words) {
-            const auto more = split_words(word, pattern);
-            pieces.insert(pieces.end(), more.begin(), more.end());
+std::string tokenizer::normalised(std::string_view text, bool is_first) const {
+    std::string result = words_.characters.apply(text);
+    if (words_.normalises_nfc) result = nfc(result);
+    if (words_.collapses_spaces) {
+        std::string single;
+        for (const char letter : result) {
+            if (letter != ' ' || !(single.empty() || single.back() == ' ')) single += letter;
         }
-        words = std::move(pieces);
+        if (single.ends_with(' ')) single.pop_back();
+        result = std::move(single);
     }
-    for (const std::string_view word : words) encode_word(word, ids);
+    if (words_.underscore_is_space) result = with_spaces(result);
+    using mode = prefix_space_mode;
+    const mode prefix = words_.prefix_space;
+    const bool is_here = is_first || prefix == mode::always || prefix == mode::if_missing;
+    const bool only_missing = prefix == mode::if_missing || prefix == mode::if_missing_at_start;
+    const bool adds = prefix != mode::none && is_here && !(only_missing && result.starts_with(' '));
+    return adds && !result.empty() ? ' ' + result : result;
+}
+
+void tokenizer::encode_plain(std::string_view text, bool is_first, std::vector<int>& ids) const {
+    if (text.empty()) return;
+    const std::string plain = normalised(text, is_first);
+    for (const std::string_view word : split_words(plain, words_.splits)) encode_word(word, ids);
 }
 
 std::optional<merge> tokenizer::merge_of(int left, int right, std::string_view joined) const {
@@ -148,6 +184,7 @@ std::optional<merge> tokenizer::merge_of(int left, int right, std::string_view j
 }
 
 void tokenizer::encode_word(std::string_view word, std::vector<int>& ids) const {
+    if (words_.order == merge_order::unigram) return encode_unigram(word, ids);
     if (words_.ignore_merges || words_.order == merge_order::ids) {
         if (const auto found = of_text_.find(word); found != of_text_.end()) {
             ids.push_back(found->second);

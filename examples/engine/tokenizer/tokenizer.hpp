@@ -1,6 +1,7 @@
-// BPE tokenizer: text to token ids and back. Text is split into words, words into symbols (bytes or code points), and
-// adjacent symbols are merged, best pair first. Vocabularies differ in the symbols and in the merge order (merge list,
-// tiktoken ranks, SentencePiece scores); loading/tokenizer_files.hpp reads them.
+// BPE and unigram tokenizers: text to token ids and back. Text is normalised and split into words. BPE splits words into
+// symbols (bytes or code points) and merges adjacent ones, best pair first; vocabularies differ in the symbols and in the
+// merge order (merge list, tiktoken ranks, SentencePiece scores). Unigram chooses the most likely tokens of a word.
+// loading/tokenizer_files.hpp reads vocabularies.
 //
 // User text is plain text: special tokens are parsed only on request.
 #pragma once
@@ -14,6 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/tokenizer/character_map.hpp"
 #include "engine/tokenizer/pre_tokenizer.hpp"
 
 namespace imbrex::engine {
@@ -30,19 +32,22 @@ struct token {
     std::string bytes;  // printed form, with plain spaces
     token_kind kind = token_kind::normal;
     float score = 0;
+    bool strips_left = false, strips_right = false;  // special and added: matched with the white space beside it
 };
 
-// The merge order.
+// What becomes tokens first.
 enum class merge_order {
-    pairs,   // the first pair in the merge list
-    ids,     // the pair that makes the token with the lowest id (tiktoken)
-    scores,  // the pair that makes the token with the highest score (SentencePiece)
+    pairs,    // the first pair in the merge list
+    ids,      // the pair that makes the token with the lowest id (tiktoken)
+    scores,   // the pair that makes the token with the highest score (SentencePiece)
+    unigram,  // no merges: the tokens with the greatest sum of scores (SentencePiece, unigram)
 };
 
 enum class symbol_size { byte, code_point };
 
-// Whether a space is prepended to a text, and removed when printing, as SentencePiece does.
-enum class prefix_space_mode { none, always, if_missing };
+// Whether a space is prepended to a text, and removed when printing, as SentencePiece does. Special tokens cut a text into
+// parts; "at start" means only the first of them.
+enum class prefix_space_mode { none, always, if_missing, always_at_start, if_missing_at_start };
 
 struct merge {
     int rank;
@@ -61,8 +66,10 @@ struct vocabulary {
     merge_order order = merge_order::pairs;
     std::unordered_map<std::uint64_t, merge> merges;  // by pair_of the two ids; for merge_order::pairs
     bool ignore_merges = false;                       // a word that is a token is not merged
-    std::vector<split_pattern> splits;                // applied in order; empty: the text is one word
+    std::vector<regular_expression> splits;           // applied in order; empty: the text is one word
     bool normalises_nfc = false;                      // apply Unicode NFC
+    character_map characters;                         // SentencePiece's normalization
+    bool collapses_spaces = false;                    // keep one of several spaces, and none at either end
     bool underscore_is_space = false;                 // U+2581 in the text is a space, as in SentencePiece
     prefix_space_mode prefix_space = prefix_space_mode::none;
     std::optional<int> unknown;               // the unknown token
@@ -73,6 +80,10 @@ struct encode_options {
     bool add_special_tokens = true;  // BOS and EOS as the vocabulary defines
     bool parse_special = false;      // "<|eot|>" in the text becomes that token: for templates, not for user text
 };
+
+// Makes user text safe for parse_special, which templates need: an invisible character inside each special token's name,
+// which encode removes again.
+std::string guarded(std::string_view text, const class tokenizer& tokens);
 
 class tokenizer {
   public:
@@ -90,20 +101,25 @@ class tokenizer {
     const token& at(int id) const;
     const std::string& name() const { return words_.name; }
     std::optional<int> special(std::string_view text) const;  // the id of a special or added token
+    // The special or added token at the beginning of a text.
+    const token* match_added(std::string_view text, bool with_special) const;
     const std::vector<int>& prefix_ids() const { return words_.prefix_ids; }
     bool has_prefix_space() const { return words_.prefix_space != prefix_space_mode::none; }
 
   private:
-    void encode_plain(std::string_view text, std::vector<int>& ids) const;
+    void encode_plain(std::string_view text, bool is_first, std::vector<int>& ids) const;
+    std::string normalised(std::string_view text, bool is_first) const;
+    void encode_unigram(std::string_view word, std::vector<int>& ids) const;
     void encode_word(std::string_view word, std::vector<int>& ids) const;
     void append_bytes(std::string_view bytes, std::vector<int>& ids) const;
     std::optional<merge> merge_of(int left, int right, std::string_view joined) const;
-    const token* match_added(std::string_view text, bool with_special) const;
 
     vocabulary words_;
     std::unordered_map<std::string_view, int> of_text_;  // normal tokens
     std::array<int, 256> of_byte_;                       // -1: none
     std::array<std::vector<int>, 256> added_;            // special and added, by first byte, longest first
+    std::size_t longest_token_ = 0;                      // bytes of the longest normal token
+    float least_score_ = 0;                              // of the normal tokens
 };
 
 // Streaming detokenizer: holds bytes back until a code point is complete.

@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/tokenizer/unicode_classes.hpp"
+#include "engine/tokenizer/unicode_categories.hpp"
 #include "engine/tokenizer/unicode_composition.hpp"
 #include "engine/tokenizer/utf8.hpp"
 
@@ -141,8 +141,25 @@ void append_composed(std::string& result, std::vector<char32_t>& values) {
 
 }  // namespace
 
-unicode_class class_of(char32_t value) {
-    return static_cast<unicode_class>(property_of(class_boundaries, value, 3));
+general_category category_of(char32_t value) {
+    return static_cast<general_category>(property_of(category_boundaries, value, 5));
+}
+
+std::optional<std::uint32_t> categories_named(std::string_view name) {
+    constexpr std::string_view all = "LuLlLtLmLoMnMcMeNdNlNoPcPdPsPePiPfPoSmScSkSoZsZlZpCcCfCsCoCn";
+    if (name.empty() || name.size() > 2) return {};
+    std::uint32_t found = 0;
+    for (std::size_t i = 0; i < all.size(); i += 2) {
+        if (all.substr(i, 2).starts_with(name)) found |= 1u << i / 2;
+    }
+    if (found == 0) return {};
+    return found;
+}
+
+bool is_white_space(char32_t value) {
+    if (value < 0x80) return value == ' ' || (value >= '\t' && value <= '\r');
+    return value == 0x85 || value == 0xa0 || value == 0x1680 || (value >= 0x2000 && value <= 0x200a) ||
+           value == 0x2028 || value == 0x2029 || value == 0x202f || value == 0x205f || value == 0x3000;
 }
 
 std::string nfc(std::string_view text) {

@@ -1,4 +1,4 @@
-"""Writes the tables of unicode.cpp, unicode_classes.hpp and unicode_composition.hpp, beside this script.
+"""Writes the tables of unicode.cpp, unicode_categories.hpp and unicode_composition.hpp, beside this script.
 
     python3 unicode_table.py
 
@@ -11,16 +11,14 @@ from pathlib import Path
 
 LAST = sys.maxunicode
 WIDTH = 118
-WHITE_SPACE = {*range(0x9, 0xE), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F, 0x3000}
 HANGUL = range(0xAC00, 0xD7A4)  # composed by a rule, not by the table
 
-# The values of unicode_class in unicode.hpp.
-CLASSES = {"Lu": 1, "Lt": 1, "Ll": 2, "Lm": 3, "Lo": 3, "Mn": 4, "Mc": 4, "Me": 4, "Nd": 5, "Nl": 5, "No": 5}
-SPACE = 6
+# The order of general_category in unicode.hpp.
+CATEGORIES = "Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Cs Co Cn".split()
 
 
-def class_of(value):
-    return SPACE if value in WHITE_SPACE else CLASSES.get(unicodedata.category(chr(value)), 0)
+def category_of(value):
+    return CATEGORIES.index(unicodedata.category(chr(value)))
 
 
 def combining_class(value):
@@ -73,9 +71,9 @@ def write(name, comment, *arrays):
 
 
 write(
-    "unicode_classes.hpp",
-    "Where the class of code points changes: the first one times 8, plus its class.",
-    array("class_boundaries", boundaries(class_of, 3)),
+    "unicode_categories.hpp",
+    "Where the general category of code points changes: the first one times 32, plus its category.",
+    array("category_boundaries", boundaries(category_of, 5)),
 )
 write(
     "unicode_composition.hpp",

@@ -1,8 +1,12 @@
 // The program from command line to output, run in this process with string streams.
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <csignal>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <thread>
 
 #include "engine/cli/commands.hpp"
 #include "engine/loading/model_folder.hpp"
@@ -66,7 +70,7 @@ class impatient_buffer : public std::stringbuf {
 }  // namespace
 
 TEST_CASE("Help texts of the program and of each command have examples") {
-    for (const char* command : {"chat", "generate", "batch", "bench", "info"}) {
+    for (const char* command : {"chat", "generate", "batch", "bench", "info", "tokenize"}) {
         const outcome help = run({command, "--help"});
         CHECK(help.code == 0);
         CHECK(has(help.out, "Examples:"));
@@ -105,6 +109,12 @@ TEST_CASE("An error exits with code 1 and a message") {
     check_refusal(1, "the context has at most 64", {"generate", path, "x", "--context", "64", "-n", "65"});
     check_refusal(1, "--file: /nowhere cannot be read", {"generate", path, "--file", "/nowhere"});
     check_refusal(1, "--input: /nowhere cannot be read", {"batch", path, "--input", "/nowhere"});
+    check_refusal(1, "--input: " + path + " is a directory", {"batch", path, "--input", path});
+    check_refusal(1, "--file: " + path + " is a directory", {"generate", path, "--file", path});
+    check_refusal(1, "--template: \"chatlm\"; auto, none, llama2, llama3, chatml and the name of a file",
+                  {"chat", path, "--template", "chatlm"});
+    check_refusal(1, "more memory for it (--memory)",
+                  {"generate", path, std::string(200, 'x'), "--memory", "20K", "-n", "5"});
     check_refusal(1, "--system: without a chat template", {"chat", path, "--system", "Be kind."});
     check_refusal(1, "there is neither a model nor --random", {"bench"});
     check_refusal(1, "random model: huge; these are known: ", {"bench", "--random", "huge"});
@@ -306,6 +316,130 @@ TEST_CASE("batch: lines without a seed get different, reproducible seeds") {
     const auto lines = lines_of(first.out);
     CHECK(lines.at(0)["text"] != lines.at(1)["text"]);
     CHECK(run(arguments, "").out.empty());
+}
+
+TEST_CASE("batch: refuses empty conversations and no tokens, and passes tools and variables to the template") {
+    const temporary_folder folder;
+    write_tiny_model(folder, {"<|im_start|>", "<|im_end|>"});
+    folder.write(
+        "tokenizer_config.json",
+        R"({"chat_template":[{"name":"tools","template":"never"},{"name":"default","template":)"
+        R"("{% for t in tools or [] %}{{ t | tojson }}{% endfor %}{{ mode }}{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}"}]})");
+    const auto tokens_of = [&](const std::string& line) {
+        const outcome result =
+            run({"batch", folder.path().string(), "--set", "mode=fast", "--set", "n=[1]"}, line + "\n");
+        const nlohmann::json answer = lines_of(result.out).at(0);
+        return answer.contains("prompt_tokens") ? answer["prompt_tokens"].dump() : answer["error"].get<std::string>();
+    };
+    const std::string hi = R"("messages":[{"role":"user","content":"Hi"}],"max_tokens":1)";
+    CHECK(tokens_of("{" + hi + "}") == std::to_string(std::string("fastuser:Hi;").size()));
+    CHECK(tokens_of("{" + hi + R"(,"chat_template_kwargs":{"mode":"x"}})") ==
+          std::to_string(std::string("xuser:Hi;").size()));
+    CHECK(tokens_of("{" + hi + R"(,"tools":[{"z":1,"a":2}]})") ==
+          std::to_string(std::string(R"({"z": 1, "a": 2}fastuser:Hi;)").size()));
+    CHECK(has(tokens_of(R"({"messages":[]})"), "must be an array with at least one message"));
+    CHECK(has(tokens_of(R"({"prompt":"x","max_tokens":0})"), "\"max_tokens\" is 0; it must be at least 1"));
+    CHECK(has(tokens_of(R"({"prompt":"x","tools":[]})"), "\"tools\" belongs to \"messages\""));
+}
+
+TEST_CASE("batch: begins before its input ends") {
+    const temporary_folder folder;
+    write_tiny_model(folder);
+    // A buffer whose second line comes only after the first result has been written.
+    struct slow_buffer : std::streambuf {
+        const std::ostringstream& out;
+        std::string line = "{\"prompt\":\"Once\",\"max_tokens\":2}\n";
+        int lines = 0;
+        bool has_waited = false;
+        explicit slow_buffer(const std::ostringstream& written) : out(written) {}
+        int underflow() override {
+            if (lines == 2) return EOF;
+            for (int i = 0; lines == 1 && i < 2000 && !has_waited; ++i) {
+                has_waited = done.load();
+                std::this_thread::sleep_for(std::chrono::milliseconds(5));
+            }
+            ++lines;
+            setg(line.data(), line.data(), line.data() + line.size());
+            return line[0];
+        }
+        std::atomic<bool> done = false;
+    };
+    struct noting_buffer : std::stringbuf {
+        std::atomic<bool>* done = nullptr;
+        int sync() override {
+            if (!str().empty()) *done = true;
+            return std::stringbuf::sync();
+        }
+    };
+    std::ostringstream unused, err;
+    slow_buffer input(unused);
+    noting_buffer output;
+    output.done = &input.done;
+    std::istream in(&input);
+    std::ostream out(&output);
+    const std::string path = folder.path().string();
+    const char* arguments[] = {"imbrex", "batch", path.c_str()};
+    CHECK(run_command(3, arguments, in, out, err) == 0);
+    CHECK(input.has_waited);
+    CHECK(lines_of(output.str()).size() == 2);
+}
+
+TEST_CASE("Output that cannot be written is an error") {
+    const temporary_folder folder;
+    write_tiny_model(folder);
+    const std::string path = folder.path().string();
+    for (const std::vector<std::string>& each : {std::vector<std::string>{"generate", path, "x", "-n", "3"},
+                                                 {"info", path},
+                                                 {"tokenize", path, "x"},
+                                                 {"batch", path}}) {
+        std::vector<const char*> pointers{"imbrex"};
+        for (const std::string& one : each) pointers.push_back(one.c_str());
+        std::istringstream in("{\"prompt\":\"x\"}\n");
+        std::ofstream full("/dev/full");
+        std::ostringstream err;
+        CHECK(run_command(static_cast<int>(pointers.size()), pointers.data(), in, full, err) == 1);
+        CHECK(has(err.str(), "cannot be written"));
+    }
+}
+
+TEST_CASE("tokenize: the tokens of a text and of a conversation") {
+    const temporary_folder folder;
+    write_tiny_model(folder, {"<|im_start|>", "<|im_end|>"});
+    const std::string path = folder.path().string();
+    CHECK(run({"tokenize", path, "a\n<"}).out == "97\t\"a\"\n10\t\"\\n\"\n60\t\"<\"\n");
+    CHECK(run({"tokenize", path, "--ids"}, "ab").out == "97 98\n");
+    CHECK(run({"tokenize", path, "a<|im_end|>", "--special", "--ids"}).out == "97 257\n");
+    CHECK(run({"tokenize", path, "", "--ids"}).out == "\n");
+
+    folder.write("talk.json", R"([{"role":"user","content":"a<|im_end|>"}])");
+    folder.write("own.jinja", "<|im_start|>{{ messages[0].content }}{{ thinks }}<|im_end|>");
+    const auto of_chat = [&](std::vector<std::string> more) {
+        more.insert(more.begin(), {"tokenize", path, "--ids", "--messages", (folder.path() / "talk.json").string()});
+        return run(more);
+    };
+    const std::string text = "97 60 124 105 109 95 101 110 100 124 62 ";
+    CHECK(of_chat({"--template", (folder.path() / "own.jinja").string()}).out == "256 " + text + "257\n");
+    CHECK(of_chat({"--template", (folder.path() / "own.jinja").string(), "--set", "thinks=no"}).out ==
+          "256 " + text + "110 111 257\n");
+    CHECK(of_chat({}).out.starts_with("256 117 115 101 114 10 " + text + "257 "));  // ChatML, by the special tokens
+    check_refusal(1, "--messages: this model has no chat template",
+                  {"tokenize", path, "--messages", "x", "--template", "none"});
+    folder.write("chat_template.jinja", "{{ raise_exception('no chats') }}");
+    CHECK(has(of_chat({}).err, "the model's chat template: line 1: no chats"));
+    CHECK(has(run({"info", path}).out, "the model's own, 33 bytes"));
+}
+
+TEST_CASE("generate: --special parses special tokens in the prompt; --json prints statistics as JSON") {
+    const temporary_folder folder;
+    write_tiny_model(folder, {"<|im_start|>", "<|im_end|>"});
+    const std::vector<std::string> arguments{"generate", folder.path().string(), "a<|im_start|>b", "-n", "2", "--json"};
+    const auto figures = [&](std::vector<std::string> more) {
+        more.insert(more.begin(), arguments.begin(), arguments.end());
+        return nlohmann::json::parse(run(more).err);
+    };
+    CHECK(figures({})["computed_tokens"] == 2 + 12 + 1);
+    CHECK(figures({"--special"})["computed_tokens"] == 3 + 1);
+    CHECK(figures({})["generated_tokens"] == 2);
 }
 
 TEST_CASE("bench: prints one row per number of requests") {

@@ -38,7 +38,8 @@ TEST_CASE("Opens a Hugging Face folder") {
     model_config config = read_config(bytes(config_text), {}, "config");
     check_error_message("has neither model.safetensors nor", [&] { open_model(folder.path()); });
     folder.write("model.safetensors", safetensors_of(config));
-    check_error_message("has neither tokenizer.json nor vocab.json and merges.txt", [&] { open_model(folder.path()); });
+    check_error_message("has none of tokenizer.json, tokenizer.model, and vocab.json with merges.txt",
+                        [&] { open_model(folder.path()); });
     folder.write("tokenizer.json", tokenizer_text);
     const model_files model = open_model(folder.path());
     CHECK(model.tokens.encode("abba") == std::vector<int>{2, 1, 0});

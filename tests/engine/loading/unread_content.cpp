@@ -45,8 +45,8 @@ TEST_CASE("Refuses keys that would change the results") {
     check_error_message("key \"llama.new\" is \"x\"", [] { open(small_gguf().string("llama.new", "x")); });
     check_error_message("key \"llama.some\" is an array",
                         [] { open(small_gguf().numbers<std::int32_t>("llama.some", 5, {1})); });
-    check_error_message("key \"tokenizer.ggml.remove_extra_whitespaces\" is true",
-                        [] { open(small_gguf().truth("tokenizer.ggml.remove_extra_whitespaces", true)); });
+    check_error_message("key \"tokenizer.ggml.add_sep_token\" is true",
+                        [] { open(small_gguf().truth("tokenizer.ggml.add_sep_token", true)); });
     check_error_message("general.type is \"adapter\"; a file of the type \"model\" can be opened",
                         [] { open(small_gguf().string("general.type", "adapter")); });
     check_error_message("key \"adapter.type\"", [] { open(small_gguf().string("adapter.type", "lora")); });

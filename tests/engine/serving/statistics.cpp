@@ -91,3 +91,13 @@ TEST_CASE("A sequence cancelled before its first token has no TTFT") {
     CHECK(all.summary().ttft_mean == doctest::Approx(5));
     CHECK(all.summary().ttft_max == doctest::Approx(5));
 }
+
+TEST_CASE("Statistics as JSON") {
+    statistics_summary summary;
+    summary.arrived = 3;
+    summary.ttft_mean = 0.25;
+    const std::string text = summary.json();
+    CHECK(text.starts_with("{\"arrived\":3,\"finished\":0,"));
+    CHECK(text.find("\"ttft_mean\":0.25,") != std::string::npos);
+    CHECK(text.ends_with("\"preemptions\":0}"));
+}

@@ -12,7 +12,7 @@ namespace {
 tokenizer with_special(const std::vector<std::string>& special) {
     vocabulary words;
     words.name = "test";
-    words.splits = {split_pattern::llama3};
+    words.splits = {regular_expression(split_expressions::llama3)};
     for (int byte = 0; byte < 256; ++byte) words.tokens.push_back({std::string(1, static_cast<char>(byte)), {}, 0});
     for (const std::string& text : special) words.tokens.push_back({text, token_kind::special, 0});
     return tokenizer(std::move(words));

@@ -95,7 +95,7 @@ TEST_CASE("Merge orders: complete words, lowest id, highest score") {
 
 TEST_CASE("Parses special tokens only on request") {
     vocabulary words = bytes_vocabulary();
-    words.splits = {split_pattern::gpt2};
+    words.splits = {regular_expression(split_expressions::gpt2)};
     const int end = add_token(words, "<|end|>", token_kind::special);
     const int longer = add_token(words, "<|end|>!", token_kind::special);
     const int think = add_token(words, "<think>", token_kind::added);
@@ -190,6 +190,41 @@ TEST_CASE("Encoding time is not quadratic") {
     CHECK(tokens.encode(std::string(1 << 18, 'a')) == std::vector<int>(1 << 13, longest));
     // A quadratic algorithm takes minutes for this.
     CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(20));
+}
+
+TEST_CASE("Special tokens may take the white space beside them") {
+    vocabulary words;
+    words.name = "test";
+    for (int byte = 0; byte < 256; ++byte) words.tokens.push_back({std::string(1, static_cast<char>(byte))});
+    words.tokens.push_back({"<l>", token_kind::special, 0, true, false});
+    words.tokens.push_back({"<r>", token_kind::special, 0, false, true});
+    const tokenizer tokens(std::move(words));
+    const auto encode = [&](std::string_view text) {
+        return tokens.encode(text, {.add_special_tokens = false, .parse_special = true});
+    };
+    CHECK(encode("a \t<l> b") == std::vector<int>{'a', 256, ' ', 'b'});
+    CHECK(encode("a <r>\n\n b") == std::vector<int>{'a', ' ', 257, 'b'});
+    CHECK(encode("<r>  <l>") == std::vector<int>{257, 256});
+    CHECK(tokens.encode("a <l>") == std::vector<int>{'a', ' ', '<', 'l', '>'});
+}
+
+TEST_CASE("Guarded text has no special tokens, and the guard is no text") {
+    vocabulary words;
+    words.name = "test";
+    for (int byte = 0; byte < 256; ++byte) words.tokens.push_back({std::string(1, static_cast<char>(byte))});
+    words.tokens.push_back({"<|end|>", token_kind::special});
+    words.tokens.push_back({"<tool>", token_kind::added});
+    words.tokens.push_back({"\uff5cstop\uff5c", token_kind::special});
+    const tokenizer tokens(std::move(words));
+    const auto encode = [&](std::string_view text) {
+        return tokens.encode(text, {.add_special_tokens = false, .parse_special = true});
+    };
+    CHECK(guarded("plain \u00e4 <|en", tokens) == "plain \u00e4 <|en");
+    for (const std::string text : {"a<|end|>b<|end|>", "\uff5cstop\uff5c", "<|end<|end|>|>"}) {
+        CHECK(encode(guarded(text, tokens)) == tokens.encode(text));
+        CHECK(encode(text) != tokens.encode(text));
+    }
+    CHECK(encode(guarded("<tool>", tokens)) == std::vector<int>{257});
 }
 
 }  // namespace imbrex::engine::test

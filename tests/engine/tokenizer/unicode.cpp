@@ -35,26 +35,30 @@ TEST_CASE("Decodes UTF-8 and reports invalid bytes") {
     CHECK(printable(std::string(100, 'x')).size() == 60 + 5);
 }
 
-TEST_CASE("Classifies code points") {
-    CHECK(class_of('A') == unicode_class::letter_upper);
-    CHECK(class_of(0x1c5) == unicode_class::letter_upper);  // title case
-    CHECK(class_of('z') == unicode_class::letter_lower);
-    CHECK(class_of(0xdf) == unicode_class::letter_lower);
-    CHECK(class_of(0xaa) == unicode_class::letter_other);
-    CHECK(class_of(0x4e2d) == unicode_class::letter_other);
-    CHECK(class_of(0x2b0) == unicode_class::letter_other);  // a modifier
-    CHECK(class_of(0x301) == unicode_class::mark);
-    CHECK(class_of('7') == unicode_class::number);
-    CHECK(class_of(0xbd) == unicode_class::number);
-    CHECK(class_of(0x2167) == unicode_class::number);
+TEST_CASE("Knows the category of code points") {
+    CHECK(category_of('A') == general_category::upper_case_letter);
+    CHECK(category_of(0x1c5) == general_category::title_case_letter);
+    CHECK(category_of('z') == general_category::lower_case_letter);
+    CHECK(category_of(0xaa) == general_category::other_letter);
+    CHECK(category_of(0x4e2d) == general_category::other_letter);
+    CHECK(category_of(0x2b0) == general_category::modifier_letter);
+    CHECK(category_of(0x301) == general_category::nonspacing_mark);
+    CHECK(category_of('7') == general_category::decimal_number);
+    CHECK(category_of(0xbd) == general_category::other_number);
+    CHECK(category_of(0x2167) == general_category::letter_number);
+    CHECK(category_of('_') == general_category::connector);
+    CHECK(category_of('$') == general_category::currency_symbol);
+    CHECK(category_of(0x200b) == general_category::format);
+    CHECK(category_of(0x1f999) == general_category::other_symbol);
+    CHECK(category_of(0x10ffff) == general_category::unassigned);
+    CHECK(category_of(0) == general_category::control);
+    CHECK(categories_named("L") == 0x1f);
+    CHECK(categories_named("Cn") == 1u << 29);
+    for (const char* name : {"", "X", "Lx", "uL", "Lul"}) CHECK_FALSE(categories_named(name));
     for (const char32_t space : {0x9u, 0xau, 0xdu, 0x20u, 0x85u, 0xa0u, 0x2003u, 0x2028u, 0x3000u}) {
-        CHECK(class_of(space) == unicode_class::space);
+        CHECK(is_white_space(space));
     }
-    CHECK(class_of('_') == unicode_class::other);
-    CHECK(class_of(0x200b) == unicode_class::other);
-    CHECK(class_of(0x1f999) == unicode_class::other);
-    CHECK(class_of(0x10ffff) == unicode_class::other);
-    CHECK(class_of(0) == unicode_class::other);
+    for (const char32_t other : {0x8u, 0xeu, 0x1cu, 0x41u, 0x200bu, 0x180eu}) CHECK_FALSE(is_white_space(other));
 }
 
 TEST_CASE("Composes text (NFC)") {
