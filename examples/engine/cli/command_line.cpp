@@ -22,7 +22,8 @@ constexpr const char* program_help =
   imbrex tokenize model.gguf "Once upon a time"
 
 A model is a Hugging Face folder (config.json, *.safetensors, tokenizer.json), a .gguf file, or a llama2.c .bin file
-beside its tokenizer. Supported: Llama 1 to 3, Qwen2, Qwen2.5, Qwen3.
+beside its tokenizer. Supported: Llama, Mistral, SmolLM, Qwen2 to 3, Gemma, Phi-3 and 4,
+Granite, OLMo, StableLM.
 "imbrex <command> --help" explains a command. Exit codes: 0 done, 1 error, 2 wrong usage, 130 stopped by Ctrl-C.)";
 
 constexpr const char* chat_help =
@@ -223,10 +224,8 @@ class command_line {
         if (app_.got_subcommand(batch_app_)) return run_batch(batch_, streams);
         if (app_.got_subcommand(bench_app_)) return run_bench(bench_, streams);
         if (app_.got_subcommand(tokenize_app_)) return run_tokenize(tokenize_, streams);
-        if (app_.got_subcommand(info_app_)) return run_info(info_, streams);
         if (app_.got_subcommand(quantize_app_)) return run_quantize(quantize_, streams);
-        streams.err << app_.help();
-        return exit_usage;
+        return run_info(info_, streams);
     }
 
     int answer(const CLI::ParseError& failure, const command_streams& streams) {

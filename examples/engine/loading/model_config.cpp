@@ -4,7 +4,6 @@
 #include <imbrex/core/error.hpp>
 #include <imbrex/kernels/rope/frequencies.hpp>
 #include <map>
-#include <set>
 
 namespace imbrex::engine {
 
@@ -221,19 +220,11 @@ weight_set with_separate_projections(const model_config& config, const weight_se
 }
 
 void check_weights(const model_config& config, const weight_set& weights, const std::string& name) {
-    std::set<std::string> known;
-    for (expected_weight& expected : expected_weights(config)) {
+    for (const expected_weight& expected : expected_weights(config)) {
         const weight* found = weights.find(expected.name);
         require(found != nullptr, name, ": tensor \"", expected.name, "\" is missing");
         require(found->shape == expected.shape, name, ": tensor \"", expected.name, "\" has the shape ",
                 to_string(found->shape), "; the configuration asks for ", to_string(expected.shape));
-        known.insert(std::move(expected.name));
-    }
-    for (const weight& one : weights.all()) {
-        const bool is_of_a_layer = one.name.starts_with("model.layers.") || one.name.starts_with("blk.");
-        require(!is_of_a_layer || known.contains(one.name) || one.name.ends_with("rotary_emb.inv_freq"), name,
-                ": tensor \"", one.name, "\" has no use in a model of the family ", name_of(config.family),
-                "; without it the result would be wrong");
     }
 }
 

@@ -140,8 +140,7 @@ std::vector<expected_weight> expected_weights(const model_config& config);
 // Divides projections that a file stores as one ("qkv_proj", "gate_up_proj") into the expected ones, without a copy.
 weight_set with_separate_projections(const model_config& config, const weight_set& weights, const std::string& name);
 
-// Throws if a weight is missing or has another shape, and if a layer has weights that the model would ignore. Other
-// additional weights are allowed.
+// Throws if a weight is missing or has another shape. Additional weights are allowed.
 void check_weights(const model_config& config, const weight_set& weights, const std::string& name);
 
 // inv_freq: radians per position of each RoPE pair, rotary_dim / 2 values. With dynamic and longrope they depend on the

@@ -64,12 +64,10 @@ class gguf_settings final : public model_settings {
     std::string prefix_;
 };
 
-// Refuses settings that the model would otherwise silently ignore.
+// Refuses values that the model cannot obey. Keys that nobody asks for are refused by unread_content.hpp.
 void refuse_the_unknown(const model_settings& from, const model_config& config) {
     const int experts = from.size({nullptr, "expert_count"}).value_or(0);
     require(experts == 0, from.file(), ": has ", experts, " experts; mixture-of-experts models are not supported");
-    require(from.truth({nullptr, "attention.causal"}).value_or(true), from.file(), ": ",
-            from.shown({nullptr, "attention.causal"}), " is false; causal attention is known");
     constexpr setting value_length{nullptr, "attention.value_length"};
     const int head_dim_v = from.size(value_length).value_or(config.head_dim);
     require(head_dim_v == config.head_dim, from.file(), ": ", from.shown(value_length), " is ", head_dim_v,
@@ -83,11 +81,6 @@ void refuse_the_unknown(const model_settings& from, const model_config& config) 
     require(extrapolated == 1, from.file(), ": ", from.shown(ext_factor), " is ", extrapolated, "; 1 is known");
     require(tokens == 0 || has_window, from.file(), ": ", from.shown(window), " is ", tokens,
             "; this family is known without a window");
-    for (const setting which :
-         {setting{nullptr, "attention.temperature_scale"}, setting{nullptr, "rope.scaling.alpha"}}) {
-        const double value = from.real(which).value_or(0);
-        require(value == 0, from.file(), ": ", from.shown(which), " is ", value, "; models without it are known");
-    }
 }
 
 void read_scaling(const model_settings& from, const weight_set& weights, model_config& config) {

@@ -62,10 +62,13 @@ class weight_set {
     weight_set renamed(const NewName& new_name, const std::string& file) const {
         weight_set result;
         result.owners_ = owners_;
-        for (weight copy : weights_) {
-            copy.name_in_file = copy.name;
+        for (std::size_t i = 0; i < weights_.size(); ++i) {
+            weight copy = weights_[i];
+            if (copy.name_in_file.empty()) copy.name_in_file = copy.name;
             copy.name = new_name(copy.name);
-            if (!copy.name.empty()) result.add(std::move(copy), file);
+            if (copy.name.empty()) continue;
+            result.add(std::move(copy), file);
+            result.read_.back() = read_[i];
         }
         return result;
     }

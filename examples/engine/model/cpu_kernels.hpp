@@ -1,6 +1,6 @@
 // The kernels of the model on a CPU: GEMV and GEMM over rows of weights (kernels/linear.hpp), SIMT paged attention,
-// norms and gated activations, in float. Weights are read where they lie in the mapped file, or in the requested format, once per
-// GEMM. cuda_kernels.hpp is the GPU counterpart.
+// norms and gated activations, in float. Weights are read where they lie in the mapped file, or in the requested format,
+// once per GEMM. cuda_kernels.hpp is the GPU counterpart.
 #pragma once
 
 #include <imbrex/core/element_types.hpp>

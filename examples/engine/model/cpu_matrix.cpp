@@ -168,8 +168,9 @@ void cpu_matrix::matmul(world where, const float* x, int count, float* out, cons
 void cpu_embedding_table::gather(const int* ids, std::int64_t count, float factor, float* out) const {
     const auto columns = static_cast<std::size_t>(table_.row_elements());
     for (std::int64_t i = 0; i < count; ++i, out += columns) {
-        to_floats(table_, ids[i], 1, {out, columns});
-        if (factor != 1) std::transform(out, out + columns, out, [=](float x) { return x * factor; });
+        const std::span<float> row(out, columns);
+        to_floats(table_, ids[i], 1, row);
+        for (float& value : row) value *= factor;
     }
 }
 

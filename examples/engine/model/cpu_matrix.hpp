@@ -54,7 +54,7 @@ class cpu_embedding_table {
     cpu_embedding_table() = default;
     cpu_embedding_table(const stacked_weights& from, const runner_options&) : table_(*from.parts().front()) {}
 
-    // Row ids[i] of the table, times a factor, becomes row i of `out`.
+    // Row ids[i] of the table, times the factor, becomes row i of `out`.
     void gather(const int* ids, std::int64_t count, float factor, float* out) const;
 
   private:

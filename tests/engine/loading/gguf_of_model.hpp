@@ -87,8 +87,11 @@ class gguf_converter {
         whole("attention.key_length", head_dim());
         whole("attention.value_length", head_dim());
         whole("context_length", number("max_position_embeddings"));
-        real_from("attention.layer_norm_rms_epsilon", "rms_norm_eps");
-        real_from("attention.layer_norm_epsilon", "layer_norm_eps");
+        if (type_ == "stablelm") {
+            real_from("attention.layer_norm_epsilon", "layer_norm_eps");
+        } else {
+            real_from("attention.layer_norm_rms_epsilon", "rms_norm_eps");
+        }
     }
 
     void add_family() {

@@ -31,17 +31,15 @@ TEST_CASE("Logits of GGUF files match transformers") {
     }
 }
 
-TEST_CASE("GGUF files: what a family would ignore is refused") {
+TEST_CASE("GGUF files: a tensor that a family would ignore is refused") {
     for (const auto& folder : transformers_folders()) {
-        if (folder.filename() != "llama" && folder.filename() != "qwen3") continue;
+        if (folder.filename() != "phi3" && folder.filename() != "qwen3") continue;
         CAPTURE(folder.string());
         gguf_converter converter(folder);
         converter.convert();
-        std::string file = converter.with_tensor("blk.0.attn_q.scale", {1}, {2}).build();
-        check_error_message("tensor \"model.layers.0.self_attn.q_proj.scale\" has no use in a model of the family",
+        const std::string file = converter.with_tensor("blk.0.attn_q.scale", {1}, {2}).build();
+        check_error_message("tensor \"blk.0.attn_q.scale\" of shape [1] is not used by this engine",
                             [&] { read_gguf_model(bytes(file), "model.gguf"); });
-        file = converter.with_tensor("blk.0.attn_sinks.weight", {1}, {2}).build();
-        check_error_message("has no use", [&] { read_gguf_model(bytes(file), "model.gguf"); });
     }
 }
 
