@@ -151,7 +151,6 @@ model_files gguf_model(const gguf_file& file) {
     model_files model{name, std::move(config), std::move(weights), gguf_tokenizer(file.metadata), {}};
     model.chat = gguf_chat_source(file.metadata, model.tokens);
     complete(model);
-    add_end_tokens(model);
     check_unread_keys(file.metadata);
     return model;
 }
@@ -179,7 +178,6 @@ model_files open_model(const std::filesystem::path& path) {
     if (std::filesystem::is_directory(path)) {
         model_files model = open_folder(path);
         complete(model);
-        add_end_tokens(model);
         return model;
     }
     require(path.extension() != ".safetensors", path.string(),
