@@ -208,6 +208,23 @@ def pytorch_throughput(reports):
     return ["mask, seqlen", "C++", "PyTorch", "ratio"], rows
 
 
+def pytorch_overhead(reports):
+    """Host time of a call in us."""
+    names = [r"^C\+\+$", "^PyTorch$", "^overhead$", "^PyTorch's own attention$"]
+    rows = [[row["problem"], *(f"{value(row, name):.1f}" for name in names)] for row in report(reports, "host time")["rows"]]
+    return ["us", "C++", "imbrex_torch", "difference", "PyTorch's own attention"], rows
+
+
+def pytorch_llama(reports):
+    """Tokens per second, and how much faster Imbrex is."""
+    rows = []
+    for row in report(reports, "^Llama")["rows"]:
+        ours = value(row, "^imbrex$")
+        peers = [value(row, name) for name in ("^sdpa, cuDNN$", "^sdpa, FlashAttention-2$")]
+        rows.append([row["problem"], *(f"{one:.0f} ({ours / one:.2f}x)" for one in peers), f"{ours:.0f}"])
+    return ["", "sdpa, cuDNN", "sdpa, FlashAttention-2", "Imbrex"], rows
+
+
 def attention_accuracy(reports):
     """Relative error in units of 1e-3."""
     names = ["^cuDNN$", "^FlashAttention-2$", "^FlashAttention-3$", IMBREX, LAZY]
@@ -362,6 +379,8 @@ VIEWS = {
     ("attention_kv_cache.json", "caches"): attention_kv_cache,
     ("norm.json", "norm"): norm,
     ("pytorch.json", "throughput"): pytorch_throughput,
+    ("pytorch.json", "overhead"): pytorch_overhead,
+    ("pytorch_llama.json", "llama"): pytorch_llama,
     ("gemm.json", "bf16"): gemm_bf16,
     ("gemm.json", "small_m"): gemm_small_m,
     ("gemm.json", "quantised"): gemm_quantised,
