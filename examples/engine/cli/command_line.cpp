@@ -20,6 +20,7 @@ constexpr const char* program_help =
   imbrex info model.gguf
   imbrex quantize model-f16.gguf model-int8.gguf --weights int8
   imbrex tokenize model.gguf "Once upon a time"
+  imbrex perplexity model.gguf --file text.txt --weights int8
 
 A model is a Hugging Face folder (config.json, *.safetensors, tokenizer.json), a .gguf file, or a llama2.c .bin file
 beside its tokenizer. Supported: Llama, Mistral, SmolLM, Qwen2 to 3, Gemma, Phi-3 and 4,
@@ -76,6 +77,14 @@ constexpr const char* tokenize_help =
 Prints a line for each token: its id and its text. With --messages, a file with an array of messages or {"messages": [...],
 "tools": [...]}, the tokens of a conversation by the chat template.)";
 
+constexpr const char* perplexity_help =
+    R"(Examples:
+  imbrex perplexity model.gguf --file text.txt
+  imbrex perplexity model.gguf --file text.txt --weights int8 --window 1024
+
+Prints exp of the mean of -log p(token) over the second half of each window of the text, as llama.cpp does. Lower is better; compare
+formats of weights with the same text, window and tokenizer.)";
+
 constexpr const char* info_help =
     R"(Examples:
   imbrex info model.gguf
@@ -110,8 +119,10 @@ CLI::Option* add_path(CLI::App& app, std::string& path) {
     return app.add_option("model", path, "folder, .gguf file or .bin file")->type_name("MODEL");
 }
 
-void add_model_options(CLI::App& app, model_args& model) {
-    constexpr const char* group = "The model";
+constexpr const char* model_group = "The model";
+
+void add_device_options(CLI::App& app, model_args& model) {
+    constexpr const char* group = model_group;
     app.add_option("--device", model.device, "auto: on a GPU if there is one")
         ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
         ->capture_default_str()
@@ -121,6 +132,11 @@ void add_model_options(CLI::App& app, model_args& model) {
         ->capture_default_str()
         ->group(group);
     app.add_option("--threads", model.threads, "CPU cores to use (all)")->check(between(1, 4096))->group(group);
+}
+
+void add_model_options(CLI::App& app, model_args& model) {
+    constexpr const char* group = model_group;
+    add_device_options(app, model);
     app.add_option("--memory", model.memory,
                    "maximum size of the KV cache: 500M, 2G (2G, but as large as needed in bench)")
         ->transform(CLI::AsSizeValue(false).description(""))
@@ -200,6 +216,7 @@ class command_line {
         add_info();
         add_quantize();
         add_tokenize();
+        add_perplexity();
     }
 
     int run(int argc, const char* const* argv, const command_streams& streams) {
@@ -224,6 +241,7 @@ class command_line {
         if (app_.got_subcommand(batch_app_)) return run_batch(batch_, streams);
         if (app_.got_subcommand(bench_app_)) return run_bench(bench_, streams);
         if (app_.got_subcommand(tokenize_app_)) return run_tokenize(tokenize_, streams);
+        if (app_.got_subcommand(perplexity_app_)) return run_perplexity(perplexity_, streams);
         if (app_.got_subcommand(quantize_app_)) return run_quantize(quantize_, streams);
         return run_info(info_, streams);
     }
@@ -312,13 +330,23 @@ class command_line {
         tokenize_app_->add_flag("--ids", tokenize_.prints_ids, "print the ids alone, on one line");
         add_template_options(*tokenize_app_, tokenize_.format);
     }
+    void add_perplexity() {
+        perplexity_app_ =
+            app_.add_subcommand("perplexity", "Measure how well a model predicts a text")->footer(perplexity_help);
+        add_path(*perplexity_app_, perplexity_.model.path)->required();
+        perplexity_app_->add_option("--file", perplexity_.file, "the text (standard input)");
+        perplexity_app_->add_option("--window", perplexity_.window, "tokens of a window; the second half is scored")
+            ->check(between(4, 1 << 20))
+            ->capture_default_str();
+        add_device_options(*perplexity_app_, perplexity_.model);
+    }
     static void add_sequences(CLI::App& app, model_args& model, const char* meaning) {
         app.add_option("--sequences", model.sequences, meaning)->check(between(1, 1 << 16));
     }
 
     CLI::App app_;
     CLI::App *chat_app_ = nullptr, *generate_app_ = nullptr, *batch_app_ = nullptr, *bench_app_ = nullptr,
-             *info_app_ = nullptr, *quantize_app_ = nullptr, *tokenize_app_ = nullptr;
+             *info_app_ = nullptr, *quantize_app_ = nullptr, *tokenize_app_ = nullptr, *perplexity_app_ = nullptr;
     chat_command chat_;
     generate_command generate_;
     batch_command batch_;
@@ -326,6 +354,7 @@ class command_line {
     info_command info_;
     quantize_command quantize_;
     tokenize_command tokenize_;
+    perplexity_command perplexity_;
 };
 
 }  // namespace

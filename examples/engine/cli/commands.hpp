@@ -93,6 +93,12 @@ struct tokenize_command {
     bool parses_special = false, adds_special = true, prints_ids = false;
 };
 
+struct perplexity_command {
+    model_args model;
+    std::string file;  // the text; empty: the input
+    int window = 512;
+};
+
 int run_chat(const chat_command& command, const command_streams& streams);
 int run_generate(const generate_command& command, const command_streams& streams);
 int run_batch(const batch_command& command, const command_streams& streams);
@@ -100,6 +106,7 @@ int run_bench(const bench_command& command, const command_streams& streams);
 int run_info(const info_command& command, const command_streams& streams);
 int run_quantize(const quantize_command& command, const command_streams& streams);
 int run_tokenize(const tokenize_command& command, const command_streams& streams);
+int run_perplexity(const perplexity_command& command, const command_streams& streams);
 
 // Parses the command line and runs the command; errors are printed to err.
 int run_command(int argc, const char* const* argv, std::istream& in, std::ostream& out, std::ostream& err);
