@@ -272,7 +272,9 @@ std::string to_json(const value& of, const json_style& style, int depth) {
     if (of.is_number()) return repr(of);
     require(of.is_list() || of.is_dict(), "tojson: ", described(of), " cannot be written as JSON");
     const auto new_line = [&](int steps) {
-        return style.indent ? "\n" + std::string(static_cast<std::size_t>(*style.indent * steps), ' ') : std::string();
+        std::string line;
+        if (style.indent) line.append(1, '\n').append(static_cast<std::size_t>(*style.indent * steps), ' ');
+        return line;
     };
     std::string text;
     const auto add = [&](const std::string& item) {

@@ -50,7 +50,7 @@ class json_settings final : public model_settings {
     bool is_gguf() const override { return false; }
     const std::string& file() const override { return name_; }
     std::string shown(setting which) const override {
-        return which.json == nullptr ? "a setting of GGUF files" : "\"" + std::string(which.json) + "\"";
+        return which.json == nullptr ? "a setting of GGUF files" : str_cat("\"", which.json, "\"");
     }
     std::optional<int> size(setting which) const override {
         return which.json == nullptr ? std::nullopt : optional_size(root_, which.json, name_);
