@@ -154,10 +154,7 @@ class checkpoint_reader {
             string_member(config_, "checkpoint_format", where_).value_or("gptq") == "gptq_v2" ? 0 : 1;
         const packed_integers values(words, bits, true);
         const matrix_size size{values.columns(), values.rows()};
-        const weight& scale_weight = from_.at(base + ".scales");
-        const scale_table scales(scale_weight);
-        require(scales.columns == size.rows, base, ".scales: has the shape ", to_string(scale_weight.shape), "; ",
-                size.rows, " columns are needed");
+        const scale_table scales = scales_by_group(base, size.rows);
         const weight& zero_words = part(base + ".qzeros", {scales.rows, size.rows * bits / bits_of_word});
         const packed_integers zeros(zero_words, bits, false);
         const group_order order = order_of_groups(base + ".g_idx", size.columns, scales.rows);
@@ -181,6 +178,14 @@ class checkpoint_reader {
             [&](std::int64_t row, std::int64_t column) { return scales.at(group_of(column), row); }, words);
     }
 
+    scale_table scales_by_group(const std::string& base, std::int64_t rows) const {
+        const weight& one = from_.at(base + ".scales");
+        const scale_table scales(one);
+        require(scales.columns == rows, base, ".scales: has the shape ", to_string(one.shape), "; ", rows,
+                " columns are needed");
+        return scales;
+    }
+
     // qweight [columns, rows / 8], scales [groups, rows], qzeros [groups, rows / 8]; eight rows in a word are in the order
     // 0, 2, 4, 6, 1, 3, 5, 7.
     void read_awq(const weight& words, const std::string& base) {
@@ -188,10 +193,7 @@ class checkpoint_reader {
         const int bits = bits_of_config();
         const packed_integers values(words, bits, false);
         const matrix_size size{values.columns(), values.rows()};
-        const weight& scale_weight = from_.at(base + ".scales");
-        const scale_table scales(scale_weight);
-        require(scales.columns == size.rows, base, ".scales: has the shape ", to_string(scale_weight.shape), "; ",
-                size.rows, " columns are needed");
+        const scale_table scales = scales_by_group(base, size.rows);
         const weight& zero_words = part(base + ".qzeros", {scales.rows, size.rows / 8});
         const packed_integers zeros(zero_words, bits, false);
         const std::int64_t per_group = columns_per_group(base + ".scales", size.columns, scales.rows);
