@@ -94,7 +94,7 @@ static void test_variants(void) {
     CHECK_FAILS(
         imbrex_attention(&on, &a), IMBREX_UNKNOWN_VARIANT,
         "variant: attention_forward, fp16, 256, 256, causal_mask, score_mod::identity for the host; it is not in "
-        "this build, which has\n    attention_backward, bf16, 64, 64");
+        "this build, which has\n    attention_backward, bf16, ");
     CHECK(strstr(imbrex_variants(IMBREX_HOST),
                  "\nattention_forward, bf16, 64, 64, causal_mask, score_mod::identity\n") != NULL);
     CHECK(imbrex_variants(IMBREX_HOST)[0] == 'a');

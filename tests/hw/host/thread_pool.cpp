@@ -48,6 +48,22 @@ TEST_CASE("the first exception stops the work and reaches the caller") {
     CHECK(done == 10);
 }
 
+TEST_CASE("of several exceptions, that of the lowest number reaches the caller") {
+    for (int i = 0; i < 20; ++i) {
+        std::atomic<bool> failed{false};
+        const auto work = [&](int number) {
+            if (number == 1) {
+                failed = true;
+                throw std::runtime_error("at one");
+            }
+            // The work of number 0 ends last if it has a thread of its own.
+            while (thread_pool::shared().threads() > 1 && !failed) std::this_thread::yield();
+            throw std::runtime_error("at zero");
+        };
+        CHECK_THROWS_WITH_AS(thread_pool::shared().for_each(2, 0, work), "at zero", std::runtime_error);
+    }
+}
+
 TEST_CASE("work may start nested work") {
     std::atomic<int> done{0};
     thread_pool::shared().for_each(8, 0, [&](int) { thread_pool::shared().for_each(5, 0, [&](int) { ++done; }); });

@@ -31,20 +31,22 @@ class thread_pool {
 
     int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-    // Calls work(i) for 0 <= i < count on up to `threads` threads including this one (0: all cores). The first
-    // exception stops the distribution and is rethrown here.
+    // Calls work(i) for 0 <= i < count on up to `threads` threads including this one (0: all cores). An exception stops
+    // the distribution. That of the lowest i is rethrown here, the same for any number of threads.
     template <class Work>
     void for_each(int count, int threads, Work work) {
-        int next = 0;
-        bool failed = false;
+        int next = 0, failed = count;
         std::exception_ptr failure;
+        pthread_mutex_t failing = PTHREAD_MUTEX_INITIALIZER;
         auto run = [&] {
             for (int i = take(next); i < count; i = take(next)) {
                 try {
                     work(i);
                 } catch (...) {
-                    if (!__atomic_exchange_n(&failed, true, __ATOMIC_ACQ_REL)) failure = std::current_exception();
                     __atomic_store_n(&next, count, __ATOMIC_RELAXED);
+                    const turn hold(failing);
+                    if (i < failed) failure = std::current_exception();
+                    failed = i < failed ? i : failed;
                 }
             }
         };
