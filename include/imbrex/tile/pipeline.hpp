@@ -141,6 +141,12 @@ struct pipeline_barriers {
         IMBREX_KERNEL void publish(const slot& one, source here = source::current()) {
             ring_->full[one.item - items_].arrive(*scope_, here);
         }
+        // The same for the oldest stage that this warp has not published: for stages that land later than the next one is
+        // acquired, such as copies by cp.async.
+        IMBREX_KERNEL void publish_next(source here = source::current()) {
+            ring_->full[published_.stage()].arrive(*scope_, here);
+            published_.advance();
+        }
         // Passes over a stage that another producer fills.
         IMBREX_KERNEL void skip() { at_.advance(); }
 
@@ -149,6 +155,7 @@ struct pipeline_barriers {
         Item* items_;
         const warp* scope_;
         pipeline_state<Stages> at_;
+        pipeline_state<Stages> published_;
     };
 
     // A stage that a consumer holds. The end of the handle releases it, or release() does so earlier.

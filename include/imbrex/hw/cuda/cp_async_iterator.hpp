@@ -119,4 +119,41 @@ struct cp_async_row_iterator {
     }
 };
 
+// Rows anywhere in global memory, each of which begins at a multiple of 16 bytes: rectangles of 128-byte rows, side by
+// side. As above, eight lanes copy one row.
+template <class T, int Rows, int Columns>
+struct cp_async_gather_iterator {
+    static_assert(sizeof(T) * Columns == 128 && Rows % 8 == 0,
+                  "imbrex: cp_async_gather_iterator has a multiple of 8 rows of 128 bytes");
+    static constexpr int in_chunk = 16 / static_cast<int>(sizeof(T)), in_row = 8, rows_at_once = 4;
+
+    const T* start[Rows / rows_at_once];  // this lane's chunk in the first rectangle, without the swizzle; may be null
+    int columns;                          // in bounds from this lane's chunk on
+
+    template <class RowPointer>
+    IMBREX_KERNEL cp_async_gather_iterator(const warp&, const RowPointer& row_pointer, int columns)
+        : columns(columns - source_column()) {
+#pragma unroll
+        for (int i = 0; i < Rows / rows_at_once; ++i) start[i] = row_pointer(i * rows_at_once + lane() / in_row);
+    }
+
+    // Rows without a pointer, and columns that do not exist, become zero.
+    template <class Shared>
+    IMBREX_KERNEL void copy_async(const warp&, const Shared& to, int column, source) const {
+        const std::uint32_t place = shared_address(to.at(0, 0)) + lane() * 16;
+        // Between the rows of a lane only the highest bit of the swizzle differs: 64 bytes.
+#pragma unroll
+        for (int i = 0; i < Rows / rows_at_once; ++i) {
+            const bool odd = i % 2 == 1;
+            const bool exists = start[i] != nullptr && column < columns;
+            const T* const from = start[i] + (exists ? column + source_column() : 0);
+            copy_chunk_async((place ^ (odd ? 64 : 0)) + i * rows_at_once * 128, from, exists ? 16 : 0);
+        }
+    }
+
+  private:
+    // The column whose chunk the swizzle places at this lane's chunk of an even row.
+    static IMBREX_KERNEL int source_column() { return (lane() % in_row ^ lane() / in_row) * in_chunk; }
+};
+
 }  // namespace imbrex::hw

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 namespace imbrex::hw {
 
@@ -24,13 +25,14 @@ inline constexpr int partition_way_of =
 
 // A shared tile from a rectangle of global memory; out of bounds it becomes `fill`.
 template <class Shared, class T>
-void copy_rows_in(Shared& to, const global_tile<const T>& from, T fill) {
-    const int columns = std::clamp(from.columns, 0, Shared::columns);
-    for (int row = 0; row < Shared::rows; ++row) {
+void copy_rows_in(Shared&& to, const global_tile<const T>& from, T fill) {
+    using tile = std::remove_cvref_t<Shared>;
+    const int columns = std::clamp(from.columns, 0, tile::columns);
+    for (int row = 0; row < tile::rows; ++row) {
         T* target = to.address(row, 0);
         const int exist = row < from.rows ? columns : 0;
         if (exist > 0) std::memcpy(target, from.at(row, 0), static_cast<std::size_t>(exist) * sizeof(T));
-        std::fill(target + exist, target + Shared::columns, fill);
+        std::fill(target + exist, target + tile::columns, fill);
     }
 }
 template <class Shared, class T>
@@ -65,9 +67,10 @@ void copy_out(const Scope& scope, global_tile<T> to, const Shared& from, source 
     spend_lanes(c, Shared::rows * Shared::columns, "copy");
 }
 
-// The same, asynchronously: it lands by the time its group is waited for.
-template <class Scope, class Shared, class T>
-void copy_in_async(const Scope& scope, Shared& to, global_tile<const T> from, source here = source::current()) {
+// An asynchronous copy to a shared tile: it lands by the time its group is waited for. read_from(context, access) makes
+// the accesses of global memory; fill(place) copies, later.
+template <class Scope, class Shared, class ReadFrom, class Fill>
+void copy_in_async_from(const Scope& scope, Shared& to, const ReadFrom& read_from, Fill fill, source here) {
     const context c = enter(scope, "asynchronous copy", here);
     if (!c) return;
     c.on->pause(*c.by);
@@ -78,7 +81,7 @@ void copy_in_async(const Scope& scope, Shared& to, global_tile<const T> from, so
         made.partition =
             partition_of(partitioned_by_chunks, to.address(0, 0), Shared::rows, Shared::columns, Scope::warps);
         for_each_run(to, [&](const void* address, int bytes) { touch(*c.on, *c.by, address, bytes, made, true); });
-        touch_global(c, from, Shared::rows, Shared::columns, made, global_use::read);
+        read_from(c, made);
         ++queue.open;
         queue.last_issue = here;
         for_each_run(to, [](const void* address, int bytes) { std::memset(const_cast<void*>(address), 0xff, bytes); });
@@ -91,9 +94,19 @@ void copy_in_async(const Scope& scope, Shared& to, global_tile<const T> from, so
         c.on->trace.record(c.by->block->number, "copies", "copy", begin, end + nominal_rates::copy_latency);
     }
     // Captures a subtile even of a whole tile: the address is kept, not a reference to the caller's object.
-    c.on->ask(&queue, queue.open_tick(), [place = to.template subtile<Shared::rows, Shared::columns>(0, 0), from] {
-        copy_rows_in(place, from, T{});
-    });
+    c.on->ask(&queue, queue.open_tick(),
+              [place = to.template subtile<Shared::rows, Shared::columns>(0, 0), fill] { fill(place); });
+}
+
+// The same as copy_in, asynchronously.
+template <class Scope, class Shared, class T>
+void copy_in_async(const Scope& scope, Shared& to, global_tile<const T> from, source here = source::current()) {
+    copy_in_async_from(
+        scope, to,
+        [&](const context& c, const access& made) {
+            touch_global(c, from, Shared::rows, Shared::columns, made, global_use::read);
+        },
+        [from](const auto& place) { copy_rows_in(place, from, T{}); }, here);
 }
 
 // The same for whole 16-byte chunks.

@@ -7,6 +7,7 @@
 #include <imbrex/hw/host/copy.hpp>
 #include <imbrex/hw/host/scope.hpp>
 
+#include <array>
 #include <cstdint>
 
 namespace imbrex::hw {
@@ -46,6 +47,37 @@ struct cp_async_row_iterator {
         } else {
             hw::load_operand<mma_operand::b>(scope, to, tile, here);
         }
+    }
+};
+
+// Rows anywhere in global memory, of which rectangles side by side are copied.
+template <class T, int Rows, int Columns>
+struct cp_async_gather_iterator {
+    std::array<const T*, Rows> rows;
+    int columns;
+
+    template <class RowPointer>
+    cp_async_gather_iterator(const warp&, const RowPointer& row_pointer, int columns) : columns(columns) {
+        for (int row = 0; row < Rows; ++row) rows[row] = row_pointer(row);
+    }
+
+    template <class Shared>
+    void copy_async(const warp& scope, const Shared& to, int column, source here) const {
+        const auto row_at = [rows = rows, column, left = columns - column](int row) {
+            const bool exists = rows[row] != nullptr && left > 0;
+            return global_tile<const T>{exists ? rows[row] + column : nullptr, 0, exists ? 1 : 0, left};
+        };
+        hw::copy_in_async_from(
+            scope, to,
+            [&](const context& c, const access& made) {
+                for (int row = 0; row < Rows; ++row) touch_global(c, row_at(row), 1, Columns, made, global_use::read);
+            },
+            [row_at](const auto& place) {
+                for (int row = 0; row < Rows; ++row) {
+                    copy_rows_in(place.template subtile<1, Columns>(row, 0), row_at(row), T{});
+                }
+            },
+            here);
     }
 };
 

@@ -20,13 +20,12 @@
 #include <imbrex/core/static_for.hpp>
 #include <imbrex/kernels/gemm/epilogue.hpp>
 #include <imbrex/kernels/gemm/mainloop.hpp>
+#include <imbrex/kernels/gemm/output_tile.hpp>
 #include <imbrex/kernels/gemm/problem.hpp>
 #include <imbrex/kernels/gemm/shape.hpp>
 #include <imbrex/ops/grid/scheduler.hpp>
 #include <imbrex/ops/memory/load_store.hpp>
 #include <imbrex/ops/memory/tma.hpp>
-#include <imbrex/ops/register/convert.hpp>
-#include <imbrex/ops/register/map.hpp>
 #include <imbrex/ops/warpgroup/mma.hpp>
 #include <imbrex/tile/barrier.hpp>
 #include <imbrex/tile/pipeline.hpp>
@@ -54,15 +53,12 @@ struct gemm_hopper {
     static constexpr int block_k = Shape.block_k;
     static constexpr int cluster = Shape.cluster;
     static constexpr int warps = 4 + 4 * consumer_warpgroups;
-    static constexpr int epilogue_n = sizeof(Out) == 4 ? 32 : 64;  // columns of an epilogue subtile
-    static constexpr bool is_glu = epilogue::is_glu<Epilogue>;
-    static constexpr int out_columns = is_glu ? block_n / 2 : block_n;  // columns of D in a tile
+    using output = gemm_output_tile<Out, Epilogue, warpgroup_m, block_n>;
+    static constexpr bool is_glu = output::is_glu;
+    static constexpr int out_columns = output::columns;
     static constexpr int multicast_n = block_n / cluster;
     // B is loaded in slices. With a GLU epilogue the columns of a tile come from two places in B.
     static constexpr int b_load_n = multicast_n < out_columns ? multicast_n : out_columns;
-    static_assert(out_columns % (2 * epilogue_n) == 0 && block_n <= 256,
-                  "imbrex: a GEMM tile has 128 or 256 columns, 256 with a GLU epilogue: an even number of epilogue "
-                  "subtiles, stored through two buffers");
 
     static constexpr bool a_is_m_major = A == matrix_layout::column_major;
     static constexpr bool b_is_k_major = B == matrix_layout::column_major;
@@ -72,7 +68,7 @@ struct gemm_hopper {
         std::conditional_t<b_is_k_major, shared_tile<In, block_n, block_k>, shared_tile<In, block_k, block_n>>;
     using b_load_tile =
         std::conditional_t<b_is_k_major, shared_tile<In, b_load_n, block_k>, shared_tile<In, block_k, b_load_n>>;
-    using out_tile = shared_tile<Out, warpgroup_m, epilogue_n>;
+    using out_tile = typename output::shared;
     using sums = warpgroup_tile<float, warpgroup_m, block_n>;
 
     struct problem {
@@ -114,7 +110,7 @@ struct gemm_hopper {
         made.a = make_tma_tensor<a_tile>(views.a);
         made.b = make_tma_tensor<b_load_tile>(views.b);
         made.out_view = views.out;
-        made.tma_stores = tma_can_store(views.out);
+        made.tma_stores = output::tma_can_store(views.out);
         if (made.tma_stores) made.out = make_tma_tensor<out_tile>(views.out, tma_use::store);
         made.epilogue = epilogue;
         made.mainloop = mainloop;
@@ -136,14 +132,6 @@ struct gemm_hopper {
     }
 
   private:
-    static bool tma_can_store(const gemm_view<Out>& out) {
-        const auto is_16_byte_multiple = [](std::int64_t elements) {
-            return elements * static_cast<std::int64_t>(sizeof(Out)) % 16 == 0;
-        };
-        return is_16_byte_multiple(out.extents[2]) && is_16_byte_multiple(out.strides[1]) &&
-               is_16_byte_multiple(out.strides[0]) && reinterpret_cast<std::uintptr_t>(out.pointer) % 16 == 0;
-    }
-
     // With a single problem the index is a compile-time constant, which saves registers.
     IMBREX_KERNEL static const problem& problem_of(const arguments& args, int which) {
         return args.problems[Problems == 1 ? 0 : which];
@@ -247,15 +235,11 @@ struct gemm_hopper {
         }
     }
 
-    // A converted tile that waits to be stored. If D has at most 2 bytes per element it fits in registers beside the
-    // accumulators of the next tile, and its store overlaps that tile's mainloop.
-    static constexpr int epilogue_subtiles = out_columns / epilogue_n;
-    static constexpr bool overlaps_store = sizeof(Out) <= 2;
+    // A converted tile that waits to be stored, and the index of its problem.
+    static constexpr int none = -1;
     struct finished_tile {
-        warpgroup_tile<Out, warpgroup_m, epilogue_n> subtiles[epilogue_subtiles];
-        int of = none;  // problem index
-        gemm_coord at{};
-        static constexpr int none = -1;
+        output tile;
+        int of = none;
     };
 
     template <class Block>
@@ -268,18 +252,19 @@ struct gemm_hopper {
         finished_tile done;
         work_list work(block, args);
         const auto store_subtile = [&](auto which) {
-            if (done.of != finished_tile::none)
-                store_epilogue_subtile<which>(self, args, shared.out[self.index()], done);
+            if (done.of == none) return;
+            const problem& one = problem_of(args, done.of);
+            done.tile.template store_subtile<which>(self, one.out, one.out_view.rows(), shared.out[self.index()]);
         };
         // Work overlapped with the wgmma in flight: the stores of the previous tile, and then the index arithmetic of
         // the next tile, whose divisions are slow.
-        constexpr int overlapped_subtiles = overlaps_store ? epilogue_subtiles : 0;
+        constexpr int overlapped_subtiles = output::overlaps_store ? output::subtile_count : 0;
         const auto overlapped_work = [&](auto part) {
             if constexpr (part < overlapped_subtiles) {
                 store_subtile(part);
             } else {
                 done.of = work.which();
-                done.at = {work.batch, work.row * block_m + self.index() * warpgroup_m, work.column * out_columns};
+                done.tile.at = {work.batch, work.row * block_m + self.index() * warpgroup_m, work.column * out_columns};
                 work.advance();
             }
         };
@@ -289,48 +274,19 @@ struct gemm_hopper {
             one.mainloop.template run<a_read, b_read, overlapped_subtiles + 1>(self, full, sum, one.steps, at,
                                                                                overlapped_work);
             finish(self, args, sum, done);
-            if constexpr (!overlaps_store) static_for<epilogue_subtiles>(store_subtile);
+            if constexpr (!output::overlaps_store) static_for<output::subtile_count>(store_subtile);
         }
-        if constexpr (overlaps_store) static_for<epilogue_subtiles>(store_subtile);
+        if constexpr (output::overlaps_store) static_for<output::subtile_count>(store_subtile);
         wait_stores_read(self);
     }
 
     // Applies the epilogue and converts. Stores directly if TMA cannot store D.
     IMBREX_KERNEL static void finish(warpgroup& self, const arguments& args, const sums& sum, finished_tile& done) {
         const problem& one = problem_of(args, done.of);
-        static_for<epilogue_subtiles>([&](auto which) {
-            auto values = columns_of<which * epilogue_n, epilogue_n>(self, sum);
-            const gemm_coord at{done.at.batch, done.at.row, done.at.column + which * epilogue_n};
-            if constexpr (is_glu) {
-                one.epilogue(self, values, columns_of<out_columns + which * epilogue_n, epilogue_n>(self, sum), at);
-            } else {
-                one.epilogue(self, values, at);
-            }
-            convert(self, done.subtiles[which], values);
-        });
+        done.tile.finish(self, one.epilogue, sum);
         if (one.tma_stores) return;
-        static_for<epilogue_subtiles>([&](auto which) {
-            store(self, one.out_view.at(done.at.batch, done.at.row, done.at.column + which * epilogue_n),
-                  done.subtiles[which]);
-        });
-        done.of = finished_tile::none;
-    }
-
-    // Stores one epilogue subtile by TMA through two alternating buffers. A warpgroup whose rows are all out of bounds
-    // stores nothing.
-    template <int Subtile>
-    IMBREX_KERNEL static void store_epilogue_subtile(warpgroup& self, const arguments& args, out_tile (&buffers)[2],
-                                                     const finished_tile& done) {
-        const problem& one = problem_of(args, done.of);
-        const int column = done.at.column + Subtile * epilogue_n;
-        if (done.at.row >= one.out_view.rows()) return;
-        wait_stores_read<1>(self);
-        self.sync();
-        store(self, buffers[Subtile % 2], done.subtiles[Subtile]);
-        fence_async(self);
-        self.sync();
-        store_async(self, one.out.at(done.at.batch, done.at.row, column).out_of_bounds_fill(), buffers[Subtile % 2]);
-        commit_stores(self);
+        done.tile.store_rows(self, one.out_view);
+        done.of = none;
     }
 };
 

@@ -6,6 +6,8 @@
 //   const cp_async_row_iterator<bf16, 16, 64> rows(self, matrix.at(0, column));
 //                                                                        copy_async(self, tile, rows, columns_further)
 //                                                                        load_rows(self, registers, rows, tile)
+//   const cp_async_gather_iterator<bf16, 32, 64> rows(self, row_pointer, columns);
+//                                                                        copy_async(self, subtile, rows, column)
 #pragma once
 
 #include <imbrex/core/source.hpp>
@@ -52,6 +54,22 @@ IMBREX_KERNEL void load_rows(const warp& scope, warp_tile<T, 16, Columns>& to,
                              const cp_async_row_iterator<T, Rows, Columns, Holds>& rows,
                              const shared_tile<T, Rows, Columns>& from, source here = source::current()) {
     rows.load(scope, to, from, here);
+}
+
+// Rectangles of 128-byte rows that lie anywhere in global memory, such as the tokens of an expert: row_pointer(row) is the
+// address of a row, a multiple of 16 bytes, or null. `columns`, a multiple of 16 bytes, exist in each. Rows and columns
+// that do not exist are filled with zeros.
+template <class T, int Rows, int Columns>
+struct cp_async_gather_iterator : hw::cp_async_gather_iterator<T, Rows, Columns> {
+    static_assert(sizeof(T) * Columns == 128 && Rows % 8 == 0,
+                  "imbrex: cp_async_gather_iterator has a multiple of 8 rows of 128 bytes");
+    using hw::cp_async_gather_iterator<T, Rows, Columns>::cp_async_gather_iterator;
+};
+template <class T, int Rows, int Columns, class Tile>
+IMBREX_KERNEL void copy_async(const warp& scope, const shared_subtile<Tile, Rows, Columns>& to,
+                              const cp_async_gather_iterator<T, Rows, Columns>& from, int column,
+                              source here = source::current()) {
+    from.copy_async(scope, to, column, here);
 }
 
 }  // namespace imbrex
