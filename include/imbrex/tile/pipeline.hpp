@@ -294,7 +294,12 @@ struct pipeline : pipeline_items<Item, Stages>, pipeline_barriers<Item, Stages, 
 
     template <class Scope>
     IMBREX_KERNEL void init(const Scope& scope, int consumer_warps, source here = source::current()) {
-        barriers::init(scope, this->items, consumer_warps, 1, here);
+        init(scope, consumer_warps, 1, here);
+    }
+    template <class Scope>
+    IMBREX_KERNEL void init(const Scope& scope, int consumer_warps, int producer_warps,
+                            source here = source::current()) {
+        barriers::init(scope, this->items, consumer_warps, producer_warps, here);
     }
 
     IMBREX_KERNEL typename barriers::producer_cursor producer(const warp& scope) {

@@ -170,6 +170,20 @@ struct gelu_tanh {
     }
 };
 
+// Functions of gate and up. The clamped SwiGLU of GPT-OSS: gate at most `limit`, up within it, and up + 1.
+struct swiglu {
+    IMBREX_KERNEL float operator()(float gate, float up) const { return silu{}(gate)*up; }
+};
+struct clamped_swiglu {
+    float limit = 7;
+    float alpha = 1.702f;
+
+    IMBREX_KERNEL float operator()(float gate, float up) const {
+        const float g = hw::min(gate, limit), u = hw::min(hw::max(up, -limit), limit);
+        return g * hw::reciprocal(1 + hw::exp2(alpha * g * -1.4426950408889634f)) * (u + 1);
+    }
+};
+
 }  // namespace activation
 
 namespace epilogue {
@@ -198,6 +212,27 @@ struct glu {
 };
 
 using swiglu = glu<imbrex::activation::silu>;
+
+// A GLU of biased products, with any function of gate and up: D = function(A G + bias, A U + bias). The bias vector has
+// 2 n values, gate and up side by side as in B.
+template <class T, class Function>
+struct biased_glu {
+    gemm_vector<T> bias;
+    Function function;
+
+    template <class Scope, class Tile>
+    IMBREX_KERNEL void operator()(const Scope& self, Tile& gate, const Tile& up, gemm_coord at) const {
+        const int columns = bias.count / 2, left = columns - at.column;
+        column_values_of<Tile, T> of_gate, of_up;
+        load(self, of_gate, bias.from(at.batch, at.column), left);
+        load(self, of_up, bias.from(at.batch, columns + at.column), left);
+        Tile biased_up = up;
+        combine_with_columns(self, biased_up, of_up, [](float x, T b) { return x + convert<float>(b); });
+        const Function f = function;
+        combine_with_columns(self, gate, biased_up, of_gate,
+                             [=](float g, float u, T b) { return f(g + convert<float>(b), u); });
+    }
+};
 
 // A sequence of steps, applied from left to right.
 template <class... Steps>
@@ -243,6 +278,8 @@ template <class Epilogue>
 inline constexpr bool is_glu = false;
 template <class Activation>
 inline constexpr bool is_glu<glu<Activation>> = true;
+template <class T, class Function>
+inline constexpr bool is_glu<biased_glu<T, Function>> = true;
 template <class First, class... Rest>
 inline constexpr bool is_glu<composition<First, Rest...>> = is_glu<First>;
 

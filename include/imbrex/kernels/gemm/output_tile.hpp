@@ -23,8 +23,8 @@ namespace imbrex {
 template <class Out, class Epilogue, int Rows, int BlockN>
 struct gemm_output_tile {
     static constexpr bool is_glu = epilogue::is_glu<Epilogue>;
-    static constexpr int columns = is_glu ? BlockN / 2 : BlockN;    // of D
-    static constexpr int subtile_n = sizeof(Out) == 4 ? 32 : 64;    // columns of an epilogue subtile
+    static constexpr int columns = is_glu ? BlockN / 2 : BlockN;  // of D
+    static constexpr int subtile_n = sizeof(Out) == 4 ? 32 : 64;  // columns of an epilogue subtile
     static constexpr int subtile_count = columns / subtile_n;
     static constexpr bool overlaps_store = sizeof(Out) <= 2;
     static_assert(columns % (2 * subtile_n) == 0 && BlockN <= 256,
@@ -59,9 +59,8 @@ struct gemm_output_tile {
 
     // From registers, for outputs that TMA cannot store.
     IMBREX_KERNEL void store_rows(warpgroup& self, const gemm_view<Out>& out) const {
-        static_for<subtile_count>([&](auto which) {
-            store(self, out.at(at.batch, at.row, at.column + which * subtile_n), subtiles[which]);
-        });
+        static_for<subtile_count>(
+            [&](auto which) { store(self, out.at(at.batch, at.row, at.column + which * subtile_n), subtiles[which]); });
     }
 
     // By TMA through alternating buffers. A warpgroup whose rows are all out of bounds stores nothing.

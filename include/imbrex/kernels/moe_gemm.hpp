@@ -1,0 +1,62 @@
+// Grouped GEMM over the experts of a mixture-of-experts layer, in one launch.
+//
+//     // gate and up: the tokens' rows are gathered in the load; SwiGLU with biases in the epilogue
+//     moe_gemm<bf16, bf16, moe_rows::gathered, glu>::launch(
+//         world::device, {.n = ffn, .k = hidden, .routing = routing, .a = {x}, .b = {w1}, .out = {h}}, epilogue, stream);
+//     // down: the rows are sorted already
+//     moe_gemm<bf16, bf16, moe_rows::sorted>::launch(
+//         world::device, {.n = hidden, .k = ffn, .routing = routing, .a = {h}, .b = {w2}, .out = {y}}, {}, stream);
+//     moe_combine<bf16>::launch(...)                      // kernels/moe_combine.hpp
+//
+// The routing comes from kernels/moe_router.hpp, with tile_rows 128. Empty and uneven experts cost what their tiles cost:
+// the kernel reads from device memory how many there are. Epilogues are those of gemm.hpp; `batch` of their coordinate is
+// the expert, so a bias of [experts, n] has batch_stride n, and rows are sorted rows. bf16 and fp16 on Hopper. No launch
+// allocates memory or synchronises, so launches can be captured in a CUDA graph. Invalid arguments throw imbrex::error.
+#pragma once
+
+#include <imbrex/hw/world.hpp>
+#include <imbrex/kernels/gemm/epilogue.hpp>
+#include <imbrex/kernels/gemm/extension_points.hpp>
+#include <imbrex/kernels/gemm/shape.hpp>
+#include <imbrex/kernels/moe_gemm/hopper.hpp>
+#include <imbrex/kernels/moe_gemm/problem.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+
+namespace imbrex {
+
+inline namespace IMBREX_WORLDS {
+
+template <class In, class Out, moe_rows Rows, class Epilogue = epilogue::identity>
+class moe_gemm {
+    static_assert(sizeof(In) == 2, "imbrex: the operands of moe_gemm are bf16 or fp16");
+    static_assert(detail::check_gemm_epilogue<Epilogue>());
+
+  public:
+    using problem = moe_gemm_problem<In, Out>;
+    using kernel = moe_gemm_hopper<In, Out, Rows, Epilogue>;
+
+    // Runs the launch in the checked host world, with these further arguments of `launch`, under many schedules. Returns
+    // the first hazard, or none.
+    template <class... More>
+    static std::optional<hazard> check(const problem& p, const host::check_options& options = {}, const More&... more) {
+        return host::check_launches([&] { launch(world::host_checked, p, more...); }, options);
+    }
+
+    static void launch(world where, const problem& p, const Epilogue& epilogue = {}, void* stream = nullptr) {
+        [[maybe_unused]] const typename kernel::views refused_here_if_wrong(p);
+        if (p.routing.sizes.tokens == 0 || p.n == 0) return;
+        const typename kernel::arguments arguments = kernel::describe(p, epilogue);
+        const std::int64_t tiles = std::int64_t{p.routing.sizes.max_tiles()} * arguments.tile_columns;
+        require(tiles <= 2147483647, "n: ", p.n, "; with ", p.routing.sizes.max_tiles(), " tiles of rows, there are ",
+                tiles, " tiles; there must be at most 2147483647");
+        const int blocks = static_cast<int>(std::min<std::int64_t>(tiles, imbrex::num_sms(where)));
+        imbrex::launch<kernel>(where, {blocks}, arguments, stream);
+    }
+};
+
+}  // namespace IMBREX_WORLDS
+
+}  // namespace imbrex
