@@ -1,0 +1,178 @@
+// Mixture of experts: the grouped GEMM over 32 experts against the dense GEMM of as many rows and against cuBLAS called
+// once per expert, and the time of router and combine. Contestants are interleaved in one run, as CUDA graphs; medians
+// on random data. TFLOP/s count 2 rows N K of the rows that have a token: padding counts as lost time.
+// --json FILE writes the tables for bench/plot.py; names such as "grouped" or "router" select tables.
+#include <imbrex/imbrex.hpp>
+#include <imbrex/kernels/gemm.hpp>
+#include <imbrex/kernels/moe_combine.hpp>
+#include <imbrex/kernels/moe_gemm.hpp>
+#include <imbrex/kernels/moe_router.hpp>
+
+#include "device.hpp"
+#include "report.hpp"
+
+#include <cublas_v2.h>
+
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+using namespace imbrex;
+using namespace bench;
+
+namespace {
+
+constexpr int experts = 32, top_k = 4;
+
+// Choices of each expert: equally many, or by Zipf's law.
+std::vector<int> even_counts(int choices) {
+    return std::vector<int>(experts, choices / experts);
+}
+std::vector<int> zipf_counts(int choices) {
+    std::vector<int> counts(experts);
+    double all = 0;
+    for (int i = 1; i <= experts; ++i) all += 1.0 / i;
+    for (int i = 1; i <= experts; ++i) counts[i - 1] = static_cast<int>(choices / (i * all));
+    counts[0] += choices - std::accumulate(counts.begin(), counts.end(), 0);
+    return counts;
+}
+
+// A routing with these numbers of rows, of random tokens.
+struct given_routing {
+    moe_sizes sizes;
+    std::vector<int> counts;
+    device_array<char> workspace;
+    moe_routing routing;
+
+    given_routing(int tokens, const std::vector<int>& counts)
+        : sizes{tokens, experts, top_k},
+          counts(counts),
+          workspace(moe_routing::workspace_bytes(sizes)),
+          routing(moe_routing::in_workspace(workspace.data(), sizes)) {
+        std::vector<int> token_of_row, expert_of_tile;
+        std::mt19937 generator(1);
+        for (int expert = 0; expert < experts; ++expert) {
+            for (int i = 0; i < counts[expert]; ++i) {
+                if (i % sizes.tile_rows == 0) expert_of_tile.push_back(expert);
+                token_of_row.push_back(static_cast<int>(generator() % tokens));
+            }
+            while (token_of_row.size() % sizes.tile_rows != 0) token_of_row.push_back(moe_routing::no_token);
+        }
+        const int tiles = static_cast<int>(expert_of_tile.size());
+        const auto upload = [](int* to, const std::vector<int>& values) {
+            check(cudaMemcpy(to, values.data(), values.size() * sizeof(int), cudaMemcpyHostToDevice), "routing");
+        };
+        upload(routing.token_of_row, token_of_row);
+        upload(routing.expert_of_tile, expert_of_tile);
+        upload(routing.tiles, {tiles});
+    }
+};
+
+// cuBLAS, once for each expert, on rows that lie side by side already.
+class blas {
+  public:
+    blas() : workspace_(std::size_t{64} << 20) { cublasCreate(&handle_); }
+    ~blas() { cublasDestroy(handle_); }
+
+    void multiply(cudaStream_t stream, const bf16* a, const bf16* b, bf16* out, const std::vector<int>& counts, int n,
+                  int k) {
+        const float one = 1, zero = 0;
+        cublasSetStream(handle_, stream);
+        cublasSetWorkspace(handle_, workspace_.data(), workspace_.bytes());
+        for (std::size_t expert = 0; expert < counts.size(); ++expert) {
+            if (counts[expert] == 0) continue;
+            cublasGemmEx(handle_, CUBLAS_OP_T, CUBLAS_OP_N, n, counts[expert], k, &one, b, CUDA_R_16BF, k, a,
+                         CUDA_R_16BF, k, &zero, out, CUDA_R_16BF, n, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+            a += std::size_t(counts[expert]) * k;
+            b += std::size_t(n) * k;
+            out += std::size_t(counts[expert]) * n;
+        }
+    }
+
+  private:
+    cublasHandle_t handle_;
+    device_array<char> workspace_;
+};
+
+std::vector<report::value> compare_grouped(blas& peer, const std::vector<int>& counts, int n, int k, int rounds) {
+    const int rows = std::accumulate(counts.begin(), counts.end(), 0), tokens = rows / top_k;
+    const given_routing given(tokens, counts);
+    const std::size_t most = given.sizes.max_rows();
+    const device_array<bf16> a(most * k, 1), b(std::size_t(experts) * n * k, 2);
+    device_array<bf16> out(most * n);
+    out.poison();
+    using dense = gemm<bf16, bf16, gemm_options{.b = matrix_layout::column_major}>;
+    const gemm_problem<bf16, bf16> together{rows, n, k, {a.data()}, {b.data()}, {out.data()}};
+    const moe_gemm_problem<bf16, bf16> problem{n, k, given.routing, {a.data()}, {b.data()}, {out.data()}};
+    const auto times = take_turns(
+        {{"dense GEMM", [&](cudaStream_t stream, int) { dense::launch(world::device, together, {}, stream); }},
+         {"cuBLAS by expert",
+          [&](cudaStream_t stream, int) { peer.multiply(stream, a.data(), b.data(), out.data(), counts, n, k); }},
+         {"sorted rows",
+          [&](cudaStream_t stream, int) {
+              moe_gemm<bf16, bf16, moe_rows::sorted>::launch(world::device, problem, {}, stream);
+          }},
+         {"gathered rows",
+          [&](cudaStream_t stream, int) {
+              moe_gemm<bf16, bf16, moe_rows::gathered>::launch(world::device, problem, {}, stream);
+          }}},
+        rounds, 1, pace::sustained);
+    const double flop = sizes{rows, n, k}.flop() * 1e-9;
+    return {{"dense GEMM", flop / times[0]},
+            {"cuBLAS by expert", flop / times[1]},
+            {"sorted rows", flop / times[2]},
+            {"gathered rows", flop / times[3]}};
+}
+
+report grouped(blas& peer) {
+    report table("bf16, 32 experts, 2880 x 5760", "TFLOP/s");
+    for (const int rows : {16384, 65536, 2048}) {
+        const std::string all = std::to_string(rows) + " rows";
+        table.add(all + ", even", compare_grouped(peer, even_counts(rows), 5760, 2880, 40));
+        table.add(all + ", Zipf", compare_grouped(peer, zipf_counts(rows), 5760, 2880, 40));
+    }
+    table.note("clocks: " + clocks());
+    return table;
+}
+
+report routing_time() {
+    report table("router and combine, 32 experts, top 4, hidden 2880", "us");
+    for (const int tokens : {1, 32, 512, 4096, 16384}) {
+        const moe_sizes sizes{tokens, experts, top_k};
+        device_array<char> workspace(moe_routing::workspace_bytes(sizes));
+        const moe_routing routing = moe_routing::in_workspace(workspace.data(), sizes);
+        const device_array<float> logits(std::size_t(tokens) * experts, 1);
+        const device_array<bf16> y(std::size_t(sizes.max_rows()) * 2880, 2);
+        device_array<bf16> out(std::size_t(tokens) * 2880);
+        const auto times = take_turns(
+            {{"router",
+              [&](cudaStream_t stream, int) {
+                  moe_router<float>::launch(
+                      world::device, {as_rows<const float>(logits.data(), tokens, experts), routing}, {}, stream);
+              }},
+             {"combine",
+              [&](cudaStream_t stream, int) {
+                  moe_combine<bf16>::launch(
+                      world::device, {.y = {y.data()}, .routing = routing, .out = as_rows(out.data(), tokens, 2880)},
+                      stream);
+              }}},
+            30, 10);
+        table.add(std::to_string(tokens) + " tokens", {{"router", times[0] * 1e3}, {"combine", times[1] * 1e3}});
+    }
+    return table;
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+    if (!device_available()) {
+        std::printf("skipped: no GPU\n");
+        return 0;
+    }
+    std::printf("%s\n", device_name().c_str());
+    blas peer;
+    std::vector<report> tables;
+    if (wanted(count, words, "grouped")) tables.push_back(grouped(peer));
+    if (wanted(count, words, "router")) tables.push_back(routing_time());
+    return publish(tables, json_file(count, words)) ? 0 : 1;
+}
