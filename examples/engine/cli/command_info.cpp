@@ -11,6 +11,7 @@
 #include "engine/cli/commands.hpp"
 #include "engine/loading/model_files.hpp"
 #include "engine/model/runner.hpp"
+#include "engine/model/weight_mixture.hpp"
 #include "engine/tokenizer/utf8.hpp"
 
 namespace imbrex::engine {
@@ -159,6 +160,9 @@ int run_info(const info_command& command, const command_streams& streams) {
     line("parameters", count_text(parameters));
     for (const auto& [type, sum] : types)
         line("weights", str_cat(name_of(type), ": ", sum.first, " tensors, ", bytes_text(sum.second)));
+    char bits[32];
+    std::snprintf(bits, sizeof bits, "%.2f", bits_per_weight(files.weights));
+    line("bits per weight", str_cat(bits, " of all matrices"));
 
     for (const world where : {world::host, world::device}) {
         const runner_options options{.where = where};

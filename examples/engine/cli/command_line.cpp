@@ -119,6 +119,14 @@ CLI::Option* add_path(CLI::App& app, std::string& path) {
     return app.add_option("model", path, "folder, .gguf file or .bin file")->type_name("MODEL");
 }
 
+CLI::Option* add_budget(CLI::App& app, std::optional<double>& bits) {
+    return app
+        .add_option("--weights-budget", bits,
+                    "bits per weight of --weights mixed (5): the type of each matrix is chosen by its measured error")
+        ->check(CLI::Range(1.0, 32.0).description(""))
+        ->type_name("BITS");
+}
+
 constexpr const char* model_group = "The model";
 
 void add_device_options(CLI::App& app, model_args& model) {
@@ -128,9 +136,10 @@ void add_device_options(CLI::App& app, model_args& model) {
         ->capture_default_str()
         ->group(group);
     app.add_option("--weights", model.weights, "convert matrices to this format on load")
-        ->check(CLI::IsMember({"file", "f32", "bf16", "e4m3", "int8", "int4"}))
+        ->check(CLI::IsMember({"file", "f32", "f16", "bf16", "e4m3", "int8", "int4", "mixed"}))
         ->capture_default_str()
         ->group(group);
+    add_budget(app, model.weights_budget)->group(group);
     app.add_option("--threads", model.threads, "CPU cores to use (all)")->check(between(1, 4096))->group(group);
 }
 
@@ -311,8 +320,9 @@ class command_line {
         add_path(*quantize_app_, quantize_.from)->required();
         quantize_app_->add_option("output", quantize_.to, "new .gguf file or folder")->required();
         quantize_app_->add_option("--weights", quantize_.weights, "format of the matrices")
-            ->check(CLI::IsMember({"f32", "bf16", "int8", "int4"}))
+            ->check(CLI::IsMember({"f32", "f16", "bf16", "int8", "int4", "mixed"}))
             ->capture_default_str();
+        add_budget(*quantize_app_, quantize_.weights_budget);
     }
     void add_tokenize() {
         tokenize_app_ = app_.add_subcommand("tokenize", "Show the tokens of a text")->footer(tokenize_help);

@@ -80,6 +80,7 @@ engine_options options_of(const model_args& choice) {
     limit_threads(choice.threads);
     return {.where = world_of(choice.device),
             .weights = weight_format_named(choice.weights),
+            .bits_per_weight = mixture_size(choice.weights, choice.weights_budget),
             .kv_cache_bytes = static_cast<std::int64_t>(std::min<std::uint64_t>(choice.memory, INT64_MAX)),
             .context = choice.context,
             .max_num_batched_tokens = choice.max_num_batched_tokens,
@@ -88,12 +89,18 @@ engine_options options_of(const model_args& choice) {
 }
 
 weight_format weight_format_named(const std::string& name) {
-    constexpr std::array formats{weight_format::f32, weight_format::bf16, weight_format::e4m3, weight_format::int8,
-                                 weight_format::int4};
+    constexpr std::array formats{weight_format::f32,  weight_format::f16,  weight_format::bf16, weight_format::e4m3,
+                                 weight_format::int8, weight_format::int4, weight_format::mixed};
     for (const weight_format format : formats) {
         if (name == name_of(format)) return format;
     }
     return weight_format::as_in_file;
+}
+
+double mixture_size(const std::string& weights, std::optional<double> budget) {
+    require(!budget || weights == name_of(weight_format::mixed), "--weights-budget: ", budget.value_or(0),
+            " bits per weight; it is the size of --weights mixed, and --weights is ", weights);
+    return budget.value_or(usual_bits_per_weight);
 }
 
 background_engine_loader::background_engine_loader(model_files files, const engine_options& options)

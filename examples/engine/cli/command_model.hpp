@@ -22,6 +22,9 @@ bool is_terminal(const std::ostream& stream);
 // The format of --weights; as_in_file for "file".
 weight_format weight_format_named(const std::string& name);
 
+// --weights-budget, which belongs to --weights mixed.
+double mixture_size(const std::string& weights, std::optional<double> budget);
+
 engine_options options_of(const model_args& choice);
 
 // Loads and converts the weights in the background.

@@ -8,12 +8,13 @@
 #include "engine/cli/command_model.hpp"
 #include "engine/cli/interrupt_guard.hpp"
 #include "engine/cli/progress_bar.hpp"
+#include "engine/model/weight_mixture.hpp"
 #include "engine/serving/perplexity.hpp"
 
 namespace imbrex::engine {
 
 int run_perplexity(const perplexity_command& command, const command_streams& streams) {
-    const model_files files = open_model(command.model.path);
+    model_files files = open_model(command.model.path);
     const engine_options choice = options_of(command.model);
     std::string text;
     if (command.file.empty())
@@ -24,13 +25,15 @@ int run_perplexity(const perplexity_command& command, const command_streams& str
             files.config.context, " tokens at most");
     perplexity_options options{.window = command.window, .prefix = files.tokens.prefix_ids()};
     options.max_batched_tokens = choice.max_num_batched_tokens;
-    const runner_options made{.where = choice.where,
-                              .weights = choice.weights,
-                              .block_size = options.block_size,
-                              .num_kv_blocks = command.window / options.block_size + 1,
-                              .max_num_batched_tokens = options.max_batched_tokens,
-                              .max_num_seqs = options.max_scored,
-                              .context = command.window};
+    runner_options made{.where = choice.where,
+                        .weights = choice.weights,
+                        .bits_per_weight = choice.bits_per_weight,
+                        .block_size = options.block_size,
+                        .num_kv_blocks = command.window / options.block_size + 1,
+                        .max_num_batched_tokens = options.max_batched_tokens,
+                        .max_num_seqs = options.max_scored,
+                        .context = command.window};
+    mix_weights(files, made);
     const std::unique_ptr<runner> model = make_runner(files, made);
     const interrupt_guard stop;
     progress_bar bar(streams.err, is_terminal(streams.err), "scored", "tokens");

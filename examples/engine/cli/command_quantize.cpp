@@ -11,6 +11,7 @@ int run_quantize(const quantize_command& command, const command_streams& streams
     {
         progress_bar bar(streams.err, is_terminal(streams.err), "writing", "MB", 1000000);
         quantise_file(command.from, command.to, weight_format_named(command.weights),
+                      mixture_size(command.weights, command.weights_budget),
                       [&](std::int64_t done, std::int64_t all) { bar.update(done, all); });
     }
     const std::filesystem::path to = command.to;

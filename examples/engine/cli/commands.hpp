@@ -24,7 +24,8 @@ inline constexpr int exit_success = 0, exit_error = 1, exit_usage = 2, exit_inte
 struct model_args {
     std::string path;
     std::string device = "auto";                    // auto, cpu, cuda
-    std::string weights = "file";                   // file, f32, bf16, e4m3, int8, int4
+    std::string weights = "file";                   // file, f32, f16, bf16, e4m3, int8, int4, mixed
+    std::optional<double> weights_budget;           // bits per weight of mixed weights
     int threads = 0;                                // 0: all cores
     std::uint64_t memory = std::uint64_t{2} << 30;  // maximum bytes of the KV cache; 0: no limit
     int context = 0;                                // 0: the model's context
@@ -81,7 +82,8 @@ struct info_command {
 
 struct quantize_command {
     std::string from, to;
-    std::string weights = "int8";  // f32, bf16, int8, int4
+    std::string weights = "int8";  // f32, f16, bf16, int8, int4, mixed
+    std::optional<double> weights_budget;
 };
 
 struct tokenize_command {

@@ -116,6 +116,9 @@ cpu_matrix::part cpu_matrix::converted(const stacked_weights& from, const runner
     const world where = options.where;
     part made;
     switch (options.weights) {
+        case weight_format::f16:
+            made.view = load_plain<fp16>(from, where, made.values);
+            break;
         case weight_format::bf16:
             made.view = load_plain<bf16>(from, where, made.values);
             break;
@@ -130,6 +133,7 @@ cpu_matrix::part cpu_matrix::converted(const stacked_weights& from, const runner
             break;
         case weight_format::f32:
         case weight_format::as_in_file:
+        case weight_format::mixed:
             made.view = load_plain<float>(from, where, made.values);
             break;
     }

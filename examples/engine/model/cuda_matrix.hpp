@@ -66,7 +66,8 @@ class cuda_matrix {
         std::variant<cuda_bf16_matrix, cuda_grouped_matrix<std::int8_t>, cuda_grouped_matrix<int4x2>, cuda_e4m3_matrix>;
 
     static any_form load(const stacked_weights& from, const runner_options& options) {
-        require(options.weights != weight_format::f32, "weights: f32; on a GPU they are bf16, e4m3, int8 or int4");
+        require(options.weights != weight_format::f32 && options.weights != weight_format::f16,
+                "weights: ", name_of(options.weights), "; on a GPU they are bf16, e4m3, int8 or int4");
         using cuda_int8_matrix = cuda_grouped_matrix<std::int8_t>;
         using cuda_int4_matrix = cuda_grouped_matrix<int4x2>;
         const world where = options.where;

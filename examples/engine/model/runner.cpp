@@ -17,6 +17,7 @@ std::unique_ptr<runner> make_runner(const model_files& files, const runner_optio
     require(options.max_num_batched_tokens >= options.max_num_seqs,
             "max_num_batched_tokens: ", options.max_num_batched_tokens, "; each of ", options.max_num_seqs,
             " sequences must have room for a token");
+    require(options.weights != weight_format::mixed, "weights: mixed; mix_weights makes the mixture before");
     if (options.where == world::device) return make_cuda_runner(files, options, progress);
     return std::make_unique<model_runner<cpu_kernels>>(files, options, progress);
 }

@@ -19,6 +19,7 @@ namespace imbrex::engine {
 struct runner_options {
     world where = world::host;
     weight_format weights = weight_format::as_in_file;
+    double bits_per_weight = usual_bits_per_weight;  // of mixed weights
     int block_size = 16;
     int num_kv_blocks = 0;             // blocks of the KV cache
     int max_num_batched_tokens = 512;  // maximum tokens of a batch

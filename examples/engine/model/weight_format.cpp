@@ -8,6 +8,8 @@ const char* name_of(weight_format format) {
             return "as in file";
         case weight_format::f32:
             return "f32";
+        case weight_format::f16:
+            return "f16";
         case weight_format::bf16:
             return "bf16";
         case weight_format::e4m3:
@@ -16,6 +18,8 @@ const char* name_of(weight_format format) {
             return "int8";
         case weight_format::int4:
             return "int4";
+        case weight_format::mixed:
+            return "mixed";
     }
     return "unknown";
 }

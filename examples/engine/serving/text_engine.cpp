@@ -5,6 +5,8 @@
 #include <limits>
 #include <utility>
 
+#include "engine/model/weight_mixture.hpp"
+
 namespace imbrex::engine {
 
 namespace {
@@ -22,6 +24,7 @@ runner_options runner_options_of(const model_files& files, const engine_options&
     require(options.kv_cache_bytes >= 0, "memory: ", options.kv_cache_bytes, "; it must be positive");
     runner_options result{.where = options.where,
                           .weights = options.weights,
+                          .bits_per_weight = options.bits_per_weight,
                           .max_num_batched_tokens = options.max_num_batched_tokens,
                           .max_num_seqs = std::min(options.max_num_seqs, options.max_num_batched_tokens),
                           .context = context,
@@ -35,6 +38,11 @@ runner_options runner_options_of(const model_files& files, const engine_options&
             " tokens of this model's cache takes ", bytes);
     result.num_kv_blocks = static_cast<int>(blocks);
     return result;
+}
+
+std::unique_ptr<runner> load_runner(model_files& files, runner_options& options, const loading_progress& progress) {
+    mix_weights(files, options, progress);
+    return make_runner(files, options, progress);
 }
 
 }  // namespace
@@ -59,7 +67,7 @@ text_engine::text_engine(model_files files, const engine_options& options, const
     : files_(std::move(files)),
       context_(context_of(files_, options)),
       runner_options_(runner_options_of(files_, options, context_)),
-      runner_(make_runner(files_, runner_options_, progress)),
+      runner_(load_runner(files_, runner_options_, progress)),
       engine_(*runner_, block_manager(runner_options_.num_kv_blocks, runner_options_.block_size),
               {.context = context_,
                .max_num_batched_tokens = runner_options_.max_num_batched_tokens,

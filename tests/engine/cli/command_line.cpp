@@ -87,7 +87,8 @@ TEST_CASE("Help texts of the program and of each command have examples") {
 TEST_CASE("An invalid command line exits with code 2 and points to --help") {
     check_refusal(2, "imbrex --help explains", {"serve"});
     check_refusal(2, "imbrex chat --help explains", {"chat"});
-    check_refusal(2, "--weights: int5 not in {file,f32,bf16,e4m3,int8,int4}", {"generate", "x", "--weights", "int5"});
+    check_refusal(2, "--weights: int5 not in {file,f32,f16,bf16,e4m3,int8,int4,mixed}",
+                  {"generate", "x", "--weights", "int5"});
     check_refusal(2, "--device: tpu not in {auto,cpu,cuda}", {"generate", "x", "--device", "tpu"});
     check_refusal(2, "--temperature", {"generate", "x", "y", "--temperature", "hot"});
     check_refusal(2, "--threads", {"generate", "x", "y", "--threads", "0"});
@@ -143,6 +144,17 @@ TEST_CASE("quantize: writes a model that opens") {
     CHECK(has(run({"info", to}).out, "q8_0: 15 tensors"));
     const std::vector<std::string> text{"generate", to, "a", "--max-tokens", "4", "--seed", "1"};
     CHECK(run(text).code == 0);
+    const std::string mixed = (folder.path() / "mixed").string();
+    CHECK(run({"quantize", folder.path().string(), mixed, "--weights", "mixed", "--weights-budget", "6"}).code == 0);
+    const std::string mixture = run({"info", mixed}).out;
+    INFO(mixture);
+    CHECK(has(mixture, "q5_0: 11 tensors"));
+    CHECK(has(mixture, "bits per weight  5."));
+    check_refusal(1, "weights-budget: 2 bits per weight; the smallest types take 4.5",
+                  {"quantize", folder.path().string(), to + "2", "--weights", "mixed", "--weights-budget", "2"});
+    check_refusal(1, "--weights-budget: 6 bits per weight; it is the size of --weights mixed, and --weights is int8",
+                  {"quantize", folder.path().string(), to + "2", "--weights-budget", "6"});
+    CHECK(run({"generate", folder.path().string(), "a", "-n", "3", "--weights", "mixed"}).code == 0);
     check_refusal(1, "int8: exists; the output is a new file or folder", {"quantize", folder.path().string(), to});
     check_refusal(2, "--weights", {"quantize", folder.path().string(), to, "--weights", "e4m3"});
 }

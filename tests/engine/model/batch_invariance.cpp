@@ -14,8 +14,8 @@ namespace imbrex::engine::test {
 
 namespace {
 
-constexpr weight_format all_formats[] = {weight_format::f32, weight_format::bf16, weight_format::e4m3,
-                                         weight_format::int8, weight_format::int4};
+constexpr weight_format all_formats[] = {weight_format::f32,  weight_format::f16,  weight_format::bf16,
+                                         weight_format::e4m3, weight_format::int8, weight_format::int4};
 
 // Multiples of the group size 32, and rows longer than one accumulation block.
 model_config wide_config(model_family family) {

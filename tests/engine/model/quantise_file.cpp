@@ -45,7 +45,8 @@ TEST_CASE("Quantises a Hugging Face folder to a folder that opens") {
     write_folder(model, from);
     const std::tuple<weight_format, weight_type, double> formats[] = {{weight_format::int8, weight_type::q8_0, 0.005},
                                                                       {weight_format::int4, weight_type::q4_0, 0.25},
-                                                                      {weight_format::bf16, weight_type::bf16, 0.004}};
+                                                                      {weight_format::bf16, weight_type::bf16, 0.004},
+                                                                      {weight_format::f16, weight_type::f16, 0.0005}};
     for (const auto& [format, type, most] : formats) {
         CAPTURE(std::string(name_of(format)));
         const auto to = folder.path() / name_of(format);
@@ -109,7 +110,7 @@ TEST_CASE("Refuses to quantise what it cannot, and leaves no output") {
                         [&] { quantise_file(folder.path() / "none.gguf", to, weight_format::int8); });
     check_error_message("there.gguf: exists; the output is a new file or folder",
                         [&] { quantise_file(from, folder.path() / "there.gguf", weight_format::int8); });
-    check_error_message("weights: e4m3; f32, bf16, int8 and int4 can be written",
+    check_error_message("weights: e4m3; f32, f16, bf16, int8, int4 and mixed can be written",
                         [&] { quantise_file(from, to, weight_format::e4m3); });
     check_error_message("cannot be created",
                         [&] { quantise_file(from, folder.path() / "none" / "to.gguf", weight_format::int8); });

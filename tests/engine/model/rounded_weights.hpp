@@ -18,6 +18,8 @@ namespace imbrex::engine::test {
 inline void round_matrix(weight_format format, std::int64_t rows, std::int64_t columns, std::vector<float>& values) {
     if (format == weight_format::bf16) {
         for (float& value : values) value = bf16::decode(bf16::encode(value));
+    } else if (format == weight_format::f16) {
+        for (float& value : values) value = fp16::decode(fp16::encode(value));
     } else if (format == weight_format::e4m3) {
         std::vector<e4m3> numbers(values.size());
         std::vector<float> scales(static_cast<std::size_t>(rows));

@@ -80,7 +80,8 @@ TEST_CASE("Quantises on load like the library, with the expected error") {
     const model_files files = random_model(config);
     const std::vector<int> tokens = random_tokens(40, config.vocab_size, 21);
     const rows exact = reference_logits(config, files.weights, tokens);
-    const std::pair<weight_format, double> costs[] = {{weight_format::bf16, 0.01},
+    const std::pair<weight_format, double> costs[] = {{weight_format::f16, 0.001},
+                                                      {weight_format::bf16, 0.01},
                                                       {weight_format::e4m3, 0.15},
                                                       {weight_format::int8, 0.03},
                                                       {weight_format::int4, 0.3}};
