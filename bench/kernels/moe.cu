@@ -1,11 +1,12 @@
 // Mixture of experts: the grouped GEMM over 32 experts against the dense GEMM of as many rows and against cuBLAS called
-// once per expert, and the time of router and combine. Contestants are interleaved in one run, as CUDA graphs; medians
+// once per expert, with bf16 and MXFP4 weights, and the time of router and combine. Contestants are interleaved in one run, as CUDA graphs; medians
 // on random data. TFLOP/s count 2 rows N K of the rows that have a token: padding counts as lost time.
 // --json FILE writes the tables for bench/plot.py; names such as "grouped" or "router" select tables.
 #include <imbrex/imbrex.hpp>
 #include <imbrex/kernels/gemm.hpp>
 #include <imbrex/kernels/moe_combine.hpp>
 #include <imbrex/kernels/moe_gemm.hpp>
+#include <imbrex/kernels/moe_gemm_quantised.hpp>
 #include <imbrex/kernels/moe_router.hpp>
 
 #include "device.hpp"
@@ -124,6 +125,64 @@ std::vector<report::value> compare_grouped(blas& peer, const std::vector<int>& c
             {"gathered rows", flop / times[3]}};
 }
 
+// MXFP4 matrices of all experts, below one another: the same one again and again.
+using mxfp4 = mxfp4_weights<bf16>;
+device_array<mxfp4::weight_tile> random_mxfp4(int n, int k) {
+    std::mt19937 generator(3);
+    std::vector<e2m1x2> values(std::size_t(n) * k / 2);
+    for (e2m1x2& value : values) value = e2m1x2::from_bits(static_cast<std::uint8_t>(generator()));
+    const std::vector<ue8m0> scales(std::size_t(n) * k / 32, ue8m0::from_bits(122));
+    const auto one = pack_weights<mxfp4>(values.data(), scales.data(), n, k);
+    device_array<mxfp4::weight_tile> all(one.size() * experts);
+    for (int expert = 0; expert < experts; ++expert) {
+        check(cudaMemcpy(all.data() + expert * one.size(), one.data(), one.size() * sizeof(one[0]),
+                         cudaMemcpyHostToDevice),
+              "weights");
+    }
+    return all;
+}
+
+std::vector<report::value> compare_mxfp4(const device_array<mxfp4::weight_tile>& weights,
+                                         const std::vector<int>& counts, int n, int k, int rounds) {
+    const int rows = std::accumulate(counts.begin(), counts.end(), 0), tokens = rows / top_k;
+    const given_routing given(tokens, counts);
+    const std::size_t most = given.sizes.max_rows();
+    const device_array<bf16> a(most * k, 1), b(std::size_t(experts) * n * k, 2);
+    device_array<bf16> out(most * n);
+    const moe_gemm_problem<bf16, bf16> problem{n, k, given.routing, {a.data()}, {b.data()}, {out.data()}};
+    const auto times =
+        take_turns({{"bf16, gathered",
+                     [&](cudaStream_t stream, int) {
+                         moe_gemm<bf16, bf16, moe_rows::gathered>::launch(world::device, problem, {}, stream);
+                     }},
+                    {"MXFP4, sorted",
+                     [&](cudaStream_t stream, int) {
+                         moe_gemm_quantised<mxfp4, bf16, moe_rows::sorted>::launch(world::device, problem,
+                                                                                   weights.data(), {}, stream);
+                     }},
+                    {"MXFP4, gathered",
+                     [&](cudaStream_t stream, int) {
+                         moe_gemm_quantised<mxfp4, bf16, moe_rows::gathered>::launch(world::device, problem,
+                                                                                     weights.data(), {}, stream);
+                     }}},
+                   rounds, 1, pace::sustained);
+    const double flop = sizes{rows, n, k}.flop() * 1e-9;
+    return {
+        {"bf16, gathered", flop / times[0]}, {"MXFP4, sorted", flop / times[1]}, {"MXFP4, gathered", flop / times[2]}};
+}
+
+report quantised() {
+    report table("MXFP4 weights, 32 experts, 2880 x 5760", "TFLOP/s");
+    const auto weights = random_mxfp4(5760, 2880);
+    for (const int rows : {16384, 2048}) {
+        const std::string all = std::to_string(rows) + " rows";
+        table.add(all + ", even", compare_mxfp4(weights, even_counts(rows), 5760, 2880, 40));
+        table.add(all + ", Zipf", compare_mxfp4(weights, zipf_counts(rows), 5760, 2880, 40));
+    }
+    table.note("clocks: " + clocks());
+    return table;
+}
+
 report grouped(blas& peer) {
     report table("bf16, 32 experts, 2880 x 5760", "TFLOP/s");
     for (const int rows : {16384, 65536, 2048}) {
@@ -173,6 +232,7 @@ int main(int count, char** words) {
     blas peer;
     std::vector<report> tables;
     if (wanted(count, words, "grouped")) tables.push_back(grouped(peer));
+    if (wanted(count, words, "quantised")) tables.push_back(quantised());
     if (wanted(count, words, "router")) tables.push_back(routing_time());
     return publish(tables, json_file(count, words)) ? 0 : 1;
 }

@@ -3,8 +3,7 @@
 // schedule, and every mutation of its synchronisation is detected.
 #include <imbrex/kernels/moe_gemm.hpp>
 
-#include "kernels/gemm/reference.hpp"
-#include "kernels/moe_trial.hpp"
+#include "kernels/moe_gemm_trial.hpp"
 #include "synchronisation.hpp"
 
 #include <functional>
@@ -14,79 +13,6 @@ using namespace imbrex;
 using namespace imbrex_test;
 
 namespace {
-
-struct moe_gemm_case {
-    moe_sizes sizes;
-    int n, k;
-    bool uneven = false;
-    int a_gap = 0, b_gap = 0, out_gap = 0;  // elements between rows
-};
-
-// expected(product, product with the up matrix, expert, column)
-using expected_value = std::function<double(double, double, int, int)>;
-
-template <class In, class Out, moe_rows Rows, bool IsGlu>
-struct moe_gemm_trial {
-    moe_gemm_case one;
-    expected_routing expected;
-    routing_trial routing;
-    int b_rows = one.n * (IsGlu ? 2 : 1);
-    int a_stride = one.k + one.a_gap, b_stride = one.k + one.b_gap, out_stride = one.n + one.out_gap;
-    buffer<In> a, b;
-    buffer<Out> out;
-
-    moe_gemm_trial(world where, const moe_gemm_case& one, unsigned seed)
-        : one(one),
-          expected(random_routing(one.sizes, seed, one.uneven)),
-          routing(where, one.sizes),
-          a(where, std::size_t(Rows == moe_rows::gathered ? one.sizes.tokens : one.sizes.max_rows()) * a_stride),
-          b(where, std::size_t(one.sizes.experts) * b_rows * b_stride),
-          out(where, std::size_t(one.sizes.max_rows()) * out_stride, convert<Out>(NAN)) {
-        fill_random(a.values, seed + 1);
-        fill_random(b.values, seed + 2);
-        routing.set(expected);
-    }
-
-    moe_gemm_problem<In, Out> upload() {
-        return {.n = one.n,
-                .k = one.k,
-                .routing = routing.routing,
-                .a = {a.upload(), a_stride},
-                .b = {b.upload(), b_stride},
-                .out = {out.upload(), out_stride}};
-    }
-
-    double product(int row, int expert, int column) const {
-        const int a_row = Rows == moe_rows::gathered ? expected.token_of_row[row] : row;
-        double sum = 0;
-        for (int i = 0; i < one.k; ++i) {
-            sum += number(a.values[std::size_t(a_row) * a_stride + i]) *
-                   number(b.values[(std::size_t(expert) * b_rows + column) * b_stride + i]);
-        }
-        return sum;
-    }
-
-    // The largest error over the rows that have a token; infinite if a gap between rows has changed.
-    double worst(const expected_value& value) {
-        out.download();
-        double found = 0;
-        for (int row = 0; row < int(expected.token_of_row.size()); ++row) {
-            const int expert = expected.expert_of_tile[row / one.sizes.tile_rows];
-            const Out* const results = out.values.data() + std::size_t(row) * out_stride;
-            for (int column = one.n; column < out_stride; ++column) {
-                if (!std::isnan(number(results[column]))) found = INFINITY;
-            }
-            if (expected.token_of_row[row] < 0) continue;
-            for (int column = 0; column < one.n; ++column) {
-                const double up = IsGlu ? product(row, expert, column + one.n) : 0;
-                const double right = value(product(row, expert, column), up, expert, column);
-                const double error = std::abs(number(results[column]) - right) / (1 + std::abs(right));
-                found = error <= found ? found : std::isnan(error) ? INFINITY : error;
-            }
-        }
-        return found;
-    }
-};
 
 template <class In, class Out, moe_rows Rows, class Epilogue = epilogue::identity>
 void check(
@@ -98,7 +24,7 @@ void check(
         CAPTURE(one.sizes.tokens);
         CAPTURE(one.n);
         CAPTURE(one.k);
-        moe_gemm_trial<In, Out, Rows, epilogue::is_glu<Epilogue>> trial(where, one, 1);
+        moe_gemm_trial<plain_experts<In>, Out, Rows, epilogue::is_glu<Epilogue>> trial(where, one, 1);
         moe_gemm<In, Out, Rows, Epilogue>::launch(where, trial.upload(), epilogue(where));
         CHECK(trial.worst(expected) <= tolerance);
     }
@@ -165,8 +91,8 @@ TEST_CASE("MoE GEMM: no tokens") {
 }
 
 TEST_CASE("MoE GEMM: error messages") {
-    moe_gemm_trial<bf16, bf16, gathered, false> trial(world::host, {{.tokens = 4, .experts = 2, .top_k = 1}, 16, 16},
-                                                      1);
+    moe_gemm_trial<plain_experts<bf16>, bf16, gathered, false> trial(
+        world::host, {{.tokens = 4, .experts = 2, .top_k = 1}, 16, 16}, 1);
     const auto error_of = [&](const auto& change) {
         auto problem = trial.upload();
         change(problem);
@@ -188,10 +114,10 @@ TEST_CASE("MoE GEMM: error messages") {
 #if !defined(__CUDACC__)
 TEST_CASE("MoE GEMM: no hazard in any schedule, and every mutation is detected") {
     const auto check_rows = []<moe_rows Rows>(const char* name, std::integral_constant<moe_rows, Rows>) {
-        using kernel = moe_gemm_hopper<bf16, bf16, Rows, epilogue::identity,
+        using kernel = moe_gemm_hopper<unquantised_experts<bf16>, bf16, Rows, epilogue::identity,
                                        gemm_shape{.block_n = 128, .stages = 3, .cluster = 1}>;
-        moe_gemm_trial<bf16, bf16, Rows, false> trial(world::host, {{.tokens = 5, .experts = 2, .top_k = 1}, 136, 304},
-                                                      1);
+        moe_gemm_trial<plain_experts<bf16>, bf16, Rows, false> trial(
+            world::host, {{.tokens = 5, .experts = 2, .top_k = 1}, 136, 304}, 1);
         check_synchronisation<kernel>(name, {1}, kernel::describe(trial.upload(), {}), 100);
     };
     check_rows("MoE GEMM, gathered", std::integral_constant<moe_rows, gathered>{});

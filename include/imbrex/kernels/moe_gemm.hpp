@@ -29,6 +29,16 @@ namespace imbrex {
 
 inline namespace IMBREX_WORLDS {
 
+// As many blocks as are resident at once, fewer if there are certainly fewer tiles.
+template <class Kernel>
+void launch_moe_tiles(world where, const moe_sizes& sizes, const typename Kernel::arguments& arguments, void* stream) {
+    const std::int64_t tiles = std::int64_t{sizes.max_tiles()} * arguments.tile_columns;
+    require(tiles <= 2147483647, "n: ", arguments.out_view.columns(), "; with ", sizes.max_tiles(),
+            " tiles of rows, there are ", tiles, " tiles; there must be at most 2147483647");
+    const int blocks = static_cast<int>(std::min<std::int64_t>(tiles, imbrex::num_sms(where)));
+    imbrex::launch<Kernel>(where, {blocks}, arguments, stream);
+}
+
 template <class In, class Out, moe_rows Rows, class Epilogue = epilogue::identity>
 class moe_gemm {
     static_assert(sizeof(In) == 2, "imbrex: the operands of moe_gemm are bf16 or fp16");
@@ -36,7 +46,7 @@ class moe_gemm {
 
   public:
     using problem = moe_gemm_problem<In, Out>;
-    using kernel = moe_gemm_hopper<In, Out, Rows, Epilogue>;
+    using kernel = moe_gemm_hopper<unquantised_experts<In>, Out, Rows, Epilogue>;
 
     // Runs the launch in the checked host world, with these further arguments of `launch`, under many schedules. Returns
     // the first hazard, or none.
@@ -48,12 +58,7 @@ class moe_gemm {
     static void launch(world where, const problem& p, const Epilogue& epilogue = {}, void* stream = nullptr) {
         [[maybe_unused]] const typename kernel::views refused_here_if_wrong(p);
         if (p.routing.sizes.tokens == 0 || p.n == 0) return;
-        const typename kernel::arguments arguments = kernel::describe(p, epilogue);
-        const std::int64_t tiles = std::int64_t{p.routing.sizes.max_tiles()} * arguments.tile_columns;
-        require(tiles <= 2147483647, "n: ", p.n, "; with ", p.routing.sizes.max_tiles(), " tiles of rows, there are ",
-                tiles, " tiles; there must be at most 2147483647");
-        const int blocks = static_cast<int>(std::min<std::int64_t>(tiles, imbrex::num_sms(where)));
-        imbrex::launch<kernel>(where, {blocks}, arguments, stream);
+        launch_moe_tiles<kernel>(where, p.routing.sizes, kernel::describe(p, epilogue), stream);
     }
 };
 

@@ -147,6 +147,8 @@ struct pipeline_barriers {
             ring_->full[published_.stage()].arrive(*scope_, here);
             published_.advance();
         }
+        // That stage, to be transformed before it is published.
+        IMBREX_KERNEL Item& unpublished() const { return items_[published_.stage()]; }
         // Passes over a stage that another producer fills.
         IMBREX_KERNEL void skip() { at_.advance(); }
 

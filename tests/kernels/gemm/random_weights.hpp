@@ -35,8 +35,10 @@ struct random_weights {
         std::mt19937 generator(seed);
         for (format& value : values) {
             const auto byte = static_cast<std::uint8_t>(generator());
-            if constexpr (values_in<format> == 1) {
+            if constexpr (std::is_same_v<format, std::int8_t>) {
                 value = static_cast<std::int8_t>(byte);
+            } else if constexpr (std::is_same_v<format, e4m3>) {
+                value = e4m3::from_bits((byte & 0x7f) == 0x7f ? 0 : byte);  // no NaN
             } else {
                 value = format::from_bits(byte);
             }
@@ -55,7 +57,7 @@ struct random_weights {
         const std::size_t place = static_cast<std::size_t>(row) * k + column;
         double value = 0;
         if constexpr (values_in<format> == 1) {
-            value = values[place];
+            value = static_cast<float>(values[place]);
         } else {
             const auto pair = static_cast<float_pair>(values[place / 2]);
             value = place % 2 == 0 ? pair.low : pair.high;

@@ -1,6 +1,6 @@
 // The tile of D that a consumer warpgroup of a Hopper GEMM has finished: the epilogue applied, converted to the type of D,
 // in registers until it is stored. With at most 2 bytes per element it fits beside the accumulators of the next tile, so
-// its store overlaps that tile's mainloop, one subtile of columns at a time through two shared buffers and TMA.
+// its store overlaps that tile's mainloop, one subtile of columns at a time through shared buffers and TMA.
 //
 //     done.finish(self, epilogue, sum);
 //     static_for<output::subtile_count>([&](auto i) { done.template store_subtile<i>(self, tensor, rows, buffers); });
@@ -20,7 +20,8 @@
 
 namespace imbrex {
 
-template <class Out, class Epilogue, int Rows, int BlockN>
+// Buffers: how many shared buffers the subtiles alternate between.
+template <class Out, class Epilogue, int Rows, int BlockN, int Buffers = 2>
 struct gemm_output_tile {
     static constexpr bool is_glu = epilogue::is_glu<Epilogue>;
     static constexpr int columns = is_glu ? BlockN / 2 : BlockN;  // of D
@@ -65,15 +66,15 @@ struct gemm_output_tile {
 
     // By TMA through alternating buffers. A warpgroup whose rows are all out of bounds stores nothing.
     template <int Which, class Tensor>
-    IMBREX_KERNEL void store_subtile(warpgroup& self, const Tensor& out, int rows, shared (&buffers)[2]) const {
+    IMBREX_KERNEL void store_subtile(warpgroup& self, const Tensor& out, int rows, shared (&buffers)[Buffers]) const {
         if (at.row >= rows) return;
-        wait_stores_read<1>(self);
+        wait_stores_read<Buffers - 1>(self);
         self.sync();
-        store(self, buffers[Which % 2], subtiles[Which]);
+        store(self, buffers[Which % Buffers], subtiles[Which]);
         fence_async(self);
         self.sync();
         store_async(self, out.at(at.batch, at.row, at.column + Which * subtile_n).out_of_bounds_fill(),
-                    buffers[Which % 2]);
+                    buffers[Which % Buffers]);
         commit_stores(self);
     }
 };

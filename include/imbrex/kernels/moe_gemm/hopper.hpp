@@ -2,24 +2,29 @@
 // number of tiles and their experts are read from the routing in device memory, so the host never waits for it, and an
 // empty expert costs nothing.
 //
-//   producers  B by TMA. A by TMA if its rows are sorted. Otherwise four warps gather the rows of the tile's tokens by
-//              cp.async, 32 rows each, straight into the stage: no permuted copy exists. A warp publishes a stage when
-//              its copies have landed, `ahead` stages later, so that always several are in flight
+//   producer   one warp that loads A and B by TMA, or four warps for what TMA cannot do:
+//                gathered rows       each warp copies 32 rows of the tile's tokens by cp.async, straight into the stage:
+//                                    no permuted copy exists
+//                quantised weights   each warp copies 64 packed rows by cp.async and dequantises them into the stage
+//              A warp publishes a stage when its copies have landed, `ahead` stages later, so copies stay in flight
 //   consumer   as in gemm/hopper.hpp: wgmma, and the store of a tile behind the mainloop of the next
 #pragma once
 
 #include <imbrex/core/architecture.hpp>
 #include <imbrex/core/ceil_div.hpp>
 #include <imbrex/core/config.hpp>
+#include <imbrex/core/packed_weights.hpp>
 #include <imbrex/core/static_for.hpp>
 #include <imbrex/kernels/gemm/epilogue.hpp>
 #include <imbrex/kernels/gemm/mainloop.hpp>
 #include <imbrex/kernels/gemm/output_tile.hpp>
 #include <imbrex/kernels/gemm/shape.hpp>
+#include <imbrex/kernels/gemm/weight_tiles.hpp>
 #include <imbrex/kernels/moe_gemm/problem.hpp>
 #include <imbrex/ops/grid/scheduler.hpp>
 #include <imbrex/ops/memory/async_copy.hpp>
 #include <imbrex/ops/memory/cp_async_iterator.hpp>
+#include <imbrex/ops/memory/load_store.hpp>
 #include <imbrex/ops/memory/read_element.hpp>
 #include <imbrex/ops/memory/tma.hpp>
 #include <imbrex/ops/warpgroup/mma.hpp>
@@ -30,14 +35,17 @@
 #include <imbrex/tile/tma_tensor.hpp>
 
 #include <cstdint>
+#include <type_traits>
 
 namespace imbrex {
 
 inline namespace IMBREX_WORLDS {
 
-template <class In, class Out, moe_rows Rows, class Epilogue = epilogue::identity,
+// Weights: unquantised_experts, or a format of gemm/quantised_weights.hpp.
+template <class Weights, class Out, moe_rows Rows, class Epilogue = epilogue::identity,
           gemm_shape Shape = gemm_shape{.cluster = 1}>
 struct moe_gemm_hopper {
+    using element = typename Weights::element;
     static_assert(Shape.cluster == 1, "imbrex: tiles of different experts share no operand: cluster must be 1");
     static constexpr gpu_architecture architecture = gpu_architecture::sm_90a;
     static constexpr int consumer_warpgroups = 2;
@@ -47,24 +55,34 @@ struct moe_gemm_hopper {
     static constexpr int block_k = Shape.block_k;
     static constexpr int warps = 4 + 4 * consumer_warpgroups;
     static constexpr bool gathers = Rows == moe_rows::gathered;
-    static constexpr int gather_warps = 4, gathered_rows = block_m / gather_warps;
-    static constexpr int ahead = Shape.stages - 2;  // a consumer holds up to two stages
-    static_assert(!gathers || ahead >= 1, "imbrex: gathered rows need at least three stages");
+    static constexpr bool dequantises = !std::is_same_v<Weights, unquantised_experts<element>>;
+    static constexpr int producer_warps = gathers || dequantises ? 4 : 1;
+    static constexpr int gathered_rows = block_m / producer_warps;
+    // Stages that land behind the one being acquired. A consumer holds up to two; packed weights take shared memory.
+    static constexpr int ahead = dequantises ? 1 : Shape.stages - 2;
+    static_assert(producer_warps == 1 || ahead + 2 <= Shape.stages,
+                  "imbrex: copies in flight need at least three stages");
+    static_assert(!dequantises || block_n == producer_warps * packed_rows,
+                  "imbrex: each producer warp dequantises 64 columns of the tile: block_n must be 256");
+    static constexpr int output_buffers = dequantises ? 1 : 2;
 
-    using output = gemm_output_tile<Out, Epilogue, warpgroup_m, block_n>;
+    using output = gemm_output_tile<Out, Epilogue, warpgroup_m, block_n, output_buffers>;
     static constexpr bool is_glu = output::is_glu;
     static constexpr int out_columns = output::columns;
-    using views = moe_gemm_views<In, Out, Rows, is_glu>;
-    using a_tile = shared_tile<In, warpgroup_m, block_k>;
-    using b_tile = shared_tile<In, block_n, block_k>;
-    using b_load_tile = shared_tile<In, out_columns, block_k>;
+    using views = moe_gemm_views<element, Out, Rows, is_glu, dequantises>;
+    using problem = moe_gemm_problem<element, Out>;
+    using a_tile = shared_tile<element, warpgroup_m, block_k>;
+    using b_tile = shared_tile<element, block_n, block_k>;
+    using b_load_tile = shared_tile<element, out_columns, block_k>;
     using out_tile = typename output::shared;
     using sums = typename output::sums;
 
+    using operand = detail::expert_operand<Weights, tma_tensor<b_load_tile, 3>>;
+
     struct arguments {
-        gemm_view<const In> a_view;
+        gemm_view<const element> a_view;
         tma_tensor<a_tile, 3> a;  // of sorted rows
-        tma_tensor<b_load_tile, 3> b;
+        typename operand::argument b;
         tma_tensor<out_tile, 3> out;
         gemm_view<Out> out_view;
         Epilogue epilogue;
@@ -79,17 +97,32 @@ struct moe_gemm_hopper {
     };
     struct shared_memory {
         pipeline<stage, Shape.stages> ring;
-        out_tile out[consumer_warpgroups][2];
+        out_tile out[consumer_warpgroups][output_buffers];
+        typename operand::packed_subtile packed[producer_warps][ahead + 1];
     };
 
-    static arguments describe(const moe_gemm_problem<In, Out>& p, const Epilogue& epilogue) {
+    // B: an operand, in the problem, or packed weights of all experts below one another.
+    static arguments describe(const problem& p, const Epilogue& epilogue) {
+        arguments made = describe_without_b(p, epilogue);
+        made.b = make_tma_tensor<b_load_tile>(views(p).b);
+        return made;
+    }
+    template <class Tile>
+    static arguments describe(const problem& p, const Epilogue& epilogue, const Tile* weights) {
+        arguments made = describe_without_b(p, epilogue);
+        require(p.n % packed_rows == 0, "n: ", p.n, "; with quantised weights it must be a multiple of ", packed_rows);
+        made.b = Weights::describe(weights, p.routing.sizes.experts * p.n * (is_glu ? 2 : 1), p.k);
+        return made;
+    }
+
+  private:
+    static arguments describe_without_b(const problem& p, const Epilogue& epilogue) {
         const views all(p);
         require(p.routing.sizes.tile_rows == block_m, "routing.sizes.tile_rows: ", p.routing.sizes.tile_rows,
                 "; this kernel needs tiles of ", block_m, " rows");
         arguments made{};
         made.a_view = all.a;
         if constexpr (!gathers) made.a = make_tma_tensor<a_tile>(all.a);
-        made.b = make_tma_tensor<b_load_tile>(all.b);
         made.out_view = all.out;
         made.tma_stores = output::tma_can_store(all.out);
         if (made.tma_stores) made.out = make_tma_tensor<out_tile>(all.out, tma_use::store);
@@ -100,17 +133,21 @@ struct moe_gemm_hopper {
         return made;
     }
 
+  public:
     template <class Block>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& shared) {
-        // A gathered stage is full when each warp has published its rows, and B has landed.
-        shared.ring.init(block, 4 * consumer_warpgroups, gathers ? gather_warps + 1 : 1);
+        // With four producer warps a stage is full when each has published its part, and what TMA loads has landed.
+        constexpr int arrivals = producer_warps + (producer_warps > 1 && tma_bytes > 0 ? 1 : 0);
+        constexpr int producer_registers = dequantises ? 88 : 56;
+        constexpr int consumer_registers = dequantises ? 208 : 224;
+        shared.ring.init(block, 4 * consumer_warpgroups, arrivals);
         fence_barriers(block);
         block.sync();
         const auto consumer = [&](warpgroup& self) { consume(self, block, args, shared); };
-        if constexpr (gathers) {
-            block.roles(
-                single_warps<gather_warps, 56>("producer", [&](warp& self) { gather(self, block, args, shared); }),
-                consumers<consumer_warpgroups, 224>(consumer));
+        if constexpr (producer_warps > 1) {
+            block.roles(single_warps<producer_warps, producer_registers>(
+                            "producer", [&](warp& self) { fill_stages(self, block, args, shared); }),
+                        consumers<consumer_warpgroups, consumer_registers>(consumer));
         } else {
             block.roles(producer<24>([&](warp& self) { feed(self, block, args, shared); }),
                         consumers<consumer_warpgroups, 240>(consumer));
@@ -153,67 +190,118 @@ struct moe_gemm_hopper {
         int expert = 0;
     };
 
+    // What a warp loads by TMA for a stage.
+    static constexpr int tma_bytes =
+        (gathers ? 0 : consumer_warpgroups * a_tile::bytes) + (dequantises ? 0 : b_tile::bytes);
+    template <class Slot>
+    IMBREX_KERNEL static void load_by_tma(warp& self, const arguments& args, const work_list& work, int k,
+                                          const Slot& slot) {
+        for (int i = 0; !gathers && i < consumer_warpgroups; ++i) {
+            const auto from = args.a.tile(0, work.row * consumer_warpgroups + i, k);
+            load_async(self, slot->a[i], from.out_of_bounds_fill(), slot);
+        }
+        if constexpr (!dequantises) {
+            for (int first = 0; first < block_n; first += out_columns) {
+                load_async(self, slot->b.template subtile<out_columns, block_k>(first, 0),
+                           args.b.at(work.expert, row_of_b(args, work, first), k * block_k).out_of_bounds_fill(), slot);
+            }
+        }
+    }
+    // The row of an expert's matrix for column `first` of a tile. With a GLU epilogue the second half of the columns is
+    // the up matrix, n rows after the gate.
+    IMBREX_KERNEL static int row_of_b(const arguments& args, const work_list& work, int first) {
+        const int up = is_glu && first >= out_columns ? args.out_view.columns() - out_columns : 0;
+        return work.column * out_columns + first + up;
+    }
+
     template <class Block>
     IMBREX_KERNEL static void feed(warp& self, const Block& block, const arguments& args, shared_memory& shared) {
         prefetch_descriptor(self, args.a);
         prefetch_descriptor(self, args.b);
         auto filling = shared.ring.producer(self);
         for (work_list work(block, args); work.more(); work.advance()) {
-            for (int k = 0; k < args.steps; ++k) {
-                auto slot = filling.acquire();
-                for (int i = 0; i < consumer_warpgroups; ++i) {
-                    const auto from = args.a.tile(0, work.row * consumer_warpgroups + i, k);
-                    load_async(self, slot->a[i], from.out_of_bounds_fill(), slot);
-                }
-                load_b(self, args, work, k, slot);
-            }
-        }
-    }
-
-    // With a GLU epilogue the second half of the tile's columns is the up matrix, n rows after the gate.
-    template <class Slot>
-    IMBREX_KERNEL static void load_b(warp& self, const arguments& args, const work_list& work, int k,
-                                     const Slot& slot) {
-        for (int first = 0; first < block_n; first += out_columns) {
-            const int row = work.column * out_columns + (first == 0 ? 0 : args.out_view.columns());
-            load_async(self, slot->b.template subtile<out_columns, block_k>(first, 0),
-                       args.b.at(work.expert, row, k * block_k).out_of_bounds_fill(), slot);
+            for (int k = 0; k < args.steps; ++k) load_by_tma(self, args, work, k, filling.acquire());
         }
     }
 
     template <class Block>
-    IMBREX_KERNEL static void gather(warp& self, const Block& block, const arguments& args, shared_memory& shared) {
-        if (self.index() == 0) prefetch_descriptor(self, args.b);
+    IMBREX_KERNEL static void fill_stages(warp& self, const Block& block, const arguments& args,
+                                          shared_memory& shared) {
         auto filling = shared.ring.producer(self);
-        const int own = self.index() * gathered_rows;
+        auto& packed = shared.packed[self.index()];
         int landing = 0;  // stages that this warp has not published
+        unsigned number = 0;
+        unsigned published = 0;
+        const auto publish = [&] {
+            if constexpr (dequantises) {
+                dequantise_into(self, filling.unpublished().b, packed[published % (ahead + 1)]);
+            }
+            fence_async(self);
+            filling.publish_next();
+            ++published;
+            --landing;
+        };
         for (work_list work(block, args); work.more(); work.advance()) {
-            const cp_async_gather_iterator<In, gathered_rows, block_k> rows(
-                self, [&](int row) { return token_row(args, work.row * block_m + own + row); }, args.a_view.columns());
-            for (int k = 0; k < args.steps; ++k) {
+            const auto rows = token_rows(self, args, work);
+            for (int k = 0; k < args.steps; ++k, ++number) {
                 auto slot = filling.acquire_to_write();
-                if (self.index() == 0) {
-                    slot.barrier().expect(self, b_tile::bytes);
-                    load_b(self, args, work, k, slot);
+                if (tma_bytes > 0 && self.index() == 0) {
+                    slot.barrier().expect(self, tma_bytes);
+                    load_by_tma(self, args, work, k, slot);
                 }
-                a_tile& a = slot->a[own / warpgroup_m];
-                copy_async(self, a.template subtile<gathered_rows, block_k>(own % warpgroup_m, 0), rows, k * block_k);
+                if constexpr (gathers) {
+                    const int own = self.index() * gathered_rows;
+                    copy_async(
+                        self, slot->a[own / warpgroup_m].template subtile<gathered_rows, block_k>(own % warpgroup_m, 0),
+                        rows, k * block_k);
+                }
+                if constexpr (dequantises) copy_packed(self, args, work, k, packed[number % (ahead + 1)]);
                 commit_copies(self);
                 if (++landing <= ahead) continue;
                 wait_copies<ahead>(self);
-                fence_async(self);
-                filling.publish_next();
-                --landing;
+                publish();
             }
         }
         wait_copies(self);
-        fence_async(self);
-        for (; landing > 0; --landing) filling.publish_next();
+        while (landing > 0) publish();
     }
 
-    IMBREX_KERNEL static const In* token_row(const arguments& args, int row) {
-        const int token = read_element(args.routing.token_of_row, row);
-        return token == moe_routing::no_token ? nullptr : args.a_view.at(0, token, 0).pointer;
+    // The rows of A that this warp gathers for a tile.
+    IMBREX_KERNEL static auto token_rows(warp& self, const arguments& args, const work_list& work) {
+        if constexpr (gathers) {
+            const int first = work.row * block_m + self.index() * gathered_rows;
+            const auto row_pointer = [&](int row) {
+                const int token = read_element(args.routing.token_of_row, first + row);
+                return token == moe_routing::no_token ? nullptr : args.a_view.at(0, token, 0).pointer;
+            };
+            return cp_async_gather_iterator<element, gathered_rows, block_k>(self, row_pointer, args.a_view.columns());
+        } else {
+            return 0;
+        }
+    }
+
+    // The 64 packed rows of this warp. Each subtile is a group of its own, so that its scales come with it.
+    using alone = detail::subtile_index<0, 1>;
+    template <class Packed>
+    IMBREX_KERNEL static void copy_packed(warp& self, const arguments& args, const work_list& work, int k, Packed& to) {
+        const int rows = args.out_view.columns() * (is_glu ? 2 : 1);  // of an expert
+        const int block = (work.expert * rows + row_of_b(args, work, self.index() * packed_rows)) / packed_rows;
+        const int column = k * block_k;
+        Weights::copy_subtile(self, to, args.b.at(block, column / Weights::block_k), column % Weights::block_k,
+                              alone{});
+    }
+    template <class Packed>
+    IMBREX_KERNEL static void dequantise_into(warp& self, b_tile& to, const Packed& from) {
+        self.sync();
+        typename Weights::weight_fragment held;
+        Weights::load_fragment(self, held, from, alone{});
+        static_for<packed_rows / 16>([&](auto part) {
+            Weights::template dequantise_rows_into<16 * part>(self, held, [&](auto first, const auto& tile) {
+                constexpr int columns = std::remove_cvref_t<decltype(tile)>::columns;
+                const int row = self.index() * packed_rows + 16 * part;
+                store(self, to.template subtile<16, columns>(row, first), tile);
+            });
+        });
     }
 
     template <class Block>

@@ -32,8 +32,30 @@ struct moe_gemm_problem {
     gemm_operand<Out> out = {};     // [max_rows, n]; rows without a token get values without a meaning
 };
 
-// The validated views that the kernel reads and writes.
-template <class In, class Out, moe_rows Rows, bool IsGlu>
+// Weights as they are, for the kernel's parameter `Weights`; the other choice is a format of gemm/quantised_weights.hpp.
+template <class In>
+struct unquantised_experts {
+    using element = In;
+};
+
+namespace detail {
+
+// How the kernel takes B: as a TMA tensor, or as packed weights, which a warp copies in subtiles.
+template <class Weights, class Tensor>
+struct expert_operand {
+    using argument = typename Weights::argument;
+    using packed_subtile = typename Weights::weight_subtile;
+};
+template <class In, class Tensor>
+struct expert_operand<unquantised_experts<In>, Tensor> {
+    using argument = Tensor;
+    struct packed_subtile {};
+};
+
+}  // namespace detail
+
+// The validated views that the kernel reads and writes. Quantised weights have no view.
+template <class In, class Out, moe_rows Rows, bool IsGlu, bool IsQuantised = false>
 struct moe_gemm_views {
     gemm_view<const In> a;
     gemm_view<const In> b;
@@ -48,7 +70,7 @@ struct moe_gemm_views {
         const int a_rows = Rows == moe_rows::gathered ? sizes.tokens : sizes.max_rows();
         const std::int64_t b_rows = std::int64_t{p.n} * (IsGlu ? 2 : 1);
         detail::require_operand(p.a, "a", a_rows, p.k);
-        detail::require_operand(p.b, "b", b_rows, p.k);
+        if (!IsQuantised) detail::require_operand(p.b, "b", b_rows, p.k);
         detail::require_operand(p.out, "out", sizes.max_rows(), p.n);
         gemm_operand<const In> experts = p.b;
         const std::int64_t b_stride = p.b.stride == 0 ? p.k : p.b.stride;

@@ -24,7 +24,7 @@ namespace imbrex {
 // Columns: at least as many as there are experts.
 template <class In, class Scoring, int Columns, row_alignment Known>
 struct choose_experts_kernel {
-    static constexpr int warps = 8;
+    static constexpr int warps = 16;
     static constexpr bool uses_pdl = true;
     static constexpr int tokens_per_block = moe_routing::tokens_per_block;
     using row = vector_row_tile<float, 1, Columns>;
