@@ -80,6 +80,26 @@ TEST_CASE("every element of a unit has its own position") {
     check_places<e4m3>();
     check_places<int4x2>();
     check_places<e2m1x2>();
+    check_places<packed_integer<6, 32>>();
+}
+
+TEST_CASE("the high bits of a thread's pairs are independent") {
+    const auto check = [](auto format, int words_per_thread, int highest) {
+        using tested = decltype(format);
+        for (int pair = 0; pair < 16; ++pair) {
+            for (int second = 0; second < 2; ++second) {
+                std::uint32_t words[2] = {};
+                pack_high_bits<tested>(words, pair, second, static_cast<std::uint32_t>(highest));
+                for (int other = 0; other < 16; ++other) {
+                    const std::uint32_t found = packed_high_fields<tested>(words, other) & packed_high_mask<tested>;
+                    CHECK(found == (other == pair ? (highest & 0x30U) << (16 * second) : 0U));
+                }
+            }
+        }
+        CHECK(packed_unit<tested>::high_words_per_thread == words_per_thread);
+    };
+    check(packed_integer<5, 0>{}, 1, 31);
+    check(packed_integer<6, 32>{}, 2, 63);
 }
 
 TEST_CASE("every row scale has its own position, next to those of the same lane") {

@@ -27,6 +27,7 @@
 
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/element_types.hpp>
+#include <imbrex/core/packed_integer.hpp>
 
 #include <bit>
 #include <cstdint>
@@ -34,10 +35,10 @@
 
 namespace imbrex {
 
-// Packable formats: int8, e4m3, and two per byte int4x2 and e2m1x2.
+// Packable formats: int8, e4m3, two per byte int4x2 and e2m1x2, and the integers of core/packed_integer.hpp.
 template <class Format>
 concept packable = std::is_same_v<Format, std::int8_t> || std::is_same_v<Format, e4m3> ||
-    std::is_same_v<Format, int4x2> || std::is_same_v<Format, e2m1x2>;
+    std::is_same_v<Format, int4x2> || std::is_same_v<Format, e2m1x2> || is_packed_integer<Format>;
 
 // Rows of a unit, and columns for which every format has whole units.
 inline constexpr int packed_rows = 64;
@@ -50,6 +51,17 @@ struct packed_unit {
     static constexpr int words = 512;
     static constexpr int words_per_thread = 4;
     static constexpr int pairs_per_word = 16 / bits;
+    static constexpr int high_words_per_thread = 0;
+};
+// A unit of 4-bit elements, followed by the high bits: a word per bit for each thread.
+template <int Bits, int ZeroPoint>
+struct packed_unit<packed_integer<Bits, ZeroPoint>> {
+    static constexpr int bits = 4;
+    static constexpr int columns = 64;
+    static constexpr int words = 128 * Bits;
+    static constexpr int words_per_thread = 4;
+    static constexpr int pairs_per_word = 4;
+    static constexpr int high_words_per_thread = Bits - 4;
 };
 
 // The coordinate of an element: the word in its unit, the pair in that word, and first or second of the pair.
@@ -64,6 +76,16 @@ IMBREX_FN constexpr packed_coord packed_coord_of(int row, int column) {
     const int thread = row / 16 * 32 + row % 8 * 4 + column % 8 / 2;
     const int pair = column / 8 * 2 + row / 8 % 2;
     return {thread * unit::words_per_thread + pair / unit::pairs_per_word, pair % unit::pairs_per_word, column % 2};
+}
+
+// The number of an element's pair among those of its thread, and the first word of the thread's high bits.
+template <packable Format>
+IMBREX_FN constexpr int packed_pair_of_thread(packed_coord at) {
+    return at.word % packed_unit<Format>::words_per_thread * packed_unit<Format>::pairs_per_word + at.pair;
+}
+template <packable Format>
+IMBREX_FN constexpr int packed_high_word(packed_coord at) {
+    return 512 + at.word / packed_unit<Format>::words_per_thread * packed_unit<Format>::high_words_per_thread;
 }
 
 IMBREX_FN constexpr std::uint32_t rotate_right(std::uint32_t word, int by) {
@@ -86,7 +108,7 @@ IMBREX_FN constexpr packed_pair packed_pair_of(int pair) {
     constexpr bool brain = std::is_same_v<Float, bf16>;
     if constexpr (std::is_same_v<Format, std::int8_t>) {
         return {8 * pair, 0, 0x00ff00ffU};
-    } else if constexpr (std::is_same_v<Format, int4x2>) {
+    } else if constexpr (std::is_same_v<Format, int4x2> || is_packed_integer<Format>) {
         return {4 * pair, 0, 0x000f000fU};
     } else if constexpr (std::is_same_v<Format, e4m3> && brain) {
         return {pair == 0 ? 0 : 8, pair == 0 ? 0 : 4, 0x87f087f0U};
@@ -165,7 +187,7 @@ inline constexpr packed_bits<Format, Float> bits_packed{};
 template <packable Format, class Float>
 constexpr std::uint32_t pack_fields(std::uint32_t fields, int pair) {
     // Integer fields do not overlap.
-    if constexpr (std::is_same_v<Format, std::int8_t> || std::is_same_v<Format, int4x2>) {
+    if constexpr (std::is_same_v<Format, std::int8_t> || std::is_same_v<Format, int4x2> || is_packed_integer<Format>) {
         return rotate_right(fields, (32 - packed_pair_of<Format, Float>(pair).rotation) % 32);
     }
     std::uint32_t word = 0;
@@ -184,6 +206,8 @@ IMBREX_FN constexpr std::uint32_t packed_field_of(std::uint32_t bits) {
         return (bits & 0x80U) << 8 | (bits & 0x7fU) << (Float::format.mantissa_bits - 3);
     } else if constexpr (std::is_same_v<Format, int4x2>) {
         return (bits & 0xfU) ^ 0x8U;
+    } else if constexpr (is_packed_integer<Format>) {
+        return bits & 0xfU;
     } else {
         constexpr int mantissa_bits = Float::format.mantissa_bits;
         return (bits & 0x8U) << 12 | (bits & 0x7U) << (mantissa_bits - 1);
@@ -193,24 +217,38 @@ IMBREX_FN constexpr std::uint32_t packed_field_of(std::uint32_t bits) {
 // int4 values are dequantised divided by this: exact, and with fewer instructions than the values themselves.
 template <class Float>
 inline constexpr float packed_int4_divisor = std::is_same_v<Float, bf16> ? 64 : 512;
+// What the dequantised values of a format are divided by.
+template <packable Format, class Float>
+inline constexpr float packed_divisor = std::is_same_v<Format, int4x2> ||
+                                                (is_packed_integer<Format> && bits_of<Format> == 4)
+                                            ? packed_int4_divisor<Float>
+                                            : 1.0f;
 
 // Dequantises a pair from a word. `Pairs` provides two-wide arithmetic: subtract(a, b), multiply(a, b), multiply_add(a,
-// b, c), rounded once, and merge(a, mask, b) = (a & mask) | b, which the device has as one instruction. `scale` comes
-// from packed_scale_pair and is used for e2m1 only.
+// b, c), rounded once, and merge(a, mask, b) = (a & mask) | b, which the device has as one instruction. `other` is the
+// scale of e2m1, from packed_scale_pair, or the high bits of packed_integer, from packed_high_fields.
 template <packable Format, class Float, class Pairs>
 IMBREX_FN constexpr std::uint32_t packed_floats(std::uint32_t word, int pair,
-                                                [[maybe_unused]] std::uint32_t scale = 0) {
+                                                [[maybe_unused]] std::uint32_t other = 0) {
     if constexpr (std::is_same_v<Format, e2m1x2>) {
-        return Pairs::multiply(packed_fields<Format, Float>(word, pair), scale);
+        return Pairs::multiply(packed_fields<Format, Float>(word, pair), other);
+    } else if constexpr (is_packed_integer<Format> && bits_of<Format> > 4) {
+        // The low bits of the power of two whose last mantissa bit is worth 1 are the integer.
+        constexpr std::uint32_t base = std::is_same_v<Float, bf16> ? 0x43004300U : 0x64006400U;
+        const std::uint32_t low = Pairs::merge(word >> (4 * pair), 0x000f000fU, base);
+        return Pairs::subtract(Pairs::merge(other, packed_high_mask<Format>, low),
+                               base | Format::zero_point * 0x10001U);
     } else if constexpr (std::is_same_v<Format, e4m3>) {
         constexpr std::uint32_t mend = std::is_same_v<Float, bf16> ? 0x7b807b80U : 0x5c005c00U;  // 2^120, 2^8
         return Pairs::multiply(packed_fields<Format, Float>(word, pair), mend);
-    } else if constexpr (std::is_same_v<Format, int4x2>) {
+    } else if constexpr (std::is_same_v<Format, int4x2> || is_packed_integer<Format>) {
         constexpr bool brain = std::is_same_v<Float, bf16>;
         // Every other pair needs no shift: it comes 16 times larger, and its factor is 16 times smaller.
         const std::uint32_t fields = (word >> (pair / 2 * 8)) & (0x000f000fU << (pair % 2 * 4));
         const std::uint32_t first = brain ? 0x7f007f00U : 0x78007800U, second = brain ? 0x7d007d00U : 0x68006800U;
-        return Pairs::multiply_add(fields, pair % 2 == 0 ? first : second, brain ? 0xbe00be00U : 0xa400a400U);
+        const std::uint32_t factor = pair % 2 == 0 ? first : second;
+        if constexpr (is_packed_integer<Format>) return Pairs::multiply(fields, factor);
+        return Pairs::multiply_add(fields, factor, brain ? 0xbe00be00U : 0xa400a400U);
     } else {
         // The power of two whose last mantissa bit is worth 1.
         constexpr std::uint32_t base = std::is_same_v<Float, bf16> ? 0x43004300U : 0x64006400U;

@@ -20,6 +20,7 @@
 #include <imbrex/core/error.hpp>
 #include <imbrex/hw/world.hpp>
 #include <imbrex/kernels/gemm.hpp>
+#include <imbrex/kernels/gemm/block_weights.hpp>
 #include <imbrex/kernels/gemm/dequantise_weights.hpp>
 #include <imbrex/kernels/gemm/epilogue.hpp>
 #include <imbrex/kernels/gemm/extension_points.hpp>

@@ -60,10 +60,25 @@ IMBREX_KERNEL std::uint32_t broadcast_scale(std::uint32_t word, int which) {
     return result;
 }
 
+// The words of a thread in one unit.
+template <class Format>
+struct packed_chunk {
+    using unit = packed_unit<Format>;
+    static constexpr int high_words = unit::high_words_per_thread;
+    std::uint32_t words[unit::words_per_thread + high_words];
+
+    IMBREX_KERNEL void load(const std::uint32_t* unit, int thread) {
+        write_as(&words[0], reinterpret_cast<const uint4*>(unit)[thread]);
+        if constexpr (high_words > 0) {
+            write_as(&words[4], reinterpret_cast<const word<4 * high_words>*>(unit + 512)[thread]);
+        }
+    }
+};
+
 // The elements of a thread in one unit. scale(column, half) is the factor for a row of a block of 8 columns.
 template <class Format, class Float, int Rows, int Columns, int Warps, class Scale>
 IMBREX_KERNEL void dequantise_chunk(fragment<Float, Rows, Columns, Warps>& to, int number,
-                                    const std::uint32_t (&words)[4], Scale scale) {
+                                    const packed_chunk<Format>& from, Scale scale) {
     using unit = packed_unit<Format>;
 #pragma unroll
     for (int word = 0; word < unit::words_per_thread; ++word) {
@@ -71,9 +86,14 @@ IMBREX_KERNEL void dequantise_chunk(fragment<Float, Rows, Columns, Warps>& to, i
         for (int pair = 0; pair < unit::pairs_per_word; ++pair) {
             const int place = word * unit::pairs_per_word + pair;
             const int strip = number * (unit::columns / 8) + place / 2;
-            to.set_word(
-                0, strip, place % 2,
-                packed_floats<Format, Float, half2_arithmetic<Float>>(words[word], pair, scale(strip * 8, place % 2)));
+            std::uint32_t other;
+            if constexpr (unit::high_words_per_thread > 0) {
+                other = packed_high_fields<Format>(from.words + unit::words_per_thread, place);
+            } else {
+                other = scale(strip * 8, place % 2);
+            }
+            to.set_word(0, strip, place % 2,
+                        packed_floats<Format, Float, half2_arithmetic<Float>>(from.words[word], pair, other));
         }
     }
 }
@@ -85,8 +105,9 @@ IMBREX_KERNEL void dequantise_units(fragment<Float, packed_rows, Columns, 4>& to
     using unit = packed_unit<Format>;
 #pragma unroll
     for (int number = 0; number < Columns / unit::columns; ++number) {
-        const uint4 chunk = reinterpret_cast<const uint4*>(units + number * unit::words)[thread];
-        dequantise_chunk<Format>(to, number, {chunk.x, chunk.y, chunk.z, chunk.w}, scale);
+        packed_chunk<Format> chunk;
+        chunk.load(units + number * unit::words, thread);
+        dequantise_chunk<Format>(to, number, chunk, scale);
     }
 }
 
@@ -124,7 +145,7 @@ template <packable Format, int Columns>
 struct packed_fragment {
     using unit = packed_unit<Format>;
     static constexpr int units = Columns / unit::columns;
-    std::uint32_t words[packed_rows / 16][units][unit::words_per_thread];
+    packed_chunk<Format> chunks[packed_rows / 16][units];
 };
 template <int Columns>
 struct packed_scale_fragment {
@@ -139,8 +160,7 @@ IMBREX_KERNEL void load_packed(const warp&, packed_fragment<Format, Columns>& to
     for (int rows = 0; rows < packed_rows / 16; ++rows) {
 #pragma unroll
         for (int number = 0; number < Columns / unit::columns; ++number) {
-            write_as(&to.words[rows][number],
-                     reinterpret_cast<const uint4*>(from.unit_at(number * unit::columns))[rows * 32 + lane()]);
+            to.chunks[rows][number].load(from.unit_at(number * unit::columns), rows * 32 + lane());
         }
     }
 }
@@ -182,7 +202,7 @@ IMBREX_KERNEL void dequantise_rows(const warp&, fragment<Float, 16, Columns, 1>&
                                    const packed_fragment<Format, Columns>& from, source) {
 #pragma unroll
     for (int number = 0; number < packed_fragment<Format, Columns>::units; ++number) {
-        dequantise_chunk<Format>(to, number, from.words[FirstRow / 16][number], [](int, int) { return 0U; });
+        dequantise_chunk<Format>(to, number, from.chunks[FirstRow / 16][number], [](int, int) { return 0U; });
     }
 }
 template <int FirstRow, class Float, class Format, int Columns>
@@ -191,7 +211,7 @@ IMBREX_KERNEL void dequantise_rows(const warp&, fragment<Float, 16, Columns, 1>&
                                    const packed_scale_fragment<Columns>& scales, source) {
 #pragma unroll
     for (int number = 0; number < packed_fragment<Format, Columns>::units; ++number) {
-        dequantise_chunk<Format>(to, number, from.words[FirstRow / 16][number], [&](int column, int half) {
+        dequantise_chunk<Format>(to, number, from.chunks[FirstRow / 16][number], [&](int column, int half) {
             const std::uint32_t word = scales.words[FirstRow / 16][column / packed_columns];
             return broadcast_scale<Float>(word, column % packed_columns / packed_scale_columns * 2 + half);
         });

@@ -40,9 +40,16 @@ void dequantise_units(fragment<Float, Rows, Columns, Warps>& to, int first_row, 
     for (int row = 0; row < Rows; ++row) {
         for (int column = 0; column < Columns; column += 2) {
             const packed_coord place = packed_coord_of<Format>(first_row + row, column % unit::columns);
-            const std::uint32_t word = units[column / unit::columns * unit::words + place.word];
+            const std::uint32_t* own = units + column / unit::columns * unit::words;
+            std::uint32_t other;
+            if constexpr (unit::high_words_per_thread > 0) {
+                other = packed_high_fields<Format>(own + packed_high_word<Format>(place),
+                                                   packed_pair_of_thread<Format>(place));
+            } else {
+                other = scale(first_row + row, column);
+            }
             const std::uint32_t floats =
-                packed_floats<Format, Float, half2_arithmetic<Float>>(word, place.pair, scale(first_row + row, column));
+                packed_floats<Format, Float, half2_arithmetic<Float>>(own[place.word], place.pair, other);
             to.at(row, column) = Float::from_bits(static_cast<std::uint16_t>(floats));
             to.at(row, column + 1) = Float::from_bits(static_cast<std::uint16_t>(floats >> 16));
         }
@@ -89,7 +96,8 @@ void dequantise_scaled(const warpgroup& scope, fragment<Float, packed_rows, Colu
 
 // Packed weights and scales in the registers of a warp: all of the words.
 template <packable Format, int Columns>
-struct packed_fragment : fragment_storage<std::uint32_t, Columns / packed_unit<Format>::columns * 512> {};
+struct packed_fragment
+    : fragment_storage<std::uint32_t, Columns / packed_unit<Format>::columns * packed_unit<Format>::words> {};
 template <int Columns>
 struct packed_scale_fragment : fragment_storage<std::uint32_t, Columns / packed_columns * packed_scale_words> {};
 

@@ -65,11 +65,35 @@ constexpr int subtile_rows_of() {
         return packed_rows;
     }
 }
+// The activations of a subtile; some weights also need sums of them (block_weights.hpp).
+template <class Weights, int Rows>
+struct gemv_activations {
+    using type = warp_tile<typename Weights::element, 16, packed_columns>;
+    static constexpr bool are_summed = false;
+};
+template <class Weights, int Rows>
+requires requires {
+    typename Weights::template activations<Rows>;
+}
+struct gemv_activations<Weights, Rows> {
+    using type = typename Weights::template activations<Rows>;
+    static constexpr bool are_summed = !std::is_same_v<type, warp_tile<typename Weights::element, 16, packed_columns>>;
+};
 // Bytes of scales per row of a subtile that stay in registers until its products are done.
 template <class Weights>
 constexpr int scale_bytes_of() {
-    if constexpr (Weights::subtile_groups > 0) {
+    if constexpr (requires { sizeof(typename Weights::super_scale); }) {
+        return static_cast<int>(sizeof(typename Weights::scale) + sizeof(typename Weights::super_scale));
+    } else if constexpr (Weights::subtile_groups > 0) {
         return Weights::subtile_groups * static_cast<int>(sizeof(typename Weights::scale));
+    } else {
+        return 0;
+    }
+}
+template <class Weights>
+constexpr int high_words_of() {
+    if constexpr (requires { typename Weights::format; }) {
+        return packed_unit<typename Weights::format>::high_words_per_thread;
     } else {
         return 0;
     }
@@ -113,9 +137,11 @@ struct gemv_kernel {
     static constexpr bool staggers_k = Rows == 16;
     static constexpr int epilogue_n = 8;  // columns that a warp finishes at a time
     // Two blocks per SM leave 128 registers per thread: too few for 16 rows with a GLU, or with more than 2 bytes of
-    // scales per row.
+    // scales per row; and for 8 rows with a GLU and 6-bit weights.
     static constexpr int scale_bytes = detail::scale_bytes_of<Weights>();
-    static constexpr int min_blocks_per_sm = Rows == 16 && (is_glu || scale_bytes > 2) ? 1 : Shape.min_blocks_per_sm;
+    static constexpr bool takes_whole_sm = Rows == 16 ? is_glu || scale_bytes > 2
+                                                      : is_glu&& detail::high_words_of<Weights>() > 1;
+    static constexpr int min_blocks_per_sm = takes_whole_sm ? 1 : Shape.min_blocks_per_sm;
     // Consecutive weight subtiles per step. (With a GLU there are registers for one only.)
     static constexpr int subtiles = !is_glu && Weights::block_k % (2 * block_k) == 0 ? 2 : 1;
     static_assert(
@@ -283,11 +309,14 @@ struct gemv_kernel {
             sum products[n_atoms];
             static_for<subtiles>([&](auto number) {
                 constexpr detail::subtile_index<number, subtiles> at;
-                warp_tile<element, 16, block_k> a;
+                typename detail::gemv_activations<Weights, Rows>::type a;
                 static_for<tiles>([&](auto tile) {
                     wait_copies<stages * tiles - 1>(self);
                     self.sync();
-                    if constexpr (tile == 0) load_rows(self, a, rows, own.a[place]);
+                    if constexpr (tile == 0) {
+                        load_rows(self, a, rows, own.a[place]);
+                        if constexpr (detail::gemv_activations<Weights, Rows>::are_summed) Weights::sum_groups(self, a);
+                    }
                     typename Weights::weight_fragment held;
                     Weights::load_fragment(self, held, own.weights[place][tile], at);
                     // The subtile is in registers, so its buffer is free.

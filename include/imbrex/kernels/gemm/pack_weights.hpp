@@ -11,6 +11,7 @@
 #include <imbrex/core/element_types.hpp>
 #include <imbrex/core/error.hpp>
 #include <imbrex/core/packed_weights.hpp>
+#include <imbrex/kernels/gemm/block_weights.hpp>
 #include <imbrex/kernels/gemm/quantised_weights.hpp>
 
 #include <cstddef>
@@ -37,6 +38,10 @@ inline std::uint32_t weight_bits(const e4m3* row, int column) {
     require(!row[column].is_nan(), "values: NaN in column ", column, "; weights are finite");
     return row[column].bits;
 }
+template <int Bits, int ZeroPoint>
+std::uint32_t weight_bits(const packed_integer<Bits, ZeroPoint>* row, int column) {
+    return row[column].bits & ((1U << Bits) - 1);
+}
 template <class Pair>
 std::uint32_t weight_bits(const Pair* row, int column) {
     return static_cast<std::uint32_t>(row[column / 2].bits) >> (column % 2 * 4) & 0xfU;
@@ -48,7 +53,12 @@ void put_weight(Tile& tile, int row, int column, std::uint32_t bits) {
     using format = typename Tile::format;
     const packed_coord place = packed_coord_of<format>(row, column % Tile::unit::columns);
     const std::uint32_t field = packed_field_of<format, Float>(bits) << (16 * place.second);
-    tile.unit_at(column)[place.word] ^= pack_fields<format, Float>(field, place.pair);
+    std::uint32_t* const unit = tile.unit_at(column);
+    unit[place.word] ^= pack_fields<format, Float>(field, place.pair);
+    if constexpr (Tile::unit::high_words_per_thread > 0) {
+        pack_high_bits<format>(unit + packed_high_word<format>(place), packed_pair_of_thread<format>(place),
+                               place.second, bits);
+    }
 }
 
 // Inserts the scale of a row for one group.
@@ -92,6 +102,25 @@ void pack_tile(typename Weights::weight_tile& tile, const typename Weights::form
     }
 }
 
+// Packs one tile of block_weights.
+template <class Weights>
+void pack_block_tile(typename Weights::weight_tile& tile, const typename Weights::format* values,
+                     const typename Weights::scale* scales, const typename Weights::super_scale* supers, int rows,
+                     int k, int first_row, int first_column) {
+    tile = {};
+    for (int row = 0; row < packed_rows && first_row + row < rows; ++row) {
+        const std::int64_t first = static_cast<std::int64_t>(first_row + row) * k + first_column;
+        for (int column = 0; column < Weights::block_k; ++column) {
+            put_weight<typename Weights::element>(tile.values, row, column, weight_bits(values + first, column));
+        }
+        const int place = packed_row_offset(row);
+        for (int number = 0; number < Weights::block_k / packed_columns; ++number) {
+            tile.scales[number].storage[place] = scales[first / packed_columns + number];
+        }
+        tile.supers.storage[place] = supers[first / Weights::block_k];
+    }
+}
+
 }  // namespace detail
 
 // Packs into memory for packed_tile_count tiles. int8_weights and e4m3_weights have no groups and are packed without
@@ -109,6 +138,23 @@ void pack_weights(typename Weights::weight_tile* to, const typename Weights::for
     for (int row = 0; row < rows; row += packed_rows) {
         for (int column = 0; column < k; column += Weights::block_k) {
             detail::pack_tile<Weights>(*to++, values, scales, rows, k, row, column);
+        }
+    }
+}
+
+// The same for block_weights (block_weights.hpp): scales for each row and 64 of K, super-scales for each row and block_k.
+template <class Weights>
+void pack_weights(typename Weights::weight_tile* to, const typename Weights::format* values,
+                  const typename Weights::scale* scales, const typename Weights::super_scale* supers, int rows, int k) {
+    require(rows >= 1, "rows: ", rows, "; there must be a row of weights");
+    require(k >= 1 && k % Weights::block_k == 0, "k: ", k, "; k must be a positive multiple of the super-block, ",
+            Weights::block_k);
+    require(to != nullptr, "to: null; there must be memory for ", packed_tile_count<Weights>(rows, k), " tiles");
+    require(values != nullptr && scales != nullptr && supers != nullptr,
+            "values, scales, supers: one is null; weights of ", rows, " x ", k, " have all three");
+    for (int row = 0; row < rows; row += packed_rows) {
+        for (int column = 0; column < k; column += Weights::block_k) {
+            detail::pack_block_tile<Weights>(*to++, values, scales, supers, rows, k, row, column);
         }
     }
 }

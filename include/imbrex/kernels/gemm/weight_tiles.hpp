@@ -98,9 +98,9 @@ struct scaled_source : unscaled_source<WeightTile, WeightSubtile> {
                    number * static_cast<int>(sizeof(scales_type)));
     }
 
-  private:
-    template <class Values>
-    IMBREX_KERNEL static int behind(const Values& values, const scales_type& scales) {
+  protected:
+    template <class Values, class Scales>
+    IMBREX_KERNEL static int behind(const Values& values, const Scales& scales) {
         return static_cast<int>(reinterpret_cast<const unsigned char*>(&scales) -
                                 reinterpret_cast<const unsigned char*>(&values));
     }

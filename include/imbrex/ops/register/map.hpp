@@ -86,6 +86,15 @@ IMBREX_KERNEL void combine(const Scope& scope, hw::row_fragment<T, Rows, Warps>&
         scope, hw::use::update, here, [&](int, T& element, const T& second) { element = function(element, second); },
         values, other);
 }
+template <class Scope, class T, class U, class V, int Rows, int Warps, class Function>
+IMBREX_KERNEL void combine(const Scope& scope, hw::row_fragment<T, Rows, Warps>& values,
+                           const hw::row_fragment<U, Rows, Warps>& other, const hw::row_fragment<V, Rows, Warps>& third,
+                           Function function, source here = source::current()) {
+    hw::visit_rows(
+        scope, hw::use::update, here,
+        [&](int, T& element, const U& second, const V& last) { element = function(element, second, last); }, values,
+        other, third);
+}
 template <class Scope, class T, int Columns, class Function>
 IMBREX_KERNEL void combine(const Scope& scope, hw::column_fragment<T, Columns>& values,
                            const hw::column_fragment<T, Columns>& other, Function function,
