@@ -81,6 +81,7 @@ engine_options options_of(const model_args& choice) {
     return {.where = world_of(choice.device),
             .weights = weight_format_named(choice.weights),
             .bits_per_weight = mixture_size(choice.weights, choice.weights_budget),
+            .kv_cache = kv_cache_format_named(choice.kv_cache),
             .kv_cache_bytes = static_cast<std::int64_t>(std::min<std::uint64_t>(choice.memory, INT64_MAX)),
             .context = choice.context,
             .max_num_batched_tokens = choice.max_num_batched_tokens,
@@ -101,6 +102,13 @@ double mixture_size(const std::string& weights, std::optional<double> budget) {
     require(!budget || weights == name_of(weight_format::mixed), "--weights-budget: ", budget.value_or(0),
             " bits per weight; it is the size of --weights mixed, and --weights is ", weights);
     return budget.value_or(usual_bits_per_weight);
+}
+
+kv_cache_format kv_cache_format_named(const std::string& name) {
+    for (const kv_cache_format format : {kv_cache_format::f32, kv_cache_format::f16, kv_cache_format::bf16}) {
+        if (name == name_of(format)) return format;
+    }
+    return kv_cache_format::by_device;
 }
 
 background_engine_loader::background_engine_loader(model_files files, const engine_options& options)

@@ -25,6 +25,9 @@ weight_format weight_format_named(const std::string& name);
 // --weights-budget, which belongs to --weights mixed.
 double mixture_size(const std::string& weights, std::optional<double> budget);
 
+// The format of --kv-cache; by_device for "auto".
+kv_cache_format kv_cache_format_named(const std::string& name);
+
 engine_options options_of(const model_args& choice);
 
 // Loads and converts the weights in the background.

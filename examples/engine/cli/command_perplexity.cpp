@@ -28,6 +28,7 @@ int run_perplexity(const perplexity_command& command, const command_streams& str
     runner_options made{.where = choice.where,
                         .weights = choice.weights,
                         .bits_per_weight = choice.bits_per_weight,
+                        .kv_cache = choice.kv_cache,
                         .block_size = options.block_size,
                         .num_kv_blocks = command.window / options.block_size + 1,
                         .max_num_batched_tokens = options.max_batched_tokens,

@@ -15,6 +15,7 @@
 #include "engine/model/cpu_attention.hpp"
 #include "engine/model/cpu_matrix.hpp"
 #include "engine/model/norm.hpp"
+#include "engine/model/paged_attention.hpp"
 #include "engine/model/row_update.hpp"
 #include "engine/model/runner.hpp"
 #include "engine/model/step_inputs.hpp"
@@ -43,6 +44,7 @@ class cpu_kernels {
           hidden_(config.hidden_size),
           activation_(config.activation),
           attention_softcap_(static_cast<float>(config.attention_softcap)),
+          kv_cache_(options.kv_cache),
           normed_(where_, buffer_rows(options) * config.hidden_size),
           pending_residual_(where_, buffer_rows(options) * config.hidden_size),
           gate_up_(where_, buffer_rows(options) * 2 * config.intermediate_size) {}
@@ -108,8 +110,8 @@ class cpu_kernels {
         has_pending_residual_ = true;
     }
 
-    void paged_attention(const attention_problem<float>& p, int window) {
-        cpu_paged_attention(where_, p, window, attention_softcap_, stream_);
+    void append_and_attend(const paged_attention<float>& p) {
+        cpu_paged_attention(where_, p, kv_cache_, attention_softcap_, stream_);
     }
 
   private:
@@ -127,6 +129,7 @@ class cpu_kernels {
     std::int64_t hidden_;
     gate_activation activation_;
     float attention_softcap_;
+    kv_cache_format kv_cache_;
     world_buffer<float> normed_, pending_residual_, gate_up_;  // normalised rows; a pending product; gate and up
     bool has_pending_residual_ = false;
 };

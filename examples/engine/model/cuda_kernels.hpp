@@ -16,6 +16,7 @@
 #include <imbrex/hw/world_memory.hpp>
 #include <imbrex/kernels/embedding.hpp>
 #include <imbrex/kernels/gemm.hpp>
+#include <imbrex/kernels/paged_append.hpp>
 #include <imbrex/kernels/rms_norm_gemm.hpp>
 
 #include <algorithm>
@@ -30,6 +31,7 @@
 #include "engine/model/cuda_attention.hpp"
 #include "engine/model/cuda_matrix.hpp"
 #include "engine/model/norm.hpp"
+#include "engine/model/paged_attention.hpp"
 #include "engine/model/row_update.hpp"
 #include "engine/model/runner.hpp"
 #include "engine/model/step_inputs.hpp"
@@ -145,8 +147,10 @@ class cuda_kernels {
         update_rows<bf16>(where_, out.data(), sum, rows, columns, add_to{}, stream_);
     }
 
-    void paged_attention(const attention_problem<bf16>& p, int window) {
-        const attention_kind kind{window, attention_softcap_};
+    void append_and_attend(const paged_attention<bf16>& with) {
+        paged_append<bf16>::launch(where_, append_problem_of<bf16>(with), stream_);
+        const attention_problem<bf16> p = attention_problem_of<bf16>(with);
+        const attention_kind kind{with.window, attention_softcap_};
         const bool decodes =
             step_kind_ == step_kind::decode || (step_kind_ == step_kind::any && p.seqlen_q() == p.varlen.count);
         if (p.head_dim_qk() % 16 != 0 || p.head_dim_qk() > std::max({HeadDims...})) {

@@ -17,9 +17,7 @@
 
 #include <imbrex/core/error.hpp>
 #include <imbrex/hw/world_memory.hpp>
-#include <imbrex/kernels/attention/problem.hpp>
 #include <imbrex/kernels/embedding.hpp>
-#include <imbrex/kernels/paged_append.hpp>
 #include <imbrex/kernels/rms_norm.hpp>
 #include <imbrex/kernels/rope_embedding.hpp>
 
@@ -32,6 +30,7 @@
 #include <vector>
 
 #include "engine/model/norm.hpp"
+#include "engine/model/paged_attention.hpp"
 #include "engine/model/row_update.hpp"
 #include "engine/model/runner.hpp"
 #include "engine/model/step_inputs.hpp"
@@ -95,12 +94,12 @@ class model {
 
     // No block is both source and destination.
     void copy_blocks(std::span<const block_copy> copies) {
-        const std::size_t bytes = block_elements() * sizeof(element);
+        const std::size_t bytes = block_bytes();
         for (const layer& own : layers_) {
             for (const block_copy& one : copies) {
-                for (const world_buffer<element>* cache : {&own.k_cache, &own.v_cache}) {
-                    cache->memory().copy_within(static_cast<std::size_t>(one.to) * bytes,
-                                                static_cast<std::size_t>(one.from) * bytes, bytes, stream_);
+                for (const world_memory* cache : {&own.k_cache, &own.v_cache}) {
+                    cache->copy_within(static_cast<std::size_t>(one.to) * bytes,
+                                       static_cast<std::size_t>(one.from) * bytes, bytes, stream_);
                 }
             }
         }
@@ -114,7 +113,7 @@ class model {
         residual_projection<matrix> o_proj, down_proj;
         world_buffer<float> bias;  // of the QKV projection; zeros if the model has none
         world_buffer<float> q_norm, k_norm;
-        world_buffer<element> k_cache, v_cache;  // [block, KV head, token in block, column]
+        world_memory k_cache, v_cache;  // [block, KV head, token in block, column]
     };
 
     world where() const { return options_.where; }
@@ -130,9 +129,9 @@ class model {
     }
     std::int64_t q_columns() const { return std::int64_t{config_.heads} * config_.head_dim; }
     std::int64_t qkv_columns() const { return (config_.heads + 2 * std::int64_t{config_.kv_heads}) * config_.head_dim; }
-    std::size_t block_elements() const {
-        return static_cast<std::size_t>(config_.kv_heads) * static_cast<std::size_t>(options_.block_size) *
-               static_cast<std::size_t>(config_.head_dim);
+    // Of the keys, or of the values, of one layer.
+    std::size_t block_bytes() const {
+        return static_cast<std::size_t>(kv_token_bytes(config_, options_) * options_.block_size) / 2;
     }
 
     world_buffer<float> vector_of(weight_loader& loader, const std::string& name) {
@@ -176,9 +175,8 @@ class model {
                                                               norm_before(norms.before_mlp));
         made.down_proj.weights = loader.load<matrix>({of + "mlp.down_proj.weight"});
         made.down_proj.after = norm_after(norms.after_mlp);
-        for (world_buffer<element>* cache : {&made.k_cache, &made.v_cache}) {
-            *cache = {where(), options_.num_kv_blocks * static_cast<std::int64_t>(block_elements())};
-        }
+        const std::size_t cache_bytes = static_cast<std::size_t>(options_.num_kv_blocks) * block_bytes();
+        for (world_memory* cache : {&made.k_cache, &made.v_cache}) *cache = {where(), cache_bytes};
         return made;
     }
 
@@ -225,49 +223,32 @@ class model {
         const auto run_gate_up = [&] { kernels_.norm_glu(own.gate_up_proj, hidden_, now.tokens, mlp_hidden_.data()); };
         kernels_.norm_matmul(own.qkv_proj, hidden_, now.tokens, qkv_.data(), own.bias.data());
         if (config_.parallel_residual) run_gate_up();
-        attend(own, config_.attention_of(number), now);
+        attend(number, now);
         kernels_.add_projection(own.o_proj, attention_out_.data(), now.tokens, hidden_);
         if (!config_.parallel_residual) run_gate_up();
         kernels_.add_projection(own.down_proj, mlp_hidden_.data(), now.tokens, hidden_);
     }
 
-    void attend(const layer& own, const layer_attention& kind, const step_inputs& now) {
+    void attend(int number, const step_inputs& now) {
+        const layer& own = layers_[static_cast<std::size_t>(number)];
+        const layer_attention kind = config_.attention_of(number);
         const int heads = config_.heads, kv_heads = config_.kv_heads, head_dim = config_.head_dim;
         normalise_queries_and_keys(own, now.tokens);
         const auto all = batch_sequence_head(qkv_.data(), 1, now.tokens, heads + 2 * kv_heads, head_dim);
-        const auto q = heads_of(all, 0, heads);
-        const auto cache = [&](const world_buffer<element>& of) {
-            return batch_head_sequence(of.data(), options_.num_kv_blocks, kv_heads, options_.block_size, head_dim);
-        };
-        const paged_kv pages{now.block_tables, now.max_blocks_per_seq};
-        const varlen_sequences packed{.count = now.sequences, .cu_seqlens_q = now.cu_seqlens_q};
-        paged_append<element>::launch(
-            where(),
-            {.k = constant(heads_of(all, heads, kv_heads)),
-             .v = constant(heads_of(all, heads + kv_heads, kv_heads)),
-             .k_cache = cache(own.k_cache),
-             .v_cache = cache(own.v_cache),
-             .paged_kv = pages,
-             .seqused_k = now.seqused_k,
-             .varlen = packed,
-             .rope = rope_of(kind.rope),
-             .q = constant(q),
-             .q_out = q,
-             .pdl_prefetch = true},  // the preceding kernels of the stream write only q, k and v
-            stream_);
-        attention_problem<element> p{.q = constant(q),
-                                     .k = constant(cache(own.k_cache)),
-                                     .v = constant(cache(own.v_cache)),
-                                     .out = batch_sequence_head(attention_out_.data(), 1, now.tokens, heads, head_dim),
-                                     .seqused_k = now.seqused_k,
-                                     .varlen = packed,
-                                     .paged_kv = pages};
+        paged_attention<element> p{
+            .layer = number,
+            .q = heads_of(all, 0, heads),
+            .k = const_view(heads_of(all, heads, kv_heads)),
+            .v = const_view(heads_of(all, heads + kv_heads, kv_heads)),
+            .out = batch_sequence_head(attention_out_.data(), 1, now.tokens, heads, head_dim),
+            .cache = {own.k_cache.at(), own.v_cache.at(), options_.num_kv_blocks, options_.block_size},
+            .pages = {now.block_tables, now.max_blocks_per_seq},
+            .seqused_k = now.seqused_k,
+            .varlen = {.count = now.sequences, .cu_seqlens_q = now.cu_seqlens_q},
+            .rope = rope_of(kind.rope),
+            .window = kind.window};
         if (config_.attention_scale) p.scale = static_cast<float>(*config_.attention_scale);
-        kernels_.paged_attention(p, kind.window);
-    }
-
-    static attention_view<const element> constant(const attention_view<element>& view) {
-        return {view.pointer, view.extents, view.strides};
+        kernels_.append_and_attend(p);
     }
 
     void normalise_queries_and_keys(const layer& own, int tokens) {

@@ -18,13 +18,18 @@ std::unique_ptr<runner> make_runner(const model_files& files, const runner_optio
             "max_num_batched_tokens: ", options.max_num_batched_tokens, "; each of ", options.max_num_seqs,
             " sequences must have room for a token");
     require(options.weights != weight_format::mixed, "weights: mixed; mix_weights makes the mixture before");
+    kv_cache_format_on(options.where, options.kv_cache);  // throws for one that the device does not have
     if (options.where == world::device) return make_cuda_runner(files, options, progress);
     return std::make_unique<model_runner<cpu_kernels>>(files, options, progress);
 }
 
+std::int64_t kv_token_bytes(const model_config& config, const runner_options& options) {
+    const std::int64_t element = element_bytes(kv_cache_format_on(options.where, options.kv_cache));
+    return 2 * element * config.kv_heads * config.head_dim;
+}
+
 std::int64_t kv_block_bytes(const model_config& config, const runner_options& options) {
-    const std::int64_t element = options.where == world::device ? 2 : 4;
-    return 2 * element * config.layers * config.kv_heads * config.head_dim * options.block_size;
+    return kv_token_bytes(config, options) * config.layers * options.block_size;
 }
 
 }  // namespace imbrex::engine

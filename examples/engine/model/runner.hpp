@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/loading/model_files.hpp"
+#include "engine/model/kv_cache_format.hpp"
 #include "engine/model/weight_format.hpp"
 #include "engine/serving/batch.hpp"
 #include "engine/serving/sampled_token.hpp"
@@ -20,6 +21,7 @@ struct runner_options {
     world where = world::host;
     weight_format weights = weight_format::as_in_file;
     double bits_per_weight = usual_bits_per_weight;  // of mixed weights
+    kv_cache_format kv_cache = kv_cache_format::by_device;
     int block_size = 16;
     int num_kv_blocks = 0;             // blocks of the KV cache
     int max_num_batched_tokens = 512;  // maximum tokens of a batch
@@ -51,7 +53,8 @@ class runner {
 std::unique_ptr<runner> make_runner(const model_files& files, const runner_options& options,
                                     const loading_progress& progress = {});
 
-// Bytes of a KV cache block, all layers.
+// Bytes of the KV cache: keys and values of a token in one layer; of a block in all layers.
+std::int64_t kv_token_bytes(const model_config& config, const runner_options& options);
 std::int64_t kv_block_bytes(const model_config& config, const runner_options& options);
 
 }  // namespace imbrex::engine

@@ -25,6 +25,7 @@ runner_options runner_options_of(const model_files& files, const engine_options&
     runner_options result{.where = options.where,
                           .weights = options.weights,
                           .bits_per_weight = options.bits_per_weight,
+                          .kv_cache = options.kv_cache,
                           .max_num_batched_tokens = options.max_num_batched_tokens,
                           .max_num_seqs = std::min(options.max_num_seqs, options.max_num_batched_tokens),
                           .context = context,

@@ -20,6 +20,7 @@ struct engine_options {
     world where = world::host;
     weight_format weights = weight_format::as_in_file;
     double bits_per_weight = usual_bits_per_weight;  // of mixed weights
+    kv_cache_format kv_cache = kv_cache_format::by_device;
     std::int64_t kv_cache_bytes = 0;   // upper limit of the KV cache; 0: enough for max_num_seqs full contexts
     int context = 0;                   // maximum tokens of a sequence; 0: the model's context
     int max_num_batched_tokens = 512;  // token budget of a step

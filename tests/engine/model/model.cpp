@@ -166,6 +166,49 @@ TEST_CASE("Shares blocks and copies them before writes") {
     }
 }
 
+TEST_CASE("A 16-bit KV cache costs its rounding, in f16 an eighth of that in bf16") {
+    double largest[2] = {};
+    for (const variant& which : variants()) {
+        CAPTURE(std::string(which.name));
+        const model_files files = model_of(which);
+        const std::vector<int> tokens = random_tokens(50, files.config.vocab_size, 7), chunks{17, 1, 15, 17};
+        const rows expected = at_ends(reference_logits(files.config, files.weights, tokens), chunks);
+        const auto sequence = sequence_in(tokens, {9, 3, 17, 0});
+        const auto distance_in = [&](kv_cache_format format) {
+            const auto with = runner_of(files, weight_format::f32, format);
+            return largest_distance(logits_of_chunks(*with, sequence, chunks, files.config.vocab_size), expected);
+        };
+        const double f16 = distance_in(kv_cache_format::f16), bf16 = distance_in(kv_cache_format::bf16);
+        CHECK(distance_in(kv_cache_format::by_device) == f16);
+        largest[0] = std::max(largest[0], f16);
+        largest[1] = std::max(largest[1], bf16);
+    }
+    MESSAGE("largest distances: f16 ", largest[0], ", bf16 ", largest[1]);
+    CHECK(largest[0] > 1e-3);
+    CHECK(largest[0] < 5e-3);
+    CHECK(largest[1] > 4 * largest[0]);
+    CHECK(largest[1] < 4e-2);
+}
+
+TEST_CASE("Keys and values outside the range of f16 are an error that names the layer") {
+    const model_files files = model_of(variants().front());
+    const auto sequence = sequence_in(random_tokens(20, files.config.vocab_size, 5), {2, 1});
+    for (const char* tensor : {"k_proj", "v_proj"}) {
+        const model_files large = changed(files, [&](const weight& one, std::vector<float>& values) {
+            if (one.name != std::string("model.layers.1.self_attn.") + tensor + ".weight") return;
+            for (float& value : values) value *= 1e6f;
+        });
+        const auto run_in = [&](kv_cache_format format) {
+            const auto with = runner_of(large, weight_format::f32, format);
+            return logits_of_chunks(*with, sequence, std::vector{20}, files.config.vocab_size);
+        };
+        const std::string message = error_message_of([&] { run_in(kv_cache_format::f16); });
+        CHECK(message.starts_with("KV cache: layer 1 has keys or values of up to "));
+        CHECK(message.ends_with("; f16 ends at 65504, and the formats bf16 and f32 (--kv-cache) at 3.40282e+38"));
+        CHECK(run_in(kv_cache_format::bf16).size() == 1);
+    }
+}
+
 TEST_CASE("A NaN or an infinity in the logits is an error that names the part of the model") {
     const model_files files = model_of(variants().front());
     const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
@@ -197,6 +240,7 @@ TEST_CASE("RoPE scaling that depends on the context uses that of the runner") {
         short_config.context = files.config.rope.original_max_position_embeddings;
         const rows expected = reference_logits(short_config, files.weights, tokens);
         const auto with = make_runner(files, {.weights = weight_format::f32,
+                                              .kv_cache = kv_cache_format::f32,
                                               .num_kv_blocks = 4,
                                               .max_num_batched_tokens = 64,
                                               .max_num_seqs = 1,

@@ -16,13 +16,17 @@
 
 namespace imbrex::engine::test {
 
-// Tolerances of logits by distance(). With int8 dot products, an input on a rounding boundary may round the other way;
+// Tolerances of logits by distance(), with the KV cache in f32. With int8 dot products, an input on a rounding boundary may round the other way;
 // later values then differ by up to the cost of quantising inputs.
 inline constexpr double fp32_rounding = 1e-5, input_rounding = 0.1;
 
-inline std::unique_ptr<runner> runner_of(const model_files& files, weight_format weights = weight_format::f32) {
-    return make_runner(files,
-                       {.weights = weights, .num_kv_blocks = 24, .max_num_batched_tokens = 128, .max_num_seqs = 8});
+inline std::unique_ptr<runner> runner_of(const model_files& files, weight_format weights = weight_format::f32,
+                                         kv_cache_format kv_cache = kv_cache_format::f32) {
+    return make_runner(files, {.weights = weights,
+                               .kv_cache = kv_cache,
+                               .num_kv_blocks = 24,
+                               .max_num_batched_tokens = 128,
+                               .max_num_seqs = 8});
 }
 
 // A greedy sequence with these tokens and blocks.

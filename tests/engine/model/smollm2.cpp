@@ -19,7 +19,7 @@ struct agreement {
 };
 
 agreement agreement_of(const model_files& files, weight_format weights, const nlohmann::json& prompts) {
-    const auto with = runner_of(files, weights);
+    const auto with = runner_of(files, weights, kv_cache_format::by_device);
     agreement found;
     for (const auto& each : prompts) {
         auto tokens = each["tokens"].get<std::vector<int>>();

@@ -1,13 +1,15 @@
-// The vector unit's conversion from fp16 against fp16::decode, for every bit pattern.
+// Vectors of floats from fp16 and bf16 in memory against decode, for every bit pattern.
 #include <imbrex/core/element_types.hpp>
 #include <imbrex/hw/host/half_conversion.hpp>
 #include <imbrex/hw/host/interleaved_weights.hpp>
+#include <imbrex/hw/host/load_as_floats.hpp>
 
 #include <doctest/doctest.h>
 
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
 namespace {
 
@@ -32,4 +34,25 @@ TEST_CASE("fp16 weights: every bit pattern converts exactly, in both halves of a
         }
     }
     CHECK(rows::interleave == 2);
+}
+
+template <class T>
+void check_loads() {
+    constexpr int lanes = sizeof(vectors::vector) / sizeof(float);
+    std::vector<T> all(65536 + lanes);
+    for (std::uint32_t bits = 0; bits < 65536; ++bits) all[bits] = T::from_bits(static_cast<std::uint16_t>(bits));
+    for (std::uint32_t first = 0; first < 65536; first += lanes - 1) {  // at any alignment
+        const auto values = hw::load_as_floats<vectors>(all.data() + first);
+        for (std::uint32_t i = 0; i < lanes && first + i < 65536; ++i) {
+            const float expected = T::decode(static_cast<std::uint16_t>(first + i)), converted = values[i];
+            const bool same =
+                std::isnan(expected) ? std::isnan(converted) : std::memcmp(&converted, &expected, sizeof expected) == 0;
+            if (!same) FAIL(name_of<T>(), " ", first + i, ": ", converted, "; expected ", expected);
+        }
+    }
+}
+
+TEST_CASE("load_as_floats: every bit pattern of fp16 and bf16 converts exactly") {
+    check_loads<fp16>();
+    check_loads<bf16>();
 }

@@ -1,5 +1,5 @@
-// SIMT paged attention in the host world. Each range of contiguous rows is multiplied at once
-// (hw/host/small_m_product.hpp). The softmax is written as loops that compilers vectorise. Rows that do not exist cost
+// SIMT paged attention in the host world. Each range of contiguous rows is multiplied at once, in place
+// (hw/host/small_m_product.hpp); rows that are no multiple of a vector are converted and padded first. The softmax is written as loops that compilers vectorise. Rows that do not exist cost
 // nothing, and the bits of a row's result do not depend on the number of rows.
 #pragma once
 
@@ -21,6 +21,8 @@
 
 namespace imbrex::hw {
 
+inline namespace IMBREX_WORLDS {
+
 // Calls body(row, count, pointer) for each range of contiguous rows.
 template <class Place, class Body>
 void for_each_contiguous_run(const paged_row_blocks<Place>& rows, Body body) {
@@ -36,35 +38,24 @@ void for_each_contiguous_run(const paged_row_blocks<Place>& rows, Body body) {
     }
 }
 
-// Rows as floats, padded with zeros to a multiple of `Step` columns; a view of the input if it has this form already.
-template <int Step>
-class rows_of_floats {
-  public:
-    static constexpr int most_rows = 16, most_columns = 256;
-
-    template <class T>
-    rows_of_floats(const T* from, std::ptrdiff_t stride, int rows, int columns) {
-        if constexpr (std::is_same_v<T, float>) {
-            if (columns % Step == 0) {
-                first = from, this->stride = stride;
-                return;
-            }
-        }
-        const int width = ceil_div(columns, Step) * Step;
-        first = converted_, this->stride = width;
-        for (int row = 0; row < rows; ++row, from += stride) {
-            float* const to = converted_ + row * width;
+// Calls body(row, count, pointer, stride) with rows of a multiple of Step columns: all `count` of them in place if they
+// have this form, else 16 at a time as floats, padded with zeros.
+template <int Step, class T, class Body>
+void for_padded_rows(const T* from, std::ptrdiff_t stride, int count, int columns, Body body) {
+    constexpr int most_rows = 16, most_columns = 256;
+    if (columns % Step == 0) return body(0, count, from, stride);
+    alignas(64) float converted[most_rows * most_columns];
+    const int width = ceil_div(columns, Step) * Step;
+    for (int done = 0; done < count; done += most_rows) {
+        const int some = std::min(count - done, most_rows);
+        for (int row = 0; row < some; ++row, from += stride) {
+            float* const to = converted + row * width;
             for (int i = 0; i < columns; ++i) to[i] = convert<float>(from[i]);
             std::fill(to + columns, to + width, 0.0f);
         }
+        body(done, some, static_cast<const float*>(converted), std::ptrdiff_t{width});
     }
-
-    const float* first;
-    std::ptrdiff_t stride;
-
-  private:
-    alignas(64) float converted_[most_rows * most_columns];
-};
+}
 
 template <int Rows, int Columns, class RowPlace, class Place, class Vectors = native_simd>
 void simt_qk(const warp& scope, fragment<float, Rows, Columns, 1>& products, int rows, const RowPlace& row_place,
@@ -73,9 +64,8 @@ void simt_qk(const warp& scope, fragment<float, Rows, Columns, 1>& products, int
     if (!c) return;
     touch_fragment(c, products, use::write, "simt_qk", here);
     using few = small_m_product<Vectors>;
-    using floats = rows_of_floats<few::lanes>;
     const int width = ceil_div(head_dim, few::lanes) * few::lanes;
-    alignas(64) float left[Rows * floats::most_columns];
+    alignas(64) float left[Rows * 256];
     for (int row = 0; row < rows; ++row) {
         const auto* const from = row_place(row);
         touch_global_row(c, from, head_dim, global_use::read, row, "simt_qk", here);
@@ -88,12 +78,10 @@ void simt_qk(const warp& scope, fragment<float, Rows, Columns, 1>& products, int
         for (int row = 0; row < count; ++row) {
             touch_global_row(c, from + row * others.stride, head_dim, global_use::read, row, "simt_qk", here);
         }
-        for (int done = 0; done < count; done += floats::most_rows) {
-            const int some = std::min(count - done, floats::most_rows);
-            const floats right(from + done * others.stride, others.stride, some, head_dim);
-            few::score(products.values + first + done, Columns, left, width, right.first, right.stride, rows, some,
-                       width);
-        }
+        const auto multiply = [&](int done, int some, const auto* right, std::ptrdiff_t stride) {
+            few::score(products.values + first + done, Columns, left, width, right, stride, rows, some, width);
+        };
+        for_padded_rows<few::lanes>(from, others.stride, count, head_dim, multiply);
     });
     spend_lanes(c, static_cast<double>(rows) * (others.end - others.begin) * head_dim, "simt_qk");
 }
@@ -106,23 +94,18 @@ void simt_pv(const warp& scope, fragment<float, Rows, Columns, 1>& sums, const f
     touch_fragment(c, weights, use::read, "simt_pv", here);
     touch_fragment(c, sums, use::update, "simt_pv", here);
     using few = small_m_product<Vectors>;
-    using floats = rows_of_floats<few::lanes>;
     const int width = ceil_div(columns, few::lanes) * few::lanes;
     for_each_contiguous_run(values, [&](int first, int count, const auto* from) {
         for (int row = 0; row < count; ++row) {
             touch_global_row(c, from + row * values.stride, columns, global_use::read, row, "simt_pv", here);
         }
-        using element = std::remove_cvref_t<decltype(*from)>;
-        const bool in_place = std::is_same_v<element, float> && width == columns;
-        const int at_once = in_place ? count : floats::most_rows;
-        for (int done = 0; done < count; done += at_once) {
-            const int some = std::min(count - done, at_once);
-            const floats right(from + done * values.stride, values.stride, some, columns);
+        const auto add = [&](int done, int some, const auto* right, std::ptrdiff_t stride) {
             for (int row = 0; row < rows; row += few::max_rows) {
                 few::add_weighted(sums.values + row * Columns, Columns, weights.values + row * Keys + first + done,
-                                  Keys, right.first, right.stride, std::min(rows - row, few::max_rows), some, width);
+                                  Keys, right, stride, std::min(rows - row, few::max_rows), some, width);
             }
-        }
+        };
+        for_padded_rows<few::lanes>(from, values.stride, count, columns, add);
     });
     spend_lanes(c, static_cast<double>(rows) * (values.end - values.begin) * columns, "simt_pv");
 }
@@ -198,5 +181,7 @@ void simt_store_rows(const warp& scope, const Place& place, const fragment<float
     }
     spend_lanes(c, static_cast<double>(rows) * columns, "store");
 }
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex::hw

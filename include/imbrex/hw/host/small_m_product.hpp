@@ -1,5 +1,5 @@
 // small-M matrix products in the host world: the right operand is reused so rarely that packing it, as host_gemm does,
-// does not pay. Rows are float and read in place.
+// does not pay. Its rows are float, bf16 or fp16, are read in place and converted in registers.
 //
 //   scores    Q K^T. Vectors are along head_dim. A block of rows has one vector of sums per pair, and these are then
 //             reduced together:
@@ -11,6 +11,7 @@
 #pragma once
 
 #include <imbrex/hw/host/host_gemm.hpp>
+#include <imbrex/hw/host/load_as_floats.hpp>
 
 #include <algorithm>
 #include <array>
@@ -21,6 +22,8 @@
 
 namespace imbrex::hw {
 
+inline namespace IMBREX_WORLDS {
+
 template <class Vectors>
 class small_m_product {
   public:
@@ -29,10 +32,11 @@ class small_m_product {
     static constexpr int max_rows = 8;  // the sums fit in the registers
 
     // products[row * products_stride + other] = left[row] . right[other]; k is a multiple of `lanes`.
+    template <class T>
     static void score(float* products, std::ptrdiff_t products_stride, const float* left, std::ptrdiff_t left_stride,
-                      const float* right, std::ptrdiff_t right_stride, int rows, int others, int k) {
+                      const T* right, std::ptrdiff_t right_stride, int rows, int others, int k) {
         for (int other = 0; other < others; other += others_at_once) {
-            const float* near[others_at_once];
+            const T* near[others_at_once];
             for (int i = 0; i < others_at_once; ++i) near[i] = right + std::min(other + i, others - 1) * right_stride;
             const int there = std::min(others_at_once, others - other);
             for (int row = 0; row < rows; row += rows_at_once) {
@@ -54,13 +58,14 @@ class small_m_product {
 
     // sums[row * sums_stride + column] += the sum over i of weights[row * weights_stride + i] * values[i *
     // values_stride + column]; at most max_rows rows, and a multiple of `lanes` columns.
+    template <class T>
     static void add_weighted(float* sums, std::ptrdiff_t sums_stride, const float* weights,
-                             std::ptrdiff_t weights_stride, const float* values, std::ptrdiff_t values_stride, int rows,
+                             std::ptrdiff_t weights_stride, const T* values, std::ptrdiff_t values_stride, int rows,
                              int count, int columns) {
         for (int column = 0; column < columns; column += panel_vectors * lanes) {
             const int vectors = std::min(panel_vectors, (columns - column) / lanes);
-            panels[(vectors - 1) * max_rows + rows - 1](sums + column, sums_stride, weights, weights_stride,
-                                                        values + column, values_stride, count);
+            panels<T>[(vectors - 1) * max_rows + rows - 1](sums + column, sums_stride, weights, weights_stride,
+                                                           values + column, values_stride, count);
         }
     }
 
@@ -77,15 +82,15 @@ class small_m_product {
         }
         (std::make_integer_sequence<int, Count>{});
     }
-    [[gnu::always_inline]] static vector load(const float* from) {
-        vector values;
-        std::memcpy(&values, from, sizeof values);
-        return values;
+    template <class T>
+    [[gnu::always_inline]] static vector load(const T* from) {
+        return load_as_floats<Vectors>(from);
     }
 
     // sums[row * others_at_once + other]
+    template <class T>
     [[gnu::flatten]] static void score_block(float* sums, const float* const (&left)[rows_at_once],
-                                             const float* const (&right)[others_at_once], int k) {
+                                             const T* const (&right)[others_at_once], int k) {
         vector pairs[lanes] = {};
         for (int i = 0; i < k; i += lanes) {
             vector others[others_at_once];
@@ -111,9 +116,9 @@ class small_m_product {
         }
     }
 
-    template <int Rows, int Columns>
+    template <class T, int Rows, int Columns>
     [[gnu::flatten]] static void panel(float* to, std::ptrdiff_t to_stride, const float* weights,
-                                       std::ptrdiff_t weights_stride, const float* values, std::ptrdiff_t values_stride,
+                                       std::ptrdiff_t weights_stride, const T* values, std::ptrdiff_t values_stride,
                                        int count) {
         vector sums[Rows][Columns];
         unroll<Rows>(
@@ -132,14 +137,18 @@ class small_m_product {
         });
     }
 
-    using panel_function = void (*)(float*, std::ptrdiff_t, const float*, std::ptrdiff_t, const float*, std::ptrdiff_t,
+    template <class T>
+    using panel_function = void (*)(float*, std::ptrdiff_t, const float*, std::ptrdiff_t, const T*, std::ptrdiff_t,
                                     int);
-    template <std::size_t... Index>
+    template <class T, std::size_t... Index>
     static constexpr auto panel_table(std::index_sequence<Index...>) {
-        return std::array<panel_function, sizeof...(Index)>{
-            &panel<static_cast<int>(Index % max_rows) + 1, static_cast<int>(Index / max_rows) + 1>...};
+        return std::array<panel_function<T>, sizeof...(Index)>{
+            &panel<T, static_cast<int>(Index % max_rows) + 1, static_cast<int>(Index / max_rows) + 1>...};
     }
-    static constexpr auto panels = panel_table(std::make_index_sequence<max_rows * panel_vectors>{});
+    template <class T>
+    static constexpr auto panels = panel_table<T>(std::make_index_sequence<max_rows * panel_vectors>{});
 };
+
+}  // namespace IMBREX_WORLDS
 
 }  // namespace imbrex::hw
