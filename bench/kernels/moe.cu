@@ -45,8 +45,8 @@ struct given_routing {
     device_array<char> workspace;
     moe_routing routing;
 
-    given_routing(int tokens, const std::vector<int>& counts)
-        : sizes{tokens, experts, top_k},
+    given_routing(int tokens, const std::vector<int>& counts, int tile_rows = 128)
+        : sizes{tokens, experts, top_k, tile_rows},
           counts(counts),
           workspace(moe_routing::workspace_bytes(sizes)),
           routing(moe_routing::in_workspace(workspace.data(), sizes)) {
@@ -143,9 +143,9 @@ device_array<mxfp4::weight_tile> random_mxfp4(int n, int k) {
 }
 
 std::vector<report::value> compare_mxfp4(const device_array<mxfp4::weight_tile>& weights,
-                                         const std::vector<int>& counts, int n, int k, int rounds) {
+                                         const std::vector<int>& counts, int n, int k, int rounds, int tile_rows) {
     const int rows = std::accumulate(counts.begin(), counts.end(), 0), tokens = rows / top_k;
-    const given_routing given(tokens, counts);
+    const given_routing given(tokens, counts, tile_rows);
     const std::size_t most = given.sizes.max_rows();
     const device_array<bf16> a(most * k, 1), b(std::size_t(experts) * n * k, 2);
     device_array<bf16> out(most * n);
@@ -174,10 +174,10 @@ std::vector<report::value> compare_mxfp4(const device_array<mxfp4::weight_tile>&
 report quantised() {
     report table("MXFP4 weights, 32 experts, 2880 x 5760", "TFLOP/s");
     const auto weights = random_mxfp4(5760, 2880);
-    for (const int rows : {16384, 2048}) {
-        const std::string all = std::to_string(rows) + " rows";
-        table.add(all + ", even", compare_mxfp4(weights, even_counts(rows), 5760, 2880, 40));
-        table.add(all + ", Zipf", compare_mxfp4(weights, zipf_counts(rows), 5760, 2880, 40));
+    for (const auto& [rows, tile_rows] : {std::pair{16384, 128}, {16384, 64}, {2048, 64}}) {
+        const std::string all = std::to_string(rows) + " rows, tiles of " + std::to_string(tile_rows);
+        table.add(all + ", even", compare_mxfp4(weights, even_counts(rows), 5760, 2880, 40, tile_rows));
+        table.add(all + ", Zipf", compare_mxfp4(weights, zipf_counts(rows), 5760, 2880, 40, tile_rows));
     }
     table.note("clocks: " + clocks());
     return table;

@@ -49,6 +49,11 @@ TEST_CASE("MoE GEMM: sorted rows") {
     check<fp16, float, sorted>({{.tokens = 3, .experts = 2, .top_k = 2}, 520, 64, false, 8, 8, 4}, 1e-5);
 }
 
+TEST_CASE("MoE GEMM: tiles of 64 rows") {
+    check<bf16, bf16, gathered>({{.tokens = 90, .experts = 3, .top_k = 2, .tile_rows = 64}, 136, 200, true}, 0.01);
+    check<bf16, float, sorted>({{.tokens = 90, .experts = 2, .top_k = 1, .tile_rows = 64}, 264, 72}, 1e-5);
+}
+
 TEST_CASE("MoE GEMM: stores from registers if TMA cannot store D") {
     check<bf16, bf16, gathered>({{.tokens = 20, .experts = 3, .top_k = 2}, 133, 72}, 0.01);
     check<bf16, float, sorted>({{.tokens = 20, .experts = 3, .top_k = 2}, 5, 72, true, 0, 0, 2}, 1e-5);
@@ -105,8 +110,8 @@ TEST_CASE("MoE GEMM: error messages") {
           "b.batch_stride: 257; must be a multiple of 8 elements, 16 bytes");
     CHECK(error_of([](auto& p) { p.b.pointer += 1; }).find("must be a multiple of 16 bytes") != std::string::npos);
     CHECK(error_of([](auto& p) { p.out.pointer = nullptr; }) == "out.pointer: null; a matrix of 256 x 16 is needed");
-    CHECK(error_of([](auto& p) { p.routing.sizes.tile_rows = 64; }) ==
-          "routing.sizes.tile_rows: 64; this kernel needs tiles of 128 rows");
+    CHECK(error_of([](auto& p) { p.routing.sizes.tile_rows = 32; }) ==
+          "routing.sizes.tile_rows: 32; must be 64 or 128, the rows of a tile");
     CHECK(error_of([](auto& p) { p.routing.tiles = nullptr; }) ==
           "routing.tiles: null; take the routing from moe_routing::in_workspace");
 }
@@ -114,7 +119,7 @@ TEST_CASE("MoE GEMM: error messages") {
 #if !defined(__CUDACC__)
 TEST_CASE("MoE GEMM: no hazard in any schedule, and every mutation is detected") {
     const auto check_rows = []<moe_rows Rows>(const char* name, std::integral_constant<moe_rows, Rows>) {
-        using kernel = moe_gemm_hopper<unquantised_experts<bf16>, bf16, Rows, epilogue::identity,
+        using kernel = moe_gemm_hopper<unquantised_experts<bf16>, bf16, Rows, epilogue::identity, 128,
                                        gemm_shape{.block_n = 128, .stages = 3, .cluster = 1}>;
         moe_gemm_trial<plain_experts<bf16>, bf16, Rows, false> trial(
             world::host, {{.tokens = 5, .experts = 2, .top_k = 1}, 136, 304}, 1);

@@ -36,6 +36,7 @@ constexpr moe_rows gathered = moe_rows::gathered, sorted = moe_rows::sorted;
 TEST_CASE("MoE GEMM, quantised: MXFP4") {
     check<mxfp4_weights<bf16>, float, gathered>({{.tokens = 150, .experts = 3, .top_k = 2}, 320, 352}, 1e-5);
     check<mxfp4_weights<bf16, 64>, bf16, sorted>({{.tokens = 20, .experts = 4, .top_k = 2}, 64, 64, true}, 0.01);
+    check<mxfp4_weights<bf16, 64>, bf16, gathered>({{70, 3, 2, 64}, 128, 320, true}, 0.01);
     check<mxfp4_weights<fp16>, float, gathered>({{.tokens = 1, .experts = 8, .top_k = 4}, 256, 96, false, 8}, 1e-5);
 }
 
@@ -109,7 +110,8 @@ TEST_CASE("MoE GEMM, quantised: error messages") {
 TEST_CASE("MoE GEMM, quantised: no hazard in any schedule, and every mutation is detected") {
     using weights = mxfp4_weights<bf16, 64>;
     const auto check_rows = []<moe_rows Rows>(const char* name, std::integral_constant<moe_rows, Rows>) {
-        using kernel = moe_gemm_hopper<weights, bf16, Rows, epilogue::identity, gemm_shape{.stages = 3, .cluster = 1}>;
+        using kernel =
+            moe_gemm_hopper<weights, bf16, Rows, epilogue::identity, 128, gemm_shape{.stages = 3, .cluster = 1}>;
         moe_gemm_trial<packed_experts<weights>, bf16, Rows, false> trial(
             world::host, {{.tokens = 5, .experts = 2, .top_k = 1}, 64, 320}, 1);
         check_synchronisation<kernel>(name, {1}, kernel::describe(trial.upload(), {}, trial.b.tiles.upload()), 100);

@@ -8,7 +8,7 @@
 //         world::device, {.n = hidden, .k = ffn, .routing = routing, .a = {h}, .b = {w2}, .out = {y}}, {}, stream);
 //     moe_combine<bf16>::launch(...)                      // kernels/moe_combine.hpp
 //
-// The routing comes from kernels/moe_router.hpp, with tile_rows 128. Empty and uneven experts cost what their tiles cost:
+// The routing comes from kernels/moe_router.hpp, with tile_rows 128, or 64 for experts with few rows. Empty and uneven experts cost what their tiles cost:
 // the kernel reads from device memory how many there are. Epilogues are those of gemm.hpp; `batch` of their coordinate is
 // the expert, so a bias of [experts, n] has batch_stride n, and rows are sorted rows. bf16 and fp16 on Hopper. No launch
 // allocates memory or synchronises, so launches can be captured in a CUDA graph. Invalid arguments throw imbrex::error.
@@ -46,7 +46,8 @@ class moe_gemm {
 
   public:
     using problem = moe_gemm_problem<In, Out>;
-    using kernel = moe_gemm_hopper<unquantised_experts<In>, Out, Rows, Epilogue>;
+    template <int BlockM>
+    using kernel = moe_gemm_hopper<unquantised_experts<In>, Out, Rows, Epilogue, BlockM>;
 
     // Runs the launch in the checked host world, with these further arguments of `launch`, under many schedules. Returns
     // the first hazard, or none.
@@ -56,9 +57,13 @@ class moe_gemm {
     }
 
     static void launch(world where, const problem& p, const Epilogue& epilogue = {}, void* stream = nullptr) {
-        [[maybe_unused]] const typename kernel::views refused_here_if_wrong(p);
+        [[maybe_unused]] const typename kernel<128>::views refused_here_if_wrong(p);
         if (p.routing.sizes.tokens == 0 || p.n == 0) return;
-        launch_moe_tiles<kernel>(where, p.routing.sizes, kernel::describe(p, epilogue), stream);
+        if (p.routing.sizes.tile_rows == 64) {
+            launch_moe_tiles<kernel<64>>(where, p.routing.sizes, kernel<64>::describe(p, epilogue), stream);
+        } else {
+            launch_moe_tiles<kernel<128>>(where, p.routing.sizes, kernel<128>::describe(p, epilogue), stream);
+        }
     }
 };
 

@@ -34,7 +34,8 @@ class moe_gemm_quantised {
     using problem = moe_gemm_problem<element, Out>;  // its b is ignored
     // Packed weights of 8 bits leave no room for a fourth stage.
     static constexpr gemm_shape shape{.stages = bits_of<typename Weights::format> == 4 ? 4 : 3, .cluster = 1};
-    using kernel = moe_gemm_hopper<Weights, Out, Rows, Epilogue, shape>;
+    template <int BlockM>
+    using kernel = moe_gemm_hopper<Weights, Out, Rows, Epilogue, BlockM, shape>;
 
     // Runs the launch in the checked host world, with these further arguments of `launch`, under many schedules. Returns
     // the first hazard, or none.
@@ -46,9 +47,13 @@ class moe_gemm_quantised {
 
     static void launch(world where, const problem& p, const typename Weights::weight_tile* weights,
                        const Epilogue& epilogue = {}, void* stream = nullptr) {
-        [[maybe_unused]] const typename kernel::views refused_here_if_wrong(p);
+        [[maybe_unused]] const typename kernel<128>::views refused_here_if_wrong(p);
         if (p.routing.sizes.tokens == 0 || p.n == 0) return;
-        launch_moe_tiles<kernel>(where, p.routing.sizes, kernel::describe(p, epilogue, weights), stream);
+        if (p.routing.sizes.tile_rows == 64) {
+            launch_moe_tiles<kernel<64>>(where, p.routing.sizes, kernel<64>::describe(p, epilogue, weights), stream);
+        } else {
+            launch_moe_tiles<kernel<128>>(where, p.routing.sizes, kernel<128>::describe(p, epilogue, weights), stream);
+        }
     }
 };
 

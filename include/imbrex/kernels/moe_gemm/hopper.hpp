@@ -41,16 +41,18 @@ namespace imbrex {
 
 inline namespace IMBREX_WORLDS {
 
-// Weights: unquantised_experts, or a format of gemm/quantised_weights.hpp.
-template <class Weights, class Out, moe_rows Rows, class Epilogue = epilogue::identity,
+// Weights: unquantised_experts, or a format of gemm/quantised_weights.hpp. BlockM: the rows of a tile, 128, or 64 for
+// experts with few rows.
+template <class Weights, class Out, moe_rows Rows, class Epilogue = epilogue::identity, int BlockM = 128,
           gemm_shape Shape = gemm_shape{.cluster = 1}>
 struct moe_gemm_hopper {
     using element = typename Weights::element;
     static_assert(Shape.cluster == 1, "imbrex: tiles of different experts share no operand: cluster must be 1");
     static constexpr gpu_architecture architecture = gpu_architecture::sm_90a;
-    static constexpr int consumer_warpgroups = 2;
+    static_assert(BlockM == 64 || BlockM == 128, "imbrex: a tile of the grouped GEMM has 64 or 128 rows");
+    static constexpr int block_m = BlockM;
     static constexpr int warpgroup_m = 64;
-    static constexpr int block_m = consumer_warpgroups * warpgroup_m;
+    static constexpr int consumer_warpgroups = block_m / warpgroup_m;
     static constexpr int block_n = Shape.block_n;
     static constexpr int block_k = Shape.block_k;
     static constexpr int warps = 4 + 4 * consumer_warpgroups;
@@ -119,7 +121,7 @@ struct moe_gemm_hopper {
     static arguments describe_without_b(const problem& p, const Epilogue& epilogue) {
         const views all(p);
         require(p.routing.sizes.tile_rows == block_m, "routing.sizes.tile_rows: ", p.routing.sizes.tile_rows,
-                "; this kernel needs tiles of ", block_m, " rows");
+                "; must be 64 or 128, the rows of a tile");
         arguments made{};
         made.a_view = all.a;
         if constexpr (!gathers) made.a = make_tma_tensor<a_tile>(all.a);
@@ -138,20 +140,23 @@ struct moe_gemm_hopper {
     IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& shared) {
         // With four producer warps a stage is full when each has published its part, and what TMA loads has landed.
         constexpr int arrivals = producer_warps + (producer_warps > 1 && tma_bytes > 0 ? 1 : 0);
-        constexpr int producer_registers = dequantises ? 88 : 56;
-        constexpr int consumer_registers = dequantises ? 208 : 224;
+        // One consumer warpgroup has registers in plenty.
+        constexpr bool many = consumer_warpgroups > 1;
+        constexpr int producer_registers = !many ? 0 : producer_warps == 1 ? 24 : dequantises ? 88 : 56;
+        constexpr int consumer_registers = !many ? 0 : producer_warps == 1 ? 240 : dequantises ? 208 : 224;
         shared.ring.init(block, 4 * consumer_warpgroups, arrivals);
         fence_barriers(block);
         block.sync();
         const auto consumer = [&](warpgroup& self) { consume(self, block, args, shared); };
-        if constexpr (producer_warps > 1) {
-            block.roles(single_warps<producer_warps, producer_registers>(
-                            "producer", [&](warp& self) { fill_stages(self, block, args, shared); }),
-                        consumers<consumer_warpgroups, consumer_registers>(consumer));
-        } else {
-            block.roles(producer<24>([&](warp& self) { feed(self, block, args, shared); }),
-                        consumers<consumer_warpgroups, 240>(consumer));
-        }
+        const auto producer = [&](warp& self) {
+            if constexpr (producer_warps > 1) {
+                fill_stages(self, block, args, shared);
+            } else {
+                feed(self, block, args, shared);
+            }
+        };
+        block.roles(single_warps<producer_warps, producer_registers>("producer", producer),
+                    consumers<consumer_warpgroups, consumer_registers>(consumer));
     }
 
   private:
