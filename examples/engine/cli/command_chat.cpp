@@ -1,11 +1,11 @@
 // chat: a conversation, line by line. With a chat template the model answers; without one it continues the input, and
 // the next line continues from there.
 #include <imbrex/core/error.hpp>
-#include <istream>
 #include <ostream>
 #include <utility>
 
 #include "engine/cli/command_model.hpp"
+#include "engine/cli/line_editor.hpp"
 
 namespace imbrex::engine {
 
@@ -108,18 +108,15 @@ class conversation {
 };
 
 // A line with its continuation lines; nothing at the end of the input.
-std::optional<std::string> read_line(const command_streams& streams) {
-    std::string all, line;
-    const bool asks = is_terminal(streams.in);
-    if (asks) streams.out << "> " << std::flush;
-    while (std::getline(streams.in, line)) {
-        if (line.ends_with('\r')) line.pop_back();
-        if (!line.ends_with('\\')) return all + line;
-        line.back() = '\n';
-        all += line;
-        if (asks) streams.out << ". " << std::flush;
+std::optional<std::string> read_message(line_editor& input) {
+    std::string all;
+    const char* prompt = "> ";
+    while (auto line = input.read(prompt)) {
+        if (!line->ends_with('\\')) return all + *line;
+        line->back() = '\n';
+        all += *line;
+        prompt = ". ";
     }
-    if (asks) streams.out << "\n";
     if (all.empty()) return {};
     return all;
 }
@@ -154,7 +151,8 @@ int run_chat(const chat_command& command, const command_streams& streams) {
         talk.emplace(*model, format_of(command.format, model->tokens(), model->chat()), command);
     };
     if (!is_terminal(streams.in) || !command.system.empty()) load();
-    while (const std::optional<std::string> line = read_line(streams)) {
+    line_editor input(streams);
+    while (const std::optional<std::string> line = read_message(input)) {
         if (line->empty()) continue;
         if (*line == "/quit") break;
         load();

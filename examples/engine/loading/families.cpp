@@ -267,7 +267,8 @@ void read_family(const model_settings& from, const family_description& family, m
     if (config.norm == norm_kind::rms)
         config.norm_eps = from.needed_real({"rms_norm_eps", "attention.layer_norm_rms_epsilon"});
     auto activation = from.text({"hidden_activation"});
-    if (!activation) activation = from.text({"hidden_act"});
+    const auto older_name = from.text({"hidden_act"});
+    if (!activation) activation = older_name;
     if (activation) config.activation = activation_named(*activation, config.activation, from);
     read_layer_types(from, config);
 }

@@ -2,11 +2,13 @@
 #include <algorithm>
 #include <imbrex/core/error.hpp>
 #include <limits>
+#include <set>
 
 #include "engine/loading/families.hpp"
 #include "engine/loading/json_text.hpp"
 #include "engine/loading/mapped_file.hpp"
 #include "engine/loading/model_config.hpp"
+#include "engine/loading/unread_content.hpp"
 #include "engine/tokenizer/utf8.hpp"
 
 namespace imbrex::engine {
@@ -53,16 +55,16 @@ class json_settings final : public model_settings {
         return which.json == nullptr ? "a setting of GGUF files" : str_cat("\"", which.json, "\"");
     }
     std::optional<int> size(setting which) const override {
-        return which.json == nullptr ? std::nullopt : optional_size(root_, which.json, name_);
+        return has(which) ? optional_size(root_, which.json, name_) : std::nullopt;
     }
     std::optional<double> real(setting which) const override {
-        return which.json == nullptr ? std::nullopt : double_member(root_, which.json, name_);
+        return has(which) ? double_member(root_, which.json, name_) : std::nullopt;
     }
     std::optional<bool> truth(setting which) const override {
-        return which.json == nullptr ? std::nullopt : bool_member(root_, which.json, name_);
+        return has(which) ? bool_member(root_, which.json, name_) : std::nullopt;
     }
     std::optional<std::string> text(setting which) const override {
-        return which.json == nullptr ? std::nullopt : string_member(root_, which.json, name_);
+        return has(which) ? string_member(root_, which.json, name_) : std::nullopt;
     }
     std::optional<std::vector<int>> sizes(setting which) const override {
         return list<int>(
@@ -74,11 +76,20 @@ class json_settings final : public model_settings {
     }
     bool has_tensor(const std::string&) const override { return false; }
 
+    // The fields that were asked for.
+    const std::set<std::string, std::less<>>& read() const { return read_; }
+
   private:
+    // Whether files of this kind have the setting.
+    bool has(setting which) const {
+        if (which.json != nullptr) read_.insert(which.json);
+        return which.json != nullptr;
+    }
+
     // Nothing if it is no array.
     template <class T, class Is>
     std::optional<std::vector<T>> list(setting which, const Is& is_of_type, const char* what) const {
-        const json* value = which.json == nullptr ? nullptr : find_member(root_, which.json);
+        const json* value = has(which) ? find_member(root_, which.json) : nullptr;
         if (value == nullptr || !value->is_array()) return {};
         std::vector<T> all;
         for (const json& one : *value) {
@@ -90,6 +101,7 @@ class json_settings final : public model_settings {
 
     const json& root_;
     const std::string& name_;
+    mutable std::set<std::string, std::less<>> read_;
 };
 
 std::vector<float> numbers(const json& object, const char* key, const std::string& name) {
@@ -199,7 +211,9 @@ model_config read_config(std::span<const std::byte> config, std::span<const std:
     result.vocab_size = needed_size(root, "vocab_size", name);
     result.context = optional_size(root, "max_position_embeddings", name).value_or(2048);
     result.tie_word_embeddings = bool_member(root, "tie_word_embeddings", name).value_or(family.ties_embeddings);
-    read_family(json_settings(root, name), family, result);
+    const json_settings settings(root, name);
+    read_family(settings, family, result);
+    check_unread_fields(root, settings.read(), name);
     read_rope(root, result, name);
     assign_local_rope(result);
     const auto beginning = token_ids(root, "bos_token_id", name);

@@ -13,6 +13,15 @@ void open(const gguf_builder& builder) {
     read_gguf_model(bytes(text), "file");
 }
 
+// A configuration with more fields.
+model_config read_fields(const std::string& more, const std::string& family = "llama") {
+    const std::string text = R"({"model_type": ")" + family +
+                             R"(", "num_hidden_layers": 2, "hidden_size": 8, "intermediate_size": 4, "vocab_size": 10,
+        "num_attention_heads": 2, "rms_norm_eps": 1e-5, )" +
+                             more + "}";
+    return read_config(bytes(text), {}, "config.json");
+}
+
 }  // namespace
 
 TEST_CASE("Refuses tensors that the model does not use") {
@@ -60,6 +69,43 @@ TEST_CASE("Accepts keys that describe, and values without an effect") {
     builder.string("tokenizer.chat_template", "{{x}}").string("tokenizer.chat_template.tool_use", "{{x}}");
     builder.whole("tokenizer.ggml.fim_pre_token_id", 1).string("tokenizer.ggml.pre", "default");
     open(builder.string("other.program", "x"));
+}
+
+TEST_CASE("Refuses fields of config.json that would change the results") {
+    check_error_message("config.json: \"clip_qkv\" is 8; this engine does not implement it",
+                        [] { read_fields(R"("clip_qkv": 8)"); });
+    check_error_message("\"is_causal\" is false", [] { read_fields(R"("is_causal": false)"); });
+    check_error_message("\"num_local_experts\" is 8", [] { read_fields(R"("num_local_experts": 8)"); });
+    check_error_message("\"rope_interleaved\" is true", [] { read_fields(R"("rope_interleaved": true)"); });
+    // Fields of another family.
+    check_error_message("\"logits_scaling\" is 8", [] { read_fields(R"("logits_scaling": 8)"); });
+    check_error_message("\"attn_logit_softcapping\" is 50", [] { read_fields(R"("attn_logit_softcapping": 50)"); });
+    check_error_message("\"sliding_window\" is 4", [] { read_fields(R"("sliding_window": 4)"); });
+    check_error_message(
+        "config.json: RoPE parameter \"mrope_section\" is an array; this engine does not implement it",
+        [] { read_fields(R"("rope_scaling": {"type": "linear", "factor": 2, "mrope_section": [1, 1]})"); });
+}
+
+TEST_CASE("Accepts fields of config.json that describe, and values without an effect") {
+    // SmolLM2, Phi-4-mini and Qwen2.5 have these.
+    read_fields(
+        R"("_name_or_path": "x", "architectures": ["LlamaForCausalLM"], "attention_bias": false, "pretraining_tp": 1,
+        "attention_dropout": 0.0, "bos_token_id": 1, "eos_token_id": 2, "hidden_act": "silu", "initializer_range": 0.04,
+        "is_llama_config": true, "max_position_embeddings": 2048, "mlp_bias": false, "num_key_value_heads": 1,
+        "pad_token_id": 2, "rope_interleaved": false, "rope_scaling": null, "rope_theta": 100000,
+        "tie_word_embeddings": true, "torch_dtype": "bfloat16", "transformers.js_config": {"dtype": "q4"},
+        "transformers_version": "4.42.3", "use_cache": true, "new_field": null)");
+    read_fields(R"("full_attn_mod": 1, "interpolate_factor": 1, "lm_head_bias": false, "resid_pdrop": 0.0,
+        "embd_pdrop": 0.0, "auto_map": {}, "sliding_window": 262144, "partial_rotary_factor": 0.5)",
+                "phi3");
+    const model_config off = read_fields(
+        R"("max_window_layers": 1, "sliding_window": 4, "use_mrope": false, "use_sliding_window": false)", "qwen2");
+    CHECK(off.attention_of(1).window == 0);
+    const model_config on =
+        read_fields(R"("max_window_layers": 1, "sliding_window": 4, "use_sliding_window": true)", "qwen2");
+    CHECK(on.attention_of(1).window == 4);
+    CHECK(read_fields(R"("rope_scaling": {"type": "linear", "factor": 2, "finetuned": true})").rope.factor == 2);
+    CHECK(read_fields(R"("final_logit_softcapping": 30)", "gemma2").logits_softcap == 30);
 }
 
 }  // namespace imbrex::engine::test
