@@ -69,8 +69,9 @@ model_files files_of(const bench_command& command, std::ostream& err) {
             "; one of them says what is measured");
     if (command.random.empty()) return open_model(command.model.path);
     const double began = statistics::steady_seconds();
-    model_files files = random_model(config_of_known_model(command.random), 1);
-    files.name = command.random + ", random weights";
+    model_files files = random_model(config_of_known_model(command.random), 1, {}, command.random_type);
+    files.name =
+        command.random + ", random weights" + (command.random_type == "bf16" ? "" : " in " + command.random_type);
     char text[64];
     std::snprintf(text, sizeof text, "random weights made in %.1f s\n", statistics::steady_seconds() - began);
     if (is_terminal(err)) err << text;

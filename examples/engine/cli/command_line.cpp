@@ -62,6 +62,7 @@ constexpr const char* bench_help =
     R"(Examples:
   imbrex bench --random qwen2.5-0.5b --weights int8
   imbrex bench --random tiny --requests 1,4,16 --input 64 --output 64
+  imbrex bench --random llama-3.1-8b --random-type q4_K_M
   imbrex bench model.gguf --requests 32 --batch-tokens 1024 --stats
 
 Random weights need no download: llama-3.1-8b (16 GB), qwen2.5-0.5b (1 GB), qwen3-0.6b (1.2 GB), gemma-3-1b (2 GB),
@@ -306,6 +307,9 @@ class command_line {
         bench_.model.sequences = 0;
         const auto path = add_path(*bench_app_, bench_.model.path);
         bench_app_->add_option("--random", bench_.random, "random weights of this architecture")->excludes(path);
+        bench_app_->add_option("--random-type", bench_.random_type, "their type: bf16, q4_K_M, q6_K, ...")
+            ->excludes(path)
+            ->capture_default_str();
         bench_app_->add_option("--requests", bench_.requests, "number of concurrent requests; one row per number")
             ->delimiter(',')
             ->capture_default_str();

@@ -72,7 +72,8 @@ struct batch_command {
 };
 struct bench_command {
     model_args model;
-    std::string random;             // name of a known model shape, instead of a path
+    std::string random;  // name of a known model shape, instead of a path
+    std::string random_type = "bf16";
     std::vector<int> requests{1};   // one row each
     int input = 128, output = 128;  // tokens per request
 };

@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "engine/loading/families.hpp"
+#include "engine/loading/random_blocks.hpp"
 
 namespace imbrex::engine {
 
@@ -205,21 +206,25 @@ model_config config_of_known_model(std::string_view name) {
     return tiny();
 }
 
-model_files random_model(const model_config& config, std::uint64_t seed, const std::vector<std::string>& special) {
+model_files random_model(const model_config& config, std::uint64_t seed, const std::vector<std::string>& special,
+                         std::string_view kind) {
     check_sizes(config, "random model");
     weight_set weights;
     for (const expected_weight& expected : expected_weights(config)) {
-        const auto bytes = byte_size(weight_type::bf16, expected.shape);
-        require(bytes.has_value(), expected.name, ": the shape ", to_string(expected.shape), " is too large");
-        const auto count = static_cast<std::size_t>(*bytes) / sizeof(std::uint16_t);
+        const weight_type type = random_weight_type(kind, config, expected);
+        const auto size = byte_size(type, expected.shape);
+        require(size.has_value(), expected.name, ": the shape ", to_string(expected.shape), " is too large");
+        const auto bytes = static_cast<std::size_t>(*size);
+        const std::size_t count = (bytes + 1) / sizeof(std::uint16_t);
         const std::shared_ptr<std::uint16_t[]> values = std::make_shared_for_overwrite<std::uint16_t[]>(count);
         seed = splitmix64(seed + 1);
-        fill(expected, {values.get(), count}, seed);
-        weights.add({.name = expected.name,
-                     .type = weight_type::bf16,
-                     .shape = expected.shape,
-                     .bytes = std::as_bytes(std::span(values.get(), count))},
-                    "random model");
+        const auto all = std::as_writable_bytes(std::span(values.get(), count)).first(bytes);
+        if (is_block(type)) {
+            fill_with_random_blocks(type, all, bound_of(expected) / std::sqrt(3.0f), seed);
+        } else {
+            fill(expected, {values.get(), count}, seed);
+        }
+        weights.add({.name = expected.name, .type = type, .shape = expected.shape, .bytes = all}, "random model");
         weights.keep(values);
     }
     return {"random weights", config, std::move(weights), made_up_tokens(config, special)};

@@ -1,4 +1,4 @@
-// Models with random bf16 weights in the shapes of known models, for benchmarks and tests without a download. The scale
+// Models with random weights in the shapes of known models, for benchmarks and tests without a download. The scale
 // of the weights keeps activations near 1. The tokenizer has a token per byte and invented words for the remaining ids.
 // The generated text is noise.
 #pragma once
@@ -19,7 +19,9 @@ std::span<const std::string_view> known_models();
 // Throws for an unknown name.
 model_config config_of_known_model(std::string_view name);
 
-// The same seed gives the same weights on every machine. Special tokens have the last ids of the vocabulary.
-model_files random_model(const model_config& config, std::uint64_t seed, const std::vector<std::string>& special = {});
+// The same seed gives the same weights on every machine. Special tokens have the last ids of the vocabulary. The kind is
+// that of random_blocks.hpp: bf16, q4_K_M or a type of blocks.
+model_files random_model(const model_config& config, std::uint64_t seed, const std::vector<std::string>& special = {},
+                         std::string_view kind = "bf16");
 
 }  // namespace imbrex::engine

@@ -30,6 +30,20 @@ class stacked_weights {
 
     explicit stacked_weights(const weight& one) : parts_{&one}, rows_(one.rows()) {}
 
+    // Stacks of the parts that follow each other and have the same type. Factors are left out.
+    std::vector<stacked_weights> runs_of_types() const {
+        std::vector<stacked_weights> runs;
+        for (const weight* part : parts_) {
+            if (runs.empty() || runs.back().parts_.back()->type != part->type) {
+                runs.emplace_back(*part);
+            } else {
+                runs.back().parts_.push_back(part);
+                runs.back().rows_ += part->rows();
+            }
+        }
+        return runs;
+    }
+
     // Multiplies each column by its factor.
     void multiply_columns(std::vector<float> factors) {
         require(static_cast<std::int64_t>(factors.size()) == columns(), "factors: ", factors.size(), " of them for ",

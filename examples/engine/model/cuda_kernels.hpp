@@ -54,9 +54,8 @@ class cuda_kernels {
     struct normed_matrix {
         normed_matrix() = default;
         normed_matrix(stacked_weights from, norm_weights before, const runner_options& options) {
-            const bool from_numbers = from.type() != weight_type::q8_0 && from.type() != weight_type::q4_0;
-            norm_is_folded = before.is_rms() && (options.weights == weight_format::bf16 ||
-                                                 (options.weights == weight_format::as_in_file && from_numbers));
+            const bool becomes_bf16 = options.weights == weight_format::as_in_file && !cuda_matrix::keeps_types(from);
+            norm_is_folded = before.is_rms() && (options.weights == weight_format::bf16 || becomes_bf16);
             if (norm_is_folded)
                 from.multiply_columns(std::exchange(before.weight, std::vector(before.weight.size(), 1.0f)));
             weights = cuda_matrix(from, options);

@@ -1,4 +1,5 @@
-// A weight matrix on a GPU: bf16, or e4m3, int8 or int4 that the GEMM kernels dequantise to bf16 in registers.
+// A weight matrix on a GPU: bf16, or e4m3, int8, int4 or the blocks of a GGUF file, which the GEMM kernels dequantise to
+// bf16 in registers. Where stacked weights have different types, each run of one type is a matrix of its own.
 // cpu_matrix.hpp is the CPU counterpart.
 #pragma once
 
@@ -12,9 +13,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <variant>
+#include <vector>
 
 #include "engine/loading/stacked_weights.hpp"
+#include "engine/model/cuda_block_matrix.hpp"
 #include "engine/model/cuda_matrix_formats.hpp"
 #include "engine/model/runner.hpp"
 
@@ -27,13 +31,26 @@ class cuda_matrix {
     cuda_matrix() = default;
     // The matrix is bf16 if the row length is not a multiple of 32, or if gate and up do not have a multiple of 64 rows
     // each.
-    cuda_matrix(const stacked_weights& from, const runner_options& options) : form_(load(from, options)) {}
-
-    int rows() const {
-        return std::visit([](const auto& form) { return form.rows(); }, form_);
+    cuda_matrix(const stacked_weights& from, const runner_options& options) {
+        require(options.weights != weight_format::f32 && options.weights != weight_format::f16,
+                "weights: ", name_of(options.weights), "; on a GPU they are bf16, e4m3, int8 or int4");
+        if (options.weights == weight_format::as_in_file && keeps_types(from)) {
+            for (const stacked_weights& part : from.runs_of_types()) add(load_as_in_file(part, options.where));
+        } else {
+            add(load(from, options));
+        }
     }
+
+    // Whether the matrix has the numbers of the file, in packed blocks, rather than bf16.
+    static bool keeps_types(const stacked_weights& from) {
+        const std::vector<stacked_weights> runs = from.runs_of_types();
+        return !from.has_factors() && (runs.size() == 1 || !is_gate_and_up(from)) && can_be_prepacked(from) &&
+               std::ranges::all_of(runs, [](const stacked_weights& run) { return has_packed_form(run.type()); });
+    }
+
+    int rows() const { return rows_; }
     int columns() const {
-        return std::visit([](const auto& form) { return form.columns(); }, form_);
+        return std::visit([](const auto& form) { return form.columns(); }, forms_.front());
     }
 
     // Up to this many rows of x use GEMV, whose accumulation order does not depend on the number of rows.
@@ -41,56 +58,95 @@ class cuda_matrix {
     // From this many rows on, the large-M kernels are used, for which the same holds. In between, the kernel depends on
     // the number of rows.
     int min_large_m() const {
-        return std::visit([](const auto& form) { return form.min_large_m; }, form_);
+        return std::visit([](const auto& form) { return form.min_large_m; }, forms_.front());
     }
     // From this many rows on, packed weights are dequantised once into a workspace, if there is one.
     static constexpr int min_dequantised_m = dequantise_first_min_m;
     static constexpr int max_min_large_m = std::max(cuda_bf16_matrix::min_large_m, min_large_m_packed);
 
-    bool is_packed() const { return !std::holds_alternative<cuda_bf16_matrix>(form_); }
+    bool is_packed() const { return !std::holds_alternative<cuda_bf16_matrix>(forms_.front()); }
     // For bf16 matrices.
-    const bf16* values() const { return std::get<cuda_bf16_matrix>(form_).values(); }
+    const bf16* values() const { return std::get<cuda_bf16_matrix>(forms_.front()).values(); }
 
     // out = epilogue(x W^T), x being [count, columns]. For many rows, packed weights are dequantised into `workspace`
     // if they fit.
     template <class Out, class Epilogue>
     void matmul(world where, const bf16* x, int count, Out* out, const Epilogue& epilogue, void* stream,
                 const gemm_workspace& workspace = {}) const {
-        const int results = epilogue::is_glu<Epilogue> ? rows() / 2 : rows();
-        const gemm_problem<bf16, Out> p{count, results, columns(), {x}, {}, {out}};
-        std::visit([&](const auto& form) { form.matmul(where, p, epilogue, workspace, stream); }, form_);
+        int first = 0;
+        for (const any_form& each : forms_) {
+            std::visit(
+                [&](const auto& form) {
+                    const int results = epilogue::is_glu<Epilogue> ? form.rows() / 2 : form.rows();
+                    const int stride = epilogue::is_glu<Epilogue> ? results : rows();
+                    const gemm_problem<bf16, Out> p{count, results, columns(), {x}, {}, {out + first, stride}};
+                    form.matmul(where, p, columns_from(epilogue, first, results), workspace, stream);
+                    first += results;
+                },
+                each);
+        }
     }
 
   private:
-    using any_form =
-        std::variant<cuda_bf16_matrix, cuda_grouped_matrix<std::int8_t>, cuda_grouped_matrix<int4x2>, cuda_e4m3_matrix>;
+    using cuda_int8_matrix = cuda_grouped_matrix<std::int8_t>;
+    using cuda_int4_matrix = cuda_grouped_matrix<int4x2>;
+    using any_form = std::variant<cuda_bf16_matrix, cuda_int8_matrix, cuda_int4_matrix, cuda_e4m3_matrix,
+                                  cuda_q4_k_matrix, cuda_q5_k_matrix, cuda_q6_k_matrix>;
+
+    void add(any_form form) {
+        rows_ += std::visit([](const auto& one) { return one.rows(); }, form);
+        forms_.push_back(std::move(form));
+    }
 
     static any_form load(const stacked_weights& from, const runner_options& options) {
-        require(options.weights != weight_format::f32 && options.weights != weight_format::f16,
-                "weights: ", name_of(options.weights), "; on a GPU they are bf16, e4m3, int8 or int4");
-        using cuda_int8_matrix = cuda_grouped_matrix<std::int8_t>;
-        using cuda_int4_matrix = cuda_grouped_matrix<int4x2>;
         const world where = options.where;
         if (can_be_prepacked(from)) {
             if (options.weights == weight_format::e4m3) return cuda_e4m3_matrix(from, where);
             if (options.weights == weight_format::int8) return cuda_int8_matrix(from, where, group_source::floats);
             if (options.weights == weight_format::int4) return cuda_int4_matrix(from, where, group_source::floats);
-            if (options.weights == weight_format::as_in_file) {
-                if (from.type() == weight_type::q8_0) return cuda_int8_matrix(from, where, group_source::ggml_blocks);
-                if (from.type() == weight_type::q4_0) return cuda_int4_matrix(from, where, group_source::ggml_blocks);
-            }
         }
         return cuda_bf16_matrix(from, where);
     }
 
-    // Two stacked weights are gate and up.
-    static bool can_be_prepacked(const stacked_weights& from) {
-        int parts = 0;
-        from.for_each_part([&](std::span<const std::byte>) { ++parts; });
-        return from.columns() % weight_group_size == 0 && (parts != 2 || from.rows() % (2 * packed_rows) == 0);
+    static bool has_packed_form(weight_type type) {
+        using enum weight_type;
+        return type == q8_0 || type == q4_0 || type == q3_k || type == q4_k || type == q5_k || type == q6_k;
+    }
+    static any_form load_as_in_file(const stacked_weights& from, world where) {
+        switch (from.type()) {
+            case weight_type::q8_0:
+                return cuda_int8_matrix(from, where, group_source::ggml_blocks);
+            case weight_type::q4_0:
+                return cuda_int4_matrix(from, where, group_source::ggml_blocks);
+            case weight_type::q4_k:
+                return cuda_q4_k_matrix(from, where);
+            case weight_type::q5_k:
+                return cuda_q5_k_matrix(from, where);
+            default:
+                return cuda_q6_k_matrix(from, where);
+        }
     }
 
-    any_form form_;
+    static bool is_gate_and_up(const stacked_weights& from) { return from.parts().size() == 2; }
+    static bool can_be_prepacked(const stacked_weights& from) {
+        return from.columns() % weight_group_size == 0 &&
+               (!is_gate_and_up(from) || from.rows() % (2 * packed_rows) == 0);
+    }
+
+    // The epilogue of some columns. A GLU always has all.
+    static epilogue::bias<float> columns_from(const epilogue::bias<float>& all, int first, int count) {
+        return {{all.vector.pointer == nullptr ? nullptr : all.vector.pointer + first, count}};
+    }
+    static epilogue::residual<bf16> columns_from(const epilogue::residual<bf16>& all, int first, int count) {
+        return {{all.other.pointer + first, {1, all.other.rows(), count}, all.other.strides}, all.factor};
+    }
+    template <class Epilogue>
+    static const Epilogue& columns_from(const Epilogue& all, int, int) {
+        return all;
+    }
+
+    std::vector<any_form> forms_;  // stacked
+    int rows_ = 0;
 };
 
 // The embedding table: always bf16.

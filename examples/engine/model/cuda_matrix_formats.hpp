@@ -1,7 +1,7 @@
 // The formats of weight matrices for the tensor cores, and the GEMM of each:
 //
 //     cuda_bf16_matrix              row-major, bf16
-//     cuda_grouped_matrix<Format>   int8 or int4, a bf16 scale per row and 32 of K; prepacked, dequantised in registers
+//     cuda_grouped_matrix<Format>   int8 or int4, an fp16 scale per row and 32 of K; prepacked, dequantised in registers
 //     cuda_e4m3_matrix              e4m3 with a scale per row; prepacked
 //
 // Quantization rounds as cpu_matrix.hpp does, so that a model has the same weights on GPU and CPU. Matrices are built
@@ -139,6 +139,10 @@ class cuda_bf16_matrix {
     world_buffer<bf16> values_;
 };
 
+// D = epilogue(A B^T) with weights that the previous kernel in the stream writes.
+template <class Out, class Epilogue>
+void matmul_dequantised(world where, const gemm_problem<bf16, Out>& p, const Epilogue& epilogue, void* stream);
+
 // block_k of prepacked weights. A larger one leaves too few pipeline stages for more than 16 rows, and makes the int4
 // GEMV exceed its registers.
 template <class Format>
@@ -154,7 +158,8 @@ class cuda_grouped_matrix {
   public:
     static constexpr int min_large_m = min_large_m_packed;
 
-    // ggml's fp16 scales become bf16: each weight is as close to its value as after rounding to bf16.
+    // The scales are those of ggml's blocks. Those of quantised floats are bf16 numbers, as on a CPU; fp16 holds them
+    // exactly from 2^-17 on, and below that to 2^-25.
     cuda_grouped_matrix(const stacked_weights& from, world where, group_source source)
         : rows_(static_cast<int>(from.rows())), columns_(static_cast<int>(from.columns())) {
         std::vector<std::span<const std::byte>> rows_of_file;
@@ -164,7 +169,7 @@ class cuda_grouped_matrix {
         tiles_ = prepack_in_row_blocks<weights>(where, rows_, columns_, [&](std::int64_t block, weight_tile* to) {
             const std::int64_t first = block * packed_rows, count = std::min<std::int64_t>(packed_rows, rows_ - first);
             std::vector<stored> values(static_cast<std::size_t>(count * columns_ / values_in<Format>));
-            std::vector<bf16> scales(group_scale_count(count, columns_));
+            std::vector<fp16> scales(group_scale_count(count, columns_));
             if (source == group_source::floats) {
                 quantise(row_block(from, block).values, count, values, scales);
             } else {
@@ -185,35 +190,36 @@ class cuda_grouped_matrix {
   private:
     static constexpr bool is_int4 = std::is_same_v<Format, int4x2>;
     using stored = std::conditional_t<is_int4, std::uint8_t, std::int8_t>;  // as in weight_rows.hpp
-    using weights = grouped_weights<bf16, Format, weight_group_size, bf16, prepacked_block_k<Format>>;
+    using weights = grouped_weights<bf16, Format, weight_group_size, fp16, prepacked_block_k<Format>>;
     using weight_tile = typename weights::weight_tile;
 
     void quantise(const std::vector<float>& from, std::int64_t count, std::vector<stored>& values,
-                  std::vector<bf16>& scales) const {
+                  std::vector<fp16>& scales) const {
+        std::vector<bf16> rounded(scales.size());
         if constexpr (is_int4) {
-            quantise_rows(int4_rows_output{values.data(), scales.data()}, from.data(), count, columns_);
+            quantise_rows(int4_rows_output{values.data(), rounded.data()}, from.data(), count, columns_);
         } else {
-            quantise_rows(int8_rows_output{values.data(), scales.data()}, from.data(), count, columns_);
+            quantise_rows(int8_rows_output{values.data(), rounded.data()}, from.data(), count, columns_);
         }
+        std::ranges::transform(rounded, scales.begin(),
+                               [](bf16 scale) { return convert<fp16>(convert<float>(scale)); });
     }
 
     // A ggml block is a 2-byte scale followed by the bytes of a group in the layout used here.
     static void take(std::span<const std::span<const std::byte>> rows, std::vector<stored>& values,
-                     std::vector<bf16>& scales) {
+                     std::vector<fp16>& scales) {
         constexpr std::size_t group_bytes = weight_group_size / values_in<Format>, scale_bytes = sizeof(fp16);
         stored* value = values.data();
-        bf16* scale = scales.data();
+        fp16* scale = scales.data();
         for (const std::span<const std::byte> row : rows) {
             for (std::size_t at = 0; at < row.size(); at += scale_bytes + group_bytes, value += group_bytes) {
-                fp16 own;
-                std::memcpy(&own, row.data() + at, scale_bytes);
-                *scale++ = convert<bf16>(own);
+                std::memcpy(scale++, row.data() + at, scale_bytes);
                 std::memcpy(value, row.data() + at + scale_bytes, group_bytes);
             }
         }
     }
 
-    void pack(weight_tile* to, const std::vector<stored>& values, const std::vector<bf16>& scales, int count) const {
+    void pack(weight_tile* to, const std::vector<stored>& values, const std::vector<fp16>& scales, int count) const {
         if constexpr (is_int4) {
             std::vector<int4x2> pairs(values.size());
             constexpr std::size_t half = weight_group_size / 2;

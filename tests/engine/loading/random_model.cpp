@@ -61,6 +61,37 @@ TEST_CASE("Random weights are complete, of moderate size and determined by the s
     CHECK(layer("0") != layer("1"));
 }
 
+TEST_CASE("Random weights in blocks") {
+    model_config config = config_of_known_model("tiny");
+    config.hidden_size = config.intermediate_size = 256;
+    config.layers = 8;
+    for (const char* kind : {"q4_K_M", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_K", "q3_K", "q4_K", "q5_K", "q6_K",
+                             "iq4_nl", "iq4_xs", "mxfp4"}) {
+        CAPTURE(kind);
+        const model_files model = random_model(config, 1, {}, kind);
+        const weight& query = model.weights.at("model.layers.0.self_attn.q_proj.weight");
+        CHECK(std::string_view(kind).starts_with(name_of(query.type)));
+        double mean = 0, variance = 0;
+        const std::vector<float> values = to_floats(query);
+        const auto count = static_cast<double>(values.size());
+        for (const float value : values) mean += static_cast<double>(value) / count;
+        for (const float value : values) variance += static_cast<double>(value * value) / count;
+        CHECK(std::abs(mean) < 0.3 / 16);
+        CHECK(std::sqrt(variance) * 16 == doctest::Approx(1).epsilon(0.5));  // the scale of mxfp4 is a power of two
+    }
+    const model_files mixed = random_model(config, 1, {}, "q4_K_M");
+    const auto type_of = [&](const char* name) { return mixed.weights.at(name).type; };
+    CHECK(type_of("model.layers.0.mlp.down_proj.weight") == weight_type::q6_k);
+    CHECK(type_of("model.layers.1.self_attn.v_proj.weight") == weight_type::q4_k);
+    CHECK(type_of("model.layers.3.self_attn.v_proj.weight") == weight_type::q6_k);
+    CHECK(type_of("model.norm.weight") == weight_type::bf16);
+    config.hidden_size = 96;
+    CHECK(random_model(config, 1, {}, "q4_K_M").weights.at("model.layers.0.mlp.up_proj.weight").type ==
+          weight_type::q8_0);
+    check_error_message("type of random weights: q7_K; these are known: bf16, q4_K_M, q4_0",
+                        [&] { random_model(config, 1, {}, "q7_K"); });
+}
+
 TEST_CASE("Weights own their memory") {
     weight_set kept;
     {

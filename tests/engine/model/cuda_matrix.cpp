@@ -7,14 +7,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "engine/loading/random_blocks.hpp"
 #include "engine/model/cuda_kernels.hpp"
 #include "engine/model/cuda_kernels_on_host.hpp"
 #include "engine/model/model_runner.hpp"
@@ -43,6 +44,23 @@ struct random_matrix {
             add_weight(weights, {names.back(), {rows_of_each, columns}}, type, values);
         }
     }
+    // Parts in these blocks.
+    random_matrix(const std::vector<weight_type>& types, std::int64_t rows_of_each, std::int64_t columns)
+        : columns(columns) {
+        for (const weight_type type : types) {
+            const std::vector<std::int64_t> shape{rows_of_each, columns};
+            const auto bytes =
+                std::make_shared<std::vector<std::byte>>(static_cast<std::size_t>(*byte_size(type, shape)));
+            fill_with_random_blocks(type, *bytes, 1, names.size());
+            names.push_back("part" + std::to_string(names.size()));
+            weights.add({.name = names.back(), .type = type, .shape = shape, .bytes = *bytes}, "random");
+            weights.keep(bytes);
+            rows += rows_of_each;
+        }
+        std::vector<float> values(static_cast<std::size_t>(rows * columns));
+        stacked().read(0, rows, values);
+        expected.assign(values.begin(), values.end());
+    }
     stacked_weights stacked() const { return {weights, names}; }
     cuda_matrix loaded(weight_format format) const { return {stacked(), {.weights = format}}; }
 
@@ -51,21 +69,6 @@ struct random_matrix {
         stacked().read(0, rows, values);
         round_matrix(format, rows, columns, values);
         expected.assign(values.begin(), values.end());
-    }
-    // ggml blocks with bf16 scales.
-    void expect_rounded_scales() {
-        expected.clear();
-        for (const std::string& name : names) {
-            const weight& one = weights.at(name);
-            const std::vector<float> values = to_floats(one);
-            const auto block_bytes = static_cast<std::size_t>(format_of(one.type).bytes);
-            for (std::size_t i = 0; i < values.size(); ++i) {
-                fp16 scale;
-                std::memcpy(&scale, one.bytes.data() + i / weight_group_size * block_bytes, sizeof scale);
-                const double exact = convert<float>(scale);
-                expected.push_back(exact == 0 ? 0 : values[i] / exact * convert<float>(convert<bf16>(scale)));
-            }
-        }
     }
     // An element of the product and the sum of the absolute values of its terms.
     std::pair<double, double> at(std::span<const bf16> x, std::int64_t row) const {
@@ -204,20 +207,38 @@ TEST_CASE("Dequantises packed weights for many rows if the workspace is large en
     }
 }
 
-TEST_CASE("Loads weights as bf16 and ggml blocks with bf16 scales") {
-    for (const weight_type type : {weight_type::f32, weight_type::bf16, weight_type::q8_0, weight_type::q4_0}) {
+TEST_CASE("Loads weights as bf16") {
+    for (const weight_type type : {weight_type::f32, weight_type::bf16}) {
         CAPTURE(std::string(name_of(type)));
         random_matrix one(1, 100, 96, type), two(2, 64, 96, type);
-        for (random_matrix* each : {&one, &two}) {
-            if (type == weight_type::q8_0 || type == weight_type::q4_0) {
-                each->expect_rounded_scales();
-            } else {
-                each->expect_rounded_to(weight_format::bf16);
-            }
-        }
+        for (random_matrix* each : {&one, &two}) each->expect_rounded_to(weight_format::bf16);
         check_products(one, one.loaded(weight_format::as_in_file));
         check_gated(two, two.loaded(weight_format::as_in_file));
     }
+}
+
+TEST_CASE("Keeps the numbers of ggml's blocks") {
+    for (const weight_type type : {weight_type::q8_0, weight_type::q4_0, weight_type::q3_k, weight_type::q4_k,
+                                   weight_type::q5_k, weight_type::q6_k}) {
+        CAPTURE(std::string(name_of(type)));
+        const random_matrix one({type}, 100, 256), two({type, type}, 64, 256);
+        const cuda_matrix loaded = one.loaded(weight_format::as_in_file);
+        CHECK(loaded.is_packed());
+        check_products(one, loaded);
+        check_gated(two, two.loaded(weight_format::as_in_file));
+    }
+}
+
+TEST_CASE("Stacked weights keep their own types; gate and up of different types become bf16") {
+    using enum weight_type;
+    const random_matrix mixed({q4_k, q4_k, q6_k}, 40, 512);
+    const cuda_matrix loaded = mixed.loaded(weight_format::as_in_file);
+    CHECK(loaded.is_packed());
+    check_products(mixed, loaded);
+    random_matrix gated({q4_k, q6_k}, 64, 256);
+    gated.expect_rounded_to(weight_format::bf16);
+    CHECK_FALSE(gated.loaded(weight_format::as_in_file).is_packed());
+    check_gated(gated, gated.loaded(weight_format::as_in_file));
 }
 
 TEST_CASE("Keeps a matrix that cannot be prepacked as bf16") {
