@@ -55,7 +55,8 @@ constexpr std::array neutral_values{
     neutral_value{"tokenizer.ggml.add_sep_token", 0},
 };
 
-// Fields of config.json that are read whatever the family is, or by another reader.
+// Fields of config.json that are read whatever the family is, or by another reader; the epsilon of the norm that the family
+// does not have.
 constexpr std::array always_read_fields{
     "model_type",
     "vocab_size",
@@ -69,6 +70,8 @@ constexpr std::array always_read_fields{
     "eos_token_id",
     "quantization_config",
     "original_max_position_embeddings",
+    "rms_norm_eps",
+    "layer_norm_eps",
 };
 
 // Fields that describe a file or its training, and those of other programs.
