@@ -7,6 +7,7 @@
 #include <imbrex/kernels/moe_combine.hpp>
 #include <imbrex/kernels/moe_gemm.hpp>
 #include <imbrex/kernels/moe_gemm_quantised.hpp>
+#include <imbrex/kernels/moe_gemv.hpp>
 #include <imbrex/kernels/moe_router.hpp>
 
 #include "device.hpp"
@@ -194,6 +195,49 @@ report grouped(blas& peer) {
     return table;
 }
 
+// Few tokens: TB/s of the weights that are read. Each launch of a graph has other experts, as a model's layers have, so
+// none finds its weights in the L2 cache.
+report few_tokens() {
+    report table("few tokens, MXFP4 experts, caches cold", "TB/s");
+    constexpr int ffn = 2880, hidden = 2880, copies = 8;
+    const auto gate_up = random_mxfp4(2 * ffn, hidden), down = random_mxfp4(hidden, ffn);
+    const device_array<bf16> bias(std::size_t(experts) * 2 * ffn, 4);
+    using clamped = epilogue::biased_glu<bf16, activation::clamped_swiglu>;
+    const clamped gate{{bias.data(), 2 * ffn, 2 * ffn}, {}};
+    const epilogue::bias<bf16> add{{bias.data(), hidden, hidden}};
+    for (const int tokens : {1, 2, 4, 8, 32}) {
+        const int used = std::min(experts, tokens * top_k), tile_rows = tokens > 8 ? 16 : 8;
+        std::vector<given_routing> routings;
+        for (int copy = 0; copy < copies; ++copy) {
+            std::vector<int> counts(experts);
+            for (int i = 0; i < tokens * top_k; ++i) ++counts[(copy * used + i) % experts];
+            routings.emplace_back(tokens, counts, tile_rows);
+        }
+        const std::size_t rows = routings[0].sizes.max_rows();
+        const device_array<bf16> x(std::size_t(tokens) * hidden, 5);
+        device_array<bf16> h(rows * ffn, 6), y(rows * hidden);
+        const auto first = [&](cudaStream_t stream, int copy) {
+            moe_gemv<mxfp4, bf16, moe_rows::gathered, clamped>::launch(
+                world::device, {ffn, hidden, routings[copy % copies].routing, {x.data()}, {}, {h.data()}},
+                gate_up.data(), gate, stream);
+        };
+        const auto second = [&](cudaStream_t stream, int copy) {
+            moe_gemv<mxfp4, bf16, moe_rows::sorted, epilogue::bias<bf16>>::launch(
+                world::device, {hidden, ffn, routings[copy % copies].routing, {h.data()}, {}, {y.data()}}, down.data(),
+                add, stream);
+        };
+        const auto times =
+            take_turns({{"gate and up", first},
+                        {"down", second},
+                        {"both", [&](cudaStream_t stream, int copy) { first(stream, copy), second(stream, copy); }}},
+                       30, copies);
+        const double bytes = 1.0 * used * ffn * hidden * (0.5 + 1.0 / 32) * 1e-9;
+        table.add(std::to_string(tokens) + " tokens",
+                  {{"gate and up", 2 * bytes / times[0]}, {"down", bytes / times[1]}, {"both", 3 * bytes / times[2]}});
+    }
+    return table;
+}
+
 report routing_time() {
     report table("router and combine, 32 experts, top 4, hidden 2880", "us");
     for (const int tokens : {1, 32, 512, 4096, 16384}) {
@@ -233,6 +277,7 @@ int main(int count, char** words) {
     std::vector<report> tables;
     if (wanted(count, words, "grouped")) tables.push_back(grouped(peer));
     if (wanted(count, words, "quantised")) tables.push_back(quantised());
+    if (wanted(count, words, "few_tokens")) tables.push_back(few_tokens());
     if (wanted(count, words, "router")) tables.push_back(routing_time());
     return publish(tables, json_file(count, words)) ? 0 : 1;
 }

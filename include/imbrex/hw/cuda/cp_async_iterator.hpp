@@ -56,6 +56,33 @@ struct cp_async_object_iterator {
     }
 };
 
+// The offset in a tile of the row whose address a lane passes to ldmatrix, and the load of 8 or 16 rows of 128 bytes as the
+// B operand. The swizzle exchanges the halves of a row alike, so chunks further on are at an address that differs by XOR.
+template <class Layout, int Rows>
+IMBREX_KERNEL int operand_row_offset() {
+    constexpr int in_chunk = 8;
+    return Rows == 16 ? Layout::byte_offset(lane() / 16 * 8 + lane() % 8, lane() / 8 % 2 * in_chunk)
+                      : Layout::byte_offset(lane() % 8, lane() / 8 * in_chunk);
+}
+template <int Rows, class T, int Columns, class Tile>
+IMBREX_KERNEL void load_operand_rows(fragment<T, 16, Columns, 1>& to, const Tile& from, int row_offset) {
+    constexpr int at_once = Rows == 16 ? 2 : 4;  // blocks of 8 columns
+#pragma unroll
+    for (int strip = 0; strip < Columns / 8; strip += at_once) {
+        std::uint32_t words[4];
+        load_matrices<false>(words, from.storage + (row_offset ^ (strip * 16)));
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            if constexpr (Rows == 16) {
+                to.set_word(0, strip + i % 2, i / 2, words[i]);
+            } else {
+                to.set_word(0, strip + i, 0, words[i]);
+                to.set_word(0, strip + i, 1, 0);
+            }
+        }
+    }
+}
+
 // Rectangles of 128-byte rows, side by side in a matrix with 16-byte aligned rows: copied to shared tiles and loaded
 // from there as the B operand of mma.sync, 8 or 16 rows. Eight lanes copy one row, so global memory is read in full
 // 128-byte lines (with 32 bytes of each row at a time, products of 16 rows took a quarter longer). With Holds = false
@@ -78,8 +105,7 @@ struct cp_async_row_iterator {
         // The shuffle makes the value warp-uniform for the compiler, so it goes to a uniform register.
         next_rows = __shfl_sync(all_lanes, rows_at_once * from.row_stride * static_cast<int>(sizeof(T)), 0);
         rows = from.rows - row, columns = from.columns - column;
-        line = Rows == 16 ? layout::byte_offset(lane() / 16 * 8 + lane() % 8, lane() / 8 % 2 * in_chunk)
-                          : layout::byte_offset(lane() % 8, lane() / 8 * in_chunk);
+        line = operand_row_offset<layout, Rows>();
         if constexpr (Holds) line = keep_in_register(line);
     }
 
@@ -98,24 +124,9 @@ struct cp_async_row_iterator {
         }
     }
 
-    // The swizzle exchanges the halves of a row alike, so chunks further on are at an address that differs by XOR.
     template <class Tile>
     IMBREX_KERNEL void load(const warp&, fragment<T, 16, Columns, 1>& to, const Tile& from, source) const {
-        constexpr int at_once = Rows == 16 ? 2 : 4;  // blocks of 8 columns
-#pragma unroll
-        for (int strip = 0; strip < in_row; strip += at_once) {
-            std::uint32_t words[4];
-            load_matrices<false>(words, from.storage + (line ^ (strip * 16)));
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                if constexpr (Rows == 16) {
-                    to.set_word(0, strip + i % 2, i / 2, words[i]);
-                } else {
-                    to.set_word(0, strip + i, 0, words[i]);
-                    to.set_word(0, strip + i, 1, 0);
-                }
-            }
-        }
+        load_operand_rows<Rows>(to, from, line);
     }
 };
 
@@ -151,9 +162,17 @@ struct cp_async_gather_iterator {
         }
     }
 
+    // A landed rectangle of 8 or 16 rows as the B operand.
+    template <class Tile>
+    IMBREX_KERNEL void load(const warp&, fragment<T, 16, Columns, 1>& to, const Tile& from, source) const {
+        load_operand_rows<Rows>(to, from, operand_row_offset<typename Tile::layout, Rows>());
+    }
+
   private:
     // The column whose chunk the swizzle places at this lane's chunk of an even row.
-    static IMBREX_KERNEL int source_column() { return (lane() % in_row ^ lane() / in_row) * in_chunk; }
+    static IMBREX_KERNEL int source_column() {
+        return (lane() % in_row ^ lane() / in_row) * in_chunk;
+    }
 };
 
 }  // namespace imbrex::hw

@@ -28,6 +28,16 @@ struct cp_async_object_iterator {
     }
 };
 
+// 8 or 16 rows as the B operand of a product.
+template <int Rows, class T, int Columns, class Tile>
+void load_operand_rows(const warp& scope, fragment<T, 16, Columns, 1>& to, const Tile& tile, source here) {
+    if constexpr (Rows == 8) {
+        hw::load_eight_rows(scope, to, tile, here);
+    } else {
+        hw::load_operand<mma_operand::b>(scope, to, tile, here);
+    }
+}
+
 // Rectangles side by side in the rows of a matrix.
 template <class T, int Rows, int Columns, bool>
 struct cp_async_row_iterator {
@@ -42,11 +52,7 @@ struct cp_async_row_iterator {
     }
     template <class Tile>
     void load(const warp& scope, fragment<T, 16, Columns, 1>& to, const Tile& tile, source here) const {
-        if constexpr (Rows == 8) {
-            hw::load_eight_rows(scope, to, tile, here);
-        } else {
-            hw::load_operand<mma_operand::b>(scope, to, tile, here);
-        }
+        load_operand_rows<Rows>(scope, to, tile, here);
     }
 };
 
@@ -78,6 +84,11 @@ struct cp_async_gather_iterator {
                 }
             },
             here);
+    }
+
+    template <class Tile>
+    void load(const warp& scope, fragment<T, 16, Columns, 1>& to, const Tile& tile, source here) const {
+        load_operand_rows<Rows>(scope, to, tile, here);
     }
 };
 

@@ -31,13 +31,13 @@
 #include <imbrex/core/packed_weights.hpp>
 #include <imbrex/core/static_for.hpp>
 #include <imbrex/kernels/gemm/epilogue.hpp>
+#include <imbrex/kernels/gemm/gemv_rows.hpp>
 #include <imbrex/kernels/gemm/problem.hpp>
 #include <imbrex/kernels/gemm/quantised_weights.hpp>
 #include <imbrex/ops/block/shared.hpp>
 #include <imbrex/ops/grid/pdl.hpp>
 #include <imbrex/ops/memory/async_copy.hpp>
 #include <imbrex/ops/memory/cluster.hpp>
-#include <imbrex/ops/memory/cp_async_iterator.hpp>
 #include <imbrex/ops/memory/load_store.hpp>
 #include <imbrex/ops/register/convert.hpp>
 #include <imbrex/ops/register/map.hpp>
@@ -115,7 +115,7 @@ struct rms_norm_input {
 };
 
 template <class Weights, class Out, class Epilogue, int Rows, gemv_shape Shape = gemv_shape{},
-          class Input = unnormalised_input>
+          class Input = unnormalised_input, class Placement = every_row>
 struct gemv_kernel {
     static_assert(Rows == 8 || Rows == 16, "imbrex: a GEMV has 8 or 16 rows");
     using element = typename Weights::element;
@@ -175,6 +175,7 @@ struct gemv_kernel {
         int tiles;
         int steps;  // K steps
         Input input;
+        Placement placement;
     };
     static constexpr bool fuses_rms_norm = std::is_same_v<Input, rms_norm_input>;
     static_assert(!fuses_rms_norm || cluster_size == 1, "imbrex: rms_norm_input requires a cluster size of 1");
@@ -211,25 +212,29 @@ struct gemv_kernel {
                 epilogue,
                 tiles_of(p.n),
                 steps_of(p.k),
-                input};
+                input,
+                {}};
     }
 
     template <class Block>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& shared) {
-        const int rank = block.cluster_rank(), number = block.index().x / cluster_size, tile = number % args.tiles;
+        if constexpr (Placement::follows_routing) pdl_wait(block);
+        const int rank = block.cluster_rank(), number = block.index().x / cluster_size;
+        const gemv_place place = args.placement.at(number, args.tiles);
+        if (Placement::follows_routing && !place.exists) return;
         block.each_warp([&](warp& self) {
             sum sums[tiles][n_atoms];
-            multiply(self, sums, warp_work(self, rank, tile, args), args, shared);
+            multiply(self, sums, warp_work(self, rank, place, args), args, shared);
             store_transposed(self, sums, shared.warp_buffers[self.index()].template as<transposed_sums>());
         });
         block.cluster_sync();
         block.each_warp([&](warp& self) {
-            if (number >= args.tiles) return;
+            if (!place.exists) return;
             constexpr int column_groups = block_n / epilogue_n, together = cluster_size * warps;
             static_for<ceil_div(column_groups, together)>([&](auto round) {
                 const int part = round * together + rank + cluster_size * self.index();
                 if (column_groups % together == 0 || part < column_groups) {
-                    finish(self, tile * block_n, part * epilogue_n, args, shared);
+                    finish(self, place, part * epilogue_n, args, shared);
                 }
             });
         });
@@ -239,17 +244,17 @@ struct gemv_kernel {
   private:
     // The K steps of a warp: every `warps`-th step of its block.
     struct warp_work {
-        int tile;
+        gemv_place place;
         int first;
         int count;
         int stagger;
 
-        IMBREX_KERNEL warp_work(const warp& self, int rank, int tile, const arguments& args)
-            : tile(tile), first(args.steps * rank / cluster_size + self.index()) {
+        IMBREX_KERNEL warp_work(const warp& self, int rank, const gemv_place& place, const arguments& args)
+            : place(place), first(args.steps * rank / cluster_size + self.index()) {
             const int left = args.steps * (rank + 1) / cluster_size - first;
             count = left > 0 ? ceil_div(left, warps) : 0;
             const int power_of_two = count & -count;
-            stagger = staggers_k ? tile & (power_of_two - 1) : 0;
+            stagger = staggers_k ? place.column_tile & (power_of_two - 1) : 0;
         }
         // The step that a warp processes at position `time`; the permutation differs between blocks.
         IMBREX_KERNEL int at_time(int time) const { return time ^ stagger; }
@@ -267,8 +272,9 @@ struct gemv_kernel {
     IMBREX_KERNEL static source_list sources(const warp& self, const warp_work& work, const arguments& args,
                                              std::integer_sequence<int, Tiles...>) {
         const int column = work.first_column(), up = args.out.columns() / block_n;
-        return source_list{{Weights::source_of(self, args.weights.at(work.tile + Tiles * up, column / Weights::block_k),
-                                               column % Weights::block_k)...}};
+        return source_list{
+            {Weights::source_of(self, args.weights.at(work.place.weight_tile + Tiles * up, column / Weights::block_k),
+                                column % Weights::block_k)...}};
     }
 
     IMBREX_KERNEL static void multiply(const warp& self, sum (&sums)[tiles][n_atoms], const warp_work& work,
@@ -287,11 +293,12 @@ struct gemv_kernel {
         });
         if (Shape.pdl_launch_at_once || work.count == 0) pdl_launch_dependents(self);
         // Row addresses are computed while weight copies are in flight.
-        const cp_async_row_iterator<element, Rows, block_k, !is_glu> rows(self, args.a.at(0, 0, work.first_column()));
+        const auto rows = args.placement.template rows_of<Rows, block_k, !is_glu>(self, args.a, work.place.first_row,
+                                                                                  work.first_column());
         const auto copy_rows = [&](int time, int number, int place) {
             copy_async(self, own.a[place], rows, work.column_of(work.at_time(time)) + number * block_k);
         };
-        pdl_wait(self);
+        if constexpr (!Placement::follows_routing) pdl_wait(self);
         for (int i = 0; i < stages; ++i) {
             if (i / subtiles < work.count) copy_rows(i / subtiles, i % subtiles, i);
             for (int tile = 0; tile < tiles; ++tile) commit_copies(self);
@@ -380,18 +387,18 @@ struct gemv_kernel {
         });
     }
 
-    IMBREX_KERNEL static void finish(const warp& self, int first_column, int column, const arguments& args,
+    IMBREX_KERNEL static void finish(const warp& self, const gemv_place& place, int column, const arguments& args,
                                      shared_memory& shared) {
-        const gemm_coord at{0, 0, first_column + column};
+        const gemm_coord at{place.expert, place.first_row, place.column_tile * block_n + column};
         // Computed before the sums arrive: this is the critical path of the next launch.
-        const auto place = args.out.at(at.batch, at.row, at.column);
+        const auto to = Placement::template out_rows<Rows>(args.out.at(0, at.row, at.column));
         result values = gather(self, args, shared, 0, column);
         if constexpr (is_glu) {
             args.epilogue(self, values, gather(self, args, shared, 1, column), at);
         } else {
             args.epilogue(self, values, at);
         }
-        store(self, place, convert_to<Out>(self, values));
+        store(self, to, convert_to<Out>(self, values));
     }
 
     // Some columns of a tile's sums, reduced over all warps and all blocks of the cluster.

@@ -79,7 +79,7 @@ struct moe_gemm_views {
         b = detail::view_of(experts, b_rows, p.k, sizes.experts);
         out = detail::view_of(p.out, sizes.max_rows(), p.n, 1);
         require_aligned(a, "a");
-        require_aligned(b, "b");
+        if (!IsQuantised) require_aligned(b, "b");
     }
 
   private:

@@ -72,4 +72,18 @@ IMBREX_KERNEL void copy_async(const warp& scope, const shared_subtile<Tile, Rows
     from.copy_async(scope, to, column, here);
 }
 
+template <class T, int Rows, int Columns>
+IMBREX_KERNEL void copy_async(const warp& scope, shared_tile<T, Rows, Columns>& to,
+                              const cp_async_gather_iterator<T, Rows, Columns>& from, int column,
+                              source here = source::current()) {
+    from.copy_async(scope, to.template subtile<Rows, Columns>(0, 0), column, here);
+}
+template <class T, int Rows, int Columns>
+IMBREX_KERNEL void load_rows(const warp& scope, warp_tile<T, 16, Columns>& to,
+                             const cp_async_gather_iterator<T, Rows, Columns>& rows,
+                             const shared_tile<T, Rows, Columns>& from, source here = source::current()) {
+    static_assert(Rows == 8 || Rows == 16, "imbrex: a B operand has 8 or 16 rows");
+    rows.load(scope, to, from, here);
+}
+
 }  // namespace imbrex

@@ -1,0 +1,131 @@
+// Products of the chosen experts for few tokens (1 to 32, decode): the GEMV of gemm/gemv.hpp for each expert that has rows,
+// in one launch. It is bound by memory bandwidth, and reads the weights of an expert once for every tile of its rows.
+//
+//     using weights = mxfp4_weights<bf16>;       // a format of gemm/quantised_weights.hpp, or unquantised_weights<bf16, 64>
+//     moe_gemv<weights, bf16, moe_rows::gathered, glu>::launch(
+//         world::device, {.n = ffn, .k = hidden, .routing = routing, .a = {x}, .out = {h}}, packed, epilogue, stream);
+//
+// The problem, the weights of all experts below one another, and the epilogues are those of moe_gemm.hpp and
+// moe_gemm_quantised.hpp; the routing has tile_rows of 8 or 16. n is a multiple of 64. With PDL the launch may start early,
+// but the weights are only known after the router, so it waits before it reads them.
+#pragma once
+
+#include <imbrex/core/error.hpp>
+#include <imbrex/hw/world.hpp>
+#include <imbrex/kernels/gemm/epilogue.hpp>
+#include <imbrex/kernels/gemm/extension_points.hpp>
+#include <imbrex/kernels/gemm/gemv.hpp>
+#include <imbrex/kernels/gemm/gemv_rows.hpp>
+#include <imbrex/kernels/gemm/pack_weights.hpp>
+#include <imbrex/kernels/gemm/quantised_weights.hpp>
+#include <imbrex/kernels/gemm/unquantised_weights.hpp>
+#include <imbrex/kernels/moe_gemm/problem.hpp>
+#include <imbrex/ops/memory/cp_async_iterator.hpp>
+#include <imbrex/ops/memory/read_element.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <type_traits>
+
+namespace imbrex {
+
+// The tiles of a routing: a block has some columns of one of them.
+template <moe_rows Rows>
+struct expert_rows {
+    static constexpr bool follows_routing = true;
+    moe_routing routing;
+    int weight_tiles;  // of an expert
+
+    IMBREX_KERNEL gemv_place at(int number, int tiles) const {
+        const int row_tile = number / tiles, column_tile = number % tiles;
+        if (row_tile >= read_element(routing.tiles, 0)) return {false, 0, 0, 0, 0};
+        const int expert = read_element(routing.expert_of_tile, row_tile);
+        return {true, column_tile, expert * weight_tiles + column_tile, row_tile * routing.sizes.tile_rows, expert};
+    }
+    template <int Count, int Columns, bool Holds, class View>
+    IMBREX_KERNEL auto rows_of(const warp& self, const View& a, int first_row, int column) const {
+        using element = std::remove_const_t<typename View::element>;
+        const auto row_pointer = [&](int row) -> const element* {
+            if constexpr (Rows == moe_rows::sorted) return a.at(0, first_row + row, column).pointer;
+            const int token = read_element(routing.token_of_row, first_row + row);
+            return token == moe_routing::no_token ? nullptr : a.at(0, token, column).pointer;
+        };
+        return cp_async_gather_iterator<element, Count, Columns>(self, row_pointer, a.columns() - column);
+    }
+    // The rows after those of the tile belong to another.
+    template <int Count, class T>
+    IMBREX_KERNEL static global_tile<T> out_rows(global_tile<T> all) {
+        all.rows = all.rows < Count ? all.rows : Count;
+        return all;
+    }
+};
+
+inline namespace IMBREX_WORLDS {
+
+template <class Weights, class Out, moe_rows Rows, class Epilogue = epilogue::identity>
+class moe_gemv {
+    static_assert(detail::check_gemm_epilogue<Epilogue>());
+
+  public:
+    using element = typename Weights::element;
+    using problem = moe_gemm_problem<element, Out>;  // its b is ignored
+    static constexpr bool is_glu = epilogue::is_glu<Epilogue>;
+    template <int TileRows>
+    using kernel = gemv_kernel<Weights, Out, Epilogue, TileRows, gemv_shape{}, unnormalised_input, expert_rows<Rows>>;
+
+    // Runs the launch in the checked host world, with these further arguments of `launch`, under many schedules. Returns
+    // the first hazard, or none.
+    template <class Memory, class... More>
+    static std::optional<hazard> check(const problem& p, const Memory& weights, const host::check_options& options = {},
+                                       const More&... more) {
+        return host::check_launches([&] { launch(world::host_checked, p, weights, more...); }, options);
+    }
+
+    // Weights as Weights::describe takes them: packed tiles, or an operand.
+    template <class Memory>
+    static void launch(world where, const problem& p, const Memory& weights, const Epilogue& epilogue = {},
+                       void* stream = nullptr) {
+        const views all(p);
+        const int tile_rows = p.routing.sizes.tile_rows;
+        require(tile_rows == 8 || tile_rows == 16, "routing.sizes.tile_rows: ", tile_rows,
+                "; must be 8 or 16, the rows of a tile");
+        require(p.n % packed_rows == 0, "n: ", p.n, "; must be a multiple of ", packed_rows);
+        if (p.routing.sizes.tokens == 0 || p.n == 0) return;
+        require(all.a.columns() * static_cast<int>(sizeof(element)) % 16 == 0, "k: ", p.k,
+                "; rows of A must end at a multiple of 16 bytes");
+        tile_rows == 8 ? launch_tiles<8>(where, p, weights, epilogue, stream)
+                       : launch_tiles<16>(where, p, weights, epilogue, stream);
+    }
+
+    template <int TileRows, class Memory>
+    static typename kernel<TileRows>::arguments arguments_of(const problem& p, const Memory& weights,
+                                                             const Epilogue& epilogue) {
+        const views all(p);
+        const int rows = p.n * (is_glu ? 2 : 1);
+        return {Weights::describe(weights, p.routing.sizes.experts * rows, p.k),
+                all.a,
+                all.out,
+                epilogue,
+                kernel<TileRows>::tiles_of(p.n),
+                kernel<TileRows>::steps_of(p.k),
+                {},
+                {p.routing, rows / kernel<TileRows>::block_n}};
+    }
+
+  private:
+    using views = moe_gemm_views<element, Out, Rows, is_glu, true>;
+
+    template <int TileRows, class Memory>
+    static void launch_tiles(world where, const problem& p, const Memory& weights, const Epilogue& epilogue,
+                             void* stream) {
+        const auto arguments = arguments_of<TileRows>(p, weights, epilogue);
+        const std::int64_t blocks = std::int64_t{p.routing.sizes.max_tiles()} * arguments.tiles;
+        require(blocks <= 2147483647, "n: ", p.n, "; with ", p.routing.sizes.max_tiles(), " tiles of rows, there are ",
+                blocks, " tiles; there must be at most 2147483647");
+        imbrex::launch<kernel<TileRows>>(where, {static_cast<int>(blocks)}, arguments, stream);
+    }
+};
+
+}  // namespace IMBREX_WORLDS
+
+}  // namespace imbrex

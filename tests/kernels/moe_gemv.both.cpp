@@ -1,0 +1,98 @@
+// Products of the chosen experts for few tokens beside plain loops in float64: packed and 16-bit weights, gathered and
+// sorted rows, experts with more rows than a tile, gated epilogues, invalid arguments. No hazard in any schedule, and every
+// mutation of its synchronisation is detected.
+#include <imbrex/kernels/moe_gemv.hpp>
+
+#include "kernels/moe_gemm_trial.hpp"
+#include "synchronisation.hpp"
+
+#include <memory>
+
+using namespace imbrex;
+using namespace imbrex_test;
+
+namespace {
+
+template <class Weights, class Out, moe_rows Rows, class Epilogue = epilogue::identity>
+void check(
+    const moe_gemm_case& one, double tolerance,
+    const std::function<Epilogue(world)>& epilogue = [](world) { return Epilogue{}; },
+    const expected_value& expected = [](double x, double, int, int) { return x; }) {
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        CAPTURE(one.sizes.tokens);
+        CAPTURE(one.n);
+        CAPTURE(one.k);
+        moe_gemm_trial<packed_experts<Weights>, Out, Rows, epilogue::is_glu<Epilogue>> trial(where, one, 1);
+        moe_gemv<Weights, Out, Rows, Epilogue>::launch(where, trial.upload(), trial.b.tiles.upload(), epilogue(where));
+        CHECK(trial.worst(expected) <= tolerance);
+    }
+}
+
+constexpr moe_rows gathered = moe_rows::gathered, sorted = moe_rows::sorted;
+
+}  // namespace
+
+TEST_CASE("MoE GEMV: packed weights") {
+    check<mxfp4_weights<bf16>, float, gathered>({{1, 8, 4, 8}, 192, 2080}, 1e-5);
+    check<mxfp4_weights<bf16>, bf16, sorted>({{5, 4, 2, 8}, 64, 320, true, 8, 0, 8}, 0.01);
+    check<int4_weights<bf16, 32>, float, gathered>({{20, 3, 2, 16}, 128, 352}, 1e-4);
+    check<mxfp4_weights<fp16>, float, gathered>({{32, 4, 2, 16}, 64, 96, true}, 1e-5);
+}
+
+TEST_CASE("MoE GEMV: 16-bit weights") {
+    using weights = unquantised_weights<bf16, 64>;
+    const moe_gemm_case one{{9, 5, 2, 8}, 128, 200, true};
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        moe_gemm_trial<plain_experts<bf16>, float, gathered, false> trial(where, one, 1);
+        const auto problem = trial.upload();
+        moe_gemv<weights, float, gathered>::launch(where, problem, problem.b);
+        CHECK(trial.worst([](double x, double, int, int) { return x; }) <= 1e-5);
+    }
+}
+
+TEST_CASE("MoE GEMV: the clamped SwiGLU and the biases of each expert") {
+    const moe_gemm_case one{{3, 6, 2, 8}, 128, 160};
+    std::vector<bf16> bias(6 * 2 * 128);
+    fill_random(bias, 9, -4, 4);
+    std::vector<std::unique_ptr<buffer<bf16>>> alive;
+    using clamped = epilogue::biased_glu<bf16, activation::clamped_swiglu>;
+    check<mxfp4_weights<bf16>, bf16, gathered, clamped>(
+        one, 0.02,
+        [&](world where) {
+            alive.push_back(std::make_unique<buffer<bf16>>(where, bias.size()));
+            alive.back()->values = bias;
+            return clamped{{alive.back()->upload(), 2 * 128, 2 * 128}, {}};
+        },
+        [&](double gate, double up, int expert, int column) {
+            const double g = std::min(gate + number(bias[expert * 256 + column]), 7.0);
+            const double u = std::clamp(up + number(bias[expert * 256 + 128 + column]), -7.0, 7.0);
+            return g / (1 + std::exp(-1.702 * g)) * (u + 1);
+        });
+}
+
+TEST_CASE("MoE GEMV: error messages") {
+    using weights = mxfp4_weights<bf16>;
+    moe_gemm_trial<packed_experts<weights>, bf16, gathered, false> trial(world::host, {{2, 2, 1, 8}, 64, 64}, 1);
+    const auto error_of = [&](const auto& change) {
+        auto problem = trial.upload();
+        change(problem);
+        return error_message_of(
+            [&] { moe_gemv<weights, bf16, gathered>::launch(world::host, problem, trial.b.tiles.upload()); });
+    };
+    CHECK(error_of([](auto& p) { p.routing.sizes.tile_rows = 64; }) ==
+          "routing.sizes.tile_rows: 64; must be 8 or 16, the rows of a tile");
+    CHECK(error_of([](auto& p) { p.n = 60; }) == "n: 60; must be a multiple of 64");
+    CHECK(error_of([](auto& p) { p.k = 60; }) == "k: 60; rows of A must end at a multiple of 16 bytes");
+}
+
+#if !defined(__CUDACC__)
+TEST_CASE("MoE GEMV: no hazard in any schedule, and every mutation is detected") {
+    using weights = mxfp4_weights<bf16>;
+    moe_gemm_trial<packed_experts<weights>, bf16, gathered, false> trial(world::host, {{2, 2, 1, 8}, 64, 2080}, 1);
+    using product = moe_gemv<weights, bf16, gathered>;
+    const auto arguments = product::arguments_of<8>(trial.upload(), trial.b.tiles.upload(), {});
+    check_synchronisation<product::kernel<8>>("MoE GEMV", {2}, arguments, 100);
+}
+#endif
