@@ -282,6 +282,34 @@ def gemm_quantised(reports):
     return ["M", "bf16", "int4, groups of 128", "MXFP4", "int8"], rows
 
 
+# --- moe.json --------------------------------------------------------------------------------------------------------
+
+
+def moe_table(title, base):
+    """TFLOP/s of each contestant and, in brackets, its ratio to the base."""
+
+    def view(reports):
+        found = report(reports, title)["rows"]
+        names = list(found[0]["values"])
+
+        def cell(row, name):
+            speed = row["values"][name]
+            return f"{speed:.0f}" if name == base else f"{speed:.0f} ({speed / row['values'][base]:.2f}x)"
+
+        return ["problem", *names], [[row["problem"], *(cell(row, name) for name in names)] for row in found]
+
+    return view
+
+
+def moe_router(reports):
+    """Microseconds."""
+    names = ("router", "combine")
+    rows = report(reports, "^router and combine")["rows"]
+    return ["tokens", "router, us", "combine, us"], [
+        [row["problem"].split()[0], *(f"{value(row, f'^{name}$'):.1f}" for name in names)] for row in rows
+    ]
+
+
 # --- scaling.json ----------------------------------------------------------------------------------------------------
 
 SCHEDULES = ("ring", "zigzag", "striped", "best mesh", "Ulysses")
@@ -377,6 +405,9 @@ VIEWS = {
     ("attention_fp8.json", "fp8"): attention_fp8,
     ("attention_fp8.json", "ada"): attention_fp8_ada,
     ("attention_kv_cache.json", "caches"): attention_kv_cache,
+    ("moe.json", "bf16"): moe_table("^bf16", "dense GEMM"),
+    ("moe.json", "mxfp4"): moe_table("^MXFP4", "bf16, gathered"),
+    ("moe.json", "router"): moe_router,
     ("norm.json", "norm"): norm,
     ("pytorch.json", "throughput"): pytorch_throughput,
     ("pytorch.json", "overhead"): pytorch_overhead,

@@ -17,6 +17,10 @@
 #include <imbrex/kernels/layer_norm.hpp>
 #include <imbrex/kernels/linear.hpp>
 #include <imbrex/kernels/merge_lse.hpp>
+#include <imbrex/kernels/moe_combine.hpp>
+#include <imbrex/kernels/moe_gemm.hpp>
+#include <imbrex/kernels/moe_gemm_quantised.hpp>
+#include <imbrex/kernels/moe_router.hpp>
 #include <imbrex/kernels/paged_append.hpp>
 #include <imbrex/kernels/paged_cascade.hpp>
 #include <imbrex/kernels/paged_decode.hpp>

@@ -33,8 +33,6 @@ function(imbrex_blocks_of result page kind)
 endfunction()
 
 file(READ "${PAGE}" page)
-imbrex_blocks_of(shown "${page}" text)
-
 if(NOT DEFINED RUN)
     if(NOT DEFINED KIND)
         set(KIND cpp)
@@ -46,6 +44,7 @@ if(NOT DEFINED RUN)
     return()
 endif()
 
+imbrex_blocks_of(shown "${page}" text)
 execute_process(COMMAND "${RUN}" OUTPUT_VARIABLE printed ERROR_VARIABLE complaint RESULT_VARIABLE status)
 message("${printed}${complaint}")
 if(NOT status EQUAL 0)
