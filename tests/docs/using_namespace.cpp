@@ -20,6 +20,7 @@
 #include <imbrex/kernels/moe_combine.hpp>
 #include <imbrex/kernels/moe_gemm.hpp>
 #include <imbrex/kernels/moe_gemm_quantised.hpp>
+#include <imbrex/kernels/moe_gemv.hpp>
 #include <imbrex/kernels/moe_router.hpp>
 #include <imbrex/kernels/paged_append.hpp>
 #include <imbrex/kernels/paged_cascade.hpp>
