@@ -60,6 +60,7 @@ struct moe_gemm_trial {
     routing_trial routing;
     int b_rows = one.n * (IsGlu ? 2 : 1);
     int a_stride = one.k + one.a_gap, out_stride = one.n + one.out_gap;
+    std::function<double(int, int, int, int)> scale;  // optional, of a product: row of A, expert, column, k
     buffer<In> a;
     Experts b;
     buffer<Out> out;
@@ -89,7 +90,8 @@ struct moe_gemm_trial {
         const int a_row = Rows == imbrex::moe_rows::gathered ? expected.token_of_row[row] : row;
         double sum = 0;
         for (int i = 0; i < one.k; ++i) {
-            sum += number(a.values[std::size_t(a_row) * a_stride + i]) * b.at(expert * b_rows + column, i);
+            const double times = scale ? scale(a_row, expert, column, i) : 1.0;
+            sum += times * number(a.values[std::size_t(a_row) * a_stride + i]) * b.at(expert * b_rows + column, i);
         }
         return sum;
     }

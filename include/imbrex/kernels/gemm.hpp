@@ -37,10 +37,6 @@
 
 namespace imbrex {
 
-// e4m3 uses FP8 accumulation promotion by default. Pass accumulate_in_place to keep the tensor cores' own accumulator.
-template <class In>
-using default_mainloop = std::conditional_t<std::is_same_v<In, e4m3>, promoted, accumulate_in_place>;
-
 inline namespace IMBREX_WORLDS {
 
 template <class In, class Out, gemm_options Options = gemm_options{}, class Epilogue = epilogue::identity,

@@ -21,6 +21,7 @@
 #pragma once
 
 #include <imbrex/core/config.hpp>
+#include <imbrex/core/element_types.hpp>
 #include <imbrex/core/functional.hpp>
 #include <imbrex/core/static_for.hpp>
 #include <imbrex/hw/math.hpp>
@@ -148,6 +149,50 @@ struct unscaled {
     }
 };
 
+// The scales of eight K steps as a register tile, one column per step. The next eight are prefetched a whole eight steps
+// ahead, which hides the latency of global memory. `From` has b_scales and load_a_scales(self, tile, at, k).
+template <class Sum, class From>
+class block_scales_of_steps {
+  public:
+    IMBREX_KERNEL block_scales_of_steps(const warpgroup& self, const From& from, gemm_coord at) : from_(from), at_(at) {
+        prefetch_scales(self, 0);
+    }
+
+    IMBREX_KERNEL void add(const warpgroup& self, Sum& sum, const Sum& products, int k) {
+        if (k % eight == 0) {
+            now_ = of_rows_;
+            combine_with_columns(self, now_, of_block_, functional::multiply{});
+            prefetch_scales(self, k + eight);
+        }
+        combine_with_rows(self, sum, products, column_of(self, now_, k % eight),
+                          [](float total, float product, float scale) { return hw::fma(product, scale, total); });
+    }
+
+  private:
+    static constexpr int eight = 8;
+
+    IMBREX_KERNEL void prefetch_scales(const warpgroup& self, int k) {
+        from_.load_a_scales(self, of_rows_, at_, k);
+        const auto block = from_.b_scales.at(at_.batch, at_.column / 128, k);
+        load(self, of_block_, block.pointer, block.columns);
+    }
+
+    const From& from_;
+    gemm_coord at_;
+    warpgroup_tile<float, Sum::rows, eight> now_, of_rows_;
+    column_values<float, eight> of_block_;
+};
+
+template <operand_transpose A, operand_transpose B, int Parts, class Cursor, class Sum, class From,
+          class OverlappedWork>
+IMBREX_KERNEL void run_with_block_scales(const warpgroup& self, Cursor& full, Sum& sum, int steps, gemm_coord at,
+                                         const From& from, const OverlappedWork& overlapped_work) {
+    static_assert(Sum::columns == 128, "imbrex: a tile with block scales has the columns of one block, 128");
+    using scales_of = block_scales_of_steps<Sum, From>;
+    scales_of scales(self, from, at);
+    promoting_loop<A, B, Sum, Cursor, scales_of>(self, full, sum, scales).template run<Parts>(steps, overlapped_work);
+}
+
 }  // namespace detail
 
 struct promoted {
@@ -160,6 +205,10 @@ struct promoted {
     }
 };
 
+// e4m3 uses FP8 accumulation promotion by default. Pass accumulate_in_place to keep the tensor cores' own accumulator.
+template <class In>
+using default_mainloop = std::conditional_t<std::is_same_v<In, e4m3>, promoted, accumulate_in_place>;
+
 struct promoted_with_block_scales {
     gemm_view<const float> a_scales;  // [batches, m, ceil(k / 128)]
     gemm_view<const float> b_scales;  // [batches, ceil(n / 128), ceil(k / 128)]
@@ -167,47 +216,13 @@ struct promoted_with_block_scales {
     template <operand_transpose A, operand_transpose B, int Parts, class Cursor, class Sum, class OverlappedWork>
     IMBREX_KERNEL void run(const warpgroup& self, Cursor& full, Sum& sum, int steps, gemm_coord at,
                            const OverlappedWork& overlapped_work) const {
-        static_assert(Sum::columns == 128, "imbrex: a tile with block scales has the columns of one block, 128");
-        scales_of<Sum> scales(self, *this, at);
-        detail::promoting_loop<A, B, Sum, Cursor, scales_of<Sum>>(self, full, sum, scales)
-            .template run<Parts>(steps, overlapped_work);
+        detail::run_with_block_scales<A, B, Parts>(self, full, sum, steps, at, *this, overlapped_work);
     }
 
-  private:
-    // The scales of eight K steps as a register tile, one column per step. The next eight are prefetched a whole eight
-    // steps ahead, which hides the latency of global memory.
-    template <class Sum>
-    class scales_of {
-      public:
-        IMBREX_KERNEL scales_of(const warpgroup& self, const promoted_with_block_scales& from, gemm_coord at)
-            : from_(from), at_(at) {
-            prefetch_scales(self, 0);
-        }
-
-        IMBREX_KERNEL void add(const warpgroup& self, Sum& sum, const Sum& products, int k) {
-            if (k % eight == 0) {
-                now_ = of_rows_;
-                combine_with_columns(self, now_, of_block_, functional::multiply{});
-                prefetch_scales(self, k + eight);
-            }
-            combine_with_rows(self, sum, products, column_of(self, now_, k % eight),
-                              [](float total, float product, float scale) { return hw::fma(product, scale, total); });
-        }
-
-      private:
-        static constexpr int eight = 8;
-
-        IMBREX_KERNEL void prefetch_scales(const warpgroup& self, int k) {
-            load(self, of_rows_, from_.a_scales.at(at_.batch, at_.row, k));
-            const auto block = from_.b_scales.at(at_.batch, at_.column / 128, k);
-            load(self, of_block_, block.pointer, block.columns);
-        }
-
-        const promoted_with_block_scales& from_;
-        gemm_coord at_;
-        warpgroup_tile<float, Sum::rows, eight> now_, of_rows_;
-        column_values<float, eight> of_block_;
-    };
+    template <class Tile>
+    IMBREX_KERNEL void load_a_scales(const warpgroup& self, Tile& to, gemm_coord at, int k) const {
+        load(self, to, a_scales.at(at.batch, at.row, k));
+    }
 };
 
 namespace detail {

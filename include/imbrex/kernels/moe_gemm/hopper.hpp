@@ -44,7 +44,7 @@ inline namespace IMBREX_WORLDS {
 // Weights: unquantised_experts, or a format of gemm/quantised_weights.hpp. BlockM: the rows of a tile, 128, or 64 for
 // experts with few rows.
 template <class Weights, class Out, moe_rows Rows, class Epilogue = epilogue::identity, int BlockM = 128,
-          gemm_shape Shape = gemm_shape{.cluster = 1}>
+          gemm_shape Shape = gemm_shape{.cluster = 1}, class Mainloop = accumulate_in_place>
 struct moe_gemm_hopper {
     using element = typename Weights::element;
     static_assert(Shape.cluster == 1, "imbrex: tiles of different experts share no operand: cluster must be 1");
@@ -88,6 +88,7 @@ struct moe_gemm_hopper {
         tma_tensor<out_tile, 3> out;
         gemm_view<Out> out_view;
         Epilogue epilogue;
+        Mainloop mainloop;
         moe_routing routing;
         int tile_columns;
         int steps;
@@ -104,13 +105,14 @@ struct moe_gemm_hopper {
     };
 
     // B: an operand, in the problem, or packed weights of all experts below one another.
-    static arguments describe(const problem& p, const Epilogue& epilogue) {
+    static arguments describe(const problem& p, const Epilogue& epilogue, const Mainloop& mainloop = {}) {
         arguments made = describe_without_b(p, epilogue);
+        made.mainloop = mainloop;
         made.b = make_tma_tensor<b_load_tile>(views(p).b);
         return made;
     }
-    template <class Tile>
-    static arguments describe(const problem& p, const Epilogue& epilogue, const Tile* weights) {
+    static arguments describe(const problem& p, const Epilogue& epilogue,
+                              const typename operand::packed_tile* weights) {
         arguments made = describe_without_b(p, epilogue);
         require(p.n % packed_rows == 0, "n: ", p.n, "; with quantised weights it must be a multiple of ", packed_rows);
         made.b = Weights::describe(weights, p.routing.sizes.experts * p.n * (is_glu ? 2 : 1), p.k);
@@ -335,9 +337,8 @@ struct moe_gemm_hopper {
             }
         };
         while (work.more()) {
-            accumulate_in_place{}
-                .template run<operand_transpose::none, operand_transpose::transposed, overlapped_subtiles + 1>(
-                    self, full, sum, args.steps, coordinate(), overlapped_work);
+            args.mainloop.template run<operand_transpose::none, operand_transpose::transposed, overlapped_subtiles + 1>(
+                self, full, sum, args.steps, coordinate(), overlapped_work);
             waiting = finish(self, args, sum, done);
             if constexpr (!output::overlaps_store) static_for<output::subtile_count>(store_subtile);
         }

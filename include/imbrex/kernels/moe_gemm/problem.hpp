@@ -44,11 +44,13 @@ namespace detail {
 template <class Weights, class Tensor>
 struct expert_operand {
     using argument = typename Weights::argument;
+    using packed_tile = typename Weights::weight_tile;
     using packed_subtile = typename Weights::weight_subtile;
 };
 template <class In, class Tensor>
 struct expert_operand<unquantised_experts<In>, Tensor> {
     using argument = Tensor;
+    struct packed_tile {};
     struct packed_subtile {};
 };
 
