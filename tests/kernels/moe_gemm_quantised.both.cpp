@@ -109,14 +109,16 @@ TEST_CASE("MoE GEMM, quantised: error messages") {
 #if !defined(__CUDACC__)
 TEST_CASE("MoE GEMM, quantised: no hazard in any schedule, and every mutation is detected") {
     using weights = mxfp4_weights<bf16, 64>;
-    const auto check_rows = []<moe_rows Rows>(const char* name, std::integral_constant<moe_rows, Rows>) {
+    const auto check_rows = []<moe_rows Rows, int BlockM>(const char* name, std::integral_constant<moe_rows, Rows>,
+                                                          std::integral_constant<int, BlockM>) {
         using kernel =
-            moe_gemm_hopper<weights, bf16, Rows, epilogue::identity, 128, gemm_shape{.stages = 3, .cluster = 1}>;
-        moe_gemm_trial<packed_experts<weights>, bf16, Rows, false> trial(
-            world::host, {{.tokens = 5, .experts = 2, .top_k = 1}, 64, 320}, 1);
+            moe_gemm_hopper<weights, bf16, Rows, epilogue::identity, BlockM, gemm_shape{.stages = 3, .cluster = 1}>;
+        moe_gemm_trial<packed_experts<weights>, bf16, Rows, false> trial(world::host, {{5, 2, 1, BlockM}, 64, 320}, 1);
         check_synchronisation<kernel>(name, {1}, kernel::describe(trial.upload(), {}, trial.b.tiles.upload()), 100);
     };
-    check_rows("MoE GEMM, quantised, gathered", std::integral_constant<moe_rows, gathered>{});
-    check_rows("MoE GEMM, quantised, sorted", std::integral_constant<moe_rows, sorted>{});
+    check_rows("MoE GEMM, quantised, gathered", std::integral_constant<moe_rows, gathered>{},
+               std::integral_constant<int, 128>{});
+    check_rows("MoE GEMM, quantised, sorted", std::integral_constant<moe_rows, sorted>{},
+               std::integral_constant<int, 64>{});
 }
 #endif
