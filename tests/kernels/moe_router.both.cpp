@@ -220,9 +220,14 @@ TEST_CASE("MoE router: no hazard in any schedule, and every mutation is detected
     const moe_router_problem<float> problem{as_rows<const float>(one.logits.data(), sizes.tokens, sizes.experts),
                                             trial.routing};
     check_stream("MoE router", [&] { moe_router<float>::launch(world::host_checked, problem); });
-    using choice = moe_router<float>::kernel<256, row_alignment::unaligned>;
-    check_synchronisation<choice>("MoE router, choice", {3}, {row_accessor_of(problem.logits), trial.routing, {}}, 100);
-    moe_router<float>::launch(world::host, problem);
+    using router = moe_router<float>;
+    constexpr auto unaligned = row_alignment::unaligned;
+    const auto logits = row_accessor_of(problem.logits);
+    check_synchronisation<router::kernel<256, unaligned>>("MoE router, choice", {3}, {logits, trial.routing, {}}, 100);
+    router::launch(world::host, problem);
     check_synchronisation<sort_choices_kernel>("MoE router, sort", {3}, {trial.routing}, 100);
+    routing_trial few(world::host, {.tokens = 20, .experts = 6, .top_k = 2, .tile_rows = 8});
+    check_synchronisation<router::kernel<256, unaligned, true>>("MoE router, few tokens", {1},
+                                                                {logits, few.routing, {}}, 100);
 }
 #endif

@@ -1,4 +1,5 @@
-// Router of a mixture-of-experts layer: top-k of the logits, weights, and the choices sorted by expert, in two launches.
+// Router of a mixture-of-experts layer: top-k of the logits, weights, and the choices sorted by expert, in two
+// launches, or one for up to 32 tokens.
 //
 //     const moe_sizes sizes{.tokens = tokens, .experts = 32, .top_k = 4};
 //     const moe_routing routing = moe_routing::in_workspace(workspace, sizes);     // workspace_bytes(sizes)
@@ -40,8 +41,8 @@ class moe_router {
 
   public:
     using problem = moe_router_problem<In>;
-    template <int Columns, row_alignment Known>
-    using kernel = choose_experts_kernel<In, Scoring, Columns, Known>;
+    template <int Columns, row_alignment Known, bool Sorts = false>
+    using kernel = choose_experts_kernel<In, Scoring, Columns, Known, Sorts>;
 
     // Runs the launches in the checked host world, with these further arguments of `launch`, under many schedules.
     // Returns the first hazard, or none.
@@ -68,14 +69,19 @@ class moe_router {
         } else {
             launch_choice<512, row_alignment::aligned>(where, p, scoring, stream);
         }
-        imbrex::launch<sort_choices_kernel>(where, {p.routing.blocks()}, {p.routing}, stream);
     }
 
   private:
     template <int Columns, row_alignment Known>
     static void launch_choice(world where, const problem& p, const Scoring& scoring, void* stream) {
-        imbrex::launch<kernel<Columns, Known>>(where, {p.routing.blocks()},
-                                               {row_accessor_of(p.logits), p.routing, scoring}, stream);
+        const int blocks = p.routing.blocks();
+        const auto logits = row_accessor_of(p.logits);
+        if (blocks == 1) {
+            imbrex::launch<kernel<Columns, Known, true>>(where, {1}, {logits, p.routing, scoring}, stream);
+        } else {
+            imbrex::launch<kernel<Columns, Known>>(where, {blocks}, {logits, p.routing, scoring}, stream);
+            imbrex::launch<sort_choices_kernel>(where, {blocks}, {p.routing}, stream);
+        }
     }
 };
 

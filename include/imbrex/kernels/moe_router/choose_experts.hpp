@@ -1,12 +1,14 @@
 // The first kernel of the router: a warp takes the logits of a token into registers, finds the top_k experts one after
 // another, and writes them with their weights. The block then counts how often its tokens chose each expert, from which
-// the second kernel (sort_choices.hpp) knows where the rows of every block begin, without atomics.
+// the second kernel (sort_choices.hpp) knows where the rows of every block begin, without atomics. A single block knows
+// all counts, and sorts the choices itself.
 #pragma once
 
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/functional.hpp>
 #include <imbrex/kernels/moe_router/routing.hpp>
 #include <imbrex/kernels/moe_router/scoring.hpp>
+#include <imbrex/kernels/moe_router/sort_choices.hpp>
 #include <imbrex/kernels/row_view.hpp>
 #include <imbrex/ops/block/shared.hpp>
 #include <imbrex/ops/grid/pdl.hpp>
@@ -21,8 +23,8 @@
 
 namespace imbrex {
 
-// Columns: at least as many as there are experts.
-template <class In, class Scoring, int Columns, row_alignment Known>
+// Columns: at least as many as there are experts. Sorts: there is one block, which sorts its choices.
+template <class In, class Scoring, int Columns, row_alignment Known, bool Sorts = false>
 struct choose_experts_kernel {
     static constexpr int warps = 16;
     static constexpr bool uses_pdl = true;
@@ -35,9 +37,8 @@ struct choose_experts_kernel {
         Scoring scoring;
     };
     struct shared_memory {
-        shared_vector<int, tokens_per_block * moe_sizes::most_chosen> chosen;
-        shared_vector<float, tokens_per_block * moe_sizes::most_chosen> shares;
-        shared_vector<int, moe_sizes::most_experts> counts;
+        choice_sort::shared_memory sort;
+        shared_vector<float, choice_sort::most_choices> shares;
     };
 
     template <class Block>
@@ -52,13 +53,14 @@ struct choose_experts_kernel {
         });
         block.sync();
         int* const counts = args.routing.block_counts + std::int64_t{block.index().x} * sizes.experts;
-        fill_indexed(block, shared.counts, [&](int expert) {
-            if (expert >= sizes.experts) return 0;
-            int count = 0;
-            for (int i = 0; i < tokens * sizes.top_k; ++i) count += *shared.chosen.at(i) == expert ? 1 : 0;
-            write_element(counts, expert, count);
-            return count;
+        fill_indexed(block, shared.sort.counts, [&](int expert) {
+            choice_sort::expert_counts found{0, 0};
+            if (expert >= sizes.experts) return found;
+            for (int i = 0; i < tokens * sizes.top_k; ++i) found.total += *shared.sort.chosen.at(i) == expert ? 1 : 0;
+            if constexpr (!Sorts) write_element(counts, expert, found.total);
+            return found;
         });
+        if constexpr (Sorts) choice_sort::run(block, args.routing, shared.sort, 0, tokens * sizes.top_k);
     }
 
   private:
@@ -76,13 +78,13 @@ struct choose_experts_kernel {
             const int expert = detail::take_best(self, scores);
             const float share = args.scoring.share(finite(convert<float>(read_element(logits, expert))), largest);
             if constexpr (!Scoring::over_all) sum += share;
-            put(self, shared.chosen, place + i, expert);
+            put(self, shared.sort.chosen, place + i, expert);
             put(self, shared.shares, place + i, share);
         }
         self.sync();
         for (int i = 0; i < sizes.top_k; ++i) {
             const std::int64_t choice = std::int64_t{token} * sizes.top_k + i;
-            put(self, args.routing.expert_of_choice + choice, get(self, shared.chosen, place + i));
+            put(self, args.routing.expert_of_choice + choice, get(self, shared.sort.chosen, place + i));
             put(self, args.routing.weight_of_choice + choice,
                 get(self, shared.shares, place + i) * args.scoring.factor / sum);
         }

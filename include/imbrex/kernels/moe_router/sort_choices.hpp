@@ -1,5 +1,6 @@
-// The second kernel of the router: a stable counting sort of the choices by expert. Each block adds up the counts of the
-// blocks before it, so all blocks work at the same time, and then places its own tokens' choices.
+// A stable counting sort of the choices by expert. In the second kernel of the router each block adds up the counts of the
+// blocks before it, so all blocks work at the same time, and then places its own tokens' choices. With few tokens the
+// only block of the first kernel sorts them itself.
 #pragma once
 
 #include <imbrex/core/ceil_div.hpp>
@@ -14,39 +15,26 @@
 
 namespace imbrex {
 
-struct sort_choices_kernel {
-    static constexpr int warps = 8;
-    static constexpr bool uses_pdl = true;
-    static constexpr int tokens_per_block = moe_routing::tokens_per_block;
+// The choices of a block's tokens, and how often all tokens chose each expert; from these, the routing.
+struct choice_sort {
+    static constexpr int most_choices = moe_routing::tokens_per_block * moe_sizes::most_chosen;
 
-    struct arguments {
-        moe_routing routing;
-    };
     struct expert_counts {
         int before;  // choices in the blocks before this one
         int total;
     };
     struct shared_memory {
-        shared_vector<int, tokens_per_block * moe_sizes::most_chosen> chosen;
+        shared_vector<int, most_choices> chosen;
         shared_vector<expert_counts, moe_sizes::most_experts> counts;
         shared_vector<int, moe_sizes::most_experts> first_tile;
-        shared_vector<int, tokens_per_block * moe_sizes::most_chosen> rows;
+        shared_vector<int, most_choices> rows;
     };
 
+    // `chosen` and `counts` have been written; the choices of the block begin with number `first`.
     template <class Block>
-    IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& shared) {
-        const moe_routing& routing = args.routing;
+    IMBREX_KERNEL static void run(Block& block, const moe_routing& routing, shared_memory& shared, int first,
+                                  int choices) {
         const moe_sizes& sizes = routing.sizes;
-        const int first = block.index().x * tokens_per_block * sizes.top_k;  // choice
-        const int left = sizes.choices() - first;
-        const int most = tokens_per_block * sizes.top_k, choices = left < most ? left : most;
-        pdl_wait(block);
-        pdl_launch_dependents(block);
-        fill_indexed(block, shared.chosen, [&](int i) {
-            return i < choices ? read_element(routing.expert_of_choice, std::int64_t{first} + i) : 0;
-        });
-        fill_indexed(block, shared.counts,
-                     [&](int expert) { return counts_of(routing, expert, static_cast<int>(block.index().x)); });
         block.sync();
         fill_indexed(block, shared.first_tile, [&](int expert) {
             int tiles = 0;
@@ -65,16 +53,6 @@ struct sort_choices_kernel {
     }
 
   private:
-    IMBREX_KERNEL static expert_counts counts_of(const moe_routing& routing, int expert, int own) {
-        expert_counts found{0, 0};
-        if (expert >= routing.sizes.experts) return found;
-        for (int block = 0; block < routing.blocks(); ++block) {
-            if (block == own) found.before = found.total;
-            found.total += read_element(routing.block_counts, std::int64_t{block} * routing.sizes.experts + expert);
-        }
-        return found;
-    }
-
     // The row of choice number i of this block.
     IMBREX_KERNEL static int place(const moe_routing& routing, const shared_memory& shared, int first, int i) {
         const int expert = *shared.chosen.at(i);
@@ -94,6 +72,42 @@ struct sort_choices_kernel {
             write_element(routing.token_of_row, std::int64_t{first_tile} * tile_rows + row, moe_routing::no_token);
         }
         if (expert == routing.sizes.experts - 1) write_element(routing.tiles, 0, first_tile + tiles);
+    }
+};
+
+struct sort_choices_kernel {
+    static constexpr int warps = 8;
+    static constexpr bool uses_pdl = true;
+
+    struct arguments {
+        moe_routing routing;
+    };
+    using shared_memory = choice_sort::shared_memory;
+
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& shared) {
+        const moe_routing& routing = args.routing;
+        const int most = moe_routing::tokens_per_block * routing.sizes.top_k, first = block.index().x * most;
+        const int left = routing.sizes.choices() - first, choices = left < most ? left : most;
+        pdl_wait(block);
+        pdl_launch_dependents(block);
+        fill_indexed(block, shared.chosen, [&](int i) {
+            return i < choices ? read_element(routing.expert_of_choice, std::int64_t{first} + i) : 0;
+        });
+        fill_indexed(block, shared.counts,
+                     [&](int expert) { return counts_of(routing, expert, static_cast<int>(block.index().x)); });
+        choice_sort::run(block, routing, shared, first, choices);
+    }
+
+  private:
+    IMBREX_KERNEL static choice_sort::expert_counts counts_of(const moe_routing& routing, int expert, int own) {
+        choice_sort::expert_counts found{0, 0};
+        if (expert >= routing.sizes.experts) return found;
+        for (int block = 0; block < routing.blocks(); ++block) {
+            if (block == own) found.before = found.total;
+            found.total += read_element(routing.block_counts, std::int64_t{block} * routing.sizes.experts + expert);
+        }
+        return found;
     }
 };
 
