@@ -24,7 +24,7 @@ struct random_blocks {
     static constexpr int group = Weights::group, super = Weights::block_k;
     int rows, k;
     std::vector<format> values;
-    std::vector<int> group_scales, group_minimums;  // [rows, k / group]
+    std::vector<int> scale_integers, minimum_integers;  // [rows, k / group]
     std::vector<typename Weights::scale> scales;
     std::vector<typename Weights::super_scale> supers;
 
@@ -33,8 +33,8 @@ struct random_blocks {
         for (format& value : values) value = format::from_bits(static_cast<std::uint8_t>(random()));
         std::uniform_real_distribution<float> factor(1e-5f, 2e-4f);
         for (int i = 0; i < rows * k / group; ++i) {
-            group_scales.push_back(static_cast<int>(random() % 256) - (scales_type::has_minimum ? 0 : 128));
-            group_minimums.push_back(static_cast<int>(random() % 256));
+            scale_integers.push_back(static_cast<int>(random() % 256) - (scales_type::has_minimum ? 0 : 128));
+            minimum_integers.push_back(static_cast<int>(random() % 256));
         }
         for (int i = 0; i < rows * k / super; ++i) {
             if constexpr (scales_type::has_minimum) {
@@ -50,9 +50,9 @@ struct random_blocks {
         const std::size_t place = static_cast<std::size_t>(row) * k + column;
         const auto& in = supers[place / super];
         const double weight = static_cast<float>(values[place]) * static_cast<double>(convert<float>(in.scale)) *
-                              group_scales[place / group];
+                              scale_integers[place / group];
         if constexpr (scales_type::has_minimum)
-            return weight - static_cast<double>(convert<float>(in.minimum)) * group_minimums[place / group];
+            return weight - static_cast<double>(convert<float>(in.minimum)) * minimum_integers[place / group];
         return weight;
     }
 
@@ -64,9 +64,9 @@ struct random_blocks {
 
   private:
     typename Weights::scale scales_of(int number) const {
-        const int* const of = group_scales.data() + number * Weights::subtile_groups;
+        const int* const of = scale_integers.data() + number * Weights::subtile_groups;
         if constexpr (scales_type::has_minimum) {
-            const int* const minimums = group_minimums.data() + number * Weights::subtile_groups;
+            const int* const minimums = minimum_integers.data() + number * Weights::subtile_groups;
             const auto byte = [](int value) { return static_cast<std::uint8_t>(value); };
             return scales_type::row_of(byte(of[0]), byte(of[1]), byte(minimums[0]), byte(minimums[1]));
         } else {
