@@ -45,7 +45,7 @@ class cuda_matrix {
     static bool keeps_types(const stacked_weights& from) {
         const std::vector<stacked_weights> runs = from.runs_of_types();
         return !from.has_factors() && (runs.size() == 1 || !is_gate_and_up(from)) && can_be_prepacked(from) &&
-               std::ranges::all_of(runs, [](const stacked_weights& run) { return has_packed_form(run.type()); });
+               std::ranges::all_of(runs, has_packed_form);
     }
 
     int rows() const { return rows_; }
@@ -90,8 +90,9 @@ class cuda_matrix {
   private:
     using cuda_int8_matrix = cuda_grouped_matrix<std::int8_t>;
     using cuda_int4_matrix = cuda_grouped_matrix<int4x2>;
-    using any_form = std::variant<cuda_bf16_matrix, cuda_int8_matrix, cuda_int4_matrix, cuda_e4m3_matrix,
-                                  cuda_q4_k_matrix, cuda_q5_k_matrix, cuda_q6_k_matrix>;
+    using any_form =
+        std::variant<cuda_bf16_matrix, cuda_int8_matrix, cuda_int4_matrix, cuda_e4m3_matrix, cuda_q2_k_matrix,
+                     cuda_q4_k_matrix, cuda_q5_k_matrix, cuda_q6_k_matrix, cuda_q5_1_matrix>;
 
     void add(any_form form) {
         rows_ += std::visit([](const auto& one) { return one.rows(); }, form);
@@ -108,22 +109,31 @@ class cuda_matrix {
         return cuda_bf16_matrix(from, where);
     }
 
-    static bool has_packed_form(weight_type type) {
+    static bool has_packed_form(const stacked_weights& from) {
         using enum weight_type;
-        return type == q8_0 || type == q4_0 || type == q3_k || type == q4_k || type == q5_k || type == q6_k;
+        const weight_type type = from.type();
+        const bool becomes_q5_1 = type == q4_1 || type == q5_0 || type == q5_1;
+        return is_block(type) && (!becomes_q5_1 || from.columns() % packed_columns == 0);
     }
     static any_form load_as_in_file(const stacked_weights& from, world where) {
         switch (from.type()) {
-            case weight_type::q8_0:
-                return cuda_int8_matrix(from, where, group_source::ggml_blocks);
             case weight_type::q4_0:
                 return cuda_int4_matrix(from, where, group_source::ggml_blocks);
+            case weight_type::q4_1:
+            case weight_type::q5_0:
+            case weight_type::q5_1:
+                return cuda_q5_1_matrix(from, where);
+            case weight_type::q2_k:
+                return cuda_q2_k_matrix(from, where);
             case weight_type::q4_k:
                 return cuda_q4_k_matrix(from, where);
             case weight_type::q5_k:
                 return cuda_q5_k_matrix(from, where);
-            default:
+            case weight_type::q3_k:
+            case weight_type::q6_k:
                 return cuda_q6_k_matrix(from, where);
+            default:  // Q8_0, and levels of 8 bits: IQ4_NL, IQ4_XS, MXFP4
+                return cuda_int8_matrix(from, where, group_source::ggml_blocks);
         }
     }
 

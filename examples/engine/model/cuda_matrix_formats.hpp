@@ -16,6 +16,7 @@
 #include <imbrex/kernels/linear/quantise.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -23,6 +24,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "engine/loading/ggml_blocks.hpp"
 #include "engine/loading/stacked_weights.hpp"
 #include "engine/model/world_buffer.hpp"
 
@@ -174,7 +176,9 @@ class cuda_grouped_matrix {
                 quantise(row_block(from, block).values, count, values, scales);
             } else {
                 const std::span all(rows_of_file);
-                take(all.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)), values, scales);
+                const auto some = all.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
+                const bool is_own_block = from.type() == (is_int4 ? weight_type::q4_0 : weight_type::q8_0);
+                is_own_block ? take(some, values, scales) : take_levels(from.type(), some, values, scales);
             }
             pack(to, values, scales, static_cast<int>(count));
         });
@@ -203,6 +207,29 @@ class cuda_grouped_matrix {
         }
         std::ranges::transform(rounded, scales.begin(),
                                [](bf16 scale) { return convert<fp16>(convert<float>(scale)); });
+    }
+
+    // Blocks whose 4 bits select a level, an integer of 8 bits. Scales of IQ4_XS are products and rounded to fp16.
+    static void take_levels(weight_type type, std::span<const std::span<const std::byte>> rows,
+                            std::vector<stored>& values, std::vector<fp16>& scales) {
+        stored* value = values.data();
+        fp16* scale = scales.data();
+        with_ggml_block(type, [&]<class Block>(Block) {
+            constexpr std::size_t groups = Block::elements / unpacked_group;
+            for (const std::span<const std::byte> row : rows) {
+                for (std::size_t at = 0; at < row.size(); at += Block::bytes) {
+                    std::uint8_t levels[Block::elements];
+                    float factors[groups], offsets[groups];
+                    unpack_block<Block>(row.data() + at, levels, factors, offsets);
+                    for (int i = 0; i < Block::elements; ++i) {
+                        const float factor = factors[i / unpacked_group], offset = offsets[i / unpacked_group];
+                        const long zero = factor == 0 ? 0 : std::lround(offset / factor);
+                        *value++ = static_cast<stored>(levels[i] + zero);
+                        if (i % weight_group_size == 0) *scale++ = convert<fp16>(factor);
+                    }
+                }
+            }
+        });
     }
 
     // A ggml block is a 2-byte scale followed by the bytes of a group in the layout used here.

@@ -218,8 +218,8 @@ TEST_CASE("Loads weights as bf16") {
 }
 
 TEST_CASE("Keeps the numbers of ggml's blocks") {
-    for (const weight_type type : {weight_type::q8_0, weight_type::q4_0, weight_type::q3_k, weight_type::q4_k,
-                                   weight_type::q5_k, weight_type::q6_k}) {
+    using enum weight_type;
+    for (const weight_type type : {q8_0, q4_0, q4_1, q5_0, q5_1, q2_k, q3_k, q4_k, q5_k, q6_k, iq4_nl, mxfp4}) {
         CAPTURE(std::string(name_of(type)));
         const random_matrix one({type}, 100, 256), two({type, type}, 64, 256);
         const cuda_matrix loaded = one.loaded(weight_format::as_in_file);
@@ -227,6 +227,17 @@ TEST_CASE("Keeps the numbers of ggml's blocks") {
         check_products(one, loaded);
         check_gated(two, two.loaded(weight_format::as_in_file));
     }
+}
+
+TEST_CASE("Rounds only the scales of IQ4_XS") {
+    const random_matrix one({weight_type::iq4_xs}, 100, 256);
+    const cuda_matrix loaded = one.loaded(weight_format::as_in_file);
+    CHECK(loaded.is_packed());
+    const std::vector<bf16> x = random_inputs(256);
+    std::vector<float> out(100, NAN);
+    loaded.matmul(world::host, x.data(), 1, out.data(), epilogue::identity{}, nullptr);
+    const double error = worst_error(out, x, 1, out.size(), [&](auto of, std::int64_t row) { return one.at(of, row); });
+    CHECK(error < 0x1p-12);
 }
 
 TEST_CASE("Stacked weights keep their own types; gate and up of different types become bf16") {

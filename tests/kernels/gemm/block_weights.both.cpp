@@ -73,6 +73,8 @@ void check_dequantised(int rows, int k) {
 using q4_k = q4_k_weights<bf16>;
 using q5_k = q5_k_weights<bf16>;
 using q6_k = q6_k_weights<bf16>;
+using q2_k = q2_k_weights<bf16>;
+using q5_1 = q5_1_weights<bf16>;
 
 }  // namespace
 
@@ -94,14 +96,16 @@ TEST_CASE_TEMPLATE("weights in blocks are dequantised and rounded once", In, bf1
     check_dequantised<q4_k_weights<In>>(200, 512);
     check_dequantised<q5_k_weights<In>>(64, 256);
     check_dequantised<q6_k_weights<In>>(65, 768);
+    check_dequantised<q2_k_weights<In>>(70, 512);
+    check_dequantised<q5_1_weights<In>>(65, 448);
 }
 
-TEST_CASE_TEMPLATE("gemm_quantised: weights in blocks, any number of rows", Weights, q4_k, q5_k, q6_k) {
+TEST_CASE_TEMPLATE("gemm_quantised: weights in blocks, any number of rows", Weights, q4_k, q5_k, q6_k, q2_k, q5_1) {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         for (const int m : {1, 9, 40}) {
             CAPTURE(m);
-            block_launch<Weights, float> one(where, m, 72, 512);
+            block_launch<Weights, float> one(where, m, 72, 2 * Weights::super_block);
             gemm_quantised<Weights, float>::launch(where, one.problem(), one.tiles.upload());
             one.out.download();
             CHECK(one.worst_error() <= exact);
@@ -115,7 +119,7 @@ TEST_CASE_TEMPLATE("gemm_quantised: weights in blocks, any number of rows", Weig
     }
 }
 
-TEST_CASE_TEMPLATE("gemm_quantised: weights in blocks with GLU", Weights, q4_k, q5_k, q6_k) {
+TEST_CASE_TEMPLATE("gemm_quantised: weights in blocks with GLU", Weights, q4_k, q6_k) {
     using product = gemm_quantised<Weights, float, epilogue::glu<activation::relu>>;
     for (const world where : worlds()) {
         CAPTURE(name_of(where));

@@ -17,62 +17,94 @@ namespace imbrex_test {
 
 using namespace imbrex;
 
+// A random row of scales for 64 columns, random super-scales, and their values in float64.
+struct group_values {
+    std::vector<double> scales, minimums;  // of the groups of 64 columns
+};
+inline fp16 random_factor(std::mt19937& random) {
+    return convert<fp16>(std::uniform_real_distribution<float>(1e-5f, 2e-4f)(random));
+}
+inline double exact_value(fp16 value) {
+    return convert<float>(value);
+}
+
+inline void set_random(k_scales_with_minimums::super_row& in, std::mt19937& random) {
+    in = {random_factor(random), random_factor(random)};
+}
+inline void set_random(k_scales::super_row& in, std::mt19937& random) {
+    in = {random_factor(random)};
+}
+inline void set_random(half_scales_with_minimums::super_row& in, std::mt19937& random) {
+    in = {{random_factor(random), random_factor(random)}};
+}
+inline group_values set_random(k_scales_with_minimums::row& row, const k_scales_with_minimums::super_row& in,
+                               std::mt19937& random) {
+    const auto byte = [&] { return static_cast<std::uint8_t>(random()); };
+    const std::uint8_t scales[2]{byte(), byte()}, minimums[2]{byte(), byte()};
+    row = k_scales_with_minimums::row_of(scales[0], scales[1], minimums[0], minimums[1]);
+    return {{exact_value(in.scale) * scales[0], exact_value(in.scale) * scales[1]},
+            {exact_value(in.minimum) * minimums[0], exact_value(in.minimum) * minimums[1]}};
+}
+inline group_values set_random(k_scales::row& row, const k_scales::super_row& in, std::mt19937& random) {
+    const auto byte = [&] { return static_cast<std::int8_t>(random()); };
+    const std::int8_t of[4]{byte(), byte(), byte(), byte()};
+    row = k_scales::row_of(of[0], of[1], of[2], of[3]);
+    group_values result{{}, {0, 0, 0, 0}};
+    for (const std::int8_t one : of) result.scales.push_back(exact_value(in.scale) * one);
+    return result;
+}
+inline group_values set_random(q2_k_scales::row& row, const q2_k_scales::super_row& in, std::mt19937& random) {
+    row.bits = random();
+    group_values result;
+    for (int group = 0; group < 4; ++group) {
+        result.scales.push_back(exact_value(in.scale) * (row.bits >> (8 * group) & 15));
+        result.minimums.push_back(exact_value(in.minimum) * (row.bits >> (8 * group + 4) & 15));
+    }
+    return result;
+}
+inline group_values set_random(half_scales_with_minimums::row& row, const half_scales_with_minimums::super_row& in,
+                               std::mt19937& random) {
+    row = {{random_factor(random), random_factor(random)}};
+    return {{exact_value(row.scales[0]), exact_value(row.scales[1])},
+            {exact_value(in.minimums[0]), exact_value(in.minimums[1])}};
+}
+
 template <class Weights>
 struct random_blocks {
     using format = typename Weights::format;
-    using scales_type = typename Weights::scales;
-    static constexpr int group = Weights::group, super = Weights::block_k;
+    static constexpr int group = Weights::group;
     int rows, k;
     std::vector<format> values;
-    std::vector<int> scale_integers, minimum_integers;  // [rows, k / group]
     std::vector<typename Weights::scale> scales;
     std::vector<typename Weights::super_scale> supers;
+    group_values of_groups;  // [rows, k / group]
 
-    random_blocks(int rows, int k, unsigned seed) : rows(rows), k(k), values(static_cast<std::size_t>(rows) * k) {
+    random_blocks(int rows, int k, unsigned seed)
+        : rows(rows),
+          k(k),
+          values(static_cast<std::size_t>(rows) * k),
+          scales(values.size() / packed_columns),
+          supers(values.size() / Weights::super_block) {
         std::mt19937 random(seed);
         for (format& value : values) value = format::from_bits(static_cast<std::uint8_t>(random()));
-        std::uniform_real_distribution<float> factor(1e-5f, 2e-4f);
-        for (int i = 0; i < rows * k / group; ++i) {
-            scale_integers.push_back(static_cast<int>(random() % 256) - (scales_type::has_minimum ? 0 : 128));
-            minimum_integers.push_back(static_cast<int>(random() % 256));
+        for (auto& one : supers) set_random(one, random);
+        for (std::size_t i = 0; i < scales.size(); ++i) {
+            const group_values some = set_random(scales[i], supers[i * packed_columns / Weights::super_block], random);
+            of_groups.scales.insert(of_groups.scales.end(), some.scales.begin(), some.scales.end());
+            of_groups.minimums.insert(of_groups.minimums.end(), some.minimums.begin(), some.minimums.end());
         }
-        for (int i = 0; i < rows * k / super; ++i) {
-            if constexpr (scales_type::has_minimum) {
-                supers.push_back({convert<fp16>(factor(random)), convert<fp16>(factor(random))});
-            } else {
-                supers.push_back({convert<fp16>(factor(random))});
-            }
-        }
-        for (int i = 0; i < rows * k / packed_columns; ++i) scales.push_back(scales_of(i));
     }
 
     double at(int row, int column) const {
         const std::size_t place = static_cast<std::size_t>(row) * k + column;
-        const auto& in = supers[place / super];
-        const double weight = static_cast<float>(values[place]) * static_cast<double>(convert<float>(in.scale)) *
-                              scale_integers[place / group];
-        if constexpr (scales_type::has_minimum)
-            return weight - static_cast<double>(convert<float>(in.minimum)) * minimum_integers[place / group];
-        return weight;
+        return static_cast<double>(static_cast<float>(values[place])) * of_groups.scales[place / group] -
+               of_groups.minimums[place / group];
     }
 
     std::vector<typename Weights::weight_tile> packed() const {
         std::vector<typename Weights::weight_tile> tiles(packed_tile_count<Weights>(rows, k));
         pack_weights<Weights>(tiles.data(), values.data(), scales.data(), supers.data(), rows, k);
         return tiles;
-    }
-
-  private:
-    typename Weights::scale scales_of(int number) const {
-        const int* const of = scale_integers.data() + number * Weights::subtile_groups;
-        if constexpr (scales_type::has_minimum) {
-            const int* const minimums = minimum_integers.data() + number * Weights::subtile_groups;
-            const auto byte = [](int value) { return static_cast<std::uint8_t>(value); };
-            return scales_type::row_of(byte(of[0]), byte(of[1]), byte(minimums[0]), byte(minimums[1]));
-        } else {
-            const auto byte = [](int value) { return static_cast<std::int8_t>(value); };
-            return scales_type::row_of(byte(of[0]), byte(of[1]), byte(of[2]), byte(of[3]));
-        }
     }
 };
 

@@ -1,9 +1,12 @@
-// The scales of block_weights (block_weights.hpp): what a row stores for 64 columns of K, and for a super-block of 256.
+// The scales of block_weights (block_weights.hpp): what a row stores for 64 columns of K, and for a super-block.
 //
-//   k_scales_with_minimums    Q4_K and Q5_K   an 8-bit scale and minimum for each group of 32; fp16 d and e for 256
-//                                             weight = d * scale * q - e * minimum
-//   k_scales                  Q6_K and Q3_K   a signed 8-bit scale for each group of 16; fp16 d for 256
-//                                             weight = d * scale * q
+//   k_scales_with_minimums      Q4_K and Q5_K      an 8-bit scale and minimum for each group of 32; fp16 d and e for 256
+//                                                  weight = d * scale * q - e * minimum
+//   q2_k_scales                 Q2_K               the same with 4 bits, for each group of 16
+//   k_scales                    Q6_K and Q3_K      a signed 8-bit scale for each group of 16; fp16 d for 256
+//                                                  weight = d * scale * q
+//   half_scales_with_minimums   Q5_1, Q5_0, Q4_1   an fp16 scale and minimum for each group of 32
+//                                                  weight = scale * q - minimum
 //
 // These are the numbers of the files. Products of d and a scale are exact in float.
 #pragma once
@@ -17,16 +20,21 @@
 namespace imbrex {
 
 namespace detail {
-// factor * (byte `number` of a word - Offset), exact for an 11-bit factor. The byte is put into the mantissa of 2^15.
+// factor * (integer - Offset), exact for a factor of 11 bits and an integer of 8: the integer is put into the mantissa of
+// 2^15.
+template <int Offset>
+IMBREX_KERNEL float times_integer(float factor, std::uint32_t integer) {
+    return (bits_as<float>(0x47000000U | integer << 8) - static_cast<float>(32768 + Offset)) * factor;
+}
+// The same with a byte of a word.
 template <int Offset>
 IMBREX_KERNEL float times_byte(float factor, std::uint32_t word, int number) {
-    const float raised = bits_as<float>(0x47000000U | ((word >> (8 * number) & 0xffU) << 8));
-    return (raised - static_cast<float>(32768 + Offset)) * factor;
+    return times_integer<Offset>(factor, word >> (8 * number) & 0xffU);
 }
 }  // namespace detail
 
 struct k_scales_with_minimums {
-    static constexpr int group = 32;
+    static constexpr int group = 32, super_block = 256;
     static constexpr bool has_minimum = true;
     // For 64 columns: two scales in the low bytes and two minimums in the high ones.
     struct row {
@@ -48,7 +56,7 @@ struct k_scales_with_minimums {
 };
 
 struct k_scales {
-    static constexpr int group = 16;
+    static constexpr int group = 16, super_block = 256;
     static constexpr bool has_minimum = false;
     // For 64 columns: four scales, each plus 128.
     struct row {
@@ -64,6 +72,35 @@ struct k_scales {
     static IMBREX_KERNEL float scale(row of, super_row in, int number) {
         return detail::times_byte<128>(convert<float>(in.scale), of.bits, number);
     }
+};
+
+struct q2_k_scales {
+    static constexpr int group = 16, super_block = 256;
+    static constexpr bool has_minimum = true;
+    // For 64 columns: four bytes of a scale, the low bits, and a minimum, as in the file.
+    struct row {
+        std::uint32_t bits;
+    };
+    using super_row = k_scales_with_minimums::super_row;
+    static IMBREX_KERNEL float scale(row of, super_row in, int number) {
+        return detail::times_integer<0>(convert<float>(in.scale), of.bits >> (8 * number) & 0xfU);
+    }
+    static IMBREX_KERNEL float minimum(row of, super_row in, int number) {
+        return detail::times_integer<0>(convert<float>(in.minimum), of.bits >> (8 * number + 4) & 0xfU);
+    }
+};
+
+struct half_scales_with_minimums {
+    static constexpr int group = 32, super_block = 64;
+    static constexpr bool has_minimum = true;
+    struct row {
+        fp16 scales[2];
+    };
+    struct super_row {
+        fp16 minimums[2];
+    };
+    static IMBREX_KERNEL float scale(row of, super_row, int number) { return convert<float>(of.scales[number]); }
+    static IMBREX_KERNEL float minimum(row, super_row in, int number) { return convert<float>(in.minimums[number]); }
 };
 
 }  // namespace imbrex

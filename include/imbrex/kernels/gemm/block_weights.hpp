@@ -1,8 +1,11 @@
-// Weights in the blocks of GGUF's K-quants, for the GEMV, the small-M GEMM and dequantisation (quantised_weights.hpp):
-// integers of 4 to 6 bits (core/packed_integer.hpp) with two levels of scales, and minimums, as in the file
-// (block_scales.hpp). Packing loses nothing.
+// Weights in the blocks of GGUF files, for the GEMV, the small-M GEMM and dequantisation (quantised_weights.hpp):
+// integers of 4 to 6 bits (core/packed_integer.hpp) with the scales and minimums of the file (block_scales.hpp). Packing
+// loses nothing.
 //
-//     q4_k_weights    4.63 bits a weight      q5_k_weights    5.63      q6_k_weights    6.56
+//                     bits a weight                             bits a weight
+//     q2_k_weights    4.63                  q6_k_weights        6.56; Q3_K too
+//     q4_k_weights    4.63                  q5_1_weights        6; Q4_1 and Q5_0 too
+//     q5_k_weights    5.63
 //
 // The tensor cores multiply the integers, which are exact in bf16 and fp16; each group's sum is scaled in fp32 as it is
 // added. A minimum is multiplied by the sum of the group's activations, which the tensor cores add up too: a product
@@ -30,7 +33,7 @@ template <class Format, class Scales, int BlockK>
 struct block_weight_tile {
     packed_tile<Format, packed_rows, BlockK> values;
     packed_row_scales<typename Scales::row> scales[BlockK / packed_columns];
-    packed_row_scales<typename Scales::super_row> supers;
+    packed_row_scales<typename Scales::super_row> supers[BlockK / Scales::super_block];
 };
 template <class Format, class Scales>
 struct block_weight_subtile {
@@ -44,18 +47,20 @@ struct block_weight_fragment {
     row_values<typename Scales::row, packed_rows, warp> scales;
     row_values<typename Scales::super_row, packed_rows, warp> supers;
 };
-template <class WeightTile, class WeightSubtile>
+template <class WeightTile, class WeightSubtile, int SuperBlock>
 struct block_weight_source : scaled_source<WeightTile, WeightSubtile> {
     using super_scales = decltype(WeightSubtile::supers);
     cp_async_object_iterator<super_scales> supers;
 
     IMBREX_KERNEL block_weight_source(const warp& self, const WeightTile& first, int column)
         : scaled_source<WeightTile, WeightSubtile>(self, first, column, first.scales[column / packed_columns]),
-          supers(this->values, this->behind(first.values.template columns_from<packed_columns>(column), first.supers)) {
-    }
+          supers(this->values, this->behind(first.values.template columns_from<packed_columns>(column),
+                                            first.supers[column / SuperBlock])) {}
 
-    IMBREX_KERNEL void copy_supers(const warp& self, WeightSubtile& to, int tiles) const {
-        copy_async(self, to.supers, supers, std::int64_t{tiles} * static_cast<int>(sizeof(WeightTile)));
+    // `columns` further, in the same super-block unless that has 64 columns.
+    IMBREX_KERNEL void copy_supers(const warp& self, WeightSubtile& to, int tiles, int columns) const {
+        copy_async(self, to.supers, supers, std::int64_t{tiles} * static_cast<int>(sizeof(WeightTile)),
+                   columns / SuperBlock * static_cast<int>(sizeof(super_scales)));
     }
 };
 
@@ -67,13 +72,15 @@ struct summed_activations : warp_tile<In, 16, packed_columns> {
 
 }  // namespace detail
 
-// A super-block is BlockK of K.
 template <class In, class Format, class Scales, int BlockK = 256>
 struct block_weights : detail::quantised_weights<detail::block_weight_tile<Format, Scales, BlockK>, In, BlockK> {
     using weight_tile = detail::block_weight_tile<Format, Scales, BlockK>;
     using format = Format;
     using scales = Scales;
+    static_assert(BlockK % Scales::super_block == 0 && packed_columns % Scales::group == 0,
+                  "imbrex: block_k must be a multiple of the super-block, and 64 a multiple of the group size");
     static constexpr int group = Scales::group;
+    static constexpr int super_block = Scales::super_block;
     static constexpr int subtile_groups = packed_columns / group;
     using scale = typename Scales::row;  // for 64 columns
     using super_scale = typename Scales::super_row;
@@ -83,8 +90,6 @@ struct block_weights : detail::quantised_weights<detail::block_weight_tile<Forma
     IMBREX_KERNEL static void multiply(const warpgroup& self, Sum& sum, const weight_tile& weights,
                                        const Activations& activations, accumulation how) {
         if (how == accumulation::replace) fill(self, sum, 0.0f);
-        row_values<super_scale, packed_rows, warpgroup> supers;
-        imbrex::load(self, supers, weights.supers);
         warpgroup_tile<In, packed_rows, group> ones;
         if constexpr (Scales::has_minimum) fill(self, ones, convert<In>(-1.0f / divisor));
         // A loop, since all subtiles at once would exceed the registers.
@@ -93,6 +98,8 @@ struct block_weights : detail::quantised_weights<detail::block_weight_tile<Forma
             dequantise(self, all, weights.values.template columns_from<packed_columns>(column));
             row_values<scale, packed_rows, warpgroup> rows;
             imbrex::load(self, rows, weights.scales[column / packed_columns]);
+            row_values<super_scale, packed_rows, warpgroup> supers;
+            imbrex::load(self, supers, weights.supers[column / super_block]);
             warpgroup_tile<In, packed_rows, group> numbers[subtile_groups];
             Sum products[subtile_groups], sums[subtile_groups];
             static_for<subtile_groups>([&](auto number) {
@@ -116,7 +123,7 @@ struct block_weights : detail::quantised_weights<detail::block_weight_tile<Forma
     // The GEMV.
     using weight_subtile = detail::block_weight_subtile<Format, Scales>;
     using weight_fragment = detail::block_weight_fragment<Format, Scales>;
-    using source = detail::block_weight_source<weight_tile, weight_subtile>;
+    using source = detail::block_weight_source<weight_tile, weight_subtile, super_block>;
 
     IMBREX_KERNEL static source source_of(const warp& self, const weight_tile& first, int column) {
         return source(self, first, column);
@@ -125,14 +132,14 @@ struct block_weights : detail::quantised_weights<detail::block_weight_tile<Forma
     IMBREX_KERNEL static void copy_subtile(const warp& self, weight_subtile& to, const source& from, int parts, At) {
         from.copy_values(self, to, parts, At::columns);
         from.copy_scales(self, to, parts, At::columns / packed_columns);
-        from.copy_supers(self, to, parts);
+        from.copy_supers(self, to, parts, At::columns);
     }
     template <class At>
     IMBREX_KERNEL static void copy_subtile(const warp& self, weight_subtile& to, const weight_tile& from, int column,
                                            At) {
         copy_object_async(self, to.values, from.values.template columns_from<packed_columns>(column));
         copy_object_async(self, to.scales, from.scales[column / packed_columns]);
-        copy_object_async(self, to.supers, from.supers);
+        copy_object_async(self, to.supers, from.supers[column / super_block]);
     }
     template <class At>
     IMBREX_KERNEL static void load_fragment(const warp& self, weight_fragment& to, const weight_subtile& from, At) {
@@ -235,10 +242,14 @@ struct block_weights : detail::quantised_weights<detail::block_weight_tile<Forma
 };
 
 template <class In>
+using q2_k_weights = block_weights<In, packed_integer<4, 0>, q2_k_scales>;
+template <class In>
 using q4_k_weights = block_weights<In, packed_integer<4, 0>, k_scales_with_minimums>;
 template <class In>
 using q5_k_weights = block_weights<In, packed_integer<5, 0>, k_scales_with_minimums>;
 template <class In>
 using q6_k_weights = block_weights<In, packed_integer<6, 32>, k_scales>;
+template <class In>
+using q5_1_weights = block_weights<In, packed_integer<5, 0>, half_scales_with_minimums, 128>;
 
 }  // namespace imbrex

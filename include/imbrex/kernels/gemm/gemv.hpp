@@ -90,6 +90,15 @@ constexpr int scale_bytes_of() {
         return 0;
     }
 }
+// Sums of activations that a subtile needs.
+template <class Weights>
+constexpr int group_sums_of() {
+    if constexpr (gemv_activations<Weights, 8>::are_summed) {
+        return Weights::subtile_groups;
+    } else {
+        return 0;
+    }
+}
 template <class Weights>
 constexpr int high_words_of() {
     if constexpr (requires { typename Weights::format; }) {
@@ -137,10 +146,11 @@ struct gemv_kernel {
     static constexpr bool staggers_k = Rows == 16;
     static constexpr int epilogue_n = 8;  // columns that a warp finishes at a time
     // Two blocks per SM leave 128 registers per thread: too few for 16 rows with a GLU, or with more than 2 bytes of
-    // scales per row; and for 8 rows with a GLU and 6-bit weights.
+    // scales per row; for 8 rows with four sums of activations, or a GLU and 6-bit weights.
     static constexpr int scale_bytes = detail::scale_bytes_of<Weights>();
     static constexpr bool takes_whole_sm = Rows == 16 ? is_glu || scale_bytes > 2
-                                                      : is_glu&& detail::high_words_of<Weights>() > 1;
+                                                      : detail::group_sums_of<Weights>() > 2 ||
+                                                            (is_glu && detail::high_words_of<Weights>() > 1);
     static constexpr int min_blocks_per_sm = takes_whole_sm ? 1 : Shape.min_blocks_per_sm;
     // Consecutive weight subtiles per step. (With a GLU there are registers for one only.)
     static constexpr int subtiles = !is_glu && Weights::block_k % (2 * block_k) == 0 ? 2 : 1;

@@ -110,14 +110,15 @@ void pack_block_tile(typename Weights::weight_tile& tile, const typename Weights
     tile = {};
     for (int row = 0; row < packed_rows && first_row + row < rows; ++row) {
         const std::int64_t first = static_cast<std::int64_t>(first_row + row) * k + first_column;
-        for (int column = 0; column < Weights::block_k; ++column) {
-            put_weight<typename Weights::element>(tile.values, row, column, weight_bits(values + first, column));
-        }
         const int place = packed_row_offset(row);
-        for (int number = 0; number < Weights::block_k / packed_columns; ++number) {
-            tile.scales[number].storage[place] = scales[first / packed_columns + number];
+        for (int column = 0; column < Weights::block_k && first_column + column < k; ++column) {
+            put_weight<typename Weights::element>(tile.values, row, column, weight_bits(values + first, column));
+            if (column % packed_columns == 0)
+                tile.scales[column / packed_columns].storage[place] = scales[(first + column) / packed_columns];
+            if (column % Weights::super_block == 0)
+                tile.supers[column / Weights::super_block].storage[place] =
+                    supers[(first + column) / Weights::super_block];
         }
-        tile.supers.storage[place] = supers[first / Weights::block_k];
     }
 }
 
@@ -142,13 +143,14 @@ void pack_weights(typename Weights::weight_tile* to, const typename Weights::for
     }
 }
 
-// The same for block_weights (block_weights.hpp): scales for each row and 64 of K, super-scales for each row and block_k.
+// The same for block_weights (block_weights.hpp): scales for each row and 64 of K, super-scales for each row and
+// super-block.
 template <class Weights>
 void pack_weights(typename Weights::weight_tile* to, const typename Weights::format* values,
                   const typename Weights::scale* scales, const typename Weights::super_scale* supers, int rows, int k) {
     require(rows >= 1, "rows: ", rows, "; there must be a row of weights");
-    require(k >= 1 && k % Weights::block_k == 0, "k: ", k, "; k must be a positive multiple of the super-block, ",
-            Weights::block_k);
+    require(k >= 1 && k % Weights::super_block == 0, "k: ", k, "; k must be a positive multiple of the super-block, ",
+            Weights::super_block);
     require(to != nullptr, "to: null; there must be memory for ", packed_tile_count<Weights>(rows, k), " tiles");
     require(values != nullptr && scales != nullptr && supers != nullptr,
             "values, scales, supers: one is null; weights of ", rows, " x ", k, " have all three");
